@@ -1,0 +1,128 @@
+//! The profile's data. Ids are indices into the tables of the profile they came from.
+
+use serde::{Deserialize, Serialize};
+use wcprof_trace::model::{Header, Stats};
+use wcprof_types::{Pid, StackEnd, Tid, Wait};
+
+/// What a thread did, as shown to a reader: the kernel's state refined by stack, wait and rules.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// `[on-cpu]`
+    OnCpu,
+    /// `[guest]`
+    Guest,
+    /// `[runnable]`
+    Runnable,
+    /// `[lock]`
+    Lock,
+    /// `[disk]`
+    Disk,
+    /// `[net]`
+    Net,
+    /// `[sleep]`
+    Sleep,
+    /// `[idle]`
+    Idle,
+    /// `[blocked]`: any other wait.
+    Blocked,
+    /// `[steal/irq]`
+    StealIrq,
+}
+
+/// Index into [`Profile::functions`].
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct FunctionId(pub u32);
+
+/// Index into [`Profile::stacks`].
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ProfileStackId(pub u32);
+
+/// A function (or a stand-in for one), inline or not.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Function {
+    /// Full demangled name with arguments; `libcrypto.so.3+0x241c80` without a symbol; a bare
+    /// `0x7f..` outside every module; the kernel's name for a kernel place.
+    pub name: String,
+    /// File name of its module (`libc.so.6`), `[kernel]`, or empty.
+    pub module: String,
+    /// The name comes from a symbol.
+    pub resolved: bool,
+}
+
+/// A stack of functions.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct ProfileStack {
+    /// Root first; inline functions are frames of their own.
+    pub frames: Vec<FunctionId>,
+    /// Why the root-most frame has no caller.
+    pub end: StackEnd,
+}
+
+/// A thread of the profile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProfileThread {
+    /// Its process.
+    pub pid: Pid,
+    /// The process's name.
+    pub process_comm: String,
+    /// Its tid; 0 for the pseudo-thread of threads that exited unseen.
+    pub tid: Tid,
+    /// Last name seen.
+    pub comm: String,
+    /// Index into [`Profile::pools`].
+    pub pool: usize,
+    /// Ticks that observed it.
+    pub n_ticks: u64,
+    /// Time it was observed, ns.
+    pub observed_ns: u64,
+}
+
+/// Threads of one process whose names differ only in a number, or that a rule names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Pool {
+    /// Its name, such as `msgr-worker-N`.
+    pub name: String,
+    /// Its process.
+    pub pid: Pid,
+    /// Indices into [`Profile::threads`].
+    pub threads: Vec<usize>,
+}
+
+/// Time of one thread in one state with one stack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Row {
+    /// Index into [`Profile::threads`].
+    pub thread: usize,
+    /// What it did.
+    pub state: State,
+    /// Its stack; `None` when none was sampled (`[on-cpu, not sampled]`).
+    pub stack: Option<ProfileStackId>,
+    /// Index into [`Profile::waits`]; only for waits.
+    pub wait: Option<u32>,
+    /// Nanoseconds of wall-clock time.
+    pub weight: u64,
+    /// Observations it stands on.
+    pub n_samples: u64,
+}
+
+/// A symbolized, classified, aggregated trace.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Profile {
+    /// The trace's header.
+    pub header: Header,
+    /// The trace's counts.
+    pub stats: Stats,
+    /// Functions.
+    pub functions: Vec<Function>,
+    /// Distinct stacks of functions.
+    pub stacks: Vec<ProfileStack>,
+    /// Threads in the order of the trace.
+    pub threads: Vec<ProfileThread>,
+    /// Pools.
+    pub pools: Vec<Pool>,
+    /// Distinct waits.
+    pub waits: Vec<Wait>,
+    /// One row for each distinct (thread, state, stack, wait).
+    pub rows: Vec<Row>,
+}

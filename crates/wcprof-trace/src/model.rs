@@ -1,0 +1,294 @@
+//! What a recording holds. Ids are indices into the tables of the trace they came from.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use wcprof_types::{
+    Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid,
+    TimeNs, Wait,
+};
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(
+            Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub u32);
+    };
+}
+
+id! {
+    /// Index into [`Tables::processes`].
+    ProcessId
+}
+id! {
+    /// Index into [`Tables::threads`].
+    ThreadId
+}
+id! {
+    /// Index into [`Tables::modules`].
+    ModuleId
+}
+id! {
+    /// Index into [`Tables::frames`].
+    FrameId
+}
+id! {
+    /// Index into [`Tables::nodes`].
+    NodeId
+}
+id! {
+    /// Index into [`Tables::stacks`].
+    StackId
+}
+id! {
+    /// Index into [`Tables::waits`].
+    WaitId
+}
+
+/// Facts about the recording that are known when it begins.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Header {
+    /// Version of wcprof that recorded.
+    pub wcprof_version: String,
+    /// `bpf`, `procfs` or `procfs-only`.
+    pub engine: String,
+    /// Why a better engine was not used, and other remarks on this recording.
+    pub notes: Vec<String>,
+    /// Ticks a second that were asked for.
+    pub rate_hz: u32,
+    /// Host name.
+    pub host: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// CPUs online.
+    pub n_cpus: u32,
+    /// Wall-clock time of the beginning, nanoseconds since 1970 (UTC).
+    pub started_unix_ns: u64,
+}
+
+/// A recorded process.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Process {
+    /// Its pid where it was recorded.
+    pub pid: Pid,
+    /// `/proc/PID/comm`.
+    pub comm: String,
+    /// `/proc/PID/cmdline`, arguments apart; empty when not recorded.
+    pub cmdline: Vec<String>,
+}
+
+/// A loaded ELF image.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Module {
+    /// The process it is mapped in.
+    pub process: ProcessId,
+    /// Path in the target's mount namespace, without ` (deleted)`; `[vdso]` for the vdso.
+    pub path: String,
+    /// Build-id note; `None` when the file has none or could not be read.
+    pub build_id: Option<BuildId>,
+    /// First mapped address in the target.
+    pub start: Avma,
+    /// First address after its last mapping.
+    pub end: Avma,
+    /// File offset of `start`.
+    pub offset: FileOffset,
+    /// AVMA − SVMA.
+    pub bias: LoadBias,
+    /// SVMA that relative addresses count from (see [`RelativeAddress`]).
+    pub base: Svma,
+    /// The file was deleted or replaced while mapped.
+    pub deleted: bool,
+}
+
+impl Module {
+    /// Last component of the path.
+    pub fn file_name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// The address in the file of a relative address.
+    pub fn svma(&self, relative: RelativeAddress) -> Svma {
+        Svma(self.base.0.wrapping_add(relative.0))
+    }
+}
+
+/// One activation's address.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub enum Frame {
+    /// Code of a module. `address` is the lookup address (return address − 1 except in a leaf),
+    /// `function` the start of the covering FDE when one exists.
+    Native {
+        /// The module.
+        module: ModuleId,
+        /// Lookup address.
+        address: RelativeAddress,
+        /// Start of the function by its FDE.
+        function: Option<RelativeAddress>,
+    },
+    /// Code outside every module (JIT).
+    Unmapped(Avma),
+    /// A place in the kernel, by name.
+    Kernel(String),
+}
+
+/// A node of the tree of stacks.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct StackNode {
+    /// The node of the caller; `None` for the root-most frame.
+    pub caller: Option<NodeId>,
+    /// This activation.
+    pub frame: FrameId,
+}
+
+/// A whole stack.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Stack {
+    /// Its leaf; `None` for a stack without frames.
+    pub leaf: Option<NodeId>,
+    /// Why the root-most frame has no caller.
+    pub end: StackEnd,
+}
+
+/// A thread.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its process.
+    pub process: ProcessId,
+    /// Its tid where it was recorded; 0 for the pseudo-thread that holds CPU time of threads that
+    /// exited without being seen.
+    pub tid: Tid,
+    /// Names (`comm`) in order, each with the time it was first seen. Never empty.
+    pub names: Vec<(TimeNs, String)>,
+    /// First observation.
+    pub start: TimeNs,
+    /// Last observation.
+    pub end: TimeNs,
+    /// Ticks that observed it.
+    pub n_ticks: u64,
+}
+
+impl Thread {
+    /// The last name seen.
+    pub fn name(&self) -> &str {
+        self.names.last().map_or("", |(_, n)| n)
+    }
+}
+
+/// A stretch of one thread's time with one state and one stack. Spans of a thread may overlap in
+/// `start..end` (the share of a tick's interval that was spent on-CPU and the share that was
+/// blocked lie in the same interval); their weights add up to the thread's observed time.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Span {
+    /// Whose time.
+    pub thread: ThreadId,
+    /// Begin of the interval that the weight lies in.
+    pub start: TimeNs,
+    /// End of that interval.
+    pub end: TimeNs,
+    /// Nanoseconds of wall-clock time, at most `end - start`.
+    pub weight: u64,
+    /// Observations (ticks or timer samples) that this span stands on.
+    pub n_samples: u32,
+    /// What the thread did.
+    pub state: ThreadState,
+    /// What it waited in; only when blocked.
+    pub wait: Option<WaitId>,
+    /// Its stack; `None` when no stack was sampled for this time.
+    pub stack: Option<StackId>,
+}
+
+/// Counts over the whole recording; written last.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Stats {
+    /// Length of the recording.
+    pub duration: TimeNs,
+    /// Ticks taken.
+    pub n_ticks: u64,
+    /// Ticks that began more than half an interval late.
+    pub n_late: u64,
+    /// Ticks skipped because the one before had not ended.
+    pub n_missed: u64,
+    /// Thread observations (threads × ticks).
+    pub n_observations: u64,
+    /// Stack copies dropped because the thread ran while it was copied.
+    pub n_torn: u64,
+    /// Timer samples (stacks of running threads) taken.
+    pub n_timer_samples: u64,
+    /// Timer samples that the kernel dropped (ring full).
+    pub n_lost: u64,
+    /// Tick batches dropped because unwinding fell behind.
+    pub n_dropped_batches: u64,
+    /// Stacks by why they ended, counted once an unwinding.
+    pub ends: BTreeMap<StackEnd, u64>,
+    /// CPU time that wcprof itself used, nanoseconds.
+    pub own_cpu_ns: u64,
+    /// Most resident memory that wcprof itself used, bytes.
+    pub own_rss_bytes: u64,
+    /// Changes of the sampling rate: when, and the new rate in Hz.
+    pub rate_changes: Vec<(TimeNs, u32)>,
+    /// Why the recording ended: `duration`, `interrupted`, `target exited`, `target exec`, ...
+    pub end_reason: String,
+    /// The recording ended cleanly; false when the file was cut (`kill -9`, full disk).
+    pub complete: bool,
+}
+
+/// A function at a frame, as symbols name it.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct SymbolFrame {
+    /// Demangled name with its arguments; `module+0xoffset` of the function's start without a
+    /// symbol.
+    pub name: String,
+    /// Source file.
+    pub file: Option<String>,
+    /// Source line.
+    pub line: Option<u32>,
+    /// Inlined into the next one in the list.
+    pub inlined: bool,
+    /// `name` comes from a symbol or debug information; false for `module+0xoffset`.
+    pub resolved: bool,
+}
+
+/// Names of frames, resolved when the trace was recorded or later.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SymbolTable {
+    /// By frame: its functions, innermost inline function first; the last is not inlined. A frame
+    /// that is absent has no name but its address.
+    pub frames: BTreeMap<FrameId, Vec<SymbolFrame>>,
+}
+
+/// Everything of a trace but its spans.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Tables {
+    /// Facts known at the beginning.
+    pub header: Header,
+    /// Processes.
+    pub processes: Vec<Process>,
+    /// Modules.
+    pub modules: Vec<Module>,
+    /// Threads.
+    pub threads: Vec<Thread>,
+    /// Interned frames.
+    pub frames: Vec<Frame>,
+    /// Interned stack nodes; a node's caller has a smaller id.
+    pub nodes: Vec<StackNode>,
+    /// Interned stacks.
+    pub stacks: Vec<Stack>,
+    /// Interned waits.
+    pub waits: Vec<Wait>,
+    /// Counts.
+    pub stats: Stats,
+    /// Names, when saved in the trace.
+    pub symbols: Option<SymbolTable>,
+}
+
+/// A whole trace in memory.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Trace {
+    /// Everything but the spans.
+    pub tables: Tables,
+    /// Spans in the order of their ends.
+    pub spans: Vec<Span>,
+}

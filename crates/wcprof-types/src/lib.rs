@@ -1,0 +1,47 @@
+//! The vocabulary that every stage of wcprof shares: identifiers, address spaces, thread states.
+//!
+//! Plain data only: no I/O, no policy. An address carries its space in its type, so that an
+//! address in the target ([`Avma`]), one in an ELF file ([`Svma`]) and an offset in that file
+//! ([`FileOffset`]) cannot be mixed up.
+#![forbid(unsafe_code)]
+
+mod address;
+mod mapping;
+mod sample;
+mod state;
+
+pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
+pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
+pub use sample::{FdKind, FdTarget, UserRegs, Wait};
+pub use state::{StackEnd, ThreadState};
+
+use serde::{Deserialize, Serialize};
+
+/// Process id (the kernel's tgid), as numbered in wcprof's own pid namespace.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Pid(pub i32);
+
+/// Thread id (the kernel's pid), as numbered in wcprof's own pid namespace.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Tid(pub i32);
+
+impl std::fmt::Display for Pid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl std::fmt::Display for Tid {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC` since the recording began.
+#[derive(
+    Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize,
+)]
+#[serde(transparent)]
+pub struct TimeNs(pub u64);

@@ -1,0 +1,62 @@
+//! Registers and waits of one thread at one time.
+
+use serde::{Deserialize, Serialize};
+
+use crate::Avma;
+
+/// User registers that unwinding starts from. `/proc/PID/task/TID/syscall` gives only `ip` and
+/// `sp`; the others are `None` then.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct UserRegs {
+    /// Instruction pointer.
+    pub ip: Avma,
+    /// Stack pointer.
+    pub sp: Avma,
+    /// `rbp`; `None` when the engine cannot read it.
+    pub bp: Option<u64>,
+}
+
+/// What a blocked thread waits in.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+pub struct Wait {
+    /// System call number (x86-64); `None` outside a system call (page fault, kernel thread).
+    pub syscall: Option<u32>,
+    /// The call's second argument where it is a small operation code: `futex_op` of `futex`,
+    /// `request` of `ioctl`; else 0.
+    pub op: u32,
+    /// The descriptor the call works on, when its first argument is one.
+    pub fd: Option<FdTarget>,
+    /// Innermost kernel function of the wait (`/proc/PID/task/TID/stack` or `wchan`), read for
+    /// threads without a user stack; empty otherwise.
+    pub kernel: String,
+}
+
+/// What a file descriptor refers to.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct FdTarget {
+    /// Kind of file.
+    pub kind: FdKind,
+    /// Path of a regular file, device or directory; empty for the other kinds.
+    pub path: String,
+}
+
+/// Kind of file behind a descriptor.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum FdKind {
+    /// Regular file.
+    Regular,
+    /// Block device.
+    Block,
+    /// Character device.
+    Char,
+    /// Directory.
+    Directory,
+    /// Socket of any family.
+    Socket,
+    /// Pipe or FIFO.
+    Pipe,
+    /// Anonymous inode: eventfd, epoll, timerfd, signalfd, io_uring, kvm.
+    Anon,
+    /// It could not be read.
+    Unknown,
+}

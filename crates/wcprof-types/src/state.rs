@@ -1,0 +1,82 @@
+//! What a thread was doing, and how its stack ended.
+
+use serde::{Deserialize, Serialize};
+
+/// What a thread did with a stretch of wall-clock time, as the kernel tells it. Whether a blocked
+/// thread is idle, waits for a lock or for a disk is decided later, from its stack and its wait.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum ThreadState {
+    /// Ran on a CPU (user or kernel mode).
+    OnCpu,
+    /// Ran inside `ioctl(KVM_RUN)`.
+    Guest,
+    /// Waited on a run queue.
+    Runnable,
+    /// Off-CPU in a wait.
+    Blocked,
+    /// Neither ran, waited for a CPU nor was ever blocked: stolen by the hypervisor or spent in
+    /// interrupts.
+    StealIrq,
+}
+
+/// Why a stack has no further frames.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub enum StackEnd {
+    /// The thread's (or coroutine's) first frame was reached.
+    Root,
+    /// No unwind information covers the address.
+    NoUnwindInfo,
+    /// The address is in no file mapping (JIT code, a wild jump).
+    NotInModule,
+    /// Stack memory could not be read where the next frame should be.
+    UnreadableStack,
+    /// The copy of the stack ended before the stack did.
+    CopyTooShort,
+    /// The caller's frame would not lie above this one.
+    DidNotAdvance,
+    /// The frame limit was reached.
+    TooManyFrames,
+    /// The module's file could not be opened or has another build-id.
+    ModuleUnreadable,
+    /// The thread has no user stack (io_uring worker, vhost).
+    NoUserStack,
+    /// The thread was running and this engine cannot see a running thread's stack.
+    NotSampled,
+}
+
+impl StackEnd {
+    /// Every value, in declaration order.
+    pub const ALL: [Self; 10] = [
+        Self::Root,
+        Self::NoUnwindInfo,
+        Self::NotInModule,
+        Self::UnreadableStack,
+        Self::CopyTooShort,
+        Self::DidNotAdvance,
+        Self::TooManyFrames,
+        Self::ModuleUnreadable,
+        Self::NoUserStack,
+        Self::NotSampled,
+    ];
+
+    /// Whether frames are missing between the shown root-most frame and the thread's start.
+    pub fn is_truncated(self) -> bool {
+        !matches!(self, Self::Root | Self::NoUserStack | Self::NotSampled)
+    }
+
+    /// Short English name, as in `[truncated: no unwind info]`.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Root => "root",
+            Self::NoUnwindInfo => "no unwind info",
+            Self::NotInModule => "not in a module",
+            Self::UnreadableStack => "unreadable stack",
+            Self::CopyTooShort => "stack copy too short",
+            Self::DidNotAdvance => "did not advance",
+            Self::TooManyFrames => "too many frames",
+            Self::ModuleUnreadable => "module unreadable",
+            Self::NoUserStack => "no user stack",
+            Self::NotSampled => "not sampled",
+        }
+    }
+}
