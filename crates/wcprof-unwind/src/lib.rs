@@ -1,1 +1,38 @@
+//! Turns registers, stack bytes and the call frame information of modules into a stack: frame
+//! addresses, leaf first, and the reason why there are no more of them.
+//!
+//! Nothing here knows a live process: [`ModuleCode`] reads an ELF file through [`ReadAt`],
+//! [`Unwinder`] reads stack memory through [`StackMemory`] and, to check guesses, code through
+//! [`TextMemory`]. ELF files and stacks are hostile input: sizes are capped, offsets checked,
+//! expressions bounded.
+//!
+//! Ordinary rows of `.eh_frame` are executed and cached by framehop. It only ever sees addresses
+//! whose row was looked at here first, because on its own it falls back to frame pointers where
+//! no row covers an address, does not follow expressions that read memory (signal frames,
+//! realigned stacks, OpenSSL's assembler) and evaluates expressions without a bound.
+//!
+//! A wrong frame is worse than a truncated stack: wherever a step would be a guess it is either
+//! checked and counted ([`UnwoundStack::n_guessed`]) or not taken.
 #![forbid(unsafe_code)]
+
+#[cfg(not(target_arch = "x86_64"))]
+compile_error!("wcprof unwinds x86-64 stacks only; build it for an x86_64 target");
+
+mod call;
+mod code;
+mod elf;
+mod guess;
+mod index;
+mod memory;
+mod row;
+mod shared;
+mod unwinder;
+mod walk;
+
+pub use call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
+pub use code::ModuleCode;
+pub use elf::{ElfError, LoadSegment, ReadAt};
+pub use memory::{ReadError, SplicedStack, StackCopy, StackMemory, TextMemory};
+pub use shared::SharedModules;
+pub use unwinder::{ModuleError, ModuleKey, UnwindStats, Unwinder};
+pub use walk::{UnwindLimits, UnwoundFrame, UnwoundStack};

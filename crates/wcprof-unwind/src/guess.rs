@@ -1,0 +1,184 @@
+//! Finds callers where call frame information is not enough: `rbp` is unknown, or no FDE covers
+//! the address. A guess is taken only when what follows from it holds together.
+
+use wcprof_types::{Avma, FrameAddress, StackEnd};
+
+use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
+use crate::memory::{StackMemory, TextMemory, bytes_before};
+use crate::row::Fault;
+use crate::unwinder::{Cursor, Kind, Unwinder, raw};
+use crate::walk::{UnwindLimits, is_user_address};
+
+/// Candidates that are unwound to the end, for one search.
+const MAX_TRIALS: u32 = 64;
+
+/// Frames that one trial walks.
+const TRIAL_FRAMES: usize = 512;
+
+/// Checked frames that suffice when the copy ends before the stack does.
+const ENOUGH_FRAMES: usize = 4;
+
+/// What the call before a candidate's return address says about it.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Evidence {
+    /// A direct call of the function that is being unwound.
+    Certain,
+    /// An indirect call, a call through the PLT, or code that cannot be read.
+    Possible,
+    /// A direct call of another function.
+    Against,
+}
+
+impl Unwinder {
+    /// The caller of a frame whose rule needs the unknown `rbp`. Every slot of the stack is taken
+    /// for the place that `rbp` points to; a candidate must give a return address behind a call
+    /// and unwind on to the root.
+    ///
+    /// Left-overs of earlier calls in a frame's locals look like frames too, and lie below the
+    /// real one. The direct call tells them apart, since it names the function it calls. Where the
+    /// real call is indirect, any left-over that got as far makes the case ambiguous, and nothing
+    /// is taken.
+    pub(crate) fn search_bp<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        memory: &mut M,
+        mut text: Option<&mut (dyn TextMemory + '_)>,
+        limits: UnwindLimits,
+    ) -> Result<Cursor, Fault> {
+        let range = memory.searchable();
+        let from = cursor.sp.max(range.start).next_multiple_of(8);
+        let to = range
+            .end
+            .min(cursor.sp.saturating_add(limits.search_bytes))
+            .saturating_sub(16);
+        let function = self.fde_start(cursor.address.for_lookup());
+        let mut ambiguous = false;
+        let mut n_trials = 0;
+        for slot in (from..=to).step_by(8) {
+            let candidate = Cursor {
+                bp: Some(slot),
+                ..*cursor
+            };
+            // Asked anew each time: a trial may have emptied the cache.
+            let (kind, _) = self.kind(cursor.address, text.as_deref_mut());
+            let Ok(caller) = self.step(&candidate, kind, memory) else {
+                continue;
+            };
+            let FrameAddress::ReturnAddress(return_address) = caller.address else {
+                continue;
+            };
+            if !self.is_code(caller.address.for_lookup()) || !links(slot, &caller, kind) {
+                continue;
+            }
+            let evidence = match text.as_deref_mut() {
+                None => Evidence::Possible,
+                Some(text) => match self.evidence(return_address, function, text) {
+                    Some(evidence) => evidence,
+                    None => continue,
+                },
+            };
+            if n_trials == MAX_TRIALS {
+                break;
+            }
+            n_trials += 1;
+            if !self.reaches_root(caller, memory, text.as_deref_mut()) {
+                continue;
+            }
+            match evidence {
+                Evidence::Certain => return Ok(caller),
+                Evidence::Possible if !ambiguous => return Ok(caller),
+                _ => ambiguous = true,
+            }
+        }
+        memory.took_unsure();
+        Err(Fault::End(StackEnd::NoUnwindInfo))
+    }
+
+    /// The caller by `rbp` where no FDE covers the address: only from a known `rbp`, to a return
+    /// address that a call precedes.
+    pub(crate) fn follow_bp<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        memory: &mut M,
+        text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> Option<Cursor> {
+        let bp = cursor.bp.filter(|bp| *bp >= cursor.sp && bp % 8 == 0)?;
+        let text = text?;
+        let return_address = memory.read(bp.checked_add(8)?).ok()?;
+        let saved = memory.read(bp).ok()?;
+        let caller = Cursor {
+            address: FrameAddress::ReturnAddress(Avma(return_address)),
+            sp: bp.checked_add(16)?,
+            bp: Some(saved),
+        };
+        let mut buffer = [0; CALL_LOOKBEHIND];
+        (is_user_address(return_address)
+            && self.is_code(caller.address.for_lookup())
+            && is_preceded_by_call(bytes_before(text, return_address, &mut buffer)))
+        .then_some(caller)
+    }
+
+    /// `None` when no call precedes the return address.
+    fn evidence(
+        &self,
+        return_address: Avma,
+        function: Option<Avma>,
+        text: &mut dyn TextMemory,
+    ) -> Option<Evidence> {
+        let mut buffer = [0; CALL_LOOKBEHIND];
+        let before = bytes_before(text, return_address.0, &mut buffer);
+        if !is_preceded_by_call(before) {
+            return None;
+        }
+        let Some(target) = direct_call_target(before, return_address.0).map(Avma) else {
+            return Some(Evidence::Possible);
+        };
+        if Some(target) == function {
+            return Some(Evidence::Certain);
+        }
+        // A PLT entry or another stub is no function's start, but a jump to one.
+        let mut first = [0; 6];
+        let stub = text.read_text(target, &mut first)
+            && (matches!(first, [0xff, 0x25, ..] | [0xe9, ..])
+                || first.starts_with(&[0xf3, 0x0f, 0x1e, 0xfa])
+                    && self.fde_start(target) != Some(target));
+        Some(if stub {
+            Evidence::Possible
+        } else {
+            Evidence::Against
+        })
+    }
+
+    /// Whether unwinding goes on to the root from here without another guess, or far enough when
+    /// the copy of the stack ends first.
+    fn reaches_root<M: StackMemory + ?Sized>(
+        &mut self,
+        mut cursor: Cursor,
+        memory: &mut M,
+        mut text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> bool {
+        for depth in 0..TRIAL_FRAMES {
+            let (kind, _) = self.kind(cursor.address, text.as_deref_mut());
+            let checked = text.is_none() || self.is_sure(cursor.address, text.as_deref_mut());
+            if !checked {
+                return false;
+            }
+            match self.step(&cursor, kind, memory) {
+                Ok(caller) => cursor = caller,
+                Err(Fault::End(StackEnd::Root)) => return true,
+                Err(Fault::End(StackEnd::CopyTooShort)) => return depth >= ENOUGH_FRAMES,
+                Err(_) => return false,
+            }
+        }
+        false
+    }
+}
+
+/// Whether a candidate is plausible as the place of a saved `rbp`: the saved value, where the
+/// caller uses it as a frame pointer, lies above; other callers may hold anything in it.
+fn links(slot: u64, caller: &Cursor, kind: Kind) -> bool {
+    matches!(kind, Kind::Own { .. })
+        || caller
+            .bp
+            .is_some_and(|saved| saved != slot && raw(caller.address) != saved)
+}

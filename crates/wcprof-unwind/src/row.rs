@@ -1,0 +1,281 @@
+//! Looks up one row of call frame information, judges who executes it, and executes those rows
+//! that framehop does not: expressions that read memory, signal frames, unusual offsets.
+//!
+//! Together with `walk.rs` this holds all that is particular to x86-64 registers. Only `rip`,
+//! `rsp` and `rbp` are followed; a rule that needs another register has no answer.
+
+use gimli::{
+    CfaRule, Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Register,
+    RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value, X86_64,
+};
+use wcprof_types::StackEnd;
+
+use crate::code::ModuleCode;
+use crate::index::{Cfi, SectionKind, Slice, fde_at};
+use crate::memory::StackMemory;
+
+/// Operations that one expression may take; real ones take about ten.
+const MAX_OPERATIONS: u32 = 200;
+
+/// A row, without its range.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Row {
+    pub section: SectionKind,
+    /// Augmentation `S`: the caller was interrupted, it did not call.
+    pub signal: bool,
+    /// First address of the row's FDE.
+    pub start: u64,
+    cfa: CfaRule<usize>,
+    bp: Option<RegisterRule<usize>>,
+    ra: Option<RegisterRule<usize>>,
+    encoding: Encoding,
+}
+
+/// Who executes a row, and what that does to `rbp`.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Shape {
+    /// The return address is undefined: a thread's or coroutine's first frame.
+    Root,
+    /// framehop executes it exactly.
+    Plain {
+        /// The CFA is `rbp` + 16, where the caller's `rbp` is saved.
+        from_bp: bool,
+        /// The caller's `rbp` is read from the stack.
+        restores_bp: bool,
+    },
+    /// [`execute`] does.
+    Own,
+}
+
+/// Registers of a frame.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Regs {
+    pub ip: u64,
+    pub sp: u64,
+    pub bp: Option<u64>,
+}
+
+/// Why a row gives no caller.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// It needs `rbp`, which is unknown.
+    NeedsBp,
+    End(StackEnd),
+}
+
+const NO_ANSWER: Fault = Fault::End(StackEnd::NoUnwindInfo);
+
+impl Row {
+    /// The row for a lookup address.
+    pub fn find(code: &ModuleCode, svma: u64, context: &mut UnwindContext<usize>) -> Option<Self> {
+        code.sections().find_map(|cfi| {
+            let offset = cfi.fde_offset(svma)?;
+            match cfi.kind {
+                SectionKind::EhFrame => find_in(&cfi.eh_frame(), cfi, offset, svma, context),
+                SectionKind::DebugFrame => find_in(&cfi.debug_frame(), cfi, offset, svma, context),
+            }
+        })
+    }
+
+    /// Mirrors what framehop's `translate_into_unwind_rule` takes, without what it rounds.
+    pub fn shape(&self) -> Shape {
+        match self.ra {
+            None | Some(RegisterRule::Undefined) => return Shape::Root,
+            Some(RegisterRule::Offset(-8)) => {}
+            _ => return Shape::Own,
+        }
+        let CfaRule::RegisterAndOffset { register, offset } = self.cfa else {
+            return Shape::Own;
+        };
+        let fits = |offset: i64| offset % 8 == 0 && i16::try_from(offset / 8).is_ok();
+        if self.signal || self.section != SectionKind::EhFrame || !fits(offset) || offset < 8 {
+            return Shape::Own;
+        }
+        let saved_bp = match self.bp {
+            None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => None,
+            Some(RegisterRule::Offset(at)) if at.checked_add(offset).is_some_and(fits) => Some(at),
+            _ => return Shape::Own,
+        };
+        match (register, saved_bp) {
+            (X86_64::RSP, at) => Shape::Plain {
+                from_bp: false,
+                restores_bp: at.is_some(),
+            },
+            (X86_64::RBP, Some(-16)) if offset == 16 => Shape::Plain {
+                from_bp: true,
+                restores_bp: true,
+            },
+            _ => Shape::Own,
+        }
+    }
+
+    /// The caller's registers. Its `ip` is 0 when the return address is.
+    pub fn execute<M: StackMemory + ?Sized>(
+        &self,
+        code: &ModuleCode,
+        regs: Regs,
+        is_leaf: bool,
+        memory: &mut M,
+    ) -> Result<Regs, Fault> {
+        let cfi = match self.section {
+            SectionKind::EhFrame => &code.cfi,
+            SectionKind::DebugFrame => &code.debug_cfi,
+        };
+        let data = cfi.as_ref().map_or(&[][..], |c| &c.data[..]);
+        let mut machine = Machine {
+            data,
+            encoding: self.encoding,
+            regs,
+            memory,
+        };
+        let cfa = match &self.cfa {
+            CfaRule::RegisterAndOffset { register, offset } => machine
+                .register(*register)?
+                .checked_add_signed(*offset)
+                .ok_or(NO_ANSWER)?,
+            CfaRule::Expression(expression) => machine.evaluate(*expression, None)?,
+        };
+        let ip = match &self.ra {
+            None | Some(RegisterRule::Undefined) => return Err(Fault::End(StackEnd::Root)),
+            Some(rule) => machine.value(rule, cfa, regs.ip)?,
+        };
+        let bp = match &self.bp {
+            None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => regs.bp,
+            // In an epilogue the register may be restored already while the row still says
+            // that it is saved, below the stack pointer, where a copy of the stack begins.
+            Some(RegisterRule::Offset(at))
+                if is_leaf && cfa.checked_add_signed(*at).is_some_and(|a| a < regs.sp) =>
+            {
+                machine
+                    .value(&RegisterRule::Offset(*at), cfa, 0)
+                    .ok()
+                    .or(regs.bp)
+            }
+            Some(rule) => match machine.value(rule, cfa, 0) {
+                Ok(value) => Some(value),
+                // A rule in terms of a register that is not followed.
+                Err(NO_ANSWER | Fault::NeedsBp) => None,
+                Err(fault) => return Err(fault),
+            },
+        };
+        Ok(Regs { ip, sp: cfa, bp })
+    }
+}
+
+fn find_in<'a, S: UnwindSection<Slice<'a>>>(
+    section: &S,
+    cfi: &Cfi,
+    offset: usize,
+    svma: u64,
+    context: &mut UnwindContext<usize>,
+) -> Option<Row> {
+    let fde = fde_at(section, &cfi.bases, offset)?;
+    if !fde.contains(svma) || fde.cie().return_address_register() != X86_64::RA {
+        return None;
+    }
+    let row = fde
+        .unwind_info_for_address(section, &cfi.bases, context, svma)
+        .ok()?;
+    Some(Row {
+        section: cfi.kind,
+        signal: fde.is_signal_trampoline(),
+        start: fde.initial_address(),
+        cfa: row.cfa().clone(),
+        bp: row.register(X86_64::RBP),
+        ra: row.register(X86_64::RA),
+        encoding: fde.cie().encoding(),
+    })
+}
+
+/// What rules are evaluated with.
+struct Machine<'a, M: ?Sized> {
+    data: &'a [u8],
+    encoding: Encoding,
+    regs: Regs,
+    memory: &'a mut M,
+}
+
+impl<M: StackMemory + ?Sized> Machine<'_, M> {
+    fn register(&self, register: Register) -> Result<u64, Fault> {
+        match register {
+            X86_64::RA => Ok(self.regs.ip),
+            X86_64::RSP => Ok(self.regs.sp),
+            X86_64::RBP => self.regs.bp.ok_or(Fault::NeedsBp),
+            _ => Err(NO_ANSWER),
+        }
+    }
+
+    fn read(&mut self, address: u64) -> Result<u64, Fault> {
+        self.memory.read(address).map_err(|e| Fault::End(e.into()))
+    }
+
+    fn value(&mut self, rule: &RegisterRule<usize>, cfa: u64, same: u64) -> Result<u64, Fault> {
+        let at = |offset: i64| cfa.checked_add_signed(offset).ok_or(NO_ANSWER);
+        match rule {
+            RegisterRule::SameValue => Ok(same),
+            RegisterRule::Offset(offset) => self.read(at(*offset)?),
+            RegisterRule::ValOffset(offset) => at(*offset),
+            RegisterRule::Register(register) => self.register(*register),
+            RegisterRule::Expression(expression) => {
+                let address = self.evaluate(*expression, Some(cfa))?;
+                self.read(address)
+            }
+            RegisterRule::ValExpression(expression) => self.evaluate(*expression, Some(cfa)),
+            RegisterRule::Constant(value) => Ok(*value),
+            _ => Err(NO_ANSWER),
+        }
+    }
+
+    /// The value on top of the expression's stack, which for a register's rule begins with the
+    /// CFA (DWARF 5, section 6.4.2.3).
+    fn evaluate(
+        &mut self,
+        expression: UnwindExpression<usize>,
+        initial: Option<u64>,
+    ) -> Result<u64, Fault> {
+        let UnwindExpression { offset, length } = expression;
+        let code = offset
+            .checked_add(length)
+            .and_then(|end| self.data.get(offset..end))
+            .ok_or(NO_ANSWER)?;
+        let mut evaluation = Evaluation::new(EndianSlice::new(code, LittleEndian), self.encoding);
+        evaluation.set_max_iterations(MAX_OPERATIONS);
+        if let Some(value) = initial {
+            evaluation.set_initial_value(value);
+        }
+        let mut result = evaluation.evaluate();
+        loop {
+            result = match result.map_err(|_| NO_ANSWER)? {
+                EvaluationResult::Complete => break,
+                EvaluationResult::RequiresRegister { register, .. } => {
+                    evaluation.resume_with_register(Value::Generic(self.register(register)?))
+                }
+                EvaluationResult::RequiresMemory {
+                    address,
+                    size,
+                    space: None,
+                    ..
+                } => {
+                    let all = self.read(address)?;
+                    let value = match size {
+                        8 => all,
+                        1..8 => all & ((1 << (size * 8)) - 1),
+                        _ => return Err(NO_ANSWER),
+                    };
+                    evaluation.resume_with_memory(Value::Generic(value))
+                }
+                _ => return Err(NO_ANSWER),
+            };
+        }
+        match evaluation.as_result() {
+            [piece] => match piece.location {
+                Location::Address { address } => Ok(address),
+                Location::Value {
+                    value: Value::Generic(value),
+                } => Ok(value),
+                _ => Err(NO_ANSWER),
+            },
+            _ => Err(NO_ANSWER),
+        }
+    }
+}

@@ -1,0 +1,514 @@
+//! The modules of one process, and one step from a frame to its caller.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Unwinder as _};
+use gimli::UnwindContext;
+use thiserror::Error;
+use wcprof_types::{Avma, FrameAddress, LoadBias, StackEnd};
+
+use crate::code::ModuleCode;
+use crate::memory::{ReadError, StackMemory, TextMemory};
+use crate::row::{Fault, Regs, Row, Shape};
+
+/// framehop's rule cache has 509 slots, chosen by the address modulo 509. A ceph-osd's stacks
+/// need more, so there are 16 of them, chosen by the quotient.
+const N_RULE_CACHES: u64 = 16;
+const RULE_CACHE_SLOTS: u64 = 509;
+
+/// Slots of the cache of judged addresses, 24 bytes each.
+const N_KIND_SLOTS: usize = 8192;
+
+/// Most rows kept for execution here; beyond it both caches start afresh.
+const MAX_ROWS: usize = 4096;
+
+/// `mov $15,%rax; syscall`: a signal trampoline, with or without call frame information (musl
+/// has none). GDB knows it by the same bytes.
+const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
+
+/// Offsets in the signal frame that the stack pointer is at in a trampoline: `struct ucontext`
+/// with its `sigcontext_64` at 40 (`arch/x86/include/uapi/asm/sigcontext.h`).
+const UC_RBP: u64 = 120;
+const UC_RSP: u64 = 160;
+const UC_RIP: u64 = 168;
+
+/// A module as [`Unwinder::add_module`] numbered it.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ModuleKey(pub u32);
+
+/// Why a module could not be added.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ModuleError {
+    /// The range is empty.
+    #[error("empty address range {start:#x}..{end:#x} for a module")]
+    EmptyRange {
+        /// First address.
+        start: u64,
+        /// First address after it.
+        end: u64,
+    },
+}
+
+/// Counts since the unwinder was made.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct UnwindStats {
+    /// Stacks unwound.
+    pub n_stacks: u64,
+    /// Frames found.
+    pub n_frames: u64,
+    /// Stacks with a frame that was guessed and checked.
+    pub n_guessed_stacks: u64,
+    /// Addresses judged because the cache did not know them.
+    pub n_cache_misses: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub range: Range<u64>,
+    pub bias: LoadBias,
+    pub key: ModuleKey,
+    /// `None` when the file could not be read.
+    pub code: Option<Arc<ModuleCode>>,
+    /// framehop can address it: relative addresses fit its 32 bits.
+    in_framehop: bool,
+}
+
+/// What to do at a lookup address.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    End(StackEnd),
+    Plain {
+        from_bp: bool,
+        restores_bp: bool,
+    },
+    /// Index into `rows`.
+    Own {
+        row: u32,
+        signal: bool,
+    },
+    /// A signal trampoline without call frame information.
+    Sigreturn,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Slot {
+    /// 0 is never a lookup address of a module.
+    address: u64,
+    is_return: bool,
+    kind: Kind,
+    module: u32,
+}
+
+const EMPTY: Slot = Slot {
+    address: 0,
+    is_return: false,
+    kind: Kind::End(StackEnd::NotInModule),
+    module: NO_MODULE,
+};
+
+const NO_MODULE: u32 = u32::MAX;
+
+/// A frame on the way up.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Cursor {
+    pub address: FrameAddress<Avma>,
+    pub sp: u64,
+    pub bp: Option<u64>,
+}
+
+/// Unwinds the stacks of one process.
+pub struct Unwinder {
+    /// Sorted, without overlaps.
+    pub(crate) modules: Vec<Entry>,
+    next_key: u32,
+    framehop: UnwinderX86_64<Arc<[u8]>>,
+    rule_caches: Vec<CacheX86_64>,
+    slots: Box<[Slot]>,
+    rows: Vec<(Row, Arc<ModuleCode>)>,
+    context: UnwindContext<usize>,
+    pub(crate) stats: UnwindStats,
+}
+
+impl std::fmt::Debug for Unwinder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unwinder")
+            .field("modules", &self.modules)
+            .field("stats", &self.stats)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Default for Unwinder {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Unwinder {
+    /// Without modules.
+    pub fn new() -> Self {
+        Self {
+            modules: Vec::new(),
+            next_key: 0,
+            framehop: UnwinderX86_64::new(),
+            rule_caches: (0..N_RULE_CACHES).map(|_| CacheX86_64::new()).collect(),
+            slots: vec![EMPTY; N_KIND_SLOTS].into(),
+            rows: Vec::new(),
+            context: UnwindContext::new(),
+            stats: UnwindStats::default(),
+        }
+    }
+
+    /// Adds a module that covers `start..end` in the target. `code` is `None` for a file that
+    /// could not be read: stacks then end there with [`StackEnd::ModuleUnreadable`]. Modules that
+    /// overlap the range are removed first, since the newer mapping replaced them.
+    pub fn add_module(
+        &mut self,
+        start: Avma,
+        end: Avma,
+        bias: LoadBias,
+        code: Option<Arc<ModuleCode>>,
+    ) -> Result<ModuleKey, ModuleError> {
+        let (start, end) = (start.0, end.0);
+        if start >= end {
+            return Err(ModuleError::EmptyRange { start, end });
+        }
+        while let Some(old) = self
+            .modules
+            .iter()
+            .find(|m| m.range.start < end && start < m.range.end)
+        {
+            let old = Avma(old.range.start);
+            self.remove_module(old);
+        }
+        let key = ModuleKey(self.next_key);
+        self.next_key = self.next_key.wrapping_add(1);
+        let base = code.as_ref().map_or(0, |c| bias.to_avma(c.base()).0);
+        let eh_frame = code
+            .as_ref()
+            .and_then(|c| Some((c.base().0, c.cfi.as_ref()?)));
+        let in_framehop = eh_frame.is_some()
+            && base <= start
+            && end
+                .checked_sub(base)
+                .is_some_and(|size| size <= u64::from(u32::MAX));
+        if let Some((base_svma, cfi)) = eh_frame.filter(|_| in_framehop) {
+            let sections = ExplicitModuleSectionInfo {
+                base_svma,
+                eh_frame_svma: Some(cfi.svma..cfi.svma.wrapping_add(cfi.data.len() as u64)),
+                eh_frame: Some(Arc::clone(&cfi.data)),
+                eh_frame_hdr_svma: Some(cfi.base..cfi.base.wrapping_add(cfi.table.len() as u64)),
+                eh_frame_hdr: Some(Arc::clone(&cfi.table)),
+                text_svma: Some(cfi.text..cfi.text),
+                got_svma: Some(cfi.got..cfi.got),
+                ..Default::default()
+            };
+            let module = framehop::Module::new(String::new(), start..end, base, sections);
+            self.framehop.add_module(module);
+        }
+        let entry = Entry {
+            range: start..end,
+            bias,
+            key,
+            code,
+            in_framehop,
+        };
+        let at = self.modules.partition_point(|m| m.range.start < start);
+        self.modules.insert(at, entry);
+        self.forget();
+        Ok(key)
+    }
+
+    /// Removes the module whose range begins at `start`; false when there is none.
+    pub fn remove_module(&mut self, start: Avma) -> bool {
+        let Some(at) = self.modules.iter().position(|m| m.range.start == start.0) else {
+            return false;
+        };
+        let entry = self.modules.remove(at);
+        if entry.in_framehop {
+            self.framehop.remove_module(entry.range.start);
+        }
+        self.forget();
+        true
+    }
+
+    /// Removes every module, as after an exec.
+    pub fn clear(&mut self) {
+        while let Some(last) = self.modules.last() {
+            let start = Avma(last.range.start);
+            self.remove_module(start);
+        }
+    }
+
+    /// The module at an address.
+    pub fn module_at(&self, address: Avma) -> Option<ModuleKey> {
+        self.entry_at(address.0).map(|m| m.key)
+    }
+
+    /// First address of the function around a lookup address, as far as an FDE tells.
+    pub fn fde_start(&self, lookup: Avma) -> Option<Avma> {
+        let entry = self.entry_at(lookup.0)?;
+        let start = entry.code.as_ref()?.fde_start(entry.bias.to_svma(lookup))?;
+        Some(entry.bias.to_avma(start))
+    }
+
+    /// Whether an address is in executable code of a module.
+    pub fn is_code(&self, address: Avma) -> bool {
+        self.entry_at(address.0).is_some_and(|m| {
+            m.code
+                .as_ref()
+                .is_none_or(|c| c.is_code(m.bias.to_svma(address)))
+        })
+    }
+
+    /// Counts since it was made.
+    pub fn stats(&self) -> UnwindStats {
+        self.stats
+    }
+
+    /// Estimated heap memory in bytes, without the modules' shared sections (see
+    /// [`ModuleCode::heap_bytes`]).
+    pub fn heap_bytes(&self) -> usize {
+        // A framehop slot holds an address, a generation and a rule of up to 8 bytes.
+        let rules = N_RULE_CACHES as usize * RULE_CACHE_SLOTS as usize * 24;
+        // Rows of gimli's contexts: 192 register rules of 24 bytes, 5 of them a context.
+        let contexts = (N_RULE_CACHES as usize + 1) * 5 * 192 * 24;
+        rules
+            + contexts
+            + self.slots.len() * size_of::<Slot>()
+            + self.rows.capacity() * size_of::<(Row, Arc<ModuleCode>)>()
+            + self.modules.capacity() * (size_of::<Entry>() + 256)
+    }
+
+    pub(crate) fn entry_at(&self, address: u64) -> Option<&Entry> {
+        let at = self.modules.partition_point(|m| m.range.start <= address);
+        let entry = self.modules.get(at.checked_sub(1)?)?;
+        (address < entry.range.end).then_some(entry)
+    }
+
+    fn forget(&mut self) {
+        self.slots.fill(EMPTY);
+        self.rows.clear();
+    }
+
+    /// What to do at a frame, and its module.
+    #[inline]
+    pub(crate) fn kind(
+        &mut self,
+        address: FrameAddress<Avma>,
+        text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> (Kind, Option<ModuleKey>) {
+        let lookup = address.for_lookup().0;
+        let is_return = matches!(address, FrameAddress::ReturnAddress(_));
+        let at = (lookup.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % N_KIND_SLOTS;
+        let slot = self.slots[at];
+        if slot.address == lookup && slot.is_return == is_return {
+            return (
+                slot.kind,
+                (slot.module != NO_MODULE).then_some(ModuleKey(slot.module)),
+            );
+        }
+        self.stats.n_cache_misses += 1;
+        let (kind, module) = self.judge(address, text);
+        self.slots[at] = Slot {
+            address: lookup,
+            is_return,
+            kind,
+            module: module.map_or(NO_MODULE, |m| m.0),
+        };
+        (kind, module)
+    }
+
+    fn judge(
+        &mut self,
+        address: FrameAddress<Avma>,
+        text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> (Kind, Option<ModuleKey>) {
+        let lookup = address.for_lookup();
+        let Some(entry) = self.entry_at(lookup.0) else {
+            return (Kind::End(StackEnd::NotInModule), None);
+        };
+        let (key, in_framehop, bias) = (entry.key, entry.in_framehop, entry.bias);
+        let Some(code) = entry.code.clone() else {
+            return (Kind::End(StackEnd::ModuleUnreadable), Some(key));
+        };
+        // A handler returns to the first instruction of its trampoline, which no call precedes.
+        // glibc lets the trampoline's FDE begin one byte early; others do not.
+        if let FrameAddress::ReturnAddress(exact) = address {
+            let svma = bias.to_svma(exact).0;
+            let row = Row::find(&code, svma, &mut self.context);
+            if let Some(row) = row.filter(|r| r.signal && r.start == svma) {
+                return (self.keep(row, code), Some(key));
+            }
+        }
+        if is_sigreturn(address, text) {
+            let svma = bias.to_svma(lookup).0;
+            let row = Row::find(&code, svma, &mut self.context);
+            if row.is_none_or(|r| !r.signal) {
+                return (Kind::Sigreturn, Some(key));
+            }
+        }
+        let Some(row) = Row::find(&code, bias.to_svma(lookup).0, &mut self.context) else {
+            return (Kind::End(StackEnd::NoUnwindInfo), Some(key));
+        };
+        let kind = match row.shape() {
+            Shape::Root => Kind::End(StackEnd::Root),
+            Shape::Plain {
+                from_bp,
+                restores_bp,
+            } if in_framehop => Kind::Plain {
+                from_bp,
+                restores_bp,
+            },
+            _ => self.keep(row, code),
+        };
+        (kind, Some(key))
+    }
+
+    fn keep(&mut self, row: Row, code: Arc<ModuleCode>) -> Kind {
+        if self.rows.len() >= MAX_ROWS {
+            self.forget();
+        }
+        let signal = row.signal;
+        self.rows.push((row, code));
+        Kind::Own {
+            row: (self.rows.len() - 1) as u32,
+            signal,
+        }
+    }
+
+    /// From a frame to its caller. `kind` is what [`Self::kind`] said of it.
+    #[inline]
+    pub(crate) fn step<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        kind: Kind,
+        memory: &mut M,
+    ) -> Result<Cursor, Fault> {
+        let is_leaf = matches!(cursor.address, FrameAddress::InstructionPointer(_));
+        let (regs, signal) = match kind {
+            Kind::End(end) => return Err(Fault::End(end)),
+            Kind::Plain { from_bp: true, .. } if cursor.bp.is_none() => {
+                return Err(Fault::NeedsBp);
+            }
+            Kind::Plain { restores_bp, .. } => (self.plain(cursor, restores_bp, memory)?, false),
+            Kind::Own { row, signal } => {
+                let Some((row, code)) = self.rows.get(row as usize) else {
+                    return Err(Fault::End(StackEnd::NoUnwindInfo));
+                };
+                let regs = Regs {
+                    ip: raw(cursor.address),
+                    sp: cursor.sp,
+                    bp: cursor.bp,
+                };
+                (row.execute(code, regs, is_leaf, memory)?, signal)
+            }
+            Kind::Sigreturn => (sigreturn(cursor.sp, memory)?, true),
+        };
+        if regs.ip == 0 {
+            return Err(Fault::End(StackEnd::Root));
+        }
+        // Only a signal may have come from another stack.
+        if regs.sp <= cursor.sp && !signal {
+            return Err(Fault::End(StackEnd::DidNotAdvance));
+        }
+        let address = if signal {
+            FrameAddress::InstructionPointer(Avma(regs.ip))
+        } else {
+            FrameAddress::ReturnAddress(Avma(regs.ip))
+        };
+        Ok(Cursor {
+            address,
+            sp: regs.sp,
+            bp: regs.bp,
+        })
+    }
+
+    #[inline]
+    fn plain<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        restores_bp: bool,
+        memory: &mut M,
+    ) -> Result<Regs, Fault> {
+        let address = match cursor.address {
+            FrameAddress::InstructionPointer(Avma(a)) => {
+                framehop::FrameAddress::from_instruction_pointer(a)
+            }
+            FrameAddress::ReturnAddress(Avma(a)) => {
+                framehop::FrameAddress::from_return_address(a).ok_or(Fault::End(StackEnd::Root))?
+            }
+        };
+        let shard = (address.address_for_lookup() / RULE_CACHE_SLOTS) % N_RULE_CACHES;
+        let cache = &mut self.rule_caches[shard as usize];
+        let mut regs =
+            UnwindRegsX86_64::new(raw(cursor.address), cursor.sp, cursor.bp.unwrap_or(0));
+        let mut failed = None;
+        let mut read = |address| {
+            memory.read(address).map_err(|error| {
+                failed = Some(error);
+            })
+        };
+        let result = self
+            .framehop
+            .unwind_frame(address, &mut regs, cache, &mut read);
+        match result {
+            Ok(Some(ip)) => {
+                // framehop goes on when the saved `rbp` lies below a leaf's stack pointer and
+                // cannot be read: it was restored already.
+                let bp = if restores_bp && failed.is_none() {
+                    Some(regs.bp())
+                } else {
+                    cursor.bp
+                };
+                Ok(Regs {
+                    ip,
+                    sp: regs.sp(),
+                    bp,
+                })
+            }
+            Ok(None) => Err(Fault::End(StackEnd::Root)),
+            Err(framehop::Error::CouldNotReadStack(_)) => {
+                Err(Fault::End(failed.unwrap_or(ReadError::Unreadable).into()))
+            }
+            Err(_) => Err(Fault::End(StackEnd::DidNotAdvance)),
+        }
+    }
+}
+
+pub(crate) fn raw(address: FrameAddress<Avma>) -> u64 {
+    match address {
+        FrameAddress::InstructionPointer(Avma(a)) | FrameAddress::ReturnAddress(Avma(a)) => a,
+    }
+}
+
+fn is_sigreturn(address: FrameAddress<Avma>, text: Option<&mut (dyn TextMemory + '_)>) -> bool {
+    let Some(text) = text else {
+        return false;
+    };
+    let mut found = |from: Option<u64>| {
+        let mut bytes = [0; SIGRETURN.len()];
+        from.is_some_and(|from| text.read_text(Avma(from), &mut bytes)) && bytes == SIGRETURN
+    };
+    match address {
+        FrameAddress::ReturnAddress(Avma(a)) => found(Some(a)),
+        // Before or at the system call.
+        FrameAddress::InstructionPointer(Avma(a)) => found(Some(a)) || found(a.checked_sub(7)),
+    }
+}
+
+fn sigreturn<M: StackMemory + ?Sized>(sp: u64, memory: &mut M) -> Result<Regs, Fault> {
+    let mut at = |offset: u64| {
+        let address = sp
+            .checked_add(offset)
+            .ok_or(Fault::End(StackEnd::UnreadableStack))?;
+        memory.read(address).map_err(|e| Fault::End(e.into()))
+    };
+    Ok(Regs {
+        ip: at(UC_RIP)?,
+        sp: at(UC_RSP)?,
+        bp: Some(at(UC_RBP)?),
+    })
+}

@@ -1,0 +1,157 @@
+//! Walks from the leaf to the root, and says why it stopped.
+
+use wcprof_types::{Avma, FrameAddress, StackEnd, UserRegs};
+
+use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
+use crate::memory::{StackMemory, TextMemory, bytes_before};
+use crate::row::Fault;
+use crate::unwinder::{Cursor, Kind, ModuleKey, Unwinder, raw};
+
+/// Bounds on one unwinding.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct UnwindLimits {
+    /// Frames after which a stack ends with [`StackEnd::TooManyFrames`].
+    pub max_frames: usize,
+    /// Bytes of the stack that are searched for a saved `rbp` when it is unknown; 0 turns the
+    /// search off.
+    pub search_bytes: u64,
+}
+
+impl Default for UnwindLimits {
+    fn default() -> Self {
+        Self {
+            max_frames: 2048,
+            search_bytes: 64 << 10,
+        }
+    }
+}
+
+/// One frame of a stack.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct UnwoundFrame {
+    /// Where it is.
+    pub address: FrameAddress<Avma>,
+    /// The module of its lookup address; `None` outside every module.
+    pub module: Option<ModuleKey>,
+}
+
+/// A stack; meant to be used again for the next one, so that its memory is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct UnwoundStack {
+    /// Leaf first. The leaf itself is always there.
+    pub frames: Vec<UnwoundFrame>,
+    /// Why there are no more.
+    pub end: StackEnd,
+    /// Steps that call frame information alone did not give: a saved `rbp` found by search, or a
+    /// frame pointer followed where no FDE covers the address. Each was checked.
+    pub n_guessed: u32,
+}
+
+impl Default for UnwoundStack {
+    fn default() -> Self {
+        Self {
+            frames: Vec::new(),
+            end: StackEnd::NotSampled,
+            n_guessed: 0,
+        }
+    }
+}
+
+impl Unwinder {
+    /// Unwinds a stack into `stack`, whose contents are replaced.
+    ///
+    /// With `text` guesses can be checked; without it a frame pointer is not followed where no
+    /// FDE covers an address, a return address from a [`SplicedStack`](crate::SplicedStack)'s
+    /// second source ends the stack, and a trampoline without an FDE is not recognized.
+    pub fn unwind<M: StackMemory + ?Sized>(
+        &mut self,
+        regs: &UserRegs,
+        memory: &mut M,
+        mut text: Option<&mut (dyn TextMemory + '_)>,
+        limits: UnwindLimits,
+        stack: &mut UnwoundStack,
+    ) {
+        stack.frames.clear();
+        stack.n_guessed = 0;
+        memory.took_unsure();
+        let mut cursor = Cursor {
+            address: FrameAddress::InstructionPointer(regs.ip),
+            sp: regs.sp.0,
+            bp: regs.bp,
+        };
+        stack.end = loop {
+            let (kind, module) = self.kind(cursor.address, text.as_deref_mut());
+            stack.frames.push(UnwoundFrame {
+                address: cursor.address,
+                module,
+            });
+            if stack.frames.len() >= limits.max_frames.max(1) {
+                // The root-most frame may have been the last one allowed.
+                break match kind {
+                    Kind::End(end) => end,
+                    _ => StackEnd::TooManyFrames,
+                };
+            }
+            let mut next = self.step(&cursor, kind, memory);
+            match next {
+                Err(Fault::NeedsBp) => {
+                    next = self.search_bp(&cursor, memory, text.as_deref_mut(), limits);
+                    stack.n_guessed += u32::from(next.is_ok());
+                }
+                Err(Fault::End(StackEnd::NoUnwindInfo)) => {
+                    let followed = self.follow_bp(&cursor, memory, text.as_deref_mut());
+                    if let Some(followed) = followed {
+                        next = Ok(followed);
+                        stack.n_guessed += 1;
+                    }
+                }
+                _ => {}
+            }
+            let caller = match next {
+                Ok(caller) => caller,
+                Err(Fault::End(end)) => break end,
+                Err(Fault::NeedsBp) => break StackEnd::NoUnwindInfo,
+            };
+            if memory.took_unsure() && !self.is_sure(caller.address, text.as_deref_mut()) {
+                break StackEnd::CopyTooShort;
+            }
+            if !is_user_address(raw(caller.address)) {
+                break StackEnd::NotInModule;
+            }
+            cursor = caller;
+        };
+        self.stats.n_stacks += 1;
+        self.stats.n_frames += stack.frames.len() as u64;
+        self.stats.n_guessed_stacks += u64::from(stack.n_guessed > 0);
+    }
+
+    /// Whether an address from an unsure source can be where a call returns to. What the kernel
+    /// or a library put on the stack without a call is known by its module: trampolines, first
+    /// frames, interrupted code.
+    pub(crate) fn is_sure(
+        &mut self,
+        address: FrameAddress<Avma>,
+        mut text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> bool {
+        if !self.is_code(address.for_lookup()) {
+            return false;
+        }
+        let FrameAddress::ReturnAddress(Avma(ip)) = address else {
+            return true;
+        };
+        let (kind, _) = self.kind(address, text.as_deref_mut());
+        if matches!(
+            kind,
+            Kind::Sigreturn | Kind::Own { signal: true, .. } | Kind::End(StackEnd::Root)
+        ) {
+            return true;
+        }
+        let mut buffer = [0; CALL_LOOKBEHIND];
+        text.is_some_and(|t| is_preceded_by_call(bytes_before(t, ip, &mut buffer)))
+    }
+}
+
+/// Canonical, in the lower half, not in the first page.
+pub(crate) fn is_user_address(address: u64) -> bool {
+    (0x1000..1 << 47).contains(&address)
+}
