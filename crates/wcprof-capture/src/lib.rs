@@ -1,1 +1,26 @@
+//! Observes a live process: snapshots of its threads, copies of their stacks, timer samples.
+//!
+//! The only crate that knows a live process, and the only one of the profiler with `unsafe`. It
+//! never stops, signals or writes to the target.
 
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!("wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu");
+
+pub mod bpf;
+mod engine;
+mod fds;
+mod memory;
+pub mod perf;
+pub mod procfs;
+mod sampler;
+mod sys;
+mod target;
+
+pub use engine::{EngineKind, SnapshotError};
+pub use memory::{ReadRange, read_memory, read_ranges};
+pub use sampler::{
+    Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Since, StackBytes, StackCopy, StackRequest,
+    StartError, ThreadTick, TickBatch, TickCounts, TimerSample,
+};
+pub use sys::{Punctuality, monotonic_ns, own_cpu_ns};
+pub use target::{Liveness, Target, TargetError, read_status};

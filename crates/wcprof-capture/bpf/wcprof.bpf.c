@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * iter/task: one fixed-size record for each thread of the targets, read by user space once a tick.
+ * perf_event: keeps the samples of the targets and drops all others.
+ *
+ * Neither writes to anything but its own maps. Kernel memory is read by typed loads (which fault
+ * softly), so that the programs also load where probe reads are locked down, except in a nested
+ * pid namespace.
+ */
+#include "wcprof.h"
+
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
+
+/* Process ids in the reader's pid namespace, for the iterator. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u32);
+} targets SEC(".maps");
+
+/* Process ids in the initial pid namespace, for the perf filter; kept by the iterator's reader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, u32);
+	__type(value, u32);
+} host_targets SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct config);
+} config SEC(".maps");
+
+/* What the last full record of a thread said. */
+struct seen {
+	u64 switches;
+	u64 comm[2];
+	u32 generation;
+	u32 state;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct seen);
+} seen_tasks SEC(".maps");
+
+/* The number of `pid` in the pid namespace `level` levels below the initial one; 0: not visible. */
+static __attribute__((always_inline)) s32 number_at(struct pid *pid, u32 level)
+{
+	s32 nr = 0;
+
+	if (!pid || pid->level < level)
+		return 0;
+	bpf_probe_read_kernel(&nr, sizeof(nr),
+			      (void *)&pid->numbers[0] + (u64)level * sizeof(struct upid));
+	return nr;
+}
+
+static __attribute__((always_inline)) u32 state_of(struct task_struct *task)
+{
+	if (field_exists(task->__state))
+		return task->__state;
+	return ((struct task_struct___before_5_14 *)task)->state;
+}
+
+SEC("iter/task")
+int wcprof_tasks(struct bpf_iter__task *ctx)
+{
+	struct seq_file *seq = ctx->meta->seq;
+	struct task_struct *task = ctx->task;
+	struct task_struct *reader = bpf_get_current_task_btf();
+	u32 zero = 0;
+	struct config *cfg = bpf_map_lookup_elem(&config, &zero);
+
+	if (!cfg)
+		return 0;
+	if (ctx->meta->seq_num == 0)
+		cfg->n_records = cfg->n_threads = 0;
+	if (!task) {
+		struct end_record end = {
+			.kind = KIND_END,
+			.n_records = cfg->n_records,
+			.n_threads = cfg->n_threads,
+			.time = bpf_ktime_get_ns(),
+		};
+
+		bpf_seq_write(seq, &end, sizeof(end));
+		return 0;
+	}
+
+	u32 level = reader->thread_pid->level;
+	s32 host_tgid = task->tgid;
+	s32 tid, tgid;
+
+	if (level == 0) {
+		tid = task->pid;
+		tgid = host_tgid;
+	} else {
+		tid = number_at(task->thread_pid, level);
+		tgid = number_at(task->group_leader->thread_pid, level);
+	}
+	if (cfg->filter && !bpf_map_lookup_elem(&targets, &tgid))
+		return 0;
+
+	u32 state = state_of(task);
+	u64 nvcsw = task->nvcsw;
+	u64 nivcsw = task->nivcsw;
+	u32 exit_state = task->exit_state;
+	u32 on_cpu = field_exists(task->on_cpu) ? task->on_cpu : task == reader;
+	u64 *comm = (u64 *)task->comm;
+	u64 comm0 = comm[0];
+	u64 comm1 = comm[1];
+
+	cfg->n_threads = task->signal->nr_threads;
+
+	struct seen *seen = cfg->generation ?
+		bpf_task_storage_get(&seen_tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : 0;
+	u64 switches = nvcsw + nivcsw;
+
+	if (seen && state && !on_cpu && !exit_state && seen->state == state &&
+	    seen->switches == switches && seen->comm[0] == comm0 && seen->comm[1] == comm1 &&
+	    seen->generation == cfg->generation) {
+		struct unchanged_record unchanged = {
+			.kind = KIND_UNCHANGED,
+			.tid = tid,
+		};
+
+		if (!bpf_seq_write(seq, &unchanged, sizeof(unchanged)))
+			cfg->n_records++;
+		return 0;
+	}
+
+	struct task_record r = {
+		.kind = KIND_TASK,
+		.exit_state = exit_state,
+		.tid = tid,
+		.tgid = tgid,
+		.host_tid = task->pid,
+		.host_tgid = host_tgid,
+		.state = state,
+		.flags = task->flags,
+		.exec_id = task->self_exec_id,
+		.time = bpf_ktime_get_ns(),
+		.nvcsw = nvcsw,
+		.nivcsw = nivcsw,
+		.run_time = task->se.sum_exec_runtime,
+		.start_boottime = task->start_boottime,
+	};
+	u8 status = 0;
+
+	((u64 *)r.comm)[0] = comm0;
+	((u64 *)r.comm)[1] = comm1;
+	if (on_cpu)
+		status |= STATUS_ON_CPU;
+	if (field_exists(task->sched_info.last_queued)) {
+		status |= STATUS_HAS_QUEUE_TIME;
+		r.run_delay = task->sched_info.run_delay;
+		r.pcount = task->sched_info.pcount;
+		r.last_queued = task->sched_info.last_queued;
+		r.reader_arrival = reader->sched_info.last_arrival;
+	}
+	if (task->mm) {
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+		status |= STATUS_HAS_MM | STATUS_HAS_REGS;
+		r.ip = regs->ip;
+		r.sp = regs->sp;
+		r.bp = regs->bp;
+		r.orig_ax = regs->orig_ax;
+		r.ax = regs->ax;
+		r.di = regs->di;
+		r.si = regs->si;
+		r.dx = regs->dx;
+		r.r10 = regs->r10;
+	}
+	r.status = status;
+	/* When the buffer is full, the write fails and the program is called again for the task. */
+	if (bpf_seq_write(seq, &r, sizeof(r)))
+		return 0;
+	cfg->n_records++;
+	if (seen) {
+		/* What is seen while the thread still runs is no blocked state. */
+		seen->state = on_cpu ? 0 : state;
+		seen->switches = switches;
+		seen->comm[0] = comm0;
+		seen->comm[1] = comm1;
+		seen->generation = cfg->generation;
+	}
+	return 0;
+}
+
+SEC("perf_event")
+int wcprof_filter(struct bpf_perf_event_data *ctx)
+{
+	u32 tgid = bpf_get_current_pid_tgid() >> 32;
+
+	return bpf_map_lookup_elem(&host_targets, &tgid) != 0;
+}

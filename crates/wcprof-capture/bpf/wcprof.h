@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
+/*
+ * What the programs and user space share. `src/bpf/wire.rs` reads these layouts: change both.
+ * All values are in the byte order of the machine.
+ */
+#ifndef WCPROF_H
+#define WCPROF_H
+
+#include "kernel.h"
+
+/* The first byte of every record. */
+#define KIND_TASK 1
+#define KIND_UNCHANGED 2
+#define KIND_END 3
+
+/* Bits of `status`. */
+#define STATUS_ON_CPU 1
+#define STATUS_HAS_MM 2
+#define STATUS_HAS_REGS 4
+#define STATUS_HAS_QUEUE_TIME 8
+
+/* A thread in full. */
+struct task_record {
+	u8 kind;
+	u8 status;
+	u16 exit_state;
+	/* As numbered in the pid namespace of the reader, and in the initial one. */
+	s32 tid;
+	s32 tgid;
+	s32 host_tid;
+	s32 host_tgid;
+	u32 state;
+	u32 flags;
+	u32 exec_id;
+	/* CLOCK_MONOTONIC, ns */
+	u64 time;
+	u64 nvcsw;
+	u64 nivcsw;
+	u64 run_time;
+	u64 run_delay;
+	u64 pcount;
+	/* Both in the scheduler's clock: since when the thread is queued (0: it is not), and when
+	 * the reader was last put on its CPU. */
+	u64 last_queued;
+	u64 reader_arrival;
+	/* CLOCK_BOOTTIME, ns */
+	u64 start_boottime;
+	u64 ip;
+	u64 sp;
+	u64 bp;
+	u64 orig_ax;
+	u64 ax;
+	u64 di;
+	u64 si;
+	u64 dx;
+	u64 r10;
+	char comm[16];
+};
+_Static_assert(sizeof(struct task_record) == 192, "wire format");
+
+/* A blocked thread that did not run since its last full record. */
+struct unchanged_record {
+	u8 kind;
+	u8 pad[3];
+	s32 tid;
+};
+_Static_assert(sizeof(struct unchanged_record) == 8, "wire format");
+
+/* After the last thread. */
+struct end_record {
+	u8 kind;
+	u8 pad[3];
+	/* Records written by this pass. */
+	u32 n_records;
+	/* Threads in the group of the last record's process. */
+	u32 n_threads;
+	u32 pad2;
+	/* CLOCK_MONOTONIC, ns */
+	u64 time;
+};
+_Static_assert(sizeof(struct end_record) == 24, "wire format");
+
+struct config {
+	/* Look each task's process up in `targets` (the link visits more than the targets). */
+	u32 filter;
+	/* Full records carry this; 0: every record is in full. A change makes all of them full. */
+	u32 generation;
+	/* Written by the iterator. */
+	u32 n_records;
+	u32 n_threads;
+};
+
+#endif

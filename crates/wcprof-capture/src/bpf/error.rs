@@ -1,0 +1,281 @@
+//! What can go wrong with the BPF engine, and what to do about it.
+
+use std::error::Error;
+use std::fs;
+use std::io;
+
+use aya::programs::ProgramError;
+use aya::{BtfError, EbpfError};
+use thiserror::Error;
+use wcprof_types::Pid;
+
+use super::wire::WireError;
+
+/// Lines of the verifier's log that an error shows.
+const LOG_LINES: usize = 8;
+
+/// Why the BPF engine does not work here.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BpfError {
+    /// The kernel does not describe its own types.
+    #[error(
+        "failed to read the kernel's type information `/sys/kernel/btf/vmlinux`: {0}; it needs a \
+         kernel built with CONFIG_DEBUG_INFO_BTF and a mounted sysfs"
+    )]
+    NoBtf(String),
+    /// The kernel refused a `bpf` call for lack of rights.
+    #[error("not permitted to {action}: {reason}")]
+    NotPermitted {
+        /// What was tried.
+        action: &'static str,
+        /// The likely cause and what to do.
+        reason: String,
+    },
+    /// The kernel's verifier refused a program.
+    #[error(
+        "the kernel refused the program `{program}`: {cause}; its verifier said: {log}; this \
+         kernel may lack a feature that the engine needs (5.15 or newer is expected to have all)"
+    )]
+    Rejected {
+        /// Program name.
+        program: &'static str,
+        /// The call's error.
+        cause: io::Error,
+        /// The last lines of the verifier's log.
+        log: String,
+    },
+    /// There is no task iterator in this kernel.
+    #[error("this kernel has no BPF task iterator: {0}; it came with Linux 5.8")]
+    NoTaskIterator(String),
+    /// A step of loading failed in another way.
+    #[error("failed to {action}: {cause}")]
+    Load {
+        /// What was tried.
+        action: &'static str,
+        /// The cause and its causes.
+        cause: String,
+    },
+    /// A pass of the iterator failed.
+    #[error("failed to {action} the task iterator: {cause}")]
+    Iterate {
+        /// `open` or `read`.
+        action: &'static str,
+        /// The call's error.
+        cause: io::Error,
+    },
+    /// The iterator's output is no sequence of records.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// The iterator's output ended before its end record.
+    #[error("the task iterator's output ended early, {0} bytes into a record")]
+    Truncated(usize),
+    /// No thread of this process exists.
+    #[error("no such process: {0}")]
+    NoSuchProcess(Pid),
+    /// More targets than the maps hold.
+    #[error("too many targets: {0}, at most {max}", max = super::MAX_TARGETS)]
+    TooManyTargets(usize),
+}
+
+impl BpfError {
+    /// For a failed `bpf` call.
+    pub(super) fn from_io(action: &'static str, cause: &io::Error) -> Self {
+        match cause.raw_os_error() {
+            Some(libc::EPERM | libc::EACCES) => Self::NotPermitted {
+                action,
+                reason: why_not_permitted(),
+            },
+            _ => Self::Load {
+                action,
+                cause: cause.to_string(),
+            },
+        }
+    }
+
+    /// For a failed step of aya's loader.
+    pub(super) fn from_load(action: &'static str, error: &EbpfError) -> Self {
+        match io_error(error) {
+            Some(io) => Self::from_io(action, io),
+            None => Self::Load {
+                action,
+                cause: chain(error),
+            },
+        }
+    }
+
+    /// For a program that could not be loaded.
+    pub(super) fn from_program(program: &'static str, error: ProgramError) -> Self {
+        match error {
+            ProgramError::LoadError {
+                io_error,
+                verifier_log,
+            } => {
+                let log = last_lines(&verifier_log.to_string());
+                // A program the verifier refuses also fails with EACCES, but leaves a log.
+                if log.is_empty() {
+                    Self::from_io("load a BPF program", &io_error)
+                } else {
+                    Self::Rejected {
+                        program,
+                        cause: io_error,
+                        log,
+                    }
+                }
+            }
+            ProgramError::Btf(BtfError::UnknownBtfTypeName { type_name }) => {
+                Self::NoTaskIterator(format!("its type information has no `{type_name}`"))
+            }
+            error => Self::Load {
+                action: "load a BPF program",
+                cause: chain(&error),
+            },
+        }
+    }
+}
+
+/// The text of an error and of its causes.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}
+
+fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let mut source = Some(error);
+    while let Some(error) = source {
+        if let Some(io) = error.downcast_ref::<io::Error>() {
+            return Some(io);
+        }
+        source = error.source();
+    }
+    None
+}
+
+/// The last lines that say why, without the verifier's closing statistics.
+fn last_lines(log: &str) -> String {
+    let lines: Vec<&str> = log
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .filter(|line| !line.starts_with("processed ") && !line.starts_with("verification time"))
+        .collect();
+    let first = lines.len().saturating_sub(LOG_LINES);
+    lines.get(first..).unwrap_or_default().join(" | ")
+}
+
+/// The likely cause of an EPERM from `bpf`, from what this process can see.
+fn why_not_permitted() -> String {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
+    let uid_map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    explain_not_permitted(&status, &lockdown, &uid_map)
+}
+
+fn explain_not_permitted(status: &str, lockdown: &str, uid_map: &str) -> String {
+    const CAP_SYS_ADMIN: u32 = 21;
+    const CAP_PERFMON: u32 = 38;
+    const CAP_BPF: u32 = 39;
+    let field = |name: &str| {
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix(name))
+            .map(str::trim)
+    };
+    let caps = field("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok());
+    let has = |cap: u32| caps.is_none_or(|caps| caps >> cap & 1 == 1);
+    let missing: Vec<&str> = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")]
+        .iter()
+        .filter(|(cap, _)| !has(*cap))
+        .map(|(_, name)| *name)
+        .collect();
+    if !has(CAP_SYS_ADMIN) && !missing.is_empty() {
+        return format!(
+            "{} missing; run as root, or give wcprof CAP_BPF and CAP_PERFMON (before Linux 5.8 \
+             CAP_SYS_ADMIN)",
+            missing.join(" and ")
+        );
+    }
+    if lockdown.contains("[confidentiality]") {
+        return "kernel lockdown is in mode `confidentiality`, which forbids BPF to read kernel \
+                memory; it can only be left by a reboot with other boot settings"
+            .to_owned();
+    }
+    let ids: Vec<&str> = uid_map.split_whitespace().collect();
+    if !ids.is_empty() && ids != ["0", "0", "4294967295"] {
+        return "wcprof runs in a user namespace, whose capabilities do not count for BPF; run it \
+                on the host, or in a container that shares the host's user namespace"
+            .to_owned();
+    }
+    if field("Seccomp:").is_some_and(|mode| mode != "0") {
+        return "a seccomp filter of this container or service probably blocks the system call \
+                `bpf`; allow it, or run wcprof on the host"
+            .to_owned();
+    }
+    "the capabilities are there, so a security module (SELinux, AppArmor) or RLIMIT_MEMLOCK \
+     (before Linux 5.11; `ulimit -l unlimited`) is the likely cause; see the kernel's audit log"
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOST_IDS: &str = "         0          0 4294967295\n";
+
+    /// Check that each cause is told apart and names what to do.
+    #[test]
+    fn causes_of_eperm() {
+        let none = "CapEff:\t0000000000000000\nSeccomp:\t0\n";
+        let bpf_only = "CapEff:\t0000008000000000\nSeccomp:\t0\n";
+        let all = "CapEff:\t000001ffffffffff\nSeccomp:\t0\n";
+        let filtered = "CapEff:\t000001ffffffffff\nSeccomp:\t2\n";
+        let open = "[none] integrity confidentiality";
+        let locked = "none integrity [confidentiality]";
+        for (status, lockdown, ids, words) in [
+            (none, open, HOST_IDS, "CAP_BPF and CAP_PERFMON missing"),
+            (bpf_only, open, HOST_IDS, "CAP_PERFMON missing"),
+            (all, locked, HOST_IDS, "lockdown"),
+            (all, open, "0 100000 65536", "user namespace"),
+            (filtered, open, HOST_IDS, "seccomp"),
+            (all, "", HOST_IDS, "RLIMIT_MEMLOCK"),
+            ("", "", "", "RLIMIT_MEMLOCK"),
+        ] {
+            let text = explain_not_permitted(status, lockdown, ids);
+            assert!(text.contains(words), "{words}: {text}");
+        }
+    }
+
+    /// Check that the log's reason survives and its statistics do not.
+    #[test]
+    fn end_of_verifier_log() {
+        let log: String = (0..20).map(|i| format!("{i}: r0 = 0\n")).collect();
+        let log = log + "invalid mem access 'scalar'\n\nprocessed 20 insns (limit 1000000)\n";
+        let text = last_lines(&log);
+        assert!(text.ends_with("| invalid mem access 'scalar'"), "{text}");
+        assert_eq!(text.split(" | ").count(), LOG_LINES);
+        assert_eq!(last_lines("\n"), "");
+    }
+
+    /// Check that an errno below several layers of causes is found.
+    #[test]
+    fn cause_chain() {
+        let error = EbpfError::MapError(aya::maps::MapError::CreateError {
+            name: "config".to_owned(),
+            io_error: io::Error::from_raw_os_error(libc::ENOMEM),
+        });
+        assert!(chain(&error).contains("config"));
+        assert_eq!(
+            io_error(&error).and_then(io::Error::raw_os_error),
+            Some(libc::ENOMEM)
+        );
+    }
+}

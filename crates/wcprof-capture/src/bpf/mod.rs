@@ -1,0 +1,261 @@
+//! The BPF engine: one pass of a task iterator gives every thread of the targets, and a program
+//! filters per-CPU perf events by process.
+//!
+//! The programs are C (`bpf/wcprof.bpf.c`); their object is in the repository and is relocated
+//! against the running kernel's types when loaded, so that neither clang nor kernel headers are
+//! needed. Whether the kernel can restrict the iterator to a process is found by trying.
+
+mod error;
+mod load;
+mod probe;
+mod record;
+mod sys;
+mod wire;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::io::{ErrorKind, Read};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use aya::maps::{Array, MapData};
+use wcprof_types::{Pid, Tid};
+
+pub use error::BpfError;
+pub use probe::{Check, probe};
+pub use record::{Counters, Queue, Syscall, TaskFlags, TaskRecord, TaskRegs, TaskState};
+pub use wire::WireError;
+
+use wire::{End, Record};
+
+/// Most targets at once: the size of the programs' maps.
+pub const MAX_TARGETS: usize = 1024;
+
+/// The kernel hands out at most 32 KiB (8 pages) a read.
+const READ_LEN: usize = 64 << 10;
+
+/// Passes that are tried for one snapshot when a thread's exit cuts a pass short.
+const MAX_PASSES: u32 = 3;
+
+/// What the kernel supports, found by trying.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Features {
+    /// The iterator visits only the targets' threads. Otherwise it visits all threads of the
+    /// machine, and the program drops the others.
+    pub link_filter: bool,
+    /// Why perf events cannot be filtered by process; `None` when they can.
+    pub no_perf_filter: Option<String>,
+}
+
+/// What a snapshot returns beside its records.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SnapshotInfo {
+    /// When the pass ended, `CLOCK_MONOTONIC` ns.
+    pub time_ns: u64,
+    /// Threads seen.
+    pub n_threads: u32,
+    /// A thread that exited while it was visited cut each attempt short: threads that are not
+    /// in the records may still exist.
+    pub incomplete: bool,
+}
+
+/// What changed since the snapshot before.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Changes {
+    /// Threads that are new, ran, run, are queued, exit or got another name.
+    pub changed: Vec<TaskRecord>,
+    /// Blocked threads that have not run since they were last in `changed`: state, counters and
+    /// registers are the same.
+    pub unchanged: Vec<Tid>,
+}
+
+/// The loaded programs and the iterator's links.
+pub struct BpfEngine {
+    targets: Vec<Pid>,
+    /// One per target with the link filter, else one for all.
+    links: Vec<OwnedFd>,
+    perf_program: Option<OwnedFd>,
+    features: Features,
+    #[cfg(test)]
+    iterator: OwnedFd,
+    config: Array<MapData, [u32; 4]>,
+    /// What the program was last told, see [`BpfEngine::set_generation`].
+    generation: Option<u32>,
+    /// The generation of [`BpfEngine::snapshot_changes`], never 0.
+    changes_generation: u32,
+    buffer: Vec<u8>,
+}
+
+impl fmt::Debug for BpfEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BpfEngine")
+            .field("targets", &self.targets)
+            .field("features", &self.features)
+            .finish_non_exhaustive()
+    }
+}
+
+impl BpfEngine {
+    /// Loads the programs for these processes (ids of wcprof's own pid namespace) and tries them.
+    ///
+    /// # Errors
+    /// Everything that makes the engine unusable; see [`BpfError`].
+    pub fn new(targets: &[Pid]) -> Result<Self, BpfError> {
+        load::load(targets)
+    }
+
+    /// What the kernel supports.
+    pub fn features(&self) -> &Features {
+        &self.features
+    }
+
+    /// The program for `PERF_EVENT_IOC_SET_BPF`: keeps the targets' samples, drops all others.
+    pub fn perf_filter_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.perf_program.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Replaces `out` by every thread of the targets, in no particular order.
+    ///
+    /// A target that has exited has no records; that is no error.
+    ///
+    /// # Errors
+    /// When the iterator cannot be opened or read.
+    pub fn snapshot(&mut self, out: &mut Vec<TaskRecord>) -> Result<SnapshotInfo, BpfError> {
+        for _ in 1..MAX_PASSES {
+            let info = self.snapshot_once(out)?;
+            if !info.incomplete {
+                return Ok(info);
+            }
+        }
+        self.snapshot_once(out)
+    }
+
+    /// Replaces `out` by what changed since the last call; the first call has every thread in
+    /// full. A thread that is in neither list is gone, unless the snapshot is incomplete.
+    ///
+    /// Cheaper than [`BpfEngine::snapshot`], by a factor that grows with the share of threads
+    /// that stay blocked. The two can be mixed.
+    ///
+    /// # Errors
+    /// When the iterator cannot be opened or read; the next call then has every thread in full.
+    pub fn snapshot_changes(&mut self, out: &mut Changes) -> Result<SnapshotInfo, BpfError> {
+        for _ in 1..MAX_PASSES {
+            let info = self.changes_once(out)?;
+            if !info.incomplete {
+                return Ok(info);
+            }
+            self.forget_seen();
+        }
+        let info = self.changes_once(out)?;
+        if info.incomplete {
+            self.forget_seen();
+        }
+        Ok(info)
+    }
+
+    fn snapshot_once(&mut self, out: &mut Vec<TaskRecord>) -> Result<SnapshotInfo, BpfError> {
+        out.clear();
+        self.set_generation(0)?;
+        self.pass_all(|record| match record {
+            Record::Task(task) => out.push(task),
+            Record::Unchanged(_) | Record::End(_) => {}
+        })
+    }
+
+    fn changes_once(&mut self, out: &mut Changes) -> Result<SnapshotInfo, BpfError> {
+        out.changed.clear();
+        out.unchanged.clear();
+        self.set_generation(self.changes_generation)?;
+        let info = self.pass_all(|record| match record {
+            Record::Task(task) => out.changed.push(task),
+            Record::Unchanged(tid) => out.unchanged.push(tid),
+            Record::End(_) => {}
+        });
+        if info.is_err() {
+            // The program believes that its records arrived.
+            self.forget_seen();
+        }
+        info
+    }
+
+    /// Makes the next [`BpfEngine::snapshot_changes`] return every thread in full.
+    pub fn forget_seen(&mut self) {
+        self.changes_generation = self.changes_generation.wrapping_add(1).max(1);
+    }
+
+    /// Tells the program which generation to compare with; 0 makes every record a full one.
+    fn set_generation(&mut self, generation: u32) -> Result<(), BpfError> {
+        if self.generation != Some(generation) {
+            let filter = u32::from(!self.features.link_filter);
+            self.config
+                .set(0, [filter, generation, 0, 0], 0)
+                .map_err(|e| BpfError::Load {
+                    action: "configure the task iterator",
+                    cause: error::chain(&e),
+                })?;
+            self.generation = Some(generation);
+        }
+        Ok(())
+    }
+
+    /// Goes on as on a kernel without the link filter.
+    #[cfg(test)]
+    fn use_filter_in_program_for_test(&mut self) {
+        self.links = vec![sys::create_iter_link(self.iterator.as_fd(), None).unwrap()];
+        self.features.link_filter = false;
+        self.generation = None;
+    }
+
+    /// One pass over each link.
+    fn pass_all(&mut self, mut sink: impl FnMut(Record)) -> Result<SnapshotInfo, BpfError> {
+        let mut info = SnapshotInfo::default();
+        for link in &self.links {
+            let end = pass(link.as_fd(), &mut self.buffer, &mut sink)?;
+            info.n_threads += end.n_records;
+            info.time_ns = end.time_ns;
+            // Restricted to a process, the kernel goes from thread to thread and stops when the
+            // one it stands on has gone. Over all threads it goes by number.
+            info.incomplete |= self.features.link_filter && end.n_records < end.n_threads;
+        }
+        Ok(info)
+    }
+}
+
+/// One pass of the iterator behind `link`, to its end record.
+fn pass(
+    link: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+    sink: &mut impl FnMut(Record),
+) -> Result<End, BpfError> {
+    let failed = |action| move |cause| BpfError::Iterate { action, cause };
+    let mut iterator = sys::create_iter(link).map_err(failed("open"))?;
+    buffer.resize(READ_LEN, 0);
+    let mut filled = 0;
+    let mut end = None;
+    loop {
+        let free = buffer.get_mut(filled..).unwrap_or_default();
+        let n = match iterator.read(free) {
+            Ok(0) => break,
+            Ok(n) => n,
+            // EAGAIN: a million threads of others were visited without a record.
+            Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {
+                continue;
+            }
+            Err(e) => return Err(failed("read")(e)),
+        };
+        filled += n;
+        let used = wire::parse(buffer.get(..filled).unwrap_or_default(), |record| {
+            if let Record::End(e) = record {
+                end = Some(e);
+            }
+            sink(record);
+        })?;
+        buffer.copy_within(used..filled, 0);
+        filled -= used;
+    }
+    match end {
+        Some(end) if filled == 0 => Ok(end),
+        _ => Err(BpfError::Truncated(filled)),
+    }
+}

@@ -1,0 +1,324 @@
+//! The engine against threads of this process in known places, and against child processes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::hint;
+use std::io::{PipeWriter, Read, Write, pipe};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use wcprof_types::{Avma, Tid, parse_maps};
+
+use super::*;
+
+const SYS_READ: u32 = 0;
+
+/// A wait for something that must happen gives up after this.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The engine, or `None` with a visible note where the machine does not permit it.
+fn engine(targets: &[Pid]) -> Option<BpfEngine> {
+    match BpfEngine::new(targets) {
+        Ok(engine) => Some(engine),
+        Err(
+            e @ (BpfError::NotPermitted { .. } | BpfError::NoBtf(_) | BpfError::NoTaskIterator(_)),
+        ) => {
+            eprintln!("SKIPPED: {e}");
+            None
+        }
+        Err(e) => panic!("{e}"),
+    }
+}
+
+fn own_pid() -> Pid {
+    Pid(nix::unistd::getpid().as_raw())
+}
+
+/// Calls `step` until it returns something.
+fn wait_for<T>(what: &str, mut step: impl FnMut() -> Option<T>) -> T {
+    let start = Instant::now();
+    loop {
+        if let Some(value) = step() {
+            return value;
+        }
+        assert!(start.elapsed() < PATIENCE, "no {what} in {PATIENCE:?}");
+        thread::yield_now();
+    }
+}
+
+/// A thread that blocks in `read` of a pipe for each byte it was not sent yet.
+struct Reader {
+    tid: Tid,
+    /// Address of a variable in its first frame.
+    local: Avma,
+    writer: PipeWriter,
+    thread: JoinHandle<()>,
+}
+
+impl Reader {
+    fn spawn() -> Self {
+        let (mut reader, writer) = pipe().unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::spawn(move || {
+            let mut byte = [0];
+            let local = Avma(std::ptr::from_ref(&byte).addr() as u64);
+            sender
+                .send((Tid(nix::unistd::gettid().as_raw()), local))
+                .unwrap();
+            while reader.read(&mut byte).unwrap() == 1 {}
+        });
+        let (tid, local) = receiver.recv().unwrap();
+        Self {
+            tid,
+            local,
+            writer,
+            thread,
+        }
+    }
+
+    fn finish(self) {
+        drop(self.writer);
+        self.thread.join().unwrap();
+    }
+
+    /// Snapshots until the thread is in its `read`.
+    fn wait_blocked(&self, engine: &mut BpfEngine) -> TaskRecord {
+        wait_for("blocked reader", || {
+            let task = find(engine, self.tid)?;
+            let number = task.regs.unwrap().syscall.number();
+            (task.state.is_blocked() && number == Some(SYS_READ)).then_some(task)
+        })
+    }
+}
+
+/// A thread that runs until it is told to stop.
+struct Spinner {
+    tid: Tid,
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<()>,
+}
+
+impl Spinner {
+    fn spawn() -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (sender, receiver) = mpsc::channel();
+        let thread = thread::spawn({
+            let stop = Arc::clone(&stop);
+            move || {
+                sender.send(Tid(nix::unistd::gettid().as_raw())).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    hint::spin_loop();
+                }
+            }
+        });
+        let tid = receiver.recv().unwrap();
+        Self { tid, stop, thread }
+    }
+
+    fn finish(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
+}
+
+fn find(engine: &mut BpfEngine, tid: Tid) -> Option<TaskRecord> {
+    let mut tasks = Vec::new();
+    assert!(!engine.snapshot(&mut tasks).unwrap().incomplete);
+    tasks.into_iter().find(|task| task.tid == tid)
+}
+
+/// A child that ends when its standard input does.
+struct Cat(Child);
+
+impl Cat {
+    fn spawn() -> Self {
+        let child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+        Self(child)
+    }
+
+    fn pid(&self) -> Pid {
+        Pid(self.0.id().cast_signed())
+    }
+}
+
+impl Drop for Cat {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+/// Check a thread blocked in a known call: its state, call, stack pointer, name and ids.
+#[test]
+fn blocked_thread() {
+    let Some(mut engine) = engine(&[own_pid()]) else {
+        return;
+    };
+    let reader = Reader::spawn();
+    fs::write(format!("/proc/self/task/{}/comm", reader.tid), "reader;7").unwrap();
+    let task = reader.wait_blocked(&mut engine);
+    assert_eq!((task.pid, task.name().as_ref()), (own_pid(), "reader;7"));
+    assert!(task.state.has_mm && !task.state.is_exiting());
+    let regs = task.regs.unwrap();
+    assert_eq!(regs.syscall.args[2], 1, "the length of the read");
+    assert!(regs.sp < reader.local && reader.local.0 - regs.sp.0 < 64 << 10);
+    let maps = parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
+    let stack = maps.iter().find(|m| m.contains(regs.sp)).unwrap();
+    assert!(stack.contains(reader.local));
+    let code = maps.iter().find(|m| m.contains(regs.ip)).unwrap();
+    assert!(code.executable);
+    assert_eq!(task.queue.map_or(0, Queue::queued_ns), 0);
+    reader.finish();
+}
+
+/// Check that a snapshot has each thread of the process once and none of another.
+#[test]
+fn complete_and_own() {
+    let Some(mut engine) = engine(&[own_pid()]) else {
+        return;
+    };
+    let readers: Vec<Reader> = (0..300).map(|_| Reader::spawn()).collect();
+    let mut tasks = Vec::new();
+    let info = engine.snapshot(&mut tasks).unwrap();
+    assert!(!info.incomplete);
+    assert_eq!(info.n_threads as usize, tasks.len());
+    let tids: BTreeSet<Tid> = tasks.iter().map(|t| t.tid).collect();
+    assert_eq!(tids.len(), tasks.len(), "a thread twice");
+    assert!(readers.iter().all(|r| tids.contains(&r.tid)));
+    assert!(tasks.iter().all(|t| t.pid == own_pid()));
+    readers.into_iter().for_each(Reader::finish);
+}
+
+/// Check that a spinning thread never looks blocked and that its counters only grow.
+#[test]
+fn spinning_thread() {
+    let Some(mut engine) = engine(&[own_pid()]) else {
+        return;
+    };
+    let spinner = Spinner::spawn();
+    let mut before = Counters::default();
+    let mut seen_running = false;
+    for _ in 0..200 {
+        let task = find(&mut engine, spinner.tid).unwrap();
+        assert!(!task.state.is_blocked(), "{task:?}");
+        assert_ne!(task.state.is_running(), task.state.is_runnable());
+        seen_running |= task.state.is_running();
+        assert!(task.counters.nvcsw >= before.nvcsw && task.counters.nivcsw >= before.nivcsw);
+        assert!(task.counters.run_time_ns >= before.run_time_ns);
+        before = task.counters;
+    }
+    wait_for("sample on a CPU", || {
+        seen_running |= find(&mut engine, spinner.tid)?.state.is_running();
+        seen_running.then_some(())
+    });
+    spinner.finish();
+}
+
+/// Check that only a blocked thread is unchanged, and not after it ran or was renamed.
+#[test]
+fn changes() {
+    let Some(mut engine) = engine(&[own_pid()]) else {
+        return;
+    };
+    let mut reader = Reader::spawn();
+    let spinner = Spinner::spawn();
+    let before = reader.wait_blocked(&mut engine);
+    let mut out = Changes::default();
+    engine.snapshot_changes(&mut out).unwrap();
+    assert!(out.unchanged.is_empty());
+    assert!(out.changed.contains(&TaskRecord {
+        time_ns: time_of(&out, reader.tid),
+        queue: queue_of(&out, reader.tid),
+        ..before.clone()
+    }));
+    for _ in 0..50 {
+        engine.snapshot_changes(&mut out).unwrap();
+        assert!(out.unchanged.contains(&reader.tid));
+        assert!(out.changed.iter().all(|t| t.tid != reader.tid));
+        assert!(out.changed.iter().any(|t| t.tid == spinner.tid));
+    }
+    fs::write(format!("/proc/self/task/{}/comm", reader.tid), "renamed").unwrap();
+    engine.snapshot_changes(&mut out).unwrap();
+    let renamed = out.changed.iter().find(|t| t.tid == reader.tid).unwrap();
+    assert_eq!(renamed.name(), "renamed");
+    reader.writer.write_all(&[1]).unwrap();
+    wait_for("ran again", || {
+        engine.snapshot_changes(&mut out).unwrap();
+        let task = out.changed.iter().find(|t| t.tid == reader.tid)?;
+        (task.counters.switches() > before.counters.switches()).then_some(())
+    });
+    let tid = reader.tid;
+    reader.finish();
+    wait_for("exit", || {
+        engine.snapshot_changes(&mut out).unwrap();
+        let gone = !out.unchanged.contains(&tid) && out.changed.iter().all(|t| t.tid != tid);
+        gone.then_some(())
+    });
+    spinner.finish();
+}
+
+fn time_of(out: &Changes, tid: Tid) -> u64 {
+    out.changed.iter().find(|t| t.tid == tid).unwrap().time_ns
+}
+
+fn queue_of(out: &Changes, tid: Tid) -> Option<Queue> {
+    out.changed.iter().find(|t| t.tid == tid).unwrap().queue
+}
+
+/// Check several targets at once, and that an exited one has no records and is no error.
+#[test]
+fn several_targets() {
+    let (one, two) = (Cat::spawn(), Cat::spawn());
+    let Some(mut engine) = engine(&[one.pid(), two.pid()]) else {
+        return;
+    };
+    let pids = |engine: &mut BpfEngine| -> Vec<Pid> {
+        let mut tasks = Vec::new();
+        engine.snapshot(&mut tasks).unwrap();
+        tasks.iter().map(|t| t.pid).collect()
+    };
+    let mut both = pids(&mut engine);
+    both.sort();
+    let mut expected = [one.pid(), two.pid()];
+    expected.sort();
+    assert_eq!(both, expected);
+    let kept = two.pid();
+    drop(one);
+    assert_eq!(pids(&mut engine), [kept]);
+}
+
+/// Check that the fallback for kernels without the link filter sees the same threads.
+#[test]
+fn filter_in_program() {
+    let cat = Cat::spawn();
+    let reader = Reader::spawn();
+    let Some(mut engine) = engine(&[own_pid(), cat.pid()]) else {
+        return;
+    };
+    engine.use_filter_in_program_for_test();
+    let mut tasks = Vec::new();
+    engine.snapshot(&mut tasks).unwrap();
+    assert!(tasks.iter().any(|t| t.tid == reader.tid));
+    assert_eq!(tasks.iter().filter(|t| t.pid == cat.pid()).count(), 1);
+    assert!(
+        tasks
+            .iter()
+            .all(|t| t.pid == own_pid() || t.pid == cat.pid())
+    );
+    reader.finish();
+}
+
+/// Check the errors for a process that does not exist and for too many.
+#[test]
+fn bad_targets() {
+    let many = vec![Pid(1); MAX_TARGETS + 1];
+    assert!(matches!(BpfEngine::new(&many), Err(BpfError::TooManyTargets(n)) if n > MAX_TARGETS));
+    if engine(&[own_pid()]).is_some() {
+        let none = Pid(i32::MAX);
+        assert!(matches!(BpfEngine::new(&[none]), Err(BpfError::NoSuchProcess(p)) if p == none));
+    }
+}
