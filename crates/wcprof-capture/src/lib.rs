@@ -4,7 +4,9 @@
 //! never stops, signals or writes to the target.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
-compile_error!("wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu");
+compile_error!(
+    "wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu"
+);
 
 pub mod bpf;
 mod engine;

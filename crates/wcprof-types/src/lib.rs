@@ -13,7 +13,7 @@ mod state;
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
 pub use sample::{FdKind, FdTarget, UserRegs, Wait};
-pub use state::{StackEnd, ThreadState};
+pub use state::{Sched, StackEnd, ThreadState};
 
 use serde::{Deserialize, Serialize};
 

@@ -103,7 +103,8 @@ mod tests {
                 .path,
             ""
         );
-        let vdso = "7fff00000000-7fff00002000 r-xp 00000000 00:00 0                          [vdso]";
+        let vdso =
+            "7fff00000000-7fff00002000 r-xp 00000000 00:00 0                          [vdso]";
         assert_eq!(parse_maps_line(vdso).unwrap().path, "[vdso]");
     }
 

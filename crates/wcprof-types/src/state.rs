@@ -19,6 +19,22 @@ pub enum ThreadState {
     StealIrq,
 }
 
+/// What the scheduler did with a thread at the moment of an observation.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Sched {
+    /// Was executing on a CPU.
+    OnCpu,
+    /// Was on a run queue, not executing.
+    Queued {
+        /// For how long so far, ns; `None` when the engine cannot tell.
+        waited_ns: Option<u64>,
+    },
+    /// Executing or on a run queue: the engine cannot tell which.
+    Running,
+    /// Off-CPU in a wait.
+    Blocked,
+}
+
 /// Why a stack has no further frames.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub enum StackEnd {

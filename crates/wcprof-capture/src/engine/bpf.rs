@@ -1,0 +1,114 @@
+//! Snapshots from the BPF task iterator. A stack copy is proven by the thread's count of runs in
+//! `/proc/PID/task/TID/schedstat`, the same number as the iterator's: reading it for the few
+//! threads that were copied is cheaper than a second pass over all.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::fd::BorrowedFd;
+
+use wcprof_types::{Pid, Sched, Tid};
+
+use super::{InSyscall, SnapshotError, SnapshotSet, Snapshots, ThreadSnapshot};
+use crate::bpf::{BpfEngine, BpfError, Changes, TaskFlags, TaskRecord};
+use crate::procfs::{line_buffer, parse_schedstat, read_line};
+use crate::sys::boot_offset_ns;
+
+#[derive(Debug)]
+pub(crate) struct BpfSnapshots {
+    pid: Pid,
+    engine: BpfEngine,
+    changes: Changes,
+    schedstats: HashMap<Tid, File>,
+    boot_offset: u64,
+}
+
+impl BpfSnapshots {
+    pub(crate) fn new(pid: Pid) -> Result<Self, BpfError> {
+        Ok(Self {
+            pid,
+            engine: BpfEngine::new(&[pid])?,
+            changes: Changes::default(),
+            schedstats: HashMap::new(),
+            boot_offset: boot_offset_ns(),
+        })
+    }
+
+    /// The program that drops timer samples of other processes.
+    pub(crate) fn perf_filter(&self) -> Option<BorrowedFd<'_>> {
+        self.engine.perf_filter_fd()
+    }
+
+    fn thread(&self, task: &TaskRecord) -> ThreadSnapshot {
+        let kernel_side = task.state.flags.has(TaskFlags::IO_WORKER)
+            || task.state.flags.has(TaskFlags::USER_WORKER);
+        let sched = if task.state.is_running() {
+            Sched::OnCpu
+        } else if task.state.is_blocked() {
+            Sched::Blocked
+        } else {
+            Sched::Queued {
+                waited_ns: task.queue.map(|q| q.queued_ns()),
+            }
+        };
+        // Those of a thread on a CPU are of its last kernel entry, not of now.
+        let regs = task.regs.filter(|_| sched != Sched::OnCpu);
+        let queue = task.queue;
+        ThreadSnapshot {
+            tid: task.tid,
+            time: task.time_ns,
+            sched,
+            switches: task.counters.switches(),
+            voluntary: Some(task.counters.nvcsw),
+            run_ns: task.counters.run_time_ns,
+            delay_ns: queue.map_or(0, |q| q.run_delay_ns),
+            n_runs: queue.map_or(0, |q| q.n_runs),
+            regs: regs.filter(|_| !kernel_side).map(|r| r.user_regs()),
+            syscall: regs.map(|r| InSyscall {
+                number: r.syscall.number(),
+                args: [r.syscall.args[0], r.syscall.args[1], r.syscall.args[2]],
+            }),
+            kernel_side,
+            started: task.start_boottime_ns.saturating_sub(self.boot_offset),
+            comm: Some(task.name().into_owned()),
+            exec_id: u64::from(task.exec_id) + 1,
+        }
+    }
+}
+
+impl Snapshots for BpfSnapshots {
+    fn snapshot(&mut self, out: &mut SnapshotSet) -> Result<(), SnapshotError> {
+        out.full.clear();
+        out.unchanged.clear();
+        let info = self.engine.snapshot_changes(&mut self.changes)?;
+        out.incomplete = info.incomplete;
+        for task in &self.changes.changed {
+            if task.pid == self.pid && !task.state.is_exiting() {
+                out.full.push(self.thread(task));
+            }
+        }
+        let unchanged = self.changes.unchanged.iter();
+        out.unchanged
+            .extend(unchanged.map(|&tid| (tid, info.time_ns)));
+        Ok(())
+    }
+
+    fn want_full(&mut self) {
+        self.engine.forget_seen();
+    }
+
+    fn n_runs(&mut self, tid: Tid) -> Option<u64> {
+        let file = match self.schedstats.entry(tid) {
+            std::collections::hash_map::Entry::Occupied(file) => file.into_mut(),
+            std::collections::hash_map::Entry::Vacant(vacant) => {
+                let path = format!("/proc/{}/task/{tid}/schedstat", self.pid);
+                vacant.insert(File::open(path).ok()?)
+            }
+        };
+        let mut buffer = line_buffer();
+        Some(parse_schedstat(read_line(file, &mut buffer).ok()?)?.n_runs)
+    }
+
+    fn forget(&mut self, tid: Tid) {
+        self.schedstats.remove(&tid);
+    }
+}

@@ -1,0 +1,202 @@
+//! `perf_event_open(2)`: one function a system call, errno mapped to meaning.
+
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use perf_event_open_sys::{bindings, ioctls};
+use thiserror::Error;
+
+use super::PerfOptions;
+
+/// Registers in a sample: ax, si, bp, sp, ip (`arch/x86/include/uapi/asm/perf_regs.h`), which the
+/// kernel writes in this order.
+const REGS_USER: u64 = (1 << bindings::PERF_REG_X86_AX)
+    | (1 << bindings::PERF_REG_X86_SI)
+    | (1 << bindings::PERF_REG_X86_BP)
+    | (1 << bindings::PERF_REG_X86_SP)
+    | (1 << bindings::PERF_REG_X86_IP);
+
+/// Why running threads cannot be sampled.
+#[derive(Debug, Error)]
+pub enum PerfError {
+    /// EACCES or EPERM.
+    #[error(
+        "perf_event_open is not permitted (kernel.perf_event_paranoid is {paranoid}): it needs CAP_PERFMON, or CAP_SYS_ADMIN before Linux 5.8"
+    )]
+    NotPermitted {
+        /// Current value of the sysctl, or `unknown`.
+        paranoid: String,
+    },
+    /// The thread has exited.
+    #[error("the thread has exited")]
+    NoSuchThread,
+    /// The CPU is offline.
+    #[error("the cpu is offline")]
+    NoSuchCpu,
+    /// EMFILE.
+    #[error("too many open files: raise RLIMIT_NOFILE (ulimit -n)")]
+    TooManyFiles,
+    /// The ring's memory is over the limit.
+    #[error(
+        "no memory for the sample ring: raise RLIMIT_MEMLOCK (ulimit -l) or kernel.perf_event_mlock_kb, or run with CAP_IPC_LOCK"
+    )]
+    LockedMemory,
+    /// The kernel has no perf events, or a container's seccomp profile hides them.
+    #[error("perf_event_open is not available: {0}")]
+    Unavailable(io::Error),
+    /// Anything else.
+    #[error("{call} failed: {source}")]
+    Other {
+        /// The system call.
+        call: &'static str,
+        /// Its error.
+        source: io::Error,
+    },
+}
+
+#[derive(Copy, Clone, Debug)]
+pub(super) struct EventSpec {
+    pub(super) period_ns: u64,
+    pub(super) dump_bytes: u32,
+    pub(super) kernel: bool,
+}
+
+impl EventSpec {
+    pub(super) fn new(options: &PerfOptions<'_>, kernel: bool) -> Self {
+        Self {
+            period_ns: options.period_ns,
+            dump_bytes: options.dump_bytes,
+            kernel,
+        }
+    }
+}
+
+/// The CPUs that are online, as `/sys/devices/system/cpu/online` lists them (`0-3,6`).
+pub(super) fn online_cpus() -> Result<Vec<i32>, PerfError> {
+    let path = "/sys/devices/system/cpu/online";
+    let text = std::fs::read_to_string(path).map_err(|source| PerfError::Other {
+        call: "reading /sys/devices/system/cpu/online",
+        source,
+    })?;
+    Ok(parse_cpu_list(&text))
+}
+
+fn parse_cpu_list(text: &str) -> Vec<i32> {
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>())
+            && last.saturating_sub(first) < 1 << 16
+        {
+            cpus.extend(first..=last);
+        }
+    }
+    cpus
+}
+
+/// Opens a disabled event.
+pub(super) fn open(spec: &EventSpec, tid: i32, cpu: i32) -> Result<OwnedFd, PerfError> {
+    let mut attr = bindings::perf_event_attr {
+        type_: bindings::PERF_TYPE_SOFTWARE,
+        size: size_of::<bindings::perf_event_attr>() as u32,
+        config: u64::from(bindings::PERF_COUNT_SW_CPU_CLOCK),
+        sample_type: u64::from(
+            bindings::PERF_SAMPLE_TID
+                | bindings::PERF_SAMPLE_TIME
+                | bindings::PERF_SAMPLE_REGS_USER
+                | bindings::PERF_SAMPLE_STACK_USER,
+        ),
+        sample_regs_user: REGS_USER,
+        sample_stack_user: spec.dump_bytes,
+        clockid: libc::CLOCK_MONOTONIC,
+        ..Default::default()
+    };
+    attr.__bindgen_anon_1.sample_period = spec.period_ns;
+    attr.set_disabled(1);
+    attr.set_use_clockid(1);
+    attr.set_exclude_kernel(u64::from(!spec.kernel));
+    attr.set_exclude_hv(1);
+    // SAFETY: `attr` is a live perf_event_attr whose `size` says how large it is; the kernel only
+    // reads it (and may write `size` on E2BIG).
+    let fd = unsafe {
+        perf_event_open_sys::perf_event_open(
+            &mut attr,
+            tid,
+            cpu,
+            -1,
+            u64::from(bindings::PERF_FLAG_FD_CLOEXEC),
+        )
+    };
+    if fd < 0 {
+        return Err(open_error(io::Error::last_os_error()));
+    }
+    // SAFETY: the call returned a new descriptor that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+fn open_error(error: io::Error) -> PerfError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => PerfError::NotPermitted {
+            paranoid: std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
+                .map_or_else(|_| "unknown".into(), |s| s.trim().to_owned()),
+        },
+        Some(libc::ESRCH) => PerfError::NoSuchThread,
+        Some(libc::ENODEV) => PerfError::NoSuchCpu,
+        Some(libc::EMFILE | libc::ENFILE) => PerfError::TooManyFiles,
+        Some(libc::ENOSYS | libc::ENOENT | libc::EOPNOTSUPP) => PerfError::Unavailable(error),
+        _ => PerfError::Other {
+            call: "perf_event_open",
+            source: error,
+        },
+    }
+}
+
+fn check(call: &'static str, result: i32) -> Result<(), PerfError> {
+    if result < 0 {
+        let source = io::Error::last_os_error();
+        return Err(PerfError::Other { call, source });
+    }
+    Ok(())
+}
+
+pub(super) fn enable(fd: &OwnedFd) -> Result<(), PerfError> {
+    // SAFETY: an ioctl without memory arguments on a descriptor we own.
+    check("PERF_EVENT_IOC_ENABLE", unsafe {
+        ioctls::ENABLE(fd.as_raw_fd(), 0)
+    })
+}
+
+pub(super) fn set_period(fd: &OwnedFd, period_ns: u64) -> Result<(), PerfError> {
+    // SAFETY: the kernel reads one u64, which lives across the call.
+    check("PERF_EVENT_IOC_PERIOD", unsafe {
+        ioctls::PERIOD(fd.as_raw_fd(), period_ns)
+    })
+}
+
+pub(super) fn set_output(fd: &OwnedFd, ring_event: RawFd) -> Result<(), PerfError> {
+    // SAFETY: an ioctl that takes a descriptor number by value; the ring's event is open.
+    check("PERF_EVENT_IOC_SET_OUTPUT", unsafe {
+        ioctls::SET_OUTPUT(fd.as_raw_fd(), ring_event)
+    })
+}
+
+/// The program's return value 0 drops the sample (`kernel/events/core.c`, `bpf_overflow_handler`).
+pub(super) fn set_filter(fd: &OwnedFd, program: BorrowedFd<'_>) -> Result<(), PerfError> {
+    // SAFETY: an ioctl that takes a descriptor number by value; the program's is open.
+    check("PERF_EVENT_IOC_SET_BPF", unsafe {
+        ioctls::SET_BPF(fd.as_raw_fd(), program.as_raw_fd() as u32)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check lists with ranges, gaps and rubbish.
+    #[test]
+    fn cpu_lists() {
+        assert_eq!(parse_cpu_list("0-3,6\n"), [0, 1, 2, 3, 6]);
+        assert_eq!(parse_cpu_list("0\n"), [0]);
+        assert_eq!(parse_cpu_list("x,2-1,0-99999999"), [] as [i32; 0]);
+    }
+}

@@ -1,0 +1,212 @@
+//! Bytes of one perf record -> a sample. Pure.
+
+use perf_event_open_sys::bindings;
+use wcprof_types::{Avma, Pid, Tid, UserRegs};
+
+/// Processor mode at the sample.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum CpuMode {
+    /// User code.
+    User,
+    /// Kernel code.
+    Kernel,
+    /// A virtual machine's code.
+    Guest,
+}
+
+/// One timer sample; borrows the stack bytes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct PerfSample<'a> {
+    /// Process.
+    pub pid: Pid,
+    /// Thread.
+    pub tid: Tid,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub time: u64,
+    /// Mode.
+    pub mode: CpuMode,
+    /// Registers at the last entry into the kernel; `None` for a thread without user registers.
+    pub regs: Option<UserRegs>,
+    /// The thread is inside `ioctl(KVM_RUN)`.
+    pub in_kvm_run: bool,
+    /// Stack memory from `regs.sp` upward.
+    pub stack: &'a [u8],
+}
+
+/// A record of the ring.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Record<'a> {
+    /// `PERF_RECORD_SAMPLE`.
+    Sample(PerfSample<'a>),
+    /// `PERF_RECORD_LOST` or `PERF_RECORD_LOST_SAMPLES`: how many were dropped.
+    Lost(u64),
+    /// Any other.
+    Other,
+}
+
+/// `_IO(KVMIO, 0x80)` of `include/uapi/linux/kvm.h`.
+const KVM_RUN: u64 = 0xae80;
+/// The entry code stores -ENOSYS in `ax` before it calls the handler
+/// (`arch/x86/entry/entry_64.S`): so `ax` tells a system call from an interrupt.
+const IN_SYSCALL_AX: u64 = -(libc::ENOSYS as i64) as u64;
+
+/// Parses a record with its header. `None` when it is malformed.
+pub fn parse_record(bytes: &[u8]) -> Option<Record<'_>> {
+    let mut reader = Reader(bytes);
+    let kind = reader.u32()?;
+    let misc = reader.u16()?;
+    let _size = reader.u16()?;
+    match kind {
+        bindings::PERF_RECORD_SAMPLE => sample(&mut reader, misc).map(Record::Sample),
+        bindings::PERF_RECORD_LOST => {
+            let _id = reader.u64()?;
+            Some(Record::Lost(reader.u64()?))
+        }
+        bindings::PERF_RECORD_LOST_SAMPLES => Some(Record::Lost(reader.u64()?)),
+        _ => Some(Record::Other),
+    }
+}
+
+fn sample<'a>(reader: &mut Reader<'a>, misc: u16) -> Option<PerfSample<'a>> {
+    let pid = Pid(reader.u32()? as i32);
+    let tid = Tid(reader.u32()? as i32);
+    let time = reader.u64()?;
+    let mode = match u32::from(misc) & bindings::PERF_RECORD_MISC_CPUMODE_MASK {
+        bindings::PERF_RECORD_MISC_KERNEL => CpuMode::Kernel,
+        bindings::PERF_RECORD_MISC_GUEST_KERNEL | bindings::PERF_RECORD_MISC_GUEST_USER => {
+            CpuMode::Guest
+        }
+        _ => CpuMode::User,
+    };
+    let mut regs = None;
+    let mut in_kvm_run = false;
+    if u64::from(bindings::PERF_SAMPLE_REGS_ABI_NONE) != reader.u64()? {
+        let (ax, si) = (reader.u64()?, reader.u64()?);
+        let (bp, sp, ip) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        in_kvm_run = mode != CpuMode::User && ax == IN_SYSCALL_AX && si == KVM_RUN;
+        regs = Some(UserRegs {
+            ip: Avma(ip),
+            sp: Avma(sp),
+            bp: Some(bp),
+        });
+    }
+    let room = usize::try_from(reader.u64()?).ok()?;
+    let mut stack: &[u8] = &[];
+    if room > 0 {
+        stack = reader.take(room)?;
+        // What the kernel could really read.
+        let used = usize::try_from(reader.u64()?).ok()?;
+        stack = stack.get(..used)?;
+    }
+    Some(PerfSample {
+        pid,
+        tid,
+        time,
+        mode,
+        regs,
+        in_kvm_run,
+        stack,
+    })
+}
+
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take(&mut self, n: usize) -> Option<&'a [u8]> {
+        let (head, rest) = self.0.split_at_checked(n)?;
+        self.0 = rest;
+        Some(head)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        Some(u16::from_ne_bytes(self.take(2)?.try_into().ok()?))
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(kind: u32, misc: u16, body: &[u64], stack: &[u8], used: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend(misc.to_ne_bytes());
+        bytes.extend(0_u16.to_ne_bytes());
+        body.iter().for_each(|w| bytes.extend(w.to_ne_bytes()));
+        if !stack.is_empty() {
+            bytes.extend(stack);
+            bytes.extend(used.to_ne_bytes());
+        }
+        let size = bytes.len() as u16;
+        bytes[6..8].copy_from_slice(&size.to_ne_bytes());
+        bytes
+    }
+
+    fn body(ax: u64, si: u64) -> [u64; 9] {
+        [7 | 9 << 32, 123, 2, ax, si, 0xb0, 0x50, 0x10, 16]
+    }
+
+    /// Check a whole sample: ids, time, registers, and that only the dumped part of the stack is
+    /// given.
+    #[test]
+    fn whole_sample() {
+        let bytes = record(9, 2, &body(1, 2), &[5; 16], 8);
+        let Some(Record::Sample(s)) = parse_record(&bytes) else {
+            panic!()
+        };
+        assert_eq!((s.pid, s.tid, s.time), (Pid(7), Tid(9), 123));
+        assert_eq!(s.mode, CpuMode::User);
+        let regs = s.regs.unwrap();
+        assert_eq!(
+            (regs.ip, regs.sp, regs.bp),
+            (Avma(0x10), Avma(0x50), Some(0xb0))
+        );
+        assert_eq!(s.stack, [5; 8]);
+        assert!(!s.in_kvm_run);
+    }
+
+    /// Check that KVM_RUN is recognized inside a system call only.
+    #[test]
+    fn kvm_run() {
+        let in_call = record(9, 1, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
+        let in_user = record(9, 2, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
+        let other = record(9, 1, &body(0, KVM_RUN), &[0; 16], 0);
+        let flag = |bytes: &[u8]| match parse_record(bytes) {
+            Some(Record::Sample(s)) => s.in_kvm_run,
+            other => panic!("{other:?}"),
+        };
+        assert!(flag(&in_call));
+        assert!(!flag(&in_user) && !flag(&other));
+    }
+
+    /// Check that every cut of a sample, and a dump that claims more than there is, is refused.
+    #[test]
+    fn malformed() {
+        let bytes = record(9, 2, &body(1, 2), &[5; 16], 8);
+        for n in 0..bytes.len() {
+            assert_eq!(parse_record(&bytes[..n]), None, "cut at {n}");
+        }
+        assert_eq!(parse_record(&record(9, 2, &body(1, 2), &[5; 16], 17)), None);
+    }
+
+    /// Check that lost records are counted and unknown ones passed over.
+    #[test]
+    fn lost_and_other() {
+        assert_eq!(
+            parse_record(&record(2, 0, &[1, 42], &[], 0)),
+            Some(Record::Lost(42))
+        );
+        assert_eq!(
+            parse_record(&record(3, 0, &[], &[], 0)),
+            Some(Record::Other)
+        );
+    }
+}

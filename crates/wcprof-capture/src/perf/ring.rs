@@ -1,0 +1,123 @@
+//! The memory that the kernel writes samples into (`perf_event_mmap_page` and the data pages).
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::{io, slice};
+
+use perf_event_open_sys::bindings::{perf_event_header, perf_event_mmap_page};
+
+use super::PerfError;
+
+/// Data pages: 256 KiB hold 15 samples with 16 KiB of stack, 150 ms of late ticks at 99 Hz.
+const DATA_PAGES: usize = 64;
+const PAGE: usize = 4096;
+const HEADER: usize = size_of::<perf_event_header>();
+
+/// One ring. The kernel writes at `data_head`, we read at `data_tail`; both only grow.
+#[derive(Debug)]
+pub(super) struct Ring {
+    base: NonNull<u8>,
+    event: RawFd,
+}
+
+// SAFETY: the mapping belongs to this value alone and is only used through `&mut self`.
+unsafe impl Send for Ring {}
+
+impl Ring {
+    /// Maps the ring of `event`, which must stay open as long as the ring is used.
+    pub(super) fn new(event: &OwnedFd) -> Result<Self, PerfError> {
+        // SAFETY: a new shared mapping at an address of the kernel's choice.
+        let base = unsafe {
+            libc::mmap(
+                ptr::null_mut(),
+                Self::mapped(),
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                event.as_raw_fd(),
+                0,
+            )
+        };
+        if base == libc::MAP_FAILED {
+            let source = io::Error::last_os_error();
+            return Err(match source.raw_os_error() {
+                Some(libc::EPERM | libc::ENOMEM) => PerfError::LockedMemory,
+                _ => PerfError::Other {
+                    call: "mmap of a perf ring",
+                    source,
+                },
+            });
+        }
+        let base = NonNull::new(base.cast()).ok_or(PerfError::LockedMemory)?;
+        Ok(Self {
+            base,
+            event: event.as_raw_fd(),
+        })
+    }
+
+    const fn mapped() -> usize {
+        (1 + DATA_PAGES) * PAGE
+    }
+
+    const fn data_bytes() -> usize {
+        DATA_PAGES * PAGE
+    }
+
+    pub(super) fn event_fd(&self) -> RawFd {
+        self.event
+    }
+
+    fn position(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: `offset` is that of data_head or data_tail: aligned, inside the first page of the
+        // mapping, which lives as long as `self`; kernel and user space share it by atomic access.
+        unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
+    }
+
+    /// Copies the next record (with its header) into `out`; false when there is none.
+    pub(super) fn next_record(&mut self, out: &mut Vec<u8>) -> bool {
+        let head_at = std::mem::offset_of!(perf_event_mmap_page, data_head);
+        let tail_at = std::mem::offset_of!(perf_event_mmap_page, data_tail);
+        // Acquire: the record's bytes are written before the kernel moves the head.
+        let head = self.position(head_at).load(Ordering::Acquire);
+        let tail = self.position(tail_at).load(Ordering::Relaxed);
+        let waiting = head.wrapping_sub(tail);
+        if waiting < HEADER as u64 {
+            return false;
+        }
+        let mut header = [0; HEADER];
+        self.copy(tail, &mut header);
+        let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
+        if size < HEADER || size as u64 > waiting {
+            // Cannot happen with a sane kernel; give up what is waiting rather than loop.
+            self.position(tail_at).store(head, Ordering::Release);
+            return false;
+        }
+        out.resize(size, 0);
+        self.copy(tail, out);
+        // Release: the copy is done before the kernel may reuse the bytes.
+        self.position(tail_at)
+            .store(tail.wrapping_add(size as u64), Ordering::Release);
+        true
+    }
+
+    /// Copies out of the data pages, wrapping at their end. `out` is shorter than they are.
+    fn copy(&self, position: u64, out: &mut [u8]) {
+        let start = (position % Self::data_bytes() as u64) as usize;
+        let first = out.len().min(Self::data_bytes() - start);
+        let (a, b) = out.split_at_mut(first);
+        // SAFETY: both ranges lie in the data pages (start + first <= data_bytes, b is shorter than
+        // the rest), and the kernel does not write between tail and head until the tail moves.
+        unsafe {
+            let data = self.base.as_ptr().add(PAGE);
+            a.copy_from_slice(slice::from_raw_parts(data.add(start), a.len()));
+            b.copy_from_slice(slice::from_raw_parts(data, b.len()));
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made in `new` with this length and nothing refers to it any more.
+        unsafe { libc::munmap(self.base.as_ptr().cast(), Self::mapped()) };
+    }
+}

@@ -1,0 +1,67 @@
+//! Text files of `/proc/PID`: parsed here, pure where possible.
+
+mod stat;
+mod status;
+mod syscall;
+
+pub use stat::{SchedStat, TaskStat, parse_schedstat, parse_stat};
+pub use status::{NamespacePids, Status, parse_status};
+pub use syscall::{SyscallState, parse_syscall};
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use wcprof_types::{Pid, Tid};
+
+/// Largest single-line file read (`stat`, `schedstat`, `syscall`, `comm`).
+const LINE_BYTES: usize = 1024;
+
+/// Reads a small file of one line that is held open, from its beginning.
+pub(crate) fn read_line<'b>(file: &File, buffer: &'b mut [u8; LINE_BYTES]) -> io::Result<&'b str> {
+    let n = file.read_at(buffer, 0)?;
+    // A thread's name may hold any byte, so `stat` need not be UTF-8: such a line is refused here
+    // and read lossily where the name matters.
+    std::str::from_utf8(&buffer[..n]).map_err(io::Error::other)
+}
+
+/// A zeroed buffer for [`read_line`].
+pub(crate) const fn line_buffer() -> [u8; LINE_BYTES] {
+    [0; LINE_BYTES]
+}
+
+/// The threads of a process, in the kernel's order.
+pub fn list_threads(pid: Pid) -> io::Result<Vec<Tid>> {
+    let mut tids = Vec::new();
+    for entry in std::fs::read_dir(format!("/proc/{pid}/task"))? {
+        // A thread that exits while the folder is read ends the listing early on old kernels.
+        let Ok(entry) = entry else { break };
+        if let Some(tid) = entry.file_name().to_str().and_then(|s| s.parse().ok()) {
+            tids.push(Tid(tid));
+        }
+    }
+    Ok(tids)
+}
+
+/// A thread's name, bytes that are not UTF-8 replaced.
+pub fn thread_name(pid: Pid, tid: Tid) -> io::Result<String> {
+    let bytes = std::fs::read(format!("/proc/{pid}/task/{tid}/comm"))?;
+    let text = String::from_utf8_lossy(&bytes);
+    Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
+}
+
+/// Innermost functions of a blocked thread's kernel stack (`/proc/PID/task/TID/stack`, needs
+/// `CAP_SYS_ADMIN`), else its `wchan`; empty when neither can be read.
+pub fn kernel_place(pid: Pid, tid: Tid) -> String {
+    let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stack"));
+    // `[<0>] io_wqe_worker+0x181/0x3a0`
+    let innermost = stack.ok().and_then(|text| {
+        let line = text.lines().next()?;
+        let name = line.split_once("] ")?.1;
+        Some(name.split_once('+').map_or(name, |(n, _)| n).to_owned())
+    });
+    innermost
+        .or_else(|| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")).ok())
+        .filter(|name| name != "0")
+        .unwrap_or_default()
+}

@@ -1,0 +1,107 @@
+//! `/proc/PID/task/TID/stat` and `schedstat` (`fs/proc/array.c`, `fs/proc/base.c`).
+
+/// What wcprof reads of `stat`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TaskStat {
+    /// Name, up to 15 bytes; may hold spaces and parentheses.
+    pub comm: String,
+    /// `R`, `S`, `D`, `Z`, ...
+    pub state: char,
+    /// `PF_*` flags of the kernel (`include/linux/sched.h`).
+    pub flags: u32,
+    /// Start time, clock ticks (1/100 s) since boot.
+    pub start_ticks: u64,
+    /// First address of the program's text; changes with exec. 0 without permission.
+    pub start_code: u64,
+    /// Address of the bottom of the stack, likewise.
+    pub start_stack: u64,
+}
+
+impl TaskStat {
+    /// `PF_KTHREAD`.
+    pub fn is_kernel_thread(&self) -> bool {
+        self.flags & 0x0020_0000 != 0
+    }
+
+    /// `PF_IO_WORKER` (io_uring) or `PF_USER_WORKER` (vhost since 6.4): a thread of the process
+    /// that never runs user code.
+    pub fn is_kernel_side_worker(&self) -> bool {
+        self.flags & (0x10 | 0x4000) != 0
+    }
+}
+
+/// Parses `stat`. `None` when it has another form.
+pub fn parse_stat(line: &str) -> Option<TaskStat> {
+    let open = line.find('(')?;
+    let close = line.rfind(')')?;
+    let comm = line.get(open + 1..close)?.to_owned();
+    // Field 3 (state) is the first after the name; proc(5) counts from 1.
+    let fields: Vec<&str> = line.get(close + 1..)?.split_ascii_whitespace().collect();
+    let field = |number: usize| fields.get(number - 3).copied();
+    Some(TaskStat {
+        comm,
+        state: field(3)?.chars().next()?,
+        flags: field(9)?.parse().ok()?,
+        start_ticks: field(22)?.parse().ok()?,
+        start_code: field(26)?.parse().ok()?,
+        start_stack: field(28)?.parse().ok()?,
+    })
+}
+
+/// `schedstat`: exact since the last context switch or scheduler tick.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SchedStat {
+    /// Run time, ns.
+    pub run_ns: u64,
+    /// Run-queue delay, ns.
+    pub delay_ns: u64,
+    /// Times it was put on a CPU.
+    pub n_runs: u64,
+}
+
+/// Parses `schedstat`. `None` when it has another form.
+pub fn parse_schedstat(line: &str) -> Option<SchedStat> {
+    let mut fields = line.split_ascii_whitespace().map(|f| f.parse().ok());
+    Some(SchedStat {
+        run_ns: fields.next()??,
+        delay_ns: fields.next()??,
+        n_runs: fields.next()??,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check a name that holds what the fields are separated by.
+    #[test]
+    fn hostile_name() {
+        let line = "12 (a) R (b) S 1 12 12 0 -1 4194304 9 0 0 0 1 2 0 0 20 0 1 0 4711 8 9 10 \
+                    4096 12 140737488 0";
+        let stat = parse_stat(line).unwrap();
+        assert_eq!(stat.comm, "a) R (b");
+        assert_eq!((stat.state, stat.start_ticks), ('S', 4711));
+        assert_eq!((stat.start_code, stat.start_stack), (4096, 140_737_488));
+        assert!(!stat.is_kernel_thread());
+    }
+
+    /// Check that every cut of a line is refused or parsed, never a panic.
+    #[test]
+    fn cut_lines() {
+        let line = "12 (x) S 1 12 12 0 -1 2129984 9 0 0 0 1 2 0 0 20 0 1 0 47 8 9 10 0 0 0 0";
+        assert!(parse_stat(line).unwrap().is_kernel_thread());
+        for n in 0..line.len() - 4 {
+            parse_stat(&line[..n]);
+        }
+        assert_eq!(parse_schedstat("1 2"), None);
+        assert_eq!(parse_schedstat("1 2 x"), None);
+        assert_eq!(
+            parse_schedstat("1 2 3\n"),
+            Some(SchedStat {
+                run_ns: 1,
+                delay_ns: 2,
+                n_runs: 3
+            })
+        );
+    }
+}

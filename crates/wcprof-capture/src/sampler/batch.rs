@@ -1,0 +1,124 @@
+//! What the sampler hands on: one batch a tick.
+
+use std::ops::Range;
+
+use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
+
+/// One tick of the target. Byte ranges refer to `stacks`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct TickBatch {
+    /// `CLOCK_MONOTONIC`, ns, when the tick began.
+    pub time: u64,
+    /// Observations, each thread's in the order of time.
+    pub threads: Vec<ThreadTick>,
+    /// Samples of running threads since the last batch, in no particular order.
+    pub timer_samples: Vec<TimerSample>,
+    /// Threads that have exited.
+    pub exited: Vec<Tid>,
+    /// CPU time of the whole process, exited threads included, ns; read about once a second.
+    pub process_cpu_ns: Option<u64>,
+    /// Copies of stack memory.
+    pub stacks: Vec<u8>,
+    /// Counts since the last batch.
+    pub counts: TickCounts,
+}
+
+/// What went wrong, and how much was done.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct TickCounts {
+    /// Ticks taken.
+    pub n_ticks: u64,
+    /// Ticks that began more than half an interval late.
+    pub n_late: u64,
+    /// Ticks left out since an earlier one had not ended in time.
+    pub n_missed: u64,
+    /// Threads observed, unchanged ones included.
+    pub n_observations: u64,
+    /// Stack copies dropped because the thread ran meanwhile.
+    pub n_torn: u64,
+    /// Samples of running threads that the kernel dropped.
+    pub n_lost: u64,
+    /// Batches dropped because the receiver fell behind.
+    pub n_dropped_batches: u64,
+    /// The rate from now on, when it changed.
+    pub new_rate_hz: Option<u32>,
+}
+
+/// One thread at one tick.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ThreadTick {
+    /// Whose.
+    pub tid: Tid,
+    /// When, `CLOCK_MONOTONIC` ns.
+    pub time: u64,
+    /// For a thread not seen before: from when on it is accounted (its birth, or the recording's
+    /// first tick).
+    pub since: Option<Since>,
+    /// Its name, when new or changed.
+    pub comm: Option<String>,
+    /// Scheduler's view.
+    pub sched: Sched,
+    /// Changes with each switch.
+    pub switches: u64,
+    /// Switches into a wait, when the engine can tell.
+    pub voluntary: Option<u64>,
+    /// Run time so far, ns.
+    pub run_ns: u64,
+    /// Run-queue delay so far, ns.
+    pub delay_ns: u64,
+    /// Ticks this stands for.
+    pub n_ticks: u32,
+    /// What it waits in; only when blocked and not unchanged.
+    pub wait: Option<Wait>,
+    /// Its stack.
+    pub stack: StackCopy,
+}
+
+/// From when on a thread is accounted.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Since {
+    /// It was there at the recording's first tick.
+    FirstTick,
+    /// It was born after the tick before: `CLOCK_MONOTONIC` ns.
+    Birth(u64),
+}
+
+/// A thread's user stack at a tick.
+#[derive(Clone, PartialEq, Debug)]
+pub enum StackCopy {
+    /// The thread was running, or this engine cannot tell its registers.
+    None,
+    /// The same as at its last observation.
+    Unchanged,
+    /// Copied, and proven by the switch counts.
+    Copied(StackBytes),
+    /// It ran while its stack was copied: dropped.
+    Torn,
+    /// It has none (io_uring worker, vhost); `Wait::kernel` says where it is.
+    NoUserStack,
+}
+
+/// Registers and a copy of the stack from `regs.sp` upward.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StackBytes {
+    /// Registers at kernel entry.
+    pub regs: UserRegs,
+    /// Bytes in [`TickBatch::stacks`].
+    pub bytes: Range<usize>,
+    /// First address that is not stack any more, where the mapping is known: memory between the
+    /// copy's end and this exists but was not copied.
+    pub limit: Option<Avma>,
+}
+
+/// A sample of a running thread.
+#[derive(Clone, PartialEq, Debug)]
+pub struct TimerSample {
+    /// Whose.
+    pub tid: Tid,
+    /// When, `CLOCK_MONOTONIC` ns.
+    pub time: u64,
+    /// Inside `ioctl(KVM_RUN)`.
+    pub guest: bool,
+    /// Its stack; `None` for a thread without user registers.
+    pub stack: Option<StackBytes>,
+}

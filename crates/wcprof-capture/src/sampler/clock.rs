@@ -1,0 +1,79 @@
+//! The tick clock: absolute deadlines, so that a late tick does not delay those after it.
+
+use std::time::Duration;
+
+use crate::sys::{monotonic_ns, sleep_until};
+
+/// Sleeps are cut to this, so that a stop request is seen soon at low rates.
+const MAX_SLEEP_NS: u64 = 100_000_000;
+
+/// Deadlines at a fixed interval.
+#[derive(Debug)]
+pub(crate) struct TickClock {
+    interval: u64,
+    next: u64,
+}
+
+/// A tick that is due.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DueTick {
+    /// When it really began, ns.
+    pub(crate) time: u64,
+    /// More than half an interval after its deadline.
+    pub(crate) late: bool,
+    /// Deadlines that passed unserved.
+    pub(crate) missed: u64,
+}
+
+impl TickClock {
+    pub(crate) fn new(interval: Duration, now: u64) -> Self {
+        Self {
+            interval: (interval.as_nanos() as u64).max(1),
+            next: now,
+        }
+    }
+
+    pub(crate) fn set_interval(&mut self, interval: Duration, now: u64) {
+        *self = Self::new(interval, now + interval.as_nanos() as u64);
+    }
+
+    /// Sleeps to the next deadline, or for a part of it: `None` then.
+    pub(crate) fn wait(&mut self) -> Option<DueTick> {
+        let now = monotonic_ns();
+        if now < self.next {
+            let until = self.next.min(now + MAX_SLEEP_NS);
+            sleep_until(until);
+            if until < self.next {
+                return None;
+            }
+        }
+        Some(self.due(monotonic_ns()))
+    }
+
+    fn due(&mut self, now: u64) -> DueTick {
+        let behind = now.saturating_sub(self.next);
+        let missed = behind / self.interval;
+        self.next += (missed + 1) * self.interval;
+        DueTick {
+            time: now,
+            late: behind > self.interval / 2,
+            missed,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check punctual, late and missed ticks, and that deadlines stay on the grid.
+    #[test]
+    fn grid() {
+        let mut clock = TickClock::new(Duration::from_nanos(10), 100);
+        let due = |time, late, missed| DueTick { time, late, missed };
+        assert_eq!(clock.due(101), due(101, false, 0));
+        assert_eq!(clock.due(117), due(117, true, 0));
+        assert_eq!(clock.due(142), due(142, true, 2));
+        assert_eq!(clock.next, 150);
+    }
+}

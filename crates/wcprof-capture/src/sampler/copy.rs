@@ -1,0 +1,153 @@
+//! Copies of stack memory: of blocked and preempted threads by reading it, of running ones out of
+//! the perf rings.
+
+use wcprof_types::{Avma, Sched, UserRegs, Wait};
+
+use super::batch::{StackBytes, StackCopy, TimerSample};
+use super::slot::Slot;
+use super::{Run, Sampler};
+use crate::engine::ThreadSnapshot;
+use crate::memory::{ReadRange, read_ranges};
+use crate::procfs::kernel_place;
+
+/// Stacks read before their switch counts are checked: the fewer, the fewer are torn.
+const BATCH: usize = 16;
+/// Where the mapping of a stack pointer is not known, one page is copied.
+const UNKNOWN_READ: u64 = 4096;
+
+/// A stack to read.
+#[derive(Clone, Debug)]
+pub(super) struct CopyRead {
+    /// Its place in the batch's threads.
+    pub(super) index: usize,
+    tid: wcprof_types::Tid,
+    n_runs: u64,
+    regs: UserRegs,
+    len: usize,
+    limit: Option<Avma>,
+}
+
+/// What to do for the stack of one observation.
+pub(super) struct CopyJob {
+    pub(super) wait: Option<Wait>,
+    pub(super) stack: StackCopy,
+    pub(super) read: Option<CopyRead>,
+}
+
+impl Sampler {
+    /// Decides what an observation needs. Its counters are known, its stack is not yet.
+    pub(super) fn copy_job(&mut self, slot: &Slot, now: &mut ThreadSnapshot) -> CopyJob {
+        let mut job = CopyJob {
+            wait: None,
+            stack: StackCopy::None,
+            read: None,
+        };
+        if now.sched == Sched::Blocked {
+            let (number, args) = now.syscall.map_or((None, [0; 3]), |s| (s.number, s.args));
+            let mut wait = self.fds.wait(number, args, now.time);
+            if now.kernel_side {
+                wait = Wait {
+                    kernel: kernel_place(self.target.pid(), now.tid),
+                    ..Wait::default()
+                };
+                job.stack = StackCopy::NoUserStack;
+            }
+            job.wait = Some(wait);
+        }
+        if let Some(regs) = now.regs.filter(|_| !now.kernel_side) {
+            let limit = self.stack_map.limit(&self.target, regs.sp, now.time);
+            let room = limit.map_or_else(
+                || UNKNOWN_READ - regs.sp.0 % UNKNOWN_READ,
+                |limit| limit.0 - regs.sp.0,
+            );
+            job.stack = StackCopy::Torn;
+            job.read = Some(CopyRead {
+                index: 0,
+                tid: now.tid,
+                n_runs: now.n_runs,
+                regs,
+                len: (slot.read_size as u64).min(room) as usize,
+                limit,
+            });
+        }
+        job
+    }
+
+    /// Reads the stacks asked for, in small batches, each checked at once: a thread that was put
+    /// on a CPU since its snapshot has a torn copy.
+    pub(super) fn copy_stacks(&mut self, run: &mut Run<'_>) {
+        let jobs = std::mem::take(&mut self.copies);
+        for jobs in jobs.chunks(BATCH) {
+            self.ranges.clear();
+            self.ranges.extend(jobs.iter().map(|job| ReadRange {
+                address: job.regs.sp,
+                len: job.len,
+            }));
+            let read = read_ranges(
+                self.target.pid(),
+                &self.ranges,
+                &mut self.arena,
+                &mut self.lengths,
+            );
+            if read.is_err() {
+                // The process is gone: the next tick says so.
+                break;
+            }
+            let mut start = 0;
+            for (job, &len) in jobs.iter().zip(&self.lengths) {
+                let copy = start..start + len;
+                start += job.len;
+                let whole = self.snapshots.n_runs(job.tid) == Some(job.n_runs);
+                if !whole {
+                    run.counts.n_torn += 1;
+                    if let Some(slot) = run.slots.get_mut(&job.tid) {
+                        slot.force = true;
+                    }
+                    continue;
+                }
+                let at = run.batch.stacks.len();
+                run.batch.stacks.extend_from_slice(&self.arena[copy]);
+                if let Some(tick) = run.batch.threads.get_mut(job.index) {
+                    tick.stack = StackCopy::Copied(StackBytes {
+                        regs: job.regs,
+                        bytes: at..at + len,
+                        limit: job.limit,
+                    });
+                }
+            }
+        }
+        self.copies = jobs;
+        self.copies.clear();
+    }
+
+    pub(super) fn drain_timer_samples(&mut self, run: &mut Run<'_>) {
+        let Some(perf) = &mut self.perf else { return };
+        let (target, stack_map) = (&self.target, &mut self.stack_map);
+        let (batch, slots) = (&mut run.batch, &run.slots);
+        let drained = perf.drain(|sample| {
+            let unwanted = slots.get(&sample.tid).is_some_and(|slot| !slot.keep);
+            if sample.pid != target.pid() || unwanted {
+                return;
+            }
+            let stack = sample.regs.map(|regs| {
+                let limit = stack_map.limit(target, regs.sp, sample.time);
+                let room = limit.map_or(usize::MAX, |limit| (limit.0 - regs.sp.0) as usize);
+                let bytes = &sample.stack[..sample.stack.len().min(room)];
+                let at = batch.stacks.len();
+                batch.stacks.extend_from_slice(bytes);
+                StackBytes {
+                    regs,
+                    bytes: at..at + bytes.len(),
+                    limit,
+                }
+            });
+            batch.timer_samples.push(TimerSample {
+                tid: sample.tid,
+                time: sample.time,
+                guest: sample.in_kvm_run,
+                stack,
+            });
+        });
+        run.counts.n_lost += drained.n_lost + drained.n_malformed;
+    }
+}

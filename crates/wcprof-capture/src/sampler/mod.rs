@@ -1,0 +1,351 @@
+//! The sampling loop: at each tick one snapshot of all threads, copies of the stacks that can
+//! have changed, and the timer samples of running threads. Never unwinds, never writes to disk.
+
+mod batch;
+mod clock;
+mod copy;
+mod slot;
+mod stack_map;
+mod start;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
+use std::time::Duration;
+
+use wcprof_types::Tid;
+
+pub use batch::{Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts, TimerSample};
+pub use start::{Sampler, SamplerOptions, StartError};
+
+use crate::engine::{SnapshotError, SnapshotSet, ThreadSnapshot};
+use crate::sys::{monotonic_ns, own_cpu_ns};
+use crate::target::Liveness;
+use clock::{DueTick, TickClock};
+use slot::Slot;
+
+/// An unchanged thread is mentioned at least this often, so that a cut trace lacks little.
+const MENTION_NS: u64 = 1_000_000_000;
+/// The target's identity (exec, pid reuse) is checked this often.
+const IDENTITY_NS: u64 = 100_000_000;
+/// wcprof's own CPU use and the target's CPU clock are read this often.
+const ACCOUNT_NS: u64 = 1_000_000_000;
+
+/// Why sampling ended.
+#[derive(Debug)]
+pub enum SamplingEnd {
+    /// The time asked for is over.
+    Duration,
+    /// The caller asked it to stop.
+    Stopped,
+    /// The target has exited.
+    TargetExited,
+    /// The target runs another program now.
+    TargetExec,
+    /// The receiver of batches is gone.
+    ReceiverGone,
+    /// A snapshot failed.
+    Failed(SnapshotError),
+}
+
+/// A stack that was copied too short: how many bytes its unwinding needs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct StackRequest {
+    /// Whose.
+    pub tid: Tid,
+    /// Bytes from the stack pointer upward.
+    pub bytes: usize,
+}
+
+/// What a running sampler is connected to.
+#[derive(Debug)]
+pub struct SamplerLinks<'a> {
+    /// Set to end the recording.
+    pub stop: &'a AtomicBool,
+    /// Ends the recording by itself after this long.
+    pub duration: Option<Duration>,
+    /// Where batches go.
+    pub batches: SyncSender<TickBatch>,
+    /// Requests for longer copies.
+    pub requests: Receiver<StackRequest>,
+}
+
+impl Sampler {
+    /// Samples until the end. Call it on a thread of its own: it raises that thread's priority.
+    pub fn run(mut self, links: &SamplerLinks<'_>) -> SamplingEnd {
+        let begin = monotonic_ns();
+        let mut run = Run {
+            clock: TickClock::new(self.interval(), begin),
+            slots: HashMap::with_capacity(256),
+            set: SnapshotSet::default(),
+            batch: TickBatch::default(),
+            counts: TickCounts::default(),
+            tick: 0,
+            last_identity: begin,
+            account: (begin, own_cpu_ns()),
+            exec_id: None,
+            links,
+        };
+        let end = loop {
+            if links.stop.load(Ordering::Relaxed) {
+                break SamplingEnd::Stopped;
+            }
+            let over = links
+                .duration
+                .is_some_and(|d| monotonic_ns() - begin >= d.as_nanos() as u64);
+            if over {
+                break SamplingEnd::Duration;
+            }
+            if let Some(due) = run.clock.wait()
+                && let Err(end) = self.tick(&mut run, due)
+            {
+                break end;
+            }
+        };
+        self.last_batch(&mut run);
+        end
+    }
+
+    fn interval(&self) -> Duration {
+        Duration::from_nanos(1_000_000_000 / u64::from(self.rate_hz.max(1)))
+    }
+
+    fn tick(&mut self, run: &mut Run<'_>, due: DueTick) -> Result<(), SamplingEnd> {
+        run.tick += 1;
+        run.counts.n_ticks += 1;
+        run.counts.n_late += u64::from(due.late);
+        run.counts.n_missed += due.missed;
+        run.batch.time = due.time;
+        self.take_requests(run);
+        if self.target.has_exited() {
+            return Err(SamplingEnd::TargetExited);
+        }
+        match self.snapshots.snapshot(&mut run.set) {
+            Ok(()) => {}
+            Err(SnapshotError::Gone) => return Err(SamplingEnd::TargetExited),
+            Err(error) => return Err(SamplingEnd::Failed(error)),
+        }
+        self.check_identity(run, due.time)?;
+        self.take_snapshots(run);
+        self.notice_exits(run);
+        self.drain_timer_samples(run);
+        if due.time.saturating_sub(run.account.0) >= ACCOUNT_NS {
+            self.keep_to_budget(run, due.time);
+            run.batch.process_cpu_ns = self.target.cpu_ns();
+        }
+        run.send()
+    }
+
+    fn take_requests(&mut self, run: &mut Run<'_>) {
+        let mut grown = false;
+        while let Ok(request) = run.links.requests.try_recv() {
+            if let Some(slot) = run.slots.get_mut(&request.tid) {
+                grown |= slot.grow(request.bytes);
+            }
+        }
+        if grown {
+            self.snapshots.want_full();
+        }
+    }
+
+    fn check_identity(&mut self, run: &mut Run<'_>, now: u64) -> Result<(), SamplingEnd> {
+        let exec_id = run
+            .set
+            .full
+            .first()
+            .map(|t| t.exec_id)
+            .filter(|&id| id != 0);
+        if let Some(id) = exec_id {
+            if *run.exec_id.get_or_insert(id) != id {
+                return Err(SamplingEnd::TargetExec);
+            }
+        } else if run.exec_id.is_none() && now.saturating_sub(run.last_identity) >= IDENTITY_NS {
+            run.last_identity = now;
+            match self.target.liveness() {
+                Liveness::Same => {}
+                Liveness::Exec => return Err(SamplingEnd::TargetExec),
+                Liveness::Exited => return Err(SamplingEnd::TargetExited),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_snapshots(&mut self, run: &mut Run<'_>) {
+        let n = run.set.full.len() + run.set.unchanged.len();
+        run.counts.n_observations += n as u64;
+        let mut lost_track = false;
+        for &(tid, time) in &run.set.unchanged {
+            match run.slots.get_mut(&tid) {
+                Some(slot) => {
+                    slot.tick = run.tick;
+                    if slot.keep {
+                        slot.defer(time);
+                        run.batch.threads.extend(slot.take_stale(MENTION_NS));
+                    }
+                }
+                None => lost_track = true,
+            }
+        }
+        if lost_track {
+            self.snapshots.want_full();
+        }
+        let first_tick = run.tick == 1;
+        let mut full = std::mem::take(&mut run.set.full);
+        self.n_full = full.len();
+        for snapshot in full.drain(..) {
+            self.take_snapshot(run, snapshot, first_tick);
+        }
+        run.set.full = full;
+        self.copy_stacks(run);
+    }
+
+    fn take_snapshot(&mut self, run: &mut Run<'_>, mut now: ThreadSnapshot, first_tick: bool) {
+        let mut since = None;
+        let slot = match run.slots.entry(now.tid) {
+            std::collections::hash_map::Entry::Occupied(slot) => slot.into_mut(),
+            std::collections::hash_map::Entry::Vacant(vacant) => {
+                let keep = (self.keep_thread)(now.comm.as_deref().unwrap_or(""));
+                since = Some(match first_tick {
+                    true => Since::FirstTick,
+                    false => Since::Birth(now.started),
+                });
+                if let Some(perf) = &mut self.perf {
+                    // A thread that has exited meanwhile, or one descriptor too many: it is still
+                    // observed, only its running stacks are not.
+                    let _ = perf.add_thread(now.tid);
+                }
+                vacant.insert(Slot::new(&now, keep, run.tick))
+            }
+        };
+        slot.tick = run.tick;
+        if since.is_none()
+            && let Some(comm) = &now.comm
+        {
+            slot.keep = (self.keep_thread)(comm);
+        }
+        if !slot.keep {
+            return;
+        }
+        if since.is_none() && slot.unchanged(&now) {
+            slot.defer(now.time);
+            run.batch.threads.extend(slot.take_stale(MENTION_NS));
+            return;
+        }
+        run.batch.threads.extend(slot.take_deferred());
+        let job = self.copy_job(slot, &mut now);
+        let mut tick = slot.advance(now, since);
+        tick.wait = job.wait;
+        tick.stack = job.stack;
+        if let Some(mut read) = job.read {
+            read.index = run.batch.threads.len();
+            self.copies.push(read);
+        }
+        run.batch.threads.push(tick);
+    }
+
+    fn notice_exits(&mut self, run: &mut Run<'_>) {
+        let n_seen = run.set.unchanged.len() + self.n_full;
+        if n_seen == run.slots.len() || run.set.incomplete {
+            return;
+        }
+        let tick = run.tick;
+        let (batch, snapshots, perf) = (&mut run.batch, &mut self.snapshots, &mut self.perf);
+        run.slots.retain(|&tid, slot| {
+            let alive = slot.tick == tick;
+            if !alive {
+                batch.threads.extend(slot.take_deferred());
+                batch.exited.push(tid);
+                snapshots.forget(tid);
+                if let Some(perf) = perf {
+                    perf.remove_thread(tid);
+                }
+            }
+            alive
+        });
+    }
+
+    /// Lowers the rate when wcprof would use more than its share of a core.
+    fn keep_to_budget(&mut self, run: &mut Run<'_>, now: u64) {
+        let cpu = own_cpu_ns();
+        let wall = now.saturating_sub(run.account.0).max(1);
+        let used = cpu.saturating_sub(run.account.1) as f64 / wall as f64 * 100.0;
+        run.account = (now, cpu);
+        let budget = f64::from(self.max_cpu_percent);
+        if used <= budget || self.rate_hz <= 1 {
+            return;
+        }
+        // Aim below the budget, or noise would lower the rate again and again.
+        let rate = (f64::from(self.rate_hz) * budget / used * 0.9) as u32;
+        self.rate_hz = rate.clamp(1, self.rate_hz - 1);
+        run.clock.set_interval(self.interval(), now);
+        if let Some(perf) = &mut self.perf {
+            // The old period stays where the kernel refuses: more samples than asked for.
+            let _ = perf.set_period(start::timer_period_ns(self.rate_hz));
+        }
+        run.counts.new_rate_hz = Some(self.rate_hz);
+    }
+
+    /// Hands on what was held back, and the samples since the last tick.
+    fn last_batch(&mut self, run: &mut Run<'_>) {
+        run.batch.time = monotonic_ns();
+        self.drain_timer_samples(run);
+        for slot in run.slots.values_mut() {
+            run.batch.threads.extend(slot.take_deferred());
+        }
+        run.batch.process_cpu_ns = self.target.cpu_ns();
+        run.batch.counts = std::mem::take(&mut run.counts);
+        // Waits for room: nothing may be lost at the end. A receiver that is gone needs nothing.
+        let _ = run.links.batches.send(std::mem::take(&mut run.batch));
+    }
+}
+
+/// State of one recording.
+struct Run<'a> {
+    clock: TickClock,
+    slots: HashMap<Tid, Slot>,
+    set: SnapshotSet,
+    batch: TickBatch,
+    counts: TickCounts,
+    tick: u64,
+    last_identity: u64,
+    /// When the own CPU time was last read, and what it was.
+    account: (u64, u64),
+    exec_id: Option<u64>,
+    links: &'a SamplerLinks<'a>,
+}
+
+impl Run<'_> {
+    fn send(&mut self) -> Result<(), SamplingEnd> {
+        self.batch.counts = std::mem::take(&mut self.counts);
+        match self.links.batches.try_send(std::mem::take(&mut self.batch)) {
+            Ok(()) => Ok(()),
+            Err(TrySendError::Full(batch)) => {
+                self.take_back(batch);
+                Ok(())
+            }
+            Err(TrySendError::Disconnected(_)) => Err(SamplingEnd::ReceiverGone),
+        }
+    }
+
+    /// The receiver is behind. Counters are cumulative, so the next observation of a thread covers
+    /// the time of the lost ones; its stack is copied again. Births and exits are kept.
+    fn take_back(&mut self, mut batch: TickBatch) {
+        self.counts = batch.counts;
+        self.counts.n_dropped_batches += 1;
+        self.counts.n_lost += batch.timer_samples.len() as u64;
+        for tick in &batch.threads {
+            if let Some(slot) = self.slots.get_mut(&tick.tid) {
+                slot.force = true;
+            }
+        }
+        batch.threads.retain_mut(|tick| {
+            if !matches!(tick.stack, StackCopy::Unchanged) {
+                tick.stack = StackCopy::Torn;
+            }
+            tick.since.is_some() || tick.comm.is_some()
+        });
+        self.batch.threads = batch.threads;
+        self.batch.exited = batch.exited;
+        self.batch.process_cpu_ns = batch.process_cpu_ns;
+    }
+}

@@ -1,0 +1,123 @@
+//! What the sampler remembers of each thread between ticks.
+
+use wcprof_types::Sched;
+
+use crate::engine::ThreadSnapshot;
+
+use super::batch::{Since, StackCopy, ThreadTick};
+
+/// First guess of how much of a stack to copy; blocked threads rarely need more.
+const FIRST_READ: usize = 8 << 10;
+/// The most that is ever copied of one stack.
+const MAX_READ: usize = 1 << 20;
+
+#[derive(Debug)]
+pub(super) struct Slot {
+    last: ThreadSnapshot,
+    /// The last unchanged tick that was not handed on yet, and how many there were.
+    deferred: Option<(u64, u32)>,
+    /// When something was last handed on.
+    sent: u64,
+    /// Bytes of stack to copy.
+    pub(super) read_size: usize,
+    /// Copy the stack again even if the thread did not run.
+    pub(super) force: bool,
+    /// Number of the tick that last saw it.
+    pub(super) tick: u64,
+    /// Its name passes the filters.
+    pub(super) keep: bool,
+}
+
+impl Slot {
+    pub(super) fn new(first: &ThreadSnapshot, keep: bool, tick: u64) -> Self {
+        Self {
+            last: first.clone(),
+            deferred: None,
+            sent: first.time,
+            read_size: FIRST_READ,
+            force: false,
+            tick,
+            keep,
+        }
+    }
+
+    /// Whether `now` only repeats what is known: it was blocked and has not run since.
+    pub(super) fn unchanged(&self, now: &ThreadSnapshot) -> bool {
+        !self.force
+            && self.last.sched == Sched::Blocked
+            && now.sched == Sched::Blocked
+            && now.switches == self.last.switches
+            && now.n_runs == self.last.n_runs
+    }
+
+    pub(super) fn defer(&mut self, time: u64) {
+        let n = self.deferred.map_or(0, |(_, n)| n);
+        self.deferred = Some((time, n.saturating_add(1)));
+    }
+
+    /// The unchanged ticks as one observation, if there were any.
+    pub(super) fn take_deferred(&mut self) -> Option<ThreadTick> {
+        let (time, n_ticks) = self.deferred.take()?;
+        self.sent = time;
+        Some(ThreadTick {
+            time,
+            n_ticks,
+            stack: StackCopy::Unchanged,
+            ..tick_of(&self.last)
+        })
+    }
+
+    /// The same, when it has waited for longer than `max_ns`.
+    pub(super) fn take_stale(&mut self, max_ns: u64) -> Option<ThreadTick> {
+        let (time, _) = self.deferred?;
+        if time.saturating_sub(self.sent) < max_ns {
+            return None;
+        }
+        self.take_deferred()
+    }
+
+    /// Takes over `now` and gives it as an observation without its stack.
+    pub(super) fn advance(&mut self, now: ThreadSnapshot, since: Option<Since>) -> ThreadTick {
+        let comm = now
+            .comm
+            .clone()
+            .filter(|comm| since.is_some() || self.last.comm.as_ref() != Some(comm));
+        let mut tick = tick_of(&now);
+        tick.since = since;
+        tick.comm = comm;
+        self.sent = now.time;
+        let known = self.last.comm.take();
+        self.last = now;
+        self.last.comm = self.last.comm.take().or(known);
+        self.force = false;
+        tick
+    }
+
+    /// More of the stack is needed; false when there is no point in copying it again.
+    pub(super) fn grow(&mut self, wanted: usize) -> bool {
+        let size = wanted.next_multiple_of(4096).min(MAX_READ);
+        let grows = size > self.read_size;
+        if grows {
+            self.read_size = size;
+            self.force = true;
+        }
+        grows
+    }
+}
+
+fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
+    ThreadTick {
+        tid: snapshot.tid,
+        time: snapshot.time,
+        since: None,
+        comm: None,
+        sched: snapshot.sched,
+        switches: snapshot.switches,
+        voluntary: snapshot.voluntary,
+        run_ns: snapshot.run_ns,
+        delay_ns: snapshot.delay_ns,
+        n_ticks: 1,
+        wait: None,
+        stack: StackCopy::None,
+    }
+}

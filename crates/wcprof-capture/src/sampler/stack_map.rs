@@ -1,0 +1,68 @@
+//! Where stacks end: the mapping that a stack pointer points into.
+
+use wcprof_types::{Avma, Mapping};
+
+use crate::target::Target;
+
+/// The mappings are read again at most this often for stack pointers that none of them holds.
+const REFRESH_NS: u64 = 20_000_000;
+/// And this often in any case: a mapping may have grown, shrunk or been replaced.
+const TRUST_NS: u64 = 2_000_000_000;
+
+/// Readable mappings of the target, by address.
+#[derive(Debug, Default)]
+pub(crate) struct StackMap {
+    ranges: Vec<(Avma, Avma)>,
+    read_at: Option<u64>,
+}
+
+impl StackMap {
+    /// First address after the mapping that holds `sp`; reads the mappings again where needed.
+    pub(crate) fn limit(&mut self, target: &Target, sp: Avma, now: u64) -> Option<Avma> {
+        let age = self.read_at.map_or(u64::MAX, |t| now.saturating_sub(t));
+        let known = self.find(sp).filter(|_| age < TRUST_NS);
+        if known.is_some() || age < REFRESH_NS {
+            return known;
+        }
+        self.read_at = Some(now);
+        if let Ok(mappings) = target.mappings() {
+            self.set(&mappings);
+        }
+        self.find(sp)
+    }
+
+    fn set(&mut self, mappings: &[Mapping]) {
+        self.ranges.clear();
+        self.ranges.extend(
+            mappings
+                .iter()
+                .filter(|m| m.readable)
+                .map(|m| (m.start, m.end)),
+        );
+    }
+
+    fn find(&self, sp: Avma) -> Option<Avma> {
+        let after = self.ranges.partition_point(|&(start, _)| start <= sp);
+        let &(_, end) = self.ranges.get(after.checked_sub(1)?)?;
+        (sp < end).then_some(end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check addresses in, between, before and after mappings.
+    #[test]
+    fn find() {
+        let map = StackMap {
+            ranges: vec![(Avma(0x1000), Avma(0x2000)), (Avma(0x3000), Avma(0x4000))],
+            read_at: None,
+        };
+        assert_eq!(map.find(Avma(0x1000)), Some(Avma(0x2000)));
+        assert_eq!(map.find(Avma(0x3fff)), Some(Avma(0x4000)));
+        for outside in [0, 0xfff, 0x2000, 0x4000, u64::MAX] {
+            assert_eq!(map.find(Avma(outside)), None);
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! Chooses the engine and opens what it needs.
+
+use std::fmt;
+
+use thiserror::Error;
+use wcprof_types::Avma;
+
+use super::copy::CopyRead;
+use super::stack_map::StackMap;
+use crate::bpf::BpfError;
+use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, Snapshots};
+use crate::fds::FdCache;
+use crate::memory::{ReadRange, read_memory};
+use crate::perf::{PerfError, PerfMode, PerfOptions, PerfSampler};
+use crate::procfs::list_threads;
+use crate::sys::{Punctuality, become_punctual, raise_open_files};
+use crate::target::Target;
+
+/// Stack copied with each timer sample; deeper stacks are continued from live memory.
+const DUMP_BYTES: u32 = 16 << 10;
+
+/// What to sample and how.
+pub struct SamplerOptions {
+    /// Ticks a second, 1 to 1000.
+    pub rate_hz: u32,
+    /// Most CPU that wcprof may use, percent of one core.
+    pub max_cpu_percent: u32,
+    /// This engine and no other; `None`: the best that works.
+    pub engine: Option<EngineKind>,
+    /// Whether a thread of this name is wanted.
+    pub keep_thread: Box<dyn Fn(&str) -> bool + Send>,
+}
+
+impl fmt::Debug for SamplerOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SamplerOptions")
+            .field("rate_hz", &self.rate_hz)
+            .field("max_cpu_percent", &self.max_cpu_percent)
+            .field("engine", &self.engine)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why sampling cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Memory of the target cannot be read, so no engine can see stacks.
+    #[error(
+        "not permitted to read the memory of pid {pid}: process_vm_readv needs CAP_SYS_PTRACE (kernel.yama.ptrace_scope is {yama})"
+    )]
+    Memory {
+        /// The target.
+        pid: wcprof_types::Pid,
+        /// Value of the sysctl, or `not set`.
+        yama: String,
+    },
+    /// The BPF engine was asked for and does not work.
+    #[error("engine bpf does not work here: {0}; try --engine procfs")]
+    Bpf(#[source] BpfError),
+    /// An engine with perf was asked for and perf does not work.
+    #[error("engine {engine} does not work here: {source}; try --engine procfs-only")]
+    Perf {
+        /// The engine.
+        engine: EngineKind,
+        /// Why.
+        source: PerfError,
+    },
+    /// The target's threads cannot be listed.
+    #[error("failed to list the threads of pid {pid}: {source}")]
+    Threads {
+        /// The target.
+        pid: wcprof_types::Pid,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A sampler that is ready to run.
+pub struct Sampler {
+    pub(super) target: Target,
+    pub(super) rate_hz: u32,
+    pub(super) max_cpu_percent: u32,
+    pub(super) keep_thread: Box<dyn Fn(&str) -> bool + Send>,
+    pub(super) snapshots: Box<dyn Snapshots>,
+    pub(super) perf: Option<PerfSampler>,
+    pub(super) fds: FdCache,
+    pub(super) stack_map: StackMap,
+    pub(super) copies: Vec<CopyRead>,
+    pub(super) ranges: Vec<ReadRange>,
+    pub(super) arena: Vec<u8>,
+    pub(super) lengths: Vec<usize>,
+    pub(super) n_full: usize,
+    engine: EngineKind,
+    notes: Vec<String>,
+}
+
+impl fmt::Debug for Sampler {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sampler")
+            .field("target", &self.target)
+            .field("engine", &self.engine)
+            .field("notes", &self.notes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// CPU time between two timer samples. A little less than the tick interval, by a ratio that no
+/// small fraction comes near: were both the same, the timer could fall into every tick, when
+/// wcprof itself is on the CPU, and never see the target there.
+pub(super) fn timer_period_ns(rate_hz: u32) -> u64 {
+    (1_000_000_000 / u64::from(rate_hz.max(1))) * 618 / 641
+}
+
+impl Sampler {
+    /// Opens the best engine that works, or the one asked for.
+    pub fn new(target: Target, options: SamplerOptions) -> Result<Self, StartError> {
+        raise_open_files();
+        check_memory(&target)?;
+        let mut notes = Vec::new();
+        let period_ns = timer_period_ns(options.rate_hz);
+        let want = options.engine;
+        let mut parts = None;
+        if want.is_none_or(|e| e == EngineKind::Bpf) {
+            match open_bpf(&target, period_ns, &mut notes) {
+                Ok(opened) => parts = Some(opened),
+                Err(error) if want.is_some() => return Err(error),
+                Err(error) => notes.push(error.to_string()),
+            }
+        }
+        if parts.is_none() && want.is_none_or(|e| e == EngineKind::Procfs) {
+            match open_perf(&target, period_ns, None, &mut notes) {
+                Ok(perf) => {
+                    let snapshots = Box::new(ProcfsSnapshots::new(target.pid()));
+                    parts = Some((
+                        EngineKind::Procfs,
+                        snapshots as Box<dyn Snapshots>,
+                        Some(perf),
+                    ));
+                }
+                Err(source) => {
+                    let engine = EngineKind::Procfs;
+                    let error = StartError::Perf { engine, source };
+                    if want.is_some() {
+                        return Err(error);
+                    }
+                    notes.push(error.to_string());
+                }
+            }
+        }
+        let (engine, snapshots, perf) = parts.unwrap_or_else(|| {
+            notes.push("running threads have no stack: engine procfs-only cannot see them".into());
+            let snapshots = Box::new(ProcfsSnapshots::new(target.pid()));
+            (
+                EngineKind::ProcfsOnly,
+                snapshots as Box<dyn Snapshots>,
+                None,
+            )
+        });
+        Ok(Self {
+            fds: FdCache::new(target.pid()),
+            target,
+            rate_hz: options.rate_hz,
+            max_cpu_percent: options.max_cpu_percent,
+            keep_thread: options.keep_thread,
+            snapshots,
+            perf,
+            stack_map: StackMap::default(),
+            copies: Vec::new(),
+            ranges: Vec::new(),
+            arena: Vec::new(),
+            lengths: Vec::new(),
+            n_full: 0,
+            engine,
+            notes,
+        })
+    }
+
+    /// The engine in use.
+    pub fn engine(&self) -> EngineKind {
+        self.engine
+    }
+
+    /// Remarks on this recording: why a better engine is not used, what is missing.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    /// Raises the calling thread's priority; call it on the thread that will run the sampler.
+    pub fn become_punctual() -> Punctuality {
+        become_punctual()
+    }
+}
+
+type Opened = (EngineKind, Box<dyn Snapshots>, Option<PerfSampler>);
+
+fn open_bpf(
+    target: &Target,
+    period_ns: u64,
+    notes: &mut Vec<String>,
+) -> Result<Opened, StartError> {
+    let engine = BpfSnapshots::new(target.pid()).map_err(StartError::Bpf)?;
+    let perf =
+        open_perf(target, period_ns, Some(&engine), notes).map_err(|source| StartError::Perf {
+            engine: EngineKind::Bpf,
+            source,
+        })?;
+    Ok((EngineKind::Bpf, Box::new(engine), Some(perf)))
+}
+
+fn open_perf(
+    target: &Target,
+    period_ns: u64,
+    bpf: Option<&BpfSnapshots>,
+    notes: &mut Vec<String>,
+) -> Result<PerfSampler, PerfError> {
+    let options = PerfOptions {
+        period_ns,
+        dump_bytes: DUMP_BYTES,
+        filter: bpf.and_then(BpfSnapshots::perf_filter),
+    };
+    let refused = match PerfSampler::per_cpu(&options) {
+        Ok(perf) => {
+            if perf.mode() == PerfMode::PerCpu {
+                notes.push(
+                    "timer samples of all processes pass through wcprof, which drops those of others"
+                        .into(),
+                );
+            }
+            return Ok(perf);
+        }
+        Err(error) => error,
+    };
+    let tids = list_threads(target.pid()).unwrap_or_default();
+    let perf = PerfSampler::per_thread(&options, &tids)?;
+    notes.push(format!(
+        "one perf event per thread, which costs the target about 2.4 us a context switch: {refused}"
+    ));
+    if !perf.sees_kernel() {
+        notes.push(
+            "time in the kernel is not sampled: it needs CAP_PERFMON or kernel.perf_event_paranoid <= 1"
+                .into(),
+        );
+    }
+    Ok(perf)
+}
+
+/// One byte of a stack tells whether reading is permitted.
+fn check_memory(target: &Target) -> Result<(), StartError> {
+    let pid = target.pid();
+    let Ok(mappings) = target.mappings() else {
+        return Ok(());
+    };
+    let readable = mappings.iter().find(|m| m.readable && m.path != "[vvar]");
+    let address = readable.map_or(Avma(0), |m| m.start);
+    match read_memory(pid, address, &mut [0]) {
+        Err(nix::errno::Errno::EPERM) => Err(StartError::Memory {
+            pid,
+            yama: std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+                .map_or_else(|_| "not set".into(), |s| s.trim().to_owned()),
+        }),
+        _ => Ok(()),
+    }
+}

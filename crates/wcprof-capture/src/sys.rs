@@ -1,0 +1,103 @@
+//! System calls without a safe wrapper elsewhere: one function each, errno kept.
+
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::time::{ClockId, clock_gettime};
+use wcprof_types::Pid;
+
+/// A descriptor of a process: becomes readable when the whole thread group has exited.
+pub(crate) fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
+    // SAFETY: no memory arguments.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid.0, 0) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the call returned a new descriptor (it fits an int) that nobody else owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
+}
+
+/// CPU time of a whole process, ns.
+pub(crate) fn process_cpu_ns(pid: Pid) -> io::Result<u64> {
+    let clock = nix::time::clock_getcpuclockid(nix::unistd::Pid::from_raw(pid.0))?;
+    Ok(to_ns(clock_gettime(clock)?))
+}
+
+/// `CLOCK_MONOTONIC`, ns: the clock of `bpf_ktime_get_ns` and of our perf samples.
+pub fn monotonic_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_MONOTONIC).map_or(0, to_ns)
+}
+
+/// CPU time of wcprof itself (all threads), ns.
+pub fn own_cpu_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(0, to_ns)
+}
+
+fn to_ns(time: nix::sys::time::TimeSpec) -> u64 {
+    let seconds = u64::try_from(time.tv_sec()).unwrap_or(0);
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec()).unwrap_or(0)
+}
+
+/// How punctual the calling thread will be on a saturated machine.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Punctuality {
+    /// `SCHED_FIFO` priority 1.
+    RealTime,
+    /// `SCHED_OTHER`, nice −20 (or the least permitted).
+    Nice(i32),
+    /// No privilege: ticks will be late when all CPUs are busy.
+    Normal,
+}
+
+/// Raises the calling thread's priority as far as permitted. It runs for microseconds a tick, so
+/// it may preempt others; threads and processes that it starts do not inherit the priority.
+pub fn become_punctual() -> Punctuality {
+    let param = libc::sched_param { sched_priority: 1 };
+    // SAFETY: `param` is a live sched_param that the kernel only reads; 0 is the calling thread.
+    let set = unsafe {
+        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param)
+    };
+    if set == 0 {
+        return Punctuality::RealTime;
+    }
+    for nice in [-20, -10, -5] {
+        // SAFETY: no memory arguments; 0 is the calling thread (nice is per thread on Linux).
+        if unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) } == 0 {
+            return Punctuality::Nice(nice);
+        }
+    }
+    Punctuality::Normal
+}
+
+/// Raises the soft limit of open files to the hard one; the procfs engine holds two files a
+/// thread. Returns the limit in force.
+pub fn raise_open_files() -> u64 {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return 0;
+    };
+    match setrlimit(Resource::RLIMIT_NOFILE, hard, hard) {
+        Ok(()) => hard,
+        Err(_) => soft,
+    }
+}
+
+/// `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`, ns: how long the machine was suspended.
+pub(crate) fn boot_offset_ns() -> u64 {
+    let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, to_ns);
+    boot.saturating_sub(monotonic_ns())
+}
+
+/// Sleeps until `CLOCK_MONOTONIC` shows `deadline_ns`, or a signal comes.
+pub(crate) fn sleep_until(deadline_ns: u64) {
+    let deadline = nix::sys::time::TimeSpec::new(
+        (deadline_ns / 1_000_000_000) as i64,
+        (deadline_ns % 1_000_000_000) as i64,
+    );
+    // Too early a return (EINTR) only makes a tick early; the caller looks at the clock.
+    let _ = nix::time::clock_nanosleep(
+        ClockId::CLOCK_MONOTONIC,
+        nix::time::ClockNanosleepFlags::TIMER_ABSTIME,
+        &deadline,
+    );
+}

@@ -1,0 +1,335 @@
+//! The observed process: checks before attaching, its mappings, its end.
+
+use std::fs;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use thiserror::Error;
+use wcprof_types::{Mapping, Pid, parse_maps_line};
+
+use crate::procfs::{Status, TaskStat, parse_stat, parse_status};
+use crate::sys;
+
+/// More mappings than the kernel's default limit (`vm.max_map_count`, 65 530) are not read.
+const MAX_MAPPINGS: usize = 1 << 20;
+
+/// Why a process cannot be a target.
+#[derive(Debug, Error)]
+pub enum TargetError {
+    /// `/proc/PID` does not exist.
+    #[error("no process with pid {0}")]
+    NoSuchProcess(Pid),
+    /// The number exists inside another pid namespace only.
+    #[error("no process with pid {pid} here; inside another pid namespace it is {}", list(.hosts))]
+    OtherPidNamespace {
+        /// The number given.
+        pid: Pid,
+        /// Pids here that have this number inside their namespace.
+        hosts: Vec<Pid>,
+    },
+    /// It is a thread, not a process.
+    #[error("{tid} is a thread of process {pid}")]
+    IsThread {
+        /// The number given.
+        tid: Pid,
+        /// Its process.
+        pid: Pid,
+    },
+    /// A thread of the kernel has no user stacks.
+    #[error("pid {0} is a kernel thread: it has no user stacks to sample")]
+    KernelThread(Pid),
+    /// It has exited and waits for its parent.
+    #[error("pid {0} has exited and waits for its parent to notice (zombie)")]
+    Zombie(Pid),
+    /// 32-bit code.
+    #[error("pid {0} runs 32-bit code: wcprof unwinds x86-64 only")]
+    ThirtyTwoBit(Pid),
+    /// Reading it is not permitted.
+    #[error("not permitted to read {file}: {}", advice(.uid_differs))]
+    NotPermitted {
+        /// The file that was refused.
+        file: String,
+        /// The process belongs to another user.
+        uid_differs: bool,
+    },
+    /// Anything else.
+    #[error("failed to read `{file}`: {source}")]
+    Io {
+        /// The file.
+        file: String,
+        /// The error.
+        source: io::Error,
+    },
+}
+
+fn list(pids: &[Pid]) -> String {
+    let names: Vec<String> = pids.iter().take(5).map(|p| format!("pid {p}")).collect();
+    names.join(" or ")
+}
+
+fn advice(uid_differs: &bool) -> &'static str {
+    if *uid_differs {
+        "the process belongs to another user; run as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+    } else {
+        "it needs CAP_SYS_PTRACE (the process is not dumpable, or a security module forbids it)"
+    }
+}
+
+impl TargetError {
+    fn io(pid: Pid, file: String, source: io::Error, uid_differs: bool) -> Self {
+        match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH) => Self::NoSuchProcess(pid),
+            Some(libc::EACCES | libc::EPERM) => Self::NotPermitted { file, uid_differs },
+            _ => Self::Io { file, source },
+        }
+    }
+}
+
+/// A live process that can be sampled.
+#[derive(Debug)]
+pub struct Target {
+    pid: Pid,
+    pidfd: OwnedFd,
+    /// What makes it this process and this program, not a later one with its number.
+    identity: Identity,
+    comm: String,
+    uid_differs: bool,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Identity {
+    start_ticks: u64,
+    start_code: u64,
+    start_stack: u64,
+}
+
+impl From<&TaskStat> for Identity {
+    fn from(stat: &TaskStat) -> Self {
+        Self {
+            start_ticks: stat.start_ticks,
+            start_code: stat.start_code,
+            start_stack: stat.start_stack,
+        }
+    }
+}
+
+/// Whether the target is still what it was.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Liveness {
+    /// It is.
+    Same,
+    /// Another program runs in the same process.
+    Exec,
+    /// It has exited.
+    Exited,
+}
+
+impl Target {
+    /// Checks that `pid` can be sampled at all.
+    pub fn open(pid: Pid) -> Result<Self, TargetError> {
+        if pid.0 <= 0 {
+            return Err(TargetError::NoSuchProcess(pid));
+        }
+        let status = match read_status(pid) {
+            Ok(status) => status,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
+                return Err(absent(pid));
+            }
+            Err(e) => {
+                return Err(TargetError::io(
+                    pid,
+                    format!("/proc/{pid}/status"),
+                    e,
+                    false,
+                ));
+            }
+        };
+        if let Some(tgid) = status.tgid.filter(|&tgid| tgid != pid) {
+            return Err(TargetError::IsThread {
+                tid: pid,
+                pid: tgid,
+            });
+        }
+        let me = nix::unistd::geteuid().as_raw();
+        let uid_differs = status.uids.is_some_and(|(_, uid)| uid != me);
+        let stat = read_stat(pid)?;
+        if stat.is_kernel_thread() {
+            return Err(TargetError::KernelThread(pid));
+        }
+        if matches!(stat.state, 'Z' | 'X') {
+            return Err(TargetError::Zombie(pid));
+        }
+        let pidfd = sys::pidfd_open(pid)
+            .map_err(|e| TargetError::io(pid, format!("pidfd of {pid}"), e, uid_differs))?;
+        let target = Self {
+            pid,
+            pidfd,
+            identity: Identity::from(&stat),
+            comm: stat.comm,
+            uid_differs,
+        };
+        target.mappings()?;
+        target.refuse_32_bit()?;
+        Ok(target)
+    }
+
+    fn refuse_32_bit(&self) -> Result<(), TargetError> {
+        let mut ident = [0; 5];
+        let file = fs::File::open(format!("/proc/{}/exe", self.pid));
+        // EI_CLASS 1 is ELFCLASS32. A binary that cannot be read is left to the unwinder.
+        let read = file.and_then(|mut f| f.read_exact(&mut ident));
+        if read.is_ok() && ident == [0x7f, b'E', b'L', b'F', 1] {
+            return Err(TargetError::ThirtyTwoBit(self.pid));
+        }
+        Ok(())
+    }
+
+    /// Its pid.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
+    /// Its name when it was opened.
+    pub fn comm(&self) -> &str {
+        &self.comm
+    }
+
+    /// Its command line, arguments apart; at most 64 KiB of it.
+    pub fn cmdline(&self) -> Vec<String> {
+        let mut bytes = Vec::new();
+        if let Ok(file) = fs::File::open(format!("/proc/{}/cmdline", self.pid)) {
+            // What cannot be read is left out: the command line is shown, not relied on.
+            let _ = file.take(1 << 16).read_to_end(&mut bytes);
+        }
+        let text = String::from_utf8_lossy(&bytes);
+        text.split_terminator('\0').map(str::to_owned).collect()
+    }
+
+    /// Its mappings, by address. Lines that cannot be parsed are left out.
+    pub fn mappings(&self) -> Result<Vec<Mapping>, TargetError> {
+        let file = format!("/proc/{}/maps", self.pid);
+        let bytes =
+            fs::read(&file).map_err(|e| TargetError::io(self.pid, file, e, self.uid_differs))?;
+        Ok(String::from_utf8_lossy(&bytes)
+            .lines()
+            .take(MAX_MAPPINGS)
+            .filter_map(|line| parse_maps_line(line).ok())
+            .collect())
+    }
+
+    /// Whether it has exited (all of its threads).
+    pub fn has_exited(&self) -> bool {
+        let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
+        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
+    }
+
+    /// Whether it still runs the same program.
+    pub fn liveness(&self) -> Liveness {
+        if self.has_exited() {
+            return Liveness::Exited;
+        }
+        match read_stat(self.pid) {
+            Ok(stat) if Identity::from(&stat) == self.identity => Liveness::Same,
+            Ok(stat) if stat.start_ticks == self.identity.start_ticks => Liveness::Exec,
+            Ok(_) | Err(TargetError::NoSuchProcess(_)) => Liveness::Exited,
+            // Not readable for the moment (it changes its credentials): keep going.
+            Err(_) => Liveness::Same,
+        }
+    }
+
+    /// CPU time of all its threads, exited ones included, ns; exact at the moment of the call.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        sys::process_cpu_ns(self.pid).ok()
+    }
+}
+
+/// Reads and parses `/proc/PID/status`.
+pub fn read_status(pid: Pid) -> io::Result<Status> {
+    let bytes = fs::read(format!("/proc/{pid}/status"))?;
+    Ok(parse_status(&String::from_utf8_lossy(&bytes)))
+}
+
+fn read_stat(pid: Pid) -> Result<TaskStat, TargetError> {
+    let file = format!("/proc/{pid}/stat");
+    let bytes = fs::read(&file).map_err(|e| TargetError::io(pid, file.clone(), e, false))?;
+    parse_stat(&String::from_utf8_lossy(&bytes)).ok_or(TargetError::Io {
+        file,
+        source: io::Error::other("unexpected form"),
+    })
+}
+
+/// Says whether an absent pid is one of another pid namespace.
+fn absent(pid: Pid) -> TargetError {
+    let mut hosts = Vec::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(host) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
+            continue;
+        };
+        if let Ok(status) = read_status(Pid(host))
+            && status.ns_pids.len() > 1
+            && status.ns_pids.last() == Some(&pid.0)
+        {
+            hosts.push(Pid(host));
+        }
+    }
+    if hosts.is_empty() {
+        TargetError::NoSuchProcess(pid)
+    } else {
+        TargetError::OtherPidNamespace { pid, hosts }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that this process is a target and is alive and the same.
+    #[test]
+    fn own_process() {
+        let target = Target::open(Pid(std::process::id() as i32)).unwrap();
+        assert_eq!(target.liveness(), Liveness::Same);
+        assert!(target.cpu_ns().unwrap() > 0);
+        assert!(!target.mappings().unwrap().is_empty());
+        assert!(!target.cmdline().is_empty());
+    }
+
+    /// Check the errors for numbers that no process has.
+    #[test]
+    fn absent_pids() {
+        for pid in [0, -1, i32::MAX] {
+            let error = Target::open(Pid(pid)).unwrap_err();
+            assert!(matches!(error, TargetError::NoSuchProcess(_)), "{error}");
+        }
+    }
+
+    /// Check that a thread id is refused with its process named.
+    #[test]
+    fn thread_id() {
+        std::thread::spawn(|| {
+            let tid = Pid(nix::unistd::gettid().as_raw());
+            let error = Target::open(tid).unwrap_err();
+            assert!(matches!(error, TargetError::IsThread { .. }), "{error}");
+        })
+        .join()
+        .unwrap();
+    }
+
+    /// Check that an exited child is noticed, and is a zombie to a newcomer.
+    #[test]
+    fn exited_child() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid(child.id() as i32);
+        let target = Target::open(pid).unwrap();
+        drop(child.stdin.take());
+        // Waits for the exit without reaping it.
+        let mut fds = [PollFd::new(target.pidfd.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::NONE).unwrap();
+        assert_eq!(target.liveness(), Liveness::Exited);
+        assert!(matches!(Target::open(pid), Err(TargetError::Zombie(_))));
+        child.wait().unwrap();
+    }
+}

@@ -1,0 +1,108 @@
+//! Spreads exact run time over timer samples.
+//!
+//! A sample stands for the run time since the one before it. Run time may be known later than the
+//! sample (the counters settle late), so either side waits for the other.
+
+use wcprof_types::ThreadState;
+
+use crate::{Piece, TimerHit};
+
+/// Timer samples that may wait for run time; more are merged into the last one.
+const MAX_WAITING: usize = 64;
+
+#[derive(Clone, Debug)]
+pub(crate) struct CpuAccount<K> {
+    /// Run time without a sample yet, ns.
+    pending: u64,
+    /// Where the pending time began.
+    since: u64,
+    /// Samples without run time yet.
+    waiting: Vec<TimerHit<K>>,
+    last_hit: Option<TimerHit<K>>,
+}
+
+impl<K: Copy> CpuAccount<K> {
+    pub(crate) fn new(time: u64) -> Self {
+        Self {
+            pending: 0,
+            since: time,
+            waiting: Vec::new(),
+            last_hit: None,
+        }
+    }
+
+    pub(crate) fn last_place(&self) -> Option<K> {
+        self.last_hit.map(|h| h.place)
+    }
+
+    /// Adds `run` ns of run time and the samples of the interval that ends at `end`.
+    pub(crate) fn add(
+        &mut self,
+        run: u64,
+        hits: &[TimerHit<K>],
+        end: u64,
+        emit: &mut impl FnMut(Piece<K>),
+    ) {
+        if self.pending == 0 && run == 0 && self.waiting.is_empty() && hits.is_empty() {
+            self.since = end;
+            return;
+        }
+        self.pending += run;
+        for hit in hits {
+            if self.waiting.len() < MAX_WAITING {
+                self.waiting.push(*hit);
+            }
+            self.last_hit = Some(*hit);
+        }
+        if self.pending == 0 || self.waiting.is_empty() {
+            return;
+        }
+        let total = self.pending;
+        let n = self.waiting.len() as u64;
+        let mut given = 0;
+        for (i, hit) in self.waiting.drain(..).enumerate() {
+            // Cumulative rounding: the shares add up to `total` exactly.
+            let upto = (u128::from(total) * (i as u128 + 1) / u128::from(n)) as u64;
+            emit(piece(hit, self.since, end, upto - given, 1));
+            given = upto;
+        }
+        self.pending = 0;
+        self.since = end;
+    }
+
+    /// Gives what is left to the last sample's place, or to no place.
+    pub(crate) fn finish(&mut self, end: u64, emit: &mut impl FnMut(Piece<K>)) {
+        self.add(0, &[], end, emit);
+        if self.pending == 0 {
+            return;
+        }
+        emit(match self.last_hit {
+            Some(hit) => piece(hit, self.since, end, self.pending, 0),
+            None => Piece {
+                start: self.since,
+                end,
+                weight: self.pending,
+                n_samples: 0,
+                state: ThreadState::OnCpu,
+                place: None,
+            },
+        });
+        self.pending = 0;
+        self.since = end;
+    }
+}
+
+fn piece<K>(hit: TimerHit<K>, start: u64, end: u64, weight: u64, n_samples: u32) -> Piece<K> {
+    Piece {
+        start,
+        end,
+        weight,
+        n_samples,
+        state: if hit.guest {
+            ThreadState::Guest
+        } else {
+            ThreadState::OnCpu
+        },
+        place: Some(hit.place),
+    }
+}

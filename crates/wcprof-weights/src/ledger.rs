@@ -1,0 +1,339 @@
+//! One thread's account: every nanosecond between two observations goes somewhere once.
+
+use wcprof_types::ThreadState;
+
+use crate::cpu::CpuAccount;
+use crate::{Observation, Piece, Sched, TimerHit};
+
+/// How long run time may stay unsettled for a thread that keeps running: one scheduler tick
+/// (10 ms at `CONFIG_HZ=100`, 4 ms at 250; `kernel/sched/core.c`, `sched_tick`) and some slack.
+const SETTLE_NS: u64 = 12_000_000;
+
+/// One thread's account.
+#[derive(Clone, Debug)]
+pub struct Ledger<K> {
+    last: Observation<K>,
+    cpu: CpuAccount<K>,
+    /// Wall-clock time that nothing explained yet.
+    pending: u64,
+    /// Where the pending time began.
+    pending_since: u64,
+    /// Run time counted by the kernel that found no wall-clock time to take.
+    run_due: u64,
+    /// Run-queue delay, likewise.
+    delay_due: u64,
+    /// Runnable time given out before the kernel counted it.
+    advance: u64,
+    /// The last place it was seen blocked in.
+    last_blocked: Option<K>,
+    ever_blocked: bool,
+    /// It may have been blocked since everything was last explained.
+    blocked_possible: bool,
+    /// It was woken and has not run since.
+    surely_queued: bool,
+}
+
+impl<K: Copy> Ledger<K> {
+    /// Opens the account at the first observation; time before it is not the thread's.
+    pub fn new(first: Observation<K>) -> Self {
+        let blocked = first.sched == Sched::Blocked;
+        Self {
+            last: first,
+            cpu: CpuAccount::new(first.time),
+            pending: 0,
+            pending_since: first.time,
+            run_due: 0,
+            delay_due: 0,
+            advance: 0,
+            last_blocked: first.place.filter(|_| blocked),
+            ever_blocked: blocked,
+            blocked_possible: blocked,
+            surely_queued: false,
+        }
+    }
+
+    /// Time of the last observation, ns.
+    pub fn last_time(&self) -> u64 {
+        self.last.time
+    }
+
+    /// Accounts the interval since the last observation. `hits` are the timer samples of the
+    /// thread since then, oldest first. Pieces come out in no particular order.
+    pub fn observe(
+        &mut self,
+        now: Observation<K>,
+        hits: &[TimerHit<K>],
+        emit: &mut impl FnMut(Piece<K>),
+    ) {
+        let wall = now.time.saturating_sub(self.last.time);
+        let interval = Interval {
+            prev: self.last,
+            now,
+            same: now.switches == self.last.switches,
+            carried: self.pending,
+            run: now.run_ns.saturating_sub(self.last.run_ns),
+        };
+        if self.pending == 0 {
+            self.pending_since = self.last.time;
+        }
+        self.pending += wall;
+        let slept = match (self.last.voluntary, now.voluntary) {
+            (Some(a), Some(b)) => a != b,
+            _ => !interval.same,
+        };
+        if slept || interval.prev.sched == Sched::Blocked || now.sched == Sched::Blocked {
+            self.blocked_possible = true;
+        }
+        self.settle_counters(&interval, hits, emit);
+        match now.sched {
+            Sched::Blocked => self.seen_blocked(&interval, emit),
+            Sched::OnCpu => self.seen_on_cpu(&interval, emit),
+            Sched::Queued { waited_ns } => self.seen_queued(&interval, waited_ns, emit),
+            Sched::Running => self.seen_running(&interval, emit),
+        }
+        if now.sched == Sched::Blocked {
+            self.ever_blocked = true;
+            if now.place.is_some() {
+                self.last_blocked = now.place;
+            }
+        }
+        if self.pending <= wall {
+            // What is left is younger than the interval: later pieces need not reach further back.
+            self.pending_since = self.pending_since.max(interval.prev.time);
+        }
+        self.last = now;
+    }
+
+    /// Closes the account at the last observation's time.
+    pub fn finish(&mut self, emit: &mut impl FnMut(Piece<K>)) {
+        let end = self.last.time;
+        match self.last.sched {
+            Sched::OnCpu | Sched::Running => {
+                let run = self.pending.min(SETTLE_NS);
+                self.pending -= run;
+                self.cpu.add(run, &[], end, emit);
+            }
+            Sched::Queued { .. } => {
+                let all = self.pending;
+                self.give_runnable(all, end, emit);
+            }
+            Sched::Blocked => {}
+        }
+        self.cpu.finish(end, emit);
+        let rest = self.pending;
+        self.give_unexplained(rest, end, emit);
+    }
+
+    /// Takes what the kernel's two counters explain out of the pending time.
+    fn settle_counters(
+        &mut self,
+        interval: &Interval<K>,
+        hits: &[TimerHit<K>],
+        emit: &mut impl FnMut(Piece<K>),
+    ) {
+        let end = interval.now.time;
+        let delay = interval.now.delay_ns.saturating_sub(interval.prev.delay_ns);
+        let paid = self.advance.min(delay);
+        self.advance -= paid;
+        self.delay_due += delay - paid;
+        self.run_due += interval.run;
+        let run = self.run_due.min(self.pending);
+        self.run_due -= run;
+        self.pending -= run;
+        self.cpu.add(run, hits, end, emit);
+        let queued = self.delay_due.min(self.pending);
+        self.delay_due -= queued;
+        self.give_runnable_at(queued, interval.runnable_place(self), end, emit);
+    }
+
+    /// Off-CPU in a wait: both counters are settled, the rest was spent blocked.
+    fn seen_blocked(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
+        let (prev, now) = (&interval.prev, &interval.now);
+        let rest = self.pending;
+        self.advance = 0;
+        self.surely_queued = false;
+        let was_blocked = prev.sched == Sched::Blocked;
+        let same_wait = was_blocked && interval.same;
+        if now.place.or(prev.place.filter(|_| same_wait)).is_none() {
+            // Its stack could not be read: the time waits for an observation that has one.
+            return;
+        }
+        if same_wait {
+            self.give_blocked(rest, prev.place.or(now.place), now.n_ticks, now.time, emit);
+        } else {
+            // What was carried into the interval belongs to the wait before; of the interval
+            // itself each end seen blocked gets half, since a sleep that straddles a tick lies
+            // on both sides of it.
+            let old = interval.carried.min(rest);
+            let fresh = rest - old;
+            let before = if was_blocked { fresh / 2 } else { 0 };
+            if let Some(place) = prev
+                .place
+                .filter(|_| was_blocked)
+                .or(self.last_blocked)
+                .filter(|_| old + before > 0)
+            {
+                self.give_blocked(old + before, Some(place), 0, now.time, emit);
+            }
+            let left = self.pending;
+            self.give_blocked(left, now.place, 1, now.time, emit);
+        }
+        self.pending = 0;
+        self.blocked_possible = false;
+    }
+
+    fn seen_on_cpu(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
+        self.surely_queued = false;
+        self.advance = 0;
+        let excess = self.pending.saturating_sub(SETTLE_NS);
+        self.give_unexplained(excess, interval.now.time, emit);
+    }
+
+    /// On a run queue: the run time is settled, the current wait for a CPU is not counted yet.
+    fn seen_queued(
+        &mut self,
+        interval: &Interval<K>,
+        waited_ns: Option<u64>,
+        emit: &mut impl FnMut(Piece<K>),
+    ) {
+        let now = &interval.now;
+        let was_queued = matches!(interval.prev.sched, Sched::Queued { .. });
+        if !(was_queued && interval.same) {
+            self.advance = 0;
+        }
+        let waited = match waited_ns {
+            Some(ns) => ns.saturating_sub(self.advance).min(self.pending),
+            None if was_queued && interval.same => self.pending,
+            None => return,
+        };
+        self.advance += waited;
+        self.give_runnable_at(waited, now.place, now.time, emit);
+        if interval.prev.sched == Sched::Blocked || self.pending > SETTLE_NS {
+            let rest = self.pending;
+            self.give_unexplained(rest, now.time, emit);
+        }
+    }
+
+    /// Executing or queued. A thread that was woken and has an unchanged count has not run yet.
+    fn seen_running(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
+        let end = interval.now.time;
+        if !interval.same {
+            self.surely_queued = false;
+            self.advance = 0;
+            let excess = self.pending.saturating_sub(SETTLE_NS);
+            self.give_unexplained(excess, end, emit);
+        } else if interval.prev.sched == Sched::Blocked {
+            // Woken at an unknown moment of the interval: half of it on average.
+            let half = self.pending / 2;
+            self.give_blocked(half, interval.prev.place, 0, end, emit);
+            self.surely_queued = true;
+        } else if self.surely_queued {
+            let all = self.pending;
+            self.advance += all;
+            self.give_runnable(all, end, emit);
+        } else {
+            let excess = self.pending.saturating_sub(SETTLE_NS);
+            let wall = end.saturating_sub(interval.prev.time);
+            if interval.run < wall / 2 {
+                self.advance += excess;
+                self.give_runnable(excess, end, emit);
+            } else {
+                self.give_unexplained(excess, end, emit);
+            }
+        }
+    }
+
+    /// Pending time that no counter explains: blocked if that is possible, else steal or
+    /// interrupts. A thread never seen blocked has no place to be blocked in.
+    fn give_unexplained(&mut self, ns: u64, end: u64, emit: &mut impl FnMut(Piece<K>)) {
+        if ns == 0 {
+            return;
+        }
+        if self.ever_blocked && self.blocked_possible {
+            self.give_blocked(ns, self.last_blocked, 0, end, emit);
+        } else {
+            let start = self.pending_since;
+            self.pending -= ns;
+            emit(Piece {
+                start,
+                end,
+                weight: ns,
+                n_samples: 0,
+                state: ThreadState::StealIrq,
+                place: None,
+            });
+        }
+    }
+
+    fn give_blocked(
+        &mut self,
+        ns: u64,
+        place: Option<K>,
+        n_samples: u32,
+        end: u64,
+        emit: &mut impl FnMut(Piece<K>),
+    ) {
+        if ns == 0 {
+            return;
+        }
+        self.pending -= ns;
+        emit(Piece {
+            start: self.pending_since,
+            end,
+            weight: ns,
+            n_samples,
+            state: ThreadState::Blocked,
+            place,
+        });
+    }
+
+    fn give_runnable(&mut self, ns: u64, end: u64, emit: &mut impl FnMut(Piece<K>)) {
+        let place = self.last_blocked.or(self.cpu.last_place());
+        self.give_runnable_at(ns, place, end, emit);
+    }
+
+    fn give_runnable_at(
+        &mut self,
+        ns: u64,
+        place: Option<K>,
+        end: u64,
+        emit: &mut impl FnMut(Piece<K>),
+    ) {
+        if ns == 0 {
+            return;
+        }
+        self.pending -= ns;
+        emit(Piece {
+            start: self.pending_since,
+            end,
+            weight: ns,
+            n_samples: 1,
+            state: ThreadState::Runnable,
+            place,
+        });
+    }
+}
+
+struct Interval<K> {
+    prev: Observation<K>,
+    now: Observation<K>,
+    /// The switch counts at both ends are equal.
+    same: bool,
+    /// Pending time from before the interval.
+    carried: u64,
+    /// Run time counted in it.
+    run: u64,
+}
+
+impl<K: Copy> Interval<K> {
+    /// The stack for run-queue delay: where it was preempted or woken.
+    fn runnable_place(&self, ledger: &Ledger<K>) -> Option<K> {
+        match self.now.sched {
+            Sched::Queued { .. } => self.now.place,
+            _ => None,
+        }
+        .or(self.prev.place)
+        .or(ledger.last_blocked)
+        .or(ledger.cpu.last_place())
+    }
+}
