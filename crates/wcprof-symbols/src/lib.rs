@@ -1,1 +1,38 @@
+//! Build-id and address in, function names out: inline frames, source lines, demangled.
+//!
+//! Works on files alone and never on a live process. The caller says how a module's file is opened
+//! ([`ModuleFiles`]); [`LocalFiles`] takes the file at the recorded path on this machine,
+//! [`RootedFiles`] looks below a container's root. Everything read is taken to be hostile: only
+//! regular files are opened, nothing is mapped into memory, every table has a limit that its error
+//! names.
+//!
+//! An address is named by a symbol only if it lies inside that symbol; it is never named after the
+//! nearest one. What no symbol covers is shown as `module+0xoffset` of its function's start, which
+//! call frame information gives ([`FunctionStarts`]).
+//!
+//! Main entry points: [`symbolize_tables`] for a whole trace, [`symbolize_modules`] for addresses.
 #![forbid(unsafe_code)]
+
+mod budget;
+mod debug_files;
+mod demangle;
+mod dwarf;
+pub mod elf;
+mod files;
+mod function_starts;
+mod module;
+mod options;
+mod plt;
+mod report;
+mod symtab;
+mod tables;
+
+pub use demangle::{MAX_NAME_CHARS, demangle};
+pub use files::{
+    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, open_regular,
+};
+pub use function_starts::FunctionStarts;
+pub use module::{AddressQuery, ModuleQuery, ModuleSymbols, symbolize_modules};
+pub use options::SymbolOptions;
+pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};
+pub use tables::symbolize_tables;

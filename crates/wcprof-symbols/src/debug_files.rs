@@ -1,0 +1,190 @@
+//! Where separate debug files may be, and whether one belongs to the module.
+//!
+//! Sources are asked in the order of [`SOURCES`]; a further kind of source is a further entry.
+
+use std::path::{Path, PathBuf};
+
+use wcprof_types::BuildId;
+
+use crate::elf::{DebugLink, ElfFile};
+use crate::files::{ModuleFiles, ModuleIdentity, open_regular};
+use crate::options::SymbolOptions;
+use crate::report::{Problem, SourceKind};
+
+/// What is known when a debug file is searched.
+#[derive(Debug)]
+pub(crate) struct Search<'a> {
+    pub(crate) module: &'a ModuleIdentity,
+    /// The loaded image's build-id.
+    pub(crate) build_id: Option<&'a BuildId>,
+    /// `.gnu_debuglink` of the module's file.
+    pub(crate) link: Option<&'a DebugLink>,
+    pub(crate) options: &'a SymbolOptions,
+}
+
+/// A file that may be the module's debug file.
+struct Candidate {
+    path: PathBuf,
+    /// Also looked for on this machine, not only where the module was loaded.
+    on_host: bool,
+    /// Checksum that the file must have.
+    crc: Option<u32>,
+}
+
+/// A kind of place for debug files.
+struct Source {
+    kind: SourceKind,
+    candidates: fn(&Search<'_>) -> Vec<Candidate>,
+}
+
+const SOURCES: [Source; 2] = [
+    Source {
+        kind: SourceKind::BuildIdFile,
+        candidates: by_build_id,
+    },
+    Source {
+        kind: SourceKind::DebugLink,
+        candidates: by_debug_link,
+    },
+];
+
+/// A debug file that belongs to the module.
+#[derive(Debug)]
+pub(crate) struct DebugFile {
+    pub(crate) elf: ElfFile,
+    pub(crate) kind: SourceKind,
+    pub(crate) path: PathBuf,
+}
+
+/// The first debug file that belongs to the module. Those that were refused on the way are added
+/// to `problems`.
+pub(crate) fn find(
+    search: &Search<'_>,
+    files: &dyn ModuleFiles,
+    problems: &mut Vec<Problem>,
+) -> Option<DebugFile> {
+    for source in &SOURCES {
+        for candidate in (source.candidates)(search) {
+            match open(search, files, &candidate) {
+                Ok(Some(elf)) => {
+                    return Some(DebugFile {
+                        elf,
+                        kind: source.kind,
+                        path: candidate.path,
+                    });
+                }
+                Ok(None) => {}
+                Err(problem) => problems.push(problem),
+            }
+        }
+    }
+    None
+}
+
+/// Debian, Fedora and others: `.build-id/ab/cdef.debug` below each folder.
+fn by_build_id(search: &Search<'_>) -> Vec<Candidate> {
+    let Some(id) = search.build_id.map(ToString::to_string) else {
+        return Vec::new();
+    };
+    let Some((first, rest)) = id.split_at_checked(2).filter(|(_, rest)| !rest.is_empty()) else {
+        return Vec::new();
+    };
+    let dirs = search.options.debug_dirs.iter();
+    dirs.map(|dir| Candidate {
+        path: dir
+            .join(".build-id")
+            .join(first)
+            .join(format!("{rest}.debug")),
+        on_host: true,
+        crc: None,
+    })
+    .collect()
+}
+
+/// The places that GDB searches (manual, "Separate Debug Files").
+fn by_debug_link(search: &Search<'_>) -> Vec<Candidate> {
+    let (Some(link), Some(dir)) = (search.link, Path::new(&search.module.path).parent()) else {
+        return Vec::new();
+    };
+    let beside = [
+        dir.join(&link.file_name),
+        dir.join(".debug").join(&link.file_name),
+    ];
+    let below = search.options.debug_dirs.iter().map(|debug_dir| {
+        let dir = dir.strip_prefix("/").unwrap_or(dir);
+        debug_dir.join(dir).join(&link.file_name)
+    });
+    let candidate = |on_host| {
+        move |path| Candidate {
+            path,
+            on_host,
+            crc: Some(link.crc),
+        }
+    };
+    beside
+        .into_iter()
+        .map(candidate(false))
+        .chain(below.map(candidate(true)))
+        .filter(|c| c.path != Path::new(&search.module.path))
+        .collect()
+}
+
+/// Opens a candidate and compares it with the module; `Ok(None)` when it is not there.
+fn open(
+    search: &Search<'_>,
+    files: &dyn ModuleFiles,
+    candidate: &Candidate,
+) -> Result<Option<ElfFile>, Problem> {
+    let module = || search.module.file_name().to_owned();
+    let path = || candidate.path.clone();
+    let unusable = |reason: String| Problem::DebugUnusable {
+        module: module(),
+        path: path(),
+        reason,
+    };
+    let mut opened = Err(None);
+    if candidate.on_host {
+        opened = open_regular(&candidate.path).map_err(Some);
+    }
+    if !matches!(&opened, Err(Some(e)) if !e.is_not_found()) && opened.is_err() {
+        opened = files
+            .open_path(search.module, &candidate.path)
+            .map_err(Some);
+    }
+    let file = match opened {
+        Ok(file) => file,
+        Err(Some(error)) if !error.is_not_found() => return Err(unusable(error.to_string())),
+        Err(_) => return Ok(None),
+    };
+    let elf = ElfFile::from_file(file).map_err(|e| unusable(e.to_string()))?;
+    let found = elf.build_id();
+    let proven = match (search.build_id, &found) {
+        (Some(wanted), Some(found)) if found == wanted => true,
+        // A checksum can stand in for a missing note, not for a different one.
+        (Some(_), None) | (None, _) if candidate.crc.is_some() => true,
+        _ => false,
+    };
+    if !proven {
+        return Err(Problem::DebugMismatch {
+            module: module(),
+            path: path(),
+            found,
+            wanted: search.build_id.cloned(),
+        });
+    }
+    if let Some(wanted) = candidate.crc {
+        let mut hasher = crc32fast::Hasher::new();
+        elf.for_each_chunk(|chunk| hasher.update(chunk))
+            .map_err(|e| unusable(e.to_string()))?;
+        let found = hasher.finalize();
+        if found != wanted {
+            return Err(Problem::DebugChecksum {
+                module: module(),
+                path: path(),
+                found,
+                wanted,
+            });
+        }
+    }
+    Ok(Some(elf))
+}

@@ -1,0 +1,223 @@
+//! Linkage names to source names.
+
+use std::fmt::{self, Write};
+
+use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
+
+/// Characters of a name that are kept; a longer one ends in `…`.
+pub const MAX_NAME_CHARS: usize = 4096;
+/// Longest linkage name that is demangled, bytes; a longer one is shown as it is. Demangling can
+/// take time that is quadratic in it.
+const MAX_LINKAGE_NAME: usize = 64 << 10;
+
+/// Turns the linkage name of a function into what a reader expects.
+///
+/// C++ names are given in full, with arguments; Rust names without their hash; others unchanged.
+/// A symbol version (`@GLIBC_2.2.5`) is dropped. What compilers append to a part or a clone of a
+/// function is kept: `.cold` as ` [.cold]`; behind a C++ name also the others (` [.isra.0]`),
+/// which in C names stay where they are (`parse.isra.0`). Control characters are escaped, the
+/// length is capped at [`MAX_NAME_CHARS`].
+pub fn demangle(linkage_name: &[u8]) -> String {
+    let text = String::from_utf8_lossy(linkage_name);
+    let name = match text.find('@') {
+        Some(at) if at > 0 => &text[..at],
+        _ => &text,
+    };
+    let mut out = Capped::default();
+    // An error says that the cap was met; what fit is kept.
+    let _ = write_name(name, &mut out);
+    out.finish()
+}
+
+/// Text of others made safe to print: control characters escaped, at most [`MAX_NAME_CHARS`].
+pub(crate) fn printable(text: &str) -> String {
+    let mut out = Capped::default();
+    let _ = out.write_str(text);
+    out.finish()
+}
+
+fn write_name(name: &str, out: &mut Capped) -> fmt::Result {
+    if name.len() > MAX_LINKAGE_NAME {
+        return out.write_str(name);
+    }
+    let (body, cold) = split_cold(name);
+    if let Ok(symbol) = rustc_demangle::try_demangle(body) {
+        write!(out, "{symbol:#}")?;
+    } else {
+        // No character of a C++ linkage name is a dot: what follows one is a clone's suffix.
+        let (base, suffix) = body.split_at(body.find('.').unwrap_or(body.len()));
+        match cpp(base) {
+            Some(text) => {
+                out.write_str(&text)?;
+                if !suffix.is_empty() {
+                    write!(out, " [{suffix}]")?;
+                }
+            }
+            None => out.write_str(body)?,
+        }
+    }
+    if cold {
+        out.write_str(" [.cold]")
+    } else {
+        Ok(())
+    }
+}
+
+/// Takes `.cold` or `.cold.N` off the end.
+fn split_cold(name: &str) -> (&str, bool) {
+    match name.rsplit_once(".cold") {
+        Some((body, rest))
+            if !body.is_empty()
+                && rest
+                    .strip_prefix('.')
+                    .unwrap_or(rest)
+                    .bytes()
+                    .all(|b| b.is_ascii_digit()) =>
+        {
+            (body, true)
+        }
+        _ => (name, false),
+    }
+}
+
+fn cpp(name: &str) -> Option<String> {
+    if !name.starts_with("_Z") && !name.starts_with("_GLOBAL_") {
+        return None;
+    }
+    let options = ParseOptions::default();
+    let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &options).ok()?;
+    if !tail.is_empty() {
+        return None;
+    }
+    let mut out = Capped::default();
+    let result = symbol.structured_demangle(&mut out, &DemangleOptions::default());
+    // A short name can stand for an endless text; the begin of it still tells what it is.
+    (result.is_ok() || out.full).then_some(out.text)
+}
+
+/// Collects at most [`MAX_NAME_CHARS`] characters, then fails.
+#[derive(Default)]
+struct Capped {
+    text: String,
+    n_chars: usize,
+    full: bool,
+}
+
+impl Capped {
+    fn finish(mut self) -> String {
+        if self.full {
+            self.text.push('…');
+        }
+        if self.text.chars().any(char::is_control) {
+            let escape = |c: char| -> String {
+                if c.is_control() {
+                    c.escape_default().collect()
+                } else {
+                    c.into()
+                }
+            };
+            self.text = self.text.chars().map(escape).collect();
+        }
+        self.text
+    }
+}
+
+impl Write for Capped {
+    fn write_str(&mut self, s: &str) -> fmt::Result {
+        let room = MAX_NAME_CHARS - self.n_chars;
+        match s.char_indices().nth(room) {
+            None => {
+                self.text.push_str(s);
+                self.n_chars += s.chars().count();
+                Ok(())
+            }
+            Some((end, _)) => {
+                self.text.push_str(&s[..end]);
+                self.n_chars = MAX_NAME_CHARS;
+                self.full = true;
+                Err(fmt::Error)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(linkage_name: &str, expected: &str) {
+        assert_eq!(demangle(linkage_name.as_bytes()), expected);
+    }
+
+    /// Check a full C++ name with arguments and qualifiers, as Ceph has them.
+    #[test]
+    fn cpp_full() {
+        check(
+            "_ZNK4ceph4msgr2v214FrameAssembler28disasm_remaining_secure_rev1EPNS_6buffer7v15_2_04listERS5_",
+            "ceph::msgr::v2::FrameAssembler::disasm_remaining_secure_rev1(\
+             ceph::buffer::v15_2_0::list*, ceph::buffer::v15_2_0::list&) const",
+        );
+        check("_ZN3FooC4Ev", "Foo::Foo()");
+    }
+
+    /// Check that Rust names of both schemes come without their hash.
+    #[test]
+    fn rust() {
+        check(
+            "_ZN4core3fmt9Formatter3pad17h1f2e3d4c5b6a7988E",
+            "core::fmt::Formatter::pad",
+        );
+        check("_RNvCs15kBYyAo9fc_7mycrate7example", "mycrate::example");
+    }
+
+    /// Check the suffixes of parts and clones, in C and in C++.
+    #[test]
+    fn suffixes() {
+        check("_Z3foov.cold", "foo() [.cold]");
+        check("_Z3fooi.isra.0", "foo(int) [.isra.0]");
+        check(
+            "_Z3fooi.constprop.0.cold.3",
+            "foo(int) [.constprop.0] [.cold]",
+        );
+        check("parse.cold", "parse [.cold]");
+        check("parse.part.0", "parse.part.0");
+        check("a.colder", "a.colder");
+        check(".cold", ".cold");
+    }
+
+    /// Check that versions are dropped and that what is no linkage name stays as it is.
+    #[test]
+    fn plain() {
+        check("pthread_cond_wait@@GLIBC_2.3.2", "pthread_cond_wait");
+        check("memcpy@GLIBC_2.2.5", "memcpy");
+        check("main", "main");
+        check("_Zebra", "_Zebra");
+        check("@", "@");
+        check("", "");
+    }
+
+    /// Check that control characters are escaped and that names end at the cap.
+    #[test]
+    fn hostile() {
+        check("a\u{1b}[2Jb\n", "a\\u{1b}[2Jb\\n");
+        assert_eq!(demangle(b"\xff"), "\u{fffd}");
+        let long = demangle("x".repeat(10_000).as_bytes());
+        assert_eq!(long.chars().count(), MAX_NAME_CHARS + 1);
+        assert!(long.ends_with('…'));
+    }
+
+    /// Check that a name whose substitutions double over and over stays within the cap.
+    #[test]
+    fn expanding() {
+        // Each pair of arguments repeats the one before twice: f(A, B<A, A>, B<B<..>, B<..>>, ..).
+        let mut name = "_Z1f1A1BIS_S_E".to_owned();
+        for i in 1..30 {
+            let s = format!(
+                "S{}_",
+                char::from_digit(i, 36).unwrap().to_ascii_uppercase()
+            );
+            name.push_str(&format!("S0_I{s}{s}E"));
+        }
+        assert!(demangle(name.as_bytes()).chars().count() <= MAX_NAME_CHARS + 1);
+    }
+}

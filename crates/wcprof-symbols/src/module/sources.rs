@@ -1,0 +1,181 @@
+//! Opens the files that can name a module's addresses.
+
+use std::path::PathBuf;
+
+use crate::debug_files::{self, DebugFile, Search};
+use crate::elf::{ElfError, ElfFile};
+use crate::files::{ModuleFile, ModuleFiles, ModuleIdentity};
+use crate::options::SymbolOptions;
+use crate::report::{ModuleReport, Problem, SourceKind, SourceUse};
+use crate::symtab::{SymbolIndex, SymbolTable, Table};
+
+/// What can name a module's addresses.
+#[derive(Debug, Default)]
+pub(super) struct Sources {
+    /// The module's own file, compared with the loaded image.
+    pub(super) own: Option<ElfFile>,
+    /// Its separate debug file; not searched when the own file has all that is asked for.
+    pub(super) debug: Option<DebugFile>,
+    /// Symbols of all tables that were read.
+    pub(super) symbols: SymbolIndex,
+}
+
+/// Opens a module's files and reads their symbol tables.
+pub(super) fn open(
+    module: &ModuleIdentity,
+    files: &dyn ModuleFiles,
+    options: &SymbolOptions,
+    report: &mut ModuleReport,
+) -> Sources {
+    let own = open_own(module, files, &mut report.problems);
+    let mut tables = Vec::new();
+    let mut has_symtab = false;
+    if let Some(elf) = &own {
+        let path = PathBuf::from(&module.path);
+        let mut source = source(SourceKind::Module, path);
+        let mut reader = Reader { module, report };
+        has_symtab = reader.read(elf, Table::Full, &mut source, &mut tables);
+        reader.read(elf, Table::Dynamic, &mut source, &mut tables);
+        report.sources.push(source);
+    }
+    let has_dwarf = own.as_ref().is_some_and(ElfFile::has_dwarf);
+    let mut debug = None;
+    if !has_symtab || (options.inlines && !has_dwarf) {
+        debug = find_debug(module, own.as_ref(), files, options, report);
+    }
+    if let Some(file) = &debug {
+        let mut source = source(file.kind, file.path.clone());
+        if !has_symtab {
+            let mut reader = Reader { module, report };
+            has_symtab = reader.read(&file.elf, Table::Full, &mut source, &mut tables);
+        }
+        report.sources.push(source);
+    }
+    report.missing_symtab = !has_symtab;
+    Sources {
+        own,
+        debug,
+        symbols: SymbolIndex::new(tables),
+    }
+}
+
+fn source(kind: SourceKind, path: PathBuf) -> SourceUse {
+    SourceUse {
+        kind,
+        path,
+        n_symtab: 0,
+        n_dynsym: 0,
+        dwarf: false,
+    }
+}
+
+fn open_own(
+    module: &ModuleIdentity,
+    files: &dyn ModuleFiles,
+    problems: &mut Vec<Problem>,
+) -> Option<ElfFile> {
+    let unusable = |reason: String| Problem::ModuleUnusable {
+        module: module.file_name().to_owned(),
+        reason,
+    };
+    let opened = files.open(module).map_err(|e| unusable(e.to_string()));
+    let parsed = opened.and_then(|file| {
+        match file {
+            ModuleFile::File(file) => ElfFile::from_file(file),
+            ModuleFile::Bytes(bytes) => ElfFile::from_bytes(bytes),
+        }
+        .map_err(|e| unusable(format!("failed to read `{}`: {e}", module.path)))
+    });
+    let elf = parsed.map_err(|problem| problems.push(problem)).ok()?;
+    if let Some(wanted) = &module.build_id {
+        let found = elf.build_id();
+        if found.as_ref() != Some(wanted) {
+            problems.push(Problem::ModuleMismatch {
+                module: module.file_name().to_owned(),
+                path: module.path.clone(),
+                found,
+                wanted: wanted.clone(),
+            });
+            return None;
+        }
+    }
+    Some(elf)
+}
+
+fn find_debug(
+    module: &ModuleIdentity,
+    own: Option<&ElfFile>,
+    files: &dyn ModuleFiles,
+    options: &SymbolOptions,
+    report: &mut ModuleReport,
+) -> Option<DebugFile> {
+    let build_id = match (&module.build_id, own) {
+        (Some(id), _) => Some(id.clone()),
+        (None, Some(elf)) => elf.build_id(),
+        (None, None) => None,
+    };
+    let link = own.map_or(Ok(None), ElfFile::debug_link);
+    let link = link.unwrap_or_else(|error| {
+        left_out(module, report, &module.path, ".gnu_debuglink", &error);
+        None
+    });
+    let search = Search {
+        module,
+        build_id: build_id.as_ref(),
+        link: link.as_ref(),
+        options,
+    };
+    debug_files::find(&search, files, &mut report.problems)
+}
+
+fn left_out(
+    module: &ModuleIdentity,
+    report: &mut ModuleReport,
+    path: impl Into<PathBuf>,
+    what: &'static str,
+    error: &ElfError,
+) {
+    report.problems.push(Problem::LeftOut {
+        module: module.file_name().to_owned(),
+        path: path.into(),
+        what,
+        reason: error.to_string(),
+    });
+}
+
+/// Reads symbol tables, noting what fails.
+struct Reader<'a> {
+    module: &'a ModuleIdentity,
+    report: &'a mut ModuleReport,
+}
+
+impl Reader<'_> {
+    /// Reads one table into `tables`; whether there was one.
+    fn read(
+        &mut self,
+        elf: &ElfFile,
+        which: Table,
+        source: &mut SourceUse,
+        tables: &mut Vec<SymbolTable>,
+    ) -> bool {
+        match SymbolTable::read(elf, which) {
+            Ok(Some(table)) => {
+                match which {
+                    Table::Full => source.n_symtab = table.len(),
+                    Table::Dynamic => source.n_dynsym = table.len(),
+                }
+                tables.push(table);
+                true
+            }
+            Ok(None) => false,
+            Err(error) => {
+                let what = match which {
+                    Table::Full => ".symtab",
+                    Table::Dynamic => ".dynsym",
+                };
+                left_out(self.module, self.report, &source.path, what, &error);
+                false
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! What symbolization used, and what it could not.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use wcprof_types::BuildId;
+
+/// Where names of a module came from, in the order in which sources are asked.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum SourceKind {
+    /// The module's own file: its symbol tables, its own DWARF.
+    Module,
+    /// A debug file found by build-id.
+    BuildIdFile,
+    /// A debug file that `.gnu_debuglink` names.
+    DebugLink,
+}
+
+impl fmt::Display for SourceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Module => "module",
+            Self::BuildIdFile => "debug file by build-id",
+            Self::DebugLink => "debug file by .gnu_debuglink",
+        })
+    }
+}
+
+/// A file that gave names.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct SourceUse {
+    /// How it was found.
+    pub kind: SourceKind,
+    /// Its path.
+    pub path: PathBuf,
+    /// Functions in the `.symtab` that was read; 0 without one, or when it was not needed.
+    pub n_symtab: usize,
+    /// Functions in the `.dynsym` that was read.
+    pub n_dynsym: usize,
+    /// Its DWARF gave inline frames and lines.
+    pub dwarf: bool,
+}
+
+/// Something that stood in the way of names. Its text says which module and which file.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Problem {
+    /// The module's own file could not be opened or read.
+    #[error("{module}: {reason}")]
+    ModuleUnusable {
+        /// The module's file name.
+        module: String,
+        /// Why.
+        reason: String,
+    },
+    /// The file at the module's path is another one than was loaded.
+    #[error(
+        "{module}: the file `{path}` is build-id {}, the process runs {wanted}",
+        or_none(.found)
+    )]
+    ModuleMismatch {
+        /// The module's file name.
+        module: String,
+        /// The module's path.
+        path: String,
+        /// The build-id of the file.
+        found: Option<BuildId>,
+        /// The build-id of the loaded image.
+        wanted: BuildId,
+    },
+    /// A debug file belongs to another build.
+    #[error(
+        "{module}: debug file `{}` is for build-id {}, the process runs {}",
+        .path.display(), or_none(.found), or_none(.wanted)
+    )]
+    DebugMismatch {
+        /// The module's file name.
+        module: String,
+        /// The debug file.
+        path: PathBuf,
+        /// Its build-id.
+        found: Option<BuildId>,
+        /// The build-id of the loaded image.
+        wanted: Option<BuildId>,
+    },
+    /// A debug file has another checksum than the module names.
+    #[error(
+        "{module}: debug file `{}` has CRC-32 {found:#010x}, the module wants {wanted:#010x}",
+        .path.display()
+    )]
+    DebugChecksum {
+        /// The module's file name.
+        module: String,
+        /// The debug file.
+        path: PathBuf,
+        /// Its checksum.
+        found: u32,
+        /// The checksum in `.gnu_debuglink`.
+        wanted: u32,
+    },
+    /// A debug file could not be opened or read.
+    #[error("{module}: debug file `{}`: {reason}", .path.display())]
+    DebugUnusable {
+        /// The module's file name.
+        module: String,
+        /// The debug file.
+        path: PathBuf,
+        /// Why.
+        reason: String,
+    },
+    /// A table or section of a file was left out; names may still come from others.
+    #[error("{module}: `{}`: left out {what}: {reason}", .path.display())]
+    LeftOut {
+        /// The module's file name.
+        module: String,
+        /// The file.
+        path: PathBuf,
+        /// What was left out.
+        what: &'static str,
+        /// Why.
+        reason: String,
+    },
+    /// Inline frames without a name were dropped.
+    #[error("{module}: dropped {n} inline frames that have no name in `{}`", .path.display())]
+    UnnamedInlines {
+        /// The module's file name.
+        module: String,
+        /// The file with the DWARF.
+        path: PathBuf,
+        /// How many.
+        n: usize,
+    },
+}
+
+fn or_none(id: &Option<BuildId>) -> String {
+    id.as_ref()
+        .map_or_else(|| "(none)".to_owned(), ToString::to_string)
+}
+
+/// How the names of one module were found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ModuleReport {
+    /// The module's path.
+    pub path: String,
+    /// The module's build-id.
+    pub build_id: Option<BuildId>,
+    /// Files that gave names, in the order in which they are preferred.
+    pub sources: Vec<SourceUse>,
+    /// What stood in the way.
+    pub problems: Vec<Problem>,
+    /// The module has no full symbol table of its own and no debug file was found: only exported
+    /// functions have names.
+    pub missing_symtab: bool,
+    /// Inline frames and lines were asked for, and no DWARF was found or it could not be used.
+    pub missing_dwarf: bool,
+    /// Distinct addresses.
+    pub n_frames: usize,
+    /// Distinct addresses without a name.
+    pub n_unresolved: usize,
+}
+
+/// How names were found, by module.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct SymbolReport {
+    /// Modules in the order in which the trace has them; one entry for all processes that mapped
+    /// the same file.
+    pub modules: Vec<ModuleReport>,
+    /// Distinct frames with an address.
+    pub n_frames: usize,
+    /// Distinct frames without a name, those outside every module included.
+    pub n_unresolved: usize,
+}

@@ -1,0 +1,279 @@
+//! `.symtab` and `.dynsym` to an index that names an address, or says that nothing does.
+
+use std::cmp::Reverse;
+
+use wcprof_types::Svma;
+
+use crate::elf::{ElfError, ElfFile, Section, c_string, u16_at, u32_at, u64_at};
+
+/// Symbol and string tables read at most, bytes each.
+const MAX_TABLE: u64 = 128 << 20;
+const MAX_STRINGS: u64 = 512 << 20;
+const ENTRY_SIZE: usize = 24;
+const SHT_SYMTAB: u32 = 2;
+const SHT_DYNSYM: u32 = 11;
+const SHN_LORESERVE: u16 = 0xff00;
+const SHN_XINDEX: u16 = 0xffff;
+
+/// Which table of a file.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Table {
+    /// `.symtab`: all symbols.
+    Full,
+    /// `.dynsym`: exported and imported ones.
+    Dynamic,
+}
+
+/// One symbol table, as read.
+#[derive(Debug)]
+pub(crate) struct SymbolTable {
+    symbols: Vec<Symbol>,
+    strings: Vec<u8>,
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Symbol {
+    start: u64,
+    /// Exclusive; equal to `start` when the symbol has no size.
+    end: u64,
+    name: u32,
+    table: u8,
+    rank: Rank,
+}
+
+/// How well a symbol names its address, best last. The fields stand in order of their importance.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Rank {
+    kind: Kind,
+    /// Exported names are those that callers know: `malloc`, not the local `__malloc`.
+    exported: bool,
+    /// `poll` rather than `__poll`, which libc exports too.
+    underscores: Reverse<u8>,
+    /// Weak names are often the public ones in libc (`write`), hence only here.
+    global: bool,
+    name_len: Reverse<u32>,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Kind {
+    NoType,
+    /// The function that chooses an implementation.
+    Ifunc,
+    Func,
+}
+
+impl SymbolTable {
+    /// Reads a table; `Ok(None)` when the file has none, or an empty one.
+    pub(crate) fn read(elf: &ElfFile, which: Table) -> Result<Option<Self>, ElfError> {
+        let Some(section) = find(elf, which) else {
+            return Ok(None);
+        };
+        let (entries, strings) = read_raw(elf, section)?;
+        let symbols: Vec<Symbol> = entries
+            .chunks_exact(ENTRY_SIZE)
+            .filter_map(|entry| symbol(entry, &elf.sections, &strings))
+            .collect();
+        Ok((!symbols.is_empty()).then_some(Self { symbols, strings }))
+    }
+
+    /// Functions in it.
+    pub(crate) fn len(&self) -> usize {
+        self.symbols.len()
+    }
+}
+
+/// The section of a table, when the file holds its bytes.
+pub(crate) fn find(elf: &ElfFile, which: Table) -> Option<&Section> {
+    let kind = match which {
+        Table::Full => SHT_SYMTAB,
+        Table::Dynamic => SHT_DYNSYM,
+    };
+    elf.sections.iter().find(|s| s.kind == kind && s.has_data())
+}
+
+/// The bytes of a symbol table and of its string table.
+pub(crate) fn read_raw(elf: &ElfFile, section: &Section) -> Result<(Vec<u8>, Vec<u8>), ElfError> {
+    let strings = usize::try_from(section.link)
+        .ok()
+        .and_then(|i| elf.sections.get(i))
+        .filter(|s| s.has_data())
+        .ok_or_else(|| ElfError::Malformed(format!("string table of {}", section.name)))?;
+    if usize::try_from(section.entry_size) != Ok(ENTRY_SIZE) {
+        return Err(ElfError::Malformed(format!("section {}", section.name)));
+    }
+    Ok((
+        elf.read(section, MAX_TABLE)?,
+        elf.read(strings, MAX_STRINGS)?,
+    ))
+}
+
+/// The function that a table entry (`Elf64_Sym`) defines.
+fn symbol(entry: &[u8], sections: &[Section], strings: &[u8]) -> Option<Symbol> {
+    let info = *entry.get(4)?;
+    let kind = match info & 0xf {
+        0 => Kind::NoType,
+        2 => Kind::Func,
+        10 => Kind::Ifunc,
+        _ => return None,
+    };
+    let index = u16_at(entry, 6)?;
+    if index == 0 || (index >= SHN_LORESERVE && index != SHN_XINDEX) {
+        return None;
+    }
+    let start = u64_at(entry, 8)?;
+    let mut end = start.checked_add(u64_at(entry, 16)?)?;
+    if index != SHN_XINDEX {
+        let section = sections.get(usize::from(index))?;
+        if !section.is_executable() || !(section.address.0..section.end().0).contains(&start) {
+            return None;
+        }
+        end = end.min(section.end().0);
+    }
+    let name_at = u32_at(entry, 0)?;
+    let name = c_string(strings, name_at);
+    // `$x` and the like mark code and data inside functions.
+    if name.is_empty() || (kind == Kind::NoType && name.starts_with(b"$")) {
+        return None;
+    }
+    let binding = info >> 4;
+    let mangled = name.starts_with(b"_Z") || name.starts_with(b"_R");
+    let underscores = name.iter().take_while(|b| **b == b'_').count();
+    Some(Symbol {
+        start,
+        end,
+        name: name_at,
+        table: 0,
+        rank: Rank {
+            kind,
+            exported: binding != 0,
+            underscores: Reverse(if mangled {
+                0
+            } else {
+                u8::try_from(underscores).unwrap_or(u8::MAX)
+            }),
+            global: binding == 1,
+            name_len: Reverse(u32::try_from(name.len()).unwrap_or(u32::MAX)),
+        },
+    })
+}
+
+/// A stretch of addresses and the symbol that names it.
+#[derive(Copy, Clone, Debug)]
+struct Stretch {
+    start: u64,
+    end: u64,
+    symbol: u32,
+}
+
+/// Symbols of one module, from all its tables, by address.
+///
+/// Among symbols that begin at the same address the best is taken: functions before untyped
+/// symbols, exported before local ones, then fewer leading underscores, global before weak, the
+/// shorter name, the bytewise smaller name. Where symbols overlap, the one that begins last (the
+/// innermost) names the address.
+#[derive(Debug, Default)]
+pub(crate) struct SymbolIndex {
+    strings: Vec<Vec<u8>>,
+    symbols: Vec<Symbol>,
+    /// Sorted, without overlaps.
+    stretches: Vec<Stretch>,
+    /// Positions in `symbols` of those without a size, one an address, by address.
+    sizeless: Vec<u32>,
+}
+
+impl SymbolIndex {
+    /// Merges tables; among equal symbols those of earlier tables win.
+    pub(crate) fn new(tables: Vec<SymbolTable>) -> Self {
+        let mut index = Self::default();
+        for (i, table) in (0..=u8::MAX).zip(tables) {
+            index.strings.push(table.strings);
+            index
+                .symbols
+                .extend(table.symbols.into_iter().map(|s| Symbol { table: i, ..s }));
+        }
+        let mut symbols = std::mem::take(&mut index.symbols);
+        // Best last at each address, so that it ends up on top of the others below.
+        symbols.sort_by(|a, b| {
+            (a.start, a.rank)
+                .cmp(&(b.start, b.rank))
+                .then_with(|| index.name(b).cmp(index.name(a)))
+                .then_with(|| b.table.cmp(&a.table))
+        });
+        index.symbols = symbols;
+        index.stretches = stretches(&index.symbols);
+        for (i, symbol) in (0_u32..).zip(&index.symbols) {
+            if symbol.start == symbol.end {
+                match index.sizeless.last_mut() {
+                    Some(last) if index.symbols[*last as usize].start == symbol.start => *last = i,
+                    _ => index.sizeless.push(i),
+                }
+            }
+        }
+        index
+    }
+
+    fn name(&self, symbol: &Symbol) -> &[u8] {
+        self.strings
+            .get(usize::from(symbol.table))
+            .map_or(&[], |strings| c_string(strings, symbol.name))
+    }
+
+    /// The linkage name of the symbol that `address` lies in.
+    pub(crate) fn at(&self, address: Svma) -> Option<&[u8]> {
+        let i = self.stretches.partition_point(|s| s.start <= address.0);
+        let stretch = self.stretches.get(i.checked_sub(1)?)?;
+        if address.0 >= stretch.end {
+            return None;
+        }
+        let symbol = self.symbols.get(usize::try_from(stretch.symbol).ok()?)?;
+        Some(self.name(symbol))
+    }
+
+    /// The linkage name of a symbol without a size that begins at `start`: right for a whole
+    /// function only if call frame information says that a function begins there.
+    pub(crate) fn sizeless_at(&self, start: Svma) -> Option<&[u8]> {
+        let symbol = |i: &u32| self.symbols.get(*i as usize);
+        let i = self
+            .sizeless
+            .binary_search_by_key(&Some(start.0), |i| symbol(i).map(|s| s.start))
+            .ok()?;
+        Some(self.name(symbol(self.sizeless.get(i)?)?))
+    }
+}
+
+/// Cuts sorted symbols into stretches without overlaps. The symbols whose end lies ahead are held
+/// on a stack; its top names what follows.
+fn stretches(symbols: &[Symbol]) -> Vec<Stretch> {
+    let mut out: Vec<Stretch> = Vec::new();
+    let mut open: Vec<(u64, u32)> = Vec::new();
+    let mut cursor = 0;
+    let mut advance = |to: u64, open: &mut Vec<(u64, u32)>| {
+        while let Some(&(end, symbol)) = open.last() {
+            let stop = end.min(to);
+            if cursor < stop {
+                out.push(Stretch {
+                    start: cursor,
+                    end: stop,
+                    symbol,
+                });
+                cursor = stop;
+            }
+            if end > to {
+                break;
+            }
+            open.pop();
+        }
+        cursor = cursor.max(to);
+    };
+    for (i, symbol) in (0_u32..).zip(symbols) {
+        if symbol.start < symbol.end {
+            advance(symbol.start, &mut open);
+            open.push((symbol.end, i));
+        }
+    }
+    advance(u64::MAX, &mut open);
+    out
+}
+
+#[cfg(test)]
+mod tests;

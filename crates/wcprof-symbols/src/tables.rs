@@ -1,0 +1,95 @@
+//! A trace's tables to the names of its frames.
+
+use std::collections::HashMap;
+
+use wcprof_trace::model::{Frame, FrameId, Module, SymbolTable, Tables};
+
+use crate::files::{ModuleFiles, ModuleIdentity};
+use crate::module::{AddressQuery, ModuleQuery, symbolize_modules};
+use crate::options::SymbolOptions;
+use crate::report::SymbolReport;
+
+/// Names every frame of a trace that has an address in a module; others (`Frame::Kernel`, which
+/// has its name, and `Frame::Unmapped`) are absent from the result.
+///
+/// A file that several processes mapped is read once, if its build-id proves that it is the same.
+pub fn symbolize_tables(
+    tables: &Tables,
+    files: &dyn ModuleFiles,
+    options: &SymbolOptions,
+) -> (SymbolTable, SymbolReport) {
+    let mut queries: Vec<ModuleQuery> = Vec::new();
+    let mut ids: Vec<Vec<FrameId>> = Vec::new();
+    let by_module = group(tables, &mut queries);
+    ids.resize_with(queries.len(), Vec::new);
+    let mut report = SymbolReport::default();
+    for (id, frame) in (0..=u32::MAX).map(FrameId).zip(&tables.frames) {
+        let (module, address, function) = match frame {
+            Frame::Native {
+                module,
+                address,
+                function,
+            } => (module, address, function),
+            Frame::Unmapped(_) => {
+                report.n_frames += 1;
+                report.n_unresolved += 1;
+                continue;
+            }
+            Frame::Kernel(_) => continue,
+        };
+        report.n_frames += 1;
+        let idx = module.0 as usize;
+        let (Some(module), Some(query)) = (tables.modules.get(idx), by_module.get(idx)) else {
+            // A frame of a module that the trace does not have.
+            report.n_unresolved += 1;
+            continue;
+        };
+        queries[*query].addresses.push(AddressQuery {
+            address: module.svma(*address),
+            function: function.map(|start| module.svma(start)),
+        });
+        ids[*query].push(id);
+    }
+    let mut table = SymbolTable::default();
+    for (symbols, ids) in symbolize_modules(&queries, files, options)
+        .into_iter()
+        .zip(ids)
+    {
+        report.n_unresolved += symbols.report.n_unresolved;
+        table.frames.extend(ids.into_iter().zip(symbols.frames));
+        if symbols.report.n_frames > 0 {
+            report.modules.push(symbols.report);
+        }
+    }
+    (table, report)
+}
+
+/// Makes one query for all modules that are the same file; returns the query of each module.
+fn group(tables: &Tables, queries: &mut Vec<ModuleQuery>) -> Vec<usize> {
+    let mut seen = HashMap::new();
+    let mut by_module = Vec::with_capacity(tables.modules.len());
+    for module in &tables.modules {
+        // Without a build-id only the same path in the same process is the same file.
+        let process = module.build_id.is_none().then_some(module.process);
+        let key = (&module.path, &module.build_id, process, module.base);
+        by_module.push(*seen.entry(key).or_insert_with(|| {
+            queries.push(query(tables, module));
+            queries.len() - 1
+        }));
+    }
+    by_module
+}
+
+fn query(tables: &Tables, module: &Module) -> ModuleQuery {
+    let process = tables.processes.get(module.process.0 as usize);
+    ModuleQuery {
+        module: ModuleIdentity {
+            path: module.path.clone(),
+            build_id: module.build_id.clone(),
+            pid: process.map(|p| p.pid),
+            start: Some(module.start),
+        },
+        base: module.base,
+        addresses: Vec::new(),
+    }
+}
