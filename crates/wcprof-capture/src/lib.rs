@@ -11,6 +11,7 @@ compile_error!(
 pub mod bpf;
 mod engine;
 mod fds;
+mod files;
 mod memory;
 pub mod perf;
 pub mod procfs;
@@ -19,6 +20,7 @@ mod sys;
 mod target;
 
 pub use engine::{EngineKind, SnapshotError};
+pub use files::{LiveFileError, LiveFiles};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
     Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Since, StackBytes, StackCopy, StackRequest,

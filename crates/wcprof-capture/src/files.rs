@@ -1,0 +1,288 @@
+//! Opens the files that a live target maps, through the mapping and not by name: containers and
+//! deleted or replaced files are right, and no path leads out of the target's root.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
+use thiserror::Error;
+use wcprof_types::{Avma, Mapping, Pid};
+
+use crate::memory::read_memory;
+
+/// The first bytes of a file and of its mapping are compared: ELF header, program headers and, in
+/// practice, the build-id note.
+const COMPARED: usize = 4096;
+/// A vdso has two pages; more than this is not one.
+const MAX_VDSO: u64 = 1 << 20;
+/// File systems whose server may not answer.
+const REMOTE: [&str; 10] = [
+    "nfs",
+    "nfs4",
+    "cifs",
+    "smb3",
+    "ceph",
+    "9p",
+    "afs",
+    "glusterfs",
+    "lustre",
+    "virtiofs",
+];
+
+/// Why a mapped file was not opened.
+#[derive(Debug, Error)]
+pub enum LiveFileError {
+    /// FIFO, device, socket or directory.
+    #[error("`{0}` is not a regular file")]
+    NotRegular(String),
+    /// Deleted, and `map_files` may not be used.
+    #[error(
+        "`{0}` was deleted or replaced; opening it through /proc/PID/map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE"
+    )]
+    Deleted(String),
+    /// The name leads to another file now.
+    #[error("`{0}` was replaced by another file since it was mapped")]
+    Replaced(String),
+    /// Anything else.
+    #[error("failed to open `{path}`: {source}")]
+    Io {
+        /// Its path in the target.
+        path: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Opens files of one target.
+#[derive(Debug)]
+pub struct LiveFiles {
+    pid: Pid,
+    root: Option<OwnedFd>,
+    /// Devices of file systems that may hang.
+    remote: Vec<(u32, u32)>,
+}
+
+impl LiveFiles {
+    /// Looks at the target's root and mounts; what cannot be read narrows what can be opened.
+    pub fn new(pid: Pid) -> Self {
+        let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        Self {
+            pid,
+            root: open(
+                Path::new(&format!("/proc/{pid}/root")),
+                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
+                Mode::empty(),
+            )
+            .ok(),
+            remote: remote_devices(&String::from_utf8_lossy(&mounts)),
+        }
+    }
+
+    /// Whether reading the file may hang on a server (network file system, FUSE): read it with a
+    /// time-out.
+    pub fn may_hang(&self, mapping: &Mapping) -> bool {
+        self.remote.contains(&mapping.device)
+    }
+
+    /// Opens the file of a mapping.
+    pub fn open_mapping(&self, mapping: &Mapping) -> Result<File, LiveFileError> {
+        let name = format!("{:x}-{:x}", mapping.start.0, mapping.end.0);
+        let link = PathBuf::from(format!("/proc/{}/map_files/{name}", self.pid));
+        match open_path(&link) {
+            Ok(handle) => reopen(&handle, &mapping.path),
+            Err(_) => self.open_by_name(mapping),
+        }
+    }
+
+    fn open_by_name(&self, mapping: &Mapping) -> Result<File, LiveFileError> {
+        let exe = PathBuf::from(format!("/proc/{}/exe", self.pid));
+        if fs::read_link(&exe).is_ok_and(|p| p.to_string_lossy() == mapping.path)
+            && let Ok(handle) = open_path(&exe)
+        {
+            return reopen(&handle, &mapping.path);
+        }
+        if mapping.path.ends_with(" (deleted)") {
+            return Err(LiveFileError::Deleted(mapping.path.clone()));
+        }
+        let handle = self
+            .open_in_root(Path::new(&unescape(&mapping.path)))
+            .map_err(|source| LiveFileError::Io {
+                path: mapping.path.clone(),
+                source,
+            })?;
+        let same = fstat(&handle).is_ok_and(|s| {
+            let device = (major(s.st_dev) as u32, minor(s.st_dev) as u32);
+            // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
+            // compared with the target's memory in any case.
+            s.st_ino == mapping.inode || device != mapping.device
+        });
+        if !same {
+            return Err(LiveFileError::Replaced(mapping.path.clone()));
+        }
+        let file = reopen(&handle, &mapping.path)?;
+        if mapping.offset.0 == 0 && !self.begins_like(&file, mapping.start) {
+            return Err(LiveFileError::Replaced(mapping.path.clone()));
+        }
+        Ok(file)
+    }
+
+    /// Opens a regular file by its absolute path in the target's mount namespace; symbolic links
+    /// cannot lead out of its root.
+    pub fn open_regular(&self, path: &Path) -> Result<File, LiveFileError> {
+        let name = path.to_string_lossy().into_owned();
+        let handle = self
+            .open_in_root(path)
+            .map_err(|source| LiveFileError::Io {
+                path: name.clone(),
+                source,
+            })?;
+        reopen(&handle, &name)
+    }
+
+    fn open_in_root(&self, path: &Path) -> io::Result<OwnedFd> {
+        let root = self.root.as_ref().ok_or(io::ErrorKind::PermissionDenied)?;
+        let how = OpenHow::new()
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        Ok(openat2(root, path, how)?)
+    }
+
+    fn begins_like(&self, file: &File, start: Avma) -> bool {
+        let (mut on_disk, mut in_memory) = ([0; COMPARED], [0; COMPARED]);
+        let read = file.read_at(&mut on_disk, 0).unwrap_or(0);
+        let mapped = read_memory(self.pid, start, &mut in_memory).unwrap_or(0);
+        let n = read.min(mapped);
+        n >= 64 && on_disk[..n] == in_memory[..n]
+    }
+
+    /// A copy of the vdso.
+    pub fn vdso(&self, mapping: &Mapping) -> Option<Vec<u8>> {
+        let size = mapping.end.0.checked_sub(mapping.start.0)?;
+        let mut bytes = vec![0; usize::try_from(size.min(MAX_VDSO)).ok()?];
+        let n = read_memory(self.pid, mapping.start, &mut bytes).ok()?;
+        bytes.truncate(n);
+        Some(bytes)
+    }
+}
+
+/// `O_PATH`: neither hangs on a FIFO nor touches a device.
+fn open_path(path: &Path) -> io::Result<OwnedFd> {
+    Ok(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
+}
+
+/// Opens what a handle refers to for reading, if it is a regular file.
+fn reopen(handle: &OwnedFd, name: &str) -> Result<File, LiveFileError> {
+    let failed = |source: io::Error| LiveFileError::Io {
+        path: name.to_owned(),
+        source,
+    };
+    let stat = fstat(handle).map_err(|e| failed(e.into()))?;
+    if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+        return Err(LiveFileError::NotRegular(name.to_owned()));
+    }
+    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
+    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    open(Path::new(&path), flags, Mode::empty())
+        .map(File::from)
+        .map_err(|e| failed(e.into()))
+}
+
+/// The kernel writes a newline in a path as `\012` (`seq_file_path`, `fs/seq_file.c`).
+fn unescape(path: &str) -> String {
+    path.replace("\\012", "\n")
+}
+
+/// Devices of network and FUSE file systems in `/proc/PID/mountinfo` (proc(5)).
+fn remote_devices(mountinfo: &str) -> Vec<(u32, u32)> {
+    mountinfo
+        .lines()
+        .filter_map(|line| {
+            let (mount, super_block) = line.split_once(" - ")?;
+            let kind = super_block.split(' ').next()?;
+            if !REMOTE.contains(&kind) && !kind.starts_with("fuse") {
+                return None;
+            }
+            let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
+            Some((major.parse().ok()?, minor.parse().ok()?))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::MetadataExt;
+
+    use wcprof_types::parse_maps;
+
+    use super::*;
+
+    fn me() -> Pid {
+        Pid(std::process::id() as i32)
+    }
+
+    fn own_mappings() -> Vec<Mapping> {
+        parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap()
+    }
+
+    /// Check that this process's own program is opened both through its mapping and by name, and
+    /// that both are the same file.
+    #[test]
+    fn own_program() {
+        let exe = fs::read_link("/proc/self/exe").unwrap();
+        let mappings = own_mappings();
+        let first = mappings.iter().find(|m| Path::new(&m.path) == exe).unwrap();
+        let files = LiveFiles::new(me());
+        let inode = fs::metadata(&exe).unwrap().ino();
+        let by_mapping = files.open_mapping(first).unwrap();
+        let by_name = files.open_by_name(first).unwrap();
+        assert_eq!(by_mapping.metadata().unwrap().ino(), inode);
+        assert_eq!(by_name.metadata().unwrap().ino(), inode);
+        assert!(!files.may_hang(first) || !files.remote.is_empty());
+    }
+
+    /// Check that the vdso is an ELF image.
+    #[test]
+    fn vdso() {
+        let mappings = own_mappings();
+        let Some(vdso) = mappings.iter().find(|m| m.path == "[vdso]") else {
+            return;
+        };
+        let bytes = LiveFiles::new(me()).vdso(vdso).unwrap();
+        assert_eq!(&bytes[..4], b"\x7fELF");
+    }
+
+    /// Check that a FIFO is refused at once, and that a link cannot leave the root.
+    #[test]
+    fn refuses() {
+        let folder = tempfile::tempdir().unwrap();
+        let fifo = folder.path().join("fifo");
+        nix::unistd::mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        let mut files = LiveFiles::new(me());
+        let error = files.open_regular(&fifo).unwrap_err();
+        assert!(matches!(error, LiveFileError::NotRegular(_)), "{error}");
+        // With the folder as root, a link to /etc/passwd is looked for inside it.
+        std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
+        files.root = Some(open_path(folder.path()).unwrap());
+        assert!(files.open_regular(Path::new("/link")).is_err());
+        fs::create_dir(folder.path().join("etc")).unwrap();
+        fs::write(folder.path().join("etc/passwd"), "inside").unwrap();
+        let mut text = String::new();
+        let mut file = files.open_regular(Path::new("/link")).unwrap();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "inside");
+    }
+
+    /// Check which mounts count as remote.
+    #[test]
+    fn mounts() {
+        let text = "22 1 254:0 / / rw - ext4 /dev/vda rw\n\
+                    40 22 0:52 / /mnt/a\\040b rw shared:3 - nfs4 srv:/x rw\n\
+                    41 22 0:53 / /f rw - fuse.sshfs x rw\nrubbish\n";
+        assert_eq!(remote_devices(text), [(0, 52), (0, 53)]);
+    }
+}
