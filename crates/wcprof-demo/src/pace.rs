@@ -1,0 +1,84 @@
+//! Bounds the load: work arrives only while the process is below its share of the CPUs.
+
+use std::io::stdin;
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::time::{ClockId, clock_gettime};
+
+use crate::error::DemoError;
+
+/// CPU seconds a second.
+const CPU_SHARE: f64 = 1.15;
+/// Share of all CPUs never passed, for small machines.
+const MACHINE_SHARE: f64 = 0.6;
+/// CPU seconds that may be caught up after a lull.
+const MAX_CREDIT: f64 = 0.02;
+
+/// The process's CPU clock against its allowance.
+pub(crate) struct Pace {
+    share: f64,
+    credit: f64,
+    wall: Instant,
+    cpu: f64,
+}
+
+impl Pace {
+    pub(crate) fn new() -> Self {
+        let n_cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+        Self {
+            share: CPU_SHARE.min(MACHINE_SHARE * n_cpus as f64),
+            credit: 0.0,
+            wall: Instant::now(),
+            cpu: process_cpu_seconds().unwrap_or(0.0),
+        }
+    }
+
+    /// Whether the process used less CPU time than its share since it began.
+    pub(crate) fn may_work(&mut self) -> Result<bool, DemoError> {
+        let (wall, cpu) = (Instant::now(), process_cpu_seconds()?);
+        let elapsed = wall.duration_since(self.wall).as_secs_f64();
+        self.credit = settle(self.credit, elapsed * self.share, cpu - self.cpu);
+        (self.wall, self.cpu) = (wall, cpu);
+        Ok(self.credit > 0.0)
+    }
+}
+
+/// CPU seconds left after `allowed` came in and `used` went out.
+fn settle(credit: f64, allowed: f64, used: f64) -> f64 {
+    (credit + allowed - used).min(MAX_CREDIT)
+}
+
+fn process_cpu_seconds() -> Result<f64, DemoError> {
+    clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+        .map(|t| t.tv_sec() as f64 + t.tv_nsec() as f64 * 1e-9)
+        .map_err(DemoError::sys("read its CPU clock"))
+}
+
+/// Wait for `interval`; true as soon as standard input is a pipe that nobody can write to.
+pub(crate) fn parent_hung_up(interval: Duration) -> Result<bool, DemoError> {
+    let timeout = PollTimeout::try_from(interval).unwrap_or(PollTimeout::ZERO);
+    let stdin = stdin();
+    let mut fds = [PollFd::new(stdin.as_fd(), PollFlags::empty())];
+    match poll(&mut fds, timeout) {
+        Ok(0) | Err(Errno::EINTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(source) => Err(DemoError::sys("wait for its parent")(source)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that credit is capped after a lull and that a debt is paid before work goes on.
+    #[test]
+    fn credit() {
+        assert_eq!(settle(0.0, 10.0, 0.0), MAX_CREDIT);
+        let debt = settle(MAX_CREDIT, 0.0, 0.12);
+        assert!((debt + 0.1).abs() < 1e-12);
+        assert!(settle(debt, 0.05, 0.0) < 0.0);
+    }
+}
