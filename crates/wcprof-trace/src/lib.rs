@@ -1,4 +1,21 @@
 //! The trace: what a recording holds, and the `.wct` file that keeps it.
+//!
+//! [`TraceWriter`] turns a recording into a file while it runs, [`TraceReader`] turns the file
+//! back into a [`model::Trace`]. The file's layout is described in `docs/trace-format.md`.
 #![forbid(unsafe_code)]
 
 pub mod model;
+
+mod append;
+mod error;
+mod hash;
+pub mod limits;
+mod reader;
+mod v1;
+mod writer;
+
+pub use append::append_symbols;
+pub use error::{Malformed, TraceError};
+pub use reader::{Ending, TraceReader};
+pub use v1::FORMAT_VERSION;
+pub use writer::TraceWriter;

@@ -1,0 +1,183 @@
+//! What can go wrong with a trace.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::v1::FORMAT_VERSION;
+
+/// Why a trace could not be written or read.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum TraceError {
+    /// The file could not be opened for reading.
+    #[error("failed to open `{}`: {source}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file could not be created, or not be made private (mode 0600).
+    #[error(
+        "failed to create `{}`: {source}; choose another file with -o",
+        path.display()
+    )]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The output is a FIFO, a device or a socket.
+    #[error(
+        "failed to create `{}`: it is not a regular file; choose another file with -o",
+        path.display()
+    )]
+    NotRegular {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another wcprof writes to the file.
+    #[error(
+        "failed to write to `{}`: another wcprof is writing to it; choose another file with -o",
+        path.display()
+    )]
+    Busy {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Writing failed. What was written before is readable.
+    #[error("failed to write the trace: {0}; what was written before is kept")]
+    Write(#[source] io::Error),
+    /// A write failed earlier and left a partial block that could not be removed.
+    #[error("failed to write the trace: an earlier write failed halfway")]
+    Broken,
+    /// Something other than names was written after the end of the recording.
+    #[error("failed to write the trace: the recording has ended already")]
+    Finished,
+    /// Reading failed.
+    #[error("failed to read the trace: {0}")]
+    Read(#[source] io::Error),
+    /// The file is not a trace.
+    #[error("not a wcprof trace: {hint}")]
+    Foreign {
+        /// What it is instead, and what to do about it.
+        hint: &'static str,
+    },
+    /// The format version is not known.
+    #[error(
+        "trace has format version {found}; this wcprof reads version {FORMAT_VERSION}: \
+         use the wcprof that recorded it, or a newer one"
+    )]
+    Version {
+        /// The file's version.
+        found: u32,
+    },
+    /// The file was cut or damaged before the end of its first block.
+    #[error("trace holds no whole block: the recording ended before anything was saved")]
+    Empty,
+    /// The first block is damaged.
+    #[error("trace is damaged at its beginning (byte {offset}): nothing can be read")]
+    DamagedAtBeginning {
+        /// Position in the file of the damaged block, bytes.
+        offset: u64,
+    },
+    /// The trace cannot be added to, since it is damaged.
+    #[error("failed to add to the trace: it is damaged at byte {offset}")]
+    DamagedForAppend {
+        /// Position in the file of the damaged block, bytes.
+        offset: u64,
+    },
+    /// A block has the right checksum and a wrong content.
+    #[error("malformed block at byte {offset} of the trace: {source}")]
+    Malformed {
+        /// Position in the file of the block, bytes.
+        offset: u64,
+        /// What is wrong.
+        source: Malformed,
+    },
+    /// What was to be written is not valid.
+    #[error("failed to write the trace: {0}")]
+    Invalid(#[source] Malformed),
+}
+
+/// What is wrong with the content of a block, or with what was to be written.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[non_exhaustive]
+pub enum Malformed {
+    /// A value goes past the end of its section.
+    #[error("section ends within a value")]
+    UnexpectedEnd,
+    /// Bytes are left at the end of a section.
+    #[error("{0} bytes too many in a section")]
+    Trailing(usize),
+    /// A number has more bits than its type.
+    #[error("number too large")]
+    NumberTooLarge,
+    /// A string is not UTF-8.
+    #[error("string is not utf-8")]
+    NotUtf8,
+    /// More than allowed.
+    #[error("{count} {what}, the limit is {limit}")]
+    TooMany {
+        /// What there are too many of.
+        what: &'static str,
+        /// How many.
+        count: u64,
+        /// How many are allowed.
+        limit: u64,
+    },
+    /// An id that is not in its table.
+    #[error("unknown {what} {id}, there are {len}")]
+    UnknownId {
+        /// Kind of id.
+        what: &'static str,
+        /// The id.
+        id: u64,
+        /// Size of the table.
+        len: u64,
+    },
+    /// A code without a meaning.
+    #[error("unknown {what} code {code}")]
+    UnknownCode {
+        /// Kind of code.
+        what: &'static str,
+        /// The code.
+        code: u64,
+    },
+    /// A table does not go on where it ended.
+    #[error("{what} begin at {found}, not at {expected}")]
+    Gap {
+        /// The table.
+        what: &'static str,
+        /// The first id in the section.
+        found: u64,
+        /// The first free id.
+        expected: u64,
+    },
+    /// An interval that ends before it begins, or a time out of range.
+    #[error("interval {start}..{end} ns is not valid")]
+    Interval {
+        /// Begin, nanoseconds.
+        start: u64,
+        /// End, nanoseconds.
+        end: u64,
+    },
+    /// The sum of all weights does not fit 64 bits.
+    #[error("the sum of all weights is too large")]
+    WeightTooLarge,
+    /// A block that cannot be decompressed to the size it states.
+    #[error("failed to decompress")]
+    Decompress,
+    /// The first section is not the header, or there is a second header.
+    #[error("header missing or repeated")]
+    Header,
+    /// A section that may not come after the end of the recording.
+    #[error("section {0} after the end of the recording")]
+    AfterEnd(u8),
+    /// An empty build-id or one that is too long.
+    #[error("build-id of {0} bytes")]
+    BuildId(usize),
+}

@@ -1,0 +1,33 @@
+//! Largest sizes that a trace may have. The writer keeps to them, the reader refuses what passes
+//! them, so that a hostile file cannot make it use unbounded memory.
+
+/// Bytes of a block after decompression.
+pub const MAX_BLOCK_BYTES: usize = 64 << 20;
+/// Bytes of a string; the writer cuts longer ones.
+pub const MAX_STRING_BYTES: usize = 64 << 10;
+/// Processes.
+pub const MAX_PROCESSES: usize = 1 << 16;
+/// Modules.
+pub const MAX_MODULES: usize = 1 << 20;
+/// Threads.
+pub const MAX_THREADS: usize = 1 << 22;
+/// Interned frames.
+pub const MAX_FRAMES: usize = 1 << 22;
+/// Interned stack nodes.
+pub const MAX_NODES: usize = 1 << 24;
+/// Interned stacks.
+pub const MAX_STACKS: usize = 1 << 23;
+/// Interned waits.
+pub const MAX_WAITS: usize = 1 << 20;
+/// Entries of a list inside an entry: arguments of a command line, notes, rate changes. The
+/// writer cuts longer lists.
+pub const MAX_LIST: usize = 4096;
+/// Functions of one frame: the inline functions and the one they are inlined into. The writer
+/// keeps the outermost ones of a longer list.
+pub const MAX_INLINE: usize = 256;
+/// Bytes of all table entries after decompression.
+pub const MAX_TABLE_BYTES: usize = 1 << 30;
+/// Spans that are read into memory at once; reading one by one has no limit.
+pub const MAX_SPANS_IN_MEMORY: usize = 1 << 26;
+/// Times, nanoseconds since the recording began (146 years).
+pub const MAX_TIME_NS: u64 = 1 << 62;
