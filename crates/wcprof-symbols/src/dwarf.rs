@@ -128,6 +128,10 @@ fn expanded_size(elf: &ElfFile) -> Result<u64, ElfError> {
 
 /// Functions at one address, innermost first.
 fn chain(context: &Context<Slice<'_>>, address: Svma) -> Result<Vec<DwarfFrame>, gimli::Error> {
+    if address.0 == u64::MAX {
+        // addr2line adds 1 to the address, which would overflow.
+        return Ok(Vec::new());
+    }
     let mut frames = context.find_frames(address.0).skip_all_loads()?;
     let mut chain = Vec::new();
     while let Some(frame) = frames.next()? {

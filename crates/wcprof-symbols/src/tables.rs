@@ -93,3 +93,6 @@ fn query(tables: &Tables, module: &Module) -> ModuleQuery {
         addresses: Vec::new(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,1 +1,46 @@
+//! Tests of ELF headers written by hand; whole files are in the integration tests.
 
+use super::*;
+
+/// An ELF header that says nothing but its kind.
+fn header(class: u8, kind: u16) -> Vec<u8> {
+    let mut bytes = vec![0; 64];
+    bytes[..6].copy_from_slice(&[0x7f, b'E', b'L', b'F', class, 1]);
+    bytes[16..18].copy_from_slice(&kind.to_le_bytes());
+    bytes
+}
+
+/// Check that an image without section and program headers is empty, not an error.
+#[test]
+fn only_a_header() {
+    let elf = ElfFile::from_bytes(header(2, 3)).unwrap();
+    assert!(elf.sections.is_empty() && elf.segments.is_empty());
+    assert_eq!(elf.build_id(), None);
+    assert!(!elf.has_dwarf());
+}
+
+/// Check that other files, 32-bit ones and object files are told apart.
+#[test]
+fn not_supported() {
+    let parse = |bytes| ElfFile::from_bytes(bytes).unwrap_err();
+    assert!(matches!(parse(b"#!/bin/sh\n".to_vec()), ElfError::NotElf));
+    assert!(matches!(parse(vec![0; 64]), ElfError::NotElf));
+    assert!(matches!(
+        parse(header(2, 3)[..63].to_vec()),
+        ElfError::NotElf
+    ));
+    assert!(matches!(parse(header(1, 3)), ElfError::Unsupported(_)));
+    assert!(matches!(parse(header(2, 1)), ElfError::Unsupported(_)));
+}
+
+/// Check that the extended section count, which may be anything, is held to the limit.
+#[test]
+fn too_many_sections() {
+    let mut bytes = header(2, 3);
+    bytes[40..48].copy_from_slice(&64_u64.to_le_bytes());
+    bytes[58..60].copy_from_slice(&64_u16.to_le_bytes());
+    bytes.resize(128, 0);
+    bytes[96..104].copy_from_slice(&(1_u64 << 40).to_le_bytes());
+    let error = ElfFile::from_bytes(bytes).unwrap_err();
+    assert!(matches!(error, ElfError::TooLarge { .. }), "{error}");
+}

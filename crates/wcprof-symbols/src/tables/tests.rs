@@ -1,0 +1,147 @@
+//! Tests of naming a trace, with files that do not exist: the grouping is what counts.
+
+use std::fs::File;
+use std::path::Path;
+use std::sync::Mutex;
+
+use wcprof_trace::model::{Header, ModuleId, Process, ProcessId, Stats};
+use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, Svma};
+
+use super::*;
+use crate::files::{ModuleFile, OpenError};
+
+/// Notes which modules are opened, and has none.
+#[derive(Default)]
+struct NoFiles(Mutex<Vec<ModuleIdentity>>);
+
+impl ModuleFiles for NoFiles {
+    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
+        self.0.lock().unwrap().push(module.clone());
+        Err(OpenError::NotAFile(module.path.clone()))
+    }
+
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+        Err(OpenError::NotFound(path.to_owned()))
+    }
+}
+
+fn module(process: u32, path: &str, build_id: Option<&[u8]>, base: u64) -> Module {
+    Module {
+        process: ProcessId(process),
+        path: path.to_owned(),
+        build_id: build_id.and_then(BuildId::new),
+        start: Avma(0x7f00_0000_0000),
+        end: Avma(0x7f00_0010_0000),
+        offset: FileOffset(0),
+        bias: LoadBias(0x7f00_0000_0000),
+        base: Svma(base),
+        deleted: false,
+    }
+}
+
+fn native(module: u32, address: u64, function: Option<u64>) -> Frame {
+    Frame::Native {
+        module: ModuleId(module),
+        address: RelativeAddress(address),
+        function: function.map(RelativeAddress),
+    }
+}
+
+fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
+    let process = |pid| Process {
+        pid: Pid(pid),
+        comm: "fixture".to_owned(),
+        cmdline: Vec::new(),
+    };
+    Tables {
+        header: Header {
+            wcprof_version: "0".to_owned(),
+            engine: "procfs".to_owned(),
+            notes: Vec::new(),
+            rate_hz: 99,
+            host: String::new(),
+            kernel: String::new(),
+            n_cpus: 1,
+            started_unix_ns: 0,
+        },
+        processes: vec![process(10), process(20)],
+        modules,
+        threads: Vec::new(),
+        frames,
+        nodes: Vec::new(),
+        stacks: Vec::new(),
+        waits: Vec::new(),
+        stats: Stats::default(),
+        symbols: None,
+    }
+}
+
+fn run(tables: &Tables) -> (SymbolTable, SymbolReport, Vec<ModuleIdentity>) {
+    let files = NoFiles::default();
+    let options = SymbolOptions {
+        debug_dirs: Vec::new(),
+        threads: 1,
+        ..SymbolOptions::default()
+    };
+    let (table, report) = symbolize_tables(tables, &files, &options);
+    (table, report, files.0.into_inner().unwrap())
+}
+
+/// Check that a file of two processes is opened once if its build-id proves it, else twice.
+#[test]
+fn shared_modules() {
+    let modules = vec![
+        module(0, "/lib/a.so", Some(&[1]), 0),
+        module(1, "/lib/a.so", Some(&[1]), 0),
+        module(0, "/lib/b.so", None, 0),
+        module(1, "/lib/b.so", None, 0),
+        module(1, "/lib/a.so", Some(&[2]), 0),
+    ];
+    let frames = (0..5).map(|i| native(i, 0x10, None)).collect();
+    let (table, report, opened) = run(&tables(modules, frames));
+    let opened: Vec<_> = opened.iter().map(|m| (m.path.as_str(), m.pid)).collect();
+    assert_eq!(
+        opened,
+        [
+            ("/lib/a.so", Some(Pid(10))),
+            ("/lib/b.so", Some(Pid(10))),
+            ("/lib/b.so", Some(Pid(20))),
+            ("/lib/a.so", Some(Pid(20))),
+        ]
+    );
+    assert_eq!(table.frames.len(), 5);
+    assert_eq!(report.modules.len(), 4);
+    assert_eq!(report.modules[0].n_frames, 2);
+    assert_eq!((report.n_frames, report.n_unresolved), (5, 5));
+}
+
+/// Check names without symbols: the function's start where the trace has it, relative to the base.
+#[test]
+fn unnamed() {
+    let modules = vec![module(0, "/opt/my app", Some(&[1]), 0x40_0000)];
+    let frames = vec![native(0, 0x1234, Some(0x1200)), native(0, 0x1234, None)];
+    let (table, _, _) = run(&tables(modules, frames));
+    let names: Vec<_> = table.frames.values().map(|f| f[0].name.as_str()).collect();
+    assert_eq!(names, ["my app+0x1200", "my app+0x1234"]);
+    assert!(
+        table
+            .frames
+            .values()
+            .all(|f| f.len() == 1 && !f[0].resolved)
+    );
+}
+
+/// Check that frames outside modules, in the kernel or of unknown modules get no entry, and that
+/// a module without frames is not opened.
+#[test]
+fn other_frames() {
+    let modules = vec![module(0, "/lib/a.so", Some(&[1]), 0)];
+    let frames = vec![
+        Frame::Unmapped(Avma(0x1000)),
+        Frame::Kernel("do_exit".to_owned()),
+        native(7, 0x10, None),
+    ];
+    let (table, report, opened) = run(&tables(modules, frames));
+    assert!(table.frames.is_empty() && report.modules.is_empty() && opened.is_empty());
+    assert_eq!((report.n_frames, report.n_unresolved), (2, 2));
+}

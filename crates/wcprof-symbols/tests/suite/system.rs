@@ -1,0 +1,116 @@
+//! Files that every Linux machine has: libc and the vdso.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use wcprof_symbols::{
+    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, SymbolOptions,
+};
+use wcprof_types::{Mapping, parse_maps_line};
+
+use crate::common::{build_id, nm, symbolize};
+
+fn own_mappings() -> Vec<Mapping> {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    maps.lines().map(|l| parse_maps_line(l).unwrap()).collect()
+}
+
+fn without_debug_files() -> SymbolOptions {
+    SymbolOptions {
+        debug_dirs: Vec::new(),
+        ..SymbolOptions::default()
+    }
+}
+
+/// Check exported functions of libc against `nm -D`: the public name is taken, also inside the
+/// function, and every exported function gets a name that is exported for its address.
+#[test]
+fn libc() {
+    let mappings = own_mappings();
+    let libc = mappings
+        .iter()
+        .find(|m| m.path.rsplit('/').next() == Some("libc.so.6"))
+        .expect("tests are linked to libc.so.6");
+    let path = PathBuf::from(&libc.path);
+    let exported: Vec<(u64, String)> = nm(&path, &["-D"])
+        .into_iter()
+        .map(|(address, name)| (address, name.split('@').next().unwrap().to_owned()))
+        .collect();
+    let identity = ModuleIdentity {
+        path: libc.path.clone(),
+        build_id: Some(build_id(&path)),
+        pid: None,
+        start: None,
+    };
+    let name_at = |address| {
+        let options = without_debug_files();
+        let result = symbolize(&identity, &LocalFiles, &options, &[address]);
+        result.frames[0][0].name.clone()
+    };
+    for name in [
+        "malloc",
+        "free",
+        "poll",
+        "write",
+        "epoll_wait",
+        "pthread_mutex_lock",
+        "fdatasync",
+    ] {
+        let (address, _) = exported.iter().find(|(_, n)| n == name).unwrap();
+        assert_eq!(name_at(*address), name);
+        assert_eq!(name_at(*address + 3), name);
+    }
+    let addresses: Vec<u64> = exported.iter().map(|(address, _)| *address).collect();
+    let result = symbolize(&identity, &LocalFiles, &without_debug_files(), &addresses);
+    let mut checked = 0;
+    for (address, frames) in addresses.iter().zip(&result.frames) {
+        if frames[0].resolved {
+            let found = (*address, frames[0].name.clone());
+            assert!(exported.contains(&found), "{found:x?}");
+            checked += 1;
+        }
+    }
+    assert!(checked > 1000, "{checked}");
+    assert!(result.report.missing_symtab && result.report.missing_dwarf);
+}
+
+/// Serves a copy of the vdso.
+struct Vdso(Vec<u8>);
+
+impl ModuleFiles for Vdso {
+    fn open(&self, _module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
+        Ok(ModuleFile::Bytes(self.0.clone()))
+    }
+
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+        Err(OpenError::NotFound(path.to_owned()))
+    }
+}
+
+/// Check that the vdso is named from a copy of its image.
+#[test]
+fn vdso() {
+    let mappings = own_mappings();
+    let vdso = mappings.iter().find(|m| m.path == "[vdso]").unwrap();
+    let mut image = vec![0; usize::try_from(vdso.end.0 - vdso.start.0).unwrap()];
+    let memory = File::open("/proc/self/mem").unwrap();
+    memory.read_exact_at(&mut image, vdso.start.0).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let copy = dir.path().join("vdso.so");
+    std::fs::write(&copy, &image).unwrap();
+    let (address, _) = nm(&copy, &["-D"])
+        .into_iter()
+        .find(|(_, name)| name.split('@').next() == Some("__vdso_clock_gettime"))
+        .unwrap();
+    let identity = ModuleIdentity {
+        path: "[vdso]".to_owned(),
+        build_id: None,
+        pid: None,
+        start: None,
+    };
+    let files = Vdso(image);
+    let result = symbolize(&identity, &files, &without_debug_files(), &[address + 1]);
+    let name = &result.frames[0][0].name;
+    assert!(name.ends_with("clock_gettime"), "{name}");
+}
