@@ -20,9 +20,6 @@ typedef unsigned long long u64;
 
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
-#define BPF_MAP_TYPE_TASK_STORAGE 29
-#define BPF_F_NO_PREALLOC 1
-#define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
@@ -114,8 +111,6 @@ static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *from) = (void *)113;
 static long (*bpf_seq_write)(struct seq_file *seq, const void *data, u32 len) = (void *)127;
-static void *(*bpf_task_storage_get)(void *map, struct task_struct *task, void *value,
-				     u64 flags) = (void *)156;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 static long (*bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
 

@@ -34,18 +34,27 @@ struct {
 	__type(value, struct config);
 } config SEC(".maps");
 
-/* What the last full record of a thread said. */
+/*
+ * What the last full record of a thread said. Threads started together have neighboring entries:
+ * with cold caches a pass takes two thirds of the time it takes with task storage. Two threads
+ * that share an entry only get full records each time.
+ */
+#define SEEN_SLOTS 65536
+
 struct seen {
 	u64 switches;
-	u64 comm[2];
-	u32 generation;
+	u64 start_boottime;
+	s32 host_tid;
 	u32 state;
+	u32 generation;
+	u32 name_hash;
 };
 
+/* Indexed by the low bits of the tid in the initial pid namespace. */
 struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SEEN_SLOTS);
+	__type(key, u32);
 	__type(value, struct seen);
 } seen_tasks SEC(".maps");
 
@@ -110,7 +119,6 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 	u32 state = state_of(task);
 	u64 nvcsw = task->nvcsw;
 	u64 nivcsw = task->nivcsw;
-	u32 exit_state = task->exit_state;
 	u32 on_cpu = field_exists(task->on_cpu) ? task->on_cpu : task == reader;
 	u64 *comm = (u64 *)task->comm;
 	u64 comm0 = comm[0];
@@ -118,13 +126,19 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 
 	cfg->n_threads = task->signal->nr_threads;
 
-	struct seen *seen = cfg->generation ?
-		bpf_task_storage_get(&seen_tasks, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE) : 0;
 	u64 switches = nvcsw + nivcsw;
+	u64 start_boottime = task->start_boottime;
+	s32 host_tid = task->pid;
+	u32 slot = host_tid & (SEEN_SLOTS - 1);
+	struct seen *seen = cfg->generation ? bpf_map_lookup_elem(&seen_tasks, &slot) : 0;
+	u64 mixed = comm0 * 0x9e3779b97f4a7c15ULL ^ comm1 * 0xc2b2ae3d27d4eb4fULL;
+	u32 name_hash = mixed >> 32 ^ mixed;
 
-	if (seen && state && !on_cpu && !exit_state && seen->state == state &&
-	    seen->switches == switches && seen->comm[0] == comm0 && seen->comm[1] == comm1 &&
-	    seen->generation == cfg->generation) {
+	/* An exiting thread ran, so its switch count tells. */
+	if (seen && state && !on_cpu && seen->switches == switches &&
+	    seen->start_boottime == start_boottime && seen->host_tid == host_tid &&
+	    seen->state == state && seen->generation == cfg->generation &&
+	    seen->name_hash == name_hash) {
 		struct unchanged_record unchanged = {
 			.kind = KIND_UNCHANGED,
 			.tid = tid,
@@ -137,10 +151,10 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 
 	struct task_record r = {
 		.kind = KIND_TASK,
-		.exit_state = exit_state,
+		.exit_state = task->exit_state,
 		.tid = tid,
 		.tgid = tgid,
-		.host_tid = task->pid,
+		.host_tid = host_tid,
 		.host_tgid = host_tgid,
 		.state = state,
 		.flags = task->flags,
@@ -149,7 +163,7 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 		.nvcsw = nvcsw,
 		.nivcsw = nivcsw,
 		.run_time = task->se.sum_exec_runtime,
-		.start_boottime = task->start_boottime,
+		.start_boottime = start_boottime,
 	};
 	u8 status = 0;
 
@@ -187,8 +201,9 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 		/* What is seen while the thread still runs is no blocked state. */
 		seen->state = on_cpu ? 0 : state;
 		seen->switches = switches;
-		seen->comm[0] = comm0;
-		seen->comm[1] = comm1;
+		seen->start_boottime = start_boottime;
+		seen->host_tid = host_tid;
+		seen->name_hash = name_hash;
 		seen->generation = cfg->generation;
 	}
 	return 0;

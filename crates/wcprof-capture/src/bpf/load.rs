@@ -88,8 +88,6 @@ fn load_object(btf: &Btf) -> Result<Ebpf, BpfError> {
     let load = || {
         EbpfLoader::new()
             .btf(Some(btf))
-            // Task storage is used by the program alone; aya has no type for it.
-            .allow_unsupported_maps()
             .load(OBJECT)
     };
     let result = match load() {
