@@ -159,7 +159,8 @@ impl<K: Copy> Ledger<K> {
             return;
         }
         if same_wait {
-            self.give_blocked(rest, prev.place.or(now.place), now.n_ticks, now.time, emit);
+            // A repeated copy of the same stack may be longer than the first.
+            self.give_blocked(rest, now.place.or(prev.place), now.n_ticks, now.time, emit);
         } else {
             // What was carried into the interval belongs to the wait before; of the interval
             // itself each end seen blocked gets half, since a sleep that straddles a tick lies

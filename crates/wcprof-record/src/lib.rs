@@ -1,0 +1,13 @@
+//! A recording: chains capture, unwinding and weights, and fills a trace.
+//!
+//! The sampler runs on a thread of its own and hands on batches; [`Recorder`] turns each batch into
+//! unwound stacks and weighted spans of the trace. It may fall behind: the sampler never waits.
+#![forbid(unsafe_code)]
+
+mod live_stack;
+mod modules;
+mod recorder;
+mod threads;
+
+pub use modules::{Handle, ModuleProblem, TargetFiles};
+pub use recorder::{Progress, RecordError, Recorded, Recorder, RecorderOptions};

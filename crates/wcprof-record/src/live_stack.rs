@@ -1,0 +1,70 @@
+//! The target's memory, read while it runs: the rest of a stack that was copied too short, and
+//! code bytes that prove a return address.
+
+use wcprof_capture::read_memory;
+use wcprof_types::{Avma, Pid};
+use wcprof_unwind::{ReadError, StackMemory, TextMemory};
+
+const CHUNK: usize = 4096;
+/// Chunks read for one stack: 1 MiB.
+const MAX_CHUNKS: usize = 256;
+
+/// Stack memory from `base` upward, read in pages as it is asked for.
+pub(crate) struct LiveStack {
+    pid: Pid,
+    /// First address after the stack.
+    limit: u64,
+    page: u64,
+    bytes: Vec<u8>,
+    n_chunks: usize,
+}
+
+impl LiveStack {
+    pub(crate) fn new(pid: Pid, limit: Avma) -> Self {
+        Self {
+            pid,
+            limit: limit.0,
+            page: 0,
+            bytes: Vec::new(),
+            n_chunks: 0,
+        }
+    }
+}
+
+impl StackMemory for LiveStack {
+    fn read(&mut self, address: u64) -> Result<u64, ReadError> {
+        if address.checked_add(8).is_none_or(|end| end > self.limit) {
+            return Err(ReadError::Unreadable);
+        }
+        let page = address & !(CHUNK as u64 - 1);
+        if page != self.page || self.bytes.is_empty() {
+            if self.n_chunks == MAX_CHUNKS {
+                return Err(ReadError::BeyondCopy);
+            }
+            self.n_chunks += 1;
+            self.page = page;
+            self.bytes.resize(CHUNK, 0);
+            let n = read_memory(self.pid, Avma(page), &mut self.bytes).unwrap_or(0);
+            self.bytes.truncate(n);
+        }
+        let offset = (address - page) as usize;
+        self.bytes
+            .get(offset..)
+            .and_then(|b| b.first_chunk())
+            .map(|b| u64::from_le_bytes(*b))
+            .ok_or(ReadError::Unreadable)
+    }
+
+    fn searchable(&self) -> std::ops::Range<u64> {
+        0..0
+    }
+}
+
+/// Code of the target.
+pub(crate) struct LiveText(pub(crate) Pid);
+
+impl TextMemory for LiveText {
+    fn read_text(&mut self, address: Avma, bytes: &mut [u8]) -> bool {
+        read_memory(self.0, address, bytes) == Ok(bytes.len())
+    }
+}

@@ -1,0 +1,288 @@
+//! The modules of the target: what is mapped, how to unwind it, and how the trace names it.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use wcprof_capture::{LiveFileError, LiveFiles, Target};
+use wcprof_trace::model::{Module, ModuleId, ProcessId};
+use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
+use wcprof_unwind::{ModuleCode, ModuleKey, SharedModules, Unwinder};
+
+/// A file on a network file system that does not answer within this is done without.
+const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A module that stacks cannot be unwound through.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ModuleProblem {
+    /// Path in the target.
+    pub path: String,
+    /// What went wrong.
+    pub reason: String,
+}
+
+/// One ELF image as it is mapped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Image {
+    /// The mapping with the lowest address.
+    first: Mapping,
+    /// The executable one.
+    code: Mapping,
+    end: Avma,
+}
+
+/// The files of a recording's modules, held open: names can be read after the target has exited.
+#[derive(Debug)]
+pub struct TargetFiles {
+    files: LiveFiles,
+    handles: HashMap<u64, Handle>,
+}
+
+/// What a module was read from.
+#[derive(Debug)]
+pub enum Handle {
+    /// Its file.
+    File(File),
+    /// A copy of the vdso.
+    Bytes(Vec<u8>),
+}
+
+impl TargetFiles {
+    /// What the module with this first address was read from.
+    pub fn module(&self, start: Avma) -> Option<&Handle> {
+        self.handles.get(&start.0)
+    }
+
+    /// Opens another regular file of the target's mount namespace.
+    pub fn open(&self, path: &Path) -> Result<File, LiveFileError> {
+        self.files.open_regular(path)
+    }
+}
+
+/// Modules by address; the unwinder and the trace know the same ones.
+pub(crate) struct Modules {
+    process: ProcessId,
+    files: TargetFiles,
+    shared: SharedModules,
+    /// What is known of each image, by its first address.
+    known: HashMap<u64, (Image, ModuleKey)>,
+    ids: HashMap<ModuleKey, (ModuleId, LoadBias, Svma)>,
+    problems: Vec<ModuleProblem>,
+}
+
+impl Modules {
+    pub(crate) fn new(process: ProcessId, target: &Target) -> Self {
+        Self {
+            process,
+            files: TargetFiles {
+                files: LiveFiles::new(target.pid()),
+                handles: HashMap::new(),
+            },
+            shared: SharedModules::default(),
+            known: HashMap::new(),
+            ids: HashMap::new(),
+            problems: Vec::new(),
+        }
+    }
+
+    pub(crate) fn into_parts(self) -> (Vec<ModuleProblem>, TargetFiles) {
+        (self.problems, self.files)
+    }
+
+    /// The trace's module of an unwound frame, its load bias and its base.
+    pub(crate) fn id(&self, key: ModuleKey) -> Option<(ModuleId, LoadBias, Svma)> {
+        self.ids.get(&key).copied()
+    }
+
+    /// Takes over the target's mappings; `add` puts a module into the trace.
+    pub(crate) fn update(
+        &mut self,
+        mappings: &[Mapping],
+        unwinder: &mut Unwinder,
+        mut add: impl FnMut(Module) -> ModuleId,
+    ) {
+        let images = images(mappings);
+        let current: HashSet<u64> = images.iter().map(|i| i.first.start.0).collect();
+        self.known.retain(|start, (image, _)| {
+            let stays = current.contains(start) && images.contains(image);
+            if !stays {
+                unwinder.remove_module(Avma(*start));
+            }
+            stays
+        });
+        for image in images {
+            let start = image.first.start;
+            if self.known.contains_key(&start.0) {
+                continue;
+            }
+            let code = self.read(&image);
+            let bias = code
+                .as_ref()
+                .and_then(|c| c.load_bias(&image.code))
+                .unwrap_or_else(|| {
+                    LoadBias(image.first.start.0.wrapping_sub(image.first.offset.0))
+                });
+            let base = code.as_ref().map_or(Svma(0), |c| c.base());
+            let build_id: Option<BuildId> = code.as_ref().and_then(|c| c.build_id().cloned());
+            let Ok(key) = unwinder.add_module(start, image.end, bias, code) else {
+                continue;
+            };
+            let path = &image.first.path;
+            let id = add(Module {
+                process: self.process,
+                path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
+                build_id,
+                start,
+                end: image.end,
+                offset: image.first.offset,
+                bias,
+                base,
+                deleted: path.ends_with(" (deleted)"),
+            });
+            self.ids.insert(key, (id, bias, base));
+            self.known.insert(start.0, (image, key));
+        }
+    }
+
+    fn read(&mut self, image: &Image) -> Option<Arc<ModuleCode>> {
+        match self.try_read(image) {
+            Ok(code) => Some(self.shared.intern(code)),
+            Err(reason) => {
+                self.problems.push(ModuleProblem {
+                    path: image.first.path.clone(),
+                    reason,
+                });
+                None
+            }
+        }
+    }
+
+    fn try_read(&mut self, image: &Image) -> Result<ModuleCode, String> {
+        let TargetFiles { files, handles } = &mut self.files;
+        let start = image.first.start.0;
+        if image.first.path == "[vdso]" {
+            let bytes = files.vdso(&image.first).ok_or("unreadable")?;
+            let code = ModuleCode::parse(bytes.as_slice()).map_err(|e| chain(&e));
+            handles.insert(start, Handle::Bytes(bytes));
+            return code;
+        }
+        let file = files
+            .open_mapping(&image.first)
+            .map_err(|e| e.to_string())?;
+        if !files.may_hang(&image.first) {
+            let code = ModuleCode::parse(&file).map_err(|e| chain(&e));
+            handles.insert(start, Handle::File(file));
+            return code;
+        }
+        let (tx, rx) = mpsc::channel();
+        // Left behind when the server does not answer: it holds one file and nothing else.
+        std::thread::spawn(move || {
+            let code = ModuleCode::parse(&file).map_err(|e| chain(&e));
+            let _ = tx.send((code, file));
+        });
+        let (code, file) = rx
+            .recv_timeout(REMOTE_TIMEOUT)
+            .map_err(|_| "its file system did not answer within 2 s")?;
+        handles.insert(start, Handle::File(file));
+        code
+    }
+}
+
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+/// Groups mappings into ELF images: neighbours of one file with rising offsets, at least one of
+/// them executable.
+fn images(mappings: &[Mapping]) -> Vec<Image> {
+    let mut images = Vec::new();
+    let mut group: Vec<&Mapping> = Vec::new();
+    let mut close = |group: &mut Vec<&Mapping>| {
+        if let (Some(first), Some(last), Some(code)) = (
+            group.first(),
+            group.last(),
+            group.iter().find(|m| m.executable),
+        ) {
+            images.push(Image {
+                first: (*first).clone(),
+                code: (*code).clone(),
+                end: last.end,
+            });
+        }
+        group.clear();
+    };
+    for mapping in mappings {
+        let is_file = mapping.inode != 0 || mapping.path == "[vdso]";
+        let goes_on = group.last().is_some_and(|last| {
+            last.inode == mapping.inode
+                && last.device == mapping.device
+                && last.path == mapping.path
+                && last.offset < mapping.offset
+        });
+        if !goes_on {
+            // Zeroed memory behind a segment (.bss) has no file; what follows it may be of the
+            // same image.
+            let same_file = group.last().is_some_and(|last| {
+                mapping.inode == 0 && mapping.path.is_empty() && last.end == mapping.start
+            });
+            if same_file {
+                continue;
+            }
+            close(&mut group);
+        }
+        if is_file {
+            group.push(mapping);
+        }
+    }
+    close(&mut group);
+    images
+}
+
+#[cfg(test)]
+mod tests {
+    use wcprof_types::parse_maps;
+
+    use super::*;
+
+    /// Check grouping: an image with data and .bss, the same file mapped twice, data files and
+    /// anonymous memory left out, the vdso.
+    #[test]
+    fn grouping() {
+        let maps = parse_maps(
+            "1000-2000 r--p 00000000 fe:01 7 /bin/x\n\
+             2000-3000 r-xp 00001000 fe:01 7 /bin/x\n\
+             3000-4000 rw-p 00002000 fe:01 7 /bin/x\n\
+             4000-5000 rw-p 00000000 00:00 0 \n\
+             6000-7000 r--p 00000000 fe:01 8 /lib/y.so (deleted)\n\
+             7000-8000 r-xp 00001000 fe:01 8 /lib/y.so (deleted)\n\
+             8000-9000 r--p 00000000 fe:01 8 /lib/y.so (deleted)\n\
+             9000-a000 r-xp 00001000 fe:01 8 /lib/y.so (deleted)\n\
+             a000-b000 r--s 00000000 fe:01 9 /data/file\n\
+             b000-c000 rwxp 00000000 00:00 0 \n\
+             c000-d000 r-xp 00000000 00:00 0 [vdso]\n",
+        )
+        .unwrap();
+        let images: Vec<(u64, u64, u64)> = images(&maps)
+            .iter()
+            .map(|i| (i.first.start.0, i.code.start.0, i.end.0))
+            .collect();
+        assert_eq!(
+            images,
+            [
+                (0x1000, 0x2000, 0x4000),
+                (0x6000, 0x7000, 0x8000),
+                (0x8000, 0x9000, 0xa000),
+                (0xc000, 0xc000, 0xd000),
+            ]
+        );
+    }
+}
