@@ -9,8 +9,9 @@ use gimli::UnwindContext;
 use thiserror::Error;
 use wcprof_types::{Avma, FrameAddress, LoadBias, StackEnd};
 
+use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 use crate::code::ModuleCode;
-use crate::memory::{ReadError, StackMemory, TextMemory};
+use crate::memory::{ReadError, StackMemory, TextMemory, bytes_before};
 use crate::row::{Fault, Regs, Row, Shape};
 
 /// framehop's rule cache has 509 slots, chosen by the address modulo 509. A ceph-osd's stacks
@@ -90,6 +91,19 @@ pub(crate) enum Kind {
     },
     /// A signal trampoline without call frame information.
     Sigreturn,
+    /// A function that is only ever returned to: a coroutine's root.
+    Start,
+}
+
+impl Kind {
+    /// The address is where execution goes on, although it was found as a return address: no call
+    /// precedes it, and the byte before may be another function's.
+    pub fn is_uncalled(self) -> bool {
+        matches!(
+            self,
+            Self::Own { signal: true, .. } | Self::Sigreturn | Self::Start
+        )
+    }
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -324,7 +338,7 @@ impl Unwinder {
     fn judge(
         &mut self,
         address: FrameAddress<Avma>,
-        text: Option<&mut (dyn TextMemory + '_)>,
+        mut text: Option<&mut (dyn TextMemory + '_)>,
     ) -> (Kind, Option<ModuleKey>) {
         let lookup = address.for_lookup();
         let Some(entry) = self.entry_at(lookup.0) else {
@@ -334,23 +348,29 @@ impl Unwinder {
         let Some(code) = entry.code.clone() else {
             return (Kind::End(StackEnd::ModuleUnreadable), Some(key));
         };
-        // A handler returns to the first instruction of its trampoline, which no call precedes.
-        // glibc lets the trampoline's FDE begin one byte early; others do not.
+        let row = Row::find(&code, bias.to_svma(lookup).0, &mut self.context);
+        // Nothing calls these: the kernel lets a handler return to the start of a trampoline
+        // (whose FDE glibc, but not others, begins one byte early), and makecontext lets a
+        // coroutine return to the start of `__start_context`.
         if let FrameAddress::ReturnAddress(exact) = address {
             let svma = bias.to_svma(exact).0;
-            let row = Row::find(&code, svma, &mut self.context);
-            if let Some(row) = row.filter(|r| r.signal && r.start == svma) {
-                return (self.keep(row, code), Some(key));
+            let exact_row = Row::find(&code, svma, &mut self.context);
+            if let Some(exact_row) = exact_row.filter(|r| r.start == svma) {
+                if exact_row.signal {
+                    return (self.keep(exact_row, code), Some(key));
+                }
+                // The instruction after a call may start a function too, when the call never
+                // returns; then the lookup address has a row, or the bytes before are a call.
+                let called = text.as_deref_mut().map(|t| is_called(exact.0, t));
+                if called == Some(false) || (called.is_none() && row.is_none()) {
+                    return (Kind::Start, Some(key));
+                }
             }
         }
-        if is_sigreturn(address, text) {
-            let svma = bias.to_svma(lookup).0;
-            let row = Row::find(&code, svma, &mut self.context);
-            if row.is_none_or(|r| !r.signal) {
-                return (Kind::Sigreturn, Some(key));
-            }
+        if row.as_ref().is_none_or(|r| !r.signal) && is_sigreturn(address, text) {
+            return (Kind::Sigreturn, Some(key));
         }
-        let Some(row) = Row::find(&code, bias.to_svma(lookup).0, &mut self.context) else {
+        let Some(row) = row else {
             return (Kind::End(StackEnd::NoUnwindInfo), Some(key));
         };
         let kind = match row.shape() {
@@ -390,6 +410,7 @@ impl Unwinder {
         let is_leaf = matches!(cursor.address, FrameAddress::InstructionPointer(_));
         let (regs, signal) = match kind {
             Kind::End(end) => return Err(Fault::End(end)),
+            Kind::Start => return Err(Fault::End(StackEnd::Root)),
             Kind::Plain { from_bp: true, .. } if cursor.bp.is_none() => {
                 return Err(Fault::NeedsBp);
             }
@@ -482,6 +503,10 @@ pub(crate) fn raw(address: FrameAddress<Avma>) -> u64 {
     match address {
         FrameAddress::InstructionPointer(Avma(a)) | FrameAddress::ReturnAddress(Avma(a)) => a,
     }
+}
+
+fn is_called(address: u64, text: &mut (dyn TextMemory + '_)) -> bool {
+    is_preceded_by_call(bytes_before(text, address, &mut [0; CALL_LOOKBEHIND]))
 }
 
 fn is_sigreturn(address: FrameAddress<Avma>, text: Option<&mut (dyn TextMemory + '_)>) -> bool {

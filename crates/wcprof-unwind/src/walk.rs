@@ -7,6 +7,9 @@ use crate::memory::{StackMemory, TextMemory, bytes_before};
 use crate::row::Fault;
 use crate::unwinder::{Cursor, Kind, ModuleKey, Unwinder, raw};
 
+/// `mov %rbx,%rsp`, with which glibc's `__start_context` begins.
+const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
+
 /// Bounds on one unwinding.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct UnwindLimits {
@@ -81,14 +84,17 @@ impl Unwinder {
         };
         stack.end = loop {
             let (kind, module) = self.kind(cursor.address, text.as_deref_mut());
-            stack.frames.push(UnwoundFrame {
-                address: cursor.address,
-                module,
-            });
+            let address = if kind.is_uncalled() {
+                FrameAddress::InstructionPointer(Avma(raw(cursor.address)))
+            } else {
+                cursor.address
+            };
+            stack.frames.push(UnwoundFrame { address, module });
             if stack.frames.len() >= limits.max_frames.max(1) {
                 // The root-most frame may have been the last one allowed.
                 break match kind {
                     Kind::End(end) => end,
+                    Kind::Start => StackEnd::Root,
                     _ => StackEnd::TooManyFrames,
                 };
             }
@@ -140,14 +146,17 @@ impl Unwinder {
             return true;
         };
         let (kind, _) = self.kind(address, text.as_deref_mut());
-        if matches!(
-            kind,
-            Kind::Sigreturn | Kind::Own { signal: true, .. } | Kind::End(StackEnd::Root)
-        ) {
-            return true;
+        match kind {
+            Kind::Own { signal: true, .. } | Kind::Sigreturn | Kind::End(StackEnd::Root) => true,
+            // Any left-over pointer to a function looks like this.
+            Kind::Start => text.is_some_and(|text| {
+                let mut first = [0; START_CONTEXT.len()];
+                text.read_text(Avma(ip), &mut first) && first == START_CONTEXT
+            }),
+            _ => text.is_some_and(|text| {
+                is_preceded_by_call(bytes_before(text, ip, &mut [0; CALL_LOOKBEHIND]))
+            }),
         }
-        let mut buffer = [0; CALL_LOOKBEHIND];
-        text.is_some_and(|t| is_preceded_by_call(bytes_before(t, ip, &mut buffer)))
     }
 }
 
