@@ -14,6 +14,9 @@ mod reader;
 mod v1;
 mod writer;
 
+#[cfg(test)]
+mod tests;
+
 pub use append::append_symbols;
 pub use error::{Malformed, TraceError};
 pub use reader::{Ending, TraceReader};

@@ -187,7 +187,7 @@ impl<W: Write> TraceWriter<W> {
         Self::with_rewind(sink, header, |_, _| Err(io::ErrorKind::Unsupported.into()))
     }
 
-    fn with_rewind(
+    pub(crate) fn with_rewind(
         sink: W,
         header: &Header,
         rewind: fn(&mut W, u64) -> io::Result<()>,
@@ -465,6 +465,11 @@ impl<W: Write> TraceWriter<W> {
     /// The sink, for instance to drop it before names are appended. What is pending is lost.
     pub fn into_inner(self) -> W {
         self.sink
+    }
+
+    #[cfg(test)]
+    pub(crate) fn sink_mut(&mut self) -> &mut W {
+        &mut self.sink
     }
 
     fn not_finished(&self) -> Result<(), TraceError> {

@@ -1,0 +1,291 @@
+//! Tests of writer and reader together, against a naive model of what a trace holds.
+
+mod damage;
+mod files;
+mod hostile;
+mod round_trip;
+mod size;
+
+use std::io::Write;
+
+use wcprof_types::{
+    Avma, BuildId, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,
+    ThreadState, Tid, TimeNs, Wait,
+};
+
+use crate::TraceWriter;
+use crate::model::{
+    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
+    StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
+};
+
+fn header() -> Header {
+    Header {
+        wcprof_version: "0.1.0".into(),
+        engine: "procfs".into(),
+        notes: vec!["bpf: not permitted".into(), String::new()],
+        rate_hz: 99,
+        host: "node".into(),
+        kernel: "6.1.0-13-amd64".into(),
+        n_cpus: 8,
+        started_unix_ns: 1_700_000_000_000_000_000,
+    }
+}
+
+/// One step of a recording: what to add, and numbers and text to make it of.
+type Step = (u8, u64, u64, String);
+
+/// Writes a recording and keeps what a reader should find.
+struct Recording<W: Write> {
+    writer: TraceWriter<W>,
+    expected: Trace,
+}
+
+impl<W: Write> Recording<W> {
+    fn new(writer: TraceWriter<W>) -> Self {
+        let tables = Tables {
+            header: header(),
+            processes: Vec::new(),
+            modules: Vec::new(),
+            threads: Vec::new(),
+            frames: Vec::new(),
+            nodes: Vec::new(),
+            stacks: Vec::new(),
+            waits: Vec::new(),
+            stats: Stats::default(),
+            symbols: None,
+        };
+        Self {
+            writer,
+            expected: Trace {
+                tables,
+                spans: Vec::new(),
+            },
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let &(kind, a, b, ref text) = step;
+        let t = &mut self.expected.tables;
+        let w = &mut self.writer;
+        let pick = |n: u64, len: usize| (n % len.max(1) as u64) as u32;
+        match kind % 10 {
+            0 => {
+                let process = Process {
+                    pid: Pid(a as i32),
+                    comm: text.clone(),
+                    cmdline: vec![text.clone(); (b % 4) as usize],
+                };
+                let id = w.add_process(process.clone()).unwrap();
+                assert_eq!(id.0 as usize, t.processes.len());
+                t.processes.push(process);
+            }
+            1 if !t.processes.is_empty() => {
+                let module = Module {
+                    process: ProcessId(pick(a, t.processes.len())),
+                    path: text.clone(),
+                    build_id: BuildId::new(&a.to_le_bytes()[..(b % 9) as usize]),
+                    start: Avma(a),
+                    end: Avma(b),
+                    offset: FileOffset(a ^ b),
+                    bias: LoadBias(b),
+                    base: Svma(a),
+                    deleted: a % 2 == 1,
+                };
+                w.add_module(module.clone()).unwrap();
+                t.modules.push(module);
+            }
+            2 if !t.processes.is_empty() => {
+                let process = ProcessId(pick(a, t.processes.len()));
+                let seen = TimeNs(b >> 4);
+                w.add_thread(process, Tid(a as i32), seen, text).unwrap();
+                t.threads.push(Thread {
+                    process,
+                    tid: Tid(a as i32),
+                    names: vec![(seen, text.clone())],
+                    start: seen,
+                    end: seen,
+                    n_ticks: 0,
+                });
+            }
+            3 if !t.threads.is_empty() => {
+                let id = pick(a, t.threads.len());
+                w.thread_name(ThreadId(id), TimeNs(b >> 4), text).unwrap();
+                let thread = &mut t.threads[id as usize];
+                if thread.name() != text {
+                    thread.names.push((TimeNs(b >> 4), text.clone()));
+                }
+            }
+            4 if !t.threads.is_empty() => {
+                let id = pick(a, t.threads.len());
+                let (start, end) = (TimeNs((a >> 4).min(b >> 4)), TimeNs((a >> 4).max(b >> 4)));
+                w.thread_seen(ThreadId(id), start, end, a ^ b).unwrap();
+                let thread = &mut t.threads[id as usize];
+                (thread.start, thread.end, thread.n_ticks) = (start, end, a ^ b);
+            }
+            5 => {
+                let frame = match a % 4 {
+                    0 => Frame::Unmapped(Avma(b)),
+                    1 => Frame::Kernel(text.clone()),
+                    n if !t.modules.is_empty() => Frame::Native {
+                        module: ModuleId(pick(a, t.modules.len())),
+                        address: RelativeAddress(b),
+                        function: (n == 2).then_some(RelativeAddress(a)),
+                    },
+                    _ => Frame::Unmapped(Avma(b % 3)),
+                };
+                let id = w.intern_frame(frame.clone()).unwrap();
+                assert_eq!(id.0 as usize, intern(&mut t.frames, frame));
+            }
+            6 if !t.frames.is_empty() => {
+                let n_frames = t.frames.len();
+                let frames: Vec<_> = (0..a % 5)
+                    .map(|i| FrameId(pick((a >> 8) ^ (b >> (i * 8)), n_frames)))
+                    .collect();
+                let end = StackEnd::ALL[pick(b, StackEnd::ALL.len()) as usize];
+                let id = w.intern_stack(frames.iter().copied(), end).unwrap();
+                let leaf = frames.iter().fold(None, |caller, &frame| {
+                    let node = intern(&mut t.nodes, StackNode { caller, frame });
+                    Some(NodeId(node as u32))
+                });
+                let stack = intern(&mut t.stacks, Stack { leaf, end });
+                assert_eq!(id.0 as usize, stack);
+            }
+            7 => {
+                let kinds = [
+                    FdKind::Regular,
+                    FdKind::Socket,
+                    FdKind::Anon,
+                    FdKind::Unknown,
+                ];
+                let wait = Wait {
+                    syscall: (a % 3 != 0).then_some(a as u32),
+                    op: b as u32,
+                    fd: (b % 2 == 0).then(|| FdTarget {
+                        kind: kinds[pick(a, 4) as usize],
+                        path: text.clone(),
+                    }),
+                    kernel: text.clone(),
+                };
+                let id = w.intern_wait(wait.clone()).unwrap();
+                assert_eq!(id.0 as usize, intern(&mut t.waits, wait));
+            }
+            8 if !t.threads.is_empty() => {
+                let states = [
+                    ThreadState::OnCpu,
+                    ThreadState::Guest,
+                    ThreadState::Runnable,
+                    ThreadState::Blocked,
+                    ThreadState::StealIrq,
+                ];
+                // Now and then the interval of the span before, or the next one.
+                let thread = ThreadId(pick(a, t.threads.len()));
+                let before = self.expected.spans.iter().rfind(|s| s.thread == thread);
+                let (start, end) = match (before, b % 3) {
+                    (Some(s), 0) => (s.start, s.end),
+                    (Some(s), 1) => (s.end, TimeNs(s.end.0 + (a >> 44))),
+                    _ => (TimeNs(b >> 8), TimeNs((b >> 8) + (a >> 40))),
+                };
+                let span = Span {
+                    thread,
+                    start,
+                    end,
+                    weight: if a % 2 == 0 { end.0 - start.0 } else { a >> 24 },
+                    n_samples: b as u32,
+                    state: states[pick(a >> 3, 5) as usize],
+                    wait: (!t.waits.is_empty() && a % 3 == 0)
+                        .then(|| WaitId(pick(b, t.waits.len()))),
+                    stack: (!t.stacks.is_empty() && a % 5 != 0)
+                        .then(|| StackId(pick(b, t.stacks.len()))),
+                };
+                w.span(&span).unwrap();
+                self.expected.spans.push(span);
+            }
+            9 if a % 3 == 0 => w.flush().unwrap(),
+            _ => {}
+        }
+    }
+}
+
+fn intern<T: PartialEq>(table: &mut Vec<T>, entry: T) -> usize {
+    table.iter().position(|e| *e == entry).unwrap_or_else(|| {
+        table.push(entry);
+        table.len() - 1
+    })
+}
+
+/// Steps that fill every table and make several blocks.
+fn some_steps() -> Vec<Step> {
+    let mut x = 1_u64;
+    let mut next = || {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
+        x ^ (x >> 29)
+    };
+    let mut steps: Vec<Step> = (0..10).map(|k| (k, 2, 6, "first".into())).collect();
+    steps.extend((0..140).map(|i| {
+        let text = format!("text-{}", next() % 7);
+        (
+            if i % 3 == 0 { 8 } else { (next() % 10) as u8 },
+            next(),
+            next(),
+            text,
+        )
+    }));
+    steps
+}
+
+fn final_stats() -> Stats {
+    Stats {
+        duration: TimeNs(10_000_000_000),
+        n_ticks: 990,
+        n_late: 1,
+        n_missed: 2,
+        n_observations: 70_000,
+        n_torn: 3,
+        n_timer_samples: 4,
+        n_lost: 5,
+        n_dropped_batches: 6,
+        ends: StackEnd::ALL.into_iter().zip(1..).collect(),
+        own_cpu_ns: 7,
+        own_rss_bytes: 8,
+        rate_changes: vec![(TimeNs(0), 99), (TimeNs(5), 50)],
+        end_reason: "duration".into(),
+        complete: true,
+    }
+}
+
+fn symbols(n_frames: usize) -> SymbolTable {
+    let function = |i: usize, inlined: bool| SymbolFrame {
+        name: format!("ns::f{}<int>(char const*)", i % 5),
+        file: (i % 2 == 0).then(|| "src/f.cc".into()),
+        line: (i % 3 != 0).then_some(i as u32 * 100),
+        inlined,
+        resolved: i % 4 != 3,
+    };
+    SymbolTable {
+        frames: (0..n_frames)
+            .filter(|i| i % 3 != 1)
+            .map(|i| {
+                let chain = vec![function(i, true), function(i + 1, false)];
+                (FrameId(i as u32), chain)
+            })
+            .collect(),
+    }
+}
+
+/// A finished trace with names, and what a reader should find in it.
+fn some_trace() -> (Vec<u8>, Trace) {
+    let mut recording = Recording::new(TraceWriter::new(Vec::new(), &header()).unwrap());
+    for step in some_steps() {
+        recording.step(&step);
+    }
+    recording.writer.finish(&final_stats()).unwrap();
+    let names = symbols(recording.expected.tables.frames.len());
+    recording.writer.write_symbols(&names).unwrap();
+    recording.expected.tables.stats = final_stats();
+    recording.expected.tables.symbols = Some(names);
+    let bytes = recording.writer.into_inner();
+    let Trace { tables, mut spans } = recording.expected;
+    spans.sort_by_key(|span| span.end);
+    (bytes, Trace { tables, spans })
+}
