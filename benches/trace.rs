@@ -59,7 +59,7 @@ fn write<W: io::Write>(sink: W) -> Result<(W, u64), wcprof_trace::TraceError> {
     let mut stacks = Vec::new();
     for leaf in 0..200_u64 {
         let frames = (0..30)
-            .map(|depth| writer.intern_frame(Frame::Unmapped(Avma(depth * (leaf % 5 + 1) << 8))))
+            .map(|depth| writer.intern_frame(Frame::Unmapped(Avma(depth * (leaf % 5 + 1) * 256))))
             .collect::<Result<Vec<_>, _>>()?;
         stacks.push(writer.intern_stack(frames, StackEnd::Root)?);
     }

@@ -257,8 +257,8 @@ fn final_stats() -> Stats {
 fn symbols(n_frames: usize) -> SymbolTable {
     let function = |i: usize, inlined: bool| SymbolFrame {
         name: format!("ns::f{}<int>(char const*)", i % 5),
-        file: (i % 2 == 0).then(|| "src/f.cc".into()),
-        line: (i % 3 != 0).then_some(i as u32 * 100),
+        file: i.is_multiple_of(2).then(|| "src/f.cc".into()),
+        line: (!i.is_multiple_of(3)).then_some(i as u32 * 100),
         inlined,
         resolved: i % 4 != 3,
     };

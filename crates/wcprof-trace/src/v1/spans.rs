@@ -164,7 +164,6 @@ impl Guesses {
             let len = input.number()?;
             *column = Input(input.bytes(len)?);
         }
-        let mut columns = columns;
         for _ in 0..n {
             each(self.next(&mut columns, sizes)?)?;
         }
