@@ -329,7 +329,7 @@ fn boot(image: &Path, initramfs: &Path) -> Result<()> {
     let mut machine = Machine(child);
     let console = machine.0.stdout.take().context("no console")?;
     let start = Instant::now();
-    let mut passed = false;
+    let (mut passed, mut skipped) = (false, false);
     let (sender, lines) = std::sync::mpsc::channel();
     let reader = std::thread::spawn(move || {
         for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
@@ -345,6 +345,7 @@ fn boot(image: &Path, initramfs: &Path) -> Result<()> {
                 let line = String::from_utf8_lossy(&line);
                 println!("  {}", line.trim_end().escape_debug());
                 passed |= line.trim_end() == PASSED;
+                skipped |= line.contains("SKIPPED: ");
             }
             Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
             Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
@@ -356,6 +357,10 @@ fn boot(image: &Path, initramfs: &Path) -> Result<()> {
     // It has nothing more to send, so it is at its end.
     let _ = reader.join();
     ensure!(passed, "a test failed, or the machine crashed: see above");
+    ensure!(
+        !skipped,
+        "a test was skipped, though the machine permits all: see above"
+    );
     Ok(())
 }
 

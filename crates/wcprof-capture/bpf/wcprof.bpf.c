@@ -9,6 +9,9 @@
  */
 #include "wcprof.h"
 
+/* include/linux/sched.h; the same since it exists. */
+#define PF_EXITING 0x4
+
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
 /* Process ids in the reader's pid namespace, for the iterator. */
@@ -103,11 +106,12 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 	}
 
 	u32 level = reader->thread_pid->level;
+	s32 host_tid = task->pid;
 	s32 host_tgid = task->tgid;
 	s32 tid, tgid;
 
 	if (level == 0) {
-		tid = task->pid;
+		tid = host_tid;
 		tgid = host_tgid;
 	} else {
 		tid = number_at(task->thread_pid, level);
@@ -117,6 +121,7 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 		return 0;
 
 	u32 state = state_of(task);
+	u32 flags = task->flags;
 	u64 nvcsw = task->nvcsw;
 	u64 nivcsw = task->nivcsw;
 	u32 on_cpu = field_exists(task->on_cpu) ? task->on_cpu : task == reader;
@@ -128,14 +133,12 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 
 	u64 switches = nvcsw + nivcsw;
 	u64 start_boottime = task->start_boottime;
-	s32 host_tid = task->pid;
 	u32 slot = host_tid & (SEEN_SLOTS - 1);
 	struct seen *seen = cfg->generation ? bpf_map_lookup_elem(&seen_tasks, &slot) : 0;
 	u64 mixed = comm0 * 0x9e3779b97f4a7c15ULL ^ comm1 * 0xc2b2ae3d27d4eb4fULL;
 	u32 name_hash = mixed >> 32 ^ mixed;
 
-	/* An exiting thread ran, so its switch count tells. */
-	if (seen && state && !on_cpu && seen->switches == switches &&
+	if (seen && state && !on_cpu && !(flags & PF_EXITING) && seen->switches == switches &&
 	    seen->start_boottime == start_boottime && seen->host_tid == host_tid &&
 	    seen->state == state && seen->generation == cfg->generation &&
 	    seen->name_hash == name_hash) {
@@ -157,7 +160,7 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 		.host_tid = host_tid,
 		.host_tgid = host_tgid,
 		.state = state,
-		.flags = task->flags,
+		.flags = flags,
 		.exec_id = task->self_exec_id,
 		.time = bpf_ktime_get_ns(),
 		.nvcsw = nvcsw,

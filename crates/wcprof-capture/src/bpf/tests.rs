@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use wcprof_types::{Avma, Tid, parse_maps};
 
+use crate::perf::{PerfOptions, PerfSampler};
+
 use super::*;
 
 const SYS_READ: u32 = 0;
@@ -321,4 +323,54 @@ fn bad_targets() {
         let none = Pid(i32::MAX);
         assert!(matches!(BpfEngine::new(&[none]), Err(BpfError::NoSuchProcess(p)) if p == none));
     }
+}
+
+/// Check that the perf filter keeps the target's samples and drops those of a process that runs
+/// as much.
+#[test]
+fn perf_filter() {
+    let cat = Cat::spawn();
+    let (Some(own), Some(other)) = (engine(&[own_pid()]), engine(&[cat.pid()])) else {
+        return;
+    };
+    let open = |engine: &BpfEngine| {
+        PerfSampler::per_cpu(&PerfOptions {
+            period_ns: 1_000_000,
+            dump_bytes: 1024,
+            filter: Some(engine.perf_filter_fd().unwrap()),
+        })
+        .unwrap()
+    };
+    let (mut kept, mut dropped) = (open(&own), open(&other));
+    let spinner = Spinner::spawn();
+    let mut n_spinner = 0;
+    wait_for("samples of the spinner", || {
+        kept.drain(|sample| {
+            assert_eq!(sample.pid, own_pid());
+            n_spinner += u32::from(sample.tid == spinner.tid);
+        });
+        dropped.drain(|sample| assert_eq!(sample.pid, cat.pid()));
+        (n_spinner >= 20).then_some(())
+    });
+    spinner.finish();
+}
+
+/// Check that what `probe` reports is what the engine found; shows it when not captured.
+#[test]
+fn probe_reports() {
+    let checks = probe();
+    for check in &checks {
+        eprintln!("{check:?}");
+    }
+    let Some(engine) = engine(&[own_pid()]) else {
+        assert!(!checks[0].ok);
+        return;
+    };
+    let features = engine.features();
+    let found = [
+        true,
+        features.link_filter,
+        features.no_perf_filter.is_none(),
+    ];
+    assert_eq!(checks.iter().map(|c| c.ok).collect::<Vec<_>>(), found);
 }
