@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::hint;
 use std::io::{PipeWriter, Read, Write, pipe};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,6 +12,7 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::sched::CloneFlags;
 use wcprof_types::{Avma, Tid, parse_maps};
 
 use crate::perf::{PerfOptions, PerfSampler};
@@ -373,4 +375,55 @@ fn probe_reports() {
         features.no_perf_filter.is_none(),
     ];
     assert_eq!(checks.iter().map(|c| c.ok).collect::<Vec<_>>(), found);
+}
+
+/// Check that ids are those of wcprof's own pid namespace when that is not the initial one.
+#[test]
+fn nested_pid_namespace() {
+    if engine(&[own_pid()]).is_none() {
+        return;
+    }
+    for test in ["blocked_thread", "several_targets", "perf_filter"] {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["--exact", &format!("bpf::tests::{test}")]);
+        // SAFETY: between fork and exec it makes system calls alone and allocates nothing.
+        unsafe { command.pre_exec(enter_pid_namespace) };
+        assert!(command.status().unwrap().success(), "{test}");
+    }
+}
+
+/// Goes on in a child that is the first process of a new pid namespace, with its own `/proc`;
+/// this process ends as the child does.
+fn enter_pid_namespace() -> std::io::Result<()> {
+    let flags = CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWNS;
+    nix::sched::unshare(flags)?;
+    // SAFETY: the process has one thread, as its fork has.
+    let child = unsafe { libc::fork() };
+    if child > 0 {
+        let mut status = 0;
+        // SAFETY: `status` outlives the calls, and `_exit` runs no code of the process.
+        unsafe {
+            libc::waitpid(child, &mut status, 0);
+            libc::_exit(i32::from(status != 0));
+        }
+    }
+    let none = std::ptr::null();
+    // SAFETY: the strings end in NUL; no data is passed.
+    let mounted = child == 0
+        && unsafe {
+            let private = libc::MS_REC | libc::MS_PRIVATE;
+            libc::mount(none, c"/".as_ptr(), none, private, none.cast()) == 0
+                && libc::mount(
+                    c"proc".as_ptr(),
+                    c"/proc".as_ptr(),
+                    c"proc".as_ptr(),
+                    0,
+                    none.cast(),
+                ) == 0
+        };
+    if mounted {
+        Ok(())
+    } else {
+        Err(std::io::Error::last_os_error())
+    }
 }
