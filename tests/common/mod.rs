@@ -1,0 +1,36 @@
+//! What the tests share: building and running targets, running wcprof, reading its output.
+
+mod build;
+mod folded;
+mod load;
+mod proc;
+mod remote;
+mod skip;
+mod wcprof;
+
+pub(crate) use build::{Variant, build_tiny32, fixture, output_folder};
+pub(crate) use folded::{Folded, is_function};
+pub(crate) use load::{alone, quiet};
+pub(crate) use proc::{
+    StopWatch, children, run_delay_ns, voluntary_switches, wait_for_epoll, wait_for_thread,
+};
+pub(crate) use remote::{Mark, RemoteProcess};
+pub(crate) use skip::{has_capability, skip};
+pub(crate) use wcprof::{Attach, Engine, Recording, text, wait_for_trace, wcprof};
+
+/// Assert that a share is what it should be: within two points, or four standard deviations of a
+/// share counted on `n_samples` if that is more.
+#[track_caller]
+pub(crate) fn assert_share(what: &str, got: f64, truth: f64, n_samples: u64) {
+    let tolerance = tolerance(truth, n_samples);
+    assert!(
+        (got - truth).abs() <= tolerance,
+        "{what}: share {got:.4}, truth {truth:.4}, tolerance {tolerance:.4} ({n_samples} samples)"
+    );
+}
+
+/// The larger of two points and four standard deviations.
+pub(crate) fn tolerance(truth: f64, n_samples: u64) -> f64 {
+    let sigma = (truth * (1.0 - truth) / n_samples.max(1) as f64).sqrt();
+    (4.0 * sigma).max(0.02)
+}

@@ -1,0 +1,108 @@
+//! A cooperative target: says READY, answers lines, ends when its standard input closes.
+
+use std::collections::HashMap;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+
+/// A running fixture; killed when dropped.
+#[derive(Debug)]
+pub(crate) struct RemoteProcess {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+    /// What its READY line said.
+    pub(crate) keys: HashMap<String, u64>,
+}
+
+/// The truth since a fixture began, by its own clocks.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark(HashMap<String, u64>);
+
+impl RemoteProcess {
+    /// Start a fixture and wait until it is ready.
+    pub(crate) fn start(program: &Path) -> Self {
+        Self::start_command(&mut Command::new(program))
+    }
+
+    /// Start the fixture that `command` becomes and wait until it is ready.
+    pub(crate) fn start_command(command: &mut Command) -> Self {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap_or_else(|e| panic!("failed to start {command:?}: {e}"));
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().expect("stdout is a pipe"));
+        let mut remote = Self {
+            child,
+            stdin,
+            stdout,
+            keys: HashMap::new(),
+        };
+        remote.keys = remote.answer("READY");
+        remote
+    }
+
+    /// Pid of the process that was started; the fixture's own unless something was between.
+    pub(crate) fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Its counters now.
+    pub(crate) fn mark(&mut self) -> Mark {
+        self.tell("MARK");
+        Mark(self.answer("MARK"))
+    }
+
+    /// Send a line; the answer is to be read with [`Self::answer`].
+    pub(crate) fn tell(&mut self, line: &str) {
+        let stdin = self.stdin.as_mut().expect("standard input is open");
+        writeln!(stdin, "{line}").expect("target reads");
+    }
+
+    /// Read the line that begins with `word`.
+    pub(crate) fn answer(&mut self, word: &str) -> HashMap<String, u64> {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).expect("target writes");
+        let rest = line
+            .strip_prefix(word)
+            .unwrap_or_else(|| panic!("expected {word} from the target, got {line:?}"));
+        rest.split_whitespace()
+            .filter_map(|pair| pair.split_once('='))
+            .map(|(key, value)| (key.to_owned(), value.parse().expect("value is a number")))
+            .collect()
+    }
+
+    /// Close its standard input and wait for its end.
+    pub(crate) fn close(&mut self) -> ExitStatus {
+        self.stdin = None;
+        self.child.wait().expect("target can be waited for")
+    }
+}
+
+impl Drop for RemoteProcess {
+    fn drop(&mut self) {
+        self.stdin = None;
+        // Both fail only when it has ended and was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Mark {
+    /// What was added to a counter since `earlier`.
+    #[track_caller]
+    pub(crate) fn since(&self, earlier: &Self, key: &str) -> u64 {
+        self.get(key) - earlier.get(key)
+    }
+
+    /// A counter.
+    #[track_caller]
+    pub(crate) fn get(&self, key: &str) -> u64 {
+        *self
+            .0
+            .get(key)
+            .unwrap_or_else(|| panic!("target does not count {key}"))
+    }
+}

@@ -1,0 +1,238 @@
+//! Runs the built wcprof.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use wcprof_trace::model::Trace;
+use wcprof_trace::{Ending, TraceReader};
+
+use super::folded::Folded;
+
+/// How to observe.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Engine {
+    Bpf,
+    Procfs,
+    ProcfsOnly,
+}
+
+impl Engine {
+    /// Its name on the command line and in a trace's header.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Bpf => "bpf",
+            Self::Procfs => "procfs",
+            Self::ProcfsOnly => "procfs-only",
+        }
+    }
+
+    /// Whether it sees the stacks of running threads.
+    pub(crate) fn sees_running(self) -> bool {
+        self != Self::ProcfsOnly
+    }
+}
+
+/// The built program.
+pub(crate) fn wcprof() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wcprof"));
+    command.stdin(Stdio::null());
+    command
+}
+
+/// Output as text; it must be UTF-8.
+#[track_caller]
+pub(crate) fn text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).expect("output is UTF-8")
+}
+
+/// A recording to be made.
+#[derive(Clone, Debug)]
+pub(crate) struct Attach {
+    engine: Engine,
+    pid: i32,
+    seconds: f64,
+    rate: u32,
+}
+
+/// A recording that was made.
+#[derive(Debug)]
+pub(crate) struct Recording {
+    folder: TempDir,
+    pub(crate) output: Output,
+}
+
+impl Attach {
+    /// Three seconds at the default rate.
+    pub(crate) fn new(engine: Engine, pid: i32) -> Self {
+        Self {
+            engine,
+            pid,
+            seconds: 3.0,
+            rate: 99,
+        }
+    }
+
+    /// Record for this long; 0 until interrupted.
+    pub(crate) fn seconds(self, seconds: f64) -> Self {
+        Self { seconds, ..self }
+    }
+
+    /// Ticks a second.
+    pub(crate) fn rate(self, rate: u32) -> Self {
+        Self { rate, ..self }
+    }
+
+    /// The command that records into `trace`. Its CPU budget is a whole core: a lowered rate would
+    /// leave too few samples for the tolerances.
+    pub(crate) fn command(&self, trace: &Path) -> Command {
+        let mut command = wcprof();
+        command
+            .arg("attach")
+            .arg(self.pid.to_string())
+            .args(["--engine", self.engine.name(), "--max-cpu", "100"])
+            .args(["-d", &self.seconds.to_string()])
+            .args(["-r", &self.rate.to_string()])
+            .arg("-o")
+            .arg(trace);
+        command
+    }
+
+    /// Begin to record; the trace goes into the folder that comes back.
+    pub(crate) fn spawn(&self) -> (Child, TempDir) {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let child = self
+            .command(&trace_in(&folder))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("wcprof starts");
+        (child, folder)
+    }
+
+    /// Record, and assert success.
+    #[track_caller]
+    pub(crate) fn run(&self) -> Recording {
+        let (child, folder) = self.spawn();
+        Recording::finish(child, folder)
+    }
+}
+
+fn trace_in(folder: &TempDir) -> PathBuf {
+    folder.path().join("test.wct")
+}
+
+/// Wait until a recording that runs has begun to write its trace.
+#[track_caller]
+pub(crate) fn wait_for_trace(folder: &TempDir) {
+    let begin = Instant::now();
+    while fs::metadata(trace_in(folder)).map_or(0, |m| m.len()) == 0 {
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "no trace is written"
+        );
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Recording {
+    /// Wait for the end of a recording, and assert success.
+    #[track_caller]
+    pub(crate) fn finish(child: Child, folder: TempDir) -> Self {
+        let output = child.wait_with_output().expect("wcprof can be waited for");
+        assert!(
+            output.status.success(),
+            "wcprof attach failed with {:?}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Self { folder, output }
+    }
+
+    /// The trace file.
+    pub(crate) fn path(&self) -> PathBuf {
+        trace_in(&self.folder)
+    }
+
+    /// The whole trace.
+    #[track_caller]
+    pub(crate) fn trace(&self) -> (Trace, Ending) {
+        TraceReader::open(self.path())
+            .and_then(TraceReader::read_all)
+            .unwrap_or_else(|e| panic!("trace can not be read: {e}"))
+    }
+
+    /// What `wcprof report` prints with these arguments.
+    #[track_caller]
+    pub(crate) fn report(&self, args: &[&str]) -> String {
+        let output = wcprof()
+            .arg("report")
+            .arg(self.path())
+            .args(args)
+            .output()
+            .expect("wcprof starts");
+        assert!(
+            output.status.success(),
+            "wcprof report {args:?} failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        text(&output.stdout).to_owned()
+    }
+
+    /// Everything, per thread.
+    #[track_caller]
+    pub(crate) fn folded(&self) -> Folded {
+        Folded::parse(&self.report(&[
+            "--format",
+            "folded",
+            "--states",
+            "--idle",
+            "show",
+            "--by",
+            "thread",
+            "--min-percent",
+            "0",
+        ]))
+    }
+
+    /// Assert what holds for every recording of a fixture: it is complete, by the engine that was
+    /// asked for, and the weights of each thread add up to the time it was observed.
+    #[track_caller]
+    pub(crate) fn assert_sound(&self, engine: Engine) {
+        let (trace, ending) = self.trace();
+        assert_eq!(ending, Ending::Clean);
+        let tables = &trace.tables;
+        assert_eq!(tables.header.engine, engine.name());
+        assert!(tables.stats.complete);
+        let mut sums = vec![0_u64; tables.threads.len()];
+        for span in &trace.spans {
+            assert!(span.weight <= span.end.0 - span.start.0, "{span:?}");
+            sums[span.thread.0 as usize] += span.weight;
+        }
+        let folded = self.folded();
+        for (thread, sum) in tables.threads.iter().zip(sums) {
+            let name = format!("{}/{}", thread.name(), thread.tid);
+            let observed = thread.end.0 - thread.start.0;
+            // Threads that exited unseen were not observed: their time is the process's CPU clock.
+            if thread.tid.0 != 0 {
+                assert!(
+                    sum.abs_diff(observed) as f64 <= 0.001 * observed as f64 + 1000.0,
+                    "{name}: weights sum to {sum} ns, observed for {observed} ns"
+                );
+            }
+            let shown: u64 = folded
+                .lines
+                .iter()
+                .filter(|l| l.group == name)
+                .map(|l| l.weight)
+                .sum();
+            assert!(
+                shown.abs_diff(sum / 1000) <= 1 || thread.tid.0 == 0,
+                "{name}: folded sums to {shown} us, the trace to {sum} ns"
+            );
+        }
+    }
+}

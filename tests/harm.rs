@@ -1,0 +1,114 @@
+//! That a target does not notice wcprof, nor its sudden end.
+
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{
+    Attach, Engine, RemoteProcess, StopWatch, Variant, alone, fixture, quiet, voluntary_switches,
+    wait_for_epoll, wait_for_trace,
+};
+use crate::suite::usable;
+
+/// Check that waiting threads are not woken, stopped or traced, and that no wait ends with EINTR.
+#[test]
+fn waiting_threads_bpf() {
+    waiting_threads(Engine::Bpf);
+}
+
+/// Check the same for the engine without BPF.
+#[test]
+fn waiting_threads_procfs() {
+    waiting_threads(Engine::Procfs);
+}
+
+/// Check the same for the engine with /proc alone.
+#[test]
+fn waiting_threads_procfs_only() {
+    waiting_threads(Engine::ProcfsOnly);
+}
+
+fn waiting_threads(engine: Engine) {
+    if !usable(engine, "waiting_threads") {
+        return;
+    }
+    let _load = quiet();
+    let mut target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let pid = target.pid();
+    wait_for_epoll(pid, 10);
+    let switches = voluntary_switches(pid);
+    let watch = StopWatch::start(pid);
+    let recording = Attach::new(engine, pid).rate(997).run();
+    watch.assert_untouched();
+    // Stronger than no EINTR: every one of them slept all the time.
+    assert_eq!(voluntary_switches(pid), switches);
+    let truth = target.mark();
+    assert_eq!((truth.get("eintr"), truth.get("other")), (0, 0));
+    recording.assert_sound(engine);
+}
+
+/// Check that `kill -9` of wcprof at 50 random moments leaves the target as it was.
+#[test]
+fn killed_bpf() {
+    killed(Engine::Bpf);
+}
+
+/// Check the same for the engine without BPF.
+#[test]
+fn killed_procfs() {
+    killed(Engine::Procfs);
+}
+
+/// Check the same for the engine with /proc alone.
+#[test]
+fn killed_procfs_only() {
+    killed(Engine::ProcfsOnly);
+}
+
+fn killed(engine: Engine) {
+    if !usable(engine, "killed") {
+        return;
+    }
+    let _load = alone();
+    let mut waiting = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let mut spinning = RemoteProcess::start(&fixture("spin.c", Variant::NoFramePointers));
+    wait_for_epoll(waiting.pid(), 10);
+    let switches = voluntary_switches(waiting.pid());
+    let mut rounds = spinning.mark();
+    let watches = [&waiting, &spinning].map(|target| StopWatch::start(target.pid()));
+    // A fixed seed: the moments are random to wcprof, not to whoever repeats the test.
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    for round in 0..50 {
+        let target = if round % 2 == 0 { &waiting } else { &spinning };
+        let (mut child, folder) = Attach::new(engine, target.pid())
+            .rate(499)
+            .seconds(0.0)
+            .spawn();
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        if round % 5 != 0 {
+            // One in five dies while it starts, the others while they record.
+            wait_for_trace(&folder);
+        }
+        thread::sleep(Duration::from_millis((random >> 33) % 100));
+        child.kill().expect("wcprof runs");
+        child.wait().expect("wcprof can be waited for");
+        let now = spinning.mark();
+        assert!(
+            now.since(&rounds, "rounds") > 0,
+            "round {round}: the spinner spins"
+        );
+        rounds = now;
+    }
+    for watch in watches {
+        watch.assert_untouched();
+    }
+    assert_eq!(voluntary_switches(waiting.pid()), switches);
+    let truth = waiting.mark();
+    assert_eq!((truth.get("eintr"), truth.get("other")), (0, 0));
+    assert_eq!(
+        spinning.mark().get("stopped"),
+        0,
+        "the spinner never waited"
+    );
+}

@@ -1,0 +1,11 @@
+//! End-to-end tests: the built `wcprof` against live processes whose truth is known.
+//!
+//! The targets are the programs of `fixtures/src`, compiled here when a test first asks for one.
+//! `tests/README.md` has the table of which assertions hold for which engine.
+#![forbid(unsafe_code)]
+
+mod common;
+mod demo;
+mod harm;
+mod input;
+mod suite;

@@ -1,0 +1,196 @@
+//! Threads that run, or want to.
+
+use crate::common::{
+    Attach, Engine, Recording, RemoteProcess, StopWatch, Variant, alone, assert_share, fixture,
+    run_delay_ns, skip, wait_for_thread, wait_for_trace,
+};
+
+pub(crate) fn spinner(engine: Engine) {
+    let _load = alone();
+    for variant in Variant::BOTH {
+        let mut target = RemoteProcess::start(&fixture("spin.c", variant));
+        let watch = StopWatch::start(target.pid());
+        let before = target.mark();
+        let recording = Attach::new(engine, target.pid()).run();
+        let after = target.mark();
+        watch.assert_untouched();
+        assert!(after.since(&before, "rounds") > 0, "the spinner spins");
+        assert_eq!(
+            after.since(&before, "stopped"),
+            0,
+            "the spinner never waited"
+        );
+
+        recording.assert_sound(engine);
+        let folded = recording.folded().thread("spinner");
+        let waits = folded.waits();
+        assert_eq!(
+            waits.total(),
+            0,
+            "a spinner is never blocked:\n{}",
+            waits.show()
+        );
+        let on_cpu = folded.states(&["[on-cpu]"]);
+        let cpu = after.since(&before, "cpu") as f64 / after.since(&before, "wall") as f64;
+        assert_share("spinner on-CPU", on_cpu.share_of(&folded), cpu, u64::MAX);
+        if engine.sees_running() {
+            let spinning = on_cpu.chain(&["spinner", "spin_for_ever"]);
+            assert!(
+                spinning.share_of(&on_cpu) > 0.98,
+                "{variant:?}: run time should be in spin_for_ever:\n{}",
+                on_cpu.show()
+            );
+        } else {
+            assert_eq!(
+                on_cpu.with_stack().total(),
+                0,
+                "running threads have no stack"
+            );
+        }
+    }
+}
+
+pub(crate) fn cpu_split(engine: Engine) {
+    let _load = alone();
+    let mut target = RemoteProcess::start(&fixture("split_cpu.c", Variant::NoFramePointers));
+    let before = target.mark();
+    // Two CPUs give 20 threads two samples of running threads a tick.
+    let (seconds, rate) = if engine.sees_running() {
+        (7.0, 997)
+    } else {
+        (2.0, 99)
+    };
+    let recording = Attach::new(engine, target.pid())
+        .seconds(seconds)
+        .rate(rate)
+        .run();
+    let after = target.mark();
+    recording.assert_sound(engine);
+    let folded = recording.folded();
+    let mut burners = folded.clone();
+    burners.lines.retain(|l| l.comm().starts_with("burner-"));
+    assert_eq!(burners.waits().total(), 0, "{}", burners.waits().show());
+    if !engine.sees_running() {
+        assert_eq!(burners.states(&["[on-cpu]"]).with_stack().total(), 0);
+        return;
+    }
+    let n_samples = recording.trace().0.tables.stats.n_timer_samples;
+    assert!(
+        n_samples >= 10_000,
+        "only {n_samples} samples of running threads"
+    );
+    let on_cpu = burners.states(&["[on-cpu]"]);
+    let seven = on_cpu.chain(&["burner", "burn_seven"]).total() as f64;
+    let three = on_cpu.chain(&["burner", "burn_three"]).total() as f64;
+    let truth = after.since(&before, "seven") as f64;
+    let truth = truth / (truth + after.since(&before, "three") as f64);
+    assert_share("burn_seven", seven / (seven + three), truth, n_samples);
+    let known = (seven + three) / on_cpu.total() as f64;
+    assert!(
+        known > 0.95,
+        "run time without its function:\n{}",
+        on_cpu.show()
+    );
+}
+
+pub(crate) fn starved(engine: Engine) {
+    let _load = alone();
+    let mut target = RemoteProcess::start(&fixture("starve.c", Variant::NoFramePointers));
+    if target.keys.get("rt") != Some(&1) {
+        skip(
+            "starved",
+            "needs CAP_SYS_NICE for a real-time thread, and two CPUs",
+        );
+        return;
+    }
+    let pid = target.pid();
+    let tid = wait_for_thread(pid, "starved");
+    let delay = run_delay_ns(pid, tid);
+    let (child, folder) = Attach::new(engine, pid).seconds(2.5).spawn();
+    wait_for_trace(&folder);
+    target.tell("HOG");
+    target.answer("MARK");
+    let recording = Recording::finish(child, folder);
+    let delay = run_delay_ns(pid, tid) - delay;
+    let truth = target.mark();
+    recording.assert_sound(engine);
+    assert!(truth.get("starved") > 280_000_000, "{truth:?}");
+
+    let folded = recording.folded().thread("starved");
+    assert_eq!(folded.waits().total(), 0, "{}", folded.waits().show());
+    let runnable = folded.states(&["[runnable]"]).total() * 1000;
+    assert!(
+        runnable <= delay + 20_000_000,
+        "runnable for {runnable} ns, the kernel says {delay} ns"
+    );
+    let (begin, end) = (truth.get("hog_begin"), truth.get("hog_end"));
+    let inside = runnable_between(&recording, "starved", begin, end);
+    assert!(
+        inside >= 270_000_000,
+        "runnable for {inside} ns of the 300 ms that it was starved in:\n{}",
+        folded.show()
+    );
+}
+
+/// Runnable time of a thread in spans that lie between two moments of wall-clock time
+/// (nanoseconds since 1970), give or take three ticks.
+fn runnable_between(recording: &Recording, comm: &str, begin: u64, end: u64) -> u64 {
+    const SLACK: u64 = 30_000_000;
+    let (trace, _) = recording.trace();
+    let origin = trace.tables.header.started_unix_ns;
+    trace
+        .spans
+        .iter()
+        .filter(|span| {
+            trace.tables.threads[span.thread.0 as usize].name() == comm
+                && span.state == wcprof_types::ThreadState::Runnable
+                && origin + span.start.0 + SLACK >= begin
+                && origin + span.end.0 <= end + SLACK
+        })
+        .map(|span| span.weight)
+        .sum()
+}
+
+pub(crate) fn churn(engine: Engine) {
+    let _load = alone();
+    let mut target = RemoteProcess::start(&fixture("churn.c", Variant::NoFramePointers));
+    let before = target.mark();
+    let recording = Attach::new(engine, target.pid()).seconds(4.0).run();
+    let after = target.mark();
+    recording.assert_sound(engine);
+    assert!(after.since(&before, "born") > 1000, "threads are born");
+    let truth = after.since(&before, "cpu") as f64 / after.since(&before, "wall") as f64;
+    let duration = recording.trace().0.tables.stats.duration.0 as f64 / 1000.0;
+    let on_cpu = recording.folded().states(&["[on-cpu]"]);
+    let got = on_cpu.total() as f64 / duration;
+    assert!(
+        (got - truth).abs() <= 0.02,
+        "{got:.4} of a CPU shown, the process used {truth:.4}:\n{}",
+        on_cpu.show()
+    );
+}
+
+pub(crate) fn vcpu(engine: Engine) {
+    let _load = alone();
+    let target = RemoteProcess::start(&fixture("vcpu.c", Variant::NoFramePointers));
+    if target.keys.get("kvm") != Some(&1) {
+        skip("vcpu", "needs /dev/kvm");
+        return;
+    }
+    let recording = Attach::new(engine, target.pid()).run();
+    recording.assert_sound(engine);
+    let folded = recording.folded();
+    let halted = folded.thread("CPU 1/KVM");
+    let idle = halted.states(&["[idle]"]).share_of(&halted);
+    assert!(idle > 0.99, "a halted vCPU is idle:\n{}", halted.show());
+    let spinning = folded.thread("CPU 0/KVM");
+    assert_eq!(spinning.waits().total(), 0, "{}", spinning.waits().show());
+    if engine.sees_running() {
+        let guest = spinning.states(&["[guest]", "[runnable]", "[steal/irq]"]);
+        assert!(
+            guest.share_of(&spinning) > 0.98,
+            "a spinning vCPU is a guest:\n{}",
+            spinning.show()
+        );
+    }
+}

@@ -1,0 +1,61 @@
+//! One suite of assertions, run with each engine. What an engine can not see, it is not asked for:
+//! `tests/README.md` has the table.
+
+mod cpu;
+mod layouts;
+mod life;
+mod stacks;
+mod waits;
+
+use crate::common::{Engine, has_capability, skip};
+
+/// Make a test of each function for each engine.
+macro_rules! for_each_engine {
+    ($($module:ident :: $test:ident: $doc:literal),* $(,)?) => {
+        for_each_engine!(@ bpf, Bpf, $($module::$test: $doc),*);
+        for_each_engine!(@ procfs, Procfs, $($module::$test: $doc),*);
+        for_each_engine!(@ procfs_only, ProcfsOnly, $($module::$test: $doc),*);
+    };
+    (@ $name:ident, $engine:ident, $($module:ident :: $test:ident: $doc:literal),*) => {
+        mod $name {
+            $(
+                #[doc = $doc]
+                #[test]
+                fn $test() {
+                    if super::usable(super::Engine::$engine, stringify!($test)) {
+                        super::$module::$test(super::Engine::$engine);
+                    }
+                }
+            )*
+        }
+    };
+}
+
+for_each_engine! {
+    waits::each_wait: "Check that every kind of wait has its state, its stack and its share.",
+    waits::sleep_split: "Check a 70/30 split of sleeping time on 10 000 samples.",
+    waits::busy_a_tenth: "Check a thread that is busy 10 % of the time.",
+    stacks::hard_frames: "Check stacks with run-time sized frames, 500 frames and a signal stack.",
+    stacks::names: "Check demangled C++ and Rust names and inline frames.",
+    layouts::layouts: "Check static, non-PIE, deleted and namespaced targets.",
+    cpu::spinner: "Check that a spinner is on-CPU or runnable, never blocked, and not disturbed.",
+    cpu::cpu_split: "Check a 70/30 split of CPU time on 10 000 samples.",
+    cpu::starved: "Check that a thread starved for 300 ms is runnable in the right ticks.",
+    cpu::churn: "Check that no CPU time is lost to threads that live for a few milliseconds.",
+    cpu::vcpu: "Check that a spinning vCPU is a guest and a halted one is idle.",
+    life::target_exits: "Check that the target's exit ends the recording and keeps it.",
+    life::target_execs: "Check that an exec ends the recording and keeps it.",
+    life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
+}
+
+/// Whether an engine can be expected to work; says so when not.
+pub(crate) fn usable(engine: Engine, test: &str) -> bool {
+    let usable = engine != Engine::Bpf || has_capability();
+    if !usable {
+        skip(
+            &format!("{test} ({})", engine.name()),
+            "needs CAP_SYS_ADMIN to load BPF programs; run the tests as root",
+        );
+    }
+    usable
+}

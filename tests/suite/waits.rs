@@ -1,0 +1,170 @@
+//! Threads that wait.
+
+use std::process::Command;
+use std::thread;
+
+use crate::common::{
+    Attach, Engine, Folded, Mark, RemoteProcess, Variant, assert_share, fixture, output_folder,
+    quiet, tolerance,
+};
+
+/// Thread, function that waits, state.
+const CONSTANT: [(&str, &str, &str); 9] = [
+    ("w-sleep", "wait_in_sleep", "[sleep]"),
+    ("w-rwlock", "want_rwlock", "[lock]"),
+    ("w-cond", "wait_in_cond", "[idle]"),
+    ("w-sem", "wait_in_sem", "[idle]"),
+    ("w-epoll", "wait_in_epoll", "[idle]"),
+    ("w-poll", "wait_in_poll", "[idle]"),
+    ("w-net", "wait_in_recv", "[net]"),
+    ("w-pipe", "wait_in_pipe", "[blocked]"),
+    ("w-join", "wait_in_join", "[blocked]"),
+];
+
+pub(crate) fn each_wait(engine: Engine) {
+    let _load = quiet();
+    thread::scope(|scope| {
+        for variant in Variant::BOTH {
+            scope.spawn(move || each_wait_of(engine, variant));
+        }
+    });
+}
+
+fn each_wait_of(engine: Engine, variant: Variant) {
+    let mut target = RemoteProcess::start_command(
+        Command::new(fixture("waits.c", variant)).arg(output_folder()),
+    );
+    let before = target.mark();
+    let recording = Attach::new(engine, target.pid()).seconds(5.0).run();
+    let after = target.mark();
+    recording.assert_sound(engine);
+    let folded = recording.folded();
+    for (comm, function, state) in CONSTANT {
+        let thread = folded.thread(comm);
+        // A thread's body is named like the thread; below it there is only libc.
+        let body = comm.replace('-', "_");
+        let right = thread.chain(&[&body, function]).states(&[state]);
+        assert!(
+            right.share_of(&thread) > 0.999,
+            "{comm} should be in {function} {state}:\n{}",
+            thread.show()
+        );
+        assert_whole(&thread);
+    }
+    let wait = |comm, functions, truths, state| {
+        some_wait(&folded, (&before, &after), comm, functions, truths, state);
+    };
+    wait(
+        "w-lock",
+        ["want_mutex", "think_a_while"],
+        ["want", "think"],
+        "[lock]",
+    );
+    wait(
+        "w-lock",
+        ["think_a_while", "want_mutex"],
+        ["think", "want"],
+        "[sleep]",
+    );
+    wait("w-disk", ["sync_file", "w_disk"], ["sync", "gap"], "[disk]");
+}
+
+/// Check the share of the first function against the first truth, and the state of its waits.
+fn some_wait(
+    folded: &Folded,
+    marks: (&Mark, &Mark),
+    comm: &str,
+    functions: [&str; 2],
+    truths: [&str; 2],
+    state: &str,
+) {
+    let thread = folded.thread(comm);
+    let part = thread.chain(&functions[..1]);
+    let times = truths.map(|key| marks.1.since(marks.0, key) as f64);
+    let truth = times[0] / (times[0] + times[1]);
+    // Time without a stack (on-CPU where the engine sees none) may belong to either function.
+    let unknown = 1.0 - thread.with_stack().share_of(&thread);
+    let got = part.share_of(&thread);
+    let tolerance = tolerance(truth, 450);
+    assert!(
+        got <= truth + tolerance && got + unknown >= truth - tolerance,
+        "{comm}: {} has {got:.3}, truth {truth:.3}, without a stack {unknown:.3}, \
+         tolerance {tolerance:.3}:\n{}",
+        functions[0],
+        thread.show()
+    );
+    let waits = part.waits();
+    assert!(
+        waits.states(&[state]).share_of(&waits) > 0.999,
+        "{comm}: waits in {} should be {state}:\n{}",
+        functions[0],
+        waits.show()
+    );
+}
+
+/// Assert that no stack is truncated.
+fn assert_whole(thread: &Folded) {
+    for line in &thread.lines {
+        assert!(
+            !line.frames.iter().any(|f| f.starts_with("[truncated")),
+            "truncated: {line:?}"
+        );
+    }
+}
+
+pub(crate) fn sleep_split(engine: Engine) {
+    let _load = quiet();
+    let mut target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
+    let before = target.mark();
+    let recording = Attach::new(engine, target.pid()).seconds(5.4).run();
+    let after = target.mark();
+    recording.assert_sound(engine);
+    let n_samples = n_samples(&recording, "sleeper-");
+    assert!(n_samples >= 10_000, "only {n_samples} samples");
+    let folded = recording.folded();
+    let seven = folded.chain(&["sleeper", "wait_seven"]).total() as f64;
+    let three = folded.chain(&["sleeper", "wait_three"]).total() as f64;
+    let truth = after.since(&before, "seven") as f64;
+    let truth = truth / (truth + after.since(&before, "three") as f64);
+    assert_share("wait_seven", seven / (seven + three), truth, n_samples);
+}
+
+/// Ticks that observed threads with such names, all threads together.
+fn n_samples(recording: &crate::common::Recording, prefix: &str) -> u64 {
+    let (trace, _) = recording.trace();
+    let threads = trace.tables.threads.iter();
+    threads
+        .filter(|t| t.name().starts_with(prefix))
+        .map(|t| t.n_ticks)
+        .sum()
+}
+
+pub(crate) fn busy_a_tenth(engine: Engine) {
+    let _load = quiet();
+    let mut target = RemoteProcess::start(&fixture("busy10.c", Variant::NoFramePointers));
+    let before = target.mark();
+    let recording = Attach::new(engine, target.pid()).seconds(5.0).run();
+    let after = target.mark();
+    recording.assert_sound(engine);
+    let folded = recording.folded().thread("busy-10");
+    let truth = after.since(&before, "busy") as f64 / after.since(&before, "period") as f64;
+    // Run time is exact, whatever the number of samples.
+    let on_cpu = folded.states(&["[on-cpu]"]);
+    assert_share("busy-10 on-CPU", on_cpu.share_of(&folded), truth, u64::MAX);
+    let asleep = folded.chain(&["worker", "sleep_part"]).states(&["[sleep]"]);
+    let waits = folded.waits();
+    assert!(
+        asleep.share_of(&waits) > 0.999,
+        "all waits are in sleep_part:\n{}",
+        waits.show()
+    );
+    if engine.sees_running() {
+        let busy = on_cpu.chain(&["worker", "busy_part"]);
+        // The rest is the way into the sleep and out of it, and what was never sampled.
+        assert!(
+            busy.share_of(&on_cpu) > 0.85,
+            "run time should be in busy_part:\n{}",
+            on_cpu.show()
+        );
+    }
+}
