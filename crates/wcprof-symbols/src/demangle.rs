@@ -10,6 +10,9 @@ pub const MAX_NAME_CHARS: usize = 4096;
 /// take time that is quadratic in it.
 const MAX_LINKAGE_NAME: usize = 64 << 10;
 
+/// Nesting of a C++ name; takes some 3 MB of stack in a debug build. Names of parser combinators in ceph-osd need more than the crate's 96.
+const RECURSION_LIMIT: u32 = 192;
+
 /// Turns the linkage name of a function into what a reader expects.
 ///
 /// C++ names are given in full, with arguments; Rust names without their hash; others unchanged.
@@ -17,7 +20,7 @@ const MAX_LINKAGE_NAME: usize = 64 << 10;
 /// function is kept: `.cold` as ` [.cold]`; behind a C++ name also the others (` [.isra.0]`),
 /// which in C names stay where they are (`parse.isra.0`). Control characters are escaped, the
 /// length is capped at [`MAX_NAME_CHARS`].
-pub fn demangle(linkage_name: &[u8]) -> String {
+pub(crate) fn demangle(linkage_name: &[u8]) -> String {
     let text = String::from_utf8_lossy(linkage_name);
     let name = match text.find('@') {
         Some(at) if at > 0 => &text[..at],
@@ -84,15 +87,67 @@ fn cpp(name: &str) -> Option<String> {
     if !name.starts_with("_Z") && !name.starts_with("_GLOBAL_") {
         return None;
     }
-    let options = ParseOptions::default();
+    let options = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
     let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &options).ok()?;
     if !tail.is_empty() {
         return None;
     }
     let mut out = Capped::default();
-    let result = symbol.structured_demangle(&mut out, &DemangleOptions::default());
+    let options = DemangleOptions::default().recursion_limit(RECURSION_LIMIT);
+    let result = symbol.structured_demangle(&mut out, &options);
     // A short name can stand for an endless text; the begin of it still tells what it is.
-    (result.is_ok() || out.full).then_some(out.text)
+    (result.is_ok() || out.full).then(|| like_binutils(&out.text))
+}
+
+/// Literals and empty parameter packs as binutils and GDB write them: `4ul` for
+/// `(unsigned long)4`, `f<A>(B)` for `f<A, >(B, &&)`. No other text of a name looks like these.
+fn like_binutils(name: &str) -> String {
+    const LITERALS: [(&str, &str); 6] = [
+        ("(unsigned int)", "u"),
+        ("(unsigned long)", "ul"),
+        ("(unsigned long long)", "ull"),
+        ("(long)", "l"),
+        ("(long long)", "ll"),
+        ("(int)", ""),
+    ];
+    const EMPTY_PACKS: [(&str, &str); 8] = [
+        // Before the shorter one, which begins alike.
+        (", >(&&)", ">()"),
+        (", >(&)", ">()"),
+        (", >", ">"),
+        (", &&)", ")"),
+        (", &)", ")"),
+        (",  const&)", ")"),
+        (">(&&)", ">()"),
+        (">(&)", ">()"),
+    ];
+    let mut out = String::with_capacity(name.len());
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        let literal = LITERALS.iter().find_map(|(cast, suffix)| {
+            let value = rest.strip_prefix(cast)?;
+            let digits = value.strip_prefix('-').unwrap_or(value);
+            let end = digits.find(|c: char| !c.is_ascii_digit())?;
+            (end > 0).then(|| (value.split_at(value.len() - digits.len() + end), suffix))
+        });
+        let pack = || {
+            EMPTY_PACKS
+                .iter()
+                .find_map(|(from, to)| Some((rest.strip_prefix(from)?, to)))
+        };
+        if let Some(((value, tail), suffix)) = literal {
+            out.push_str(value);
+            out.push_str(suffix);
+            rest = tail;
+        } else if let Some((tail, text)) = pack() {
+            out.push_str(text);
+            rest = tail;
+        } else {
+            out.push(c);
+            rest = &rest[c.len_utf8()..];
+        }
+    }
+    out
 }
 
 /// Collects at most [`MAX_NAME_CHARS`] characters, then fails.
@@ -158,6 +213,37 @@ mod tests {
              ceph::buffer::v15_2_0::list*, ceph::buffer::v15_2_0::list&) const",
         );
         check("_ZN3FooC4Ev", "Foo::Foo()");
+    }
+
+    /// Check literals and empty packs against what `c++filt` writes.
+    #[test]
+    fn cpp_like_binutils() {
+        check("_ZN1A1fI1BLm4ELj2ELi3EEEvv", "void A::f<B, 4ul, 2u, 3>()");
+        check("_ZN1A1fI1BLl4EEEvv", "void A::f<B, 4l>()");
+        check("_Z4makeI1AJEEvDpOT0_", "void make<A>()");
+        check("_Z4makeI1AJiEEvDpOT0_", "void make<A, int>(int&&)");
+        check("_Z1fRA3_KcS1_", "f(char const (&) [3], char const (&) [3])");
+    }
+
+    /// Check nesting: what compilers write is demangled, more is left as it is, and neither takes
+    /// more than the stack of a symbolizing thread.
+    #[test]
+    fn nested() {
+        let name = |depth| format!("_Z1f{}i", "P".repeat(depth));
+        let check = move || {
+            check(&name(100), &format!("f(int{})", "*".repeat(100)));
+            for depth in (150..=200).chain([1000, 60_000]) {
+                let text = demangle(name(depth).as_bytes());
+                assert!(text.starts_with("_Z1fP") || text.starts_with("f(int*"));
+            }
+            for depth in (20..=200).chain([10_000]) {
+                let name = format!("_Z1f{}i{}", "1AI".repeat(depth), "E".repeat(depth));
+                let text = demangle(name.as_bytes());
+                assert!(text.starts_with("_Z1f1AI") || text.starts_with("f(A<A<"));
+            }
+        };
+        let thread = std::thread::Builder::new().stack_size(crate::module::STACK_SIZE);
+        thread.spawn(check).unwrap().join().unwrap();
     }
 
     /// Check that Rust names of both schemes come without their hash.

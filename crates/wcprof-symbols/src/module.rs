@@ -10,12 +10,13 @@ use wcprof_trace::model::SymbolFrame;
 use wcprof_types::Svma;
 
 use crate::budget::Budget;
+use crate::demangle::printable;
 use crate::files::{ModuleFiles, ModuleIdentity};
 use crate::options::SymbolOptions;
-use crate::report::ModuleReport;
+use crate::report::{ModuleReport, Problem};
 
 /// Stack of a symbolizing thread: demangling and DWARF recurse, within limits.
-const STACK_SIZE: usize = 16 << 20;
+pub(crate) const STACK_SIZE: usize = 16 << 20;
 
 /// An address to name.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -36,6 +37,14 @@ pub struct ModuleQuery {
     pub base: Svma,
     /// The addresses, in any order.
     pub addresses: Vec<AddressQuery>,
+}
+
+impl ModuleQuery {
+    /// `module+0xoffset` of a place without a name.
+    fn unnamed(&self, place: Svma) -> String {
+        let offset = place.0.wrapping_sub(self.base.0);
+        format!("{}+{offset:#x}", printable(self.module.file_name()))
+    }
 }
 
 /// Names of one module's addresses.
@@ -70,7 +79,7 @@ pub fn symbolize_modules(
             *result.lock().unwrap_or_else(PoisonError::into_inner) = symbols;
         }
     };
-    std::thread::scope(|scope| {
+    let has_threads = std::thread::scope(|scope| {
         let n_threads = options.threads.clamp(1, queries.len().max(1));
         let spawned = (0..n_threads)
             .filter(|_| {
@@ -81,15 +90,48 @@ pub fn symbolize_modules(
                     .is_ok()
             })
             .count();
-        // Without a single thread (process limit) the work is done here.
-        if spawned == 0 {
-            work();
-        }
+        spawned > 0
     });
-    results
+    let results = results
         .into_iter()
-        .map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner))
-        .collect()
+        .map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner));
+    if has_threads {
+        results.collect()
+    } else {
+        // Not done on the caller's stack, which may be too small.
+        queries.iter().map(no_thread).collect()
+    }
+}
+
+/// The result when the system refuses to start a thread.
+fn no_thread(query: &ModuleQuery) -> ModuleSymbols {
+    let problem = Problem::ModuleUnusable {
+        module: query.module.file_name().to_owned(),
+        reason: "failed to start a thread for it; raise the limit on processes (`ulimit -u`)"
+            .to_owned(),
+    };
+    let unnamed = |at: &AddressQuery| {
+        vec![SymbolFrame {
+            name: query.unnamed(at.function.unwrap_or(at.address)),
+            file: None,
+            line: None,
+            inlined: false,
+            resolved: false,
+        }]
+    };
+    ModuleSymbols {
+        frames: query.addresses.iter().map(unnamed).collect(),
+        report: ModuleReport {
+            path: query.module.path.clone(),
+            build_id: query.module.build_id.clone(),
+            problems: vec![problem],
+            missing_symtab: true,
+            missing_dwarf: true,
+            n_frames: query.addresses.len(),
+            n_unresolved: query.addresses.len(),
+            ..ModuleReport::default()
+        },
+    }
 }
 
 /// Names the addresses of one module.

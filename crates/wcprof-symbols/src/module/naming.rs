@@ -203,9 +203,8 @@ impl Naming<'_> {
 
     /// `module+0xoffset` of the function's start, or of the address where no FDE tells it.
     fn unnamed(&self, at: AddressQuery) -> String {
-        let start = self.function_start(at).unwrap_or(at.address);
-        let offset = start.0.wrapping_sub(self.query.base.0);
-        format!("{}+{offset:#x}", printable(self.query.module.file_name()))
+        self.query
+            .unnamed(self.function_start(at).unwrap_or(at.address))
     }
 
     fn demangled(&mut self, linkage_name: &[u8]) -> String {
