@@ -30,6 +30,81 @@ pub enum State {
     StealIrq,
 }
 
+impl State {
+    /// Every value, in declaration order; `state as usize` is its place here.
+    pub const ALL: [Self; 10] = [
+        Self::OnCpu,
+        Self::Guest,
+        Self::Runnable,
+        Self::Lock,
+        Self::Disk,
+        Self::Net,
+        Self::Sleep,
+        Self::Idle,
+        Self::Blocked,
+        Self::StealIrq,
+    ];
+
+    /// Its name, as in `[on-cpu]` without the brackets.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::OnCpu => "on-cpu",
+            Self::Guest => "guest",
+            Self::Runnable => "runnable",
+            Self::Lock => "lock",
+            Self::Disk => "disk",
+            Self::Net => "net",
+            Self::Sleep => "sleep",
+            Self::Idle => "idle",
+            Self::Blocked => "blocked",
+            Self::StealIrq => "steal/irq",
+        }
+    }
+
+    /// Its frame in a stack, `[on-cpu]`.
+    pub fn frame(self) -> &'static str {
+        match self {
+            Self::OnCpu => "[on-cpu]",
+            Self::Guest => "[guest]",
+            Self::Runnable => "[runnable]",
+            Self::Lock => "[lock]",
+            Self::Disk => "[disk]",
+            Self::Net => "[net]",
+            Self::Sleep => "[sleep]",
+            Self::Idle => "[idle]",
+            Self::Blocked => "[blocked]",
+            Self::StealIrq => "[steal/irq]",
+        }
+    }
+
+    /// Off-CPU in a wait that is not idle.
+    pub fn is_waiting(self) -> bool {
+        matches!(
+            self,
+            Self::Lock | Self::Disk | Self::Net | Self::Sleep | Self::Blocked
+        )
+    }
+}
+
+impl std::str::FromStr for State {
+    type Err = UnknownState;
+
+    /// From its name: `on-cpu`, `lock`, `steal/irq` ...
+    fn from_str(name: &str) -> Result<Self, UnknownState> {
+        Self::ALL
+            .into_iter()
+            .find(|s| s.name() == name)
+            .ok_or_else(|| UnknownState(name.chars().take(40).collect()))
+    }
+}
+
+/// A name that is no [`State`].
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq)"
+)]
+pub struct UnknownState(pub String);
+
 /// Index into [`Profile::functions`].
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct FunctionId(pub u32);

@@ -1,0 +1,142 @@
+//! What the kernel says of a thread, its wait and its stack to a [`State`].
+//!
+//! The default table gives a state to every wait; the rules, the user's first, may then change it.
+
+use std::collections::HashMap;
+
+use wcprof_types::{ThreadState, Wait};
+
+use crate::functions::KERNEL;
+use crate::model::{Function, FunctionId, ProfileStack, ProfileStackId, State};
+use crate::rules::{Mark, Rules, StateRule};
+
+/// What is to be classified.
+pub(crate) struct Subject<'a> {
+    pub(crate) raw: ThreadState,
+    pub(crate) wait: Option<&'a Wait>,
+    pub(crate) stack: Option<ProfileStackId>,
+    pub(crate) stacks: &'a [ProfileStack],
+    pub(crate) functions: &'a [Function],
+    pub(crate) comm: &'a str,
+    pub(crate) pool: &'a str,
+    pub(crate) process: &'a str,
+}
+
+/// Applies rules; remembers what each function and each stack matched.
+pub(crate) struct Classifier<'r> {
+    rules: &'r Rules,
+    of_function: HashMap<FunctionId, Box<[Mark]>>,
+    of_stack: HashMap<ProfileStackId, Marks>,
+}
+
+/// For each mark of a stack, how far from the leaf it is first met (0 is the leaf).
+type Marks = HashMap<Mark, usize>;
+
+impl<'r> Classifier<'r> {
+    pub(crate) fn new(rules: &'r Rules) -> Self {
+        Self {
+            rules,
+            of_function: HashMap::new(),
+            of_stack: HashMap::new(),
+        }
+    }
+
+    pub(crate) fn state(&mut self, subject: &Subject<'_>) -> State {
+        match subject.raw {
+            ThreadState::OnCpu => return State::OnCpu,
+            ThreadState::Guest => return State::Guest,
+            ThreadState::Runnable => return State::Runnable,
+            ThreadState::StealIrq => return State::StealIrq,
+            ThreadState::Blocked => {}
+        }
+        let rules = self.rules;
+        let empty = Marks::new();
+        let marks = match subject.stack {
+            Some(id) => self.marks(id, subject),
+            None => &empty,
+        };
+        let by_default = rules
+            .defaults()
+            .find(|rule| applies(rule, subject, marks, None))
+            .map_or(State::Blocked, |rule| rule.state);
+        rules
+            .states()
+            .find(|rule| applies(rule, subject, marks, Some(by_default)))
+            .map_or(by_default, |rule| rule.state)
+    }
+
+    fn marks(&mut self, id: ProfileStackId, subject: &Subject<'_>) -> &Marks {
+        let rules = self.rules;
+        let of_function = &mut self.of_function;
+        self.of_stack.entry(id).or_insert_with(|| {
+            let mut marks = Marks::new();
+            let frames = subject
+                .stacks
+                .get(id.0 as usize)
+                .map_or(&[][..], |s| &s.frames);
+            for (depth, function) in frames.iter().rev().enumerate() {
+                let of_function = of_function.entry(*function).or_insert_with(|| {
+                    subject
+                        .functions
+                        .get(function.0 as usize)
+                        .map(|f| rules.marks(&f.name, &f.module))
+                        .unwrap_or_default()
+                });
+                for &mark in of_function.iter() {
+                    marks.entry(mark).or_insert(depth);
+                }
+            }
+            marks
+        })
+    }
+}
+
+/// Whether every condition of a rule holds. A condition that the rule does not state holds.
+fn applies(
+    rule: &StateRule,
+    subject: &Subject<'_>,
+    marks: &Marks,
+    by_default: Option<State>,
+) -> bool {
+    let wait = subject.wait;
+    by_default.is_none_or(|state| rule.when.is_empty() || rule.when.contains(&state))
+        && rule
+            .stack
+            .is_none_or(|mark| marks.get(&mark).is_some_and(|depth| *depth < rule.leaf))
+        && rule.without.is_none_or(|mark| !marks.contains_key(&mark))
+        && rule
+            .syscalls
+            .as_ref()
+            .is_none_or(|numbers| wait.is_some_and(|w| numbers.contains(&w.syscall)))
+        && rule
+            .ops
+            .as_ref()
+            .is_none_or(|ops| wait.is_some_and(|w| ops.contains(&w.op)))
+        && rule.fds.as_ref().is_none_or(|kinds| {
+            wait.and_then(|w| w.fd.as_ref())
+                .is_some_and(|fd| kinds.contains(&fd.kind))
+        })
+        && rule.kernel.as_ref().is_none_or(|set| {
+            kernel_place(subject).is_some_and(|place| set.is_match(place.as_bytes()))
+        })
+        && rule
+            .pool
+            .as_ref()
+            .is_none_or(|set| set.is_match(subject.comm) || set.is_match(subject.pool))
+        && rule
+            .process
+            .as_ref()
+            .is_none_or(|set| set.is_match(subject.process))
+}
+
+/// Where in the kernel the thread waits: from the wait, else a kernel place at the stack's leaf.
+fn kernel_place<'a>(subject: &Subject<'a>) -> Option<&'a str> {
+    if let Some(wait) = subject.wait
+        && !wait.kernel.is_empty()
+    {
+        return Some(&wait.kernel);
+    }
+    let stack = subject.stacks.get(subject.stack?.0 as usize)?;
+    let function = subject.functions.get(stack.frames.last()?.0 as usize)?;
+    (function.module == KERNEL).then_some(function.name.as_str())
+}

@@ -1,0 +1,46 @@
+//! What a node of a call tree stands for.
+
+use std::borrow::Cow;
+
+use wcprof_types::StackEnd;
+
+use crate::model::{FunctionId, Profile, State};
+
+/// A function, or a frame that stands in for something that is not one.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Label {
+    /// A function.
+    Function(FunctionId),
+    /// The state, as a frame: `[lock]`.
+    State(State),
+    /// Frames are missing at the root side: `[truncated: no unwind info]`; or there are none at
+    /// all: `[no user stack]`.
+    End(StackEnd),
+    /// Time without a stack: `[on-cpu, not sampled]`.
+    NotSampled(State),
+    /// What was pruned here, as one node: `[below 0.5%]`.
+    Below,
+}
+
+impl Label {
+    /// The frame's text. `min_percent` is the limit that [`Label::Below`] names. The text comes
+    /// from the target: escape it for its destination.
+    pub fn text<'p>(&self, profile: &'p Profile, min_percent: f64) -> Cow<'p, str> {
+        match self {
+            Self::Function(id) => match profile.functions.get(id.0 as usize) {
+                Some(function) if !function.name.is_empty() => Cow::Borrowed(&function.name),
+                _ => Cow::Borrowed("???"),
+            },
+            Self::State(state) => Cow::Borrowed(state.frame()),
+            Self::End(end) if end.is_truncated() => {
+                Cow::Owned(format!("[truncated: {}]", end.reason()))
+            }
+            Self::End(StackEnd::NoUserStack) => Cow::Borrowed("[no user stack]"),
+            Self::End(_) => Cow::Borrowed("[no frames]"),
+            // Stolen time never has a stack: the state says it all.
+            Self::NotSampled(State::StealIrq) => Cow::Borrowed(State::StealIrq.frame()),
+            Self::NotSampled(state) => Cow::Owned(format!("[{}, not sampled]", state.name())),
+            Self::Below => Cow::Owned(format!("[below {min_percent}%]")),
+        }
+    }
+}

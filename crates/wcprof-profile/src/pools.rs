@@ -1,0 +1,119 @@
+//! Threads to pools: by rule, else by names that differ only in numbers.
+
+use std::collections::HashMap;
+
+use wcprof_types::Pid;
+
+use crate::model::{Pool, ProfileThread};
+use crate::rules::Rules;
+
+/// Puts every thread into a pool, in the order of the pools' first threads, and writes the pool's
+/// index into the thread.
+pub(crate) fn pools(threads: &mut [ProfileThread], rules: &Rules) -> Vec<Pool> {
+    let mut pools: Vec<Pool> = Vec::new();
+    // Key: by rule or not, and the name with numbers taken out.
+    let mut index: HashMap<(Pid, bool, String), usize> = HashMap::new();
+    for (at, thread) in threads.iter_mut().enumerate() {
+        let named = rules.pool(&thread.comm, &thread.process_comm);
+        let key = match &named {
+            Some(name) => (thread.pid, true, name.clone()),
+            None => (thread.pid, false, without_numbers(&thread.comm)),
+        };
+        let pool = *index.entry(key).or_insert_with(|| {
+            pools.push(Pool {
+                name: named.unwrap_or_default(),
+                pid: thread.pid,
+                threads: Vec::new(),
+            });
+            pools.len() - 1
+        });
+        pools[pool].threads.push(at);
+        thread.pool = pool;
+    }
+    for pool in &mut pools {
+        if pool.name.is_empty() {
+            pool.name = common_name(
+                pool.threads
+                    .iter()
+                    .filter_map(|&t| threads.get(t))
+                    .map(|t| t.comm.as_str()),
+            );
+        }
+    }
+    pools
+}
+
+/// Splits a name into runs of digits and runs of other characters.
+fn runs(name: &str) -> Vec<&str> {
+    let mut runs = Vec::new();
+    let mut start = 0;
+    let mut digits = None;
+    for (at, c) in name.char_indices() {
+        if digits.is_some_and(|d| d != c.is_ascii_digit()) {
+            runs.push(&name[start..at]);
+            start = at;
+        }
+        digits = Some(c.is_ascii_digit());
+    }
+    if start < name.len() {
+        runs.push(&name[start..]);
+    }
+    runs
+}
+
+fn is_number(run: &str) -> bool {
+    run.starts_with(|c: char| c.is_ascii_digit())
+}
+
+/// The name with `N` in place of every number.
+pub(crate) fn without_numbers(name: &str) -> String {
+    runs(name)
+        .into_iter()
+        .map(|run| if is_number(run) { "N" } else { run })
+        .collect()
+}
+
+/// The names' common form: `N` in place of the numbers in which they differ.
+fn common_name<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
+    let Some(first) = names.next() else {
+        return String::new();
+    };
+    let mut common = runs(first);
+    for name in names {
+        for (run, other) in common.iter_mut().zip(runs(name)) {
+            if *run != other {
+                *run = "N";
+            }
+        }
+    }
+    common.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that only numbers that differ become N, and that a lone name is kept.
+    #[test]
+    fn names() {
+        assert_eq!(
+            common_name(["CPU 0/KVM", "CPU 12/KVM"].into_iter()),
+            "CPU N/KVM"
+        );
+        assert_eq!(common_name(["w-1-0", "w-1-1"].into_iter()), "w-1-N");
+        assert_eq!(
+            common_name(["tp_osd_tp", "tp_osd_tp"].into_iter()),
+            "tp_osd_tp"
+        );
+        assert_eq!(common_name(["reader 7"].into_iter()), "reader 7");
+        assert_eq!(common_name(["é1ü", "é22ü"].into_iter()), "éNü");
+    }
+
+    /// Check that numbers are taken out at any place of a name.
+    #[test]
+    fn numbers() {
+        assert_eq!(without_numbers("rocksdb:low0"), "rocksdb:lowN");
+        assert_eq!(without_numbers("12ab34"), "NabN");
+        assert_eq!(without_numbers(""), "");
+    }
+}

@@ -1,0 +1,147 @@
+//! Rules that say what a wait means and which threads are a pool: data, from TOML.
+
+mod parse;
+
+use std::collections::HashSet;
+
+use globset::GlobSet;
+use regex::bytes::{Regex, RegexSet};
+use thiserror::Error;
+use wcprof_types::FdKind;
+
+use crate::model::State;
+
+/// The built-in rules, in order of precedence.
+const BUILTIN: [(&str, &str); 4] = [
+    ("ceph.toml", include_str!("../../data/rules/ceph.toml")),
+    ("qemu.toml", include_str!("../../data/rules/qemu.toml")),
+    ("pools.toml", include_str!("../../data/rules/pools.toml")),
+    (
+        "defaults.toml",
+        include_str!("../../data/rules/defaults.toml"),
+    ),
+];
+
+/// A rules file that is not valid.
+#[derive(Debug, Error)]
+#[error("failed to read rules `{file}`, line {line}: {what}")]
+pub struct RulesError {
+    /// The file, as named to [`Rules::with_user_files`].
+    pub file: String,
+    /// Line, from 1.
+    pub line: usize,
+    /// What is wrong there.
+    pub what: String,
+}
+
+/// A condition on functions that a function met, as an index into [`Rules::patterns`].
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Mark(u32);
+
+/// Gives a state to waits.
+#[derive(Debug)]
+pub(crate) struct StateRule {
+    /// States by default that it applies to; empty for all.
+    pub(crate) when: Vec<State>,
+    /// Some function of the stack has this mark ...
+    pub(crate) stack: Option<Mark>,
+    /// ... among so many leaf-most ones.
+    pub(crate) leaf: usize,
+    /// No function of the stack has this mark.
+    pub(crate) without: Option<Mark>,
+    /// The system call is one of these; `None` stands for no system call.
+    pub(crate) syscalls: Option<HashSet<Option<u32>>>,
+    /// The operation is one of these.
+    pub(crate) ops: Option<HashSet<u32>>,
+    /// The descriptor is of one of these kinds.
+    pub(crate) fds: Option<Vec<FdKind>>,
+    /// The kernel place matches.
+    pub(crate) kernel: Option<RegexSet>,
+    /// The thread's name or its pool's name matches.
+    pub(crate) pool: Option<GlobSet>,
+    /// The process's name matches.
+    pub(crate) process: Option<GlobSet>,
+    /// The state it gives.
+    pub(crate) state: State,
+}
+
+/// Names the pool of threads.
+#[derive(Debug)]
+struct PoolRule {
+    comm: Regex,
+    process: Option<GlobSet>,
+    name: String,
+}
+
+/// What a mark stands for: a function's name matches, and so does its module.
+#[derive(Debug)]
+struct FunctionPattern {
+    /// Indices into [`Rules::regexes`]; empty for any name.
+    names: std::ops::Range<usize>,
+    module: Option<GlobSet>,
+}
+
+/// All rules in force, in order of precedence: the user's, then the built-in ones.
+#[derive(Debug)]
+pub struct Rules {
+    states: Vec<StateRule>,
+    defaults: Vec<StateRule>,
+    pools: Vec<PoolRule>,
+    patterns: Vec<FunctionPattern>,
+    regexes: RegexSet,
+}
+
+impl Rules {
+    /// The built-in rules alone.
+    pub fn builtin() -> Result<Self, RulesError> {
+        Self::with_user_files::<&str>(&[])
+    }
+
+    /// The user's rules, each a file's name (for errors) and its text, before the built-in ones.
+    pub fn with_user_files<S: AsRef<str>>(files: &[(S, S)]) -> Result<Self, RulesError> {
+        let user = files
+            .iter()
+            .map(|(name, text)| (name.as_ref(), text.as_ref()));
+        parse::rules(user.chain(BUILTIN))
+    }
+
+    /// The rules that change what the default table gave.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &StateRule> {
+        self.states.iter()
+    }
+
+    /// The default table.
+    pub(crate) fn defaults(&self) -> impl Iterator<Item = &StateRule> {
+        self.defaults.iter()
+    }
+
+    /// The pool that a rule names for a thread.
+    pub(crate) fn pool(&self, comm: &str, process: &str) -> Option<String> {
+        let rule = self.pools.iter().find(|rule| {
+            rule.comm.is_match(comm.as_bytes())
+                && rule.process.as_ref().is_none_or(|p| p.is_match(process))
+        })?;
+        // Only the first match and its groups: the rest of the name is not part of the pool's.
+        let captures = rule.comm.captures(comm.as_bytes())?;
+        let mut name = Vec::new();
+        captures.expand(rule.name.as_bytes(), &mut name);
+        Some(String::from_utf8_lossy(&name).into_owned())
+    }
+
+    /// What a function matches.
+    pub(crate) fn marks(&self, function: &str, module: &str) -> Box<[Mark]> {
+        let matches = self.regexes.matches(function.as_bytes());
+        self.patterns
+            .iter()
+            .enumerate()
+            .filter(|(_, pattern)| {
+                (pattern.names.is_empty() || pattern.names.clone().any(|at| matches.matched(at)))
+                    && pattern
+                        .module
+                        .as_ref()
+                        .is_none_or(|set| set.is_match(module))
+            })
+            .map(|(at, _)| Mark(at as u32))
+            .collect()
+    }
+}

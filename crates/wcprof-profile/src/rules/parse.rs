@@ -1,0 +1,269 @@
+//! TOML text to [`Rules`], with the line of what is wrong.
+
+use globset::{Glob, GlobSet, GlobSetBuilder};
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use serde::Deserialize;
+use toml::Spanned;
+use wcprof_types::FdKind;
+
+use super::{FunctionPattern, Mark, PoolRule, Rules, RulesError, StateRule};
+use crate::model::State;
+use crate::syscalls::syscall_number;
+
+type Texts = Vec<Spanned<String>>;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawFile {
+    #[serde(default)]
+    state: Vec<RawState>,
+    #[serde(default)]
+    default: Vec<RawState>,
+    #[serde(default)]
+    pool: Vec<RawPool>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawState {
+    state: Spanned<String>,
+    #[serde(rename = "why")]
+    _why: Option<String>,
+    when: Option<Texts>,
+    stack: Option<Texts>,
+    module: Option<Texts>,
+    leaf: Option<Spanned<usize>>,
+    without: Option<Texts>,
+    syscall: Option<Texts>,
+    op: Option<Vec<u32>>,
+    fd: Option<Texts>,
+    kernel: Option<Texts>,
+    pool: Option<Texts>,
+    process: Option<Texts>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawPool {
+    name: String,
+    comm: Spanned<String>,
+    process: Option<Texts>,
+    #[serde(rename = "why")]
+    _why: Option<String>,
+}
+
+/// Reads files in order of precedence.
+pub(super) fn rules<'a>(
+    files: impl Iterator<Item = (&'a str, &'a str)>,
+) -> Result<Rules, RulesError> {
+    let mut collected = Collected::default();
+    for (name, text) in files {
+        let source = Source { name, text };
+        let raw: RawFile = toml::from_str(text)
+            .map_err(|e| source.error(e.span().map_or(0, |s| s.start), e.message()))?;
+        for rule in &raw.state {
+            let rule = collected.state(rule, &source)?;
+            collected.states.push(rule);
+        }
+        for rule in &raw.default {
+            let rule = collected.state(rule, &source)?;
+            collected.defaults.push(rule);
+        }
+        for rule in &raw.pool {
+            collected.pools.push(PoolRule {
+                comm: source.regex(&rule.comm)?,
+                process: source.globs(rule.process.as_ref())?,
+                name: rule.name.clone(),
+            });
+        }
+    }
+    // Each was compiled by itself before; what can fail now is the size of the whole.
+    let regexes = set(&collected.regexes).map_err(|e| RulesError {
+        file: "all rules together".to_owned(),
+        line: 0,
+        what: e.to_string(),
+    })?;
+    Ok(Rules {
+        states: collected.states,
+        defaults: collected.defaults,
+        pools: collected.pools,
+        patterns: collected.patterns,
+        regexes,
+    })
+}
+
+/// Regular expressions match bytes: `\w` and the like are ASCII, which makes them small. Names in
+/// other scripts still match literally.
+fn set<I: IntoIterator<Item: AsRef<str>>>(regexes: I) -> Result<RegexSet, regex::Error> {
+    RegexSetBuilder::new(regexes).unicode(false).build()
+}
+
+#[derive(Default)]
+struct Collected {
+    states: Vec<StateRule>,
+    defaults: Vec<StateRule>,
+    pools: Vec<PoolRule>,
+    patterns: Vec<FunctionPattern>,
+    regexes: Vec<String>,
+}
+
+impl Collected {
+    fn state(&mut self, raw: &RawState, source: &Source<'_>) -> Result<StateRule, RulesError> {
+        let when = raw
+            .when
+            .iter()
+            .flatten()
+            .map(|name| source.state(name))
+            .collect::<Result<_, _>>()?;
+        let stack = match (&raw.stack, &raw.module) {
+            (None, None) => None,
+            (names, modules) => Some(self.pattern(names.as_ref(), modules.as_ref(), source)?),
+        };
+        if let (Some(leaf), None) = (&raw.leaf, stack) {
+            return Err(source.error(leaf.span().start, "`leaf` needs `stack` or `module`"));
+        }
+        let without = match &raw.without {
+            None => None,
+            names => Some(self.pattern(names.as_ref(), None, source)?),
+        };
+        let syscalls = raw
+            .syscall
+            .as_ref()
+            .map(|names| {
+                names
+                    .iter()
+                    .map(|name| match name.get_ref().as_str() {
+                        "none" => Ok(None),
+                        known => syscall_number(known).map(Some).ok_or_else(|| {
+                            source
+                                .error(name.span().start, &format!("unknown system call {known:?}"))
+                        }),
+                    })
+                    .collect()
+            })
+            .transpose()?;
+        let fds = raw
+            .fd
+            .as_ref()
+            .map(|kinds| kinds.iter().map(|kind| source.fd_kind(kind)).collect())
+            .transpose()?;
+        let kernel = raw
+            .kernel
+            .as_ref()
+            .map(|regexes| {
+                for regex in regexes {
+                    source.regex(regex)?;
+                }
+                let at = regexes.first().map_or(0, |r| r.span().start);
+                set(regexes.iter().map(|r| r.get_ref()))
+                    .map_err(|e| source.error(at, &e.to_string()))
+            })
+            .transpose()?;
+        Ok(StateRule {
+            when,
+            stack,
+            leaf: raw.leaf.as_ref().map_or(usize::MAX, |leaf| *leaf.get_ref()),
+            without,
+            syscalls,
+            ops: raw.op.as_ref().map(|ops| ops.iter().copied().collect()),
+            fds,
+            kernel,
+            pool: source.globs(raw.pool.as_ref())?,
+            process: source.globs(raw.process.as_ref())?,
+            state: source.state(&raw.state)?,
+        })
+    }
+
+    fn pattern(
+        &mut self,
+        names: Option<&Texts>,
+        modules: Option<&Texts>,
+        source: &Source<'_>,
+    ) -> Result<Mark, RulesError> {
+        let start = self.regexes.len();
+        for name in names.into_iter().flatten() {
+            source.regex(name)?;
+            self.regexes.push(name.get_ref().clone());
+        }
+        if let Some(names) = names
+            && names.is_empty()
+        {
+            // An empty list must match nothing, whereas no list matches everything.
+            self.regexes.push("[^\\s\\S]".to_owned());
+        }
+        self.patterns.push(FunctionPattern {
+            names: start..self.regexes.len(),
+            module: source.globs(modules)?,
+        });
+        Ok(Mark(self.patterns.len() as u32 - 1))
+    }
+}
+
+/// A rules file, for errors.
+struct Source<'a> {
+    name: &'a str,
+    text: &'a str,
+}
+
+impl Source<'_> {
+    fn error(&self, at: usize, what: &str) -> RulesError {
+        let before = self.text.as_bytes().get(..at).unwrap_or_default();
+        RulesError {
+            file: self.name.to_owned(),
+            line: 1 + before.iter().filter(|b| **b == b'\n').count(),
+            what: what.trim_end().to_owned(),
+        }
+    }
+
+    fn regex(&self, text: &Spanned<String>) -> Result<Regex, RulesError> {
+        let regex = RegexBuilder::new(text.get_ref()).unicode(false).build();
+        regex.map_err(|e| {
+            self.error(
+                text.span().start,
+                &format!("bad regular expression {:?}: {e}", text.get_ref()),
+            )
+        })
+    }
+
+    fn globs(&self, texts: Option<&Texts>) -> Result<Option<GlobSet>, RulesError> {
+        let Some(texts) = texts else {
+            return Ok(None);
+        };
+        let mut set = GlobSetBuilder::new();
+        let mut at = 0;
+        for text in texts {
+            at = text.span().start;
+            set.add(Glob::new(text.get_ref()).map_err(|e| self.error(at, &e.to_string()))?);
+        }
+        let set = set.build().map_err(|e| self.error(at, &e.to_string()))?;
+        Ok(Some(set))
+    }
+
+    fn state(&self, name: &Spanned<String>) -> Result<State, RulesError> {
+        name.get_ref()
+            .parse()
+            .map_err(|e: crate::model::UnknownState| self.error(name.span().start, &e.to_string()))
+    }
+
+    fn fd_kind(&self, name: &Spanned<String>) -> Result<FdKind, RulesError> {
+        Ok(match name.get_ref().as_str() {
+            "regular" => FdKind::Regular,
+            "block" => FdKind::Block,
+            "char" => FdKind::Char,
+            "directory" => FdKind::Directory,
+            "socket" => FdKind::Socket,
+            "pipe" => FdKind::Pipe,
+            "anon" => FdKind::Anon,
+            "unknown" => FdKind::Unknown,
+            other => {
+                return Err(self.error(
+                    name.span().start,
+                    &format!(
+                        "unknown kind of descriptor {other:?} (known: regular, block, char, \
+                         directory, socket, pipe, anon, unknown)"
+                    ),
+                ));
+            }
+        })
+    }
+}

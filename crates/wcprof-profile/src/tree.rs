@@ -1,0 +1,381 @@
+//! A profile to call trees: grouped, filtered, root first or leaf first, pruned, in a fixed order.
+
+use std::collections::HashMap;
+
+use wcprof_types::Pid;
+
+use crate::filter::ThreadFilter;
+use crate::label::Label;
+use crate::model::{Profile, Row, State};
+
+/// What a tree is made for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum GroupBy {
+    /// One tree a thread.
+    #[default]
+    Thread,
+    /// One tree a pool name; pools of the same name in several processes are one.
+    Pool,
+    /// One tree a process.
+    Process,
+    /// One tree.
+    All,
+}
+
+/// Which end of the stacks the tree begins with.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Direction {
+    /// A call tree: children are callees.
+    #[default]
+    RootFirst,
+    /// An inverted call tree: roots are leaf functions, children are callers.
+    LeafFirst,
+}
+
+/// What to show of a profile.
+#[derive(Clone, Debug)]
+pub struct View {
+    /// What a tree is made for.
+    pub by: GroupBy,
+    /// Root first or inverted.
+    pub direction: Direction,
+    /// Show idle time too.
+    pub idle: bool,
+    /// Add the state as the last frame (right after the group when inverted).
+    pub state_frames: bool,
+    /// Nodes below this percentage of their group's shown weight are merged into
+    /// [`Label::Below`]; 0 prunes nothing.
+    pub min_percent: f64,
+    /// Which threads.
+    pub threads: ThreadFilter,
+    /// Which states; `None` for all. Idle also needs `idle`.
+    pub states: Option<Vec<State>>,
+}
+
+impl Default for View {
+    fn default() -> Self {
+        Self {
+            by: GroupBy::Thread,
+            direction: Direction::RootFirst,
+            idle: false,
+            state_frames: false,
+            min_percent: 0.0,
+            threads: ThreadFilter::all(),
+            states: None,
+        }
+    }
+}
+
+impl View {
+    /// Whether a row's state is shown.
+    pub fn shows(&self, state: State) -> bool {
+        (self.idle || state != State::Idle)
+            && self.states.as_ref().is_none_or(|s| s.contains(&state))
+    }
+}
+
+/// Whose tree it is.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum GroupKey {
+    /// Index into [`Profile::threads`].
+    Thread(usize),
+    /// A pool's name.
+    Pool(String),
+    /// A process.
+    Process(Pid),
+    /// Everything.
+    All,
+}
+
+/// A node of a tree.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Node {
+    /// What it stands for.
+    pub label: Label,
+    /// Index of its parent in [`Group::nodes`]; `None` for a root.
+    pub parent: Option<usize>,
+    /// Indices of its children, heaviest first, then by name.
+    pub children: Vec<usize>,
+    /// Wall-clock time of the paths through this node, ns.
+    pub weight: u64,
+    /// Wall-clock time of the paths that end here, ns.
+    pub self_weight: u64,
+    /// Observations that `weight` stands on.
+    pub n_samples: u64,
+    /// `weight` by state, in the order of [`State::ALL`].
+    pub states: [u64; State::ALL.len()],
+}
+
+/// One tree and whose it is.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Group {
+    /// Whose tree.
+    pub key: GroupKey,
+    /// The threads in it, as indices into [`Profile::threads`].
+    pub threads: Vec<usize>,
+    /// Time shown, ns: the sum of the roots' weights.
+    pub weight: u64,
+    /// Observations that `weight` stands on.
+    pub n_samples: u64,
+    /// Time of the group's threads by state, shown or not, in the order of [`State::ALL`].
+    pub states: [u64; State::ALL.len()],
+    /// All nodes; a node comes after its parent.
+    pub nodes: Vec<Node>,
+    /// Indices of the roots, heaviest first, then by name.
+    pub roots: Vec<usize>,
+    /// Rows of the profile that are shown here, each with the node that its path ends at.
+    pub rows: Vec<(usize, usize)>,
+}
+
+impl Group {
+    /// All time of the group's threads, shown or not, ns.
+    pub fn observed(&self) -> u64 {
+        self.states.iter().fold(0, |sum, w| sum.saturating_add(*w))
+    }
+
+    /// Depth-first order: each node with its depth (0 for a root).
+    pub fn walk(&self) -> Walk<'_> {
+        Walk {
+            group: self,
+            next: self.roots.iter().rev().map(|&n| (n, 0)).collect(),
+        }
+    }
+}
+
+/// See [`Group::walk`].
+#[derive(Debug)]
+pub struct Walk<'g> {
+    group: &'g Group,
+    next: Vec<(usize, usize)>,
+}
+
+impl<'g> Iterator for Walk<'g> {
+    type Item = (usize, &'g Node, usize);
+
+    /// Index, node, depth.
+    fn next(&mut self) -> Option<Self::Item> {
+        let (at, depth) = self.next.pop()?;
+        let node = self.group.nodes.get(at)?;
+        self.next
+            .extend(node.children.iter().rev().map(|&child| (child, depth + 1)));
+        Some((at, node, depth))
+    }
+}
+
+/// The trees of a view, heaviest group first.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Trees {
+    /// One for each group that has any time, shown or not.
+    pub groups: Vec<Group>,
+    /// The view's limit, for the text of [`Label::Below`].
+    pub min_percent: f64,
+}
+
+impl Trees {
+    /// Builds the trees.
+    pub fn new(profile: &Profile, view: &View) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        let group_of = assign(profile, view, &mut groups);
+        // Children by (group, parent + 1 or 0, label).
+        let mut index: HashMap<(usize, usize, Label), usize> = HashMap::new();
+        let mut path = Vec::new();
+        for (at, row) in profile.rows.iter().enumerate() {
+            let Some(&Some(g)) = group_of.get(row.thread) else {
+                continue;
+            };
+            let Some(group) = groups.get_mut(g) else {
+                continue;
+            };
+            add(&mut group.states[row.state as usize], row.weight);
+            if row.weight == 0 || !view.shows(row.state) {
+                continue;
+            }
+            add(&mut group.weight, row.weight);
+            add(&mut group.n_samples, row.n_samples);
+            labels(profile, view, row, &mut path);
+            let mut parent = None;
+            for &label in &path {
+                let key = (g, parent.map_or(0, |p: usize| p + 1), label);
+                let node = *index.entry(key).or_insert_with(|| {
+                    group.nodes.push(Node::new(label, parent));
+                    group.nodes.len() - 1
+                });
+                group.nodes[node].add(row);
+                parent = Some(node);
+            }
+            if let Some(end) = parent {
+                add(&mut group.nodes[end].self_weight, row.weight);
+                group.rows.push((at, end));
+            }
+        }
+        for group in &mut groups {
+            if view.min_percent > 0.0 {
+                prune(group, view.min_percent);
+            }
+            link(group, profile, view.min_percent);
+        }
+        groups.retain(|g| g.observed() > 0);
+        groups.sort_by(|a, b| {
+            b.weight
+                .cmp(&a.weight)
+                .then_with(|| a.threads.first().cmp(&b.threads.first()))
+        });
+        Self {
+            groups,
+            min_percent: view.min_percent,
+        }
+    }
+}
+
+impl Node {
+    fn new(label: Label, parent: Option<usize>) -> Self {
+        Self {
+            label,
+            parent,
+            children: Vec::new(),
+            weight: 0,
+            self_weight: 0,
+            n_samples: 0,
+            states: [0; State::ALL.len()],
+        }
+    }
+
+    fn add(&mut self, row: &Row) {
+        add(&mut self.weight, row.weight);
+        add(&mut self.n_samples, row.n_samples);
+        add(&mut self.states[row.state as usize], row.weight);
+    }
+}
+
+fn add(sum: &mut u64, weight: u64) {
+    *sum = sum.saturating_add(weight);
+}
+
+/// Makes the groups; gives the group of each thread, `None` for threads that are not shown.
+fn assign(profile: &Profile, view: &View, groups: &mut Vec<Group>) -> Vec<Option<usize>> {
+    let mut index: HashMap<GroupKey, usize> = HashMap::new();
+    let mut group_of = Vec::with_capacity(profile.threads.len());
+    for (at, thread) in profile.threads.iter().enumerate() {
+        if !view.threads.matches(profile, thread) {
+            group_of.push(None);
+            continue;
+        }
+        let key = match view.by {
+            GroupBy::Thread => GroupKey::Thread(at),
+            GroupBy::Pool => GroupKey::Pool(
+                profile
+                    .pools
+                    .get(thread.pool)
+                    .map_or_else(|| thread.comm.clone(), |p| p.name.clone()),
+            ),
+            GroupBy::Process => GroupKey::Process(thread.pid),
+            GroupBy::All => GroupKey::All,
+        };
+        let group = *index.entry(key.clone()).or_insert_with(|| {
+            groups.push(Group {
+                key,
+                threads: Vec::new(),
+                weight: 0,
+                n_samples: 0,
+                states: [0; State::ALL.len()],
+                nodes: Vec::new(),
+                roots: Vec::new(),
+                rows: Vec::new(),
+            });
+            groups.len() - 1
+        });
+        groups[group].threads.push(at);
+        group_of.push(Some(group));
+    }
+    group_of
+}
+
+/// The labels of a row's path, from the tree's root on.
+fn labels(profile: &Profile, view: &View, row: &Row, path: &mut Vec<Label>) {
+    path.clear();
+    match row.stack.and_then(|id| profile.stacks.get(id.0 as usize)) {
+        None => path.push(Label::NotSampled(row.state)),
+        Some(stack) => {
+            if stack.end.is_truncated() || stack.frames.is_empty() {
+                path.push(Label::End(stack.end));
+            }
+            path.extend(stack.frames.iter().map(|&f| Label::Function(f)));
+        }
+    }
+    if view.state_frames {
+        path.push(Label::State(row.state));
+    }
+    if view.direction == Direction::LeafFirst {
+        path.reverse();
+    }
+}
+
+/// Merges the nodes below the limit into one node for each parent.
+fn prune(group: &mut Group, min_percent: f64) {
+    let limit = group.weight as f64 * min_percent / 100.0;
+    let mut kept: Vec<Node> = Vec::new();
+    let mut target = Vec::with_capacity(group.nodes.len());
+    let mut pruned = Vec::with_capacity(group.nodes.len());
+    let mut below: HashMap<Option<usize>, usize> = HashMap::new();
+    for mut node in std::mem::take(&mut group.nodes) {
+        // A parent comes before its children, so that its place is known.
+        let parent = node.parent.map(|p| (target[p], pruned[p]));
+        if let Some((at, true)) = parent {
+            target.push(at);
+            pruned.push(true);
+            continue;
+        }
+        node.parent = parent.map(|(at, _)| at);
+        if (node.weight as f64) >= limit {
+            target.push(kept.len());
+            pruned.push(false);
+            kept.push(node);
+            continue;
+        }
+        let at = *below.entry(node.parent).or_insert_with(|| {
+            kept.push(Node::new(Label::Below, node.parent));
+            kept.len() - 1
+        });
+        let merged = &mut kept[at];
+        add(&mut merged.weight, node.weight);
+        add(&mut merged.self_weight, node.weight);
+        add(&mut merged.n_samples, node.n_samples);
+        for (sum, weight) in merged.states.iter_mut().zip(node.states) {
+            add(sum, weight);
+        }
+        target.push(at);
+        pruned.push(true);
+    }
+    group.nodes = kept;
+    for (_, end) in &mut group.rows {
+        *end = target[*end];
+    }
+}
+
+/// Fills in children and roots, in order.
+fn link(group: &mut Group, profile: &Profile, min_percent: f64) {
+    let mut children = vec![Vec::new(); group.nodes.len()];
+    let mut roots = Vec::new();
+    for (at, node) in group.nodes.iter().enumerate() {
+        match node.parent {
+            Some(parent) => children[parent].push(at),
+            None => roots.push(at),
+        }
+    }
+    let order = |list: &mut Vec<usize>| {
+        list.sort_by(|&a, &b| {
+            let (a, b) = (&group.nodes[a], &group.nodes[b]);
+            b.weight.cmp(&a.weight).then_with(|| {
+                a.label
+                    .text(profile, min_percent)
+                    .cmp(&b.label.text(profile, min_percent))
+            })
+        });
+    };
+    order(&mut roots);
+    children.iter_mut().for_each(order);
+    group.roots = roots;
+    for (node, children) in group.nodes.iter_mut().zip(children) {
+        node.children = children;
+    }
+}

@@ -1,0 +1,262 @@
+//! Makes synthetic traces for tests.
+#![allow(dead_code, reason = "each test binary uses a part")]
+
+use std::collections::BTreeMap;
+
+use wcprof_profile::model::Profile;
+use wcprof_profile::{ProfileBuilder, Rules};
+use wcprof_trace::model::{
+    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
+    StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, WaitId,
+};
+use wcprof_types::{
+    Avma, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,
+    ThreadState, Tid, TimeNs, Wait,
+};
+
+pub const MS: u64 = 1_000_000;
+
+/// Tables and spans under construction.
+pub struct Maker {
+    pub tables: Tables,
+    pub spans: Vec<Span>,
+}
+
+impl Maker {
+    /// A trace of one process, `ceph-osd` with pid 100 and modules `ceph-osd` and `libc.so.6`.
+    pub fn new() -> Self {
+        let module = |path: &str, base: u64| Module {
+            process: ProcessId(0),
+            path: path.to_owned(),
+            build_id: None,
+            start: Avma(0x5500_0000_0000),
+            end: Avma(0x5500_1000_0000),
+            offset: FileOffset(0),
+            bias: LoadBias(0x5500_0000_0000),
+            base: Svma(base),
+            deleted: false,
+        };
+        Self {
+            tables: Tables {
+                header: Header {
+                    wcprof_version: "0.1.0".into(),
+                    engine: "bpf".into(),
+                    notes: vec![],
+                    rate_hz: 100,
+                    host: "node1".into(),
+                    kernel: "6.1.0".into(),
+                    n_cpus: 4,
+                    started_unix_ns: 1_700_000_000_000_000_000,
+                },
+                processes: vec![Process {
+                    pid: Pid(100),
+                    comm: "ceph-osd".into(),
+                    cmdline: vec![],
+                }],
+                modules: vec![
+                    module("/usr/bin/ceph-osd", 0x40_0000),
+                    module("/lib/libc.so.6", 0),
+                ],
+                threads: vec![],
+                frames: vec![],
+                nodes: vec![],
+                stacks: vec![],
+                waits: vec![],
+                stats: Stats {
+                    duration: TimeNs(1_000_000_000),
+                    n_ticks: 100,
+                    complete: true,
+                    end_reason: "duration".into(),
+                    ..Stats::default()
+                },
+                symbols: Some(SymbolTable {
+                    frames: BTreeMap::new(),
+                }),
+            },
+            spans: vec![],
+        }
+    }
+
+    pub fn process(&mut self, pid: i32, comm: &str) -> ProcessId {
+        self.tables.processes.push(Process {
+            pid: Pid(pid),
+            comm: comm.into(),
+            cmdline: vec![],
+        });
+        ProcessId(self.tables.processes.len() as u32 - 1)
+    }
+
+    /// A thread of the first process.
+    pub fn thread(&mut self, tid: i32, comm: &str) -> ThreadId {
+        self.thread_of(ProcessId(0), tid, comm)
+    }
+
+    pub fn thread_of(&mut self, process: ProcessId, tid: i32, comm: &str) -> ThreadId {
+        self.tables.threads.push(Thread {
+            process,
+            tid: Tid(tid),
+            names: vec![(TimeNs(0), comm.into())],
+            start: TimeNs(0),
+            end: TimeNs(1_000_000_000),
+            n_ticks: 100,
+        });
+        ThreadId(self.tables.threads.len() as u32 - 1)
+    }
+
+    /// A frame with inline frames: `inner+outer` is `inner` inlined into `outer`; a name that
+    /// begins with `?` is an address in libc without a symbol, `0x..` one outside every module,
+    /// `k:name` a kernel place, `libc:name` a function of libc.
+    fn frame(&mut self, text: &str) -> FrameId {
+        let at = self.tables.frames.len() as u64;
+        let native = |module| Frame::Native {
+            module: ModuleId(module),
+            address: RelativeAddress(0x1000 * at + 0x10),
+            function: Some(RelativeAddress(0x1000 * at)),
+        };
+        let (frame, names) = if let Some(offset) = text.strip_prefix('?') {
+            let function = u64::from_str_radix(offset, 16).ok();
+            let frame = Frame::Native {
+                module: ModuleId(1),
+                address: RelativeAddress(function.unwrap_or(0) + 4),
+                function: function.map(RelativeAddress),
+            };
+            (frame, None)
+        } else if let Some(hex) = text.strip_prefix("0x") {
+            let address = u64::from_str_radix(hex, 16).unwrap_or(0);
+            (Frame::Unmapped(Avma(address)), None)
+        } else if let Some(name) = text.strip_prefix("k:") {
+            (Frame::Kernel(name.into()), None)
+        } else if let Some(name) = text.strip_prefix("libc:") {
+            (native(1), Some(name))
+        } else {
+            (native(0), Some(text))
+        };
+        // Frames are interned by their text.
+        let names: Option<Vec<SymbolFrame>> = names.map(|names| {
+            let parts: Vec<_> = names.split('+').collect();
+            parts
+                .iter()
+                .enumerate()
+                .map(|(i, name)| SymbolFrame {
+                    name: (*name).into(),
+                    file: None,
+                    line: None,
+                    inlined: i + 1 < parts.len(),
+                    resolved: true,
+                })
+                .collect()
+        });
+        let id = FrameId(at as u32);
+        self.tables.frames.push(frame);
+        if let (Some(names), Some(symbols)) = (names, &mut self.tables.symbols) {
+            symbols.frames.insert(id, names);
+        }
+        id
+    }
+
+    /// A stack, root first.
+    pub fn stack(&mut self, root_first: &[&str], end: StackEnd) -> StackId {
+        let mut leaf = None;
+        for text in root_first {
+            let frame = self.frame(text);
+            self.tables.nodes.push(StackNode {
+                caller: leaf,
+                frame,
+            });
+            leaf = Some(NodeId(self.tables.nodes.len() as u32 - 1));
+        }
+        self.tables.stacks.push(Stack { leaf, end });
+        StackId(self.tables.stacks.len() as u32 - 1)
+    }
+
+    pub fn wait(&mut self, wait: Wait) -> WaitId {
+        self.tables.waits.push(wait);
+        WaitId(self.tables.waits.len() as u32 - 1)
+    }
+
+    pub fn span(
+        &mut self,
+        thread: ThreadId,
+        state: ThreadState,
+        wait: Option<WaitId>,
+        stack: Option<StackId>,
+        weight: u64,
+    ) {
+        self.spans.push(Span {
+            thread,
+            start: TimeNs(0),
+            end: TimeNs(weight),
+            weight,
+            n_samples: 1,
+            state,
+            wait,
+            stack,
+        });
+    }
+
+    /// On-CPU time with a whole stack.
+    pub fn on_cpu(&mut self, thread: ThreadId, root_first: &[&str], weight: u64) {
+        let stack = self.stack(root_first, StackEnd::Root);
+        self.span(thread, ThreadState::OnCpu, None, Some(stack), weight);
+    }
+
+    /// Blocked time with a whole stack.
+    pub fn blocked(&mut self, thread: ThreadId, wait: Wait, root_first: &[&str], weight: u64) {
+        let stack = self.stack(root_first, StackEnd::Root);
+        let wait = self.wait(wait);
+        self.span(
+            thread,
+            ThreadState::Blocked,
+            Some(wait),
+            Some(stack),
+            weight,
+        );
+    }
+
+    pub fn profile(&self) -> Profile {
+        self.profile_with(&Rules::builtin().expect("the built-in rules are valid"))
+    }
+
+    pub fn profile_with(&self, rules: &Rules) -> Profile {
+        let mut builder = ProfileBuilder::new();
+        for span in &self.spans {
+            builder.add_span(span);
+        }
+        builder.finish(&self.tables, None, rules)
+    }
+}
+
+/// A wait in a system call, by name.
+pub fn syscall(name: &str) -> Wait {
+    Wait {
+        syscall: Some(wcprof_profile::syscall_number(name).expect("a known system call")),
+        ..Wait::default()
+    }
+}
+
+/// A wait in a system call with an operation.
+pub fn syscall_op(name: &str, op: u32) -> Wait {
+    Wait {
+        op,
+        ..syscall(name)
+    }
+}
+
+/// A wait in a system call on a descriptor.
+pub fn syscall_fd(name: &str, kind: FdKind) -> Wait {
+    Wait {
+        fd: Some(FdTarget {
+            kind,
+            path: String::new(),
+        }),
+        ..syscall(name)
+    }
+}
+
+/// A wait outside system calls, at a kernel place.
+pub fn kernel(place: &str) -> Wait {
+    Wait {
+        kernel: place.into(),
+        ..Wait::default()
+    }
+}
