@@ -129,6 +129,8 @@ fn build_tests(root: &Path) -> Result<PathBuf> {
     let output = Command::new("cargo")
         .current_dir(root)
         .env("RUSTFLAGS", "-C target-feature=+crt-static -C debuginfo=0")
+        // Unoptimized code is very slow when emulated.
+        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .args(["test", "--no-run", "--lib", "--package", "wcprof-capture"])
         .args(["--target", TARGET, "--message-format", "json"])
         .stderr(Stdio::inherit())
@@ -309,7 +311,9 @@ fn mirror() -> Result<String> {
 /// Boots and reads the console until the machine is off.
 fn boot(image: &Path, initramfs: &Path) -> Result<()> {
     let child = Command::new(QEMU)
-        .args(["-accel", "tcg", "-cpu", "max", "-smp", "2", "-m", "1024"])
+        // QEMU 7.2 emulates cmpxchg16b so that Linux 6.12 crashes.
+        .args(["-accel", "tcg", "-cpu", "max,cx16=off"])
+        .args(["-smp", "2", "-m", "1024"])
         .args([
             "-nodefaults",
             "-no-reboot",

@@ -85,11 +85,7 @@ fn host_pids_of(tasks: &[TaskRecord], targets: &[Pid]) -> BTreeMap<Pid, Option<i
 
 /// Creates the maps and relocates the programs.
 fn load_object(btf: &Btf) -> Result<Ebpf, BpfError> {
-    let load = || {
-        EbpfLoader::new()
-            .btf(Some(btf))
-            .load(OBJECT)
-    };
+    let load = || EbpfLoader::new().btf(Some(btf)).load(OBJECT);
     let result = match load() {
         // Before Linux 5.11 maps count against RLIMIT_MEMLOCK.
         Err(EbpfError::MapError(_)) if raise_memlock() => load(),

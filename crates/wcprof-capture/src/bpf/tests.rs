@@ -22,7 +22,7 @@ use super::*;
 const SYS_READ: u32 = 0;
 
 /// A wait for something that must happen gives up after this.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The engine, or `None` with a visible note where the machine does not permit it.
 fn engine(targets: &[Pid]) -> Option<BpfEngine> {
