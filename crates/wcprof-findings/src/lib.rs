@@ -1,1 +1,33 @@
+//! Turns a profile into findings: the places a performance engineer would point at, each with
+//! its share of wall-clock time, its evidence, advice and the source of the advice.
+//!
+//! What is worth attention is data: one TOML file a [`Rule`], built in or the user's
+//! ([`RuleSet`]). [`hotspots`] tests every rule against a profile; [`render_text`] and
+//! [`to_json`] print what it found. This crate reads no target and no trace: the same profile
+//! and rules give the same bytes.
 #![forbid(unsafe_code)]
+
+mod rule;
+mod rule_set;
+
+mod finding;
+mod hotspots;
+
+mod evidence;
+mod matching;
+mod totals;
+
+mod json;
+mod text;
+
+pub use finding::{Basis, Evidence, EvidenceLine, Finding, TimeShare};
+pub use hotspots::{MIN_TICKS, hotspots};
+pub use json::{JSON_SCHEMA, JSON_VERSION, from_json, to_json};
+pub use rule::{
+    Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
+};
+pub use rule_set::{RuleError, RuleSet};
+pub use text::{TextOptions, render_rules, render_text};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,123 @@
+//! A finding: what a rule found, with its evidence.
+
+use serde::{Deserialize, Serialize};
+use wcprof_profile::model::State;
+use wcprof_types::{Pid, Tid};
+
+use crate::rule::{Base, Gain, Scope, Severity, Source};
+
+/// A place worth attention. Names are as in the profile, not escaped.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Finding {
+    /// Id of its rule.
+    pub rule: String,
+    /// One line that states it.
+    pub title: String,
+    /// How much it matters.
+    pub severity: Severity,
+    /// The process.
+    pub pid: Pid,
+    /// The process's name.
+    pub process: String,
+    /// The thread pools, most counted time first.
+    pub pools: Vec<String>,
+    /// What it rests on.
+    pub basis: Basis,
+    /// What shows it; never empty.
+    pub evidence: Vec<Evidence>,
+    /// What the time is spent on, and why that matters.
+    pub explanation: String,
+    /// What to do.
+    pub advice: String,
+    /// What to expect of the advice.
+    pub gain: Gain,
+    /// Where advice and thresholds come from.
+    pub sources: Vec<Source>,
+    /// How to see that it helped.
+    pub verify: String,
+}
+
+impl Finding {
+    /// Its share of the pools' non-idle time, percent: what findings of one severity are
+    /// ordered by.
+    pub fn share_percent(&self) -> f64 {
+        match &self.basis {
+            Basis::Time(share) => crate::totals::percent(share.matched_ns, share.non_idle_ns),
+        }
+    }
+}
+
+/// What a finding rests on.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum Basis {
+    /// Time of threads.
+    Time(TimeShare),
+}
+
+/// Counted time, and the times it is a share of. All in ns of wall-clock time, added up over
+/// the threads of the finding's pools.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct TimeShare {
+    /// The time that the rule counted.
+    pub matched_ns: u64,
+    /// Samples it stands on; 0 when the kernel's counters alone tell it.
+    pub n_samples: u64,
+    /// The states it was spent in, in the order of [`State`].
+    pub states: Vec<State>,
+    /// What the rule's threshold and the evidence's percentages are of.
+    pub base: Base,
+    /// Whether the times are of the finding's pools, or of all pools of the process that the
+    /// rule looks at.
+    pub scope: Scope,
+    /// On-CPU time of the pools.
+    pub on_cpu_ns: u64,
+    /// Time of the pools in every state but idle.
+    pub non_idle_ns: u64,
+    /// Observed time of the pools.
+    pub wall_ns: u64,
+    /// Threads of the pools.
+    pub n_threads: usize,
+    /// The threads it rests on, for rules on single threads; else empty.
+    pub tids: Vec<Tid>,
+    /// Length of the recording.
+    pub duration_ns: u64,
+}
+
+impl TimeShare {
+    /// The base's time, ns.
+    pub fn base_ns(&self) -> u64 {
+        match self.base {
+            Base::OnCpu => self.on_cpu_ns,
+            Base::NonIdle => self.non_idle_ns,
+            Base::Wall => self.wall_ns,
+        }
+    }
+}
+
+/// A part of a call tree, or a list of threads.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Evidence {
+    /// What the lines are, and what their percentages are of.
+    pub heading: String,
+    /// The lines in print order; a line's children follow it with a greater depth.
+    pub lines: Vec<EvidenceLine>,
+    /// Lines that were cut.
+    pub n_cut: usize,
+}
+
+/// A node of the tree.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct EvidenceLine {
+    /// 0 for a root of the tree.
+    pub depth: usize,
+    /// Of the time that the heading names.
+    pub percent: f64,
+    /// ns of wall-clock time.
+    pub weight_ns: u64,
+    /// A function or a thread.
+    pub name: String,
+    /// File name of the function's module; empty for a thread.
+    pub module: String,
+}

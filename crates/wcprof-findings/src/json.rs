@@ -1,0 +1,51 @@
+//! Findings as JSON. The schema is documented in `docs/hotspots.md`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::finding::Finding;
+
+/// Value of the document's `schema` key.
+pub const JSON_SCHEMA: &str = "wcprof-hotspots";
+
+/// Value of the document's `version` key. Keys are added without a new version; a key that is
+/// removed or changes its meaning gives a new one.
+pub const JSON_VERSION: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    schema: String,
+    version: u32,
+    findings: Vec<Finding>,
+}
+
+/// The findings as one indented document that ends with a newline. Control characters of names
+/// are escaped as JSON does.
+///
+/// # Errors
+/// A percentage is not finite, which findings of [`crate::hotspots`] never are.
+pub fn to_json(findings: &[Finding]) -> Result<String, serde_json::Error> {
+    let document = Document {
+        schema: JSON_SCHEMA.to_owned(),
+        version: JSON_VERSION,
+        findings: findings.to_vec(),
+    };
+    let mut text = serde_json::to_string_pretty(&document)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// Reads what [`to_json`] wrote.
+///
+/// # Errors
+/// The text is no such document, or of another schema or version.
+pub fn from_json(text: &str) -> Result<Vec<Finding>, serde_json::Error> {
+    use serde::de::Error;
+    let document: Document = serde_json::from_str(text)?;
+    if document.schema != JSON_SCHEMA || document.version != JSON_VERSION {
+        return Err(Error::custom(format!(
+            "expected schema {JSON_SCHEMA} version {JSON_VERSION}, found {} version {}",
+            document.schema, document.version
+        )));
+    }
+    Ok(document.findings)
+}

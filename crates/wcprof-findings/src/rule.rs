@@ -1,0 +1,210 @@
+//! A rule as its TOML file states it. Reading and checking files is [`crate::RuleSet`]'s part.
+
+use serde::{Deserialize, Serialize};
+use wcprof_profile::model::State;
+
+/// How much a finding matters. Ordered: the last is the worst.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Severity {
+    /// Worth knowing; nothing to do at once.
+    Info,
+    /// A few percent to gain.
+    Low,
+    /// Tens of percent to gain on some loads.
+    Medium,
+    /// Limits the throughput, or a known setting gives a multiple.
+    High,
+}
+
+impl Severity {
+    /// As printed: `high`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Info => "info",
+            Self::Low => "low",
+            Self::Medium => "medium",
+            Self::High => "high",
+        }
+    }
+}
+
+/// A test for hotspots. The format is documented in `docs/hotspots.md`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// Lower-case words joined by `-`; a later rule with the same id replaces the earlier one.
+    pub id: String,
+    /// One line that states the finding.
+    pub title: String,
+    /// Severity of its findings.
+    pub severity: Severity,
+    /// What time it counts.
+    #[serde(rename = "match")]
+    pub matches: Match,
+    /// When that time is a finding.
+    pub threshold: Threshold,
+    /// What the time is spent on, and why that matters.
+    pub explanation: String,
+    /// What to do.
+    pub advice: String,
+    /// How to see that it helped.
+    pub verify: String,
+    /// What to expect of the advice.
+    pub gain: Gain,
+    /// Where advice and thresholds come from; at least one.
+    pub sources: Vec<Source>,
+}
+
+/// What a rule's advice is expected to bring.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gain {
+    /// The expectation.
+    pub text: String,
+    /// Who measured or estimated it.
+    pub source: String,
+}
+
+/// A published or measured fact.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// Title of the report, manual or measurement.
+    pub report: String,
+    /// What it says, with figures.
+    pub figure: String,
+}
+
+/// What a rule looks at.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Time by stack, added up over a pool or a process.
+    #[default]
+    Stacks,
+    /// Single threads: the share of each thread's observed time in the rule's states.
+    Threads,
+}
+
+/// What time a rule counts.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Match {
+    /// What the rule looks at.
+    pub kind: Kind,
+    /// Globs on the process's name; empty: every process.
+    pub processes: Vec<String>,
+    /// Globs on the pool's name; empty: every pool.
+    pub pools: Vec<String>,
+    /// Globs on the pool's name: these are left out.
+    pub exclude_pools: Vec<String>,
+    /// States that count; empty: all but idle.
+    pub states: Vec<State>,
+    /// Time counts if one of these matches; empty: all time counts.
+    pub when: Vec<Pattern>,
+    /// Time does not count if one of these matches.
+    pub unless: Vec<Pattern>,
+    /// How the evidence is drawn.
+    pub evidence: Show,
+    /// For `evidence = "sites"`: frames to pass over from the leaf on.
+    pub skip: Vec<FrameTest>,
+}
+
+/// A test of one frame; all keys that are present must hold. In a list an item that is no
+/// pattern is an error, so that an empty test cannot match everything.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct FrameTest {
+    /// Regular expressions searched for in the function's full demangled name; one must match.
+    pub function: Vec<String>,
+    /// Globs on the file name of its module (`libc.so*`, `[kernel]`); one must match.
+    pub module: Vec<String>,
+}
+
+/// A test of a stack and its wait; all keys that are present must hold.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Pattern {
+    /// As in [`FrameTest`]: some frame of the stack must match.
+    pub function: Vec<String>,
+    /// As in [`FrameTest`], for the same frame as `function`.
+    pub module: Vec<String>,
+    /// That frame is among this many leaf-most ones (1: the leaf); 0: anywhere.
+    pub leaf_within: u32,
+    /// That frame was called, at any distance, by a frame that matches this.
+    pub below: Option<FrameTest>,
+    /// The thread waits in one of these system calls (x86-64 numbers).
+    pub syscalls: Vec<u32>,
+    /// The thread waits outside every system call, and has a user stack.
+    pub outside_syscall: bool,
+}
+
+/// How evidence is drawn.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Show {
+    /// Inverted tree of the matched stacks, from the leaf.
+    #[default]
+    Leaf,
+    /// From the matched frame towards the root: who called it.
+    Callers,
+    /// From the matched frame towards the leaf: what it called.
+    Callees,
+    /// From the first frame above the rule's `skip` frames towards the root.
+    Sites,
+    /// One line a thread, then the inverted tree.
+    Threads,
+}
+
+/// What a rule's percentage is of.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Base {
+    /// On-CPU time.
+    OnCpu,
+    /// Time in every state but idle.
+    NonIdle,
+    /// All observed time.
+    Wall,
+}
+
+/// Over what a rule adds up.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Scope {
+    /// Each pool by itself; if none passes, all pools of a process together.
+    #[default]
+    Pool,
+    /// All pools of a process together.
+    Process,
+}
+
+/// When counted time is a finding.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Threshold {
+    /// What `percent` is of. With `kind = "threads"` it must be `wall`.
+    pub of: Base,
+    /// Over what time is added up.
+    #[serde(default)]
+    pub scope: Scope,
+    /// Least share, percent of the base.
+    pub percent: f64,
+    /// Least time, percent of the recording's length (of one core, for on-CPU time).
+    #[serde(default = "default_min_wall_percent")]
+    pub min_wall_percent: f64,
+    /// Fewest samples that the counted time stands on.
+    #[serde(default = "default_min_samples")]
+    pub min_samples: u64,
+    /// Why these figures.
+    pub why: String,
+}
+
+fn default_min_wall_percent() -> f64 {
+    1.0
+}
+
+fn default_min_samples() -> u64 {
+    20
+}

@@ -1,0 +1,185 @@
+//! Golden outputs. `WCPROF_BLESS=1` writes them anew.
+
+use std::fs;
+use std::path::Path;
+
+use wcprof_profile::model::{Profile, State};
+use wcprof_types::StackEnd;
+
+use super::builder::Builder;
+use crate::{RuleSet, TextOptions, from_json, hotspots, render_rules, render_text, to_json};
+
+fn check_golden(name: &str, actual: &str) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("WCPROF_BLESS").is_some() {
+        fs::write(&path, actual).unwrap();
+    }
+    let expected = fs::read_to_string(&path).unwrap();
+    assert!(
+        actual == expected,
+        "{name} differs; WCPROF_BLESS=1 accepts:\n{actual}"
+    );
+}
+
+/// An OSD in secure mode without tcmalloc.
+fn osd() -> Profile {
+    let mut b = Builder::new();
+    let workers = [
+        b.thread("msgr-worker-N"),
+        b.thread("msgr-worker-N"),
+        b.thread("msgr-worker-N"),
+    ];
+    let root = [
+        "libc.so.6!clone3",
+        "libstdc++.so.6!execute_native_thread_routine",
+    ];
+    let rx = "ceph-osd!ceph::crypto::onwire::AES128GCM_OnWireRxHandler::authenticated_decrypt_update(ceph::buffer::v15_2_0::list&)";
+    let disasm = "ceph-osd!ceph::msgr::v2::FrameAssembler::disasm_remaining_secure_rev1(ceph::buffer::v15_2_0::list*, ceph::buffer::v15_2_0::list&) const";
+    let update = "libcrypto.so.3!EVP_DecryptUpdate";
+    let kernel = "libcrypto.so.3!libcrypto.so.3+0x241c80";
+    let decrypt = [root[0], root[1], disasm, rx, update, kernel];
+    b.row(workers[2], State::OnCpu, 260, &decrypt);
+    b.row(
+        workers[2],
+        State::OnCpu,
+        20,
+        &[root[0], root[1], disasm, rx, update],
+    );
+    b.row(workers[2], State::OnCpu, 640, &[root[0], root[1], "ceph-osd!EventCenter::process_events(unsigned int, std::chrono::duration<unsigned long>*)"]);
+    b.row(workers[0], State::OnCpu, 40, &decrypt);
+    for i in 0..4 {
+        let t = b.thread("tp_osd_tp");
+        let op = "ceph-osd!PrimaryLogPG::do_op(boost::intrusive_ptr<OpRequest>&)";
+        b.row(
+            t,
+            State::OnCpu,
+            12,
+            &[
+                root[0],
+                op,
+                "libc.so.6!malloc",
+                "libc.so.6!libc.so.6+0x98a10",
+            ],
+        );
+        b.row(
+            t,
+            State::OnCpu,
+            6,
+            &[
+                root[0],
+                op,
+                "ceph-osd!MOSDOpReply::encode()",
+                "libc.so.6!free",
+            ],
+        );
+        b.row(t, State::OnCpu, 150 + i, &[root[0], op]);
+        let lock = ["libc.so.6!pthread_mutex_lock", "libc.so.6!__lll_lock_wait"];
+        b.row(
+            t,
+            State::Lock,
+            30,
+            &[root[0], "ceph-osd!PG::lock(bool) const", lock[0], lock[1]],
+        );
+        b.row(
+            t,
+            State::Lock,
+            10,
+            &[
+                root[0],
+                "ceph-osd!OSDShard::_attach()\u{1b}[31m",
+                lock[0],
+                lock[1],
+            ],
+        );
+    }
+    let t = b.thread("bstore_kv_sync");
+    let flush = [
+        root[0],
+        "ceph-osd!BlueStore::_kv_sync_thread()",
+        "ceph-osd!KernelDevice::flush()",
+        "libc.so.6!fdatasync",
+    ];
+    b.wait(t, State::Disk, 240, (&flush, StackEnd::Root), Some(75));
+    b.build()
+}
+
+/// Check the text of several findings, wide and cut to one.
+#[test]
+fn text() {
+    let profile = osd();
+    let findings = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let text = render_text(&profile, &findings, TextOptions::default());
+    assert!(!text.contains('\u{1b}'));
+    assert!(text.lines().all(|l| l.chars().count() <= 120));
+    check_golden("osd.txt", &text);
+    let options = TextOptions {
+        width: 60,
+        max_findings: 1,
+    };
+    let short = render_text(&profile, &findings, options);
+    assert!(short.contains(&format!(
+        "\n{} more findings not shown\n",
+        findings.len() - 1
+    )));
+    assert!(short.matches("advice  :").count() == 1);
+}
+
+/// Check the JSON document, and that it can be read back.
+#[test]
+fn json() {
+    let findings = hotspots(&osd(), &RuleSet::builtin().unwrap());
+    let text = to_json(&findings).unwrap();
+    assert!(!text.contains('\u{1b}'));
+    check_golden("osd.json", &text);
+    assert_eq!(from_json(&text).unwrap(), findings);
+    let newer = text.replacen("\"version\": 1", "\"version\": 2", 1);
+    let error = from_json(&newer).unwrap_err().to_string();
+    assert!(error.contains("found wcprof-hotspots version 2"), "{error}");
+}
+
+/// Check that no finding is said plainly, and that missing stacks are named as a reason.
+#[test]
+fn nothing_found() {
+    let mut b = Builder::new();
+    let t = b.thread("tp_osd_tp");
+    b.bare(t, State::OnCpu, 500);
+    let mut profile = b.build();
+    profile.header.engine = "procfs-only".into();
+    let findings = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let text = render_text(&profile, &findings, TextOptions::default());
+    assert_eq!(
+        text,
+        "no hotspots found\nnote: 100 % of the on-CPU time has no stack (engine procfs-only): \
+         rules on running code cannot see it\n"
+    );
+}
+
+/// Check that the list names every rule with its source.
+#[test]
+fn list() {
+    let set = RuleSet::builtin().unwrap();
+    let text = render_rules(&set, TextOptions::default());
+    for rule in set.rules() {
+        assert!(text.contains(&format!("{} [{}]", rule.id, rule.severity.name())));
+    }
+    assert_eq!(text.matches("\n  threshold").count(), set.rules().len());
+}
+
+/// Check that tree evidence stays within its lines and keeps the second branch.
+#[test]
+fn tree_is_cut() {
+    let mut b = Builder::new();
+    let t = b.thread("tp_osd_tp");
+    let deep: Vec<String> = (0..40).map(|i| format!("a!caller_{i}")).collect();
+    let mut stack: Vec<&str> = deep.iter().map(String::as_str).collect();
+    stack.push("libc.so.6!malloc");
+    b.row(t, State::OnCpu, 60, &stack);
+    b.row(t, State::OnCpu, 40, &["a!other()", "libc.so.6!malloc"]);
+    let findings = hotspots(&b.build(), &RuleSet::builtin().unwrap());
+    let evidence = &findings[0].evidence[0];
+    assert_eq!(evidence.lines.len(), 8);
+    assert!(evidence.n_cut > 0);
+    assert!(evidence.lines.iter().any(|l| l.name == "other()"));
+}

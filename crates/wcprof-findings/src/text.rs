@@ -1,0 +1,281 @@
+//! Findings as text for people.
+
+use std::fmt::Write;
+
+use wcprof_profile::model::{Profile, State};
+
+use crate::finding::{Basis, Evidence, Finding, TimeShare};
+use crate::hotspots::{base_name, plural, state_name};
+use crate::rule::{Base, Scope};
+use crate::rule_set::RuleSet;
+use crate::totals::percent;
+
+/// How findings are printed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct TextOptions {
+    /// Longest line, characters; lines of trees are cut there, prose is wrapped. At least 40
+    /// is used.
+    pub width: usize,
+    /// Findings to print; the rest is counted.
+    pub max_findings: usize,
+}
+
+impl Default for TextOptions {
+    fn default() -> Self {
+        Self {
+            width: 120,
+            max_findings: usize::MAX,
+        }
+    }
+}
+
+/// Pool names printed before the rest is counted.
+const MAX_POOL_NAMES: usize = 4;
+
+/// Share of on-CPU time without a stack, percent, above which the text says what that means.
+const MUCH_WITHOUT_STACK: f64 = 50.0;
+
+/// Prints findings with evidence and advice; names are escaped. Without findings it says so,
+/// and what that rests on.
+pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions) -> String {
+    let width = options.width.max(40);
+    let mut out = String::new();
+    for (i, finding) in findings.iter().take(options.max_findings).enumerate() {
+        if i > 0 {
+            out.push('\n');
+        }
+        one(&mut out, finding, width);
+    }
+    let n_more = findings.len().saturating_sub(options.max_findings);
+    if n_more > 0 {
+        let _ = writeln!(out, "\n{} not shown", plural(n_more, "more finding"));
+    }
+    if findings.is_empty() {
+        out.push_str("no hotspots found\n");
+    }
+    let (on_cpu, without) = without_stack(profile);
+    let share = percent(without, on_cpu);
+    if share >= MUCH_WITHOUT_STACK {
+        let _ = writeln!(
+            out,
+            "note: {share:.0} % of the on-CPU time has no stack (engine {}): rules on running \
+             code cannot see it",
+            escape(&profile.header.engine)
+        );
+    }
+    out
+}
+
+/// Lists rules with severity, threshold and sources.
+pub fn render_rules(rules: &RuleSet, options: TextOptions) -> String {
+    let width = options.width.max(40);
+    let mut out = String::new();
+    for rule in rules.rules() {
+        let t = &rule.threshold;
+        let _ = writeln!(
+            out,
+            "{} [{}] {}\n  from {} % of the {}",
+            rule.id,
+            rule.severity.name(),
+            escape(&rule.title),
+            t.percent,
+            base_name(t.of),
+        );
+        prose(&mut out, "threshold", &t.why, width);
+        for source in &rule.sources {
+            let text = format!("\"{}\": {}", source.report, source.figure);
+            prose(&mut out, "source", &text, width);
+        }
+    }
+    out
+}
+
+fn without_stack(profile: &Profile) -> (u64, u64) {
+    let on_cpu = profile.rows.iter().filter(|r| r.state == State::OnCpu);
+    on_cpu.fold((0_u64, 0_u64), |(all, without), row| {
+        let missing = if row.stack.is_none() { row.weight } else { 0 };
+        (
+            all.saturating_add(row.weight),
+            without.saturating_add(missing),
+        )
+    })
+}
+
+fn one(out: &mut String, finding: &Finding, width: usize) {
+    let pools = pools(finding);
+    let _ = writeln!(
+        out,
+        "[{}] {} ({})",
+        finding.severity.name(),
+        escape(&finding.title),
+        finding.rule
+    );
+    let Basis::Time(share) = &finding.basis;
+    let place = format!("{}/{}: {pools}", escape(&finding.process), finding.pid);
+    prose(out, "where", &place, width);
+    prose(out, "share", &share_text(share, &subject(finding)), width);
+    for evidence in &finding.evidence {
+        tree(out, evidence, width);
+    }
+    prose(out, "why", &finding.explanation, width);
+    prose(out, "advice", &finding.advice, width);
+    let gain = format!("{} ({})", finding.gain.text.trim(), finding.gain.source);
+    prose(out, "gain", &gain, width);
+    for source in &finding.sources {
+        let text = format!("\"{}\": {}", source.report, source.figure.trim());
+        prose(out, "source", &text, width);
+    }
+    prose(out, "verify", &finding.verify, width);
+}
+
+fn pools(finding: &Finding) -> String {
+    let shown: Vec<String> = finding
+        .pools
+        .iter()
+        .take(MAX_POOL_NAMES)
+        .map(|p| escape(p))
+        .collect();
+    match finding.pools.len().saturating_sub(MAX_POOL_NAMES) {
+        0 => shown.join(", "),
+        n => format!("{} and {}", shown.join(", "), plural(n, "other pool")),
+    }
+}
+
+/// Whose time the share is of.
+fn subject(finding: &Finding) -> String {
+    let Basis::Time(share) = &finding.basis;
+    match (share.scope, finding.pools.as_slice()) {
+        (Scope::Process, _) => escape(&finding.process),
+        (Scope::Pool, [pool]) => escape(pool),
+        (Scope::Pool, pools) => format!("{} pools", pools.len()),
+    }
+}
+
+/// `14.0 % of msgr-worker-N's 3 x 10.0 s of wall-clock time (4.2 s), 38.0 % of its on-CPU
+/// time, ...`
+fn share_text(share: &TimeShare, subject: &str) -> String {
+    let matched = share.matched_ns;
+    let mut text = String::new();
+    if share.tids.is_empty() {
+        let _ = write!(
+            text,
+            "{:.1} % of {subject}'s {} of wall-clock time ({})",
+            percent(matched, share.wall_ns),
+            spans(share.n_threads, share.wall_ns),
+            duration(matched),
+        );
+        if share.base == Base::OnCpu {
+            let _ = write!(
+                text,
+                ", {:.1} % of its on-CPU time",
+                percent(matched, share.on_cpu_ns)
+            );
+        }
+        let non_idle = percent(matched, share.non_idle_ns);
+        let _ = write!(text, ", {non_idle:.1} % of its non-idle time");
+    } else {
+        let _ = write!(
+            text,
+            "{:.1} % of the {} of wall-clock time of {} of the {} of {subject} ({})",
+            percent(matched, share.wall_ns),
+            spans(share.tids.len(), share.wall_ns),
+            share.tids.len(),
+            plural(share.n_threads, "thread"),
+            duration(matched),
+        );
+    }
+    let at_once = matched as f64 / share.duration_ns.max(1) as f64;
+    if share.states == [State::OnCpu] {
+        let _ = write!(text, "; {:.0} % of one core", at_once * 100.0);
+    } else {
+        let names: Vec<_> = share.states.iter().map(|&s| state_name(s)).collect();
+        let _ = write!(
+            text,
+            "; {at_once:.2} threads at a time on average; states: {}",
+            names.join(", ")
+        );
+    }
+    let samples = usize::try_from(share.n_samples).unwrap_or(usize::MAX);
+    let _ = write!(text, "; {}", plural(samples, "sample"));
+    text
+}
+
+/// `3 x 10.0 s`: threads and their mean observed time.
+fn spans(n_threads: usize, wall_ns: u64) -> String {
+    let mean = wall_ns / (n_threads.max(1) as u64);
+    match n_threads {
+        0 | 1 => duration(wall_ns),
+        n => format!("{n} x {}", duration(mean)),
+    }
+}
+
+fn duration(ns: u64) -> String {
+    match ns {
+        0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
+        _ => format!("{:.1} s", ns as f64 / 1e9),
+    }
+}
+
+/// A tree in the form of the text report: one more column for each level, `|` while a sibling
+/// follows below.
+fn tree(out: &mut String, evidence: &Evidence, width: usize) {
+    prose(out, "evidence", &evidence.heading, width);
+    let mut open = Vec::new();
+    for (i, line) in evidence.lines.iter().enumerate() {
+        let rest = evidence.lines.iter().skip(i + 1);
+        let has_sibling = rest
+            .take_while(|l| l.depth >= line.depth)
+            .any(|l| l.depth == line.depth);
+        open.resize(line.depth, ' ');
+        let prefix: String = open.iter().collect();
+        let name = escape(&line.name);
+        let text = format!("    {prefix}+ {:.2}% {name}", line.percent);
+        let _ = writeln!(out, "{}", cut(&text, width));
+        open.push(if has_sibling { '|' } else { ' ' });
+    }
+    if evidence.n_cut > 0 {
+        let _ = writeln!(out, "    ({} cut)", plural(evidence.n_cut, "line"));
+    }
+}
+
+fn cut(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    let head: String = line.chars().take(width.saturating_sub(3)).collect();
+    format!("{head}...")
+}
+
+/// `  label: text`, wrapped; the lines that follow are indented under the text.
+fn prose(out: &mut String, label: &str, text: &str, width: usize) {
+    const INDENT: usize = 12;
+    let mut line = format!("  {label:<8}: ");
+    let mut at_start = true;
+    for word in escape(text.trim()).split_whitespace() {
+        let length = line.chars().count() + 1 + word.chars().count();
+        if !at_start && length > width {
+            let _ = writeln!(out, "{}", line.trim_end());
+            line = " ".repeat(INDENT);
+            at_start = true;
+        }
+        if !at_start {
+            line.push(' ');
+        }
+        line.push_str(word);
+        at_start = false;
+    }
+    let _ = writeln!(out, "{}", line.trim_end());
+}
+
+/// The text with `?` for every character that could drive a terminal or reorder its line;
+/// newlines and tabs become spaces.
+fn escape(text: &str) -> String {
+    let safe = |c: char| match c {
+        '\n' | '\t' => ' ',
+        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
+        c if c.is_control() => '?',
+        c => c,
+    };
+    text.chars().map(safe).collect()
+}
