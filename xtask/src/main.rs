@@ -1,1 +1,64 @@
-fn main() {}
+//! `cargo xtask`: everything a developer or CI does with this repository beyond `cargo build`.
+//!
+//! One file a subcommand. Nothing here needs more than rustc and crates that are pure Rust, so
+//! that `cargo xtask setup` can install whatever else is missing.
+
+#![forbid(unsafe_code)]
+
+mod bpf;
+mod demo;
+mod process;
+mod setup;
+mod test;
+mod tidy;
+mod vmtest;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Development tasks of wcprof.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Install the Debian packages that building and testing need
+    Setup(setup::Args),
+    /// Build wcprof and profile its built-in workload
+    Demo(demo::Args),
+    /// Run every check: format, lints, tests, documentation, invariants, generated files
+    Test(test::Args),
+    /// Check the invariants of the source tree
+    Tidy(tidy::Args),
+    /// Rebuild the BPF object, or compare it with its source
+    Bpf(bpf::Args),
+    /// Run the BPF engine's live tests on other kernels
+    Vmtest(vmtest::Args),
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(task: Task) -> Result<()> {
+    match task {
+        Task::Setup(args) => setup::run(&args),
+        Task::Demo(args) => demo::run(&args),
+        Task::Test(args) => test::run(&args),
+        Task::Tidy(args) => tidy::run(&args),
+        Task::Bpf(args) => bpf::run(&args),
+        Task::Vmtest(args) => vmtest::run(&args),
+    }
+}

@@ -1,0 +1,27 @@
+//! `cargo xtask demo`: from a fresh checkout to a first profile.
+
+use std::process::Command;
+
+use anyhow::Result;
+
+use crate::process::{build_release, execute};
+use crate::setup::{Group, install};
+
+/// Install what the build needs, build wcprof and run `wcprof demo`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Arguments for `wcprof demo`
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When a package can not be installed, the build fails or the demo does.
+pub fn run(args: &Args) -> Result<()> {
+    install(&[Group::Build])?;
+    let wcprof = build_release()?;
+    println!("Built {}", wcprof.display());
+    execute(Command::new(wcprof).arg("demo").args(&args.arguments))
+}

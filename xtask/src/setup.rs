@@ -1,0 +1,227 @@
+//! `cargo xtask setup`: which Debian packages are missing, and their installation.
+//!
+//! Only missing packages are installed and each is printed with its purpose first. Elsewhere than
+//! on Debian and its derivatives the list is printed and left to the reader.
+
+use std::process::{Command, Stdio};
+
+use anyhow::Result;
+
+use crate::process::{execute, is_installed};
+
+/// A Debian package and what it is for.
+type Package = (&'static str, &'static str);
+
+const BUILD: &[Package] = &[
+    ("gcc", "links Rust programs and compiles zstd"),
+    ("libc6-dev", "C library to link with"),
+    ("pkg-config", "finds libssl"),
+    ("libssl-dev", "the demo's workload encrypts with libcrypto"),
+];
+
+const TEST: &[Package] = &[
+    ("g++", "compiles the targets of the live tests"),
+    ("clang-14", "compiles the BPF object for comparison"),
+    ("llvm-14", "strips the BPF object"),
+    ("libbpf-dev", "headers of BPF programs"),
+    ("binutils", "builds ELF files with separate debug files"),
+    ("git", "lists the files that `tidy` checks"),
+];
+
+const LAB: &[Package] = &[
+    ("ceph-mon", "monitor of the cluster"),
+    ("ceph-osd", "the target"),
+    ("ceph-common", "rbd, rados and ceph tools"),
+    ("qemu-system-x86", "the other target"),
+    ("qemu-block-extra", "QEMU's librbd driver"),
+    ("fio", "load"),
+    ("librbd1", "fio's and QEMU's client"),
+    ("libgoogle-perftools4", "tcmalloc, to compare allocators"),
+    ("gcc", "compiles the guest's only program"),
+    ("libc6-dev", "static C library of that program"),
+    ("xz-utils", "unpacks the guest's kernel modules"),
+];
+
+/// Install the packages that building and testing wcprof need.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Also what the lab needs: Ceph, QEMU, fio (about 350 MB)
+    #[arg(long)]
+    lab: bool,
+}
+
+/// A set of packages for one purpose.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Group {
+    /// To build wcprof.
+    Build,
+    /// To run the tests.
+    Test,
+    /// To run the lab.
+    Lab,
+}
+
+impl Group {
+    fn packages(self) -> &'static [Package] {
+        match self {
+            Self::Build => BUILD,
+            Self::Test => TEST,
+            Self::Lab => LAB,
+        }
+    }
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// As [`install`].
+pub fn run(args: &Args) -> Result<()> {
+    let mut groups = vec![Group::Build, Group::Test];
+    if args.lab {
+        groups.push(Group::Lab);
+    }
+    install(&groups)
+}
+
+/// Installs the packages of these groups that are missing, saying so.
+///
+/// # Errors
+/// When `apt-get install` fails. A package that the distribution does not have, missing rights and
+/// another distribution are reported, not errors: what is needed may be there in another form, and
+/// what follows says what is not.
+pub fn install(groups: &[Group]) -> Result<()> {
+    let mut wanted: Vec<Package> = Vec::new();
+    for package in groups.iter().flat_map(|group| group.packages()) {
+        if wanted.iter().all(|(name, _)| *name != package.0) {
+            wanted.push(*package);
+        }
+    }
+    if !is_installed("dpkg-query") || !is_installed("apt-get") {
+        println!("Not a Debian-like distribution; wcprof needs what these Debian packages hold:");
+        print_packages(&wanted);
+        return Ok(());
+    }
+    let missing: Vec<Package> = wanted
+        .into_iter()
+        .filter(|(name, _)| !has_package(name))
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    println!("Missing Debian packages:");
+    print_packages(&missing);
+    let Some(apt_get) = apt_get() else {
+        println!("Neither root nor sudo: install them, then run this again. Going on without.");
+        return Ok(());
+    };
+    println!("Installing them with apt-get.");
+    if let Err(error) = execute(root_command(apt_get).args(["update", "-qq"])) {
+        println!("{error:#}; going on with the package lists that are here");
+    }
+    let (available, absent): (Vec<Package>, Vec<Package>) = missing
+        .into_iter()
+        .partition(|(name, _)| has_candidate(name));
+    if !absent.is_empty() {
+        println!("This release of the distribution has no such packages; going on without:");
+        print_packages(&absent);
+    }
+    if available.is_empty() {
+        return Ok(());
+    }
+    execute(
+        root_command(apt_get)
+            .args(["install", "-y", "-qq", "--no-install-recommends"])
+            .args(available.iter().map(|(name, _)| name)),
+    )
+}
+
+/// Rustup installs these with its default profile, but not with its minimal one.
+///
+/// # Errors
+/// When a component is missing and rustup can not add it.
+pub fn add_rust_components() -> Result<()> {
+    for (program, component) in [("cargo-clippy", "clippy"), ("rustfmt", "rustfmt")] {
+        let works = Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success());
+        if !works {
+            println!("Adding the rustup component {component}.");
+            execute(Command::new("rustup").args(["component", "add", component]))?;
+        }
+    }
+    Ok(())
+}
+
+fn print_packages(packages: &[Package]) {
+    for (name, purpose) in packages {
+        println!("  {name:<22} {purpose}");
+    }
+}
+
+fn has_package(name: &str) -> bool {
+    Command::new("dpkg-query")
+        .args(["--show", "--showformat=${db:Status-Status}", name])
+        .stderr(Stdio::null())
+        .output()
+        .is_ok_and(|output| output.stdout == b"installed")
+}
+
+fn has_candidate(name: &str) -> bool {
+    Command::new("apt-cache")
+        .args(["show", "--no-all-versions", name])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// How apt-get can be run as root.
+#[derive(Debug, Clone, Copy)]
+enum AptGet {
+    Direct,
+    Sudo,
+}
+
+fn apt_get() -> Option<AptGet> {
+    if nix::unistd::geteuid().is_root() {
+        Some(AptGet::Direct)
+    } else {
+        is_installed("sudo").then_some(AptGet::Sudo)
+    }
+}
+
+fn root_command(how: AptGet) -> Command {
+    match how {
+        AptGet::Direct => {
+            let mut command = Command::new("apt-get");
+            command.env("DEBIAN_FRONTEND", "noninteractive");
+            command
+        }
+        AptGet::Sudo => {
+            let mut command = Command::new("sudo");
+            command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
+            command
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that every package has a purpose and appears once in its group.
+    #[test]
+    fn packages_are_explained_once() {
+        for group in [Group::Build, Group::Test, Group::Lab] {
+            let mut names: Vec<_> = group.packages().iter().map(|(name, _)| name).collect();
+            assert!(group.packages().iter().all(|(_, why)| !why.is_empty()));
+            names.sort_unstable();
+            let n_all = names.len();
+            names.dedup();
+            assert_eq!(names.len(), n_all, "{group:?}");
+        }
+    }
+}

@@ -1,0 +1,62 @@
+//! `cargo xtask tidy`: the invariants of the source tree that no compiler checks.
+//!
+//! Each finding names the file or crate, what is wrong and what to do. `ARCHITECTURE.md` says why.
+
+mod dependencies;
+mod fixtures;
+mod license;
+mod sources;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use crate::process::{capture, root};
+
+/// Check the invariants of the source tree.
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs the command.
+///
+/// # Errors
+/// When git or cargo can not list files or crates, or an invariant does not hold.
+pub fn run(_args: &Args) -> Result<()> {
+    let root = root()?;
+    let files = files()?;
+    let mut findings = sources::check(&root, &files)?;
+    findings.extend(fixtures::check(&root, &files)?);
+    findings.extend(dependencies::check(&dependencies::metadata()?));
+    for finding in &findings {
+        println!("{finding}");
+    }
+    match findings.len() {
+        0 => {
+            println!("{} files keep the invariants", files.len());
+            Ok(())
+        }
+        n => bail!("{n} findings"),
+    }
+}
+
+/// Files that git knows or would add, relative to the root, that exist.
+fn files() -> Result<Vec<PathBuf>> {
+    let root = root()?;
+    let list = capture(
+        Command::new("git")
+            .current_dir(&root)
+            // The checkout may belong to another user than the one who tests it.
+            .args(["-c", "safe.directory=*", "ls-files", "-z"])
+            .args(["--cached", "--others", "--exclude-standard"]),
+    )?;
+    let mut files: Vec<PathBuf> = list
+        .split('\0')
+        .filter(|name| !name.is_empty())
+        .map(PathBuf::from)
+        .filter(|name| root.join(name).is_file())
+        .collect();
+    files.sort();
+    files.dedup();
+    Ok(files)
+}

@@ -1,0 +1,101 @@
+//! License expressions (SPDX) to whether their code may be linked.
+
+const PERMITTED: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "ISC",
+    "MIT",
+    "MIT-0",
+    "Unicode-3.0",
+    "Unicode-DFS-2016",
+    "Unlicense",
+    "Zlib",
+];
+
+/// Weak copyleft, file by file: the flame graph writer is used unchanged.
+const PERMITTED_FOR: &[(&str, &str)] = &[("inferno", "CDDL-1.0")];
+
+/// Whether the license of this crate lets wcprof be under MIT or Apache-2.0.
+pub fn is_permitted(name: &str, license: &str) -> bool {
+    let spaced = license
+        .replace('(', " ( ")
+        .replace(')', " ) ")
+        // The form before SPDX expressions.
+        .replace('/', " OR ");
+    let mut words = spaced.split_whitespace().peekable();
+    let result = any_of(name, &mut words);
+    result && words.next().is_none()
+}
+
+type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
+
+fn any_of(name: &str, words: &mut Words<'_>) -> bool {
+    let mut result = all_of(name, words);
+    while words.next_if_eq(&"OR").is_some() {
+        result |= all_of(name, words);
+    }
+    result
+}
+
+fn all_of(name: &str, words: &mut Words<'_>) -> bool {
+    let mut result = one(name, words);
+    while words.next_if_eq(&"AND").is_some() {
+        result &= one(name, words);
+    }
+    result
+}
+
+fn one(name: &str, words: &mut Words<'_>) -> bool {
+    match words.next() {
+        Some("(") => {
+            let result = any_of(name, words);
+            words.next_if_eq(&")").is_some() && result
+        }
+        Some(license) => {
+            // An exception only permits more.
+            if words.next_if_eq(&"WITH").is_some() {
+                words.next();
+            }
+            PERMITTED.contains(&license) || PERMITTED_FOR.contains(&(name, license))
+        }
+        None => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check expressions of each form.
+    #[test]
+    fn expressions() {
+        for (license, permitted) in [
+            ("MIT", true),
+            ("MIT OR Apache-2.0", true),
+            ("MIT/Apache-2.0", true),
+            ("Apache-2.0 WITH LLVM-exception OR MIT", true),
+            ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+            ("LGPL-2.1-only OR BSD-2-Clause", true),
+            ("MIT AND GPL-2.0-only", false),
+            ("(MIT OR Apache-2.0) AND GPL-2.0-only", false),
+            ("GPL-3.0-only", false),
+            ("(MIT", false),
+            ("MIT)", false),
+            ("", false),
+            ("none stated", false),
+        ] {
+            assert_eq!(is_permitted("any", license), permitted, "{license}");
+        }
+    }
+
+    /// Check that the license of one crate does not extend to others.
+    #[test]
+    fn exceptions_by_name() {
+        assert!(is_permitted("inferno", "CDDL-1.0"));
+        assert!(!is_permitted("other", "CDDL-1.0"));
+    }
+}

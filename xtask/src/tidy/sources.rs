@@ -1,0 +1,107 @@
+//! What every Rust file keeps: a module doc, a bounded length, and no `unsafe` outside one crate.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+const MAX_LINES: usize = 800;
+
+/// The only places with `unsafe`. The second runs as the first process of a virtual machine.
+const MAY_BE_UNSAFE: &[&str] = &["crates/wcprof-capture/", "xtask/vm/"];
+
+/// Findings in these files.
+///
+/// # Errors
+/// When a file can not be read.
+pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
+    let mut findings = Vec::new();
+    for file in files {
+        if file.extension().is_none_or(|e| e != "rs") {
+            continue;
+        }
+        let text = fs::read_to_string(root.join(file))
+            .with_context(|| format!("failed to read `{}`", file.display()))?;
+        let name = file.to_string_lossy();
+        findings.extend(
+            findings_in(&name, &text)
+                .into_iter()
+                .map(|finding| format!("{name}: {finding}")),
+        );
+    }
+    Ok(findings)
+}
+
+fn findings_in(name: &str, text: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    if !text.starts_with("//!") {
+        findings.push("does not start with a `//!` comment that says what it does".to_owned());
+    }
+    let n_lines = text.lines().count();
+    if n_lines > MAX_LINES {
+        findings.push(format!(
+            "{n_lines} lines; split it, {MAX_LINES} is the most"
+        ));
+    }
+    if MAY_BE_UNSAFE.iter().any(|prefix| name.starts_with(prefix)) {
+        return findings;
+    }
+    for (index, line) in text.lines().enumerate() {
+        if is_unsafe(line) {
+            findings.push(format!(
+                "line {} is unsafe; only {} may be",
+                index + 1,
+                MAY_BE_UNSAFE.join(" and ")
+            ));
+        }
+    }
+    if is_crate_root(name) && !text.contains("#![forbid(unsafe_code)]") {
+        findings.push("lacks `#![forbid(unsafe_code)]`".to_owned());
+    }
+    findings
+}
+
+/// Whether a line of code opens an unsafe block, function, trait, impl or attribute.
+fn is_unsafe(line: &str) -> bool {
+    // A comment, also one behind code, opens nothing. A `//` inside a string hides what follows
+    // it, but then `#![forbid(unsafe_code)]` still does not.
+    let code = line.split("//").next().unwrap_or_default();
+    [" {", " fn", " impl", " trait", " extern", "("]
+        .iter()
+        .any(|next| {
+            code.match_indices(&format!("unsafe{next}")).any(|(at, _)| {
+                !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '"')
+            })
+        })
+}
+
+fn is_crate_root(name: &str) -> bool {
+    name.ends_with("src/lib.rs") || name.ends_with("src/main.rs") || name == "tests/main.rs"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn n_findings(name: &str, text: &str) -> usize {
+        findings_in(name, text).len()
+    }
+
+    /// Check that a short documented module passes, also one that speaks of unsafe code.
+    #[test]
+    fn passes() {
+        let text = "//! A to B.\n// unsafe { } is not here\nfn not_unsafe() {}\n";
+        assert_eq!(n_findings("crates/a/src/b.rs", text), 0);
+    }
+
+    /// Check that each broken rule is one finding.
+    #[test]
+    fn findings() {
+        assert_eq!(n_findings("a/src/b.rs", "fn a() {}\n"), 1);
+        assert_eq!(n_findings("a/src/b.rs", &"//! A.\n".repeat(801)), 1);
+        let block = format!("//! A.\nfn a() {{ {} {{ b() }} }}\n", "unsafe");
+        assert_eq!(n_findings("a/src/b.rs", &block), 1);
+        assert_eq!(n_findings("crates/wcprof-capture/src/b.rs", &block), 0);
+        assert_eq!(n_findings("a/src/lib.rs", "//! A.\n"), 1);
+    }
+}
