@@ -142,19 +142,16 @@ fn open(
         path: path(),
         reason,
     };
-    let mut opened = Err(None);
-    if candidate.on_host {
-        opened = open_regular(&candidate.path).map_err(Some);
+    let host = candidate.on_host.then(|| open_regular(&candidate.path));
+    let opened = match host {
+        Some(Err(error)) if error.is_not_found() => None,
+        other => other,
     }
-    if !matches!(&opened, Err(Some(e)) if !e.is_not_found()) && opened.is_err() {
-        opened = files
-            .open_path(search.module, &candidate.path)
-            .map_err(Some);
-    }
+    .unwrap_or_else(|| files.open_path(search.module, &candidate.path));
     let file = match opened {
         Ok(file) => file,
-        Err(Some(error)) if !error.is_not_found() => return Err(unusable(error.to_string())),
-        Err(_) => return Ok(None),
+        Err(error) if error.is_not_found() => return Ok(None),
+        Err(error) => return Err(unusable(error.to_string())),
     };
     let elf = ElfFile::from_file(file).map_err(|e| unusable(e.to_string()))?;
     let found = elf.build_id();
