@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use regex::{Regex, RegexBuilder};
 use thiserror::Error;
+use wcprof_profile::model::State;
 
 use crate::rule::{Base, FrameTest, Kind, Pattern, Rule, Scope, Show};
 
@@ -252,6 +253,19 @@ fn check_match(rule: &Rule) -> Result<(), Complaint> {
         return complain(
             "match.when",
             "`match.kind = \"threads\"` takes no `when` and no `unless`",
+        );
+    }
+    let of = rule.threshold.of;
+    if of == Base::OnCpu && m.states != [State::OnCpu] {
+        return complain(
+            "match.states",
+            "`of = \"on-cpu\"` needs `states = [\"on-cpu\"]`",
+        );
+    }
+    if of == Base::NonIdle && m.states.contains(&State::Idle) {
+        return complain(
+            "match.states",
+            "idle time is no part of `of = \"non-idle\"`",
         );
     }
     if m.when.is_empty() && m.states.is_empty() {

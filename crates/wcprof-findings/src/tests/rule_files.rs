@@ -13,7 +13,7 @@ explanation = "it spins"
 advice = "do not call it"
 verify = "attach again"
 gain = { text = "a little", source = "a guess" }
-match = { when = [{ function = ["^my_function$"] }] }
+match = { states = ["on-cpu"], when = [{ function = ["^my_function$"] }] }
 threshold = { of = "on-cpu", percent = 5.0, why = "noise ends there" }
 sources = [{ report = "a report", figure = "5 %" }]
 "#;
@@ -134,16 +134,20 @@ fn mistakes() {
             "key `match.when[0]`: tests nothing",
         ),
         (
-            "{ when",
-            "{ states = [\"asleep\"], when",
+            "\"], when",
+            "\"], evidence = \"asleep\", when",
             "unknown variant `asleep`",
         ),
         (
-            "{ when",
-            "{ skip = [{ module = [\"x\"] }], when",
+            "\"], when",
+            "\"], skip = [{ module = [\"x\"] }], when",
             "key `match.skip`",
         ),
-        ("{ when", "{ kind = \"threads\", when", "key `threshold.of`"),
+        (
+            "\"], when",
+            "\"], kind = \"threads\", when",
+            "key `threshold.of`",
+        ),
         (
             "[{ report = \"a report\", figure = \"5 %\" }]",
             "[]",
@@ -152,9 +156,9 @@ fn mistakes() {
         ("\"do not call it\"", "\" \"", "key `advice`: is empty"),
         ("\"mine\"", "\"My Rule\"", "key `id`: expected lower-case"),
         (
-            "{ when = [{ function = [\"^my_function$\"] }] }",
-            "{}",
-            "key `match.states`",
+            "states = [\"on-cpu\"], ",
+            "",
+            "key `match.states`: `of = \"on-cpu\"` needs",
         ),
         (
             "{ function",
