@@ -7,7 +7,7 @@ use std::sync::mpsc::Sender;
 use thiserror::Error;
 use wcprof_capture::{
     StackBytes, StackCopy, StackRequest, Target, TargetError, ThreadTick, TickBatch, TickCounts,
-    own_cpu_ns,
+    monotonic_ns, own_cpu_ns,
 };
 use wcprof_trace::model::{
     Frame, FrameId, Header, Process, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
@@ -46,8 +46,6 @@ pub enum RecordError {
 pub struct RecorderOptions {
     /// Facts for the trace's header.
     pub header: Header,
-    /// `CLOCK_MONOTONIC` ns that the trace's times count from.
-    pub begin: u64,
     /// Where requests for longer stack copies go.
     pub requests: Sender<StackRequest>,
 }
@@ -84,7 +82,8 @@ pub struct Progress {
 pub struct Recorder {
     target: Target,
     process: ProcessId,
-    begin: u64,
+    /// When the first tick began, `CLOCK_MONOTONIC` ns: the trace's time 0.
+    begin: Option<u64>,
     last_time: u64,
     n_cpus: u64,
     writer: TraceWriter<File>,
@@ -134,17 +133,12 @@ impl Recorder {
             comm: target.comm().to_owned(),
             cmdline: target.cmdline(),
         })?;
-        let exited = ExitedCpu {
-            first: target.cpu_ns(),
-            since: options.begin,
-            ..ExitedCpu::default()
-        };
         let mut recorder = Self {
             modules: Modules::new(process, &target),
             target,
             process,
-            begin: options.begin,
-            last_time: options.begin,
+            begin: None,
+            last_time: 0,
             n_cpus: u64::from(options.header.n_cpus),
             writer,
             unwinder: Unwinder::new(),
@@ -156,11 +150,11 @@ impl Recorder {
             requests: options.requests,
             stats: Stats::default(),
             state_ns: [0; 3],
-            flushed: options.begin,
+            flushed: 0,
             mapped: 0,
-            exited,
+            exited: ExitedCpu::default(),
         };
-        recorder.read_modules(options.begin)?;
+        recorder.read_modules(monotonic_ns())?;
         Ok(recorder)
     }
 
@@ -234,7 +228,7 @@ impl Recorder {
     /// How far it is.
     pub fn progress(&self) -> Progress {
         Progress {
-            recorded_ns: self.last_time - self.begin,
+            recorded_ns: self.time(self.last_time).0,
             n_threads: self.threads.len(),
             stats: self.stats.clone(),
             trace_bytes: self.writer.len_bytes(),
@@ -243,7 +237,13 @@ impl Recorder {
     }
 
     fn count(&mut self, batch: &TickBatch) {
+        if self.begin.is_none() {
+            self.begin = Some(batch.time);
+            self.flushed = batch.time;
+            self.exited.since = batch.time;
+        }
         self.last_time = self.last_time.max(batch.time);
+        let now = self.time(self.last_time);
         let TickCounts {
             n_ticks,
             n_late,
@@ -255,7 +255,7 @@ impl Recorder {
             new_rate_hz,
         } = batch.counts;
         let stats = &mut self.stats;
-        stats.duration = TimeNs(self.last_time - self.begin);
+        stats.duration = now;
         stats.n_ticks += n_ticks;
         stats.n_late += n_late;
         stats.n_missed += n_missed;
@@ -265,7 +265,6 @@ impl Recorder {
         stats.n_dropped_batches += n_dropped_batches;
         stats.n_timer_samples += batch.timer_samples.len() as u64;
         if let Some(rate) = new_rate_hz {
-            let now = TimeNs(self.last_time - self.begin);
             stats.rate_changes.push((now, rate));
         }
     }
@@ -275,7 +274,7 @@ impl Recorder {
             let seen = self.time(tick.time);
             let name = tick.comm.as_deref().unwrap_or("?");
             let id = self.writer.add_thread(self.process, tick.tid, seen, name)?;
-            let thread = ThreadState::new(id, tick, self.begin);
+            let thread = ThreadState::new(id, tick, self.begin.unwrap_or(0));
             self.threads.insert(tick.tid, thread);
         } else if let Some(name) = &tick.comm
             && let Some(thread) = self.threads.get(&tick.tid)
@@ -437,7 +436,7 @@ impl Recorder {
     }
 
     fn time(&self, monotonic: u64) -> TimeNs {
-        TimeNs(monotonic.saturating_sub(self.begin))
+        TimeNs(monotonic.saturating_sub(self.begin.unwrap_or(0)))
     }
 
     fn write_pieces(&mut self, thread: ThreadId) -> Result<(), RecordError> {

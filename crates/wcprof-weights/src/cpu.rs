@@ -35,17 +35,16 @@ impl<K: Copy> CpuAccount<K> {
         self.last_hit.map(|h| h.place)
     }
 
-    /// Adds `run` ns of run time and the samples of the interval that ends at `end`.
+    /// Adds `run` ns of run time that lie in `start..end`, and the samples since the last call.
     pub(crate) fn add(
         &mut self,
         run: u64,
         hits: &[TimerHit<K>],
-        end: u64,
+        (start, end): (u64, u64),
         emit: &mut impl FnMut(Piece<K>),
     ) {
-        if self.pending == 0 && run == 0 && self.waiting.is_empty() && hits.is_empty() {
-            self.since = end;
-            return;
+        if self.pending == 0 {
+            self.since = start;
         }
         self.pending += run;
         for hit in hits {
@@ -67,12 +66,10 @@ impl<K: Copy> CpuAccount<K> {
             given = upto;
         }
         self.pending = 0;
-        self.since = end;
     }
 
     /// Gives what is left to the last sample's place, or to no place.
     pub(crate) fn finish(&mut self, end: u64, emit: &mut impl FnMut(Piece<K>)) {
-        self.add(0, &[], end, emit);
         if self.pending == 0 {
             return;
         }
@@ -88,7 +85,6 @@ impl<K: Copy> CpuAccount<K> {
             },
         });
         self.pending = 0;
-        self.since = end;
     }
 }
 

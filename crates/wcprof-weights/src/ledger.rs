@@ -111,7 +111,7 @@ impl<K: Copy> Ledger<K> {
             Sched::OnCpu | Sched::Running => {
                 let run = self.pending.min(SETTLE_NS);
                 self.pending -= run;
-                self.cpu.add(run, &[], end, emit);
+                self.cpu.add(run, &[], (self.pending_since, end), emit);
             }
             Sched::Queued { .. } => {
                 let all = self.pending;
@@ -140,7 +140,7 @@ impl<K: Copy> Ledger<K> {
         let run = self.run_due.min(self.pending);
         self.run_due -= run;
         self.pending -= run;
-        self.cpu.add(run, hits, end, emit);
+        self.cpu.add(run, hits, (self.pending_since, end), emit);
         let queued = self.delay_due.min(self.pending);
         self.delay_due -= queued;
         self.give_runnable_at(queued, interval.runnable_place(self), end, emit);

@@ -1,1 +1,38 @@
-fn main() {}
+//! wcprof: a wallclock profiler for native Linux processes. The command line chains the stages;
+//! what each does is in the other crates.
+#![forbid(unsafe_code)]
+
+mod attach;
+mod cli;
+mod demo;
+mod failure;
+mod names;
+mod session;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use cli::{Cli, Command};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(failure.exit as u8)
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Attach(args) => attach::run(&args),
+        Command::Demo(args) => demo::run(&args),
+        Command::DemoWorkload { seconds } => demo::workload(seconds),
+        _ => Ok(()),
+    }
+}

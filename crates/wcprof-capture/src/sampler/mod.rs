@@ -129,6 +129,9 @@ impl Sampler {
         self.take_snapshots(run);
         self.notice_exits(run);
         self.drain_timer_samples(run);
+        if run.tick == 1 {
+            run.batch.process_cpu_ns = self.target.cpu_ns();
+        }
         if due.time.saturating_sub(run.account.0) >= ACCOUNT_NS {
             self.keep_to_budget(run, due.time);
             run.batch.process_cpu_ns = self.target.cpu_ns();

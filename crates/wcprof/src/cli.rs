@@ -1,0 +1,252 @@
+//! The command line: flags as typed, with their defaults and ranges.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Wallclock profiler for native Linux processes: where did the time of every thread go, running
+/// or not? It never stops, signals or writes to its target.
+#[derive(Parser, Debug)]
+#[command(name = "wcprof", version, propagate_version = true)]
+#[command(
+    after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no such target, \
+    4 not permitted, 5 unreadable trace."
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Record a live process, save the trace and print where its time went
+    #[command(after_help = "Example: wcprof attach $(pidof ceph-osd) -d 10 --flamegraph osd.svg")]
+    Attach(AttachArgs),
+    /// Print a saved trace as a tree, flame graph, folded stacks or JSON
+    #[command(after_help = "Example: wcprof report osd.wct --invert --by pool")]
+    Report(ReportArgs),
+    /// Print the hotspots of a saved trace, with evidence and advice
+    #[command(after_help = "Example: wcprof hotspots osd.wct")]
+    Hotspots(HotspotsArgs),
+    /// Say what works on this machine, and for a process, and what to do about what does not
+    #[command(after_help = "Example: wcprof check $(pidof ceph-osd)")]
+    Check(CheckArgs),
+    /// Profile a built-in workload shaped like a Ceph OSD
+    #[command(after_help = "Example: wcprof demo")]
+    Demo(DemoArgs),
+    /// The workload that `demo` profiles
+    #[command(hide = true)]
+    DemoWorkload {
+        /// Seconds it runs.
+        seconds: f64,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct AttachArgs {
+    /// Process to record
+    pub(crate) pid: i32,
+    /// Length of the recording in seconds; 0 records until Ctrl-C
+    #[arg(short, long, value_name = "SECS", default_value_t = 10.0, value_parser = duration)]
+    pub(crate) duration: f64,
+    /// Samples of each thread a second, 1 to 1000
+    #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rate: u32,
+    /// Trace file; default: wcprof-PID-DATE.wct in the current folder
+    #[arg(short, long, value_name = "TRACE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Also write a flame graph
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) flamegraph: Option<PathBuf>,
+    /// Record only threads whose name matches; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) threads: Vec<String>,
+    /// Leave out threads whose name matches; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude_threads: Vec<String>,
+    /// How to observe the target
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub(crate) engine: EngineArg,
+    /// Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate
+    /// is lowered
+    #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) max_cpu: u32,
+    #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+    /// Leave function names out of the trace, and read no debug file here
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+#[derive(Args, Debug, Default)]
+pub(crate) struct RuleArgs {
+    /// Rules of your own for states and pools (TOML); they come before the built-in ones
+    #[arg(long, value_name = "FILE")]
+    pub(crate) rules: Vec<PathBuf>,
+    /// Hotspot rules of your own (TOML file or folder), beside the built-in ones
+    #[arg(long, value_name = "PATH")]
+    pub(crate) hotspot_rules: Vec<PathBuf>,
+}
+
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum EngineArg {
+    /// The best that works here
+    Auto,
+    /// BPF task iterator and perf events
+    Bpf,
+    /// /proc and perf events
+    Procfs,
+    /// /proc alone: running threads have no stack
+    ProcfsOnly,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ReportArgs {
+    /// Trace file
+    pub(crate) trace: PathBuf,
+    /// Leaf functions first, their callers below them
+    #[arg(long)]
+    pub(crate) invert: bool,
+    /// One tree for each of these
+    #[arg(long, value_enum, default_value_t = ByArg::Thread)]
+    pub(crate) by: ByArg,
+    /// Only threads whose name matches; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) threads: Vec<String>,
+    /// Idle time; uwpmp, folded and json always hold it unless told otherwise [default: hide for
+    /// text and svg, show for the other formats]
+    #[arg(long, value_enum)]
+    pub(crate) idle: Option<IdleArg>,
+    /// Show the state of the thread as a frame
+    #[arg(long)]
+    pub(crate) states: bool,
+    /// Prune branches below this share of their group's shown time; 0 prunes nothing [default: 0.5
+    /// for text, 0.1 for uwpmp and svg, 0 for folded and json]
+    #[arg(long, value_name = "P", value_parser = percent)]
+    pub(crate) min_percent: Option<f64>,
+    /// Output format
+    #[arg(long, value_enum, default_value_t = FormatArg::Text)]
+    pub(crate) format: FormatArg,
+    /// Write to a file instead of standard output
+    #[arg(short, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+}
+
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ByArg {
+    /// Each thread
+    Thread,
+    /// Threads whose names differ only in a number
+    Pool,
+    /// Each process
+    Process,
+    /// One tree over all
+    All,
+}
+
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum IdleArg {
+    /// Leave it out; its share is printed
+    Hide,
+    /// Show it like any other state
+    Show,
+}
+
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum FormatArg {
+    /// Tree to read
+    Text,
+    /// Exactly what uwpmp prints
+    Uwpmp,
+    /// One line per stack, for flame graph tools
+    Folded,
+    /// Versioned schema, see docs/json-schema.md
+    Json,
+    /// Flame graph
+    Svg,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct HotspotsArgs {
+    /// Trace file
+    pub(crate) trace: PathBuf,
+    /// Machine-readable output
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CheckArgs {
+    /// Process to check
+    pub(crate) pid: Option<i32>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DemoArgs {
+    /// Length of the recording in seconds
+    #[arg(short, long, value_name = "SECS", default_value_t = 5.0, value_parser = demo_duration)]
+    pub(crate) duration: f64,
+    /// How to observe the workload
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub(crate) engine: EngineArg,
+}
+
+fn number(text: &str, min: f64, max: f64, unit: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if (min..=max).contains(&n) => Ok(n),
+        Ok(_) => Err(format!("must be {min} to {max} {unit}")),
+        Err(_) => Err(format!("not a number; {min} to {max} {unit} are possible")),
+    }
+}
+
+/// A day is long enough for a sampler, and keeps every time of a trace in range.
+fn duration(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 86_400.0, "seconds")
+}
+
+fn demo_duration(text: &str) -> Result<f64, String> {
+    number(text, 0.5, 600.0, "seconds")
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 100.0, "percent")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// Check that clap finds no contradiction in the definitions.
+    #[test]
+    fn definitions() {
+        Cli::command().debug_assert();
+    }
+
+    /// Check that values out of range are refused and the limits are taken.
+    #[test]
+    fn ranges() {
+        let parse =
+            |args: &[&str]| Cli::try_parse_from([&["wcprof", "attach", "1"], args].concat());
+        for good in [["-r", "1"], ["-r", "1000"], ["-d", "0"], ["-d", "86400"]] {
+            assert!(parse(&good).is_ok(), "{good:?}");
+        }
+        for bad in [
+            ["-r", "0"],
+            ["-r", "1001"],
+            ["-d", "-1"],
+            ["-d", "nan"],
+            ["-d", "86401"],
+        ] {
+            assert!(parse(&bad).is_err(), "{bad:?}");
+        }
+    }
+}

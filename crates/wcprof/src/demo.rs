@@ -1,0 +1,86 @@
+//! `wcprof demo`: starts the built-in workload in a child process and attaches to it.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use wcprof_demo::DemoOptions;
+
+use crate::attach;
+use crate::cli::{AttachArgs, DemoArgs, RuleArgs};
+use crate::failure::{Exit, Failure};
+
+/// The workload has threads of this name once it runs.
+const LAST_THREAD: &str = "finisher";
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The child, which ends by itself when its standard input does.
+struct Workload(Child);
+
+impl Drop for Workload {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        // It notices the closed pipe within milliseconds.
+        let _ = self.0.wait();
+    }
+}
+
+pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
+    let program = std::env::current_exe().context("failed to find wcprof's own program")?;
+    // Long enough for the recording and its start; the closed pipe ends it sooner.
+    let seconds = args.duration + 60.0;
+    let child = Command::new(program)
+        .arg("demo-workload")
+        .arg(seconds.to_string())
+        .stdin(Stdio::piped())
+        .spawn()
+        .context("failed to start the workload")?;
+    let mut workload = Workload(child);
+    let pid = workload.0.id() as i32;
+    wait_until_running(&mut workload)?;
+    eprintln!(
+        "wcprof: workload runs as pid {pid}: 3 msgr-workers, 8 tp_osd_tp, bstore_kv_sync and idle pools"
+    );
+    attach::run(&AttachArgs {
+        pid,
+        duration: args.duration,
+        rate: 99,
+        output: Some("wcprof-demo.wct".into()),
+        flamegraph: Some("wcprof-demo.svg".into()),
+        threads: Vec::new(),
+        exclude_threads: Vec::new(),
+        engine: args.engine,
+        max_cpu: 20,
+        rules: RuleArgs::default(),
+        raw: false,
+    })
+}
+
+fn wait_until_running(workload: &mut Workload) -> Result<(), Failure> {
+    let pid = workload.0.id();
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = workload.0.try_wait()? {
+            let error = anyhow::anyhow!("the workload ended at once: {status}");
+            return Err(Failure::new(Exit::Failure, error));
+        }
+        let names = std::fs::read_dir(format!("/proc/{pid}/task"))?
+            .flatten()
+            .filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
+        if names.into_iter().any(|name| name.trim() == LAST_THREAD) {
+            return Ok(());
+        }
+        if begin.elapsed() > START_TIMEOUT {
+            let error = anyhow::anyhow!("the workload did not start within 10 s");
+            return Err(Failure::new(Exit::Failure, error));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+pub(crate) fn workload(seconds: f64) -> Result<(), Failure> {
+    wcprof_demo::run(DemoOptions {
+        seconds: Some(seconds),
+    })
+    .map_err(|e| Failure::new(Exit::Failure, e))
+}

@@ -1,0 +1,147 @@
+//! How a command fails: exit code, message, hint.
+
+use std::fmt;
+use std::io;
+
+use wcprof_capture::{StartError, TargetError};
+use wcprof_record::RecordError;
+use wcprof_trace::TraceError;
+
+/// Exit codes, as `wcprof --help` states them.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Exit {
+    Failure = 1,
+    Usage = 2,
+    NoTarget = 3,
+    NotPermitted = 4,
+    BadTrace = 5,
+}
+
+/// A failed command.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) exit: Exit,
+    pub(crate) error: anyhow::Error,
+    /// What to do next.
+    pub(crate) hint: Option<String>,
+}
+
+impl Failure {
+    pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        Self {
+            exit,
+            error: error.into(),
+            hint: None,
+        }
+    }
+
+    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The reader of our output has gone (`wcprof report | head`): no failure.
+    pub(crate) fn is_broken_pipe(&self) -> bool {
+        self.error.chain().any(|cause| {
+            cause
+                .downcast_ref::<io::Error>()
+                .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
+        })
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "wcprof: {:#}", self.error)?;
+        if let Some(hint) = &self.hint {
+            write!(f, "\nhint: {hint}")?;
+        }
+        Ok(())
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        Self::new(Exit::Failure, error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::new(Exit::Failure, error)
+    }
+}
+
+impl From<TargetError> for Failure {
+    fn from(error: TargetError) -> Self {
+        let (exit, hint) = match &error {
+            TargetError::NoSuchProcess(_) => (
+                Exit::NoTarget,
+                Some(
+                    "`pgrep -a NAME` lists pids; wcprof takes the pid that this shell sees".into(),
+                ),
+            ),
+            TargetError::OtherPidNamespace { hosts, .. } => (
+                Exit::NoTarget,
+                hosts
+                    .first()
+                    .map(|pid| format!("try `wcprof attach {pid}`")),
+            ),
+            TargetError::IsThread { pid, .. } => (
+                Exit::NoTarget,
+                Some(format!(
+                    "try `wcprof attach {pid}`, with --threads to keep only threads of one name"
+                )),
+            ),
+            TargetError::KernelThread(_) => (
+                Exit::NoTarget,
+                Some("kernel threads are seen by `perf record -g -p PID`".into()),
+            ),
+            TargetError::Zombie(_) | TargetError::ThirtyTwoBit(_) => (Exit::NoTarget, None),
+            TargetError::NotPermitted { .. } => (
+                Exit::NotPermitted,
+                Some(
+                    "`wcprof check PID` says which engines work with the present privileges".into(),
+                ),
+            ),
+            TargetError::Io { .. } => (Exit::Failure, None),
+        };
+        let mut failure = Self::new(exit, error);
+        failure.hint = hint;
+        failure
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        let exit = match error {
+            StartError::Threads { .. } => Exit::Failure,
+            _ => Exit::NotPermitted,
+        };
+        Self::new(exit, error)
+            .hint("`wcprof check PID` says what works here and what to do about the rest")
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Self {
+        let exit = match error {
+            TraceError::Foreign { .. }
+            | TraceError::Version { .. }
+            | TraceError::Empty
+            | TraceError::DamagedAtBeginning { .. }
+            | TraceError::Malformed { .. } => Exit::BadTrace,
+            _ => Exit::Failure,
+        };
+        Self::new(exit, error)
+    }
+}
+
+impl From<RecordError> for Failure {
+    fn from(error: RecordError) -> Self {
+        match error {
+            RecordError::Trace(error) => error.into(),
+            RecordError::Target(error) => error.into(),
+        }
+    }
+}
