@@ -1,0 +1,72 @@
+//! Names from the target, made harmless for where they are written.
+
+use std::borrow::Cow;
+
+/// For a terminal: control characters and those that reorder or hide text become `?`.
+pub fn terminal_name(name: &str) -> Cow<'_, str> {
+    replace(name, |c| c.is_control() || is_invisible(c), '?')
+}
+
+/// For a frame or group of a folded stack: `;` becomes `:`, control characters become `?`.
+pub fn folded_name(name: &str) -> Cow<'_, str> {
+    match replace(name, char::is_control, '?') {
+        Cow::Borrowed(name) => replace(name, |c| c == ';', ':'),
+        Cow::Owned(name) => Cow::Owned(name.replace(';', ":")),
+    }
+}
+
+/// For XML 1.0 text that is escaped later: characters that no document may hold become `?`.
+pub(crate) fn xml_text(text: &str) -> Cow<'_, str> {
+    replace(
+        text,
+        |c| {
+            is_invisible(c) || matches!(c, '\u{fffe}' | '\u{ffff}') || (c.is_control() && c != '\n')
+        },
+        '?',
+    )
+}
+
+/// Directional marks, embeddings and overrides, and zero-width characters: a name must not change
+/// how the text around it reads.
+fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+fn replace(name: &str, bad: impl Fn(char) -> bool, with: char) -> Cow<'_, str> {
+    if name.chars().any(&bad) {
+        Cow::Owned(
+            name.chars()
+                .map(|c| if bad(c) { with } else { c })
+                .collect(),
+        )
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that escape sequences and reordering characters do not reach a terminal.
+    #[test]
+    fn terminal() {
+        assert_eq!(terminal_name("a\x1b[31mb\u{202e}c\u{9b}d"), "a?[31mb?c?d");
+        assert_eq!(terminal_name("größe→ファイル"), "größe→ファイル");
+    }
+
+    /// Check that a frame cannot end a frame or a line.
+    #[test]
+    fn folded() {
+        assert_eq!(folded_name("a;b\nc\r;"), "a:b?c?:");
+        assert_eq!(folded_name("f(int, char) const"), "f(int, char) const");
+    }
+
+    /// Check that characters outside XML are replaced.
+    #[test]
+    fn xml() {
+        assert_eq!(xml_text("a\0b\u{ffff}c\n"), "a?b?c\n");
+    }
+}

@@ -1,0 +1,59 @@
+//! A flame graph as SVG, drawn by inferno from folded stacks.
+
+use std::io::{self, Write};
+
+use inferno::flamegraph::{Direction as Drawn, Options, from_lines};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{Direction, Trees, View};
+
+use crate::escape::xml_text;
+use crate::folded::lines;
+use crate::headline::Headline;
+use crate::units::duration;
+
+/// Writes a flame graph (an icicle graph when `view` is inverted) with widths in microseconds of
+/// wall-clock time. An error of kind [`io::ErrorKind::InvalidInput`] says that there is nothing to
+/// draw.
+pub fn svg(profile: &Profile, view: &View, title: &str, out: &mut impl Write) -> io::Result<()> {
+    let trees = Trees::new(profile, view);
+    let lines: Vec<String> = lines(profile, &trees)
+        .into_iter()
+        .map(|(line, us)| {
+            // inferno takes a line that begins with `# ` for a comment.
+            let line = match line.strip_prefix('#') {
+                Some(rest) => format!("?{rest}"),
+                None => line,
+            };
+            format!("{} {us}", xml_text(&line))
+        })
+        .collect();
+    if lines.is_empty() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "nothing to draw: no time passes the filters (idle time is hidden unless shown)",
+        ));
+    }
+    let headline = Headline::new(profile);
+    let mut options = Options::default();
+    options.title = xml_text(title).into_owned();
+    options.subtitle = Some(xml_text(&subtitle(&headline, view)).into_owned());
+    options.count_name = "us".to_owned();
+    options.name_type = "Frame:".to_owned();
+    // The same name has the same color in every graph, and the same input the same bytes.
+    options.hash = true;
+    options.min_width = 0.05;
+    if view.direction == Direction::LeafFirst {
+        options.direction = Drawn::Inverted;
+    }
+    from_lines(&mut options, lines.iter().map(String::as_str), out)
+}
+
+fn subtitle(headline: &Headline, view: &View) -> String {
+    format!(
+        "wall-clock time of {} threads over {}, engine {}{}",
+        headline.n_threads,
+        duration(headline.duration_ns),
+        headline.engine,
+        if view.idle { "" } else { ", idle time hidden" },
+    )
+}

@@ -1,0 +1,191 @@
+//! The text tree: percent of wall-clock time, time, and the functions.
+//!
+//! Percentages are of the group's observed time, idle time included, so that a thread that is
+//! nearly always idle does not look busy. Callees of a single callee stay in its column: only
+//! branches indent.
+
+use std::io::{self, Write};
+
+use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{Group, Label, Node, Trees};
+
+use crate::escape::terminal_name;
+use crate::group::group_name;
+use crate::units::{count, cut, duration, percent};
+
+/// How to print.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct TextOptions {
+    /// Cut lines to so many characters; `None` does not cut.
+    pub width: Option<usize>,
+    /// Use ANSI colors.
+    pub color: bool,
+    /// Most nodes a group; the heaviest, nearest to the tree's roots, are shown. `None` for all.
+    pub max_nodes: Option<usize>,
+}
+
+/// Writes the trees as text.
+pub fn text(
+    profile: &Profile,
+    trees: &Trees,
+    options: &TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for (at, group) in trees.groups.iter().enumerate() {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        write_group(profile, trees, group, options, out)?;
+    }
+    Ok(())
+}
+
+/// Writes one group: its header and its tree.
+pub(crate) fn write_group(
+    profile: &Profile,
+    trees: &Trees,
+    group: &Group,
+    options: &TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let line = header(profile, group);
+    let line = cut(&line, options.width);
+    if options.color {
+        writeln!(out, "\x1b[1m{line}\x1b[0m")?;
+    } else {
+        writeln!(out, "{line}")?;
+    }
+    let shown = options.max_nodes.map(|max| heaviest(group, max));
+    let visible = |list: &[usize]| -> Vec<usize> {
+        list.iter()
+            .copied()
+            .filter(|&n| shown.as_ref().is_none_or(|s| s.get(n) == Some(&true)))
+            .collect()
+    };
+    // Nodes to print, last first: the node, its lead, the lead of its descendants.
+    let mut next: Vec<(usize, String, String)> = visible(&group.roots)
+        .into_iter()
+        .rev()
+        .map(|n| (n, String::new(), String::new()))
+        .collect();
+    while let Some((at, lead, below)) = next.pop() {
+        let Some(node) = group.nodes.get(at) else {
+            continue;
+        };
+        write_node(profile, trees, group, node, &lead, options, out)?;
+        let children = visible(&node.children);
+        let n = children.len();
+        for (i, child) in children.into_iter().enumerate().rev() {
+            next.push(if n == 1 && node.children.len() == 1 {
+                (child, below.clone(), below.clone())
+            } else if i + 1 == n {
+                (child, format!("{below}└─"), format!("{below}  "))
+            } else {
+                (child, format!("{below}├─"), format!("{below}│ "))
+            });
+        }
+    }
+    Ok(())
+}
+
+fn header(profile: &Profile, group: &Group) -> String {
+    let name = group_name(profile, group).unwrap_or_else(|| "all threads".to_owned());
+    let observed = group.observed();
+    let mut states: Vec<State> = State::ALL
+        .into_iter()
+        .filter(|s| group.states[*s as usize] > 0)
+        .collect();
+    states.sort_by_key(|s| std::cmp::Reverse(group.states[*s as usize]));
+    let states: Vec<String> = states
+        .into_iter()
+        .map(|s| {
+            let share = percent(group.states[s as usize], observed);
+            format!("{} {share:.1} %", s.name())
+        })
+        .collect();
+    format!(
+        "{}: {}, {} observed, {} shown ({})",
+        terminal_name(&name),
+        count(group.threads.len() as u64, "thread"),
+        duration(observed),
+        duration(group.weight),
+        states.join(", "),
+    )
+}
+
+fn write_node(
+    profile: &Profile,
+    trees: &Trees,
+    group: &Group,
+    node: &Node,
+    lead: &str,
+    options: &TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let share = percent(node.weight, group.observed());
+    let name = node.label.text(profile, trees.min_percent);
+    let figures = format!("{share:6.2}% {:>8}", duration(node.weight));
+    let state = annotation(group, node).map_or_else(String::new, |s| format!(" {}", s.frame()));
+    let width = options
+        .width
+        .map(|w| w.saturating_sub(figures.chars().count() + 2 + state.len()));
+    let tree = format!("{lead}{}", terminal_name(&name));
+    let tree = cut(&tree, width);
+    if options.color {
+        let color = match share {
+            s if s >= 20.0 => "\x1b[1;31m",
+            s if s >= 5.0 => "\x1b[33m",
+            _ => "",
+        };
+        let reset = if color.is_empty() { "" } else { "\x1b[0m" };
+        let state = match state.as_str() {
+            "" => String::new(),
+            s => format!("\x1b[2m{s}\x1b[0m"),
+        };
+        writeln!(out, "{color}{figures}{reset}  {tree}{state}")
+    } else {
+        writeln!(out, "{figures}  {tree}{state}")
+    }
+}
+
+/// The state to print at a node: where all its time is in one state and its parent's is not.
+fn annotation(group: &Group, node: &Node) -> Option<State> {
+    if matches!(node.label, Label::State(_) | Label::NotSampled(_)) {
+        return None;
+    }
+    let state = single_state(node)?;
+    let parent = node.parent.and_then(|p| group.nodes.get(p));
+    match parent {
+        Some(parent) if matches!(parent.label, Label::State(_)) => None,
+        Some(parent) if single_state(parent) == Some(state) => None,
+        _ => Some(state),
+    }
+}
+
+fn single_state(node: &Node) -> Option<State> {
+    State::ALL
+        .into_iter()
+        .find(|s| node.weight > 0 && node.states[*s as usize] == node.weight)
+}
+
+/// Marks the `max` nodes to show: heavy ones, and those near the roots rather than deep ones.
+fn heaviest(group: &Group, max: usize) -> Vec<bool> {
+    let mut order: Vec<(f64, usize)> = group
+        .walk()
+        .map(|(at, node, depth)| {
+            (
+                node.weight as f64 * 0.85_f64.powi(depth.min(1000) as i32),
+                at,
+            )
+        })
+        .collect();
+    // A child's score is below its parent's, so that no shown node lacks its parent.
+    order.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let mut shown = vec![false; group.nodes.len()];
+    for (_, at) in order.into_iter().take(max) {
+        if let Some(mark) = shown.get_mut(at) {
+            *mark = true;
+        }
+    }
+    shown
+}

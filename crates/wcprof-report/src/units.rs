@@ -1,0 +1,81 @@
+//! Numbers as people read them.
+
+/// A duration in the largest unit that keeps three digits: `12.3 s`, `4.56 ms`, `789 us`.
+pub(crate) fn duration(ns: u64) -> String {
+    let value = ns as f64;
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{} us", digits(value / 1e3)),
+        1_000_000..1_000_000_000 => format!("{} ms", digits(value / 1e6)),
+        _ => format!("{} s", digits(value / 1e9)),
+    }
+}
+
+fn digits(value: f64) -> String {
+    if value < 10.0 {
+        format!("{value:.2}")
+    } else if value < 100.0 {
+        format!("{value:.1}")
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+/// `part` of `whole` in percent; 0 of nothing.
+pub(crate) fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        100.0 * part as f64 / whole as f64
+    }
+}
+
+/// `1 thread`, `2 threads`.
+pub(crate) fn count(n: u64, noun: &str) -> String {
+    if n == 1 {
+        format!("1 {noun}")
+    } else {
+        format!("{n} {noun}s")
+    }
+}
+
+/// Cuts to `width` characters, with `...` at the end of what was cut.
+pub(crate) fn cut(text: &str, width: Option<usize>) -> std::borrow::Cow<'_, str> {
+    match width {
+        Some(width) if text.chars().count() > width => {
+            let mut short: String = text.chars().take(width.saturating_sub(3)).collect();
+            short.extend("...".chars().take(width));
+            short.into()
+        }
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check units at their borders.
+    #[test]
+    fn durations() {
+        for (ns, text) in [
+            (999, "999 ns"),
+            (1_000, "1.00 us"),
+            (12_345, "12.3 us"),
+            (123_456_789, "123 ms"),
+            (1_000_000_000, "1.00 s"),
+            (3_600_000_000_000, "3600 s"),
+        ] {
+            assert_eq!(duration(ns), text);
+        }
+    }
+
+    /// Check that a cut line is never longer than asked, by characters and not by bytes.
+    #[test]
+    fn cuts() {
+        assert_eq!(cut("größer", Some(6)), "größer");
+        assert_eq!(cut("größere", Some(6)), "grö...");
+        assert_eq!(cut("abcd", Some(2)), "..");
+        assert_eq!(cut("abcd", None), "abcd");
+    }
+}

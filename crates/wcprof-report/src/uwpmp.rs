@@ -1,0 +1,116 @@
+//! The text format of uwpmp, as pasted into trackers.
+//!
+//! For each thread, sorted by name: a blank line, `Thread TID (comm) - N samples`, and the tree.
+//! A line is the prefix, `+ `, the percentage of that thread's time with two decimals, `% ` and
+//! the name. Each level adds one column to the prefix: `|` where siblings follow, else a blank. A
+//! node below the threshold is printed, its children are not. N is the number of ticks that
+//! observed the thread; percentages are of its weights, since wcprof's samples are not all alike.
+
+use std::io::{self, Write};
+
+use wcprof_profile::model::Profile;
+use wcprof_profile::{Direction, Group, GroupBy, GroupKey, ThreadFilter, Trees, View};
+
+use crate::escape::terminal_name;
+use crate::units::{cut, percent};
+
+/// How to print.
+#[derive(Clone, Debug)]
+pub struct UwpmpOptions {
+    /// Root first (`unwindpmp`) or inverted (`unwindpmp -v`).
+    pub direction: Direction,
+    /// Children of a node below this percentage are not printed; uwpmp's default is 0.1.
+    pub threshold: f64,
+    /// Show idle time; uwpmp knows no idle time and shows everything. Percentages are of all of
+    /// the thread's time either way.
+    pub idle: bool,
+    /// Cut lines to so many characters (uwpmp on a terminal); `None` does not cut.
+    pub width: Option<usize>,
+    /// Which threads.
+    pub threads: ThreadFilter,
+}
+
+impl Default for UwpmpOptions {
+    fn default() -> Self {
+        Self {
+            direction: Direction::RootFirst,
+            threshold: 0.1,
+            idle: true,
+            width: None,
+            threads: ThreadFilter::all(),
+        }
+    }
+}
+
+/// Writes the profile in uwpmp's format.
+pub fn uwpmp(profile: &Profile, options: &UwpmpOptions, out: &mut impl Write) -> io::Result<()> {
+    let trees = Trees::new(
+        profile,
+        &View {
+            by: GroupBy::Thread,
+            direction: options.direction,
+            idle: options.idle,
+            threads: options.threads.clone(),
+            ..View::default()
+        },
+    );
+    let mut threads: Vec<_> = trees
+        .groups
+        .iter()
+        .filter_map(|group| match group.key {
+            GroupKey::Thread(at) => Some((profile.threads.get(at)?, group)),
+            _ => None,
+        })
+        .collect();
+    threads.sort_by(|(a, _), (b, _)| (&a.comm, a.tid).cmp(&(&b.comm, b.tid)));
+    for (thread, group) in threads {
+        writeln!(out)?;
+        writeln!(
+            out,
+            "Thread {} ({}) - {} samples",
+            thread.tid,
+            terminal_name(&thread.comm),
+            thread.n_ticks
+        )?;
+        tree(profile, group, options, out)?;
+    }
+    Ok(())
+}
+
+fn tree(
+    profile: &Profile,
+    group: &Group,
+    options: &UwpmpOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let total = group.observed();
+    // The prefix of the level being printed; deep stacks must not recurse.
+    let mut prefix = String::new();
+    let mut next: Vec<(usize, usize, bool)> = siblings(&group.roots, 0);
+    while let Some((at, depth, last)) = next.pop() {
+        let Some(node) = group.nodes.get(at) else {
+            continue;
+        };
+        prefix.truncate(depth);
+        let share = percent(node.weight, total);
+        let name = node.label.text(profile, 0.0);
+        let line = format!("{prefix}+ {share:.2}% {}", terminal_name(&name));
+        writeln!(out, "{}", cut(&line, options.width))?;
+        if share >= options.threshold {
+            prefix.push(if last { ' ' } else { '|' });
+            next.extend(siblings(&node.children, depth + 1));
+        }
+    }
+    Ok(())
+}
+
+/// Nodes of one level in the order of a stack to pop from: with their depth, and whether each is
+/// the last.
+fn siblings(nodes: &[usize], depth: usize) -> Vec<(usize, usize, bool)> {
+    let mut list: Vec<_> = nodes.iter().map(|&n| (n, depth, false)).collect();
+    if let Some(last) = list.last_mut() {
+        last.2 = true;
+    }
+    list.reverse();
+    list
+}
