@@ -108,6 +108,8 @@ struct ExitedCpu {
     /// The process's CPU clock when the recording began, and last.
     first: Option<u64>,
     last: u64,
+    /// CPU time that threads showed, and that was given to the pseudo-thread, ns.
+    shown: u64,
     thread: Option<ThreadId>,
     since: u64,
 }
@@ -288,7 +290,9 @@ impl Recorder {
                 StackCopy::Unchanged => thread.place,
                 _ => place,
             };
+            let before = thread.ledger.run_ns();
             thread.observe(tick, place, &mut self.pieces);
+            self.exited.shown += thread.ledger.run_ns() - before;
             let id = thread.id;
             self.write_pieces(id)?;
         }
@@ -467,7 +471,9 @@ impl Recorder {
 
     fn end_thread(&mut self, tid: Tid) -> Result<(), RecordError> {
         if let Some(mut thread) = self.threads.remove(&tid) {
+            let before = thread.ledger.run_ns();
             thread.finish(&mut self.pieces);
+            self.exited.shown += thread.ledger.run_ns() - before;
             self.write_pieces(thread.id)?;
             self.note_thread(&thread)?;
         }
@@ -496,8 +502,7 @@ impl Recorder {
             .exited
             .last
             .saturating_sub(self.exited.first.unwrap_or(0));
-        let shown = self.state_ns[0];
-        let gap = used.saturating_sub(shown);
+        let gap = used.saturating_sub(self.exited.shown);
         let end = self.last_time;
         let interval = end.saturating_sub(self.exited.since);
         if gap <= slack || interval == 0 {
@@ -515,6 +520,7 @@ impl Recorder {
         };
         // Several such threads may have run at a time, but no span weighs more than its interval.
         let mut rest = gap.saturating_sub(keep);
+        self.exited.shown += rest;
         while rest > 0 {
             let weight = rest.min(interval);
             rest -= weight;

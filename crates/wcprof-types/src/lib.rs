@@ -12,7 +12,7 @@ mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
-pub use sample::{FdKind, FdTarget, UserRegs, Wait};
+pub use sample::{FdKind, FdTarget, ScratchRegs, UserRegs, Wait};
 pub use state::{Sched, StackEnd, ThreadState};
 
 use serde::{Deserialize, Serialize};

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::Avma;
 
 /// User registers that unwinding starts from. `/proc/PID/task/TID/syscall` gives only `ip` and
-/// `sp`; the others are `None` then.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+/// `sp`; the others are unknown then.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct UserRegs {
     /// Instruction pointer.
     pub ip: Avma,
@@ -14,6 +14,29 @@ pub struct UserRegs {
     pub sp: Avma,
     /// `rbp`; `None` when the engine cannot read it.
     pub bp: Option<u64>,
+    /// Registers that calls do not preserve.
+    pub scratch: ScratchRegs,
+}
+
+/// Registers that a call need not preserve, yet assembler bases frames on: OpenSSL's AES-GCM
+/// keeps the caller's stack pointer in `rax`, others in `r8` to `r11`. Each may be unknown.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ScratchRegs {
+    /// `rax`.
+    pub ax: Option<u64>,
+    /// `r8` to `r11`.
+    pub r8_to_r11: [Option<u64>; 4],
+}
+
+impl ScratchRegs {
+    /// By DWARF register number (System V ABI for AMD64, figure 3.36).
+    pub fn get(&self, dwarf_register: u16) -> Option<u64> {
+        match dwarf_register {
+            0 => self.ax,
+            8..=11 => self.r8_to_r11[usize::from(dwarf_register) - 8],
+            _ => None,
+        }
+    }
 }
 
 /// What a blocked thread waits in.

@@ -1,7 +1,7 @@
 //! Finds callers where call frame information is not enough: `rbp` is unknown, or no FDE covers
 //! the address. A guess is taken only when what follows from it holds together.
 
-use wcprof_types::{Avma, FrameAddress, StackEnd};
+use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before};
@@ -110,6 +110,7 @@ impl Unwinder {
             address: FrameAddress::ReturnAddress(Avma(return_address)),
             sp: bp.checked_add(16)?,
             bp: Some(saved),
+            scratch: ScratchRegs::default(),
         };
         let mut buffer = [0; CALL_LOOKBEHIND];
         (is_user_address(return_address)

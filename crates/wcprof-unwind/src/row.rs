@@ -2,13 +2,15 @@
 //! that framehop does not: expressions that read memory, signal frames, unusual offsets.
 //!
 //! Together with `walk.rs` this holds all that is particular to x86-64 registers. Only `rip`,
-//! `rsp` and `rbp` are followed; a rule that needs another register has no answer.
+//! `rsp` and `rbp` are followed; registers that calls do not preserve are known at the leaf and,
+//! as a checked guess, through assembler that calls within its module. A rule that needs another
+//! register has no answer.
 
 use gimli::{
     CfaRule, Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Register,
     RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value, X86_64,
 };
-use wcprof_types::StackEnd;
+use wcprof_types::{ScratchRegs, StackEnd};
 
 use crate::code::ModuleCode;
 use crate::index::{Cfi, SectionKind, Slice, fde_at};
@@ -53,6 +55,7 @@ pub(crate) struct Regs {
     pub ip: u64,
     pub sp: u64,
     pub bp: Option<u64>,
+    pub scratch: ScratchRegs,
 }
 
 /// Why a row gives no caller.
@@ -109,6 +112,12 @@ impl Row {
         }
     }
 
+    /// Whether the CFA is based on a register that calls do not preserve.
+    pub fn is_scratch_based(&self) -> bool {
+        matches!(self.cfa, CfaRule::RegisterAndOffset { register, .. }
+            if !matches!(register, X86_64::RSP | X86_64::RBP))
+    }
+
     /// The caller's registers. Its `ip` is 0 when the return address is.
     pub fn execute<M: StackMemory + ?Sized>(
         &self,
@@ -158,7 +167,12 @@ impl Row {
                 Err(fault) => return Err(fault),
             },
         };
-        Ok(Regs { ip, sp: cfa, bp })
+        Ok(Regs {
+            ip,
+            sp: cfa,
+            bp,
+            scratch: ScratchRegs::default(),
+        })
     }
 }
 
@@ -201,7 +215,7 @@ impl<M: StackMemory + ?Sized> Machine<'_, M> {
             X86_64::RA => Ok(self.regs.ip),
             X86_64::RSP => Ok(self.regs.sp),
             X86_64::RBP => self.regs.bp.ok_or(Fault::NeedsBp),
-            _ => Err(NO_ANSWER),
+            other => self.regs.scratch.get(other.0).ok_or(NO_ANSWER),
         }
     }
 

@@ -7,7 +7,7 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Unwinder as _};
 use gimli::UnwindContext;
 use thiserror::Error;
-use wcprof_types::{Avma, FrameAddress, LoadBias, StackEnd};
+use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 use crate::code::ModuleCode;
@@ -31,7 +31,9 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
 /// Offsets in the signal frame that the stack pointer is at in a trampoline: `struct ucontext`
 /// with its `sigcontext_64` at 40 (`arch/x86/include/uapi/asm/sigcontext.h`).
+const UC_R8: u64 = 40;
 const UC_RBP: u64 = 120;
+const UC_RAX: u64 = 144;
 const UC_RSP: u64 = 160;
 const UC_RIP: u64 = 168;
 
@@ -88,6 +90,8 @@ pub(crate) enum Kind {
     Own {
         row: u32,
         signal: bool,
+        /// Its CFA is based on a register that calls do not preserve.
+        scratch: bool,
     },
     /// A signal trampoline without call frame information.
     Sigreturn,
@@ -130,6 +134,7 @@ pub(crate) struct Cursor {
     pub address: FrameAddress<Avma>,
     pub sp: u64,
     pub bp: Option<u64>,
+    pub scratch: ScratchRegs,
 }
 
 /// Unwinds the stacks of one process.
@@ -391,11 +396,12 @@ impl Unwinder {
         if self.rows.len() >= MAX_ROWS {
             self.forget();
         }
-        let signal = row.signal;
+        let (signal, scratch) = (row.signal, row.is_scratch_based());
         self.rows.push((row, code));
         Kind::Own {
             row: (self.rows.len() - 1) as u32,
             signal,
+            scratch,
         }
     }
 
@@ -415,7 +421,7 @@ impl Unwinder {
                 return Err(Fault::NeedsBp);
             }
             Kind::Plain { restores_bp, .. } => (self.plain(cursor, restores_bp, memory)?, false),
-            Kind::Own { row, signal } => {
+            Kind::Own { row, signal, .. } => {
                 let Some((row, code)) = self.rows.get(row as usize) else {
                     return Err(Fault::End(StackEnd::NoUnwindInfo));
                 };
@@ -423,6 +429,7 @@ impl Unwinder {
                     ip: raw(cursor.address),
                     sp: cursor.sp,
                     bp: cursor.bp,
+                    scratch: cursor.scratch,
                 };
                 (row.execute(code, regs, is_leaf, memory)?, signal)
             }
@@ -444,6 +451,7 @@ impl Unwinder {
             address,
             sp: regs.sp,
             bp: regs.bp,
+            scratch: regs.scratch,
         })
     }
 
@@ -488,6 +496,8 @@ impl Unwinder {
                     ip,
                     sp: regs.sp(),
                     bp,
+                    // No rule says that they changed; see `Unwinder::unwind`.
+                    scratch: cursor.scratch,
                 })
             }
             Ok(None) => Err(Fault::End(StackEnd::Root)),
@@ -535,5 +545,14 @@ fn sigreturn<M: StackMemory + ?Sized>(sp: u64, memory: &mut M) -> Result<Regs, F
         ip: at(UC_RIP)?,
         sp: at(UC_RSP)?,
         bp: Some(at(UC_RBP)?),
+        scratch: ScratchRegs {
+            ax: Some(at(UC_RAX)?),
+            r8_to_r11: [
+                Some(at(UC_R8)?),
+                Some(at(UC_R8 + 8)?),
+                Some(at(UC_R8 + 16)?),
+                Some(at(UC_R8 + 24)?),
+            ],
+        },
     })
 }

@@ -1,6 +1,6 @@
 //! Walks from the leaf to the root, and says why it stopped.
 
-use wcprof_types::{Avma, FrameAddress, StackEnd, UserRegs};
+use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd, UserRegs};
 
 use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before};
@@ -81,7 +81,9 @@ impl Unwinder {
             address: FrameAddress::InstructionPointer(regs.ip),
             sp: regs.sp.0,
             bp: regs.bp,
+            scratch: regs.scratch,
         };
+        let mut scratch_of = None;
         stack.end = loop {
             let (kind, module) = self.kind(cursor.address, text.as_deref_mut());
             let address = if kind.is_uncalled() {
@@ -98,6 +100,13 @@ impl Unwinder {
                     _ => StackEnd::TooManyFrames,
                 };
             }
+            // Through a call they are kept only inside a module: assembler relies on what its own
+            // functions leave alone. The CFI says nothing, so the caller is checked below.
+            let is_leaf = stack.frames.len() == 1;
+            if !is_leaf && module != scratch_of {
+                cursor.scratch = ScratchRegs::default();
+            }
+            scratch_of = module;
             let mut next = self.step(&cursor, kind, memory);
             match next {
                 Err(Fault::NeedsBp) => {
@@ -118,6 +127,12 @@ impl Unwinder {
                 Err(Fault::End(end)) => break end,
                 Err(Fault::NeedsBp) => break StackEnd::NoUnwindInfo,
             };
+            if !is_leaf && matches!(kind, Kind::Own { scratch: true, .. }) {
+                stack.n_guessed += 1;
+                if !self.is_sure(caller.address, text.as_deref_mut()) {
+                    break StackEnd::NoUnwindInfo;
+                }
+            }
             if memory.took_unsure() && !self.is_sure(caller.address, text.as_deref_mut()) {
                 break StackEnd::CopyTooShort;
             }

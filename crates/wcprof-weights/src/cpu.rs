@@ -12,6 +12,8 @@ const MAX_WAITING: usize = 64;
 
 #[derive(Clone, Debug)]
 pub(crate) struct CpuAccount<K> {
+    /// All run time added so far, ns.
+    total: u64,
     /// Run time without a sample yet, ns.
     pending: u64,
     /// Where the pending time began.
@@ -24,11 +26,16 @@ pub(crate) struct CpuAccount<K> {
 impl<K: Copy> CpuAccount<K> {
     pub(crate) fn new(time: u64) -> Self {
         Self {
+            total: 0,
             pending: 0,
             since: time,
             waiting: Vec::new(),
             last_hit: None,
         }
+    }
+
+    pub(crate) fn total(&self) -> u64 {
+        self.total
     }
 
     pub(crate) fn last_place(&self) -> Option<K> {
@@ -46,6 +53,7 @@ impl<K: Copy> CpuAccount<K> {
         if self.pending == 0 {
             self.since = start;
         }
+        self.total += run;
         self.pending += run;
         for hit in hits {
             if self.waiting.len() < MAX_WAITING {

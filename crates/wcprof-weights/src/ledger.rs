@@ -57,6 +57,11 @@ impl<K: Copy> Ledger<K> {
         self.last.time
     }
 
+    /// Run time accounted so far, ns; some of it may still wait for a timer sample.
+    pub fn run_ns(&self) -> u64 {
+        self.cpu.total()
+    }
+
     /// Accounts the interval since the last observation. `hits` are the timer samples of the
     /// thread since then, oldest first. Pieces come out in no particular order.
     pub fn observe(

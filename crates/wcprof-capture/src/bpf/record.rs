@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use wcprof_types::{Avma, Pid, Tid, UserRegs};
+use wcprof_types::{Avma, Pid, ScratchRegs, Tid, UserRegs};
 
 /// One thread at one time.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -162,6 +162,15 @@ impl TaskRegs {
             ip: self.ip,
             sp: self.sp,
             bp: Some(self.bp),
+            // In a system call the kernel has overwritten `rax`; no frame is based on it there.
+            scratch: ScratchRegs {
+                ax: self
+                    .syscall
+                    .number()
+                    .is_none()
+                    .then_some(self.syscall.ax as u64),
+                ..ScratchRegs::default()
+            },
         }
     }
 }

@@ -8,13 +8,17 @@ use thiserror::Error;
 
 use super::PerfOptions;
 
-/// Registers in a sample: ax, si, bp, sp, ip (`arch/x86/include/uapi/asm/perf_regs.h`), which the
-/// kernel writes in this order.
+/// Registers in a sample: ax, si, bp, sp, ip, r8 to r11
+/// (`arch/x86/include/uapi/asm/perf_regs.h`), which the kernel writes in this order.
 const REGS_USER: u64 = (1 << bindings::PERF_REG_X86_AX)
     | (1 << bindings::PERF_REG_X86_SI)
     | (1 << bindings::PERF_REG_X86_BP)
     | (1 << bindings::PERF_REG_X86_SP)
-    | (1 << bindings::PERF_REG_X86_IP);
+    | (1 << bindings::PERF_REG_X86_IP)
+    | (1 << bindings::PERF_REG_X86_R8)
+    | (1 << bindings::PERF_REG_X86_R9)
+    | (1 << bindings::PERF_REG_X86_R10)
+    | (1 << bindings::PERF_REG_X86_R11);
 
 /// Why running threads cannot be sampled.
 #[derive(Debug, Error)]

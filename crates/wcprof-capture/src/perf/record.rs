@@ -1,7 +1,7 @@
 //! Bytes of one perf record -> a sample. Pure.
 
 use perf_event_open_sys::bindings;
-use wcprof_types::{Avma, Pid, Tid, UserRegs};
+use wcprof_types::{Avma, Pid, ScratchRegs, Tid, UserRegs};
 
 /// Processor mode at the sample.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -83,11 +83,20 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16) -> Option<PerfSample<'a>> {
     if u64::from(bindings::PERF_SAMPLE_REGS_ABI_NONE) != reader.u64()? {
         let (ax, si) = (reader.u64()?, reader.u64()?);
         let (bp, sp, ip) = (reader.u64()?, reader.u64()?, reader.u64()?);
+        let mut r8_to_r11 = [None; 4];
+        for register in &mut r8_to_r11 {
+            *register = Some(reader.u64()?);
+        }
         in_kvm_run = mode != CpuMode::User && ax == IN_SYSCALL_AX && si == KVM_RUN;
         regs = Some(UserRegs {
             ip: Avma(ip),
             sp: Avma(sp),
             bp: Some(bp),
+            scratch: ScratchRegs {
+                // The kernel has overwritten it in a system call.
+                ax: Some(ax).filter(|&ax| mode == CpuMode::User || ax != IN_SYSCALL_AX),
+                r8_to_r11,
+            },
         });
     }
     let room = usize::try_from(reader.u64()?).ok()?;
@@ -150,8 +159,22 @@ mod tests {
         bytes
     }
 
-    fn body(ax: u64, si: u64) -> [u64; 9] {
-        [7 | 9 << 32, 123, 2, ax, si, 0xb0, 0x50, 0x10, 16]
+    fn body(ax: u64, si: u64) -> [u64; 13] {
+        [
+            7 | 9 << 32,
+            123,
+            2,
+            ax,
+            si,
+            0xb0,
+            0x50,
+            0x10,
+            8,
+            9,
+            10,
+            11,
+            16,
+        ]
     }
 
     /// Check a whole sample: ids, time, registers, and that only the dumped part of the stack is
@@ -168,6 +191,10 @@ mod tests {
         assert_eq!(
             (regs.ip, regs.sp, regs.bp),
             (Avma(0x10), Avma(0x50), Some(0xb0))
+        );
+        assert_eq!(
+            (regs.scratch.get(0), regs.scratch.get(11)),
+            (Some(1), Some(11))
         );
         assert_eq!(s.stack, [5; 8]);
         assert!(!s.in_kvm_run);

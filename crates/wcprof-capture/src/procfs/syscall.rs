@@ -40,7 +40,7 @@ pub fn parse_syscall(line: &str) -> Option<SyscallState> {
         regs: UserRegs {
             ip: Avma(ip),
             sp: Avma(sp),
-            bp: None,
+            ..UserRegs::default()
         },
     })
 }
@@ -56,7 +56,7 @@ mod tests {
         let regs = UserRegs {
             ip: Avma(0x20),
             sp: Avma(0x10),
-            bp: None,
+            ..UserRegs::default()
         };
         assert_eq!(
             parse_syscall("-1 0x10 0x20\n"),

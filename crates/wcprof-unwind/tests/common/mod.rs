@@ -83,6 +83,7 @@ impl Dump {
                         ip: Avma(r[0]),
                         sp: Avma(r[1]),
                         bp: Some(r[2]),
+                        ..UserRegs::default()
                     });
                 }
                 ("chain", rest) => chain.push(Avma(hex(rest))),
