@@ -366,6 +366,11 @@ fn mistakes() {
             "error parsing glob",
         ),
         ("\n[[pool]]\nname = \"x\"\n", 2, "missing field `comm`"),
+        (
+            "[[default]]\nstate = \"idle\"\nwhen = [\"lock\"]\n",
+            3,
+            "`when` is for [[state]]",
+        ),
         ("x = [\n", 1, ""),
     ] {
         let error = Rules::with_user_files(&[("my.toml", text)]).unwrap_err();

@@ -23,6 +23,7 @@ pub fn folded(profile: &Profile, trees: &Trees, out: &mut impl Write) -> io::Res
 pub(crate) fn lines(profile: &Profile, trees: &Trees) -> Vec<(String, u64)> {
     let mut ids: HashMap<String, usize> = HashMap::new();
     let mut sums: Vec<u64> = Vec::new();
+    let mut texts: Vec<String> = Vec::new();
     for group in &trees.groups {
         let name = group_name(profile, group);
         let mut line_of_node: HashMap<usize, usize> = HashMap::new();
@@ -34,7 +35,8 @@ pub(crate) fn lines(profile: &Profile, trees: &Trees) -> Vec<(String, u64)> {
             };
             let line = *line_of_node.entry(node).or_insert_with(|| {
                 let text = line(profile, trees, group, name.as_deref(), node);
-                *ids.entry(text).or_insert_with(|| {
+                *ids.entry(text).or_insert_with_key(|text| {
+                    texts.push(text.clone());
                     sums.push(0);
                     sums.len() - 1
                 })
@@ -46,13 +48,9 @@ pub(crate) fn lines(profile: &Profile, trees: &Trees) -> Vec<(String, u64)> {
                 .or_default();
             *sum = sum.saturating_add(row.weight);
         }
-        let mut text_of: HashMap<usize, &str> = HashMap::new();
-        for (text, &line) in &ids {
-            text_of.insert(line, text);
-        }
         for lines in threads.into_values() {
             let mut lines: Vec<_> = lines.into_iter().collect();
-            lines.sort_by_key(|(line, _)| text_of.get(line).copied());
+            lines.sort_by(|(a, _), (b, _)| texts[*a].cmp(&texts[*b]));
             for (line, us) in to_microseconds(lines) {
                 sums[line] = sums[line].saturating_add(us);
             }

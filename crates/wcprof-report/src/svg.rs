@@ -18,14 +18,7 @@ pub fn svg(profile: &Profile, view: &View, title: &str, out: &mut impl Write) ->
     let trees = Trees::new(profile, view);
     let lines: Vec<String> = lines(profile, &trees)
         .into_iter()
-        .map(|(line, us)| {
-            // inferno takes a line that begins with `# ` for a comment.
-            let line = match line.strip_prefix('#') {
-                Some(rest) => format!("?{rest}"),
-                None => line,
-            };
-            format!("{} {us}", xml_text(&line))
-        })
+        .map(|(line, us)| format!("{} {us}", plain(&line)))
         .collect();
     if lines.is_empty() {
         return Err(io::Error::new(
@@ -46,6 +39,23 @@ pub fn svg(profile: &Profile, view: &View, title: &str, out: &mut impl Write) ->
         options.direction = Drawn::Inverted;
     }
     from_lines(&mut options, lines.iter().map(String::as_str), out)
+}
+
+/// A line without what inferno would read as something else than names: `# ` begins a comment, and
+/// a number after the last space is a second weight.
+fn plain(line: &str) -> String {
+    let mut line = xml_text(line).into_owned();
+    if line.starts_with('#') {
+        line.replace_range(..1, "?");
+    }
+    if let Some(at) = line.rfind(' ')
+        && line[at + 1..]
+            .bytes()
+            .all(|b| b.is_ascii_digit() || b == b'.')
+    {
+        line.replace_range(at..=at, "\u{a0}");
+    }
+    line
 }
 
 fn subtitle(headline: &Headline, view: &View) -> String {

@@ -63,29 +63,35 @@ pub(crate) fn write_group(
             .collect()
     };
     // Nodes to print, last first: the node, its lead, the lead of its descendants.
-    let mut next: Vec<(usize, String, String)> = visible(&group.roots)
-        .into_iter()
-        .rev()
-        .map(|n| (n, String::new(), String::new()))
-        .collect();
+    let mut next: Vec<(usize, String, String)> = Vec::new();
+    branch(&visible(&group.roots), group.roots.len(), "", &mut next);
     while let Some((at, lead, below)) = next.pop() {
         let Some(node) = group.nodes.get(at) else {
             continue;
         };
         write_node(profile, trees, group, node, &lead, options, out)?;
-        let children = visible(&node.children);
-        let n = children.len();
-        for (i, child) in children.into_iter().enumerate().rev() {
-            next.push(if n == 1 && node.children.len() == 1 {
-                (child, below.clone(), below.clone())
-            } else if i + 1 == n {
-                (child, format!("{below}└─"), format!("{below}  "))
-            } else {
-                (child, format!("{below}├─"), format!("{below}│ "))
-            });
-        }
+        branch(
+            &visible(&node.children),
+            node.children.len(),
+            &below,
+            &mut next,
+        );
     }
     Ok(())
+}
+
+/// Adds siblings to the nodes to print. Of `n_all` siblings those in `shown` are printed; one that
+/// never had any stays in its parent's column.
+fn branch(shown: &[usize], n_all: usize, below: &str, next: &mut Vec<(usize, String, String)>) {
+    for (i, &node) in shown.iter().enumerate().rev() {
+        next.push(if n_all == 1 {
+            (node, below.to_owned(), below.to_owned())
+        } else if i + 1 == shown.len() {
+            (node, format!("{below}└─"), format!("{below}  "))
+        } else {
+            (node, format!("{below}├─"), format!("{below}│ "))
+        });
+    }
 }
 
 fn header(profile: &Profile, group: &Group) -> String {

@@ -4,9 +4,10 @@
 pub(crate) fn duration(ns: u64) -> String {
     let value = ns as f64;
     match ns {
+        // From 999.5 on a value would read 1000.
         0..1_000 => format!("{ns} ns"),
-        1_000..1_000_000 => format!("{} us", digits(value / 1e3)),
-        1_000_000..1_000_000_000 => format!("{} ms", digits(value / 1e6)),
+        1_000..999_500 => format!("{} us", digits(value / 1e3)),
+        999_500..999_500_000 => format!("{} ms", digits(value / 1e6)),
         _ => format!("{} s", digits(value / 1e9)),
     }
 }
@@ -62,7 +63,10 @@ mod tests {
             (999, "999 ns"),
             (1_000, "1.00 us"),
             (12_345, "12.3 us"),
+            (999_499, "999 us"),
+            (999_500, "1.00 ms"),
             (123_456_789, "123 ms"),
+            (999_500_000, "1.00 s"),
             (1_000_000_000, "1.00 s"),
             (3_600_000_000_000, "3600 s"),
         ] {

@@ -66,6 +66,12 @@ pub(super) fn rules<'a>(
             collected.states.push(rule);
         }
         for rule in &raw.default {
+            if let Some(first) = rule.when.as_ref().and_then(|when| when.first()) {
+                return Err(source.error(
+                    first.span().start,
+                    "`when` is for [[state]]: a [[default]] is what it looks at",
+                ));
+            }
             let rule = collected.state(rule, &source)?;
             collected.defaults.push(rule);
         }

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules};
@@ -214,7 +215,9 @@ impl Maker {
     }
 
     pub fn profile(&self) -> Profile {
-        self.profile_with(&Rules::builtin().expect("the built-in rules are valid"))
+        static RULES: LazyLock<Rules> =
+            LazyLock::new(|| Rules::builtin().expect("the built-in rules are valid"));
+        self.profile_with(&RULES)
     }
 
     pub fn profile_with(&self, rules: &Rules) -> Profile {
