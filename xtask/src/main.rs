@@ -5,8 +5,10 @@
 
 #![forbid(unsafe_code)]
 
+mod bench;
 mod bpf;
 mod demo;
+mod lab;
 mod process;
 mod setup;
 mod test;
@@ -40,6 +42,10 @@ enum Task {
     Bpf(bpf::Args),
     /// Run the BPF engine's live tests on other kernels
     Vmtest(vmtest::Args),
+    /// Run a small Ceph cluster and a virtual machine on loopback
+    Lab(lab::Args),
+    /// Measure what wcprof costs
+    Bench(bench::Args),
 }
 
 fn main() -> ExitCode {
@@ -60,5 +66,7 @@ fn run(task: Task) -> Result<()> {
         Task::Tidy(args) => tidy::run(&args),
         Task::Bpf(args) => bpf::run(&args),
         Task::Vmtest(args) => vmtest::run(&args),
+        Task::Lab(args) => lab::run(&args),
+        Task::Bench(args) => bench::run(&args),
     }
 }

@@ -42,6 +42,13 @@ const LAB: &[Package] = &[
     ("xz-utils", "unpacks the guest's kernel modules"),
 ];
 
+const LAB_SYMBOLS: &[Package] = &[
+    ("ceph-osd-dbg", "symbols (500 MB on disk)"),
+    ("librados2-dbg", "symbols"),
+    ("librbd1-dbg", "symbols"),
+    ("libc6-dbg", "symbols"),
+];
+
 /// Install the packages that building and testing wcprof need.
 #[derive(Debug, clap::Args)]
 pub struct Args {
@@ -59,6 +66,8 @@ pub enum Group {
     Test,
     /// To run the lab.
     Lab,
+    /// Debug symbols of the lab's programs.
+    LabSymbols,
 }
 
 impl Group {
@@ -67,6 +76,7 @@ impl Group {
             Self::Build => BUILD,
             Self::Test => TEST,
             Self::Lab => LAB,
+            Self::LabSymbols => LAB_SYMBOLS,
         }
     }
 }
@@ -215,7 +225,7 @@ mod tests {
     /// Check that every package has a purpose and appears once in its group.
     #[test]
     fn packages_are_explained_once() {
-        for group in [Group::Build, Group::Test, Group::Lab] {
+        for group in [Group::Build, Group::Test, Group::Lab, Group::LabSymbols] {
             let mut names: Vec<_> = group.packages().iter().map(|(name, _)| name).collect();
             assert!(group.packages().iter().all(|(_, why)| !why.is_empty()));
             names.sort_unstable();

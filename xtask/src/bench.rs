@@ -1,0 +1,38 @@
+//! `cargo xtask bench`: what wcprof costs, itself and its target, as Markdown tables.
+
+mod attached;
+mod histogram;
+mod osd;
+mod overhead;
+mod peers;
+mod stats;
+mod table;
+mod target;
+
+use anyhow::Result;
+
+/// Measure what wcprof costs.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Task,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Task {
+    /// CPU time and memory of wcprof for each engine, and of other profilers that are installed
+    Overhead(overhead::Options),
+    /// Speed of an OSD under load with wcprof attached and without, in turn (needs `lab up`)
+    Osd(osd::Options),
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When a build or a program fails.
+pub fn run(args: &Args) -> Result<()> {
+    match &args.command {
+        Task::Overhead(options) => overhead::run(options),
+        Task::Osd(options) => osd::run(options),
+    }
+}

@@ -1,0 +1,111 @@
+//! Paired measurements to a ratio with its 95 % interval.
+
+use std::fmt;
+
+/// The geometric mean of ratios, and where the true one lies with 95 % confidence if the logarithms
+/// of ratios are normally distributed.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Ratio {
+    /// Geometric mean.
+    pub mean: f64,
+    /// Lower end.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+}
+
+impl Ratio {
+    /// Of pairs (without, with); none with fewer than six, or with one that is not positive.
+    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+        if pairs.len() < 6 || pairs.iter().any(|&(a, b)| !(a > 0.0 && b > 0.0)) {
+            return None;
+        }
+        let n = pairs.len() as f64;
+        let logs: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
+        let mean = logs.iter().sum::<f64>() / n;
+        let variance = logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0);
+        let half = t_quantile(n - 1.0) * (variance / n).sqrt();
+        Some(Self {
+            mean: mean.exp(),
+            low: (mean - half).exp(),
+            high: (mean + half).exp(),
+        })
+    }
+
+    /// How the interval lies to a bound, in words.
+    pub fn against(&self, bound: f64) -> String {
+        if self.low >= bound {
+            format!("the interval is above {bound}")
+        } else if self.high < bound {
+            format!("the interval is below {bound}")
+        } else {
+            format!("the interval spans {bound}: not decided by this run")
+        }
+    }
+}
+
+impl fmt::Display for Ratio {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.4} ({:.4} to {:.4})", self.mean, self.low, self.high)
+    }
+}
+
+/// The 97.5 % quantile of Student's t distribution for five or more degrees of freedom, from that
+/// of the normal distribution (Cornish-Fisher expansion; Abramowitz and Stegun 26.7.5).
+fn t_quantile(freedom: f64) -> f64 {
+    let z: f64 = 1.959_963_985;
+    let g1 = (z.powi(3) + z) / 4.0;
+    let g2 = (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / 96.0;
+    let g3 = (3.0 * z.powi(7) + 19.0 * z.powi(5) + 17.0 * z.powi(3) - 15.0 * z) / 384.0;
+    z + g1 / freedom + g2 / freedom.powi(2) + g3 / freedom.powi(3)
+}
+
+/// The median; zero of nothing.
+pub fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match (sorted.get(sorted.len() / 2), sorted.len() % 2) {
+        (None, _) => 0.0,
+        (Some(&middle), 1) => middle,
+        (Some(&upper), _) => f64::midpoint(sorted[sorted.len() / 2 - 1], upper),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check quantiles against a printed table.
+    #[test]
+    fn quantiles() {
+        for (freedom, expected) in [(5.0, 2.571), (10.0, 2.228), (39.0, 2.023), (120.0, 1.980)] {
+            let t = t_quantile(freedom);
+            assert!((t - expected).abs() < 0.004, "{freedom}: {t}");
+        }
+    }
+
+    /// Check that a constant ratio has no width, and noise has one that holds the truth.
+    #[test]
+    fn ratios() {
+        let exact = Ratio::of(&[(100.0, 99.0); 6]).unwrap();
+        assert!((exact.mean - 0.99).abs() < 1e-12 && exact.high - exact.low < 1e-12);
+        let noisy: Vec<(f64, f64)> = (0..40)
+            .map(|i| (100.0, if i % 2 == 0 { 110.0 } else { 100.0 / 1.1 }))
+            .collect();
+        let ratio = Ratio::of(&noisy).unwrap();
+        assert!(ratio.low < 1.0 && 1.0 < ratio.high);
+        assert!(ratio.against(1.0).contains("spans"));
+        assert!(ratio.against(0.9).contains("above"));
+        assert!(ratio.against(1.1).contains("below"));
+        assert_eq!(Ratio::of(&noisy[..5]), None);
+        assert_eq!(Ratio::of(&[(0.0, 1.0); 6]), None);
+    }
+
+    /// Check the median of odd, even and no values.
+    #[test]
+    fn medians() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+        assert!(median(&[]).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,225 @@
+//! Processes that outlive the command that started them: their records, and how they are stopped.
+//!
+//! A record holds the process id and the start time, so that a process id that was used again is
+//! never taken for the one that was started.
+
+use std::fmt;
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::{wait_until, write};
+
+/// A process that was started here and still runs.
+#[derive(Debug)]
+pub struct Daemon {
+    /// As in `osd.0`.
+    pub name: String,
+    /// Process id.
+    pub pid: i32,
+    record: PathBuf,
+    /// Of the process, in clock ticks after boot.
+    start: u64,
+}
+
+impl Daemon {
+    /// Starts a program in the background and records it in `folder`. Output goes to `log`.
+    ///
+    /// # Errors
+    /// When the program does not start or the record can not be written.
+    pub fn start(folder: &Path, name: &str, command: &mut Command, log: &Path) -> Result<Self> {
+        let output = open_log(log)?;
+        let errors = output
+            .try_clone()
+            .with_context(|| format!("failed to open `{}`", log.display()))?;
+        let program = command.get_program().to_string_lossy().into_owned();
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(output)
+            .stderr(errors)
+            // Ctrl-C in the terminal is not for the daemon.
+            .process_group(0)
+            .spawn()
+            .with_context(|| format!("failed to run `{program}`"))?;
+        let pid = i32::try_from(child.id()).context("process id out of range")?;
+        let record = folder.join(format!("{name}.pid"));
+        let written = start_time(pid)
+            .with_context(|| format!("`{program}` ended at once; see `{}`", log.display()))
+            .and_then(|start| {
+                write(&record, format!("{pid} {start}\n"))?;
+                Ok(start)
+            });
+        match written {
+            Ok(start) => Ok(Self {
+                name: name.to_owned(),
+                pid,
+                record,
+                start,
+            }),
+            Err(error) => {
+                // Without a record nobody could stop it later.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
+    /// The process of this name, if it is recorded and still runs.
+    ///
+    /// # Errors
+    /// When there is a record that can not be read.
+    pub fn running(folder: &Path, name: &str) -> Result<Option<Self>> {
+        let record = folder.join(format!("{name}.pid"));
+        if !record.exists() {
+            return Ok(None);
+        }
+        let text = fs::read_to_string(&record)
+            .with_context(|| format!("failed to read `{}`", record.display()))?;
+        let (pid, start) = parse_record(&text)
+            .with_context(|| format!("`{}` holds no process id", record.display()))?;
+        let daemon = Self {
+            name: name.to_owned(),
+            pid,
+            record,
+            start,
+        };
+        Ok(daemon.is_running().then_some(daemon))
+    }
+
+    /// All recorded processes that still run, by name.
+    ///
+    /// # Errors
+    /// As [`Daemon::running`].
+    pub fn all(folder: &Path) -> Result<Vec<Self>> {
+        let mut daemons = Vec::new();
+        let Ok(entries) = fs::read_dir(folder) else {
+            return Ok(daemons);
+        };
+        for entry in entries.flatten() {
+            let name = entry.file_name();
+            if let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".pid")) {
+                daemons.extend(Self::running(folder, name)?);
+            }
+        }
+        daemons.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(daemons)
+    }
+
+    /// Whether it still runs.
+    pub fn is_running(&self) -> bool {
+        start_time(self.pid) == Some(self.start)
+    }
+
+    /// Asks it to end, and after `patience` makes it.
+    ///
+    /// # Errors
+    /// When it can not be signaled or does not even end then.
+    pub fn stop(self, patience: Duration) -> Result<()> {
+        self.signal(Signal::SIGTERM)?;
+        let what = format!("{} ends", self.name);
+        if wait_until(&what, patience, || Ok(!self.is_running())).is_err() {
+            println!("{} (pid {}) does not end; killing it", self.name, self.pid);
+            self.signal(Signal::SIGKILL)?;
+            wait_until(&what, Duration::from_secs(10), || Ok(!self.is_running()))?;
+        }
+        println!("stopped {} (pid {})", self.name, self.pid);
+        fs::remove_file(&self.record)
+            .with_context(|| format!("failed to remove `{}`", self.record.display()))
+    }
+
+    fn signal(&self, signal: Signal) -> Result<()> {
+        if !self.is_running() {
+            return Ok(());
+        }
+        kill(Pid::from_raw(self.pid), signal)
+            .with_context(|| format!("failed to signal {} (pid {})", self.name, self.pid))
+    }
+}
+
+impl fmt::Display for Daemon {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: pid {}", self.name, self.pid)
+    }
+}
+
+fn open_log(path: &Path) -> Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(path)
+        .with_context(|| format!("failed to open `{}`", path.display()))
+}
+
+fn parse_record(text: &str) -> Option<(i32, u64)> {
+    let (pid, start) = text.trim().split_once(' ')?;
+    Some((
+        pid.parse().ok().filter(|pid| *pid > 1)?,
+        start.parse().ok()?,
+    ))
+}
+
+/// When a process started, in clock ticks after boot; none when it does not run.
+fn start_time(pid: i32) -> Option<u64> {
+    parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The name in parentheses may hold spaces and parentheses.
+fn parse_stat(stat: &str) -> Option<u64> {
+    let (_, rest) = stat.rsplit_once(") ")?;
+    let mut fields = rest.split(' ');
+    let state = fields.next()?;
+    // A zombie has ended; somebody just has not noticed.
+    if matches!(state, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the start time is found behind a name with spaces, and not for a zombie.
+    #[test]
+    fn start_times() {
+        let rest = "1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 4242 20 21";
+        assert_eq!(parse_stat(&format!("7 (CPU 0) x) S {rest}")), Some(4242));
+        assert_eq!(parse_stat(&format!("7 (a) Z {rest}")), None);
+        assert_eq!(parse_stat("7 (a) S 1"), None);
+    }
+
+    /// Check that init, nonsense and an empty record name no process.
+    #[test]
+    fn records() {
+        assert_eq!(parse_record("12 34\n"), Some((12, 34)));
+        for text in ["", "1 34", "-5 34", "12", "a b"] {
+            assert_eq!(parse_record(text), None, "{text}");
+        }
+    }
+
+    /// Check that a process is stopped by its record, and that a record of another start is not.
+    #[test]
+    fn stops_only_what_was_started() {
+        let folder = std::env::temp_dir().join(format!("wcprof-daemon-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut command = Command::new("sleep");
+        let daemon = Daemon::start(&folder, "a", command.arg("600"), &folder.join("log")).unwrap();
+        write(
+            &folder.join("b.pid"),
+            format!("{} {}", daemon.pid, daemon.start + 1),
+        )
+        .unwrap();
+        assert!(Daemon::running(&folder, "b").unwrap().is_none());
+        assert_eq!(Daemon::all(&folder).unwrap().len(), 1);
+        daemon.stop(Duration::from_secs(5)).unwrap();
+        assert!(Daemon::running(&folder, "a").unwrap().is_none());
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
