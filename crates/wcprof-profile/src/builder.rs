@@ -165,7 +165,7 @@ impl ProfileBuilder {
                 rows.len() - 1
             });
             rows[row].weight = rows[row].weight.saturating_add(sum.weight);
-            rows[row].n_samples += sum.n_samples;
+            rows[row].n_samples = rows[row].n_samples.saturating_add(sum.n_samples);
         }
         for row in &rows {
             // The stand-in thread has no lifetime of its own.

@@ -50,10 +50,10 @@ pub fn function_weights(profile: &Profile, view: &View) -> Vec<FunctionWeight> {
                 total_samples: 0,
             });
             sum.total_weight = sum.total_weight.saturating_add(row.weight);
-            sum.total_samples += row.n_samples;
+            sum.total_samples = sum.total_samples.saturating_add(row.n_samples);
             if depth == 0 {
                 sum.self_weight = sum.self_weight.saturating_add(row.weight);
-                sum.self_samples += row.n_samples;
+                sum.self_samples = sum.self_samples.saturating_add(row.n_samples);
             }
         }
     }

@@ -79,8 +79,10 @@ impl Headline {
             if let Some((stack, unnamed)) =
                 at.and_then(|at| Some((profile.stacks.get(at)?, unresolved.get(at)?)))
             {
-                n_frames += row.n_samples * stack.frames.len() as u64;
-                n_unresolved += row.n_samples * unnamed;
+                let samples = row.n_samples;
+                n_frames =
+                    n_frames.saturating_add(samples.saturating_mul(stack.frames.len() as u64));
+                n_unresolved = n_unresolved.saturating_add(samples.saturating_mul(*unnamed));
             }
         }
         let processes: BTreeSet<_> = profile
@@ -95,14 +97,14 @@ impl Headline {
                 .collect(),
             duration_ns: stats.duration.0,
             n_threads: profile.threads.iter().filter(|t| t.tid.0 != 0).count() as u64,
-            n_samples: stats.n_observations + stats.n_timer_samples,
+            n_samples: stats.n_observations.saturating_add(stats.n_timer_samples),
             engine: profile.header.engine.clone(),
             rate_hz: profile.header.rate_hz,
             states,
             losses: Losses {
                 n_torn: stats.n_torn,
-                n_late: stats.n_late + stats.n_missed,
-                n_lost: stats.n_lost + stats.n_dropped_batches,
+                n_late: stats.n_late.saturating_add(stats.n_missed),
+                n_lost: stats.n_lost.saturating_add(stats.n_dropped_batches),
                 truncated: stats
                     .ends
                     .iter()
@@ -175,7 +177,9 @@ impl Headline {
 
     fn write_shares(&self, out: &mut String) -> std::fmt::Result {
         let waits: Vec<State> = State::ALL.into_iter().filter(|s| s.is_waiting()).collect();
-        let waiting: u64 = waits.iter().map(|s| self.states[*s as usize]).sum();
+        let waiting: u64 = waits
+            .iter()
+            .fold(0, |sum, s| sum.saturating_add(self.states[*s as usize]));
         write!(
             out,
             "thread time: on-CPU {:.1} %, runnable {:.1} %, blocked {:.1} %",
@@ -211,7 +215,9 @@ impl Headline {
 impl Losses {
     /// Stacks that do not reach the thread's root.
     pub fn n_truncated(&self) -> u64 {
-        self.truncated.values().sum()
+        self.truncated
+            .values()
+            .fold(0, |sum, n| sum.saturating_add(*n))
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
