@@ -1,22 +1,38 @@
-//! `wcprof attach`.
+//! `wcprof attach`: records, saves, and prints where the time went.
 
+use std::path::Path;
 use std::time::Duration;
-use wcprof_symbols::SymbolOptions;
-use wcprof_trace::TraceReader;
+
+use anyhow::Context;
+use wcprof_findings::{TextOptions, hotspots, render_text};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{GroupBy, ThreadFilter, View};
+use wcprof_report::{Headline, Screen, screen, svg};
+use wcprof_symbols::{SymbolOptions, SymbolReport};
 use wcprof_types::Pid;
 
 use crate::cli::AttachArgs;
 use crate::failure::Failure;
 use crate::names;
-use crate::session::{SessionOptions, default_trace_path, record};
+use crate::open::{Opened, hotspot_rules, say_problems, state_rules, write_output};
+use crate::report::title;
+use crate::session::{Session, SessionOptions, default_trace_path, record};
+use crate::terminal::Terminal;
+
+/// Findings printed at the end; `wcprof hotspots` prints all of them.
+const MAX_FINDINGS: usize = 6;
+/// Share of unresolved frames beyond which the reasons are said.
+const MANY_UNRESOLVED: f64 = 0.05;
 
 pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let pid = Pid(args.pid);
-    let trace_path = args
-        .output
-        .clone()
-        .unwrap_or_else(|| default_trace_path(pid));
-    let session = record(&SessionOptions {
+    let rules = state_rules(&args.rules)?;
+    let hotspot_rules = hotspot_rules(&args.rules)?;
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None => default_trace_path(pid),
+    };
+    let mut session = record(&SessionOptions {
         pid,
         duration: Some(args.duration)
             .filter(|d| *d > 0.0)
@@ -26,57 +42,102 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         engine: args.engine,
         threads: args.threads.clone(),
         exclude_threads: args.exclude_threads.clone(),
-        trace: trace_path.clone(),
+        trace: path.clone(),
     })?;
-    println!(
-        "{:?} {:?} {:?}",
-        session.recorded.stats, session.recorded.problems, session.trouble
-    );
-    let (trace, _) = TraceReader::open(&trace_path)?.read_all()?;
-    let (table, _) = names::of_recording(
-        &trace.tables,
+    if let Some(trouble) = &session.trouble {
+        eprintln!("wcprof: {trouble}");
+    }
+    let mut opened = Opened::read(&path)?;
+    // What could not be written (full disk) is still known here.
+    opened.tables.stats = session.recorded.stats.clone();
+    let (symbols, report) = names::of_recording(
+        &opened.tables,
         &session.recorded.files,
-        &SymbolOptions::default(),
+        &SymbolOptions {
+            // Debug files are for the host that analyses, not for the one that is recorded.
+            inlines: !args.raw,
+            debug_dirs: match args.raw {
+                true => Vec::new(),
+                false => SymbolOptions::default().debug_dirs,
+            },
+            ..SymbolOptions::default()
+        },
     );
-    let mut map = std::collections::BTreeMap::new();
-    for s in &trace.spans {
-        let t = &trace.tables.threads[s.thread.0 as usize];
-        let mut key = format!("{}/{};", t.name(), t.tid);
-        if let Some(st) = s.stack {
-            let st = trace.tables.stacks[st.0 as usize];
-            let mut frames = vec![format!("({})", st.end.reason())];
-            let mut n = st.leaf;
-            while let Some(x) = n {
-                let node = trace.tables.nodes[x.0 as usize];
-                match table.frames.get(&node.frame) {
-                    Some(f) => {
-                        for f in f {
-                            frames.push(f.name.clone())
-                        }
-                    }
-                    None => {
-                        frames.push(format!("{:?}", trace.tables.frames[node.frame.0 as usize]))
-                    }
-                }
-                n = node.caller;
-            }
-            key += &frames.into_iter().rev().collect::<Vec<_>>().join(";");
-        }
-        key += &format!(" {:?}", s.state);
-        *map.entry(key).or_insert(0) += s.weight / 1000;
+    if !args.raw
+        && let Err(error) = session.recorded.writer.write_symbols(&symbols)
+    {
+        eprintln!("wcprof: function names are not saved in the trace: {error}");
     }
-    for (k, v) in map {
-        println!("{k} {v}");
+    let profile = opened.profile(Some(&symbols), &rules);
+    print_end(&profile, &hotspot_rules)?;
+    say_missing_names(&profile, &report);
+    say_module_problems(&session);
+    if let Some(svg_path) = &args.flamegraph {
+        write_flamegraph(&profile, svg_path)?;
     }
-    for t in &trace.tables.threads {
-        println!(
-            "{} {} {:?}..{:?} {}",
-            t.name(),
-            t.tid,
-            t.start,
-            t.end,
-            t.n_ticks
+    say_next(&path, args);
+    Ok(())
+}
+
+fn print_end(profile: &Profile, rules: &wcprof_findings::RuleSet) -> Result<(), Failure> {
+    let terminal = Terminal::stdout();
+    let findings = hotspots(profile, rules);
+    let text = render_text(
+        profile,
+        &findings,
+        TextOptions {
+            width: terminal.prose_width(),
+            max_findings: MAX_FINDINGS,
+        },
+    );
+    let mut out = Vec::new();
+    screen(
+        profile,
+        &Screen {
+            rows: terminal.rows,
+            width: terminal.width,
+            color: terminal.color,
+            hotspots: &text,
+            threads: ThreadFilter::all(),
+        },
+        &mut out,
+    )?;
+    write_output(None, &out)
+}
+
+fn say_missing_names(profile: &Profile, report: &SymbolReport) {
+    let losses = Headline::new(profile).losses;
+    if losses.n_unresolved as f64 > MANY_UNRESOLVED * losses.n_frames as f64 {
+        say_problems(report);
+    }
+}
+
+fn say_module_problems(session: &Session) {
+    for problem in &session.recorded.problems {
+        eprintln!(
+            "wcprof: stacks through `{}` are cut: {}",
+            wcprof_report::terminal_name(&problem.path),
+            problem.reason
         );
     }
-    Ok(())
+}
+
+fn write_flamegraph(profile: &Profile, path: &Path) -> Result<(), Failure> {
+    let view = View {
+        by: GroupBy::Pool,
+        min_percent: 0.1,
+        ..View::default()
+    };
+    let mut bytes = Vec::new();
+    svg(profile, &view, &title(profile), &mut bytes).context("failed to draw the flame graph")?;
+    write_output(Some(&path.to_owned()), &bytes)
+}
+
+fn say_next(trace: &Path, args: &AttachArgs) {
+    let trace = trace.display();
+    eprintln!("\ntrace: {trace}");
+    if let Some(svg) = &args.flamegraph {
+        eprintln!("flame graph: {}", svg.display());
+    }
+    eprintln!("more: wcprof report {trace} --by pool [--invert]; wcprof hotspots {trace}");
 }

@@ -6,8 +6,12 @@ mod attach;
 mod cli;
 mod demo;
 mod failure;
+mod hotspots;
 mod names;
+mod open;
+mod report;
 mod session;
+mod terminal;
 
 use std::process::ExitCode;
 
@@ -31,6 +35,8 @@ fn main() -> ExitCode {
 fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Attach(args) => attach::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Hotspots(args) => hotspots::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),
         _ => Ok(()),

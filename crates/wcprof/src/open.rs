@@ -1,0 +1,127 @@
+//! A saved trace to a profile: reads the file, finds names, applies the rules.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use wcprof_findings::RuleSet;
+use wcprof_profile::model::Profile;
+use wcprof_profile::{ProfileBuilder, Rules};
+use wcprof_symbols::{SymbolOptions, SymbolReport};
+use wcprof_trace::model::{SymbolTable, Tables};
+use wcprof_trace::{Ending, TraceReader};
+
+use crate::cli::RuleArgs;
+use crate::failure::{Exit, Failure};
+use crate::names;
+
+/// A trace's tables, and its spans added up.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) tables: Tables,
+    builder: ProfileBuilder,
+    ending: Ending,
+}
+
+impl Opened {
+    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+        let mut builder = ProfileBuilder::new();
+        let (tables, ending) = TraceReader::open(path)
+            .and_then(|reader| reader.read(|_, span| builder.add_span(&span)))
+            .map_err(|error| {
+                let mut failure = Failure::from(error);
+                failure.error = failure
+                    .error
+                    .context(format!("failed to read `{}`", path.display()));
+                failure
+            })?;
+        Ok(Self {
+            tables,
+            builder,
+            ending,
+        })
+    }
+
+    /// What the user must know of a trace that did not end cleanly.
+    pub(crate) fn warning(&self) -> Option<String> {
+        match self.ending {
+            Ending::Clean => None,
+            other => Some(other.to_string()),
+        }
+    }
+
+    pub(crate) fn profile(self, symbols: Option<&SymbolTable>, rules: &Rules) -> Profile {
+        self.builder.finish(&self.tables, symbols, rules)
+    }
+}
+
+/// Opens a saved trace; names come from the trace or else from this machine's files.
+pub(crate) fn profile_of(path: &Path, rules: &RuleArgs) -> Result<Profile, Failure> {
+    let rules = state_rules(rules)?;
+    let mut opened = Opened::read(path)?;
+    if let Some(warning) = opened.warning() {
+        eprintln!("wcprof: {warning}");
+    }
+    let saved = opened.tables.symbols.take();
+    let symbols = match saved {
+        Some(symbols) => symbols,
+        None => {
+            let (symbols, report) = names::of_machine(&opened.tables, &SymbolOptions::default());
+            say_problems(&report);
+            symbols
+        }
+    };
+    Ok(opened.profile(Some(&symbols), &rules))
+}
+
+/// Says why names are missing, a line each, the most important ones only.
+pub(crate) fn say_problems(report: &SymbolReport) {
+    const MOST: usize = 5;
+    let problems = report.modules.iter().flat_map(|m| &m.problems);
+    let n = problems.clone().count();
+    for problem in problems.take(MOST) {
+        eprintln!("wcprof: {problem}");
+    }
+    if n > MOST {
+        eprintln!("wcprof: and {} more problems with symbol files", n - MOST);
+    }
+}
+
+/// The built-in rules for states and pools, after the user's own.
+pub(crate) fn state_rules(args: &RuleArgs) -> Result<Rules, Failure> {
+    let mut files = Vec::new();
+    for path in &args.rules {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("failed to read rules `{}`", path.display()))
+            .map_err(|e| Failure::new(Exit::Usage, e))?;
+        files.push((path.display().to_string(), text));
+    }
+    Rules::with_user_files(&files).map_err(|e| Failure::new(Exit::Usage, e))
+}
+
+/// The built-in hotspot rules and the user's own.
+pub(crate) fn hotspot_rules(args: &RuleArgs) -> Result<RuleSet, Failure> {
+    let mut rules = RuleSet::builtin().map_err(|e| Failure::new(Exit::Failure, e))?;
+    for path in &args.hotspot_rules {
+        let loaded = match path.is_dir() {
+            true => rules.load_dir(path),
+            false => rules.load_file(path),
+        };
+        loaded.map_err(|e| Failure::new(Exit::Usage, e))?;
+    }
+    Ok(rules)
+}
+
+/// Writes `bytes` to a file, or to standard output without one.
+pub(crate) fn write_output(path: Option<&PathBuf>, bytes: &[u8]) -> Result<(), Failure> {
+    use std::io::Write;
+    match path {
+        Some(path) => std::fs::write(path, bytes)
+            .with_context(|| format!("failed to write `{}`", path.display()))
+            .map_err(Failure::from),
+        None => {
+            let mut out = std::io::stdout().lock();
+            out.write_all(bytes)?;
+            Ok(out.flush()?)
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What standard output is: looked at once.
+
+use std::io::IsTerminal;
+
+use terminal_size::{Height, Width, terminal_size};
+
+/// Facts about standard output.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Terminal {
+    /// Columns; `None` when it is not a terminal: lines are not cut then.
+    pub(crate) width: Option<usize>,
+    /// Rows to fill.
+    pub(crate) rows: usize,
+    pub(crate) color: bool,
+}
+
+impl Terminal {
+    pub(crate) fn stdout() -> Self {
+        let is_terminal = std::io::stdout().is_terminal();
+        let size = terminal_size().filter(|_| is_terminal);
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|v| !v.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|v| v == "dumb");
+        Self {
+            width: size.map(|(Width(w), _)| usize::from(w)),
+            rows: size.map_or(50, |(_, Height(h))| usize::from(h).max(24)),
+            color: is_terminal && !no_color && !dumb,
+        }
+    }
+
+    /// Where prose is wrapped.
+    pub(crate) fn prose_width(self) -> usize {
+        self.width.unwrap_or(100).min(120)
+    }
+}
