@@ -1,10 +1,12 @@
 //! What a blocked thread waits in: its system call and the file behind the descriptor.
 
 use std::collections::HashMap;
+use std::ffi::CString;
 use std::fs;
-use std::os::unix::fs::FileTypeExt;
 
 use wcprof_types::{FdKind, FdTarget, Pid, Wait};
+
+use crate::sys::file_type;
 
 /// Descriptors remembered; beyond that the memory is emptied.
 const MAX_REMEMBERED: usize = 4096;
@@ -101,49 +103,41 @@ fn takes_fd(call: i64) -> bool {
     )
 }
 
-/// Reads the link only: no file of the target is opened or asked for its attributes, so a dead
-/// network file system cannot hang us. Paths below /dev are looked at (devtmpfs).
+/// Reads the link and the file's type; nothing of the target is opened.
 fn read_target(pid: Pid, fd: i32) -> FdTarget {
     let unknown = FdTarget {
         kind: FdKind::Unknown,
         path: String::new(),
     };
-    let Ok(link) = fs::read_link(format!("/proc/{pid}/fd/{fd}")) else {
+    let link = format!("/proc/{pid}/fd/{fd}");
+    let Ok(name) = fs::read_link(&link) else {
         return unknown;
     };
-    let link = link.to_string_lossy();
-    if link.starts_with("/dev/") {
-        let file_type = fs::metadata(&*link).map(|m| m.file_type());
-        let kind = match file_type {
-            Ok(t) if t.is_block_device() => FdKind::Block,
-            Ok(t) if t.is_char_device() => FdKind::Char,
-            Ok(t) if t.is_file() => FdKind::Regular,
-            _ => FdKind::Unknown,
-        };
-        return FdTarget {
-            kind,
-            path: cut(&link),
-        };
-    }
-    match link.split_once(':') {
-        Some(("socket", _)) => FdTarget {
-            kind: FdKind::Socket,
-            ..unknown
-        },
-        Some(("pipe", _)) => FdTarget {
-            kind: FdKind::Pipe,
-            ..unknown
-        },
-        Some(("anon_inode", _)) => FdTarget {
-            kind: FdKind::Anon,
-            ..unknown
-        },
-        // A regular file, or rarely a directory or FIFO, by name.
-        _ if link.starts_with('/') => FdTarget {
-            kind: FdKind::Regular,
-            path: cut(&link),
-        },
-        _ => unknown,
+    let name = name.to_string_lossy();
+    let kind = match name.split_once(':') {
+        Some(("socket", _)) => FdKind::Socket,
+        Some(("pipe", _)) => FdKind::Pipe,
+        Some(("anon_inode", _)) => FdKind::Anon,
+        _ => {
+            let file_type = CString::new(link).ok().and_then(|link| file_type(&link));
+            return FdTarget {
+                kind: file_type.map_or(FdKind::Unknown, kind_of),
+                path: cut(&name),
+            };
+        }
+    };
+    FdTarget { kind, ..unknown }
+}
+
+fn kind_of(file_type: libc::mode_t) -> FdKind {
+    match file_type {
+        libc::S_IFREG => FdKind::Regular,
+        libc::S_IFBLK => FdKind::Block,
+        libc::S_IFCHR => FdKind::Char,
+        libc::S_IFDIR => FdKind::Directory,
+        libc::S_IFSOCK => FdKind::Socket,
+        libc::S_IFIFO => FdKind::Pipe,
+        _ => FdKind::Unknown,
     }
 }
 

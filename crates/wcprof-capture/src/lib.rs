@@ -18,6 +18,7 @@ pub mod procfs;
 mod sampler;
 mod sys;
 mod target;
+mod tid_map;
 
 pub use engine::{EngineKind, SnapshotError};
 pub use files::{LiveFileError, LiveFiles};

@@ -18,7 +18,7 @@ pub struct ReadRange {
     pub len: usize,
 }
 
-/// Copies every range of `pid` into `arena` (cleared first), one after the other, and reports for
+/// Copies every range of `pid` into `arena` (grown as needed), one after the other, and reports for
 /// each how many bytes could be read: fewer than wanted when it meets a page that is not mapped.
 /// Fails when the process is gone or reading is not permitted.
 pub fn read_ranges(
@@ -58,8 +58,10 @@ fn read_with(
     call: &mut ReadCall<'_>,
 ) -> Result<(), Errno> {
     lengths.clear();
-    arena.clear();
-    arena.resize(ranges.iter().map(|r| r.len).sum(), 0);
+    let total = ranges.iter().map(|r| r.len).sum();
+    if arena.len() < total {
+        arena.resize(total, 0);
+    }
     let mut rest: &mut [u8] = arena;
     let mut next = 0;
     while next < ranges.len() {
@@ -146,7 +148,7 @@ mod tests {
             &[0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17]
         );
         assert_eq!(&arena[8..12], &[0xfc, 0xfd, 0xfe, 0xff]);
-        assert_eq!(&arena[24..], &[1, 2, 3, 4]);
+        assert_eq!(&arena[24..28], &[1, 2, 3, 4]);
     }
 
     /// Check that more ranges than one call takes are all read.

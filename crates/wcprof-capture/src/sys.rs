@@ -82,6 +82,25 @@ pub fn raise_open_files() -> u64 {
     }
 }
 
+/// Type bits of what a path leads to, from what the kernel knows already: a network file system is
+/// not asked (`AT_STATX_DONT_SYNC`).
+pub(crate) fn file_type(path: &std::ffi::CStr) -> Option<libc::mode_t> {
+    let mut stat = std::mem::MaybeUninit::<libc::statx>::zeroed();
+    // SAFETY: `path` ends with NUL, `stat` is large enough for the kernel to write a statx into.
+    let done = unsafe {
+        libc::statx(
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::AT_STATX_DONT_SYNC,
+            libc::STATX_TYPE,
+            stat.as_mut_ptr(),
+        )
+    };
+    // SAFETY: zeroed bytes are a valid statx, and the call has overwritten some of them at most.
+    let stat = unsafe { stat.assume_init() };
+    (done == 0).then(|| libc::mode_t::from(stat.stx_mode) & libc::S_IFMT)
+}
+
 /// `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`, ns: how long the machine was suspended.
 pub(crate) fn boot_offset_ns() -> u64 {
     let boot = clock_gettime(ClockId::CLOCK_BOOTTIME).map_or(0, to_ns);

@@ -163,6 +163,9 @@ impl Recorder {
     /// Takes one batch.
     pub fn batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
         self.count(batch);
+        for tick in batch.threads.iter().filter(|t| t.since.is_some()) {
+            self.know_thread(tick)?;
+        }
         for sample in &batch.timer_samples {
             // A thread that no tick has seen (yet): its time is found by the process's CPU clock.
             if !self.threads.contains_key(&sample.tid) {
@@ -271,7 +274,7 @@ impl Recorder {
         }
     }
 
-    fn thread_tick(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<(), RecordError> {
+    fn know_thread(&mut self, tick: &ThreadTick) -> Result<(), RecordError> {
         if !self.threads.contains_key(&tick.tid) {
             let seen = self.time(tick.time);
             let name = tick.comm.as_deref().unwrap_or("?");
@@ -284,6 +287,11 @@ impl Recorder {
             let (id, seen) = (thread.id, self.time(tick.time));
             self.writer.thread_name(id, seen, name)?;
         }
+        Ok(())
+    }
+
+    fn thread_tick(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<(), RecordError> {
+        self.know_thread(tick)?;
         let place = self.place(tick, stacks)?;
         if let Some(thread) = self.threads.get_mut(&tick.tid) {
             let place = match tick.stack {

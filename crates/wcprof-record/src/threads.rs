@@ -56,15 +56,19 @@ impl ThreadState {
         self.n_ticks += u64::from(tick.n_ticks);
         let mut now = observation(tick, place);
         now.n_ticks = tick.n_ticks;
+        // A batch may hold later samples, which belong to its later ticks.
         self.hits.sort_unstable_by_key(|h| h.time);
+        let n_due = self.hits.partition_point(|h| h.time <= tick.time);
+        let due = &self.hits[..n_due];
         self.ledger
-            .observe(now, &self.hits, &mut |piece| pieces.push(piece));
-        self.hits.clear();
+            .observe(now, due, &mut |piece| pieces.push(piece));
+        self.hits.drain(..n_due);
         if place.is_some() {
             self.place = place;
         }
     }
 
+    /// Samples after the last observation have no time to stand for.
     pub(crate) fn finish(&mut self, pieces: &mut Vec<Piece<Place>>) {
         self.ledger.finish(&mut |piece| pieces.push(piece));
     }

@@ -2,7 +2,6 @@
 //! `/proc/PID/task/TID/schedstat`, the same number as the iterator's: reading it for the few
 //! threads that were copied is cheaper than a second pass over all.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::BorrowedFd;
 
@@ -12,13 +11,14 @@ use super::{InSyscall, SnapshotError, SnapshotSet, Snapshots, ThreadSnapshot};
 use crate::bpf::{BpfEngine, BpfError, Changes, TaskFlags, TaskRecord};
 use crate::procfs::{line_buffer, parse_schedstat, read_line};
 use crate::sys::boot_offset_ns;
+use crate::tid_map::TidMap;
 
 #[derive(Debug)]
 pub(crate) struct BpfSnapshots {
     pid: Pid,
     engine: BpfEngine,
     changes: Changes,
-    schedstats: HashMap<Tid, File>,
+    schedstats: TidMap<File>,
     boot_offset: u64,
 }
 
@@ -28,7 +28,7 @@ impl BpfSnapshots {
             pid,
             engine: BpfEngine::new(&[pid])?,
             changes: Changes::default(),
-            schedstats: HashMap::new(),
+            schedstats: TidMap::default(),
             boot_offset: boot_offset_ns(),
         })
     }

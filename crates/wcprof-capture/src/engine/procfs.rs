@@ -1,7 +1,6 @@
 //! Snapshots from `/proc`: `schedstat` for the counters, `syscall` for the state and, of blocked
 //! threads, the instruction and stack pointer. Two files a thread are held open.
 
-use std::collections::HashMap;
 use std::fs::File;
 
 use wcprof_types::{Pid, Sched, Tid};
@@ -12,6 +11,7 @@ use crate::procfs::{
     read_line, thread_name,
 };
 use crate::sys::{boot_offset_ns, monotonic_ns};
+use crate::tid_map::TidMap;
 
 /// A thread's name is read again this often.
 const NAME_NS: u64 = 1_000_000_000;
@@ -21,7 +21,7 @@ const TICK_NS: u64 = 10_000_000;
 #[derive(Debug)]
 pub(crate) struct ProcfsSnapshots {
     pid: Pid,
-    threads: HashMap<Tid, Files>,
+    threads: TidMap<Files>,
     /// `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`: time spent suspended.
     boot_offset: u64,
 }
@@ -39,7 +39,7 @@ impl ProcfsSnapshots {
     pub(crate) fn new(pid: Pid) -> Self {
         Self {
             pid,
-            threads: HashMap::new(),
+            threads: TidMap::default(),
             boot_offset: boot_offset_ns(),
         }
     }

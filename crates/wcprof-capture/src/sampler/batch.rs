@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
-/// One tick of the target. Byte ranges refer to `stacks`.
+/// One tick of the target, or a few. Byte ranges refer to `stacks`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TickBatch {
-    /// `CLOCK_MONOTONIC`, ns, when the tick began.
+    /// `CLOCK_MONOTONIC`, ns, when the last tick began.
     pub time: u64,
     /// Observations, each thread's in the order of time.
     pub threads: Vec<ThreadTick>,

@@ -123,7 +123,7 @@ impl Sampler {
     pub(super) fn drain_timer_samples(&mut self, run: &mut Run<'_>) {
         let Some(perf) = &mut self.perf else { return };
         let (target, stack_map) = (&self.target, &mut self.stack_map);
-        let (batch, slots) = (&mut run.batch, &run.slots);
+        let (batch, slots, deep) = (&mut run.batch, &run.slots, &mut run.deep_sample);
         let drained = perf.drain(|sample| {
             let unwanted = slots.get(&sample.tid).is_some_and(|slot| !slot.keep);
             if sample.pid != target.pid() || unwanted {
@@ -133,6 +133,7 @@ impl Sampler {
                 let limit = stack_map.limit(target, regs.sp, sample.time);
                 let room = limit.map_or(usize::MAX, |limit| (limit.0 - regs.sp.0) as usize);
                 let bytes = &sample.stack[..sample.stack.len().min(room)];
+                *deep |= bytes.len() < room && limit.is_some();
                 let at = batch.stacks.len();
                 batch.stacks.extend_from_slice(bytes);
                 StackBytes {

@@ -8,12 +8,13 @@ mod slot;
 mod stack_map;
 mod start;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
 use wcprof_types::Tid;
+
+use crate::tid_map::TidMap;
 
 pub use batch::{Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts, TimerSample};
 pub use start::{Sampler, SamplerOptions, StartError};
@@ -28,6 +29,10 @@ use slot::Slot;
 const MENTION_NS: u64 = 1_000_000_000;
 /// The target's identity (exec, pid reuse) is checked this often.
 const IDENTITY_NS: u64 = 100_000_000;
+/// Ticks handed on at once: a tenth of a second at 99 Hz.
+const MAX_TICKS: u32 = 10;
+/// Bytes of stacks handed on at once.
+const MAX_BYTES: usize = 1 << 20;
 /// wcprof's own CPU use and the target's CPU clock are read this often.
 const ACCOUNT_NS: u64 = 1_000_000_000;
 
@@ -76,7 +81,7 @@ impl Sampler {
         let begin = monotonic_ns();
         let mut run = Run {
             clock: TickClock::new(self.interval(), begin),
-            slots: HashMap::with_capacity(256),
+            slots: TidMap::default(),
             set: SnapshotSet::default(),
             batch: TickBatch::default(),
             counts: TickCounts::default(),
@@ -84,6 +89,8 @@ impl Sampler {
             last_identity: begin,
             account: (begin, own_cpu_ns()),
             exec_id: None,
+            n_waiting: 0,
+            deep_sample: false,
             links,
         };
         let end = loop {
@@ -116,6 +123,7 @@ impl Sampler {
         run.counts.n_late += u64::from(due.late);
         run.counts.n_missed += due.missed;
         run.batch.time = due.time;
+        run.n_waiting += 1;
         self.take_requests(run);
         if self.target.has_exited() {
             return Err(SamplingEnd::TargetExited);
@@ -136,7 +144,10 @@ impl Sampler {
             self.keep_to_budget(run, due.time);
             run.batch.process_cpu_ns = self.target.cpu_ns();
         }
-        run.send()
+        if run.is_due() {
+            run.send()?;
+        }
+        Ok(())
     }
 
     fn take_requests(&mut self, run: &mut Run<'_>) {
@@ -305,7 +316,7 @@ impl Sampler {
 /// State of one recording.
 struct Run<'a> {
     clock: TickClock,
-    slots: HashMap<Tid, Slot>,
+    slots: TidMap<Slot>,
     set: SnapshotSet,
     batch: TickBatch,
     counts: TickCounts,
@@ -314,11 +325,26 @@ struct Run<'a> {
     /// When the own CPU time was last read, and what it was.
     account: (u64, u64),
     exec_id: Option<u64>,
+    /// Ticks in the batch.
+    n_waiting: u32,
+    /// A sample in it is deeper than its copy.
+    deep_sample: bool,
     links: &'a SamplerLinks<'a>,
 }
 
 impl Run<'_> {
+    /// Several ticks make a batch, so that the receiver is woken less often. Samples of running
+    /// threads are not held back: the rest of a deep stack is read while it is still there.
+    fn is_due(&self) -> bool {
+        self.n_waiting >= MAX_TICKS
+            || self.batch.stacks.len() >= MAX_BYTES
+            || self.batch.process_cpu_ns.is_some()
+            || self.deep_sample
+    }
+
     fn send(&mut self) -> Result<(), SamplingEnd> {
+        self.n_waiting = 0;
+        self.deep_sample = false;
         self.batch.counts = std::mem::take(&mut self.counts);
         match self.links.batches.try_send(std::mem::take(&mut self.batch)) {
             Ok(()) => Ok(()),
