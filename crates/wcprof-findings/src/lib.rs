@@ -27,7 +27,7 @@ pub use rule::{
     Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };
 pub use rule_set::{RuleError, RuleSet};
-pub use text::{TextOptions, render_rules, render_text};
+pub use text::{Detail, TextOptions, render_rules, render_text};
 
 #[cfg(test)]
 mod tests;

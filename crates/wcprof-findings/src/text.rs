@@ -18,6 +18,18 @@ pub struct TextOptions {
     pub width: usize,
     /// Findings to print; the rest is counted.
     pub max_findings: usize,
+    /// How much of each.
+    pub detail: Detail,
+}
+
+/// How much of a finding is printed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Detail {
+    /// All of it.
+    #[default]
+    Full,
+    /// A few lines: share, the heaviest line of evidence, the first sentence of the advice.
+    Brief,
 }
 
 impl Default for TextOptions {
@@ -25,6 +37,7 @@ impl Default for TextOptions {
         Self {
             width: 120,
             max_findings: usize::MAX,
+            detail: Detail::Full,
         }
     }
 }
@@ -41,14 +54,19 @@ pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions
     let width = options.width.max(40);
     let mut out = String::new();
     for (i, finding) in findings.iter().take(options.max_findings).enumerate() {
-        if i > 0 {
-            out.push('\n');
+        match options.detail {
+            Detail::Full => {
+                if i > 0 {
+                    out.push('\n');
+                }
+                one(&mut out, finding, width);
+            }
+            Detail::Brief => brief(&mut out, finding, width),
         }
-        one(&mut out, finding, width);
     }
     let n_more = findings.len().saturating_sub(options.max_findings);
     if n_more > 0 {
-        let _ = writeln!(out, "\n{} not shown", plural(n_more, "more finding"));
+        let _ = writeln!(out, "{} not shown", plural(n_more, "more finding"));
     }
     if findings.is_empty() {
         out.push_str("no hotspots found\n");
@@ -126,6 +144,37 @@ fn one(out: &mut String, finding: &Finding, width: usize) {
         prose(out, "source", &text, width);
     }
     prose(out, "verify", &finding.verify, width);
+}
+
+fn brief(out: &mut String, finding: &Finding, width: usize) {
+    let title = format!(
+        "[{}] {}: {}",
+        finding.severity.name(),
+        pools(finding),
+        escape(&finding.title)
+    );
+    let _ = writeln!(out, "{}", cut(&title, width));
+    let Basis::Time(share) = &finding.basis;
+    prose(out, "share", &share_text(share, &subject(finding)), width);
+    if let Some(evidence) = finding.evidence.last() {
+        let mut depth = 0;
+        let chain = evidence.lines.iter().take_while(|line| {
+            depth += 1;
+            line.depth + 1 == depth
+        });
+        let names: Vec<String> = chain.map(|line| escape(&line.name)).collect();
+        let percent = evidence.lines.first().map_or(0.0, |line| line.percent);
+        let text = format!("  evidence: {percent:.1} % {}", names.join(" < "));
+        let _ = writeln!(out, "{}", cut(&text, width));
+    }
+    prose(out, "advice", first_sentence(&finding.advice), width);
+}
+
+/// Up to the first full stop that a space follows.
+fn first_sentence(text: &str) -> &str {
+    let text = text.trim();
+    let end = text.find(". ").or_else(|| text.find(".\n"));
+    end.map_or(text, |at| &text[..=at])
 }
 
 fn pools(finding: &Finding) -> String {

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use wcprof_findings::{TextOptions, hotspots, render_text};
+use wcprof_findings::{Detail, TextOptions, hotspots, render_text};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, ThreadFilter, View};
 use wcprof_report::{Headline, Screen, screen, svg};
@@ -88,6 +88,7 @@ fn print_end(profile: &Profile, rules: &wcprof_findings::RuleSet) -> Result<(), 
         TextOptions {
             width: terminal.prose_width(),
             max_findings: MAX_FINDINGS,
+            detail: Detail::Brief,
         },
     );
     let mut out = Vec::new();

@@ -7,7 +7,7 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_types::StackEnd;
 
 use super::builder::Builder;
-use crate::{RuleSet, TextOptions, from_json, hotspots, render_rules, render_text, to_json};
+use crate::{RuleSet, Detail, TextOptions, from_json, hotspots, render_rules, render_text, to_json};
 
 fn check_golden(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -117,6 +117,7 @@ fn text() {
     let options = TextOptions {
         width: 60,
         max_findings: 1,
+        detail: Detail::Full,
     };
     let short = render_text(&profile, &findings, options);
     assert!(short.contains(&format!(
@@ -124,6 +125,22 @@ fn text() {
         findings.len() - 1
     )));
     assert!(short.matches("advice  :").count() == 1);
+}
+
+/// Check the brief form: four kinds of lines a finding, each share and advice once.
+#[test]
+fn brief() {
+    let profile = osd();
+    let findings = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let options = TextOptions {
+        width: 100,
+        detail: Detail::Brief,
+        ..TextOptions::default()
+    };
+    let text = render_text(&profile, &findings, options);
+    assert_eq!(text.matches("  share   : ").count(), findings.len());
+    assert_eq!(text.matches("  advice  : ").count(), findings.len());
+    check_golden("osd-brief.txt", &text);
 }
 
 /// Check the JSON document, and that it can be read back.
