@@ -187,6 +187,8 @@ fn resident_peak(pid: i32) -> u64 {
 pub struct Contents {
     /// Threads times ticks.
     pub n_thread_samples: u64,
+    /// Length of the recording.
+    pub duration: Duration,
     /// The engine that recorded.
     pub engine: String,
     /// What wcprof has to say about the recording.
@@ -206,6 +208,7 @@ pub fn contents(wcprof: &Path, trace: &Path) -> Result<Contents> {
     #[derive(Deserialize)]
     struct Headline {
         engine: String,
+        duration_ns: u64,
         notes: Vec<String>,
     }
     #[derive(Deserialize)]
@@ -226,6 +229,7 @@ pub fn contents(wcprof: &Path, trace: &Path) -> Result<Contents> {
     let threads = report.groups.iter().flat_map(|group| &group.threads);
     Ok(Contents {
         n_thread_samples: threads.map(|thread| thread.n_ticks).sum(),
+        duration: Duration::from_nanos(report.headline.duration_ns),
         engine: report.headline.engine,
         notes: report.headline.notes,
     })

@@ -102,7 +102,7 @@ fn cells(name: &str, row: &Row, options: &Options) -> Vec<String> {
     let seconds = f64::from(options.seconds);
     let n_samples = row.contents.n_thread_samples.max(1) as f64;
     // Of the ticks that fell into the watched time.
-    let watched = n_samples * seconds / (seconds + SETTLE.as_secs_f64());
+    let watched = n_samples * seconds / row.contents.duration.as_secs_f64();
     for note in &row.contents.notes {
         eprintln!("{}: {note}", row.contents.engine);
     }
