@@ -59,6 +59,8 @@ pub struct Recorded {
     pub problems: Vec<ModuleProblem>,
     /// Files of its modules, for their names.
     pub files: TargetFiles,
+    /// Why the end of the trace is not in its file (full disk).
+    pub write_error: Option<RecordError>,
     /// Its trace, to which names can be added.
     pub writer: TraceWriter<File>,
 }
@@ -204,30 +206,35 @@ impl Recorder {
     }
 
     /// Ends the recording and gives its counts; `reason` says why it ended.
-    pub fn finish(mut self, reason: &str) -> Result<Recorded, RecordError> {
+    pub fn finish(mut self, reason: &str) -> Recorded {
+        let mut write_error = self.finish_threads().err();
+        self.stats.own_cpu_ns = own_cpu_ns();
+        self.stats.own_rss_bytes = own_peak_rss();
+        self.stats.end_reason = reason.to_owned();
+        self.stats.complete = true;
+        let written = self.writer.finish(&self.stats);
+        write_error = write_error.or(written.err().map(RecordError::Trace));
+        let (problems, files) = self.modules.into_parts();
+        Recorded {
+            write_error,
+            stats: self.stats,
+            problems,
+            files,
+            writer: self.writer,
+        }
+    }
+
+    fn finish_threads(&mut self) -> Result<(), RecordError> {
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
             self.end_thread(tid)?;
         }
         // What threads show that were seen to the end is exact now, but for what they ran since.
-        let slack = (self
+        let used = self
             .exited
             .last
-            .saturating_sub(self.exited.first.unwrap_or(0)))
-            / 200;
-        self.give_exited(slack.max(UNSETTLED_NS), 0)?;
-        self.stats.own_cpu_ns = own_cpu_ns();
-        self.stats.own_rss_bytes = own_peak_rss();
-        self.stats.end_reason = reason.to_owned();
-        self.stats.complete = true;
-        self.writer.finish(&self.stats)?;
-        let (problems, files) = self.modules.into_parts();
-        Ok(Recorded {
-            stats: self.stats,
-            problems,
-            files,
-            writer: self.writer,
-        })
+            .saturating_sub(self.exited.first.unwrap_or(0));
+        self.give_exited((used / 200).max(UNSETTLED_NS), 0)
     }
 
     /// How far it is.

@@ -12,7 +12,7 @@ use wcprof_symbols::{SymbolOptions, SymbolReport};
 use wcprof_types::Pid;
 
 use crate::cli::AttachArgs;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::names;
 use crate::open::{Opened, hotspot_rules, say_problems, state_rules, write_output};
 use crate::report::title;
@@ -44,8 +44,8 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         exclude_threads: args.exclude_threads.clone(),
         trace: path.clone(),
     })?;
-    if let Some(trouble) = &session.trouble {
-        eprintln!("wcprof: {trouble}");
+    if let Some(remark) = &session.remark {
+        eprintln!("wcprof: {remark}");
     }
     let mut opened = Opened::read(&path)?;
     // What could not be written (full disk) is still known here.
@@ -76,7 +76,11 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         write_flamegraph(&profile, svg_path)?;
     }
     say_next(&path, args);
-    Ok(())
+    match &session.loss {
+        None => Ok(()),
+        Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
+            .hint("what was recorded until then is kept, and shown above")),
+    }
 }
 
 fn print_end(profile: &Profile, rules: &wcprof_findings::RuleSet) -> Result<(), Failure> {

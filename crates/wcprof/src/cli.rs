@@ -113,8 +113,7 @@ pub(crate) struct ReportArgs {
     /// Only threads whose name matches; may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) threads: Vec<String>,
-    /// Idle time; uwpmp, folded and json always hold it unless told otherwise [default: hide for
-    /// text and svg, show for the other formats]
+    /// Idle time; its share is always printed [default: hide; show for uwpmp, which has no states]
     #[arg(long, value_enum)]
     pub(crate) idle: Option<IdleArg>,
     /// Show the state of the thread as a frame

@@ -1,7 +1,7 @@
 //! `wcprof report`: a saved trace in one of the formats.
 
 use anyhow::Context;
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Direction, GroupBy, ThreadFilter, Trees, View};
 use wcprof_report::{Headline, TextOptions, UwpmpOptions, folded, json, svg, text, uwpmp};
 
@@ -16,7 +16,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let profile = profile_of(&args.trace, &args.rules)?;
     let mut out = Vec::new();
     render(&profile, args, threads, &mut out).context("failed to render the report")?;
-    write_output(args.output.as_ref(), &out)
+    write_output(args.output.as_ref(), &out)?;
+    say_hidden(&profile, args);
+    Ok(())
 }
 
 fn render(
@@ -57,14 +59,22 @@ fn render(
     }
 }
 
+/// Formats without a place for it: how much idle time is hidden.
+fn say_hidden(profile: &Profile, args: &ReportArgs) {
+    let hidden = args.idle != Some(IdleArg::Show);
+    if hidden && matches!(args.format, FormatArg::Folded | FormatArg::Svg) {
+        let share = Headline::new(profile).share(State::Idle);
+        eprintln!(
+            "wcprof: {share:.1} % of the thread time is idle and hidden; --idle show shows it"
+        );
+    }
+}
+
 /// The flags, with each format's defaults.
 fn view(args: &ReportArgs, threads: ThreadFilter) -> View {
     let idle = match args.idle {
         Some(idle) => idle == IdleArg::Show,
-        None => matches!(
-            args.format,
-            FormatArg::Uwpmp | FormatArg::Folded | FormatArg::Json
-        ),
+        None => args.format == FormatArg::Uwpmp,
     };
     View {
         by: match args.by {

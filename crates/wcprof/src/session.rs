@@ -46,8 +46,10 @@ pub(crate) struct SessionOptions {
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) recorded: Recorded,
+    /// What the user should know of a recording that is whole.
+    pub(crate) remark: Option<String>,
     /// What went wrong on the way: the recording is kept as far as it came.
-    pub(crate) trouble: Option<String>,
+    pub(crate) loss: Option<String>,
 }
 
 /// Records until the time is over, Ctrl-C, or the end of the target.
@@ -115,7 +117,7 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
     let (recorder, failed) = recorder
         .join()
         .map_err(|_| anyhow::anyhow!("the recorder thread panicked; please report this"))?;
-    finish(recorder, failed, &end, punctuality)
+    Ok(finish(recorder, failed, &end, punctuality))
 }
 
 fn take_batches(
@@ -141,7 +143,7 @@ fn finish(
     failed: Option<RecordError>,
     end: &SamplingEnd,
     punctuality: Punctuality,
-) -> Result<Session, Failure> {
+) -> Session {
     let reason = match end {
         SamplingEnd::Duration => "duration",
         SamplingEnd::Stopped => "interrupted",
@@ -150,26 +152,28 @@ fn finish(
         SamplingEnd::ReceiverGone => "trace could not be written",
         SamplingEnd::Failed(_) => "sampling failed",
     };
-    let mut trouble = match end {
-        SamplingEnd::Failed(error) => Some(format!("sampling ended early: {error}")),
+    let remark = match end {
         SamplingEnd::TargetExited => Some("the target exited; what was sampled is kept".into()),
         SamplingEnd::TargetExec => {
             Some("the target runs another program now (exec); what was sampled is kept".into())
         }
-        _ => None,
-    };
-    if let Some(error) = &failed {
-        trouble = Some(format!("the recording ended early: {error}"));
-    } else if punctuality == Punctuality::Normal && trouble.is_none() {
-        trouble = Some(
+        _ if punctuality == Punctuality::Normal => Some(
             "no privilege to raise the sampler's priority (CAP_SYS_NICE): ticks are late when all CPUs are busy"
                 .into(),
-        );
-    }
-    match recorder.finish(reason) {
-        Ok(recorded) => Ok(Session { recorded, trouble }),
-        Err(error) => Err(Failure::from(failed.unwrap_or(error))
-            .hint("the trace is readable up to the last second that was written")),
+        ),
+        _ => None,
+    };
+    let recorded = recorder.finish(reason);
+    let loss = match (&failed, end, &recorded.write_error) {
+        (Some(error), ..) => Some(format!("the recording ended early: {error}")),
+        (_, SamplingEnd::Failed(error), _) => Some(format!("sampling ended early: {error}")),
+        (.., Some(error)) => Some(format!("the end of the recording is not saved: {error}")),
+        _ => None,
+    };
+    Session {
+        recorded,
+        remark,
+        loss,
     }
 }
 

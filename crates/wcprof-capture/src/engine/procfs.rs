@@ -2,6 +2,7 @@
 //! threads, the instruction and stack pointer. Two files a thread are held open.
 
 use std::fs::File;
+use std::io;
 
 use wcprof_types::{Pid, Sched, Tid};
 
@@ -44,17 +45,30 @@ impl ProcfsSnapshots {
         }
     }
 
-    fn open(&self, tid: Tid) -> Option<Files> {
+    /// `None` for a thread that has exited.
+    fn open(&self, tid: Tid) -> Result<Option<Files>, SnapshotError> {
+        match self.try_open(tid) {
+            Ok(files) => Ok(files),
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
+                Err(SnapshotError::TooManyFiles)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn try_open(&self, tid: Tid) -> io::Result<Option<Files>> {
         let path = |name| format!("/proc/{}/task/{tid}/{name}", self.pid);
-        let stat = std::fs::read(path("stat")).ok()?;
-        let stat = parse_stat(&String::from_utf8_lossy(&stat))?;
-        Some(Files {
-            schedstat: File::open(path("schedstat")).ok()?,
-            syscall: File::open(path("syscall")).ok()?,
+        let stat = std::fs::read(path("stat"))?;
+        let Some(stat) = parse_stat(&String::from_utf8_lossy(&stat)) else {
+            return Ok(None);
+        };
+        Ok(Some(Files {
+            schedstat: File::open(path("schedstat"))?,
+            syscall: File::open(path("syscall"))?,
             started: (stat.start_ticks * TICK_NS).saturating_sub(self.boot_offset),
             kernel_side: stat.is_kernel_side_worker(),
             name_read: 0,
-        })
+        }))
     }
 }
 
@@ -118,7 +132,7 @@ impl Snapshots for ProcfsSnapshots {
         };
         for tid in tids {
             if !self.threads.contains_key(&tid) {
-                let Some(files) = self.open(tid) else {
+                let Some(files) = self.open(tid)? else {
                     continue;
                 };
                 self.threads.insert(tid, files);
