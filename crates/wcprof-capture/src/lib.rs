@@ -14,6 +14,7 @@ mod fds;
 mod files;
 mod memory;
 pub mod perf;
+pub mod probe;
 pub mod procfs;
 mod sampler;
 mod sys;

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
+use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::{ClockId, clock_gettime};
 use wcprof_types::Pid;
@@ -68,6 +69,40 @@ pub fn become_punctual() -> Punctuality {
         }
     }
     Punctuality::Normal
+}
+
+/// Whether `perf_event_open` gets past a seccomp filter: unknown flags are refused by the kernel
+/// before anything else.
+pub(crate) fn perf_event_open_reaches_kernel() -> bool {
+    // SAFETY: the flags are invalid, so the kernel reads no memory and opens nothing.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::null::<u8>(),
+            0,
+            -1,
+            -1,
+            libc::c_ulong::MAX,
+        )
+    };
+    Errno::result(result).err() == Some(Errno::EINVAL)
+}
+
+/// Whether `bpf` gets past a seccomp filter; `None` when the kernel itself may have refused it.
+pub(crate) fn bpf_reaches_kernel() -> Option<bool> {
+    // SAFETY: a size beyond a page is refused before the (null) attributes are read.
+    let result = unsafe { libc::syscall(libc::SYS_bpf, 0, std::ptr::null::<u8>(), 1_usize << 20) };
+    match Errno::result(result) {
+        Err(Errno::E2BIG) | Ok(_) => Some(true),
+        // Before Linux 6.4 also the answer to a process without CAP_BPF.
+        Err(Errno::EPERM) => None,
+        Err(_) => Some(false),
+    }
+}
+
+/// Whether `process_vm_readv` gets past a seccomp filter: reading nothing of oneself succeeds.
+pub(crate) fn process_vm_readv_reaches_kernel() -> bool {
+    nix::sys::uio::process_vm_readv(nix::unistd::Pid::this(), &mut [], &[]).is_ok()
 }
 
 /// Raises the soft limit of open files to the hard one; the procfs engine holds two files a

@@ -52,7 +52,15 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "wcprof: {:#}", self.error)?;
+        // Some errors tell their cause in their own text: it is not said twice.
+        let mut text = String::new();
+        for cause in self.error.chain().map(ToString::to_string) {
+            if !text.contains(&cause) {
+                let separator = if text.is_empty() { "" } else { ": " };
+                text = format!("{text}{separator}{cause}");
+            }
+        }
+        write!(f, "wcprof: {text}")?;
         if let Some(hint) = &self.hint {
             write!(f, "\nhint: {hint}")?;
         }

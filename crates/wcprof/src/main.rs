@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 mod attach;
+mod check;
 mod cli;
 mod demo;
 mod failure;
@@ -39,6 +40,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Hotspots(args) => hotspots::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),
-        _ => Ok(()),
+        Command::Check(args) => check::run(&args),
     }
 }

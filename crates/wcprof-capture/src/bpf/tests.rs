@@ -336,12 +336,14 @@ fn perf_filter() {
         return;
     };
     let open = |engine: &BpfEngine| {
-        PerfSampler::per_cpu(&PerfOptions {
+        let mut sampler = PerfSampler::per_cpu(&PerfOptions {
             period_ns: 1_000_000,
             dump_bytes: 1024,
             filter: Some(engine.perf_filter_fd().unwrap()),
         })
-        .unwrap()
+        .unwrap();
+        sampler.start().unwrap();
+        sampler
     };
     let (mut kept, mut dropped) = (open(&own), open(&other));
     let spinner = Spinner::spawn();

@@ -87,9 +87,17 @@ pub enum SnapshotError {
     /// `/proc` could not be read.
     #[error("failed to read threads of the target: {0}")]
     Io(#[from] io::Error),
+    /// Two files a thread are held open.
+    #[error(
+        "too many open files for the target's threads: raise RLIMIT_NOFILE (ulimit -n) above twice their number, or use --engine bpf"
+    )]
+    TooManyFiles,
     /// The BPF iterator failed.
     #[error(transparent)]
     Bpf(#[from] crate::bpf::BpfError),
+    /// The timers of running threads could not be started.
+    #[error(transparent)]
+    Perf(#[from] crate::perf::PerfError),
 }
 
 /// All threads at one tick.

@@ -76,7 +76,7 @@ impl EventSpec {
 }
 
 /// The CPUs that are online, as `/sys/devices/system/cpu/online` lists them (`0-3,6`).
-pub(super) fn online_cpus() -> Result<Vec<i32>, PerfError> {
+pub(crate) fn online_cpus() -> Result<Vec<i32>, PerfError> {
     let path = "/sys/devices/system/cpu/online";
     let text = std::fs::read_to_string(path).map_err(|source| PerfError::Other {
         call: "reading /sys/devices/system/cpu/online",

@@ -13,7 +13,9 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use event::EventSpec;
 pub use event::PerfError;
+pub(crate) use event::online_cpus;
 pub use record::{CpuMode, PerfSample, Record, parse_record};
+pub(crate) use ring::RING_BYTES;
 use ring::Ring;
 use wcprof_types::Tid;
 
@@ -41,6 +43,8 @@ pub struct DrainCounts {
 #[derive(Debug)]
 pub struct PerfSampler {
     mode: PerfMode,
+    /// Events opened from now on sample at once.
+    started: bool,
     rings: Vec<Ring>,
     /// Events by the thread they watch (`None`: a whole CPU).
     events: Vec<(Option<Tid>, OwnedFd)>,
@@ -60,12 +64,13 @@ pub struct PerfOptions<'a> {
 }
 
 impl PerfSampler {
-    /// One event a CPU. Needs `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or `perf_event_paranoid` < 0.
+    /// One event a CPU, silent until [`Self::start`]. Needs `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or
+    /// `perf_event_paranoid` < 0.
     pub fn per_cpu(options: &PerfOptions<'_>) -> Result<Self, PerfError> {
         let spec = EventSpec::new(options, true);
         let mut events = Vec::new();
         let mut rings = Vec::new();
-        for cpu in event::online_cpus()? {
+        for cpu in online_cpus()? {
             let fd = match event::open(&spec, -1, cpu) {
                 // The CPU went away between the listing and the call.
                 Err(PerfError::NoSuchCpu) => continue,
@@ -77,27 +82,25 @@ impl PerfSampler {
             rings.push(Ring::new(&fd)?);
             events.push((None, fd));
         }
-        let sampler = Self {
+        Ok(Self {
             mode: match options.filter {
                 Some(_) => PerfMode::PerCpuFiltered,
                 None => PerfMode::PerCpu,
             },
+            started: false,
             rings,
             events,
             spec,
             buffer: Vec::new(),
-        };
-        for (_, fd) in &sampler.events {
-            event::enable(fd)?;
-        }
-        Ok(sampler)
+        })
     }
 
-    /// Events of single threads, all of a CPU writing into one ring. Threads born later are added
-    /// with [`Self::add_thread`].
+    /// Events of single threads, all of a CPU writing into one ring, silent until
+    /// [`Self::start`]. Threads born later are added with [`Self::add_thread`].
     pub fn per_thread(options: &PerfOptions<'_>, tids: &[Tid]) -> Result<Self, PerfError> {
         let mut sampler = Self {
             mode: PerfMode::PerThread,
+            started: false,
             rings: Vec::new(),
             events: Vec::new(),
             spec: EventSpec::new(options, true),
@@ -118,12 +121,18 @@ impl PerfSampler {
         }
     }
 
+    /// Begins to sample.
+    pub fn start(&mut self) -> Result<(), PerfError> {
+        self.started = true;
+        self.events.iter().try_for_each(|(_, fd)| event::enable(fd))
+    }
+
     /// Watches one more thread; nothing to do when whole CPUs are watched.
     pub fn add_thread(&mut self, tid: Tid) -> Result<(), PerfError> {
         if self.mode != PerfMode::PerThread {
             return Ok(());
         }
-        for (i, cpu) in event::online_cpus()?.into_iter().enumerate() {
+        for (i, cpu) in online_cpus()?.into_iter().enumerate() {
             let fd = match event::open(&self.spec, tid.0, cpu) {
                 // Kernel samples are not for everyone: user mode only is better than nothing.
                 Err(PerfError::NotPermitted { .. }) if self.spec.kernel => {
@@ -136,7 +145,9 @@ impl PerfSampler {
                 Some(ring) => event::set_output(&fd, ring.event_fd())?,
                 None => self.rings.push(Ring::new(&fd)?),
             }
-            event::enable(&fd)?;
+            if self.started {
+                event::enable(&fd)?;
+            }
             self.events.push((Some(tid), fd));
         }
         Ok(())

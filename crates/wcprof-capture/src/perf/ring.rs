@@ -12,6 +12,8 @@ use super::PerfError;
 /// Data pages: 256 KiB hold 15 samples with 16 KiB of stack, 150 ms of late ticks at 99 Hz.
 const DATA_PAGES: usize = 64;
 const PAGE: usize = 4096;
+/// Locked memory of one ring.
+pub(crate) const RING_BYTES: usize = (1 + DATA_PAGES) * PAGE;
 const HEADER: usize = size_of::<perf_event_header>();
 
 /// One ring. The kernel writes at `data_head`, we read at `data_tail`; both only grow.

@@ -17,6 +17,7 @@ use wcprof_types::Tid;
 use crate::tid_map::TidMap;
 
 pub use batch::{Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts, TimerSample};
+pub(crate) use start::DUMP_BYTES;
 pub use start::{Sampler, SamplerOptions, StartError};
 
 use crate::engine::{SnapshotError, SnapshotSet, ThreadSnapshot};
@@ -78,6 +79,11 @@ pub struct SamplerLinks<'a> {
 impl Sampler {
     /// Samples until the end. Call it on a thread of its own: it raises that thread's priority.
     pub fn run(mut self, links: &SamplerLinks<'_>) -> SamplingEnd {
+        if let Some(perf) = &mut self.perf
+            && let Err(error) = perf.start()
+        {
+            return SamplingEnd::Failed(error.into());
+        }
         let begin = monotonic_ns();
         let mut run = Run {
             clock: TickClock::new(self.interval(), begin),

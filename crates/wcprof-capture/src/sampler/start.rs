@@ -17,7 +17,7 @@ use crate::sys::{Punctuality, become_punctual, raise_open_files};
 use crate::target::Target;
 
 /// Stack copied with each timer sample; deeper stacks are continued from live memory.
-const DUMP_BYTES: u32 = 16 << 10;
+pub(crate) const DUMP_BYTES: u32 = 16 << 10;
 
 /// What to sample and how.
 pub struct SamplerOptions {
@@ -64,6 +64,18 @@ pub enum StartError {
         engine: EngineKind,
         /// Why.
         source: PerfError,
+    },
+    /// Files of `/proc` that an engine without BPF reads of every thread are refused.
+    #[error(
+        "engine {engine} does not work here: failed to read `{file}`: {cause}; another user's process needs CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
+    )]
+    ThreadFiles {
+        /// The engine.
+        engine: EngineKind,
+        /// The file of the target's first thread.
+        file: String,
+        /// Why.
+        cause: std::io::Error,
     },
     /// The target's threads cannot be listed.
     #[error("failed to list the threads of pid {pid}: {source}")]
@@ -130,12 +142,8 @@ impl Sampler {
         if parts.is_none() && want.is_none_or(|e| e == EngineKind::Procfs) {
             match open_perf(&target, period_ns, None, &mut notes) {
                 Ok(perf) => {
-                    let snapshots = Box::new(ProcfsSnapshots::new(target.pid()));
-                    parts = Some((
-                        EngineKind::Procfs,
-                        snapshots as Box<dyn Snapshots>,
-                        Some(perf),
-                    ));
+                    let snapshots = open_procfs(&target, EngineKind::Procfs)?;
+                    parts = Some((EngineKind::Procfs, snapshots, Some(perf)));
                 }
                 Err(source) => {
                     let engine = EngineKind::Procfs;
@@ -147,15 +155,16 @@ impl Sampler {
                 }
             }
         }
-        let (engine, snapshots, perf) = parts.unwrap_or_else(|| {
-            notes.push("running threads have no stack: engine procfs-only cannot see them".into());
-            let snapshots = Box::new(ProcfsSnapshots::new(target.pid()));
-            (
-                EngineKind::ProcfsOnly,
-                snapshots as Box<dyn Snapshots>,
-                None,
-            )
-        });
+        let (engine, snapshots, perf) = match parts {
+            Some(parts) => parts,
+            None => {
+                let engine = EngineKind::ProcfsOnly;
+                notes.push(
+                    "running threads have no stack: engine procfs-only cannot see them".into(),
+                );
+                (engine, open_procfs(&target, engine)?, None)
+            }
+        };
         Ok(Self {
             fds: FdCache::new(target.pid()),
             target,
@@ -189,6 +198,27 @@ impl Sampler {
     pub fn become_punctual() -> Punctuality {
         become_punctual()
     }
+}
+
+/// Reads of the main thread what the engine will read of all: a target whose files are refused would
+/// look like one without threads.
+fn open_procfs(target: &Target, engine: EngineKind) -> Result<Box<dyn Snapshots>, StartError> {
+    let pid = target.pid();
+    for name in ["schedstat", "syscall"] {
+        let file = format!("/proc/{pid}/task/{pid}/{name}");
+        match std::fs::read(&file) {
+            // ESRCH: a main thread that has exited before the others tells nothing.
+            Err(cause) if cause.raw_os_error() != Some(libc::ESRCH) => {
+                return Err(StartError::ThreadFiles {
+                    engine,
+                    file,
+                    cause,
+                });
+            }
+            _ => {}
+        }
+    }
+    Ok(Box::new(ProcfsSnapshots::new(pid)))
 }
 
 type Opened = (EngineKind, Box<dyn Snapshots>, Option<PerfSampler>);

@@ -1,0 +1,138 @@
+//! What works on this machine and for one process, for `wcprof check`: every line is the result of
+//! trying, none is derived from a version. Events are opened and closed again, never enabled.
+
+mod engines;
+mod kernel;
+mod limits;
+mod privileges;
+mod process;
+#[cfg(test)]
+mod tests;
+
+use wcprof_types::Pid;
+
+use crate::engine::EngineKind;
+use crate::target::{Target, TargetError};
+
+/// What a line of the check is about.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Subject {
+    /// A way to observe a process.
+    Engine,
+    /// A capability of wcprof itself.
+    Privilege,
+    /// What the kernel offers and what restricts it.
+    Kernel,
+    /// What can be read of the process.
+    Process,
+    /// A resource limit, against what the process needs.
+    Limit,
+}
+
+/// How well something works.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    /// It works, or is not in the way.
+    Ok,
+    /// It works in part, or is in the way of some processes.
+    Limited,
+    /// It does not work.
+    Missing,
+}
+
+/// One thing that was tried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProbeLine {
+    /// What kind of thing.
+    pub subject: Subject,
+    /// Stable name for programs, unique in its subject.
+    pub id: &'static str,
+    /// Name for people.
+    pub name: &'static str,
+    /// How well it works.
+    pub verdict: Verdict,
+    /// What was found.
+    pub detail: String,
+    /// What is lost and what to do about it; empty when it works.
+    pub advice: String,
+}
+
+/// Everything that was tried.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Probe {
+    /// The process; wcprof itself when none was asked for.
+    pub pid: Pid,
+    /// Its name; empty when it may not be looked at.
+    pub comm: String,
+    /// Whether a process was asked for.
+    pub asked: bool,
+    /// Each engine, privilege, kernel feature, part of the process and limit.
+    pub lines: Vec<ProbeLine>,
+    /// The engine that `attach` would choose.
+    pub choice: Option<EngineKind>,
+    /// Why that one, or why none.
+    pub reason: String,
+}
+
+/// Tries everything, for process `pid` or else for wcprof itself.
+///
+/// # Errors
+/// When `pid` cannot be a target at all. That its files may not be read is no error here but a
+/// line of the result.
+pub fn probe(pid: Option<Pid>) -> Result<Probe, TargetError> {
+    let own = Pid(i32::try_from(std::process::id()).unwrap_or_default());
+    let tried = pid.unwrap_or(own);
+    let target = match Target::open(tried) {
+        Err(error) if !matches!(error, TargetError::NotPermitted { .. }) => return Err(error),
+        target => target,
+    };
+    // Before the engines, which raise a limit.
+    let machine = kernel::Machine::read();
+    let comm = target.as_ref().map_or("", Target::comm).to_owned();
+    let process = process::lines(tried, &target);
+    let (mut lines, choice, reason) = engines::lines(tried, target);
+    lines.extend(privileges::lines(&machine));
+    lines.extend(kernel::lines(tried, &machine));
+    lines.extend(process);
+    lines.extend(limits::lines(limits::Needs::of(pid), &machine));
+    Ok(Probe {
+        pid: tried,
+        comm,
+        asked: pid.is_some(),
+        lines,
+        choice,
+        reason,
+    })
+}
+
+impl ProbeLine {
+    fn ok(
+        subject: Subject,
+        id: &'static str,
+        name: &'static str,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self {
+            subject,
+            id,
+            name,
+            verdict: Verdict::Ok,
+            detail: detail.into(),
+            advice: String::new(),
+        }
+    }
+
+    fn limited(self, advice: impl Into<String>) -> Self {
+        self.with(Verdict::Limited, advice)
+    }
+
+    fn missing(self, advice: impl Into<String>) -> Self {
+        self.with(Verdict::Missing, advice)
+    }
+
+    fn with(mut self, verdict: Verdict, advice: impl Into<String>) -> Self {
+        self.verdict = verdict;
+        self.advice = advice.into();
+        self
+    }
+}

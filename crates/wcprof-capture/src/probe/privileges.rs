@@ -1,0 +1,124 @@
+//! The capabilities that wcprof can use, from `CapEff` (`include/uapi/linux/capability.h`), and
+//! what is lost without each.
+
+use super::kernel::Machine;
+use super::{ProbeLine, Subject};
+
+struct Capability {
+    bit: u32,
+    name: &'static str,
+    /// Another capability that the kernel takes in its place.
+    covered_by: Option<(u32, &'static str)>,
+    gives: &'static str,
+    without: &'static str,
+}
+
+pub(super) const CAP_BPF: u32 = 39;
+pub(super) const CAP_SYS_ADMIN: u32 = 21;
+pub(super) const CAP_SYS_PTRACE: u32 = 19;
+const ADMIN: Option<(u32, &str)> = Some((CAP_SYS_ADMIN, "CAP_SYS_ADMIN"));
+
+const CAPABILITIES: [Capability; 8] = [
+    Capability {
+        bit: CAP_BPF,
+        name: "CAP_BPF",
+        covered_by: ADMIN,
+        gives: "loads the task iterator",
+        without: "no engine bpf; procfs does the work",
+    },
+    Capability {
+        bit: 38,
+        name: "CAP_PERFMON",
+        covered_by: ADMIN,
+        gives: "one timer a CPU, samples in the kernel, BPF programs that read kernel memory",
+        without: "no engine bpf; timers are per thread (about 2.4 us a context switch of the \
+                  process), for processes of this user alone, and what \
+                  kernel.perf_event_paranoid permits",
+    },
+    Capability {
+        bit: CAP_SYS_ADMIN,
+        name: "CAP_SYS_ADMIN",
+        covered_by: None,
+        gives: "opens deleted files through map_files, reads kernel stacks",
+        without: "threads without a user stack (io_uring workers) are shown by their wchan \
+                  alone; deleted binaries need CAP_CHECKPOINT_RESTORE instead",
+    },
+    Capability {
+        bit: CAP_SYS_PTRACE,
+        name: "CAP_SYS_PTRACE",
+        covered_by: None,
+        gives: "reads memory and maps of any process",
+        without: "only processes of this user that are dumpable and that Yama permits",
+    },
+    Capability {
+        bit: 2,
+        name: "CAP_DAC_READ_SEARCH",
+        covered_by: Some((1, "CAP_DAC_OVERRIDE")),
+        gives: "opens files in /proc/PID and binaries of other users",
+        without: "of another user's process, only the engine bpf works, and binaries that all \
+                  may read have names",
+    },
+    Capability {
+        bit: 23,
+        name: "CAP_SYS_NICE",
+        covered_by: None,
+        gives: "real-time priority of the sampler",
+        without: "ticks are late when all CPUs are busy",
+    },
+    Capability {
+        bit: 40,
+        name: "CAP_CHECKPOINT_RESTORE",
+        covered_by: ADMIN,
+        gives: "opens deleted and replaced binaries through map_files",
+        without: "a binary that was deleted or replaced since its start has no names, and stacks \
+                  through it are cut",
+    },
+    Capability {
+        bit: 14,
+        name: "CAP_IPC_LOCK",
+        covered_by: None,
+        gives: "timer rings beyond RLIMIT_MEMLOCK",
+        without: "rings must fit kernel.perf_event_mlock_kb and RLIMIT_MEMLOCK",
+    },
+];
+
+pub(super) fn lines(machine: &Machine) -> Vec<ProbeLine> {
+    CAPABILITIES
+        .iter()
+        .map(|cap| line(cap, machine.status.cap_eff))
+        .collect()
+}
+
+fn line(cap: &Capability, effective: u64) -> ProbeLine {
+    let has = |bit: u32| effective >> bit & 1 == 1;
+    let line = |detail: String| ProbeLine::ok(Subject::Privilege, cap.name, cap.name, detail);
+    if has(cap.bit) {
+        return line(cap.gives.to_owned());
+    }
+    match cap.covered_by {
+        Some((bit, name)) if has(bit) => line(format!(
+            "not held, but {name} takes its place: {}",
+            cap.gives
+        )),
+        _ => line("not held".to_owned()).missing(format!("without it: {}", cap.without)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Verdict;
+
+    /// Check a capability held, covered by another one, and absent.
+    #[test]
+    fn held_covered_absent() {
+        let bpf = &CAPABILITIES[0];
+        assert_eq!(line(bpf, 1 << 39).verdict, Verdict::Ok);
+        let covered = line(bpf, 1 << 21);
+        assert_eq!(covered.verdict, Verdict::Ok);
+        assert!(covered.detail.contains("CAP_SYS_ADMIN"));
+        let absent = line(bpf, !(1 << 39 | 1 << 21));
+        assert_eq!(absent.verdict, Verdict::Missing);
+        assert!(absent.advice.contains("procfs"), "{}", absent.advice);
+    }
+}

@@ -1,0 +1,234 @@
+//! What can be read of one process: its memory, its files in `/proc`, its binaries.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::Mode;
+use wcprof_types::{Mapping, Pid};
+
+use super::{ProbeLine, Subject};
+use crate::files::LiveFiles;
+use crate::memory::read_memory;
+use crate::procfs::{SyscallState, list_threads, parse_schedstat, parse_syscall};
+use crate::target::{Target, TargetError, read_status};
+
+/// Binaries that are opened at most; a process with more is judged by these.
+const MAX_BINARIES: usize = 256;
+
+pub(super) fn lines(pid: Pid, target: &Result<Target, TargetError>) -> Vec<ProbeLine> {
+    let mappings = match target {
+        Ok(target) => target.mappings().map_err(|e| e.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    let mut lines = Vec::new();
+    match &mappings {
+        Ok(mappings) => {
+            lines.push(line(
+                "maps",
+                "address space",
+                format!("{} mappings", mappings.len()),
+            ));
+            lines.push(memory(pid, mappings));
+        }
+        Err(error) => lines.push(
+            line("maps", "address space", error.clone())
+                .missing("no engine works; run as root, or give wcprof CAP_SYS_PTRACE"),
+        ),
+    }
+    lines.extend([schedstat(pid), syscall(pid), kernel_stack(pid)]);
+    if let Ok(mappings) = &mappings {
+        lines.push(map_files(pid, mappings));
+        lines.push(binaries(pid, mappings));
+    }
+    lines.push(namespace(pid));
+    lines
+}
+
+fn line(id: &'static str, name: &'static str, detail: impl Into<String>) -> ProbeLine {
+    ProbeLine::ok(Subject::Process, id, name, detail)
+}
+
+fn memory(pid: Pid, mappings: &[Mapping]) -> ProbeLine {
+    let line = |detail: String| line("memory", "process_vm_readv", detail);
+    // The first page of [vvar] may belong to no process.
+    let readable = mappings
+        .iter()
+        .find(|m| m.readable && !m.path.starts_with("[vvar"));
+    let Some(mapping) = readable else {
+        return line("it has no readable mapping to try".into());
+    };
+    match read_memory(pid, mapping.start, &mut [0]) {
+        Ok(_) => line("its memory can be read".into()),
+        Err(error) => line(format!("its memory cannot be read: {}", error.desc())).missing(
+            "no engine works: run as root or give wcprof CAP_SYS_PTRACE; see Yama and seccomp above",
+        ),
+    }
+}
+
+fn task_file(pid: Pid, name: &str) -> String {
+    format!("/proc/{pid}/task/{pid}/{name}")
+}
+
+fn schedstat(pid: Pid) -> ProbeLine {
+    let line = |detail: String| line("schedstat", "schedstat", detail);
+    let tids = list_threads(pid).unwrap_or_default();
+    let mut error = None;
+    let mut n_read = 0;
+    for tid in &tids {
+        match fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")) {
+            Ok(text) => {
+                n_read += 1;
+                if parse_schedstat(&text).is_some_and(|stat| stat.run_ns > 0 && stat.n_runs > 0) {
+                    return line("exact run time, run-queue delay and switch counts".into());
+                }
+            }
+            Err(e) => error = Some(e),
+        }
+    }
+    match (error, n_read) {
+        (_, 1..) => line("all zero: this kernel does not account it".into())
+            .missing("the procfs engines have no times; a kernel with CONFIG_SCHED_INFO has them"),
+        (Some(e), _) => line(format!(
+            "failed to read `{}`: {e}",
+            task_file(pid, "schedstat")
+        ))
+        .missing("the procfs engines do not work; bpf copies no stacks without it"),
+        (None, _) => line("it has no threads that can be listed".into())
+            .missing("no engine works; see hidepid above"),
+    }
+}
+
+fn syscall(pid: Pid) -> ProbeLine {
+    let file = task_file(pid, "syscall");
+    let read = fs::read_to_string(&file);
+    syscall_line(&file, &read)
+}
+
+fn syscall_line(file: &str, read: &io::Result<String>) -> ProbeLine {
+    let line = |detail: String| line("syscall", "syscall of threads", detail);
+    match read {
+        Ok(text) => match parse_syscall(text) {
+            Some(SyscallState::Running) => line("readable; the main thread runs".into()),
+            Some(SyscallState::Blocked { .. }) => {
+                line("readable: instruction and stack pointer of blocked threads".into())
+            }
+            None => line(format!("`{file}` has another form"))
+                .missing("the procfs engines see no stacks; bpf does not need it"),
+        },
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
+            line("readable; the main thread has exited".into())
+        }
+        Err(e) => line(format!("failed to read `{file}`: {e}")).missing(
+            "the procfs engines do not work; bpf does not need it; another user's process needs \
+             CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH",
+        ),
+    }
+}
+
+fn kernel_stack(pid: Pid) -> ProbeLine {
+    let line = |detail: String| line("kernel-stack", "kernel stack of threads", detail);
+    match fs::read(task_file(pid, "stack")) {
+        Ok(_) => line("readable: where threads without a user stack wait".into()),
+        Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
+            line("the main thread has exited".into())
+        }
+        Err(e) => line(e.to_string()).limited(
+            "threads without a user stack (io_uring workers, vhost) are shown by their wchan; \
+             CAP_SYS_ADMIN gives the kernel stack",
+        ),
+    }
+}
+
+fn map_files(pid: Pid, mappings: &[Mapping]) -> ProbeLine {
+    let line = |detail: String| line("map-files", "map_files", detail);
+    let Some(mapping) = mappings.iter().find(|m| is_binary(m)) else {
+        return line("it maps no binary".into());
+    };
+    let link = format!(
+        "/proc/{pid}/map_files/{:x}-{:x}",
+        mapping.start.0, mapping.end.0
+    );
+    // O_PATH follows the link, which is what needs the privilege, without opening the file.
+    match open(
+        Path::new(&link),
+        OFlag::O_PATH | OFlag::O_CLOEXEC,
+        Mode::empty(),
+    ) {
+        Ok(_) => line("mapped files are opened by mapping, not by name".into()),
+        Err(Errno::ENOENT) => line("the mapping that was tried has gone".into()),
+        Err(error) => line(format!("`{link}`: {}", error.desc())).limited(
+            "files are opened by name and compared with memory; deleted or replaced ones need \
+             CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN",
+        ),
+    }
+}
+
+fn is_binary(mapping: &Mapping) -> bool {
+    mapping.executable && mapping.path.starts_with('/')
+}
+
+fn binaries(pid: Pid, mappings: &[Mapping]) -> ProbeLine {
+    let line = |detail: String| line("binaries", "binaries", detail);
+    let files = LiveFiles::new(pid);
+    let mut seen = BTreeSet::new();
+    let (mut n_open, mut n_remote, mut errors) = (0, 0, Vec::new());
+    for mapping in mappings.iter().filter(|m| is_binary(m)) {
+        if !seen.insert(mapping.path.as_str()) || seen.len() > MAX_BINARIES {
+            continue;
+        }
+        if files.may_hang(mapping) {
+            n_remote += 1;
+            continue;
+        }
+        match files.open_mapping(mapping) {
+            Ok(_) => n_open += 1,
+            Err(error) => errors.push(error.to_string()),
+        }
+    }
+    let mut detail = format!("{n_open} can be opened");
+    if n_remote > 0 {
+        detail.push_str(&format!(
+            ", {n_remote} on network file systems were not tried"
+        ));
+    }
+    match errors.first() {
+        None => line(detail),
+        Some(first) => line(format!("{detail}, {} not: {first}", errors.len())).limited(
+            "stacks through them are cut and they have no names; see map_files and \
+             CAP_DAC_READ_SEARCH",
+        ),
+    }
+}
+
+fn namespace(pid: Pid) -> ProbeLine {
+    let line = |detail: String| line("process-namespace", "its pid namespace", detail);
+    match read_status(pid).map(|status| status.ns_pids) {
+        Ok(pids) if pids.len() > 1 => line(format!(
+            "a nested one, where it is pid {}; every engine works with pid {pid}",
+            pids.last().copied().unwrap_or_default()
+        )),
+        _ => line("that of wcprof".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::Verdict;
+
+    /// Check what each form of the file means for the procfs engines.
+    #[test]
+    fn syscall_forms() {
+        let verdict = |read: io::Result<&str>| syscall_line("f", &read.map(str::to_owned)).verdict;
+        assert_eq!(verdict(Ok("running\n")), Verdict::Ok);
+        assert_eq!(verdict(Ok("-1 0x10 0x20\n")), Verdict::Ok);
+        assert_eq!(verdict(Ok("what\n")), Verdict::Missing);
+        let error = |number| Err(io::Error::from_raw_os_error(number));
+        assert_eq!(verdict(error(libc::EACCES)), Verdict::Missing);
+        assert_eq!(verdict(error(libc::ESRCH)), Verdict::Ok);
+    }
+}

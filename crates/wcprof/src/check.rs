@@ -1,0 +1,71 @@
+//! `wcprof check`: what works here and for a process, as text or JSON.
+
+mod json;
+mod text;
+
+use wcprof_capture::probe::probe;
+use wcprof_types::Pid;
+
+use crate::cli::CheckArgs;
+use crate::failure::{Exit, Failure};
+use crate::open::write_output;
+use crate::terminal::Terminal;
+
+pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
+    let probe = probe(args.pid.map(Pid))?;
+    let out = match args.json {
+        true => json::render(&probe).map_err(|e| Failure::new(Exit::Failure, e))?,
+        false => text::render(&probe, Terminal::stdout()),
+    };
+    write_output(None, out.as_bytes())?;
+    match probe.choice {
+        Some(_) => Ok(()),
+        None => Err(Failure::new(
+            Exit::NotPermitted,
+            anyhow::anyhow!("no engine works: {}", probe.reason),
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wcprof_capture::EngineKind;
+    use wcprof_capture::probe::{Probe, ProbeLine, Subject, Verdict};
+    use wcprof_types::Pid;
+
+    /// A result with one line of each verdict, and hostile text in two places.
+    pub(super) fn example() -> Probe {
+        let line = |subject, id, verdict, detail: &str, advice: &str| ProbeLine {
+            subject,
+            id,
+            name: id,
+            verdict,
+            detail: detail.to_owned(),
+            advice: advice.to_owned(),
+        };
+        Probe {
+            pid: Pid(42),
+            comm: "x\x1b[31m".to_owned(),
+            asked: true,
+            lines: vec![
+                line(
+                    Subject::Engine,
+                    "bpf",
+                    Verdict::Missing,
+                    "not permitted",
+                    "use procfs",
+                ),
+                line(Subject::Engine, "procfs", Verdict::Ok, "all", ""),
+                line(
+                    Subject::Process,
+                    "binaries",
+                    Verdict::Limited,
+                    "`a\x07b` not",
+                    "copy it",
+                ),
+            ],
+            choice: Some(EngineKind::Procfs),
+            reason: "it is the best one that works".to_owned(),
+        }
+    }
+}
