@@ -229,7 +229,7 @@ fn disk_full() {
         return skip("disk_full", "needs root to mount a tmpfs");
     }
     let _load = quiet();
-    let disk = TinyDisk::mount(32 * 1024);
+    let disk = TinyDisk::mount(200 * 1024);
     let trace = disk.0.path().join("t.wct");
     let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
     let output = Attach::new(Engine::ProcfsOnly, target.pid())
@@ -272,7 +272,8 @@ fn killed_while_recording() {
     }
     child.kill().expect("wcprof runs");
     child.wait().expect("wcprof can be waited for");
-    let output = run(&["report", &trace.display().to_string(), "--format", "folded"]);
+    let trace = trace.display().to_string();
+    let output = run(&["report", &trace, "--format", "folded", "--idle", "show"]);
     assert!(output.status.success(), "{output:?}");
     assert!(text(&output.stdout).contains("waiter/"));
     assert!(

@@ -95,8 +95,11 @@ fn build(file: &str, variant: Variant) -> PathBuf {
             .args(variant.c_flags())
             .arg("-pthread");
     }
-    compile(command.arg(source), &format!("{stem}-{}", variant.name()))
-        .unwrap_or_else(|message| panic!("failed to compile {file}: {message}"))
+    compile(
+        command.arg(source),
+        &format!("{stem}-{extension}-{}", variant.name()),
+    )
+    .unwrap_or_else(|message| panic!("failed to compile {file}: {message}"))
 }
 
 /// The 32-bit fixture; `Err` where the compiler has no 32-bit back end.

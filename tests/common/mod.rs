@@ -12,7 +12,7 @@ pub(crate) use build::{Variant, build_tiny32, fixture, output_folder};
 pub(crate) use folded::{Folded, is_function};
 pub(crate) use load::{alone, quiet};
 pub(crate) use proc::{
-    StopWatch, children, run_delay_ns, voluntary_switches, wait_for_epoll, wait_for_thread,
+    CpuLog, StopWatch, children, run_delay_ns, voluntary_switches, wait_for_epoll, wait_for_thread,
 };
 pub(crate) use remote::{Mark, RemoteProcess};
 pub(crate) use skip::{has_capability, skip};

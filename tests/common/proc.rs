@@ -7,6 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+
 /// Ids of the threads of `pid`, with their names.
 fn thread_ids(pid: i32) -> BTreeMap<i32, String> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("target lives");
@@ -90,6 +93,56 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
         .lines()
         .find_map(|line| line.strip_prefix(name))
         .map(str::trim)
+}
+
+/// Writes down the CPU clock of a process again and again, so that its use of the CPU over any
+/// stretch of time is known afterwards.
+#[derive(Debug)]
+pub(crate) struct CpuLog {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<(u64, u64)>>,
+}
+
+impl CpuLog {
+    /// Begin to write.
+    pub(crate) fn start(pid: i32) -> Self {
+        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).expect("target lives");
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let over = Arc::clone(&over);
+            thread::spawn(move || {
+                let mut log = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    log.push((clock_ns(ClockId::CLOCK_REALTIME), clock_ns(clock)));
+                    thread::sleep(Duration::from_millis(5));
+                }
+                log
+            })
+        };
+        Self { over, thread }
+    }
+
+    /// End; the CPU seconds used in a second between two moments of wall-clock time
+    /// (nanoseconds since 1970).
+    #[track_caller]
+    pub(crate) fn cpus_between(self, begin: u64, end: u64) -> f64 {
+        self.over.store(true, Ordering::Relaxed);
+        let log = self.thread.join().expect("log does not panic");
+        let at = |moment: u64| {
+            let after = log.partition_point(|(wall, _)| *wall < moment);
+            assert!(after > 0 && after < log.len(), "log does not reach");
+            let ((wall_0, cpu_0), (wall_1, cpu_1)) = (log[after - 1], log[after]);
+            let part = (moment - wall_0) as f64 / (wall_1 - wall_0).max(1) as f64;
+            cpu_0 as f64 + part * (cpu_1 - cpu_0) as f64
+        };
+        (at(end) - at(begin)) / (end - begin) as f64
+    }
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+    })
 }
 
 /// Looks at every thread of a process again and again for a tracer or a stop.

@@ -165,6 +165,14 @@ impl Recording {
             .unwrap_or_else(|e| panic!("trace can not be read: {e}"))
     }
 
+    /// Begin and end, nanoseconds since 1970.
+    #[track_caller]
+    pub(crate) fn stretch(&self) -> (u64, u64) {
+        let tables = self.trace().0.tables;
+        let begin = tables.header.started_unix_ns;
+        (begin, begin + tables.stats.duration.0)
+    }
+
     /// What `wcprof report` prints with these arguments.
     #[track_caller]
     pub(crate) fn report(&self, args: &[&str]) -> String {

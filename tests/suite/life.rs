@@ -49,6 +49,23 @@ fn assert_kept(recording: &Recording, reason: &str, comm: &str, function: &str) 
     assert!(right.share_of(&thread) > 0.99, "{}", thread.show());
 }
 
+pub(crate) fn renamed(engine: Engine) {
+    let _load = quiet();
+    let mut target = RemoteProcess::start(&fixture("rename.c", Variant::NoFramePointers));
+    let (child, folder) = Attach::new(engine, target.pid()).seconds(2.5).spawn();
+    wait_for_trace(&folder);
+    thread::sleep(A_WHILE);
+    target.tell("RENAME");
+    target.answer("MARK");
+    let recording = Recording::finish(child, folder);
+    recording.assert_sound(engine);
+    let folded = recording.folded();
+    let thread = folded.thread("new-name");
+    let sleeping = thread.chain(&["named_sleep"]);
+    assert!(sleeping.total() > 2_400_000, "{}", folded.show());
+    assert_eq!(folded.thread("old-name").total(), 0);
+}
+
 pub(crate) fn target_exits(engine: Engine) {
     let _load = quiet();
     let mut target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));

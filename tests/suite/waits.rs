@@ -39,6 +39,12 @@ fn each_wait_of(engine: Engine, variant: Variant) {
     let after = target.mark();
     recording.assert_sound(engine);
     let folded = recording.folded();
+    let exited = folded.thread("[exited threads, not sampled]");
+    assert!(
+        exited.total() < 50_000,
+        "no thread exits:\n{}",
+        exited.show()
+    );
     for (comm, function, state) in CONSTANT {
         let thread = folded.thread(comm);
         // A thread's body is named like the thread; below it there is only libc.
