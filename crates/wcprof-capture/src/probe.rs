@@ -83,8 +83,9 @@ pub fn probe(pid: Option<Pid>) -> Result<Probe, TargetError> {
     let own = Pid(i32::try_from(std::process::id()).unwrap_or_default());
     let tried = pid.unwrap_or(own);
     let target = match Target::open(tried) {
-        Err(error) if !matches!(error, TargetError::NotPermitted { .. }) => return Err(error),
-        target => target,
+        Err(error @ (TargetError::NotPermitted { .. } | TargetError::Hidden(_))) => Err(error),
+        Err(error) => return Err(error),
+        Ok(target) => Ok(target),
     };
     // Before the engines, which raise a limit.
     let machine = kernel::Machine::read();

@@ -8,6 +8,8 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::time::{ClockId, clock_gettime};
 use wcprof_types::Pid;
 
+use crate::procfs::parse_status;
+
 /// A descriptor of a process: becomes readable when the whole thread group has exited.
 pub(crate) fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: no memory arguments.
@@ -69,6 +71,17 @@ pub fn become_punctual() -> Punctuality {
         }
     }
     Punctuality::Normal
+}
+
+pub(crate) const CAP_SYS_PTRACE: u32 = 19;
+pub(crate) const CAP_SYS_ADMIN: u32 = 21;
+pub(crate) const CAP_PERFMON: u32 = 38;
+pub(crate) const CAP_BPF: u32 = 39;
+
+/// Whether wcprof holds a capability in its own user namespace.
+pub(crate) fn has_capability(number: u32) -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    parse_status(&status).cap_eff >> number & 1 == 1
 }
 
 /// Whether `perf_event_open` gets past a seccomp filter: unknown flags are refused by the kernel

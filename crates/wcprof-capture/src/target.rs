@@ -45,6 +45,9 @@ pub enum TargetError {
     /// 32-bit code.
     #[error("pid {0} runs 32-bit code: wcprof unwinds x86-64 only")]
     ThirtyTwoBit(Pid),
+    /// It exists, but this `/proc` does not show it.
+    #[error("pid {0} exists, but /proc hides it from this user (mount option hidepid)")]
+    Hidden(Pid),
     /// Reading it is not permitted.
     #[error("not permitted to read {file}: {}", advice(.uid_differs))]
     NotPermitted {
@@ -72,7 +75,7 @@ fn advice(uid_differs: &bool) -> &'static str {
     if *uid_differs {
         "the process belongs to another user; run as root or with CAP_SYS_PTRACE and CAP_DAC_READ_SEARCH"
     } else {
-        "it needs CAP_SYS_PTRACE (the process is not dumpable, or a security module forbids it)"
+        "it needs CAP_SYS_PTRACE (the process is not dumpable, has privileges or a user namespace that wcprof has not, or a security module forbids it)"
     }
 }
 
@@ -136,13 +139,13 @@ impl Target {
             Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
                 return Err(absent(pid));
             }
+            // Everybody may read this file, unless the mount hides it.
+            Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
+                return Err(TargetError::Hidden(pid));
+            }
             Err(e) => {
-                return Err(TargetError::io(
-                    pid,
-                    format!("/proc/{pid}/status"),
-                    e,
-                    false,
-                ));
+                let file = format!("/proc/{pid}/status");
+                return Err(TargetError::io(pid, file, e, false));
             }
         };
         if let Some(tgid) = status.tgid.filter(|&tgid| tgid != pid) {
@@ -261,6 +264,10 @@ fn read_stat(pid: Pid) -> Result<TaskStat, TargetError> {
 
 /// Says whether an absent pid is one of another pid namespace.
 fn absent(pid: Pid) -> TargetError {
+    // A process that this call finds is there.
+    if sys::pidfd_open(pid).is_ok() && read_status(pid).is_err() {
+        return TargetError::Hidden(pid);
+    }
     let mut hosts = Vec::new();
     for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(host) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
         Some(_) => Ok(()),
         None => Err(Failure::new(
             Exit::NotPermitted,
-            anyhow::anyhow!("no engine works: {}", probe.reason),
+            anyhow::anyhow!("no engine works here for pid {}", probe.pid),
         )),
     }
 }

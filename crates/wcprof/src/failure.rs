@@ -112,6 +112,13 @@ impl From<TargetError> for Failure {
                     "`wcprof check PID` says which engines work with the present privileges".into(),
                 ),
             ),
+            TargetError::Hidden(_) => (
+                Exit::NotPermitted,
+                Some(
+                    "run as root or with CAP_SYS_PTRACE, or join the group of the mount option gid="
+                        .into(),
+                ),
+            ),
             TargetError::Io { .. } => (Exit::Failure, None),
         };
         let mut failure = Self::new(exit, error);

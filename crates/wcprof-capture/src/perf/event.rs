@@ -7,6 +7,7 @@ use perf_event_open_sys::{bindings, ioctls};
 use thiserror::Error;
 
 use super::PerfOptions;
+use crate::sys;
 
 /// Registers in a sample: ax, si, bp, sp, ip, r8 to r11
 /// (`arch/x86/include/uapi/asm/perf_regs.h`), which the kernel writes in this order.
@@ -25,11 +26,13 @@ const REGS_USER: u64 = (1 << bindings::PERF_REG_X86_AX)
 pub enum PerfError {
     /// EACCES or EPERM.
     #[error(
-        "perf_event_open is not permitted (kernel.perf_event_paranoid is {paranoid}): it needs CAP_PERFMON, or CAP_SYS_ADMIN before Linux 5.8"
+        "perf_event_open is not permitted (kernel.perf_event_paranoid is {paranoid}): {reason}"
     )]
     NotPermitted {
         /// Current value of the sysctl, or `unknown`.
         paranoid: String,
+        /// The likely cause and what to do.
+        reason: &'static str,
     },
     /// The thread has exited.
     #[error("the thread has exited")]
@@ -143,6 +146,7 @@ fn open_error(error: io::Error) -> PerfError {
         Some(libc::EACCES | libc::EPERM) => PerfError::NotPermitted {
             paranoid: std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
                 .map_or_else(|_| "unknown".into(), |s| s.trim().to_owned()),
+            reason: why_refused(),
         },
         Some(libc::ESRCH) => PerfError::NoSuchThread,
         Some(libc::ENODEV) => PerfError::NoSuchCpu,
@@ -152,6 +156,20 @@ fn open_error(error: io::Error) -> PerfError {
             call: "perf_event_open",
             source: error,
         },
+    }
+}
+
+/// Told apart by a call that the kernel answers in a known way whatever the privileges are.
+fn why_refused() -> &'static str {
+    let capable = sys::has_capability(sys::CAP_PERFMON) || sys::has_capability(sys::CAP_SYS_ADMIN);
+    match (sys::perf_event_open_reaches_kernel(), capable) {
+        (false, _) => {
+            "a seccomp filter of this container or service refuses it; allow it, or run wcprof on the host"
+        }
+        (true, false) => "it needs CAP_PERFMON, or CAP_SYS_ADMIN before Linux 5.8",
+        (true, true) => {
+            "it needs CAP_PERFMON outside of a user namespace, or a security module refuses it; run wcprof on the host"
+        }
     }
 }
 

@@ -14,8 +14,10 @@ pub(super) fn lines(
 ) -> (Vec<ProbeLine>, Option<EngineKind>, String) {
     if let Err(error) = target {
         let reason = error.to_string();
-        let lines = EngineKind::ALL
-            .map(|engine| line(engine, reason.clone()).missing("no engine works without it"));
+        let lines = EngineKind::ALL.map(|engine| {
+            line(engine, "not tried: the process cannot be read".into())
+                .missing("see its address space below")
+        });
         return (lines.into(), None, reason);
     }
     let tried: Vec<(EngineKind, Result<Vec<String>, String>)> = EngineKind::ALL
@@ -44,9 +46,13 @@ fn open(pid: Pid, engine: EngineKind) -> Result<Vec<String>, String> {
     };
     match Sampler::new(target, options) {
         Ok(sampler) => Ok(sampler.notes().to_vec()),
-        // Their own text also names the next engine to try, which the other lines do here.
+        // Their own text also names the engine, which the line does here.
         Err(StartError::Bpf(error)) => Err(error.to_string()),
         Err(StartError::Perf { source, .. }) => Err(source.to_string()),
+        Err(StartError::ThreadFiles { file, cause, .. }) => Err(format!(
+            "failed to read `{file}`: {cause}; another user's process needs CAP_SYS_PTRACE and \
+             CAP_DAC_READ_SEARCH"
+        )),
         Err(error) => Err(error.to_string()),
     }
 }
@@ -69,9 +75,31 @@ fn choose(tried: &[(EngineKind, Result<Vec<String>, String>)]) -> (Option<Engine
             );
             (Some(engine), reason)
         }
-        None => {
-            let reason = tried.last().and_then(|(_, result)| result.as_ref().err());
-            (None, reason.cloned().unwrap_or_default())
+        None => (None, reasons(tried)),
+    }
+}
+
+/// Each distinct reason once, with its engines.
+fn reasons(tried: &[(EngineKind, Result<Vec<String>, String>)]) -> String {
+    let mut groups: Vec<(String, &str)> = Vec::new();
+    for (engine, result) in tried {
+        let Err(reason) = result else { continue };
+        match groups.iter_mut().find(|group| group.1 == reason) {
+            Some((engines, _)) => {
+                engines.push_str(" and ");
+                engines.push_str(engine.name());
+            }
+            None => groups.push((engine.name().to_owned(), reason)),
+        }
+    }
+    match groups.as_slice() {
+        [(_, reason)] => (*reason).to_owned(),
+        _ => {
+            let each: Vec<String> = groups
+                .iter()
+                .map(|(engines, reason)| format!("{engines}: {reason}"))
+                .collect();
+            each.join("; ")
         }
     }
 }
@@ -126,5 +154,11 @@ mod tests {
         assert_eq!(engine, Some(EngineKind::ProcfsOnly));
         assert!(why.ends_with("bpf and procfs do not"), "{why}");
         assert_eq!(choice([false; 3]), (None, "refused".to_owned()));
+        let mut different = tried([false; 3]);
+        different[0].1 = Err("no BTF".to_owned());
+        assert_eq!(
+            choose(&different).1,
+            "bpf: no BTF; procfs and procfs-only: refused"
+        );
     }
 }

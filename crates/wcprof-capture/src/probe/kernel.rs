@@ -5,11 +5,11 @@ use std::io::Read;
 
 use wcprof_types::{Pid, Tid};
 
-use super::privileges::{CAP_BPF, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 use super::{ProbeLine, Subject, Verdict};
 use crate::perf::{PerfOptions, PerfSampler};
 use crate::procfs::{Status, parse_status};
 use crate::sampler::DUMP_BYTES;
+use crate::sys::{CAP_BPF, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 use crate::{bpf, sys};
 
 /// `PROC_PID_INIT_INO` and `PROC_USER_INIT_INO` of `include/linux/proc_ns.h`: numbers of the first
@@ -59,6 +59,13 @@ impl Machine {
             open_files: limit(Resource::RLIMIT_NOFILE),
             locked_memory: limit(Resource::RLIMIT_MEMLOCK),
         }
+    }
+
+    /// Whether capabilities count inside a user namespace alone.
+    pub(super) fn in_nested_user_ns(&self) -> bool {
+        self.user_ns
+            .as_deref()
+            .is_some_and(|ns| ns != FIRST_USER_NS)
     }
 
     /// Whether wcprof holds a capability, by number.
@@ -311,9 +318,9 @@ fn hidepid_option(mountinfo: &str) -> Option<String> {
 
 fn user_namespace(machine: &Machine) -> ProbeLine {
     let line = |detail: String| line("user-namespace", "user namespace", detail);
-    match machine.user_ns.as_deref() {
-        Some(FIRST_USER_NS) => line("the first one: capabilities count everywhere".into()),
-        _ => line("nested: capabilities count inside it alone".into()).limited(
+    match machine.in_nested_user_ns() {
+        false => line("the first one: capabilities count everywhere".into()),
+        true => line("nested: capabilities count inside it alone".into()).limited(
             "no engine bpf, no timers per CPU, no map_files; for those run wcprof outside, or in \
              a container that shares the host's user namespace",
         ),
@@ -433,7 +440,10 @@ mod tests {
             m.pid_ns = Some(FIRST_PID_NS.to_owned());
             m.user_ns = Some(FIRST_USER_NS.to_owned());
         });
-        let nested = with(|m| m.pid_ns = Some("pid:[4026532837]".to_owned()));
+        let nested = with(|m| {
+            m.pid_ns = Some("pid:[4026532837]".to_owned());
+            m.user_ns = Some("user:[4026532836]".to_owned());
+        });
         assert_eq!(user_namespace(&first).verdict, Verdict::Ok);
         assert_eq!(pid_namespace(&first).verdict, Verdict::Ok);
         assert_eq!(user_namespace(&nested).verdict, Verdict::Limited);

@@ -3,6 +3,7 @@
 
 use super::kernel::Machine;
 use super::{ProbeLine, Subject};
+use crate::sys::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 
 struct Capability {
     bit: u32,
@@ -13,9 +14,6 @@ struct Capability {
     without: &'static str,
 }
 
-pub(super) const CAP_BPF: u32 = 39;
-pub(super) const CAP_SYS_ADMIN: u32 = 21;
-pub(super) const CAP_SYS_PTRACE: u32 = 19;
 const ADMIN: Option<(u32, &str)> = Some((CAP_SYS_ADMIN, "CAP_SYS_ADMIN"));
 
 const CAPABILITIES: [Capability; 8] = [
@@ -27,7 +25,7 @@ const CAPABILITIES: [Capability; 8] = [
         without: "no engine bpf; procfs does the work",
     },
     Capability {
-        bit: 38,
+        bit: CAP_PERFMON,
         name: "CAP_PERFMON",
         covered_by: ADMIN,
         gives: "one timer a CPU, samples in the kernel, BPF programs that read kernel memory",
@@ -85,13 +83,19 @@ const CAPABILITIES: [Capability; 8] = [
 pub(super) fn lines(machine: &Machine) -> Vec<ProbeLine> {
     CAPABILITIES
         .iter()
-        .map(|cap| line(cap, machine.status.cap_eff))
+        .map(|cap| line(cap, machine.status.cap_eff, machine.in_nested_user_ns()))
         .collect()
 }
 
-fn line(cap: &Capability, effective: u64) -> ProbeLine {
+fn line(cap: &Capability, effective: u64, nested: bool) -> ProbeLine {
     let has = |bit: u32| effective >> bit & 1 == 1;
     let line = |detail: String| ProbeLine::ok(Subject::Privilege, cap.name, cap.name, detail);
+    if has(cap.bit) && nested {
+        return line("held inside this user namespace alone".to_owned()).limited(format!(
+            "the kernel asks for it outside of it in most cases; without it: {}",
+            cap.without
+        ));
+    }
     if has(cap.bit) {
         return line(cap.gives.to_owned());
     }
@@ -113,11 +117,12 @@ mod tests {
     #[test]
     fn held_covered_absent() {
         let bpf = &CAPABILITIES[0];
-        assert_eq!(line(bpf, 1 << 39).verdict, Verdict::Ok);
-        let covered = line(bpf, 1 << 21);
+        assert_eq!(line(bpf, 1 << 39, false).verdict, Verdict::Ok);
+        assert_eq!(line(bpf, 1 << 39, true).verdict, Verdict::Limited);
+        let covered = line(bpf, 1 << 21, false);
         assert_eq!(covered.verdict, Verdict::Ok);
         assert!(covered.detail.contains("CAP_SYS_ADMIN"));
-        let absent = line(bpf, !(1 << 39 | 1 << 21));
+        let absent = line(bpf, !(1 << 39 | 1 << 21), false);
         assert_eq!(absent.verdict, Verdict::Missing);
         assert!(absent.advice.contains("procfs"), "{}", absent.advice);
     }

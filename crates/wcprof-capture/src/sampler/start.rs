@@ -13,7 +13,10 @@ use crate::fds::FdCache;
 use crate::memory::{ReadRange, read_memory};
 use crate::perf::{PerfError, PerfMode, PerfOptions, PerfSampler};
 use crate::procfs::list_threads;
-use crate::sys::{Punctuality, become_punctual, raise_open_files};
+use crate::sys::{
+    CAP_SYS_PTRACE, Punctuality, become_punctual, has_capability, process_vm_readv_reaches_kernel,
+    raise_open_files,
+};
 use crate::target::Target;
 
 /// Stack copied with each timer sample; deeper stacks are continued from live memory.
@@ -46,13 +49,17 @@ impl fmt::Debug for SamplerOptions {
 pub enum StartError {
     /// Memory of the target cannot be read, so no engine can see stacks.
     #[error(
-        "not permitted to read the memory of pid {pid}: process_vm_readv needs CAP_SYS_PTRACE (kernel.yama.ptrace_scope is {yama})"
+        "failed to read the memory of pid {pid}: {cause} (kernel.yama.ptrace_scope is {yama}): {reason}; no engine works without it"
     )]
     Memory {
         /// The target.
         pid: wcprof_types::Pid,
+        /// What `process_vm_readv` answered.
+        cause: nix::errno::Errno,
         /// Value of the sysctl, or `not set`.
         yama: String,
+        /// The likely cause and what to do.
+        reason: &'static str,
     },
     /// The BPF engine was asked for and does not work.
     #[error("engine bpf does not work here: {0}; try --engine procfs")]
@@ -274,6 +281,19 @@ fn open_perf(
     Ok(perf)
 }
 
+fn why_unreadable() -> &'static str {
+    let passes = process_vm_readv_reaches_kernel();
+    match (passes, has_capability(CAP_SYS_PTRACE)) {
+        (false, _) => {
+            "a seccomp filter of this container or service refuses process_vm_readv; allow it, or run wcprof on the host"
+        }
+        (true, false) => "process_vm_readv needs CAP_SYS_PTRACE for this process",
+        (true, true) => {
+            "a security module forbids it, or the process is in another user namespace; run wcprof on the host"
+        }
+    }
+}
+
 /// One byte of a stack tells whether reading is permitted.
 fn check_memory(target: &Target) -> Result<(), StartError> {
     let pid = target.pid();
@@ -283,8 +303,11 @@ fn check_memory(target: &Target) -> Result<(), StartError> {
     let readable = mappings.iter().find(|m| m.readable && m.path != "[vvar]");
     let address = readable.map_or(Avma(0), |m| m.start);
     match read_memory(pid, address, &mut [0]) {
-        Err(nix::errno::Errno::EPERM) => Err(StartError::Memory {
+        // ESRCH: it has just exited, which the sampler notices.
+        Err(cause) if cause != nix::errno::Errno::ESRCH => Err(StartError::Memory {
             pid,
+            cause,
+            reason: why_unreadable(),
             yama: std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
                 .map_or_else(|_| "not set".into(), |s| s.trim().to_owned()),
         }),

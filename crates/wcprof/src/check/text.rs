@@ -55,7 +55,11 @@ pub(super) fn render(probe: &Probe, terminal: Terminal) -> String {
 }
 
 fn title(subject: Subject, probe: &Probe) -> String {
-    let process = format!("pid {} ({})", probe.pid, terminal_name(&probe.comm));
+    let comm = match probe.comm.as_str() {
+        "" => String::new(),
+        comm => format!(" ({})", terminal_name(comm)),
+    };
+    let process = format!("pid {}{comm}", probe.pid);
     match subject {
         Subject::Engine if probe.asked => format!("Engines, tried on {process}"),
         Subject::Engine => "Engines, tried on wcprof itself".into(),
@@ -83,17 +87,19 @@ fn verdict(line: &ProbeLine, color: bool) -> String {
 fn end(probe: &Probe) -> String {
     let command = match probe.asked {
         true => format!("`wcprof attach {}`", probe.pid),
-        false => "`wcprof attach` of a process of this user".to_owned(),
+        false => "`wcprof attach`".to_owned(),
     };
     let reason = terminal_name(&probe.reason);
-    let mut text = match probe.choice {
-        Some(engine) => format!("{command} would use the engine {engine}: {reason}."),
+    match probe.choice {
         None => format!("{command} would not work: {reason}."),
-    };
-    if !probe.asked {
-        text.push_str(" `wcprof check PID` tries a process.");
+        Some(engine) if probe.asked => {
+            format!("{command} would use the engine {engine}: {reason}.")
+        }
+        Some(engine) => format!(
+            "{command} would use the engine {engine} for processes that it may read: {reason}. \
+             `wcprof check PID` tries one."
+        ),
     }
-    text
 }
 
 /// Breaks at spaces; a longer word stays whole.
