@@ -7,6 +7,7 @@
 mod live_stack;
 mod modules;
 mod recorder;
+mod replay;
 mod threads;
 
 pub use modules::{Handle, ModuleProblem, TargetFiles};

@@ -19,6 +19,7 @@ use wcprof_weights::{Piece, TimerHit};
 
 use crate::live_stack::{LiveStack, LiveText};
 use crate::modules::{ModuleProblem, Modules, TargetFiles};
+use crate::replay::{Reads, Replay, Watched};
 use crate::threads::{Place, ThreadState};
 
 /// The trace is written out this often.
@@ -27,6 +28,8 @@ const FLUSH_NS: u64 = 1_000_000_000;
 const REFRESH_NS: u64 = 500_000_000;
 /// Frames of which the id is remembered; beyond it the memory starts afresh.
 const MAX_FRAME_IDS: usize = 1 << 20;
+/// Unwindings of a thread after which what it needs is known.
+const SETTLED: u32 = 16;
 /// Unexplained CPU time of the process that can be counters not settled yet, per CPU.
 const UNSETTLED_NS: u64 = 12_000_000;
 
@@ -92,6 +95,8 @@ pub struct Recorder {
     modules: Modules,
     unwinder: Unwinder,
     unwound: UnwoundStack,
+    reads: Reads,
+    replay: Replay,
     frame_ids: HashMap<FrameAddress<Avma>, FrameId>,
     stack_frames: Vec<FrameId>,
     threads: HashMap<Tid, ThreadState>,
@@ -147,6 +152,8 @@ impl Recorder {
             writer,
             unwinder: Unwinder::new(),
             unwound: UnwoundStack::default(),
+            reads: Reads::default(),
+            replay: Replay::default(),
             frame_ids: HashMap::new(),
             stack_frames: Vec::new(),
             threads: HashMap::new(),
@@ -342,7 +349,8 @@ impl Recorder {
         Ok(self.writer.intern_stack(frame, StackEnd::NoUserStack)?)
     }
 
-    /// Unwinds one copy. `blocked` is the thread when its copy can be made again, longer.
+    /// Unwinds one copy. `blocked` is the thread when it was not running: its next copies can be
+    /// longer or shorter.
     fn unwind(
         &mut self,
         copy: &StackBytes,
@@ -351,21 +359,21 @@ impl Recorder {
         now: u64,
     ) -> Result<StackId, RecordError> {
         let bytes = stacks.get(copy.bytes.clone()).unwrap_or_default();
-        self.unwind_once(copy, bytes, blocked.is_none());
+        if let Some((stack, end)) = self.replay.find(&copy.regs, bytes) {
+            *self.stats.ends.entry(end).or_default() += 1;
+            return Ok(stack);
+        }
+        self.unwind_once(copy, bytes);
         let unknown = self.unwound.frames.iter().any(|f| f.module.is_none());
         if unknown && now.saturating_sub(self.mapped) >= REFRESH_NS {
             // A library may have been loaded since.
             self.read_modules(now)?;
-            self.unwind_once(copy, bytes, blocked.is_none());
+            self.unwind_once(copy, bytes);
         }
         let end = self.unwound.end;
         *self.stats.ends.entry(end).or_default() += 1;
-        if let (Some(tid), StackEnd::CopyTooShort) = (blocked, end) {
-            // The sampler is gone at the end of a recording: nothing to ask for then.
-            let _ = self.requests.send(StackRequest {
-                tid,
-                bytes: bytes.len() * 2 + 4096,
-            });
+        if let Some(tid) = blocked {
+            self.ask_for(tid, bytes.len(), copy.limit.is_some());
         }
         self.stack_frames.clear();
         for i in (0..self.unwound.frames.len()).rev() {
@@ -373,34 +381,53 @@ impl Recorder {
             self.stack_frames.push(id);
         }
         let frames = self.stack_frames.iter().copied();
-        Ok(self.writer.intern_stack(frames, end)?)
+        let stack = self.writer.intern_stack(frames, end)?;
+        self.replay.remember(&copy.regs, &self.reads, stack, end);
+        Ok(stack)
     }
 
-    /// A running thread's copy is continued from live memory, each return address checked.
-    fn unwind_once(&mut self, copy: &StackBytes, bytes: &[u8], live: bool) {
-        let limit = copy.limit.unwrap_or(Avma(u64::MAX));
-        let mut memory = Copy::new(copy.regs.sp, bytes, limit);
-        let mut text = LiveText(self.target.pid());
-        let limits = UnwindLimits::default();
-        if live {
-            let mut rest = LiveStack::new(self.target.pid(), limit);
-            let mut spliced = SplicedStack::new(memory, &mut rest);
-            self.unwinder.unwind(
-                &copy.regs,
-                &mut spliced,
-                Some(&mut text),
-                limits,
-                &mut self.unwound,
-            );
+    /// Has the sampler copy what unwinding needs: twice as much where it needed more than it got,
+    /// less where it needed far less.
+    fn ask_for(&mut self, tid: Tid, copied: usize, could_be_longer: bool) {
+        let needed = self.reads.extent;
+        let short = self.unwound.end == StackEnd::CopyTooShort || needed > copied;
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        thread.needed = thread.needed.max(needed);
+        let bytes = if short && could_be_longer {
+            thread.needed = needed;
+            needed.max(copied) * 2
+        } else if thread.n_unwound >= SETTLED && thread.needed * 3 < copied {
+            thread.needed * 2
         } else {
-            self.unwinder.unwind(
-                &copy.regs,
-                &mut memory,
-                Some(&mut text),
-                limits,
-                &mut self.unwound,
-            );
-        }
+            thread.n_unwound += 1;
+            return;
+        };
+        thread.n_unwound = 0;
+        // The sampler is gone at the end of a recording: nothing to ask for then.
+        let _ = self.requests.send(StackRequest { tid, bytes });
+    }
+
+    /// Where the copy ends before the stack does, live memory is read; it may have changed since,
+    /// so each return address from there is checked.
+    fn unwind_once(&mut self, copy: &StackBytes, bytes: &[u8]) {
+        let limit = copy.limit.unwrap_or(Avma(u64::MAX));
+        let mut rest = LiveStack::new(self.target.pid(), limit);
+        let memory = Copy::new(copy.regs.sp, bytes, limit);
+        self.reads.clear();
+        let mut memory = Watched {
+            memory: SplicedStack::new(memory, &mut rest),
+            base: copy.regs.sp.0,
+            reads: &mut self.reads,
+        };
+        self.unwinder.unwind(
+            &copy.regs,
+            &mut memory,
+            Some(&mut LiveText(self.target.pid())),
+            UnwindLimits::default(),
+            &mut self.unwound,
+        );
     }
 
     /// The trace's frame of the `i`th unwound frame.
@@ -451,6 +478,7 @@ impl Recorder {
             });
         // Addresses can mean other modules now.
         self.frame_ids.clear();
+        self.replay.forget();
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 

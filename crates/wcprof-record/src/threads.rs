@@ -16,6 +16,9 @@ pub(crate) struct ThreadState {
     pub(crate) place: Option<Place>,
     pub(crate) first_time: u64,
     pub(crate) n_ticks: u64,
+    /// Most bytes of its stack that an unwinding needed, over `n_unwound` of them.
+    pub(crate) needed: usize,
+    pub(crate) n_unwound: u32,
 }
 
 impl ThreadState {
@@ -43,6 +46,8 @@ impl ThreadState {
             hits: Vec::new(),
             place: None,
             n_ticks: 0,
+            needed: 0,
+            n_unwound: 0,
         }
     }
 

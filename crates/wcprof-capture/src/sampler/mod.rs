@@ -54,7 +54,7 @@ pub enum SamplingEnd {
     Failed(SnapshotError),
 }
 
-/// A stack that was copied too short: how many bytes its unwinding needs.
+/// How much of a thread's stack its unwinding needs: more than was copied, or much less.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct StackRequest {
     /// Whose.
@@ -160,7 +160,7 @@ impl Sampler {
         let mut grown = false;
         while let Ok(request) = run.links.requests.try_recv() {
             if let Some(slot) = run.slots.get_mut(&request.tid) {
-                grown |= slot.grow(request.bytes);
+                grown |= slot.resize(request.bytes);
             }
         }
         if grown {

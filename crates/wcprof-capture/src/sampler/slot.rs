@@ -6,8 +6,10 @@ use crate::engine::ThreadSnapshot;
 
 use super::batch::{Since, StackCopy, ThreadTick};
 
-/// First guess of how much of a stack to copy; blocked threads rarely need more.
-const FIRST_READ: usize = 8 << 10;
+/// First guess of how much of a stack to copy; what unwinding needs is learned soon.
+const FIRST_READ: usize = 4 << 10;
+/// The least that is copied.
+const MIN_READ: usize = 512;
 /// The most that is ever copied of one stack.
 const MAX_READ: usize = 1 << 20;
 
@@ -93,14 +95,13 @@ impl Slot {
         tick
     }
 
-    /// More of the stack is needed; false when there is no point in copying it again.
-    pub(super) fn grow(&mut self, wanted: usize) -> bool {
-        let size = wanted.next_multiple_of(4096).min(MAX_READ);
+    /// Another part of the stack is needed from now on; true when it is larger, so that copying
+    /// the same stack again makes sense.
+    pub(super) fn resize(&mut self, wanted: usize) -> bool {
+        let size = wanted.next_multiple_of(256).clamp(MIN_READ, MAX_READ);
         let grows = size > self.read_size;
-        if grows {
-            self.read_size = size;
-            self.force = true;
-        }
+        self.read_size = size;
+        self.force |= grows;
         grows
     }
 }

@@ -1,0 +1,183 @@
+//! Remembers unwound stacks: an unwinding is a function of its registers and of the words it read,
+//! so where both are the same as before, so is the stack. Threads that come back to the same wait
+//! are the rule, and comparing some words is far cheaper than unwinding.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use wcprof_trace::model::StackId;
+use wcprof_types::{StackEnd, UserRegs};
+use wcprof_unwind::{ReadError, StackMemory};
+
+/// Stacks remembered; beyond it the memory starts afresh.
+const MAX_STACKS: usize = 16 << 10;
+/// Words that one remembered stack may have read; longer unwindings are not remembered.
+const MAX_READS: usize = 512;
+
+/// A stack that was unwound before.
+#[derive(Clone, Debug)]
+struct Known {
+    /// Offsets from the stack pointer and the words found there.
+    reads: Box<[(u32, u64)]>,
+    stack: StackId,
+    end: StackEnd,
+}
+
+/// Stacks by their registers, which name thread and place: no two threads share a stack pointer.
+#[derive(Debug, Default)]
+pub(crate) struct Replay {
+    known: HashMap<UserRegs, Known>,
+}
+
+impl Replay {
+    /// The stack of a copy that gives every word of the last unwinding from these registers.
+    pub(crate) fn find(&self, regs: &UserRegs, copy: &[u8]) -> Option<(StackId, StackEnd)> {
+        let known = self.known.get(regs)?;
+        let same = known.reads.iter().all(|&(offset, word)| {
+            let bytes = copy.get(offset as usize..);
+            bytes
+                .and_then(|b| b.first_chunk())
+                .map(|b| u64::from_le_bytes(*b))
+                == Some(word)
+        });
+        same.then_some((known.stack, known.end))
+    }
+
+    /// Remembers an unwinding; those that needed more than the copy are left out.
+    pub(crate) fn remember(
+        &mut self,
+        regs: &UserRegs,
+        reads: &Reads,
+        stack: StackId,
+        end: StackEnd,
+    ) {
+        if reads.incomplete || end == StackEnd::CopyTooShort {
+            return;
+        }
+        if self.known.len() >= MAX_STACKS {
+            self.known.clear();
+        }
+        let known = Known {
+            reads: reads.words.clone().into(),
+            stack,
+            end,
+        };
+        self.known.insert(*regs, known);
+    }
+
+    /// Modules have changed: the same words can mean another stack.
+    pub(crate) fn forget(&mut self) {
+        self.known.clear();
+    }
+}
+
+/// What an unwinding read.
+#[derive(Debug, Default)]
+pub(crate) struct Reads {
+    words: Vec<(u32, u64)>,
+    /// Bytes from the stack pointer upward that it needed.
+    pub(crate) extent: usize,
+    incomplete: bool,
+}
+
+impl Reads {
+    pub(crate) fn clear(&mut self) {
+        self.words.clear();
+        self.extent = 0;
+        self.incomplete = false;
+    }
+}
+
+/// Stack memory that notes what is read of it.
+pub(crate) struct Watched<'a, M> {
+    pub(crate) memory: M,
+    pub(crate) base: u64,
+    pub(crate) reads: &'a mut Reads,
+}
+
+impl<M: StackMemory> StackMemory for Watched<'_, M> {
+    fn read(&mut self, address: u64) -> Result<u64, ReadError> {
+        let read = self.memory.read(address);
+        let offset = u32::try_from(address.wrapping_sub(self.base));
+        match (read, offset) {
+            (Ok(word), Ok(offset)) if self.reads.words.len() < MAX_READS => {
+                self.reads.words.push((offset, word));
+                self.reads.extent = self.reads.extent.max(offset as usize + 8);
+            }
+            // What could not be read might be readable the next time.
+            _ => self.reads.incomplete = true,
+        }
+        read
+    }
+
+    fn searchable(&self) -> Range<u64> {
+        // A search depends on words that it does not read through here in order.
+        self.memory.searchable()
+    }
+
+    fn took_unsure(&mut self) -> bool {
+        self.memory.took_unsure()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wcprof_types::Avma;
+    use wcprof_unwind::StackCopy;
+
+    use super::*;
+
+    fn copy_of(words: &[u64]) -> Vec<u8> {
+        words.iter().flat_map(|w| w.to_le_bytes()).collect()
+    }
+
+    fn read(bytes: &[u8], addresses: &[u64], reads: &mut Reads) {
+        reads.clear();
+        let memory = StackCopy::new(Avma(0x1000), bytes, Avma(0x2000));
+        let mut watched = Watched {
+            memory,
+            base: 0x1000,
+            reads,
+        };
+        for &address in addresses {
+            // The outcome is what is being noted.
+            let _ = watched.read(address);
+        }
+    }
+
+    /// Check that the same words are found again, that a word that was not read may differ, and
+    /// that one that was read may not.
+    #[test]
+    fn same_words() {
+        let regs = UserRegs {
+            ip: Avma(7),
+            sp: Avma(0x1000),
+            ..UserRegs::default()
+        };
+        let (mut replay, mut reads) = (Replay::default(), Reads::default());
+        read(&copy_of(&[1, 2, 3]), &[0x1000, 0x1010], &mut reads);
+        assert_eq!(reads.extent, 24);
+        replay.remember(&regs, &reads, StackId(5), StackEnd::Root);
+        let found = Some((StackId(5), StackEnd::Root));
+        assert_eq!(replay.find(&regs, &copy_of(&[1, 9, 3])), found);
+        assert_eq!(replay.find(&regs, &copy_of(&[1, 2, 4])), None);
+        assert_eq!(replay.find(&regs, &copy_of(&[1, 2])), None);
+        let other = UserRegs {
+            ip: Avma(8),
+            ..regs
+        };
+        assert_eq!(replay.find(&other, &copy_of(&[1, 2, 3])), None);
+        replay.forget();
+        assert_eq!(replay.find(&regs, &copy_of(&[1, 2, 3])), None);
+    }
+
+    /// Check that an unwinding that met unreadable memory is not remembered.
+    #[test]
+    fn incomplete() {
+        let regs = UserRegs::default();
+        let (mut replay, mut reads) = (Replay::default(), Reads::default());
+        read(&copy_of(&[1]), &[0x1000, 0x1008], &mut reads);
+        replay.remember(&regs, &reads, StackId(5), StackEnd::UnreadableStack);
+        assert_eq!(replay.find(&regs, &copy_of(&[1])), None);
+    }
+}
