@@ -340,6 +340,7 @@ fn perf_filter() {
             period_ns: 1_000_000,
             dump_bytes: 1024,
             filter: Some(engine.perf_filter_fd().unwrap()),
+            max_events: 0,
         })
         .unwrap();
         sampler.start().unwrap();

@@ -18,17 +18,20 @@ pub(crate) struct BpfSnapshots {
     pid: Pid,
     engine: BpfEngine,
     changes: Changes,
+    /// Files held open, at most `max_held`.
     schedstats: TidMap<File>,
+    max_held: usize,
     boot_offset: u64,
 }
 
 impl BpfSnapshots {
-    pub(crate) fn new(pid: Pid) -> Result<Self, BpfError> {
+    pub(crate) fn new(pid: Pid, max_held: usize) -> Result<Self, BpfError> {
         Ok(Self {
             pid,
             engine: BpfEngine::new(&[pid])?,
             changes: Changes::default(),
             schedstats: TidMap::default(),
+            max_held,
             boot_offset: boot_offset_ns(),
         })
     }
@@ -97,14 +100,22 @@ impl Snapshots for BpfSnapshots {
     }
 
     fn n_runs(&mut self, tid: Tid) -> Option<u64> {
+        let n_held = self.schedstats.len();
+        let mut buffer = line_buffer();
+        let opened;
         let file = match self.schedstats.entry(tid) {
             std::collections::hash_map::Entry::Occupied(file) => file.into_mut(),
             std::collections::hash_map::Entry::Vacant(vacant) => {
                 let path = format!("/proc/{}/task/{tid}/schedstat", self.pid);
-                vacant.insert(File::open(path).ok()?)
+                let file = File::open(path).ok()?;
+                if n_held < self.max_held {
+                    vacant.insert(file)
+                } else {
+                    opened = file;
+                    &opened
+                }
             }
         };
-        let mut buffer = line_buffer();
         Some(parse_schedstat(read_line(file, &mut buffer).ok()?)?.n_runs)
     }
 

@@ -1,5 +1,6 @@
 //! Snapshots from `/proc`: `schedstat` for the counters, `syscall` for the state and, of blocked
-//! threads, the instruction and stack pointer. Two files a thread are held open.
+//! threads, the instruction and stack pointer. Two files a thread are held open while descriptors
+//! last; those of further threads are opened at each tick.
 
 use std::fs::File;
 use std::io;
@@ -18,35 +19,44 @@ use crate::tid_map::TidMap;
 const NAME_NS: u64 = 1_000_000_000;
 /// `/proc/PID/stat` counts in `USER_HZ`, 100 on every Linux.
 const TICK_NS: u64 = 10_000_000;
+/// Descriptors held for a thread.
+const HELD: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct ProcfsSnapshots {
     pid: Pid,
     threads: TidMap<Files>,
+    /// Descriptors that may be held, and that are.
+    max_held: usize,
+    n_held: usize,
     /// `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`: time spent suspended.
     boot_offset: u64,
 }
 
 #[derive(Debug)]
 struct Files {
-    schedstat: File,
-    syscall: File,
+    /// Its folder in `/proc`.
+    dir: String,
+    /// `schedstat` and `syscall`.
+    held: Option<(File, File)>,
     started: u64,
     kernel_side: bool,
     name_read: u64,
 }
 
 impl ProcfsSnapshots {
-    pub(crate) fn new(pid: Pid) -> Self {
+    pub(crate) fn new(pid: Pid, max_held: usize) -> Self {
         Self {
             pid,
             threads: TidMap::default(),
+            max_held,
+            n_held: 0,
             boot_offset: boot_offset_ns(),
         }
     }
 
     /// `None` for a thread that has exited.
-    fn open(&self, tid: Tid) -> Result<Option<Files>, SnapshotError> {
+    fn open(&mut self, tid: Tid) -> Result<Option<Files>, SnapshotError> {
         match self.try_open(tid) {
             Ok(files) => Ok(files),
             Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
@@ -56,15 +66,21 @@ impl ProcfsSnapshots {
         }
     }
 
-    fn try_open(&self, tid: Tid) -> io::Result<Option<Files>> {
-        let path = |name| format!("/proc/{}/task/{tid}/{name}", self.pid);
-        let stat = std::fs::read(path("stat"))?;
+    fn try_open(&mut self, tid: Tid) -> io::Result<Option<Files>> {
+        let dir = format!("/proc/{}/task/{tid}", self.pid);
+        let stat = std::fs::read(format!("{dir}/stat"))?;
         let Some(stat) = parse_stat(&String::from_utf8_lossy(&stat)) else {
             return Ok(None);
         };
+        let mut held = None;
+        if self.n_held + HELD <= self.max_held {
+            let open = |name| File::open(format!("{dir}/{name}"));
+            held = Some((open("schedstat")?, open("syscall")?));
+            self.n_held += HELD;
+        }
         Ok(Some(Files {
-            schedstat: File::open(path("schedstat"))?,
-            syscall: File::open(path("syscall"))?,
+            dir,
+            held,
             started: (stat.start_ticks * TICK_NS).saturating_sub(self.boot_offset),
             kernel_side: stat.is_kernel_side_worker(),
             name_read: 0,
@@ -75,15 +91,30 @@ impl ProcfsSnapshots {
 impl Files {
     fn schedstat(&self) -> Option<SchedStat> {
         let mut buffer = line_buffer();
-        parse_schedstat(read_line(&self.schedstat, &mut buffer).ok()?)
+        let line = match &self.held {
+            Some((file, _)) => read_line(file, &mut buffer),
+            None => read_line(&self.reopen("schedstat")?, &mut buffer),
+        };
+        parse_schedstat(line.ok()?)
+    }
+
+    fn syscall(&self) -> Option<SyscallState> {
+        let mut buffer = line_buffer();
+        let line = match &self.held {
+            Some((_, file)) => read_line(file, &mut buffer),
+            None => read_line(&self.reopen("syscall")?, &mut buffer),
+        };
+        parse_syscall(line.ok()?)
+    }
+
+    fn reopen(&self, name: &str) -> Option<File> {
+        File::open(format!("{}/{name}", self.dir)).ok()
     }
 
     fn read(&mut self, pid: Pid, tid: Tid) -> Option<ThreadSnapshot> {
         let time = monotonic_ns();
         let counters = self.schedstat()?;
-        let mut buffer = line_buffer();
-        let state = parse_syscall(read_line(&self.syscall, &mut buffer).ok()?)?;
-        let (sched, regs, syscall) = match state {
+        let (sched, regs, syscall) = match self.syscall()? {
             SyscallState::Running => (Sched::Running, None, None),
             SyscallState::Blocked { number, args, regs } => (
                 Sched::Blocked,
@@ -155,7 +186,9 @@ impl Snapshots for ProcfsSnapshots {
     }
 
     fn forget(&mut self, tid: Tid) {
-        self.threads.remove(&tid);
+        if self.threads.remove(&tid).is_some_and(|f| f.held.is_some()) {
+            self.n_held -= HELD;
+        }
     }
 }
 
@@ -174,7 +207,8 @@ mod tests {
             rx.recv().ok();
         });
         let tid = tid_rx.recv().unwrap();
-        let mut engine = ProcfsSnapshots::new(Pid(std::process::id() as i32));
+        let pid = Pid(std::process::id() as i32);
+        let mut engine = ProcfsSnapshots::new(pid, 1000);
         let mut out = SnapshotSet::default();
         // The thread needs a moment to reach its wait: look until it has.
         let found = loop {
@@ -188,6 +222,13 @@ mod tests {
         assert_eq!(found.syscall.unwrap().number, Some(libc::SYS_futex as u32));
         assert!(found.regs.unwrap().sp.0 != 0);
         assert_eq!(engine.n_runs(tid), Some(found.n_runs));
+        // The same without descriptors to hold.
+        let mut frugal = ProcfsSnapshots::new(pid, 1);
+        frugal.snapshot(&mut out).unwrap();
+        let again = out.full.iter().find(|t| t.tid == tid).unwrap();
+        assert_eq!((again.sched, again.regs), (found.sched, found.regs));
+        assert_eq!(frugal.n_runs(tid), Some(found.n_runs));
+        assert_eq!(frugal.n_held, 0);
         drop(tx);
         thread.join().unwrap();
         assert!(found.started <= found.time);

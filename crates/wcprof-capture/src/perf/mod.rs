@@ -49,6 +49,8 @@ pub struct PerfSampler {
     /// Events by the thread they watch (`None`: a whole CPU).
     events: Vec<(Option<Tid>, OwnedFd)>,
     spec: EventSpec,
+    max_events: usize,
+    n_unwatched: usize,
     buffer: Vec<u8>,
 }
 
@@ -61,6 +63,8 @@ pub struct PerfOptions<'a> {
     pub dump_bytes: u32,
     /// Program that drops samples of other processes.
     pub filter: Option<BorrowedFd<'a>>,
+    /// Descriptors that events of single threads may take; threads beyond it are not sampled.
+    pub max_events: usize,
 }
 
 impl PerfSampler {
@@ -91,6 +95,8 @@ impl PerfSampler {
             rings,
             events,
             spec,
+            max_events: options.max_events,
+            n_unwatched: 0,
             buffer: Vec::new(),
         })
     }
@@ -104,6 +110,8 @@ impl PerfSampler {
             rings: Vec::new(),
             events: Vec::new(),
             spec: EventSpec::new(options, true),
+            max_events: options.max_events,
+            n_unwatched: 0,
             buffer: Vec::new(),
         };
         let mut first_error = None;
@@ -111,6 +119,7 @@ impl PerfSampler {
             match sampler.add_thread(*tid) {
                 Ok(()) | Err(PerfError::NoSuchThread) => {}
                 Err(error) => {
+                    sampler.n_unwatched += 1;
                     first_error.get_or_insert(error);
                 }
             }
@@ -132,7 +141,11 @@ impl PerfSampler {
         if self.mode != PerfMode::PerThread {
             return Ok(());
         }
-        for (i, cpu) in online_cpus()?.into_iter().enumerate() {
+        let cpus = online_cpus()?;
+        if self.events.len() + cpus.len() > self.max_events {
+            return Err(PerfError::TooManyFiles);
+        }
+        for (i, cpu) in cpus.into_iter().enumerate() {
             let fd = match event::open(&self.spec, tid.0, cpu) {
                 // Kernel samples are not for everyone: user mode only is better than nothing.
                 Err(PerfError::NotPermitted { .. }) if self.spec.kernel => {
@@ -159,6 +172,11 @@ impl PerfSampler {
         self.events.retain(|(watched, fd)| {
             *watched != Some(tid) || rings.iter().any(|r| r.event_fd() == fd.as_raw_fd())
         });
+    }
+
+    /// Threads given to [`Self::per_thread`] that got no event.
+    pub fn n_unwatched(&self) -> usize {
+        self.n_unwatched
     }
 
     /// How running threads are sampled.

@@ -6,10 +6,9 @@ use super::kernel::Machine;
 use super::{ProbeLine, Subject};
 use crate::perf::RING_BYTES;
 use crate::procfs::list_threads;
+use crate::sampler::OWN_FILES;
 use crate::sys::{Punctuality, become_punctual};
 
-/// Descriptors of wcprof itself: trace, libraries, BPF objects, debug files.
-const OWN_FILES: u64 = 64;
 const CAP_IPC_LOCK: u32 = 14;
 
 /// Descriptors that each engine needs.
@@ -28,12 +27,12 @@ impl Needs {
     }
 }
 
-/// Least (timers per CPU) and most (timers per thread and CPU) descriptors for `n` threads.
+/// Fewest descriptors with timers per CPU, and those that timers of all `n` threads take: the
+/// sampler leaves them two thirds of the limit.
 fn files_needed(n: u64, n_cpus: u64) -> (u64, u64) {
-    let least = OWN_FILES + n_cpus + n;
-    // `schedstat` and `syscall` of each thread, and its events.
-    let most = OWN_FILES + n.saturating_mul(2 + n_cpus);
-    (least, most)
+    let least = OWN_FILES as u64 + n_cpus;
+    let events = n.saturating_mul(n_cpus);
+    (least, least.saturating_add(events + events.div_ceil(2)))
 }
 
 pub(super) fn lines(needs: Needs, machine: &Machine) -> Vec<ProbeLine> {
@@ -57,27 +56,27 @@ fn open_files(needs: Needs, machine: &Machine) -> ProbeLine {
         false => format!("{} (raised to {} by attach)", count(soft), count(hard)),
     };
     let Some(n) = needs.n_threads else {
-        let most = hard.saturating_sub(OWN_FILES) / (2 + n_cpus);
+        let (least, one) = files_needed(1, n_cpus);
+        let most = hard.saturating_sub(least) / (one - least).max(1);
         return line(format!(
-            "{limit}: enough for {most} threads with timers per thread"
+            "{limit}: enough for timers of {most} threads, or for timers per CPU"
         ));
     };
     let (least, most) = files_needed(n, n_cpus);
     let detail = format!(
-        "{limit}; {n} threads need {least} with timers per CPU, {most} with timers per thread"
+        "{limit}; {n} threads take {most} with timers per thread, {least} with timers per CPU, \
+         and one for each binary"
     );
+    let advice = "raise it: `ulimit -Hn` as root, LimitNOFILE= of a service";
     if hard >= most {
         line(detail)
     } else if hard >= least {
-        line(detail).limited(
-            "the engine bpf, or CAP_PERFMON, needs the fewer ones; else raise it (`ulimit -Hn` as \
-             root, LimitNOFILE= of a service)",
-        )
+        line(detail).limited(format!(
+            "with timers per thread some threads have none, so no stacks while they run; \
+             CAP_PERFMON needs the fewer ones; else {advice}"
+        ))
     } else {
-        line(detail).missing(
-            "threads beyond the limit are not seen; raise it (`ulimit -Hn` as root, LimitNOFILE= \
-             of a service)",
-        )
+        line(detail).missing(format!("no engine works; {advice}"))
     }
 }
 

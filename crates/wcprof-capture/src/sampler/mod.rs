@@ -17,7 +17,7 @@ use wcprof_types::Tid;
 use crate::tid_map::TidMap;
 
 pub use batch::{Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts, TimerSample};
-pub(crate) use start::DUMP_BYTES;
+pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{Sampler, SamplerOptions, StartError};
 
 use crate::engine::{SnapshotError, SnapshotSet, ThreadSnapshot};

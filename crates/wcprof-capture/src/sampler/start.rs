@@ -1,5 +1,6 @@
 //! Chooses the engine and opens what it needs.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use thiserror::Error;
@@ -11,7 +12,7 @@ use crate::bpf::BpfError;
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, Snapshots};
 use crate::fds::FdCache;
 use crate::memory::{ReadRange, read_memory};
-use crate::perf::{PerfError, PerfMode, PerfOptions, PerfSampler};
+use crate::perf::{PerfError, PerfMode, PerfOptions, PerfSampler, online_cpus};
 use crate::procfs::list_threads;
 use crate::sys::{
     CAP_SYS_PTRACE, Punctuality, become_punctual, has_capability, process_vm_readv_reaches_kernel,
@@ -21,6 +22,9 @@ use crate::target::Target;
 
 /// Stack copied with each timer sample; deeper stacks are continued from live memory.
 pub(crate) const DUMP_BYTES: u32 = 16 << 10;
+
+/// Descriptors of wcprof itself: standard streams, trace, event loop, BPF objects, debug files.
+pub(crate) const OWN_FILES: usize = 48;
 
 /// What to sample and how.
 pub struct SamplerOptions {
@@ -84,6 +88,18 @@ pub enum StartError {
         /// Why.
         cause: std::io::Error,
     },
+    /// RLIMIT_NOFILE is too low for any engine.
+    #[error(
+        "RLIMIT_NOFILE is {limit}, but recording pid {pid} takes at least {need} open files: raise it (`ulimit -Hn` as root, LimitNOFILE= of a service)"
+    )]
+    OpenFiles {
+        /// The target.
+        pid: wcprof_types::Pid,
+        /// The hard limit.
+        limit: u64,
+        /// Descriptors for wcprof itself and the target's binaries.
+        need: usize,
+    },
     /// The target's threads cannot be listed.
     #[error("failed to list the threads of pid {pid}: {source}")]
     Threads {
@@ -133,23 +149,23 @@ pub(super) fn timer_period_ns(rate_hz: u32) -> u64 {
 impl Sampler {
     /// Opens the best engine that works, or the one asked for.
     pub fn new(target: Target, options: SamplerOptions) -> Result<Self, StartError> {
-        raise_open_files();
         check_memory(&target)?;
+        let files = FileBudget::new(&target)?;
         let mut notes = Vec::new();
         let period_ns = timer_period_ns(options.rate_hz);
         let want = options.engine;
         let mut parts = None;
         if want.is_none_or(|e| e == EngineKind::Bpf) {
-            match open_bpf(&target, period_ns, &mut notes) {
+            match open_bpf(&target, period_ns, files, &mut notes) {
                 Ok(opened) => parts = Some(opened),
                 Err(error) if want.is_some() => return Err(error),
                 Err(error) => notes.push(error.to_string()),
             }
         }
         if parts.is_none() && want.is_none_or(|e| e == EngineKind::Procfs) {
-            match open_perf(&target, period_ns, None, &mut notes) {
+            match open_perf(&target, period_ns, None, files, &mut notes) {
                 Ok(perf) => {
-                    let snapshots = open_procfs(&target, EngineKind::Procfs)?;
+                    let snapshots = open_procfs(&target, EngineKind::Procfs, files)?;
                     parts = Some((EngineKind::Procfs, snapshots, Some(perf)));
                 }
                 Err(source) => {
@@ -169,7 +185,7 @@ impl Sampler {
                 notes.push(
                     "running threads have no stack: engine procfs-only cannot see them".into(),
                 );
-                (engine, open_procfs(&target, engine)?, None)
+                (engine, open_procfs(&target, engine, files)?, None)
             }
         };
         Ok(Self {
@@ -207,9 +223,51 @@ impl Sampler {
     }
 }
 
+/// How the descriptors that RLIMIT_NOFILE leaves are shared out.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct FileBudget {
+    /// Timers of single threads.
+    events: usize,
+    /// Files of `/proc` that are held open.
+    held: usize,
+}
+
+impl FileBudget {
+    /// Raises the limit as far as permitted.
+    fn new(target: &Target) -> Result<Self, StartError> {
+        let limit = raise_open_files();
+        let mappings = target.mappings().unwrap_or_default();
+        let modules: BTreeSet<&str> = mappings
+            .iter()
+            .filter(|m| m.executable)
+            .map(|m| m.path.as_str())
+            .collect();
+        let n_cpus = online_cpus().map_or(1, |cpus| cpus.len());
+        let need = OWN_FILES + modules.len() + n_cpus;
+        Self::of(limit, need).ok_or(StartError::OpenFiles {
+            pid: target.pid(),
+            limit,
+            need,
+        })
+    }
+
+    fn of(limit: u64, need: usize) -> Option<Self> {
+        let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+        let rest = limit.checked_sub(need)?;
+        Some(Self {
+            events: rest - rest / 3,
+            held: rest / 3,
+        })
+    }
+}
+
 /// Reads of the main thread what the engine will read of all: a target whose files are refused would
 /// look like one without threads.
-fn open_procfs(target: &Target, engine: EngineKind) -> Result<Box<dyn Snapshots>, StartError> {
+fn open_procfs(
+    target: &Target,
+    engine: EngineKind,
+    files: FileBudget,
+) -> Result<Box<dyn Snapshots>, StartError> {
     let pid = target.pid();
     for name in ["schedstat", "syscall"] {
         let file = format!("/proc/{pid}/task/{pid}/{name}");
@@ -225,7 +283,7 @@ fn open_procfs(target: &Target, engine: EngineKind) -> Result<Box<dyn Snapshots>
             _ => {}
         }
     }
-    Ok(Box::new(ProcfsSnapshots::new(pid)))
+    Ok(Box::new(ProcfsSnapshots::new(pid, files.held)))
 }
 
 type Opened = (EngineKind, Box<dyn Snapshots>, Option<PerfSampler>);
@@ -233,14 +291,16 @@ type Opened = (EngineKind, Box<dyn Snapshots>, Option<PerfSampler>);
 fn open_bpf(
     target: &Target,
     period_ns: u64,
+    files: FileBudget,
     notes: &mut Vec<String>,
 ) -> Result<Opened, StartError> {
-    let engine = BpfSnapshots::new(target.pid()).map_err(StartError::Bpf)?;
-    let perf =
-        open_perf(target, period_ns, Some(&engine), notes).map_err(|source| StartError::Perf {
+    let engine = BpfSnapshots::new(target.pid(), files.held).map_err(StartError::Bpf)?;
+    let perf = open_perf(target, period_ns, Some(&engine), files, notes).map_err(|source| {
+        StartError::Perf {
             engine: EngineKind::Bpf,
             source,
-        })?;
+        }
+    })?;
     Ok((EngineKind::Bpf, Box::new(engine), Some(perf)))
 }
 
@@ -248,12 +308,14 @@ fn open_perf(
     target: &Target,
     period_ns: u64,
     bpf: Option<&BpfSnapshots>,
+    files: FileBudget,
     notes: &mut Vec<String>,
 ) -> Result<PerfSampler, PerfError> {
     let options = PerfOptions {
         period_ns,
         dump_bytes: DUMP_BYTES,
         filter: bpf.and_then(BpfSnapshots::perf_filter),
+        max_events: files.events,
     };
     let refused = match PerfSampler::per_cpu(&options) {
         Ok(perf) => {
@@ -272,6 +334,13 @@ fn open_perf(
     notes.push(format!(
         "one perf event per thread, which costs the target about 2.4 us a context switch: {refused}"
     ));
+    if perf.n_unwatched() > 0 {
+        notes.push(format!(
+            "{} of {} threads have no timer, so no stacks while they run: too many open files, raise RLIMIT_NOFILE (`ulimit -Hn`)",
+            perf.n_unwatched(),
+            tids.len()
+        ));
+    }
     if !perf.sees_kernel() {
         notes.push(
             "time in the kernel is not sampled: it needs CAP_PERFMON or kernel.perf_event_paranoid <= 1"
@@ -312,5 +381,20 @@ fn check_memory(target: &Target) -> Result<(), StartError> {
                 .map_or_else(|_| "not set".into(), |s| s.trim().to_owned()),
         }),
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the shares add up to what the limit leaves, and that too low a limit has none.
+    #[test]
+    fn file_budget() {
+        let budget = FileBudget::of(1024, 100).unwrap();
+        assert_eq!(budget.events + budget.held, 924);
+        assert_eq!(FileBudget::of(100, 100).map(|b| b.events), Some(0));
+        assert_eq!(FileBudget::of(99, 100), None);
+        assert!(FileBudget::of(u64::MAX, 100).is_some());
     }
 }
