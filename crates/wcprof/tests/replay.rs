@@ -1,0 +1,96 @@
+//! Saved traces of real programs in, views out: what wcprof said of them must not change unnoticed.
+//! `WCPROF_BLESS=1` writes the golden files anew.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/traces")
+        .join(name)
+}
+
+fn wcprof(args: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
+        .args(args)
+        .env("NO_COLOR", "1")
+        .output()
+        .expect("the program runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{args:?}: {errors}");
+    String::from_utf8(output.stdout).expect("output is text")
+}
+
+fn golden(name: &str, actual: &str) {
+    let path = fixture(name);
+    if std::env::var_os("WCPROF_BLESS").is_some() {
+        std::fs::write(&path, actual).expect("the golden file is writable");
+    }
+    let expected = std::fs::read_to_string(&path).expect("the golden file exists");
+    assert!(
+        expected == actual,
+        "{} differs; `WCPROF_BLESS=1` accepts:\n{actual}",
+        path.display()
+    );
+}
+
+/// Every view of a trace that has a golden file.
+fn views(stem: &str) {
+    let trace = fixture(&format!("{stem}.wct"));
+    let trace = trace.to_str().expect("the path is text");
+    golden(&format!("{stem}.hotspots.txt"), &wcprof(&["hotspots", trace]));
+    let tree = ["report", trace, "--by", "pool", "--invert", "--min-percent", "3"];
+    golden(&format!("{stem}.pools.txt"), &wcprof(&tree));
+}
+
+fn findings(stem: &str) -> Vec<String> {
+    let trace = fixture(&format!("{stem}.wct"));
+    let json = wcprof(&["hotspots", "--json", trace.to_str().expect("the path is text")]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
+    let findings = json["findings"].as_array().expect("a list");
+    let id = |f: &serde_json::Value| f["rule"].as_str().expect("an id").to_owned();
+    findings.iter().map(id).collect()
+}
+
+/// Check the views of a real ceph-osd in secure mode, and that AES-GCM and libc's malloc are
+/// found in it and the rbd cache is not.
+#[test]
+fn ceph_osd() {
+    let stem = "ceph-osd-secure-randread";
+    views(stem);
+    let found = findings(stem);
+    for id in ["aes-gcm", "libc-malloc"] {
+        assert!(found.iter().any(|f| f == id), "{id} in {found:?}");
+    }
+    assert!(found.iter().all(|f| f != "rbd-cache"), "{found:?}");
+}
+
+/// Check the views of a real QEMU with librbd's cache on, and that the cache is found.
+#[test]
+fn qemu() {
+    let stem = "qemu-librbd-writeback";
+    views(stem);
+    let found = findings(stem);
+    assert!(found.iter().any(|f| f == "rbd-cache"), "{found:?}");
+}
+
+/// Check that folded weights of each thread add up to the time it was observed, which JSON states.
+#[test]
+fn folded_adds_up() {
+    for stem in ["ceph-osd-secure-randread", "qemu-librbd-writeback"] {
+        let trace = fixture(&format!("{stem}.wct"));
+        let trace = trace.to_str().expect("the path is text");
+        let sum = |args: &[&str]| -> u64 {
+            let all = [&["report", trace, "--format", "folded", "--idle", "show"], args].concat();
+            let folded = wcprof(&all);
+            let weight = |line: &str| line.rsplit(' ').next().and_then(|w| w.parse::<u64>().ok());
+            folded.lines().map(|l| weight(l).expect("a weight")).sum()
+        };
+        let by_thread = sum(&[]);
+        assert!(by_thread > 100_000_000, "{by_thread}");
+        for grouping in ["pool", "process", "all"] {
+            assert_eq!(sum(&["--by", grouping]), by_thread, "{grouping}");
+            assert_eq!(sum(&["--by", grouping, "--invert", "--states"]), by_thread);
+        }
+    }
+}
