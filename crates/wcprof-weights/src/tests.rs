@@ -10,6 +10,9 @@ use super::*;
 const MS: u64 = 1_000_000;
 const TICK: u64 = 10 * MS + 101_010;
 
+/// Weight by state and place.
+type Weights = BTreeMap<(ThreadState, Option<u32>), u64>;
+
 /// What the modelled thread does, one after the other, each for some time.
 #[derive(Copy, Clone, Debug)]
 enum Act {
@@ -92,10 +95,7 @@ impl Model {
     }
 
     /// Plays all acts; weight by (state, place), and the pieces.
-    fn play(
-        &self,
-        live_wait: bool,
-    ) -> (BTreeMap<(ThreadState, Option<u32>), u64>, Vec<Piece<u32>>) {
+    fn play(&self, live_wait: bool) -> (Weights, Vec<Piece<u32>>) {
         let mut ledger = Ledger::new(self.at(0, live_wait));
         let mut pieces = Vec::new();
         let mut time = TICK;
@@ -128,7 +128,7 @@ impl Model {
     }
 }
 
-fn sum(by: &BTreeMap<(ThreadState, Option<u32>), u64>, state: ThreadState) -> u64 {
+fn sum(by: &Weights, state: ThreadState) -> u64 {
     by.iter()
         .filter(|((s, _), _)| *s == state)
         .map(|(_, w)| w)

@@ -38,14 +38,29 @@ fn golden(name: &str, actual: &str) {
 fn views(stem: &str) {
     let trace = fixture(&format!("{stem}.wct"));
     let trace = trace.to_str().expect("the path is text");
-    golden(&format!("{stem}.hotspots.txt"), &wcprof(&["hotspots", trace]));
-    let tree = ["report", trace, "--by", "pool", "--invert", "--min-percent", "3"];
+    golden(
+        &format!("{stem}.hotspots.txt"),
+        &wcprof(&["hotspots", trace]),
+    );
+    let tree = [
+        "report",
+        trace,
+        "--by",
+        "pool",
+        "--invert",
+        "--min-percent",
+        "3",
+    ];
     golden(&format!("{stem}.pools.txt"), &wcprof(&tree));
 }
 
 fn findings(stem: &str) -> Vec<String> {
     let trace = fixture(&format!("{stem}.wct"));
-    let json = wcprof(&["hotspots", "--json", trace.to_str().expect("the path is text")]);
+    let json = wcprof(&[
+        "hotspots",
+        "--json",
+        trace.to_str().expect("the path is text"),
+    ]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
     let findings = json["findings"].as_array().expect("a list");
     let id = |f: &serde_json::Value| f["rule"].as_str().expect("an id").to_owned();
@@ -81,7 +96,11 @@ fn folded_adds_up() {
         let trace = fixture(&format!("{stem}.wct"));
         let trace = trace.to_str().expect("the path is text");
         let sum = |args: &[&str]| -> u64 {
-            let all = [&["report", trace, "--format", "folded", "--idle", "show"], args].concat();
+            let all = [
+                &["report", trace, "--format", "folded", "--idle", "show"],
+                args,
+            ]
+            .concat();
             let folded = wcprof(&all);
             let weight = |line: &str| line.rsplit(' ').next().and_then(|w| w.parse::<u64>().ok());
             folded.lines().map(|l| weight(l).expect("a weight")).sum()

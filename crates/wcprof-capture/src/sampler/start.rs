@@ -159,7 +159,7 @@ impl Sampler {
             match open_bpf(&target, period_ns, files, &mut notes) {
                 Ok(opened) => parts = Some(opened),
                 Err(error) if want.is_some() => return Err(error),
-                Err(error) => notes.push(error.to_string()),
+                Err(error) => notes.push(without_hint(&error)),
             }
         }
         if parts.is_none() && want.is_none_or(|e| e == EngineKind::Procfs) {
@@ -174,7 +174,7 @@ impl Sampler {
                     if want.is_some() {
                         return Err(error);
                     }
-                    notes.push(error.to_string());
+                    notes.push(without_hint(&error));
                 }
             }
         }
@@ -284,6 +284,15 @@ fn open_procfs(
         }
     }
     Ok(Box::new(ProcfsSnapshots::new(pid, files.held)))
+}
+
+/// The reason alone: a note stands beside the engine that was chosen instead.
+fn without_hint(error: &StartError) -> String {
+    let text = error.to_string();
+    match text.split_once("; try --engine") {
+        Some((reason, _)) => reason.to_owned(),
+        None => text,
+    }
 }
 
 type Opened = (EngineKind, Box<dyn Snapshots>, Option<PerfSampler>);

@@ -7,7 +7,9 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_types::StackEnd;
 
 use super::builder::Builder;
-use crate::{RuleSet, Detail, TextOptions, from_json, hotspots, render_rules, render_text, to_json};
+use crate::{
+    Detail, RuleSet, TextOptions, from_json, hotspots, render_rules, render_text, to_json,
+};
 
 fn check_golden(name: &str, actual: &str) {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
