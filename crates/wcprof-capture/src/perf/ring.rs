@@ -9,8 +9,9 @@ use perf_event_open_sys::bindings::{perf_event_header, perf_event_mmap_page};
 
 use super::PerfError;
 
-/// Data pages: 256 KiB hold 15 samples with 16 KiB of stack, 150 ms of late ticks at 99 Hz.
-const DATA_PAGES: usize = 64;
+/// Data pages: 512 KiB hold 15 samples with 32 KiB of stack, 150 ms of late ticks at 99 Hz. With
+/// its header page that is what `kernel.perf_event_mlock_kb` (516) allows everyone.
+const DATA_PAGES: usize = 128;
 const PAGE: usize = 4096;
 /// Locked memory of one ring.
 pub(crate) const RING_BYTES: usize = (1 + DATA_PAGES) * PAGE;

@@ -20,8 +20,9 @@ use crate::sys::{
 };
 use crate::target::Target;
 
-/// Stack copied with each timer sample; deeper stacks are continued from live memory.
-pub(crate) const DUMP_BYTES: u32 = 16 << 10;
+/// Stack copied with each timer sample, as far as there is so much of it; deeper stacks are
+/// continued from live memory. Ceph's messenger has a frame with 1024 iovecs, 16 KiB.
+pub(crate) const DUMP_BYTES: u32 = 32 << 10;
 
 /// Descriptors of wcprof itself: standard streams, trace, event loop, BPF objects, debug files.
 pub(crate) const OWN_FILES: usize = 48;
