@@ -149,7 +149,11 @@ pub(crate) fn busy_a_tenth(engine: Engine) {
     let _load = quiet();
     let mut target = RemoteProcess::start(&fixture("busy10.c", Variant::NoFramePointers));
     let before = target.mark();
-    let recording = Attach::new(engine, target.pid()).seconds(5.0).run();
+    // Ten times the usual rate, so that the part it is busy in rests on 500 samples.
+    let recording = Attach::new(engine, target.pid())
+        .seconds(5.0)
+        .rate(997)
+        .run();
     let after = target.mark();
     recording.assert_sound(engine);
     let folded = recording.folded().thread("busy-10");
