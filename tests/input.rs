@@ -9,6 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
 
 use crate::common::{
@@ -260,8 +261,12 @@ fn killed_while_recording() {
     let trace = folder.path().join("test.wct");
     let begin = Instant::now();
     loop {
-        let spans = TraceReader::open(&trace).and_then(TraceReader::read_all);
-        if spans.is_ok_and(|(trace, _)| !trace.spans.is_empty()) {
+        let read = TraceReader::open(&trace).and_then(TraceReader::read_all);
+        let of_waiter = |trace: &Trace| {
+            let mut threads = trace.spans.iter().map(|span| span.thread.0 as usize);
+            threads.any(|thread| trace.tables.threads[thread].name() == "waiter")
+        };
+        if read.is_ok_and(|(trace, _)| of_waiter(&trace)) {
             break;
         }
         assert!(
