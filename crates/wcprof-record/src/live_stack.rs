@@ -9,21 +9,19 @@ const CHUNK: usize = 4096;
 /// Chunks read for one stack: 1 MiB.
 const MAX_CHUNKS: usize = 256;
 
-/// Stack memory from `base` upward, read in pages as it is asked for.
+/// Stack memory, read in pages as it is asked for. Not only the mapping that the copy is of: a
+/// signal handler's frames lie on a stack of their own, the interrupted ones on the thread's.
 pub(crate) struct LiveStack {
     pid: Pid,
-    /// First address after the stack.
-    limit: u64,
     page: u64,
     bytes: Vec<u8>,
     n_chunks: usize,
 }
 
 impl LiveStack {
-    pub(crate) fn new(pid: Pid, limit: Avma) -> Self {
+    pub(crate) fn new(pid: Pid) -> Self {
         Self {
             pid,
-            limit: limit.0,
             page: 0,
             bytes: Vec::new(),
             n_chunks: 0,
@@ -33,9 +31,6 @@ impl LiveStack {
 
 impl StackMemory for LiveStack {
     fn read(&mut self, address: u64) -> Result<u64, ReadError> {
-        if address.checked_add(8).is_none_or(|end| end > self.limit) {
-            return Err(ReadError::Unreadable);
-        }
         let page = address & !(CHUNK as u64 - 1);
         if page != self.page || self.bytes.is_empty() {
             if self.n_chunks == MAX_CHUNKS {

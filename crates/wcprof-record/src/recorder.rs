@@ -413,7 +413,7 @@ impl Recorder {
     /// so each return address from there is checked.
     fn unwind_once(&mut self, copy: &StackBytes, bytes: &[u8]) {
         let limit = copy.limit.unwrap_or(Avma(u64::MAX));
-        let mut rest = LiveStack::new(self.target.pid(), limit);
+        let mut rest = LiveStack::new(self.target.pid());
         let memory = Copy::new(copy.regs.sp, bytes, limit);
         self.reads.clear();
         let mut memory = Watched {

@@ -31,6 +31,8 @@ pub struct Ledger<K> {
     blocked_possible: bool,
     /// It was woken and has not run since.
     surely_queued: bool,
+    /// It ran for most of the last interval.
+    ran_lately: bool,
 }
 
 impl<K: Copy> Ledger<K> {
@@ -49,6 +51,7 @@ impl<K: Copy> Ledger<K> {
             ever_blocked: blocked,
             blocked_possible: blocked,
             surely_queued: false,
+            ran_lately: false,
         }
     }
 
@@ -89,6 +92,7 @@ impl<K: Copy> Ledger<K> {
         if slept || interval.prev.sched == Sched::Blocked || now.sched == Sched::Blocked {
             self.blocked_possible = true;
         }
+        self.ran_lately = interval.run > wall / 2;
         self.settle_counters(&interval, hits, emit);
         match now.sched {
             Sched::Blocked => self.seen_blocked(&interval, emit),
@@ -113,12 +117,9 @@ impl<K: Copy> Ledger<K> {
     pub fn finish(&mut self, emit: &mut impl FnMut(Piece<K>)) {
         let end = self.last.time;
         match self.last.sched {
-            Sched::OnCpu | Sched::Running => {
-                let run = self.pending.min(SETTLE_NS);
-                self.pending -= run;
-                self.cpu.add(run, &[], (self.pending_since, end), emit);
-            }
-            Sched::Queued { .. } => {
+            Sched::OnCpu => self.finish_running(emit),
+            Sched::Running if self.ran_lately => self.finish_running(emit),
+            Sched::Running | Sched::Queued { .. } => {
                 let all = self.pending;
                 self.give_runnable(all, end, emit);
             }
@@ -127,6 +128,14 @@ impl<K: Copy> Ledger<K> {
         self.cpu.finish(end, emit);
         let rest = self.pending;
         self.give_unexplained(rest, end, emit);
+    }
+
+    /// What is left is run time that the kernel has not counted yet, up to a scheduler tick of it.
+    fn finish_running(&mut self, emit: &mut impl FnMut(Piece<K>)) {
+        let run = self.pending.min(SETTLE_NS);
+        self.pending -= run;
+        self.cpu
+            .add(run, &[], (self.pending_since, self.last.time), emit);
     }
 
     /// Takes what the kernel's two counters explain out of the pending time.
