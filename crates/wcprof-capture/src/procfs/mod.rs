@@ -50,6 +50,12 @@ pub fn thread_name(pid: Pid, tid: Tid) -> io::Result<String> {
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
+/// What a thread is blocked in at this moment, by its `syscall` file.
+pub(crate) fn blocked_in(pid: Pid, tid: Tid) -> Option<SyscallState> {
+    let file = File::open(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    parse_syscall(read_line(&file, &mut line_buffer()).ok()?)
+}
+
 /// Innermost functions of a blocked thread's kernel stack (`/proc/PID/task/TID/stack`, needs
 /// `CAP_SYS_ADMIN`), else its `wchan`; empty when neither can be read.
 pub fn kernel_place(pid: Pid, tid: Tid) -> String {

@@ -1,26 +1,29 @@
 //! Copies of stack memory: of blocked and preempted threads by reading it, of running ones out of
 //! the perf rings.
 
-use wcprof_types::{Avma, Sched, UserRegs, Wait};
+use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
 use super::batch::{StackBytes, StackCopy, TimerSample};
 use super::slot::Slot;
 use super::{Run, Sampler};
 use crate::engine::ThreadSnapshot;
 use crate::memory::{ReadRange, read_ranges};
-use crate::procfs::kernel_place;
+use crate::procfs::{SyscallState, blocked_in, kernel_place};
 
 /// Stacks read before their switch counts are checked: the fewer, the fewer are torn.
 const BATCH: usize = 16;
 /// Where the mapping of a stack pointer is not known, one page is copied.
 const UNKNOWN_READ: u64 = 4096;
 
+/// Looks at a thread whose copy was torn.
+const ATTEMPTS: u32 = 3;
+
 /// A stack to read.
 #[derive(Clone, Debug)]
 pub(super) struct CopyRead {
     /// Its place in the batch's threads.
     pub(super) index: usize,
-    tid: wcprof_types::Tid,
+    tid: Tid,
     n_runs: u64,
     regs: UserRegs,
     len: usize,
@@ -32,6 +35,12 @@ pub(super) struct CopyJob {
     pub(super) wait: Option<Wait>,
     pub(super) stack: StackCopy,
     pub(super) read: Option<CopyRead>,
+}
+
+/// Bytes to copy from `sp`: what unwinding is known to need, as far as the mapping goes.
+fn read_len(slot: &Slot, sp: Avma, limit: Option<Avma>) -> usize {
+    let room = limit.map_or_else(|| UNKNOWN_READ - sp.0 % UNKNOWN_READ, |l| l.0 - sp.0);
+    (slot.read_size as u64).min(room) as usize
 }
 
 impl Sampler {
@@ -56,17 +65,13 @@ impl Sampler {
         }
         if let Some(regs) = now.regs.filter(|_| !now.kernel_side) {
             let limit = self.stack_map.limit(&self.target, regs.sp, now.time);
-            let room = limit.map_or_else(
-                || UNKNOWN_READ - regs.sp.0 % UNKNOWN_READ,
-                |limit| limit.0 - regs.sp.0,
-            );
             job.stack = StackCopy::Torn;
             job.read = Some(CopyRead {
                 index: 0,
                 tid: now.tid,
                 n_runs: now.n_runs,
                 regs,
-                len: (slot.read_size as u64).min(room) as usize,
+                len: read_len(slot, regs.sp, limit),
                 limit,
             });
         }
@@ -99,10 +104,7 @@ impl Sampler {
                 start += job.len;
                 let whole = self.snapshots.n_runs(job.tid) == Some(job.n_runs);
                 if !whole {
-                    run.counts.n_torn += 1;
-                    if let Some(slot) = run.slots.get_mut(&job.tid) {
-                        slot.force = true;
-                    }
+                    self.again.push((job.index, job.tid));
                     continue;
                 }
                 let at = run.batch.stacks.len();
@@ -118,6 +120,47 @@ impl Sampler {
         }
         self.copies = jobs;
         self.copies.clear();
+        let mut again = std::mem::take(&mut self.again);
+        for (index, tid) in again.drain(..) {
+            let whole = (0..ATTEMPTS).any(|_| self.copy_again(run, index, tid).is_some());
+            run.counts.n_torn += u64::from(!whole);
+            if let Some(slot) = run.slots.get_mut(&tid) {
+                slot.force = true;
+            }
+        }
+        self.again = again;
+    }
+
+    /// Looks once more at a thread that ran while its stack was copied, alone and at once. A short
+    /// wait is torn more often than a long one, so doing without would favor the long ones; where
+    /// the thread is now is as fair a sample as where it was.
+    fn copy_again(&mut self, run: &mut Run<'_>, index: usize, tid: Tid) -> Option<()> {
+        let n_runs = self.snapshots.n_runs(tid)?;
+        let SyscallState::Blocked { number, args, regs } = blocked_in(self.target.pid(), tid)?
+        else {
+            return None;
+        };
+        let tick = run.batch.threads.get_mut(index)?;
+        let limit = self.stack_map.limit(&self.target, regs.sp, tick.time);
+        let address = regs.sp;
+        let len = read_len(run.slots.get(&tid)?, address, limit);
+        let range = ReadRange { address, len };
+        let pid = self.target.pid();
+        read_ranges(pid, &[range], &mut self.arena, &mut self.lengths).ok()?;
+        let len = *self.lengths.first()?;
+        if self.snapshots.n_runs(tid)? != n_runs {
+            return None;
+        }
+        let at = run.batch.stacks.len();
+        run.batch.stacks.extend_from_slice(&self.arena[..len]);
+        let args = [args[0], args[1], args[2]];
+        tick.wait = Some(self.fds.wait(number, args, tick.time));
+        tick.stack = StackCopy::Copied(StackBytes {
+            regs,
+            bytes: at..at + len,
+            limit,
+        });
+        Some(())
     }
 
     pub(super) fn drain_timer_samples(&mut self, run: &mut Run<'_>) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use thiserror::Error;
-use wcprof_types::Avma;
+use wcprof_types::{Avma, Tid};
 
 use super::copy::CopyRead;
 use super::stack_map::StackMap;
@@ -122,6 +122,8 @@ pub struct Sampler {
     pub(super) fds: FdCache,
     pub(super) stack_map: StackMap,
     pub(super) copies: Vec<CopyRead>,
+    /// Torn copies: index into the batch's threads, and whose.
+    pub(super) again: Vec<(usize, Tid)>,
     pub(super) ranges: Vec<ReadRange>,
     pub(super) arena: Vec<u8>,
     pub(super) lengths: Vec<usize>,
@@ -199,6 +201,7 @@ impl Sampler {
             perf,
             stack_map: StackMap::default(),
             copies: Vec::new(),
+            again: Vec::new(),
             ranges: Vec::new(),
             arena: Vec::new(),
             lengths: Vec::new(),
