@@ -261,22 +261,10 @@ impl<K: Copy> Ledger<K> {
     /// Pending time that no counter explains: blocked if that is possible, else steal or
     /// interrupts. A thread never seen blocked has no place to be blocked in.
     fn give_unexplained(&mut self, ns: u64, end: u64, emit: &mut impl FnMut(Piece<K>)) {
-        if ns == 0 {
-            return;
-        }
         if self.ever_blocked && self.blocked_possible {
             self.give_blocked(ns, self.last_blocked, 0, end, emit);
         } else {
-            let start = self.pending_since;
-            self.pending -= ns;
-            emit(Piece {
-                start,
-                end,
-                weight: ns,
-                n_samples: 0,
-                state: ThreadState::StealIrq,
-                place: None,
-            });
+            self.give(ns, ThreadState::StealIrq, None, 0, end, emit);
         }
     }
 
@@ -288,18 +276,7 @@ impl<K: Copy> Ledger<K> {
         end: u64,
         emit: &mut impl FnMut(Piece<K>),
     ) {
-        if ns == 0 {
-            return;
-        }
-        self.pending -= ns;
-        emit(Piece {
-            start: self.pending_since,
-            end,
-            weight: ns,
-            n_samples,
-            state: ThreadState::Blocked,
-            place,
-        });
+        self.give(ns, ThreadState::Blocked, place, n_samples, end, emit);
     }
 
     fn give_runnable(&mut self, ns: u64, end: u64, emit: &mut impl FnMut(Piece<K>)) {
@@ -314,6 +291,19 @@ impl<K: Copy> Ledger<K> {
         end: u64,
         emit: &mut impl FnMut(Piece<K>),
     ) {
+        self.give(ns, ThreadState::Runnable, place, 1, end, emit);
+    }
+
+    /// Takes time out of the pending and gives it out; nothing for 0 ns.
+    fn give(
+        &mut self,
+        ns: u64,
+        state: ThreadState,
+        place: Option<K>,
+        n_samples: u32,
+        end: u64,
+        emit: &mut impl FnMut(Piece<K>),
+    ) {
         if ns == 0 {
             return;
         }
@@ -322,8 +312,8 @@ impl<K: Copy> Ledger<K> {
             start: self.pending_since,
             end,
             weight: ns,
-            n_samples: 1,
-            state: ThreadState::Runnable,
+            n_samples,
+            state,
             place,
         });
     }
