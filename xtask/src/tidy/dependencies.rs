@@ -44,6 +44,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("wcprof-demo", &[]),
+    ("msgr-crypto-ffi", &[]),
+    ("msgr-crypto", &["msgr-crypto-ffi"]),
     (
         "wcprof",
         &[
@@ -58,6 +60,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-findings",
             "wcprof-report",
             "wcprof-demo",
+            "msgr-crypto-ffi",
+            "msgr-crypto",
         ],
     ),
     ("xtask", &[]),

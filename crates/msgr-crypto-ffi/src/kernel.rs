@@ -1,0 +1,223 @@
+//! OpenSSL's version and the CPU's features to the AES-GCM kernel that OpenSSL picks.
+//!
+//! Sources: `crypto/modes/gcm128.c` (`gcm_get_funcs`, MOVBE and AVX for the stitched kernel),
+//! `providers/implementations/ciphers/cipher_aes_gcm_hw_aesni.inc` and
+//! `crypto/modes/asm/aes-gcm-avx512.pl` (`ossl_vaes_vpclmulqdq_capable`, since 3.1),
+//! `doc/man3/OPENSSL_ia32cap.pod` for the bits.
+
+use std::fmt;
+
+use crate::library::VersionNumber;
+
+/// The code that does the bulk of AES-128-GCM.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum GcmKernel {
+    /// 512-bit vectors, since OpenSSL 3.1: `aes-gcm-avx512.pl`.
+    Avx512,
+    /// AES-NI and PCLMULQDQ interleaved in pieces of 96 bytes: `aesni-gcm-x86_64.pl`
+    /// (`_aesni_ctr32_ghash_6x`).
+    AesniStitched,
+    /// AES-NI, then PCLMULQDQ, one after the other.
+    AesniSeparate,
+    /// No AES instructions.
+    Software,
+    /// Not an x86-64 processor, or a version that does not say.
+    Unknown,
+}
+
+impl GcmKernel {
+    /// As in JSON.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Avx512 => "avx512",
+            Self::AesniStitched => "aesni-stitched",
+            Self::AesniSeparate => "aesni-separate",
+            Self::Software => "software",
+            Self::Unknown => "unknown",
+        }
+    }
+
+    /// The kernel that OpenSSL of this version picks on a CPU with these features.
+    pub fn pick(version: VersionNumber, capabilities: Capabilities) -> Self {
+        if !capabilities.has(AESNI) {
+            return Self::Software;
+        }
+        if version >= VersionNumber::new(3, 1, 0) && capabilities.has(AVX512_GCM) {
+            return Self::Avx512;
+        }
+        match capabilities.has(PCLMULQDQ | MOVBE | AVX) {
+            true => Self::AesniStitched,
+            false => Self::AesniSeparate,
+        }
+    }
+}
+
+impl fmt::Display for GcmKernel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Avx512 => "AVX-512 (VAES, VPCLMULQDQ)",
+            Self::AesniStitched => "AES-NI with PCLMULQDQ, stitched",
+            Self::AesniSeparate => "AES-NI and GHASH one after the other",
+            Self::Software => "without AES instructions",
+            Self::Unknown => "unknown",
+        })
+    }
+}
+
+// Bits of the first 64-bit word in the low, of the second in the high half.
+const PCLMULQDQ: u128 = 1 << 33;
+const MOVBE: u128 = 1 << 54;
+const AESNI: u128 = 1 << 57;
+const AVX: u128 = 1 << 60;
+const AVX2: u128 = 1 << (64 + 5);
+const AVX512F: u128 = 1 << (64 + 16);
+const AVX512DQ: u128 = 1 << (64 + 17);
+const AVX512BW: u128 = 1 << (64 + 30);
+const AVX512VL: u128 = 1 << (64 + 31);
+const VAES: u128 = 1 << (64 + 41);
+const VPCLMULQDQ: u128 = 1 << (64 + 42);
+const AVX512_GCM: u128 = AVX512F | AVX512DQ | AVX512BW | AVX512VL | VAES | VPCLMULQDQ;
+
+const NAMES: &[(u128, &str)] = &[
+    (AESNI, "aes"),
+    (PCLMULQDQ, "pclmulqdq"),
+    (MOVBE, "movbe"),
+    (AVX, "avx"),
+    (AVX2, "avx2"),
+    (VAES, "vaes"),
+    (VPCLMULQDQ, "vpclmulqdq"),
+    (AVX512F, "avx512f"),
+    (AVX512DQ, "avx512dq"),
+    (AVX512BW, "avx512bw"),
+    (AVX512VL, "avx512vl"),
+];
+
+/// CPU features as OpenSSL keeps them: the two words of `OPENSSL_ia32cap`.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+pub struct Capabilities(u128);
+
+impl Capabilities {
+    /// Features of this CPU that the operating system lets programs use.
+    pub fn of_this_cpu() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        {
+            use std::arch::is_x86_feature_detected as has;
+            let found = [
+                (AESNI, has!("aes")),
+                (PCLMULQDQ, has!("pclmulqdq")),
+                (MOVBE, has!("movbe")),
+                (AVX, has!("avx")),
+                (AVX2, has!("avx2")),
+                (VAES, has!("vaes")),
+                (VPCLMULQDQ, has!("vpclmulqdq")),
+                (AVX512F, has!("avx512f")),
+                (AVX512DQ, has!("avx512dq")),
+                (AVX512BW, has!("avx512bw")),
+                (AVX512VL, has!("avx512vl")),
+            ];
+            Self(
+                found
+                    .iter()
+                    .filter(|(_, found)| *found)
+                    .fold(0, |all, (bit, _)| all | bit),
+            )
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        Self(0)
+    }
+
+    /// From what `OPENSSL_info(OPENSSL_INFO_CPU_SETTINGS)` says, after the environment variable
+    /// `OPENSSL_ia32cap` was obeyed: `OPENSSL_ia32cap=0x...:0x...`, perhaps with more behind it.
+    pub fn from_cpu_settings(text: &str) -> Option<Self> {
+        let words = text.strip_prefix("OPENSSL_ia32cap=")?;
+        let mut words = words
+            .split([' ', ':'])
+            .map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
+        let low = words.next()??;
+        let high = words.next()??;
+        Some(Self(u128::from(low) | u128::from(high) << 64))
+    }
+
+    fn has(self, bits: u128) -> bool {
+        self.0 & bits == bits
+    }
+
+    /// Names of the features that matter to AES-GCM, as in `/proc/cpuinfo`.
+    pub fn names(self) -> Vec<&'static str> {
+        NAMES
+            .iter()
+            .filter(|(bit, _)| self.has(*bit))
+            .map(|(_, name)| *name)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TURIN: &str = "OPENSSL_ia32cap=0xfffa3203578bffff:0x41c46f4c415f4e07bfd1";
+
+    fn capabilities(low: u64, high: u64) -> Capabilities {
+        let text = format!("OPENSSL_ia32cap={low:#x}:{high:#x} env:~0x0");
+        Capabilities::from_cpu_settings(&text).unwrap()
+    }
+
+    /// Check the kernel by version and features: AVX-512 only since 3.1, and only with all six
+    /// features; the stitched kernel only with MOVBE and AVX.
+    #[test]
+    fn kernels() {
+        let zen3 = capabilities(0xfffa_3203_078b_ffff, 0x0040_0684_219c_07ab);
+        let low = 0xfffa_3203_078b_ffff;
+        let avx512 = 1 << 42 | 1 << 41 | 1 << 31 | 1 << 30 | 1 << 17 | 1 << 16;
+        let turin = capabilities(low, avx512);
+        let v3_0 = VersionNumber::new(3, 0, 22);
+        let v3_1 = VersionNumber::new(3, 1, 0);
+        for (version, features, kernel) in [
+            (v3_0, turin, GcmKernel::AesniStitched),
+            (v3_1, turin, GcmKernel::Avx512),
+            (VersionNumber::new(4, 0, 0), turin, GcmKernel::Avx512),
+            (v3_1, zen3, GcmKernel::AesniStitched),
+            (
+                v3_1,
+                capabilities(low, avx512 & !(1 << 30)),
+                GcmKernel::AesniStitched,
+            ),
+            (
+                v3_1,
+                capabilities(low & !(1 << 54), 0),
+                GcmKernel::AesniSeparate,
+            ),
+            (v3_1, capabilities(low & !(1 << 57), 0), GcmKernel::Software),
+        ] {
+            assert_eq!(GcmKernel::pick(version, features), kernel, "{features:?}");
+        }
+        assert_eq!(
+            zen3.names(),
+            [
+                "aes",
+                "pclmulqdq",
+                "movbe",
+                "avx",
+                "avx2",
+                "vaes",
+                "vpclmulqdq"
+            ]
+        );
+    }
+
+    /// Check that text of another form is no capabilities.
+    #[test]
+    fn settings() {
+        for text in [
+            "",
+            "OPENSSL_ia32cap=",
+            "OPENSSL_ia32cap=0x1",
+            "OPENSSL_armcap=0xbd",
+            TURIN,
+        ] {
+            assert_eq!(Capabilities::from_cpu_settings(text), None, "{text}");
+        }
+    }
+}
