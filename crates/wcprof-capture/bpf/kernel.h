@@ -18,6 +18,8 @@ typedef unsigned long long u64;
 #define __type(name, value) typeof(value) *name
 #define field_exists(field) __builtin_preserve_field_info(field, 2)
 
+#define barrier() asm volatile("" ::: "memory")
+
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
 
@@ -113,5 +115,7 @@ static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *from) = (v
 static long (*bpf_seq_write)(struct seq_file *seq, const void *data, u32 len) = (void *)127;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 static long (*bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
+static long (*bpf_copy_from_user_task)(void *dst, u32 size, const void *user,
+				       struct task_struct *task, u64 flags) = (void *)191;
 
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * iter/task: one fixed-size record for each thread of the targets, read by user space once a tick.
+ * iter/task: a record for each thread of the targets, read by user space once a tick; where the
+ * kernel has sleepable iterators, with a copy of its stack.
  * perf_event: keeps the samples of the targets and drops all others.
  *
  * Neither writes to anything but its own maps. Kernel memory is read by typed loads (which fault
@@ -9,8 +10,13 @@
  */
 #include "wcprof.h"
 
-/* include/linux/sched.h; the same since it exists. */
+/* include/linux/sched.h; the same since they exist. */
 #define PF_EXITING 0x4
+#define PF_IO_WORKER 0x10
+#define PF_USER_WORKER 0x4000
+
+/* Looks at a thread whose stack copy was torn. */
+#define ATTEMPTS 3
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
 
@@ -61,6 +67,26 @@ struct {
 	__type(value, struct seen);
 } seen_tasks SEC(".maps");
 
+/* Which part of a thread's stack user space needs, same index; it writes them, the program reads. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, SEEN_SLOTS);
+	__type(key, u32);
+	__type(value, struct want);
+} wants SEC(".maps");
+
+struct scratch {
+	u8 bytes[MAX_STACK];
+};
+
+/* One pass at a time writes it: each loaded program has maps of its own, and one reader. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct scratch);
+} scratch SEC(".maps");
+
 /* The number of `pid` in the pid namespace `level` levels below the initial one; 0: not visible. */
 static __attribute__((always_inline)) s32 number_at(struct pid *pid, u32 level)
 {
@@ -80,8 +106,96 @@ static __attribute__((always_inline)) u32 state_of(struct task_struct *task)
 	return ((struct task_struct___before_5_14 *)task)->state;
 }
 
-SEC("iter/task")
-int wcprof_tasks(struct bpf_iter__task *ctx)
+static __attribute__((always_inline)) u32 on_cpu_of(struct task_struct *task)
+{
+	if (field_exists(task->on_cpu))
+		return task->on_cpu;
+	return task == bpf_get_current_task_btf();
+}
+
+/* What changes while a thread lives. */
+static __attribute__((always_inline)) void observe(struct task_record *r, struct task_struct *task)
+{
+	r->status = 0;
+	r->state = state_of(task);
+	r->time = bpf_ktime_get_ns();
+	r->nvcsw = task->nvcsw;
+	r->nivcsw = task->nivcsw;
+	r->run_time = task->se.sum_exec_runtime;
+	if (on_cpu_of(task))
+		r->status |= STATUS_ON_CPU;
+	if (field_exists(task->sched_info.last_queued)) {
+		r->status |= STATUS_HAS_QUEUE_TIME;
+		r->run_delay = task->sched_info.run_delay;
+		r->pcount = task->sched_info.pcount;
+		r->last_queued = task->sched_info.last_queued;
+		r->reader_arrival = bpf_get_current_task_btf()->sched_info.last_arrival;
+	}
+	/* Registers that are newer than the counts are found out, older ones would not be. */
+	barrier();
+	if (task->mm) {
+		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+		r->status |= STATUS_HAS_MM | STATUS_HAS_REGS;
+		r->ip = regs->ip;
+		r->sp = regs->sp;
+		r->bp = regs->bp;
+		r->orig_ax = regs->orig_ax;
+		r->ax = regs->ax;
+		r->di = regs->di;
+		r->si = regs->si;
+		r->dx = regs->dx;
+		r->r10 = regs->r10;
+	}
+}
+
+/* Whether the thread was put on a CPU since `r`. */
+static __attribute__((always_inline)) int has_run(struct task_record *r, struct task_struct *task)
+{
+	if (field_exists(task->sched_info.pcount) && task->sched_info.pcount != r->pcount)
+		return 1;
+	return task->nvcsw != r->nvcsw || task->nivcsw != r->nivcsw || on_cpu_of(task);
+}
+
+/*
+ * Copies what is wanted of the stack of a thread that is off-CPU and proves by its counts that it
+ * did not run meanwhile; if it did, looks again: where it is now is as fair a sample as where it
+ * was. Gives the bytes copied.
+ */
+static __attribute__((always_inline)) u32 copy_stack(struct task_record *r,
+						     struct task_struct *task, u32 slot,
+						     struct scratch *to)
+{
+	struct want *want = bpf_map_lookup_elem(&wants, &slot);
+
+	if (!want || want->host_tid != r->host_tid)
+		return 0;
+#pragma unroll
+	for (int i = 0; i < ATTEMPTS; i++) {
+		u64 sp = r->sp;
+		u64 len = want->bytes;
+
+		if (!(r->status & STATUS_HAS_REGS) || r->status & STATUS_ON_CPU)
+			return 0;
+		if (sp < want->start || sp >= want->end)
+			return 0;
+		if (len > want->end - sp)
+			len = want->end - sp;
+		len &= ~7ULL;
+		if (len == 0 || len > MAX_STACK)
+			return 0;
+		if (bpf_copy_from_user_task(to->bytes, len, (void *)sp, task, 0))
+			return 0;
+		if (!has_run(r, task))
+			return len;
+		observe(r, task);
+	}
+	if (!(r->status & STATUS_ON_CPU))
+		r->status |= STATUS_TORN;
+	return 0;
+}
+
+static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, const int copies)
 {
 	struct seq_file *seq = ctx->meta->seq;
 	struct task_struct *task = ctx->task;
@@ -91,13 +205,17 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 
 	if (!cfg)
 		return 0;
-	if (ctx->meta->seq_num == 0)
-		cfg->n_records = cfg->n_threads = 0;
+	/* Not by `seq_num`: it is still 0 at the end of a pass over one thread. */
+	if (cfg->session != ctx->meta->session_id) {
+		cfg->session = ctx->meta->session_id;
+		cfg->n_records = cfg->n_threads = cfg->n_unmentioned = 0;
+	}
 	if (!task) {
 		struct end_record end = {
 			.kind = KIND_END,
 			.n_records = cfg->n_records,
 			.n_threads = cfg->n_threads,
+			.n_unmentioned = cfg->n_unmentioned,
 			.time = bpf_ktime_get_ns(),
 		};
 
@@ -122,32 +240,31 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 
 	u32 state = state_of(task);
 	u32 flags = task->flags;
-	u64 nvcsw = task->nvcsw;
-	u64 nivcsw = task->nivcsw;
-	u32 on_cpu = field_exists(task->on_cpu) ? task->on_cpu : task == reader;
+	u64 switches = task->nvcsw + task->nivcsw;
 	u64 *comm = (u64 *)task->comm;
 	u64 comm0 = comm[0];
 	u64 comm1 = comm[1];
 
 	cfg->n_threads = task->signal->nr_threads;
 
-	u64 switches = nvcsw + nivcsw;
 	u64 start_boottime = task->start_boottime;
 	u32 slot = host_tid & (SEEN_SLOTS - 1);
 	struct seen *seen = cfg->generation ? bpf_map_lookup_elem(&seen_tasks, &slot) : 0;
 	u64 mixed = comm0 * 0x9e3779b97f4a7c15ULL ^ comm1 * 0xc2b2ae3d27d4eb4fULL;
 	u32 name_hash = mixed >> 32 ^ mixed;
 
-	if (seen && state && !on_cpu && !(flags & PF_EXITING) && seen->switches == switches &&
+	if (seen && state && !(flags & PF_EXITING) && seen->switches == switches &&
 	    seen->start_boottime == start_boottime && seen->host_tid == host_tid &&
 	    seen->state == state && seen->generation == cfg->generation &&
-	    seen->name_hash == name_hash) {
+	    seen->name_hash == name_hash && !on_cpu_of(task)) {
 		struct unchanged_record unchanged = {
 			.kind = KIND_UNCHANGED,
 			.tid = tid,
 		};
 
-		if (!bpf_seq_write(seq, &unchanged, sizeof(unchanged)))
+		if (!cfg->mention)
+			cfg->n_unmentioned++;
+		else if (!bpf_seq_write(seq, &unchanged, sizeof(unchanged)))
 			cfg->n_records++;
 		return 0;
 	}
@@ -159,57 +276,53 @@ int wcprof_tasks(struct bpf_iter__task *ctx)
 		.tgid = tgid,
 		.host_tid = host_tid,
 		.host_tgid = host_tgid,
-		.state = state,
 		.flags = flags,
 		.exec_id = task->self_exec_id,
-		.time = bpf_ktime_get_ns(),
-		.nvcsw = nvcsw,
-		.nivcsw = nivcsw,
-		.run_time = task->se.sum_exec_runtime,
 		.start_boottime = start_boottime,
 	};
-	u8 status = 0;
 
 	((u64 *)r.comm)[0] = comm0;
 	((u64 *)r.comm)[1] = comm1;
-	if (on_cpu)
-		status |= STATUS_ON_CPU;
-	if (field_exists(task->sched_info.last_queued)) {
-		status |= STATUS_HAS_QUEUE_TIME;
-		r.run_delay = task->sched_info.run_delay;
-		r.pcount = task->sched_info.pcount;
-		r.last_queued = task->sched_info.last_queued;
-		r.reader_arrival = reader->sched_info.last_arrival;
-	}
-	if (task->mm) {
-		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+	observe(&r, task);
 
-		status |= STATUS_HAS_MM | STATUS_HAS_REGS;
-		r.ip = regs->ip;
-		r.sp = regs->sp;
-		r.bp = regs->bp;
-		r.orig_ax = regs->orig_ax;
-		r.ax = regs->ax;
-		r.di = regs->di;
-		r.si = regs->si;
-		r.dx = regs->dx;
-		r.r10 = regs->r10;
+	struct scratch *stack = 0;
+	u32 len = 0;
+
+	if (copies && !(flags & (PF_EXITING | PF_IO_WORKER | PF_USER_WORKER))) {
+		stack = bpf_map_lookup_elem(&scratch, &zero);
+		if (stack)
+			len = copy_stack(&r, task, slot, stack);
 	}
-	r.status = status;
-	/* When the buffer is full, the write fails and the program is called again for the task. */
+	r.stack_len = len;
+	/* When the buffer is full, a write fails and the program is called again for the task. */
 	if (bpf_seq_write(seq, &r, sizeof(r)))
+		return 0;
+	if (stack && len && len <= MAX_STACK && bpf_seq_write(seq, stack->bytes, len))
 		return 0;
 	cfg->n_records++;
 	if (seen) {
-		/* What is seen while the thread still runs is no blocked state. */
-		seen->state = on_cpu ? 0 : state;
-		seen->switches = switches;
+		/* What is seen while the thread still runs is no blocked state; a torn stack is
+		 * copied again. */
+		seen->state = r.status & (STATUS_ON_CPU | STATUS_TORN) ? 0 : r.state;
+		seen->switches = r.nvcsw + r.nivcsw;
 		seen->start_boottime = start_boottime;
 		seen->host_tid = host_tid;
 		seen->name_hash = name_hash;
 		seen->generation = cfg->generation;
 	}
 	return 0;
+}
+
+SEC("iter/task")
+int wcprof_tasks(struct bpf_iter__task *ctx)
+{
+	return visit(ctx, 0);
+}
+
+SEC("iter.s/task")
+int wcprof_stacks(struct bpf_iter__task *ctx)
+{
+	return visit(ctx, 1);
 }
 
 SEC("perf_event")

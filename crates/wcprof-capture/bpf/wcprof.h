@@ -18,8 +18,13 @@
 #define STATUS_HAS_MM 2
 #define STATUS_HAS_REGS 4
 #define STATUS_HAS_QUEUE_TIME 8
+/* It ran each time its stack was copied. */
+#define STATUS_TORN 16
 
-/* A thread in full. */
+/* Most bytes of a stack that are copied: a record with it fits the kernel's buffer of 32 KiB. */
+#define MAX_STACK 16384
+
+/* A thread in full; `stack_len` bytes from `sp` upward follow. */
 struct task_record {
 	u8 kind;
 	u8 status;
@@ -55,8 +60,11 @@ struct task_record {
 	u64 dx;
 	u64 r10;
 	char comm[16];
+	/* A multiple of 8, at most MAX_STACK. */
+	u32 stack_len;
+	u32 pad;
 };
-_Static_assert(sizeof(struct task_record) == 192, "wire format");
+_Static_assert(sizeof(struct task_record) == 200, "wire format");
 
 /* A blocked thread that did not run since its last full record. */
 struct unchanged_record {
@@ -74,7 +82,8 @@ struct end_record {
 	u32 n_records;
 	/* Threads in the group of the last record's process. */
 	u32 n_threads;
-	u32 pad2;
+	/* Unchanged threads without a record. */
+	u32 n_unmentioned;
 	/* CLOCK_MONOTONIC, ns */
 	u64 time;
 };
@@ -85,9 +94,26 @@ struct config {
 	u32 filter;
 	/* Full records carry this; 0: every record is in full. A change makes all of them full. */
 	u32 generation;
+	/* Unchanged threads have a record; otherwise they are only counted. */
+	u32 mention;
 	/* Written by the iterator. */
 	u32 n_records;
 	u32 n_threads;
+	u32 n_unmentioned;
+	/* The pass that these are of. */
+	u64 session;
 };
+_Static_assert(sizeof(struct config) == 32, "map layout");
+
+struct want {
+	/* The mapping of the stack. */
+	u64 start;
+	u64 end;
+	/* The thread in the initial pid namespace, 0: none. */
+	s32 host_tid;
+	/* How much to copy. */
+	u32 bytes;
+};
+_Static_assert(sizeof(struct want) == 24, "map layout");
 
 #endif

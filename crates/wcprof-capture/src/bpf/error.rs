@@ -4,8 +4,6 @@ use std::error::Error;
 use std::fs;
 use std::io;
 
-use aya::programs::ProgramError;
-use aya::{BtfError, EbpfError};
 use thiserror::Error;
 use wcprof_types::Pid;
 
@@ -93,43 +91,27 @@ impl BpfError {
         }
     }
 
-    /// For a failed step of aya's loader.
-    pub(super) fn from_load(action: &'static str, error: &EbpfError) -> Self {
-        match io_error(error) {
-            Some(io) => Self::from_io(action, io),
-            None => Self::Load {
-                action,
-                cause: chain(error),
-            },
+    /// For the object that is built in: it cannot be read, or does not fit this kernel's types.
+    pub(super) fn from_object(verb: &str, error: &dyn Error) -> Self {
+        Self::Load {
+            action: "load the BPF object",
+            cause: format!("failed to {verb} it: {}", chain(error)),
         }
     }
 
-    /// For a program that could not be loaded.
-    pub(super) fn from_program(program: &'static str, error: ProgramError) -> Self {
-        match error {
-            ProgramError::LoadError {
-                io_error,
-                verifier_log,
-            } => {
-                let log = last_lines(&verifier_log.to_string());
-                // A program the verifier refuses also fails with EACCES, but leaves a log.
-                if log.is_empty() {
-                    Self::from_io("load a BPF program", &io_error)
-                } else {
-                    Self::Rejected {
-                        program,
-                        cause: io_error,
-                        log,
-                    }
-                }
+    /// For a program that could not be loaded; `log` is the verifier's, up to its first NUL.
+    pub(super) fn from_program(program: &'static str, cause: io::Error, log: &[u8]) -> Self {
+        let log = log.split(|&b| b == 0).next().unwrap_or_default();
+        let log = last_lines(&String::from_utf8_lossy(log));
+        // A program the verifier refuses also fails with EACCES, but leaves a log.
+        if log.is_empty() {
+            Self::from_io("load a BPF program", &cause)
+        } else {
+            Self::Rejected {
+                program,
+                cause,
+                log,
             }
-            ProgramError::Btf(BtfError::UnknownBtfTypeName { type_name }) => {
-                Self::NoTaskIterator(format!("its type information has no `{type_name}`"))
-            }
-            error => Self::Load {
-                action: "load a BPF program",
-                cause: chain(&error),
-            },
         }
     }
 }
@@ -147,17 +129,6 @@ pub(super) fn chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
-}
-
-fn io_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
-    let mut source = Some(error);
-    while let Some(error) = source {
-        if let Some(io) = error.downcast_ref::<io::Error>() {
-            return Some(io);
-        }
-        source = error.source();
-    }
-    None
 }
 
 /// The last lines that say why, without the verifier's closing statistics.
@@ -265,17 +236,15 @@ mod tests {
         assert_eq!(last_lines("\n"), "");
     }
 
-    /// Check that an errno below several layers of causes is found.
+    /// Check that a refusal with a log is the verifier's, and one without is for lack of rights.
     #[test]
-    fn cause_chain() {
-        let error = EbpfError::MapError(aya::maps::MapError::CreateError {
-            name: "config".to_owned(),
-            io_error: io::Error::from_raw_os_error(libc::ENOMEM),
-        });
-        assert!(chain(&error).contains("config"));
-        assert_eq!(
-            io_error(&error).and_then(io::Error::raw_os_error),
-            Some(libc::ENOMEM)
+    fn refused_programs() {
+        let eacces = || io::Error::from_raw_os_error(libc::EACCES);
+        let refused = BpfError::from_program("p", eacces(), b"R1 invalid mem access\n\0\0old");
+        assert!(
+            matches!(&refused, BpfError::Rejected { log, .. } if log == "R1 invalid mem access")
         );
+        let forbidden = BpfError::from_program("p", eacces(), &[0; 8]);
+        assert!(matches!(forbidden, BpfError::NotPermitted { .. }));
     }
 }

@@ -5,6 +5,7 @@
 //! against the running kernel's types when loaded, so that neither clang nor kernel headers are
 //! needed. Whether the kernel can restrict the iterator to a process is found by trying.
 
+mod btf;
 mod error;
 mod load;
 mod probe;
@@ -19,8 +20,9 @@ use std::fmt;
 use std::io::{ErrorKind, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use aya::maps::{Array, MapData};
-use wcprof_types::{Pid, Tid};
+use std::ops::Range;
+
+use wcprof_types::{Avma, Pid, Tid};
 
 pub use error::BpfError;
 pub use probe::{Check, probe};
@@ -31,6 +33,12 @@ use wire::{End, Record};
 
 /// Most targets at once: the size of the programs' maps.
 pub const MAX_TARGETS: usize = 1024;
+
+/// Most bytes that the iterator copies of one stack.
+pub const MAX_COPY: usize = wire::MAX_STACK;
+
+/// Entries of the program's tables, which are indexed by the low bits of a thread id.
+const SLOTS: i32 = 1 << 16;
 
 /// The kernel hands out at most 32 KiB (8 pages) a read.
 const READ_LEN: usize = 64 << 10;
@@ -46,6 +54,8 @@ pub struct Features {
     pub link_filter: bool,
     /// Why perf events cannot be filtered by process; `None` when they can.
     pub no_perf_filter: Option<String>,
+    /// Why the iterator cannot copy stacks; `None` when it can.
+    pub no_stack_copies: Option<String>,
 }
 
 /// What a snapshot returns beside its records.
@@ -63,11 +73,29 @@ pub struct SnapshotInfo {
 /// What changed since the snapshot before.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
-    /// Threads that are new, ran, run, are queued, exit or got another name.
-    pub changed: Vec<TaskRecord>,
+    /// Threads that are new, ran, run, are queued, exit or got another name, and where in
+    /// `stacks` the copy of their stack is: what was wanted of it, from the stack pointer upward,
+    /// proven not to be torn. An empty range: nothing was wanted, or nothing could be copied.
+    pub changed: Vec<(TaskRecord, Range<usize>)>,
     /// Blocked threads that have not run since they were last in `changed`: state, counters and
-    /// registers are the same.
+    /// registers are the same. Empty when they are not to be mentioned.
     pub unchanged: Vec<Tid>,
+    /// How many of these there are that were not mentioned.
+    pub n_unmentioned: u32,
+    /// Stack bytes.
+    pub stacks: Vec<u8>,
+}
+
+/// What is wanted of a thread's stack from now on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct WantedStack {
+    /// The thread in the initial pid namespace.
+    pub host_tid: i32,
+    /// The mapping of the stack; with the stack pointer elsewhere nothing is copied.
+    pub mapping: Range<Avma>,
+    /// Bytes from the stack pointer upward; where it would be more than [`MAX_COPY`], nothing is
+    /// copied.
+    pub bytes: usize,
 }
 
 /// The loaded programs and the iterator's links.
@@ -79,9 +107,10 @@ pub struct BpfEngine {
     features: Features,
     #[cfg(test)]
     iterator: OwnedFd,
-    config: Array<MapData, [u32; 4]>,
-    /// What the program was last told, see [`BpfEngine::set_generation`].
-    generation: Option<u32>,
+    config: sys::Map<4, 32>,
+    wants: sys::Map<4, 24>,
+    /// What the program was last told, see [`BpfEngine::tell`].
+    told: Option<(u32, bool)>,
     /// The generation of [`BpfEngine::snapshot_changes`], never 0.
     changes_generation: u32,
     buffer: Vec<u8>,
@@ -132,22 +161,27 @@ impl BpfEngine {
     }
 
     /// Replaces `out` by what changed since the last call; the first call has every thread in
-    /// full. A thread that is in neither list is gone, unless the snapshot is incomplete.
+    /// full. With `mention`, a thread that is in neither list is gone, unless the snapshot is
+    /// incomplete; without, unchanged threads are only counted.
     ///
     /// Cheaper than [`BpfEngine::snapshot`], by a factor that grows with the share of threads
     /// that stay blocked. The two can be mixed.
     ///
     /// # Errors
     /// When the iterator cannot be opened or read; the next call then has every thread in full.
-    pub fn snapshot_changes(&mut self, out: &mut Changes) -> Result<SnapshotInfo, BpfError> {
+    pub fn snapshot_changes(
+        &mut self,
+        mention: bool,
+        out: &mut Changes,
+    ) -> Result<SnapshotInfo, BpfError> {
         for _ in 1..MAX_PASSES {
-            let info = self.changes_once(out)?;
+            let info = self.changes_once(mention, out)?;
             if !info.incomplete {
                 return Ok(info);
             }
             self.forget_seen();
         }
-        let info = self.changes_once(out)?;
+        let info = self.changes_once(mention, out)?;
         if info.incomplete {
             self.forget_seen();
         }
@@ -156,21 +190,27 @@ impl BpfEngine {
 
     fn snapshot_once(&mut self, out: &mut Vec<TaskRecord>) -> Result<SnapshotInfo, BpfError> {
         out.clear();
-        self.set_generation(0)?;
+        self.tell(0, true)?;
         self.pass_all(|record| match record {
-            Record::Task(task) => out.push(task),
+            Record::Task(task, _) => out.push(task),
             Record::Unchanged(_) | Record::End(_) => {}
         })
     }
 
-    fn changes_once(&mut self, out: &mut Changes) -> Result<SnapshotInfo, BpfError> {
+    fn changes_once(&mut self, mention: bool, out: &mut Changes) -> Result<SnapshotInfo, BpfError> {
         out.changed.clear();
         out.unchanged.clear();
-        self.set_generation(self.changes_generation)?;
+        out.stacks.clear();
+        out.n_unmentioned = 0;
+        self.tell(self.changes_generation, mention)?;
         let info = self.pass_all(|record| match record {
-            Record::Task(task) => out.changed.push(task),
+            Record::Task(task, stack) => {
+                let at = out.stacks.len();
+                out.stacks.extend_from_slice(stack);
+                out.changed.push((task, at..at + stack.len()));
+            }
             Record::Unchanged(tid) => out.unchanged.push(tid),
-            Record::End(_) => {}
+            Record::End(end) => out.n_unmentioned += end.n_unmentioned,
         });
         if info.is_err() {
             // The program believes that its records arrived.
@@ -184,17 +224,38 @@ impl BpfEngine {
         self.changes_generation = self.changes_generation.wrapping_add(1).max(1);
     }
 
-    /// Tells the program which generation to compare with; 0 makes every record a full one.
-    fn set_generation(&mut self, generation: u32) -> Result<(), BpfError> {
-        if self.generation != Some(generation) {
+    /// From now on copies of the thread's stack come with its records.
+    ///
+    /// # Errors
+    /// When the program cannot be told.
+    pub fn want_stack(&mut self, want: &WantedStack) -> Result<(), BpfError> {
+        let slot = want.host_tid & (SLOTS - 1);
+        let mut value = [0; 24];
+        let bytes = u32::try_from(want.bytes).unwrap_or(u32::MAX);
+        for (at, field) in [
+            (0, &want.mapping.start.0.to_ne_bytes()[..]),
+            (8, &want.mapping.end.0.to_ne_bytes()),
+            (16, &want.host_tid.to_ne_bytes()),
+            (20, &bytes.to_ne_bytes()),
+        ] {
+            value[at..at + field.len()].copy_from_slice(field);
+        }
+        sys::update_map(&self.wants, &slot.to_ne_bytes(), &value)
+            .map_err(|e| BpfError::from_io("configure the task iterator", &e))
+    }
+
+    /// Tells the program which generation to compare with (0 makes every record a full one) and
+    /// whether to mention unchanged threads.
+    fn tell(&mut self, generation: u32, mention: bool) -> Result<(), BpfError> {
+        if self.told != Some((generation, mention)) {
             let filter = u32::from(!self.features.link_filter);
-            self.config
-                .set(0, [filter, generation, 0, 0], 0)
-                .map_err(|e| BpfError::Load {
-                    action: "configure the task iterator",
-                    cause: error::chain(&e),
-                })?;
-            self.generation = Some(generation);
+            let mut value = [0; 32];
+            value[..4].copy_from_slice(&filter.to_ne_bytes());
+            value[4..8].copy_from_slice(&generation.to_ne_bytes());
+            value[8..12].copy_from_slice(&u32::from(mention).to_ne_bytes());
+            sys::update_map(&self.config, &0u32.to_ne_bytes(), &value)
+                .map_err(|e| BpfError::from_io("configure the task iterator", &e))?;
+            self.told = Some((generation, mention));
         }
         Ok(())
     }
@@ -204,19 +265,20 @@ impl BpfEngine {
     fn use_filter_in_program_for_test(&mut self) {
         self.links = vec![sys::create_iter_link(self.iterator.as_fd(), None).unwrap()];
         self.features.link_filter = false;
-        self.generation = None;
+        self.told = None;
     }
 
     /// One pass over each link.
-    fn pass_all(&mut self, mut sink: impl FnMut(Record)) -> Result<SnapshotInfo, BpfError> {
+    fn pass_all(&mut self, mut sink: impl FnMut(Record<'_>)) -> Result<SnapshotInfo, BpfError> {
         let mut info = SnapshotInfo::default();
         for link in &self.links {
             let end = pass(link.as_fd(), &mut self.buffer, &mut sink)?;
-            info.n_threads += end.n_records;
+            info.n_threads += end.n_records + end.n_unmentioned;
             info.time_ns = end.time_ns;
             // Restricted to a process, the kernel goes from thread to thread and stops when the
             // one it stands on has gone. Over all threads it goes by number.
-            info.incomplete |= self.features.link_filter && end.n_records < end.n_threads;
+            info.incomplete |=
+                self.features.link_filter && end.n_records + end.n_unmentioned < end.n_threads;
         }
         Ok(info)
     }
@@ -226,7 +288,7 @@ impl BpfEngine {
 fn pass(
     link: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
-    sink: &mut impl FnMut(Record),
+    sink: &mut impl FnMut(Record<'_>),
 ) -> Result<End, BpfError> {
     let failed = |action| move |cause| BpfError::Iterate { action, cause };
     let mut iterator = sys::create_iter(link).map_err(failed("open"))?;
@@ -246,8 +308,8 @@ fn pass(
         };
         filled += n;
         let used = wire::parse(buffer.get(..filled).unwrap_or_default(), |record| {
-            if let Record::End(e) = record {
-                end = Some(e);
+            if let Record::End(e) = &record {
+                end = Some(*e);
             }
             sink(record);
         })?;

@@ -55,6 +55,17 @@ fn checks(engine: Result<&super::Features, &BpfError>) -> Vec<Check> {
                     .to_owned(),
             }
         },
+        match &features.no_stack_copies {
+            None => works(STACK_COPIES, "loaded"),
+            Some(why) => Check {
+                feature: STACK_COPIES,
+                ok: false,
+                detail: why.clone(),
+                advice: "stacks are read from outside instead (process_vm_readv), at about twice \
+                         the cost (sleepable iterators came with Linux 5.18)"
+                    .to_owned(),
+            },
+        },
         match &features.no_perf_filter {
             None => works(PERF_FILTER, "loaded"),
             Some(why) => Check {
@@ -71,6 +82,7 @@ fn checks(engine: Result<&super::Features, &BpfError>) -> Vec<Check> {
 
 const ITERATOR: &str = "BPF task iterator";
 const LINK_FILTER: &str = "BPF iterator restricted to a process";
+const STACK_COPIES: &str = "BPF iterator that copies stacks";
 const PERF_FILTER: &str = "BPF filter of perf events";
 
 #[cfg(test)]
@@ -87,10 +99,11 @@ mod tests {
         let partly = checks(Ok(&Features {
             link_filter: false,
             no_perf_filter: Some("refused".to_owned()),
+            no_stack_copies: None,
         }));
         assert_eq!(
             partly.iter().map(|c| c.ok).collect::<Vec<_>>(),
-            [true, false, false]
+            [true, false, true, false]
         );
         assert!(partly.iter().all(|c| c.ok == c.advice.is_empty()));
     }

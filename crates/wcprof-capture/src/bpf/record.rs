@@ -32,6 +32,8 @@ pub struct TaskRecord {
     pub regs: Option<TaskRegs>,
     /// Name, NUL-padded.
     pub comm: [u8; 16],
+    /// The thread ran each time its stack was copied, so that there is none.
+    pub torn: bool,
 }
 
 impl TaskRecord {

@@ -1,16 +1,92 @@
-//! The `bpf(2)` commands that aya does not offer: iterator links with a process filter, and one
-//! iterator file after the other from the same link.
+//! The `bpf(2)` commands that the engine needs: maps, programs, iterator links with a process
+//! filter, and one iterator file after the other from the same link.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::mem::size_of;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
+use aya_obj::generated::bpf_insn;
 use wcprof_types::Pid;
 
+const BPF_MAP_CREATE: libc::c_long = 0;
+const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
+const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ITER_CREATE: libc::c_long = 33;
 const BPF_TRACE_ITER: u32 = 28;
+const BPF_PROG_TYPE_PERF_EVENT: u32 = 7;
+const BPF_PROG_TYPE_TRACING: u32 = 26;
+
+/// The program may sleep, for instance to read a page of another process.
+const BPF_F_SLEEPABLE: u32 = 1 << 4;
+
+/// A map to create.
+#[repr(C)]
+#[derive(Debug)]
+pub(super) struct MapSpec {
+    pub(super) map_type: u32,
+    pub(super) key_size: u32,
+    pub(super) value_size: u32,
+    pub(super) max_entries: u32,
+    pub(super) flags: u32,
+}
+
+/// `bpf_attr` of `BPF_MAP_UPDATE_ELEM`.
+#[repr(C)]
+struct MapUpdate {
+    map_fd: u32,
+    pad: u32,
+    key: u64,
+    value: u64,
+    flags: u64,
+}
+
+/// A program to load.
+#[derive(Debug)]
+pub(super) struct ProgramSpec<'a> {
+    pub(super) kind: ProgramKind,
+    pub(super) instructions: &'a [bpf_insn],
+    pub(super) license: &'a CStr,
+}
+
+/// Where a program runs.
+#[derive(Copy, Clone, Debug)]
+pub(super) enum ProgramKind {
+    /// An iterator; the type id of its function in the kernel's BTF.
+    Iterator { function: u32, sleepable: bool },
+    /// On samples of perf events.
+    PerfEvent,
+}
+
+/// `bpf_attr` of `BPF_PROG_LOAD`, to `attach_btf_id`.
+#[repr(C)]
+#[derive(Default)]
+struct ProgLoad {
+    prog_type: u32,
+    insn_cnt: u32,
+    insns: u64,
+    license: u64,
+    log_level: u32,
+    log_size: u32,
+    log_buf: u64,
+    kern_version: u32,
+    prog_flags: u32,
+    prog_name: [u8; 16],
+    prog_ifindex: u32,
+    expected_attach_type: u32,
+    prog_btf_fd: u32,
+    func_info_rec_size: u32,
+    func_info: u64,
+    func_info_cnt: u32,
+    line_info_rec_size: u32,
+    line_info: u64,
+    line_info_cnt: u32,
+    attach_btf_id: u32,
+    attach_prog_fd: u32,
+    pad: u32,
+}
 
 /// `bpf_attr.link_create` of an iterator (`include/uapi/linux/bpf.h`).
 #[repr(C)]
@@ -40,6 +116,81 @@ struct IterLinkInfo {
 struct IterCreate {
     link_fd: u32,
     flags: u32,
+}
+
+/// Creates an empty map.
+pub(super) fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
+    // SAFETY: `spec` is the beginning of what BPF_MAP_CREATE reads and holds no addresses.
+    unsafe { bpf(BPF_MAP_CREATE, spec) }
+}
+
+/// Sets one entry of a map whose keys and values have these lengths.
+///
+/// # Errors
+/// Those of the call. `EINVAL` for lengths that are not the map's.
+pub(super) fn update_map<const K: usize, const V: usize>(
+    map: &Map<K, V>,
+    key: &[u8; K],
+    value: &[u8; V],
+) -> io::Result<()> {
+    let attr = MapUpdate {
+        map_fd: map.0.as_raw_fd().cast_unsigned(),
+        pad: 0,
+        key: key.as_ptr() as u64,
+        value: value.as_ptr() as u64,
+        flags: 0,
+    };
+    // SAFETY: the kernel reads as many bytes as the map's keys and values have, which `Map::new`
+    // compared with `K` and `V`; both outlive the call.
+    unsafe { call(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
+}
+
+/// A map whose keys have `K` bytes and whose values have `V`.
+#[derive(Debug)]
+pub(super) struct Map<const K: usize, const V: usize>(OwnedFd);
+
+impl<const K: usize, const V: usize> Map<K, V> {
+    /// `None` when the map was created with other lengths.
+    pub(super) fn new(fd: OwnedFd, spec: &MapSpec) -> Option<Self> {
+        let fits = spec.key_size as usize == K && spec.value_size as usize == V;
+        fits.then_some(Self(fd))
+    }
+}
+
+/// Has the kernel verify and load a program. What its verifier says goes to `log`, when given.
+pub(super) fn load_program(spec: &ProgramSpec<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
+    let (prog_type, prog_flags, expected_attach_type, attach_btf_id) = match spec.kind {
+        ProgramKind::Iterator {
+            function,
+            sleepable,
+        } => (
+            BPF_PROG_TYPE_TRACING,
+            if sleepable { BPF_F_SLEEPABLE } else { 0 },
+            BPF_TRACE_ITER,
+            function,
+        ),
+        ProgramKind::PerfEvent => (BPF_PROG_TYPE_PERF_EVENT, 0, 0, 0),
+    };
+    let (log_level, log_size, log_buf) = match log {
+        Some(log) => (1, log.len() as u32, log.as_mut_ptr() as u64),
+        None => (0, 0, 0),
+    };
+    let attr = ProgLoad {
+        prog_type,
+        insn_cnt: spec.instructions.len() as u32,
+        insns: spec.instructions.as_ptr() as u64,
+        license: spec.license.as_ptr() as u64,
+        log_level,
+        log_size,
+        log_buf,
+        prog_flags,
+        expected_attach_type,
+        attach_btf_id,
+        ..ProgLoad::default()
+    };
+    // SAFETY: `attr` has the layout that BPF_PROG_LOAD reads; the instructions, the license and
+    // the log are of the lengths given and outlive the call.
+    unsafe { bpf(BPF_PROG_LOAD, &attr) }
 }
 
 /// Attaches the iterator program `prog`, to the threads of `pid` alone when given.
@@ -84,12 +235,23 @@ pub(super) fn create_iter(link: BorrowedFd<'_>) -> io::Result<File> {
 ///
 /// # Safety
 ///
+/// As for [`call`], and `command` returns a new descriptor.
+unsafe fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
+    // SAFETY: the caller's duty.
+    let fd = unsafe { call(command, attr) }?;
+    // SAFETY: the command returned this descriptor to us alone.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Calls `bpf(2)`.
+///
+/// # Safety
+///
 /// 1. `T` has the layout that `command` reads, without padding bytes.
 /// 2. Addresses in `attr` are of memory that the command may access.
-/// 3. `command` returns a new descriptor.
-unsafe fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
+unsafe fn call<T>(command: libc::c_long, attr: &T) -> io::Result<i32> {
     // SAFETY: `attr` is valid for its size; the rest is the caller's duty.
-    let fd = unsafe {
+    let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
             command,
@@ -97,10 +259,8 @@ unsafe fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
             size_of::<T>(),
         )
     };
-    let fd = i32::try_from(fd).map_err(io::Error::other)?;
-    if fd < 0 {
+    if result < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the command returned this descriptor to us alone.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+    i32::try_from(result).map_err(io::Error::other)
 }

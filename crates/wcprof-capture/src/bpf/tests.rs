@@ -232,45 +232,198 @@ fn changes() {
     let spinner = Spinner::spawn();
     let before = reader.wait_blocked(&mut engine);
     let mut out = Changes::default();
-    engine.snapshot_changes(&mut out).unwrap();
+    engine.snapshot_changes(true, &mut out).unwrap();
     assert!(out.unchanged.is_empty());
-    assert!(out.changed.contains(&TaskRecord {
-        time_ns: time_of(&out, reader.tid),
-        queue: queue_of(&out, reader.tid),
-        ..before.clone()
-    }));
+    let (record, _) = changed(&out, reader.tid).unwrap();
+    assert_eq!(
+        *record,
+        TaskRecord {
+            time_ns: record.time_ns,
+            queue: record.queue,
+            ..before.clone()
+        }
+    );
     for _ in 0..50 {
-        engine.snapshot_changes(&mut out).unwrap();
+        engine.snapshot_changes(true, &mut out).unwrap();
         assert!(out.unchanged.contains(&reader.tid));
-        assert!(out.changed.iter().all(|t| t.tid != reader.tid));
-        assert!(out.changed.iter().any(|t| t.tid == spinner.tid));
+        assert!(changed(&out, reader.tid).is_none());
+        assert!(changed(&out, spinner.tid).is_some());
     }
     fs::write(format!("/proc/self/task/{}/comm", reader.tid), "renamed").unwrap();
-    engine.snapshot_changes(&mut out).unwrap();
-    let renamed = out.changed.iter().find(|t| t.tid == reader.tid).unwrap();
+    engine.snapshot_changes(true, &mut out).unwrap();
+    let (renamed, _) = changed(&out, reader.tid).unwrap();
     assert_eq!(renamed.name(), "renamed");
     reader.writer.write_all(&[1]).unwrap();
     wait_for("ran again", || {
-        engine.snapshot_changes(&mut out).unwrap();
-        let task = out.changed.iter().find(|t| t.tid == reader.tid)?;
+        engine.snapshot_changes(true, &mut out).unwrap();
+        let (task, _) = changed(&out, reader.tid)?;
         (task.counters.switches() > before.counters.switches()).then_some(())
     });
     let tid = reader.tid;
     reader.finish();
     wait_for("exit", || {
-        engine.snapshot_changes(&mut out).unwrap();
-        let gone = !out.unchanged.contains(&tid) && out.changed.iter().all(|t| t.tid != tid);
+        engine.snapshot_changes(true, &mut out).unwrap();
+        let gone = !out.unchanged.contains(&tid) && changed(&out, tid).is_none();
         gone.then_some(())
     });
     spinner.finish();
 }
 
-fn time_of(out: &Changes, tid: Tid) -> u64 {
-    out.changed.iter().find(|t| t.tid == tid).unwrap().time_ns
+fn changed(out: &Changes, tid: Tid) -> Option<&(TaskRecord, Range<usize>)> {
+    out.changed.iter().find(|(task, _)| task.tid == tid)
 }
 
-fn queue_of(out: &Changes, tid: Tid) -> Option<Queue> {
-    out.changed.iter().find(|t| t.tid == tid).unwrap().queue
+/// Check that unchanged threads are counted when they are not mentioned, and that an exit shows
+/// in the count.
+#[test]
+fn unmentioned() {
+    let cat = Cat::spawn();
+    let Some(mut engine) = engine(&[own_pid(), cat.pid()]) else {
+        return;
+    };
+    let reader = Reader::spawn();
+    reader.wait_blocked(&mut engine);
+    let mut out = Changes::default();
+    let all = engine.snapshot_changes(true, &mut out).unwrap().n_threads;
+    assert_eq!(out.changed.len(), all as usize);
+    wait_for("the child and the reader unchanged", || {
+        let info = engine.snapshot_changes(false, &mut out).unwrap();
+        assert!(out.unchanged.is_empty());
+        assert_eq!(out.changed.len() as u32 + out.n_unmentioned, info.n_threads);
+        (out.n_unmentioned >= 2).then_some(())
+    });
+    drop(cat);
+    wait_for("one thread less", || {
+        let info = engine.snapshot_changes(false, &mut out).unwrap();
+        assert_eq!(out.changed.len() as u32 + out.n_unmentioned, info.n_threads);
+        engine.snapshot_changes(true, &mut out).unwrap();
+        out.changed
+            .iter()
+            .all(|(task, _)| task.pid == own_pid())
+            .then_some(())
+    });
+    reader.finish();
+}
+
+/// Check that a wanted stack comes with the thread's record, is what memory holds, ends where the
+/// mapping does, and is not there for another thread or outside of the mapping.
+#[test]
+fn stack_copies() {
+    let Some(mut engine) = engine(&[own_pid()]) else {
+        return;
+    };
+    if let Some(why) = &engine.features().no_stack_copies {
+        println!("SKIPPED {why}");
+        return;
+    }
+    let reader = Reader::spawn();
+    let other = Reader::spawn();
+    let task = reader.wait_blocked(&mut engine);
+    other.wait_blocked(&mut engine);
+    let sp = task.regs.unwrap().sp;
+    let maps = parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
+    let mapping = maps.iter().find(|m| m.contains(sp)).unwrap();
+    let (start, end) = (mapping.start, mapping.end);
+    let mut out = Changes::default();
+    let mut copy = |mapping: Range<Avma>, bytes| {
+        let want = WantedStack {
+            host_tid: task.host_tid,
+            mapping,
+            bytes,
+        };
+        engine.want_stack(&want).unwrap();
+        engine.forget_seen();
+        engine.snapshot_changes(false, &mut out).unwrap();
+        let (_, others) = changed(&out, other.tid).unwrap();
+        assert!(others.is_empty());
+        let (record, range) = changed(&out, reader.tid).unwrap();
+        assert!(!record.torn);
+        out.stacks[range.clone()].to_vec()
+    };
+    let mut memory = vec![0; 4096];
+    let mut memory_at = |address: Avma, len: usize| {
+        let n = crate::memory::read_memory(own_pid(), address, &mut memory[..len]).unwrap();
+        memory[..n].to_vec()
+    };
+    assert_eq!(copy(start..end, 1000), memory_at(sp, 1000));
+    let near = Avma(sp.0 + 60);
+    assert_eq!(copy(start..near, 4096), memory_at(sp, 56));
+    assert_eq!(copy(start..sp, 4096), []);
+    assert_eq!(
+        copy(start..end, 4096).len(),
+        4096.min(end.0 - sp.0) as usize
+    );
+    reader.finish();
+    other.finish();
+}
+
+/// Check that a thread that switches all the time has whole stacks or says that they are torn:
+/// the words that it changes together are equal in each copy.
+#[test]
+fn torn_stacks() {
+    let Some(mut engine) = engine(&[own_pid()]) else {
+        return;
+    };
+    if engine.features().no_stack_copies.is_some() {
+        println!("SKIPPED the kernel copies no stacks");
+        return;
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let (sender, receiver) = mpsc::channel();
+    let thread = thread::spawn({
+        let stop = Arc::clone(&stop);
+        move || {
+            // Far apart, so that a copy takes a while from one to the other.
+            let mut words = [0u64; 1500];
+            let tid = Tid(nix::unistd::gettid().as_raw());
+            let address = |i: usize, words: &[u64]| Avma(&raw const words[i] as u64);
+            sender
+                .send((tid, address(0, &words), address(1499, &words)))
+                .unwrap();
+            let mut n = 0;
+            while !stop.load(Ordering::Relaxed) {
+                n += 1;
+                words[0] = n;
+                words[1499] = n;
+                hint::black_box(&mut words);
+                thread::sleep(Duration::from_micros(20));
+            }
+        }
+    });
+    let (tid, first, last) = receiver.recv().unwrap();
+    let maps = parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
+    let mapping = maps.iter().find(|m| m.contains(first)).unwrap();
+    let host_tid = find(&mut engine, tid).unwrap().host_tid;
+    engine
+        .want_stack(&WantedStack {
+            host_tid,
+            mapping: mapping.start..mapping.end,
+            bytes: 14 << 10,
+        })
+        .unwrap();
+    let mut out = Changes::default();
+    let mut n_copies = 0;
+    let mut values = BTreeSet::new();
+    wait_for("copies at different times", || {
+        engine.snapshot_changes(false, &mut out).unwrap();
+        let (record, range) = changed(&out, tid)?;
+        let stack = out.stacks.get(range.clone()).unwrap();
+        assert!(!record.torn || stack.is_empty());
+        let word = |address: Avma| {
+            let at = address.0.checked_sub(record.regs.unwrap().sp.0)? as usize;
+            stack
+                .get(at..)?
+                .first_chunk()
+                .map(|b| u64::from_ne_bytes(*b))
+        };
+        let (a, b) = (word(first)?, word(last)?);
+        assert_eq!(a, b);
+        n_copies += 1;
+        values.insert(a);
+        (n_copies >= 200 && values.len() >= 50).then_some(())
+    });
+    stop.store(true, Ordering::Relaxed);
+    thread.join().unwrap();
 }
 
 /// Check several targets at once, and that an exited one has no records and is no error.
@@ -375,6 +528,7 @@ fn probe_reports() {
     let found = [
         true,
         features.link_filter,
+        features.no_stack_copies.is_none(),
         features.no_perf_filter.is_none(),
     ];
     assert_eq!(checks.iter().map(|c| c.ok).collect::<Vec<_>>(), found);

@@ -9,7 +9,9 @@ use wcprof_types::{Avma, Pid, Tid};
 use super::record::{Counters, Queue, Syscall, TaskFlags, TaskRecord, TaskRegs, TaskState};
 
 /// Bytes of a full record.
-pub(super) const TASK_LEN: usize = 192;
+pub(super) const TASK_LEN: usize = 200;
+/// Most bytes of a stack that follow one.
+pub(super) const MAX_STACK: usize = 16 << 10;
 const UNCHANGED_LEN: usize = 8;
 const END_LEN: usize = 24;
 
@@ -21,10 +23,11 @@ const STATUS_ON_CPU: u8 = 1;
 const STATUS_HAS_MM: u8 = 2;
 const STATUS_HAS_REGS: u8 = 4;
 const STATUS_HAS_QUEUE_TIME: u8 = 8;
+const STATUS_TORN: u8 = 16;
 
 /// Bytes that are no sequence of records.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Error)]
-#[error("unknown record kind {kind:#x} at byte {offset} of the task iterator's output")]
+#[error("unknown record of kind {kind:#x} at byte {offset} of the task iterator's output")]
 pub struct WireError {
     /// The record's first byte.
     pub kind: u8,
@@ -39,15 +42,17 @@ pub(super) struct End {
     pub n_records: u32,
     /// Threads in the last record's process, by the kernel's own count.
     pub n_threads: u32,
+    /// Unchanged threads without a record.
+    pub n_unmentioned: u32,
     /// `CLOCK_MONOTONIC`, ns.
     pub time_ns: u64,
 }
 
 /// One record.
 #[derive(PartialEq, Debug)]
-pub(super) enum Record {
-    /// A thread in full.
-    Task(TaskRecord),
+pub(super) enum Record<'a> {
+    /// A thread in full, and what was copied of its stack, from its stack pointer upward.
+    Task(TaskRecord, &'a [u8]),
     /// A blocked thread that has not run since its last full record.
     Unchanged(Tid),
     /// The pass is over.
@@ -56,7 +61,10 @@ pub(super) enum Record {
 
 /// Calls `sink` for each whole record of `bytes` and returns how many bytes they took; the rest
 /// is the beginning of a record whose other part was not read yet.
-pub(super) fn parse(bytes: &[u8], mut sink: impl FnMut(Record)) -> Result<usize, WireError> {
+pub(super) fn parse<'a>(
+    bytes: &'a [u8],
+    mut sink: impl FnMut(Record<'a>),
+) -> Result<usize, WireError> {
     let mut offset = 0;
     while let Some(rest) = bytes.get(offset..) {
         let Some(&kind) = rest.first() else { break };
@@ -68,16 +76,27 @@ pub(super) fn parse(bytes: &[u8], mut sink: impl FnMut(Record)) -> Result<usize,
         };
         let Some(record) = rest.get(..len) else { break };
         let fields = Fields(record);
+        let stack_len = match kind {
+            KIND_TASK => fields.u32(192) as usize,
+            _ => 0,
+        };
+        if stack_len > MAX_STACK {
+            return Err(WireError { kind, offset });
+        }
+        let Some(stack) = rest.get(len..len + stack_len) else {
+            break;
+        };
         sink(match kind {
-            KIND_TASK => Record::Task(task(fields)),
+            KIND_TASK => Record::Task(task(fields), stack),
             KIND_UNCHANGED => Record::Unchanged(Tid(fields.i32(4))),
             _ => Record::End(End {
                 n_records: fields.u32(4),
                 n_threads: fields.u32(8),
+                n_unmentioned: fields.u32(12),
                 time_ns: fields.u64(16),
             }),
         });
-        offset += len;
+        offset += len + stack_len;
     }
     Ok(offset)
 }
@@ -151,6 +170,7 @@ fn task(f: Fields<'_>) -> TaskRecord {
             },
         }),
         comm: f.array(176),
+        torn: has(STATUS_TORN),
     }
 }
 
@@ -170,11 +190,12 @@ pub(super) mod tests {
             b.extend(at.to_ne_bytes());
         }
         b.extend(*b"msgr-worker-0\0\0\0");
+        b.extend([0; 8]);
         assert_eq!(b.len(), TASK_LEN);
         b
     }
 
-    fn records(bytes: &[u8]) -> (Vec<Record>, Result<usize, WireError>) {
+    fn records(bytes: &[u8]) -> (Vec<Record<'_>>, Result<usize, WireError>) {
         let mut out = Vec::new();
         let used = parse(bytes, |r| out.push(r));
         (out, used)
@@ -183,11 +204,13 @@ pub(super) mod tests {
     /// Check that each field is read from its own offset.
     #[test]
     fn fields() {
-        let (mut out, used) = records(&numbered(0xf));
+        let bytes = numbered(0xf);
+        let (mut out, used) = records(&bytes);
         assert_eq!(used, Ok(TASK_LEN));
-        let Some(Record::Task(t)) = out.pop() else {
+        let Some(Record::Task(t, stack)) = out.pop() else {
             panic!("no task record");
         };
+        assert!(stack.is_empty() && !t.torn);
         assert_eq!((t.tid, t.pid), (Tid(7), Pid(6)));
         assert_eq!((t.host_tid, t.host_pid), (1007, 1006));
         assert_eq!((t.time_ns, t.start_boottime_ns, t.exec_id), (32, 96, 3));
@@ -209,25 +232,51 @@ pub(super) mod tests {
     /// Check that what the status says is missing is `None`, whatever the bytes are.
     #[test]
     fn missing_parts() {
-        let (out, _) = records(&numbered(0));
-        let [Record::Task(t)] = out.as_slice() else {
+        let bytes = numbered(0);
+        let (out, _) = records(&bytes);
+        let [Record::Task(t, _)] = out.as_slice() else {
             panic!("no task record");
         };
         assert!(t.queue.is_none() && t.regs.is_none());
         assert!(!t.state.on_cpu && !t.state.has_mm);
     }
 
+    /// Check that the bytes after a record are its stack, and that a length beyond the program's
+    /// limit is refused.
+    #[test]
+    fn stacks() {
+        let with_len = |len: u32, status| {
+            let mut b = numbered(status);
+            b.splice(192..196, len.to_ne_bytes());
+            b
+        };
+        let mut bytes = with_len(16, 0x17);
+        bytes.extend(1..=16);
+        let (out, used) = records(&bytes);
+        assert_eq!(used, Ok(bytes.len()));
+        let [Record::Task(t, stack)] = out.as_slice() else {
+            panic!("no task record");
+        };
+        assert!(t.torn);
+        assert_eq!(*stack, (1..=16).collect::<Vec<u8>>());
+        let too_long = with_len(MAX_STACK as u32 + 1, 0);
+        assert!(records(&too_long).1.is_err());
+    }
+
     /// Check a stream of all kinds, cut at every byte: whole records only, the rest left over.
     #[test]
     fn cut_anywhere() {
         let mut bytes = numbered(1);
+        bytes.splice(192..196, 8u32.to_ne_bytes());
+        bytes.extend([7; 8]);
         bytes.extend([KIND_UNCHANGED, 0, 0, 0]);
         bytes.extend(9i32.to_ne_bytes());
         bytes.extend([KIND_END, 0, 0, 0]);
-        for v in [2u32, 2, 0, 55, 0] {
+        for v in [2u32, 2, 5, 55, 0] {
             bytes.extend(v.to_ne_bytes());
         }
-        let ends = [TASK_LEN, TASK_LEN + UNCHANGED_LEN, bytes.len()];
+        let first = TASK_LEN + 8;
+        let ends = [first, first + UNCHANGED_LEN, bytes.len()];
         for cut in 0..=bytes.len() {
             let (out, used) = records(&bytes[..cut]);
             let whole = ends.iter().filter(|&&end| end <= cut).count();
@@ -239,6 +288,7 @@ pub(super) mod tests {
         let end = End {
             n_records: 2,
             n_threads: 2,
+            n_unmentioned: 5,
             time_ns: 55,
         };
         assert_eq!(out[2], Record::End(end));

@@ -1,14 +1,20 @@
-//! Snapshots from the BPF task iterator. A stack copy is proven by the thread's count of runs in
-//! `/proc/PID/task/TID/schedstat`, the same number as the iterator's: reading it for the few
-//! threads that were copied is cheaper than a second pass over all.
+//! Snapshots from the BPF task iterator, with the stacks that it copies.
+//!
+//! A stack that it does not copy (a thread seen for the first time, an old kernel) is copied and
+//! proven by the sampler, by the thread's count of runs in `/proc/PID/task/TID/schedstat`, the
+//! same number as the iterator's.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use wcprof_types::{Pid, Sched, Tid};
 
-use super::{InSyscall, SnapshotError, SnapshotSet, Snapshots, ThreadSnapshot};
-use crate::bpf::{BpfEngine, BpfError, Changes, TaskFlags, TaskRecord};
+use super::{
+    Comm, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, StackWant,
+    ThreadSnapshot,
+};
+use crate::bpf::{BpfEngine, BpfError, Changes, TaskFlags, TaskRecord, WantedStack};
 use crate::procfs::{line_buffer, parse_schedstat, read_line};
 use crate::sys::boot_offset_ns;
 use crate::tid_map::TidMap;
@@ -22,6 +28,8 @@ pub(crate) struct BpfSnapshots {
     schedstats: TidMap<File>,
     max_held: usize,
     boot_offset: u64,
+    /// The next snapshot lists unchanged threads.
+    list: bool,
 }
 
 impl BpfSnapshots {
@@ -33,6 +41,7 @@ impl BpfSnapshots {
             schedstats: TidMap::default(),
             max_held,
             boot_offset: boot_offset_ns(),
+            list: false,
         })
     }
 
@@ -41,7 +50,7 @@ impl BpfSnapshots {
         self.engine.perf_filter_fd()
     }
 
-    fn thread(&self, task: &TaskRecord) -> ThreadSnapshot {
+    fn thread(&self, task: &TaskRecord, stack: &Range<usize>) -> ThreadSnapshot {
         let kernel_side = task.state.flags.has(TaskFlags::IO_WORKER)
             || task.state.flags.has(TaskFlags::USER_WORKER);
         let sched = if task.state.is_running() {
@@ -72,8 +81,16 @@ impl BpfSnapshots {
             }),
             kernel_side,
             started: task.start_boottime_ns.saturating_sub(self.boot_offset),
-            comm: Some(task.name().into_owned()),
+            comm: Some(Comm(task.comm)),
             exec_id: u64::from(task.exec_id) + 1,
+            host_tid: Some(task.host_tid),
+            stack: if task.torn {
+                SnapshotStack::Torn
+            } else if stack.is_empty() {
+                SnapshotStack::None
+            } else {
+                SnapshotStack::Copied(stack.clone())
+            },
         }
     }
 }
@@ -82,13 +99,17 @@ impl Snapshots for BpfSnapshots {
     fn snapshot(&mut self, out: &mut SnapshotSet) -> Result<(), SnapshotError> {
         out.full.clear();
         out.unchanged.clear();
-        let info = self.engine.snapshot_changes(&mut self.changes)?;
+        let list = std::mem::take(&mut self.list);
+        let info = self.engine.snapshot_changes(list, &mut self.changes)?;
         out.incomplete = info.incomplete;
-        for task in &self.changes.changed {
+        for (task, stack) in &self.changes.changed {
             if task.pid == self.pid && !task.state.is_exiting() {
-                out.full.push(self.thread(task));
+                out.full.push(self.thread(task, stack));
             }
         }
+        std::mem::swap(&mut out.stacks, &mut self.changes.stacks);
+        let n_unlisted = self.changes.n_unmentioned as usize;
+        out.unlisted = (!list).then_some((n_unlisted, info.time_ns));
         let unchanged = self.changes.unchanged.iter();
         out.unchanged
             .extend(unchanged.map(|&tid| (tid, info.time_ns)));
@@ -97,6 +118,22 @@ impl Snapshots for BpfSnapshots {
 
     fn want_full(&mut self) {
         self.engine.forget_seen();
+    }
+
+    fn want_list(&mut self) {
+        self.list = true;
+    }
+
+    fn want_stack(&mut self, host_tid: i32, want: &StackWant) {
+        if self.engine.features().no_stack_copies.is_some() {
+            return;
+        }
+        // A program that cannot be told copies nothing; the sampler then does.
+        let _ = self.engine.want_stack(&WantedStack {
+            host_tid,
+            mapping: want.mapping.clone(),
+            bytes: want.bytes,
+        });
     }
 
     fn n_runs(&mut self, tid: Tid) -> Option<u64> {

@@ -5,9 +5,10 @@ mod procfs;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 
 use thiserror::Error;
-use wcprof_types::{Sched, Tid, UserRegs};
+use wcprof_types::{Avma, Sched, Tid, UserRegs};
 
 pub(crate) use bpf::BpfSnapshots;
 pub(crate) use procfs::ProcfsSnapshots;
@@ -73,9 +74,54 @@ pub(crate) struct ThreadSnapshot {
     /// Start, `CLOCK_MONOTONIC` ns.
     pub(crate) started: u64,
     /// Its name; `None` when it is not known to have changed.
-    pub(crate) comm: Option<String>,
+    pub(crate) comm: Option<Comm>,
     /// Changes when the process runs another program; 0 when the engine cannot tell.
     pub(crate) exec_id: u64,
+    /// Its number in the initial pid namespace, when the engine can tell.
+    pub(crate) host_tid: Option<i32>,
+    /// What the engine copied of its stack.
+    pub(crate) stack: SnapshotStack,
+}
+
+/// A thread's name as the kernel keeps it: padded with NUL.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Comm(pub(crate) [u8; 16]);
+
+impl Comm {
+    /// The first 16 bytes of `name`.
+    pub(crate) fn new(name: &str) -> Self {
+        let mut comm = [0; 16];
+        for (to, from) in comm.iter_mut().zip(name.bytes()) {
+            *to = from;
+        }
+        Self(comm)
+    }
+
+    /// Up to the first NUL; bytes that are not UTF-8 become U+FFFD.
+    pub(crate) fn name(&self) -> String {
+        let name = self.0.split(|&b| b == 0).next().unwrap_or_default();
+        String::from_utf8_lossy(name).into_owned()
+    }
+}
+
+/// The stack that comes with a snapshot.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum SnapshotStack {
+    /// None: it was not wanted yet, or the engine copies none.
+    None,
+    /// Bytes in [`SnapshotSet::stacks`], from the stack pointer upward, proven not to be torn.
+    Copied(Range<usize>),
+    /// The thread ran each time its stack was copied.
+    Torn,
+}
+
+/// What is wanted of a thread's stack with its next snapshots.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct StackWant {
+    /// The mapping of the stack: with the stack pointer elsewhere nothing is copied.
+    pub(crate) mapping: Range<Avma>,
+    /// Bytes from the stack pointer upward.
+    pub(crate) bytes: usize,
 }
 
 /// Why a snapshot failed.
@@ -108,8 +154,13 @@ pub(crate) struct SnapshotSet {
     /// Threads that were blocked at the last snapshot and have not run since, and when that was
     /// seen.
     pub(crate) unchanged: Vec<(Tid, u64)>,
+    /// How many more of these there are that are not listed, and when that was seen: all that
+    /// are in neither list, unless one has exited.
+    pub(crate) unlisted: Option<(usize, u64)>,
     /// Threads that are in neither list may still exist.
     pub(crate) incomplete: bool,
+    /// Stack bytes.
+    pub(crate) stacks: Vec<u8>,
 }
 
 /// Takes snapshots of all threads.
@@ -119,6 +170,12 @@ pub(crate) trait Snapshots: Send {
 
     /// The next snapshot has every thread in full.
     fn want_full(&mut self) {}
+
+    /// The next snapshot lists unchanged threads.
+    fn want_list(&mut self) {}
+
+    /// From now on copies of a thread's stack come with its snapshots, if the engine can.
+    fn want_stack(&mut self, _host_tid: i32, _want: &StackWant) {}
 
     /// How often the thread was put on a CPU by now; `None` when it has exited.
     fn n_runs(&mut self, tid: Tid) -> Option<u64>;

@@ -7,7 +7,9 @@ use std::io;
 
 use wcprof_types::{Pid, Sched, Tid};
 
-use super::{InSyscall, SnapshotError, SnapshotSet, Snapshots, ThreadSnapshot};
+use super::{
+    Comm, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, ThreadSnapshot,
+};
 use crate::procfs::{
     SchedStat, SyscallState, line_buffer, list_threads, parse_schedstat, parse_stat, parse_syscall,
     read_line, thread_name,
@@ -127,7 +129,7 @@ impl Files {
         };
         let mut comm = None;
         if time.saturating_sub(self.name_read) >= NAME_NS {
-            comm = thread_name(pid, tid).ok();
+            comm = thread_name(pid, tid).ok().map(|name| Comm::new(&name));
             self.name_read = time;
         }
         Some(ThreadSnapshot {
@@ -145,6 +147,8 @@ impl Files {
             started: self.started,
             comm,
             exec_id: 0,
+            host_tid: None,
+            stack: SnapshotStack::None,
         })
     }
 }
@@ -153,6 +157,7 @@ impl Snapshots for ProcfsSnapshots {
     fn snapshot(&mut self, out: &mut SnapshotSet) -> Result<(), SnapshotError> {
         out.full.clear();
         out.unchanged.clear();
+        out.unlisted = None;
         out.incomplete = false;
         let tids = match list_threads(self.pid) {
             Ok(tids) => tids,

@@ -6,7 +6,7 @@ use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 use super::batch::{StackBytes, StackCopy, TimerSample};
 use super::slot::Slot;
 use super::{Run, Sampler};
-use crate::engine::ThreadSnapshot;
+use crate::engine::{SnapshotStack, StackWant, ThreadSnapshot};
 use crate::memory::{ReadRange, read_ranges};
 use crate::procfs::{SyscallState, blocked_in, kernel_place};
 
@@ -45,7 +45,13 @@ fn read_len(slot: &Slot, sp: Avma, limit: Option<Avma>) -> usize {
 
 impl Sampler {
     /// Decides what an observation needs. Its counters are known, its stack is not yet.
-    pub(super) fn copy_job(&mut self, slot: &Slot, now: &mut ThreadSnapshot) -> CopyJob {
+    pub(super) fn copy_job(
+        &mut self,
+        slot: &mut Slot,
+        now: &ThreadSnapshot,
+        snapshot_stacks: &[u8],
+        batch_stacks: &mut Vec<u8>,
+    ) -> CopyJob {
         let mut job = CopyJob {
             wait: None,
             stack: StackCopy::None,
@@ -64,8 +70,34 @@ impl Sampler {
             job.wait = Some(wait);
         }
         if let Some(regs) = now.regs.filter(|_| !now.kernel_side) {
-            let limit = self.stack_map.limit(&self.target, regs.sp, now.time);
+            let range = self.stack_map.range(&self.target, regs.sp, now.time);
+            let limit = range.as_ref().map(|range| range.end);
+            if let (Some(mapping), Some(host_tid)) = (range, now.host_tid) {
+                let want = StackWant {
+                    mapping,
+                    bytes: slot.read_size,
+                };
+                if slot.want.as_ref() != Some(&want) {
+                    self.snapshots.want_stack(host_tid, &want);
+                    slot.want = Some(want);
+                }
+            }
             job.stack = StackCopy::Torn;
+            match &now.stack {
+                SnapshotStack::None => {}
+                SnapshotStack::Torn => return job,
+                SnapshotStack::Copied(range) => {
+                    let bytes = snapshot_stacks.get(range.clone()).unwrap_or_default();
+                    let at = batch_stacks.len();
+                    batch_stacks.extend_from_slice(bytes);
+                    job.stack = StackCopy::Copied(StackBytes {
+                        regs,
+                        bytes: at..at + bytes.len(),
+                        limit,
+                    });
+                    return job;
+                }
+            }
             job.read = Some(CopyRead {
                 index: 0,
                 tid: now.tid,

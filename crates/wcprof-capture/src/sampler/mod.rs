@@ -20,7 +20,7 @@ pub use batch::{Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts,
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{Sampler, SamplerOptions, StartError};
 
-use crate::engine::{SnapshotError, SnapshotSet, ThreadSnapshot};
+use crate::engine::{Comm, SnapshotError, SnapshotSet, SnapshotStack, ThreadSnapshot};
 use crate::sys::{monotonic_ns, own_cpu_ns};
 use crate::target::Liveness;
 use clock::{DueTick, TickClock};
@@ -97,6 +97,9 @@ impl Sampler {
             exec_id: None,
             n_waiting: 0,
             deep_sample: false,
+            unlisted: (0, begin),
+            mentioned: begin,
+            resend: false,
             links,
         };
         let end = loop {
@@ -131,6 +134,9 @@ impl Sampler {
         run.batch.time = due.time;
         run.n_waiting += 1;
         self.take_requests(run);
+        if std::mem::take(&mut run.resend) {
+            self.snapshots.want_full();
+        }
         if self.target.has_exited() {
             return Err(SamplingEnd::TargetExited);
         }
@@ -159,8 +165,13 @@ impl Sampler {
     fn take_requests(&mut self, run: &mut Run<'_>) {
         let mut grown = false;
         while let Ok(request) = run.links.requests.try_recv() {
-            if let Some(slot) = run.slots.get_mut(&request.tid) {
-                grown |= slot.resize(request.bytes);
+            if let Some(slot) = run.slots.get_mut(&request.tid)
+                && slot.resize(request.bytes)
+            {
+                grown = true;
+                if let Some((host_tid, want)) = slot.grown_want() {
+                    self.snapshots.want_stack(host_tid, want);
+                }
             }
         }
         if grown {
@@ -191,13 +202,15 @@ impl Sampler {
     }
 
     fn take_snapshots(&mut self, run: &mut Run<'_>) {
-        let n = run.set.full.len() + run.set.unchanged.len();
+        let n_unlisted = run.set.unlisted.map_or(0, |(n, _)| n);
+        let n = run.set.full.len() + run.set.unchanged.len() + n_unlisted;
         run.counts.n_observations += n as u64;
         let mut lost_track = false;
         for &(tid, time) in &run.set.unchanged {
             match run.slots.get_mut(&tid) {
                 Some(slot) => {
                     slot.tick = run.tick;
+                    slot.catch_up(run.unlisted.0, run.unlisted.1);
                     if slot.keep {
                         slot.defer(time);
                         run.batch.threads.extend(slot.take_stale(MENTION_NS));
@@ -210,21 +223,49 @@ impl Sampler {
             self.snapshots.want_full();
         }
         let first_tick = run.tick == 1;
+        let before = run.unlisted;
+        if let Some((_, time)) = run.set.unlisted {
+            run.unlisted = (before.0 + 1, time);
+        }
         let mut full = std::mem::take(&mut run.set.full);
         self.n_full = full.len();
         for snapshot in full.drain(..) {
-            self.take_snapshot(run, snapshot, first_tick);
+            self.take_snapshot(run, snapshot, before, first_tick);
         }
         run.set.full = full;
         self.copy_stacks(run);
+        self.mention_unlisted(run);
     }
 
-    fn take_snapshot(&mut self, run: &mut Run<'_>, mut now: ThreadSnapshot, first_tick: bool) {
+    /// Hands on what is known of threads that were not listed for long.
+    fn mention_unlisted(&mut self, run: &mut Run<'_>) {
+        let (n, time) = run.unlisted;
+        if run.set.unlisted.is_none() || time.saturating_sub(run.mentioned) < MENTION_NS {
+            return;
+        }
+        run.mentioned = time;
+        for slot in run.slots.values_mut() {
+            slot.catch_up(n, time);
+            if slot.keep {
+                run.batch.threads.extend(slot.take_deferred());
+            }
+        }
+    }
+
+    /// `unlisted`: the ticks before this one at which unchanged threads were not listed, and when
+    /// the last was.
+    fn take_snapshot(
+        &mut self,
+        run: &mut Run<'_>,
+        now: ThreadSnapshot,
+        unlisted: (u64, u64),
+        first_tick: bool,
+    ) {
         let mut since = None;
         let slot = match run.slots.entry(now.tid) {
             std::collections::hash_map::Entry::Occupied(slot) => slot.into_mut(),
             std::collections::hash_map::Entry::Vacant(vacant) => {
-                let keep = (self.keep_thread)(now.comm.as_deref().unwrap_or(""));
+                let keep = (self.keep_thread)(&now.comm.as_ref().map_or(String::new(), Comm::name));
                 since = Some(match first_tick {
                     true => Since::FirstTick,
                     false => Since::Birth(now.started),
@@ -234,14 +275,16 @@ impl Sampler {
                     // observed, only its running stacks are not.
                     let _ = perf.add_thread(now.tid);
                 }
-                vacant.insert(Slot::new(&now, keep, run.tick))
+                vacant.insert(Slot::new(&now, keep, run.tick, run.unlisted.0))
             }
         };
         slot.tick = run.tick;
-        if since.is_none()
+        slot.catch_up(unlisted.0, unlisted.1);
+        slot.listed(run.unlisted.0);
+        if slot.is_renamed(&now)
             && let Some(comm) = &now.comm
         {
-            slot.keep = (self.keep_thread)(comm);
+            slot.keep = (self.keep_thread)(&comm.name());
         }
         if !slot.keep {
             return;
@@ -252,7 +295,8 @@ impl Sampler {
             return;
         }
         run.batch.threads.extend(slot.take_deferred());
-        let job = self.copy_job(slot, &mut now);
+        let job = self.copy_job(slot, &now, &run.set.stacks, &mut run.batch.stacks);
+        run.counts.n_torn += u64::from(now.stack == SnapshotStack::Torn);
         let mut tick = slot.advance(now, since);
         tick.wait = job.wait;
         tick.stack = job.stack;
@@ -264,8 +308,14 @@ impl Sampler {
     }
 
     fn notice_exits(&mut self, run: &mut Run<'_>) {
-        let n_seen = run.set.unchanged.len() + self.n_full;
+        let n_unlisted = run.set.unlisted.map_or(0, |(n, _)| n);
+        let n_seen = run.set.unchanged.len() + self.n_full + n_unlisted;
         if n_seen == run.slots.len() || run.set.incomplete {
+            return;
+        }
+        if n_unlisted > 0 {
+            // Which of them is gone, the next tick tells.
+            self.snapshots.want_list();
             return;
         }
         let tick = run.tick;
@@ -309,7 +359,9 @@ impl Sampler {
     fn last_batch(&mut self, run: &mut Run<'_>) {
         run.batch.time = monotonic_ns();
         self.drain_timer_samples(run);
-        for slot in run.slots.values_mut() {
+        let (n, time) = run.unlisted;
+        for slot in run.slots.values_mut().filter(|slot| slot.keep) {
+            slot.catch_up(n, time);
             run.batch.threads.extend(slot.take_deferred());
         }
         run.batch.process_cpu_ns = self.target.cpu_ns();
@@ -335,6 +387,12 @@ struct Run<'a> {
     n_waiting: u32,
     /// A sample in it is deeper than its copy.
     deep_sample: bool,
+    /// Ticks so far at which unchanged threads were not listed, and when the last was.
+    unlisted: (u64, u64),
+    /// When all of these were last handed on.
+    mentioned: u64,
+    /// Every thread is needed in full again.
+    resend: bool,
     links: &'a SamplerLinks<'a>,
 }
 
@@ -365,6 +423,7 @@ impl Run<'_> {
     /// The receiver is behind. Counters are cumulative, so the next observation of a thread covers
     /// the time of the lost ones; its stack is copied again. Births and exits are kept.
     fn take_back(&mut self, mut batch: TickBatch) {
+        self.resend = true;
         self.counts = batch.counts;
         self.counts.n_dropped_batches += 1;
         self.counts.n_lost += batch.timer_samples.len() as u64;

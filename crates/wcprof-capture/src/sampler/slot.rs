@@ -2,7 +2,7 @@
 
 use wcprof_types::Sched;
 
-use crate::engine::ThreadSnapshot;
+use crate::engine::{StackWant, ThreadSnapshot};
 
 use super::batch::{Since, StackCopy, ThreadTick};
 
@@ -28,10 +28,14 @@ pub(super) struct Slot {
     pub(super) tick: u64,
     /// Its name passes the filters.
     pub(super) keep: bool,
+    /// Ticks at which unchanged threads were not listed, as far as they are accounted here.
+    n_unlisted: u64,
+    /// What the engine was told to copy of its stack.
+    pub(super) want: Option<StackWant>,
 }
 
 impl Slot {
-    pub(super) fn new(first: &ThreadSnapshot, keep: bool, tick: u64) -> Self {
+    pub(super) fn new(first: &ThreadSnapshot, keep: bool, tick: u64, n_unlisted: u64) -> Self {
         Self {
             last: first.clone(),
             deferred: None,
@@ -40,6 +44,8 @@ impl Slot {
             force: false,
             tick,
             keep,
+            n_unlisted,
+            want: None,
         }
     }
 
@@ -50,6 +56,28 @@ impl Slot {
             && now.sched == Sched::Blocked
             && now.switches == self.last.switches
             && now.n_runs == self.last.n_runs
+    }
+
+    /// Takes account of the ticks, `n` by now and the last at `time`, at which it was unchanged
+    /// but not listed.
+    pub(super) fn catch_up(&mut self, n: u64, time: u64) {
+        let missing = n.saturating_sub(self.n_unlisted);
+        self.n_unlisted = n;
+        if missing > 0 {
+            let known = self.deferred.map_or(0, |(_, n)| n);
+            let missing = u32::try_from(missing).unwrap_or(u32::MAX);
+            self.deferred = Some((time, known.saturating_add(missing)));
+        }
+    }
+
+    /// Leaves out the present tick, at which it is listed.
+    pub(super) fn listed(&mut self, n_unlisted: u64) {
+        self.n_unlisted = n_unlisted;
+    }
+
+    /// Whether its name is another one now.
+    pub(super) fn is_renamed(&self, now: &ThreadSnapshot) -> bool {
+        now.comm.is_some() && now.comm != self.last.comm
     }
 
     pub(super) fn defer(&mut self, time: u64) {
@@ -82,17 +110,23 @@ impl Slot {
     pub(super) fn advance(&mut self, now: ThreadSnapshot, since: Option<Since>) -> ThreadTick {
         let comm = now
             .comm
-            .clone()
-            .filter(|comm| since.is_some() || self.last.comm.as_ref() != Some(comm));
+            .filter(|_| since.is_some() || self.is_renamed(&now));
         let mut tick = tick_of(&now);
         tick.since = since;
-        tick.comm = comm;
+        tick.comm = comm.map(|comm| comm.name());
         self.sent = now.time;
-        let known = self.last.comm.take();
+        let known = self.last.comm;
         self.last = now;
-        self.last.comm = self.last.comm.take().or(known);
+        self.last.comm = self.last.comm.or(known);
         self.force = false;
         tick
+    }
+
+    /// What the engine is to copy of its stack from now on, if it copies any.
+    pub(super) fn grown_want(&mut self) -> Option<(i32, &StackWant)> {
+        let want = self.want.as_mut()?;
+        want.bytes = self.read_size;
+        Some((self.last.host_tid?, want))
     }
 
     /// Another part of the stack is needed from now on; true when it is larger, so that copying

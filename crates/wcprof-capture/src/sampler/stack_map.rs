@@ -1,5 +1,7 @@
 //! Where stacks end: the mapping that a stack pointer points into.
 
+use std::ops::Range;
+
 use wcprof_types::{Avma, Mapping};
 
 use crate::target::Target;
@@ -19,6 +21,11 @@ pub(crate) struct StackMap {
 impl StackMap {
     /// First address after the mapping that holds `sp`; reads the mappings again where needed.
     pub(crate) fn limit(&mut self, target: &Target, sp: Avma, now: u64) -> Option<Avma> {
+        self.range(target, sp, now).map(|range| range.end)
+    }
+
+    /// The mapping that holds `sp`; reads the mappings again where needed.
+    pub(crate) fn range(&mut self, target: &Target, sp: Avma, now: u64) -> Option<Range<Avma>> {
         let age = self.read_at.map_or(u64::MAX, |t| now.saturating_sub(t));
         let known = self.find(sp).filter(|_| age < TRUST_NS);
         if known.is_some() || age < REFRESH_NS {
@@ -41,10 +48,10 @@ impl StackMap {
         );
     }
 
-    fn find(&self, sp: Avma) -> Option<Avma> {
+    fn find(&self, sp: Avma) -> Option<Range<Avma>> {
         let after = self.ranges.partition_point(|&(start, _)| start <= sp);
-        let &(_, end) = self.ranges.get(after.checked_sub(1)?)?;
-        (sp < end).then_some(end)
+        let &(start, end) = self.ranges.get(after.checked_sub(1)?)?;
+        (sp < end).then_some(start..end)
     }
 }
 
@@ -59,8 +66,8 @@ mod tests {
             ranges: vec![(Avma(0x1000), Avma(0x2000)), (Avma(0x3000), Avma(0x4000))],
             read_at: None,
         };
-        assert_eq!(map.find(Avma(0x1000)), Some(Avma(0x2000)));
-        assert_eq!(map.find(Avma(0x3fff)), Some(Avma(0x4000)));
+        assert_eq!(map.find(Avma(0x1000)), Some(Avma(0x1000)..Avma(0x2000)));
+        assert_eq!(map.find(Avma(0x3fff)), Some(Avma(0x3000)..Avma(0x4000)));
         for outside in [0, 0xfff, 0x2000, 0x4000, u64::MAX] {
             assert_eq!(map.find(Avma(outside)), None);
         }
