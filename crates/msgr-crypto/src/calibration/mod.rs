@@ -1,0 +1,213 @@
+//! What calls of one libcrypto cost on one machine: measured once, kept as JSON, used by the model.
+//!
+//! An update of `n` bytes that begins at a block border costs `f(n)`, a unit without updates costs
+//! `unit_ns`. `f` is kept as a table with enough points to see the kernel's steps: every 16 bytes up
+//! to 1 KiB, one period of its pattern, and sizes up to megabytes. What calls that begin or end within
+//! a block cost more, and what data in distant caches costs, is kept as corrections.
+
+mod curve;
+mod fit;
+mod json;
+mod speed;
+mod take;
+
+use serde::{Deserialize, Serialize};
+
+use crate::host::Host;
+use crate::run::Residency;
+use crate::shapes::Side;
+
+pub use curve::Curve;
+pub use fit::{Fit, Regime};
+pub use json::CalibrationError;
+pub use speed::{SpeedTableError, parse_speed_table};
+pub use take::{CalibrationOptions, calibrate};
+
+/// Bytes after which the pattern of both kernels repeats: 8 pieces of 96 bytes of the stitched one, 48
+/// blocks of the AVX-512 one.
+pub(crate) const PERIOD: u64 = 768;
+/// Up to here every multiple of a block was measured.
+pub(crate) const DENSE: u64 = 1024;
+/// Where the period was measured.
+pub(crate) const PERIOD_BEGIN: u64 = 1536;
+pub(crate) const BLOCK: u64 = 16;
+
+/// Costs of one libcrypto on one machine.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Calibration {
+    /// Which library.
+    pub library: LibraryFacts,
+    /// Which machine.
+    pub host: Host,
+    /// When it was measured, seconds since 1970; 0 when unknown.
+    pub made_unix: u64,
+    /// CPU time the measurement took, in seconds.
+    pub cpu_seconds: f64,
+    /// Costs of a sender.
+    pub encrypt: DirectionCosts,
+    /// Costs of a receiver.
+    pub decrypt: DirectionCosts,
+    /// memcpy by size, hot.
+    pub copy: Curve,
+    /// What data in the last-level cache costs; `None` when it was not measured.
+    pub l2_cold: Option<ColdCosts>,
+    /// What data in memory costs; `None` when it was not measured.
+    pub memory_cold: Option<ColdCosts>,
+}
+
+/// The library that was measured.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LibraryFacts {
+    /// What it says of itself.
+    pub version: String,
+    /// Its file, if it has one of its own.
+    pub path: Option<String>,
+    /// Identifier of the GCM kernel that it uses, as `aesni-stitched`.
+    pub kernel: String,
+    /// The CPU's features that matter to it, as in `/proc/cpuinfo`.
+    pub cpu_features: Vec<String>,
+}
+
+/// Costs of one direction, hot, in nanoseconds.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct DirectionCosts {
+    /// A unit without updates: nonce, tag and final.
+    pub unit_ns: f64,
+    /// Setting the nonce alone; part of `unit_ns`.
+    pub nonce_ns: f64,
+    /// Setting key and nonce.
+    pub rekey_ns: f64,
+    /// A new context with cipher and key, and its end.
+    pub context_ns: f64,
+    /// `f(n)`, in place; multiples of a block and 0.
+    pub update: Curve,
+    /// More than `f` of the whole blocks, by the bytes beyond them (0 to 15), for a call that begins
+    /// at a block border and ends within a block.
+    pub tail: Curve,
+    /// A call of 0 to 15 bytes at a block border.
+    pub small: Curve,
+    /// A call of 1 to 15 bytes that ends a block.
+    pub fill: Curve,
+    /// More than `f` of what follows, by the bytes that end a block first, for a longer call.
+    pub head: Curve,
+    /// More than that, by size, because the blocks of such a call are not aligned in memory.
+    pub shifted: Curve,
+    /// More than in place, by size.
+    pub out_of_place: Curve,
+}
+
+/// What distant data costs more than hot data, by the bytes that lie in one piece, in nanoseconds.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct ColdCosts {
+    /// An update in place.
+    pub in_place: Curve,
+    /// An update from distant to distant memory.
+    pub out_of_place: Curve,
+    /// An update from hot to distant memory.
+    pub to_cold: Curve,
+    /// A copy from distant to hot memory.
+    pub copy_to_hot: Curve,
+    /// A copy from distant to distant memory.
+    pub copy: Curve,
+}
+
+impl Calibration {
+    /// Costs of what this side does.
+    pub fn direction(&self, side: Side) -> &DirectionCosts {
+        match side {
+            Side::Rx => &self.decrypt,
+            Side::Tx => &self.encrypt,
+        }
+    }
+
+    /// Corrections for data this far away; `None` for hot data, or when it was not measured.
+    pub fn cold(&self, residency: Residency) -> Option<&ColdCosts> {
+        match residency {
+            Residency::Hot => None,
+            Residency::L2Cold => self.l2_cold.as_ref(),
+            Residency::MemoryCold => self.memory_cold.as_ref(),
+        }
+    }
+}
+
+impl DirectionCosts {
+    /// Nanoseconds of an update in place that begins `phase` bytes (0 to 15) behind a block border.
+    pub fn update_ns(&self, phase: u64, len: u64) -> f64 {
+        if len == 0 {
+            return self.small.at(0);
+        }
+        let phase = phase % BLOCK;
+        let head = match phase {
+            0 => 0,
+            _ => BLOCK - phase,
+        };
+        if head == 0 {
+            return self.from_border(len);
+        }
+        if len < head {
+            // Neither begins nor ends a block: nothing but the call and a few bytes.
+            return self.small.at(len).min(self.fill.at(len));
+        }
+        if len == head {
+            return self.fill.at(len);
+        }
+        self.head.at(head) + self.from_border(len - head) + self.shifted.at(len)
+    }
+
+    fn from_border(&self, len: u64) -> f64 {
+        let beyond = len % BLOCK;
+        match len - beyond {
+            0 => self.small.at(len),
+            whole if beyond == 0 => self.blocks(whole),
+            whole => self.blocks(whole) + self.tail.at(beyond),
+        }
+    }
+
+    /// `f` at a multiple of a block, not 0.
+    fn blocks(&self, len: u64) -> f64 {
+        if len <= DENSE || !self.has_period() {
+            return self.update.at(len);
+        }
+        // Between points that are far apart the pattern of the kernel goes on: straight lines join
+        // the points without it.
+        let points = self.update.points();
+        let after = points.partition_point(|(at, _)| *at < len);
+        match (points.get(after.wrapping_sub(1)), points.get(after)) {
+            (_, Some((at, ns))) if *at == len => *ns,
+            (Some(low), Some(high)) => self.between(*low, *high, len),
+            _ => match points {
+                [.., low, high] => self.between(*low, *high, len),
+                _ => self.update.at(len),
+            },
+        }
+    }
+
+    fn between(&self, low: (u64, f64), high: (u64, f64), len: u64) -> f64 {
+        let y0 = low.1 - self.pattern(low.0);
+        let y1 = high.1 - self.pattern(high.0);
+        let share = (len as f64 - low.0 as f64) / (high.0 as f64 - low.0 as f64);
+        y0 + (y1 - y0) * share + self.pattern(len)
+    }
+
+    /// By how much `f` is off the line through the ends of the period that was measured.
+    fn pattern(&self, len: u64) -> f64 {
+        let at = PERIOD_BEGIN + len % PERIOD;
+        let begin = self.update.at(PERIOD_BEGIN);
+        let end = self.update.at(PERIOD_BEGIN + PERIOD);
+        let share = (at - PERIOD_BEGIN) as f64 / PERIOD as f64;
+        self.update.at(at) - (begin + (end - begin) * share)
+    }
+
+    /// Whether the table holds a whole period, as those measured here do.
+    fn has_period(&self) -> bool {
+        let points = self.update.points();
+        let n = points
+            .iter()
+            .filter(|(at, _)| (PERIOD_BEGIN..=PERIOD_BEGIN + PERIOD).contains(at))
+            .count();
+        n as u64 == PERIOD / BLOCK + 1
+    }
+}
+
+#[cfg(test)]
+mod tests;

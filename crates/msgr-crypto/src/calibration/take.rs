@@ -1,0 +1,412 @@
+//! A libcrypto to its calibration: about two seconds of CPU time.
+//!
+//! Everything is measured through the very code that runs whole frames, so that what the code itself
+//! costs is in the table, too, and is the same for the table and for what it predicts.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use msgr_crypto_ffi::{CallError, Direction, Library};
+
+use super::{
+    BLOCK, Calibration, ColdCosts, Curve, DENSE, DirectionCosts, LibraryFacts, PERIOD,
+    PERIOD_BEGIN,
+};
+use crate::host::Host;
+use crate::measure::{Case, Effort, MeasureError, cpu_now, measure};
+use crate::run::{Memory, Residency, Runner};
+use crate::shapes::Side;
+use crate::strategy::{Area, Op, Plan, Span};
+
+/// Bytes of partial blocks that are measured; others lie between.
+const PARTIAL: [usize; 7] = [1, 3, 6, 8, 10, 13, 15];
+/// Sizes beyond the dense part of the table. Twice a power of two keeps lines short.
+const LARGE: [usize; 11] = [
+    3072, 4096, 6144, 8192, 12288, 16384, 32768, 65536, 131_072, 262_144, 524_288,
+];
+const SHIFTED: [usize; 4] = [256, 1024, 4096, 16384];
+const OUT_OF_PLACE: [usize; 8] = [16, 64, 256, 1024, 4096, 16384, 65536, 131_072];
+const COPIES: [usize; 15] = [
+    0, 16, 64, 128, 192, 288, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072,
+];
+/// A page is where a prefetcher stops, so what follows is in proportion.
+const COLD: [usize; 13] = [
+    0, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536, 524_288, 4_194_304,
+];
+/// Calls in a unit that measures one call: what the unit costs is divided by it.
+const REPEAT: usize = 8;
+
+/// How to calibrate.
+#[derive(Copy, Clone, Debug)]
+pub struct CalibrationOptions {
+    /// Samples and their length, for hot data.
+    pub effort: Effort,
+    /// Measure data in the last-level cache and in memory, too.
+    pub cold: bool,
+}
+
+impl Default for CalibrationOptions {
+    fn default() -> Self {
+        Self {
+            effort: Effort {
+                rounds: 11,
+                sample_ns: 100_000.0,
+            },
+            cold: true,
+        }
+    }
+}
+
+/// Measures what calls of `library` cost on this machine, on the thread that calls.
+///
+/// # Errors
+/// When libcrypto fails, or the measurements make no sense.
+pub fn calibrate(
+    library: &Library,
+    options: &CalibrationOptions,
+) -> Result<Calibration, MeasureError> {
+    let begin = cpu_now()?;
+    let host = Host::detect();
+    let encrypt = direction_costs(library, Side::Tx, host.l2_bytes, options.effort)?;
+    let decrypt = direction_costs(library, Side::Rx, host.l2_bytes, options.effort)?;
+    let copy = copy_costs(library, host.l2_bytes, options.effort)?;
+    let cold = |residency| match options.cold {
+        true => cold_costs(library, &host, (&encrypt, &copy), residency, options.effort),
+        false => Ok(None),
+    };
+    let l2_cold = cold(Residency::L2Cold)?;
+    let memory_cold = cold(Residency::MemoryCold)?;
+    let made = SystemTime::now().duration_since(UNIX_EPOCH);
+    let calibration = Calibration {
+        library: LibraryFacts::of(library),
+        host,
+        made_unix: made.map_or(0, |time| time.as_secs()),
+        cpu_seconds: (cpu_now()? - begin) / 1e9,
+        encrypt,
+        decrypt,
+        copy,
+        l2_cold,
+        memory_cold,
+    };
+    calibration
+        .check()
+        .map_err(|error| MeasureError::Unstable(error.to_string()))?;
+    Ok(calibration)
+}
+
+impl LibraryFacts {
+    /// Of a library that is loaded.
+    pub fn of(library: &Library) -> Self {
+        let features = library.capabilities().names();
+        Self {
+            version: library.version().to_owned(),
+            path: library.path().map(|path| path.display().to_string()),
+            kernel: library.gcm_kernel().id().to_owned(),
+            cpu_features: features.into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// Cases with what they are, measured together.
+struct Bench<'lib> {
+    library: &'lib Library,
+    side: Side,
+    cases: Vec<Case<'lib>>,
+}
+
+impl<'lib> Bench<'lib> {
+    fn new(library: &'lib Library, side: Side) -> Result<Self, MeasureError> {
+        let mut bench = Self {
+            library,
+            side,
+            cases: Vec::new(),
+        };
+        // The reference: long enough to be dominated by the kernel.
+        bench.hot(vec![in_place(&[4096])])?;
+        Ok(bench)
+    }
+
+    /// A plan over its own hot memory; its index.
+    fn hot(&mut self, units: Vec<Vec<Op>>) -> Result<usize, MeasureError> {
+        let mut runner = Runner::new(self.library, plan(self.side, units), 0)?;
+        let mut memory = Memory::default();
+        runner.begin(&mut memory);
+        let case = Case::new(move |n, _: &mut Memory| runner.run(n, &mut memory));
+        Ok(self.add(case))
+    }
+
+    fn add(&mut self, case: Case<'lib>) -> usize {
+        self.cases.push(case);
+        self.cases.len() - 1
+    }
+
+    fn measure(mut self, effort: Effort) -> Result<Vec<f64>, MeasureError> {
+        measure(&mut self.cases, &mut Memory::default(), effort)
+    }
+}
+
+fn plan(side: Side, units: Vec<Vec<Op>>) -> Plan {
+    let end = |area: Area| {
+        let spans = units.iter().flatten().flat_map(|op| match op {
+            Op::InPlace(span) => [Some(*span), None],
+            Op::Copy { from, to } | Op::Update { from, to } => [Some(*from), Some(*to)],
+        });
+        let ends = spans
+            .flatten()
+            .filter(|span| span.area == area)
+            .map(|span| span.offset + span.len);
+        ends.max().unwrap_or(0)
+    };
+    Plan {
+        side,
+        source_len: end(Area::Source),
+        destination_len: end(Area::Destination),
+        scratch_len: end(Area::Scratch),
+        units,
+    }
+}
+
+fn span(area: Area, offset: usize, len: usize) -> Span {
+    Span { area, offset, len }
+}
+
+/// Calls in place, each over a buffer of its own, as those of a frame are.
+fn in_place(calls: &[usize]) -> Vec<Op> {
+    let mut end: usize = 0;
+    calls
+        .iter()
+        .map(|len| {
+            let offset = end.next_multiple_of(64);
+            end = offset + len;
+            Op::InPlace(span(Area::Source, offset, *len))
+        })
+        .collect()
+}
+
+fn repeated(calls: &[usize], times: usize) -> Vec<Op> {
+    in_place(&calls.repeat(times))
+}
+
+/// Fewer repetitions of long calls: what surrounds them matters less.
+fn repeat_for(len: usize) -> usize {
+    match len {
+        0..=1024 => REPEAT,
+        1025..=4096 => 2,
+        _ => 1,
+    }
+}
+
+fn direction_costs(
+    library: &Library,
+    side: Side,
+    l2_bytes: u64,
+    effort: Effort,
+) -> Result<DirectionCosts, MeasureError> {
+    let mut bench = Bench::new(library, side)?;
+    let unit = bench.hot(vec![vec![]])?;
+    let setup = SetupCases::add(&mut bench)?;
+
+    let block = BLOCK as usize;
+    let dense = (block..=DENSE as usize).step_by(block);
+    let period = (PERIOD_BEGIN as usize..=(PERIOD_BEGIN + PERIOD) as usize).step_by(block);
+    let mut updates = Vec::new();
+    // Larger ones would be measured beyond the cache: what is there is in the other tables.
+    let fits = |len: &usize| 2 * *len as u64 <= l2_bytes;
+    for len in dense.chain(period).chain(LARGE.into_iter().filter(fits)) {
+        let times = repeat_for(len);
+        updates.push((len, times, bench.hot(vec![repeated(&[len], times)])?));
+    }
+    let empty = bench.hot(vec![repeated(&[0], REPEAT)])?;
+    let mut partial = Vec::new();
+    for n in PARTIAL {
+        let small = bench.hot(vec![in_place(&[n])])?;
+        let tail = bench.hot(vec![in_place(&[256 + n])])?;
+        let fill = bench.hot(vec![repeated(&[256 + n, block - n], 4)])?;
+        let head = bench.hot(vec![repeated(&[256 + n, 256 + block - n], 4)])?;
+        partial.push((n, [small, tail, fill, head]));
+    }
+    let mut shifted = Vec::new();
+    for len in SHIFTED {
+        shifted.push((len, bench.hot(vec![repeated(&[4, len, 12], 2)])?));
+    }
+    let mut out_of_place = Vec::new();
+    for len in OUT_OF_PLACE.into_iter().filter(|len| fits(&(2 * len))) {
+        let here = bench.hot(vec![in_place(&[len])])?;
+        let there = bench.hot(vec![vec![away(len)]])?;
+        out_of_place.push((len, here, there));
+    }
+
+    let ns = bench.measure(effort)?;
+    let unit_ns = ns[unit];
+    let each = |case: usize, times: usize| (ns[case] - unit_ns) / times as f64;
+    let mut costs = DirectionCosts {
+        unit_ns,
+        nonce_ns: ns[setup.nonce],
+        rekey_ns: ns[setup.rekey],
+        context_ns: ns[setup.context],
+        ..DirectionCosts::default()
+    };
+    costs.update = curve(updates.iter().map(|(len, times, case)| (*len, each(*case, *times))));
+    let empty_ns = each(empty, REPEAT).max(0.0);
+    let small = partial.iter().map(|(n, cases)| (*n, each(cases[0], 1)));
+    costs.small = curve(std::iter::once((0, empty_ns)).chain(small));
+    let f256 = costs.update.at(256);
+    let (mut tail, mut fill, mut head) = (vec![(0, 0.0)], Vec::new(), Vec::new());
+    for (n, cases) in &partial {
+        let tail_ns = each(cases[1], 1) - f256;
+        tail.push((*n, tail_ns));
+        fill.push((block - n, (each(cases[2], 4) - f256 - tail_ns).max(0.0)));
+        head.push((block - n, each(cases[3], 4) - f256 - tail_ns - f256));
+    }
+    costs.tail = curve(tail);
+    costs.fill = curve(fill);
+    costs.head = curve(head);
+    let shifted: Vec<_> = shifted
+        .iter()
+        .map(|(len, case)| {
+            let expected =
+                costs.update_ns(0, 4) + costs.update_ns(4, *len as u64) + costs.update_ns(4, 12);
+            (*len, each(*case, 2) - expected)
+        })
+        .collect();
+    costs.shifted = curve(std::iter::once((0, 0.0)).chain(shifted));
+    costs.out_of_place = curve(
+        out_of_place
+            .iter()
+            .map(|(len, here, there)| (*len, ns[*there] - ns[*here])),
+    );
+    Ok(costs)
+}
+
+/// Cases of what is done before a message.
+struct SetupCases {
+    nonce: usize,
+    rekey: usize,
+    context: usize,
+}
+
+impl SetupCases {
+    fn add(bench: &mut Bench<'_>) -> Result<Self, CallError> {
+        const KEY: [u8; 16] = [1; 16];
+        const NONCE: [u8; 12] = [2; 12];
+        let library = bench.library;
+        let direction: Direction = bench.side.direction();
+        let mut context = library.context(direction, &KEY)?;
+        let nonce = bench.add(Case::new(move |n, _: &mut Memory| {
+            (0..n).try_for_each(|_| context.restart(&NONCE))
+        }));
+        let mut context = library.context(direction, &KEY)?;
+        let rekey = bench.add(Case::new(move |n, _: &mut Memory| {
+            (0..n).try_for_each(|_| context.rekey(&KEY, &NONCE))
+        }));
+        let context = bench.add(Case::new(move |n, _: &mut Memory| {
+            (0..n).try_for_each(|_| library.context(direction, &KEY).map(drop))
+        }));
+        Ok(Self {
+            nonce,
+            rekey,
+            context,
+        })
+    }
+}
+
+fn away(len: usize) -> Op {
+    Op::Update {
+        from: span(Area::Source, 0, len),
+        to: span(Area::Destination, 0, len),
+    }
+}
+
+fn copy_costs(library: &Library, l2_bytes: u64, effort: Effort) -> Result<Curve, MeasureError> {
+    let mut bench = Bench::new(library, Side::Tx)?;
+    let unit = bench.hot(vec![vec![]])?;
+    let mut copies = Vec::new();
+    let fits = |len: &usize| 4 * *len as u64 <= l2_bytes;
+    for len in COPIES.into_iter().filter(fits) {
+        let times = REPEAT;
+        let copy = Op::Copy {
+            from: span(Area::Source, 0, len),
+            to: span(Area::Destination, 0, len),
+        };
+        copies.push((len, times, bench.hot(vec![vec![copy; times]])?));
+    }
+    let ns = bench.measure(effort)?;
+    Ok(curve(copies.iter().map(|(len, times, case)| {
+        (*len, ((ns[*case] - ns[unit]) / *times as f64).max(0.0))
+    })))
+}
+
+/// What the same single step costs more in a ring of frames than alone.
+fn cold_costs(
+    library: &Library,
+    host: &Host,
+    (hot, hot_copy): (&DirectionCosts, &Curve),
+    residency: Residency,
+    effort: Effort,
+) -> Result<Option<ColdCosts>, MeasureError> {
+    let Some(ring_bytes) = residency.ring_bytes(host) else {
+        return Ok(None);
+    };
+    let effort = Effort {
+        rounds: effort.rounds.min(5),
+        sample_ns: effort.sample_ns * 2.0,
+    };
+    let mut costs = ColdCosts::default();
+    let source = |len| span(Area::Source, 0, len);
+    let destination = |len| span(Area::Destination, 0, len);
+    let scratch = |len| span(Area::Scratch, 0, len);
+    let kinds: [(&mut Curve, fn(usize, [Span; 3]) -> Op); 5] = [
+        (&mut costs.in_place, |_, [from, _, _]| Op::InPlace(from)),
+        (&mut costs.out_of_place, |_, [from, to, _]| Op::Update { from, to }),
+        (&mut costs.to_cold, |_, [_, to, scratch]| Op::Update { from: scratch, to }),
+        (&mut costs.copy_to_hot, |_, [from, _, scratch]| Op::Copy { from, to: scratch }),
+        (&mut costs.copy, |_, [from, to, _]| Op::Copy { from, to }),
+    ];
+    let mut memory = Memory::default();
+    for (costs, op) in kinds {
+        let mut bench = Bench::new(library, Side::Tx)?;
+        let mut pairs = Vec::new();
+        for len in COLD {
+            let op = op(len, [source(len), destination(len), scratch(len)]);
+            // Beyond the cache nothing is hot: the table goes on as if it were.
+            let hot = match 4 * len as u64 <= host.l2_bytes {
+                true => Ok(bench.hot(vec![vec![op]])?),
+                false => Err(hot_ns(&op, hot, hot_copy)),
+            };
+            let mut runner = Runner::new(library, plan(Side::Tx, vec![vec![op]]), ring_bytes)?;
+            runner.begin(&mut memory);
+            let cold = bench.add(Case::new(move |n, memory: &mut Memory| {
+                runner.run(n, memory)
+            }));
+            pairs.push((len, hot, cold));
+        }
+        let ns = measure(&mut bench.cases, &mut memory, effort)?;
+        *costs = curve(
+            pairs
+                .iter()
+                .map(|(len, hot, cold)| (*len, ns[*cold] - hot.map_or_else(|ns| ns, |hot| ns[hot]))),
+        );
+    }
+    Ok(Some(costs))
+}
+
+/// What a unit of one step would take if its data were hot.
+fn hot_ns(op: &Op, costs: &DirectionCosts, copy: &Curve) -> f64 {
+    costs.unit_ns
+        + match op {
+            Op::Copy { from, .. } => copy.at(from.len as u64),
+            Op::InPlace(span) => costs.update_ns(0, span.len as u64),
+            Op::Update { from, .. } => {
+                let len = from.len as u64;
+                costs.update_ns(0, len) + costs.out_of_place.at(len)
+            }
+        }
+}
+
+fn curve(points: impl IntoIterator<Item = (usize, f64)>) -> Curve {
+    Curve::new(
+        points
+            .into_iter()
+            .map(|(len, ns)| (len as u64, ns))
+            .collect(),
+    )
+}

@@ -1,0 +1,387 @@
+//! A plan to calls that are really made, again and again, over memory that is hot or cold.
+
+use msgr_crypto_ffi::{CallError, Context, Direction, Library};
+
+use crate::host::{Host, available_memory};
+use crate::strategy::{Area, Op, Plan, Span};
+
+const PAGE: usize = 4096;
+const LINE: usize = 64;
+const KEY: [u8; 16] = [0x5a; 16];
+const NONCE: [u8; 12] = [0xa5; 12];
+/// A ring for cold memory is so many times the cache, that little of it survives a round.
+const RING_CACHES: u64 = 4;
+
+/// How far away the data of a frame is when its turn comes.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Residency {
+    /// In the caches of the core: the same frame again.
+    Hot,
+    /// In the last-level cache: frames of a ring larger than L2, in no order.
+    L2Cold,
+    /// In memory: frames of a ring larger than the last-level cache, in no order.
+    MemoryCold,
+}
+
+impl Residency {
+    /// As in JSON, ids and tables.
+    pub fn id(self) -> &'static str {
+        match self {
+            Self::Hot => "hot",
+            Self::L2Cold => "L2-cold",
+            Self::MemoryCold => "memory-cold",
+        }
+    }
+
+    /// Bytes of a ring of this kind; `None` when this machine has too little memory.
+    pub fn ring_bytes(self, host: &Host) -> Option<usize> {
+        let bytes = match self {
+            Self::Hot => 0,
+            Self::L2Cold => host.l2_bytes * RING_CACHES,
+            Self::MemoryCold => {
+                let wanted = host.l3_bytes.saturating_mul(RING_CACHES);
+                let bytes = wanted.min(512 << 20).min(available_memory() / 4);
+                if bytes < host.l3_bytes * 2 {
+                    return None;
+                }
+                bytes
+            }
+        };
+        usize::try_from(bytes).ok()
+    }
+}
+
+/// Memory for plans: rings of sources and destinations, and the scratch buffer.
+#[derive(Debug, Default)]
+pub struct Memory {
+    source: Arena,
+    destination: Arena,
+    scratch: Arena,
+}
+
+impl Memory {
+    /// Room for `plan`, zeroed; `ring_bytes` 0 is one frame.
+    fn prepare(&mut self, plan: &Plan, ring: &Ring) {
+        self.source.reserve(ring.source_stride * ring.n_slots);
+        self.destination
+            .reserve(ring.destination_stride * ring.n_slots);
+        self.scratch.reserve(plan.scratch_len);
+    }
+
+    fn clear(&mut self) {
+        self.source.clear();
+        self.destination.clear();
+    }
+}
+
+/// Bytes that begin at a page, each page of them really there.
+#[derive(Debug, Default)]
+struct Arena {
+    bytes: Vec<u8>,
+    begin: usize,
+}
+
+impl Arena {
+    fn reserve(&mut self, len: usize) {
+        if self.bytes.len() >= self.begin + len && !self.bytes.is_empty() {
+            return;
+        }
+        self.bytes = vec![0; len + PAGE];
+        self.begin = self.bytes.as_ptr().align_offset(PAGE).min(PAGE);
+        // Zeroed memory is one shared page until it is written.
+        for page in self.bytes.chunks_mut(PAGE) {
+            std::hint::black_box(&mut page[0..1]).fill(0);
+        }
+    }
+
+    fn clear(&mut self) {
+        self.bytes.fill(0);
+    }
+
+    fn get(&self, at: usize, len: usize) -> &[u8] {
+        &self.bytes[self.begin + at..][..len]
+    }
+
+    fn get_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
+        &mut self.bytes[self.begin + at..][..len]
+    }
+}
+
+/// Slots of frames, visited each once in an order that no prefetcher guesses.
+#[derive(Copy, Clone, Debug)]
+struct Ring {
+    n_slots: usize,
+    source_stride: usize,
+    destination_stride: usize,
+}
+
+impl Ring {
+    fn new(plan: &Plan, bytes: usize) -> Self {
+        let stride = |len: usize| match len {
+            0..PAGE => len.next_multiple_of(LINE),
+            _ => len.next_multiple_of(PAGE),
+        };
+        let source_stride = stride(plan.source_len);
+        let destination_stride = stride(plan.destination_len);
+        let n = bytes.div_ceil((source_stride + destination_stride).max(LINE));
+        Self {
+            n_slots: n.max(1).next_power_of_two(),
+            source_stride,
+            destination_stride,
+        }
+    }
+
+    /// A linear congruential generator modulo a power of two visits all: multiplier 5 modulo 8, odd
+    /// increment.
+    fn next(&self, slot: usize) -> usize {
+        slot.wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f)
+            & (self.n_slots - 1)
+    }
+}
+
+/// A plan, ready to run.
+#[derive(Debug)]
+pub struct Runner<'lib> {
+    context: Context<'lib>,
+    direction: Direction,
+    units: Vec<RunUnit>,
+    ring: Ring,
+    slot: usize,
+    n_done: usize,
+    plan: Plan,
+}
+
+#[derive(Debug)]
+struct RunUnit {
+    ops: Vec<Op>,
+    /// Of the data as it is at first, and of the data after it was decrypted in place: a later round
+    /// decrypts that.
+    tags: [[u8; 16]; 2],
+    /// Whether rounds change the input.
+    flips: bool,
+}
+
+impl<'lib> Runner<'lib> {
+    /// Makes `plan` ready; `memory` is made large enough, and is zeroed by [`Runner::begin`].
+    ///
+    /// # Errors
+    /// When libcrypto fails.
+    pub fn new(library: &'lib Library, plan: Plan, ring_bytes: usize) -> Result<Self, CallError> {
+        let direction = plan.side.direction();
+        let ring = Ring::new(&plan, ring_bytes);
+        let mut units = Vec::with_capacity(plan.units.len());
+        for ops in &plan.units {
+            let n_bytes = ops.iter().map(update_len).sum();
+            let tags = match direction {
+                Direction::Decrypt => tags_of_zeros(library, n_bytes)?,
+                Direction::Encrypt => [[0; 16]; 2],
+            };
+            let flips = ops
+                .iter()
+                .any(|op| matches!(op, Op::InPlace(span) if span.area == Area::Source));
+            units.push(RunUnit {
+                ops: ops.clone(),
+                tags,
+                flips,
+            });
+        }
+        Ok(Self {
+            context: library.context(direction, &KEY)?,
+            direction,
+            units,
+            ring,
+            slot: 0,
+            n_done: 0,
+            plan,
+        })
+    }
+
+    /// Zeroes the memory and starts over. Needed before the first [`Runner::run`], and whenever
+    /// another runner used the same memory.
+    pub fn begin(&mut self, memory: &mut Memory) {
+        memory.prepare(&self.plan, &self.ring);
+        memory.clear();
+        self.slot = 0;
+        self.n_done = 0;
+    }
+
+    /// Encrypts, or decrypts and verifies, `n` frames.
+    ///
+    /// # Errors
+    /// When libcrypto fails or a tag does not match.
+    pub fn run(&mut self, n: u64, memory: &mut Memory) -> Result<(), CallError> {
+        for _ in 0..n {
+            let source = self.slot * self.ring.source_stride;
+            let destination = self.slot * self.ring.destination_stride;
+            let is_odd_round = (self.n_done / self.ring.n_slots) % 2 == 1;
+            for unit in &self.units {
+                self.context.restart(&NONCE)?;
+                for op in &unit.ops {
+                    step(&mut self.context, op, memory, source, destination)?;
+                }
+                match self.direction {
+                    Direction::Decrypt => {
+                        let tag = &unit.tags[usize::from(is_odd_round && unit.flips)];
+                        self.context.set_tag(tag)?;
+                        self.context.finish()?;
+                    }
+                    Direction::Encrypt => {
+                        self.context.finish()?;
+                        std::hint::black_box(self.context.tag()?);
+                    }
+                }
+            }
+            self.n_done = self.n_done.wrapping_add(1);
+            self.slot = self.ring.next(self.slot);
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn step(
+    context: &mut Context<'_>,
+    op: &Op,
+    memory: &mut Memory,
+    source: usize,
+    destination: usize,
+) -> Result<(), CallError> {
+    let Memory {
+        source: from_source,
+        destination: to_destination,
+        scratch,
+    } = memory;
+    let (from, to) = match op {
+        Op::InPlace(Span { area, offset, len }) => {
+            let data = match area {
+                Area::Source => from_source.get_mut(source + offset, *len),
+                Area::Destination => to_destination.get_mut(destination + offset, *len),
+                Area::Scratch => scratch.get_mut(*offset, *len),
+            };
+            return context.update_in_place(data);
+        }
+        Op::Copy { from, to } | Op::Update { from, to } => (from, to),
+    };
+    let (input, output) = match (from.area, to.area) {
+        (Area::Source, Area::Scratch) => (
+            from_source.get(source + from.offset, from.len),
+            scratch.get_mut(to.offset, to.len),
+        ),
+        (Area::Scratch, _) => (
+            scratch.get(from.offset, from.len),
+            to_destination.get_mut(destination + to.offset, to.len),
+        ),
+        _ => (
+            from_source.get(source + from.offset, from.len),
+            to_destination.get_mut(destination + to.offset, to.len),
+        ),
+    };
+    match op {
+        Op::Copy { .. } => {
+            output.copy_from_slice(input);
+            Ok(())
+        }
+        _ => context.update(input, output),
+    }
+}
+
+fn update_len(op: &Op) -> usize {
+    match op {
+        Op::Copy { .. } => 0,
+        Op::InPlace(span) | Op::Update { from: span, .. } => span.len,
+    }
+}
+
+/// Tags of `len` zeros taken as ciphertext, and of what they decrypt to taken as ciphertext.
+fn tags_of_zeros(library: &Library, len: usize) -> Result<[[u8; 16]; 2], CallError> {
+    let mut context = library.context(Direction::Encrypt, &KEY)?;
+    let mut data = vec![0; len];
+    let mut seal = |data: &mut [u8]| {
+        context.restart(&NONCE)?;
+        context.update_in_place(data)?;
+        context.finish()?;
+        context.tag()
+    };
+    // Zeros encrypt to the key stream, and the key stream to zeros.
+    let of_key_stream = seal(&mut data)?;
+    let of_zeros = seal(&mut data)?;
+    Ok([of_zeros, of_key_stream])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shapes::{Shape, Side};
+    use crate::strategy::{Arrangement, Placement, Strategy};
+
+    const ARRANGEMENTS: [Arrangement; 4] = [
+        Arrangement::PerBuffer,
+        Arrangement::Coalesced,
+        Arrangement::Gathered,
+        Arrangement::Contiguous,
+    ];
+
+    /// Check that every strategy, batch and side decrypts with a right tag, over several rounds of a
+    /// ring with more than one frame.
+    #[test]
+    fn every_strategy_verifies() {
+        let library = Library::system().unwrap();
+        for side in [Side::Rx, Side::Tx] {
+            let shape = Shape::new("x", side, "80,0 | 192,5000,1,7,16,0").unwrap();
+            for arrangement in ARRANGEMENTS {
+                for placement in [Placement::InPlace, Placement::OutOfPlace] {
+                    for batch in [None, Some(1), Some(16), Some(100), Some(4096), Some(1 << 20)] {
+                        let mut strategy = Strategy::new(arrangement, placement);
+                        strategy.batch = batch;
+                        for ring_bytes in [0, 100_000] {
+                            let plan = Plan::new(&shape, strategy);
+                            let mut runner = Runner::new(&library, plan, ring_bytes).unwrap();
+                            let mut memory = Memory::default();
+                            runner.begin(&mut memory);
+                            let result = runner.run(100, &mut memory);
+                            assert_eq!(result, Ok(()), "{strategy} {side} {ring_bytes}");
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Check that all strategies encrypt to the same bytes.
+    #[test]
+    fn every_strategy_agrees() {
+        let library = Library::system().unwrap();
+        let shape = Shape::new("x", Side::Tx, "100,28,4096,300,16").unwrap();
+        let mut results = Vec::new();
+        for arrangement in ARRANGEMENTS {
+            for batch in [None, Some(64)] {
+                let mut strategy = Strategy::new(arrangement, Placement::OutOfPlace);
+                strategy.batch = batch;
+                let mut runner = Runner::new(&library, Plan::new(&shape, strategy), 0).unwrap();
+                let mut memory = Memory::default();
+                runner.begin(&mut memory);
+                runner.run(1, &mut memory).unwrap();
+                results.push(memory.destination.get(0, shape.n_bytes()).to_vec());
+            }
+        }
+        assert!(results.iter().all(|result| result == &results[0]));
+        assert!(results[0].iter().any(|byte| *byte != 0));
+    }
+
+    /// Check that a ring visits every slot once before it repeats.
+    #[test]
+    fn ring() {
+        let shape = Shape::new("x", Side::Tx, "16").unwrap();
+        let plan = Plan::new(&shape, Strategy::now(Side::Tx));
+        let ring = Ring::new(&plan, 100 * 128);
+        assert_eq!(ring.n_slots, 128);
+        let mut seen = vec![false; ring.n_slots];
+        let mut slot = 0;
+        for _ in 0..ring.n_slots {
+            assert!(!std::mem::replace(&mut seen[slot], true));
+            slot = ring.next(slot);
+        }
+        assert_eq!(slot, 0);
+    }
+}

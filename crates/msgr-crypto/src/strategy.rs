@@ -1,0 +1,345 @@
+//! A shape and a way to encrypt or decrypt it to the copies and update calls that are made.
+//!
+//! The same plan is measured ([`crate::run`]) and predicted ([`crate::model`]), so that both speak of
+//! the same work. Where memory matters: buffers of their own begin at a cache line, those of a page or
+//! more at a page, as Ceph's `create_aligned` places them.
+
+use std::fmt;
+
+use crate::shapes::{Shape, Side};
+
+const LINE: usize = 64;
+const PAGE: usize = 4096;
+
+/// Where the result goes.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Placement {
+    /// Over the input, as Ceph's receiver does.
+    InPlace,
+    /// Into one buffer a unit, as Ceph's sender does.
+    OutOfPlace,
+}
+
+/// How the buffers of a unit meet the update calls.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Arrangement {
+    /// A call a buffer, empty ones included: what Ceph does.
+    PerBuffer,
+    /// Buffers are copied into a scratch buffer, which is encrypted or decrypted at once.
+    Coalesced,
+    /// Buffers are copied to where the result belongs, which is encrypted or decrypted there at once.
+    Gathered,
+    /// The buffers lie one behind the other in one allocation, so that nothing is copied.
+    Contiguous,
+}
+
+/// A way to encrypt or decrypt a frame.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Strategy {
+    /// How buffers meet calls.
+    pub arrangement: Arrangement,
+    /// Where the result goes. [`Arrangement::Gathered`] is out of place whatever this says.
+    pub placement: Placement,
+    /// Most bytes in a call, at least 1: the batch size. Copies are as long as calls then.
+    pub batch: Option<usize>,
+}
+
+impl Strategy {
+    /// A way without limit to the batch.
+    pub const fn new(arrangement: Arrangement, placement: Placement) -> Self {
+        Self {
+            arrangement,
+            placement,
+            batch: None,
+        }
+    }
+
+    /// What Ceph does at this side: a call a buffer, in place when it receives.
+    pub const fn now(side: Side) -> Self {
+        match side {
+            Side::Rx => Self::new(Arrangement::PerBuffer, Placement::InPlace),
+            Side::Tx => Self::new(Arrangement::PerBuffer, Placement::OutOfPlace),
+        }
+    }
+
+    /// What could be done instead: nothing copied, if the buffers could be allocated together; copied
+    /// to the result; copied to scratch.
+    pub const fn alternatives(side: Side) -> [Self; 3] {
+        let placement = Self::now(side).placement;
+        [
+            Self::new(Arrangement::Contiguous, placement),
+            Self::new(Arrangement::Gathered, Placement::OutOfPlace),
+            Self::new(Arrangement::Coalesced, placement),
+        ]
+    }
+
+    /// With at most so many bytes in a call; 0 counts as 1.
+    pub const fn with_batch(self, bytes: usize) -> Self {
+        let bytes = if bytes == 0 { 1 } else { bytes };
+        Self {
+            batch: Some(bytes),
+            ..self
+        }
+    }
+
+    /// Its name in JSON and in benchmark ids.
+    pub fn id(self) -> &'static str {
+        match (self.arrangement, self.placement) {
+            (Arrangement::PerBuffer, Placement::InPlace) => "per-buffer-in-place",
+            (Arrangement::PerBuffer, Placement::OutOfPlace) => "per-buffer",
+            (Arrangement::Coalesced, Placement::InPlace) => "coalesced-in-scratch",
+            (Arrangement::Coalesced, Placement::OutOfPlace) => "coalesced",
+            (Arrangement::Gathered, _) => "gathered",
+            (Arrangement::Contiguous, Placement::InPlace) => "contiguous-in-place",
+            (Arrangement::Contiguous, Placement::OutOfPlace) => "contiguous",
+        }
+    }
+}
+
+impl fmt::Display for Strategy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match (self.arrangement, self.placement) {
+            (Arrangement::PerBuffer, Placement::InPlace) => "per buffer, in place",
+            (Arrangement::PerBuffer, Placement::OutOfPlace) => "per buffer",
+            (Arrangement::Coalesced, Placement::InPlace) => "copied to scratch, one call there",
+            (Arrangement::Coalesced, Placement::OutOfPlace) => "copied to scratch, one call",
+            (Arrangement::Gathered, _) => "gathered into the output, one call there",
+            (Arrangement::Contiguous, Placement::InPlace) => "one allocation, one call, in place",
+            (Arrangement::Contiguous, Placement::OutOfPlace) => "one allocation, one call",
+        })?;
+        match self.batch {
+            Some(batch) => write!(f, ", {batch} B a call"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Memory that a plan works in.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Area {
+    /// The frame's buffers as they came.
+    Source,
+    /// The result; unused in place.
+    Destination,
+    /// A buffer that all frames share.
+    Scratch,
+}
+
+/// Bytes of an area.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Span {
+    /// Which area.
+    pub area: Area,
+    /// Where in it.
+    pub offset: usize,
+    /// How many bytes.
+    pub len: usize,
+}
+
+/// A step of a plan.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Op {
+    /// memcpy; both spans have the same length and are in different areas.
+    Copy {
+        /// Read.
+        from: Span,
+        /// Written.
+        to: Span,
+    },
+    /// An update in place.
+    InPlace(Span),
+    /// An update to another area; both spans have the same length.
+    Update {
+        /// Read.
+        from: Span,
+        /// Written.
+        to: Span,
+    },
+}
+
+/// What is done for a frame, unit by unit. Each unit begins with its nonce and ends with its tag.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Plan {
+    /// Whether it decrypts or encrypts.
+    pub side: Side,
+    /// The steps of each unit.
+    pub units: Vec<Vec<Op>>,
+    /// Bytes of [`Area::Source`].
+    pub source_len: usize,
+    /// Bytes of [`Area::Destination`].
+    pub destination_len: usize,
+    /// Bytes of [`Area::Scratch`].
+    pub scratch_len: usize,
+}
+
+impl Plan {
+    /// What `strategy` does for `shape`.
+    pub fn new(shape: &Shape, strategy: Strategy) -> Self {
+        let mut plan = Self {
+            side: shape.side,
+            units: Vec::with_capacity(shape.units.len()),
+            source_len: 0,
+            destination_len: 0,
+            scratch_len: 0,
+        };
+        for calls in &shape.units {
+            let unit = plan.unit(calls, strategy);
+            plan.units.push(unit);
+        }
+        plan
+    }
+
+    /// Bytes that one frame touches.
+    pub fn footprint(&self) -> usize {
+        self.source_len + self.destination_len + self.scratch_len
+    }
+
+    /// Bytes that are encrypted or decrypted.
+    pub fn n_bytes(&self) -> usize {
+        self.ops()
+            .map(|op| match op {
+                Op::Copy { .. } => 0,
+                Op::InPlace(span) | Op::Update { from: span, .. } => span.len,
+            })
+            .sum()
+    }
+
+    /// Update calls.
+    pub fn n_calls(&self) -> usize {
+        self.ops()
+            .filter(|op| !matches!(op, Op::Copy { .. }))
+            .count()
+    }
+
+    fn ops(&self) -> impl Iterator<Item = &Op> {
+        self.units.iter().flatten()
+    }
+
+    fn unit(&mut self, calls: &[usize], strategy: Strategy) -> Vec<Op> {
+        let total = calls.iter().sum::<usize>();
+        let batch = strategy.batch.unwrap_or(usize::MAX).max(1);
+        let source = match strategy.arrangement {
+            Arrangement::Contiguous => vec![self.place_source(total)],
+            _ => calls.iter().map(|len| self.place_source(*len)).collect(),
+        };
+        let out_of_place = strategy.placement == Placement::OutOfPlace
+            || strategy.arrangement == Arrangement::Gathered;
+        let destination = self.destination_len.next_multiple_of(LINE);
+        if out_of_place {
+            self.destination_len = destination + total;
+        }
+        let to = |at: usize, len: usize| Span {
+            area: Area::Destination,
+            offset: destination + at,
+            len,
+        };
+        let mut ops = Vec::new();
+        let mut done = 0;
+        match strategy.arrangement {
+            Arrangement::PerBuffer | Arrangement::Contiguous => {
+                for from in source.iter().flat_map(|buffer| pieces(*buffer, batch)) {
+                    ops.push(match out_of_place {
+                        true => Op::Update {
+                            from,
+                            to: to(done, from.len),
+                        },
+                        false => Op::InPlace(from),
+                    });
+                    done += from.len;
+                }
+            }
+            Arrangement::Gathered => {
+                for chunk in chunks(&source, batch) {
+                    let begin = done;
+                    for from in chunk {
+                        ops.push(Op::Copy {
+                            from,
+                            to: to(done, from.len),
+                        });
+                        done += from.len;
+                    }
+                    ops.push(Op::InPlace(to(begin, done - begin)));
+                }
+            }
+            Arrangement::Coalesced => {
+                let scratch = |at: usize, len: usize| Span {
+                    area: Area::Scratch,
+                    offset: at,
+                    len,
+                };
+                self.scratch_len = self.scratch_len.max(total.min(batch));
+                for chunk in chunks(&source, batch) {
+                    let mut filled = 0;
+                    for from in chunk {
+                        ops.push(Op::Copy {
+                            from,
+                            to: scratch(filled, from.len),
+                        });
+                        filled += from.len;
+                    }
+                    let from = scratch(0, filled);
+                    ops.push(match out_of_place {
+                        true => Op::Update {
+                            from,
+                            to: to(done, filled),
+                        },
+                        false => Op::InPlace(from),
+                    });
+                    done += filled;
+                }
+            }
+        }
+        ops
+    }
+
+    fn place_source(&mut self, len: usize) -> Span {
+        let align = if len >= PAGE { PAGE } else { LINE };
+        let offset = self.source_len.next_multiple_of(align);
+        self.source_len = offset + len;
+        Span {
+            area: Area::Source,
+            offset,
+            len,
+        }
+    }
+}
+
+/// A buffer cut into calls; an empty buffer is one empty call.
+fn pieces(buffer: Span, batch: usize) -> impl Iterator<Item = Span> {
+    let n = buffer.len.div_ceil(batch).max(1);
+    (0..n).map(move |i| Span {
+        offset: buffer.offset + i * batch.min(buffer.len),
+        len: batch.min(buffer.len - i * batch.min(buffer.len)),
+        ..buffer
+    })
+}
+
+/// Buffers cut and put together to chunks of `batch` bytes; empty ones vanish.
+fn chunks(buffers: &[Span], batch: usize) -> Vec<Vec<Span>> {
+    let mut chunks: Vec<Vec<Span>> = Vec::new();
+    let mut room = 0;
+    for buffer in buffers {
+        let (mut offset, mut left) = (buffer.offset, buffer.len);
+        while left > 0 {
+            if room == 0 {
+                chunks.push(Vec::new());
+                room = batch;
+            }
+            let len = left.min(room);
+            if let Some(chunk) = chunks.last_mut() {
+                chunk.push(Span {
+                    area: buffer.area,
+                    offset,
+                    len,
+                });
+            }
+            offset += len;
+            left -= len;
+            room -= len;
+        }
+    }
+    chunks
+}
+
+
+
