@@ -2,8 +2,9 @@
 
 use nix::time::{ClockId, clock_gettime};
 
+use msgr_crypto_ffi::{CallError, Context, Direction, Library};
+
 use crate::run::Memory;
-use msgr_crypto_ffi::CallError;
 
 /// Why something could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -25,11 +26,18 @@ pub enum MeasureError {
 /// How long to measure.
 #[derive(Copy, Clone, Debug)]
 pub struct Effort {
-    /// Samples of each case; the median is taken.
+    /// Undisturbed samples of each case that are wanted; the median is taken.
     pub rounds: usize,
     /// Nanoseconds of a sample.
     pub sample_ns: f64,
 }
+
+/// At most so many times the wanted rounds are made while samples are disturbed.
+const MOST_ROUNDS: usize = 3;
+/// A sample is disturbed when the reference beside it took so much longer than it can.
+const DISTURBED: f64 = 1.04;
+/// Fewer undisturbed samples than this make no median.
+const FEWEST: usize = 3;
 
 type Work<'a> = Box<dyn FnMut(u64, &mut Memory) -> Result<(), CallError> + 'a>;
 
@@ -37,7 +45,14 @@ type Work<'a> = Box<dyn FnMut(u64, &mut Memory) -> Result<(), CallError> + 'a>;
 pub(crate) struct Case<'a> {
     work: Work<'a>,
     n: u64,
-    samples: Vec<f64>,
+    samples: Vec<Sample>,
+}
+
+/// Nanoseconds of a repetition, and the slower one of the reference's times before and after.
+#[derive(Copy, Clone, Debug)]
+struct Sample {
+    ns: f64,
+    reference_ns: f64,
 }
 
 impl<'a> Case<'a> {
@@ -52,59 +67,129 @@ impl<'a> Case<'a> {
     }
 }
 
+/// What was measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    /// Nanoseconds of one repetition of each case.
+    pub(crate) ns: Vec<f64>,
+    /// Cases without enough undisturbed samples; their figures are scaled by the reference.
+    pub(crate) n_disturbed: usize,
+}
+
 /// Nanoseconds of CPU time that this thread used.
 pub(crate) fn cpu_now() -> Result<f64, MeasureError> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID)?;
     Ok(time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64)
 }
 
+/// A short piece of work of constant length that tells how fast the core is at this moment: its clock
+/// changes, and what runs on the other thread of a core takes from it.
+pub(crate) struct Reference<'lib> {
+    context: Context<'lib>,
+    data: Vec<u8>,
+    clock_ns: f64,
+    /// The best it can do, nanoseconds.
+    pub(crate) best_ns: f64,
+}
+
+impl<'lib> Reference<'lib> {
+    const CALLS: usize = 12;
+
+    /// Finds the best over some milliseconds; `known_ns` is what it was at another time.
+    pub(crate) fn new(library: &'lib Library, known_ns: Option<f64>) -> Result<Self, MeasureError> {
+        let mut reference = Self {
+            context: library.context(Direction::Encrypt, &[3; 16])?,
+            data: vec![0; 1024],
+            clock_ns: clock_cost()?,
+            best_ns: 0.0,
+        };
+        let mut times = Vec::new();
+        for _ in 0..300 {
+            times.push(reference.take()?);
+        }
+        times.sort_by(f64::total_cmp);
+        let best = times[times.len() / 10];
+        reference.best_ns = known_ns.map_or(best, |known| known.min(best * 1.5));
+        match best > 0.0 {
+            true => Ok(reference),
+            false => Err(MeasureError::Unstable("the reference".into())),
+        }
+    }
+
+    fn take(&mut self) -> Result<f64, MeasureError> {
+        let begin = cpu_now()?;
+        self.context.restart(&[4; 12])?;
+        for _ in 0..Self::CALLS {
+            self.context.update_in_place(&mut self.data)?;
+        }
+        Ok(cpu_now()? - begin - self.clock_ns)
+    }
+}
+
 /// Median nanoseconds of one repetition of each case.
 ///
-/// Cases take turns, so that a change of the clock rate meets all alike, and each sample comes after
-/// repetitions that are not counted, because the case before has filled the caches. The first case is
-/// the reference: samples of a round are scaled by how much slower or faster it ran in that round.
+/// Cases take turns, so that slow changes meet all alike, and each sample comes after repetitions that
+/// are not counted, because the case before has filled the caches. Samples during which the core was
+/// slower than it can be, as the reference before and after tells, do not count; more are taken then.
 pub(crate) fn measure(
     cases: &mut [Case<'_>],
     memory: &mut Memory,
+    reference: &mut Reference<'_>,
     effort: Effort,
-) -> Result<Vec<f64>, MeasureError> {
-    let clock_ns = clock_cost()?;
+) -> Result<Measured, MeasureError> {
     for case in cases.iter_mut() {
         case.n = repetitions(case, memory, effort.sample_ns)?;
     }
-    for _ in 0..effort.rounds {
+    let limit = reference.best_ns * DISTURBED;
+    let mut before = reference.take()?;
+    for round in 0..effort.rounds * MOST_ROUNDS {
+        let mut n_wanting = 0;
         for case in cases.iter_mut() {
+            let n_good = case.samples.iter().filter(|s| s.reference_ns <= limit).count();
+            if round >= effort.rounds && n_good >= effort.rounds.min(FEWEST + 2) {
+                continue;
+            }
+            n_wanting += 1;
             (case.work)((case.n / 16).clamp(1, 200), memory)?;
             let begin = cpu_now()?;
             (case.work)(case.n, memory)?;
-            let ns = cpu_now()? - begin - clock_ns;
-            case.samples.push(ns.max(0.0) / case.n as f64);
+            let ns = (cpu_now()? - begin - reference.clock_ns).max(0.0) / case.n as f64;
+            let after = reference.take()?;
+            case.samples.push(Sample {
+                ns,
+                reference_ns: before.max(after),
+            });
+            before = after;
+        }
+        if n_wanting == 0 {
+            break;
         }
     }
-    let Some(reference) = cases.first() else {
-        return Ok(Vec::new());
+    let mut measured = Measured {
+        ns: Vec::with_capacity(cases.len()),
+        n_disturbed: 0,
     };
-    let reference = reference.samples.clone();
-    let typical = median(&reference);
-    if !(typical > 0.0) {
-        return Err(MeasureError::Unstable("the reference".into()));
+    for case in cases {
+        let good: Vec<f64> = case
+            .samples
+            .iter()
+            .filter(|sample| sample.reference_ns <= limit)
+            .map(|sample| sample.ns)
+            .collect();
+        measured.ns.push(match good.len() {
+            FEWEST.. => median(&good),
+            _ => {
+                measured.n_disturbed += 1;
+                let scaled: Vec<f64> = case
+                    .samples
+                    .iter()
+                    .map(|s| s.ns * (reference.best_ns / s.reference_ns).min(1.0))
+                    .collect();
+                median(&scaled)
+            }
+        });
     }
-    Ok(cases
-        .iter()
-        .map(|case| {
-            let scaled: Vec<f64> = case
-                .samples
-                .iter()
-                .zip(&reference)
-                // A reference far off is a disturbance of its own, which says nothing of others.
-                .map(|(sample, now)| match now / typical {
-                    factor if (0.8..1.25).contains(&factor) => sample / factor,
-                    _ => *sample,
-                })
-                .collect();
-            median(&scaled)
-        })
-        .collect())
+    Ok(measured)
 }
 
 fn repetitions(
@@ -163,6 +248,9 @@ mod tests {
     /// Check that each case is run in every round, and that a failure ends the measurement.
     #[test]
     fn rounds() {
+        let library = Library::system().unwrap();
+        let mut reference = Reference::new(&library, None).unwrap();
+        assert!(reference.best_ns > 0.0);
         let mut memory = Memory::default();
         let effort = Effort {
             rounds: 3,
@@ -175,11 +263,11 @@ mod tests {
             Ok(())
         };
         let mut cases = [Case::new(spin), Case::new(spin)];
-        let medians = measure(&mut cases, &mut memory, effort).unwrap();
-        assert_eq!(medians.len(), 2);
-        assert!(cases.iter().all(|case| case.samples.len() == 3));
+        let measured = measure(&mut cases, &mut memory, &mut reference, effort).unwrap();
+        assert_eq!(measured.ns.len(), 2);
+        assert!(cases.iter().all(|case| (3..=9).contains(&case.samples.len())));
         let mut bad = [Case::new(|_, _| Err(CallError::TagMismatch))];
-        let error = measure(&mut bad, &mut memory, effort).unwrap_err();
+        let error = measure(&mut bad, &mut memory, &mut reference, effort).unwrap_err();
         assert!(matches!(error, MeasureError::Call(_)));
     }
 }

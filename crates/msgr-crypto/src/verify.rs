@@ -3,7 +3,7 @@
 use msgr_crypto_ffi::Library;
 
 use crate::calibration::Calibration;
-use crate::measure::{Case, Effort, MeasureError, measure};
+use crate::measure::{Case, Effort, MeasureError, Reference, measure};
 use crate::model::{Prediction, predict};
 use crate::run::{Memory, Residency, Runner};
 use crate::shapes::Shape;
@@ -22,6 +22,8 @@ pub struct Checked {
     pub prediction: Prediction,
     /// Median nanoseconds of a frame.
     pub measured_ns: f64,
+    /// Something else slowed the core all the time: the measured figure is scaled, and less exact.
+    pub is_disturbed: bool,
 }
 
 impl Checked {
@@ -43,6 +45,8 @@ pub fn verify(
     effort: Effort,
 ) -> Result<Vec<Checked>, MeasureError> {
     let mut checked = Vec::new();
+    let known_ns = Some(calibration.reference_ns).filter(|ns| *ns > 0.0);
+    let mut reference = Reference::new(library, known_ns)?;
     for residency in residencies {
         let Some(ring_bytes) = residency.ring_bytes(&calibration.host) else {
             continue;
@@ -58,13 +62,14 @@ pub fn verify(
                 let mut runner = Runner::new(library, plan, ring_bytes)?;
                 runner.begin(&mut memory);
                 let case = Case::new(move |n, memory: &mut Memory| runner.run(n, memory));
-                let ns = measure(&mut [case], &mut memory, effort)?;
+                let measured = measure(&mut [case], &mut memory, &mut reference, effort)?;
                 checked.push(Checked {
                     shape: index,
                     strategy,
                     residency: *residency,
                     prediction,
-                    measured_ns: ns.first().copied().unwrap_or(0.0),
+                    measured_ns: measured.ns.first().copied().unwrap_or(0.0),
+                    is_disturbed: measured.n_disturbed > 0,
                 });
             }
         }

@@ -57,6 +57,8 @@ struct Document {
     host: Host,
     made_unix: u64,
     cpu_seconds: f64,
+    reference_ns: f64,
+    disturbed_share: f64,
     encrypt: DirectionCosts,
     decrypt: DirectionCosts,
     copy: Curve,
@@ -91,6 +93,8 @@ impl Calibration {
             host: this.host,
             made_unix: this.made_unix,
             cpu_seconds: this.cpu_seconds,
+            reference_ns: this.reference_ns,
+            disturbed_share: this.disturbed_share,
             encrypt: this.encrypt,
             decrypt: this.decrypt,
             copy: this.copy,
@@ -122,6 +126,8 @@ impl Calibration {
             host: document.host,
             made_unix: document.made_unix,
             cpu_seconds: document.cpu_seconds,
+            reference_ns: document.reference_ns,
+            disturbed_share: document.disturbed_share,
             encrypt: document.encrypt,
             decrypt: document.decrypt,
             copy: document.copy,
@@ -155,6 +161,10 @@ impl Calibration {
             return Err(bad("host.l2_bytes", "and `host.l3_bytes` are no caches"));
         }
         check_time("cpu_seconds", self.cpu_seconds)?;
+        check_time("reference_ns", self.reference_ns)?;
+        if !(0.0..=1.0).contains(&self.disturbed_share) {
+            return Err(bad("disturbed_share", "is no share"));
+        }
         check_direction("encrypt", &self.encrypt)?;
         check_direction("decrypt", &self.decrypt)?;
         check_curve("copy", &self.copy, false)?;

@@ -43,6 +43,12 @@ pub struct Calibration {
     pub made_unix: u64,
     /// CPU time the measurement took, in seconds.
     pub cpu_seconds: f64,
+    /// What the reference took at its best: comparing it with a new measurement tells how the clock
+    /// rate changed since; 0 when unknown.
+    pub reference_ns: f64,
+    /// Share of the measurements that had to be made while something else slowed the core; figures are
+    /// less exact then.
+    pub disturbed_share: f64,
     /// Costs of a sender.
     pub encrypt: DirectionCosts,
     /// Costs of a receiver.
@@ -118,6 +124,11 @@ impl Calibration {
             Side::Rx => &self.decrypt,
             Side::Tx => &self.encrypt,
         }
+    }
+
+    /// Whether copies were measured; a table of `openssl speed` has none.
+    pub fn knows_copies(&self) -> bool {
+        self.copy.points().len() > 1
     }
 
     /// Corrections for data this far away; `None` for hot data, or when it was not measured.
@@ -210,4 +221,4 @@ impl DirectionCosts {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -152,6 +152,8 @@ fn calibration_of(
         },
         made_unix: 0,
         cpu_seconds: 0.0,
+        reference_ns: 0.0,
+        disturbed_share: 0.0,
         encrypt: costs.clone(),
         decrypt: costs,
         copy: zero,

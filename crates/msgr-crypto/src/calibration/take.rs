@@ -12,7 +12,7 @@ use super::{
     PERIOD_BEGIN,
 };
 use crate::host::Host;
-use crate::measure::{Case, Effort, MeasureError, cpu_now, measure};
+use crate::measure::{Case, Effort, MeasureError, Reference, cpu_now, measure};
 use crate::run::{Memory, Residency, Runner};
 use crate::shapes::Side;
 use crate::strategy::{Area, Op, Plan, Span};
@@ -65,12 +65,19 @@ pub fn calibrate(
     options: &CalibrationOptions,
 ) -> Result<Calibration, MeasureError> {
     let begin = cpu_now()?;
-    let host = Host::detect();
-    let encrypt = direction_costs(library, Side::Tx, host.l2_bytes, options.effort)?;
-    let decrypt = direction_costs(library, Side::Rx, host.l2_bytes, options.effort)?;
-    let copy = copy_costs(library, host.l2_bytes, options.effort)?;
-    let cold = |residency| match options.cold {
-        true => cold_costs(library, &host, (&encrypt, &copy), residency, options.effort),
+    let mut setting = Setting {
+        library,
+        host: Host::detect(),
+        effort: options.effort,
+        reference: Reference::new(library, None)?,
+        n_cases: 0,
+        n_disturbed: 0,
+    };
+    let encrypt = direction_costs(&mut setting, Side::Tx)?;
+    let decrypt = direction_costs(&mut setting, Side::Rx)?;
+    let copy = copy_costs(&mut setting)?;
+    let mut cold = |residency| match options.cold {
+        true => cold_costs(&mut setting, (&encrypt, &copy), residency),
         false => Ok(None),
     };
     let l2_cold = cold(Residency::L2Cold)?;
@@ -78,7 +85,9 @@ pub fn calibrate(
     let made = SystemTime::now().duration_since(UNIX_EPOCH);
     let calibration = Calibration {
         library: LibraryFacts::of(library),
-        host,
+        reference_ns: setting.reference.best_ns,
+        disturbed_share: setting.n_disturbed as f64 / setting.n_cases.max(1) as f64,
+        host: setting.host,
         made_unix: made.map_or(0, |time| time.as_secs()),
         cpu_seconds: (cpu_now()? - begin) / 1e9,
         encrypt,
@@ -106,7 +115,17 @@ impl LibraryFacts {
     }
 }
 
-/// Cases with what they are, measured together.
+/// What all measurements need.
+struct Setting<'lib> {
+    library: &'lib Library,
+    host: Host,
+    effort: Effort,
+    reference: Reference<'lib>,
+    n_cases: usize,
+    n_disturbed: usize,
+}
+
+/// Cases that are measured together.
 struct Bench<'lib> {
     library: &'lib Library,
     side: Side,
@@ -114,15 +133,12 @@ struct Bench<'lib> {
 }
 
 impl<'lib> Bench<'lib> {
-    fn new(library: &'lib Library, side: Side) -> Result<Self, MeasureError> {
-        let mut bench = Self {
+    fn new(library: &'lib Library, side: Side) -> Self {
+        Self {
             library,
             side,
             cases: Vec::new(),
-        };
-        // The reference: long enough to be dominated by the kernel.
-        bench.hot(vec![in_place(&[4096])])?;
-        Ok(bench)
+        }
     }
 
     /// A plan over its own hot memory; its index.
@@ -139,8 +155,16 @@ impl<'lib> Bench<'lib> {
         self.cases.len() - 1
     }
 
-    fn measure(mut self, effort: Effort) -> Result<Vec<f64>, MeasureError> {
-        measure(&mut self.cases, &mut Memory::default(), effort)
+    fn measure(
+        mut self,
+        setting: &mut Setting<'_>,
+        memory: &mut Memory,
+        effort: Effort,
+    ) -> Result<Vec<f64>, MeasureError> {
+        let measured = measure(&mut self.cases, memory, &mut setting.reference, effort)?;
+        setting.n_cases += self.cases.len();
+        setting.n_disturbed += measured.n_disturbed;
+        Ok(measured.ns)
     }
 }
 
@@ -196,12 +220,11 @@ fn repeat_for(len: usize) -> usize {
 }
 
 fn direction_costs(
-    library: &Library,
+    setting: &mut Setting<'_>,
     side: Side,
-    l2_bytes: u64,
-    effort: Effort,
 ) -> Result<DirectionCosts, MeasureError> {
-    let mut bench = Bench::new(library, side)?;
+    let l2_bytes = setting.host.l2_bytes;
+    let mut bench = Bench::new(setting.library, side);
     let unit = bench.hot(vec![vec![]])?;
     let setup = SetupCases::add(&mut bench)?;
 
@@ -235,7 +258,7 @@ fn direction_costs(
         out_of_place.push((len, here, there));
     }
 
-    let ns = bench.measure(effort)?;
+    let ns = bench.measure(setting, &mut Memory::default(), setting.effort)?;
     let unit_ns = ns[unit];
     let each = |case: usize, times: usize| (ns[case] - unit_ns) / times as f64;
     let mut costs = DirectionCosts {
@@ -316,8 +339,9 @@ fn away(len: usize) -> Op {
     }
 }
 
-fn copy_costs(library: &Library, l2_bytes: u64, effort: Effort) -> Result<Curve, MeasureError> {
-    let mut bench = Bench::new(library, Side::Tx)?;
+fn copy_costs(setting: &mut Setting<'_>) -> Result<Curve, MeasureError> {
+    let l2_bytes = setting.host.l2_bytes;
+    let mut bench = Bench::new(setting.library, Side::Tx);
     let unit = bench.hot(vec![vec![]])?;
     let mut copies = Vec::new();
     let fits = |len: &usize| 4 * *len as u64 <= l2_bytes;
@@ -329,7 +353,7 @@ fn copy_costs(library: &Library, l2_bytes: u64, effort: Effort) -> Result<Curve,
         };
         copies.push((len, times, bench.hot(vec![vec![copy; times]])?));
     }
-    let ns = bench.measure(effort)?;
+    let ns = bench.measure(setting, &mut Memory::default(), setting.effort)?;
     Ok(curve(copies.iter().map(|(len, times, case)| {
         (*len, ((ns[*case] - ns[unit]) / *times as f64).max(0.0))
     })))
@@ -337,18 +361,18 @@ fn copy_costs(library: &Library, l2_bytes: u64, effort: Effort) -> Result<Curve,
 
 /// What the same single step costs more in a ring of frames than alone.
 fn cold_costs(
-    library: &Library,
-    host: &Host,
+    setting: &mut Setting<'_>,
     (hot, hot_copy): (&DirectionCosts, &Curve),
     residency: Residency,
-    effort: Effort,
 ) -> Result<Option<ColdCosts>, MeasureError> {
-    let Some(ring_bytes) = residency.ring_bytes(host) else {
+    let Some(ring_bytes) = residency.ring_bytes(&setting.host) else {
         return Ok(None);
     };
+    let library = setting.library;
+    let l2_bytes = setting.host.l2_bytes;
     let effort = Effort {
-        rounds: effort.rounds.min(5),
-        sample_ns: effort.sample_ns * 2.0,
+        rounds: setting.effort.rounds.min(7),
+        sample_ns: setting.effort.sample_ns * 2.0,
     };
     let mut costs = ColdCosts::default();
     let source = |len| span(Area::Source, 0, len);
@@ -363,12 +387,12 @@ fn cold_costs(
     ];
     let mut memory = Memory::default();
     for (costs, op) in kinds {
-        let mut bench = Bench::new(library, Side::Tx)?;
+        let mut bench = Bench::new(library, Side::Tx);
         let mut pairs = Vec::new();
         for len in COLD {
             let op = op(len, [source(len), destination(len), scratch(len)]);
             // Beyond the cache nothing is hot: the table goes on as if it were.
-            let hot = match 4 * len as u64 <= host.l2_bytes {
+            let hot = match 4 * len as u64 <= l2_bytes {
                 true => Ok(bench.hot(vec![vec![op]])?),
                 false => Err(hot_ns(&op, hot, hot_copy)),
             };
@@ -379,7 +403,7 @@ fn cold_costs(
             }));
             pairs.push((len, hot, cold));
         }
-        let ns = measure(&mut bench.cases, &mut memory, effort)?;
+        let ns = bench.measure(setting, &mut memory, effort)?;
         *costs = curve(
             pairs
                 .iter()

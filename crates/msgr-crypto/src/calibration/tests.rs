@@ -53,6 +53,8 @@ pub(crate) fn example() -> Calibration {
         },
         made_unix: 1,
         cpu_seconds: 2.0,
+        reference_ns: 3000.0,
+        disturbed_share: 0.0,
         encrypt: costs(),
         decrypt: costs(),
         copy: Curve::new(vec![(0, 2.0), (65536, 2002.0)]),

@@ -1,5 +1,12 @@
-//! Plans and a calibration to nanoseconds, without running anything.
+//! Shapes and a calibration to nanoseconds, without running anything, and to what they mean.
 
 mod predict;
+mod report;
 
 pub use predict::{Prediction, predict, residency_of};
+pub use report::{
+    Alternative, Cost, FrameLoad, FrameReport, Load, Report, SideReport, Verdict, WORTHWHILE,
+};
+
+#[cfg(test)]
+mod tests;

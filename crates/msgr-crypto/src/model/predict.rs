@@ -4,6 +4,8 @@ use crate::calibration::Calibration;
 use crate::run::Residency;
 use crate::strategy::{Area, Op, Plan, Span};
 
+const LINE: usize = 64;
+
 /// Nanoseconds of a frame and what they are made of.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub struct Prediction {
@@ -165,6 +167,14 @@ impl Walk<'_> {
                 if last == kind && area == span.area && end == span.offset =>
             {
                 len
+            }
+            // A buffer in the next cache line is no news to a prefetcher.
+            Some((last, area, end, len))
+                if last == kind
+                    && area == span.area
+                    && end.next_multiple_of(LINE) == span.offset =>
+            {
+                len.next_multiple_of(LINE as u64)
             }
             _ => 0,
         };

@@ -1,0 +1,339 @@
+//! Shapes and a calibration to what each frame takes, what would save time, and what that is worth.
+
+use serde::Serialize;
+
+use crate::calibration::{Calibration, Fit, LibraryFacts};
+use crate::host::Host;
+use crate::model::predict::{Prediction, predict};
+use crate::run::Residency;
+use crate::shapes::{Shape, Side};
+use crate::strategy::{Arrangement, Plan, Strategy};
+
+/// Less than this share saved is nothing that anybody would notice.
+pub const WORTHWHILE: f64 = 0.03;
+/// The message that break-even sizes are computed for.
+const BREAK_EVEN_MESSAGE: usize = 16384;
+
+/// Threads at their limit, and what they did.
+#[derive(Copy, Clone, PartialEq, Debug, Serialize)]
+pub struct Load {
+    /// Messenger threads that are busy all the time.
+    pub threads: u32,
+    /// I/Os a second of all of them.
+    pub iops: f64,
+}
+
+impl Load {
+    /// Nanoseconds that a thread has for an I/O.
+    pub fn budget_ns(&self) -> f64 {
+        f64::from(self.threads) * 1e9 / self.iops
+    }
+}
+
+/// What the model says of a list of shapes.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Report {
+    /// The library that was calibrated.
+    pub library: LibraryFacts,
+    /// The machine that was calibrated.
+    pub host: Host,
+    /// Where the data is taken to be.
+    pub residency: &'static str,
+    /// Each shape.
+    pub frames: Vec<FrameReport>,
+    /// Each direction that shapes have.
+    pub sides: Vec<SideReport>,
+    /// What the threads do, if it was given.
+    pub load: Option<Load>,
+    /// All frames together.
+    pub verdict: Verdict,
+}
+
+/// A shape.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct FrameReport {
+    /// Its name.
+    pub name: String,
+    /// Its side.
+    pub side: Side,
+    /// Its update calls, in the notation of shapes.
+    pub calls: String,
+    /// Bytes encrypted or decrypted.
+    pub bytes: usize,
+    /// Update calls.
+    pub n_calls: usize,
+    /// Frames for each I/O.
+    pub per_io: f64,
+    /// What Ceph does.
+    pub now: Cost,
+    /// What could be done instead; those that the calibration can not tell are left out.
+    pub alternatives: Vec<Alternative>,
+    /// All its bytes at the peak rate, nothing else: no way to call can be faster.
+    pub bulk_ns: f64,
+    /// Share of `now` that calls cost beside units and bytes: an upper limit of what batching saves.
+    pub call_share: f64,
+    /// For the load that was given.
+    pub load: Option<FrameLoad>,
+}
+
+/// Nanoseconds of a frame and what they are made of.
+#[derive(Copy, Clone, PartialEq, Debug, Serialize)]
+pub struct Cost {
+    /// All of it.
+    pub ns: f64,
+    /// Nonces, tags and finals.
+    pub units_ns: f64,
+    /// Update calls.
+    pub updates_ns: f64,
+    /// Copies.
+    pub copies_ns: f64,
+    /// Distance of the data.
+    pub distance_ns: f64,
+    /// Where the data is: further away than asked for when the frame does not fit.
+    pub residency: &'static str,
+}
+
+impl From<Prediction> for Cost {
+    fn from(prediction: Prediction) -> Self {
+        Self {
+            ns: prediction.ns(),
+            units_ns: prediction.units_ns,
+            updates_ns: prediction.updates_ns,
+            copies_ns: prediction.copies_ns,
+            distance_ns: prediction.distance_ns,
+            residency: prediction.residency.id(),
+        }
+    }
+}
+
+/// Another way to do a frame.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Alternative {
+    /// Identifier of the strategy.
+    pub strategy: &'static str,
+    /// In words.
+    pub description: String,
+    /// What it takes.
+    pub cost: Cost,
+    /// Share of what Ceph's way takes that it saves; below 0 when it takes longer.
+    pub saved_share: f64,
+}
+
+/// What a frame means to the threads.
+#[derive(Copy, Clone, PartialEq, Debug, Serialize)]
+pub struct FrameLoad {
+    /// Percent of each thread's time now.
+    pub thread_percent: f64,
+    /// Percent with the best alternative.
+    pub best_thread_percent: f64,
+    /// Percent at the peak rate.
+    pub bulk_thread_percent: f64,
+    /// Points of a thread that the best alternative gives back; 0 when none is better.
+    pub gain_points: f64,
+    /// I/Os a second that are possible at most when the best alternative's gain goes into more I/Os.
+    pub iops_bound: f64,
+    /// The same if all bytes went at the peak rate.
+    pub bulk_iops_bound: f64,
+}
+
+/// A direction.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct SideReport {
+    /// Which one.
+    pub side: Side,
+    /// Lines through the table of update costs.
+    pub fit: Fit,
+    /// Chunk at which half the peak is reached.
+    pub half_peak_bytes: Option<f64>,
+    /// For a message of 16 KiB: largest fragment for which copying to one buffer and one call beat a
+    /// call a fragment; `None` when it never does, or copies are not known.
+    pub break_even_bytes: Option<usize>,
+}
+
+/// All frames together, weighed by their number for each I/O.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Verdict {
+    /// Nanoseconds of all frames of an I/O now.
+    pub now_ns: f64,
+    /// Nanoseconds with the best way for each frame.
+    pub best_ns: f64,
+    /// Share saved.
+    pub saved_share: f64,
+    /// Whether that is worth it: at least 3 %.
+    pub batching_helps: bool,
+    /// Names of the frames for which it would be, with their side.
+    pub helped: Vec<String>,
+}
+
+impl Report {
+    /// What `calibration` predicts for `shapes`.
+    pub fn new(
+        shapes: &[Shape],
+        calibration: &Calibration,
+        residency: Residency,
+        load: Option<Load>,
+    ) -> Self {
+        let fits = [Side::Rx, Side::Tx].map(|side| (side, Fit::of(calibration.direction(side))));
+        let frames: Vec<FrameReport> = shapes
+            .iter()
+            .map(|shape| {
+                let fit = fits.iter().find(|(side, _)| *side == shape.side);
+                frame(shape, calibration, residency, fit.map(|(_, fit)| fit), load)
+            })
+            .collect();
+        let sides = fits
+            .into_iter()
+            .filter(|(side, _)| shapes.iter().any(|shape| shape.side == *side))
+            .map(|(side, fit)| SideReport {
+                side,
+                half_peak_bytes: fit.bulk().map(|regime| regime.half_peak_bytes()),
+                fit,
+                break_even_bytes: break_even(side, calibration, residency),
+            })
+            .collect();
+        Self {
+            library: calibration.library.clone(),
+            host: calibration.host.clone(),
+            residency: residency.id(),
+            verdict: verdict(&frames),
+            frames,
+            sides,
+            load,
+        }
+    }
+}
+
+impl FrameReport {
+    /// The fastest alternative, if there is any.
+    pub fn best(&self) -> Option<&Alternative> {
+        self.alternatives
+            .iter()
+            .min_by(|a, b| a.cost.ns.total_cmp(&b.cost.ns))
+    }
+
+    /// Share that the best way saves; 0 when Ceph's is the best.
+    pub fn best_saved_share(&self) -> f64 {
+        self.best().map_or(0.0, |best| best.saved_share.max(0.0))
+    }
+}
+
+fn frame(
+    shape: &Shape,
+    calibration: &Calibration,
+    residency: Residency,
+    fit: Option<&Fit>,
+    load: Option<Load>,
+) -> FrameReport {
+    let cost = |strategy| Cost::from(predict(&Plan::new(shape, strategy), calibration, residency));
+    let now = cost(Strategy::now(shape.side));
+    let saved_share = |ns: f64| match now.ns > 0.0 {
+        true => 1.0 - ns / now.ns,
+        false => 0.0,
+    };
+    let alternatives: Vec<Alternative> = Strategy::alternatives(shape.side)
+        .into_iter()
+        .filter(|strategy| {
+            strategy.arrangement == Arrangement::Contiguous || calibration.knows_copies()
+        })
+        .map(|strategy| {
+            let cost = cost(strategy);
+            Alternative {
+                strategy: strategy.id(),
+                description: strategy.to_string(),
+                cost,
+                saved_share: saved_share(cost.ns),
+            }
+        })
+        .collect();
+    let bytes = shape.n_bytes();
+    let byte_ns = fit.and_then(Fit::bulk).map_or(0.0, |regime| regime.byte_ns);
+    let bulk_ns = byte_ns * bytes as f64;
+    let call_ns = now.updates_ns - bulk_ns;
+    let mut frame = FrameReport {
+        name: shape.name.clone(),
+        side: shape.side,
+        calls: shape.notation(),
+        bytes,
+        n_calls: shape.n_calls(),
+        per_io: shape.per_io,
+        now,
+        alternatives,
+        bulk_ns,
+        call_share: (call_ns / now.ns).clamp(0.0, 1.0),
+        load: None,
+    };
+    frame.load = load.map(|load| frame_load(&frame, load));
+    frame
+}
+
+fn frame_load(frame: &FrameReport, load: Load) -> FrameLoad {
+    let budget = load.budget_ns();
+    let percent = |ns: f64| 100.0 * ns * frame.per_io / budget;
+    let best_ns = frame.best().map_or(frame.now.ns, |best| best.cost.ns);
+    let best_ns = best_ns.min(frame.now.ns);
+    let bound = |ns: f64| {
+        let saved = (frame.now.ns - ns).max(0.0) * frame.per_io;
+        // More than the whole budget can not be saved; the load contradicts the calibration then.
+        f64::from(load.threads) * 1e9 / (budget - saved).max(budget * 1e-3)
+    };
+    FrameLoad {
+        thread_percent: percent(frame.now.ns),
+        best_thread_percent: percent(best_ns),
+        bulk_thread_percent: percent(frame.bulk_ns),
+        gain_points: percent(frame.now.ns) - percent(best_ns),
+        iops_bound: bound(best_ns),
+        bulk_iops_bound: bound(frame.bulk_ns),
+    }
+}
+
+/// Largest fragment, in powers of two, up to which copying pays.
+fn break_even(side: Side, calibration: &Calibration, residency: Residency) -> Option<usize> {
+    if !calibration.knows_copies() {
+        return None;
+    }
+    let copying = match side {
+        Side::Rx => Strategy::new(Arrangement::Coalesced, Strategy::now(side).placement),
+        Side::Tx => Strategy::new(Arrangement::Gathered, Strategy::now(side).placement),
+    };
+    let pays = |fragment: usize| {
+        let shape = Shape {
+            name: String::new(),
+            side,
+            units: vec![vec![fragment; BREAK_EVEN_MESSAGE / fragment]],
+            per_io: 1.0,
+            source: String::new(),
+        };
+        let ns = |strategy| predict(&Plan::new(&shape, strategy), calibration, residency).ns();
+        ns(copying) < ns(Strategy::now(side))
+    };
+    (4..=13)
+        .map(|power| 1_usize << power)
+        .take_while(|size| pays(*size))
+        .last()
+}
+
+fn verdict(frames: &[FrameReport]) -> Verdict {
+    let sum = |ns: fn(&FrameReport) -> f64| {
+        frames
+            .iter()
+            .map(|frame| ns(frame) * frame.per_io)
+            .sum::<f64>()
+    };
+    let now_ns = sum(|frame| frame.now.ns);
+    let best_ns = sum(|frame| frame.now.ns * (1.0 - frame.best_saved_share()));
+    let saved_share = match now_ns > 0.0 {
+        true => 1.0 - best_ns / now_ns,
+        false => 0.0,
+    };
+    Verdict {
+        now_ns,
+        best_ns,
+        saved_share,
+        batching_helps: saved_share >= WORTHWHILE,
+        helped: frames
+            .iter()
+            .filter(|frame| frame.best_saved_share() >= WORTHWHILE)
+            .map(|frame| format!("{} {}", frame.side, frame.name))
+            .collect(),
+    }
+}

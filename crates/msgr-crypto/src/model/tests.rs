@@ -1,0 +1,126 @@
+//! Predictions by hand, and the report of 2022 as an example.
+
+use super::*;
+use crate::calibration::parse_speed_table;
+use crate::calibration::tests::example;
+use crate::run::Residency;
+use crate::shapes::{Shape, Side};
+use crate::strategy::{Arrangement, Placement, Plan, Strategy};
+
+const REPORT: &str = include_str!("../../data/report-2022.speed.txt");
+
+fn shape(side: Side, calls: &str) -> Shape {
+    Shape::new("x", side, calls).unwrap()
+}
+
+/// Check a frame against its sum by hand: two units, the calls, nothing for hot data.
+#[test]
+fn hot_sum() {
+    let calibration = example();
+    let plan = Plan::new(&shape(Side::Rx, "80,0 | 192,96"), Strategy::now(Side::Rx));
+    let prediction = predict(&plan, &calibration, Residency::Hot);
+    assert_eq!(prediction.units_ns, 200.0);
+    // 80: 20 + 5; empty: 5; 192: 20 + 20; 96: 20 + 10.
+    assert_eq!(prediction.updates_ns, 25.0 + 5.0 + 40.0 + 30.0);
+    assert_eq!((prediction.copies_ns, prediction.distance_ns), (0.0, 0.0));
+    assert_eq!(prediction.ns(), 300.0);
+}
+
+/// Check that copies are counted by their sizes, and the one call by the sum of them.
+#[test]
+fn copies() {
+    let calibration = example();
+    let strategy = Strategy::new(Arrangement::Gathered, Placement::OutOfPlace);
+    let plan = Plan::new(&shape(Side::Tx, "64,32"), strategy);
+    let prediction = predict(&plan, &calibration, Residency::Hot);
+    let copy = |bytes: f64| 2.0 + 2000.0 * bytes / 65536.0;
+    assert!((prediction.copies_ns - copy(64.0) - copy(32.0)).abs() < 1e-9);
+    assert_eq!(prediction.updates_ns, 30.0);
+}
+
+/// Check that distance is counted once for memory that lies together, and anew for what does not.
+#[test]
+fn distance() {
+    let calibration = example();
+    let ns = |calls: &str, residency| {
+        let plan = Plan::new(&shape(Side::Rx, calls), Strategy::now(Side::Rx));
+        predict(&plan, &calibration, residency).distance_ns
+    };
+    // One piece of memory, as the second buffer is in the next cache line.
+    assert!((ns("64,64", Residency::L2Cold) - (10.0 + 128.0 * 0.01)).abs() < 1e-9);
+    // The page is elsewhere.
+    let apart = 10.0 + 64.0 * 0.01 + 10.0 + 4096.0 * 0.01;
+    assert!((ns("64,4096", Residency::L2Cold) - apart).abs() < 1e-9);
+    assert!((ns("64,64", Residency::MemoryCold) - (10.0 + 12.8)).abs() < 1e-9);
+    assert_eq!(ns("64,64", Residency::Hot), 0.0);
+    // Half a mebibyte and more is not hot, whatever was asked for.
+    assert!(ns("1048576", Residency::Hot) > 10_000.0);
+}
+
+/// Check the users' report of 2022 with its own table: at 87 000 I/Os a second by three threads,
+/// decrypting 16 KiB replies takes 12.5 % of each, and one call a unit would give 0.3 points back.
+#[test]
+fn report_of_2022() {
+    let calibration = parse_speed_table(REPORT).unwrap();
+    let shapes = [shape(Side::Rx, "80,0 | 192,16384,16,0")];
+    let load = Load {
+        threads: 3,
+        iops: 87_000.0,
+    };
+    let report = Report::new(&shapes, &calibration, Residency::Hot, Some(load));
+    let frame = &report.frames[0];
+    let frame_load = frame.load.unwrap();
+    assert_eq!(format!("{:.1}", frame_load.thread_percent), "12.5");
+    assert_eq!(format!("{:.1}", frame_load.best_thread_percent), "12.2");
+    assert_eq!(format!("{:.1}", frame_load.gain_points), "0.3");
+    assert_eq!(format!("{:.1}", frame_load.bulk_thread_percent), "11.9");
+    assert!(!report.verdict.batching_helps, "{:?}", report.verdict);
+    // A gain of 0.3 points of a thread is as much in I/Os.
+    assert!((frame_load.iops_bound / 87_000.0 - 1.0) < 0.004);
+    // The table knows no copies: only what copies nothing can be told.
+    assert_eq!(frame.alternatives.len(), 1);
+
+    let many = |calls: &str| {
+        let shapes = [shape(Side::Rx, calls)];
+        let report = Report::new(&shapes, &calibration, Residency::Hot, Some(load));
+        format!("{:.1}", report.frames[0].load.unwrap().thread_percent)
+    };
+    assert_eq!(many("80,0 | 192,4096x4,16,0"), "12.8");
+    assert_eq!(many("80,0 | 192,1024x16,16,0"), "14.4");
+    assert_eq!(many("80,0 | 192,256x64,16,0"), "20.7");
+}
+
+/// Check the verdict at its threshold, weighed by frames for each I/O, and the names of frames that
+/// are helped.
+#[test]
+fn verdicts() {
+    let calibration = example();
+    let mut few = shape(Side::Rx, "80,0 | 192,16384,16,0");
+    few.name = "few".into();
+    let mut many = shape(Side::Tx, "32,48 | 64x256,16");
+    many.name = "many".into();
+    let report = |shapes: &[Shape]| Report::new(shapes, &calibration, Residency::Hot, None).verdict;
+    let verdict = report(&[few.clone()]);
+    assert!(!verdict.batching_helps && verdict.helped.is_empty(), "{verdict:?}");
+    many.per_io = 0.001;
+    let verdict = report(&[few.clone(), many.clone()]);
+    assert!(!verdict.batching_helps, "{verdict:?}");
+    assert_eq!(verdict.helped, ["TX many"]);
+    many.per_io = 1.0;
+    assert!(report(&[few, many]).batching_helps);
+}
+
+/// Check that break-even is where the sums say: here a call costs 20 ns, a copy of 2 to 500 ns.
+#[test]
+fn break_even() {
+    let mut calibration = example();
+    let report = |calibration: &_| {
+        let shapes = [shape(Side::Tx, "16")];
+        Report::new(&shapes, calibration, Residency::Hot, None).sides[0].break_even_bytes
+    };
+    let with_copies = report(&calibration);
+    assert!((256..=1024).contains(&with_copies.unwrap()), "{with_copies:?}");
+    // Copies of a nanosecond a byte never pay.
+    calibration.copy = crate::calibration::Curve::new(vec![(0, 30.0), (65536, 66_000.0)]);
+    assert_eq!(report(&calibration), None);
+}
