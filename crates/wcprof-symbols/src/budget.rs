@@ -52,6 +52,30 @@ impl Budget {
     }
 }
 
+impl Budget {
+    /// Takes what a lookup can use: all of `need` if that is little, else three quarters of the
+    /// limit, so that a small lookup can go on beside a large one. Waits like [`Self::reserve`].
+    pub(crate) fn reserve_share(&self, need: u64) -> Reservation<'_> {
+        let small = self.limit / 4;
+        let bytes = if need <= small {
+            small
+        } else {
+            self.limit - small
+        };
+        // Never over the limit.
+        self.reserve(bytes).unwrap_or(Reservation {
+            budget: self,
+            bytes: 0,
+        })
+    }
+}
+
+impl Reservation<'_> {
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         let budget = self.budget;

@@ -1,65 +1,73 @@
 //! DWARF to the functions and lines at addresses, inline ones included.
 //!
-//! Sections are read and expanded once for all addresses of a module; units are parsed only where
-//! an address lies. Before addr2line sees a unit, its nesting and its file table are checked
-//! against limits, since it recurses along the one and copies the other.
+//! Debug files are large, and stored compressed: a copy of ceph-osd's takes 650 MB. So no section
+//! is ever held whole. `.debug_info` is expanded from begin to end once; `.debug_aranges` tells
+//! which units hold an address, and only those are read, one after the other, and dropped. What
+//! remains of them is small: for each address its functions, as places of strings and source
+//! files. Then `.debug_line` and `.debug_str` are gone through for just those.
+//!
+//! A file ten times as large takes ten times as long, and as much memory. What would need more,
+//! such as a single unit larger than the budget, is left out and reported.
 
-use std::collections::HashSet;
+mod aranges;
+mod functions;
+mod lines;
+mod references;
+mod scan;
+mod table;
+mod text;
+mod unit;
+mod units;
 
-use addr2line::Context;
-use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian, SectionId, UnitRef, UnitType};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use gimli::SectionId;
 use thiserror::Error;
 use wcprof_types::Svma;
 
 use crate::budget::Budget;
-use crate::elf::{ElfError, ElfFile};
+use crate::elf::{ElfError, ElfFile, Section};
+use functions::{Name, RawFrame};
+use lines::{Path, UnitLines};
+use table::Table;
+use text::{Strings, Text};
+use unit::Tables;
+use units::UnitFrames;
 
-/// Nesting of entries in a unit.
-const MAX_DEPTH: isize = 1000;
-/// Bytes of all paths of a unit's file table.
-const MAX_PATHS: u64 = 64 << 20;
 /// Functions at one address; the innermost ones are kept.
 const MAX_CHAIN: usize = 200;
 
-/// Sections that names and lines need; others (`.debug_loclists`, ...) are not read.
-const SECTIONS: [SectionId; 10] = [
-    SectionId::DebugAbbrev,
-    SectionId::DebugAddr,
-    SectionId::DebugAranges,
-    SectionId::DebugInfo,
-    SectionId::DebugLine,
-    SectionId::DebugLineStr,
-    SectionId::DebugRanges,
-    SectionId::DebugRngLists,
-    SectionId::DebugStr,
-    SectionId::DebugStrOffsets,
-];
-
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
-
-/// Why a file's DWARF could not be used.
+/// Why a file's DWARF, or a part of it, could not be used.
 #[derive(Debug, Error)]
 pub(crate) enum DwarfError {
-    #[error("its debug information takes {need} bytes expanded, the limit is {limit}")]
+    #[error(
+        "a unit of its debug information takes {need} bytes, and {limit} of the memory limit are \
+         for units"
+    )]
     Memory { need: u64, limit: u64 },
+    #[error("failed to expand section {section} to a file of {size} bytes: {source}")]
+    Spill {
+        section: String,
+        size: u64,
+        source: std::io::Error,
+    },
+    #[error("failed to start a thread: {0}")]
+    Thread(std::io::Error),
+    #[error("the unit at {0:#x} of .debug_info does not end inside the section")]
+    UnitLength(u64),
     #[error(transparent)]
     Elf(#[from] ElfError),
     #[error("malformed DWARF: {0}")]
     Gimli(#[from] gimli::Error),
-    #[error("DWARF entries are nested more than {MAX_DEPTH} deep")]
-    TooDeep,
-    #[error("the paths of a DWARF unit take more than {MAX_PATHS} bytes")]
-    TooManyPaths,
-    #[error("failed to read an address: {0}")]
-    Address(gimli::Error),
 }
 
 /// One function at an address, as DWARF tells it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct DwarfFrame {
     /// Linkage name, or the plain name where DWARF has no other.
-    pub(crate) name: Option<String>,
-    pub(crate) file: Option<String>,
+    pub(crate) name: Option<Arc<str>>,
+    pub(crate) file: Option<Arc<str>>,
     pub(crate) line: Option<u32>,
 }
 
@@ -72,180 +80,297 @@ pub(crate) struct DwarfFrames {
     pub(crate) failed: Option<(usize, DwarfError)>,
 }
 
+/// The files that hold a module's DWARF.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct DwarfFiles<'a> {
+    pub(crate) main: &'a ElfFile,
+    /// What `.gnu_debugaltlink` names: strings and entries shared by several files (dwz).
+    pub(crate) supplementary: Option<&'a ElfFile>,
+}
+
+/// How much memory each part of a lookup may take, bytes.
+#[derive(Copy, Clone, Debug)]
+struct Shares {
+    /// The sections that are accessed at random, together.
+    tables: u64,
+    /// Units and line programs in flight.
+    units: u64,
+    strings: u64,
+}
+
+impl Shares {
+    /// Divides what a lookup reserved.
+    fn of(reserved: u64) -> Self {
+        Self {
+            tables: reserved / 8 * 3,
+            units: reserved / 2,
+            strings: reserved / 8,
+        }
+    }
+}
+
+/// Failures on the way, counted by address.
+#[derive(Debug, Default)]
+struct Failures {
+    n: usize,
+    first: Option<DwarfError>,
+}
+
+impl Failures {
+    fn add(&mut self, n: usize, error: DwarfError) {
+        if n > 0 {
+            self.n += n;
+            self.first.get_or_insert(error);
+        }
+    }
+}
+
 /// Looks up `addresses`, which must be sorted.
 pub(crate) fn lookup(
-    elf: &ElfFile,
+    files: DwarfFiles<'_>,
     addresses: &[Svma],
     budget: &Budget,
 ) -> Result<DwarfFrames, DwarfError> {
-    let need = expanded_size(elf)?;
-    let limit = budget.limit();
-    let _reservation = budget
-        .reserve(need)
-        .ok_or(DwarfError::Memory { need, limit })?;
-    let sections = DwarfSections::load(|id| read(elf, id, limit))?;
-    let dwarf = || sections.borrow(|bytes: &Vec<u8>| EndianSlice::new(bytes, LittleEndian));
-    check_units(&dwarf(), addresses)?;
-    let context = Context::from_dwarf(dwarf())?;
-    let mut result = DwarfFrames::default();
-    for address in addresses {
-        let frames = chain(&context, *address).unwrap_or_else(|error| {
-            let n = result.failed.take().map_or(0, |(n, _)| n);
-            result.failed = Some((n + 1, DwarfError::Address(error)));
-            Vec::new()
-        });
-        result.frames.push(frames);
+    let reservation = budget.reserve_share(expanded_size(files)?);
+    let shares = Shares::of(reservation.bytes());
+    let mut failures = Failures::default();
+    let (units, names) = {
+        let tables = open_tables(files.main, shares)?;
+        let mut units = units::read(files.main, &tables, addresses, shares, &mut failures)?;
+        units::keep_best(&mut units);
+        let names = references::resolve(files, &tables, &units, shares)?;
+        (units, names)
+    };
+    let (lines, strings) = read_lines_and_names(files, &units, &names, shares, &mut failures)?;
+    let texts = Texts::read(files, &lines, strings, shares)?;
+    let mut frames = vec![Vec::new(); addresses.len()];
+    for (unit, lines) in units.iter().zip(&lines) {
+        for (idx, chain) in &unit.chains {
+            if let Some(frames) = frames.get_mut(*idx) {
+                *frames = finish(*idx, chain, lines, &names, &texts);
+            }
+        }
     }
-    Ok(result)
+    Ok(DwarfFrames {
+        frames,
+        failed: failures.first.map(|error| (failures.n, error)),
+    })
 }
 
-fn section_of(elf: &ElfFile, id: SectionId) -> Option<&crate::elf::Section> {
+fn section_of(elf: &ElfFile, id: SectionId) -> Option<&Section> {
     elf.debug_section(id.name().strip_prefix('.')?)
 }
 
-fn read(elf: &ElfFile, id: SectionId, limit: u64) -> Result<Vec<u8>, ElfError> {
-    match section_of(elf, id) {
-        Some(section) if SECTIONS.contains(&id) => elf.read(section, limit),
-        _ => Ok(Vec::new()),
-    }
-}
-
-/// Memory that reading takes at its peak: everything expanded, and the largest stored section
-/// that is being expanded.
-fn expanded_size(elf: &ElfFile) -> Result<u64, ElfError> {
-    let (mut sum, mut largest) = (0_u64, 0);
-    for id in SECTIONS {
-        if let Some(section) = section_of(elf, id) {
-            let expanded = elf.expanded_size(section)?;
-            sum = sum.saturating_add(expanded);
-            if expanded != section.size {
-                largest = largest.max(section.size);
+/// Bytes of all sections that a lookup may read, expanded.
+fn expanded_size(files: DwarfFiles<'_>) -> Result<u64, DwarfError> {
+    const SECTIONS: [SectionId; 9] = [
+        SectionId::DebugAbbrev,
+        SectionId::DebugAddr,
+        SectionId::DebugInfo,
+        SectionId::DebugLine,
+        SectionId::DebugLineStr,
+        SectionId::DebugRanges,
+        SectionId::DebugRngLists,
+        SectionId::DebugStr,
+        SectionId::DebugStrOffsets,
+    ];
+    let mut sum = 0_u64;
+    for elf in [Some(files.main), files.supplementary]
+        .into_iter()
+        .flatten()
+    {
+        for id in SECTIONS {
+            if let Some(section) = section_of(elf, id) {
+                sum = sum.saturating_add(elf.expanded_size(section)?);
             }
         }
     }
-    Ok(sum.saturating_add(largest))
+    Ok(sum)
 }
 
-/// Functions at one address, innermost first.
-fn chain(context: &Context<Slice<'_>>, address: Svma) -> Result<Vec<DwarfFrame>, gimli::Error> {
-    if address.0 == u64::MAX {
-        // addr2line adds 1 to the address, which would overflow.
-        return Ok(Vec::new());
+fn open_tables(elf: &ElfFile, shares: Shares) -> Result<Tables<'_>, DwarfError> {
+    let mut room = shares.tables;
+    let mut open = |id| Table::open(elf, section_of(elf, id), &mut room);
+    Ok(Tables {
+        abbrev: open(SectionId::DebugAbbrev)?,
+        addr: open(SectionId::DebugAddr)?,
+        ranges: open(SectionId::DebugRanges)?,
+        rnglists: open(SectionId::DebugRngLists)?,
+        str_offsets: open(SectionId::DebugStrOffsets)?,
+    })
+}
+
+/// Names by the entries that tell them.
+type Names = HashMap<Name, Text>;
+
+/// Runs the line programs of `units`, and reads the names of their functions beside it.
+fn read_lines_and_names(
+    files: DwarfFiles<'_>,
+    units: &[UnitFrames],
+    names: &Names,
+    shares: Shares,
+    failures: &mut Failures,
+) -> Result<(Vec<UnitLines>, TextStrings), DwarfError> {
+    let mut wanted = TextOffsets::default();
+    for unit in units {
+        wanted.add(&unit.comp_dir);
+        for frame in unit.chains.values().flatten() {
+            wanted.add(text_of(&frame.name, names));
+        }
     }
-    let mut frames = context.find_frames(address.0).skip_all_loads()?;
-    let mut chain = Vec::new();
-    while let Some(frame) = frames.next()? {
-        let name = match &frame.function {
-            Some(function) => Some(function.raw_name()?.into_owned()),
-            None => None,
+    std::thread::scope(|scope| {
+        let strings = scope.spawn(|| wanted.read(files, shares));
+        let lines = units::read_lines(files.main, units, shares, failures);
+        let strings = match strings.join() {
+            Ok(strings) => strings,
+            Err(panic) => std::panic::resume_unwind(panic),
         };
-        let location = frame.location.as_ref();
-        let frame = DwarfFrame {
-            name,
-            file: location.and_then(|l| l.file).map(str::to_owned),
-            line: location.and_then(|l| l.line),
+        Ok((lines?, strings?))
+    })
+}
+
+fn text_of<'n>(name: &'n Name, names: &'n Names) -> &'n Text {
+    match name {
+        Name::Text(text) => text,
+        name => names.get(name).unwrap_or(&Text::None),
+    }
+}
+
+/// Offsets of strings by section.
+#[derive(Debug, Default)]
+struct TextOffsets {
+    main: Vec<u64>,
+    supplementary: Vec<u64>,
+}
+
+/// Strings by section and offset.
+#[derive(Debug, Default)]
+struct TextStrings {
+    main: Strings,
+    supplementary: Strings,
+}
+
+impl TextOffsets {
+    fn add(&mut self, text: &Text) {
+        match text {
+            Text::Str(offset) => self.main.push(*offset),
+            Text::SupStr(offset) => self.supplementary.push(*offset),
+            Text::None | Text::Inline(_) | Text::LineStr(_) => {}
+        }
+    }
+
+    fn read(self, files: DwarfFiles<'_>, shares: Shares) -> Result<TextStrings, DwarfError> {
+        let pick = |elf: Option<&ElfFile>, offsets: Vec<u64>| match elf {
+            Some(elf) if !offsets.is_empty() => {
+                let section = section_of(elf, SectionId::DebugStr);
+                text::pick(elf, section, offsets, shares.strings)
+            }
+            _ => Ok(Strings::new()),
         };
+        Ok(TextStrings {
+            main: pick(Some(files.main), self.main)?,
+            supplementary: pick(files.supplementary, self.supplementary)?,
+        })
+    }
+}
+
+/// All strings that the frames need.
+#[derive(Debug)]
+struct Texts<'a> {
+    strings: TextStrings,
+    line_str: Table<'a>,
+}
+
+impl<'a> Texts<'a> {
+    /// Adds what the paths need to the strings that are there.
+    fn read(
+        files: DwarfFiles<'a>,
+        lines: &[UnitLines],
+        mut strings: TextStrings,
+        shares: Shares,
+    ) -> Result<Self, DwarfError> {
+        let mut wanted = TextOffsets::default();
+        for path in lines.iter().flat_map(|l| l.paths.values()) {
+            wanted.add(&path.directory);
+            wanted.add(&path.file);
+        }
+        let known = |strings: &Strings, offset: &u64| strings.contains_key(offset);
+        wanted.main.retain(|o| !known(&strings.main, o));
+        wanted
+            .supplementary
+            .retain(|o| !known(&strings.supplementary, o));
+        let more = wanted.read(files, shares)?;
+        strings.main.extend(more.main);
+        strings.supplementary.extend(more.supplementary);
+        let section = section_of(files.main, SectionId::DebugLineStr);
+        let mut room = shares.tables;
+        Ok(Self {
+            strings,
+            line_str: Table::open(files.main, section, &mut room)?,
+        })
+    }
+
+    fn get(&self, text: &Text) -> Option<std::borrow::Cow<'_, str>> {
+        match text {
+            Text::None => None,
+            Text::Inline(bytes) => Some(String::from_utf8_lossy(bytes).into_owned().into()),
+            Text::Str(offset) => self.strings.main.get(offset).map(|s| s.as_str().into()),
+            Text::SupStr(offset) => {
+                let text = self.strings.supplementary.get(offset);
+                text.map(|s| s.as_str().into())
+            }
+            Text::LineStr(offset) => {
+                let part = self.line_str.part(*offset, text::MAX_TEXT as u64).ok()?;
+                let end = part.iter().position(|b| *b == 0)?;
+                let text = String::from_utf8_lossy(part.get(..end)?);
+                Some(text.into_owned().into())
+            }
+        }
+    }
+
+    fn path(&self, path: &Path) -> Option<String> {
+        let file = self.get(&path.file)?;
+        let (comp_dir, directory) = (self.get(&path.comp_dir), self.get(&path.directory));
+        Some(lines::join([
+            comp_dir.as_deref(),
+            directory.as_deref(),
+            Some(&file),
+        ]))
+    }
+}
+
+/// Puts together the frames of one address, innermost first.
+fn finish(
+    idx: usize,
+    chain: &[RawFrame],
+    lines: &UnitLines,
+    names: &Names,
+    texts: &Texts<'_>,
+) -> Vec<DwarfFrame> {
+    let mut frames = Vec::with_capacity(chain.len());
+    let mut place = lines.at.get(&idx).copied();
+    for raw in chain.iter().rev() {
+        let path = place.and_then(|(file, _)| lines.paths.get(&file));
+        frames.push(DwarfFrame {
+            name: texts.get(text_of(&raw.name, names)).map(Arc::from),
+            file: path.and_then(|p| texts.path(p)).map(Arc::from),
+            line: place.map(|(_, line)| line).filter(|line| *line > 0),
+        });
+        place = raw.call;
+    }
+    if chain.is_empty() {
+        // A line without a function: assembler.
+        let path = place.and_then(|(file, _)| lines.paths.get(&file));
+        frames.push(DwarfFrame {
+            name: None,
+            file: path.and_then(|p| texts.path(p)).map(Arc::from),
+            line: place.map(|(_, line)| line).filter(|line| *line > 0),
+        });
+    }
+    let n_frames = frames.len();
+    if n_frames > MAX_CHAIN {
         // The last frame is the function itself and must stay.
-        if chain.len() == MAX_CHAIN {
-            chain.pop();
-        }
-        chain.push(frame);
+        frames.drain(MAX_CHAIN - 1..n_frames - 1);
     }
-    Ok(chain)
-}
-
-/// Checks the units that `addresses` lie in, or may lie in, against the limits.
-fn check_units(dwarf: &Dwarf<Slice<'_>>, addresses: &[Svma]) -> Result<(), DwarfError> {
-    let any_in = |begin: u64, end: u64| {
-        let i = addresses.partition_point(|a| a.0 < begin);
-        addresses.get(i).is_some_and(|a| a.0 < end)
-    };
-    let mut by_aranges = HashSet::new();
-    let mut headers = dwarf.debug_aranges.headers();
-    while let Some(header) = headers.next()? {
-        let mut entries = header.entries();
-        while let Some(entry) = entries.next().transpose() {
-            // An entry that overflows is skipped, others that fail end the iteration.
-            if entry.is_ok_and(|e| any_in(e.range().begin, e.range().end)) {
-                by_aranges.insert(header.debug_info_offset());
-                break;
-            }
-        }
-    }
-    let mut units = dwarf.units();
-    while let Some(header) = units.next()? {
-        if matches!(
-            header.type_(),
-            UnitType::Type { .. } | UnitType::SplitType { .. } | UnitType::Partial
-        ) {
-            continue;
-        }
-        let listed = header
-            .debug_info_offset()
-            .is_some_and(|offset| by_aranges.contains(&offset));
-        let Ok(unit) = dwarf.unit(header) else {
-            continue;
-        };
-        let unit = unit.unit_ref(dwarf);
-        if listed || may_hold(unit, any_in) {
-            check_paths(unit)?;
-            check_depth(unit)?;
-        }
-    }
-    Ok(())
-}
-
-/// Whether a unit's own ranges hold an address, or tell nothing.
-fn may_hold(unit: UnitRef<'_, Slice<'_>>, any_in: impl Fn(u64, u64) -> bool) -> bool {
-    let Ok(mut ranges) = unit.unit_ranges() else {
-        return true;
-    };
-    let mut has_ranges = false;
-    while let Ok(Some(range)) = ranges.next() {
-        if any_in(range.begin, range.end) {
-            return true;
-        }
-        has_ranges |= range.begin < range.end;
-    }
-    !has_ranges
-}
-
-fn check_depth(unit: UnitRef<'_, Slice<'_>>) -> Result<(), DwarfError> {
-    // A failure ends addr2line's reading at the same place.
-    let Ok(mut entries) = unit.entries_raw(None) else {
-        return Ok(());
-    };
-    while !entries.is_empty() {
-        if entries.next_depth() > MAX_DEPTH {
-            return Err(DwarfError::TooDeep);
-        }
-        match entries.read_abbreviation() {
-            Ok(Some(abbreviation)) => {
-                if entries.skip_attributes(abbreviation.attributes()).is_err() {
-                    break;
-                }
-            }
-            Ok(None) => {}
-            Err(_) => break,
-        }
-    }
-    Ok(())
-}
-
-fn check_paths(unit: UnitRef<'_, Slice<'_>>) -> Result<(), DwarfError> {
-    let Some(program) = &unit.line_program else {
-        return Ok(());
-    };
-    let header = program.header();
-    let len = |value| unit.attr_string(value).map_or(0, |s| s.len() as u64);
-    let comp_dir = unit.comp_dir.as_ref().map_or(0, |s| s.len() as u64);
-    let mut total = 0_u64;
-    for file in header.file_names() {
-        let directory = file.directory(header).map_or(0, len);
-        total = total.saturating_add(comp_dir + directory + len(file.path_name()));
-        if total > MAX_PATHS {
-            return Err(DwarfError::TooManyPaths);
-        }
-    }
-    Ok(())
+    frames
 }

@@ -7,10 +7,10 @@
 mod bytes;
 mod notes;
 mod parse;
+mod stream;
 
 use std::fs::File;
 
-use object::read::{CompressedData, CompressionFormat};
 use thiserror::Error;
 use wcprof_types::Svma;
 
@@ -18,10 +18,14 @@ pub use notes::DebugLink;
 
 use bytes::Source;
 pub(crate) use parse::{c_string, u16_at, u32_at, u64_at};
+use stream::Format;
+pub(crate) use stream::SectionStream;
 
 /// Largest section that is read by name without a limit of the caller's, bytes.
 pub const MAX_SECTION: u64 = 512 << 20;
 
+/// Bytes that an expanded section grows by at first.
+const STEP: usize = 1 << 20;
 /// `SHT_NOBITS`.
 const SHT_NOBITS: u32 = 8;
 /// `SHF_EXECINSTR`.
@@ -186,8 +190,7 @@ impl ElfFile {
         Ok(self.compression(section)?.expanded)
     }
 
-    /// Reads a section, expanded if it is compressed. Both the stored and the expanded bytes must
-    /// be at most `limit`.
+    /// Reads a section, expanded if it is compressed, which must be at most `limit` bytes.
     pub fn read(&self, section: &Section, limit: u64) -> Result<Vec<u8>, ElfError> {
         let compression = self.compression(section)?;
         if compression.expanded > limit {
@@ -197,27 +200,52 @@ impl ElfFile {
                 limit,
             });
         }
-        let what = || format!("section {}", section.name);
-        let stored = self.source.read(
-            what,
-            section.offset.saturating_add(compression.header),
-            section.size.saturating_sub(compression.header),
-            limit,
-        )?;
-        let failed = |reason: String| ElfError::Compression {
-            section: section.name.clone(),
-            reason,
-        };
-        if compression.format == CompressionFormat::None {
-            return Ok(stored);
+        if compression.format == Format::Plain {
+            let what = || format!("section {}", section.name);
+            return self.source.read(what, section.offset, section.size, limit);
         }
-        let data = CompressedData {
-            format: compression.format,
-            data: &stored,
-            uncompressed_size: compression.expanded,
-        };
-        let expanded = data.decompress().map_err(|e| failed(e.to_string()))?;
-        Ok(expanded.into_owned())
+        let mut stream = self.stream(section)?;
+        let mut expanded = Vec::new();
+        // Grown as bytes come, so that a header that lies costs nothing.
+        while stream.position() < stream.size() {
+            let begin = expanded.len();
+            let left = usize::try_from(stream.size() - stream.position()).unwrap_or(STEP);
+            expanded.resize(begin + left.min(STEP.max(begin)), 0);
+            stream.read(expanded.get_mut(begin..).unwrap_or_default())?;
+        }
+        Ok(expanded)
+    }
+
+    /// Goes through a section from its begin, expanding it if it is compressed.
+    pub(crate) fn stream<'a>(
+        &'a self,
+        section: &'a Section,
+    ) -> Result<SectionStream<'a>, ElfError> {
+        let Compression {
+            format,
+            header,
+            expanded,
+        } = self.compression(section)?;
+        SectionStream::new(&self.source, section, format, header, expanded)
+    }
+
+    /// Whether a section is stored as it is, so that any part of it can be read alone.
+    pub(crate) fn is_plain(&self, section: &Section) -> Result<bool, ElfError> {
+        Ok(self.compression(section)?.format == Format::Plain)
+    }
+
+    /// Reads at most `size` bytes at `offset` of a section that is stored as it is, fewer at its
+    /// end.
+    pub(crate) fn read_part(
+        &self,
+        section: &Section,
+        offset: u64,
+        size: u64,
+    ) -> Result<Vec<u8>, ElfError> {
+        let size = size.min(section.size.saturating_sub(offset));
+        let what = || format!("section {}", section.name);
+        self.source
+            .read(what, section.offset.saturating_add(offset), size, size)
     }
 
     /// Calls `f` with the whole file, a chunk at a time, for its checksum.
@@ -231,8 +259,8 @@ impl ElfFile {
             // Elf64_Chdr: ch_type, ch_reserved, ch_size, ch_addralign.
             let header = self.source.read(what, section.offset, 24, 24)?;
             let format = match u32_at(&header, 0) {
-                Some(1) => CompressionFormat::Zlib,
-                Some(2) => CompressionFormat::Zstandard,
+                Some(1) => Format::Zlib,
+                Some(2) => Format::Zstd,
                 other => {
                     return Err(ElfError::Compression {
                         section: section.name.clone(),
@@ -253,14 +281,14 @@ impl ElfFile {
                 && let Ok(size) = <[u8; 8]>::try_from(size)
             {
                 return Ok(Compression {
-                    format: CompressionFormat::Zlib,
+                    format: Format::Zlib,
                     header: 12,
                     expanded: u64::from_be_bytes(size),
                 });
             }
         }
         Ok(Compression {
-            format: CompressionFormat::None,
+            format: Format::Plain,
             header: 0,
             expanded: section.size,
         })
@@ -269,7 +297,7 @@ impl ElfFile {
 
 /// How a section is stored.
 struct Compression {
-    format: CompressionFormat,
+    format: Format,
     /// Bytes before the compressed data.
     header: u64,
     /// Bytes when expanded.

@@ -31,7 +31,7 @@ impl Source {
         Self::Bytes(bytes)
     }
 
-    fn len(&self) -> u64 {
+    pub(super) fn len(&self) -> u64 {
         match self {
             Self::File(_, len) => *len,
             Self::Bytes(bytes) => bytes.len() as u64,
@@ -63,25 +63,40 @@ impl Source {
                 limit,
             });
         }
-        let count = usize::try_from(size).map_err(|_| truncated())?;
+        let mut buffer = vec![0; usize::try_from(size).map_err(|_| truncated())?];
+        self.read_into(what, offset, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Fills `out` from `offset` on.
+    pub(super) fn read_into(
+        &self,
+        what: impl Fn() -> String,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), ElfError> {
+        let size = out.len() as u64;
+        let truncated = || ElfError::Truncated {
+            what: what(),
+            offset,
+            size,
+        };
         match self {
             Self::Bytes(bytes) => {
                 let start = usize::try_from(offset).map_err(|_| truncated())?;
-                let part = bytes.get(start..start.saturating_add(count));
-                Ok(part.ok_or_else(truncated)?.to_vec())
+                let part = bytes.get(start..start.saturating_add(out.len()));
+                out.copy_from_slice(part.ok_or_else(truncated)?);
+                Ok(())
             }
-            Self::File(file, _) => {
-                let mut buffer = vec![0; count];
-                match file.read_exact_at(&mut buffer, offset) {
-                    Ok(()) => Ok(buffer),
-                    // It became shorter since it was opened.
-                    Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(truncated()),
-                    Err(source) => Err(ElfError::Io {
-                        what: what(),
-                        source,
-                    }),
-                }
-            }
+            Self::File(file, _) => match file.read_exact_at(out, offset) {
+                Ok(()) => Ok(()),
+                // It became shorter since it was opened.
+                Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Err(truncated()),
+                Err(source) => Err(ElfError::Io {
+                    what: what(),
+                    source,
+                }),
+            },
         }
     }
 

@@ -11,7 +11,7 @@ use super::sources::Sources;
 use super::{AddressQuery, ModuleQuery};
 use crate::budget::Budget;
 use crate::demangle::{demangle, printable};
-use crate::dwarf::{self, DwarfFrame, DwarfFrames};
+use crate::dwarf::{self, DwarfFiles, DwarfFrame, DwarfFrames};
 use crate::elf::{ElfError, ElfFile};
 use crate::function_starts::FunctionStarts;
 use crate::options::SymbolOptions;
@@ -90,12 +90,23 @@ fn look_up(
             reason,
         });
     };
-    match dwarf::lookup(elf, sorted, budget) {
+    let files = DwarfFiles {
+        main: elf,
+        supplementary: None,
+    };
+    match dwarf::lookup(files, sorted, budget) {
         Ok(DwarfFrames { frames, failed }) => {
+            let has_failed = failed.is_some();
             if let Some((n, error)) = failed {
-                left_out("inline frames", format!("{n} addresses: {error}"));
+                left_out(
+                    "inline frames and lines",
+                    format!("those of {n} addresses: {error}"),
+                );
             }
-            if let Some(source) = report.sources.iter_mut().find(|s| s.kind == kind) {
+            let has_any = frames.iter().any(|chain| !chain.is_empty());
+            if has_failed && !has_any {
+                report.missing_dwarf = true;
+            } else if let Some(source) = report.sources.iter_mut().find(|s| s.kind == kind) {
                 source.dwarf = true;
             }
             Some((frames, path))

@@ -186,5 +186,5 @@ fn memory_limit() {
     assert_eq!(result.frames[0][0].name, NAME);
     assert!(result.report.missing_dwarf);
     let text = result.report.problems[0].to_string();
-    assert!(text.contains("the limit is 1000"), "{text}");
+    assert!(text.contains("of the memory limit"), "{text}");
 }

@@ -1,0 +1,118 @@
+//! Line programs to the source line at an address, and to the paths that are needed.
+
+use std::collections::HashMap;
+
+use gimli::{AttributeValue, DebugLine, DebugLineOffset, LittleEndian};
+
+use super::DwarfError;
+use super::functions::Wanted;
+use super::text::Text;
+use super::unit::Slice;
+
+/// Rows of one sequence that are looked at; a function of a million lines has fewer.
+const MAX_FILES: usize = 1 << 20;
+
+/// A path as its parts, outermost first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Path {
+    pub(super) comp_dir: Text,
+    pub(super) directory: Text,
+    pub(super) file: Text,
+}
+
+/// What a line program says.
+#[derive(Debug, Default)]
+pub(super) struct UnitLines {
+    /// File (index) and line by the address's place in the caller's list.
+    pub(super) at: HashMap<usize, (u64, u32)>,
+    /// Paths by file index: those of `at` and those asked for.
+    pub(super) paths: HashMap<u64, Path>,
+}
+
+/// Runs the program in `bytes`, which begin with its header. `wanted` is sorted.
+pub(super) fn run(
+    bytes: &[u8],
+    address_size: u8,
+    comp_dir: &Text,
+    wanted: &[Wanted],
+    files: impl Iterator<Item = u64>,
+) -> Result<UnitLines, DwarfError> {
+    let section = DebugLine::new(bytes, LittleEndian);
+    let program = section.program(DebugLineOffset(0), address_size, None, None)?;
+    let mut lines = UnitLines::default();
+    // Address, file and line of the row before, in the sequence that is being read.
+    let mut last: Option<(u64, u64, u32)> = None;
+    let mut found: Vec<(usize, u64, u32)> = Vec::new();
+    let mut start = None;
+    let mut rows = program.clone().rows();
+    while let Some((_, row)) = rows.next_row()? {
+        let address = row.address();
+        if let Some((begin, file, line)) = last
+            && begin < address
+        {
+            let from = wanted.partition_point(|(a, _)| *a < begin);
+            let inside = wanted.get(from..).unwrap_or_default();
+            found.extend(
+                inside
+                    .iter()
+                    .take_while(|(a, _)| *a < address)
+                    .map(|(_, idx)| (*idx, file, line)),
+            );
+        }
+        if row.end_sequence() {
+            // A sequence that begins at 0 belongs to code that was not linked.
+            let linked = start.is_some_and(|start| start != 0 && start < address);
+            for (idx, file, line) in found.drain(..) {
+                if linked {
+                    lines.at.entry(idx).or_insert((file, line));
+                }
+            }
+            (last, start) = (None, None);
+        } else {
+            let line = row
+                .line()
+                .map_or(0, |l| u32::try_from(l.get()).unwrap_or(0));
+            start = start.or(Some(address));
+            last = Some((address, row.file_index(), line));
+        }
+    }
+    let header = program.header();
+    let path = |index: u64| {
+        let file = header.file(index)?;
+        let text = |value: &AttributeValue<Slice<'_>>| Text::of(value);
+        // Directory 0 is the compilation directory itself.
+        let directory = match file.directory_index() {
+            0 => Text::None,
+            _ => file.directory(header).as_ref().map_or(Text::None, text),
+        };
+        Some(Path {
+            comp_dir: comp_dir.clone(),
+            directory,
+            file: text(&file.path_name()),
+        })
+    };
+    let used: Vec<u64> = lines.at.values().map(|(file, _)| *file).collect();
+    for index in used.into_iter().chain(files) {
+        if lines.paths.len() < MAX_FILES
+            && !lines.paths.contains_key(&index)
+            && let Some(path) = path(index)
+        {
+            lines.paths.insert(index, path);
+        }
+    }
+    Ok(lines)
+}
+
+/// Puts the parts of a path together: a later absolute part replaces those before it.
+pub(super) fn join(parts: [Option<&str>; 3]) -> String {
+    let mut path = String::new();
+    for part in parts.into_iter().flatten() {
+        if part.starts_with('/') {
+            path.clear();
+        } else if !path.is_empty() && !path.ends_with('/') {
+            path.push('/');
+        }
+        path.push_str(part);
+    }
+    path
+}
