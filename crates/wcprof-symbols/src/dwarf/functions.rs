@@ -89,7 +89,11 @@ impl<'a> Walk<'_, 'a> {
                 gimli::DW_TAG_inlined_subroutine if !self.contexts.is_empty() => {
                     self.inlined(&mut entries, abbreviation, depth)?
                 }
-                _ => skip(&mut entries, abbreviation, false)?,
+                tag => skip(
+                    &mut entries,
+                    abbreviation,
+                    self.unit.is_cpp && self.contexts.is_empty() && is_type(tag),
+                )?,
             };
             if let Some(sibling) = sibling
                 && sibling > entries.next_offset()
@@ -113,7 +117,8 @@ impl<'a> Walk<'_, 'a> {
             .iter()
             .any(|a| matches!(a.name(), gimli::DW_AT_low_pc | gimli::DW_AT_ranges));
         if !has_code {
-            // Functions may be declared inside, and defined there.
+            // A declaration, or what inlined functions are instances of. The code of a lambda or of
+            // a local class may be inside.
             self.open(depth, Vec::new(), 0);
             return skip(entries, abbreviation, false);
         }
@@ -194,6 +199,18 @@ impl<'a> Walk<'_, 'a> {
         self.names.insert(key, name.clone());
         Ok(name)
     }
+}
+
+/// Compilers of C++ put no code into a type that lies outside of functions: what it declares is
+/// defined elsewhere.
+fn is_type(tag: gimli::DwTag) -> bool {
+    matches!(
+        tag,
+        gimli::DW_TAG_structure_type
+            | gimli::DW_TAG_class_type
+            | gimli::DW_TAG_union_type
+            | gimli::DW_TAG_enumeration_type
+    )
 }
 
 /// Skips an entry; with `whole`, returns its sibling where it is stated.

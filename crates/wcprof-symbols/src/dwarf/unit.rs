@@ -41,6 +41,8 @@ pub(super) struct Unit<'a> {
     bases: Bases,
     pub(super) line_program: Option<u64>,
     pub(super) comp_dir: Text,
+    /// Written in C++, by `DW_AT_language`.
+    pub(super) is_cpp: bool,
 }
 
 /// Where the unit's parts of indexed tables begin.
@@ -89,6 +91,7 @@ impl<'a> Unit<'a> {
             },
             line_program: None,
             comp_dir: Text::None,
+            is_cpp: false,
         };
         unit.read_root()?;
         Ok(unit)
@@ -119,6 +122,19 @@ impl<'a> Unit<'a> {
             match *name {
                 gimli::DW_AT_low_pc => self.low_pc = self.address(value)?.unwrap_or(0),
                 gimli::DW_AT_stmt_list => self.line_program = section_offset(value),
+                gimli::DW_AT_language => {
+                    self.is_cpp = matches!(
+                        value,
+                        AttributeValue::Language(
+                            gimli::DW_LANG_C_plus_plus
+                                | gimli::DW_LANG_C_plus_plus_03
+                                | gimli::DW_LANG_C_plus_plus_11
+                                | gimli::DW_LANG_C_plus_plus_14
+                                | gimli::DW_LANG_C_plus_plus_17
+                                | gimli::DW_LANG_C_plus_plus_20
+                        )
+                    );
+                }
                 gimli::DW_AT_comp_dir => self.comp_dir = self.text(value)?,
                 _ => {}
             }
