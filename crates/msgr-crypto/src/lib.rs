@@ -6,6 +6,7 @@ pub mod calibration;
 pub mod host;
 pub mod measure;
 pub mod model;
+pub mod plot;
 pub mod run;
 pub mod shapes;
 pub mod strategy;

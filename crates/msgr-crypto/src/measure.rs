@@ -56,9 +56,7 @@ struct Sample {
 }
 
 impl<'a> Case<'a> {
-    pub(crate) fn new(
-        work: impl FnMut(u64, &mut Memory) -> Result<(), CallError> + 'a,
-    ) -> Self {
+    pub(crate) fn new(work: impl FnMut(u64, &mut Memory) -> Result<(), CallError> + 'a) -> Self {
         Self {
             work: Box::new(work),
             n: 1,
@@ -145,7 +143,11 @@ pub(crate) fn measure(
     for round in 0..effort.rounds * MOST_ROUNDS {
         let mut n_wanting = 0;
         for case in cases.iter_mut() {
-            let n_good = case.samples.iter().filter(|s| s.reference_ns <= limit).count();
+            let n_good = case
+                .samples
+                .iter()
+                .filter(|s| s.reference_ns <= limit)
+                .count();
             if round >= effort.rounds && n_good >= effort.rounds.min(FEWEST + 2) {
                 continue;
             }
@@ -265,7 +267,11 @@ mod tests {
         let mut cases = [Case::new(spin), Case::new(spin)];
         let measured = measure(&mut cases, &mut memory, &mut reference, effort).unwrap();
         assert_eq!(measured.ns.len(), 2);
-        assert!(cases.iter().all(|case| (3..=9).contains(&case.samples.len())));
+        assert!(
+            cases
+                .iter()
+                .all(|case| (3..=9).contains(&case.samples.len()))
+        );
         let mut bad = [Case::new(|_, _| Err(CallError::TagMismatch))];
         let error = measure(&mut bad, &mut memory, &mut reference, effort).unwrap_err();
         assert!(matches!(error, MeasureError::Call(_)));

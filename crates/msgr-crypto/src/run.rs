@@ -331,7 +331,14 @@ mod tests {
             let shape = Shape::new("x", side, "80,0 | 192,5000,1,7,16,0").unwrap();
             for arrangement in ARRANGEMENTS {
                 for placement in [Placement::InPlace, Placement::OutOfPlace] {
-                    for batch in [None, Some(1), Some(16), Some(100), Some(4096), Some(1 << 20)] {
+                    for batch in [
+                        None,
+                        Some(1),
+                        Some(16),
+                        Some(100),
+                        Some(4096),
+                        Some(1 << 20),
+                    ] {
                         let mut strategy = Strategy::new(arrangement, placement);
                         strategy.batch = batch;
                         for ring_bytes in [0, 100_000] {

@@ -340,6 +340,3 @@ fn chunks(buffers: &[Span], batch: usize) -> Vec<Vec<Span>> {
     }
     chunks
 }
-
-
-

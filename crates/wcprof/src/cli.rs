@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::crypto::CryptoArgs;
+
 /// Wallclock profiler for native Linux processes: where did the time of every thread go, running
 /// or not? It never stops, signals or writes to its target.
 #[derive(Parser, Debug)]
@@ -31,6 +33,8 @@ pub(crate) enum Command {
     /// Say what works on this machine, and for a process, and what to do about what does not
     #[command(after_help = "Example: wcprof check $(pidof ceph-osd)")]
     Check(CheckArgs),
+    /// What the encryption of Ceph's messenger costs here, and what would lower it
+    Crypto(CryptoArgs),
     /// Profile a built-in workload shaped like a Ceph OSD
     #[command(after_help = "Example: wcprof demo")]
     Demo(DemoArgs),

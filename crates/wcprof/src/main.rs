@@ -5,6 +5,7 @@
 mod attach;
 mod check;
 mod cli;
+mod crypto;
 mod demo;
 mod failure;
 mod hotspots;
@@ -41,5 +42,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),
         Command::Check(args) => check::run(&args),
+        Command::Crypto(args) => crypto::run(&args),
     }
 }

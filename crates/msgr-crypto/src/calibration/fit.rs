@@ -131,7 +131,9 @@ mod tests {
     use crate::calibration::Curve;
 
     fn costs(f: impl Fn(u64) -> f64) -> DirectionCosts {
-        let sizes = (1..=64).map(|n| 16 * n).chain([2048, 4096, 8192, 16384, 65536]);
+        let sizes = (1..=64)
+            .map(|n| 16 * n)
+            .chain([2048, 4096, 8192, 16384, 65536]);
         DirectionCosts {
             update: Curve::new(sizes.map(|n| (n, f(n))).collect()),
             ..DirectionCosts::default()
@@ -169,6 +171,10 @@ mod tests {
     #[test]
     fn no_line() {
         assert!(Fit::of(&DirectionCosts::default()).bulk().is_none());
-        assert!(Fit::of(&costs(|_| 10.0)).bulk().is_none_or(|r| r.byte_ns < 1e-9));
+        assert!(
+            Fit::of(&costs(|_| 10.0))
+                .bulk()
+                .is_none_or(|r| r.byte_ns < 1e-9)
+        );
     }
 }

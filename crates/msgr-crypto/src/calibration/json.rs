@@ -212,7 +212,10 @@ fn check_direction(name: &str, costs: &DirectionCosts) -> Result<(), Calibration
         return Err(bad(&format!("{name}.update"), "has fewer than two points"));
     }
     if points.last().is_some_and(|(_, ns)| *ns <= 0.0) {
-        return Err(bad(&format!("{name}.update"), "says that bytes cost nothing"));
+        return Err(bad(
+            &format!("{name}.update"),
+            "says that bytes cost nothing",
+        ));
     }
     Ok(())
 }

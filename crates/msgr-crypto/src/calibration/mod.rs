@@ -153,7 +153,7 @@ impl DirectionCosts {
             _ => BLOCK - phase,
         };
         if head == 0 {
-            return self.from_border(len);
+            return self.whole_call(len);
         }
         if len < head {
             // Neither begins nor ends a block: nothing but the call and a few bytes.
@@ -162,10 +162,10 @@ impl DirectionCosts {
         if len == head {
             return self.fill.at(len);
         }
-        self.head.at(head) + self.from_border(len - head) + self.shifted.at(len)
+        self.head.at(head) + self.whole_call(len - head) + self.shifted.at(len)
     }
 
-    fn from_border(&self, len: u64) -> f64 {
+    fn whole_call(&self, len: u64) -> f64 {
         let beyond = len % BLOCK;
         match len - beyond {
             0 => self.small.at(len),

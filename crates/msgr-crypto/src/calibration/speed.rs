@@ -126,7 +126,7 @@ fn calibration_of(
     let fit = Fit::of(&costs);
     let line = fit.bulk().ok_or(SpeedTableError::NoLine)?;
     let at = |bytes: u64| line.call_ns + line.byte_ns * bytes as f64;
-    if !(at(0) >= 0.0) {
+    if at(0) < 0.0 {
         return Err(SpeedTableError::NoLine);
     }
     costs.update = Curve::new([16, 64, 1024, 16384].map(|n| (n, at(n))).to_vec());
@@ -134,13 +134,21 @@ fn calibration_of(
     // An empty call returns at once; how fast is not known.
     costs.small = Curve::new(vec![(0, 0.0), (1, at(1)), (15, at(15))]);
     costs.fill = Curve::new(vec![(1, at(1)), (15, at(15))]);
-    costs.tail = Curve::new((0..16).step_by(15).map(|n| (n, line.byte_ns * n as f64)).collect());
+    costs.tail = Curve::new(
+        (0..16)
+            .step_by(15)
+            .map(|n| (n, line.byte_ns * n as f64))
+            .collect(),
+    );
     costs.head = costs.tail.clone();
     costs.shifted = zero.clone();
     costs.out_of_place = zero.clone();
     Ok(Calibration {
         library: LibraryFacts {
-            version: format!("OpenSSL {}", version.as_deref().unwrap_or("of unknown version")),
+            version: format!(
+                "OpenSSL {}",
+                version.as_deref().unwrap_or("of unknown version")
+            ),
             path: None,
             kernel: KERNEL.to_owned(),
             cpu_features: Vec::new(),

@@ -8,8 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use msgr_crypto_ffi::{CallError, Direction, Library};
 
 use super::{
-    BLOCK, Calibration, ColdCosts, Curve, DENSE, DirectionCosts, LibraryFacts, PERIOD,
-    PERIOD_BEGIN,
+    BLOCK, Calibration, ColdCosts, Curve, DENSE, DirectionCosts, LibraryFacts, PERIOD, PERIOD_BEGIN,
 };
 use crate::host::Host;
 use crate::measure::{Case, Effort, MeasureError, Reference, cpu_now, measure};
@@ -219,10 +218,7 @@ fn repeat_for(len: usize) -> usize {
     }
 }
 
-fn direction_costs(
-    setting: &mut Setting<'_>,
-    side: Side,
-) -> Result<DirectionCosts, MeasureError> {
+fn direction_costs(setting: &mut Setting<'_>, side: Side) -> Result<DirectionCosts, MeasureError> {
     let l2_bytes = setting.host.l2_bytes;
     let mut bench = Bench::new(setting.library, side);
     let unit = bench.hot(vec![vec![]])?;
@@ -268,7 +264,11 @@ fn direction_costs(
         context_ns: ns[setup.context],
         ..DirectionCosts::default()
     };
-    costs.update = curve(updates.iter().map(|(len, times, case)| (*len, each(*case, *times))));
+    costs.update = curve(
+        updates
+            .iter()
+            .map(|(len, times, case)| (*len, each(*case, *times))),
+    );
     let empty_ns = each(empty, REPEAT).max(0.0);
     let small = partial.iter().map(|(n, cases)| (*n, each(cases[0], 1)));
     costs.small = curve(std::iter::once((0, empty_ns)).chain(small));
@@ -359,6 +359,9 @@ fn copy_costs(setting: &mut Setting<'_>) -> Result<Curve, MeasureError> {
     })))
 }
 
+/// The step that a kind of distance is measured with, from spans of source, destination and scratch.
+type ColdOp = fn([Span; 3]) -> Op;
+
 /// What the same single step costs more in a ring of frames than alone.
 fn cold_costs(
     setting: &mut Setting<'_>,
@@ -378,19 +381,28 @@ fn cold_costs(
     let source = |len| span(Area::Source, 0, len);
     let destination = |len| span(Area::Destination, 0, len);
     let scratch = |len| span(Area::Scratch, 0, len);
-    let kinds: [(&mut Curve, fn(usize, [Span; 3]) -> Op); 5] = [
-        (&mut costs.in_place, |_, [from, _, _]| Op::InPlace(from)),
-        (&mut costs.out_of_place, |_, [from, to, _]| Op::Update { from, to }),
-        (&mut costs.to_cold, |_, [_, to, scratch]| Op::Update { from: scratch, to }),
-        (&mut costs.copy_to_hot, |_, [from, _, scratch]| Op::Copy { from, to: scratch }),
-        (&mut costs.copy, |_, [from, to, _]| Op::Copy { from, to }),
+    let kinds: [(&mut Curve, ColdOp); 5] = [
+        (&mut costs.in_place, |[from, _, _]| Op::InPlace(from)),
+        (&mut costs.out_of_place, |[from, to, _]| Op::Update {
+            from,
+            to,
+        }),
+        (&mut costs.to_cold, |[_, to, scratch]| Op::Update {
+            from: scratch,
+            to,
+        }),
+        (&mut costs.copy_to_hot, |[from, _, scratch]| Op::Copy {
+            from,
+            to: scratch,
+        }),
+        (&mut costs.copy, |[from, to, _]| Op::Copy { from, to }),
     ];
     let mut memory = Memory::default();
     for (costs, op) in kinds {
         let mut bench = Bench::new(library, Side::Tx);
         let mut pairs = Vec::new();
         for len in COLD {
-            let op = op(len, [source(len), destination(len), scratch(len)]);
+            let op = op([source(len), destination(len), scratch(len)]);
             // Beyond the cache nothing is hot: the table goes on as if it were.
             let hot = match 4 * len as u64 <= l2_bytes {
                 true => Ok(bench.hot(vec![vec![op]])?),
@@ -404,11 +416,10 @@ fn cold_costs(
             pairs.push((len, hot, cold));
         }
         let ns = bench.measure(setting, &mut memory, effort)?;
-        *costs = curve(
-            pairs
-                .iter()
-                .map(|(len, hot, cold)| (*len, ns[*cold] - hot.map_or_else(|ns| ns, |hot| ns[hot]))),
-        );
+        *costs =
+            curve(pairs.iter().map(|(len, hot, cold)| {
+                (*len, ns[*cold] - hot.map_or_else(|ns| ns, |hot| ns[hot]))
+            }));
     }
     Ok(Some(costs))
 }

@@ -67,7 +67,9 @@ pub(crate) fn example() -> Calibration {
 #[test]
 fn pattern_between_points() {
     let costs = costs();
-    for len in [16, 80, 96, 1024, 1040, 1600, 2304, 2320, 3008, 9600, 16592, 40000, 80000] {
+    for len in [
+        16, 80, 96, 1024, 1040, 1600, 2304, 2320, 3008, 9600, 16592, 40000, 80000,
+    ] {
         let len = len / 16 * 16;
         let error = costs.update_ns(0, len) / stitched(len) - 1.0;
         assert!(error.abs() < 0.005, "{len}: {error}");
@@ -118,14 +120,42 @@ fn malformed_files() {
     for (pointer, new, part) in [
         ("/schema", "x".into(), "the schema is `x`"),
         ("/version", 2.into(), "version 2 is not known"),
-        ("/encrypt/unit_ns", (-1.0).into(), "`encrypt.unit_ns` is no time"),
-        ("/decrypt/update", serde_json::json!([]), "`decrypt.update` has no points"),
-        ("/decrypt/update", serde_json::json!([[1, 2.0]]), "fewer than two"),
-        ("/decrypt/update", serde_json::json!([[2, 2.0], [1, 1.0]]), "do not grow"),
-        ("/copy", serde_json::json!([[0, 1e300]]), "`copy` has a time"),
-        ("/l2_cold/copy", serde_json::json!([[-1, 1.0]]), "invalid value"),
+        (
+            "/encrypt/unit_ns",
+            (-1.0).into(),
+            "`encrypt.unit_ns` is no time",
+        ),
+        (
+            "/decrypt/update",
+            serde_json::json!([]),
+            "`decrypt.update` has no points",
+        ),
+        (
+            "/decrypt/update",
+            serde_json::json!([[1, 2.0]]),
+            "fewer than two",
+        ),
+        (
+            "/decrypt/update",
+            serde_json::json!([[2, 2.0], [1, 1.0]]),
+            "do not grow",
+        ),
+        (
+            "/copy",
+            serde_json::json!([[0, 1e300]]),
+            "`copy` has a time",
+        ),
+        (
+            "/l2_cold/copy",
+            serde_json::json!([[-1, 1.0]]),
+            "invalid value",
+        ),
         ("/host/l2_bytes", 0.into(), "are no caches"),
-        ("/host/cpu", "x".repeat(5000).into(), "`host.cpu` is too long"),
+        (
+            "/host/cpu",
+            "x".repeat(5000).into(),
+            "`host.cpu` is too long",
+        ),
         ("/host", serde_json::Value::Null, "not a calibration"),
     ] {
         let error = with(pointer, new).unwrap_err().to_string();

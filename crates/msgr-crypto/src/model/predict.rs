@@ -130,9 +130,7 @@ struct Walk<'a> {
 impl Walk<'_> {
     fn distance_ns(&mut self, op: &Op, is_copied: bool) -> f64 {
         let (kind, span, residency) = match op {
-            Op::InPlace(span) if span.area == Area::Source => {
-                (Kind::InPlace, span, self.residency)
-            }
+            Op::InPlace(span) if span.area == Area::Source => (Kind::InPlace, span, self.residency),
             Op::InPlace(span) => (Kind::InPlace, span, self.copied),
             Op::Update { from, .. } if is_copied => match self.copied {
                 Residency::Hot => (Kind::ToCold, from, self.residency),

@@ -101,7 +101,10 @@ fn verdicts() {
     many.name = "many".into();
     let report = |shapes: &[Shape]| Report::new(shapes, &calibration, Residency::Hot, None).verdict;
     let verdict = report(&[few.clone()]);
-    assert!(!verdict.batching_helps && verdict.helped.is_empty(), "{verdict:?}");
+    assert!(
+        !verdict.batching_helps && verdict.helped.is_empty(),
+        "{verdict:?}"
+    );
     many.per_io = 0.001;
     let verdict = report(&[few.clone(), many.clone()]);
     assert!(!verdict.batching_helps, "{verdict:?}");
@@ -119,7 +122,10 @@ fn break_even() {
         Report::new(&shapes, calibration, Residency::Hot, None).sides[0].break_even_bytes
     };
     let with_copies = report(&calibration);
-    assert!((256..=1024).contains(&with_copies.unwrap()), "{with_copies:?}");
+    assert!(
+        (256..=1024).contains(&with_copies.unwrap()),
+        "{with_copies:?}"
+    );
     // Copies of a nanosecond a byte never pay.
     calibration.copy = crate::calibration::Curve::new(vec![(0, 30.0), (65536, 66_000.0)]);
     assert_eq!(report(&calibration), None);

@@ -119,7 +119,10 @@ pub fn parse_shapes(text: &str) -> Result<Vec<Shape>, ShapeFileError> {
         if n_chars == 0 || n_chars > MAX_NAME || name.chars().any(char::is_control) {
             return Err(ShapeFileError::Name(index + 1));
         }
-        if shapes.iter().any(|s| s.name == name && s.side == frame.side) {
+        if shapes
+            .iter()
+            .any(|s| s.name == name && s.side == frame.side)
+        {
             return Err(ShapeFileError::Twice {
                 index: index + 1,
                 side: frame.side,

@@ -27,7 +27,9 @@ pub const MAX_FRAME_BYTES: usize = 64 << 20;
 pub const MAX_NAME: usize = 80;
 
 /// Which end of a connection a frame is at.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize)]
+#[derive(
+    Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub enum Side {
     /// Received: decrypted.

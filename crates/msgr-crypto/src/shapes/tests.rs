@@ -9,7 +9,10 @@ fn units(calls: &str) -> Result<Vec<Vec<usize>>, NotationError> {
 /// Check that the notation is read, with blanks and repetitions, and written in its shortest form.
 #[test]
 fn notation() {
-    assert_eq!(units("80,0|192 , 16").unwrap(), [vec![80, 0], vec![192, 16]]);
+    assert_eq!(
+        units("80,0|192 , 16").unwrap(),
+        [vec![80, 0], vec![192, 16]]
+    );
     let shape = Shape::new("x", Side::Tx, "32, 48 | 285,3,4096x3,4096,16").unwrap();
     assert_eq!(shape.notation(), "32,48 | 285,3,4096x4,16");
     assert_eq!((shape.n_calls(), shape.n_bytes()), (9, 16768));
@@ -26,7 +29,10 @@ fn malformed_notation() {
         ("16,-1", E::Call("-1".into())),
         ("+16", E::Call("+16".into())),
         ("4k", E::Call("4k".into())),
-        ("99999999999999999999", E::Call("99999999999999999999".into())),
+        (
+            "99999999999999999999",
+            E::Call("99999999999999999999".into()),
+        ),
         ("16x0", E::NoTimes("16x0".into())),
         ("1|1|1|1", E::Units),
         ("0x8193", E::Calls),
@@ -67,15 +73,36 @@ fn malformed_files() {
         (String::new(), "version"),
         ("version = 1".into(), "no [[frame]]"),
         ("version = 2".into(), "format 2 is not known"),
-        (frame("name = 'a'\nside = 'up'\ncalls = '16'"), "line 4: unknown variant `up`"),
+        (
+            frame("name = 'a'\nside = 'up'\ncalls = '16'"),
+            "line 4: unknown variant `up`",
+        ),
         (frame("name = 'a'\nside = 'rx'"), "missing field `calls`"),
         (frame(&format!("{good}\nsize = 3")), "unknown field `size`"),
-        (frame("name = ''\nside = 'rx'\ncalls = '16'"), "frame 1: the name"),
-        (frame("name = \"a\\u001b\"\nside = 'rx'\ncalls = '16'"), "control characters"),
-        (frame("name = 'a'\nside = 'rx'\ncalls = '16,?'"), "frame `a`: `?` is no call"),
-        (frame(&format!("{good}\nper_io = 0")), "per_io must be above 0"),
-        (frame(&format!("{good}\nper_io = nan")), "per_io must be above 0"),
-        (frame(&format!("{good}\n[[frame]]\n{good}")), "another RX frame has the name `a`"),
+        (
+            frame("name = ''\nside = 'rx'\ncalls = '16'"),
+            "frame 1: the name",
+        ),
+        (
+            frame("name = \"a\\u001b\"\nside = 'rx'\ncalls = '16'"),
+            "control characters",
+        ),
+        (
+            frame("name = 'a'\nside = 'rx'\ncalls = '16,?'"),
+            "frame `a`: `?` is no call",
+        ),
+        (
+            frame(&format!("{good}\nper_io = 0")),
+            "per_io must be above 0",
+        ),
+        (
+            frame(&format!("{good}\nper_io = nan")),
+            "per_io must be above 0",
+        ),
+        (
+            frame(&format!("{good}\n[[frame]]\n{good}")),
+            "another RX frame has the name `a`",
+        ),
         ("x".repeat(2 << 20), "more than"),
     ] {
         let error = parse_shapes(&text).unwrap_err().to_string();

@@ -1,0 +1,101 @@
+//! Rows of text to aligned columns, and figures as people read them.
+
+use std::fmt::Write;
+
+use wcprof_report::terminal_name;
+
+/// A table whose first columns are names, to the left, and the others figures, to the right.
+#[derive(Debug)]
+pub(crate) struct Table {
+    n_names: usize,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// With its heading.
+    pub(crate) fn new(n_names: usize, heading: &[&str]) -> Self {
+        let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
+        Self {
+            n_names,
+            rows: vec![heading],
+        }
+    }
+
+    /// A row; text from files is made harmless.
+    pub(crate) fn row(&mut self, cells: &[&str]) {
+        let cells = cells.iter().map(|cell| terminal_name(cell).into_owned());
+        self.rows.push(cells.collect());
+    }
+
+    pub(crate) fn render(&self) -> String {
+        let n_columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
+        let width = |column: usize| {
+            let cells = self.rows.iter().filter_map(|row| row.get(column));
+            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+        };
+        let widths: Vec<usize> = (0..n_columns).map(width).collect();
+        let mut out = String::new();
+        for row in &self.rows {
+            let mut line = String::new();
+            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
+                let gap = if column == 0 { "" } else { "  " };
+                // Writing to a string cannot fail.
+                let _ = match column < self.n_names {
+                    true => write!(line, "{gap}{cell:<width$}"),
+                    false => write!(line, "{gap}{cell:>width$}"),
+                };
+            }
+            out.push_str(line.trim_end());
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// Bytes: `96 B`, `16 KiB`, `1 MiB`.
+pub(crate) fn bytes(n: u64) -> String {
+    match n {
+        _ if n >= 1 << 20 && n.is_multiple_of(1 << 20) => format!("{} MiB", n >> 20),
+        _ if n >= 1 << 10 && n.is_multiple_of(1 << 10) => format!("{} KiB", n >> 10),
+        _ => format!("{n} B"),
+    }
+}
+
+/// Nanoseconds with three digits and more: `41.3`, `4131`.
+pub(crate) fn ns(ns: f64) -> String {
+    match ns {
+        _ if ns < 99.95 => format!("{ns:.1}"),
+        _ => format!("{ns:.0}"),
+    }
+}
+
+/// A share as signed percent.
+pub(crate) fn signed_percent(share: f64) -> String {
+    format!("{:+.1} %", 100.0 * share)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check alignment, and that text from outside can not leave its cell.
+    #[test]
+    fn aligned() {
+        let mut table = Table::new(1, &["name", "ns"]);
+        table.row(&["a\x1b[2J", "1"]);
+        table.row(&["größer", "1000"]);
+        assert_eq!(table.render(), "name      ns\na?[2J      1\ngrößer  1000\n");
+    }
+
+    /// Check units.
+    #[test]
+    fn figures() {
+        assert_eq!(bytes(16), "16 B");
+        assert_eq!(bytes(1536), "1536 B");
+        assert_eq!(bytes(16384), "16 KiB");
+        assert_eq!(bytes(4 << 20), "4 MiB");
+        assert_eq!(ns(41.26), "41.3");
+        assert_eq!(ns(4131.4), "4131");
+        assert_eq!(signed_percent(-0.0123), "-1.2 %");
+    }
+}
