@@ -162,7 +162,7 @@ fn section_of(elf: &ElfFile, id: SectionId) -> Option<&Section> {
 }
 
 /// Bytes of all sections that a lookup may read, expanded.
-fn expanded_size(files: DwarfFiles<'_>) -> Result<u64, DwarfError> {
+pub(crate) fn expanded_size(files: DwarfFiles<'_>) -> Result<u64, DwarfError> {
     const SECTIONS: [SectionId; 9] = [
         SectionId::DebugAbbrev,
         SectionId::DebugAddr,

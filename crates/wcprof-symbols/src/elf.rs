@@ -248,6 +248,12 @@ impl ElfFile {
             .read(what, section.offset.saturating_add(offset), size, size)
     }
 
+    /// What tells this file from all others on this machine, and from itself after a change.
+    /// `None` for an image in memory.
+    pub(crate) fn stamp(&self) -> Option<String> {
+        self.source.stamp()
+    }
+
     /// Calls `f` with the whole file, a chunk at a time, for its checksum.
     pub(crate) fn for_each_chunk(&self, f: impl FnMut(&[u8])) -> Result<(), ElfError> {
         self.source.for_each_chunk(f)

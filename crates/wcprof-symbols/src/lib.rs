@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod budget;
+mod cache;
 mod debug_files;
 mod demangle;
 mod dwarf;

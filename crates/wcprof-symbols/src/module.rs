@@ -66,7 +66,7 @@ pub fn symbolize_modules(
     files: &dyn ModuleFiles,
     options: &SymbolOptions,
 ) -> Vec<ModuleSymbols> {
-    let budget = Budget::new(options.max_memory);
+    let budget = Budget::new(options.max_memory / 2);
     let next = AtomicUsize::new(0);
     let results: Vec<Mutex<ModuleSymbols>> = queries.iter().map(|_| Mutex::default()).collect();
     let work = || {

@@ -10,10 +10,14 @@ pub struct SymbolOptions {
     pub inlines: bool,
     /// Folders of separate debug files, searched in this order. Default: `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
-    /// Bytes that expanded DWARF sections may take at one time, over all modules. A module that
-    /// needs more by itself gets function names without inline frames, and the report says so.
-    /// Default: 1 GiB. Symbol tables and parsed units come on top.
+    /// Memory that the process should stay below, bytes. Half of it may be taken for DWARF, over
+    /// all modules; the rest is for symbol tables, names, and what the caller has. A module's
+    /// addresses whose debug information needs more keep their function names without inline
+    /// frames, and the report says so. Default: 256 MiB.
     pub max_memory: u64,
+    /// Folder where what DWARF says about addresses is kept for later runs; it is made when it is
+    /// needed, takes at most 256 MiB, and can be deleted at any time. Default: none.
+    pub cache: Option<PathBuf>,
     /// Modules symbolized at the same time. Default: the CPUs available.
     pub threads: usize,
 }
@@ -23,7 +27,8 @@ impl Default for SymbolOptions {
         Self {
             inlines: true,
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
-            max_memory: 1 << 30,
+            max_memory: 256 << 20,
+            cache: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

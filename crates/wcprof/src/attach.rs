@@ -53,14 +53,15 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let (symbols, report) = names::of_recording(
         &opened.tables,
         &session.recorded.files,
-        &SymbolOptions {
+        &match args.raw {
             // Debug files are for the host that analyses, not for the one that is recorded.
-            inlines: !args.raw,
-            debug_dirs: match args.raw {
-                true => Vec::new(),
-                false => SymbolOptions::default().debug_dirs,
+            true => SymbolOptions {
+                inlines: false,
+                debug_dirs: Vec::new(),
+                cache: None,
+                ..names::options(&args.symbols)
             },
-            ..SymbolOptions::default()
+            false => names::options(&args.symbols),
         },
     );
     if !args.raw

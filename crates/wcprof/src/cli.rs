@@ -77,6 +77,8 @@ pub(crate) struct AttachArgs {
     pub(crate) max_cpu: u32,
     #[command(flatten)]
     pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
     /// Leave function names out of the trace, and read no debug file here
     #[arg(long)]
     pub(crate) raw: bool,
@@ -90,6 +92,30 @@ pub(crate) struct RuleArgs {
     /// Hotspot rules of your own (TOML file or folder), beside the built-in ones
     #[arg(long, value_name = "PATH")]
     pub(crate) hotspot_rules: Vec<PathBuf>,
+}
+
+/// How names are found, where the trace does not hold them.
+#[derive(Args, Debug)]
+pub(crate) struct SymbolArgs {
+    /// Function names alone, without inline frames and source lines: faster
+    #[arg(long)]
+    pub(crate) no_inline: bool,
+    /// Most memory for finding names; what would need more loses inline frames, and is reported
+    #[arg(long, value_name = "MB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub(crate) max_memory: u64,
+    /// Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)
+    #[arg(long)]
+    pub(crate) no_cache: bool,
+}
+
+impl Default for SymbolArgs {
+    fn default() -> Self {
+        Self {
+            no_inline: false,
+            max_memory: 256,
+            no_cache: false,
+        }
+    }
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -135,6 +161,8 @@ pub(crate) struct ReportArgs {
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -180,6 +208,8 @@ pub(crate) struct HotspotsArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
 }
 
 #[derive(Args, Debug)]

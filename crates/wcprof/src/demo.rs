@@ -7,7 +7,7 @@ use anyhow::Context;
 use wcprof_demo::DemoOptions;
 
 use crate::attach;
-use crate::cli::{AttachArgs, DemoArgs, RuleArgs};
+use crate::cli::{AttachArgs, DemoArgs, RuleArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
 
 /// The workload has threads of this name once it runs.
@@ -52,6 +52,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         engine: args.engine,
         max_cpu: 20,
         rules: RuleArgs::default(),
+        symbols: SymbolArgs::default(),
         raw: false,
     })
 }

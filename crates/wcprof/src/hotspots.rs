@@ -9,7 +9,7 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     let rules = hotspot_rules(&args.rules)?;
-    let profile = profile_of(&args.trace, &args.rules)?;
+    let profile = profile_of(&args.trace, &args.rules, &args.symbols)?;
     let findings = hotspots(&profile, &rules);
     let mut text = match args.json {
         true => to_json(&findings).map_err(|e| Failure::new(Exit::Failure, e))?,

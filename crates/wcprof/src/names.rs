@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
@@ -11,6 +11,8 @@ use wcprof_symbols::{
     symbolize_tables,
 };
 use wcprof_trace::model::{SymbolTable, Tables};
+
+use crate::cli::SymbolArgs;
 
 /// Files of the process that was just recorded.
 #[derive(Debug)]
@@ -39,6 +41,39 @@ impl ModuleFiles for Recorded<'_> {
             path: path.to_owned(),
             source: io::Error::other(error.to_string()),
         })
+    }
+}
+
+/// The flags as options.
+pub(crate) fn options(args: &SymbolArgs) -> SymbolOptions {
+    SymbolOptions {
+        inlines: !args.no_inline,
+        max_memory: args.max_memory.saturating_mul(1 << 20),
+        cache: match args.no_cache {
+            true => None,
+            false => cache_dir(),
+        },
+        ..SymbolOptions::default()
+    }
+}
+
+/// Where the XDG Base Directory Specification puts what can be made again.
+fn cache_dir() -> Option<PathBuf> {
+    let absolute = |name| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let base = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(base.join("wcprof"))
+}
+
+/// Makes of saved names what `--no-inline` would have saved.
+pub(crate) fn drop_inline_frames(symbols: &mut SymbolTable) {
+    for frames in symbols.frames.values_mut() {
+        frames.retain(|frame| !frame.inlined);
+        for frame in frames {
+            (frame.file, frame.line) = (None, None);
+        }
     }
 }
 

@@ -6,11 +6,11 @@ use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules};
-use wcprof_symbols::{SymbolOptions, SymbolReport};
+use wcprof_symbols::SymbolReport;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_trace::{Ending, TraceReader};
 
-use crate::cli::RuleArgs;
+use crate::cli::{RuleArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
 use crate::names;
 
@@ -55,7 +55,11 @@ impl Opened {
 }
 
 /// Opens a saved trace; names come from the trace or else from this machine's files.
-pub(crate) fn profile_of(path: &Path, rules: &RuleArgs) -> Result<Profile, Failure> {
+pub(crate) fn profile_of(
+    path: &Path,
+    rules: &RuleArgs,
+    symbols: &SymbolArgs,
+) -> Result<Profile, Failure> {
     let rules = state_rules(rules)?;
     let mut opened = Opened::read(path)?;
     if let Some(warning) = opened.warning() {
@@ -63,9 +67,14 @@ pub(crate) fn profile_of(path: &Path, rules: &RuleArgs) -> Result<Profile, Failu
     }
     let saved = opened.tables.symbols.take();
     let symbols = match saved {
-        Some(symbols) => symbols,
+        Some(mut saved) => {
+            if symbols.no_inline {
+                names::drop_inline_frames(&mut saved);
+            }
+            saved
+        }
         None => {
-            let (symbols, report) = names::of_machine(&opened.tables, &SymbolOptions::default());
+            let (symbols, report) = names::of_machine(&opened.tables, &names::options(symbols));
             say_problems(&report);
             symbols
         }

@@ -13,7 +13,7 @@ use crate::terminal::Terminal;
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let threads = ThreadFilter::new(&args.threads, &[])
         .map_err(|e| Failure::new(Exit::Usage, e).hint("globs know *, ?, [a-z] and {a,b}"))?;
-    let profile = profile_of(&args.trace, &args.rules)?;
+    let profile = profile_of(&args.trace, &args.rules, &args.symbols)?;
     let mut out = Vec::new();
     render(&profile, args, threads, &mut out).context("failed to render the report")?;
     write_output(args.output.as_ref(), &out)?;

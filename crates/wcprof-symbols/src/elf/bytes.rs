@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 
 use super::ElfError;
 
@@ -36,6 +36,24 @@ impl Source {
             Self::File(_, len) => *len,
             Self::Bytes(bytes) => bytes.len() as u64,
         }
+    }
+
+    /// Size, time of change and inode of a file: others are another file. `None` for memory.
+    pub(super) fn stamp(&self) -> Option<String> {
+        let Self::File(file, _) = self else {
+            return None;
+        };
+        let metadata = file.metadata().ok()?;
+        Some(format!(
+            "{}:{}.{:09}:{}.{:09}:{}:{}",
+            metadata.size(),
+            metadata.mtime(),
+            metadata.mtime_nsec(),
+            metadata.ctime(),
+            metadata.ctime_nsec(),
+            metadata.dev(),
+            metadata.ino()
+        ))
     }
 
     /// Reads exactly `size` bytes at `offset`; `what` names them in errors.

@@ -10,8 +10,9 @@ use wcprof_types::Svma;
 use super::sources::Sources;
 use super::{AddressQuery, ModuleQuery};
 use crate::budget::Budget;
+use crate::cache;
 use crate::demangle::{demangle, printable};
-use crate::dwarf::{self, DwarfFiles, DwarfFrame, DwarfFrames};
+use crate::dwarf::{DwarfFiles, DwarfFrame, DwarfFrames};
 use crate::elf::{ElfError, ElfFile};
 use crate::function_starts::FunctionStarts;
 use crate::options::SymbolOptions;
@@ -34,7 +35,7 @@ pub(super) fn name(
     order.sort_unstable_by_key(|i| query.addresses[*i]);
     let sorted: Vec<Svma> = order.iter().map(|i| query.addresses[*i].address).collect();
     let dwarf = match options.inlines {
-        true => look_up(query, &sources, &sorted, budget, report),
+        true => look_up(query, &sources, &sorted, options, budget, report),
         false => None,
     };
     let (mut chains, dwarf_path) = dwarf.unwrap_or_default();
@@ -65,6 +66,7 @@ fn look_up(
     query: &ModuleQuery,
     sources: &Sources,
     sorted: &[Svma],
+    options: &SymbolOptions,
     budget: &Budget,
     report: &mut ModuleReport,
 ) -> Option<(Vec<Vec<DwarfFrame>>, PathBuf)> {
@@ -94,7 +96,9 @@ fn look_up(
         main: elf,
         supplementary: None,
     };
-    match dwarf::lookup(files, sorted, budget) {
+    let build_id = elf.build_id();
+    let cache = options.cache.as_deref();
+    match cache::lookup(cache, build_id.as_ref(), files, sorted, budget) {
         Ok(DwarfFrames { frames, failed }) => {
             let has_failed = failed.is_some();
             if let Some((n, error)) = failed {
