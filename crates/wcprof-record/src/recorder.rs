@@ -398,8 +398,8 @@ impl Recorder {
         let bytes = if short && could_be_longer {
             thread.needed = needed;
             needed.max(copied) * 2
-        } else if thread.n_unwound >= SETTLED && thread.needed * 3 < copied {
-            thread.needed * 2
+        } else if thread.n_unwound >= SETTLED && thread.needed * 3 < copied * 2 {
+            thread.needed + thread.needed / 4
         } else {
             thread.n_unwound += 1;
             return;

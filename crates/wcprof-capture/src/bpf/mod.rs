@@ -17,7 +17,7 @@ mod wire;
 mod tests;
 
 use std::fmt;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use std::ops::Range;
@@ -41,7 +41,7 @@ pub const MAX_COPY: usize = wire::MAX_STACK;
 const SLOTS: i32 = 1 << 16;
 
 /// The kernel hands out at most 32 KiB (8 pages) a read.
-const READ_LEN: usize = 64 << 10;
+const READ_LEN: usize = 32 << 10;
 
 /// Passes that are tried for one snapshot when a thread's exit cuts a pass short.
 const MAX_PASSES: u32 = 3;
@@ -73,8 +73,8 @@ pub struct SnapshotInfo {
 /// What changed since the snapshot before.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Changes {
-    /// Threads that are new, ran, run, are queued, exit or got another name, and where in
-    /// `stacks` the copy of their stack is: what was wanted of it, from the stack pointer upward,
+    /// Threads that are new, ran, run, are queued, exit or got another name, and where in the
+    /// bytes read the copy of their stack is: what was wanted of it, from the stack pointer upward,
     /// proven not to be torn. An empty range: nothing was wanted, or nothing could be copied.
     pub changed: Vec<(TaskRecord, Range<usize>)>,
     /// Blocked threads that have not run since they were last in `changed`: state, counters and
@@ -82,8 +82,6 @@ pub struct Changes {
     pub unchanged: Vec<Tid>,
     /// How many of these there are that were not mentioned.
     pub n_unmentioned: u32,
-    /// Stack bytes.
-    pub stacks: Vec<u8>,
 }
 
 /// What is wanted of a thread's stack from now on.
@@ -165,7 +163,8 @@ impl BpfEngine {
     /// incomplete; without, unchanged threads are only counted.
     ///
     /// Cheaper than [`BpfEngine::snapshot`], by a factor that grows with the share of threads
-    /// that stay blocked. The two can be mixed.
+    /// that stay blocked. The two can be mixed. What is read, stack copies among it, is appended
+    /// to `bytes`.
     ///
     /// # Errors
     /// When the iterator cannot be opened or read; the next call then has every thread in full.
@@ -173,15 +172,16 @@ impl BpfEngine {
         &mut self,
         mention: bool,
         out: &mut Changes,
+        bytes: &mut Vec<u8>,
     ) -> Result<SnapshotInfo, BpfError> {
         for _ in 1..MAX_PASSES {
-            let info = self.changes_once(mention, out)?;
+            let info = self.changes_once(mention, out, bytes)?;
             if !info.incomplete {
                 return Ok(info);
             }
             self.forget_seen();
         }
-        let info = self.changes_once(mention, out)?;
+        let info = self.changes_once(mention, out, bytes)?;
         if info.incomplete {
             self.forget_seen();
         }
@@ -191,24 +191,28 @@ impl BpfEngine {
     fn snapshot_once(&mut self, out: &mut Vec<TaskRecord>) -> Result<SnapshotInfo, BpfError> {
         out.clear();
         self.tell(0, true)?;
-        self.pass_all(|record| match record {
+        let mut bytes = std::mem::take(&mut self.buffer);
+        bytes.clear();
+        let info = self.pass_all(&mut bytes, |record| match record {
             Record::Task(task, _) => out.push(task),
             Record::Unchanged(_) | Record::End(_) => {}
-        })
+        });
+        self.buffer = bytes;
+        info
     }
 
-    fn changes_once(&mut self, mention: bool, out: &mut Changes) -> Result<SnapshotInfo, BpfError> {
+    fn changes_once(
+        &mut self,
+        mention: bool,
+        out: &mut Changes,
+        bytes: &mut Vec<u8>,
+    ) -> Result<SnapshotInfo, BpfError> {
         out.changed.clear();
         out.unchanged.clear();
-        out.stacks.clear();
         out.n_unmentioned = 0;
         self.tell(self.changes_generation, mention)?;
-        let info = self.pass_all(|record| match record {
-            Record::Task(task, stack) => {
-                let at = out.stacks.len();
-                out.stacks.extend_from_slice(stack);
-                out.changed.push((task, at..at + stack.len()));
-            }
+        let info = self.pass_all(bytes, |record| match record {
+            Record::Task(task, stack) => out.changed.push((task, stack)),
             Record::Unchanged(tid) => out.unchanged.push(tid),
             Record::End(end) => out.n_unmentioned += end.n_unmentioned,
         });
@@ -269,10 +273,15 @@ impl BpfEngine {
     }
 
     /// One pass over each link.
-    fn pass_all(&mut self, mut sink: impl FnMut(Record<'_>)) -> Result<SnapshotInfo, BpfError> {
+    /// One pass over each link; what is read is appended to `bytes`.
+    fn pass_all(
+        &mut self,
+        bytes: &mut Vec<u8>,
+        mut sink: impl FnMut(Record),
+    ) -> Result<SnapshotInfo, BpfError> {
         let mut info = SnapshotInfo::default();
         for link in &self.links {
-            let end = pass(link.as_fd(), &mut self.buffer, &mut sink)?;
+            let end = pass(link.as_fd(), bytes, &mut sink)?;
             info.n_threads += end.n_records + end.n_unmentioned;
             info.time_ns = end.time_ns;
             // Restricted to a process, the kernel goes from thread to thread and stops when the
@@ -287,37 +296,30 @@ impl BpfEngine {
 /// One pass of the iterator behind `link`, to its end record.
 fn pass(
     link: BorrowedFd<'_>,
-    buffer: &mut Vec<u8>,
-    sink: &mut impl FnMut(Record<'_>),
+    bytes: &mut Vec<u8>,
+    sink: &mut impl FnMut(Record),
 ) -> Result<End, BpfError> {
     let failed = |action| move |cause| BpfError::Iterate { action, cause };
-    let mut iterator = sys::create_iter(link).map_err(failed("open"))?;
-    buffer.resize(READ_LEN, 0);
-    let mut filled = 0;
+    let iterator = sys::create_iter(link).map_err(failed("open"))?;
+    let mut parsed = bytes.len();
     let mut end = None;
-    loop {
-        let free = buffer.get_mut(filled..).unwrap_or_default();
-        let n = match iterator.read(free) {
-            Ok(0) => break,
-            Ok(n) => n,
+    while end.is_none() {
+        bytes.reserve(READ_LEN);
+        match sys::read_more(&iterator, bytes) {
+            Ok(0) => return Err(BpfError::Truncated(bytes.len() - parsed)),
+            Ok(_) => {}
             // EAGAIN: a million threads of others were visited without a record.
             Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => {
                 continue;
             }
             Err(e) => return Err(failed("read")(e)),
-        };
-        filled += n;
-        let used = wire::parse(buffer.get(..filled).unwrap_or_default(), |record| {
+        }
+        parsed = wire::parse(bytes, parsed, |record| {
             if let Record::End(e) = &record {
                 end = Some(*e);
             }
             sink(record);
         })?;
-        buffer.copy_within(used..filled, 0);
-        filled -= used;
     }
-    match end {
-        Some(end) if filled == 0 => Ok(end),
-        _ => Err(BpfError::Truncated(filled)),
-    }
+    end.ok_or(BpfError::Truncated(0))
 }

@@ -231,6 +231,17 @@ pub(super) fn create_iter(link: BorrowedFd<'_>) -> io::Result<File> {
     unsafe { bpf(BPF_ITER_CREATE, &attr) }.map(File::from)
 }
 
+/// Reads into the room that `bytes` has left, and gives how much.
+pub(super) fn read_more(file: &File, bytes: &mut Vec<u8>) -> io::Result<usize> {
+    let room = bytes.spare_capacity_mut();
+    // SAFETY: the kernel writes to `room` alone, at most its length.
+    let n = unsafe { libc::read(file.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
+    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
+    // SAFETY: the kernel has written the `n` bytes after the present end.
+    unsafe { bytes.set_len(bytes.len() + n) };
+    Ok(n)
+}
+
 /// Calls `bpf(2)` with a command that returns a new descriptor.
 ///
 /// # Safety

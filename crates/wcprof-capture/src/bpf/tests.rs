@@ -232,7 +232,9 @@ fn changes() {
     let spinner = Spinner::spawn();
     let before = reader.wait_blocked(&mut engine);
     let mut out = Changes::default();
-    engine.snapshot_changes(true, &mut out).unwrap();
+    engine
+        .snapshot_changes(true, &mut out, &mut Vec::new())
+        .unwrap();
     assert!(out.unchanged.is_empty());
     let (record, _) = changed(&out, reader.tid).unwrap();
     assert_eq!(
@@ -244,25 +246,33 @@ fn changes() {
         }
     );
     for _ in 0..50 {
-        engine.snapshot_changes(true, &mut out).unwrap();
+        engine
+            .snapshot_changes(true, &mut out, &mut Vec::new())
+            .unwrap();
         assert!(out.unchanged.contains(&reader.tid));
         assert!(changed(&out, reader.tid).is_none());
         assert!(changed(&out, spinner.tid).is_some());
     }
     fs::write(format!("/proc/self/task/{}/comm", reader.tid), "renamed").unwrap();
-    engine.snapshot_changes(true, &mut out).unwrap();
+    engine
+        .snapshot_changes(true, &mut out, &mut Vec::new())
+        .unwrap();
     let (renamed, _) = changed(&out, reader.tid).unwrap();
     assert_eq!(renamed.name(), "renamed");
     reader.writer.write_all(&[1]).unwrap();
     wait_for("ran again", || {
-        engine.snapshot_changes(true, &mut out).unwrap();
+        engine
+            .snapshot_changes(true, &mut out, &mut Vec::new())
+            .unwrap();
         let (task, _) = changed(&out, reader.tid)?;
         (task.counters.switches() > before.counters.switches()).then_some(())
     });
     let tid = reader.tid;
     reader.finish();
     wait_for("exit", || {
-        engine.snapshot_changes(true, &mut out).unwrap();
+        engine
+            .snapshot_changes(true, &mut out, &mut Vec::new())
+            .unwrap();
         let gone = !out.unchanged.contains(&tid) && changed(&out, tid).is_none();
         gone.then_some(())
     });
@@ -284,19 +294,29 @@ fn unmentioned() {
     let reader = Reader::spawn();
     reader.wait_blocked(&mut engine);
     let mut out = Changes::default();
-    let all = engine.snapshot_changes(true, &mut out).unwrap().n_threads;
+    let all = engine
+        .snapshot_changes(true, &mut out, &mut Vec::new())
+        .unwrap()
+        .n_threads;
     assert_eq!(out.changed.len(), all as usize);
+    let mut bytes = Vec::new();
     wait_for("the child and the reader unchanged", || {
-        let info = engine.snapshot_changes(false, &mut out).unwrap();
+        let info = engine
+            .snapshot_changes(false, &mut out, &mut bytes)
+            .unwrap();
         assert!(out.unchanged.is_empty());
         assert_eq!(out.changed.len() as u32 + out.n_unmentioned, info.n_threads);
         (out.n_unmentioned >= 2).then_some(())
     });
     drop(cat);
     wait_for("one thread less", || {
-        let info = engine.snapshot_changes(false, &mut out).unwrap();
+        let info = engine
+            .snapshot_changes(false, &mut out, &mut bytes)
+            .unwrap();
         assert_eq!(out.changed.len() as u32 + out.n_unmentioned, info.n_threads);
-        engine.snapshot_changes(true, &mut out).unwrap();
+        engine
+            .snapshot_changes(true, &mut out, &mut Vec::new())
+            .unwrap();
         out.changed
             .iter()
             .all(|(task, _)| task.pid == own_pid())
@@ -333,12 +353,15 @@ fn stack_copies() {
         };
         engine.want_stack(&want).unwrap();
         engine.forget_seen();
-        engine.snapshot_changes(false, &mut out).unwrap();
+        let mut bytes = vec![1, 2, 3];
+        engine
+            .snapshot_changes(false, &mut out, &mut bytes)
+            .unwrap();
         let (_, others) = changed(&out, other.tid).unwrap();
         assert!(others.is_empty());
         let (record, range) = changed(&out, reader.tid).unwrap();
         assert!(!record.torn);
-        out.stacks[range.clone()].to_vec()
+        bytes[range.clone()].to_vec()
     };
     let mut memory = vec![0; 4096];
     let mut memory_at = |address: Avma, len: usize| {
@@ -405,9 +428,12 @@ fn torn_stacks() {
     let mut n_copies = 0;
     let mut values = BTreeSet::new();
     wait_for("copies at different times", || {
-        engine.snapshot_changes(false, &mut out).unwrap();
+        let mut bytes = Vec::new();
+        engine
+            .snapshot_changes(false, &mut out, &mut bytes)
+            .unwrap();
         let (record, range) = changed(&out, tid)?;
-        let stack = out.stacks.get(range.clone()).unwrap();
+        let stack = bytes.get(range.clone()).unwrap();
         assert!(!record.torn || stack.is_empty());
         let word = |address: Avma| {
             let at = address.0.checked_sub(record.regs.unwrap().sp.0)? as usize;

@@ -3,6 +3,8 @@
 //! The bytes come from our own program in the kernel, but a short or unknown record is an error
 //! all the same, never a panic.
 
+use std::ops::Range;
+
 use thiserror::Error;
 use wcprof_types::{Avma, Pid, Tid};
 
@@ -50,22 +52,24 @@ pub(super) struct End {
 
 /// One record.
 #[derive(PartialEq, Debug)]
-pub(super) enum Record<'a> {
-    /// A thread in full, and what was copied of its stack, from its stack pointer upward.
-    Task(TaskRecord, &'a [u8]),
+pub(super) enum Record {
+    /// A thread in full, and where in the bytes is what was copied of its stack, from its stack
+    /// pointer upward.
+    Task(TaskRecord, Range<usize>),
     /// A blocked thread that has not run since its last full record.
     Unchanged(Tid),
     /// The pass is over.
     End(End),
 }
 
-/// Calls `sink` for each whole record of `bytes` and returns how many bytes they took; the rest
-/// is the beginning of a record whose other part was not read yet.
-pub(super) fn parse<'a>(
-    bytes: &'a [u8],
-    mut sink: impl FnMut(Record<'a>),
+/// Calls `sink` for each whole record of `bytes` after offset `from` and returns where they end;
+/// the rest is the beginning of a record whose other part was not read yet.
+pub(super) fn parse(
+    bytes: &[u8],
+    from: usize,
+    mut sink: impl FnMut(Record),
 ) -> Result<usize, WireError> {
-    let mut offset = 0;
+    let mut offset = from;
     while let Some(rest) = bytes.get(offset..) {
         let Some(&kind) = rest.first() else { break };
         let len = match kind {
@@ -83,9 +87,10 @@ pub(super) fn parse<'a>(
         if stack_len > MAX_STACK {
             return Err(WireError { kind, offset });
         }
-        let Some(stack) = rest.get(len..len + stack_len) else {
+        if rest.len() < len + stack_len {
             break;
-        };
+        }
+        let stack = offset + len..offset + len + stack_len;
         sink(match kind {
             KIND_TASK => Record::Task(task(fields), stack),
             KIND_UNCHANGED => Record::Unchanged(Tid(fields.i32(4))),
@@ -195,9 +200,9 @@ pub(super) mod tests {
         b
     }
 
-    fn records(bytes: &[u8]) -> (Vec<Record<'_>>, Result<usize, WireError>) {
+    fn records(bytes: &[u8]) -> (Vec<Record>, Result<usize, WireError>) {
         let mut out = Vec::new();
-        let used = parse(bytes, |r| out.push(r));
+        let used = parse(bytes, 0, |r| out.push(r));
         (out, used)
     }
 
@@ -258,7 +263,9 @@ pub(super) mod tests {
             panic!("no task record");
         };
         assert!(t.torn);
-        assert_eq!(*stack, (1..=16).collect::<Vec<u8>>());
+        assert_eq!(bytes[stack.clone()], (1..=16).collect::<Vec<u8>>());
+        // Whole records before are left alone.
+        assert_eq!(parse(&bytes, bytes.len(), |_| panic!()), Ok(bytes.len()));
         let too_long = with_len(MAX_STACK as u32 + 1, 0);
         assert!(records(&too_long).1.is_err());
     }
@@ -312,7 +319,7 @@ pub(super) mod tests {
         /// Check that no bytes make the parser panic or read past what it says it used.
         #[test]
         fn any_bytes(bytes in proptest::collection::vec(prop_oneof![0u8..5, any::<u8>()], 0..600)) {
-            if let Ok(used) = parse(&bytes, |_| ()) {
+            if let Ok(used) = parse(&bytes, 0, |_| ()) {
                 prop_assert!(used <= bytes.len());
             }
         }

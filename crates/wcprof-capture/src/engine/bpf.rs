@@ -96,18 +96,23 @@ impl BpfSnapshots {
 }
 
 impl Snapshots for BpfSnapshots {
-    fn snapshot(&mut self, out: &mut SnapshotSet) -> Result<(), SnapshotError> {
+    fn snapshot(
+        &mut self,
+        out: &mut SnapshotSet,
+        stacks: &mut Vec<u8>,
+    ) -> Result<(), SnapshotError> {
         out.full.clear();
         out.unchanged.clear();
         let list = std::mem::take(&mut self.list);
-        let info = self.engine.snapshot_changes(list, &mut self.changes)?;
+        let info = self
+            .engine
+            .snapshot_changes(list, &mut self.changes, stacks)?;
         out.incomplete = info.incomplete;
         for (task, stack) in &self.changes.changed {
             if task.pid == self.pid && !task.state.is_exiting() {
                 out.full.push(self.thread(task, stack));
             }
         }
-        std::mem::swap(&mut out.stacks, &mut self.changes.stacks);
         let n_unlisted = self.changes.n_unmentioned as usize;
         out.unlisted = (!list).then_some((n_unlisted, info.time_ns));
         let unchanged = self.changes.unchanged.iter();

@@ -109,7 +109,7 @@ impl Comm {
 pub(crate) enum SnapshotStack {
     /// None: it was not wanted yet, or the engine copies none.
     None,
-    /// Bytes in [`SnapshotSet::stacks`], from the stack pointer upward, proven not to be torn.
+    /// Bytes in the snapshot's `stacks`, from the stack pointer upward, proven not to be torn.
     Copied(Range<usize>),
     /// The thread ran each time its stack was copied.
     Torn,
@@ -159,14 +159,16 @@ pub(crate) struct SnapshotSet {
     pub(crate) unlisted: Option<(usize, u64)>,
     /// Threads that are in neither list may still exist.
     pub(crate) incomplete: bool,
-    /// Stack bytes.
-    pub(crate) stacks: Vec<u8>,
 }
 
 /// Takes snapshots of all threads.
 pub(crate) trait Snapshots: Send {
-    /// Reads every thread into `out` (cleared first).
-    fn snapshot(&mut self, out: &mut SnapshotSet) -> Result<(), SnapshotError>;
+    /// Reads every thread into `out` (cleared first), and appends stack copies to `stacks`.
+    fn snapshot(
+        &mut self,
+        out: &mut SnapshotSet,
+        stacks: &mut Vec<u8>,
+    ) -> Result<(), SnapshotError>;
 
     /// The next snapshot has every thread in full.
     fn want_full(&mut self) {}

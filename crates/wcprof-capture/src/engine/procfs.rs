@@ -154,7 +154,11 @@ impl Files {
 }
 
 impl Snapshots for ProcfsSnapshots {
-    fn snapshot(&mut self, out: &mut SnapshotSet) -> Result<(), SnapshotError> {
+    fn snapshot(
+        &mut self,
+        out: &mut SnapshotSet,
+        _stacks: &mut Vec<u8>,
+    ) -> Result<(), SnapshotError> {
         out.full.clear();
         out.unchanged.clear();
         out.unlisted = None;
@@ -217,7 +221,7 @@ mod tests {
         let mut out = SnapshotSet::default();
         // The thread needs a moment to reach its wait: look until it has.
         let found = loop {
-            engine.snapshot(&mut out).unwrap();
+            engine.snapshot(&mut out, &mut Vec::new()).unwrap();
             let found = out.full.iter().find(|t| t.tid == tid).unwrap().clone();
             if found.sched == Sched::Blocked {
                 break found;
@@ -229,7 +233,7 @@ mod tests {
         assert_eq!(engine.n_runs(tid), Some(found.n_runs));
         // The same without descriptors to hold.
         let mut frugal = ProcfsSnapshots::new(pid, 1);
-        frugal.snapshot(&mut out).unwrap();
+        frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
         let again = out.full.iter().find(|t| t.tid == tid).unwrap();
         assert_eq!((again.sched, again.regs), (found.sched, found.regs));
         assert_eq!(frugal.n_runs(tid), Some(found.n_runs));

@@ -45,13 +45,7 @@ fn read_len(slot: &Slot, sp: Avma, limit: Option<Avma>) -> usize {
 
 impl Sampler {
     /// Decides what an observation needs. Its counters are known, its stack is not yet.
-    pub(super) fn copy_job(
-        &mut self,
-        slot: &mut Slot,
-        now: &ThreadSnapshot,
-        snapshot_stacks: &[u8],
-        batch_stacks: &mut Vec<u8>,
-    ) -> CopyJob {
+    pub(super) fn copy_job(&mut self, slot: &mut Slot, now: &ThreadSnapshot) -> CopyJob {
         let mut job = CopyJob {
             wait: None,
             stack: StackCopy::None,
@@ -86,13 +80,10 @@ impl Sampler {
             match &now.stack {
                 SnapshotStack::None => {}
                 SnapshotStack::Torn => return job,
-                SnapshotStack::Copied(range) => {
-                    let bytes = snapshot_stacks.get(range.clone()).unwrap_or_default();
-                    let at = batch_stacks.len();
-                    batch_stacks.extend_from_slice(bytes);
+                SnapshotStack::Copied(bytes) => {
                     job.stack = StackCopy::Copied(StackBytes {
                         regs,
-                        bytes: at..at + bytes.len(),
+                        bytes: bytes.clone(),
                         limit,
                     });
                     return job;

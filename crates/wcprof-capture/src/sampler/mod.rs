@@ -140,7 +140,7 @@ impl Sampler {
         if self.target.has_exited() {
             return Err(SamplingEnd::TargetExited);
         }
-        match self.snapshots.snapshot(&mut run.set) {
+        match self.snapshots.snapshot(&mut run.set, &mut run.batch.stacks) {
             Ok(()) => {}
             Err(SnapshotError::Gone) => return Err(SamplingEnd::TargetExited),
             Err(error) => return Err(SamplingEnd::Failed(error)),
@@ -295,7 +295,7 @@ impl Sampler {
             return;
         }
         run.batch.threads.extend(slot.take_deferred());
-        let job = self.copy_job(slot, &now, &run.set.stacks, &mut run.batch.stacks);
+        let job = self.copy_job(slot, &now);
         run.counts.n_torn += u64::from(now.stack == SnapshotStack::Torn);
         let mut tick = slot.advance(now, since);
         tick.wait = job.wait;
