@@ -52,6 +52,10 @@ pub(super) struct End {
 
 /// One record.
 #[derive(PartialEq, Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "handed on at once, one at a time; a box for each would cost more"
+)]
 pub(super) enum Record {
     /// A thread in full, and where in the bytes is what was copied of its stack, from its stack
     /// pointer upward.
