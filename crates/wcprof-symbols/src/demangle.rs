@@ -20,7 +20,7 @@ const RECURSION_LIMIT: u32 = 192;
 /// function is kept: `.cold` as ` [.cold]`; behind a C++ name also the others (` [.isra.0]`),
 /// which in C names stay where they are (`parse.isra.0`). Control characters are escaped, the
 /// length is capped at [`MAX_NAME_CHARS`].
-pub(crate) fn demangle(linkage_name: &[u8]) -> String {
+pub fn demangle(linkage_name: &[u8]) -> String {
     let text = String::from_utf8_lossy(linkage_name);
     let name = match text.find('@') {
         Some(at) if at > 0 => &text[..at],
@@ -84,6 +84,9 @@ fn split_cold(name: &str) -> (&str, bool) {
 }
 
 fn cpp(name: &str) -> Option<String> {
+    if let Some((what, target)) = thunk(name) {
+        return Some(format!("{what}{}", cpp(&format!("_Z{target}"))?));
+    }
     if !name.starts_with("_Z") && !name.starts_with("_GLOBAL_") {
         return None;
     }
@@ -97,6 +100,34 @@ fn cpp(name: &str) -> Option<String> {
     let result = symbol.structured_demangle(&mut out, &options);
     // A short name can stand for an endless text; the begin of it still tells what it is.
     (result.is_ok() || out.full).then(|| like_binutils(&out.text))
+}
+
+/// A thunk, which adjusts `this` on the way to an overridden function: what it is called, and the
+/// encoding of that function (Itanium C++ ABI, "Virtual Tables and RTTI").
+fn thunk(name: &str) -> Option<(&'static str, &str)> {
+    /// An offset: a number, `n` before it if it is negative, `_` behind it.
+    fn number(text: &str) -> Option<&str> {
+        let digits = text.strip_prefix('n').unwrap_or(text);
+        let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest.strip_prefix('_').filter(|_| rest.len() < digits.len())
+    }
+    fn call_offset(text: &str) -> Option<&str> {
+        match text.strip_prefix('h') {
+            Some(text) => number(text),
+            None => number(number(text.strip_prefix('v')?)?),
+        }
+    }
+    let offsets = name.strip_prefix("_ZT")?;
+    let (what, target) = match offsets.strip_prefix('c') {
+        Some(both) => (
+            "covariant return thunk to ",
+            call_offset(call_offset(both)?)?,
+        ),
+        None if offsets.starts_with('h') => ("non-virtual thunk to ", call_offset(offsets)?),
+        None => ("virtual thunk to ", call_offset(offsets)?),
+    };
+    // The target is a function, and no further special name.
+    (!target.starts_with('T')).then_some((what, target))
 }
 
 /// Literals and empty parameter packs as binutils and GDB write them: `4ul` for
@@ -223,6 +254,20 @@ mod tests {
         check("_Z4makeI1AJEEvDpOT0_", "void make<A>()");
         check("_Z4makeI1AJiEEvDpOT0_", "void make<A, int>(int&&)");
         check("_Z1fRA3_KcS1_", "f(char const (&) [3], char const (&) [3])");
+    }
+
+    /// Check thunks against what `c++filt` writes.
+    #[test]
+    fn thunks() {
+        check("_ZThn16_N1A1fEi", "non-virtual thunk to A::f(int)");
+        check("_ZTv0_n24_N1A1fEv", "virtual thunk to A::f()");
+        check("_ZTchn8_v0_n24_N1A1fEv", "covariant return thunk to A::f()");
+        check("_ZTh", "_ZTh");
+        check("_ZTh_N1A1fEv", "_ZTh_N1A1fEv");
+        check(
+            &format!("_Z{}", "Th0_".repeat(1000)),
+            &format!("_Z{}", "Th0_".repeat(1000)),
+        );
     }
 
     /// Check nesting: what compilers write is demangled, more is left as it is, and neither takes

@@ -28,7 +28,7 @@ mod report;
 mod symtab;
 mod tables;
 
-pub use demangle::MAX_NAME_CHARS;
+pub use demangle::{MAX_NAME_CHARS, demangle};
 pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, open_regular,
 };

@@ -29,6 +29,7 @@ pub(crate) enum Table {
 pub(crate) struct SymbolTable {
     symbols: Vec<Symbol>,
     strings: Vec<u8>,
+    which: Table,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -36,6 +37,8 @@ struct Symbol {
     start: u64,
     /// Exclusive; equal to `start` when the symbol has no size.
     end: u64,
+    /// End of its section, exclusive.
+    section_end: u64,
     name: u32,
     table: u8,
     rank: Rank,
@@ -73,7 +76,11 @@ impl SymbolTable {
             .chunks_exact(ENTRY_SIZE)
             .filter_map(|entry| symbol(entry, &elf.sections, &strings))
             .collect();
-        Ok((!symbols.is_empty()).then_some(Self { symbols, strings }))
+        Ok((!symbols.is_empty()).then_some(Self {
+            symbols,
+            strings,
+            which,
+        }))
     }
 
     /// Functions in it.
@@ -122,12 +129,14 @@ fn symbol(entry: &[u8], sections: &[Section], strings: &[u8]) -> Option<Symbol> 
     }
     let start = u64_at(entry, 8)?;
     let mut end = start.checked_add(u64_at(entry, 16)?)?;
+    let mut section_end = end;
     if index != SHN_XINDEX {
         let section = sections.get(usize::from(index))?;
         if !section.is_executable() || !(section.address.0..section.end().0).contains(&start) {
             return None;
         }
-        end = end.min(section.end().0);
+        section_end = section.end().0;
+        end = end.min(section_end);
     }
     let name_at = u32_at(entry, 0)?;
     let name = c_string(strings, name_at);
@@ -141,6 +150,7 @@ fn symbol(entry: &[u8], sections: &[Section], strings: &[u8]) -> Option<Symbol> 
     Some(Symbol {
         start,
         end,
+        section_end,
         name: name_at,
         table: 0,
         rank: Rank {
@@ -179,13 +189,20 @@ pub(crate) struct SymbolIndex {
     stretches: Vec<Stretch>,
     /// Positions in `symbols` of those without a size, one an address, by address.
     sizeless: Vec<u32>,
+    /// Positions in `symbols` of those that begin something, by address: functions, and exported
+    /// symbols of any kind; of full tables alone.
+    begins: Vec<u32>,
 }
 
 impl SymbolIndex {
     /// Merges tables; among equal symbols those of earlier tables win.
     pub(crate) fn new(tables: Vec<SymbolTable>) -> Self {
         let mut index = Self::default();
+        let mut full = Vec::new();
         for (i, table) in (0..=u8::MAX).zip(tables) {
+            if table.which == Table::Full {
+                full.push(i);
+            }
             index.strings.push(table.strings);
             index
                 .symbols
@@ -202,6 +219,10 @@ impl SymbolIndex {
         index.symbols = symbols;
         index.stretches = stretches(&index.symbols);
         for (i, symbol) in (0_u32..).zip(&index.symbols) {
+            let begins = symbol.rank.kind != Kind::NoType || symbol.rank.exported;
+            if begins && full.contains(&symbol.table) {
+                index.begins.push(i);
+            }
             if symbol.start == symbol.end {
                 match index.sizeless.last_mut() {
                     Some(last) if index.symbols[*last as usize].start == symbol.start => *last = i,
@@ -227,6 +248,19 @@ impl SymbolIndex {
         }
         let symbol = self.symbols.get(usize::try_from(stretch.symbol).ok()?)?;
         Some(self.name(symbol))
+    }
+
+    /// Start and linkage name of the function without a size, as assemblers write it, that begins last at
+    /// or before `address`. Only of a full table, in which every function has a symbol: then it
+    /// goes on until the next one begins, or its section ends. A symbol with a size, or another
+    /// exported one, also ends it.
+    pub(crate) fn sizeless_around(&self, address: Svma) -> Option<(Svma, &[u8])> {
+        let symbol = |i: &u32| self.symbols.get(*i as usize);
+        let after = |i: &u32| symbol(i).is_none_or(|s| s.start > address.0);
+        let i = self.begins.partition_point(|i| !after(i));
+        let last = symbol(self.begins.get(i.checked_sub(1)?)?)?;
+        let is_sizeless = last.start == last.end && last.rank.kind == Kind::Func;
+        (is_sizeless && address.0 < last.section_end).then(|| (Svma(last.start), self.name(last)))
     }
 
     /// The linkage name of a symbol without a size that begins at `start`: right for a whole

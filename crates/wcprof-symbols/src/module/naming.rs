@@ -190,8 +190,22 @@ impl Naming<'_> {
         {
             return Some(self.demangled(name));
         }
-        let name = self.plt_stub(at.address)?.to_vec();
-        Some(format!("{}@plt", self.demangled(&name)))
+        if let Some(name) = self.plt_stub(at.address).map(<[u8]>::to_vec) {
+            return Some(format!("{}@plt", self.demangled(&name)));
+        }
+        // Where there is call frame information, it tells how far a function goes.
+        if self.function_start(at).is_some() {
+            return None;
+        }
+        let (start, name) = sources.symbols.sizeless_around(at.address)?;
+        let start = AddressQuery {
+            address: start,
+            function: None,
+        };
+        match self.function_start(start) {
+            Some(_) => None,
+            None => Some(self.demangled(name)),
+        }
     }
 
     /// Start of the function by its FDE: the unwinder's, else this file's.

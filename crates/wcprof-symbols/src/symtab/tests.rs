@@ -40,7 +40,11 @@ fn table(lines: &[Line<'_>]) -> SymbolTable {
         .iter()
         .filter_map(|entry| symbol(entry, &sections, &strings))
         .collect();
-    SymbolTable { symbols, strings }
+    SymbolTable {
+        symbols,
+        strings,
+        which: Table::Full,
+    }
 }
 
 fn check(lines: &[Line<'_>], address: u64, expected: Option<&str>) {
@@ -49,6 +53,41 @@ fn check(lines: &[Line<'_>], address: u64, expected: Option<&str>) {
         .at(Svma(address))
         .map(|n| std::str::from_utf8(n).unwrap());
     assert_eq!(name, expected, "{address:#x}");
+}
+
+/// Check how far a function without a size goes: to the next function or exported symbol, not to a
+/// local label, and only in a full table.
+#[test]
+fn without_size() {
+    let lines = [
+        ("sized", GLOBAL, FUNC, 0x1000, 0x10),
+        ("crc", GLOBAL, FUNC, 0x1100, 0),
+        ("loop", LOCAL, NOTYPE, 0x1110, 0),
+        ("table", GLOBAL, NOTYPE, 0x1200, 0),
+        ("last", LOCAL, FUNC, 0x1f00, 0),
+    ];
+    let mut dynamic = table(&lines);
+    let check = |index: &SymbolIndex, address, expected: Option<&str>| {
+        let found = index.sizeless_around(Svma(address));
+        let name = found.map(|(_, name)| std::str::from_utf8(name).unwrap());
+        assert_eq!(name, expected, "{address:#x}");
+    };
+    let index = SymbolIndex::new(vec![table(&lines)]);
+    for (address, expected) in [
+        (0xfff, None),
+        (0x1008, None),
+        (0x1018, None),
+        (0x1100, Some("crc")),
+        (0x11ff, Some("crc")),
+        (0x1200, None),
+        (0x1efe, None),
+        (0x1fff, Some("last")),
+        (0x2000, None),
+    ] {
+        check(&index, address, expected);
+    }
+    dynamic.which = Table::Dynamic;
+    check(&SymbolIndex::new(vec![dynamic]), 0x1100, None);
 }
 
 /// Check that a gap between two symbols is not named after the one before.

@@ -1,4 +1,5 @@
-# Functions with gaps between them; `sized` has a size, `with_cfi` only an FDE, `bare` neither.
+# Functions with gaps between them; `sized` has a size, `with_cfi` only an FDE, `bare` neither: it goes on until
+# the code of the next FDE.
     .text
     .globl sized, with_cfi, bare
     .type sized, @function

@@ -172,7 +172,7 @@ fn sizes() {
     assert_eq!(at("with_cfi", 3), "with_cfi");
     assert_eq!(at("inside", 1), "with_cfi");
     assert_eq!(at("with_cfi", 4), unnamed("with_cfi", 4));
-    assert_eq!(at("bare", 1), unnamed("bare", 1));
+    assert_eq!(at("bare", 1), "bare");
     // Without a name, the start of the FDE stands for the function.
     assert_eq!(
         at("nameless_inside", 1),
@@ -181,7 +181,7 @@ fn sizes() {
             &format!("{:x}", fixture.address("nameless_inside") - 1),
         )
     );
-    let frames = fixture.frames(fixture.address("bare"));
+    let frames = fixture.frames(fixture.address("nameless_inside"));
     assert!(!frames[0].resolved);
     assert!(fixture.frames(fixture.address("sized"))[0].resolved);
 }
