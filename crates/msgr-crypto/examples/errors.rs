@@ -6,9 +6,10 @@ fn main() {
     let t = std::time::Instant::now();
     let c = calibrate(&lib, &CalibrationOptions::default()).unwrap();
     eprintln!(
-        "cpu {:.2} dist {:.2} wall {:.2} json {}",
+        "cpu {:.2} dist {:.2} ref {:.0} wall {:.2} json {}",
         c.cpu_seconds,
         c.disturbed_share,
+        c.reference_ns,
         t.elapsed().as_secs_f64(),
         c.to_json().unwrap().len()
     );

@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 pub mod calibration;
+pub mod frame;
 pub mod host;
 pub mod measure;
 pub mod model;

@@ -1,4 +1,8 @@
-//! Work to nanoseconds of thread CPU time: batches of many cases by turns, and their medians.
+//! Work to nanoseconds: samples of many cases by turns, those that something disturbed left out, and
+//! their medians.
+
+use std::thread;
+use std::time::{Duration, Instant};
 
 use nix::time::{ClockId, clock_gettime};
 
@@ -48,7 +52,8 @@ pub(crate) struct Case<'a> {
     samples: Vec<Sample>,
 }
 
-/// Nanoseconds of a repetition, and the slower one of the reference's times before and after.
+/// Nanoseconds of a repetition, and the slower one of the reference's times before and after; infinite
+/// when the thread did not run all the time.
 #[derive(Copy, Clone, Debug)]
 struct Sample {
     ns: f64,
@@ -70,7 +75,7 @@ impl<'a> Case<'a> {
 pub(crate) struct Measured {
     /// Nanoseconds of one repetition of each case.
     pub(crate) ns: Vec<f64>,
-    /// Cases without enough undisturbed samples; their figures are scaled by the reference.
+    /// Cases without enough undisturbed samples; their figures are the least of all samples.
     pub(crate) n_disturbed: usize,
 }
 
@@ -80,51 +85,113 @@ pub(crate) fn cpu_now() -> Result<f64, MeasureError> {
     Ok(time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64)
 }
 
+/// Both clocks. A stretch whose CPU time is not its wall-clock time was preempted, or the host took
+/// the CPU away. CPU time alone can not be used: in a virtual machine it can be too short, since what
+/// the host took is subtracted late, from another stretch.
+#[derive(Copy, Clone, Debug)]
+struct Clocks {
+    cpu_ns: f64,
+    wall: Instant,
+}
+
+impl Clocks {
+    fn now() -> Result<Self, MeasureError> {
+        let wall = Instant::now();
+        let cpu_ns = cpu_now()?;
+        Ok(Self { cpu_ns, wall })
+    }
+
+    fn elapsed(self) -> Result<Elapsed, MeasureError> {
+        let cpu_ns = cpu_now()? - self.cpu_ns;
+        let wall_ns = self.wall.elapsed().as_nanos() as f64;
+        Ok(Elapsed { cpu_ns, wall_ns })
+    }
+}
+
+#[derive(Copy, Clone, Debug)]
+struct Elapsed {
+    cpu_ns: f64,
+    wall_ns: f64,
+}
+
+impl Elapsed {
+    /// Whether the thread ran all the time, and the CPU time is right.
+    fn is_whole(self) -> bool {
+        (self.wall_ns - self.cpu_ns).abs() <= 0.01 * self.wall_ns + 1000.0
+    }
+}
+
 /// A short piece of work of constant length that tells how fast the core is at this moment: its clock
 /// changes, and what runs on the other thread of a core takes from it.
 pub(crate) struct Reference<'lib> {
     context: Context<'lib>,
     data: Vec<u8>,
     clock_ns: f64,
-    /// The best it can do, nanoseconds.
+    /// The best it can do, nanoseconds; three times in a row, so that no glitch of a clock counts.
     pub(crate) best_ns: f64,
+    last: [f64; 2],
+    patience: Duration,
 }
 
 impl<'lib> Reference<'lib> {
     const CALLS: usize = 12;
 
-    /// Finds the best over some milliseconds; `known_ns` is what it was at another time.
-    pub(crate) fn new(library: &'lib Library, known_ns: Option<f64>) -> Result<Self, MeasureError> {
+    /// Finds the best over a third of a second; `patience` is how long to sleep at most, in all
+    /// measurements, until other work is done.
+    pub(crate) fn new(library: &'lib Library, patience: Duration) -> Result<Self, MeasureError> {
         let mut reference = Self {
             context: library.context(Direction::Encrypt, &[3; 16])?,
             data: vec![0; 1024],
             clock_ns: clock_cost()?,
-            best_ns: 0.0,
+            best_ns: f64::INFINITY,
+            last: [f64::INFINITY; 2],
+            patience,
         };
-        let mut times = Vec::new();
-        for _ in 0..300 {
-            times.push(reference.take()?);
+        for _ in 0..60 {
+            for _ in 0..6 {
+                reference.take()?;
+            }
+            if !patience.is_zero() {
+                thread::sleep(Duration::from_millis(5));
+            }
         }
-        times.sort_by(f64::total_cmp);
-        let best = times[times.len() / 10];
-        reference.best_ns = known_ns.map_or(best, |known| known.min(best * 1.5));
-        match best > 0.0 {
+        match reference.best_ns > 0.0 {
             true => Ok(reference),
             false => Err(MeasureError::Unstable("the reference".into())),
         }
     }
 
     fn take(&mut self) -> Result<f64, MeasureError> {
-        let begin = cpu_now()?;
+        let begin = Instant::now();
         self.context.restart(&[4; 12])?;
         for _ in 0..Self::CALLS {
             self.context.update_in_place(&mut self.data)?;
         }
-        Ok(cpu_now()? - begin - self.clock_ns)
+        let ns = begin.elapsed().as_nanos() as f64;
+        self.best_ns = self.best_ns.min(self.last[0].max(self.last[1]).max(ns));
+        self.last = [self.last[1], ns];
+        Ok(ns)
+    }
+
+    fn limit(&self) -> f64 {
+        self.best_ns * DISTURBED
+    }
+
+    /// Waits until the core is as fast as it can be, or patience ends.
+    fn calm(&mut self) -> Result<f64, MeasureError> {
+        const NAP: Duration = Duration::from_millis(1);
+        loop {
+            let ns = self.take()?;
+            if ns <= self.limit() || self.patience.is_zero() {
+                return Ok(ns);
+            }
+            thread::sleep(NAP);
+            self.patience = self.patience.saturating_sub(NAP);
+        }
     }
 }
 
-/// Median nanoseconds of one repetition of each case.
+/// Nanoseconds of one repetition of each case: the median of the faster half of its samples.
 ///
 /// Cases take turns, so that slow changes meet all alike, and each sample comes after repetitions that
 /// are not counted, because the case before has filled the caches. Samples during which the core was
@@ -138,35 +205,39 @@ pub(crate) fn measure(
     for case in cases.iter_mut() {
         case.n = repetitions(case, memory, effort.sample_ns)?;
     }
-    let limit = reference.best_ns * DISTURBED;
-    let mut before = reference.take()?;
     for round in 0..effort.rounds * MOST_ROUNDS {
         let mut n_wanting = 0;
         for case in cases.iter_mut() {
+            let limit = reference.limit();
             let n_good = case
                 .samples
                 .iter()
                 .filter(|s| s.reference_ns <= limit)
                 .count();
-            if round >= effort.rounds && n_good >= effort.rounds.min(FEWEST + 2) {
+            if n_good >= effort.rounds || (round >= effort.rounds && n_good > FEWEST) {
                 continue;
             }
             n_wanting += 1;
+            let before = reference.calm()?;
             (case.work)((case.n / 16).clamp(1, 200), memory)?;
-            let begin = cpu_now()?;
+            let begin = Clocks::now()?;
             (case.work)(case.n, memory)?;
-            let ns = (cpu_now()? - begin - reference.clock_ns).max(0.0) / case.n as f64;
+            let elapsed = begin.elapsed()?;
             let after = reference.take()?;
+            let each = |ns: f64| (ns - reference.clock_ns).max(0.0) / case.n as f64;
             case.samples.push(Sample {
-                ns,
-                reference_ns: before.max(after),
+                ns: each(elapsed.wall_ns),
+                reference_ns: match elapsed.is_whole() {
+                    true => before.max(after),
+                    false => f64::INFINITY,
+                },
             });
-            before = after;
         }
         if n_wanting == 0 {
             break;
         }
     }
+    let limit = reference.limit();
     let mut measured = Measured {
         ns: Vec::with_capacity(cases.len()),
         n_disturbed: 0,
@@ -179,15 +250,12 @@ pub(crate) fn measure(
             .map(|sample| sample.ns)
             .collect();
         measured.ns.push(match good.len() {
-            FEWEST.. => median(&good),
+            FEWEST.. => typical(&good),
             _ => {
                 measured.n_disturbed += 1;
-                let scaled: Vec<f64> = case
-                    .samples
-                    .iter()
-                    .map(|s| s.ns * (reference.best_ns / s.reference_ns).min(1.0))
-                    .collect();
-                median(&scaled)
+                // A long piece of work is seldom left alone.
+                let walls = case.samples.iter().map(|sample| sample.ns);
+                walls.fold(f64::INFINITY, f64::min)
             }
         });
     }
@@ -222,6 +290,15 @@ fn clock_cost() -> Result<f64, MeasureError> {
     Ok(median(&costs))
 }
 
+/// The median of the faster half: what disturbs only ever takes time, and a short disturbance between
+/// two looks at the reference is not seen.
+fn typical(samples: &[f64]) -> f64 {
+    let mut samples = samples.to_vec();
+    samples.sort_by(f64::total_cmp);
+    samples.truncate(samples.len().div_ceil(2));
+    median(&samples)
+}
+
 /// The middle value, or the mean of both middle ones; 0 of nothing.
 pub(crate) fn median(values: &[f64]) -> f64 {
     let mut values = values.to_vec();
@@ -251,7 +328,7 @@ mod tests {
     #[test]
     fn rounds() {
         let library = Library::system().unwrap();
-        let mut reference = Reference::new(&library, None).unwrap();
+        let mut reference = Reference::new(&library, Duration::ZERO).unwrap();
         assert!(reference.best_ns > 0.0);
         let mut memory = Memory::default();
         let effort = Effort {

@@ -1,5 +1,7 @@
 //! The model against the machine: every shape by every strategy, predicted and measured.
 
+use std::time::Duration;
+
 use msgr_crypto_ffi::Library;
 
 use crate::calibration::Calibration;
@@ -22,7 +24,7 @@ pub struct Checked {
     pub prediction: Prediction,
     /// Median nanoseconds of a frame.
     pub measured_ns: f64,
-    /// Something else slowed the core all the time: the measured figure is scaled, and less exact.
+    /// Something else slowed the core all the time: the measured figure is less exact.
     pub is_disturbed: bool,
 }
 
@@ -32,6 +34,9 @@ impl Checked {
         self.prediction.ns() / self.measured_ns - 1.0
     }
 }
+
+/// How long to sleep in all, at most, while other work slows the core.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Predicts and measures every shape by what Ceph does and by the alternatives.
 ///
@@ -45,8 +50,7 @@ pub fn verify(
     effort: Effort,
 ) -> Result<Vec<Checked>, MeasureError> {
     let mut checked = Vec::new();
-    let known_ns = Some(calibration.reference_ns).filter(|ns| *ns > 0.0);
-    let mut reference = Reference::new(library, known_ns)?;
+    let mut reference = Reference::new(library, PATIENCE)?;
     for residency in residencies {
         let Some(ring_bytes) = residency.ring_bytes(&calibration.host) else {
             continue;

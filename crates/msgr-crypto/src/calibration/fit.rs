@@ -7,7 +7,7 @@ use super::DirectionCosts;
 use crate::measure::median;
 
 /// A single line is good enough when no point is further off it.
-const GOOD_ERROR: f64 = 0.10;
+const GOOD_ERROR: f64 = 0.15;
 /// Points of a regime of its own.
 const MIN_POINTS: usize = 4;
 const SMALLEST: u64 = 16;

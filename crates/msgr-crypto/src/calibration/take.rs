@@ -3,7 +3,7 @@
 //! Everything is measured through the very code that runs whole frames, so that what the code itself
 //! costs is in the table, too, and is the same for the table and for what it predicts.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use msgr_crypto_ffi::{CallError, Direction, Library};
 
@@ -41,6 +41,8 @@ pub struct CalibrationOptions {
     pub effort: Effort,
     /// Measure data in the last-level cache and in memory, too.
     pub cold: bool,
+    /// How long to sleep in all, at most, while other work slows the core.
+    pub patience: Duration,
 }
 
 impl Default for CalibrationOptions {
@@ -51,6 +53,7 @@ impl Default for CalibrationOptions {
                 sample_ns: 100_000.0,
             },
             cold: true,
+            patience: Duration::from_secs(8),
         }
     }
 }
@@ -68,7 +71,7 @@ pub fn calibrate(
         library,
         host: Host::detect(),
         effort: options.effort,
-        reference: Reference::new(library, None)?,
+        reference: Reference::new(library, options.patience)?,
         n_cases: 0,
         n_disturbed: 0,
     };
