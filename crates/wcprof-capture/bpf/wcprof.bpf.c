@@ -106,6 +106,14 @@ static __attribute__((always_inline)) u32 state_of(struct task_struct *task)
 	return ((struct task_struct___before_5_14 *)task)->state;
 }
 
+static __attribute__((always_inline)) u32 name_hash(struct task_struct *task)
+{
+	u64 *comm = (u64 *)task->comm;
+	u64 mixed = comm[0] * 0x9e3779b97f4a7c15ULL ^ comm[1] * 0xc2b2ae3d27d4eb4fULL;
+
+	return mixed >> 32 ^ mixed;
+}
+
 static __attribute__((always_inline)) u32 on_cpu_of(struct task_struct *task)
 {
 	if (field_exists(task->on_cpu))
@@ -241,22 +249,19 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 	u32 state = state_of(task);
 	u32 flags = task->flags;
 	u64 switches = task->nvcsw + task->nivcsw;
-	u64 *comm = (u64 *)task->comm;
-	u64 comm0 = comm[0];
-	u64 comm1 = comm[1];
 
-	cfg->n_threads = task->signal->nr_threads;
+	/* Of one of its threads: each read is a cache miss. */
+	if (host_tid == host_tgid)
+		cfg->n_threads = task->signal->nr_threads;
 
 	u64 start_boottime = task->start_boottime;
 	u32 slot = host_tid & (SEEN_SLOTS - 1);
 	struct seen *seen = cfg->generation ? bpf_map_lookup_elem(&seen_tasks, &slot) : 0;
-	u64 mixed = comm0 * 0x9e3779b97f4a7c15ULL ^ comm1 * 0xc2b2ae3d27d4eb4fULL;
-	u32 name_hash = mixed >> 32 ^ mixed;
 
 	if (seen && state && !(flags & PF_EXITING) && seen->switches == switches &&
 	    seen->start_boottime == start_boottime && seen->host_tid == host_tid &&
-	    seen->state == state && seen->generation == cfg->generation &&
-	    seen->name_hash == name_hash && !on_cpu_of(task)) {
+	    seen->state == state && seen->generation == cfg->generation && !on_cpu_of(task) &&
+	    (!cfg->mention || seen->name_hash == name_hash(task))) {
 		struct unchanged_record unchanged = {
 			.kind = KIND_UNCHANGED,
 			.tid = tid,
@@ -281,8 +286,8 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 		.start_boottime = start_boottime,
 	};
 
-	((u64 *)r.comm)[0] = comm0;
-	((u64 *)r.comm)[1] = comm1;
+	((u64 *)r.comm)[0] = ((u64 *)task->comm)[0];
+	((u64 *)r.comm)[1] = ((u64 *)task->comm)[1];
 	observe(&r, task);
 
 	struct scratch *stack = 0;
@@ -307,7 +312,7 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 		seen->switches = r.nvcsw + r.nivcsw;
 		seen->start_boottime = start_boottime;
 		seen->host_tid = host_tid;
-		seen->name_hash = name_hash;
+		seen->name_hash = name_hash(task);
 		seen->generation = cfg->generation;
 	}
 	return 0;

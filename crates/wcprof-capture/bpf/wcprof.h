@@ -80,7 +80,7 @@ struct end_record {
 	u8 pad[3];
 	/* Records written by this pass. */
 	u32 n_records;
-	/* Threads in the group of the last record's process. */
+	/* Threads in the group of the last leader visited. */
 	u32 n_threads;
 	/* Unchanged threads without a record. */
 	u32 n_unmentioned;
@@ -94,7 +94,8 @@ struct config {
 	u32 filter;
 	/* Full records carry this; 0: every record is in full. A change makes all of them full. */
 	u32 generation;
-	/* Unchanged threads have a record; otherwise they are only counted. */
+	/* Unchanged threads have a record, and other names are looked for; otherwise they are only
+	 * counted. */
 	u32 mention;
 	/* Written by the iterator. */
 	u32 n_records;

@@ -52,7 +52,7 @@ pub fn run(options: &Options) -> Result<()> {
     );
     let mut rows = Vec::new();
     let mut peer_rows = Vec::new();
-    for (n_threads, n_waking) in [(70, 10), (1000, 0)] {
+    for (n_threads, n_waking) in [(70, 3), (70, 10), (1000, 0)] {
         let target = Target::start(n_threads, n_waking)?;
         let name = format!("{} ({n_waking} run now and then)", target.n_threads);
         for engine in ENGINES {
@@ -67,7 +67,7 @@ pub fn run(options: &Options) -> Result<()> {
             }
         }
         // Debuggers need minutes for a thousand threads.
-        if n_threads <= 100 && !options.no_peers {
+        if n_threads <= 100 && n_waking == 10 && !options.no_peers {
             let folder = target_folder()?.join("bench");
             for peer in peers::measure(&target, options.seconds, &folder)? {
                 peer_rows.push(vec![

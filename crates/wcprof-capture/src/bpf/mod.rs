@@ -160,7 +160,8 @@ impl BpfEngine {
 
     /// Replaces `out` by what changed since the last call; the first call has every thread in
     /// full. With `mention`, a thread that is in neither list is gone, unless the snapshot is
-    /// incomplete; without, unchanged threads are only counted.
+    /// incomplete; without, unchanged threads are only counted, and a thread that another one
+    /// renamed is unchanged.
     ///
     /// Cheaper than [`BpfEngine::snapshot`], by a factor that grows with the share of threads
     /// that stay blocked. The two can be mixed. What is read, stack copies among it, is appended

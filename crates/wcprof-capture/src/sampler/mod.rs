@@ -28,7 +28,7 @@ use slot::Slot;
 
 /// An unchanged thread is mentioned at least this often, so that a cut trace lacks little.
 const MENTION_NS: u64 = 1_000_000_000;
-/// The target's identity (exec, pid reuse) is checked this often.
+/// The target's identity (exec, exit, pid reuse) is checked this often.
 const IDENTITY_NS: u64 = 100_000_000;
 /// Ticks handed on at once: a tenth of a second at 99 Hz.
 const MAX_TICKS: u32 = 10;
@@ -93,6 +93,7 @@ impl Sampler {
             counts: TickCounts::default(),
             tick: 0,
             last_identity: begin,
+            last_exit_check: begin,
             account: (begin, own_cpu_ns()),
             exec_id: None,
             n_waiting: 0,
@@ -137,14 +138,12 @@ impl Sampler {
         if std::mem::take(&mut run.resend) {
             self.snapshots.want_full();
         }
-        if self.target.has_exited() {
-            return Err(SamplingEnd::TargetExited);
-        }
         match self.snapshots.snapshot(&mut run.set, &mut run.batch.stacks) {
             Ok(()) => {}
             Err(SnapshotError::Gone) => return Err(SamplingEnd::TargetExited),
             Err(error) => return Err(SamplingEnd::Failed(error)),
         }
+        self.check_exit(run, due.time)?;
         self.check_identity(run, due.time)?;
         self.take_snapshots(run);
         self.notice_exits(run);
@@ -176,6 +175,20 @@ impl Sampler {
         }
         if grown {
             self.snapshots.want_full();
+        }
+    }
+
+    /// Asks now and then, since it costs a system call, and when no thread is left.
+    fn check_exit(&mut self, run: &mut Run<'_>, now: u64) -> Result<(), SamplingEnd> {
+        let n_unlisted = run.set.unlisted.map_or(0, |(n, _)| n);
+        let empty = run.set.full.is_empty() && run.set.unchanged.is_empty() && n_unlisted == 0;
+        if !empty && now.saturating_sub(run.last_exit_check) < IDENTITY_NS {
+            return Ok(());
+        }
+        run.last_exit_check = now;
+        match self.target.has_exited() {
+            true => Err(SamplingEnd::TargetExited),
+            false => Ok(()),
         }
     }
 
@@ -244,6 +257,8 @@ impl Sampler {
             return;
         }
         run.mentioned = time;
+        // Names that others changed are noticed then.
+        self.snapshots.want_list();
         for slot in run.slots.values_mut() {
             slot.catch_up(n, time);
             if slot.keep {
@@ -380,6 +395,7 @@ struct Run<'a> {
     counts: TickCounts,
     tick: u64,
     last_identity: u64,
+    last_exit_check: u64,
     /// When the own CPU time was last read, and what it was.
     account: (u64, u64),
     exec_id: Option<u64>,
