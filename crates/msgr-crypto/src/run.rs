@@ -148,7 +148,8 @@ pub struct Runner<'lib> {
     units: Vec<RunUnit>,
     ring: Ring,
     slot: usize,
-    n_done: usize,
+    /// Whether the ring was gone through an odd number of times.
+    is_odd_round: bool,
     plan: Plan,
 }
 
@@ -192,7 +193,7 @@ impl<'lib> Runner<'lib> {
             units,
             ring,
             slot: 0,
-            n_done: 0,
+            is_odd_round: false,
             plan,
         })
     }
@@ -203,7 +204,7 @@ impl<'lib> Runner<'lib> {
         memory.prepare(&self.plan, &self.ring);
         memory.clear();
         self.slot = 0;
-        self.n_done = 0;
+        self.is_odd_round = false;
     }
 
     /// Encrypts, or decrypts and verifies, `n` frames.
@@ -214,7 +215,6 @@ impl<'lib> Runner<'lib> {
         for _ in 0..n {
             let source = self.slot * self.ring.source_stride;
             let destination = self.slot * self.ring.destination_stride;
-            let is_odd_round = (self.n_done / self.ring.n_slots) % 2 == 1;
             for unit in &self.units {
                 self.context.restart(&NONCE)?;
                 for op in &unit.ops {
@@ -222,7 +222,7 @@ impl<'lib> Runner<'lib> {
                 }
                 match self.direction {
                     Direction::Decrypt => {
-                        let tag = &unit.tags[usize::from(is_odd_round && unit.flips)];
+                        let tag = &unit.tags[usize::from(self.is_odd_round && unit.flips)];
                         self.context.set_tag(tag)?;
                         self.context.finish()?;
                     }
@@ -232,8 +232,8 @@ impl<'lib> Runner<'lib> {
                     }
                 }
             }
-            self.n_done = self.n_done.wrapping_add(1);
             self.slot = self.ring.next(self.slot);
+            self.is_odd_round ^= self.slot == 0;
         }
         Ok(())
     }

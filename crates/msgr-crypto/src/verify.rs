@@ -8,8 +8,8 @@ use crate::calibration::Calibration;
 use crate::measure::{Case, Effort, MeasureError, Reference, measure};
 use crate::model::{Prediction, predict};
 use crate::run::{Memory, Residency, Runner};
-use crate::shapes::Shape;
-use crate::strategy::{Plan, Strategy};
+use crate::shapes::{Shape, Side};
+use crate::strategy::{Arrangement, Placement, Plan, Strategy};
 
 /// A prediction beside the measured time.
 #[derive(Clone, Debug)]
@@ -20,8 +20,11 @@ pub struct Checked {
     pub strategy: Strategy,
     /// Where the data was asked to be.
     pub residency: Residency,
-    /// What the model says.
+    /// What the model says, for memory that is as far away as it is at this moment.
     pub prediction: Prediction,
+    /// How many times as far away distant data was as when it was calibrated: other work takes its
+    /// share of caches and memory. 1 for hot data.
+    pub distance_factor: f64,
     /// Median nanoseconds of a frame.
     pub measured_ns: f64,
     /// Something else slowed the core all the time: the measured figure is less exact.
@@ -56,22 +59,45 @@ pub fn verify(
             continue;
         };
         let mut memory = Memory::default();
+        let mut probe = match residency {
+            Residency::Hot => None,
+            _ => Some(Probe::new(library, calibration, *residency, ring_bytes)?),
+        };
         for (index, shape) in shapes.iter().enumerate() {
             let strategies = [Strategy::now(shape.side)]
                 .into_iter()
                 .chain(Strategy::alternatives(shape.side));
             for strategy in strategies {
                 let plan = Plan::new(shape, strategy);
-                let prediction = predict(&plan, calibration, *residency);
+                let mut prediction = predict(&plan, calibration, *residency);
                 let mut runner = Runner::new(library, plan, ring_bytes)?;
                 runner.begin(&mut memory);
-                let case = Case::new(move |n, memory: &mut Memory| runner.run(n, memory));
-                let measured = measure(&mut [case], &mut memory, &mut reference, effort)?;
+                let mut cases = vec![Case::new(|n, memory: &mut Memory| runner.run(n, memory))];
+                let mut distance_of = None;
+                if let Some(Probe {
+                    runner,
+                    memory,
+                    hot_ns,
+                    calibrated_ns,
+                }) = &mut probe
+                {
+                    distance_of = Some((*hot_ns, *calibrated_ns));
+                    cases.push(Case::new(|n, _: &mut Memory| runner.run(n, memory)));
+                }
+                let measured = measure(&mut cases, &mut memory, &mut reference, effort)?;
+                let distance_factor = match (distance_of, measured.ns.get(1)) {
+                    (Some((hot_ns, calibrated_ns)), Some(now)) if calibrated_ns > 0.0 => {
+                        ((now - hot_ns) / calibrated_ns).clamp(0.2, 5.0)
+                    }
+                    _ => 1.0,
+                };
+                prediction.distance_ns *= distance_factor;
                 checked.push(Checked {
                     shape: index,
                     strategy,
                     residency: *residency,
                     prediction,
+                    distance_factor,
                     measured_ns: measured.ns.first().copied().unwrap_or(0.0),
                     is_disturbed: measured.n_disturbed > 0,
                 });
@@ -79,4 +105,46 @@ pub fn verify(
         }
     }
     Ok(checked)
+}
+
+/// A piece of distant memory that is measured beside each frame. How far away memory is changes by a
+/// factor of three within minutes on a machine that is shared.
+struct Probe<'lib> {
+    runner: Runner<'lib>,
+    memory: Memory,
+    /// What it takes without distance.
+    hot_ns: f64,
+    /// What distance added when it was calibrated.
+    calibrated_ns: f64,
+}
+
+impl<'lib> Probe<'lib> {
+    const BYTES: usize = 1024;
+
+    fn new(
+        library: &'lib Library,
+        calibration: &Calibration,
+        residency: Residency,
+        ring_bytes: usize,
+    ) -> Result<Self, MeasureError> {
+        let shape = Shape {
+            name: String::new(),
+            side: Side::Tx,
+            units: vec![vec![Self::BYTES]],
+            per_io: 1.0,
+            source: String::new(),
+        };
+        let strategy = Strategy::new(Arrangement::PerBuffer, Placement::InPlace);
+        let plan = Plan::new(&shape, strategy);
+        let prediction = predict(&plan, calibration, residency);
+        let mut runner = Runner::new(library, plan, ring_bytes)?;
+        let mut memory = Memory::default();
+        runner.begin(&mut memory);
+        Ok(Self {
+            runner,
+            memory,
+            hot_ns: prediction.ns() - prediction.distance_ns,
+            calibrated_ns: prediction.distance_ns,
+        })
+    }
 }

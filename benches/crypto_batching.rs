@@ -1,0 +1,270 @@
+//! AES-128-GCM of the messenger by size of a call, strategy and distance of the data. Ids read like the
+//! tables of `docs/crypto.md`: what, how, bytes.
+//!
+//! `update` times `EVP_*Update` alone, as `openssl speed` did up to 3.0.15 and 3.4.0; `message` times
+//! nonce, update, tag and final. The two must not be compared with each other.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use msgr_crypto::host::Host;
+use msgr_crypto::run::{Memory, Residency, Runner};
+use msgr_crypto::shapes::{Shape, Side, builtin};
+use msgr_crypto::strategy::{Arrangement, Placement, Plan, Strategy};
+use msgr_crypto_ffi::{Direction, Library};
+
+const KEY: [u8; 16] = [1; 16];
+const NONCE: [u8; 12] = [2; 12];
+const SIZES: [usize; 10] = [16, 64, 256, 512, 1024, 2048, 4096, 16384, 65536, 1 << 20];
+const MESSAGE: usize = 16384;
+
+/// The library named by `MSGR_CRYPTO_LIB`, or the system's.
+fn library() -> Library {
+    let library = match std::env::var_os("MSGR_CRYPTO_LIB") {
+        Some(path) => Library::open(path.as_ref()),
+        None => Library::system(),
+    };
+    library.expect("libcrypto of OpenSSL")
+}
+
+fn shape(side: Side, calls: Vec<usize>) -> Shape {
+    Shape {
+        name: String::new(),
+        side,
+        units: vec![calls],
+        per_io: 1.0,
+        source: String::new(),
+    }
+}
+
+fn runner<'lib>(library: &'lib Library, plan: Plan, ring: usize) -> Runner<'lib> {
+    Runner::new(library, plan, ring).expect("AES-128-GCM")
+}
+
+fn updates(c: &mut Criterion) {
+    let library = library();
+    println!("{}, kernel {}", library.version(), library.gcm_kernel());
+    for direction in [Direction::Decrypt, Direction::Encrypt] {
+        let mut group = c.benchmark_group(format!("update/{direction:?}").to_lowercase());
+        for size in SIZES {
+            let mut context = library.context(direction, &KEY).expect("context");
+            let mut data = vec![0; size];
+            group.throughput(Throughput::Bytes(size as u64));
+            group.bench_function(BenchmarkId::from_parameter(size), |b| {
+                // A message has at most 64 GiB.
+                context.restart(&NONCE).expect("nonce");
+                b.iter(|| context.update_in_place(black_box(&mut data)));
+            });
+        }
+    }
+}
+
+fn messages(c: &mut Criterion) {
+    let library = library();
+    for side in [Side::Rx, Side::Tx] {
+        let placement = Strategy::now(side).placement;
+        let mut group = c.benchmark_group(format!("message/{side}"));
+        for size in SIZES {
+            let strategy = Strategy::new(Arrangement::PerBuffer, placement);
+            let plan = Plan::new(&shape(side, vec![size]), strategy);
+            bench(&mut group, &library, plan, 0, &size.to_string());
+        }
+    }
+}
+
+/// 16 KiB in fragments, by strategy; and in place as one buffer, by bytes in a call.
+fn fragments(c: &mut Criterion) {
+    let library = library();
+    for side in [Side::Rx, Side::Tx] {
+        let now = Strategy::now(side);
+        let copying = match side {
+            Side::Rx => Arrangement::Coalesced,
+            Side::Tx => Arrangement::Gathered,
+        };
+        let mut group = c.benchmark_group(format!("16KiB in fragments/{side}"));
+        for fragment in (6..=14).map(|power| 1 << power) {
+            let shape = shape(side, vec![fragment; MESSAGE / fragment]);
+            for strategy in [now, Strategy::new(copying, now.placement)] {
+                let id = format!("{}/{fragment}", strategy.id());
+                bench(&mut group, &library, Plan::new(&shape, strategy), 0, &id);
+            }
+        }
+        group.finish();
+        let mut group = c.benchmark_group(format!("1MiB in batches/{side}"));
+        for batch in (4..=20).step_by(2).map(|power| 1 << power) {
+            let strategy = Strategy::new(Arrangement::Contiguous, Placement::InPlace);
+            let plan = Plan::new(&shape(side, vec![1 << 20]), strategy.with_batch(batch));
+            bench(&mut group, &library, plan, 0, &batch.to_string());
+        }
+    }
+}
+
+fn frames(c: &mut Criterion) {
+    let library = library();
+    let host = Host::detect();
+    for residency in [Residency::Hot, Residency::L2Cold, Residency::MemoryCold] {
+        let Some(ring) = residency.ring_bytes(&host) else {
+            println!("too little memory for {}", residency.id());
+            continue;
+        };
+        let mut group = c.benchmark_group(format!("frame/{}", residency.id()));
+        for shape in builtin() {
+            let strategies = [Strategy::now(shape.side)]
+                .into_iter()
+                .chain(Strategy::alternatives(shape.side));
+            for strategy in strategies {
+                let id = format!("{} {}/{}", shape.side, shape.name, strategy.id());
+                bench(&mut group, &library, Plan::new(&shape, strategy), ring, &id);
+            }
+        }
+    }
+}
+
+fn bench<M: criterion::measurement::Measurement>(
+    group: &mut criterion::BenchmarkGroup<'_, M>,
+    library: &Library,
+    plan: Plan,
+    ring: usize,
+    id: &str,
+) {
+    group.throughput(Throughput::Bytes(plan.n_bytes() as u64));
+    // Nothing is allocated for a benchmark that is filtered out.
+    group.bench_function(id, |b| {
+        let mut runner = runner(library, plan.clone(), ring);
+        let mut memory = Memory::default();
+        runner.begin(&mut memory);
+        b.iter(|| runner.run(1, &mut memory).expect("right tags"));
+    });
+}
+
+/// What is done before a message.
+fn setup(c: &mut Criterion) {
+    let library = library();
+    let mut group = c.benchmark_group("setup");
+    for direction in [Direction::Decrypt, Direction::Encrypt] {
+        let name = format!("{direction:?}").to_lowercase();
+        let mut context = library.context(direction, &KEY).expect("context");
+        group.bench_function(format!("{name}/nonce"), |b| {
+            b.iter(|| context.restart(black_box(&NONCE)));
+        });
+        group.bench_function(format!("{name}/key and nonce"), |b| {
+            b.iter(|| context.rekey(black_box(&KEY), &NONCE));
+        });
+        group.bench_function(format!("{name}/new context with key"), |b| {
+            b.iter(|| library.context(direction, black_box(&KEY)).map(drop));
+        });
+    }
+}
+
+/// The same frame by 1 to N threads at once, each with its own context and memory.
+fn threads(c: &mut Criterion) {
+    let library = library();
+    let n_cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let shapes = builtin();
+    let shape = shapes
+        .iter()
+        .find(|shape| shape.side == Side::Rx && shape.name == "16K read reply");
+    let plan = Plan::new(shape.expect("built-in shape"), Strategy::now(Side::Rx));
+    let mut group = c.benchmark_group("threads/RX 16K read reply");
+    let mut n_threads = 1;
+    while n_threads <= n_cpus {
+        group.throughput(Throughput::Bytes((plan.n_bytes() * n_threads) as u64));
+        group.bench_function(BenchmarkId::from_parameter(n_threads), |b| {
+            b.iter_custom(|n| parallel(&library, &plan, n_threads, n));
+        });
+        n_threads *= 2;
+    }
+}
+
+fn parallel(library: &Library, plan: &Plan, n_threads: usize, n: u64) -> Duration {
+    let barrier = std::sync::Barrier::new(n_threads);
+    std::thread::scope(|scope| {
+        let work = || {
+            let mut runner = runner(library, plan.clone(), 0);
+            let mut memory = Memory::default();
+            runner.begin(&mut memory);
+            barrier.wait();
+            let begin = Instant::now();
+            runner.run(n, &mut memory).expect("right tags");
+            begin.elapsed()
+        };
+        let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(work)).collect();
+        let times = threads.into_iter().map(|t| t.join().expect("no panic"));
+        times.max().unwrap_or_default()
+    })
+}
+
+/// What else would help: messages by other libraries, nonce and verified tag included.
+#[cfg(feature = "other-libraries")]
+fn other_libraries(c: &mut Criterion) {
+    let mut group = c.benchmark_group("message/RX/ring");
+    for size in SIZES {
+        use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+        let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &KEY).expect("key"));
+        let nonce = || Nonce::assume_unique_for_key(NONCE);
+        // Opening flips data to plaintext, whose tag is another: seal that, too, and take turns.
+        let (mut data, tags) = flipping(size, |data| {
+            let tag = key.seal_in_place_separate_tag(nonce(), Aad::empty(), data);
+            tag.expect("sealed").as_ref().try_into().expect("16 bytes")
+        });
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_function(BenchmarkId::from_parameter(size), |b| {
+            let mut round = 0;
+            data.fill(0);
+            b.iter(|| {
+                let tag = ring::aead::Tag::from(tags[round]);
+                round ^= 1;
+                let opened =
+                    key.open_in_place_separate_tag(nonce(), Aad::empty(), tag, &mut data, 0..);
+                black_box(opened.expect("right tag").len())
+            });
+        });
+    }
+    group.finish();
+    let mut group = c.benchmark_group("message/RX/aws-lc-rs");
+    for size in SIZES {
+        use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
+        let key = LessSafeKey::new(UnboundKey::new(&AES_128_GCM, &KEY).expect("key"));
+        let nonce = || Nonce::assume_unique_for_key(NONCE);
+        let (mut data, tags) = flipping(size, |data| {
+            let tag = key.seal_in_place_separate_tag(nonce(), Aad::empty(), data);
+            tag.expect("sealed").as_ref().try_into().expect("16 bytes")
+        });
+        group.throughput(Throughput::Bytes(size as u64));
+        group.bench_function(BenchmarkId::from_parameter(size), |b| {
+            let mut round = 0;
+            data.fill(0);
+            let mut sealed = data.clone();
+            sealed.extend([0; 16]);
+            b.iter(|| {
+                sealed[size..].copy_from_slice(&tags[round]);
+                round ^= 1;
+                let opened = key.open_in_place(nonce(), Aad::empty(), &mut sealed);
+                black_box(opened.expect("right tag").len())
+            });
+        });
+    }
+}
+
+/// Zeros, and the tags of zeros and of what they decrypt to, each taken as ciphertext.
+#[cfg(feature = "other-libraries")]
+fn flipping(size: usize, seal: impl Fn(&mut [u8]) -> [u8; 16]) -> (Vec<u8>, [[u8; 16]; 2]) {
+    let mut data = vec![0; size];
+    let of_key_stream = seal(&mut data);
+    let of_zeros = seal(&mut data);
+    (data, [of_zeros, of_key_stream])
+}
+
+#[cfg(not(feature = "other-libraries"))]
+fn other_libraries(_: &mut Criterion) {}
+
+criterion_group! {
+    name = benches;
+    config = Criterion::default()
+        .sample_size(20)
+        .warm_up_time(Duration::from_millis(100))
+        .measurement_time(Duration::from_millis(300));
+    targets = updates, messages, fragments, frames, setup, threads, other_libraries
+}
+criterion_main!(benches);
