@@ -7,6 +7,7 @@ pub mod frame;
 pub mod host;
 pub mod measure;
 pub mod model;
+pub mod observed;
 pub mod plot;
 pub mod run;
 pub mod shapes;

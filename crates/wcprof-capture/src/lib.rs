@@ -20,6 +20,7 @@ mod sampler;
 mod sys;
 mod target;
 mod tid_map;
+pub mod uprobe;
 
 pub use engine::{EngineKind, SnapshotError};
 pub use files::{LiveFileError, LiveFiles};

@@ -7,7 +7,7 @@
 
 mod event;
 mod record;
-mod ring;
+pub(crate) mod ring;
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 

@@ -19,7 +19,7 @@ const HEADER: usize = size_of::<perf_event_header>();
 
 /// One ring. The kernel writes at `data_head`, we read at `data_tail`; both only grow.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     base: NonNull<u8>,
     event: RawFd,
 }
@@ -29,7 +29,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps the ring of `event`, which must stay open as long as the ring is used.
-    pub(super) fn new(event: &OwnedFd) -> Result<Self, PerfError> {
+    pub(crate) fn new(event: &OwnedFd) -> Result<Self, PerfError> {
         // SAFETY: a new shared mapping at an address of the kernel's choice.
         let base = unsafe {
             libc::mmap(
@@ -77,7 +77,7 @@ impl Ring {
     }
 
     /// Copies the next record (with its header) into `out`; false when there is none.
-    pub(super) fn next_record(&mut self, out: &mut Vec<u8>) -> bool {
+    pub(crate) fn next_record(&mut self, out: &mut Vec<u8>) -> bool {
         let head_at = std::mem::offset_of!(perf_event_mmap_page, data_head);
         let tail_at = std::mem::offset_of!(perf_event_mmap_page, data_tail);
         // Acquire: the record's bytes are written before the kernel moves the head.

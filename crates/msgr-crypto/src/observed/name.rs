@@ -1,0 +1,108 @@
+//! The calls of a frame to what it is, as far as lengths tell.
+
+use crate::shapes::{Shape, Side};
+
+const EPILOGUE: usize = 16;
+const BLOCK: usize = 16;
+/// Longer than any front of a message about an object: what is longer is data.
+const MAX_FRONT: usize = 4096;
+
+/// What the observed process does, which tells requests from replies.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// A client: librbd, CephFS, RGW towards the OSDs.
+    Client,
+    /// An OSD.
+    Osd,
+    /// Any other daemon, or not known.
+    #[default]
+    Other,
+}
+
+impl Role {
+    /// From the name of the process.
+    pub fn of_process(comm: &str) -> Self {
+        match comm {
+            "ceph-osd" | "crimson-osd" => Self::Osd,
+            _ if comm.starts_with("ceph-") && comm != "ceph-fuse" => Self::Other,
+            "radosgw" | "ceph-fuse" => Self::Client,
+            _ if ["qemu", "kvm", "fio", "rbd", "rados", "tcmu", "CPU "]
+                .iter()
+                .any(|name| comm.starts_with(name)) =>
+            {
+                Self::Client
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Data of a frame: bytes, and the buffers that hold them.
+pub(super) fn data_of(shape: &Shape) -> Option<(usize, usize)> {
+    let last: Vec<usize> = match shape.units.as_slice() {
+        [_, .., last] => last.iter().copied().filter(|len| *len > 0).collect(),
+        _ => return None,
+    };
+    let (epilogue, segments) = last.split_last()?;
+    if *epilogue != EPILOGUE {
+        return None;
+    }
+    // The front is one segment or several buffers of one, padded to a block.
+    let mut front = 0_usize;
+    let mut rest = segments;
+    while let Some((len, tail)) = rest.split_first() {
+        if front > 0 && front.is_multiple_of(BLOCK) || *len > MAX_FRONT {
+            break;
+        }
+        front += len;
+        rest = tail;
+    }
+    // Padding of the data is no buffer of its own.
+    let bytes = rest.iter().sum::<usize>();
+    let is_padded = rest.len() > 1 && rest.last().is_some_and(|len| *len < BLOCK);
+    let n_buffers = rest.len() - usize::from(is_padded);
+    (bytes > 0).then_some((bytes, n_buffers))
+}
+
+/// A name: `16 KiB read reply`, `16 KiB write in 4 buffers`, `no data`, `control`.
+pub fn name_of(shape: &Shape, role: Role) -> String {
+    let has_epilogue = shape.units.len() > 1
+        && shape
+            .units
+            .last()
+            .is_some_and(|unit| unit.iter().rev().find(|len| **len > 0) == Some(&EPILOGUE));
+    if !has_epilogue {
+        return match shape.units.len() {
+            1 => "control (acknowledgement, keepalive)".into(),
+            _ => "control, long".into(),
+        };
+    }
+    let Some((bytes, n_buffers)) = data_of(shape) else {
+        return match (role, shape.side) {
+            (Role::Client, Side::Tx) => "request without data",
+            (Role::Client, Side::Rx) => "reply without data",
+            _ => "message without data",
+        }
+        .into();
+    };
+    let kind = match (role, shape.side) {
+        (Role::Client, Side::Rx) => "read reply",
+        (Role::Client, Side::Tx) => "write",
+        (Role::Osd, Side::Rx) => "write (of a client, or to a replica)",
+        (Role::Osd, Side::Tx) => "read reply (or write to a replica)",
+        (Role::Other, _) => "message",
+    };
+    let size = size(bytes);
+    match n_buffers {
+        0 | 1 => format!("{size} {kind}"),
+        n => format!("{size} {kind} in {n} buffers"),
+    }
+}
+
+fn size(bytes: usize) -> String {
+    match bytes {
+        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}

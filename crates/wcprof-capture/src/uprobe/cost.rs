@@ -1,0 +1,109 @@
+//! What a probe costs a call here and now: measured on a function of wcprof itself.
+
+use std::ffi::{CString, c_void};
+use std::fs::File;
+use std::hint::black_box;
+use std::os::fd::AsRawFd;
+
+use nix::time::{ClockId, clock_gettime};
+use wcprof_types::{Pid, parse_maps_line};
+
+use super::event::{Event, Spec};
+use super::{UprobeError, UprobePmu};
+use crate::perf::ring::Ring;
+
+/// Calls of one round: fewer samples than a ring holds.
+const CALLS: u32 = 2000;
+const ROUNDS: usize = 5;
+
+/// Nanoseconds of CPU time that a call takes longer with a probe.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub struct TrapCost {
+    /// On a thread that is observed: trap and sample.
+    pub sampled_ns: f64,
+    /// On a thread that is not, or while the probe is not enabled: the trap alone.
+    pub trap_ns: f64,
+}
+
+/// The function that is probed. Its arguments sit in the same registers as those of an update.
+#[inline(never)]
+extern "C" fn probed(ctx: u64, out: u64, outl: u64, input: u64, inl: u64) -> u64 {
+    black_box(ctx ^ out ^ outl ^ input ^ inl)
+}
+
+/// Measures it on this thread; takes about 20 ms.
+///
+/// # Errors
+/// When the kernel refuses the probe.
+pub fn measure_trap_cost(pmu: UprobePmu) -> Result<TrapCost, UprobeError> {
+    let (file, path, offset) = own_function()?;
+    let proc_path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
+    let spec = Spec {
+        kind: pmu.kind,
+        path: &proc_path,
+        offset,
+    };
+    let bare = round();
+    let tid = nix::unistd::gettid().as_raw();
+    let event = Event::open(spec, tid).map_err(|source| match source.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => UprobeError::NotPermitted,
+        _ => UprobeError::Refused {
+            path,
+            offset,
+            source,
+        },
+    })?;
+    let trapped = round();
+    let mut ring = Ring::new(event.fd())?;
+    event.enable()?;
+    let mut buffer = Vec::new();
+    let sampled = (0..ROUNDS)
+        .map(|_| {
+            let ns = calls();
+            while ring.next_record(&mut buffer) {}
+            ns
+        })
+        .fold(f64::INFINITY, f64::min);
+    Ok(TrapCost {
+        sampled_ns: (sampled - bare).max(0.0),
+        trap_ns: (trapped - bare).max(0.0),
+    })
+}
+
+fn round() -> f64 {
+    (0..ROUNDS).map(|_| calls()).fold(f64::INFINITY, f64::min)
+}
+
+/// Nanoseconds of CPU time a call.
+fn calls() -> f64 {
+    let begin = cpu_ns();
+    for i in 0..u64::from(CALLS) {
+        black_box(probed(i, 1, 2, 3, 4));
+    }
+    (cpu_ns() - begin) / f64::from(CALLS)
+}
+
+fn cpu_ns() -> f64 {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0.0, |time| {
+        time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64
+    })
+}
+
+/// This program's file, its path, and where [`probed`] is in it.
+fn own_function() -> Result<(File, String, u64), UprobeError> {
+    let address = probed as *const c_void as u64;
+    let path = "/proc/self/exe".to_owned();
+    let failed = |reason: String| UprobeError::Symbols {
+        path: "/proc/self/exe".to_owned(),
+        reason,
+    };
+    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|e| failed(e.to_string()))?;
+    let mapping = maps
+        .lines()
+        .filter_map(|line| parse_maps_line(line).ok())
+        .find(|mapping| mapping.contains(wcprof_types::Avma(address)))
+        .ok_or_else(|| failed("its code is not mapped".into()))?;
+    let files = crate::files::LiveFiles::new(Pid(std::process::id() as i32));
+    let file = files.open_mapping(&mapping)?;
+    Ok((file, path, address - mapping.start.0 + mapping.offset.0))
+}

@@ -1,0 +1,28 @@
+//! A short burst of breakpoints (uprobes of the kernel) on the update calls of a target's libcrypto,
+//! to the length, context, thread and time of each call.
+//!
+//! The one exception to "no write to the target": the kernel puts a breakpoint instruction into a
+//! private copy of the page that holds the function, and takes it out when the event is closed, also
+//! when wcprof is killed. No ptrace, nothing left in tracefs. While it is there, a call costs a trap
+//! more, on every thread of the process; so callers announce it, and it lasts a fraction of a second.
+//!
+//! `EVP_EncryptUpdate` and `EVP_DecryptUpdate` are where data passes in all versions of OpenSSL
+//! (`crypto/evp/evp_enc.c`): `EVP_CipherUpdate` calls one of them.
+
+mod burst;
+mod cost;
+mod error;
+mod event;
+mod pmu;
+mod record;
+mod site;
+
+pub use burst::{Burst, BurstEnd, BurstOptions, BurstReport, Removal, ThreadCounts};
+pub use cost::{TrapCost, measure_trap_cost};
+pub use error::UprobeError;
+pub use pmu::UprobePmu;
+pub use record::{BurstEvent, UpdateCall, UpdateFunction};
+pub use site::{CryptoModule, ModuleKind, find_crypto_modules};
+
+#[cfg(test)]
+mod tests;

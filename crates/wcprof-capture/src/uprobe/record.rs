@@ -1,0 +1,125 @@
+//! Bytes of a uprobe's perf record -> an update call. Pure.
+//!
+//! Layout of `PERF_RECORD_SAMPLE` (perf_event_open(2)): identifier, pid and tid, time, then the three
+//! registers that were asked for, in the order of `asm/perf_regs.h`. At the entry of
+//! `EVP_*Update(ctx, out, outl, in, inl)` these are `si` = out, `di` = ctx, `r8` = inl (System V ABI).
+
+use perf_event_open_sys::bindings;
+use wcprof_types::Tid;
+
+/// Registers in a sample.
+pub(super) const REGS: u64 = (1 << bindings::PERF_REG_X86_SI)
+    | (1 << bindings::PERF_REG_X86_DI)
+    | (1 << bindings::PERF_REG_X86_R8);
+
+/// The function that was called.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub enum UpdateFunction {
+    /// `EVP_EncryptUpdate`.
+    Encrypt,
+    /// `EVP_DecryptUpdate`.
+    Decrypt,
+}
+
+impl UpdateFunction {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Encrypt, Self::Decrypt];
+
+    /// The symbol.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::Encrypt => "EVP_EncryptUpdate",
+            Self::Decrypt => "EVP_DecryptUpdate",
+        }
+    }
+}
+
+/// An update call.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct UpdateCall {
+    /// Which function.
+    pub function: UpdateFunction,
+    /// Address of the `EVP_CIPHER_CTX`: one for each connection and direction, while that lives.
+    pub context: u64,
+    /// `inl` as passed: bytes; below 0 is the caller's mistake.
+    pub len: i32,
+    /// No output: additional authenticated data, not payload.
+    pub is_aad: bool,
+    /// The calling thread.
+    pub tid: Tid,
+    /// `CLOCK_MONOTONIC`, ns.
+    pub time: u64,
+}
+
+/// What a ring told.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum BurstEvent {
+    /// A call.
+    Call(UpdateCall),
+    /// So many calls of this thread were lost here.
+    Lost(Tid, u64),
+}
+
+/// A record as it is in a ring.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Parsed {
+    /// A sample: identifier of its event, and the call without its function.
+    Sample(u64, RawCall),
+    /// So many were lost.
+    Lost(u64),
+    /// Any other kind.
+    Other,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct RawCall {
+    pub(super) tid: Tid,
+    pub(super) time: u64,
+    pub(super) context: u64,
+    pub(super) len: i32,
+    pub(super) is_aad: bool,
+}
+
+impl RawCall {
+    pub(super) fn of(self, function: UpdateFunction) -> UpdateCall {
+        UpdateCall {
+            function,
+            context: self.context,
+            len: self.len,
+            is_aad: self.is_aad,
+            tid: self.tid,
+            time: self.time,
+        }
+    }
+}
+
+/// Parses a record with its header. `None` when it is malformed.
+pub(super) fn parse(bytes: &[u8]) -> Option<Parsed> {
+    let word = |at: usize| {
+        let bytes = bytes.get(at..at.checked_add(8)?)?;
+        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    };
+    let kind = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
+    match kind {
+        bindings::PERF_RECORD_SAMPLE => {
+            let ids = word(16)?;
+            // No registers: a kernel thread, which calls no libcrypto.
+            if word(32)? == u64::from(bindings::PERF_SAMPLE_REGS_ABI_NONE) {
+                return None;
+            }
+            let (si, di, r8) = (word(40)?, word(48)?, word(56)?);
+            let call = RawCall {
+                tid: Tid((ids >> 32) as i32),
+                time: word(24)?,
+                context: di,
+                // `inl` is an int: the upper half of the register is rubbish.
+                len: r8 as i32,
+                is_aad: si == 0,
+            };
+            Some(Parsed::Sample(word(8)?, call))
+        }
+        bindings::PERF_RECORD_LOST => Some(Parsed::Lost(word(16)?)),
+        bindings::PERF_RECORD_LOST_SAMPLES => Some(Parsed::Lost(word(8)?)),
+        _ => Some(Parsed::Other),
+    }
+}

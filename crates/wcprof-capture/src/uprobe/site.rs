@@ -1,0 +1,190 @@
+//! Mappings of a target -> where its update functions are: offset in the file, addresses in memory.
+//!
+//! Symbols come from `.dynsym`, or `.symtab` of a program that holds OpenSSL itself. A value becomes a
+//! file offset through the `PT_LOAD` segment that holds it (ELF gABI, chapter 5).
+
+use std::collections::BTreeSet;
+use std::fs::File;
+
+use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
+use object::{Endianness, Object, ObjectSymbol, ReadCache, ReadRef, elf};
+use wcprof_types::{Avma, Mapping};
+
+use super::{UpdateFunction, UprobeError};
+use crate::files::LiveFiles;
+use crate::target::Target;
+
+/// Copies of OpenSSL in one process; more are not looked at.
+const MAX_MODULES: usize = 4;
+/// Symbols of a file that are looked at.
+const MAX_SYMBOLS: usize = 4_000_000;
+
+/// Where a function is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Site {
+    pub(super) function: UpdateFunction,
+    pub(super) offset: u64,
+    /// In the target's memory, one for each mapping of that part of the file.
+    pub(super) addresses: Vec<Avma>,
+}
+
+/// What kind of file holds OpenSSL.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum ModuleKind {
+    /// A shared library.
+    Library,
+    /// The program itself.
+    Program,
+}
+
+/// A mapped file with update functions.
+#[derive(Debug)]
+pub struct CryptoModule {
+    /// Its path in the target, as the kernel prints it.
+    pub path: String,
+    /// Library or program.
+    pub kind: ModuleKind,
+    /// The file that is mapped, open, whatever its name leads to now.
+    pub file: File,
+    pub(super) sites: Vec<Site>,
+}
+
+/// Finds OpenSSL in a target: its libcrypto, or functions of its program.
+///
+/// # Errors
+/// When there is none, or its file can not be opened or understood.
+pub fn find_crypto_modules(target: &Target) -> Result<Vec<CryptoModule>, UprobeError> {
+    let mappings = target.mappings()?;
+    let files = LiveFiles::new(target.pid());
+    let exe = std::fs::read_link(format!("/proc/{}/exe", target.pid()))
+        .map(|path| path.to_string_lossy().into_owned())
+        .unwrap_or_default();
+    let code = || mappings.iter().filter(|m| m.executable && m.inode != 0);
+    let mut seen = BTreeSet::new();
+    let libraries: Vec<_> = code()
+        .filter(|m| is_libcrypto(&m.path) && seen.insert((m.device, m.inode)))
+        .take(MAX_MODULES)
+        .collect();
+    if libraries.is_empty() {
+        let Some(mapping) = code().find(|m| m.path == exe) else {
+            return Err(UprobeError::NoLibrary(target.pid().0));
+        };
+        return match open(&files, &mappings, mapping, ModuleKind::Program) {
+            Ok(module) => Ok(vec![module]),
+            Err(UprobeError::Symbols { .. }) => Err(UprobeError::NoLibrary(target.pid().0)),
+            Err(error) => Err(error),
+        };
+    }
+    libraries
+        .into_iter()
+        .map(|mapping| open(&files, &mappings, mapping, ModuleKind::Library))
+        .collect()
+}
+
+/// `libcrypto.so.3`, `libcrypto-1a2b3c.so.1.1`, deleted or not.
+fn is_libcrypto(path: &str) -> bool {
+    let path = path.strip_suffix(" (deleted)").unwrap_or(path);
+    let name = path.rsplit('/').next().unwrap_or(path);
+    name.starts_with("libcrypto") && name.contains(".so")
+}
+
+fn open(
+    files: &LiveFiles,
+    mappings: &[Mapping],
+    mapping: &Mapping,
+    kind: ModuleKind,
+) -> Result<CryptoModule, UprobeError> {
+    if files.may_hang(mapping) {
+        return Err(UprobeError::MayHang(mapping.path.clone()));
+    }
+    let file = files.open_mapping(mapping)?;
+    let failed = |reason: String| UprobeError::Symbols {
+        path: mapping.path.clone(),
+        reason,
+    };
+    let copy = file
+        .try_clone()
+        .map_err(|error| failed(error.to_string()))?;
+    let found = functions(&ReadCache::new(copy)).map_err(failed)?;
+    if found.is_boring {
+        return Err(UprobeError::NotOpenSsl(mapping.path.clone()));
+    }
+    let of_file: Vec<&Mapping> = mappings
+        .iter()
+        .filter(|m| m.executable && m.inode == mapping.inode && m.device == mapping.device)
+        .collect();
+    let sites = found
+        .offsets
+        .into_iter()
+        .map(|(function, offset)| Site {
+            function,
+            offset,
+            addresses: addresses(&of_file, offset),
+        })
+        .collect::<Vec<_>>();
+    if let Some(site) = sites.iter().find(|site| site.addresses.is_empty()) {
+        let name = site.function.symbol();
+        return Err(failed(format!("`{name}` is not in a part that is mapped")));
+    }
+    Ok(CryptoModule {
+        path: mapping.path.clone(),
+        kind,
+        file,
+        sites,
+    })
+}
+
+fn addresses(mappings: &[&Mapping], offset: u64) -> Vec<Avma> {
+    let address = |m: &&Mapping| {
+        let distance = offset.checked_sub(m.offset.0)?;
+        let address = Avma(m.start.0.checked_add(distance)?);
+        m.contains(address).then_some(address)
+    };
+    mappings.iter().filter_map(address).collect()
+}
+
+/// What an ELF file has.
+#[derive(PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub(super) offsets: Vec<(UpdateFunction, u64)>,
+    pub(super) is_boring: bool,
+}
+
+/// File offsets of both functions.
+pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<Found, String> {
+    let elf = ElfFile64::<Endianness, R>::parse(data).map_err(|e| e.to_string())?;
+    let endian = elf.endian();
+    if elf.elf_header().e_machine(endian) != elf::EM_X86_64 {
+        return Err("not code for x86-64".into());
+    }
+    let mut values = [None; 2];
+    let mut is_boring = false;
+    let symbols = elf.dynamic_symbols().chain(elf.symbols());
+    for symbol in symbols.take(MAX_SYMBOLS) {
+        let Ok(name) = symbol.name() else { continue };
+        is_boring |= name == "BORINGSSL_self_test";
+        if symbol.is_undefined() || !name.starts_with("EVP_") {
+            continue;
+        }
+        for (function, value) in UpdateFunction::ALL.iter().zip(&mut values) {
+            if name == function.symbol() {
+                value.get_or_insert(symbol.address());
+            }
+        }
+    }
+    let mut offsets = Vec::new();
+    for (function, value) in UpdateFunction::ALL.into_iter().zip(values) {
+        let name = function.symbol();
+        let value = value.ok_or_else(|| format!("no symbol `{name}`"))?;
+        let offset = elf.elf_program_headers().iter().find_map(|segment| {
+            let is_code =
+                segment.p_type(endian) == elf::PT_LOAD && (segment.p_flags(endian) & elf::PF_X) == elf::PF_X;
+            let distance = value.checked_sub(segment.p_vaddr(endian))?;
+            let is_inside = is_code && distance < segment.p_filesz(endian);
+            is_inside.then(|| segment.p_offset(endian).checked_add(distance))?
+        });
+        let offset = offset.ok_or_else(|| format!("`{name}` is in no executable segment"))?;
+        offsets.push((function, offset));
+    }
+    Ok(Found { offsets, is_boring })
+}

@@ -1,0 +1,106 @@
+//! Tests of the pure parts, and of a burst on this very process where it is permitted.
+
+use std::fs;
+use std::path::Path;
+
+use perf_event_open_sys::bindings;
+use wcprof_types::Tid;
+
+use super::record::{Parsed, RawCall, parse};
+use super::site::functions;
+use super::*;
+
+fn record(kind: u32, words: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    bytes.extend(kind.to_ne_bytes());
+    bytes.extend(2_u16.to_ne_bytes());
+    bytes.extend((8 + 8 * words.len() as u16).to_ne_bytes());
+    words
+        .iter()
+        .for_each(|word| bytes.extend(word.to_ne_bytes()));
+    bytes
+}
+
+/// Check that each register lands where it belongs, and that the upper half of `inl` is dropped.
+#[test]
+fn sample() {
+    let words = [77, 7 | 9 << 32, 123, 2, 0, 0xc0de, 0xdead_beef_0000_4000];
+    let call = RawCall {
+        tid: Tid(9),
+        time: 123,
+        context: 0xc0de,
+        len: 16384,
+        is_aad: true,
+    };
+    let bytes = record(bindings::PERF_RECORD_SAMPLE, &words);
+    assert_eq!(parse(&bytes), Some(Parsed::Sample(77, call)));
+    for n in 0..bytes.len() {
+        assert_eq!(parse(&bytes[..n]), None, "cut at {n}");
+    }
+    let lost = record(bindings::PERF_RECORD_LOST, &[77, 5]);
+    assert_eq!(parse(&lost), Some(Parsed::Lost(5)));
+    assert_eq!(parse(&record(3, &[])), Some(Parsed::Other));
+}
+
+/// Check that a negative length stays one.
+#[test]
+fn negative_length() {
+    let words = [1, 2, 3, 2, 4, 5, u64::from(u32::MAX)];
+    match parse(&record(bindings::PERF_RECORD_SAMPLE, &words)) {
+        Some(Parsed::Sample(_, call)) => assert_eq!(call.len, -1),
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Check the kernel's event source in a sysfs of our own: absent, strange, sound.
+#[test]
+fn event_source() {
+    let root = tempfile::tempdir().unwrap();
+    let error = UprobePmu::find_in(root.path()).unwrap_err();
+    assert!(error.to_string().contains("no uprobe events"), "{error}");
+    let folder = root.path().join("bus/event_source/devices/uprobe/format");
+    fs::create_dir_all(&folder).unwrap();
+    let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+    write("../type", "eight\n");
+    assert!(matches!(
+        UprobePmu::find_in(root.path()),
+        Err(UprobeError::Pmu { .. })
+    ));
+    write("../type", "8\n");
+    assert_eq!(UprobePmu::find_in(root.path()).unwrap().kind, 8);
+    write("retprobe", "config:0\n");
+    assert!(UprobePmu::find_in(root.path()).is_ok());
+    write("retprobe", "config1:3\n");
+    assert!(matches!(
+        UprobePmu::find_in(root.path()),
+        Err(UprobeError::Pmu { .. })
+    ));
+}
+
+/// Check that what is no libcrypto is refused with the reason, whatever bytes it has.
+#[test]
+fn no_library() {
+    assert!(functions(&b""[..]).is_err());
+    assert!(functions(&b"\x7fELF\x02\x01\x01"[..]).is_err());
+    let own = fs::read("/proc/self/exe").unwrap();
+    let error = functions(&own[..]).unwrap_err();
+    assert!(error.contains("no symbol `EVP_EncryptUpdate`"), "{error}");
+    for cut in [100, 1000, 5000, own.len() / 2] {
+        assert!(functions(&own[..cut]).is_err());
+    }
+    assert!(Path::new("/proc/self/exe").exists());
+}
+
+/// Check that a probe on this process costs something and is gone afterwards, or that its refusal
+/// names the privilege.
+#[test]
+fn own_cost() {
+    let Ok(pmu) = UprobePmu::find() else {
+        eprintln!("SKIPPED own_cost: no uprobe events");
+        return;
+    };
+    match measure_trap_cost(pmu) {
+        Ok(cost) => assert!(cost.sampled_ns > 0.0 && cost.trap_ns > 0.0, "{cost:?}"),
+        Err(error) => assert!(error.is_privilege(), "{error}"),
+    }
+}
