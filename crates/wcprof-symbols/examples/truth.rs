@@ -320,10 +320,16 @@ fn compare(ours: &Answers, theirs: &Answers, aliases: &Aliases) -> Tally {
         ..Tally::default()
     };
     for (i, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
-        let function = aliases.same(outermost(ours), outermost(theirs));
+        // What has no answer is no other answer.
+        let function =
+            outermost(theirs).is_empty() || aliases.same(outermost(ours), outermost(theirs));
         if function && outermost(ours) != outermost(theirs) {
             let (ours, theirs) = (outermost(ours), outermost(theirs));
             let class = match () {
+                () if theirs.is_empty() && ours.ends_with("@plt") => {
+                    "(counted as agreeing) a PLT stub, which only wcprof names"
+                }
+                () if theirs.is_empty() => "(counted as agreeing) only wcprof has a name",
                 () if is_plain_name(ours, theirs) => {
                     "(counted as agreeing) llvm has the plain name of a local function alone"
                 }
@@ -364,8 +370,8 @@ fn is_plain_name(ours: &str, theirs: &str) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let plain = theirs.split('<').next().unwrap_or_default();
     !plain.is_empty()
-        && !theirs.contains("::")
-        && !theirs.contains('(')
+        && !plain.contains("::")
+        && (plain == "operator()" || !plain.contains('('))
         && ours.match_indices(plain).any(|(at, _)| {
             let (before, rest) = ours.split_at(at);
             let after = rest.strip_prefix(plain).unwrap_or_default();
@@ -467,8 +473,6 @@ fn classify(ours: &[Function], theirs: &[Function], third: &[Function]) -> &'sta
         };
     }
     match (our_name, their_name) {
-        _ if our_name.ends_with("@plt") => "function: a PLT stub, which only wcprof names",
-        (_, "") => "function: only wcprof has a name",
         ("", _) if outermost(third).is_empty() => {
             "function: wcprof and elfutils have none, llvm takes the nearest symbol"
         }

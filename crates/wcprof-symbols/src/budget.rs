@@ -53,11 +53,12 @@ impl Budget {
 }
 
 impl Budget {
-    /// Takes what a lookup can use: all of `need` if that is little, else three quarters of the
-    /// limit, so that a small lookup can go on beside a large one. Waits like [`Self::reserve`].
+    /// Takes what a lookup can use that reads `need` bytes: a quarter of the limit if that is plenty,
+    /// else three quarters, so that a small lookup can go on beside a large one. Waits like
+    /// [`Self::reserve`].
     pub(crate) fn reserve_share(&self, need: u64) -> Reservation<'_> {
         let small = self.limit / 4;
-        let bytes = if need <= small {
+        let bytes = if need <= small / 4 {
             small
         } else {
             self.limit - small

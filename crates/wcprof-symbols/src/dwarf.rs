@@ -46,6 +46,8 @@ pub(crate) enum DwarfError {
          for units"
     )]
     Memory { need: u64, limit: u64 },
+    #[error("its names and paths take more than the {limit} bytes of the memory limit for them")]
+    Strings { limit: u64 },
     #[error("failed to expand section {section} to a file of {size} bytes: {source}")]
     Spill {
         section: String,
@@ -143,6 +145,8 @@ pub(crate) fn lookup(
     };
     let (lines, strings) = read_lines_and_names(files, &units, &names, shares, &mut failures)?;
     let texts = Texts::read(files, &lines, strings, shares)?;
+    let limit = shares.strings;
+    failures.add(texts.strings.n_dropped, DwarfError::Strings { limit });
     let mut frames = vec![Vec::new(); addresses.len()];
     for (unit, lines) in units.iter().zip(&lines) {
         for (idx, chain) in &unit.chains {
@@ -248,6 +252,8 @@ struct TextOffsets {
 struct TextStrings {
     main: Strings,
     supplementary: Strings,
+    /// Strings that no longer fit into their share of the memory.
+    n_dropped: usize,
 }
 
 impl TextOffsets {
@@ -265,11 +271,14 @@ impl TextOffsets {
                 let section = section_of(elf, SectionId::DebugStr);
                 text::pick(elf, section, offsets, shares.strings)
             }
-            _ => Ok(Strings::new()),
+            _ => Ok((Strings::new(), 0)),
         };
+        let (main, n_main) = pick(Some(files.main), self.main)?;
+        let (supplementary, n_supplementary) = pick(files.supplementary, self.supplementary)?;
         Ok(TextStrings {
-            main: pick(Some(files.main), self.main)?,
-            supplementary: pick(files.supplementary, self.supplementary)?,
+            main,
+            supplementary,
+            n_dropped: n_main + n_supplementary,
         })
     }
 }
@@ -302,6 +311,7 @@ impl<'a> Texts<'a> {
         let more = wanted.read(files, shares)?;
         strings.main.extend(more.main);
         strings.supplementary.extend(more.supplementary);
+        strings.n_dropped += more.n_dropped;
         let section = section_of(files.main, SectionId::DebugLineStr);
         let mut room = shares.tables;
         Ok(Self {

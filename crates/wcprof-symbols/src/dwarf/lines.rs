@@ -44,6 +44,9 @@ pub(super) fn run(
     let mut last: Option<(u64, u64, u32)> = None;
     let mut found: Vec<(usize, u64, u32)> = Vec::new();
     let mut start = None;
+    // A sequence that begins at 0 belongs to code that was not linked, or jumps from there to code
+    // that was: GCC does not always end it in between.
+    let mut unlinked: HashMap<usize, (u64, u32)> = HashMap::new();
     let mut rows = program.clone().rows();
     while let Some((_, row)) = rows.next_row()? {
         let address = row.address();
@@ -60,12 +63,12 @@ pub(super) fn run(
             );
         }
         if row.end_sequence() {
-            // A sequence that begins at 0 belongs to code that was not linked.
-            let linked = start.is_some_and(|start| start != 0 && start < address);
+            let linked = start.is_some_and(|start| start != 0);
             for (idx, file, line) in found.drain(..) {
-                if linked {
-                    lines.at.entry(idx).or_insert((file, line));
-                }
+                match linked {
+                    true => lines.at.entry(idx).or_insert((file, line)),
+                    false => unlinked.entry(idx).or_insert((file, line)),
+                };
             }
             (last, start) = (None, None);
         } else {
@@ -75,6 +78,9 @@ pub(super) fn run(
             start = start.or(Some(address));
             last = Some((address, row.file_index(), line));
         }
+    }
+    for (idx, place) in unlinked {
+        lines.at.entry(idx).or_insert(place);
     }
     let header = program.header();
     let path = |index: u64| {

@@ -51,22 +51,23 @@ impl Text {
 /// Strings of one section by offset.
 pub(super) type Strings = HashMap<u64, String>;
 
-/// Reads the strings at `offsets`, at most `limit` bytes of them. Offsets beyond the section, and
-/// those that no longer fit, are absent from the result.
+/// Reads the strings at `offsets`, at most `limit` bytes of them. Offsets beyond the section are
+/// absent from the result; so are strings that no longer fit, whose number is the second result.
 pub(super) fn pick(
     elf: &ElfFile,
     section: Option<&Section>,
     mut offsets: Vec<u64>,
     limit: u64,
-) -> Result<Strings, DwarfError> {
+) -> Result<(Strings, usize), DwarfError> {
     let mut strings = Strings::new();
     offsets.sort_unstable();
     offsets.dedup();
     let Some(section) = section else {
-        return Ok(strings);
+        return Ok((strings, 0));
     };
     let mut stream = elf.stream(section)?;
     let mut total = 0_u64;
+    let mut n_dropped = 0;
     let mut next = offsets.iter().copied().peekable();
     // Strings whose end was not seen yet.
     let mut open: Vec<(u64, Vec<u8>)> = Vec::new();
@@ -76,6 +77,8 @@ pub(super) fn pick(
             let text = String::from_utf8(bytes)
                 .unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
             strings.insert(offset, text);
+        } else {
+            n_dropped += 1;
         }
     };
     let mut buffer = vec![0; STEP];
@@ -109,7 +112,7 @@ pub(super) fn pick(
             }
         }
     }
-    Ok(strings)
+    Ok((strings, n_dropped))
 }
 
 /// Adds bytes up to the terminating zero; whether there was one.

@@ -2,6 +2,7 @@
 
 mod common;
 mod debug_files;
+mod dwarf;
 mod hostile;
 mod naming;
 mod system;
