@@ -6,6 +6,7 @@ mod osd;
 mod overhead;
 mod peers;
 mod stats;
+mod symbols;
 mod table;
 mod target;
 
@@ -24,6 +25,8 @@ enum Task {
     Overhead(overhead::Options),
     /// Speed of an OSD under load with wcprof attached and without, in turn (needs `lab up`)
     Osd(osd::Options),
+    /// Time and memory that finding names takes, with other symbolizers that are installed
+    Symbols(symbols::Options),
 }
 
 /// Runs the command.
@@ -34,5 +37,6 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.command {
         Task::Overhead(options) => overhead::run(options),
         Task::Osd(options) => osd::run(options),
+        Task::Symbols(options) => symbols::run(options),
     }
 }

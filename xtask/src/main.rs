@@ -13,6 +13,7 @@ mod process;
 mod setup;
 mod test;
 mod tidy;
+mod truth;
 mod vmtest;
 
 use std::process::ExitCode;
@@ -44,6 +45,8 @@ enum Task {
     Vmtest(vmtest::Args),
     /// Run a small Ceph cluster and a virtual machine on loopback
     Lab(lab::Args),
+    /// Compare function names, inline chains and lines with llvm-symbolizer
+    Truth(truth::Args),
     /// Measure what wcprof costs
     Bench(bench::Args),
 }
@@ -67,6 +70,7 @@ fn run(task: Task) -> Result<()> {
         Task::Bpf(args) => bpf::run(&args),
         Task::Vmtest(args) => vmtest::run(&args),
         Task::Lab(args) => lab::run(&args),
+        Task::Truth(args) => truth::run(&args),
         Task::Bench(args) => bench::run(&args),
     }
 }

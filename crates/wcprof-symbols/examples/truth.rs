@@ -5,6 +5,8 @@
 //! compared by linkage name, demangled by the same demangler. Where they differ, `eu-addr2line` is
 //! asked too, and the difference is put into a class. `--show N` prints N examples of each class.
 //!
+//! `--list` prints the addresses alone, a line each with its module's path before it.
+//!
 //! `cargo xtask truth` runs it on the recorded fixtures.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,12 +38,13 @@ type Answers = Vec<Vec<Function>>;
 
 fn main() -> Result<(), Failure> {
     let mut traces = Vec::new();
-    let (mut spread, mut show) = (0_u64, 0_usize);
+    let (mut spread, mut show, mut list) = (0_u64, 0_usize, false);
     let mut args = std::env::args().skip(1);
     while let Some(arg) = args.next() {
         let mut number = || args.next().unwrap_or_default().parse::<u64>();
         match arg.as_str() {
             "--spread" => spread = number()?,
+            "--list" => list = true,
             "--show" => show = number()? as usize,
             _ => traces.push(PathBuf::from(arg)),
         }
@@ -49,6 +52,14 @@ fn main() -> Result<(), Failure> {
     let mut modules: BTreeMap<(String, BuildId), BTreeSet<Svma>> = BTreeMap::new();
     for path in &traces {
         collect(path, &mut modules)?;
+    }
+    if list {
+        for ((path, _), addresses) in &modules {
+            for address in addresses {
+                println!("{path} {:#x}", address.0);
+            }
+        }
+        return Ok(());
     }
     println!("| module | addresses | function | inline chain | lines | all three |");
     println!("|---|---|---|---|---|---|");
