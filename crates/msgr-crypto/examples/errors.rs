@@ -49,7 +49,7 @@ fn main() {
     }
     for x in &v {
         println!(
-            "{:12} {:2} {:28} {:24} {:10.0} {:10.0} {:+.1} {:?} {}",
+            "{:12} {:2} {:28} {:24} {:10.0} {:10.0} {:+.1} {:?} x{:.2} {}",
             x.residency.id(),
             s[x.shape].side,
             s[x.shape].name,
@@ -63,6 +63,7 @@ fn main() {
                 x.prediction.copies_ns as i64,
                 x.prediction.distance_ns as i64
             ),
+            x.distance_factor,
             if x.is_disturbed { "D" } else { "" }
         );
     }

@@ -9,7 +9,7 @@ use crate::measure::{Case, Effort, MeasureError, Reference, measure};
 use crate::model::{Prediction, predict};
 use crate::run::{Memory, Residency, Runner};
 use crate::shapes::{Shape, Side};
-use crate::strategy::{Arrangement, Placement, Plan, Strategy};
+use crate::strategy::{Area, Op, Plan, Span, Strategy};
 
 /// A prediction beside the measured time.
 #[derive(Clone, Debug)]
@@ -22,8 +22,7 @@ pub struct Checked {
     pub residency: Residency,
     /// What the model says, for memory that is as far away as it is at this moment.
     pub prediction: Prediction,
-    /// How many times as far away distant data was as when it was calibrated: other work takes its
-    /// share of caches and memory. 1 for hot data.
+    /// How many times as far away memory was as when it was calibrated; 1 for data in caches.
     pub distance_factor: f64,
     /// Median nanoseconds of a frame.
     pub measured_ns: f64,
@@ -60,8 +59,8 @@ pub fn verify(
         };
         let mut memory = Memory::default();
         let mut probe = match residency {
-            Residency::Hot => None,
-            _ => Some(Probe::new(library, calibration, *residency, ring_bytes)?),
+            Residency::MemoryCold => Probe::new(library, calibration, ring_bytes, &mut memory)?,
+            _ => None,
         };
         for (index, shape) in shapes.iter().enumerate() {
             let strategies = [Strategy::now(shape.side)]
@@ -76,13 +75,12 @@ pub fn verify(
                 let mut distance_of = None;
                 if let Some(Probe {
                     runner,
-                    memory,
                     hot_ns,
                     calibrated_ns,
                 }) = &mut probe
                 {
                     distance_of = Some((*hot_ns, *calibrated_ns));
-                    cases.push(Case::new(|n, _: &mut Memory| runner.run(n, memory)));
+                    cases.push(Case::new(|n, memory: &mut Memory| runner.run(n, memory)));
                 }
                 let measured = measure(&mut cases, &mut memory, &mut reference, effort)?;
                 let distance_factor = match (distance_of, measured.ns.get(1)) {
@@ -107,11 +105,10 @@ pub fn verify(
     Ok(checked)
 }
 
-/// A piece of distant memory that is measured beside each frame. How far away memory is changes by a
-/// factor of three within minutes on a machine that is shared.
+/// Reads of distant memory that are measured beside each frame. How far away memory is depends on the
+/// pages that the kernel happened to give, and in a virtual machine on those that the host gave.
 struct Probe<'lib> {
     runner: Runner<'lib>,
-    memory: Memory,
     /// What it takes without distance.
     hot_ns: f64,
     /// What distance added when it was calibrated.
@@ -121,30 +118,39 @@ struct Probe<'lib> {
 impl<'lib> Probe<'lib> {
     const BYTES: usize = 1024;
 
+    /// Reads from `memory`, and leaves it as it is.
     fn new(
         library: &'lib Library,
         calibration: &Calibration,
-        residency: Residency,
         ring_bytes: usize,
-    ) -> Result<Self, MeasureError> {
-        let shape = Shape {
-            name: String::new(),
-            side: Side::Tx,
-            units: vec![vec![Self::BYTES]],
-            per_io: 1.0,
-            source: String::new(),
+        memory: &mut Memory,
+    ) -> Result<Option<Self>, MeasureError> {
+        let Some(cold) = &calibration.memory_cold else {
+            return Ok(None);
         };
-        let strategy = Strategy::new(Arrangement::PerBuffer, Placement::InPlace);
-        let plan = Plan::new(&shape, strategy);
-        let prediction = predict(&plan, calibration, residency);
+        let span = |area| Span {
+            area,
+            offset: 0,
+            len: Self::BYTES,
+        };
+        let copy = Op::Copy {
+            from: span(Area::Source),
+            to: span(Area::Scratch),
+        };
+        let plan = Plan {
+            side: Side::Tx,
+            units: vec![vec![copy]],
+            source_len: Self::BYTES,
+            destination_len: 0,
+            scratch_len: Self::BYTES,
+        };
         let mut runner = Runner::new(library, plan, ring_bytes)?;
-        let mut memory = Memory::default();
-        runner.begin(&mut memory);
-        Ok(Self {
+        runner.begin(memory);
+        let bytes = Self::BYTES as u64;
+        Ok(Some(Self {
             runner,
-            memory,
-            hot_ns: prediction.ns() - prediction.distance_ns,
-            calibrated_ns: prediction.distance_ns,
-        })
+            hot_ns: calibration.encrypt.unit_ns + calibration.copy.at(bytes),
+            calibrated_ns: cold.copy_to_hot.at(bytes),
+        }))
     }
 }

@@ -204,6 +204,7 @@ fn check_direction(name: &str, costs: &DirectionCosts) -> Result<(), Calibration
         ("head", &costs.head, true),
         ("shifted", &costs.shifted, true),
         ("out_of_place", &costs.out_of_place, true),
+        ("first", &costs.first, true),
     ] {
         check_curve(&format!("{name}.{field}"), curve, signed)?;
     }

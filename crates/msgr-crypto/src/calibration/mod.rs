@@ -100,6 +100,9 @@ pub struct DirectionCosts {
     pub shifted: Curve,
     /// More than in place, by size.
     pub out_of_place: Curve,
+    /// More than another call, by size, for the first call of a unit: nothing before it overlaps with
+    /// it.
+    pub first: Curve,
 }
 
 /// What distant data costs more than hot data, by the bytes that lie in one piece, in nanoseconds.
@@ -163,6 +166,15 @@ impl DirectionCosts {
             return self.fill.at(len);
         }
         self.head.at(head) + self.whole_call(len - head) + self.shifted.at(len)
+    }
+
+    /// What the first call of a unit takes more than another one.
+    pub fn first_ns(&self, len: u64) -> f64 {
+        match len {
+            // In the table of small calls already, each of which was measured as a unit.
+            0..BLOCK => 0.0,
+            _ => self.first.at(len),
+        }
     }
 
     fn whole_call(&self, len: u64) -> f64 {

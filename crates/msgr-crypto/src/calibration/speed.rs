@@ -143,6 +143,7 @@ fn calibration_of(
     costs.head = costs.tail.clone();
     costs.shifted = zero.clone();
     costs.out_of_place = zero.clone();
+    costs.first = zero.clone();
     Ok(Calibration {
         library: LibraryFacts {
             version: format!(

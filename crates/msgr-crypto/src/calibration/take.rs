@@ -275,13 +275,20 @@ fn direction_costs(setting: &mut Setting<'_>, side: Side) -> Result<DirectionCos
     let empty_ns = each(empty, REPEAT).max(0.0);
     let small = partial.iter().map(|(n, cases)| (*n, each(cases[0], 1)));
     costs.small = curve(std::iter::once((0, empty_ns)).chain(small));
-    let f256 = costs.update.at(256);
+    costs.first = first_costs(&out_of_place, |len, case| {
+        each(case, 1) - costs.update_ns(0, len)
+    });
+    let f256 = costs.update.at(256) + costs.first.at(256);
+    let f256_again = costs.update.at(256);
     let (mut tail, mut fill, mut head) = (vec![(0, 0.0)], Vec::new(), Vec::new());
     for (n, cases) in &partial {
         let tail_ns = each(cases[1], 1) - f256;
         tail.push((*n, tail_ns));
-        fill.push((block - n, (each(cases[2], 4) - f256 - tail_ns).max(0.0)));
-        head.push((block - n, each(cases[3], 4) - f256 - tail_ns - f256));
+        fill.push((
+            block - n,
+            (each(cases[2], 4) - f256_again - tail_ns).max(0.0),
+        ));
+        head.push((block - n, each(cases[3], 4) - 2.0 * f256_again - tail_ns));
     }
     costs.tail = curve(tail);
     costs.fill = curve(fill);
@@ -301,6 +308,21 @@ fn direction_costs(setting: &mut Setting<'_>, side: Side) -> Result<DirectionCos
             .map(|(len, here, there)| (*len, ns[*there] - ns[*here])),
     );
     Ok(costs)
+}
+
+/// What the first call of a unit takes more; the same for all long ones, where it would drown in noise.
+fn first_costs(cases: &[(usize, usize, usize)], more: impl Fn(u64, usize) -> f64) -> Curve {
+    const LONG: u64 = 1024;
+    let mut points: Vec<(u64, f64)> = cases
+        .iter()
+        .map(|(len, here, _)| (*len as u64, *here))
+        .filter(|(len, _)| *len <= LONG)
+        .map(|(len, here)| (len, more(len, here)))
+        .collect();
+    if let Some((_, last)) = points.last().copied() {
+        points.push((1 << 40, last));
+    }
+    Curve::new(points)
 }
 
 /// Cases of what is done before a message.
@@ -432,10 +454,13 @@ fn hot_ns(op: &Op, costs: &DirectionCosts, copy: &Curve) -> f64 {
     costs.unit_ns
         + match op {
             Op::Copy { from, .. } => copy.at(from.len as u64),
-            Op::InPlace(span) => costs.update_ns(0, span.len as u64),
+            Op::InPlace(span) => {
+                let len = span.len as u64;
+                costs.first_ns(len) + costs.update_ns(0, len)
+            }
             Op::Update { from, .. } => {
                 let len = from.len as u64;
-                costs.update_ns(0, len) + costs.out_of_place.at(len)
+                costs.first_ns(len) + costs.update_ns(0, len) + costs.out_of_place.at(len)
             }
         }
 }

@@ -28,6 +28,7 @@ pub(crate) fn costs() -> DirectionCosts {
         head: by_bytes(1..=15, 2.0),
         shifted: Curve::new(vec![(0, 0.0), (1000, 10.0)]),
         out_of_place: Curve::new(vec![(0, 0.0), (1000, 3.0)]),
+        first: Curve::new(vec![(0, 4.0)]),
     }
 }
 

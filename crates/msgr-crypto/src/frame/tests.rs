@@ -283,7 +283,7 @@ fn malformed_preambles() {
     let with = |at: usize, value: u8| {
         let mut bytes = bytes;
         bytes[at] = value;
-        let crc = super::crc32c::crc32c(&bytes[..28]);
+        let crc = crate::frame::crc32c::crc32c(&bytes[..28]);
         bytes[28..].copy_from_slice(&crc.to_le_bytes());
         Preamble::decode(&bytes, 1000).unwrap_err().to_string()
     };

@@ -51,7 +51,7 @@ pub fn predict(plan: &Plan, calibration: &Calibration, asked: Residency) -> Pred
         calibration,
         residency,
         copied: copied_residency(plan, calibration, residency),
-        run: None,
+        pieces: [None; 2],
     };
     let costs = calibration.direction(plan.side);
     let mut prediction = Prediction {
@@ -63,6 +63,7 @@ pub fn predict(plan: &Plan, calibration: &Calibration, asked: Residency) -> Pred
     };
     for ops in &plan.units {
         let mut done = 0_u64;
+        let mut is_first = true;
         let is_copied = ops.iter().any(|op| matches!(op, Op::Copy { .. }));
         for op in ops {
             prediction.distance_ns += walk.distance_ns(op, is_copied);
@@ -80,6 +81,10 @@ pub fn predict(plan: &Plan, calibration: &Calibration, asked: Residency) -> Pred
                     len
                 }
             };
+            if is_first && len > 0 {
+                prediction.updates_ns += costs.first_ns(len);
+                is_first = false;
+            }
             prediction.updates_ns += costs.update_ns(done % 16, len);
             done += len;
         }
@@ -123,8 +128,9 @@ struct Walk<'a> {
     calibration: &'a Calibration,
     residency: Residency,
     copied: Residency,
-    /// Work on one piece of memory goes on: its kind, where it would go on, and its length so far.
-    run: Option<(Kind, Area, usize, u64)>,
+    /// For source and destination, a piece of memory that work goes on in: where it would go on, and
+    /// its length so far.
+    pieces: [Option<(usize, u64)>; 2],
 }
 
 impl Walk<'_> {
@@ -132,10 +138,9 @@ impl Walk<'_> {
         let (kind, span, residency) = match op {
             Op::InPlace(span) if span.area == Area::Source => (Kind::InPlace, span, self.residency),
             Op::InPlace(span) => (Kind::InPlace, span, self.copied),
-            Op::Update { from, .. } if is_copied => match self.copied {
-                Residency::Hot => (Kind::ToCold, from, self.residency),
-                _ => (Kind::OutOfPlace, from, self.residency),
-            },
+            Op::Update { to, .. } if is_copied && self.copied == Residency::Hot => {
+                (Kind::ToCold, to, self.residency)
+            }
             Op::Update { from, .. } => (Kind::OutOfPlace, from, self.residency),
             Op::Copy { from, to } if to.area == Area::Scratch && self.copied == Residency::Hot => {
                 (Kind::CopyToHot, from, self.residency)
@@ -147,7 +152,6 @@ impl Walk<'_> {
 
     fn piece_ns(&mut self, kind: Kind, span: &Span, residency: Residency) -> f64 {
         let Some(cold) = self.calibration.cold(residency) else {
-            self.run = None;
             return 0.0;
         };
         if span.len == 0 {
@@ -160,24 +164,23 @@ impl Walk<'_> {
             Kind::CopyToHot => &cold.copy_to_hot,
             Kind::Copy => &cold.copy,
         };
-        let before = match self.run {
-            Some((last, area, end, len))
-                if last == kind && area == span.area && end == span.offset =>
-            {
-                len
-            }
+        let piece = match span.area {
+            Area::Source => self.pieces.first_mut(),
+            Area::Destination => self.pieces.last_mut(),
+            // Shared by all, so never new; a scratch buffer larger than the cache is.
+            Area::Scratch => return curve.at(span.len as u64),
+        };
+        let Some(piece) = piece else { return 0.0 };
+        let before = match *piece {
+            Some((end, len)) if end == span.offset => len,
             // A buffer in the next cache line is no news to a prefetcher.
-            Some((last, area, end, len))
-                if last == kind
-                    && area == span.area
-                    && end.next_multiple_of(LINE) == span.offset =>
-            {
+            Some((end, len)) if end.next_multiple_of(LINE) == span.offset => {
                 len.next_multiple_of(LINE as u64)
             }
             _ => 0,
         };
         let after = before + span.len as u64;
-        self.run = Some((kind, span.area, span.offset + span.len, after));
+        *piece = Some((span.offset + span.len, after));
         match before {
             0 => curve.at(after),
             _ => curve.at(after) - curve.at(before),

@@ -2,6 +2,7 @@
 
 mod calibrate;
 mod model;
+mod observe;
 mod table;
 
 use std::path::PathBuf;
@@ -18,7 +19,7 @@ pub(crate) struct CryptoArgs {
 
 #[derive(Subcommand, Debug)]
 enum CryptoCommand {
-    /// Measure what AES-128-GCM calls of a libcrypto cost on this machine (about 3 seconds)
+    /// Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)
     #[command(after_help = "Examples:\n  wcprof crypto calibrate -o here.json\n  \
         wcprof crypto calibrate --lib /opt/openssl-3.5/lib/libcrypto.so.3 -o newer.json\n  \
         wcprof crypto calibrate --verify")]
@@ -30,6 +31,11 @@ enum CryptoCommand {
         wcprof crypto model --speed speed.txt --threads 3 --iops 87000"
     )]
     Model(ModelArgs),
+    /// Watch the calls of a live process for a moment: which frames it sends and receives
+    #[command(after_help = "Puts breakpoints (uprobes) into the process for a fraction of a second, takes them \
+        out again and verifies that. Needs CAP_SYS_ADMIN.\n\n\
+        Example: wcprof crypto observe $(pidof ceph-osd) -d 0.2")]
+    Observe(observe::ObserveArgs),
 }
 
 #[derive(Args, Debug)]
@@ -112,5 +118,6 @@ pub(crate) fn run(args: &CryptoArgs) -> Result<(), Failure> {
     match &args.command {
         CryptoCommand::Calibrate(args) => calibrate::run(args),
         CryptoCommand::Model(args) => model::run(args),
+        CryptoCommand::Observe(args) => observe::run(args),
     }
 }

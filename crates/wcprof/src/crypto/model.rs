@@ -214,8 +214,13 @@ fn load(report: &Report) -> String {
             "I/Os at most",
         ],
     );
+    let mut n_left_out = 0;
     for frame in &report.frames {
         let Some(load) = frame.load else { continue };
+        if load.thread_percent > 100.0 {
+            n_left_out += 1;
+            continue;
+        }
         table.row(&[
             &format!("{} {}", frame.side, frame.name),
             &format!("{:.1} %", load.thread_percent),
@@ -227,12 +232,11 @@ fn load(report: &Report) -> String {
         ]);
     }
     out.push_str(&table.render());
-    if report
-        .frames
-        .iter()
-        .any(|frame| frame.load.is_some_and(|load| load.thread_percent > 100.0))
-    {
-        out.push_str("More than 100 %: threads on this machine could not do that many.\n");
+    if n_left_out > 0 {
+        let _ = writeln!(
+            out,
+            "{n_left_out} left out: these threads could not do that many."
+        );
     }
     out
 }
@@ -241,11 +245,22 @@ fn verdict(report: &Report) -> String {
     let n_all = report.frames.len();
     let helped = &report.verdict.helped;
     let percent = 100.0 * WORTHWHILE;
-    let names = helped
+    let saved = |name: &str| {
+        let best = report
+            .frames
+            .iter()
+            .map(|frame| (frame, format!("{} {}", frame.side, frame.name)))
+            .find(|(_, other)| other == name);
+        best.map_or(0.0, |(frame, _)| frame.best_saved_share())
+    };
+    let most = helped
         .iter()
-        .map(|name| wcprof_report::terminal_name(name).into_owned())
-        .collect::<Vec<_>>()
-        .join("; ");
+        .map(|name| (saved(name), name))
+        .max_by(|a, b| a.0.total_cmp(&b.0));
+    let most = most.map_or_else(String::new, |(share, name)| {
+        let name = wcprof_report::terminal_name(name);
+        format!("at most {:.1} % ({name})", 100.0 * share)
+    });
     match helped.len() {
         0 => format!(
             "Batching cannot help: it saves less than {percent:.0} % of the encryption of each \
@@ -257,8 +272,8 @@ fn verdict(report: &Report) -> String {
             100.0 * report.verdict.saved_share
         ),
         n => format!(
-            "Batching saves at least {percent:.0} % of the encryption of {n} of {n_all} frames \
-             ({names}); for the others it cannot help.\n"
+            "Batching saves {percent:.0} % or more of the encryption of {n} of {n_all} frames, {most}; \
+             for the others it cannot help.\n"
         ),
     }
 }
