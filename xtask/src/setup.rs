@@ -16,7 +16,7 @@ const BUILD: &[Package] = &[
     ("gcc", "links Rust programs and compiles zstd"),
     ("libc6-dev", "C library to link with"),
     ("pkg-config", "finds libssl"),
-    ("libssl-dev", "the demo's workload encrypts with libcrypto"),
+    ("libssl-dev", "libcrypto: the demo and `wcprof crypto` encrypt with it"),
 ];
 
 const TEST: &[Package] = &[
