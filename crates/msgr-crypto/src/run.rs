@@ -11,8 +11,6 @@ const KEY: [u8; 16] = [0x5a; 16];
 const NONCE: [u8; 12] = [0xa5; 12];
 /// A ring for cold data is so many times the cache, that little of it survives a round.
 const RING_CACHES: u64 = 4;
-/// The second-level cache is small enough for a larger ring.
-const RING_L2_CACHES: u64 = 10;
 
 /// How far away the data of a frame is when its turn comes.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -39,7 +37,7 @@ impl Residency {
     pub fn ring_bytes(self, host: &Host) -> Option<usize> {
         let bytes = match self {
             Self::Hot => 0,
-            Self::L2Cold => (host.l2_bytes * RING_L2_CACHES).min(host.l3_bytes / 2),
+            Self::L2Cold => host.l2_bytes * RING_CACHES,
             Self::MemoryCold => {
                 let wanted = host.l3_bytes.saturating_mul(RING_CACHES);
                 let bytes = wanted.min(512 << 20).min(available_memory() / 4);

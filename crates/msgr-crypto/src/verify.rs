@@ -38,7 +38,7 @@ impl Checked {
 }
 
 /// How long to sleep in all, at most, while other work slows the core.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Predicts and measures every shape by what Ceph does and by the alternatives.
 ///

@@ -11,7 +11,7 @@ use super::{
     BLOCK, Calibration, ColdCosts, Curve, DENSE, DirectionCosts, LibraryFacts, PERIOD, PERIOD_BEGIN,
 };
 use crate::host::Host;
-use crate::measure::{Case, Effort, MeasureError, Reference, cpu_now, measure};
+use crate::measure::{Case, Effort, MeasureError, Reference, cpu_now, measure, median};
 use crate::run::{Memory, Residency, Runner};
 use crate::shapes::Side;
 use crate::strategy::{Area, Op, Plan, Span};
@@ -302,23 +302,44 @@ fn direction_costs(setting: &mut Setting<'_>, side: Side) -> Result<DirectionCos
         })
         .collect();
     costs.shifted = curve(std::iter::once((0, 0.0)).chain(shifted));
-    costs.out_of_place = curve(
+    costs.out_of_place = Curve::new(without_spikes(
         out_of_place
             .iter()
-            .map(|(len, here, there)| (*len, ns[*there] - ns[*here])),
-    );
+            .map(|(len, here, there)| (*len as u64, ns[*there] - ns[*here]))
+            .collect(),
+    ));
     Ok(costs)
+}
+
+/// Each value, or a neighbor's if that lies between: the middle one of three. Addresses that happen to
+/// collide in a cache can make a single size slow, for as long as its memory is used.
+fn without_spikes(points: Vec<(u64, f64)>) -> Vec<(u64, f64)> {
+    let at = |index: usize| points.get(index).map(|(_, ns)| *ns);
+    points
+        .iter()
+        .enumerate()
+        .map(|(index, (len, ns))| {
+            let before = index.checked_sub(1).and_then(at);
+            let after = at(index + 1);
+            let ns = match (before, after) {
+                (Some(before), Some(after)) => median(&[before, *ns, after]),
+                (Some(one), None) | (None, Some(one)) if points.len() > 2 => ns.min(one),
+                _ => *ns,
+            };
+            (*len, ns)
+        })
+        .collect()
 }
 
 /// What the first call of a unit takes more; the same for all long ones, where it would drown in noise.
 fn first_costs(cases: &[(usize, usize, usize)], more: impl Fn(u64, usize) -> f64) -> Curve {
     const LONG: u64 = 1024;
-    let mut points: Vec<(u64, f64)> = cases
+    let points = cases
         .iter()
         .map(|(len, here, _)| (*len as u64, *here))
-        .filter(|(len, _)| *len <= LONG)
-        .map(|(len, here)| (len, more(len, here)))
-        .collect();
+        .filter(|(len, _)| *len <= LONG);
+    let points = points.map(|(len, here)| (len, more(len, here)));
+    let mut points = without_spikes(points.collect());
     if let Some((_, last)) = points.last().copied() {
         points.push((1 << 40, last));
     }
@@ -472,4 +493,45 @@ fn curve(points: impl IntoIterator<Item = (usize, f64)>) -> Curve {
             .map(|(len, ns)| (len as u64, ns))
             .collect(),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a single slow size vanishes and a trend stays.
+    #[test]
+    fn spikes() {
+        let points = |values: &[f64]| (0..).zip(values.iter().copied()).collect::<Vec<_>>();
+        let smooth = |values: &[f64]| without_spikes(points(values));
+        assert_eq!(
+            smooth(&[1.0, 2.0, 150.0, 4.0, 9.0]),
+            points(&[1.0, 2.0, 4.0, 9.0, 4.0])
+        );
+        assert_eq!(smooth(&[1.0, 2.0, 3.0]), points(&[1.0, 2.0, 2.0]));
+        assert_eq!(smooth(&[5.0]), points(&[5.0]));
+    }
+
+    /// Check that a calibration without distant data, by the least effort, is sound and rises with
+    /// size.
+    #[test]
+    fn smallest_effort() {
+        let library = Library::system().unwrap();
+        let options = CalibrationOptions {
+            effort: Effort {
+                rounds: 3,
+                sample_ns: 5000.0,
+            },
+            cold: false,
+            patience: Duration::ZERO,
+        };
+        let calibration = calibrate(&library, &options).unwrap();
+        assert!(calibration.l2_cold.is_none() && calibration.memory_cold.is_none());
+        for costs in [&calibration.encrypt, &calibration.decrypt] {
+            assert!(costs.unit_ns > 0.0 && costs.nonce_ns > 0.0);
+            assert!(costs.update_ns(0, 65536) > costs.update_ns(0, 4096));
+            assert!(costs.update_ns(0, 4096) > costs.update_ns(0, 64));
+        }
+        assert_eq!(calibration.library.version, library.version());
+    }
 }
