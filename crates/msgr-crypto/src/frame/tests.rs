@@ -272,6 +272,7 @@ fn oversized_and_malformed() {
 /// Check preambles that are authentic and wrong all the same.
 #[test]
 fn malformed_preambles() {
+    use super::crc32c::crc32c;
     use super::preamble::Preamble;
     let good = Preamble {
         tag: 17,
@@ -283,7 +284,7 @@ fn malformed_preambles() {
     let with = |at: usize, value: u8| {
         let mut bytes = bytes;
         bytes[at] = value;
-        let crc = crate::frame::crc32c::crc32c(&bytes[..28]);
+        let crc = crc32c(&bytes[..28]);
         bytes[28..].copy_from_slice(&crc.to_le_bytes());
         Preamble::decode(&bytes, 1000).unwrap_err().to_string()
     };
