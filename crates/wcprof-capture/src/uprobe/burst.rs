@@ -177,15 +177,15 @@ impl<'a> Burst<'a> {
         self.tids.len()
     }
 
-    /// Puts the probes in, reads, takes them out.
+    /// Puts the probes in, reads, takes them out; calls `watching` once every call is seen.
     ///
     /// # Errors
     /// When the kernel refuses a probe; none is left then.
-    pub fn run(self) -> Result<BurstReport, UprobeError> {
+    pub fn run(self, watching: impl FnOnce()) -> Result<BurstReport, UprobeError> {
         let pid = self.target.pid();
         let before = text(pid, self.modules);
         let opened = Instant::now();
-        let result = self.observe();
+        let result = self.observe(watching);
         let trapped_ns = nanos(opened.elapsed());
         let removal = removal(self.target, self.modules, before.as_ref());
         let mut report = result?;
@@ -194,7 +194,7 @@ impl<'a> Burst<'a> {
         Ok(report)
     }
 
-    fn observe(&self) -> Result<BurstReport, UprobeError> {
+    fn observe(&self, watching: impl FnOnce()) -> Result<BurstReport, UprobeError> {
         let known: BTreeSet<Tid> = threads(self.target).into_iter().collect();
         let mut open = Vec::with_capacity(self.tids.len());
         for tid in &self.tids {
@@ -210,6 +210,7 @@ impl<'a> Burst<'a> {
             event.enable()?;
         }
         let begin_ns = monotonic_ns();
+        watching();
         let begin = Instant::now();
         let mut log = Log::new(self.options.max_calls);
         let end = loop {

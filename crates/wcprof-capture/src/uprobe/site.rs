@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, ReadRef, elf};
@@ -47,6 +48,18 @@ pub struct CryptoModule {
     /// The file that is mapped, open, whatever its name leads to now.
     pub file: File,
     pub(super) sites: Vec<Site>,
+}
+
+impl CryptoModule {
+    /// First bytes of an update function; zero when they can not be read.
+    pub(super) fn first_bytes(&self) -> [u8; 4] {
+        let mut bytes = [0; 4];
+        if let Some(site) = self.sites.first() {
+            // What can not be read counts as the slowest kind.
+            let _ = self.file.read_exact_at(&mut bytes, site.offset);
+        }
+        bytes
+    }
 }
 
 /// Finds OpenSSL in a target: its libcrypto, or functions of its program.
@@ -177,8 +190,8 @@ pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<Found, String> {
         let name = function.symbol();
         let value = value.ok_or_else(|| format!("no symbol `{name}`"))?;
         let offset = elf.elf_program_headers().iter().find_map(|segment| {
-            let is_code =
-                segment.p_type(endian) == elf::PT_LOAD && (segment.p_flags(endian) & elf::PF_X) == elf::PF_X;
+            let is_code = segment.p_type(endian) == elf::PT_LOAD
+                && (segment.p_flags(endian) & elf::PF_X) == elf::PF_X;
             let distance = value.checked_sub(segment.p_vaddr(endian))?;
             let is_inside = is_code && distance < segment.p_filesz(endian);
             is_inside.then(|| segment.p_offset(endian).checked_add(distance))?

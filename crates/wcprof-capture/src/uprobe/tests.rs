@@ -99,7 +99,7 @@ fn own_cost() {
         eprintln!("SKIPPED own_cost: no uprobe events");
         return;
     };
-    match measure_trap_cost(pmu) {
+    match cost::measure(pmu, cost::like([0x55; 4])) {
         Ok(cost) => assert!(cost.sampled_ns > 0.0 && cost.trap_ns > 0.0, "{cost:?}"),
         Err(error) => assert!(error.is_privilege(), "{error}"),
     }

@@ -13,6 +13,7 @@ use wcprof_report::terminal_name;
 
 use super::CalibrateArgs;
 use super::model::shapes_of;
+use super::sandbox::calibrate_process;
 use super::table::{Table, bytes, ns, signed_percent};
 use crate::failure::{Exit, Failure};
 use crate::open::write_output;
@@ -24,8 +25,14 @@ const OFF: f64 = 0.05;
 
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let shapes = shapes_of(args.shapes.as_deref())?;
-    let library = open(args.lib.as_deref())?;
-    let calibration = measure(&library)?;
+    let (library, calibration) = match args.pid {
+        Some(pid) => (None, calibrate_process(pid)?),
+        None => {
+            let library = open(args.lib.as_deref())?;
+            let calibration = measure(&library)?;
+            (Some(library), calibration)
+        }
+    };
     if let Some(path) = &args.output {
         write_output(Some(path), json(&calibration)?.as_bytes())?;
     }
@@ -33,9 +40,9 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         true => json(&calibration)?,
         false => text(&calibration),
     };
-    if args.verify {
+    if let Some(library) = library.as_ref().filter(|_| args.verify) {
         out.push('\n');
-        out.push_str(&errors(&library, &calibration, &shapes)?);
+        out.push_str(&errors(library, &calibration, &shapes)?);
     }
     if let Some(path) = args.output.as_ref().filter(|_| !args.json) {
         let _ = writeln!(

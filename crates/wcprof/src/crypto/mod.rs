@@ -1,8 +1,10 @@
 //! `wcprof crypto`: what the encryption of Ceph's messenger costs, and what would lower it.
 
+mod advise;
 mod calibrate;
 mod model;
 mod observe;
+mod sandbox;
 mod table;
 
 use std::path::PathBuf;
@@ -36,6 +38,12 @@ enum CryptoCommand {
         out again and verifies that. Needs CAP_SYS_ADMIN.\n\n\
         Example: wcprof crypto observe $(pidof ceph-osd) -d 0.2")]
     Observe(observe::ObserveArgs),
+    /// Say in a sentence whether larger pieces at once would help a process, and what else would
+    #[command(after_help = "Examples:\n  wcprof crypto advise $(pidof ceph-osd)\n  wcprof crypto advise osd.wct")]
+    Advise(advise::AdviseArgs),
+    /// The process that `calibrate --pid` loads a foreign library in
+    #[command(hide = true)]
+    ConfinedCalibrate(sandbox::SandboxArgs),
 }
 
 #[derive(Args, Debug)]
@@ -43,13 +51,16 @@ pub(crate) struct CalibrateArgs {
     /// Library to measure; its code runs with your rights [default: the system's libcrypto]
     #[arg(long, value_name = "PATH")]
     lib: Option<PathBuf>,
+    /// Measure the libcrypto that this process maps; unless it is the system's, in a confined process
+    #[arg(long, value_name = "PID", conflicts_with_all = ["lib", "verify"])]
+    pid: Option<i32>,
     /// Save the calibration (JSON) for `wcprof crypto model`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Print the calibration as JSON
     #[arg(long)]
     json: bool,
-    /// Also run every frame by every strategy and print how far off the model is (about 30 seconds)
+    /// Also run every frame by every strategy and print how far off the model is (one to three minutes)
     #[arg(long, conflicts_with = "json")]
     verify: bool,
     /// Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]
@@ -119,5 +130,7 @@ pub(crate) fn run(args: &CryptoArgs) -> Result<(), Failure> {
         CryptoCommand::Calibrate(args) => calibrate::run(args),
         CryptoCommand::Model(args) => model::run(args),
         CryptoCommand::Observe(args) => observe::run(args),
+        CryptoCommand::Advise(args) => advise::run(args),
+        CryptoCommand::ConfinedCalibrate(args) => sandbox::run_child(args),
     }
 }

@@ -113,12 +113,13 @@ pub(crate) struct BurstFacts {
     pub(crate) removal: &'static str,
     /// Nanoseconds that a call took longer, measured on wcprof itself.
     pub(crate) ns_per_hit: f64,
+    /// The same while the breakpoints are put in and out and calls are not seen.
+    pub(crate) ns_per_silent_hit: f64,
     /// CPU time that the burst cost the target, seconds.
     pub(crate) cost_seconds: f64,
 }
 
 impl Watched {
-    #[allow(dead_code, reason = "`advise` uses it")]
     /// Shapes for the model: those seen, or those that such a process has by the protocol.
     pub(crate) fn shapes(&self) -> Vec<Shape> {
         match &self.source {

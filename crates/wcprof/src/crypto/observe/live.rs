@@ -108,7 +108,10 @@ fn burst(
     let pmu = UprobePmu::find()?;
     let modules = find_crypto_modules(target)?;
     // Also says early whether probes are permitted at all, before the target is touched.
-    let cost = measure_trap_cost(pmu)?;
+    let Some(module) = modules.first() else {
+        return Err(UprobeError::NoLibrary(target.pid().0));
+    };
+    let cost = measure_trap_cost(pmu, module)?;
     let pid = target.pid();
     let workers = Glob::new(WORKERS).map(|glob| glob.compile_matcher()).ok();
     let name_of = |tid| procfs::thread_name(pid, tid).unwrap_or_default();
@@ -135,7 +138,8 @@ fn burst(
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
     eprintln!(
         "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in process {pid} \
-         for {} s; each call takes about {:.1} us longer meanwhile",
+         for {} s, and the while it takes to put them in and out; each call takes about {:.1} us \
+         longer meanwhile",
         paths
             .iter()
             .map(|path| terminal_name(path).into_owned())
@@ -144,7 +148,7 @@ fn burst(
         args.duration,
         cost.sampled_ns / 1e3
     );
-    let report = burst.run()?;
+    let report = burst.run(|| eprintln!("wcprof: watching"))?;
     let observation = Observation::new(&seen(&report), Role::of_process(target.comm()));
     let facts = facts(&report, cost, paths);
     complain(&report);
@@ -171,6 +175,9 @@ fn seen(report: &BurstReport) -> Vec<Seen> {
 
 fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstFacts {
     let n_hits = report.n_hits();
+    let enabled = report.end_ns.saturating_sub(report.begin_ns).max(1);
+    // While probes are put in and out, calls trap at about the same rate and are not counted.
+    let silent = report.trapped_ns.saturating_sub(enabled) as f64 / enabled as f64;
     BurstFacts {
         libraries,
         seconds: report.end_ns.saturating_sub(report.begin_ns) as f64 / 1e9,
@@ -193,7 +200,8 @@ fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstF
             Removal::Differs(_) => "differs",
         },
         ns_per_hit: cost.sampled_ns,
-        cost_seconds: n_hits as f64 * cost.sampled_ns / 1e9,
+        ns_per_silent_hit: cost.trap_ns,
+        cost_seconds: n_hits as f64 * (cost.sampled_ns + silent * cost.trap_ns) / 1e9,
     }
 }
 

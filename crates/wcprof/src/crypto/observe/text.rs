@@ -74,13 +74,16 @@ fn burst_text(burst: &BurstFacts) -> String {
     );
     let _ = writeln!(
         out,
-        "cost: {} calls x {:.2} us = {:.1} ms of CPU time, {:.2} % of these threads for {:.3} s",
-        burst.n_hits,
-        burst.ns_per_hit / 1e3,
+        "cost: {:.1} ms of CPU time, {:.1} % of these threads for the {:.2} s that breakpoints were in: \
+         {} calls seen x {:.2} us,\n      and about as many a second not seen, while they were put in and out, \
+         x {:.2} us (measured on wcprof itself)",
         burst.cost_seconds * 1e3,
         100.0 * burst.cost_seconds
             / (burst.trapped_seconds * burst.n_threads.max(1) as f64).max(1e-9),
         burst.trapped_seconds,
+        burst.n_hits,
+        burst.ns_per_hit / 1e3,
+        burst.ns_per_silent_hit / 1e3,
     );
     out.push_str(match burst.removal {
         "verified" => "breakpoints: gone; the code is what it was before\n",

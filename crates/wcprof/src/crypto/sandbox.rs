@@ -1,0 +1,181 @@
+//! The libcrypto that a process maps to a calibration.
+//!
+//! Its constructors are foreign code. So the system's own library is used where the file is the same,
+//! byte by byte; any other is loaded only in a child that is confined before: namespaces, root, user
+//! and groups of the target, no capabilities, limits, and a seccomp filter that lets it read files and
+//! compute, but not write, fork, execute, connect or signal. If that can not be set up, nothing is
+//! loaded. What the child says is as hostile as the library.
+
+mod child;
+mod filter;
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, anyhow};
+use msgr_crypto::calibration::Calibration;
+use msgr_crypto_ffi::Library;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use wcprof_capture::Target;
+use wcprof_capture::uprobe::{CryptoModule, ModuleKind, UprobeError, find_crypto_modules};
+use wcprof_report::terminal_name;
+use wcprof_types::Pid;
+
+use super::calibrate::measure;
+use crate::failure::{Exit, Failure};
+
+pub(crate) use child::{SandboxArgs, run as run_child};
+
+/// Longer than a calibration takes on a machine that is busy with other work.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// A calibration has about 40 KiB.
+const MAX_ANSWER: usize = 4 << 20;
+/// Larger than any libcrypto.
+const MAX_LIBRARY: u64 = 64 << 20;
+
+/// Calibrates the libcrypto that a process maps.
+pub(crate) fn calibrate_process(pid: i32) -> Result<Calibration, Failure> {
+    let target = Target::open(Pid(pid))?;
+    let modules = find_crypto_modules(&target).map_err(|error| match error {
+        UprobeError::Target(error) => error.into(),
+        error => Failure::new(Exit::Failure, error),
+    })?;
+    let Some(module) = modules.first() else {
+        return Err(Failure::new(Exit::Failure, UprobeError::NoLibrary(pid)));
+    };
+    if module.kind == ModuleKind::Program {
+        let error = anyhow!(
+            "OpenSSL is part of the program `{}`, which can not be loaded as a library",
+            terminal_name(&module.path)
+        );
+        return Err(Failure::new(Exit::Failure, error)
+            .hint("`--lib PATH` measures a library of the same version"));
+    }
+    if let Some(library) = system_if_same(module) {
+        return measure(&library);
+    }
+    confined(&target, &module.path)
+}
+
+/// The system's library, if it has the same bytes, and only root can have written it.
+fn system_if_same(module: &CryptoModule) -> Option<Library> {
+    let library = Library::system().ok()?;
+    let mut own = File::open(library.path()?).ok()?;
+    let metadata = own.metadata().ok()?;
+    if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
+        return None;
+    }
+    let theirs = module.file.metadata().ok()?;
+    let is_same_file = (metadata.dev(), metadata.ino()) == (theirs.dev(), theirs.ino());
+    if is_same_file {
+        return Some(library);
+    }
+    if metadata.len() != theirs.len() || metadata.len() > MAX_LIBRARY {
+        return None;
+    }
+    let read = |file: &mut dyn Read| {
+        let mut bytes = Vec::new();
+        file.take(MAX_LIBRARY).read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    };
+    let same = read(&mut own)? == read(&mut &module.file)?;
+    same.then_some(library)
+}
+
+fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
+    if path.ends_with(" (deleted)") {
+        let error = anyhow!(
+            "`{}` was deleted or replaced since the process began: it can not be loaded",
+            terminal_name(path)
+        );
+        return Err(Failure::new(Exit::Failure, error)
+            .hint("restart the process, or `--lib PATH` for a library of the same version"));
+    }
+    eprintln!(
+        "wcprof: measuring {} of process {}, in a confined process of its own: 3 seconds, longer beside \
+         other work",
+        terminal_name(path),
+        target.pid()
+    );
+    let mut child = Command::new("/proc/self/exe")
+        .args(["crypto", "confined-calibrate"])
+        .arg(target.pid().0.to_string())
+        .arg(path)
+        .env_clear()
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("failed to start the confined process")?;
+    let answer = read_answer(&mut child);
+    // It may hang, or have left: both calls fail only when it is gone already.
+    let _ = child.kill();
+    let status = child.wait();
+    let answer = answer?;
+    let refused = |reason: String| {
+        let error = anyhow!("failed to calibrate `{}`: {reason}", terminal_name(path));
+        Failure::new(Exit::Failure, error)
+            .hint("`--lib PATH` measures a library that you trust with your own rights")
+    };
+    if let Some(reason) = answer.strip_prefix("error: ") {
+        let reason: String = reason.trim_end().chars().take(500).collect();
+        return Err(refused(terminal_name(&reason).into_owned()));
+    }
+    if answer.is_empty() {
+        let how = status.map_or_else(|e| e.to_string(), |status| status.to_string());
+        return Err(refused(format!(
+            "the confined process ended without a result ({how})"
+        )));
+    }
+    let calibration = Calibration::from_json(&answer);
+    let mut calibration =
+        calibration.map_err(|error| refused(format!("its result is unsound: {error}")))?;
+    // Whatever the child says, this is the file.
+    calibration.library.path = Some(path.to_owned());
+    Ok(calibration)
+}
+
+/// All that the child writes, up to limits of time and size.
+fn read_answer(child: &mut Child) -> Result<String, Failure> {
+    let failed = |text: &str| Err(Failure::new(Exit::Failure, anyhow!("{text}")));
+    let Some(mut pipe) = child.stdout.take() else {
+        return failed("the confined process has no pipe");
+    };
+    let end = Instant::now() + PATIENCE;
+    let mut answer = Vec::new();
+    let mut chunk = [0; 1 << 16];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        let ready = poll(&mut fds, timeout);
+        if left.is_zero() || ready == Ok(0) {
+            return failed(
+                "the library did not finish in time: its confined process was ended (it hangs, or this \
+                 machine is too busy)",
+            );
+        }
+        if ready.is_err() {
+            continue;
+        }
+        let n = pipe
+            .read(&mut chunk)
+            .context("failed to read from the confined process")?;
+        if n == 0 {
+            break;
+        }
+        answer.extend_from_slice(chunk.get(..n).unwrap_or_default());
+        if answer.len() > MAX_ANSWER {
+            return failed("the confined process says more than a calibration has");
+        }
+    }
+    match String::from_utf8(answer) {
+        Ok(text) => Ok(text),
+        Err(_) => failed("the confined process does not answer in text"),
+    }
+}

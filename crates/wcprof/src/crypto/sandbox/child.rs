@@ -1,0 +1,189 @@
+//! The confined process: gives everything up, then loads the library and measures it.
+//!
+//! Runs after `exec`, with one thread, so that it can enter a mount namespace (setns(2)); the order is
+//! that of what is lost: namespaces and root need privileges, then the user is changed, then the
+//! filter is set.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use msgr_crypto::calibration::{CalibrationOptions, calibrate};
+use msgr_crypto_ffi::Library;
+use nix::sched::{CloneFlags, setns};
+use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::Signal;
+use nix::unistd::{Gid, Uid, chroot, close, fchdir, getuid, setgroups, setresgid, setresuid};
+
+use super::filter;
+use crate::failure::{Exit, Failure};
+
+/// CPU seconds.
+const CPU_SECONDS: u64 = 60;
+/// Memory: the measurement of distant data needs some multiples of the last-level cache.
+const ADDRESS_SPACE: u64 = 4 << 30;
+const OPEN_FILES: u64 = 16;
+/// The user that stands for root in here.
+const NOBODY: u32 = 65534;
+
+#[derive(Args, Debug)]
+pub(crate) struct SandboxArgs {
+    /// Process whose library it is.
+    pid: i32,
+    /// Its path there.
+    library: PathBuf,
+}
+
+/// Measures, and writes a calibration, or a line that begins with `error: `, to standard output.
+pub(crate) fn run(args: &SandboxArgs) -> Result<(), Failure> {
+    let answer = confine(args.pid)
+        .and_then(|()| measure(&args.library))
+        .unwrap_or_else(|reason| format!("error: {reason}"));
+    let mut out = std::io::stdout().lock();
+    out.write_all(answer.as_bytes())
+        .and_then(|()| out.flush())
+        .map_err(|error| Failure::new(Exit::Failure, error))
+}
+
+fn measure(path: &Path) -> Result<String, String> {
+    let library = Library::open(path).map_err(|error| error.to_string())?;
+    let calibration = calibrate(&library, &CalibrationOptions::default());
+    let calibration = calibration.map_err(|error| error.to_string())?;
+    calibration.to_json().map_err(|error| error.to_string())
+}
+
+/// Who the target is.
+struct Identity {
+    uid: u32,
+    gid: u32,
+    groups: Vec<Gid>,
+}
+
+fn confine(pid: i32) -> Result<(), String> {
+    let identity = identity(pid)?;
+    close_files()?;
+    let failed = |what: &'static str| move |error: nix::Error| format!("failed to {what}: {error}");
+    // Everything of the target is opened before the first step, from where it can be seen.
+    let root = File::open(format!("/proc/{pid}/root"))
+        .map_err(|error| format!("failed to open the root of process {pid}: {error}"))?;
+    let mut namespaces = Vec::new();
+    for (name, flag) in [
+        ("user", CloneFlags::CLONE_NEWUSER),
+        ("ipc", CloneFlags::CLONE_NEWIPC),
+        ("uts", CloneFlags::CLONE_NEWUTS),
+        ("net", CloneFlags::CLONE_NEWNET),
+        ("mnt", CloneFlags::CLONE_NEWNS),
+    ] {
+        let link = |of: &str| fs::read_link(format!("/proc/{of}/ns/{name}"));
+        let theirs = link(&pid.to_string())
+            .map_err(|error| format!("failed to read {name} namespace: {error}"))?;
+        if link("self").ok() != Some(theirs) {
+            let file = File::open(format!("/proc/{pid}/ns/{name}"))
+                .map_err(|error| format!("failed to open {name} namespace: {error}"))?;
+            namespaces.push((name, flag, file));
+        }
+    }
+    for (name, flag, file) in namespaces {
+        setns(&file, flag)
+            .map_err(|error| format!("failed to enter its {name} namespace: {error}"))?;
+    }
+    let own_root = fs::metadata("/");
+    fchdir(&root).map_err(failed("enter its root"))?;
+    // Without the privilege to change it, only a target of the same root can be followed.
+    if let Err(error) = chroot(".") {
+        use std::os::unix::fs::MetadataExt;
+        let same = match (own_root, fs::metadata(".")) {
+            (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+            _ => false,
+        };
+        if !same {
+            return Err(failed("change to its root")(error));
+        }
+    }
+    drop(root);
+    become_target(&identity)?;
+    // Cleared by the change of user, so it is set now.
+    set_pdeathsig(Signal::SIGKILL).map_err(failed("follow the end of wcprof"))?;
+    for (resource, limit) in [
+        (Resource::RLIMIT_CPU, CPU_SECONDS),
+        (Resource::RLIMIT_AS, ADDRESS_SPACE),
+        (Resource::RLIMIT_NOFILE, OPEN_FILES),
+        (Resource::RLIMIT_FSIZE, 0),
+        (Resource::RLIMIT_CORE, 0),
+    ] {
+        setrlimit(resource, limit, limit).map_err(failed("set a limit"))?;
+    }
+    set_no_new_privs().map_err(failed("give up new privileges"))?;
+    filter::apply()?;
+    filter::prove()
+}
+
+/// Nothing inherited stays open but standard input, output and error.
+fn close_files() -> Result<(), String> {
+    let fds: Vec<i32> = fs::read_dir("/proc/self/fd")
+        .map_err(|error| format!("failed to list descriptors: {error}"))?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in fds {
+        // The one of the listing itself is closed already.
+        let _ = close(fd);
+    }
+    Ok(())
+}
+
+fn identity(pid: i32) -> Result<Identity, String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))
+        .map_err(|error| format!("failed to read the user of process {pid}: {error}"))?;
+    let numbers = |key: &str| -> Vec<u32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(key));
+        let words = line.unwrap_or_default().split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    // Real, effective, saved, file system: the effective one is what it acts as.
+    let (uids, gids) = (numbers("Uid:"), numbers("Gid:"));
+    let (Some(uid), Some(gid)) = (uids.get(1), gids.get(1)) else {
+        return Err("the user of the process is not known".into());
+    };
+    Ok(match uid {
+        // Root has more rights than a calibration needs, in any namespace.
+        0 => Identity {
+            uid: NOBODY,
+            gid: NOBODY,
+            groups: Vec::new(),
+        },
+        uid => Identity {
+            uid: *uid,
+            gid: *gid,
+            groups: numbers("Groups:").into_iter().map(Gid::from_raw).collect(),
+        },
+    })
+}
+
+/// Changing from root to another user drops all capabilities (capabilities(7)).
+fn become_target(identity: &Identity) -> Result<(), String> {
+    let uid = Uid::from_raw(identity.uid);
+    let gid = Gid::from_raw(identity.gid);
+    if getuid() == uid {
+        // The same user without privileges: there is nothing to change, and no right to it.
+        return no_capabilities();
+    }
+    let failed = |error: nix::Error| format!("failed to become user {uid}: {error}");
+    setgroups(&identity.groups).map_err(failed)?;
+    setresgid(gid, gid, gid).map_err(failed)?;
+    setresuid(uid, uid, uid).map_err(failed)?;
+    no_capabilities()
+}
+
+fn no_capabilities() -> Result<(), String> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    match effective.map(str::trim) {
+        // Its root may have no /proc; the change of user has done it.
+        None => Ok(()),
+        Some(set) if set.bytes().all(|b| b == b'0') => Ok(()),
+        Some(_) => Err("the confined process still has capabilities".into()),
+    }
+}
