@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod common;
+mod crypto;
 mod demo;
 mod harm;
 mod input;

@@ -95,8 +95,12 @@ fn build(file: &str, variant: Variant) -> PathBuf {
             .args(variant.c_flags())
             .arg("-pthread");
     }
+    command.arg(source);
+    if stem == "crypto" {
+        command.arg("-lcrypto");
+    }
     compile(
-        command.arg(source),
+        &mut command,
         &format!("{stem}-{extension}-{}", variant.name()),
     )
     .unwrap_or_else(|message| panic!("failed to compile {file}: {message}"))
