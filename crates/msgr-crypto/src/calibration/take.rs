@@ -224,7 +224,8 @@ fn repeat_for(len: usize) -> usize {
 fn direction_costs(setting: &mut Setting<'_>, side: Side) -> Result<DirectionCosts, MeasureError> {
     let l2_bytes = setting.host.l2_bytes;
     let mut bench = Bench::new(setting.library, side);
-    let unit = bench.hot(vec![vec![]])?;
+    // Everything else is told from this one, so it is measured thrice, far apart.
+    let mut units = vec![bench.hot(vec![vec![]])?];
     let setup = SetupCases::add(&mut bench)?;
 
     let block = BLOCK as usize;
@@ -237,6 +238,7 @@ fn direction_costs(setting: &mut Setting<'_>, side: Side) -> Result<DirectionCos
         let times = repeat_for(len);
         updates.push((len, times, bench.hot(vec![repeated(&[len], times)])?));
     }
+    units.push(bench.hot(vec![vec![]])?);
     let empty = bench.hot(vec![repeated(&[0], REPEAT)])?;
     let mut partial = Vec::new();
     for n in PARTIAL {
@@ -257,8 +259,10 @@ fn direction_costs(setting: &mut Setting<'_>, side: Side) -> Result<DirectionCos
         out_of_place.push((len, here, there));
     }
 
+    units.push(bench.hot(vec![vec![]])?);
+
     let ns = bench.measure(setting, &mut Memory::default(), setting.effort)?;
-    let unit_ns = ns[unit];
+    let unit_ns = median(&units.iter().map(|unit| ns[*unit]).collect::<Vec<_>>());
     let each = |case: usize, times: usize| (ns[case] - unit_ns) / times as f64;
     let mut costs = DirectionCosts {
         unit_ns,
