@@ -1,3 +1,5 @@
+//! Tests of what is kept, for whom, and of what is refused.
+
 use std::os::unix::fs::symlink;
 use std::sync::Arc;
 
