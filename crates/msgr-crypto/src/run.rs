@@ -239,7 +239,7 @@ impl<'lib> Runner<'lib> {
     }
 }
 
-#[inline]
+#[inline(always)]
 fn step(
     context: &mut Context<'_>,
     op: &Op,
