@@ -1,7 +1,8 @@
 //! Observes a live process: snapshots of its threads, copies of their stacks, timer samples.
 //!
 //! The only crate that knows a live process, and the only one of the profiler with `unsafe`. It
-//! never stops, signals or writes to the target.
+//! never stops, signals or writes to the target, but for the breakpoints of [`uprobe`], which the user
+//! asks for.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!(

@@ -7,6 +7,11 @@ const BLOCK: usize = 16;
 /// Longer than any front of a message about an object: what is longer is data.
 const MAX_FRONT: usize = 4096;
 
+/// Shorter than any block of a device.
+const SMALL: usize = 512;
+/// Most bytes of padding and of a short map of extents.
+const MAX_EXTRA: usize = 64;
+
 /// What the observed process does, which tells requests from replies.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Role {
@@ -57,10 +62,19 @@ pub(super) fn data_of(shape: &Shape) -> Option<(usize, usize)> {
         front += len;
         rest = tail;
     }
-    // Padding of the data is no buffer of its own.
+    // Padding, and the map of extents before the data of a sparse read, are no buffers of their own.
     let bytes = rest.iter().sum::<usize>();
-    let is_padded = rest.len() > 1 && rest.last().is_some_and(|len| *len < BLOCK);
-    let n_buffers = rest.len() - usize::from(is_padded);
+    let n_large = rest.iter().filter(|len| **len >= SMALL).count();
+    let n_buffers = match n_large {
+        0 => {
+            rest.len()
+                - usize::from(
+                    rest.last()
+                        .is_some_and(|len| *len < BLOCK && rest.len() > 1),
+                )
+        }
+        n => n,
+    };
     (bytes > 0).then_some((bytes, n_buffers))
 }
 
@@ -103,6 +117,10 @@ fn size(bytes: usize) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
         _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        // A sparse read has a map of its extents before the data.
+        _ if bytes >= 4096 && bytes % 4096 <= MAX_EXTRA => {
+            format!("{} + {} B", size(bytes - bytes % 4096), bytes % 4096)
+        }
         _ => format!("{bytes} B"),
     }
 }

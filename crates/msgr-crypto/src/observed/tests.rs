@@ -133,6 +133,19 @@ fn names() {
             "control (acknowledgement, keepalive)",
         ),
         (Role::Other, Side::Rx, "80,0 | 96,0", "control, long"),
+        // A sparse read, as an OSD sends it and a client gets it.
+        (
+            Role::Osd,
+            Side::Tx,
+            "32,48 | 182,10,20,4,28672,4096,32768,8,16",
+            "64 KiB + 32 B read reply (or write to a replica) in 3 buffers",
+        ),
+        (
+            Role::Client,
+            Side::Rx,
+            "80,0 | 192,65568,16,0",
+            "64 KiB + 32 B read reply",
+        ),
     ] {
         let shape = Shape::new("", side, calls).unwrap();
         assert_eq!(name_of(&shape, role), name, "{calls}");

@@ -27,6 +27,9 @@ use crate::cli::{RuleArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
 use crate::open::{profile_of, write_output};
 
+/// Frames of more bytes are left out where their number is not known.
+const MAX_GUESSED: usize = 128 << 10;
+
 #[derive(Args, Debug)]
 pub(crate) struct AdviseArgs {
     /// Process, or trace of `wcprof attach`
@@ -95,6 +98,14 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
             (None, Some(mix), shapes, calibration)
         }
     };
+    let mut shapes = shapes;
+    if !matches!(
+        watched.as_ref().map(|w| &w.source),
+        Some(Source::Live { .. })
+    ) {
+        // One frame of 4 MiB would outweigh all others in a mean that knows no numbers of them.
+        shapes.retain(|shape| shape.n_bytes() <= MAX_GUESSED);
+    }
     let report = Report::new(&shapes, &calibration, Residency::Hot, None);
     let load = watched.as_ref().and_then(Load::of);
     let other = other.map(|other| Report::new(&shapes, &other, Residency::Hot, None));
@@ -227,7 +238,8 @@ fn text(
         (Some(Source::Protocol { reason, .. }), _) => {
             let _ = writeln!(
                 out,
-                "NOT OBSERVED ({}): one frame of each kind that such a process has by the protocol.",
+                "NOT OBSERVED ({}): one frame of each kind that such a process has by the protocol, up to \
+                 64 KiB.",
                 terminal_name(reason)
             );
         }

@@ -122,7 +122,9 @@ impl Mix {
                  of libcrypto), another\nkernel, or too few samples.\n",
             ),
         }
-        out.push_str("Frames: one of each kind that such a process has by the protocol.\n");
+        out.push_str(
+            "Frames: one of each kind that such a process has by the protocol, up to 64 KiB.\n",
+        );
         out
     }
 }

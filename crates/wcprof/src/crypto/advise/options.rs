@@ -133,7 +133,16 @@ pub(super) fn choices(
                     .into(),
             ),
         )),
-        (None, _) => {}
+        (None, _) => choices.push(choice(
+            "OpenSSL 3.1 or later",
+            now,
+            true,
+            Some(
+                "OpenSSL 3.1 or later uses the same kernel on this CPU; what its calls cost is measured by\n  \
+                 wcprof crypto calibrate --lib PATH -o other.json, then --other other.json."
+                    .into(),
+            ),
+        )),
     }
     if let Some(load) = load {
         let mut more = choice("one more busy messenger thread", now, false, None);
