@@ -5,6 +5,7 @@
 //! and nothing else. Only 64-bit little-endian executables and shared objects.
 
 mod bytes;
+mod mini;
 mod notes;
 mod parse;
 mod stream;

@@ -10,6 +10,8 @@ use wcprof_types::BuildId;
 pub enum SourceKind {
     /// The module's own file: its symbol tables, its own DWARF.
     Module,
+    /// The symbol table in the module's `.gnu_debugdata` (mini debug info).
+    MiniDebugInfo,
     /// A debug file found by build-id.
     BuildIdFile,
     /// A debug file that `.gnu_debuglink` names.
@@ -20,6 +22,7 @@ impl fmt::Display for SourceKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Module => "module",
+            Self::MiniDebugInfo => "mini debug info (.gnu_debugdata)",
             Self::BuildIdFile => "debug file by build-id",
             Self::DebugLink => "debug file by .gnu_debuglink",
         })

@@ -190,7 +190,8 @@ pub(crate) struct SymbolIndex {
     /// Positions in `symbols` of those without a size, one an address, by address.
     sizeless: Vec<u32>,
     /// Positions in `symbols` of those that begin something, by address: functions, and exported
-    /// symbols of any kind; of full tables alone.
+    /// symbols of any kind. Of all tables, since mini debug info leaves out what `.dynsym` has;
+    /// empty unless one of them is full.
     begins: Vec<u32>,
 }
 
@@ -198,11 +199,8 @@ impl SymbolIndex {
     /// Merges tables; among equal symbols those of earlier tables win.
     pub(crate) fn new(tables: Vec<SymbolTable>) -> Self {
         let mut index = Self::default();
-        let mut full = Vec::new();
+        let has_full = tables.iter().any(|table| table.which == Table::Full);
         for (i, table) in (0..=u8::MAX).zip(tables) {
-            if table.which == Table::Full {
-                full.push(i);
-            }
             index.strings.push(table.strings);
             index
                 .symbols
@@ -220,7 +218,7 @@ impl SymbolIndex {
         index.stretches = stretches(&index.symbols);
         for (i, symbol) in (0_u32..).zip(&index.symbols) {
             let begins = symbol.rank.kind != Kind::NoType || symbol.rank.exported;
-            if begins && full.contains(&symbol.table) {
+            if begins && has_full {
                 index.begins.push(i);
             }
             if symbol.start == symbol.end {

@@ -38,9 +38,14 @@ pub(super) fn open(
         reader.read(elf, Table::Dynamic, &mut source, &mut tables);
         report.sources.push(source);
     }
+    let mut has_mini = false;
+    if !has_symtab && let Some(elf) = &own {
+        has_mini = read_mini(module, elf, report, &mut tables);
+    }
     let has_dwarf = own.as_ref().is_some_and(ElfFile::has_dwarf);
     let mut debug = None;
-    if !has_symtab || (options.inlines && !has_dwarf) {
+    let has_names = has_symtab || has_mini;
+    if !has_names || (options.inlines && !has_dwarf) {
         debug = find_debug(module, own.as_ref(), files, options, report);
     }
     if let Some(file) = &debug {
@@ -51,12 +56,36 @@ pub(super) fn open(
         }
         report.sources.push(source);
     }
-    report.missing_symtab = !has_symtab;
+    report.missing_symtab = !has_symtab && !has_mini;
     Sources {
         own,
         debug,
         symbols: SymbolIndex::new(tables),
     }
+}
+
+/// Reads the symbol table of the mini debug info; whether there was one.
+fn read_mini(
+    module: &ModuleIdentity,
+    elf: &ElfFile,
+    report: &mut ModuleReport,
+    tables: &mut Vec<SymbolTable>,
+) -> bool {
+    let mini = match elf.mini_debug_info() {
+        Ok(Some(mini)) => mini,
+        Ok(None) => return false,
+        Err(error) => {
+            left_out(module, report, &module.path, ".gnu_debugdata", &error);
+            return false;
+        }
+    };
+    let mut source = source(SourceKind::MiniDebugInfo, PathBuf::from(&module.path));
+    let mut reader = Reader { module, report };
+    let has_symtab = reader.read(&mini, Table::Full, &mut source, tables);
+    if has_symtab {
+        report.sources.push(source);
+    }
+    has_symtab
 }
 
 fn source(kind: SourceKind, path: PathBuf) -> SourceUse {

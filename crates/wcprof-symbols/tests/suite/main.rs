@@ -4,5 +4,6 @@ mod common;
 mod debug_files;
 mod dwarf;
 mod hostile;
+mod mini_debug_info;
 mod naming;
 mod system;
