@@ -5,15 +5,10 @@ use std::io::{self, BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use zstd::bulk::Compressor;
-
 use crate::error::TraceError;
 use crate::model::SymbolTable;
 use crate::reader::{Ending, TraceReader};
 use crate::writer::{lock, pack_symbols};
-
-/// Names are written once and may be many: worth a better compression than samples.
-const COMPRESSION_LEVEL: i32 = 3;
 
 /// Appends names of frames to a trace file, in place of names that it has.
 ///
@@ -42,9 +37,8 @@ pub fn append_symbols(path: impl AsRef<Path>, table: &SymbolTable) -> Result<(),
     if let Ending::Damaged { offset } = ending {
         return Err(TraceError::DamagedForAppend { offset });
     }
-    let mut compressor = Compressor::new(COMPRESSION_LEVEL).map_err(TraceError::Write)?;
     let mut blocks = Vec::new();
-    pack_symbols(&mut compressor, table, tables.frames.len(), &mut blocks)?;
+    pack_symbols(table, tables.frames.len(), &mut blocks)?;
     file.set_len(end).map_err(TraceError::Write)?;
     file.write_all(&blocks).map_err(|e| {
         // Should this fail too, readers find a partial block, which they ignore.

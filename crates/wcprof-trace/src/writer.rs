@@ -26,6 +26,8 @@ use crate::v1::{FORMAT_VERSION, MAGIC, block, entries, facts, put_section, secti
 /// Uncompressed bytes that are collected before a block is written without being asked.
 const FLUSH_BYTES: usize = 2 << 20;
 const COMPRESSION_LEVEL: i32 = 1;
+/// Names are written once, when the recording is over.
+const SYMBOLS_LEVEL: i32 = 9;
 
 /// Writes a trace, block by block.
 ///
@@ -392,7 +394,8 @@ impl<W: Write> TraceWriter<W> {
         Ok(WaitId(id))
     }
 
-    /// Adds a span. Small when spans come in the order of their ends, and spans of a thread with
+    /// Adds a span. Its times are cut to microseconds; what its weight has beyond whole ones is
+    /// added to the thread's next span, so that sums are right to a microsecond. Small when spans come in the order of their ends, and spans of a thread with
     /// the same interval come one after the other.
     pub fn span(&mut self, span: &Span) -> Result<(), TraceError> {
         self.make_room()?;
@@ -443,12 +446,7 @@ impl<W: Write> TraceWriter<W> {
     /// [`finish`](Self::finish).
     pub fn write_symbols(&mut self, table: &SymbolTable) -> Result<(), TraceError> {
         self.flush()?;
-        pack_symbols(
-            &mut self.compressor,
-            table,
-            self.pending.frames.n,
-            &mut self.unsent,
-        )?;
+        pack_symbols(table, self.pending.frames.n, &mut self.unsent)?;
         let sent = self.send();
         if sent.is_err() {
             // Names are large and can be added later: no reason to hold the other blocks up.
@@ -559,18 +557,18 @@ impl<W: Write> TraceWriter<W> {
 
 /// Appends blocks of names. Blocks are large, and each is one section.
 pub(crate) fn pack_symbols(
-    compressor: &mut Compressor<'_>,
     table: &SymbolTable,
     n_frames: usize,
     out: &mut Vec<u8>,
 ) -> Result<(), TraceError> {
+    let mut compressor = Compressor::new(SYMBOLS_LEVEL).map_err(TraceError::Write)?;
     if let Some((last, _)) = table.frames.last_key_value() {
         check("frame", last.0, n_frames)?;
     }
     for content in symbols::sections(table) {
         let mut sections = Vec::with_capacity(content.len() + 8);
         put_section(&mut sections, section::SYMBOLS, &content);
-        block::pack(compressor, &sections, out).map_err(TraceError::Invalid)?;
+        block::pack(&mut compressor, &sections, out).map_err(TraceError::Invalid)?;
     }
     Ok(())
 }

@@ -120,19 +120,35 @@ fn weights_and_intervals() {
         (section::PROCESSES, numbers(&[0, 1, 2, 0, 0])),
         (section::THREADS, thread),
     ];
-    // Two spans 0..0 whose weight is not as guessed: 0 - 1 and again.
-    let spans = numbers(&[
-        2, 2, 0b100_0000, 0b100_0000, 2, 0, 0, 0, 0, 2, 2, 2, 2, 0, 0, 0, 0,
-    ]);
-    let mut sections = base.to_vec();
-    sections.push((section::SPANS, spans));
-    assert_eq!(error(&sections), Malformed::WeightTooLarge);
+    // Two spans 0..0 with these weights.
+    let with_weights = |first, second| {
+        let weights = numbers(&[first, second]);
+        let mut spans = numbers(&[2, 2, 0b100_0000, 0b100_0000, 2, 0, 0, 0, 0]);
+        put(&mut spans, weights.len() as u64);
+        spans.extend(weights);
+        spans.extend(numbers(&[2, 0, 0, 0, 0]));
+        let mut sections = base.to_vec();
+        sections.push((section::SPANS, spans));
+        error(&sections)
+    };
+    let half = u64::MAX / 2 / 1000 + 1;
+    assert_eq!(
+        with_weights(half << 1 | 1, half << 1 | 1),
+        Malformed::WeightTooLarge
+    );
+    // More than a u64 of nanoseconds, and less than nothing.
+    assert_eq!(with_weights(u64::MAX, 1), Malformed::NumberTooLarge);
+    assert_eq!(with_weights(2, 1), Malformed::NumberTooLarge);
     // Start 5, end 1.
     let spans = numbers(&[1, 1, 0, 1, 0, 1, 10, 1, 2, 0, 0, 0, 0]);
     let mut sections = base.to_vec();
     sections.push((section::SPANS, spans));
     let e = error(&sections);
-    assert_eq!(e, Malformed::Interval { start: 5, end: 1 });
+    let interval = Malformed::Interval {
+        start: 5000,
+        end: 1000,
+    };
+    assert_eq!(e, interval);
 }
 
 /// Check that a block that states too large a size, or another size than it has, is refused.

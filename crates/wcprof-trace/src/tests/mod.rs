@@ -6,6 +6,7 @@ mod hostile;
 mod round_trip;
 mod size;
 
+use std::collections::HashMap;
 use std::io::Write;
 
 use wcprof_types::{
@@ -39,6 +40,8 @@ type Step = (u8, u64, u64, String);
 struct Recording<W: Write> {
     writer: TraceWriter<W>,
     expected: Trace,
+    /// Nanoseconds of each thread's weight beyond whole microseconds.
+    unwritten: HashMap<ThreadId, u64>,
 }
 
 impl<W: Write> Recording<W> {
@@ -57,6 +60,7 @@ impl<W: Write> Recording<W> {
         };
         Self {
             writer,
+            unwritten: HashMap::new(),
             expected: Trace {
                 tables,
                 spans: Vec::new(),
@@ -199,7 +203,16 @@ impl<W: Write> Recording<W> {
                         .then(|| StackId(pick(b, t.stacks.len()))),
                 };
                 w.span(&span).unwrap();
-                self.expected.spans.push(span);
+                let whole = |ns| ns - ns % 1000;
+                let unwritten = self.unwritten.entry(thread).or_default();
+                let weight = span.weight + *unwritten;
+                *unwritten = weight % 1000;
+                self.expected.spans.push(Span {
+                    start: TimeNs(whole(start.0)),
+                    end: TimeNs(whole(end.0)),
+                    weight: whole(weight),
+                    ..span
+                });
             }
             9 if a % 3 == 0 => w.flush().unwrap(),
             _ => {}

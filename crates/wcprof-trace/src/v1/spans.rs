@@ -1,5 +1,8 @@
 //! Spans in columns, each value as its difference from a guess made of earlier spans. Most
 //! differences are zero, which compression removes.
+//!
+//! The file counts microseconds: nanoseconds are noise to a sampler, and noise does not compress.
+//! What a weight has beyond whole microseconds is added to the thread's next one.
 
 use wcprof_types::{ThreadState, TimeNs};
 
@@ -78,15 +81,59 @@ impl Columns {
     }
 }
 
-/// What was last seen of a thread.
+const NS_PER_US: u64 = 1000;
+
+/// What was last seen of a thread; times in microseconds.
 #[derive(Copy, Clone, Debug, Default)]
 struct Last {
     start: u64,
     end: u64,
     /// Of the interval, what no span has claimed.
     left: u64,
+    weight: u64,
+    blocked: bool,
     stack: u32,
     wait: u32,
+    /// Nanoseconds of weight that are not written yet.
+    unwritten_ns: u64,
+}
+
+impl Last {
+    /// The weight to expect in the same interval: a wait that ended and the one after it share
+    /// what is left to them evenly.
+    fn guess(&self, state: ThreadState) -> u64 {
+        match state {
+            ThreadState::Blocked if self.blocked => self.weight,
+            _ => self.left,
+        }
+    }
+
+    fn take(&mut self, state: ThreadState, weight: u64) {
+        self.left = self.left.saturating_sub(weight);
+        self.weight = weight;
+        self.blocked = state == ThreadState::Blocked;
+    }
+}
+
+/// A weight that is not the guess: what it lacks, or itself, whichever is shorter.
+fn put_weight(out: &mut Vec<u8>, guess: u64, weight: u64) {
+    match guess.checked_sub(weight) {
+        Some(lack) if lack < weight => put(out, lack << 1),
+        _ => put(out, weight << 1 | 1),
+    }
+}
+
+fn read_weight(input: &mut Input<'_>, guess: u64) -> Result<u64, Malformed> {
+    let n = input.number()?;
+    match n & 1 {
+        1 => Ok(n >> 1),
+        _ => guess.checked_sub(n >> 1).ok_or(Malformed::NumberTooLarge),
+    }
+}
+
+/// Microseconds of the file as nanoseconds.
+fn to_ns(us: u64) -> Result<u64, Malformed> {
+    us.checked_mul(NS_PER_US).ok_or(Malformed::NumberTooLarge)
 }
 
 /// What the guesses are made of. It goes on from block to block.
@@ -113,13 +160,17 @@ impl Guesses {
             span.thread.0.into(),
             self.thread.into(),
         );
-        let (start, end, end_before) = (span.start.0, span.end.0, self.end);
+        let (start, end) = (span.start.0 / NS_PER_US, span.end.0 / NS_PER_US);
+        let end_before = self.end;
         (self.thread, self.end) = (span.thread.0, end);
         let last = self.last(span.thread.0);
+        let weight_ns = span.weight.saturating_add(last.unwritten_ns);
+        let weight = weight_ns / NS_PER_US;
+        last.unwritten_ns = weight_ns % NS_PER_US;
         let mut flags = state_code(span.state);
         let guess = if start == last.start && end == last.end {
             flags |= SAME_INTERVAL;
-            last.left
+            last.guess(span.state)
         } else {
             if start == last.end {
                 flags |= NEXT_INTERVAL;
@@ -127,16 +178,16 @@ impl Guesses {
                 put_delta(&mut columns.start, start, last.end);
             }
             put_delta(&mut columns.end, end, end_before);
-            end - start
+            (last.start, last.end, last.left) = (start, end, end - start);
+            last.left
         };
-        if span.weight == guess {
+        if weight == guess {
             flags |= WEIGHT_AS_GUESSED;
         } else {
-            put_delta(&mut columns.weight, guess, span.weight);
+            put_weight(&mut columns.weight, guess, weight);
         }
         put(&mut columns.n_samples, span.n_samples.into());
-        (last.start, last.end) = (start, end);
-        last.left = guess.saturating_sub(span.weight);
+        last.take(span.state, weight);
         if let Some(WaitId(wait)) = span.wait {
             flags |= HAS_WAIT;
             put_delta(&mut columns.wait, wait.into(), last.wait.into());
@@ -180,25 +231,26 @@ impl Guesses {
         let thread = thread.delta32(self.thread)?;
         known("thread", thread, sizes.n_threads)?;
         self.thread = thread;
+        let state = state(flags & STATE_MASK)?;
         let end_before = self.end;
         let last = self.last(thread);
         let guess = if flags & SAME_INTERVAL != 0 {
-            last.left
+            last.guess(state)
         } else {
             let from = match flags & NEXT_INTERVAL {
                 0 => start.delta(last.end)?,
                 _ => last.end,
             };
             let to = end.delta(end_before)?;
-            check_interval(from, to)?;
-            (last.start, last.end) = (from, to);
-            to - from
+            check_interval(to_ns(from)?, to_ns(to)?)?;
+            (last.start, last.end, last.left) = (from, to, to - from);
+            last.left
         };
         let weight = match flags & WEIGHT_AS_GUESSED {
-            0 => guess.wrapping_sub(weight.delta(0)?),
+            0 => read_weight(weight, guess)?,
             _ => guess,
         };
-        last.left = guess.saturating_sub(weight);
+        last.take(state, weight);
         if flags & HAS_WAIT != 0 {
             last.wait = wait.delta32(last.wait)?;
             known("wait", last.wait, sizes.n_waits)?;
@@ -209,15 +261,15 @@ impl Guesses {
         }
         let span = Span {
             thread: ThreadId(thread),
-            start: TimeNs(last.start),
-            end: TimeNs(last.end),
-            weight,
+            start: TimeNs(to_ns(last.start)?),
+            end: TimeNs(to_ns(last.end)?),
+            weight: to_ns(weight)?,
             n_samples: n_samples.number32()?,
-            state: state(flags & STATE_MASK)?,
+            state,
             wait: (flags & HAS_WAIT != 0).then_some(WaitId(last.wait)),
             stack: (flags & HAS_STACK != 0).then_some(StackId(last.stack)),
         };
-        self.end = span.end.0;
+        self.end = last.end;
         Ok(span)
     }
 }
