@@ -25,6 +25,7 @@ mod module;
 mod options;
 mod plt;
 mod report;
+mod short;
 mod symtab;
 mod tables;
 
@@ -36,4 +37,5 @@ pub use function_starts::FunctionStarts;
 pub use module::{AddressQuery, ModuleQuery, ModuleSymbols, symbolize_modules};
 pub use options::SymbolOptions;
 pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};
+pub use short::short_name;
 pub use tables::symbolize_tables;
