@@ -37,7 +37,7 @@ struct Source {
     candidates: fn(&Search<'_>) -> Vec<Candidate>,
 }
 
-const SOURCES: [Source; 2] = [
+const SOURCES: [Source; 3] = [
     Source {
         kind: SourceKind::BuildIdFile,
         candidates: by_build_id,
@@ -45,6 +45,10 @@ const SOURCES: [Source; 2] = [
     Source {
         kind: SourceKind::DebugLink,
         candidates: by_debug_link,
+    },
+    Source {
+        kind: SourceKind::DebugDir,
+        candidates: by_name,
     },
 ];
 
@@ -66,6 +70,8 @@ pub(crate) fn find(
     for source in &SOURCES {
         for candidate in (source.candidates)(search) {
             match open(search, files, &candidate) {
+                // A stripped copy of the module tells nothing new.
+                Ok(Some(elf)) if elf.section(".symtab").is_none() && !elf.has_dwarf() => {}
                 Ok(Some(elf)) => {
                     return Some(DebugFile {
                         elf,
@@ -127,6 +133,67 @@ fn by_debug_link(search: &Search<'_>) -> Vec<Candidate> {
         .chain(below.map(candidate(true)))
         .filter(|c| c.path != Path::new(&search.module.path))
         .collect()
+}
+
+/// Files of the module's name below each folder: `DIR/path/name`, `DIR/name`, and with `.debug`
+/// behind. Only a build-id tells whether they belong to the module.
+fn by_name(search: &Search<'_>) -> Vec<Candidate> {
+    if search.build_id.is_none() {
+        return Vec::new();
+    }
+    let path = search.module.path.trim_start_matches('/');
+    let name = search.module.file_name();
+    if name.is_empty() || path.split('/').any(|part| part == "..") {
+        return Vec::new();
+    }
+    let mut paths = Vec::new();
+    for dir in &search.options.debug_dirs {
+        for file in [path, name] {
+            for suffix in [".debug", ""] {
+                let path = dir.join(format!("{file}{suffix}"));
+                if !paths.contains(&path) && path != Path::new(&search.module.path) {
+                    paths.push(path);
+                }
+            }
+        }
+    }
+    let candidate = |path| Candidate {
+        path,
+        on_host: true,
+        crc: None,
+    };
+    paths.into_iter().map(candidate).collect()
+}
+
+/// Another copy of the module itself, with its code, for machines that do not have it at its path:
+/// by name, or `.build-id/ab/cdef` as Fedora installs it.
+pub(crate) fn find_copy(
+    search: &Search<'_>,
+    files: &dyn ModuleFiles,
+) -> Option<(ElfFile, PathBuf)> {
+    let links = by_build_id(search).into_iter().flat_map(|candidate| {
+        let link = candidate.path.with_extension("");
+        let link = Candidate {
+            path: link,
+            ..candidate
+        };
+        // A whole copy that was not stripped may stand there too.
+        let debug = Candidate {
+            path: link.path.with_extension("debug"),
+            on_host: true,
+            crc: None,
+        };
+        [link, debug]
+    });
+    links.chain(by_name(search)).find_map(|candidate| {
+        // Those that do not fit are reported when debug files are searched.
+        let elf = open(search, files, &candidate).ok()??;
+        let has_code = elf
+            .sections
+            .iter()
+            .any(|s| s.is_executable() && s.has_data());
+        has_code.then_some((elf, candidate.path))
+    })
 }
 
 /// Opens a candidate and compares it with the module; `Ok(None)` when it is not there.

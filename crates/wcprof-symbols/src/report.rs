@@ -16,6 +16,8 @@ pub enum SourceKind {
     BuildIdFile,
     /// A debug file that `.gnu_debuglink` names.
     DebugLink,
+    /// A file of the module's name and build-id in a folder of debug files.
+    DebugDir,
 }
 
 impl fmt::Display for SourceKind {
@@ -24,6 +26,7 @@ impl fmt::Display for SourceKind {
             Self::Module => "module",
             Self::MiniDebugInfo => "mini debug info (.gnu_debugdata)",
             Self::BuildIdFile => "debug file by build-id",
+            Self::DebugDir => "file of that name and build-id",
             Self::DebugLink => "debug file by .gnu_debuglink",
         })
     }

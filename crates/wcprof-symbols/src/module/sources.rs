@@ -27,12 +27,19 @@ pub(super) fn open(
     options: &SymbolOptions,
     report: &mut ModuleReport,
 ) -> Sources {
-    let own = open_own(module, files, &mut report.problems);
+    let mut own_path = PathBuf::from(&module.path);
+    let mut own = open_own(module, files, &mut report.problems);
+    if own.is_none()
+        && let Some((elf, path)) = find_copy(module, files, options)
+    {
+        // What was wrong with the file at the module's path no longer matters.
+        report.problems.clear();
+        (own, own_path) = (Some(elf), path);
+    }
     let mut tables = Vec::new();
     let mut has_symtab = false;
     if let Some(elf) = &own {
-        let path = PathBuf::from(&module.path);
-        let mut source = source(SourceKind::Module, path);
+        let mut source = source(SourceKind::Module, own_path);
         let mut reader = Reader { module, report };
         has_symtab = reader.read(elf, Table::Full, &mut source, &mut tables);
         reader.read(elf, Table::Dynamic, &mut source, &mut tables);
@@ -129,6 +136,21 @@ fn open_own(
         }
     }
     Some(elf)
+}
+
+/// A copy of the module elsewhere, which a build-id proves to be the same.
+fn find_copy(
+    module: &ModuleIdentity,
+    files: &dyn ModuleFiles,
+    options: &SymbolOptions,
+) -> Option<(ElfFile, PathBuf)> {
+    let search = Search {
+        module,
+        build_id: Some(module.build_id.as_ref()?),
+        link: None,
+        options,
+    };
+    debug_files::find_copy(&search, files)
 }
 
 fn find_debug(

@@ -188,3 +188,54 @@ fn memory_limit() {
     let text = result.report.problems[0].to_string();
     assert!(text.contains("of the memory limit"), "{text}");
 }
+
+/// Check that a machine without the module finds a copy of it, and a debug file beside it, by name
+/// and build-id; and that a file of that name of another build is refused by name.
+#[test]
+fn by_name() {
+    for (name, debug_name) in [
+        ("module", "module.debug"),
+        ("{path}", "{path}.debug"),
+        (".build-id/{id}", ".build-id/{id}.debug"),
+    ] {
+        let (fixture, address) = fixture();
+        let expected = fixture.symbolize(&[address + 3]).frames;
+        let identity = fixture.identity();
+        let id = fixture.build_id().to_string();
+        let place = |name: &str| {
+            let name = name.replace("{path}", identity.path.trim_start_matches('/'));
+            let name = name.replace("{id}", &format!("{}/{}", &id[..2], &id[2..]));
+            fixture.dir.path().join("debug").join(name)
+        };
+        fixture.split_debug(&place(debug_name));
+        std::fs::rename(&fixture.path, place(name)).unwrap();
+        let files = wcprof_symbols::LocalFiles;
+        let symbolize =
+            || crate::common::symbolize(&identity, &files, &fixture.options, &[address + 3]);
+        let result = symbolize();
+        assert_eq!(result.frames, expected, "{name}");
+        assert_eq!(result.report.problems, [], "{name}");
+        assert_eq!(result.report.sources[0].path, place(name));
+        assert_eq!(result.report.sources[1].path, place(debug_name));
+    }
+    let (fixture, address) = fixture();
+    let other = Fixture::build("g++", "inline.cc", &["-O1", "-g"]);
+    let identity = fixture.identity();
+    let wanted = fixture.build_id();
+    let copy = fixture.dir.path().join("debug/module");
+    std::fs::create_dir(copy.parent().unwrap()).unwrap();
+    std::fs::copy(&other.path, &copy).unwrap();
+    run(Command::new("objcopy")
+        .arg("--strip-all")
+        .arg(&fixture.path));
+    let files = wcprof_symbols::LocalFiles;
+    let result = crate::common::symbolize(&identity, &files, &fixture.options, &[address]);
+    assert_eq!(
+        result.report.problems[0].to_string(),
+        format!(
+            "module: debug file `{}` is for build-id {}, the process runs {wanted}",
+            copy.display(),
+            other.build_id(),
+        )
+    );
+}
