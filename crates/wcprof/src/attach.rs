@@ -14,9 +14,10 @@ use wcprof_types::Pid;
 use crate::cli::AttachArgs;
 use crate::failure::{Exit, Failure};
 use crate::names;
-use crate::open::{Opened, hotspot_rules, say_problems, state_rules, write_output};
+use crate::open::{Opened, hotspot_rules, state_rules, write_output};
 use crate::report::title;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
+use crate::symbols;
 use crate::terminal::Terminal;
 
 /// Findings printed at the end; `wcprof hotspots` prints all of them.
@@ -28,6 +29,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let pid = Pid(args.pid);
     let rules = state_rules(&args.rules)?;
     let hotspot_rules = hotspot_rules(&args.rules)?;
+    names::check(&args.symbols)?;
     let path = match &args.output {
         Some(path) => path.clone(),
         None => default_trace_path(pid),
@@ -53,6 +55,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let (symbols, report) = names::of_recording(
         &opened.tables,
         &session.recorded.files,
+        &args.symbols,
         &match args.raw {
             // Debug files are for the host that analyses, not for the one that is recorded.
             true => SymbolOptions {
@@ -63,7 +66,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
             },
             false => names::options(&args.symbols),
         },
-    );
+    )?;
     if !args.raw
         && let Err(error) = session.recorded.writer.write_symbols(&symbols)
     {
@@ -71,7 +74,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
     let profile = opened.profile(Some(&symbols), &rules);
     print_end(&profile, &hotspot_rules)?;
-    say_missing_names(&profile, &report);
+    say_missing_names(&profile, &report, &path);
     say_module_problems(&session);
     if let Some(svg_path) = &args.flamegraph {
         write_flamegraph(&profile, svg_path)?;
@@ -111,10 +114,10 @@ fn print_end(profile: &Profile, rules: &wcprof_findings::RuleSet) -> Result<(), 
     write_output(None, &out)
 }
 
-fn say_missing_names(profile: &Profile, report: &SymbolReport) {
+fn say_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path) {
     let losses = Headline::new(profile).losses;
     if losses.n_unresolved as f64 > MANY_UNRESOLVED * losses.n_frames as f64 {
-        say_problems(report);
+        eprintln!("wcprof: {}", symbols::summary(report, trace));
     }
 }
 

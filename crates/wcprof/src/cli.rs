@@ -30,6 +30,9 @@ pub(crate) enum Command {
     /// Print the hotspots of a saved trace, with evidence and advice
     #[command(after_help = "Example: wcprof hotspots osd.wct")]
     Hotspots(HotspotsArgs),
+    /// Say of each module where its names come from, what is missing, and what would supply it
+    #[command(after_help = "Example: wcprof symbols osd.wct")]
+    Symbols(SymbolsArgs),
     /// Say what works on this machine, and for a process, and what to do about what does not
     #[command(after_help = "Example: wcprof check $(pidof ceph-osd)")]
     Check(CheckArgs),
@@ -106,6 +109,12 @@ pub(crate) struct SymbolArgs {
     /// Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)
     #[arg(long)]
     pub(crate) no_cache: bool,
+    /// Folder of debug files, searched before /usr/lib/debug; may be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(crate) debug_dir: Vec<PathBuf>,
+    /// Copy of the root of the recorded machine: its programs, libraries and debug files
+    #[arg(long, value_name = "DIR")]
+    pub(crate) sysroot: Option<PathBuf>,
 }
 
 impl Default for SymbolArgs {
@@ -114,6 +123,8 @@ impl Default for SymbolArgs {
             no_inline: false,
             max_memory: 256,
             no_cache: false,
+            debug_dir: Vec::new(),
+            sysroot: None,
         }
     }
 }
@@ -208,6 +219,18 @@ pub(crate) struct HotspotsArgs {
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct SymbolsArgs {
+    /// Trace file, or the pid of a process, which is recorded for a second
+    #[arg(value_name = "TRACE|PID")]
+    pub(crate) subject: PathBuf,
+    /// Machine-readable output
+    #[arg(long)]
+    pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
 }

@@ -13,6 +13,7 @@ mod names;
 mod open;
 mod report;
 mod session;
+mod symbols;
 mod terminal;
 
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Hotspots(args) => hotspots::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),
+        Command::Symbols(args) => symbols::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Crypto(args) => crypto::run(&args),
     }

@@ -5,18 +5,62 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
+use wcprof_capture::LiveFileError;
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
-    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, SymbolOptions, SymbolReport,
-    symbolize_tables,
+    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, SymbolOptions,
+    SymbolReport, symbolize_tables,
 };
-use wcprof_trace::model::{SymbolTable, Tables};
+use wcprof_trace::model::{SymbolFrame, SymbolTable, Tables};
 
 use crate::cli::SymbolArgs;
+use crate::failure::{Exit, Failure};
 
-/// Files of the process that was just recorded.
-#[derive(Debug)]
-struct Recorded<'a>(&'a TargetFiles);
+/// Files of this machine, or of a copy of another machine's root.
+enum Files {
+    Local(LocalFiles),
+    Sysroot(RootedFiles),
+}
+
+impl Files {
+    fn new(args: &SymbolArgs) -> Result<Self, Failure> {
+        let Some(path) = &args.sysroot else {
+            return Ok(Self::Local(LocalFiles));
+        };
+        let root = File::open(path)
+            .and_then(|dir| match dir.metadata()?.is_dir() {
+                true => Ok(dir),
+                false => Err(io::ErrorKind::NotADirectory.into()),
+            })
+            .with_context(|| format!("failed to open sysroot `{}`", path.display()))
+            .map_err(|e| Failure::new(Exit::Usage, e))?;
+        Ok(Self::Sysroot(RootedFiles::new(root.into())))
+    }
+}
+
+impl ModuleFiles for Files {
+    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
+        match self {
+            Self::Local(files) => files.open(module),
+            // Nothing says that a module without a build-id is the one that was loaded.
+            Self::Sysroot(_) if module.build_id.is_none() => {
+                Err(OpenError::Unverifiable(module.path.clone().into()))
+            }
+            Self::Sysroot(files) => files.open(module),
+        }
+    }
+
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+        match self {
+            Self::Local(files) => files.open_path(module, path),
+            Self::Sysroot(files) => files.open_path(module, path),
+        }
+    }
+}
+
+/// Files of the process that was just recorded, and what else may have them.
+struct Recorded<'a>(&'a TargetFiles, Files);
 
 impl ModuleFiles for Recorded<'_> {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
@@ -32,28 +76,69 @@ impl ModuleFiles for Recorded<'_> {
             Some(Handle::Bytes(bytes)) => Ok(ModuleFile::Bytes(bytes.clone())),
             // It could not be opened while recording; the file of that name here is used only if
             // its build-id says that it is the same.
-            None => LocalFiles.open(module),
+            None => self.1.open(module),
         }
     }
 
-    fn open_path(&self, _: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        self.0.open(path).map_err(|error| OpenError::Io {
-            path: path.to_owned(),
-            source: io::Error::other(error.to_string()),
-        })
+    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+        match self.0.open(path) {
+            Ok(file) => Ok(file),
+            Err(LiveFileError::Io { source, .. })
+                if matches!(
+                    source.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+                ) =>
+            {
+                self.1.open_path(module, path)
+            }
+            Err(error) => Err(OpenError::Io {
+                path: path.to_owned(),
+                source: io::Error::other(error.to_string()),
+            }),
+        }
     }
+}
+
+/// Refuses flags that cannot work, before anything is recorded.
+pub(crate) fn check(args: &SymbolArgs) -> Result<(), Failure> {
+    Files::new(args).map(drop)
 }
 
 /// The flags as options.
 pub(crate) fn options(args: &SymbolArgs) -> SymbolOptions {
+    let defaults = SymbolOptions::default();
+    let debug_dirs = args.debug_dir.iter().cloned();
     SymbolOptions {
         inlines: !args.no_inline,
+        debug_dirs: debug_dirs.chain(defaults.debug_dirs).collect(),
         max_memory: args.max_memory.saturating_mul(1 << 20),
         cache: match args.no_cache {
             true => None,
             false => cache_dir(),
         },
         ..SymbolOptions::default()
+    }
+}
+
+/// Whether the user says where files are: then they are looked at although names are saved.
+pub(crate) fn are_wanted(args: &SymbolArgs) -> bool {
+    !args.debug_dir.is_empty() || args.sysroot.is_some()
+}
+
+/// Takes over the names that were found where they say more than the saved ones.
+pub(crate) fn improve(saved: &mut SymbolTable, found: SymbolTable) {
+    let detail = |frames: &[SymbolFrame]| {
+        let outer = frames.last();
+        (
+            outer.is_some_and(|f| f.resolved),
+            outer.is_some_and(|f| f.line.is_some()),
+        )
+    };
+    for (id, frames) in found.frames {
+        let known = saved.frames.entry(id).or_default();
+        if detail(&frames) > detail(known) {
+            *known = frames;
+        }
     }
 }
 
@@ -81,12 +166,18 @@ pub(crate) fn drop_inline_frames(symbols: &mut SymbolTable) {
 pub(crate) fn of_recording(
     tables: &Tables,
     files: &TargetFiles,
+    args: &SymbolArgs,
     options: &SymbolOptions,
-) -> (SymbolTable, SymbolReport) {
-    symbolize_tables(tables, &Recorded(files), options)
+) -> Result<(SymbolTable, SymbolReport), Failure> {
+    let files = Recorded(files, Files::new(args)?);
+    Ok(symbolize_tables(tables, &files, options))
 }
 
-/// Names from the files of this machine.
-pub(crate) fn of_machine(tables: &Tables, options: &SymbolOptions) -> (SymbolTable, SymbolReport) {
-    symbolize_tables(tables, &LocalFiles, options)
+/// Names from the files of this machine, or of a copy of the recorded one.
+pub(crate) fn of_machine(
+    tables: &Tables,
+    args: &SymbolArgs,
+) -> Result<(SymbolTable, SymbolReport), Failure> {
+    let files = Files::new(args)?;
+    Ok(symbolize_tables(tables, &files, &options(args)))
 }

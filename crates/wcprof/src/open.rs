@@ -68,13 +68,18 @@ pub(crate) fn profile_of(
     let saved = opened.tables.symbols.take();
     let symbols = match saved {
         Some(mut saved) => {
+            if names::are_wanted(symbols) {
+                let (found, report) = names::of_machine(&opened.tables, symbols)?;
+                say_problems(&report);
+                names::improve(&mut saved, found);
+            }
             if symbols.no_inline {
                 names::drop_inline_frames(&mut saved);
             }
             saved
         }
         None => {
-            let (symbols, report) = names::of_machine(&opened.tables, &names::options(symbols));
+            let (symbols, report) = names::of_machine(&opened.tables, symbols)?;
             say_problems(&report);
             symbols
         }
