@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use wcprof_types::BuildId;
 
-use crate::elf::{DebugLink, ElfFile};
+use crate::elf::{AltLink, DebugLink, ElfFile};
 use crate::files::{ModuleFiles, ModuleIdentity, open_regular};
 use crate::options::SymbolOptions;
 use crate::report::{Problem, SourceKind};
@@ -29,6 +29,8 @@ struct Candidate {
     on_host: bool,
     /// Checksum that the file must have.
     crc: Option<u32>,
+    /// It has DWARF for several files and none of their code.
+    is_shared: bool,
 }
 
 /// A kind of place for debug files.
@@ -87,6 +89,65 @@ pub(crate) fn find(
     None
 }
 
+/// The file that `.gnu_debugaltlink` of `of` names, where GDB searches it: at its path, then by
+/// build-id, then in the folder `.dwz` that distributions use.
+pub(crate) fn find_supplementary(
+    search: &Search<'_>,
+    of: &Path,
+    link: &AltLink,
+    files: &dyn ModuleFiles,
+    problems: &mut Vec<Problem>,
+) -> Option<ElfFile> {
+    let search = Search {
+        build_id: Some(&link.build_id),
+        link: None,
+        ..*search
+    };
+    let beside = of.parent().unwrap_or(Path::new("/")).join(&link.path);
+    let mut candidates = vec![Candidate {
+        path: beside,
+        on_host: true,
+        crc: None,
+        is_shared: false,
+    }];
+    candidates.extend(by_build_id(&search));
+    if let Some(name) = Path::new(&link.path).file_name() {
+        let dirs = search.options.debug_dirs.iter();
+        candidates.extend(dirs.map(|dir| Candidate {
+            path: dir.join(".dwz").join(name),
+            on_host: true,
+            crc: None,
+            is_shared: false,
+        }));
+    }
+    for candidate in &mut candidates {
+        candidate.is_shared = true;
+    }
+    let mut refused = Vec::new();
+    let found = candidates
+        .iter()
+        .find_map(|candidate| match open(&search, files, candidate) {
+            Ok(elf) => elf,
+            Err(problem) => {
+                refused.push(problem);
+                None
+            }
+        });
+    if found.is_none() {
+        problems.append(&mut refused);
+        problems.push(Problem::LeftOut {
+            module: search.module.file_name().to_owned(),
+            path: of.to_owned(),
+            what: "names shared with other files",
+            reason: format!(
+                "`{}` with build-id {} (.gnu_debugaltlink) was not found",
+                link.path, link.build_id
+            ),
+        });
+    }
+    found
+}
+
 /// Debian, Fedora and others: `.build-id/ab/cdef.debug` below each folder.
 fn by_build_id(search: &Search<'_>) -> Vec<Candidate> {
     let Some(id) = search.build_id.map(ToString::to_string) else {
@@ -103,6 +164,7 @@ fn by_build_id(search: &Search<'_>) -> Vec<Candidate> {
             .join(format!("{rest}.debug")),
         on_host: true,
         crc: None,
+        is_shared: false,
     })
     .collect()
 }
@@ -125,6 +187,7 @@ fn by_debug_link(search: &Search<'_>) -> Vec<Candidate> {
             path,
             on_host,
             crc: Some(link.crc),
+            is_shared: false,
         }
     };
     beside
@@ -161,6 +224,7 @@ fn by_name(search: &Search<'_>) -> Vec<Candidate> {
         path,
         on_host: true,
         crc: None,
+        is_shared: false,
     };
     paths.into_iter().map(candidate).collect()
 }
@@ -182,6 +246,7 @@ pub(crate) fn find_copy(
             path: link.path.with_extension("debug"),
             on_host: true,
             crc: None,
+            is_shared: false,
         };
         [link, debug]
     });
@@ -220,7 +285,11 @@ fn open(
         Err(error) if error.is_not_found() => return Ok(None),
         Err(error) => return Err(unusable(error.to_string())),
     };
-    let elf = ElfFile::from_file(file).map_err(|e| unusable(e.to_string()))?;
+    let elf = match candidate.is_shared {
+        true => ElfFile::from_shared_dwarf(file),
+        false => ElfFile::from_file(file),
+    }
+    .map_err(|e| unusable(e.to_string()))?;
     let found = elf.build_id();
     let proven = match (search.build_id, &found) {
         (Some(wanted), Some(found)) if found == wanted => true,

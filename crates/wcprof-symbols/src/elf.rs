@@ -15,6 +15,7 @@ use std::fs::File;
 use thiserror::Error;
 use wcprof_types::Svma;
 
+pub(crate) use notes::AltLink;
 pub use notes::DebugLink;
 
 use bytes::Source;
@@ -155,12 +156,17 @@ pub struct ElfFile {
 impl ElfFile {
     /// Reads the headers of a regular file.
     pub fn from_file(file: File) -> Result<Self, ElfError> {
-        parse::parse(Source::from_file(file)?)
+        parse::parse(Source::from_file(file)?, false)
+    }
+
+    /// Reads the headers of a file that `.gnu_debugaltlink` names.
+    pub(crate) fn from_shared_dwarf(file: File) -> Result<Self, ElfError> {
+        parse::parse(Source::from_file(file)?, true)
     }
 
     /// Reads the headers of an image in memory.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, ElfError> {
-        parse::parse(Source::from_bytes(bytes))
+        parse::parse(Source::from_bytes(bytes), false)
     }
 
     /// The first section of that name that has bytes in this file.

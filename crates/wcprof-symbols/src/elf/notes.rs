@@ -9,6 +9,8 @@ use super::{ElfError, ElfFile, u32_at};
 const MAX_NOTES: u64 = 1 << 20;
 /// `.gnu_debuglink` read at most, bytes.
 const MAX_DEBUG_LINK: u64 = 4096;
+/// `.gnu_debugaltlink` read at most, bytes: a path and a build-id.
+const MAX_ALT_LINK: u64 = 4096 + 64;
 const SHT_NOTE: u32 = 7;
 const PT_NOTE: u32 = 4;
 const NT_GNU_BUILD_ID: u32 = 3;
@@ -22,7 +24,35 @@ pub struct DebugLink {
     pub crc: u32,
 }
 
+/// What `.gnu_debugaltlink` says about the file that shares its DWARF with others (dwz).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct AltLink {
+    /// Its path, absolute or from the folder of the file that names it.
+    pub(crate) path: String,
+    /// Its build-id.
+    pub(crate) build_id: BuildId,
+}
+
 impl ElfFile {
+    /// The file's `.gnu_debugaltlink`; `Ok(None)` without one.
+    pub(crate) fn alt_link(&self) -> Result<Option<AltLink>, ElfError> {
+        let Some(section) = self.section(".gnu_debugaltlink") else {
+            return Ok(None);
+        };
+        let bytes = self.read(section, MAX_ALT_LINK)?;
+        let malformed = || ElfError::Malformed("section .gnu_debugaltlink".to_owned());
+        let name = c_string(&bytes, 0);
+        let id = bytes.get(name.len() + 1..).ok_or_else(malformed)?;
+        let path = std::str::from_utf8(name).map_err(|_| malformed())?;
+        match BuildId::new(id) {
+            Some(build_id) if !path.is_empty() => Ok(Some(AltLink {
+                path: path.to_owned(),
+                build_id,
+            })),
+            _ => Err(malformed()),
+        }
+    }
+
     /// The GNU build-id note; `None` without one. Unreadable notes count as absent.
     pub fn build_id(&self) -> Option<BuildId> {
         let sections = self

@@ -15,6 +15,7 @@ const MAX_SECTIONS: u64 = 65_536;
 const MAX_SECTION_NAMES: u64 = 16 << 20;
 /// Bytes kept of a section's name.
 const MAX_SECTION_NAME: usize = 256;
+const ET_REL: u16 = 1;
 const ET_EXEC: u16 = 2;
 const ET_DYN: u16 = 3;
 
@@ -36,8 +37,9 @@ pub(crate) fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(*field))
 }
 
-/// Reads and checks the headers.
-pub(super) fn parse(source: Source) -> Result<ElfFile, ElfError> {
+/// Reads and checks the headers of an executable or shared object, or of what `dwz` makes to be
+/// shared by several debug files, which has no code and is of the type of object files.
+pub(super) fn parse(source: Source, is_shared_dwarf: bool) -> Result<ElfFile, ElfError> {
     let what = || "ELF header".to_owned();
     let header = match source.read(what, 0, HEADER_SIZE, HEADER_SIZE) {
         Err(ElfError::Truncated { .. }) => return Err(ElfError::NotElf),
@@ -50,7 +52,9 @@ pub(super) fn parse(source: Source) -> Result<ElfFile, ElfError> {
         return Err(ElfError::Unsupported("not 64-bit little-endian"));
     }
     let fields = Header::parse(&header).ok_or_else(|| ElfError::Malformed(what()))?;
-    if !matches!(fields.kind, ET_EXEC | ET_DYN) {
+    let is_known =
+        matches!(fields.kind, ET_EXEC | ET_DYN) || (fields.kind == ET_REL && is_shared_dwarf);
+    if !is_known {
         return Err(ElfError::Unsupported(
             "neither an executable nor a shared object",
         ));

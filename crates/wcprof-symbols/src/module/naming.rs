@@ -94,7 +94,7 @@ fn look_up(
     };
     let files = DwarfFiles {
         main: elf,
-        supplementary: None,
+        supplementary: sources.supplementary.as_ref(),
     };
     let build_id = elf.build_id();
     let cache = options.cache.as_deref();

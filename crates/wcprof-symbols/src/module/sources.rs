@@ -1,6 +1,6 @@
 //! Opens the files that can name a module's addresses.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::debug_files::{self, DebugFile, Search};
 use crate::elf::{ElfError, ElfFile};
@@ -16,6 +16,8 @@ pub(super) struct Sources {
     pub(super) own: Option<ElfFile>,
     /// Its separate debug file; not searched when the own file has all that is asked for.
     pub(super) debug: Option<DebugFile>,
+    /// What `.gnu_debugaltlink` of the file with the DWARF names.
+    pub(super) supplementary: Option<ElfFile>,
     /// Symbols of all tables that were read.
     pub(super) symbols: SymbolIndex,
 }
@@ -39,7 +41,7 @@ pub(super) fn open(
     let mut tables = Vec::new();
     let mut has_symtab = false;
     if let Some(elf) = &own {
-        let mut source = source(SourceKind::Module, own_path);
+        let mut source = source(SourceKind::Module, own_path.clone());
         let mut reader = Reader { module, report };
         has_symtab = reader.read(elf, Table::Full, &mut source, &mut tables);
         reader.read(elf, Table::Dynamic, &mut source, &mut tables);
@@ -64,9 +66,24 @@ pub(super) fn open(
         report.sources.push(source);
     }
     report.missing_symtab = !has_symtab && !has_mini;
+    let with_dwarf = [
+        own.as_ref().map(|elf| (elf, own_path.as_path())),
+        debug.as_ref().map(|file| (&file.elf, file.path.as_path())),
+    ];
+    let with_dwarf = with_dwarf
+        .into_iter()
+        .flatten()
+        .find(|(elf, _)| elf.has_dwarf());
+    let supplementary = match with_dwarf {
+        Some((elf, path)) if options.inlines => {
+            find_supplementary(module, elf, path, files, options, report)
+        }
+        _ => None,
+    };
     Sources {
         own,
         debug,
+        supplementary,
         symbols: SymbolIndex::new(tables),
     }
 }
@@ -151,6 +168,28 @@ fn find_copy(
         options,
     };
     debug_files::find_copy(&search, files)
+}
+
+/// The file that shares DWARF with this one.
+fn find_supplementary(
+    module: &ModuleIdentity,
+    elf: &ElfFile,
+    path: &Path,
+    files: &dyn ModuleFiles,
+    options: &SymbolOptions,
+    report: &mut ModuleReport,
+) -> Option<ElfFile> {
+    let link = elf.alt_link().unwrap_or_else(|error| {
+        left_out(module, report, path, ".gnu_debugaltlink", &error);
+        None
+    })?;
+    let search = Search {
+        module,
+        build_id: None,
+        link: None,
+        options,
+    };
+    debug_files::find_supplementary(&search, path, &link, files, &mut report.problems)
 }
 
 fn find_debug(

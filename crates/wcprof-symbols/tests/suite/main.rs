@@ -3,6 +3,7 @@
 mod common;
 mod debug_files;
 mod dwarf;
+mod dwz;
 mod hostile;
 mod mini_debug_info;
 mod naming;

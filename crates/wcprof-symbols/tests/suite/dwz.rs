@@ -1,0 +1,106 @@
+//! DWARF that several files share, as `dwz -m` makes it.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use wcprof_symbols::{LocalFiles, ModuleIdentity, ModuleSymbols};
+
+use crate::common::{Fixture, run, symbolize};
+
+struct Shared {
+    fixture: Fixture,
+    identity: ModuleIdentity,
+    address: u64,
+    /// What is found before `dwz` changes it.
+    expected: ModuleSymbols,
+    common: PathBuf,
+    _second: Fixture,
+}
+
+impl Shared {
+    /// Two modules whose common part `dwz` moves to a third file, linked by `link`.
+    fn build(link: &str) -> Self {
+        let flags = ["-O2", "-g", "-gz=none", "-gdwarf-4"];
+        let fixture = Fixture::build("g++", "inline.cc", &flags);
+        let second = Fixture::build("g++", "inline.cc", &[&flags[..], &["-DSECOND"]].concat());
+        let total = fixture.address("_ZN4shop5totalERVlRKNS_4ItemE");
+        let address = (total..total + 32)
+            .find(|address| fixture.frames(*address).len() == 3)
+            .expect("some instruction comes from the innermost function");
+        let expected = fixture.symbolize(&[address]);
+        let common = fixture.dir.path().join("common.debug");
+        run(Command::new("dwz")
+            .args(["-m", common.to_str().unwrap(), "-M", link])
+            .args([&fixture.path, &second.path]));
+        Self {
+            identity: fixture.identity(),
+            fixture,
+            address,
+            expected,
+            common,
+            _second: second,
+        }
+    }
+
+    fn symbolize(&self) -> ModuleSymbols {
+        let options = &self.fixture.options;
+        symbolize(&self.identity, &LocalFiles, options, &[self.address])
+    }
+}
+
+/// Check that inline frames, names and lines stay what they were, and that the names really lie in
+/// the other file.
+#[test]
+fn shared_names() {
+    let shared = Shared::build("common.debug");
+    let result = shared.symbolize();
+    assert_eq!(result.report.problems, []);
+    assert_eq!(result.frames, shared.expected.frames);
+
+    // Without it, this is said, and the function keeps its name.
+    std::fs::remove_file(&shared.common).unwrap();
+    let result = shared.symbolize();
+    let text = result.report.problems[0].to_string();
+    assert!(text.contains("(.gnu_debugaltlink) was not found"), "{text}");
+    assert_eq!(
+        result.frames[0].last().unwrap().name,
+        shared.expected.frames[0].last().unwrap().name
+    );
+    assert_ne!(result.frames, shared.expected.frames);
+}
+
+/// Check that the file is found by build-id and in `.dwz` when it is not where the link says.
+#[test]
+fn elsewhere() {
+    let shared = Shared::build("/nowhere/common.debug");
+    let notes = run(Command::new("readelf").arg("-n").arg(&shared.common));
+    let (_, id) = notes.split_once("Build ID: ").unwrap();
+    let id = id.split_whitespace().next().unwrap();
+    for place in [
+        shared
+            .fixture
+            .dir
+            .path()
+            .join(format!("debug/.build-id/{}/{}.debug", &id[..2], &id[2..])),
+        shared.fixture.dir.path().join("debug/.dwz/common.debug"),
+    ] {
+        std::fs::create_dir_all(place.parent().unwrap()).unwrap();
+        std::fs::copy(&shared.common, &place).unwrap();
+        let result = shared.symbolize();
+        assert_eq!(result.report.problems, [], "{}", place.display());
+        assert_eq!(result.frames, shared.expected.frames);
+        std::fs::remove_file(&place).unwrap();
+    }
+}
+
+/// Check that a shared file of another build is refused.
+#[test]
+fn other_build() {
+    let shared = Shared::build("common.debug");
+    let other = Fixture::build("g++", "inline.cc", &["-O1", "-g"]);
+    std::fs::copy(&other.path, &shared.common).unwrap();
+    let result = shared.symbolize();
+    let text = result.report.problems[0].to_string();
+    assert!(text.contains("common.debug` is for build-id"), "{text}");
+    assert_ne!(result.frames, shared.expected.frames);
+}
