@@ -25,6 +25,9 @@ const TEST: &[Package] = &[
     ("llvm-14", "strips the BPF object"),
     ("libbpf-dev", "headers of BPF programs"),
     ("binutils", "builds ELF files with separate debug files"),
+    ("xz-utils", "builds mini debug info"),
+    ("dwz", "builds debug files that share their DWARF"),
+    ("elfutils", "compresses debug files"),
     ("git", "lists the files that `tidy` checks"),
 ];
 

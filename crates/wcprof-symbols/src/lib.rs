@@ -15,6 +15,7 @@
 
 mod budget;
 mod cache;
+mod clones;
 mod debug_files;
 mod demangle;
 mod dwarf;
@@ -29,6 +30,7 @@ mod short;
 mod symtab;
 mod tables;
 
+pub use clones::without_clone_suffix;
 pub use demangle::{MAX_NAME_CHARS, demangle};
 pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, open_regular,
