@@ -92,16 +92,31 @@ fn tree(
             continue;
         };
         prefix.truncate(depth);
-        let share = percent(node.weight, total);
+        // uwpmp computes, prints and compares in single precision.
+        let share = percent(node.weight, total) as f32;
         let name = node.label.text(profile, 0.0);
-        let line = format!("{prefix}+ {share:.2}% {}", terminal_name(&name));
-        writeln!(out, "{}", cut(&line, options.width))?;
-        if share >= options.threshold {
+        let head = format!("{prefix}+ {share:.2}% ");
+        writeln!(
+            out,
+            "{}",
+            cut_line(&head, &terminal_name(&name), options.width)
+        )?;
+        if share >= options.threshold as f32 {
             prefix.push(if last { ' ' } else { '|' });
             next.extend(siblings(&node.children, depth + 1));
         }
     }
     Ok(())
+}
+
+/// A line as uwpmp cuts it: `...` ends a name that is cut, but only where the width holds the head
+/// and those three characters; below that, the line just ends.
+fn cut_line(head: &str, name: &str, width: Option<usize>) -> String {
+    let line = format!("{head}{name}");
+    match width {
+        Some(width) if head.chars().count() + 3 > width => line.chars().take(width).collect(),
+        _ => cut(&line, width).into_owned(),
+    }
 }
 
 /// Nodes of one level in the order of a stack to pop from: with their depth, and whether each is
