@@ -164,6 +164,9 @@ pub(crate) struct ReportArgs {
     /// for text, 0.1 for uwpmp and svg, 0 for folded and json]
     #[arg(long, value_name = "P", value_parser = percent)]
     pub(crate) min_percent: Option<f64>,
+    /// How function names are printed
+    #[arg(long, value_enum, default_value_t = NamesArg::Full)]
+    pub(crate) names: NamesArg,
     /// Output format
     #[arg(long, value_enum, default_value_t = FormatArg::Text)]
     pub(crate) format: FormatArg,
@@ -174,6 +177,15 @@ pub(crate) struct ReportArgs {
     pub(crate) rules: RuleArgs,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
+}
+
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum NamesArg {
+    /// As they are
+    Full,
+    /// Without template arguments, versioned inline namespaces and suffixes of clones; what is then
+    /// named alike is one function
+    Short,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]

@@ -1,16 +1,18 @@
 //! Names for a trace: symbols meet modules here. Of a live target through the files that the
 //! recording held open, of a saved trace through the files of this machine.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use wcprof_capture::LiveFileError;
+use wcprof_profile::model::{Function, FunctionId, Profile};
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, SymbolOptions,
-    SymbolReport, symbolize_tables,
+    SymbolReport, short_name, symbolize_tables, without_clone_suffix,
 };
 use wcprof_trace::model::{SymbolFrame, SymbolTable, Tables};
 
@@ -158,6 +160,34 @@ pub(crate) fn drop_inline_frames(symbols: &mut SymbolTable) {
         frames.retain(|frame| !frame.inlined);
         for frame in frames {
             (frame.file, frame.line) = (None, None);
+        }
+    }
+}
+
+/// Shortens the names of functions, and makes one function of those that are then named alike.
+/// After the rules were applied, which know full names.
+pub(crate) fn shorten(profile: &mut Profile) {
+    let mut ids: HashMap<Function, FunctionId> = HashMap::new();
+    let mut functions = Vec::new();
+    let mut renumbered = Vec::with_capacity(profile.functions.len());
+    for function in std::mem::take(&mut profile.functions) {
+        let short = match function.resolved {
+            true => Function {
+                name: short_name(without_clone_suffix(&function.name)),
+                ..function
+            },
+            false => function,
+        };
+        let id = *ids.entry(short).or_insert_with_key(|short| {
+            functions.push(short.clone());
+            FunctionId(u32::try_from(functions.len() - 1).unwrap_or(u32::MAX))
+        });
+        renumbered.push(id);
+    }
+    profile.functions = functions;
+    for frame in profile.stacks.iter_mut().flat_map(|s| &mut s.frames) {
+        if let Some(id) = renumbered.get(frame.0 as usize) {
+            *frame = *id;
         }
     }
 }

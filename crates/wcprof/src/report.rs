@@ -5,15 +5,19 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Direction, GroupBy, ThreadFilter, Trees, View};
 use wcprof_report::{Headline, TextOptions, UwpmpOptions, folded, json, svg, text, uwpmp};
 
-use crate::cli::{ByArg, FormatArg, IdleArg, ReportArgs};
+use crate::cli::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
 use crate::failure::{Exit, Failure};
+use crate::names;
 use crate::open::{profile_of, write_output};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let threads = ThreadFilter::new(&args.threads, &[])
         .map_err(|e| Failure::new(Exit::Usage, e).hint("globs know *, ?, [a-z] and {a,b}"))?;
-    let profile = profile_of(&args.trace, &args.rules, &args.symbols)?;
+    let mut profile = profile_of(&args.trace, &args.rules, &args.symbols)?;
+    if args.names == NamesArg::Short {
+        names::shorten(&mut profile);
+    }
     let mut out = Vec::new();
     render(&profile, args, threads, &mut out).context("failed to render the report")?;
     write_output(args.output.as_ref(), &out)?;

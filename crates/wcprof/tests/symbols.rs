@@ -1,0 +1,156 @@
+//! Names where the recording was made, and elsewhere.
+
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output};
+
+const SOURCE: &str = r#"
+#include <sys/prctl.h>
+#include <signal.h>
+#include <unistd.h>
+__attribute__((noinline)) static int inner_wait(int n) { usleep(1000); return n + 1; }
+__attribute__((noinline)) int outer_loop(int n) { for (;;) n = inner_wait(n); }
+int main(void) { return outer_loop(prctl(PR_SET_PDEATHSIG, SIGKILL)); }
+"#;
+
+/// Ends its process when it goes out of scope.
+struct Target(Child);
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn wcprof(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_wcprof"))
+        .args(args)
+        .current_dir(dir)
+        .env("NO_COLOR", "1")
+        .env("XDG_CACHE_HOME", dir.join("cache"))
+        .output()
+        .expect("the program runs")
+}
+
+fn stdout(output: Output) -> String {
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{errors}");
+    String::from_utf8(output.stdout).expect("output is text")
+}
+
+/// Check that a raw trace, opened where none of the recorded machine's files are, gives the same
+/// report with `--debug-dir`; that it has no names without; and that the health report tells both.
+#[test]
+fn raw_elsewhere() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    std::fs::write(dir.join("spin.c"), SOURCE).expect("the source is written");
+    let built = Command::new("gcc")
+        .args(["-g", "-O1", "-Wl,--build-id=sha1", "-o", "spin", "spin.c"])
+        .current_dir(dir)
+        .status();
+    assert!(built.expect("gcc runs").success());
+    let target = Target(
+        Command::new(dir.join("spin"))
+            .process_group(0)
+            .spawn()
+            .expect("the target runs"),
+    );
+    let pid = target.0.id().to_string();
+    let recorded = wcprof(dir, &["attach", &pid, "-d", "1", "--raw", "-o", "raw.wct"]);
+    if recorded.status.code() == Some(4) {
+        eprintln!("SKIPPED raw_elsewhere: recording is not permitted here");
+        return;
+    }
+    stdout(recorded);
+    let here = ["report", "raw.wct", "--by", "all", "--format", "folded"];
+    let expected = stdout(wcprof(dir, &here));
+    assert!(
+        expected.contains("main;outer_loop;inner_wait;"),
+        "{expected}"
+    );
+
+    std::fs::create_dir(dir.join("debug")).expect("a folder");
+    std::fs::create_dir(dir.join("empty")).expect("a folder");
+    let health: serde_json::Value =
+        serde_json::from_str(&stdout(wcprof(dir, &["symbols", "--json", "raw.wct"])))
+            .expect("the report is JSON");
+    for module in health["modules"].as_array().expect("modules") {
+        let path = Path::new(module["path"].as_str().expect("a path"));
+        if path.is_absolute() {
+            let name = path.file_name().expect("a file name");
+            std::fs::copy(path, dir.join("debug").join(name)).expect("the module is copied");
+        }
+    }
+    std::fs::remove_file(dir.join("spin")).expect("the module is removed");
+
+    let elsewhere = ["--sysroot", "empty", "--debug-dir", "debug"];
+    assert_eq!(
+        stdout(wcprof(dir, &[&here[..], &elsewhere[..]].concat())),
+        expected
+    );
+    let nothing = stdout(wcprof(dir, &[&here[..], &elsewhere[..2]].concat()));
+    assert!(
+        !nothing.contains("outer_loop") && nothing.contains("spin+0x"),
+        "{nothing}"
+    );
+
+    let line = |args: &[&str]| {
+        let text = stdout(wcprof(dir, args));
+        let line = text.lines().find(|line| line.starts_with("spin "));
+        line.expect("a line of the module").to_owned()
+    };
+    let without = line(&["symbols", "raw.wct"]);
+    assert!(without.contains("100.0 % unnamed"), "{without}");
+    assert!(
+        without.contains("missing module file, .symtab, DWARF"),
+        "{without}"
+    );
+    let with = line(&["symbols", "raw.wct", "--debug-dir", "debug"]);
+    assert!(with.contains("  0.0 % unnamed"), "{with}");
+    assert!(
+        with.contains("from module debug/spin") && !with.contains("missing"),
+        "{with}"
+    );
+}
+
+/// Check that a sysroot that is no folder is refused as wrong usage, before anything is recorded.
+#[test]
+fn bad_sysroot() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let pid = std::process::id().to_string();
+    let output = wcprof(dir.path(), &["attach", &pid, "--sysroot", "nowhere"]);
+    assert_eq!(output.status.code(), Some(2));
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(text.contains("failed to open sysroot `nowhere`"), "{text}");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
+}
+
+/// Check that short names fold template arguments and versions of namespaces, keep the time, and
+/// leave full names the default.
+#[test]
+fn short_names() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
+    let trace = trace.to_str().expect("the path is text");
+    let dir = tempfile::tempdir().expect("a folder");
+    let report = |names: &[&str]| {
+        let args = [
+            "report", trace, "--by", "all", "--format", "folded", "--idle", "show",
+        ];
+        stdout(wcprof(dir.path(), &[&args[..], names].concat()))
+    };
+    let total = |text: &str| -> u64 {
+        let weights = text.lines().filter_map(|line| line.rsplit(' ').next());
+        weights.map(|n| n.parse::<u64>().expect("a number")).sum()
+    };
+    let (full, short) = (report(&[]), report(&["--names", "short"]));
+    assert_eq!(full, report(&["--names", "full"]));
+    assert_eq!(total(&full), total(&short));
+    assert!(full.contains("std::unique_lock<std::mutex>"));
+    assert!(!short.contains("std::unique_lock<std::mutex>"));
+    assert!(full.contains("ceph::buffer::v15_2_0::") && !short.contains("v15_2_0::"));
+    assert!(short.len() < full.len());
+}
