@@ -106,7 +106,8 @@ pub(crate) fn find_supplementary(
     let beside = of.parent().unwrap_or(Path::new("/")).join(&link.path);
     let mut candidates = vec![Candidate {
         path: beside,
-        on_host: true,
+        // The owner of the module chose this path: it must not lead out of a container.
+        on_host: false,
         crc: None,
         is_shared: false,
     }];

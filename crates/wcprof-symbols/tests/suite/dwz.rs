@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use wcprof_symbols::{LocalFiles, ModuleIdentity, ModuleSymbols};
+use wcprof_symbols::{LocalFiles, ModuleIdentity, ModuleSymbols, RootedFiles};
 
 use crate::common::{Fixture, run, symbolize};
 
@@ -18,7 +18,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// Two modules whose common part `dwz` moves to a third file, linked by `link`.
+    /// Two modules whose common part `dwz` moves to a third file, linked by `link`, in which `{dir}`
+    /// is the folder of that file.
     fn build(link: &str) -> Self {
         let flags = ["-O2", "-g", "-gz=none", "-gdwarf-4"];
         let fixture = Fixture::build("g++", "inline.cc", &flags);
@@ -29,8 +30,9 @@ impl Shared {
             .expect("some instruction comes from the innermost function");
         let expected = fixture.symbolize(&[address]);
         let common = fixture.dir.path().join("common.debug");
+        let link = link.replace("{dir}", fixture.dir.path().to_str().unwrap());
         run(Command::new("dwz")
-            .args(["-m", common.to_str().unwrap(), "-M", link])
+            .args(["-m", common.to_str().unwrap(), "-M", &link])
             .args([&fixture.path, &second.path]));
         Self {
             identity: fixture.identity(),
@@ -103,4 +105,27 @@ fn other_build() {
     let text = result.report.problems[0].to_string();
     assert!(text.contains("common.debug` is for build-id"), "{text}");
     assert_ne!(result.frames, shared.expected.frames);
+}
+
+/// Check that a path in `.gnu_debugaltlink` means a file inside the root that the module is in,
+/// and not the one there is outside.
+#[test]
+fn inside_root() {
+    let shared = Shared::build("{dir}/common.debug");
+    let root = tempfile::tempdir().unwrap();
+    std::fs::copy(&shared.fixture.path, root.path().join("module")).unwrap();
+    let files = RootedFiles::new(std::fs::File::open(root.path()).unwrap().into());
+    let identity = ModuleIdentity {
+        path: "/module".to_owned(),
+        ..shared.identity.clone()
+    };
+    let options = &shared.fixture.options;
+    let frames = || symbolize(&identity, &files, options, &[shared.address]).frames;
+    assert!(shared.common.exists());
+    assert_ne!(frames(), shared.expected.frames);
+    let inside = shared.common.strip_prefix("/").unwrap();
+    let inside = root.path().join(inside);
+    std::fs::create_dir_all(inside.parent().unwrap()).unwrap();
+    std::fs::copy(&shared.common, inside).unwrap();
+    assert_eq!(frames(), shared.expected.frames);
 }
