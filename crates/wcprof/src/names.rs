@@ -91,7 +91,11 @@ impl ModuleFiles for Recorded<'_> {
                     io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
                 ) =>
             {
-                self.1.open_path(module, path)
+                match &self.1 {
+                    // What a container lacks is not taken from the host on the target's word.
+                    Files::Local(_) => Err(OpenError::NotFound(path.to_owned())),
+                    Files::Sysroot(files) => files.open_path(module, path),
+                }
             }
             Err(error) => Err(OpenError::Io {
                 path: path.to_owned(),
