@@ -7,7 +7,8 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::crypto::CryptoArgs;
 
 /// Wallclock profiler for native Linux processes: where did the time of every thread go, running
-/// or not? It never stops, signals or writes to its target.
+/// or not? It never stops, signals or writes to its target; `crypto observe` and `crypto advise`
+/// alone put breakpoints into a library that it maps, and say so first.
 #[derive(Parser, Debug)]
 #[command(name = "wcprof", version, propagate_version = true)]
 #[command(
