@@ -395,8 +395,9 @@ impl<W: Write> TraceWriter<W> {
     }
 
     /// Adds a span. Its times are cut to microseconds; what its weight has beyond whole ones is
-    /// added to the thread's next span, so that sums are right to a microsecond. Small when spans come in the order of their ends, and spans of a thread with
-    /// the same interval come one after the other.
+    /// added to the thread's next span, so that sums are right to a microsecond. Small when spans
+    /// come in the order of their ends, and spans of a thread with the same interval come one
+    /// after the other.
     pub fn span(&mut self, span: &Span) -> Result<(), TraceError> {
         self.make_room()?;
         Sizes {
