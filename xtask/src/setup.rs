@@ -16,7 +16,10 @@ const BUILD: &[Package] = &[
     ("gcc", "links Rust programs and compiles zstd"),
     ("libc6-dev", "C library to link with"),
     ("pkg-config", "finds libssl"),
-    ("libssl-dev", "libcrypto: the demo and `wcprof crypto` encrypt with it"),
+    (
+        "libssl-dev",
+        "libcrypto: the demo and `wcprof crypto` encrypt with it",
+    ),
 ];
 
 const TEST: &[Package] = &[

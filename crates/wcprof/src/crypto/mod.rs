@@ -34,12 +34,16 @@ enum CryptoCommand {
     )]
     Model(ModelArgs),
     /// Watch the calls of a live process for a moment: which frames it sends and receives
-    #[command(after_help = "Puts breakpoints (uprobes) into the process for a fraction of a second, takes them \
+    #[command(
+        after_help = "Puts breakpoints (uprobes) into the process for a fraction of a second, takes them \
         out again and verifies that. Needs CAP_SYS_ADMIN.\n\n\
-        Example: wcprof crypto observe $(pidof ceph-osd) -d 0.2")]
+        Example: wcprof crypto observe $(pidof ceph-osd) -d 0.2"
+    )]
     Observe(observe::ObserveArgs),
     /// Say in a sentence whether larger pieces at once would help a process, and what else would
-    #[command(after_help = "Examples:\n  wcprof crypto advise $(pidof ceph-osd)\n  wcprof crypto advise osd.wct")]
+    #[command(
+        after_help = "Examples:\n  wcprof crypto advise $(pidof ceph-osd)\n  wcprof crypto advise osd.wct"
+    )]
     Advise(advise::AdviseArgs),
     /// The process that `calibrate --pid` loads a foreign library in
     #[command(hide = true)]
