@@ -205,12 +205,16 @@ impl<W: Write> Recording<W> {
                 w.span(&span).unwrap();
                 let whole = |ns| ns - ns % 1000;
                 let unwritten = self.unwritten.entry(thread).or_default();
-                let weight = span.weight + *unwritten;
-                *unwritten = weight % 1000;
+                let total = span.weight + *unwritten;
+                let mut weight = whole(total);
+                if span.weight <= end.0 - start.0 {
+                    weight = weight.min(whole(end.0) - whole(start.0));
+                }
+                *unwritten = total - weight;
                 self.expected.spans.push(Span {
                     start: TimeNs(whole(start.0)),
                     end: TimeNs(whole(end.0)),
-                    weight: whole(weight),
+                    weight,
                     ..span
                 });
             }

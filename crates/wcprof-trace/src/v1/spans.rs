@@ -165,8 +165,12 @@ impl Guesses {
         (self.thread, self.end) = (span.thread.0, end);
         let last = self.last(span.thread.0);
         let weight_ns = span.weight.saturating_add(last.unwritten_ns);
-        let weight = weight_ns / NS_PER_US;
-        last.unwritten_ns = weight_ns % NS_PER_US;
+        let mut weight = weight_ns / NS_PER_US;
+        if span.weight <= span.end.0 - span.start.0 {
+            // Nor does it become more than its interval.
+            weight = weight.min(end - start);
+        }
+        last.unwritten_ns = weight_ns - weight * NS_PER_US;
         let mut flags = state_code(span.state);
         let guess = if start == last.start && end == last.end {
             flags |= SAME_INTERVAL;
