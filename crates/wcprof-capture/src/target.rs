@@ -209,6 +209,18 @@ impl Target {
         text.split_terminator('\0').map(str::to_owned).collect()
     }
 
+    /// The path of its control group, relative to the root of wcprof's own cgroup namespace:
+    /// that of the unified hierarchy, or where the process is in its root (or there is none) the
+    /// longest of the others; empty when it cannot be read.
+    pub fn cgroup(&self) -> String {
+        let mut bytes = Vec::new();
+        if let Ok(file) = fs::File::open(format!("/proc/{}/cgroup", self.pid)) {
+            // What cannot be read is left out: the path is shown, not relied on.
+            let _ = file.take(1 << 16).read_to_end(&mut bytes);
+        }
+        cgroup_path(&String::from_utf8_lossy(&bytes)).to_owned()
+    }
+
     /// Its mappings, by address. Lines that cannot be parsed are left out.
     pub fn mappings(&self) -> Result<Vec<Mapping>, TargetError> {
         let file = format!("/proc/{}/maps", self.pid);
@@ -287,6 +299,25 @@ fn absent(pid: Pid) -> TargetError {
     }
 }
 
+/// Of the lines `hierarchy:controllers:path` (`cgroups(7)`) the path that says most.
+fn cgroup_path(lines: &str) -> &str {
+    let mut longest = "";
+    for line in lines.lines() {
+        let mut fields = line.splitn(3, ':');
+        let (Some(hierarchy), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next())
+        else {
+            continue;
+        };
+        if hierarchy == "0" && path.len() > 1 {
+            return path;
+        }
+        if path.len() > longest.len() {
+            longest = path;
+        }
+    }
+    longest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -299,6 +330,17 @@ mod tests {
         assert!(target.cpu_ns().unwrap() > 0);
         assert!(!target.mappings().unwrap().is_empty());
         assert!(!target.cmdline().is_empty());
+    }
+
+    /// Check that the unified hierarchy comes first, and one of version 1 where it is empty.
+    #[test]
+    fn cgroup_paths() {
+        let v2 = "0::/system.slice/ceph-osd@3.service\n";
+        assert_eq!(cgroup_path(v2), "/system.slice/ceph-osd@3.service");
+        let hybrid = "5:cpu,cpuacct:/docker/ab\n1:name=systemd:/docker/ab:c\n0::/\n";
+        assert_eq!(cgroup_path(hybrid), "/docker/ab:c");
+        assert_eq!(cgroup_path("0::/\n"), "/");
+        assert_eq!(cgroup_path("what\n:"), "");
     }
 
     /// Check the errors for numbers that no process has.

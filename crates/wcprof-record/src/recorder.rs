@@ -141,6 +141,7 @@ impl Recorder {
             pid: target.pid(),
             comm: target.comm().to_owned(),
             cmdline: target.cmdline(),
+            cgroup: target.cgroup(),
         })?;
         let mut recorder = Self {
             modules: Modules::new(process, &target),

@@ -78,6 +78,8 @@ pub struct Process {
     pub comm: String,
     /// `/proc/PID/cmdline`, arguments apart; empty when not recorded.
     pub cmdline: Vec<String>,
+    /// Its control group's path (`/proc/PID/cgroup`) as wcprof saw it; empty when not recorded.
+    pub cgroup: String,
 }
 
 /// A loaded ELF image.

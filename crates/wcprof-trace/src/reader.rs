@@ -345,6 +345,7 @@ impl<R: Read> TraceReader<R> {
                 &mut t.symbols,
                 &mut self.symbol_bytes_left,
             )?,
+            section::CGROUPS => facts::cgroups(input, &mut t.processes)?,
             OPTIONAL_SECTIONS.. => *input = Input(&[]),
             _ => {
                 return Err(Malformed::UnknownCode {

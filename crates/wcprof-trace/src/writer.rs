@@ -70,6 +70,7 @@ struct Pending {
     nodes: NewEntries,
     stacks: NewEntries,
     waits: NewEntries,
+    cgroups: Vec<u8>,
     spans: Columns,
     stats: Vec<u8>,
 }
@@ -226,6 +227,9 @@ impl<W: Write> TraceWriter<W> {
             .processes
             .push("processes", limits::MAX_PROCESSES)?;
         entries::put_process(out, &process);
+        if !process.cgroup.is_empty() {
+            facts::put_cgroup(&mut self.pending.cgroups, ProcessId(id), &process.cgroup);
+        }
         Ok(ProcessId(id))
     }
 
@@ -504,6 +508,7 @@ impl<W: Write> TraceWriter<W> {
         ] {
             entries.take_into(&mut sections, tag, &mut scratch);
         }
+        put_section(&mut sections, section::CGROUPS, &p.cgroups);
         put_section(&mut sections, section::THREAD_NAMES, &p.names);
         self.changed_threads.sort_unstable();
         scratch.clear();
@@ -522,6 +527,7 @@ impl<W: Write> TraceWriter<W> {
         put_section(&mut sections, section::SPANS, &scratch);
         put_section(&mut sections, section::STATS, &p.stats);
         p.header.clear();
+        p.cgroups.clear();
         p.names.clear();
         p.stats.clear();
         if sections.is_empty() {
@@ -589,7 +595,10 @@ impl Pending {
             &self.stacks,
             &self.waits,
         ];
-        tables.iter().map(|t| t.bytes.len()).sum::<usize>() + self.names.len() + self.spans.len()
+        tables.iter().map(|t| t.bytes.len()).sum::<usize>()
+            + self.cgroups.len()
+            + self.names.len()
+            + self.spans.len()
     }
 }
 

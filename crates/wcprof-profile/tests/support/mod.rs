@@ -53,6 +53,7 @@ impl Maker {
                     pid: Pid(100),
                     comm: "ceph-osd".into(),
                     cmdline: vec![],
+                    cgroup: String::new(),
                 }],
                 modules: vec![
                     module("/usr/bin/ceph-osd", 0x40_0000),
@@ -83,6 +84,7 @@ impl Maker {
             pid: Pid(pid),
             comm: comm.into(),
             cmdline: vec![],
+            cgroup: String::new(),
         });
         ProcessId(self.tables.processes.len() as u32 - 1)
     }

@@ -52,6 +52,7 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
         pid: Pid(pid),
         comm: "fixture".to_owned(),
         cmdline: Vec::new(),
+        cgroup: String::new(),
     };
     Tables {
         header: Header {

@@ -79,6 +79,11 @@ impl<W: Write> Recording<W> {
                     pid: Pid(a as i32),
                     comm: text.clone(),
                     cmdline: vec![text.clone(); (b % 4) as usize],
+                    cgroup: if b % 3 == 0 {
+                        String::new()
+                    } else {
+                        format!("/{text}")
+                    },
                 };
                 let id = w.add_process(process.clone()).unwrap();
                 assert_eq!(id.0 as usize, t.processes.len());

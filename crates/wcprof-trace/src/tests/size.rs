@@ -33,6 +33,7 @@ fn mostly_blocked() {
             pid: Pid(1),
             comm: "ceph-osd".into(),
             cmdline: Vec::new(),
+            cgroup: String::new(),
         })
         .unwrap();
     let mut x = 7_u64;

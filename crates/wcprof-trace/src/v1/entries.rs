@@ -55,7 +55,13 @@ fn id(input: &mut Input<'_>) -> Result<i32, Malformed> {
 }
 
 pub(crate) fn put_process(out: &mut Vec<u8>, process: &Process) {
-    let Process { pid, comm, cmdline } = process;
+    // The control group has a section of its own.
+    let Process {
+        pid,
+        comm,
+        cmdline,
+        cgroup: _,
+    } = process;
     put_id(out, pid.0);
     put_str(out, comm);
     put_list(out, cmdline, |out, arg| put_str(out, arg));
@@ -66,6 +72,7 @@ pub(crate) fn process(input: &mut Input<'_>) -> Result<Process, Malformed> {
         pid: Pid(id(input)?),
         comm: input.string()?,
         cmdline: input.list(Input::string)?,
+        cgroup: String::new(),
     })
 }
 

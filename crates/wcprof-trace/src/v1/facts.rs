@@ -8,7 +8,7 @@ use super::entries::{end, end_code, time};
 use super::wire::{Input, known, put, put_delta, put_list, put_str};
 use crate::error::Malformed;
 use crate::limits::MAX_TIME_NS;
-use crate::model::{Stats, Thread, ThreadId};
+use crate::model::{Process, ProcessId, Stats, Thread, ThreadId};
 
 pub(crate) fn put_name(out: &mut Vec<u8>, thread: ThreadId, seen: TimeNs, name: &str) {
     put(out, thread.0.into());
@@ -25,6 +25,24 @@ pub(crate) fn names(input: &mut Input<'_>, threads: &mut [Thread]) -> Result<(),
         known("thread", id, threads.len())?;
         if let Some(thread) = threads.get_mut(id as usize) {
             thread.names.push((seen, name));
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn put_cgroup(out: &mut Vec<u8>, process: ProcessId, path: &str) {
+    put(out, process.0.into());
+    put_str(out, path);
+}
+
+/// Reads a whole section of control groups.
+pub(crate) fn cgroups(input: &mut Input<'_>, processes: &mut [Process]) -> Result<(), Malformed> {
+    while !input.is_empty() {
+        let id = input.number32()?;
+        let path = input.string()?;
+        known("process", id, processes.len())?;
+        if let Some(process) = processes.get_mut(id as usize) {
+            process.cgroup = path;
         }
     }
     Ok(())

@@ -32,6 +32,7 @@ pub(crate) mod section {
     pub(crate) const SPANS: u8 = 11;
     pub(crate) const STATS: u8 = 12;
     pub(crate) const SYMBOLS: u8 = 13;
+    pub(crate) const CGROUPS: u8 = 128;
 }
 
 /// First tag of the sections that a reader may skip.
