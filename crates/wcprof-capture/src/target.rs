@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use thiserror::Error;
-use wcprof_types::{Mapping, Pid, parse_maps_line};
+use wcprof_types::{Mapping, Pid, parse_maps_line, redact_args};
 
 use crate::procfs::{Status, TaskStat, parse_stat, parse_status};
 use crate::sys;
@@ -198,7 +198,7 @@ impl Target {
         &self.comm
     }
 
-    /// Its command line, arguments apart; at most 64 KiB of it.
+    /// Its command line, arguments apart, without secrets; at most 64 KiB of it.
     pub fn cmdline(&self) -> Vec<String> {
         let mut bytes = Vec::new();
         if let Ok(file) = fs::File::open(format!("/proc/{}/cmdline", self.pid)) {
@@ -206,7 +206,8 @@ impl Target {
             let _ = file.take(1 << 16).read_to_end(&mut bytes);
         }
         let text = String::from_utf8_lossy(&bytes);
-        text.split_terminator('\0').map(str::to_owned).collect()
+        let args: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
+        redact_args(&args)
     }
 
     /// The path of its control group, relative to the root of wcprof's own cgroup namespace:

@@ -31,3 +31,5 @@ pub const MAX_TABLE_BYTES: usize = 1 << 30;
 pub const MAX_SPANS_IN_MEMORY: usize = 1 << 26;
 /// Times, nanoseconds since the recording began (146 years).
 pub const MAX_TIME_NS: u64 = 1 << 62;
+/// Bytes of the description of how a process and its host are set up.
+pub const MAX_SETUP_BYTES: usize = 4 << 20;

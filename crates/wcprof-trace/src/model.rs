@@ -284,6 +284,9 @@ pub struct Tables {
     pub stats: Stats,
     /// Names, when saved in the trace.
     pub symbols: Option<SymbolTable>,
+    /// How processes and their host were set up when the recording began: a JSON document each,
+    /// which is not checked here (`wcprof_types::snapshot`).
+    pub setups: Vec<String>,
 }
 
 /// A whole trace in memory.

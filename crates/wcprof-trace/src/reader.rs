@@ -346,6 +346,10 @@ impl<R: Read> TraceReader<R> {
                 &mut self.symbol_bytes_left,
             )?,
             section::CGROUPS => facts::cgroups(input, &mut t.processes)?,
+            section::SETUP => {
+                within("setups", t.setups.len() as u64 + 1, limits::MAX_PROCESSES)?;
+                t.setups.push(facts::setup(input)?);
+            }
             OPTIONAL_SECTIONS.. => *input = Input(&[]),
             _ => {
                 return Err(Malformed::UnknownCode {
@@ -452,6 +456,7 @@ fn empty_tables() -> Tables {
         waits: Vec::new(),
         stats: Stats::default(),
         symbols: None,
+        setups: Vec::new(),
     }
 }
 

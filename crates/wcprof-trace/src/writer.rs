@@ -73,6 +73,8 @@ struct Pending {
     cgroups: Vec<u8>,
     spans: Columns,
     stats: Vec<u8>,
+    /// Whole sections.
+    setups: Vec<u8>,
 }
 
 /// Entries of a table that are in no block yet, and the size of the table.
@@ -231,6 +233,17 @@ impl<W: Write> TraceWriter<W> {
             facts::put_cgroup(&mut self.pending.cgroups, ProcessId(id), &process.cgroup);
         }
         Ok(ProcessId(id))
+    }
+
+    /// Adds how a process and its host are set up, as JSON of at most
+    /// [`MAX_SETUP_BYTES`](limits::MAX_SETUP_BYTES). An empty one is not written.
+    pub fn add_setup(&mut self, json: &str) -> Result<(), TraceError> {
+        self.make_room()?;
+        let n_bytes = json.len() as u64;
+        crate::v1::wire::within("bytes of a setup", n_bytes, limits::MAX_SETUP_BYTES)
+            .map_err(TraceError::Invalid)?;
+        put_section(&mut self.pending.setups, section::SETUP, json.as_bytes());
+        Ok(())
     }
 
     /// Adds a module of a process.
@@ -526,6 +539,7 @@ impl<W: Write> TraceWriter<W> {
         p.spans.take_into(&mut scratch);
         put_section(&mut sections, section::SPANS, &scratch);
         put_section(&mut sections, section::STATS, &p.stats);
+        sections.append(&mut p.setups);
         p.header.clear();
         p.cgroups.clear();
         p.names.clear();
@@ -599,6 +613,7 @@ impl Pending {
             + self.cgroups.len()
             + self.names.len()
             + self.spans.len()
+            + self.setups.len()
     }
 }
 

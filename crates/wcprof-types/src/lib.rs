@@ -7,23 +7,30 @@
 
 mod address;
 mod mapping;
+mod redact;
 mod sample;
+pub mod snapshot;
 mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
+pub use redact::{REDACTED, redact_args, redact_value};
 pub use sample::{FdKind, FdTarget, ScratchRegs, UserRegs, Wait};
 pub use state::{Sched, StackEnd, ThreadState};
 
 use serde::{Deserialize, Serialize};
 
 /// Process id (the kernel's tgid), as numbered in wcprof's own pid namespace.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Pid(pub i32);
 
 /// Thread id (the kernel's pid), as numbered in wcprof's own pid namespace.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize,
+)]
 #[serde(transparent)]
 pub struct Tid(pub i32);
 

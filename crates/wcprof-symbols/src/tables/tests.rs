@@ -74,6 +74,7 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
         waits: Vec::new(),
         stats: Stats::default(),
         symbols: None,
+        setups: Vec::new(),
     }
 }
 

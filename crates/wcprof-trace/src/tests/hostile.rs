@@ -164,3 +164,16 @@ fn block_size() {
         assert!(matches!(e, TraceError::Malformed { .. }), "{e}");
     }
 }
+
+/// Check that a setup that is too long or no text is refused, by the writer, too.
+#[test]
+fn bad_setup() {
+    assert_eq!(error(&[(section::SETUP, vec![0xff])]), Malformed::NotUtf8);
+    let long = vec![b'x'; limits::MAX_SETUP_BYTES + 1];
+    let text = String::from_utf8(long.clone()).unwrap();
+    let e = error(&[(section::SETUP, long)]);
+    assert!(matches!(e, Malformed::TooMany { .. }), "{e}");
+    let mut writer = crate::TraceWriter::new(Vec::new(), &header()).unwrap();
+    assert!(writer.add_setup(&text).is_err());
+    writer.add_setup(&text[1..]).unwrap();
+}

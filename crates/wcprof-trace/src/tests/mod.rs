@@ -57,6 +57,7 @@ impl<W: Write> Recording<W> {
             waits: Vec::new(),
             stats: Stats::default(),
             symbols: None,
+            setups: Vec::new(),
         };
         Self {
             writer,
@@ -224,6 +225,11 @@ impl<W: Write> Recording<W> {
                 });
             }
             9 if a % 3 == 0 => w.flush().unwrap(),
+            9 if a % 3 == 1 => {
+                let json = format!("{{{text}}}");
+                w.add_setup(&json).unwrap();
+                t.setups.push(json);
+            }
             _ => {}
         }
     }

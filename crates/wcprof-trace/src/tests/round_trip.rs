@@ -57,6 +57,7 @@ fn every_table() {
         t.stacks.len(),
         t.waits.len(),
         expected.spans.len(),
+        t.setups.len(),
     ];
     assert!(sizes.iter().all(|&n| n > 0), "{sizes:?}");
     assert_eq!(read(&bytes), (expected, Ending::Clean));

@@ -1,13 +1,14 @@
-//! What changes while a recording runs: names and bounds of threads, and the counts.
+//! What changes while a recording runs: names and bounds of threads, and the counts. And the text
+//! that says how a process is set up.
 
 use std::collections::BTreeMap;
 
 use wcprof_types::TimeNs;
 
 use super::entries::{end, end_code, time};
-use super::wire::{Input, known, put, put_delta, put_list, put_str};
+use super::wire::{Input, known, put, put_delta, put_list, put_str, within};
 use crate::error::Malformed;
-use crate::limits::MAX_TIME_NS;
+use crate::limits::{MAX_SETUP_BYTES, MAX_TIME_NS};
 use crate::model::{Process, ProcessId, Stats, Thread, ThreadId};
 
 pub(crate) fn put_name(out: &mut Vec<u8>, thread: ThreadId, seen: TimeNs, name: &str) {
@@ -173,4 +174,12 @@ pub(crate) fn stats(input: &mut Input<'_>) -> Result<(Stats, bool), Malformed> {
         complete: flags & 2 != 0,
     };
     Ok((stats, flags & 1 != 0))
+}
+
+/// Reads a whole section with the setup of a process.
+pub(crate) fn setup(input: &mut Input<'_>) -> Result<String, Malformed> {
+    let bytes = std::mem::take(&mut input.0);
+    within("bytes of a setup", bytes.len() as u64, MAX_SETUP_BYTES)?;
+    let text = std::str::from_utf8(bytes).map_err(|_| Malformed::NotUtf8)?;
+    Ok(text.to_owned())
 }

@@ -33,6 +33,7 @@ pub(crate) mod section {
     pub(crate) const STATS: u8 = 12;
     pub(crate) const SYMBOLS: u8 = 13;
     pub(crate) const CGROUPS: u8 = 128;
+    pub(crate) const SETUP: u8 = 129;
 }
 
 /// First tag of the sections that a reader may skip.
