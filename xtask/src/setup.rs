@@ -31,6 +31,7 @@ const TEST: &[Package] = &[
     ("xz-utils", "builds mini debug info"),
     ("dwz", "builds debug files that share their DWARF"),
     ("elfutils", "compresses debug files"),
+    ("debuginfod", "serves debug files on loopback"),
     ("git", "lists the files that `tidy` checks"),
 ];
 

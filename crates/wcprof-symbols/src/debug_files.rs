@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use wcprof_types::BuildId;
 
+use crate::debuginfod::Artifact;
 use crate::elf::{AltLink, DebugLink, ElfFile};
 use crate::files::{ModuleFiles, ModuleIdentity, open_regular};
 use crate::options::SymbolOptions;
@@ -60,6 +61,8 @@ pub(crate) struct DebugFile {
     pub(crate) elf: ElfFile,
     pub(crate) kind: SourceKind,
     pub(crate) path: PathBuf,
+    /// It is one of this machine, and not only where the module was loaded.
+    pub(crate) on_host: bool,
 }
 
 /// The first debug file that belongs to the module. Those that were refused on the way are added
@@ -78,6 +81,7 @@ pub(crate) fn find(
                     return Some(DebugFile {
                         elf,
                         kind: source.kind,
+                        on_host: candidate.on_host,
                         path: candidate.path,
                     });
                 }
@@ -134,6 +138,13 @@ pub(crate) fn find_supplementary(
                 None
             }
         });
+    let found = found.or_else(|| {
+        let client = search.options.debuginfod.as_ref()?;
+        let module = search.module.file_name();
+        let artifact = Artifact::SharedDwarf;
+        let fetched = client.fetch(module, &link.build_id, artifact, &mut refused);
+        fetched.map(|(elf, _)| elf)
+    });
     if found.is_none() {
         problems.append(&mut refused);
         problems.push(Problem::LeftOut {

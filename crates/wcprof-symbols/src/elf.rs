@@ -159,7 +159,8 @@ impl ElfFile {
         parse::parse(Source::from_file(file)?, false)
     }
 
-    /// Reads the headers of a file that `.gnu_debugaltlink` names.
+    /// Reads the headers of a file that holds DWARF alone: one that `.gnu_debugaltlink` names, or
+    /// split DWARF.
     pub(crate) fn from_shared_dwarf(file: File) -> Result<Self, ElfError> {
         parse::parse(Source::from_file(file)?, true)
     }

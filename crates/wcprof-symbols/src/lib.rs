@@ -1,6 +1,7 @@
 //! Build-id and address in, function names out: inline frames, source lines, demangled.
 //!
-//! Works on files alone and never on a live process. The caller says how a module's file is opened
+//! Works on files alone and never on a live process; files that this machine lacks may come from
+//! debuginfod servers, if the caller names any ([`Debuginfod`]). The caller says how a module's file is opened
 //! ([`ModuleFiles`]); [`LocalFiles`] takes the file at the recorded path on this machine,
 //! [`RootedFiles`] looks below a container's root. Everything read is taken to be hostile: only
 //! regular files are opened, nothing is mapped into memory, every table has a limit that its error
@@ -17,6 +18,7 @@ mod budget;
 mod cache;
 mod clones;
 mod debug_files;
+mod debuginfod;
 mod demangle;
 mod dwarf;
 pub mod elf;
@@ -31,6 +33,7 @@ mod symtab;
 mod tables;
 
 pub use clones::without_clone_suffix;
+pub use debuginfod::{CachePath, Debuginfod, DebuginfodOptions, Download, ServerFailure};
 pub use demangle::{MAX_NAME_CHARS, demangle};
 pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, open_regular,

@@ -1,9 +1,12 @@
 //! What the caller may choose about symbolization.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::debuginfod::Debuginfod;
 
 /// How to symbolize.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct SymbolOptions {
     /// Read DWARF: inline frames, source files and lines. Default: true. Without it, names come
     /// from symbol tables alone, which is much faster where debug files are installed.
@@ -18,6 +21,8 @@ pub struct SymbolOptions {
     /// Folder where what DWARF says about addresses is kept for later runs; it is made when it is
     /// needed, takes at most 256 MiB, and can be deleted at any time. Default: none.
     pub cache: Option<PathBuf>,
+    /// Servers asked for what is not on this machine. Default: none.
+    pub debuginfod: Option<Arc<Debuginfod>>,
     /// Modules symbolized at the same time. Default: the CPUs available.
     pub threads: usize,
 }
@@ -29,6 +34,7 @@ impl Default for SymbolOptions {
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
             max_memory: 256 << 20,
             cache: None,
+            debuginfod: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

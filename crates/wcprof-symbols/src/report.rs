@@ -18,6 +18,12 @@ pub enum SourceKind {
     DebugLink,
     /// A file of the module's name and build-id in a folder of debug files.
     DebugDir,
+    /// A file that a debuginfod server has for the build-id.
+    Debuginfod,
+    /// A package of split DWARF (`.dwp`).
+    SplitPackage,
+    /// Files with the split DWARF of single units (`.dwo`); the first of them.
+    SplitObject,
 }
 
 impl fmt::Display for SourceKind {
@@ -27,6 +33,9 @@ impl fmt::Display for SourceKind {
             Self::MiniDebugInfo => "mini debug info (.gnu_debugdata)",
             Self::BuildIdFile => "debug file by build-id",
             Self::DebugDir => "file of that name and build-id",
+            Self::Debuginfod => "file from debuginfod",
+            Self::SplitPackage => "split DWARF (.dwp)",
+            Self::SplitObject => "split DWARF (.dwo)",
             Self::DebugLink => "debug file by .gnu_debuglink",
         })
     }

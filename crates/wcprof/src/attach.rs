@@ -62,6 +62,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
                 inlines: false,
                 debug_dirs: Vec::new(),
                 cache: None,
+                debuginfod: None,
                 ..names::options(&args.symbols)
             },
             false => names::options(&args.symbols),

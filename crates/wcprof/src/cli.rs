@@ -83,7 +83,7 @@ pub(crate) struct AttachArgs {
     pub(crate) rules: RuleArgs,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
-    /// Leave function names out of the trace, and read no debug file here
+    /// Leave function names out of the trace; read no debug file and ask no debuginfod server
     #[arg(long)]
     pub(crate) raw: bool,
 }
@@ -116,6 +116,9 @@ pub(crate) struct SymbolArgs {
     /// Copy of the root of the recorded machine: its programs, libraries and debug files
     #[arg(long, value_name = "DIR")]
     pub(crate) sysroot: Option<PathBuf>,
+    /// Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here
+    #[arg(long)]
+    pub(crate) no_debuginfod: bool,
 }
 
 impl Default for SymbolArgs {
@@ -126,6 +129,7 @@ impl Default for SymbolArgs {
             no_cache: false,
             debug_dir: Vec::new(),
             sysroot: None,
+            no_debuginfod: false,
         }
     }
 }

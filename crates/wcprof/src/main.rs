@@ -11,6 +11,7 @@ mod failure;
 mod hotspots;
 mod names;
 mod open;
+mod progress;
 mod report;
 mod session;
 mod symbols;

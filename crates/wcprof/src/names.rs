@@ -5,19 +5,21 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::Context;
 use wcprof_capture::LiveFileError;
 use wcprof_profile::model::{Function, FunctionId, Profile};
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
-    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, SymbolOptions,
-    SymbolReport, short_name, symbolize_tables, without_clone_suffix,
+    Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError,
+    RootedFiles, SymbolOptions, SymbolReport, short_name, symbolize_tables, without_clone_suffix,
 };
 use wcprof_trace::model::{SymbolFrame, SymbolTable, Tables};
 
 use crate::cli::SymbolArgs;
 use crate::failure::{Exit, Failure};
+use crate::progress;
 
 /// Files of this machine, or of a copy of another machine's root.
 enum Files {
@@ -122,8 +124,37 @@ pub(crate) fn options(args: &SymbolArgs) -> SymbolOptions {
             true => None,
             false => cache_dir(),
         },
+        debuginfod: match args.no_debuginfod {
+            true => None,
+            false => debuginfod(),
+        },
         ..SymbolOptions::default()
     }
+}
+
+/// The servers that the environment names.
+fn debuginfod() -> Option<Arc<Debuginfod>> {
+    let options = DebuginfodOptions::from_environment(|name| std::env::var_os(name))?;
+    Some(Arc::new(Debuginfod::new(DebuginfodOptions {
+        on_progress: progress::on_terminal(),
+        ..options
+    })))
+}
+
+/// Finds names, and says which servers failed on the way.
+fn symbolize(
+    tables: &Tables,
+    files: &dyn ModuleFiles,
+    options: &SymbolOptions,
+) -> (SymbolTable, SymbolReport) {
+    let result = symbolize_tables(tables, files, options);
+    if let Some(client) = &options.debuginfod {
+        progress::clear();
+        for failure in client.failures() {
+            eprintln!("wcprof: {failure}");
+        }
+    }
+    result
 }
 
 /// Whether the user says where files are: then they are looked at although names are saved.
@@ -204,7 +235,7 @@ pub(crate) fn of_recording(
     options: &SymbolOptions,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
     let files = Recorded(files, Files::new(args)?);
-    Ok(symbolize_tables(tables, &files, options))
+    Ok(symbolize(tables, &files, options))
 }
 
 /// Names from the files of this machine, or of a copy of the recorded one.
@@ -213,5 +244,5 @@ pub(crate) fn of_machine(
     args: &SymbolArgs,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
     let files = Files::new(args)?;
-    Ok(symbolize_tables(tables, &files, &options(args)))
+    Ok(symbolize(tables, &files, &options(args)))
 }

@@ -1,8 +1,12 @@
 //! Names where the recording was made, and elsewhere.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const SOURCE: &str = r#"
 #include <sys/prctl.h>
@@ -24,14 +28,20 @@ impl Drop for Target {
     }
 }
 
-fn wcprof(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wcprof"))
+fn command(dir: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_wcprof"));
+    command
         .args(args)
         .current_dir(dir)
         .env("NO_COLOR", "1")
         .env("XDG_CACHE_HOME", dir.join("cache"))
-        .output()
-        .expect("the program runs")
+        .env_remove("DEBUGINFOD_URLS")
+        .env_remove("DEBUGINFOD_CACHE_PATH");
+    command
+}
+
+fn wcprof(dir: &Path, args: &[&str]) -> Output {
+    command(dir, args).output().expect("the program runs")
 }
 
 fn stdout(output: Output) -> String {
@@ -153,4 +163,131 @@ fn short_names() {
     assert!(!short.contains("std::unique_lock<std::mutex>"));
     assert!(full.contains("ceph::buffer::v15_2_0::") && !short.contains("v15_2_0::"));
     assert!(short.len() < full.len());
+}
+
+/// Counts requests for debug files, and has none.
+struct EmptyServer {
+    url: String,
+    n_requests: Arc<AtomicUsize>,
+}
+
+impl EmptyServer {
+    fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let url = format!(
+            "http://{}",
+            listener.local_addr().expect("it has an address")
+        );
+        let n_requests = Arc::new(AtomicUsize::new(0));
+        let counter = n_requests.clone();
+        // It ends with the process of the tests.
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { break };
+                let mut bytes = [0; 4096];
+                counter.fetch_add(1, Ordering::SeqCst);
+                // The client may have gone.
+                let _ = stream.read(&mut bytes);
+                let _ = stream.write_all(
+                    b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+                );
+            }
+        });
+        Self { url, n_requests }
+    }
+
+    fn n_requests(&self) -> usize {
+        self.n_requests.swap(0, Ordering::SeqCst)
+    }
+}
+
+/// Check when debuginfod servers are asked, that one that is not there costs a line and no failure,
+/// and that standard error has no progress when it is no terminal.
+#[test]
+fn debuginfod_servers() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
+    let trace = trace.to_str().expect("the path is text");
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    std::fs::create_dir(dir.join("empty")).expect("a folder");
+    let server = EmptyServer::start();
+    let gone = {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        format!(
+            "http://{}",
+            listener.local_addr().expect("it has an address")
+        )
+    };
+    let urls = format!("{gone} {}", server.url);
+    let symbols = ["symbols", trace, "--sysroot", "empty"];
+    let run = |more: &[&str], urls: &str| {
+        let mut command = command(dir, &[&symbols[..], more].concat());
+        command
+            .env("DEBUGINFOD_URLS", urls)
+            .env("NO_PROXY", "127.0.0.1");
+        let output = command.output().expect("the program runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (stdout(output), errors)
+    };
+
+    let (text, errors) = run(&["--no-debuginfod"], &urls);
+    assert_eq!((server.n_requests(), errors.as_str()), (0, ""));
+    let (without, errors) = run(&[], "");
+    assert_eq!(
+        (server.n_requests(), errors.as_str(), &without),
+        (0, "", &text)
+    );
+
+    let (asked, errors) = run(&[], &urls);
+    assert!(server.n_requests() >= 2);
+    assert_eq!(asked, text);
+    let start = format!("wcprof: debuginfod server `{gone}`: ");
+    assert!(errors.starts_with(&start), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+    assert!(errors.ends_with("; going on without it\n"), "{errors}");
+
+    // What one server does not have is remembered when all could be asked.
+    run(&[], &server.url);
+    assert!(server.n_requests() >= 2);
+    let (_, errors) = run(&[], &server.url);
+    assert_eq!((server.n_requests(), errors.as_str()), (0, ""));
+}
+
+/// Check that a recording asks servers for what is missing, and a raw one does not.
+#[test]
+fn raw_asks_no_server() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    std::fs::write(dir.join("spin.c"), SOURCE).expect("the source is written");
+    let built = Command::new("gcc")
+        .args(["-O1", "-s", "-Wl,--build-id=sha1", "-o", "spin", "spin.c"])
+        .current_dir(dir)
+        .status();
+    assert!(built.expect("gcc runs").success());
+    let target = Target(
+        Command::new(dir.join("spin"))
+            .process_group(0)
+            .spawn()
+            .expect("the target runs"),
+    );
+    let pid = target.0.id().to_string();
+    let server = EmptyServer::start();
+    let attach = |more: &[&str]| {
+        let args = ["attach", &pid, "-d", "0.5", "-o", "x.wct"];
+        let mut command = command(dir, &[&args[..], more].concat());
+        command
+            .env("DEBUGINFOD_URLS", &server.url)
+            .env("NO_PROXY", "127.0.0.1");
+        command.output().expect("the program runs")
+    };
+    let raw = attach(&["--raw"]);
+    if raw.status.code() == Some(4) {
+        eprintln!("SKIPPED raw_asks_no_server: recording is not permitted here");
+        return;
+    }
+    stdout(raw);
+    assert_eq!(server.n_requests(), 0);
+    stdout(attach(&[]));
+    assert!(server.n_requests() >= 1);
 }

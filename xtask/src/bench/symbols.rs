@@ -200,6 +200,8 @@ fn measure(command: &mut Command, input: Option<&Path>) -> Result<Usage> {
             None => timed.env_remove(name),
         };
     }
+    // What is measured is this machine, not the network.
+    timed.env_remove("DEBUGINFOD_URLS");
     let input = match input {
         Some(path) => Stdio::from(fs::File::open(path)?),
         None => Stdio::null(),

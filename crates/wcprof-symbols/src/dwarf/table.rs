@@ -7,13 +7,10 @@ use std::borrow::Cow;
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
-
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::Mode;
 
 use super::DwarfError;
 use crate::elf::{ElfError, ElfFile, Section};
+use crate::files::nameless_file;
 
 /// Bytes expanded at a time on the way to a file.
 const STEP: usize = 1 << 20;
@@ -147,18 +144,4 @@ impl<'a> Table<'a> {
             _ => u64::from_le_bytes(*part.first_chunk().ok_or_else(eof)?),
         })
     }
-}
-
-/// A file that no path leads to. `/tmp` comes last, since it is often in memory.
-fn nameless_file() -> std::io::Result<File> {
-    let dirs = [Path::new("/var/tmp"), &std::env::temp_dir()].map(Path::to_owned);
-    let flags = OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC;
-    let mut last = std::io::Error::from(std::io::ErrorKind::NotFound);
-    for dir in dirs {
-        match open(&dir, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
-            Ok(file) => return Ok(File::from(file)),
-            Err(errno) => last = errno.into(),
-        }
-    }
-    Err(last)
 }

@@ -2,7 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use wcprof_types::BuildId;
+
 use crate::debug_files::{self, DebugFile, Search};
+use crate::debuginfod::Artifact;
 use crate::elf::{ElfError, ElfFile};
 use crate::files::{ModuleFile, ModuleFiles, ModuleIdentity};
 use crate::options::SymbolOptions;
@@ -16,6 +19,8 @@ pub(super) struct Sources {
     pub(super) own: Option<ElfFile>,
     /// Its separate debug file; not searched when the own file has all that is asked for.
     pub(super) debug: Option<DebugFile>,
+    /// Where the own file is, or the copy of it that is used.
+    pub(super) own_path: PathBuf,
     /// What `.gnu_debugaltlink` of the file with the DWARF names.
     pub(super) supplementary: Option<ElfFile>,
     /// Symbols of all tables that were read.
@@ -38,6 +43,12 @@ pub(super) fn open(
         report.problems.clear();
         (own, own_path) = (Some(elf), path);
     }
+    if own.is_none()
+        && let Some((elf, path)) = fetch(module, None, Artifact::Executable, options, report)
+    {
+        report.problems.clear();
+        (own, own_path) = (Some(elf), path);
+    }
     let mut tables = Vec::new();
     let mut has_symtab = false;
     if let Some(elf) = &own {
@@ -56,6 +67,22 @@ pub(super) fn open(
     let has_names = has_symtab || has_mini;
     if !has_names || (options.inlines && !has_dwarf) {
         debug = find_debug(module, own.as_ref(), files, options, report);
+        let gives_names = |elf: &ElfFile| elf.section(".symtab").is_some();
+        let is_enough = debug.as_ref().is_some_and(|file| {
+            (has_names || gives_names(&file.elf))
+                && (!options.inlines || has_dwarf || file.elf.has_dwarf())
+        });
+        if !is_enough {
+            let artifact = Artifact::DebugInfo;
+            let fetched = fetch(module, own.as_ref(), artifact, options, report);
+            let fetched = fetched.map(|(elf, path)| DebugFile {
+                elf,
+                kind: SourceKind::Debuginfod,
+                on_host: true,
+                path,
+            });
+            debug = fetched.or(debug);
+        }
     }
     if let Some(file) = &debug {
         let mut source = source(file.kind, file.path.clone());
@@ -82,6 +109,7 @@ pub(super) fn open(
     };
     Sources {
         own,
+        own_path,
         debug,
         supplementary,
         symbols: SymbolIndex::new(tables),
@@ -170,6 +198,33 @@ fn find_copy(
     debug_files::find_copy(&search, files)
 }
 
+/// A file of the module from a debuginfod server. What is no file has none.
+fn fetch(
+    module: &ModuleIdentity,
+    own: Option<&ElfFile>,
+    artifact: Artifact,
+    options: &SymbolOptions,
+    report: &mut ModuleReport,
+) -> Option<(ElfFile, PathBuf)> {
+    let client = options.debuginfod.as_ref()?;
+    let build_id = build_id(module, own).filter(|_| module.path.starts_with('/'))?;
+    client.fetch(
+        module.file_name(),
+        &build_id,
+        artifact,
+        &mut report.problems,
+    )
+}
+
+/// The build-id of the loaded image.
+fn build_id(module: &ModuleIdentity, own: Option<&ElfFile>) -> Option<BuildId> {
+    match (&module.build_id, own) {
+        (Some(id), _) => Some(id.clone()),
+        (None, Some(elf)) => elf.build_id(),
+        (None, None) => None,
+    }
+}
+
 /// The file that shares DWARF with this one.
 fn find_supplementary(
     module: &ModuleIdentity,
@@ -199,11 +254,7 @@ fn find_debug(
     options: &SymbolOptions,
     report: &mut ModuleReport,
 ) -> Option<DebugFile> {
-    let build_id = match (&module.build_id, own) {
-        (Some(id), _) => Some(id.clone()),
-        (None, Some(elf)) => elf.build_id(),
-        (None, None) => None,
-    };
+    let build_id = build_id(module, own);
     let link = own.map_or(Ok(None), ElfFile::debug_link);
     let link = link.unwrap_or_else(|error| {
         left_out(module, report, &module.path, ".gnu_debuglink", &error);

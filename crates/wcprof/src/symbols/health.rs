@@ -30,7 +30,7 @@ pub(super) struct ModuleHealth {
     pub(super) report: ModuleReport,
     /// Samples whose stack passes through it.
     pub(super) n_samples: u64,
-    /// What would supply what is missing; empty when nothing is.
+    /// What would supply what is missing, or has supplied it.
     pub(super) supply: Supply,
 }
 
@@ -120,12 +120,8 @@ impl Health {
                 .count()
         });
         let n_samples = samples(&tables, &by_stack);
-        let missing: Vec<&ModuleReport> = report
-            .modules
-            .iter()
-            .filter(|m| m.missing_symtab || m.missing_dwarf)
-            .collect();
-        let mut supplies = packages::supplies(&missing);
+        let all: Vec<&ModuleReport> = report.modules.iter().collect();
+        let mut supplies = packages::supplies(&all);
         let mut modules: Vec<ModuleHealth> = report
             .modules
             .into_iter()

@@ -52,10 +52,13 @@ fn details(module: &ModuleHealth) -> String {
         false => format!("from {}", sources.join(" + ")),
     });
     let missing = module.missing();
+    let debuginfod = module.supply.debuginfod.as_ref();
+    if let (true, Some(path)) = (missing.is_empty(), debuginfod) {
+        parts.push(format!("supplied by debuginfod {path}"));
+    }
     if !missing.is_empty() {
         parts.push(format!("missing {}", missing.join(", ")));
         let supply = &module.supply;
-        let debuginfod = supply.debuginfod.as_ref();
         let ways: Vec<String> = supply
             .package
             .iter()

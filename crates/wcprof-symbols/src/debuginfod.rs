@@ -1,0 +1,209 @@
+//! Build-ids to files that debuginfod servers have for them, kept in the cache that elfutils and
+//! GDB share.
+//!
+//! Protocol: debuginfod(8), `GET URL/buildid/HEX/debuginfo` and `/executable`; variables and cache:
+//! debuginfod-client-config(7). Servers are chosen by the user, build-ids by whoever made the
+//! target: only hexadecimal digits of a sane number go into URLs and paths, and a file is used and
+//! kept only if it is an ELF file with that build-id. A server that cannot be reached, or is too
+//! slow, is not asked again, so that the time lost with it has a bound.
+
+mod cache;
+mod options;
+mod server;
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use wcprof_types::BuildId;
+
+pub use options::{CachePath, DebuginfodOptions, Download, ServerFailure};
+
+use crate::elf::ElfFile;
+use crate::report::Problem;
+use cache::{Cache, Cached, Slot};
+use server::{Outcome, Server};
+
+/// Bytes of a build-id that is asked for: GNU ld writes 16 or 20, elfutils takes less than 64.
+const BUILD_ID_BYTES: std::ops::Range<usize> = 4..64;
+
+/// What is asked for.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Artifact {
+    DebugInfo,
+    Executable,
+    /// Debug information without code, which `dwz` made for several files.
+    SharedDwarf,
+}
+
+impl Artifact {
+    fn file_name(self) -> &'static str {
+        match self {
+            Self::DebugInfo | Self::SharedDwarf => "debuginfo",
+            Self::Executable => "executable",
+        }
+    }
+
+    fn parse(self, file: File) -> Result<ElfFile, String> {
+        match self {
+            Self::SharedDwarf => ElfFile::from_shared_dwarf(file),
+            _ => ElfFile::from_file(file),
+        }
+        .map_err(|e| e.to_string())
+    }
+}
+
+/// A client of debuginfod servers. Remembers which of them did not answer.
+#[derive(Debug)]
+pub struct Debuginfod {
+    options: DebuginfodOptions,
+    servers: Vec<Server>,
+    cache: Option<Cache>,
+}
+
+impl Debuginfod {
+    /// Connects to nothing yet.
+    pub fn new(options: DebuginfodOptions) -> Self {
+        let servers = options.urls.iter().map(|url| Server::new(url));
+        Self {
+            servers: servers.collect(),
+            cache: options.cache.clone().map(Cache::new),
+            options,
+        }
+    }
+
+    /// What went wrong with servers so far, at most once each, in the order of their URLs.
+    pub fn failures(&self) -> Vec<ServerFailure> {
+        self.servers.iter().filter_map(Server::failure).collect()
+    }
+
+    /// The file for `build_id`, and where it is. Files that were refused are added to `problems`.
+    pub(crate) fn fetch(
+        &self,
+        module: &str,
+        build_id: &BuildId,
+        artifact: Artifact,
+        problems: &mut Vec<Problem>,
+    ) -> Option<(ElfFile, PathBuf)> {
+        if !BUILD_ID_BYTES.contains(&build_id.as_bytes().len()) {
+            return None;
+        }
+        let hex = build_id.to_string();
+        let request = Request {
+            module,
+            build_id,
+            artifact,
+        };
+        let slot = self
+            .cache
+            .as_ref()
+            .map(|c| c.slot(&hex, artifact.file_name()));
+        match slot.as_ref().map_or(Cached::Absent, Slot::look_up) {
+            Cached::File(file, path) => match request.check(file, &path) {
+                Ok(elf) => return Some((elf, path)),
+                // It is replaced if a server has the right one.
+                Err(problem) => problems.push(problem),
+            },
+            Cached::Missing => return None,
+            Cached::Absent => {}
+        }
+        let mut n_missing = 0;
+        for server in self.servers.iter().filter(|s| s.is_alive()) {
+            match self.ask(server, &hex, &request, slot.as_ref()) {
+                Ok(Some(found)) => return Some(found),
+                Ok(None) => n_missing += 1,
+                Err(Some(problem)) => problems.push(problem),
+                Err(None) => {}
+            }
+        }
+        if n_missing == self.servers.len()
+            && let Some(slot) = &slot
+        {
+            slot.remember_missing();
+        }
+        None
+    }
+
+    /// Asks one server: `Ok(None)` when it does not have the file, `Err(None)` when it failed.
+    fn ask(
+        &self,
+        server: &Server,
+        hex: &str,
+        request: &Request<'_>,
+        slot: Option<&Slot>,
+    ) -> Result<Option<(ElfFile, PathBuf)>, Option<Problem>> {
+        let begin = Instant::now();
+        let name = request.artifact.file_name();
+        let url = server.url(hex, name);
+        let shown = PathBuf::from(server.shown_url(hex, name));
+        let mut place = cache::Place::new(slot).map_err(|source| {
+            let reason = format!("failed to make a file for it: {source}");
+            Some(request.unusable(shown.clone(), reason))
+        })?;
+        let mut progress = |received, size| {
+            if let Some(on_progress) = &self.options.on_progress {
+                on_progress(&Download {
+                    module: request.module.to_owned(),
+                    server: server.name().to_owned(),
+                    received,
+                    size,
+                });
+            }
+        };
+        progress(0, None);
+        let outcome = server.download(&url, place.file(), &self.options, &mut progress);
+        let modified = match outcome {
+            Outcome::Downloaded { modified } => modified,
+            Outcome::Missing => {
+                server.lost(begin.elapsed(), &self.options);
+                return Ok(None);
+            }
+            Outcome::Failed => return Err(None),
+            Outcome::Refused(reason) => {
+                server.lost(begin.elapsed(), &self.options);
+                return Err(Some(request.unusable(shown, reason)));
+            }
+        };
+        let file = place.file().try_clone();
+        let file = file.map_err(|e| Some(request.unusable(shown.clone(), e.to_string())))?;
+        let checked = request.check(file, &shown);
+        let elf = checked.map_err(|problem| {
+            server.lost(begin.elapsed(), &self.options);
+            Some(problem)
+        })?;
+        Ok(Some((elf, place.keep(modified).unwrap_or(shown))))
+    }
+}
+
+/// What is wanted, and for whom.
+struct Request<'a> {
+    module: &'a str,
+    build_id: &'a BuildId,
+    artifact: Artifact,
+}
+
+impl Request<'_> {
+    fn unusable(&self, path: PathBuf, reason: String) -> Problem {
+        Problem::DebugUnusable {
+            module: self.module.to_owned(),
+            path,
+            reason,
+        }
+    }
+
+    /// Takes a file only if it is what was asked for.
+    fn check(&self, file: File, path: &std::path::Path) -> Result<ElfFile, Problem> {
+        let elf = self.artifact.parse(file);
+        let elf = elf.map_err(|reason| self.unusable(path.to_owned(), reason))?;
+        let found = elf.build_id();
+        if found.as_ref() == Some(self.build_id) {
+            return Ok(elf);
+        }
+        Err(Problem::DebugMismatch {
+            module: self.module.to_owned(),
+            path: path.to_owned(),
+            found,
+            wanted: Some(self.build_id.clone()),
+        })
+    }
+}

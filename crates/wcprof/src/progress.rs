@@ -1,0 +1,88 @@
+//! Downloads of debug files to a line on standard error, if that is a terminal.
+
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use terminal_size::{Width, terminal_size_of};
+use wcprof_report::terminal_name;
+use wcprof_symbols::Download;
+
+/// Cells of the bar.
+const BAR: u64 = 20;
+
+/// Whether the line shows something.
+static SHOWN: Mutex<bool> = Mutex::new(false);
+
+/// What shows downloads; `None` where nobody would see them.
+pub(crate) fn on_terminal() -> Option<Arc<dyn Fn(&Download) + Send + Sync>> {
+    let is_terminal = std::io::stderr().is_terminal();
+    is_terminal.then(|| Arc::new(show) as Arc<dyn Fn(&Download) + Send + Sync>)
+}
+
+fn show(download: &Download) {
+    let width = terminal_size_of(std::io::stderr()).map_or(80, |(Width(w), _)| usize::from(w));
+    let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    // A terminal that has gone is no reason to stop.
+    let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(download, width));
+    let _ = std::io::stderr().flush();
+    *shown = true;
+}
+
+/// Takes the line away.
+pub(crate) fn clear() {
+    let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if std::mem::take(&mut *shown) {
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
+}
+
+/// One line of fewer than `width` columns.
+fn line(download: &Download, width: usize) -> String {
+    let mb = |bytes: u64| bytes as f64 / 1e6;
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = match (download.received, download.size) {
+        (0, _) => write!(text, "asking {} for ", download.server),
+        (received, Some(size)) if size > 0 => {
+            let full = received.min(size).saturating_mul(BAR) / size;
+            let cell = |i| if i < full { '#' } else { '.' };
+            let bar: String = (0..BAR).map(cell).collect();
+            let (received, size) = (mb(received), mb(size));
+            write!(text, "[{bar}] {received:.1} of {size:.1} MB for ")
+        }
+        (received, _) => write!(text, "{:.1} MB for ", mb(received)),
+    };
+    text.push_str(&terminal_name(&download.module));
+    if download.received > 0 {
+        let _ = write!(text, " from {}", download.server);
+    }
+    text.chars().take(width.saturating_sub(1)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the line before, at the half, and without a size; that it is cut; and that a name
+    /// cannot steer the terminal.
+    #[test]
+    fn lines() {
+        let at = |received, size| Download {
+            module: "libx\x1b[2J.so".to_owned(),
+            server: "host:1".to_owned(),
+            received,
+            size,
+        };
+        let text = line(&at(0, None), 200);
+        assert!(text.starts_with("asking host:1 for libx") && !text.contains('\x1b'));
+        let text = line(&at(5_000_000, Some(10_000_000)), 200);
+        assert!(
+            text.starts_with("[##########..........] 5.0 of 10.0 MB for libx")
+                && text.ends_with(" from host:1"),
+            "{text}"
+        );
+        assert!(line(&at(1_500_000, None), 200).starts_with("1.5 MB for libx"));
+        assert_eq!(line(&at(1, Some(10)), 30).chars().count(), 29);
+    }
+}
