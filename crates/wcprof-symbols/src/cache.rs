@@ -55,10 +55,10 @@ pub(crate) fn lookup(
         .copied()
         .filter(|address| !known.contains_key(address))
         .collect();
-    let mut failed = None;
+    let (mut failed, mut split) = (None, Vec::new());
     if !missing.is_empty() {
         let found = dwarf::lookup(files, &missing, budget)?;
-        failed = found.failed;
+        (failed, split) = (found.failed, found.split);
         known.extend(missing.into_iter().zip(found.frames));
     }
     let frames: Vec<Vec<DwarfFrame>> = addresses
@@ -72,7 +72,11 @@ pub(crate) fn lookup(
         // Without a cache all is as right, and slower.
         let _ = slot.write(&known);
     }
-    Ok(DwarfFrames { frames, failed })
+    Ok(DwarfFrames {
+        frames,
+        failed,
+        split,
+    })
 }
 
 /// The place of one debug file in the cache.

@@ -14,12 +14,14 @@ mod functions;
 mod lines;
 mod references;
 mod scan;
+mod split;
 mod table;
 mod text;
 mod unit;
 mod units;
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use gimli::SectionId;
@@ -35,6 +37,8 @@ use text::{Strings, Text};
 use unit::Tables;
 use units::UnitFrames;
 
+/// What is taken for the size of split DWARF before its files are found, bytes.
+const SPLIT_SIZE: u64 = 1 << 30;
 /// Functions at one address; the innermost ones are kept.
 const MAX_CHAIN: usize = 200;
 
@@ -58,6 +62,10 @@ pub(crate) enum DwarfError {
     Thread(std::io::Error),
     #[error("the unit at {0:#x} of .debug_info does not end inside the section")]
     UnitLength(u64),
+    #[error("`{0}` (split DWARF) was not found")]
+    SplitMissing(String),
+    #[error("`{path}` (split DWARF): {reason}")]
+    SplitUnusable { path: String, reason: String },
     #[error(transparent)]
     Elf(#[from] ElfError),
     #[error("malformed DWARF: {0}")]
@@ -80,6 +88,26 @@ pub(crate) struct DwarfFrames {
     pub(crate) frames: Vec<Vec<DwarfFrame>>,
     /// Addresses whose lookup failed, and the first failure.
     pub(crate) failed: Option<(usize, DwarfError)>,
+    /// Files with split DWARF that were read: packages, and the first of single units.
+    pub(crate) split: Vec<SplitFile>,
+}
+
+/// A file with units that were split off.
+#[derive(Debug)]
+pub(crate) struct SplitFile {
+    pub(crate) elf: ElfFile,
+    pub(crate) path: PathBuf,
+    /// It has many units and an index of them (`.dwp`).
+    pub(crate) is_package: bool,
+}
+
+/// Finds the files that units were split off to.
+pub(crate) trait SplitFiles: std::fmt::Debug + Sync {
+    /// Packages that may have units of the module, best first, and why one cannot be used.
+    fn packages(&self) -> Vec<Result<SplitFile, DwarfError>>;
+
+    /// The file that a skeleton names; `comp_dir` is where it was compiled.
+    fn object(&self, comp_dir: &str, name: &str) -> Result<SplitFile, DwarfError>;
 }
 
 /// The files that hold a module's DWARF.
@@ -88,6 +116,8 @@ pub(crate) struct DwarfFiles<'a> {
     pub(crate) main: &'a ElfFile,
     /// What `.gnu_debugaltlink` names: strings and entries shared by several files (dwz).
     pub(crate) supplementary: Option<&'a ElfFile>,
+    /// How to find split DWARF.
+    pub(crate) split: Option<&'a dyn SplitFiles>,
 }
 
 /// How much memory each part of a lookup may take, bytes.
@@ -136,12 +166,13 @@ pub(crate) fn lookup(
     let reservation = budget.reserve_share(expanded_size(files)?);
     let shares = Shares::of(reservation.bytes());
     let mut failures = Failures::default();
-    let (units, names) = {
+    let (units, names, split) = {
         let tables = open_tables(files.main, shares)?;
         let mut units = units::read(files.main, &tables, addresses, shares, &mut failures)?;
+        let split = split::read(files, &tables, &mut units, shares, &mut failures)?;
         units::keep_best(&mut units);
         let names = references::resolve(files, &tables, &units, shares)?;
-        (units, names)
+        (units, names, split)
     };
     let (lines, strings) = read_lines_and_names(files, &units, &names, shares, &mut failures)?;
     let texts = Texts::read(files, &lines, strings, shares)?;
@@ -158,6 +189,7 @@ pub(crate) fn lookup(
     Ok(DwarfFrames {
         frames,
         failed: failures.first.map(|error| (failures.n, error)),
+        split,
     })
 }
 
@@ -189,6 +221,9 @@ pub(crate) fn expanded_size(files: DwarfFiles<'_>) -> Result<u64, DwarfError> {
             }
         }
     }
+    if files.split.is_some() && section_of(files.main, SectionId::DebugAddr).is_some() {
+        sum = sum.saturating_add(SPLIT_SIZE);
+    }
     Ok(sum)
 }
 
@@ -197,8 +232,8 @@ fn open_tables(elf: &ElfFile, shares: Shares) -> Result<Tables<'_>, DwarfError> 
     let mut open = |id| Table::open(elf, section_of(elf, id), &mut room);
     Ok(Tables {
         abbrev: open(SectionId::DebugAbbrev)?,
-        addr: open(SectionId::DebugAddr)?,
-        ranges: open(SectionId::DebugRanges)?,
+        addr: Arc::new(open(SectionId::DebugAddr)?),
+        ranges: Arc::new(open(SectionId::DebugRanges)?),
         rnglists: open(SectionId::DebugRngLists)?,
         str_offsets: open(SectionId::DebugStrOffsets)?,
     })

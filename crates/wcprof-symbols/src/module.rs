@@ -2,6 +2,7 @@
 
 mod naming;
 mod sources;
+mod split;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -154,7 +155,7 @@ fn symbolize_module(
         };
     }
     let sources = sources::open(&query.module, files, options, &mut report);
-    let frames = naming::name(query, sources, options, budget, &mut report);
+    let frames = naming::name(query, sources, files, options, budget, &mut report);
     report.n_unresolved = frames
         .iter()
         .filter(|chain| !chain.last().is_some_and(|f| f.resolved))

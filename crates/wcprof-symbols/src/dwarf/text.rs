@@ -5,6 +5,7 @@
 //! strings they name.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use gimli::AttributeValue;
 
@@ -23,8 +24,8 @@ const STEP: usize = 256 << 10;
 pub(super) enum Text {
     #[default]
     None,
-    /// In the entry itself.
-    Inline(Vec<u8>),
+    /// In the entry itself, or already read.
+    Inline(Arc<[u8]>),
     /// Offset in `.debug_str`.
     Str(u64),
     /// Offset in `.debug_line_str`.
@@ -38,7 +39,7 @@ impl Text {
         match value {
             AttributeValue::String(bytes) => {
                 let bytes = bytes.slice();
-                Self::Inline(bytes.get(..MAX_TEXT).unwrap_or(bytes).to_vec())
+                Self::Inline(bytes.get(..MAX_TEXT).unwrap_or(bytes).into())
             }
             AttributeValue::DebugStrRef(offset) => Self::Str(offset.0 as u64),
             AttributeValue::DebugLineStrRef(offset) => Self::LineStr(offset.0 as u64),

@@ -1,9 +1,11 @@
 //! One unit of `.debug_info`: its header, its root entry, and what its attributes refer to.
 
+use std::sync::Arc;
+
 use gimli::{
     Abbreviations, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebugInfo, EndianSlice,
     EntriesRaw, LittleEndian, RangeLists, RangeListsOffset, RawRngListEntry, UnitHeader,
-    UnitOffset,
+    UnitOffset, UnitType,
 };
 
 use super::DwarfError;
@@ -20,9 +22,10 @@ const MAX_RANGES: usize = 1 << 20;
 #[derive(Debug)]
 pub(super) struct Tables<'a> {
     pub(super) abbrev: Table<'a>,
-    pub(super) addr: Table<'a>,
-    /// DWARF 4 and before.
-    pub(super) ranges: Table<'a>,
+    /// Of the linked file, also for units that were split off.
+    pub(super) addr: Arc<Table<'a>>,
+    /// DWARF 4 and before; likewise.
+    pub(super) ranges: Arc<Table<'a>>,
     /// DWARF 5.
     pub(super) rnglists: Table<'a>,
     pub(super) str_offsets: Table<'a>,
@@ -43,6 +46,26 @@ pub(super) struct Unit<'a> {
     pub(super) comp_dir: Text,
     /// Written in C++, by `DW_AT_language`.
     pub(super) is_cpp: bool,
+    /// What tells a skeleton, and the unit that was split off it, from all others.
+    pub(super) dwo_id: Option<u64>,
+    /// File of the unit that was split off.
+    pub(super) dwo_name: Text,
+}
+
+/// What a unit that was split off takes from its skeleton.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Inherited {
+    low_pc: u64,
+    addr: u64,
+    gnu_ranges: u64,
+}
+
+/// Where the parts of a split unit begin in the tables of its file.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Parts {
+    pub(super) abbrev: u64,
+    pub(super) str_offsets: u64,
+    pub(super) rnglists: u64,
 }
 
 /// Where the unit's parts of indexed tables begin.
@@ -51,8 +74,10 @@ struct Bases {
     addr: u64,
     str_offsets: u64,
     rnglists: u64,
-    /// `DW_AT_GNU_ranges_base`, of split units before DWARF 5.
+    /// `DW_AT_GNU_ranges_base` of the skeleton, for split units before DWARF 5.
     gnu_ranges: u64,
+    /// The same for the unit that is split off this one.
+    split_gnu_ranges: u64,
 }
 
 impl<'a> Unit<'a> {
@@ -62,39 +87,74 @@ impl<'a> Unit<'a> {
         offset: u64,
         tables: &'a Tables<'a>,
     ) -> Result<Self, DwarfError> {
-        let info = DebugInfo::new(bytes, LittleEndian);
-        let eof = gimli::Error::OffsetOutOfBounds(offset);
-        let header = info.units().next()?.ok_or(eof)?;
-        let at = header.debug_abbrev_offset().0 as u64;
+        Self::parse_part(bytes, offset, tables, Inherited::default(), None)
+    }
+
+    /// The same of a unit that was split off.
+    pub(super) fn parse_split(
+        bytes: &'a [u8],
+        offset: u64,
+        tables: &'a Tables<'a>,
+        inherited: Inherited,
+        parts: Parts,
+    ) -> Result<Self, DwarfError> {
+        Self::parse_part(bytes, offset, tables, inherited, Some(parts))
+    }
+
+    fn parse_part(
+        bytes: &'a [u8],
+        offset: u64,
+        tables: &'a Tables<'a>,
+        inherited: Inherited,
+        split: Option<Parts>,
+    ) -> Result<Self, DwarfError> {
+        let header = header(bytes, offset)?;
+        let parts = split.unwrap_or_default();
+        let at = (header.debug_abbrev_offset().0 as u64).saturating_add(parts.abbrev);
         let abbreviations = tables.abbrev.parse(at, |bytes| {
             DebugAbbrev::new(bytes, LittleEndian).abbreviations(DebugAbbrevOffset(0))
         })?;
         let format = u64::from(header.format().word_size());
+        // Behind the header of the section's first part, where no attribute tells.
+        let (str_offsets, rnglists) = match header.version() {
+            ..=4 => (0, 0),
+            _ => (2 * format, 2 * format + 4),
+        };
         let mut unit = Self {
             offset,
             header,
             abbreviations,
             tables,
-            low_pc: 0,
+            low_pc: inherited.low_pc,
             high_pc: None,
             ranges: None,
             bases: Bases {
-                addr: 8,
-                // Behind the header of the section's first part, where no attribute tells.
-                str_offsets: if header.version() >= 5 { 2 * format } else { 0 },
-                rnglists: if header.version() >= 5 {
-                    2 * format + 4
-                } else {
-                    0
+                addr: match split {
+                    Some(_) => inherited.addr,
+                    None => 8,
                 },
-                gnu_ranges: 0,
+                str_offsets: parts.str_offsets.saturating_add(str_offsets),
+                rnglists: parts.rnglists.saturating_add(rnglists),
+                gnu_ranges: inherited.gnu_ranges,
+                split_gnu_ranges: 0,
             },
             line_program: None,
             comp_dir: Text::None,
             is_cpp: false,
+            dwo_id: split_id(&header),
+            dwo_name: Text::None,
         };
         unit.read_root()?;
         Ok(unit)
+    }
+
+    /// What the unit that is split off this one takes from it.
+    pub(super) fn inherited(&self) -> Inherited {
+        Inherited {
+            low_pc: self.low_pc,
+            addr: self.bases.addr,
+            gnu_ranges: self.bases.split_gnu_ranges,
+        }
     }
 
     fn read_root(&mut self) -> Result<(), DwarfError> {
@@ -113,14 +173,18 @@ impl<'a> Unit<'a> {
                     self.bases.rnglists = section_offset(value).unwrap_or(self.bases.rnglists);
                 }
                 (gimli::DW_AT_GNU_ranges_base, value) => {
-                    self.bases.gnu_ranges = section_offset(value).unwrap_or(0);
+                    self.bases.split_gnu_ranges = section_offset(value).unwrap_or(0);
                 }
+                (gimli::DW_AT_GNU_dwo_id, AttributeValue::DwoId(id)) => self.dwo_id = Some(id.0),
                 _ => {}
             }
         }
         for (name, value) in &root {
             match *name {
-                gimli::DW_AT_low_pc => self.low_pc = self.address(value)?.unwrap_or(0),
+                gimli::DW_AT_low_pc => self.low_pc = self.address(value)?.unwrap_or(self.low_pc),
+                gimli::DW_AT_dwo_name | gimli::DW_AT_GNU_dwo_name => {
+                    self.dwo_name = self.text(value)?;
+                }
                 gimli::DW_AT_stmt_list => self.line_program = section_offset(value),
                 gimli::DW_AT_language => {
                     self.is_cpp = matches!(
@@ -292,6 +356,22 @@ impl<'a> Unit<'a> {
             return Ok(Text::Str(self.tables.str_offsets.word(at, size)?));
         }
         Ok(Text::of(value))
+    }
+}
+
+/// The header of the unit that begins with `bytes`.
+pub(super) fn header(bytes: &[u8], offset: u64) -> Result<UnitHeader<Slice<'_>>, DwarfError> {
+    let info = DebugInfo::new(bytes, LittleEndian);
+    let eof = gimli::Error::OffsetOutOfBounds(offset);
+    Ok(info.units().next()?.ok_or(eof)?)
+}
+
+/// The id in the header of a skeleton or of a unit that was split off; before DWARF 5 it is an
+/// attribute.
+pub(super) fn split_id(header: &UnitHeader<Slice<'_>>) -> Option<u64> {
+    match header.type_() {
+        UnitType::Skeleton(id) | UnitType::SplitCompilation(id) => Some(id.0),
+        _ => None,
     }
 }
 

@@ -9,6 +9,7 @@ use super::aranges::Claims;
 use super::functions::{self, Chains, Wanted};
 use super::lines::{self, UnitLines};
 use super::scan::{Choice, Chooser, TakenUnit, scan, unit_size};
+use super::split::Skeleton;
 use super::text::Text;
 use super::unit::{Tables, Unit};
 use super::{DwarfError, Failures, Shares, section_of};
@@ -22,7 +23,9 @@ pub(super) struct UnitFrames {
     /// known.
     pub(super) chains: Chains,
     /// Addresses of `chains`, sorted.
-    wanted: Vec<Wanted>,
+    pub(super) wanted: Vec<Wanted>,
+    /// Where its functions are, if not here.
+    pub(super) skeleton: Option<Skeleton>,
     line_program: Option<u64>,
     address_size: u8,
     pub(super) comp_dir: Text,
@@ -77,6 +80,7 @@ fn read_unit(
     Ok(UnitFrames {
         chains,
         wanted,
+        skeleton: Skeleton::of(&unit),
         line_program: unit.line_program,
         address_size: unit.header.address_size(),
         comp_dir: unit.comp_dir,

@@ -8,16 +8,18 @@ use wcprof_trace::model::SymbolFrame;
 use wcprof_types::Svma;
 
 use super::sources::Sources;
+use super::split::Split;
 use super::{AddressQuery, ModuleQuery};
 use crate::budget::Budget;
 use crate::cache;
 use crate::demangle::{demangle, printable};
 use crate::dwarf::{DwarfFiles, DwarfFrame, DwarfFrames};
 use crate::elf::{ElfError, ElfFile};
+use crate::files::ModuleFiles;
 use crate::function_starts::FunctionStarts;
 use crate::options::SymbolOptions;
 use crate::plt::{PltStubs, is_plt};
-use crate::report::{ModuleReport, Problem, SourceKind};
+use crate::report::{ModuleReport, Problem, SourceKind, SourceUse};
 
 /// Text of all inline frames of a module, bytes; beyond it they are left out. Real modules stay
 /// far below: 20 000 addresses with 5 inline frames of 200 bytes make 20 MB.
@@ -27,6 +29,7 @@ const MAX_INLINE_TEXT: usize = 256 << 20;
 pub(super) fn name(
     query: &ModuleQuery,
     sources: Sources,
+    files: &dyn ModuleFiles,
     options: &SymbolOptions,
     budget: &Budget,
     report: &mut ModuleReport,
@@ -35,7 +38,15 @@ pub(super) fn name(
     order.sort_unstable_by_key(|i| query.addresses[*i]);
     let sorted: Vec<Svma> = order.iter().map(|i| query.addresses[*i].address).collect();
     let dwarf = match options.inlines {
-        true => look_up(query, &sources, &sorted, options, budget, report),
+        true => {
+            let split = Split {
+                module: &query.module,
+                sources: &sources,
+                files,
+                options,
+            };
+            look_up(query, &sources, &split, &sorted, budget, report)
+        }
         false => None,
     };
     let (mut chains, dwarf_path) = dwarf.unwrap_or_default();
@@ -65,8 +76,8 @@ pub(super) fn name(
 fn look_up(
     query: &ModuleQuery,
     sources: &Sources,
+    split: &Split<'_>,
     sorted: &[Svma],
-    options: &SymbolOptions,
     budget: &Budget,
     report: &mut ModuleReport,
 ) -> Option<(Vec<Vec<DwarfFrame>>, PathBuf)> {
@@ -95,11 +106,16 @@ fn look_up(
     let files = DwarfFiles {
         main: elf,
         supplementary: sources.supplementary.as_ref(),
+        split: Some(split),
     };
     let build_id = elf.build_id();
-    let cache = options.cache.as_deref();
+    let cache = split.options.cache.as_deref();
     match cache::lookup(cache, build_id.as_ref(), files, sorted, budget) {
-        Ok(DwarfFrames { frames, failed }) => {
+        Ok(DwarfFrames {
+            frames,
+            failed,
+            split,
+        }) => {
             let has_failed = failed.is_some();
             if let Some((n, error)) = failed {
                 left_out(
@@ -113,6 +129,18 @@ fn look_up(
             } else if let Some(source) = report.sources.iter_mut().find(|s| s.kind == kind) {
                 source.dwarf = true;
             }
+            report
+                .sources
+                .extend(split.into_iter().map(|file| SourceUse {
+                    kind: match file.is_package {
+                        true => SourceKind::SplitPackage,
+                        false => SourceKind::SplitObject,
+                    },
+                    path: file.path,
+                    n_symtab: 0,
+                    n_dynsym: 0,
+                    dwarf: true,
+                }));
             Some((frames, path))
         }
         Err(error) => {

@@ -2,9 +2,11 @@
 
 mod common;
 mod debug_files;
+mod debuginfod;
 mod dwarf;
 mod dwz;
 mod hostile;
 mod mini_debug_info;
 mod naming;
+mod split;
 mod system;
