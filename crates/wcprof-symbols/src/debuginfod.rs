@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use wcprof_types::BuildId;
 
-pub use options::{CachePath, DebuginfodOptions, Download, ServerFailure};
+pub use options::{CachePath, DebuginfodOptions, Download, OnProgress, ServerFailure};
 
 use crate::elf::ElfFile;
 use crate::report::Problem;

@@ -33,7 +33,9 @@ mod symtab;
 mod tables;
 
 pub use clones::without_clone_suffix;
-pub use debuginfod::{CachePath, Debuginfod, DebuginfodOptions, Download, ServerFailure};
+pub use debuginfod::{
+    CachePath, Debuginfod, DebuginfodOptions, Download, OnProgress, ServerFailure,
+};
 pub use demangle::{MAX_NAME_CHARS, demangle};
 pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, open_regular,

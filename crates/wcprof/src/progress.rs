@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use terminal_size::{Width, terminal_size_of};
 use wcprof_report::terminal_name;
-use wcprof_symbols::Download;
+use wcprof_symbols::{Download, OnProgress};
 
 /// Cells of the bar.
 const BAR: u64 = 20;
@@ -15,9 +15,9 @@ const BAR: u64 = 20;
 static SHOWN: Mutex<bool> = Mutex::new(false);
 
 /// What shows downloads; `None` where nobody would see them.
-pub(crate) fn on_terminal() -> Option<Arc<dyn Fn(&Download) + Send + Sync>> {
+pub(crate) fn on_terminal() -> Option<OnProgress> {
     let is_terminal = std::io::stderr().is_terminal();
-    is_terminal.then(|| Arc::new(show) as Arc<dyn Fn(&Download) + Send + Sync>)
+    is_terminal.then(|| Arc::new(show) as OnProgress)
 }
 
 fn show(download: &Download) {
