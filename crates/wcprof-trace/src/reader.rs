@@ -350,7 +350,7 @@ impl<R: Read> TraceReader<R> {
                 within("setups", t.setups.len() as u64 + 1, limits::MAX_PROCESSES)?;
                 t.setups.push(facts::setup(input)?);
             }
-            OPTIONAL_SECTIONS.. => *input = Input(&[]),
+            optional if optional >= OPTIONAL_SECTIONS => *input = Input(&[]),
             _ => {
                 return Err(Malformed::UnknownCode {
                     what: "section",

@@ -74,6 +74,7 @@ impl Maker {
                 symbols: Some(SymbolTable {
                     frames: BTreeMap::new(),
                 }),
+                setups: vec![],
             },
             spans: vec![],
         }
