@@ -8,6 +8,7 @@
 mod bench;
 mod bpf;
 mod demo;
+mod fuzz;
 mod lab;
 mod process;
 mod setup;
@@ -47,6 +48,8 @@ enum Task {
     Lab(lab::Args),
     /// Compare function names, inline chains and lines with llvm-symbolizer
     Truth(truth::Args),
+    /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
+    Fuzz(fuzz::Args),
     /// Measure what wcprof costs
     Bench(bench::Args),
 }
@@ -71,6 +74,7 @@ fn run(task: Task) -> Result<()> {
         Task::Vmtest(args) => vmtest::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Truth(args) => truth::run(&args),
+        Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
     }
 }

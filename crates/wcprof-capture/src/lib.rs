@@ -13,6 +13,8 @@ pub mod bpf;
 mod engine;
 mod fds;
 mod files;
+#[doc(hidden)]
+pub mod fuzz;
 mod memory;
 pub mod perf;
 pub mod probe;

@@ -165,7 +165,12 @@ impl RuleSet {
         Ok(())
     }
 
-    fn add_text(&mut self, path: &Path, text: &str) -> Result<(), RuleError> {
+    /// Adds the rule of a file's text; `path` is for errors. A rule with an id that is already there
+    /// replaces it.
+    ///
+    /// # Errors
+    /// The text cannot be parsed or used; the set is unchanged then.
+    pub fn add_text(&mut self, path: &Path, text: &str) -> Result<(), RuleError> {
         let rule: Rule = toml::from_str(text).map_err(|e| RuleError::Parse {
             path: path.to_owned(),
             message: e.to_string().trim_end().to_owned(),

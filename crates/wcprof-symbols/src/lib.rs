@@ -24,6 +24,8 @@ mod dwarf;
 pub mod elf;
 mod files;
 mod function_starts;
+#[doc(hidden)]
+pub mod fuzz;
 mod module;
 mod options;
 mod plt;

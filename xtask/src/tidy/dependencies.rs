@@ -64,6 +64,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "msgr-crypto",
         ],
     ),
+    (
+        "wcprof-fuzz",
+        &[
+            "wcprof-types",
+            "wcprof-capture",
+            "wcprof-unwind",
+            "wcprof-trace",
+            "wcprof-symbols",
+            "wcprof-profile",
+            "wcprof-findings",
+            "wcprof-report",
+            "msgr-crypto",
+        ],
+    ),
     ("xtask", &[]),
 ];
 

@@ -324,3 +324,16 @@ fn pass(
     }
     end.ok_or(BpfError::Truncated(0))
 }
+
+/// What the task iterator wrote, for the fuzz target.
+pub(crate) fn fuzz_records(bytes: &[u8]) {
+    let mut at = 0;
+    let parsed = wire::parse(bytes, 0, |record| {
+        if let Record::Task(task, stack) = record {
+            assert!(stack.end <= bytes.len() && stack.start >= at);
+            at = stack.end;
+            let _ = (task.name(), task.counters.switches());
+        }
+    });
+    assert!(parsed.is_ok_and(|used| used <= bytes.len()) || parsed.is_err());
+}

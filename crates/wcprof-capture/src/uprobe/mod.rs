@@ -24,5 +24,17 @@ pub use pmu::UprobePmu;
 pub use record::{BurstEvent, UpdateCall, UpdateFunction};
 pub use site::{CryptoModule, ModuleKind, find_crypto_modules};
 
+/// A record of the ring, for the fuzz target.
+pub(crate) fn fuzz_record(bytes: &[u8]) {
+    if let Some(record::Parsed::Sample(_, call)) = record::parse(bytes) {
+        let _ = call.of(UpdateFunction::Encrypt);
+    }
+}
+
+/// An ELF file, for the fuzz target.
+pub(crate) fn fuzz_module(bytes: &[u8]) {
+    let _ = site::functions(bytes);
+}
+
 #[cfg(test)]
 mod tests;

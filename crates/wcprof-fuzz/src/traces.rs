@@ -1,0 +1,109 @@
+//! Trace files.
+
+use std::sync::OnceLock;
+
+use wcprof_findings::{RuleSet, TextOptions, hotspots, render_text};
+use wcprof_profile::{ProfileBuilder, Rules, Trees, View};
+use wcprof_report::{UwpmpOptions, folded, json, text, uwpmp};
+use wcprof_trace::TraceReader;
+use wcprof_trace::model::Tables;
+
+use crate::bytes::Bytes;
+
+/// Magic and version (`docs/trace-format.md`).
+const FILE_HEADER: &[u8; 12] = b"\x89wcprof\n\x01\0\0\0";
+const BLOCK_HEADER: usize = 20;
+
+/// A trace file whose checksums are put right, so that damage gets past them.
+pub(crate) fn trace(data: &[u8]) {
+    let mut file = data.to_vec();
+    let mut rest = file.get_mut(FILE_HEADER.len()..).unwrap_or_default();
+    while let Some((header, after)) = rest.split_at_mut_checked(BLOCK_HEADER) {
+        let Ok(len) = <[u8; 4]>::try_from(&header[8..12]) else {
+            break;
+        };
+        let len = u32::from_le_bytes(len) as usize;
+        let Some((payload, after)) = after.split_at_mut_checked(len) else {
+            break;
+        };
+        header[12..16].copy_from_slice(&crc32fast::hash(payload).to_le_bytes());
+        let crc = crc32fast::hash(&header[..16]);
+        header[16..].copy_from_slice(&crc.to_le_bytes());
+        rest = after;
+    }
+    read(&file);
+}
+
+/// The content of blocks, each behind its size (`u16`), stored without compression.
+pub(crate) fn trace_sections(data: &[u8]) {
+    let mut file = FILE_HEADER.to_vec();
+    let mut input = Bytes(data);
+    while !input.0.is_empty() {
+        let size = input.u16();
+        let sections = input.take(size.into());
+        let mut head = b"blk\0".to_vec();
+        let len = sections.len() as u32;
+        head.extend(len.to_le_bytes());
+        head.extend(len.to_le_bytes());
+        head.extend(crc32fast::hash(sections).to_le_bytes());
+        let crc = crc32fast::hash(&head);
+        head.extend(crc.to_le_bytes());
+        file.extend(head);
+        file.extend(sections);
+    }
+    read(&file);
+}
+
+/// Rules take longer to read than most traces.
+fn rules() -> &'static (Rules, RuleSet) {
+    static RULES: OnceLock<(Rules, RuleSet)> = OnceLock::new();
+    RULES.get_or_init(|| match (Rules::builtin(), RuleSet::builtin()) {
+        (Ok(rules), Ok(hotspots)) => (rules, hotspots),
+        _ => panic!("built-in rules are malformed"),
+    })
+}
+
+/// Reads it in both ways, and prints a profile of it.
+fn read(file: &[u8]) {
+    let Ok(reader) = TraceReader::from_reader(file) else {
+        return;
+    };
+    let whole = reader.read_all();
+    let mut builder = ProfileBuilder::new();
+    let again = TraceReader::from_reader(file).and_then(|reader| {
+        let mut n_spans = 0;
+        let (tables, ending) = reader.read(|tables, span| {
+            n_spans += 1;
+            assert!((span.thread.0 as usize) < tables.threads.len());
+            builder.add_span(&span);
+        })?;
+        print(builder, &tables);
+        Ok((n_spans, ending))
+    });
+    match (&whole, again) {
+        (Ok((trace, ending)), Ok((n_spans, other))) => {
+            assert_eq!(trace.spans.len(), n_spans);
+            assert_eq!(*ending, other);
+        }
+        (Err(_), Err(_)) => {}
+        (whole, again) => panic!("{:?}, {again:?}", whole.is_ok()),
+    }
+}
+
+/// Nothing of the trace may reach a terminal as a control character.
+fn print(builder: ProfileBuilder, tables: &Tables) {
+    let (rules, hotspot_rules) = rules();
+    let profile = builder.finish(tables, None, rules);
+    let trees = Trees::new(&profile, &View::default());
+    let mut out = Vec::new();
+    let written = folded(&profile, &trees, &mut out)
+        .and_then(|()| text(&profile, &trees, &Default::default(), &mut out))
+        .and_then(|()| uwpmp(&profile, &UwpmpOptions::default(), &mut out))
+        .and_then(|()| json(&profile, &View::default(), &mut out));
+    assert!(written.is_ok());
+    let findings = hotspots(&profile, hotspot_rules);
+    out.extend(render_text(&profile, &findings, TextOptions::default()).into_bytes());
+    let text = String::from_utf8(out);
+    let is_printable = |c: char| c == '\n' || !c.is_control();
+    assert!(text.is_ok_and(|text| text.chars().all(is_printable)));
+}

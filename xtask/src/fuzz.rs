@@ -1,0 +1,154 @@
+//! `cargo xtask fuzz`: time in, inputs that break a parser out.
+//!
+//! The programs are in `fuzz/`, what they do in `crates/wcprof-fuzz`. New inputs go to the folder of
+//! build results; only `--minimize` changes the corpus in the repository.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::process::{execute, is_installed, root, target_folder};
+
+/// Inputs with names that begin so once broke a parser: they stay in the corpus whatever code they
+/// reach now.
+const BUG: &str = "bug-";
+/// Largest input that stays in the corpus otherwise, bytes.
+const MAX_INPUT: u64 = 24 << 10;
+
+/// Look for inputs that break a parser.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Targets, as in `fuzz/fuzz_targets`; all without it
+    targets: Vec<String>,
+    /// How long to look, each target
+    #[arg(long, default_value_t = 60)]
+    seconds: u32,
+    /// Afterwards leave the smallest inputs that reach all that was reached, in the repository
+    #[arg(long)]
+    minimize: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// When cargo-fuzz or a nightly compiler is missing, a build fails, or a parser was broken.
+pub fn run(args: &Args) -> Result<()> {
+    ensure!(
+        is_installed("cargo-fuzz"),
+        "cargo-fuzz is not installed; run `cargo install cargo-fuzz --locked`, and \
+         `rustup toolchain install nightly`"
+    );
+    let all = names()?;
+    for name in &args.targets {
+        ensure!(
+            all.contains(name),
+            "no fuzz target `{name}`; there are {}",
+            all.join(", ")
+        );
+    }
+    let targets = match args.targets.is_empty() {
+        true => &all,
+        false => &args.targets,
+    };
+    let mut broken = Vec::new();
+    for target in targets {
+        println!("==== {target}");
+        if let Err(error) = look(target, args.seconds) {
+            println!("{error:#}");
+            broken.push(target.as_str());
+            continue;
+        }
+        if args.minimize {
+            minimize(target)?;
+        }
+    }
+    if broken.is_empty() {
+        return Ok(());
+    }
+    bail!(
+        "broken: {}; the inputs are in `fuzz/artifacts`: fix the parser, then put them as \
+         `fuzz/corpus/TARGET/{BUG}WHAT`",
+        broken.join(", ")
+    )
+}
+
+fn names() -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(root()?.join("fuzz/fuzz_targets"))? {
+        let path = entry?.path();
+        if let Some(name) = path.file_stem().and_then(|name| name.to_str()) {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn corpus(target: &str) -> Result<PathBuf> {
+    Ok(root()?.join("fuzz/corpus").join(target))
+}
+
+/// What the fuzzer found in runs on this machine.
+fn found(target: &str) -> Result<PathBuf> {
+    let folder = target_folder()?.join("fuzz-found").join(target);
+    fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+fn cargo_fuzz(target: &str) -> Result<Command> {
+    let mut command = Command::new("cargo");
+    command.current_dir(root()?.join("fuzz"));
+    // The programs are built apart: with another compiler, and instrumented.
+    command.env("CARGO_TARGET_DIR", target_folder()?.join("fuzz"));
+    command.args(["+nightly", "fuzz", "run", target]);
+    Ok(command)
+}
+
+fn look(target: &str, seconds: u32) -> Result<()> {
+    let mut command = cargo_fuzz(target)?;
+    command.args([found(target)?, corpus(target)?]).arg("--");
+    command.arg(format!("-max_total_time={seconds}"));
+    command.args(["-timeout=20", "-rss_limit_mb=1536", "-malloc_limit_mb=512"]);
+    command.args(["-print_final_stats=1", "-verbosity=1"]);
+    execute(&mut command)
+}
+
+/// Replaces the corpus by the smallest inputs that reach as much as it and all that was found.
+fn minimize(target: &str) -> Result<()> {
+    let corpus = corpus(target)?;
+    let minimal = found(target)?.with_extension("minimal");
+    if minimal.exists() {
+        fs::remove_dir_all(&minimal)?;
+    }
+    fs::create_dir_all(&minimal)?;
+    let mut command = cargo_fuzz(target)?;
+    command.args([&minimal, &found(target)?, &corpus]);
+    command.args(["--", "-merge=1", "-rss_limit_mb=1536", "-timeout=20"]);
+    execute(&mut command)?;
+    let kept = files(&minimal)?;
+    ensure!(!kept.is_empty(), "nothing is left of {}", corpus.display());
+    for path in files(&corpus)? {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if !name.starts_with(BUG) {
+            fs::remove_file(path)?;
+        }
+    }
+    for path in kept {
+        let name = path.file_name().context("a file has no name")?;
+        if fs::metadata(&path)?.len() <= MAX_INPUT {
+            fs::copy(&path, corpus.join(name))?;
+        }
+    }
+    Ok(())
+}
+
+fn files(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        files.push(entry?.path());
+    }
+    files.sort();
+    Ok(files)
+}
