@@ -9,4 +9,5 @@ mod crypto;
 mod demo;
 mod harm;
 mod input;
+mod stripped;
 mod suite;

@@ -1,9 +1,9 @@
 //! What comes from a live process and its kernel: `/proc`, perf rings, the task iterator, the
 //! target's libcrypto.
 
+use wcprof_capture::fuzz;
 use wcprof_capture::perf::{Record, parse_record};
 use wcprof_capture::procfs::{parse_schedstat, parse_stat, parse_status, parse_syscall};
-use wcprof_capture::fuzz;
 use wcprof_types::parse_maps;
 
 /// Which file (`u8`), and its text.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, UserRegs};
-use wcprof_unwind::{ModuleCode, StackCopy, UnwindLimits, UnwoundStack, Unwinder};
+use wcprof_unwind::{ModuleCode, StackCopy, UnwindLimits, Unwinder, UnwoundStack};
 
 use crate::bytes::Bytes;
 use crate::image;

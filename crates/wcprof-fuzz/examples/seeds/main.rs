@@ -41,7 +41,9 @@ struct Seeds {
 }
 
 fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
 }
 
 fn run(command: &mut Command) -> Result<Vec<u8>> {
@@ -92,7 +94,12 @@ impl Seeds {
             &["-O1", "-gdwarf-5", "-gz=zlib"],
             &["-O2", "-gdwarf-4", "-gz=zlib-gnu"],
             &["-O0", "-gdwarf-5", "-gno-as-locview-support"],
-            &["-O2", "-gdwarf-5", "-ffunction-sections", "-gas-loc-support"],
+            &[
+                "-O2",
+                "-gdwarf-5",
+                "-ffunction-sections",
+                "-gas-loc-support",
+            ],
             &["-O2", "-gdwarf-3", "-gno-strict-dwarf"],
             &["-O2", "-gdwarf64", "-gdwarf-5"],
             &["-O2", "-flto", "-gdwarf-5"],
@@ -222,11 +229,28 @@ impl Seeds {
             let mut record = 9_u32.to_ne_bytes().to_vec();
             record.extend(2_u16.to_ne_bytes());
             record.extend(0_u16.to_ne_bytes());
-            words.iter().for_each(|word| record.extend(word.to_ne_bytes()));
+            words
+                .iter()
+                .for_each(|word| record.extend(word.to_ne_bytes()));
             record
         };
         let timer = sample(&[
-            7 | 9 << 32, 123, 2, 1, 2, 3, 4, 5, 8, 9, 10, 11, 16, 1, 2, 16,
+            7 | 9 << 32,
+            123,
+            2,
+            1,
+            2,
+            3,
+            4,
+            5,
+            8,
+            9,
+            10,
+            11,
+            16,
+            1,
+            2,
+            16,
         ]);
         self.put("perf_record", "timer", &timer)?;
         let breakpoint = sample(&[5, 7 | 9 << 32, 123, 2, 0x10, 0x20, 64]);

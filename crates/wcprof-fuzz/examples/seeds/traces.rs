@@ -1,8 +1,6 @@
 //! A small recording, written by hand.
 
-use wcprof_trace::model::{
-    Frame, Header, Module, Process, Span, Stats, SymbolFrame, SymbolTable,
-};
+use wcprof_trace::model::{Frame, Header, Module, Process, Span, Stats, SymbolFrame, SymbolTable};
 use wcprof_trace::{TraceError, TraceWriter};
 use wcprof_types::{
     Avma, BuildId, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,

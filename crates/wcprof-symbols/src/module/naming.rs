@@ -177,7 +177,8 @@ impl Naming<'_> {
             chain.clear();
         }
         for inline in chain {
-            let Some(name) = &inline.name else {
+            // A name may be there and be empty.
+            let Some(name) = inline.name.as_ref().filter(|name| !name.is_empty()) else {
                 self.n_unnamed += 1;
                 continue;
             };
@@ -210,7 +211,7 @@ impl Naming<'_> {
         if let Some(name) = sources.symbols.at(at.address) {
             return Some(self.demangled(name));
         }
-        if let Some(name) = dwarf_name {
+        if let Some(name) = dwarf_name.filter(|name| !name.is_empty()) {
             return Some(self.demangled(name.as_bytes()));
         }
         if let Some(start) = self.function_start(at)

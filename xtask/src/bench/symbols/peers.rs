@@ -35,7 +35,11 @@ pub(super) fn measure(
     }
     let llvm = ["llvm-symbolizer", "llvm-symbolizer-14"];
     if let Some(program) = llvm.into_iter().find(|program| is_installed(program)) {
-        tool("llvm-symbolizer --inlines", program, &["--inlines", "--obj"]);
+        tool(
+            "llvm-symbolizer --inlines",
+            program,
+            &["--inlines", "--obj"],
+        );
     }
     if is_installed("eu-addr2line") {
         tool("eu-addr2line -f -i", "eu-addr2line", &["-f", "-i", "-e"]);
