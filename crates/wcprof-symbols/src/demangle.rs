@@ -4,6 +4,8 @@ use std::fmt::{self, Write};
 
 use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
 
+use crate::itanium;
+
 /// Characters of a name that are kept; a longer one ends in `…`.
 pub const MAX_NAME_CHARS: usize = 4096;
 /// Longest linkage name that is demangled, bytes; a longer one is shown as it is. Demangling can
@@ -84,11 +86,14 @@ fn split_cold(name: &str) -> (&str, bool) {
 }
 
 fn cpp(name: &str) -> Option<String> {
-    if let Some((what, target)) = thunk(name) {
-        return Some(format!("{what}{}", cpp(&format!("_Z{target}"))?));
-    }
     if !name.starts_with("_Z") && !name.starts_with("_GLOBAL_") {
         return None;
+    }
+    let mut out = Capped::default();
+    if itanium::demangle(name, &mut out).is_some() {
+        // Beyond the cap for the caller, too, who then says so.
+        out.text.push_str(if out.full { "…" } else { "" });
+        return Some(out.text);
     }
     let options = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
     let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &options).ok()?;
@@ -100,34 +105,6 @@ fn cpp(name: &str) -> Option<String> {
     let result = symbol.structured_demangle(&mut out, &options);
     // A short name can stand for an endless text; the begin of it still tells what it is.
     (result.is_ok() || out.full).then(|| like_binutils(&out.text))
-}
-
-/// A thunk, which adjusts `this` on the way to an overridden function: what it is called, and the
-/// encoding of that function (Itanium C++ ABI, "Virtual Tables and RTTI").
-fn thunk(name: &str) -> Option<(&'static str, &str)> {
-    /// An offset: a number, `n` before it if it is negative, `_` behind it.
-    fn number(text: &str) -> Option<&str> {
-        let digits = text.strip_prefix('n').unwrap_or(text);
-        let rest = digits.trim_start_matches(|c: char| c.is_ascii_digit());
-        rest.strip_prefix('_').filter(|_| rest.len() < digits.len())
-    }
-    fn call_offset(text: &str) -> Option<&str> {
-        match text.strip_prefix('h') {
-            Some(text) => number(text),
-            None => number(number(text.strip_prefix('v')?)?),
-        }
-    }
-    let offsets = name.strip_prefix("_ZT")?;
-    let (what, target) = match offsets.strip_prefix('c') {
-        Some(both) => (
-            "covariant return thunk to ",
-            call_offset(call_offset(both)?)?,
-        ),
-        None if offsets.starts_with('h') => ("non-virtual thunk to ", call_offset(offsets)?),
-        None => ("virtual thunk to ", call_offset(offsets)?),
-    };
-    // The target is a function, and no further special name.
-    (!target.starts_with('T')).then_some((what, target))
 }
 
 /// Literals and empty parameter packs as binutils and GDB write them: `4ul` for

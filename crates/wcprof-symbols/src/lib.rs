@@ -26,6 +26,7 @@ mod files;
 mod function_starts;
 #[doc(hidden)]
 pub mod fuzz;
+mod itanium;
 mod module;
 mod options;
 mod plt;

@@ -85,8 +85,8 @@ pub fn run(options: &Options) -> Result<()> {
     if let Some(module) = &options.large {
         let dir = folder.join("large");
         let size = enlarge(module, &dir)?;
-        let mut command = report(&["--no-cache", "--debug-dir"]);
-        command.arg(&dir);
+        let mut command = report(&["--no-cache"]);
+        command.arg("--debug-dir").arg(&dir);
         limit.measure(&mut command, None)?;
         let outcome = limit.measure(&mut command, None)?;
         let what = format!("wcprof, nothing cached, debug file of {size} MB (10 times as large)");
