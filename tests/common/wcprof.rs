@@ -58,6 +58,7 @@ pub(crate) struct Attach {
     pid: i32,
     seconds: f64,
     rate: u32,
+    flags: &'static [&'static str],
 }
 
 /// A recording that was made.
@@ -75,6 +76,7 @@ impl Attach {
             pid,
             seconds: 3.0,
             rate: 99,
+            flags: &[],
         }
     }
 
@@ -88,6 +90,11 @@ impl Attach {
         Self { rate, ..self }
     }
 
+    /// Further flags of `attach`.
+    pub(crate) fn flags(self, flags: &'static [&'static str]) -> Self {
+        Self { flags, ..self }
+    }
+
     /// The command that records into `trace`. Its CPU budget is a whole core: a lowered rate would
     /// leave too few samples for the tolerances.
     pub(crate) fn command(&self, trace: &Path) -> Command {
@@ -98,6 +105,7 @@ impl Attach {
             .args(["--engine", self.engine.name(), "--max-cpu", "100"])
             .args(["-d", &self.seconds.to_string()])
             .args(["-r", &self.rate.to_string()])
+            .args(self.flags)
             .arg("-o")
             .arg(trace);
         command
@@ -190,6 +198,14 @@ impl Recording {
             String::from_utf8_lossy(&output.stderr)
         );
         text(&output.stdout).to_owned()
+    }
+
+    /// The same with the kernel's functions.
+    #[track_caller]
+    pub(crate) fn folded_with_kernel(&self) -> Folded {
+        Folded::parse(&self.report(&[
+            "--format", "folded", "--states", "--idle", "show", "--kernel",
+        ]))
     }
 
     /// Everything, per thread.

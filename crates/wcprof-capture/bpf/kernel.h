@@ -113,6 +113,8 @@ static u64 (*bpf_ktime_get_ns)(void) = (void *)5;
 static u64 (*bpf_get_current_pid_tgid)(void) = (void *)14;
 static long (*bpf_probe_read_kernel)(void *dst, u32 size, const void *from) = (void *)113;
 static long (*bpf_seq_write)(struct seq_file *seq, const void *data, u32 len) = (void *)127;
+static long (*bpf_get_task_stack)(struct task_struct *task, void *buf, u32 size,
+				  u64 flags) = (void *)141;
 static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 static long (*bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
 static long (*bpf_copy_from_user_task)(void *dst, u32 size, const void *user,

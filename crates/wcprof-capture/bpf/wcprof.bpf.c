@@ -77,6 +77,7 @@ struct {
 
 struct scratch {
 	u8 bytes[MAX_STACK];
+	u8 kernel[MAX_KERNEL];
 };
 
 /* One pass at a time writes it: each loaded program has maps of its own, and one reader. */
@@ -203,7 +204,26 @@ static __attribute__((always_inline)) u32 copy_stack(struct task_record *r,
 	return 0;
 }
 
-static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, const int copies)
+/*
+ * Copies the kernel stack of a blocked thread that proves by its counts that it did not run since it
+ * was looked at. Gives the bytes copied.
+ */
+static __attribute__((always_inline)) u32 copy_kernel(struct task_record *r,
+						      struct task_struct *task,
+						      struct scratch *to)
+{
+	long len;
+
+	if (r->status & (STATUS_ON_CPU | STATUS_TORN) || !r->state)
+		return 0;
+	len = bpf_get_task_stack(task, to->kernel, MAX_KERNEL, 0);
+	if (len <= 0 || len > MAX_KERNEL || has_run(r, task))
+		return 0;
+	return len & ~7UL;
+}
+
+static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, const int copies,
+						const int kernel)
 {
 	struct seq_file *seq = ctx->meta->seq;
 	struct task_struct *task = ctx->task;
@@ -291,18 +311,28 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 	observe(&r, task);
 
 	struct scratch *stack = 0;
-	u32 len = 0;
+	u32 len = 0, kernel_len = 0;
 
 	if (copies && !(flags & (PF_EXITING | PF_IO_WORKER | PF_USER_WORKER))) {
 		stack = bpf_map_lookup_elem(&scratch, &zero);
 		if (stack)
 			len = copy_stack(&r, task, slot, stack);
 	}
+	if (kernel && !(flags & PF_EXITING)) {
+		if (!stack)
+			stack = bpf_map_lookup_elem(&scratch, &zero);
+		if (stack)
+			kernel_len = copy_kernel(&r, task, stack);
+	}
 	r.stack_len = len;
+	r.kernel_len = kernel_len;
 	/* When the buffer is full, a write fails and the program is called again for the task. */
 	if (bpf_seq_write(seq, &r, sizeof(r)))
 		return 0;
 	if (stack && len && len <= MAX_STACK && bpf_seq_write(seq, stack->bytes, len))
+		return 0;
+	if (kernel && stack && kernel_len && kernel_len <= MAX_KERNEL &&
+	    bpf_seq_write(seq, stack->kernel, kernel_len))
 		return 0;
 	cfg->n_records++;
 	if (seen) {
@@ -321,13 +351,25 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 SEC("iter/task")
 int wcprof_tasks(struct bpf_iter__task *ctx)
 {
-	return visit(ctx, 0);
+	return visit(ctx, 0, 0);
 }
 
 SEC("iter.s/task")
 int wcprof_stacks(struct bpf_iter__task *ctx)
 {
-	return visit(ctx, 1);
+	return visit(ctx, 1, 0);
+}
+
+SEC("iter/task")
+int wcprof_tasks_k(struct bpf_iter__task *ctx)
+{
+	return visit(ctx, 0, 1);
+}
+
+SEC("iter.s/task")
+int wcprof_stacks_k(struct bpf_iter__task *ctx)
+{
+	return visit(ctx, 1, 1);
 }
 
 SEC("perf_event")

@@ -23,8 +23,11 @@
 
 /* Most bytes of a stack that are copied: a record with it fits the kernel's buffer of 32 KiB. */
 #define MAX_STACK 16384
+/* Most bytes of a kernel stack: 64 return addresses. */
+#define MAX_KERNEL 512
 
-/* A thread in full; `stack_len` bytes from `sp` upward follow. */
+/* A thread in full; `stack_len` bytes from `sp` upward follow, then `kernel_len` of its kernel stack:
+ * return addresses, leaf first. */
 struct task_record {
 	u8 kind;
 	u8 status;
@@ -62,7 +65,8 @@ struct task_record {
 	char comm[16];
 	/* A multiple of 8, at most MAX_STACK. */
 	u32 stack_len;
-	u32 pad;
+	/* The same, at most MAX_KERNEL. */
+	u32 kernel_len;
 };
 _Static_assert(sizeof(struct task_record) == 200, "wire format");
 

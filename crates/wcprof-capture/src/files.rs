@@ -47,6 +47,14 @@ pub enum LiveFileError {
     /// The name leads to another file now.
     #[error("`{0}` was replaced by another file since it was mapped")]
     Replaced(String),
+    /// Somebody else may have put it there.
+    #[error("`{path}` belongs to user {found}, not to the target's user or root")]
+    Owner {
+        /// Its path in the target.
+        path: String,
+        /// Its owner.
+        found: u32,
+    },
     /// Anything else.
     #[error("failed to open `{path}`: {source}")]
     Io {
@@ -143,10 +151,30 @@ impl LiveFiles {
         reopen(&handle, &name)
     }
 
+    /// Opens a regular file that belongs to `uid` or root, by its absolute path in the target's mount
+    /// namespace; it must not be a symbolic link itself.
+    pub fn open_owned(&self, path: &Path, uid: u32) -> Result<File, LiveFileError> {
+        let name = path.to_string_lossy().into_owned();
+        let failed = |source: io::Error| LiveFileError::Io {
+            path: name.clone(),
+            source,
+        };
+        let handle = self.open_how(path, OFlag::O_NOFOLLOW).map_err(failed)?;
+        let found = fstat(&handle).map_err(|e| failed(e.into()))?.st_uid;
+        if found != uid && found != 0 {
+            return Err(LiveFileError::Owner { path: name, found });
+        }
+        reopen(&handle, &name)
+    }
+
     fn open_in_root(&self, path: &Path) -> io::Result<OwnedFd> {
+        self.open_how(path, OFlag::empty())
+    }
+
+    fn open_how(&self, path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
         let root = self.root.as_ref().ok_or(io::ErrorKind::PermissionDenied)?;
         let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
+            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
             .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
         Ok(openat2(root, path, how)?)
     }
@@ -275,6 +303,40 @@ mod tests {
         let mut file = files.open_regular(Path::new("/link")).unwrap();
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "inside");
+    }
+
+    /// Check that a file of another user, a link and a FIFO are no files of the target's own.
+    #[test]
+    fn owned() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut files = LiveFiles::new(me());
+        files.root = Some(open_path(folder.path()).unwrap());
+        let uid = nix::unistd::geteuid().as_raw();
+        let map = folder.path().join("perf-1.map");
+        fs::write(&map, "1 1 a\n").unwrap();
+        std::os::unix::fs::symlink("/perf-1.map", folder.path().join("link")).unwrap();
+        nix::unistd::mkfifo(&folder.path().join("fifo"), Mode::S_IRUSR).unwrap();
+        assert!(files.open_owned(Path::new("/perf-1.map"), uid).is_ok());
+        for refused in ["/link", "/fifo"] {
+            let error = files.open_owned(Path::new(refused), uid).unwrap_err();
+            assert!(matches!(error, LiveFileError::NotRegular(_)), "{error}");
+        }
+        let error = files.open_owned(Path::new("/perf-2.map"), uid).unwrap_err();
+        assert!(matches!(error, LiveFileError::Io { .. }), "{error}");
+        if uid != 0 {
+            let error = files
+                .open_owned(Path::new("/perf-1.map"), uid + 1)
+                .unwrap_err();
+            assert!(matches!(error, LiveFileError::Owner { .. }), "{error}");
+        } else if nix::unistd::chown(&map, Some(12345.into()), None).is_ok() {
+            let error = files
+                .open_owned(Path::new("/perf-1.map"), 54321)
+                .unwrap_err();
+            assert!(
+                matches!(error, LiveFileError::Owner { found: 12345, .. }),
+                "{error}"
+            );
+        }
     }
 
     /// Check which mounts count as remote.

@@ -29,8 +29,8 @@ pub use engine::{EngineKind, SnapshotError};
 pub use files::{LiveFileError, LiveFiles};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
-    Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Since, StackBytes, StackCopy, StackRequest,
-    StartError, ThreadTick, TickBatch, TickCounts, TimerSample,
+    KernelStack, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Since, StackBytes, StackCopy,
+    StackRequest, StartError, ThreadTick, TickBatch, TickCounts, TimerSample,
 };
 pub use sys::{Punctuality, monotonic_ns, own_cpu_ns};
 pub use target::{Liveness, Target, TargetError, read_status};

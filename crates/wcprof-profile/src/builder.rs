@@ -5,10 +5,10 @@
 use std::collections::HashMap;
 
 use wcprof_trace::model::{Span, StackId, SymbolTable, Tables, ThreadId, WaitId};
-use wcprof_types::ThreadState;
+use wcprof_types::{ThreadState, TimeNs};
 
 use crate::classify::{Classifier, Subject};
-use crate::functions::Functions;
+use crate::functions::{Functions, later_names};
 use crate::model::{Profile, ProfileThread, Row};
 use crate::pools::pools;
 use crate::rules::Rules;
@@ -23,6 +23,8 @@ struct Key {
     state: ThreadState,
     wait: Option<WaitId>,
     stack: Option<StackId>,
+    /// When the names of its frames began to hold, see [`RenamedStacks`].
+    since: TimeNs,
 }
 
 #[derive(Copy, Clone, Debug)]
@@ -40,12 +42,69 @@ pub struct ProfileBuilder {
     index: HashMap<Key, usize>,
     /// The last sum of each thread: most spans of a blocked thread repeat the one before.
     last: Vec<Option<usize>>,
+    renamed: RenamedStacks,
+}
+
+/// Stacks with code that took the place of other code while it was recorded: when that was, in
+/// order. Known only when a whole trace was read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RenamedStacks(HashMap<StackId, Vec<TimeNs>>);
+
+impl RenamedStacks {
+    /// Those of a trace; most have none.
+    pub fn of(tables: &Tables) -> Self {
+        let mut stacks = HashMap::new();
+        if tables.local_names.later.is_empty() {
+            return Self(stacks);
+        }
+        for (id, stack) in (0..).map(StackId).zip(&tables.stacks) {
+            let mut times = Vec::new();
+            let mut next = stack.leaf;
+            while let Some(node) = next.and_then(|id| tables.nodes.get(id.0 as usize)) {
+                times.extend(later_names(tables, node.frame).iter().map(|n| n.since));
+                // A caller has a smaller id, so that a forged chain cannot be a ring.
+                next = node.caller.filter(|caller| Some(*caller) < next);
+            }
+            if !times.is_empty() {
+                times.sort_unstable();
+                times.dedup();
+                stacks.insert(id, times);
+            }
+        }
+        Self(stacks)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The last change of a stack's names until `time`.
+    fn since(&self, stack: Option<StackId>, time: TimeNs) -> TimeNs {
+        let times = stack
+            .and_then(|id| self.0.get(&id))
+            .map_or(&[][..], Vec::as_slice);
+        let n = times.partition_point(|&since| since <= time);
+        n.checked_sub(1)
+            .and_then(|i| times.get(i))
+            .copied()
+            .unwrap_or_default()
+    }
 }
 
 impl ProfileBuilder {
     /// An empty builder.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty builder for a trace that was read before: spans of a stack whose code was replaced
+    /// are kept apart by what ran at their time.
+    pub fn with_renamed(renamed: RenamedStacks) -> Self {
+        Self {
+            renamed,
+            ..Self::default()
+        }
     }
 
     /// Adds one span.
@@ -55,6 +114,7 @@ impl ProfileBuilder {
             state: span.state,
             wait: span.wait,
             stack: span.stack,
+            since: self.renamed.since(span.stack, span.end),
         };
         let thread = span.thread.0 as usize;
         if let Some(&Some(last)) = self.last.get(thread)
@@ -88,7 +148,29 @@ impl ProfileBuilder {
     /// `rules` and puts threads into pools.
     ///
     /// Spans of threads that `tables` lack are left out; the trace reader refuses such traces.
-    pub fn finish(self, tables: &Tables, symbols: Option<&SymbolTable>, rules: &Rules) -> Profile {
+    ///
+    /// The kernel's functions below user stacks are left out.
+    pub fn finish(&self, tables: &Tables, symbols: Option<&SymbolTable>, rules: &Rules) -> Profile {
+        self.build(tables, symbols, rules, true)
+    }
+
+    /// The same with the kernel's functions where they were recorded. States are the same.
+    pub fn finish_with_kernel(
+        &self,
+        tables: &Tables,
+        symbols: Option<&SymbolTable>,
+        rules: &Rules,
+    ) -> Profile {
+        self.build(tables, symbols, rules, false)
+    }
+
+    fn build(
+        &self,
+        tables: &Tables,
+        symbols: Option<&SymbolTable>,
+        rules: &Rules,
+        without_kernel: bool,
+    ) -> Profile {
         let symbols = symbols.or(tables.symbols.as_ref());
         let mut threads: Vec<ProfileThread> = tables
             .threads
@@ -112,7 +194,7 @@ impl ProfileBuilder {
         let pools = pools(&mut threads, rules);
 
         let mut functions = Functions::default();
-        let mut stacks = Stacks::default();
+        let mut stacks = Stacks::new(without_kernel);
         let mut classifier = Classifier::new(rules);
         let mut waits = Vec::new();
         let mut wait_ids: HashMap<WaitId, u32> = HashMap::new();
@@ -130,7 +212,7 @@ impl ProfileBuilder {
             let mut stack = sum
                 .key
                 .stack
-                .and_then(|id| stacks.of_trace(id, &mut functions, tables, symbols));
+                .and_then(|id| stacks.of_trace(id, sum.key.since, &mut functions, tables, symbols));
             if let Some((_, w)) = wait
                 && !w.kernel.is_empty()
                 && stack.is_none_or(|id| stacks.is_empty(id))

@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use wcprof_types::{ThreadState, Wait};
+use wcprof_types::{StackEnd, ThreadState, Wait};
 
 use crate::functions::KERNEL;
 use crate::model::{Function, FunctionId, ProfileStack, ProfileStackId, State};
@@ -74,6 +74,13 @@ impl<'r> Classifier<'r> {
                 .stacks
                 .get(id.0 as usize)
                 .map_or(&[][..], |s| &s.frames);
+            // Whether the kernel's side is shown must not change a state.
+            let is_kernel = |id: &FunctionId| {
+                let function = subject.functions.get(id.0 as usize);
+                function.is_some_and(|f| f.module == KERNEL)
+            };
+            let n = frames.iter().rposition(|id| !is_kernel(id));
+            let frames = n.and_then(|n| frames.get(..=n)).unwrap_or(frames);
             for (depth, function) in frames.iter().rev().enumerate() {
                 let of_function = of_function.entry(*function).or_insert_with(|| {
                     subject
@@ -129,7 +136,7 @@ fn applies(
             .is_none_or(|set| set.is_match(subject.process))
 }
 
-/// Where in the kernel the thread waits: from the wait, else a kernel place at the stack's leaf.
+/// Where in the kernel a thread without a user stack waits: from the wait, else the stack's leaf.
 fn kernel_place<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     if let Some(wait) = subject.wait
         && !wait.kernel.is_empty()
@@ -137,6 +144,9 @@ fn kernel_place<'a>(subject: &Subject<'a>) -> Option<&'a str> {
         return Some(&wait.kernel);
     }
     let stack = subject.stacks.get(subject.stack?.0 as usize)?;
+    if stack.end != StackEnd::NoUserStack {
+        return None;
+    }
     let function = subject.functions.get(stack.frames.last()?.0 as usize)?;
     (function.module == KERNEL).then_some(function.name.as_str())
 }

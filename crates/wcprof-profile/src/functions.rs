@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use wcprof_trace::model::{Frame, FrameId, SymbolTable, Tables};
+use wcprof_trace::model::{Frame, FrameId, LaterName, SymbolFrame, SymbolTable, Tables};
+use wcprof_types::TimeNs;
 
 use crate::model::{Function, FunctionId};
 
@@ -14,7 +15,8 @@ pub(crate) const KERNEL: &str = "[kernel]";
 pub(crate) struct Functions {
     pub(crate) list: Vec<Function>,
     ids: HashMap<Function, FunctionId>,
-    of_frame: HashMap<FrameId, Box<[FunctionId]>>,
+    /// By frame, and the name of [`later_names`] that holds.
+    of_frame: HashMap<(FrameId, usize), Box<[FunctionId]>>,
 }
 
 impl Functions {
@@ -28,26 +30,60 @@ impl Functions {
         id
     }
 
-    /// The functions at a frame, innermost inline function first. Empty for a frame that the
-    /// tables lack.
+    /// Takes the kernel's functions off the leaf side of a stack, root first. Of one without others
+    /// the innermost stays: it says where the thread is.
+    pub(crate) fn drop_kernel(&self, frames: &mut Vec<FunctionId>) {
+        let is_kernel = |id: &FunctionId| {
+            let function = self.list.get(id.0 as usize);
+            function.is_some_and(|f| f.module == KERNEL)
+        };
+        match frames.iter().rposition(|id| !is_kernel(id)) {
+            Some(last) => frames.truncate(last + 1),
+            None => {
+                frames.drain(..frames.len().saturating_sub(1));
+            }
+        }
+    }
+
+    /// The functions at a frame at a time, innermost inline function first. Empty for a frame that
+    /// the tables lack.
     pub(crate) fn of_frame(
         &mut self,
         frame: FrameId,
+        time: TimeNs,
         tables: &Tables,
         symbols: Option<&SymbolTable>,
     ) -> &[FunctionId] {
-        if !self.of_frame.contains_key(&frame) {
-            let ids = resolve(frame, tables, symbols)
+        let later = later_names(tables, frame);
+        let n_past = later.partition_point(|name| name.since <= time);
+        let key = (frame, n_past);
+        if !self.of_frame.contains_key(&key) {
+            let now = n_past.checked_sub(1).and_then(|i| later.get(i));
+            let ids = resolve(frame, now, tables, symbols)
                 .into_iter()
                 .map(|function| self.intern(function))
                 .collect();
-            self.of_frame.insert(frame, ids);
+            self.of_frame.insert(key, ids);
         }
-        &self.of_frame[&frame]
+        &self.of_frame[&key]
     }
 }
 
-fn resolve(id: FrameId, tables: &Tables, symbols: Option<&SymbolTable>) -> Vec<Function> {
+/// The later names of a frame, by time.
+pub(crate) fn later_names(tables: &Tables, frame: FrameId) -> &[LaterName] {
+    let later = &tables.local_names.later;
+    let begin = later.partition_point(|name| name.frame < frame);
+    let rest = later.get(begin..).unwrap_or_default();
+    let n = rest.partition_point(|name| name.frame == frame);
+    rest.get(..n).unwrap_or_default()
+}
+
+fn resolve(
+    id: FrameId,
+    now: Option<&LaterName>,
+    tables: &Tables,
+    symbols: Option<&SymbolTable>,
+) -> Vec<Function> {
     let Some(frame) = tables.frames.get(id.0 as usize) else {
         return Vec::new();
     };
@@ -57,9 +93,18 @@ fn resolve(id: FrameId, tables: &Tables, symbols: Option<&SymbolTable>) -> Vec<F
             .get(module.0 as usize)
             .map_or("", |m| m.file_name()),
         Frame::Unmapped(_) => "",
-        Frame::Kernel(_) => KERNEL,
+        Frame::Kernel(_) | Frame::KernelCode(_) => KERNEL,
     };
-    if let Some(names) = symbols.and_then(|s| s.frames.get(&id))
+    let local = match now {
+        Some(now) => Some(&now.functions),
+        None => tables.local_names.names.frames.get(&id),
+    };
+    let found = |names: Option<&'_ Vec<SymbolFrame>>| names.is_some_and(|n| !n.is_empty());
+    let names = match found(local) {
+        true => local,
+        false => symbols.and_then(|s| s.frames.get(&id)),
+    };
+    if let Some(names) = names
         && !names.is_empty()
     {
         return names
@@ -92,7 +137,7 @@ fn unnamed(frame: &Frame, tables: &Tables) -> String {
                 None => format!("???+{:#x}", relative.0),
             }
         }
-        Frame::Unmapped(address) => format!("{:#x}", address.0),
+        Frame::Unmapped(address) | Frame::KernelCode(address) => format!("{:#x}", address.0),
         Frame::Kernel(name) => name.clone(),
     }
 }

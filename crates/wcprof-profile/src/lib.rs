@@ -18,7 +18,7 @@ mod syscalls;
 mod totals;
 mod tree;
 
-pub use builder::ProfileBuilder;
+pub use builder::{ProfileBuilder, RenamedStacks};
 pub use filter::{FilterError, ThreadFilter};
 pub use label::Label;
 pub use rules::{Rules, RulesError};

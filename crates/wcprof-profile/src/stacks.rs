@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use wcprof_trace::model::{StackId, SymbolTable, Tables};
-use wcprof_types::StackEnd;
+use wcprof_types::{StackEnd, TimeNs};
 
 use crate::functions::{Functions, KERNEL};
 use crate::model::{Function, FunctionId, ProfileStack, ProfileStackId};
@@ -17,26 +17,41 @@ const MAX_FUNCTIONS: usize = 16_384;
 pub(crate) struct Stacks {
     pub(crate) list: Vec<ProfileStack>,
     ids: HashMap<ProfileStack, ProfileStackId>,
-    of_trace: HashMap<StackId, Option<ProfileStackId>>,
+    of_trace: HashMap<(StackId, TimeNs), Option<ProfileStackId>>,
+    /// Kernel functions below a user stack are left out.
+    without_kernel: bool,
 }
 
 impl Stacks {
-    /// The stack of functions of a trace stack. `None` when the time has no stack at all: the
+    pub(crate) fn new(without_kernel: bool) -> Self {
+        Self {
+            without_kernel,
+            ..Self::default()
+        }
+    }
+
+    /// The stack of functions of a trace stack at a time. `None` when the time has no stack at all: the
     /// thread ran where the engine could not see it, or the tables lack the stack.
     pub(crate) fn of_trace(
         &mut self,
         stack: StackId,
+        time: TimeNs,
         functions: &mut Functions,
         tables: &Tables,
         symbols: Option<&SymbolTable>,
     ) -> Option<ProfileStackId> {
-        if let Some(&id) = self.of_trace.get(&stack) {
+        if let Some(&id) = self.of_trace.get(&(stack, time)) {
             return id;
         }
-        let id = expand(stack, functions, tables, symbols)
+        let id = expand(stack, time, functions, tables, symbols)
             .filter(|s| !(s.frames.is_empty() && s.end == StackEnd::NotSampled))
-            .map(|s| self.intern(s));
-        self.of_trace.insert(stack, id);
+            .map(|mut s| {
+                if self.without_kernel {
+                    functions.drop_kernel(&mut s.frames);
+                }
+                self.intern(s)
+            });
+        self.of_trace.insert((stack, time), id);
         id
     }
 
@@ -76,6 +91,7 @@ impl Stacks {
 
 fn expand(
     stack: StackId,
+    time: TimeNs,
     functions: &mut Functions,
     tables: &Tables,
     symbols: Option<&SymbolTable>,
@@ -88,7 +104,7 @@ fn expand(
         let Some(node) = tables.nodes.get(id.0 as usize) else {
             break;
         };
-        frames.extend_from_slice(functions.of_frame(node.frame, tables, symbols));
+        frames.extend_from_slice(functions.of_frame(node.frame, time, tables, symbols));
         if frames.len() > MAX_FUNCTIONS {
             frames.truncate(MAX_FUNCTIONS);
             end = StackEnd::TooManyFrames;

@@ -2,18 +2,22 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use wcprof_capture::{LiveFileError, LiveFiles, Target};
+use wcprof_capture::{LiveFileError, LiveFiles, Target, read_status};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
 use wcprof_unwind::{ModuleCode, ModuleKey, SharedModules, Unwinder};
 
 /// A file on a network file system that does not answer within this is done without.
 const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Jitdumps of one process; runtimes write one.
+const MAX_JITDUMPS: usize = 16;
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -39,6 +43,12 @@ struct Image {
 pub struct TargetFiles {
     files: LiveFiles,
     handles: HashMap<u64, Handle>,
+    /// Its numbers, as processes in its pid namespaces see it, the innermost first.
+    pids: Vec<i32>,
+    uid: u32,
+    jitdumps: Vec<File>,
+    /// Device and inode of these.
+    known_dumps: HashSet<((u32, u32), u64)>,
 }
 
 /// What a module was read from.
@@ -54,6 +64,36 @@ impl TargetFiles {
     /// What the module with this first address was read from.
     pub fn module(&self, start: Avma) -> Option<&Handle> {
         self.handles.get(&start.0)
+    }
+
+    /// The jitdumps that it has mapped (`jit-PID.dump`).
+    pub fn jitdumps(&self) -> &[File] {
+        &self.jitdumps
+    }
+
+    /// Its perf maps: `/tmp/perf-PID.map` in its mount namespace, if they belong to it or to root. A
+    /// file that is not there is left out.
+    pub fn perf_maps(&self) -> Vec<Result<File, LiveFileError>> {
+        let open = |pid: &i32| {
+            let path = format!("/tmp/perf-{pid}.map");
+            self.files.open_owned(Path::new(&path), self.uid)
+        };
+        let is_there = |opened: &Result<File, LiveFileError>| match opened {
+            Err(LiveFileError::Io { source, .. }) => source.kind() != io::ErrorKind::NotFound,
+            _ => true,
+        };
+        self.pids.iter().map(open).filter(is_there).collect()
+    }
+
+    /// Holds a mapped jitdump open: it may be unlinked before the recording ends.
+    fn hold_jitdump(&mut self, mapping: &Mapping) {
+        let id = (mapping.device, mapping.inode);
+        if self.known_dumps.len() < MAX_JITDUMPS
+            && self.known_dumps.insert(id)
+            && let Ok(file) = self.files.open_mapping(mapping)
+        {
+            self.jitdumps.push(file);
+        }
     }
 
     /// Opens another regular file of the target's mount namespace.
@@ -75,11 +115,20 @@ pub(crate) struct Modules {
 
 impl Modules {
     pub(crate) fn new(process: ProcessId, target: &Target) -> Self {
+        let status = read_status(target.pid()).unwrap_or_default();
+        let mut pids: Vec<i32> = status.ns_pids.into_iter().rev().collect();
+        pids.push(target.pid().0);
+        pids.dedup();
+        let uid = status.uids.map_or(0, |(_, effective)| effective);
         Self {
             process,
             files: TargetFiles {
                 files: LiveFiles::new(target.pid()),
                 handles: HashMap::new(),
+                pids,
+                uid,
+                jitdumps: Vec::new(),
+                known_dumps: HashSet::new(),
             },
             shared: SharedModules::default(),
             known: HashMap::new(),
@@ -97,6 +146,13 @@ impl Modules {
         self.ids.get(&key).copied()
     }
 
+    /// Opens jitdumps among the mappings.
+    pub(crate) fn hold_jitdumps(&mut self, mappings: &[Mapping]) {
+        for mapping in mappings.iter().filter(|m| is_jitdump(m)) {
+            self.files.hold_jitdump(mapping);
+        }
+    }
+
     /// Takes over the target's mappings; `add` puts a module into the trace.
     pub(crate) fn update(
         &mut self,
@@ -104,6 +160,7 @@ impl Modules {
         unwinder: &mut Unwinder,
         mut add: impl FnMut(Module) -> ModuleId,
     ) {
+        self.hold_jitdumps(mappings);
         let images = images(mappings);
         let current: HashSet<u64> = images.iter().map(|i| i.first.start.0).collect();
         self.known.retain(|start, (image, _)| {
@@ -161,7 +218,7 @@ impl Modules {
     }
 
     fn try_read(&mut self, image: &Image) -> Result<ModuleCode, String> {
-        let TargetFiles { files, handles } = &mut self.files;
+        let TargetFiles { files, handles, .. } = &mut self.files;
         let start = image.first.start.0;
         if image.first.path == "[vdso]" {
             let bytes = files.vdso(&image.first).ok_or("unreadable")?;
@@ -201,6 +258,19 @@ fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
+/// Whether a mapping is the mark that a runtime makes of its jitdump: executable, so that perf notices
+/// it, but no code.
+fn is_jitdump(mapping: &Mapping) -> bool {
+    let name = mapping.path.rsplit('/').next().unwrap_or_default();
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    let pid = name
+        .strip_prefix("jit-")
+        .and_then(|n| n.strip_suffix(".dump"));
+    mapping.executable
+        && mapping.inode != 0
+        && pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()))
+}
+
 /// Groups mappings into ELF images: neighbours of one file with rising offsets, at least one of
 /// them executable.
 fn images(mappings: &[Mapping]) -> Vec<Image> {
@@ -221,7 +291,7 @@ fn images(mappings: &[Mapping]) -> Vec<Image> {
         group.clear();
     };
     for mapping in mappings {
-        let is_file = mapping.inode != 0 || mapping.path == "[vdso]";
+        let is_file = (mapping.inode != 0 && !is_jitdump(mapping)) || mapping.path == "[vdso]";
         let goes_on = group.last().is_some_and(|last| {
             last.inode == mapping.inode
                 && last.device == mapping.device
@@ -253,8 +323,8 @@ mod tests {
 
     use super::*;
 
-    /// Check grouping: an image with data and .bss, the same file mapped twice, data files and
-    /// anonymous memory left out, the vdso.
+    /// Check grouping: an image with data and .bss, the same file mapped twice, data files,
+    /// anonymous memory and jitdumps left out, the vdso.
     #[test]
     fn grouping() {
         let maps = parse_maps(
@@ -268,7 +338,8 @@ mod tests {
              9000-a000 r-xp 00001000 fe:01 8 /lib/y.so (deleted)\n\
              a000-b000 r--s 00000000 fe:01 9 /data/file\n\
              b000-c000 rwxp 00000000 00:00 0 \n\
-             c000-d000 r-xp 00000000 00:00 0 [vdso]\n",
+             c000-d000 r-xp 00000000 00:00 0 [vdso]\n\
+             d000-e000 r-xp 00000000 fe:01 10 /tmp/jit-7.dump\n",
         )
         .unwrap();
         let images: Vec<(u64, u64, u64)> = images(&maps)

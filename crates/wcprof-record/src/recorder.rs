@@ -6,11 +6,11 @@ use std::sync::mpsc::Sender;
 
 use thiserror::Error;
 use wcprof_capture::{
-    StackBytes, StackCopy, StackRequest, Target, TargetError, ThreadTick, TickBatch, TickCounts,
-    monotonic_ns, own_cpu_ns,
+    KernelStack, Liveness, StackBytes, StackCopy, StackRequest, Target, TargetError, ThreadTick,
+    TickBatch, TickCounts, monotonic_ns, own_cpu_ns,
 };
 use wcprof_trace::model::{
-    Frame, FrameId, Header, Process, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
+    Frame, FrameId, Header, NodeId, Process, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
 };
 use wcprof_trace::{TraceError, TraceWriter};
 use wcprof_types::{Avma, FrameAddress, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
@@ -49,6 +49,8 @@ pub enum RecordError {
 pub struct RecorderOptions {
     /// Facts for the trace's header.
     pub header: Header,
+    /// Batches have kernel stacks.
+    pub kernel: bool,
     /// Where requests for longer stack copies go.
     pub requests: Sender<StackRequest>,
 }
@@ -58,6 +60,8 @@ pub struct RecorderOptions {
 pub struct Recorded {
     /// Its counts.
     pub stats: Stats,
+    /// The trace's time 0, `CLOCK_MONOTONIC` ns.
+    pub begin: u64,
     /// Modules that stacks could not be unwound through.
     pub problems: Vec<ModuleProblem>,
     /// Files of its modules, for their names.
@@ -99,6 +103,8 @@ pub struct Recorder {
     replay: Replay,
     frame_ids: HashMap<FrameAddress<Avma>, FrameId>,
     stack_frames: Vec<FrameId>,
+    /// Leaves of the stacks met so far, to which the kernel's part is added; `None` without one.
+    leaves: Option<HashMap<StackId, (Option<NodeId>, StackEnd)>>,
     threads: HashMap<Tid, ThreadState>,
     pieces: Vec<Piece<Place>>,
     requests: Sender<StackRequest>,
@@ -157,6 +163,7 @@ impl Recorder {
             replay: Replay::default(),
             frame_ids: HashMap::new(),
             stack_frames: Vec::new(),
+            leaves: options.kernel.then(HashMap::new),
             threads: HashMap::new(),
             pieces: Vec::new(),
             requests: options.requests,
@@ -183,6 +190,7 @@ impl Recorder {
             }
             let Some(copy) = &sample.stack else { continue };
             let stack = self.unwind(copy, &batch.stacks, None, sample.time)?;
+            let stack = self.add_kernel(stack, &sample.kernel, &batch.stacks)?;
             if let Some(thread) = self.threads.get_mut(&sample.tid) {
                 thread.hits.push(TimerHit {
                     time: sample.time,
@@ -216,6 +224,12 @@ impl Recorder {
     /// Ends the recording and gives its counts; `reason` says why it ended.
     pub fn finish(mut self, reason: &str) -> Recorded {
         let mut write_error = self.finish_threads().err();
+        if self.target.liveness() == Liveness::Same
+            && let Ok(mappings) = self.target.mappings()
+        {
+            // A jitdump that was opened late.
+            self.modules.hold_jitdumps(&mappings);
+        }
         self.stats.own_cpu_ns = own_cpu_ns();
         self.stats.own_rss_bytes = own_peak_rss();
         self.stats.end_reason = reason.to_owned();
@@ -225,6 +239,7 @@ impl Recorder {
         let (problems, files) = self.modules.into_parts();
         Recorded {
             write_error,
+            begin: self.begin.unwrap_or(0),
             stats: self.stats,
             problems,
             files,
@@ -326,7 +341,16 @@ impl Recorder {
     fn place(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<Option<Place>, RecordError> {
         let stack = match &tick.stack {
             StackCopy::None | StackCopy::Unchanged | StackCopy::Torn => return Ok(None),
-            StackCopy::Copied(copy) => self.unwind(copy, stacks, Some(tick.tid), tick.time)?,
+            StackCopy::Copied(copy) => {
+                let stack = self.unwind(copy, stacks, Some(tick.tid), tick.time)?;
+                self.add_kernel(stack, &tick.kernel, stacks)?
+            }
+            StackCopy::NoUserStack if tick.kernel != KernelStack::None => {
+                let end = StackEnd::NoUserStack;
+                *self.stats.ends.entry(end).or_default() += 1;
+                let empty = self.intern_stack(end)?;
+                self.add_kernel(empty, &tick.kernel, stacks)?
+            }
             StackCopy::NoUserStack => self.kernel_stack(tick.wait.as_ref())?,
         };
         let wait = match &tick.wait {
@@ -381,10 +405,40 @@ impl Recorder {
             let id = self.frame(i)?;
             self.stack_frames.push(id);
         }
-        let frames = self.stack_frames.iter().copied();
-        let stack = self.writer.intern_stack(frames, end)?;
+        let stack = self.intern_stack(end)?;
         self.replay.remember(&copy.regs, &self.reads, stack, end);
         Ok(stack)
+    }
+
+    /// The stack of `stack_frames`; what it takes them for is taken over.
+    fn intern_stack(&mut self, end: StackEnd) -> Result<StackId, RecordError> {
+        let mut leaf = None;
+        for frame in self.stack_frames.drain(..) {
+            leaf = Some(self.writer.intern_node(leaf, frame)?);
+        }
+        let stack = self.writer.intern_leaf(leaf, end)?;
+        if let Some(leaves) = &mut self.leaves {
+            leaves.insert(stack, (leaf, end));
+        }
+        Ok(stack)
+    }
+
+    /// The same stack with the kernel's part on its leaf side.
+    fn add_kernel(
+        &mut self,
+        stack: StackId,
+        kernel: &KernelStack,
+        stacks: &[u8],
+    ) -> Result<StackId, RecordError> {
+        let known = self.leaves.as_ref().and_then(|leaves| leaves.get(&stack));
+        let Some(&(mut leaf, end)) = known else {
+            return Ok(stack);
+        };
+        for frame in kernel_frames(kernel, stacks) {
+            let frame = self.writer.intern_frame(frame)?;
+            leaf = Some(self.writer.intern_node(leaf, frame)?);
+        }
+        Ok(self.writer.intern_leaf(leaf, end)?)
     }
 
     /// Has the sampler copy what unwinding needs: twice as much where it needed more than it got,
@@ -581,6 +635,29 @@ impl Recorder {
         self.write_pieces(id)?;
         let end = self.time(end);
         Ok(self.writer.thread_seen(id, TimeNs(0), end, 0)?)
+    }
+}
+
+/// The frames of a kernel stack, root first.
+fn kernel_frames(kernel: &KernelStack, stacks: &[u8]) -> Vec<Frame> {
+    match kernel {
+        KernelStack::None => Vec::new(),
+        KernelStack::Names(names) => names.iter().rev().cloned().map(Frame::Kernel).collect(),
+        KernelStack::Addresses { bytes, interrupted } => {
+            let words = stacks
+                .get(bytes.clone())
+                .unwrap_or_default()
+                .chunks_exact(8);
+            let address =
+                |word: &[u8]| Avma(u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+            let frame = |(i, word)| match i == 0 && *interrupted {
+                true => FrameAddress::InstructionPointer(address(word)),
+                false => FrameAddress::ReturnAddress(address(word)),
+            };
+            let leaf_first: Vec<_> = words.enumerate().map(frame).collect();
+            let frames = leaf_first.into_iter().rev();
+            frames.map(|f| Frame::KernelCode(f.for_lookup())).collect()
+        }
     }
 }
 

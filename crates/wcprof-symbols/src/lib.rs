@@ -27,13 +27,17 @@ mod function_starts;
 #[doc(hidden)]
 pub mod fuzz;
 mod itanium;
+mod jitdump;
+mod kallsyms;
 mod module;
 mod options;
+mod perf_map;
 mod plt;
 mod report;
 mod short;
 mod symtab;
 mod tables;
+mod text_lines;
 
 pub use clones::without_clone_suffix;
 pub use debuginfod::{
@@ -44,8 +48,11 @@ pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, open_regular,
 };
 pub use function_starts::FunctionStarts;
+pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};
+pub use kallsyms::{KallsymsError, KernelNames, kernel_names};
 pub use module::{AddressQuery, ModuleQuery, ModuleSymbols, symbolize_modules};
 pub use options::SymbolOptions;
+pub use perf_map::{PerfMapNames, perf_map_names};
 pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};
 pub use short::short_name;
 pub use tables::symbolize_tables;

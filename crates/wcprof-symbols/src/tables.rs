@@ -9,8 +9,8 @@ use crate::module::{AddressQuery, ModuleQuery, symbolize_modules};
 use crate::options::SymbolOptions;
 use crate::report::SymbolReport;
 
-/// Names every frame of a trace that has an address in a module; others (`Frame::Kernel`, which
-/// has its name, and `Frame::Unmapped`) are absent from the result.
+/// Names every frame of a trace that has an address in a module; others (the kernel's and those of no
+/// module) are absent from the result.
 ///
 /// A file that several processes mapped is read once, if its build-id proves that it is the same.
 pub fn symbolize_tables(
@@ -35,7 +35,7 @@ pub fn symbolize_tables(
                 report.n_unresolved += 1;
                 continue;
             }
-            Frame::Kernel(_) => continue,
+            Frame::Kernel(_) | Frame::KernelCode(_) => continue,
         };
         report.n_frames += 1;
         let idx = module.0 as usize;

@@ -25,6 +25,8 @@ pub const MAX_LIST: usize = 4096;
 /// Functions of one frame: the inline functions and the one they are inlined into. The writer
 /// keeps the outermost ones of a longer list.
 pub const MAX_INLINE: usize = 256;
+/// Later names of frames.
+pub const MAX_LATER_NAMES: usize = 1 << 20;
 /// Bytes of all table entries after decompression.
 pub const MAX_TABLE_BYTES: usize = 1 << 30;
 /// Spans that are read into memory at once; reading one by one has no limit.

@@ -134,6 +134,9 @@ pub enum Frame {
     Unmapped(Avma),
     /// A place in the kernel, by name.
     Kernel(String),
+    /// Code of the kernel, by its lookup address: inside the call instruction, but for where an
+    /// interrupt came. Its name is in [`Tables::local_names`].
+    KernelCode(Avma),
 }
 
 /// A node of the tree of stacks.
@@ -261,6 +264,28 @@ pub struct SymbolTable {
     pub frames: BTreeMap<FrameId, Vec<SymbolFrame>>,
 }
 
+/// Names that only the recorded machine could give, while it ran: of kernel code, of code that is
+/// in no file (JIT compilers), of the vdso. They go before names that are found later.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct LocalNames {
+    /// By frame, as the names of [`Tables::symbols`].
+    pub names: SymbolTable,
+    /// Names of code that took the place of other code while it was recorded, by frame, then by
+    /// time.
+    pub later: Vec<LaterName>,
+}
+
+/// From when on a frame's address belongs to another function.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LaterName {
+    /// The frame.
+    pub frame: FrameId,
+    /// Since when.
+    pub since: TimeNs,
+    /// Its functions, as in [`SymbolTable::frames`].
+    pub functions: Vec<SymbolFrame>,
+}
+
 /// Everything of a trace but its spans.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tables {
@@ -287,6 +312,8 @@ pub struct Tables {
     /// How processes and their host were set up when the recording began: a JSON document each,
     /// which is not checked here (`wcprof_types::snapshot`).
     pub setups: Vec<String>,
+    /// Names that cannot be found later.
+    pub local_names: LocalNames,
 }
 
 /// A whole trace in memory.

@@ -10,7 +10,7 @@ use zstd::bulk::Decompressor;
 
 use crate::error::{Malformed, TraceError};
 use crate::limits;
-use crate::model::{Header, Span, Stats, Tables, Trace};
+use crate::model::{Header, LocalNames, Span, Stats, Tables, Trace};
 use crate::v1::block::{BLOCK_HEADER_BYTES, BlockHeader};
 use crate::v1::spans::{Guesses, Sizes};
 use crate::v1::wire::{Input, within};
@@ -71,6 +71,9 @@ pub struct TraceReader<R> {
     bounds: Bounds,
     table_bytes: usize,
     symbol_bytes_left: usize,
+    /// The same for names that only the recorded machine had, and for later ones.
+    local_bytes_left: usize,
+    later_bytes_left: usize,
     /// The sections of the first block, which `new` has read for its header.
     first: Option<(u64, Vec<u8>)>,
 }
@@ -119,6 +122,8 @@ impl<R: Read> TraceReader<R> {
             bounds: Bounds::default(),
             table_bytes: 0,
             symbol_bytes_left: limits::MAX_TABLE_BYTES,
+            local_bytes_left: limits::MAX_TABLE_BYTES,
+            later_bytes_left: limits::MAX_TABLE_BYTES,
             first: None,
         };
         match reader.next_block()? {
@@ -350,6 +355,18 @@ impl<R: Read> TraceReader<R> {
                 within("setups", t.setups.len() as u64 + 1, limits::MAX_PROCESSES)?;
                 t.setups.push(facts::setup(input)?);
             }
+            section::LOCAL_NAMES => {
+                let mut names = Some(std::mem::take(&mut t.local_names.names));
+                let budget = &mut self.local_bytes_left;
+                symbols::read(input, t.frames.len(), &mut names, budget)?;
+                t.local_names.names = names.unwrap_or_default();
+            }
+            section::LATER_NAMES => symbols::read_later(
+                input,
+                t.frames.len(),
+                &mut t.local_names.later,
+                &mut self.later_bytes_left,
+            )?,
             optional if optional >= OPTIONAL_SECTIONS => *input = Input(&[]),
             _ => {
                 return Err(Malformed::UnknownCode {
@@ -457,6 +474,7 @@ fn empty_tables() -> Tables {
         stats: Stats::default(),
         symbols: None,
         setups: Vec::new(),
+        local_names: LocalNames::default(),
     }
 }
 

@@ -15,8 +15,8 @@ use crate::error::{Malformed, TraceError};
 use crate::hash::FastState;
 use crate::limits;
 use crate::model::{
-    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
-    StackNode, Stats, SymbolTable, ThreadId, WaitId,
+    Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack,
+    StackId, StackNode, Stats, SymbolTable, ThreadId, WaitId,
 };
 use crate::v1::facts::Seen;
 use crate::v1::spans::{Columns, Guesses, Sizes};
@@ -464,7 +464,23 @@ impl<W: Write> TraceWriter<W> {
     /// [`finish`](Self::finish).
     pub fn write_symbols(&mut self, table: &SymbolTable) -> Result<(), TraceError> {
         self.flush()?;
-        pack_symbols(table, self.pending.frames.n, &mut self.unsent)?;
+        pack_symbols(
+            section::SYMBOLS,
+            table,
+            self.pending.frames.n,
+            &mut self.unsent,
+        )?;
+        self.send_names()
+    }
+
+    /// Writes names that cannot be found later; once, also after [`finish`](Self::finish).
+    pub fn write_local_names(&mut self, names: &LocalNames) -> Result<(), TraceError> {
+        self.flush()?;
+        pack_local_names(names, self.pending.frames.n, &mut self.unsent)?;
+        self.send_names()
+    }
+
+    fn send_names(&mut self) -> Result<(), TraceError> {
         let sent = self.send();
         if sent.is_err() {
             // Names are large and can be added later: no reason to hold the other blocks up.
@@ -578,6 +594,7 @@ impl<W: Write> TraceWriter<W> {
 
 /// Appends blocks of names. Blocks are large, and each is one section.
 pub(crate) fn pack_symbols(
+    tag: u8,
     table: &SymbolTable,
     n_frames: usize,
     out: &mut Vec<u8>,
@@ -588,7 +605,26 @@ pub(crate) fn pack_symbols(
     }
     for content in symbols::sections(table) {
         let mut sections = Vec::with_capacity(content.len() + 8);
-        put_section(&mut sections, section::SYMBOLS, &content);
+        put_section(&mut sections, tag, &content);
+        block::pack(&mut compressor, &sections, out).map_err(TraceError::Invalid)?;
+    }
+    Ok(())
+}
+
+fn pack_local_names(
+    names: &LocalNames,
+    n_frames: usize,
+    out: &mut Vec<u8>,
+) -> Result<(), TraceError> {
+    pack_symbols(section::LOCAL_NAMES, &names.names, n_frames, out)?;
+    for later in &names.later {
+        check("frame", later.frame.0, n_frames)?;
+        entries::time(later.since.0).map_err(TraceError::Invalid)?;
+    }
+    let mut compressor = Compressor::new(SYMBOLS_LEVEL).map_err(TraceError::Write)?;
+    for content in symbols::later_sections(&names.later) {
+        let mut sections = Vec::with_capacity(content.len() + 8);
+        put_section(&mut sections, section::LATER_NAMES, &content);
         block::pack(&mut compressor, &sections, out).map_err(TraceError::Invalid)?;
     }
     Ok(())

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use wcprof_findings::{Detail, TextOptions, hotspots, render_text};
+use wcprof_findings::{Detail, Finding, TextOptions, hotspots, render_text};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, ThreadFilter, View};
 use wcprof_report::{Headline, Screen, screen, svg};
@@ -13,8 +13,9 @@ use wcprof_types::Pid;
 
 use crate::cli::AttachArgs;
 use crate::failure::{Exit, Failure};
+use crate::local_names;
 use crate::names;
-use crate::open::{Opened, hotspot_rules, state_rules, write_output};
+use crate::open::{KernelSide, Opened, hotspot_rules, state_rules, write_output};
 use crate::report::title;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
 use crate::symbols;
@@ -42,6 +43,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         rate_hz: args.rate,
         max_cpu_percent: args.max_cpu,
         engine: args.engine,
+        kernel: args.kernel,
         threads: args.threads.clone(),
         exclude_threads: args.exclude_threads.clone(),
         trace: path.clone(),
@@ -52,7 +54,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let mut opened = Opened::read(&path)?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
-    let (symbols, report) = names::of_recording(
+    let (mut symbols, report) = names::of_recording(
         &opened.tables,
         &session.recorded.files,
         &args.symbols,
@@ -68,13 +70,33 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
             false => names::options(&args.symbols),
         },
     )?;
+    let (local, problems) =
+        local_names::of_recording(&opened.tables, &session.recorded, &mut symbols);
+    for problem in problems {
+        eprintln!("wcprof: {problem}");
+    }
+    opened.tables.local_names = local;
+    opened.keep_renamed_apart()?;
+    if let Err(error) = session
+        .recorded
+        .writer
+        .write_local_names(&opened.tables.local_names)
+    {
+        eprintln!("wcprof: names of code without a file are not saved in the trace: {error}");
+    }
     if !args.raw
         && let Err(error) = session.recorded.writer.write_symbols(&symbols)
     {
         eprintln!("wcprof: function names are not saved in the trace: {error}");
     }
-    let profile = opened.profile(Some(&symbols), &rules);
-    print_end(&profile, &hotspot_rules)?;
+    // Rules are made for user stacks.
+    let profile = opened.profile(Some(&symbols), &rules, KernelSide::Hidden);
+    let findings = hotspots(&profile, &hotspot_rules);
+    let profile = match args.kernel {
+        true => opened.profile(Some(&symbols), &rules, KernelSide::Shown),
+        false => profile,
+    };
+    print_end(&profile, &findings)?;
     say_missing_names(&profile, &report, &path);
     say_module_problems(&session);
     if let Some(svg_path) = &args.flamegraph {
@@ -88,12 +110,11 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
 }
 
-fn print_end(profile: &Profile, rules: &wcprof_findings::RuleSet) -> Result<(), Failure> {
+fn print_end(profile: &Profile, findings: &[Finding]) -> Result<(), Failure> {
     let terminal = Terminal::stdout();
-    let findings = hotspots(profile, rules);
     let text = render_text(
         profile,
-        &findings,
+        findings,
         TextOptions {
             width: terminal.prose_width(),
             max_findings: MAX_FINDINGS,

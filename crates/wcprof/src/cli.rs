@@ -75,6 +75,10 @@ pub(crate) struct AttachArgs {
     /// How to observe the target
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub(crate) engine: EngineArg,
+    /// Also record kernel stacks, and show them below the user stacks of blocked and running
+    /// threads
+    #[arg(long)]
+    pub(crate) kernel: bool,
     /// Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate
     /// is lowered
     #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
@@ -162,6 +166,9 @@ pub(crate) struct ReportArgs {
     /// Idle time; its share is always printed [default: hide; show for uwpmp, which has no states]
     #[arg(long, value_enum)]
     pub(crate) idle: Option<IdleArg>,
+    /// Show the kernel stacks that `attach --kernel` recorded
+    #[arg(long)]
+    pub(crate) kernel: bool,
     /// Show the state of the thread as a frame
     #[arg(long)]
     pub(crate) states: bool,

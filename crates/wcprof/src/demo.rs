@@ -50,6 +50,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         threads: Vec::new(),
         exclude_threads: Vec::new(),
         engine: args.engine,
+        kernel: false,
         max_cpu: 20,
         rules: RuleArgs::default(),
         symbols: SymbolArgs::default(),

@@ -4,12 +4,12 @@ use wcprof_findings::{TextOptions, hotspots, render_text, to_json};
 
 use crate::cli::HotspotsArgs;
 use crate::failure::{Exit, Failure};
-use crate::open::{hotspot_rules, profile_of, write_output};
+use crate::open::{KernelSide, hotspot_rules, profile_of, write_output};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     let rules = hotspot_rules(&args.rules)?;
-    let profile = profile_of(&args.trace, &args.rules, &args.symbols)?;
+    let profile = profile_of(&args.trace, &args.rules, &args.symbols, KernelSide::Hidden)?;
     let findings = hotspots(&profile, &rules);
     let mut text = match args.json {
         true => to_json(&findings).map_err(|e| Failure::new(Exit::Failure, e))?,

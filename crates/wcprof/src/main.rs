@@ -9,6 +9,7 @@ mod crypto;
 mod demo;
 mod failure;
 mod hotspots;
+mod local_names;
 mod names;
 mod open;
 mod progress;

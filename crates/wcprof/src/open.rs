@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{ProfileBuilder, Rules};
+use wcprof_profile::{ProfileBuilder, RenamedStacks, Rules};
 use wcprof_symbols::SymbolReport;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_trace::{Ending, TraceReader};
@@ -20,11 +20,35 @@ pub(crate) struct Opened {
     pub(crate) tables: Tables,
     builder: ProfileBuilder,
     ending: Ending,
+    path: PathBuf,
+}
+
+/// Whether the kernel's functions are shown below user stacks.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum KernelSide {
+    /// They are, where they were recorded.
+    Shown,
+    /// They are not.
+    Hidden,
 }
 
 impl Opened {
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        let mut builder = ProfileBuilder::new();
+        Self::read_with(path, ProfileBuilder::new())
+    }
+
+    /// Reads the spans once more if code was replaced while it was recorded, which only the end of
+    /// a trace tells.
+    pub(crate) fn keep_renamed_apart(&mut self) -> Result<(), Failure> {
+        let renamed = RenamedStacks::of(&self.tables);
+        if !renamed.is_empty() {
+            let builder = ProfileBuilder::with_renamed(renamed);
+            self.builder = Self::read_with(&self.path, builder)?.builder;
+        }
+        Ok(())
+    }
+
+    fn read_with(path: &Path, mut builder: ProfileBuilder) -> Result<Self, Failure> {
         let (tables, ending) = TraceReader::open(path)
             .and_then(|reader| reader.read(|_, span| builder.add_span(&span)))
             .map_err(|error| {
@@ -38,6 +62,7 @@ impl Opened {
             tables,
             builder,
             ending,
+            path: path.to_owned(),
         })
     }
 
@@ -49,8 +74,17 @@ impl Opened {
         }
     }
 
-    pub(crate) fn profile(self, symbols: Option<&SymbolTable>, rules: &Rules) -> Profile {
-        self.builder.finish(&self.tables, symbols, rules)
+    pub(crate) fn profile(
+        &self,
+        symbols: Option<&SymbolTable>,
+        rules: &Rules,
+        kernel: KernelSide,
+    ) -> Profile {
+        let (builder, tables) = (&self.builder, &self.tables);
+        match kernel {
+            KernelSide::Shown => builder.finish_with_kernel(tables, symbols, rules),
+            KernelSide::Hidden => builder.finish(tables, symbols, rules),
+        }
     }
 }
 
@@ -59,9 +93,11 @@ pub(crate) fn profile_of(
     path: &Path,
     rules: &RuleArgs,
     symbols: &SymbolArgs,
+    kernel: KernelSide,
 ) -> Result<Profile, Failure> {
     let rules = state_rules(rules)?;
     let mut opened = Opened::read(path)?;
+    opened.keep_renamed_apart()?;
     if let Some(warning) = opened.warning() {
         eprintln!("wcprof: {warning}");
     }
@@ -84,7 +120,7 @@ pub(crate) fn profile_of(
             symbols
         }
     };
-    Ok(opened.profile(Some(&symbols), &rules))
+    Ok(opened.profile(Some(&symbols), &rules, kernel))
 }
 
 /// Says why names are missing, a line each, the most important ones only.

@@ -8,13 +8,17 @@ use wcprof_report::{Headline, TextOptions, UwpmpOptions, folded, json, svg, text
 use crate::cli::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
 use crate::failure::{Exit, Failure};
 use crate::names;
-use crate::open::{profile_of, write_output};
+use crate::open::{KernelSide, profile_of, write_output};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let threads = ThreadFilter::new(&args.threads, &[])
         .map_err(|e| Failure::new(Exit::Usage, e).hint("globs know *, ?, [a-z] and {a,b}"))?;
-    let mut profile = profile_of(&args.trace, &args.rules, &args.symbols)?;
+    let kernel = match args.kernel {
+        true => KernelSide::Shown,
+        false => KernelSide::Hidden,
+    };
+    let mut profile = profile_of(&args.trace, &args.rules, &args.symbols, kernel)?;
     if args.names == NamesArg::Short {
         names::shorten(&mut profile);
     }

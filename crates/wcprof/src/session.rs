@@ -37,6 +37,8 @@ pub(crate) struct SessionOptions {
     pub(crate) rate_hz: u32,
     pub(crate) max_cpu_percent: u32,
     pub(crate) engine: EngineArg,
+    /// Kernel stacks, too.
+    pub(crate) kernel: bool,
     pub(crate) threads: Vec<String>,
     pub(crate) exclude_threads: Vec<String>,
     pub(crate) trace: PathBuf,
@@ -68,6 +70,7 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
                 EngineArg::Procfs => Some(EngineKind::Procfs),
                 EngineArg::ProcfsOnly => Some(EngineKind::ProcfsOnly),
             },
+            kernel: options.kernel,
             keep_thread: keep,
         },
     )?;
@@ -79,6 +82,7 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
         writer,
         RecorderOptions {
             header,
+            kernel: options.kernel,
             requests: requests_tx,
         },
     )?;

@@ -54,6 +54,7 @@ fn of_process(pid: Pid, args: &SymbolsArgs) -> Result<Health, Failure> {
         rate_hz: 99,
         max_cpu_percent: 20,
         engine: EngineArg::Auto,
+        kernel: false,
         threads: Vec::new(),
         exclude_threads: Vec::new(),
         trace: trace.0.clone(),

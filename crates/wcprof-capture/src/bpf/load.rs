@@ -25,6 +25,8 @@ const ITERATOR_FUNCTION: &str = "bpf_iter_task";
 
 const ITERATOR: &str = "wcprof_tasks";
 const COPYING_ITERATOR: &str = "wcprof_stacks";
+const KERNEL_ITERATOR: &str = "wcprof_tasks_k";
+const COPYING_KERNEL_ITERATOR: &str = "wcprof_stacks_k";
 const FILTER: &str = "wcprof_filter";
 
 /// The verifier's log, of which the end is shown.
@@ -33,18 +35,22 @@ const LOG_LEN: usize = 1 << 20;
 /// A map from a process id to 1.
 type Pids = Map<4, 4>;
 
-pub(super) fn load(targets: &[Pid]) -> Result<BpfEngine, BpfError> {
+pub(super) fn load(targets: &[Pid], kernel: bool) -> Result<BpfEngine, BpfError> {
     if targets.len() > MAX_TARGETS {
         return Err(BpfError::TooManyTargets(targets.len()));
     }
     let mut object = Loaded::new()?;
-    let (iterator, no_stack_copies) = match object.iterator(COPYING_ITERATOR, true) {
-        Ok(program) => (program, None),
-        // Before Linux 5.18, or with a verifier that refuses it.
-        Err(why @ (BpfError::Rejected { .. } | BpfError::Load { .. })) => {
-            (object.iterator(ITERATOR, false)?, Some(why.to_string()))
+    let mut no_kernel_stacks = None;
+    let mut opened = None;
+    if kernel {
+        match object.iterator_of([COPYING_KERNEL_ITERATOR, KERNEL_ITERATOR]) {
+            Ok(iterator) => opened = Some(iterator),
+            Err(why) => no_kernel_stacks = Some(why.to_string()),
         }
-        Err(e) => return Err(e),
+    }
+    let (iterator, no_stack_copies) = match opened {
+        Some(opened) => opened,
+        None => object.iterator_of([COPYING_ITERATOR, ITERATOR])?,
     };
     let (perf_program, no_perf_filter) = match object.filter() {
         Ok(program) => (Some(program), None),
@@ -64,6 +70,7 @@ pub(super) fn load(targets: &[Pid]) -> Result<BpfEngine, BpfError> {
             link_filter,
             no_perf_filter,
             no_stack_copies,
+            no_kernel_stacks,
         },
         #[cfg(test)]
         iterator: iterator
@@ -155,6 +162,21 @@ impl Loaded {
                 ))
             })?,
         })
+    }
+
+    /// The sleepable iterator that copies stacks, or else the other one and why not the first.
+    fn iterator_of(
+        &self,
+        [copying, other]: [&'static str; 2],
+    ) -> Result<(OwnedFd, Option<String>), BpfError> {
+        match self.iterator(copying, true) {
+            Ok(program) => Ok((program, None)),
+            // Before Linux 5.18, or with a verifier that refuses it.
+            Err(why @ (BpfError::Rejected { .. } | BpfError::Load { .. })) => {
+                Ok((self.iterator(other, false)?, Some(why.to_string())))
+            }
+            Err(e) => Err(e),
+        }
     }
 
     fn iterator(&self, name: &'static str, sleepable: bool) -> Result<OwnedFd, BpfError> {

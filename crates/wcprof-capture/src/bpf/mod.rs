@@ -56,6 +56,8 @@ pub struct Features {
     pub no_perf_filter: Option<String>,
     /// Why the iterator cannot copy stacks; `None` when it can.
     pub no_stack_copies: Option<String>,
+    /// Why it does not give kernel stacks although asked to; `None` when it does, or was not.
+    pub no_kernel_stacks: Option<String>,
 }
 
 /// What a snapshot returns beside its records.
@@ -129,7 +131,15 @@ impl BpfEngine {
     /// # Errors
     /// Everything that makes the engine unusable; see [`BpfError`].
     pub fn new(targets: &[Pid]) -> Result<Self, BpfError> {
-        load::load(targets)
+        load::load(targets, false)
+    }
+
+    /// The same, with kernel stacks of blocked threads in its records where the kernel can.
+    ///
+    /// # Errors
+    /// As [`Self::new`].
+    pub fn with_kernel_stacks(targets: &[Pid]) -> Result<Self, BpfError> {
+        load::load(targets, true)
     }
 
     /// What the kernel supports.

@@ -34,6 +34,9 @@ pub struct TaskRecord {
     pub comm: [u8; 16],
     /// The thread ran each time its stack was copied, so that there is none.
     pub torn: bool,
+    /// Bytes of its kernel stack that follow the copy of its user stack: return addresses, leaf
+    /// first, 8 bytes each.
+    pub kernel_len: usize,
 }
 
 impl TaskRecord {

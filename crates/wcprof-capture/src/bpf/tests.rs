@@ -518,6 +518,7 @@ fn perf_filter() {
         let mut sampler = PerfSampler::per_cpu(&PerfOptions {
             period_ns: 1_000_000,
             dump_bytes: 1024,
+            kernel_stacks: false,
             filter: Some(engine.perf_filter_fd().unwrap()),
             max_events: 0,
         })

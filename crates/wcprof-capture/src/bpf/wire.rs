@@ -14,6 +14,8 @@ use super::record::{Counters, Queue, Syscall, TaskFlags, TaskRecord, TaskRegs, T
 pub(super) const TASK_LEN: usize = 200;
 /// Most bytes of a stack that follow one.
 pub(super) const MAX_STACK: usize = 16 << 10;
+/// Most bytes of a kernel stack that follow.
+const MAX_KERNEL: usize = 512;
 const UNCHANGED_LEN: usize = 8;
 const END_LEN: usize = 24;
 
@@ -58,7 +60,7 @@ pub(super) struct End {
 )]
 pub(super) enum Record {
     /// A thread in full, and where in the bytes is what was copied of its stack, from its stack
-    /// pointer upward.
+    /// pointer upward. [`TaskRecord::kernel_len`] bytes of its kernel stack follow.
     Task(TaskRecord, Range<usize>),
     /// A blocked thread that has not run since its last full record.
     Unchanged(Tid),
@@ -84,14 +86,14 @@ pub(super) fn parse(
         };
         let Some(record) = rest.get(..len) else { break };
         let fields = Fields(record);
-        let stack_len = match kind {
-            KIND_TASK => fields.u32(192) as usize,
-            _ => 0,
+        let (stack_len, kernel_len) = match kind {
+            KIND_TASK => (fields.u32(192) as usize, fields.u32(196) as usize),
+            _ => (0, 0),
         };
-        if stack_len > MAX_STACK {
+        if stack_len > MAX_STACK || kernel_len > MAX_KERNEL {
             return Err(WireError { kind, offset });
         }
-        if rest.len() < len + stack_len {
+        if rest.len() < len + stack_len + kernel_len {
             break;
         }
         let stack = offset + len..offset + len + stack_len;
@@ -105,7 +107,7 @@ pub(super) fn parse(
                 time_ns: fields.u64(16),
             }),
         });
-        offset += len + stack_len;
+        offset += len + stack_len + kernel_len;
     }
     Ok(offset)
 }
@@ -180,6 +182,7 @@ fn task(f: Fields<'_>) -> TaskRecord {
         }),
         comm: f.array(176),
         torn: has(STATUS_TORN),
+        kernel_len: f.u32(196) as usize,
     }
 }
 
@@ -260,17 +263,22 @@ pub(super) mod tests {
             b
         };
         let mut bytes = with_len(16, 0x17);
-        bytes.extend(1..=16);
+        bytes.splice(196..200, 8u32.to_ne_bytes());
+        bytes.extend(1..=24);
         let (out, used) = records(&bytes);
         assert_eq!(used, Ok(bytes.len()));
         let [Record::Task(t, stack)] = out.as_slice() else {
             panic!("no task record");
         };
         assert!(t.torn);
+        assert_eq!(t.kernel_len, 8);
         assert_eq!(bytes[stack.clone()], (1..=16).collect::<Vec<u8>>());
         // Whole records before are left alone.
         assert_eq!(parse(&bytes, bytes.len(), |_| panic!()), Ok(bytes.len()));
         let too_long = with_len(MAX_STACK as u32 + 1, 0);
+        assert!(records(&too_long).1.is_err());
+        let mut too_long = with_len(0, 0);
+        too_long.splice(196..200, (MAX_KERNEL as u32 + 1).to_ne_bytes());
         assert!(records(&too_long).1.is_err());
     }
 

@@ -30,24 +30,35 @@ pub(crate) struct BpfSnapshots {
     boot_offset: u64,
     /// The next snapshot lists unchanged threads.
     list: bool,
+    /// Kernel stacks were asked for.
+    kernel: bool,
 }
 
 impl BpfSnapshots {
-    pub(crate) fn new(pid: Pid, max_held: usize) -> Result<Self, BpfError> {
+    pub(crate) fn new(pid: Pid, max_held: usize, kernel: bool) -> Result<Self, BpfError> {
         Ok(Self {
             pid,
-            engine: BpfEngine::new(&[pid])?,
+            engine: match kernel {
+                true => BpfEngine::with_kernel_stacks(&[pid])?,
+                false => BpfEngine::new(&[pid])?,
+            },
             changes: Changes::default(),
             schedstats: TidMap::default(),
             max_held,
             boot_offset: boot_offset_ns(),
             list: false,
+            kernel,
         })
     }
 
     /// The program that drops timer samples of other processes.
     pub(crate) fn perf_filter(&self) -> Option<BorrowedFd<'_>> {
         self.engine.perf_filter_fd()
+    }
+
+    /// Why the records have no kernel stacks although asked for.
+    pub(crate) fn no_kernel_stacks(&self) -> Option<&str> {
+        self.engine.features().no_kernel_stacks.as_deref()
     }
 
     fn thread(&self, task: &TaskRecord, stack: &Range<usize>) -> ThreadSnapshot {
@@ -91,6 +102,7 @@ impl BpfSnapshots {
             } else {
                 SnapshotStack::Copied(stack.clone())
             },
+            kernel: stack.end..stack.end + task.kernel_len,
         }
     }
 }
@@ -123,6 +135,10 @@ impl Snapshots for BpfSnapshots {
 
     fn want_full(&mut self) {
         self.engine.forget_seen();
+    }
+
+    fn has_kernel_stacks(&self) -> bool {
+        self.kernel && self.no_kernel_stacks().is_none()
     }
 
     fn want_list(&mut self) {

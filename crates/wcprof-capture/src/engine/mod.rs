@@ -81,6 +81,8 @@ pub(crate) struct ThreadSnapshot {
     pub(crate) host_tid: Option<i32>,
     /// What the engine copied of its stack.
     pub(crate) stack: SnapshotStack,
+    /// Where in the snapshot's `stacks` its kernel stack is, if the engine gives any.
+    pub(crate) kernel: Range<usize>,
 }
 
 /// A thread's name as the kernel keeps it: padded with NUL.
@@ -175,6 +177,11 @@ pub(crate) trait Snapshots: Send {
 
     /// The next snapshot lists unchanged threads.
     fn want_list(&mut self) {}
+
+    /// Whether snapshots have kernel stacks of blocked threads.
+    fn has_kernel_stacks(&self) -> bool {
+        false
+    }
 
     /// From now on copies of a thread's stack come with its snapshots, if the engine can.
     fn want_stack(&mut self, _host_tid: i32, _want: &StackWant) {}

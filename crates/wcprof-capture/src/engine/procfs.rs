@@ -149,6 +149,7 @@ impl Files {
             exec_id: 0,
             host_tid: None,
             stack: SnapshotStack::None,
+            kernel: 0..0,
         })
     }
 }

@@ -21,6 +21,9 @@ const REGS_USER: u64 = (1 << bindings::PERF_REG_X86_AX)
     | (1 << bindings::PERF_REG_X86_R10)
     | (1 << bindings::PERF_REG_X86_R11);
 
+/// Frames taken of the kernel's part of a call chain.
+const MAX_KERNEL_FRAMES: u16 = 64;
+
 /// Why running threads cannot be sampled.
 #[derive(Debug, Error)]
 pub enum PerfError {
@@ -66,6 +69,7 @@ pub(super) struct EventSpec {
     pub(super) period_ns: u64,
     pub(super) dump_bytes: u32,
     pub(super) kernel: bool,
+    pub(super) kernel_stacks: bool,
 }
 
 impl EventSpec {
@@ -74,6 +78,7 @@ impl EventSpec {
             period_ns: options.period_ns,
             dump_bytes: options.dump_bytes,
             kernel,
+            kernel_stacks: options.kernel_stacks,
         }
     }
 }
@@ -123,6 +128,11 @@ pub(super) fn open(spec: &EventSpec, tid: i32, cpu: i32) -> Result<OwnedFd, Perf
     attr.set_use_clockid(1);
     attr.set_exclude_kernel(u64::from(!spec.kernel));
     attr.set_exclude_hv(1);
+    if spec.kernel_stacks {
+        attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CALLCHAIN);
+        attr.set_exclude_callchain_user(1);
+        attr.sample_max_stack = MAX_KERNEL_FRAMES;
+    }
     // SAFETY: `attr` is a live perf_event_attr whose `size` says how large it is; the kernel only
     // reads it (and may write `size` on E2BIG).
     let fd = unsafe {

@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use event::EventSpec;
 pub use event::PerfError;
 pub(crate) use event::online_cpus;
-pub use record::{CpuMode, PerfSample, Record, parse_record};
+pub use record::{CpuMode, PerfSample, Record, parse_record, parse_record_with};
 pub(crate) use ring::RING_BYTES;
 use ring::Ring;
 use wcprof_types::Tid;
@@ -61,6 +61,8 @@ pub struct PerfOptions<'a> {
     pub period_ns: u64,
     /// Bytes of stack copied with each sample.
     pub dump_bytes: u32,
+    /// The kernel's part of the call chain, too.
+    pub kernel_stacks: bool,
     /// Program that drops samples of other processes.
     pub filter: Option<BorrowedFd<'a>>,
     /// Descriptors that events of single threads may take; threads beyond it are not sampled.
@@ -202,7 +204,7 @@ impl PerfSampler {
         let mut counts = DrainCounts::default();
         for ring in &mut self.rings {
             while ring.next_record(&mut self.buffer) {
-                match parse_record(&self.buffer) {
+                match parse_record_with(&self.buffer, self.spec.kernel_stacks) {
                     Some(Record::Sample(sample)) => sink(&sample),
                     Some(Record::Lost(n)) => counts.n_lost += n,
                     Some(Record::Other) => {}

@@ -31,6 +31,9 @@ pub struct PerfSample<'a> {
     pub in_kvm_run: bool,
     /// Stack memory from `regs.sp` upward.
     pub stack: &'a [u8],
+    /// The kernel's part of the call chain, leaf first, 8 bytes an address: where the timer came,
+    /// then return addresses. Empty when it came in user code, or was not asked for.
+    pub kernel: &'a [u8],
 }
 
 /// A record of the ring.
@@ -52,12 +55,17 @@ const IN_SYSCALL_AX: u64 = -(libc::ENOSYS as i64) as u64;
 
 /// Parses a record with its header. `None` when it is malformed.
 pub fn parse_record(bytes: &[u8]) -> Option<Record<'_>> {
+    parse_record_with(bytes, false)
+}
+
+/// The same of samples that were asked for with call chains.
+pub fn parse_record_with(bytes: &[u8], callchain: bool) -> Option<Record<'_>> {
     let mut reader = Reader(bytes);
     let kind = reader.u32()?;
     let misc = reader.u16()?;
     let _size = reader.u16()?;
     match kind {
-        bindings::PERF_RECORD_SAMPLE => sample(&mut reader, misc).map(Record::Sample),
+        bindings::PERF_RECORD_SAMPLE => sample(&mut reader, misc, callchain).map(Record::Sample),
         bindings::PERF_RECORD_LOST => {
             let _id = reader.u64()?;
             Some(Record::Lost(reader.u64()?))
@@ -67,7 +75,7 @@ pub fn parse_record(bytes: &[u8]) -> Option<Record<'_>> {
     }
 }
 
-fn sample<'a>(reader: &mut Reader<'a>, misc: u16) -> Option<PerfSample<'a>> {
+fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<PerfSample<'a>> {
     let pid = Pid(reader.u32()? as i32);
     let tid = Tid(reader.u32()? as i32);
     let time = reader.u64()?;
@@ -78,6 +86,11 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16) -> Option<PerfSample<'a>> {
         }
         _ => CpuMode::User,
     };
+    let mut kernel: &[u8] = &[];
+    if callchain {
+        let len = usize::try_from(reader.u64()?).ok()?.checked_mul(8)?;
+        kernel = kernel_part(reader.take(len)?);
+    }
     let mut regs = None;
     let mut in_kvm_run = false;
     if u64::from(bindings::PERF_SAMPLE_REGS_ABI_NONE) != reader.u64()? {
@@ -115,7 +128,24 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16) -> Option<PerfSample<'a>> {
         regs,
         in_kvm_run,
         stack,
+        kernel,
     })
+}
+
+/// What follows the mark of the kernel's part, until the next mark.
+fn kernel_part(chain: &[u8]) -> &[u8] {
+    /// Marks are the last 4095 addresses (`PERF_CONTEXT_MAX`).
+    const FIRST_MARK: u64 = 0u64.wrapping_sub(4095);
+    const KERNEL: u64 = bindings::PERF_CONTEXT_KERNEL as u64;
+    let mut words = chain
+        .chunks_exact(8)
+        .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
+    let Some(begin) = words.position(|word| word == KERNEL) else {
+        return &[];
+    };
+    let rest = chain.get((begin + 1) * 8..).unwrap_or_default();
+    let n = words.take_while(|&word| word < FIRST_MARK).count();
+    rest.get(..n * 8).unwrap_or_default()
 }
 
 struct Reader<'a>(&'a [u8]);
@@ -222,6 +252,38 @@ mod tests {
             assert_eq!(parse_record(&bytes[..n]), None, "cut at {n}");
         }
         assert_eq!(parse_record(&record(9, 2, &body(1, 2), &[5; 16], 17)), None);
+    }
+
+    /// Check that the kernel's part of a call chain is found between its marks, and that a chain which
+    /// claims more than there is is refused.
+    #[test]
+    fn call_chains() {
+        let kernel = bindings::PERF_CONTEXT_KERNEL as u64;
+        let user = bindings::PERF_CONTEXT_USER as u64;
+        let with = |chain: &[u64]| {
+            let [ids, time, rest @ ..] = body(1, 2);
+            let mut words = vec![ids, time, chain.len() as u64];
+            words.extend(chain.iter().chain(&rest));
+            record(9, 1, &words, &[5; 16], 8)
+        };
+        for (chain, expected) in [
+            (&[kernel, 7, 8, 9][..], &[7_u64, 8, 9][..]),
+            (&[kernel, 7, user, 9], &[7]),
+            (&[user, 9, kernel, 7], &[7]),
+            (&[user, 9], &[]),
+            (&[], &[]),
+        ] {
+            let bytes = with(chain);
+            let Some(Record::Sample(s)) = parse_record_with(&bytes, true) else {
+                panic!("{chain:?}")
+            };
+            let expected: Vec<u8> = expected.iter().flat_map(|w| w.to_ne_bytes()).collect();
+            assert_eq!(s.kernel, expected);
+            assert_eq!((s.stack, s.regs.unwrap().ip), (&[5; 8][..], Avma(0x10)));
+        }
+        let mut cut = with(&[kernel, 7]);
+        cut[24..32].copy_from_slice(&u64::MAX.to_ne_bytes());
+        assert_eq!(parse_record_with(&cut, true), None);
     }
 
     /// Check that lost records are counted and unknown ones passed over.

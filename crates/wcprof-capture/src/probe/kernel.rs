@@ -132,6 +132,7 @@ fn timer_options() -> PerfOptions<'static> {
     PerfOptions {
         period_ns: 10_000_000,
         dump_bytes: DUMP_BYTES,
+        kernel_stacks: false,
         filter: None,
         max_events: 4096,
     }

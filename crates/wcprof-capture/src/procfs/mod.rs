@@ -56,6 +56,41 @@ pub(crate) fn blocked_in(pid: Pid, tid: Tid) -> Option<SyscallState> {
     parse_syscall(read_line(&file, &mut line_buffer()).ok()?)
 }
 
+/// Frames taken of a kernel stack.
+const MAX_KERNEL_FRAMES: usize = 64;
+
+/// Functions of a blocked thread's kernel stack, leaf first, with the module of those that are in
+/// one in brackets (`/proc/PID/task/TID/stack`, needs `CAP_SYS_ADMIN`); else the one that its `wchan`
+/// names. Empty when neither can be read.
+pub fn kernel_stack(pid: Pid, tid: Tid) -> Vec<String> {
+    let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stack"));
+    let names = parse_kernel_stack(&stack.unwrap_or_default());
+    if !names.is_empty() {
+        return names;
+    }
+    let wchan = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan"));
+    let wchan = wchan
+        .into_iter()
+        .filter(|name| name != "0" && !name.is_empty());
+    wchan.collect()
+}
+
+/// Lines as `[<0>] nvme_queue_rq+0x5d/0x6d0 [nvme]` (`fs/proc/base.c`, `proc_pid_stack`).
+fn parse_kernel_stack(text: &str) -> Vec<String> {
+    let name = |line: &str| {
+        let place = line.split_once("] ")?.1;
+        let (function, rest) = place.split_once('+').unwrap_or((place, ""));
+        Some(match rest.split_once(' ') {
+            Some((_, module)) => format!("{function} {module}"),
+            None => function.to_owned(),
+        })
+    };
+    text.lines()
+        .filter_map(name)
+        .take(MAX_KERNEL_FRAMES)
+        .collect()
+}
+
 /// Innermost functions of a blocked thread's kernel stack (`/proc/PID/task/TID/stack`, needs
 /// `CAP_SYS_ADMIN`), else its `wchan`; empty when neither can be read.
 pub fn kernel_place(pid: Pid, tid: Tid) -> String {
@@ -70,4 +105,22 @@ pub fn kernel_place(pid: Pid, tid: Tid) -> String {
         .or_else(|| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")).ok())
         .filter(|name| name != "0")
         .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check kernel stacks: functions of a module name it, what is no frame is passed over, and
+    /// there is a limit.
+    #[test]
+    fn kernel_stacks() {
+        let text = "[<0>] wait_on_page+0x1/0x2\n[<0>] nvme_queue_rq+0x5d/0x6d0 [nvme]\n\
+                    rubbish\n[<0>] 0xffffffffc0000000\n";
+        let names = ["wait_on_page", "nvme_queue_rq [nvme]", "0xffffffffc0000000"];
+        assert_eq!(parse_kernel_stack(text), names);
+        let long = "[<0>] a+0x1/0x2\n".repeat(1000);
+        assert_eq!(parse_kernel_stack(&long).len(), MAX_KERNEL_FRAMES);
+        assert!(parse_kernel_stack("").is_empty());
+    }
 }

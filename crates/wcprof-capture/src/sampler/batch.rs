@@ -72,6 +72,26 @@ pub struct ThreadTick {
     pub wait: Option<Wait>,
     /// Its stack.
     pub stack: StackCopy,
+    /// The kernel's part of it, if asked for and known.
+    pub kernel: KernelStack,
+}
+
+/// The kernel's part of a stack, leaf first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum KernelStack {
+    /// Not asked for, or not known.
+    #[default]
+    None,
+    /// Kernel addresses, 8 bytes each in the machine's byte order, in [`TickBatch::stacks`].
+    Addresses {
+        /// Where they are.
+        bytes: Range<usize>,
+        /// The first one is where an interrupt came; the others, and otherwise all, are return
+        /// addresses.
+        interrupted: bool,
+    },
+    /// Functions as `/proc/PID/task/TID/stack` names them: `nvme_queue_rq [nvme]`.
+    Names(Vec<String>),
 }
 
 /// From when on a thread is accounted.
@@ -121,4 +141,6 @@ pub struct TimerSample {
     pub guest: bool,
     /// Its stack; `None` for a thread without user registers.
     pub stack: Option<StackBytes>,
+    /// The kernel's part of it, if asked for.
+    pub kernel: KernelStack,
 }

@@ -3,12 +3,13 @@
 
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
-use super::batch::{StackBytes, StackCopy, TimerSample};
+use super::batch::{KernelStack, StackBytes, StackCopy, TimerSample};
 use super::slot::Slot;
+use super::start::KernelSource;
 use super::{Run, Sampler};
 use crate::engine::{SnapshotStack, StackWant, ThreadSnapshot};
 use crate::memory::{ReadRange, read_ranges};
-use crate::procfs::{SyscallState, blocked_in, kernel_place};
+use crate::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
 
 /// Stacks read before their switch counts are checked: the fewer, the fewer are torn.
 const BATCH: usize = 16;
@@ -34,6 +35,7 @@ pub(super) struct CopyRead {
 pub(super) struct CopyJob {
     pub(super) wait: Option<Wait>,
     pub(super) stack: StackCopy,
+    pub(super) kernel: KernelStack,
     pub(super) read: Option<CopyRead>,
 }
 
@@ -49,6 +51,7 @@ impl Sampler {
         let mut job = CopyJob {
             wait: None,
             stack: StackCopy::None,
+            kernel: KernelStack::None,
             read: None,
         };
         if now.sched == Sched::Blocked {
@@ -62,6 +65,7 @@ impl Sampler {
                 job.stack = StackCopy::NoUserStack;
             }
             job.wait = Some(wait);
+            job.kernel = self.kernel_stack(now);
         }
         if let Some(regs) = now.regs.filter(|_| !now.kernel_side) {
             let range = self.stack_map.range(&self.target, regs.sp, now.time);
@@ -99,6 +103,28 @@ impl Sampler {
             });
         }
         job
+    }
+
+    /// The kernel's part of a blocked thread's stack, when it was asked for.
+    fn kernel_stack(&mut self, now: &ThreadSnapshot) -> KernelStack {
+        match self.kernel {
+            KernelSource::None => KernelStack::None,
+            KernelSource::Engine if now.kernel.is_empty() => KernelStack::None,
+            KernelSource::Engine => KernelStack::Addresses {
+                bytes: now.kernel.clone(),
+                interrupted: false,
+            },
+            KernelSource::Procfs => self.kernel_names(now.tid, now.n_runs),
+        }
+    }
+
+    /// The same from `/proc`, if the thread did not run since its counts were read.
+    fn kernel_names(&mut self, tid: Tid, n_runs: u64) -> KernelStack {
+        let names = kernel_stack(self.target.pid(), tid);
+        match self.snapshots.n_runs(tid) == Some(n_runs) {
+            true if !names.is_empty() => KernelStack::Names(names),
+            _ => KernelStack::None,
+        }
     }
 
     /// Reads the stacks asked for, in small batches, each checked at once: a thread that was put
@@ -178,6 +204,10 @@ impl Sampler {
         run.batch.stacks.extend_from_slice(&self.arena[..len]);
         let args = [args[0], args[1], args[2]];
         tick.wait = Some(self.fds.wait(number, args, tick.time));
+        tick.kernel = match self.kernel {
+            KernelSource::None => KernelStack::None,
+            _ => self.kernel_names(tid, n_runs),
+        };
         tick.stack = StackCopy::Copied(StackBytes {
             regs,
             bytes: at..at + len,
@@ -213,6 +243,17 @@ impl Sampler {
                 time: sample.time,
                 guest: sample.in_kvm_run,
                 stack,
+                kernel: match sample.kernel {
+                    [] => KernelStack::None,
+                    kernel => {
+                        let at = batch.stacks.len();
+                        batch.stacks.extend_from_slice(kernel);
+                        KernelStack::Addresses {
+                            bytes: at..batch.stacks.len(),
+                            interrupted: true,
+                        }
+                    }
+                },
             });
         });
         run.counts.n_lost += drained.n_lost + drained.n_malformed;

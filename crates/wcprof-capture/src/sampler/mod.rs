@@ -16,7 +16,9 @@ use wcprof_types::Tid;
 
 use crate::tid_map::TidMap;
 
-pub use batch::{Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts, TimerSample};
+pub use batch::{
+    KernelStack, Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts, TimerSample,
+};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{Sampler, SamplerOptions, StartError};
 
@@ -315,6 +317,7 @@ impl Sampler {
         let mut tick = slot.advance(now, since);
         tick.wait = job.wait;
         tick.stack = job.stack;
+        tick.kernel = job.kernel;
         if let Some(mut read) = job.read {
             read.index = run.batch.threads.len();
             self.copies.push(read);

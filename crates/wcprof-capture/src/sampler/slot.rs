@@ -4,7 +4,7 @@ use wcprof_types::Sched;
 
 use crate::engine::{StackWant, ThreadSnapshot};
 
-use super::batch::{Since, StackCopy, ThreadTick};
+use super::batch::{KernelStack, Since, StackCopy, ThreadTick};
 
 /// First guess of how much of a stack to copy; what unwinding needs is learned soon.
 const FIRST_READ: usize = 4 << 10;
@@ -154,5 +154,6 @@ fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
         n_ticks: 1,
         wait: None,
         stack: StackCopy::None,
+        kernel: KernelStack::None,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::io::Read;
 
 use thiserror::Error;
 use wcprof_types::{Avma, Tid};
@@ -35,6 +36,8 @@ pub struct SamplerOptions {
     pub max_cpu_percent: u32,
     /// This engine and no other; `None`: the best that works.
     pub engine: Option<EngineKind>,
+    /// Kernel stacks, too.
+    pub kernel: bool,
     /// Whether a thread of this name is wanted.
     pub keep_thread: Box<dyn Fn(&str) -> bool + Send>,
 }
@@ -45,8 +48,20 @@ impl fmt::Debug for SamplerOptions {
             .field("rate_hz", &self.rate_hz)
             .field("max_cpu_percent", &self.max_cpu_percent)
             .field("engine", &self.engine)
+            .field("kernel", &self.kernel)
             .finish_non_exhaustive()
     }
+}
+
+/// Where kernel stacks of blocked threads come from.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum KernelSource {
+    /// They are not wanted.
+    None,
+    /// The engine gives addresses with its snapshots.
+    Engine,
+    /// `/proc/PID/task/TID/stack` or `wchan`, once a thread that has run.
+    Procfs,
 }
 
 /// Why sampling cannot start.
@@ -128,6 +143,7 @@ pub struct Sampler {
     pub(super) arena: Vec<u8>,
     pub(super) lengths: Vec<usize>,
     pub(super) n_full: usize,
+    pub(super) kernel: KernelSource,
     engine: EngineKind,
     notes: Vec<String>,
 }
@@ -157,16 +173,19 @@ impl Sampler {
         let mut notes = Vec::new();
         let period_ns = timer_period_ns(options.rate_hz);
         let want = options.engine;
+        // Names of addresses are looked up after the recording; where that will not work, the
+        // kernel can still name its functions itself.
+        let by_address = options.kernel && kernel_names_readable();
         let mut parts = None;
         if want.is_none_or(|e| e == EngineKind::Bpf) {
-            match open_bpf(&target, period_ns, files, &mut notes) {
+            match open_bpf(&target, period_ns, by_address, files, &mut notes) {
                 Ok(opened) => parts = Some(opened),
                 Err(error) if want.is_some() => return Err(error),
                 Err(error) => notes.push(without_hint(&error)),
             }
         }
         if parts.is_none() && want.is_none_or(|e| e == EngineKind::Procfs) {
-            match open_perf(&target, period_ns, None, files, &mut notes) {
+            match open_perf(&target, period_ns, None, by_address, files, &mut notes) {
                 Ok(perf) => {
                     let snapshots = open_procfs(&target, EngineKind::Procfs, files)?;
                     parts = Some((EngineKind::Procfs, snapshots, Some(perf)));
@@ -191,6 +210,14 @@ impl Sampler {
                 (engine, open_procfs(&target, engine, files)?, None)
             }
         };
+        let kernel = match (options.kernel, snapshots.has_kernel_stacks()) {
+            (false, _) => KernelSource::None,
+            (true, true) => KernelSource::Engine,
+            (true, false) => KernelSource::Procfs,
+        };
+        if options.kernel {
+            notes.extend(kernel_note(&target, kernel, by_address));
+        }
         Ok(Self {
             fds: FdCache::new(target.pid()),
             target,
@@ -206,6 +233,7 @@ impl Sampler {
             arena: Vec::new(),
             lengths: Vec::new(),
             n_full: 0,
+            kernel,
             engine,
             notes,
         })
@@ -304,16 +332,23 @@ type Opened = (EngineKind, Box<dyn Snapshots>, Option<PerfSampler>);
 fn open_bpf(
     target: &Target,
     period_ns: u64,
+    kernel: bool,
     files: FileBudget,
     notes: &mut Vec<String>,
 ) -> Result<Opened, StartError> {
-    let engine = BpfSnapshots::new(target.pid(), files.held).map_err(StartError::Bpf)?;
-    let perf = open_perf(target, period_ns, Some(&engine), files, notes).map_err(|source| {
-        StartError::Perf {
-            engine: EngineKind::Bpf,
-            source,
-        }
-    })?;
+    let engine = BpfSnapshots::new(target.pid(), files.held, kernel).map_err(StartError::Bpf)?;
+    if let Some(reason) = engine.no_kernel_stacks() {
+        notes.push(format!(
+            "kernel stacks are read from /proc, since BPF does not give them: {reason}"
+        ));
+    }
+    let perf =
+        open_perf(target, period_ns, Some(&engine), kernel, files, notes).map_err(|source| {
+            StartError::Perf {
+                engine: EngineKind::Bpf,
+                source,
+            }
+        })?;
     Ok((EngineKind::Bpf, Box::new(engine), Some(perf)))
 }
 
@@ -321,12 +356,14 @@ fn open_perf(
     target: &Target,
     period_ns: u64,
     bpf: Option<&BpfSnapshots>,
+    kernel: bool,
     files: FileBudget,
     notes: &mut Vec<String>,
 ) -> Result<PerfSampler, PerfError> {
     let options = PerfOptions {
         period_ns,
         dump_bytes: DUMP_BYTES,
+        kernel_stacks: kernel,
         filter: bpf.and_then(BpfSnapshots::perf_filter),
         max_events: files.events,
     };
@@ -361,6 +398,46 @@ fn open_perf(
         );
     }
     Ok(perf)
+}
+
+/// Whether `/proc/kallsyms` shows addresses: else all of them are zero (`kernel.kptr_restrict`).
+fn kernel_names_readable() -> bool {
+    let mut line = [0; 16];
+    let read = std::fs::File::open("/proc/kallsyms").and_then(|mut f| f.read_exact(&mut line));
+    // The first symbol of a kernel with CONFIG_X86_64_SMP before 6.15 is a per-CPU one, at 0.
+    let shown = |text: &str| {
+        text.lines()
+            .take(64)
+            .any(|l| !l.starts_with("0000000000000000"))
+    };
+    let mut more = String::new();
+    read.is_ok()
+        && (line.iter().any(|&b| b != b'0')
+            || std::fs::File::open("/proc/kallsyms")
+                .and_then(|f| f.take(1 << 20).read_to_string(&mut more))
+                .is_ok_and(|_| shown(&more)))
+}
+
+/// What is missing of kernel stacks, and what to do about it.
+fn kernel_note(target: &Target, source: KernelSource, by_address: bool) -> Option<String> {
+    if source == KernelSource::Engine {
+        return None;
+    }
+    let pid = target.pid();
+    let whole = std::fs::read(format!("/proc/{pid}/task/{pid}/stack")).is_ok();
+    let blocked = match whole {
+        true => "come from /proc",
+        false => "are their innermost function alone (wchan), the whole needs CAP_SYS_ADMIN",
+    };
+    let running = match by_address {
+        true if whole => return None,
+        true => return Some(format!("kernel stacks of blocked threads {blocked}")),
+        false => std::fs::read_to_string("/proc/sys/kernel/kptr_restrict"),
+    };
+    Some(format!(
+        "kernel stacks of blocked threads {blocked}, running threads have none: /proc/kallsyms hides addresses (kernel.kptr_restrict is {}); run as root or with CAP_SYSLOG, and with kptr_restrict 1 or 0",
+        running.map_or_else(|_| "unknown".into(), |s| s.trim().to_owned()),
+    ))
 }
 
 fn why_unreadable() -> &'static str {

@@ -7,8 +7,8 @@ use std::sync::LazyLock;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_trace::model::{
-    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
-    StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, WaitId,
+    Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack,
+    StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, WaitId,
 };
 use wcprof_types::{
     Avma, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,
@@ -71,6 +71,7 @@ impl Maker {
                     end_reason: "duration".into(),
                     ..Stats::default()
                 },
+                local_names: LocalNames::default(),
                 symbols: Some(SymbolTable {
                     frames: BTreeMap::new(),
                 }),

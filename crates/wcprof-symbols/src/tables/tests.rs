@@ -75,6 +75,7 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
         stats: Stats::default(),
         symbols: None,
         setups: Vec::new(),
+        local_names: Default::default(),
     }
 }
 

@@ -16,8 +16,9 @@ use wcprof_types::{
 
 use crate::TraceWriter;
 use crate::model::{
-    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
-    StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
+    Frame, FrameId, Header, LaterName, LocalNames, Module, ModuleId, NodeId, Process, ProcessId,
+    Span, Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId,
+    Trace, WaitId,
 };
 
 fn header() -> Header {
@@ -58,6 +59,7 @@ impl<W: Write> Recording<W> {
             stats: Stats::default(),
             symbols: None,
             setups: Vec::new(),
+            local_names: LocalNames::default(),
         };
         Self {
             writer,
@@ -134,8 +136,9 @@ impl<W: Write> Recording<W> {
                 (thread.start, thread.end, thread.n_ticks) = (start, end, a ^ b);
             }
             5 => {
-                let frame = match a % 4 {
+                let frame = match a % 5 {
                     0 => Frame::Unmapped(Avma(b)),
+                    4 => Frame::KernelCode(Avma(b)),
                     1 => Frame::Kernel(text.clone()),
                     n if !t.modules.is_empty() => Frame::Native {
                         module: ModuleId(pick(a, t.modules.len())),
@@ -282,6 +285,19 @@ fn final_stats() -> Stats {
     }
 }
 
+fn local_names(n_frames: usize) -> LocalNames {
+    let names = symbols(n_frames);
+    let later = names.frames.iter().map(|(&frame, functions)| LaterName {
+        frame,
+        since: TimeNs(u64::from(frame.0) * 1000),
+        functions: functions.clone(),
+    });
+    LocalNames {
+        later: later.collect(),
+        names,
+    }
+}
+
 fn symbols(n_frames: usize) -> SymbolTable {
     let function = |i: usize, inlined: bool| SymbolFrame {
         name: format!("ns::f{}<int>(char const*)", i % 5),
@@ -310,6 +326,9 @@ fn some_trace() -> (Vec<u8>, Trace) {
     recording.writer.finish(&final_stats()).unwrap();
     let names = symbols(recording.expected.tables.frames.len());
     recording.writer.write_symbols(&names).unwrap();
+    let local = local_names(recording.expected.tables.frames.len());
+    recording.writer.write_local_names(&local).unwrap();
+    recording.expected.tables.local_names = local;
     recording.expected.tables.stats = final_stats();
     recording.expected.tables.symbols = Some(names);
     let bytes = recording.writer.into_inner();

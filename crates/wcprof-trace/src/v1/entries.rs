@@ -175,6 +175,7 @@ const FRAME_NATIVE: u8 = 0;
 const FRAME_NATIVE_WITH_FUNCTION: u8 = 1;
 const FRAME_UNMAPPED: u8 = 2;
 const FRAME_KERNEL: u8 = 3;
+const FRAME_KERNEL_CODE: u8 = 4;
 
 pub(crate) fn put_frame(out: &mut Vec<u8>, frame: &Frame) {
     match frame {
@@ -201,6 +202,10 @@ pub(crate) fn put_frame(out: &mut Vec<u8>, frame: &Frame) {
             out.push(FRAME_KERNEL);
             put_str(out, name);
         }
+        Frame::KernelCode(address) => {
+            out.push(FRAME_KERNEL_CODE);
+            put(out, address.0);
+        }
     }
 }
 
@@ -221,6 +226,7 @@ pub(crate) fn frame(input: &mut Input<'_>, n_modules: usize) -> Result<Frame, Ma
         }
         FRAME_UNMAPPED => Ok(Frame::Unmapped(Avma(input.number()?))),
         FRAME_KERNEL => Ok(Frame::Kernel(input.string()?)),
+        FRAME_KERNEL_CODE => Ok(Frame::KernelCode(Avma(input.number()?))),
         code => Err(Malformed::UnknownCode {
             what: "frame",
             code: code.into(),

@@ -34,6 +34,8 @@ pub(crate) mod section {
     pub(crate) const SYMBOLS: u8 = 13;
     pub(crate) const CGROUPS: u8 = 128;
     pub(crate) const SETUP: u8 = 129;
+    pub(crate) const LOCAL_NAMES: u8 = 130;
+    pub(crate) const LATER_NAMES: u8 = 131;
 }
 
 /// First tag of the sections that a reader may skip.

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
+use super::entries::time;
 use super::wire::{Input, cut, known, put, put_str};
 use crate::error::Malformed;
-use crate::limits::{MAX_INLINE, MAX_TABLE_BYTES};
-use crate::model::{FrameId, SymbolFrame, SymbolTable};
+use crate::limits::{MAX_INLINE, MAX_LATER_NAMES, MAX_TABLE_BYTES};
+use crate::model::{FrameId, LaterName, SymbolFrame, SymbolTable};
 
 /// A section is closed when it is this large.
 const SECTION_BYTES: usize = 4 << 20;
@@ -49,12 +50,7 @@ impl<'a> Part<'a> {
         for function in functions {
             let name = self.string(&function.name);
             let file = function.file.as_ref().map(|file| self.string(file));
-            self.entries.push(
-                if file.is_some() { HAS_FILE } else { 0 }
-                    | if function.line.is_some() { HAS_LINE } else { 0 }
-                    | if function.inlined { INLINED } else { 0 }
-                    | if function.resolved { RESOLVED } else { 0 },
-            );
+            self.entries.push(flags(function));
             put(&mut self.entries, name);
             for n in [file, function.line.map(u64::from)].into_iter().flatten() {
                 put(&mut self.entries, n);
@@ -112,13 +108,7 @@ pub(crate) fn read(
         let index = input.number32()?;
         known("string", index, strings.len())?;
         let s = strings.get(index as usize).copied().unwrap_or_default();
-        *budget = budget
-            .checked_sub(s.len() + size_of::<SymbolFrame>())
-            .ok_or(Malformed::TooMany {
-                what: "bytes of names",
-                count: MAX_TABLE_BYTES as u64 + 1,
-                limit: MAX_TABLE_BYTES as u64,
-            })?;
+        take(budget, s.len() + size_of::<SymbolFrame>())?;
         Ok(s.to_owned())
     };
     let mut frame = 0_u32;
@@ -148,4 +138,94 @@ pub(crate) fn read(
         table.frames.insert(FrameId(frame), functions);
     }
     input.end()
+}
+
+/// The contents of the sections that hold later names; none without any.
+pub(crate) fn later_sections(later: &[LaterName]) -> Vec<Vec<u8>> {
+    let mut done = Vec::new();
+    let mut part = Vec::new();
+    for entry in &later[..later.len().min(MAX_LATER_NAMES)] {
+        put(&mut part, entry.frame.0.into());
+        put(&mut part, entry.since.0);
+        let functions = &entry.functions[entry.functions.len().saturating_sub(MAX_INLINE)..];
+        put(&mut part, functions.len() as u64);
+        for function in functions {
+            part.push(flags(function));
+            put_str(&mut part, &function.name);
+            if let Some(file) = &function.file {
+                put_str(&mut part, file);
+            }
+            if let Some(line) = function.line {
+                put(&mut part, line.into());
+            }
+        }
+        if part.len() >= SECTION_BYTES {
+            done.push(std::mem::take(&mut part));
+        }
+    }
+    if !part.is_empty() {
+        done.push(part);
+    }
+    done
+}
+
+/// Reads a section of later names.
+pub(crate) fn read_later(
+    input: &mut Input<'_>,
+    n_frames: usize,
+    later: &mut Vec<LaterName>,
+    budget: &mut usize,
+) -> Result<(), Malformed> {
+    while !input.is_empty() {
+        let n = later.len() as u64 + 1;
+        super::wire::within("later names", n, MAX_LATER_NAMES)?;
+        let frame = input.number32()?;
+        known("frame", frame, n_frames)?;
+        let since = time(input.number()?)?;
+        let n = input.count()?;
+        super::wire::within("functions of a frame", n as u64, MAX_INLINE)?;
+        let mut functions = Vec::with_capacity(n);
+        for _ in 0..n {
+            let flags = input.byte()?;
+            let name = input.str()?;
+            let file = (flags & HAS_FILE != 0).then(|| input.str()).transpose()?;
+            let line = (flags & HAS_LINE != 0)
+                .then(|| input.number32())
+                .transpose()?;
+            take(
+                budget,
+                name.len() + file.map_or(0, str::len) + size_of::<SymbolFrame>(),
+            )?;
+            functions.push(SymbolFrame {
+                name: name.to_owned(),
+                file: file.map(str::to_owned),
+                line,
+                inlined: flags & INLINED != 0,
+                resolved: flags & RESOLVED != 0,
+            });
+        }
+        later.push(LaterName {
+            frame: FrameId(frame),
+            since,
+            functions,
+        });
+    }
+    Ok(())
+}
+
+/// Takes bytes of what all names together may take in memory.
+fn take(budget: &mut usize, n: usize) -> Result<(), Malformed> {
+    *budget = budget.checked_sub(n).ok_or(Malformed::TooMany {
+        what: "bytes of names",
+        count: MAX_TABLE_BYTES as u64 + 1,
+        limit: MAX_TABLE_BYTES as u64,
+    })?;
+    Ok(())
+}
+
+fn flags(function: &SymbolFrame) -> u8 {
+    (if function.file.is_some() { HAS_FILE } else { 0 })
+        | (if function.line.is_some() { HAS_LINE } else { 0 })
+        | (if function.inlined { INLINED } else { 0 })
+        | (if function.resolved { RESOLVED } else { 0 })
 }

@@ -25,7 +25,7 @@ use super::sandbox::calibrate_process;
 use super::table::{Table, signed_percent};
 use crate::cli::{RuleArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
-use crate::open::{profile_of, write_output};
+use crate::open::{KernelSide, profile_of, write_output};
 
 /// Frames of more bytes are left out where their number is not known.
 const MAX_GUESSED: usize = 128 << 10;
@@ -88,6 +88,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
                 Path::new(&args.target),
                 &RuleArgs::default(),
                 &SymbolArgs::default(),
+                KernelSide::Hidden,
             )?;
             let mix = Mix::new(&profile);
             let shapes = shapes_by_protocol(Role::of_process(&mix.process));

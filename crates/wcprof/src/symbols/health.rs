@@ -116,7 +116,9 @@ impl Health {
             };
             (0..)
                 .zip(&tables.frames)
-                .filter(|(id, frame)| !matches!(frame, Frame::Kernel(_)) && !has_name(*id))
+                .filter(|(id, frame)| {
+                    !matches!(frame, Frame::Kernel(_) | Frame::KernelCode(_)) && !has_name(*id)
+                })
                 .count()
         });
         let n_samples = samples(&tables, &by_stack);

@@ -1,0 +1,331 @@
+//! Addresses and a jitdump file (`jit-PID.dump`) in, names, lines and times of compiled code out.
+//!
+//! The format is that of `tools/perf/Documentation/jitdump-specification.txt`, version 1. Code can take
+//! the place of other code, so that an address may have several names, each from some time on.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+
+use thiserror::Error;
+use wcprof_trace::model::SymbolFrame;
+use wcprof_types::Avma;
+
+use crate::demangle::{demangle, printable};
+
+/// Bytes read of a dump; most are code, which is passed over.
+const MAX_BYTES: u64 = 1 << 30;
+/// Bytes of one record.
+const MAX_RECORD: u64 = 64 << 20;
+/// Bytes of one name.
+const MAX_NAME: usize = 4096;
+/// Bytes of names kept for code that may be moved later.
+const MAX_KEPT: usize = 32 << 20;
+/// Names given to addresses.
+const MAX_WORK: usize = 1 << 22;
+
+const MAGIC: u32 = 0x4a69_5444;
+const HEADER: usize = 40;
+const RECORD_HEADER: usize = 16;
+/// Times are not of `CLOCK_MONOTONIC` but of a counter of the processor.
+const ARCH_TIMESTAMP: u64 = 1;
+
+const CODE_LOAD: u32 = 0;
+const CODE_MOVE: u32 = 1;
+const CODE_DEBUG_INFO: u32 = 2;
+const CODE_CLOSE: u32 = 3;
+
+/// Why a jitdump gives no names.
+#[derive(Debug, Error)]
+pub enum JitdumpError {
+    /// Another file, or another byte order.
+    #[error("it does not begin as a jitdump of this machine (magic {0:#x})")]
+    Magic(u32),
+    /// A version that is not known.
+    #[error("its format version is {0}, wcprof reads version 1")]
+    Version(u32),
+    /// It could not be read.
+    #[error(transparent)]
+    Read(#[from] io::Error),
+}
+
+/// Code at an address.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct JitCode {
+    /// Since when it is there, `CLOCK_MONOTONIC` ns; 0 where the dump has other times.
+    pub since: u64,
+    /// Its name, and source line where the dump has it.
+    pub function: SymbolFrame,
+}
+
+/// What a jitdump says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JitdumpNames {
+    /// For each address, in the order in which they were given: its code, in the order of the file.
+    pub codes: Vec<Vec<JitCode>>,
+    /// Records that make no sense.
+    pub n_malformed: u64,
+    /// It ends inside a record (it is still written), or is too large: the rest was not read.
+    pub cut: bool,
+}
+
+/// A line table entry: from this address on.
+#[derive(Clone, Debug)]
+struct Line {
+    address: u64,
+    line: u32,
+    file: String,
+}
+
+struct Dump {
+    wanted: Vec<u64>,
+    codes: Vec<Vec<JitCode>>,
+    /// By code index, for moves.
+    names: HashMap<u64, String>,
+    kept: usize,
+    /// Lines of the code that is loaded next, and its address.
+    lines: Option<(u64, Vec<Line>)>,
+    work: usize,
+}
+
+/// Names lookup addresses by a jitdump.
+///
+/// # Errors
+/// When it is no jitdump, or cannot be read. What is wrong further on is counted.
+pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames, JitdumpError> {
+    let mut input = dump.take(MAX_BYTES);
+    let mut header = [0; HEADER];
+    let n = fill(&mut input, &mut header)?;
+    let magic = word32(&header, 0);
+    if n < HEADER || magic != MAGIC {
+        return Err(JitdumpError::Magic(magic));
+    }
+    if word32(&header, 4) != 1 {
+        return Err(JitdumpError::Version(word32(&header, 4)));
+    }
+    let timed = word64(&header, 32) & ARCH_TIMESTAMP == 0;
+    let rest = u64::from(word32(&header, 8)).saturating_sub(HEADER as u64);
+    skip(&mut input, rest)?;
+
+    let mut wanted: Vec<u64> = addresses.iter().map(|a| a.0).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let mut dump = Dump {
+        codes: vec![Vec::new(); wanted.len()],
+        wanted,
+        names: HashMap::new(),
+        kept: 0,
+        lines: None,
+        work: 0,
+    };
+    let mut out = JitdumpNames::default();
+    loop {
+        let mut record = [0; RECORD_HEADER];
+        let n = fill(&mut input, &mut record)?;
+        if n == 0 {
+            break;
+        }
+        let (id, total) = (word32(&record, 0), u64::from(word32(&record, 4)));
+        let Some(len) = total.checked_sub(RECORD_HEADER as u64) else {
+            out.n_malformed += 1;
+            out.cut = true;
+            break;
+        };
+        if n < RECORD_HEADER || len > MAX_RECORD || dump.work > MAX_WORK {
+            out.cut = true;
+            break;
+        }
+        let since = if timed { word64(&record, 8) } else { 0 };
+        let mut body = (&mut input).take(len);
+        let done = match id {
+            CODE_LOAD => dump.load(&mut body, since)?,
+            CODE_MOVE => dump.moved(&mut body, since)?,
+            CODE_DEBUG_INFO => dump.debug_info(&mut body)?,
+            CODE_CLOSE => break,
+            // Unwinding information, and what later versions add.
+            _ => Some(()),
+        };
+        out.n_malformed += u64::from(done.is_none());
+        let left = body.limit();
+        if skip(&mut input, left)? < left {
+            out.cut = true;
+            break;
+        }
+    }
+    let codes = |address: &Avma| {
+        let at = dump.wanted.binary_search(&address.0).ok()?;
+        dump.codes.get(at).cloned()
+    };
+    out.codes = addresses
+        .iter()
+        .map(|a| codes(a).unwrap_or_default())
+        .collect();
+    Ok(out)
+}
+
+impl Dump {
+    /// pid, tid, vma, address, size, index, name, code
+    fn load(&mut self, body: &mut impl Read, since: u64) -> io::Result<Option<()>> {
+        let mut fixed = [0; 40];
+        if fill(body, &mut fixed)? < fixed.len() {
+            return Ok(None);
+        }
+        let (address, size, index) = (word64(&fixed, 16), word64(&fixed, 24), word64(&fixed, 32));
+        let Some(name) = name(body)? else {
+            return Ok(None);
+        };
+        if self.kept + name.len() <= MAX_KEPT {
+            self.kept += name.len();
+            self.names.insert(index, name.clone());
+        }
+        let lines = self.lines.take().filter(|(at, _)| *at == address);
+        let lines = lines.map(|(_, lines)| lines).unwrap_or_default();
+        Ok(self.place(address, size, since, &name, &lines))
+    }
+
+    /// pid, tid, vma, old address, new address, size, index
+    fn moved(&mut self, body: &mut impl Read, since: u64) -> io::Result<Option<()>> {
+        let mut fixed = [0; 48];
+        if fill(body, &mut fixed)? < fixed.len() {
+            return Ok(None);
+        }
+        let (address, size, index) = (word64(&fixed, 24), word64(&fixed, 32), word64(&fixed, 40));
+        let Some(name) = self.names.get(&index).cloned() else {
+            return Ok(None);
+        };
+        Ok(self.place(address, size, since, &name, &[]))
+    }
+
+    /// address, count, then for each line: address, line, discriminator, file
+    fn debug_info(&mut self, body: &mut impl Read) -> io::Result<Option<()>> {
+        let mut fixed = [0; 16];
+        if fill(body, &mut fixed)? < fixed.len() {
+            return Ok(None);
+        }
+        let (code, n) = (word64(&fixed, 0), word64(&fixed, 8));
+        // Lines are needed only where they may be the last ones before a wanted address.
+        if self.wanted.partition_point(|&w| w < code) == self.wanted.len() {
+            return Ok(Some(()));
+        }
+        let mut lines: Vec<Line> = Vec::new();
+        let mut file = String::new();
+        for _ in 0..n {
+            let mut entry = [0; 16];
+            if fill(body, &mut entry)? < entry.len() {
+                return Ok(None);
+            }
+            let Some(text) = name(body)? else {
+                return Ok(None);
+            };
+            // The file of the entry before.
+            if text != "\u{fffd}" {
+                file = printable(&text);
+            }
+            let (address, line) = (word64(&entry, 0), word32(&entry, 8));
+            let at = self.wanted.partition_point(|&w| w < address);
+            if let Some(last) = lines.last_mut()
+                && last.address <= address
+                && self.wanted.partition_point(|&w| w < last.address) == at
+            {
+                *last = Line {
+                    address,
+                    line,
+                    file: file.clone(),
+                };
+            } else if lines.len() <= MAX_WORK / 64 {
+                lines.push(Line {
+                    address,
+                    line,
+                    file: file.clone(),
+                });
+            }
+        }
+        self.lines = Some((code, lines));
+        Ok(Some(()))
+    }
+
+    /// Names the wanted addresses in a stretch of code.
+    fn place(
+        &mut self,
+        address: u64,
+        size: u64,
+        since: u64,
+        name: &str,
+        lines: &[Line],
+    ) -> Option<()> {
+        let end = address.checked_add(size)?;
+        let first = self.wanted.partition_point(|&w| w < address);
+        let after = self.wanted.partition_point(|&w| w < end).max(first);
+        self.work += after - first;
+        if first == after || self.work > MAX_WORK {
+            return Some(());
+        }
+        let name = demangle(name.as_bytes());
+        let wanted = self.wanted.get(first..after)?;
+        for (at, codes) in wanted.iter().zip(self.codes.get_mut(first..after)?) {
+            let line = lines
+                .iter()
+                .filter(|l| l.address <= *at)
+                .max_by_key(|l| l.address);
+            codes.push(JitCode {
+                since,
+                function: SymbolFrame {
+                    name: name.clone(),
+                    file: line.map(|l| l.file.clone()).filter(|file| !file.is_empty()),
+                    line: line.map(|l| l.line),
+                    inlined: false,
+                    resolved: true,
+                },
+            });
+        }
+        Some(())
+    }
+}
+
+/// A text up to its NUL, of which at most [`MAX_NAME`] bytes are kept.
+fn name(body: &mut impl Read) -> io::Result<Option<String>> {
+    let mut bytes = Vec::new();
+    let mut byte = [0];
+    loop {
+        if fill(body, &mut byte)? == 0 {
+            return Ok(None);
+        }
+        match byte {
+            [0] => break,
+            [b] if bytes.len() < MAX_NAME => bytes.push(b),
+            _ => {}
+        }
+    }
+    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+fn word32(bytes: &[u8], at: usize) -> u32 {
+    let word = bytes.get(at..).and_then(|b| b.first_chunk());
+    word.map_or(0, |b| u32::from_ne_bytes(*b))
+}
+
+fn word64(bytes: &[u8], at: usize) -> u64 {
+    let word = bytes.get(at..).and_then(|b| b.first_chunk());
+    word.map_or(0, |b| u64::from_ne_bytes(*b))
+}
+
+/// Reads until `buf` is full or the input ends: how many bytes.
+fn fill(input: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
+    let mut n = 0;
+    while n < buf.len() {
+        match input.read(&mut buf[n..]) {
+            Ok(0) => break,
+            Ok(more) => n += more,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(n)
+}
+
+/// Passes over `n` bytes; fewer where the input ends.
+fn skip(input: &mut impl Read, n: u64) -> io::Result<u64> {
+    io::copy(&mut input.take(n), &mut io::sink())
+}
+
+#[cfg(test)]
+mod tests;

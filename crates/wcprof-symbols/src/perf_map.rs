@@ -1,0 +1,139 @@
+//! Addresses and a perf map (`/tmp/perf-PID.map`) in, names of code that a JIT compiler made out.
+//!
+//! A line says where a function begins, how long it is and its name
+//! (`tools/perf/Documentation/jit-interface.txt`). A compiler appends a line when it makes or moves code,
+//! so of several lines that hold an address the last one is right.
+
+use std::io::{self, BufRead};
+use std::rc::Rc;
+
+use wcprof_types::Avma;
+
+use crate::demangle::demangle;
+use crate::text_lines::read_line;
+
+/// Bytes read of a map.
+const MAX_BYTES: u64 = 256 << 20;
+/// Names given to addresses, those that others replace included: lines that all hold all addresses
+/// must not take forever.
+const MAX_WORK: usize = 1 << 26;
+
+/// What a perf map says.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PerfMapNames {
+    /// For each address, in the order in which they were given: its function.
+    pub names: Vec<Option<String>>,
+    /// Lines that name no code.
+    pub n_malformed: u64,
+    /// The map is too large: what comes after its first 256 MiB, or after very many overlapping
+    /// lines, was not read.
+    pub cut: bool,
+}
+
+/// Names lookup addresses by a perf map.
+///
+/// # Errors
+/// When the map cannot be read.
+pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<PerfMapNames> {
+    let mut wanted: Vec<u64> = addresses.iter().map(|a| a.0).collect();
+    wanted.sort_unstable();
+    wanted.dedup();
+    let mut found: Vec<Option<Rc<[u8]>>> = vec![None; wanted.len()];
+    let mut out = PerfMapNames::default();
+    let mut map = map.take(MAX_BYTES);
+    let mut line = Vec::new();
+    let mut work = 0;
+    while read_line(&mut map, &mut line)? {
+        let Some((start, end, name)) = parse(&line) else {
+            out.n_malformed += 1;
+            continue;
+        };
+        let first = wanted.partition_point(|&w| w < start);
+        let after = wanted.partition_point(|&w| w < end);
+        if first >= after {
+            continue;
+        }
+        work += after - first;
+        if work > MAX_WORK {
+            out.cut = true;
+            break;
+        }
+        let name: Rc<[u8]> = name.into();
+        for slot in found.get_mut(first..after).unwrap_or_default() {
+            *slot = Some(Rc::clone(&name));
+        }
+    }
+    out.cut |= map.limit() == 0;
+    let name = |address: &Avma| {
+        let at = wanted.binary_search(&address.0).ok()?;
+        found.get(at)?.as_deref().map(demangle)
+    };
+    out.names = addresses.iter().map(name).collect();
+    Ok(out)
+}
+
+/// Start, end and name of `START SIZE NAME`; numbers are hexadecimal, some writers prefix them.
+fn parse(line: &[u8]) -> Option<(u64, u64, &[u8])> {
+    let mut fields = line.splitn(3, |&b| b == b' ');
+    let mut number = || {
+        let text = std::str::from_utf8(fields.next()?).ok()?;
+        u64::from_str_radix(text.strip_prefix("0x").unwrap_or(text), 16).ok()
+    };
+    let (start, size) = (number()?, number()?);
+    let name = fields.next()?.trim_ascii();
+    let end = start.checked_add(size)?;
+    (!name.is_empty() && end > start).then_some((start, end, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(map: &[u8], addresses: &[u64]) -> PerfMapNames {
+        let addresses: Vec<Avma> = addresses.iter().copied().map(Avma).collect();
+        perf_map_names(map, &addresses).unwrap()
+    }
+
+    /// Check names with spaces, bounds, prefixed numbers, and that the last line wins.
+    #[test]
+    fn lookup() {
+        let map = b"1000 10 old\n0x2000 0x20 LazyCompile:~hot /srv/a b.js:1\n1008 8 new\n";
+        let found = names(
+            map,
+            &[0x1000, 0x1007, 0x1008, 0x100f, 0x1010, 0x201f, 0x2020],
+        );
+        let found: Vec<_> = found
+            .names
+            .iter()
+            .map(|n| n.as_deref().unwrap_or("-"))
+            .collect();
+        let hot = "LazyCompile:~hot /srv/a b.js:1";
+        assert_eq!(found, ["old", "old", "new", "new", "-", hot, "-"]);
+    }
+
+    /// Check that hostile lines are counted and name nothing, and that control characters are not kept.
+    #[test]
+    fn hostile() {
+        let mut map =
+            b"\n1000\n1000 10\n1000 10 \nzz 10 a\n1000 0 empty\nffffffffffffffff 10 over\n"
+                .to_vec();
+        map.extend(vec![b'1'; 1 << 20]);
+        map.extend(b"\n1000 ffffffff \x1b[31m\xff\n2000 1 no end");
+        let found = names(&map, &[0x1000, 0x2000]);
+        assert_eq!(found.n_malformed, 8);
+        let name = found.names[0].as_deref().unwrap();
+        assert!(!name.contains('\u{1b}'), "{name:?}");
+        assert_eq!(found.names[1].as_deref(), Some("no end"));
+        assert!(!found.cut);
+    }
+
+    /// Check that lines which all hold all addresses end the reading after a bounded effort.
+    #[test]
+    fn overlapping() {
+        let map = b"0 ffffffff a\n".repeat(5000);
+        let addresses: Vec<u64> = (0..20_000).collect();
+        let found = names(&map, &addresses);
+        assert!(found.cut);
+        assert_eq!(found.names[7].as_deref(), Some("a"));
+    }
+}
