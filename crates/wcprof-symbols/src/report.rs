@@ -24,6 +24,8 @@ pub enum SourceKind {
     SplitPackage,
     /// Files with the split DWARF of single units (`.dwo`); the first of them.
     SplitObject,
+    /// Names that were recorded with the trace, of code that is in no file.
+    Recorded,
 }
 
 impl fmt::Display for SourceKind {
@@ -32,6 +34,7 @@ impl fmt::Display for SourceKind {
             Self::Module => "module",
             Self::MiniDebugInfo => "mini debug info (.gnu_debugdata)",
             Self::BuildIdFile => "debug file by build-id",
+            Self::Recorded => "names recorded with it",
             Self::DebugDir => "file of that name and build-id",
             Self::Debuginfod => "file from debuginfod",
             Self::SplitPackage => "split DWARF (.dwp)",

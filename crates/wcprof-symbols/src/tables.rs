@@ -1,13 +1,14 @@
 //! A trace's tables to the names of its frames.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 
 use wcprof_trace::model::{Frame, FrameId, Module, SymbolTable, Tables};
 
 use crate::files::{ModuleFiles, ModuleIdentity};
 use crate::module::{AddressQuery, ModuleQuery, symbolize_modules};
 use crate::options::SymbolOptions;
-use crate::report::SymbolReport;
+use crate::report::{ModuleReport, SourceKind, SourceUse, SymbolReport};
 
 /// Names every frame of a trace that has an address in a module; others (the kernel's and those of no
 /// module) are absent from the result.
@@ -23,19 +24,21 @@ pub fn symbolize_tables(
     let by_module = group(tables, &mut queries);
     ids.resize_with(queries.len(), Vec::new);
     let mut report = SymbolReport::default();
+    let mut local = LocalReports::default();
     for (id, frame) in (0..=u32::MAX).map(FrameId).zip(&tables.frames) {
+        let has_name = tables.local_names.names.frames.contains_key(&id);
+        if local.count(frame, tables, has_name) {
+            report.n_frames += 1;
+            report.n_unresolved += usize::from(!has_name);
+            continue;
+        }
         let (module, address, function) = match frame {
             Frame::Native {
                 module,
                 address,
                 function,
             } => (module, address, function),
-            Frame::Unmapped(_) => {
-                report.n_frames += 1;
-                report.n_unresolved += 1;
-                continue;
-            }
-            Frame::Kernel(_) | Frame::KernelCode(_) => continue,
+            Frame::Unmapped(_) | Frame::Kernel(_) | Frame::KernelCode(_) => continue,
         };
         report.n_frames += 1;
         let idx = module.0 as usize;
@@ -61,7 +64,47 @@ pub fn symbolize_tables(
             report.modules.push(symbols.report);
         }
     }
+    report.modules.extend(local.0.into_values());
     (table, report)
+}
+
+/// Frames that no file names, by a name for where they are.
+#[derive(Default)]
+struct LocalReports(BTreeMap<&'static str, ModuleReport>);
+
+impl LocalReports {
+    /// Counts a frame that no file can name; false for others.
+    fn count(&mut self, frame: &Frame, tables: &Tables, has_name: bool) -> bool {
+        let place = match frame {
+            Frame::Unmapped(_) => "[anon]",
+            Frame::KernelCode(_) => "[kernel]",
+            Frame::Kernel(_) => return false,
+            Frame::Native { .. } if !has_name => return false,
+            Frame::Native { module, .. } => match tables.modules.get(module.0 as usize) {
+                Some(module) if module.path == "[vdso]" => "[vdso]",
+                _ => "[anon]",
+            },
+        };
+        let report = self.0.entry(place).or_insert_with(|| ModuleReport {
+            path: place.to_owned(),
+            ..ModuleReport::default()
+        });
+        report.n_frames += 1;
+        report.n_unresolved += usize::from(!has_name);
+        if has_name && report.sources.is_empty() {
+            report.sources.push(SourceUse {
+                kind: SourceKind::Recorded,
+                path: PathBuf::new(),
+                n_symtab: 0,
+                n_dynsym: 0,
+                dwarf: false,
+            });
+        }
+        for source in &mut report.sources {
+            source.n_symtab += usize::from(has_name);
+        }
+        true
+    }
 }
 
 /// Makes one query for all modules that are the same file; returns the query of each module.

@@ -54,7 +54,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let mut opened = Opened::read(&path)?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
-    let (mut symbols, report) = names::of_recording(
+    let (mut symbols, mut report) = names::of_recording(
         &opened.tables,
         &session.recorded.files,
         &args.symbols,
@@ -76,6 +76,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         eprintln!("wcprof: {problem}");
     }
     opened.tables.local_names = local;
+    local_names::count(&opened.tables, &mut report);
     opened.keep_renamed_apart()?;
     if let Err(error) = session
         .recorded

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 
 use wcprof_record::{Recorded, TargetFiles};
-use wcprof_symbols::{JitCode, jitdump_names, kernel_names, perf_map_names};
+use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
     Frame, FrameId, LaterName, LocalNames, Module, SymbolFrame, SymbolTable, Tables,
 };
@@ -36,6 +36,18 @@ pub(crate) fn of_recording(
     name_kernel(tables, &mut names.names, &mut problems);
     name_jit(tables, recorded, symbols, &mut names, &mut problems);
     (names, problems)
+}
+
+/// Takes account of local names in what was found out before they were known.
+pub(crate) fn count(tables: &Tables, report: &mut SymbolReport) {
+    let named = &tables.local_names.names.frames;
+    let n = frames(tables)
+        .filter(|(id, frame)| matches!(frame, Frame::Unmapped(_)) && named.contains_key(id))
+        .count();
+    report.n_unresolved = report.n_unresolved.saturating_sub(n);
+    for module in report.modules.iter_mut().filter(|m| m.path == "[anon]") {
+        module.n_unresolved = module.n_unresolved.saturating_sub(n);
+    }
 }
 
 fn frames(tables: &Tables) -> impl Iterator<Item = (FrameId, &Frame)> {

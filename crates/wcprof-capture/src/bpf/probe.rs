@@ -97,6 +97,7 @@ mod tests {
         assert_eq!(failed.len(), 1);
         assert!(!failed[0].ok && failed[0].detail.contains("no such file"));
         let partly = checks(Ok(&Features {
+            no_kernel_stacks: None,
             link_filter: false,
             no_perf_filter: Some("refused".to_owned()),
             no_stack_copies: None,

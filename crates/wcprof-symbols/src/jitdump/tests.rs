@@ -154,7 +154,7 @@ fn cut_anywhere() {
 /// Check that other files and versions are refused by name.
 #[test]
 fn foreign() {
-    let error = jitdump_names(&b"DTiJ0000000000000000000000000000000000000"[..], &[]).unwrap_err();
+    let error = jitdump_names(&b"JiTD0000000000000000000000000000000000000"[..], &[]).unwrap_err();
     assert!(matches!(error, JitdumpError::Magic(_)));
     let mut newer = header(0);
     newer[4] = 2;

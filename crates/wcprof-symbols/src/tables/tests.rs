@@ -145,6 +145,13 @@ fn other_frames() {
         native(7, 0x10, None),
     ];
     let (table, report, opened) = run(&tables(modules, frames));
-    assert!(table.frames.is_empty() && report.modules.is_empty() && opened.is_empty());
+    assert!(table.frames.is_empty() && opened.is_empty());
+    let [anon] = report.modules.as_slice() else {
+        panic!("{:?}", report.modules);
+    };
+    assert_eq!(
+        (anon.path.as_str(), anon.n_frames, anon.n_unresolved),
+        ("[anon]", 1, 1)
+    );
     assert_eq!((report.n_frames, report.n_unresolved), (2, 2));
 }

@@ -43,6 +43,9 @@ impl ModuleHealth {
     /// What is missing, as words.
     pub(super) fn missing(&self) -> Vec<&'static str> {
         let mut missing = Vec::new();
+        if is_no_file(&self.report) {
+            return missing;
+        }
         if !has_module(&self.report) {
             missing.push("module file");
         }
@@ -64,12 +67,20 @@ impl ModuleHealth {
     }
 }
 
+/// The vdso, the kernel, and code that a JIT compiler made: no file, package or server has them.
+fn is_no_file(report: &ModuleReport) -> bool {
+    report.path.starts_with('[') || report.path.starts_with("/memfd:")
+}
+
 fn has_module(report: &ModuleReport) -> bool {
     !report.sources.is_empty()
 }
 
 /// Why a module has frames without names, in a few words.
 pub(super) fn why(module: &ModuleReport) -> String {
+    if module.path == "[anon]" {
+        return "it is in no file, and no perf map or jitdump of the target names it".to_owned();
+    }
     // A refusal explains more than what is missing for it.
     if let Some(problem) = module.problems.first() {
         let text = problem.to_string();
@@ -108,11 +119,14 @@ impl Health {
         let (_, report) = names(&tables)?;
         let n_saved_unresolved = tables.symbols.as_ref().map(|saved| {
             let has_name = |id: u32| {
-                saved
-                    .frames
-                    .get(&wcprof_trace::model::FrameId(id))
-                    .and_then(|frames| frames.last())
-                    .is_some_and(|frame| frame.resolved)
+                let id = wcprof_trace::model::FrameId(id);
+                let local = &tables.local_names.names.frames;
+                local.contains_key(&id)
+                    || saved
+                        .frames
+                        .get(&id)
+                        .and_then(|frames| frames.last())
+                        .is_some_and(|frame| frame.resolved)
             };
             (0..)
                 .zip(&tables.frames)
@@ -122,13 +136,14 @@ impl Health {
                 .count()
         });
         let n_samples = samples(&tables, &by_stack);
-        let all: Vec<&ModuleReport> = report.modules.iter().collect();
+        let all: Vec<&ModuleReport> = report.modules.iter().filter(|m| !is_no_file(m)).collect();
         let mut supplies = packages::supplies(&all);
         let mut modules: Vec<ModuleHealth> = report
             .modules
             .into_iter()
             .map(|report| {
-                let key = (report.path.clone(), report.build_id.clone());
+                let build_id = report.build_id.clone().filter(|_| report.path != "[vdso]");
+                let key = (report.path.clone(), build_id);
                 ModuleHealth {
                     n_samples: n_samples.get(&key).copied().unwrap_or(0),
                     supply: supplies.remove(&report.path).unwrap_or_default(),
@@ -159,9 +174,19 @@ fn samples(tables: &Tables, by_stack: &HashMap<usize, u64>) -> HashMap<ModuleKey
     for (stack, n) in by_stack {
         let mut node = tables.stacks.get(*stack).and_then(|s| s.leaf);
         let mut seen = HashSet::new();
+        let mut elsewhere = HashSet::new();
         while let Some(at) = node.and_then(|id| tables.nodes.get(id.0 as usize)) {
-            if let Some(Frame::Native { module, .. }) = tables.frames.get(at.frame.0 as usize) {
-                seen.insert(module.0 as usize);
+            match tables.frames.get(at.frame.0 as usize) {
+                Some(Frame::Native { module, .. }) => {
+                    seen.insert(module.0 as usize);
+                }
+                Some(Frame::Unmapped(_)) => {
+                    elsewhere.insert("[anon]");
+                }
+                Some(Frame::KernelCode(_)) => {
+                    elsewhere.insert("[kernel]");
+                }
+                Some(Frame::Kernel(_)) | None => {}
             }
             // A caller comes before its callees in the table, so that this ends.
             node = at.caller.filter(|caller| Some(*caller) < node);
@@ -169,7 +194,11 @@ fn samples(tables: &Tables, by_stack: &HashMap<usize, u64>) -> HashMap<ModuleKey
         let keys: HashSet<ModuleKey> = seen
             .into_iter()
             .filter_map(|module| tables.modules.get(module))
-            .map(|module| (module.path.clone(), module.build_id.clone()))
+            .map(|module| match module.path.as_str() {
+                "[vdso]" => (module.path.clone(), None),
+                path => (path.to_owned(), module.build_id.clone()),
+            })
+            .chain(elsewhere.into_iter().map(|place| (place.to_owned(), None)))
             .collect();
         for key in keys {
             *by_module.entry(key).or_default() += n;

@@ -45,7 +45,11 @@ fn details(module: &ModuleHealth) -> String {
     }];
     let sources: Vec<String> = module
         .sources()
-        .map(|s| format!("{} {}", s.kind, s.path.display()))
+        .map(|s| {
+            format!("{} {}", s.kind, s.path.display())
+                .trim_end()
+                .to_owned()
+        })
         .collect();
     parts.push(match sources.is_empty() {
         true => "no source".to_owned(),
