@@ -7,9 +7,10 @@
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
+use criterion::measurement::WallTime;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use msgr_crypto::host::Host;
-use msgr_crypto::run::{Memory, Residency, Runner};
+use msgr_crypto::run::{Distance, Memory, Residency, Runner};
 use msgr_crypto::shapes::{Shape, Side, builtin};
 use msgr_crypto::strategy::{Arrangement, Placement, Plan, Strategy};
 use msgr_crypto_ffi::{Direction, Library};
@@ -18,6 +19,8 @@ const KEY: [u8; 16] = [1; 16];
 const NONCE: [u8; 12] = [2; 12];
 const SIZES: [usize; 10] = [16, 64, 256, 512, 1024, 2048, 4096, 16384, 65536, 1 << 20];
 const MESSAGE: usize = 16384;
+/// Frames between two evictions of distant data.
+const COLD_STRETCH: u64 = 16;
 
 /// The library named by `MSGR_CRYPTO_LIB`, or the system's.
 fn library() -> Library {
@@ -38,8 +41,8 @@ fn shape(side: Side, calls: Vec<usize>) -> Shape {
     }
 }
 
-fn runner<'lib>(library: &'lib Library, plan: Plan, ring: usize) -> Runner<'lib> {
-    Runner::new(library, plan, ring).expect("AES-128-GCM")
+fn runner<'lib>(library: &'lib Library, plan: Plan, distance: Distance) -> Runner<'lib> {
+    Runner::new(library, plan, distance).expect("AES-128-GCM")
 }
 
 fn updates(c: &mut Criterion) {
@@ -68,7 +71,7 @@ fn messages(c: &mut Criterion) {
         for size in SIZES {
             let strategy = Strategy::new(Arrangement::PerBuffer, placement);
             let plan = Plan::new(&shape(side, vec![size]), strategy);
-            bench(&mut group, &library, plan, 0, &size.to_string());
+            bench(&mut group, &library, plan, Distance::HOT, &size.to_string());
         }
     }
 }
@@ -87,7 +90,13 @@ fn fragments(c: &mut Criterion) {
             let shape = shape(side, vec![fragment; MESSAGE / fragment]);
             for strategy in [now, Strategy::new(copying, now.placement)] {
                 let id = format!("{}/{fragment}", strategy.id());
-                bench(&mut group, &library, Plan::new(&shape, strategy), 0, &id);
+                bench(
+                    &mut group,
+                    &library,
+                    Plan::new(&shape, strategy),
+                    Distance::HOT,
+                    &id,
+                );
             }
         }
         group.finish();
@@ -95,7 +104,13 @@ fn fragments(c: &mut Criterion) {
         for batch in (4..=20).step_by(2).map(|power| 1 << power) {
             let strategy = Strategy::new(Arrangement::Contiguous, Placement::InPlace);
             let plan = Plan::new(&shape(side, vec![1 << 20]), strategy.with_batch(batch));
-            bench(&mut group, &library, plan, 0, &batch.to_string());
+            bench(
+                &mut group,
+                &library,
+                plan,
+                Distance::HOT,
+                &batch.to_string(),
+            );
         }
     }
 }
@@ -104,7 +119,7 @@ fn frames(c: &mut Criterion) {
     let library = library();
     let host = Host::detect();
     for residency in [Residency::Hot, Residency::L2Cold, Residency::MemoryCold] {
-        let Some(ring) = residency.ring_bytes(&host) else {
+        let Some(distance) = residency.distance(&host) else {
             println!("too little memory for {}", residency.id());
             continue;
         };
@@ -115,26 +130,50 @@ fn frames(c: &mut Criterion) {
                 .chain(Strategy::alternatives(shape.side));
             for strategy in strategies {
                 let id = format!("{} {}/{}", shape.side, shape.name, strategy.id());
-                bench(&mut group, &library, Plan::new(&shape, strategy), ring, &id);
+                bench(
+                    &mut group,
+                    &library,
+                    Plan::new(&shape, strategy),
+                    distance,
+                    &id,
+                );
             }
         }
     }
 }
 
-fn bench<M: criterion::measurement::Measurement>(
-    group: &mut criterion::BenchmarkGroup<'_, M>,
+fn bench(
+    group: &mut criterion::BenchmarkGroup<'_, WallTime>,
     library: &Library,
     plan: Plan,
-    ring: usize,
+    distance: Distance,
     id: &str,
 ) {
     group.throughput(Throughput::Bytes(plan.n_bytes() as u64));
     // Nothing is allocated for a benchmark that is filtered out.
     group.bench_function(id, |b| {
-        let mut runner = runner(library, plan.clone(), ring);
+        let mut runner = runner(library, plan.clone(), distance);
         let mut memory = Memory::default();
         runner.begin(&mut memory);
-        b.iter(|| runner.run(1, &mut memory).expect("right tags"));
+        if distance == Distance::HOT {
+            return b.iter(|| runner.run(1, &mut memory).expect("right tags"));
+        }
+        b.iter_custom(|n| {
+            let mut elapsed = Duration::ZERO;
+            let mut left = n;
+            while left > 0 {
+                let now = left.min(COLD_STRETCH);
+                runner.approach(&mut memory);
+                // What is not to be distant, as the code itself, comes back first.
+                runner.run(1, &mut memory).expect("right tags");
+                let begin = Instant::now();
+                runner.run(now, &mut memory).expect("right tags");
+                elapsed += begin.elapsed();
+                runner.leave(&mut memory);
+                left -= now;
+            }
+            elapsed
+        });
     });
 }
 
@@ -181,7 +220,7 @@ fn parallel(library: &Library, plan: &Plan, n_threads: usize, n: u64) -> Duratio
     let barrier = std::sync::Barrier::new(n_threads);
     std::thread::scope(|scope| {
         let work = || {
-            let mut runner = runner(library, plan.clone(), 0);
+            let mut runner = runner(library, plan.clone(), Distance::HOT);
             let mut memory = Memory::default();
             runner.begin(&mut memory);
             barrier.wait();

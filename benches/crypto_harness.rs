@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
-use msgr_crypto::run::{Memory, Runner};
+use msgr_crypto::run::{Distance, Memory, Runner};
 use msgr_crypto::shapes::{Shape, Side};
 use msgr_crypto::strategy::{Plan, Strategy};
 use msgr_crypto_ffi::{Context, Direction, Library, raw};
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         let parts = &shape.units[0];
         let mut bare = Bare::new(&library, parts);
         let plan = Plan::new(&shape, Strategy::now(Side::Rx));
-        let mut runner = Runner::new(&library, plan, 0).expect("runner");
+        let mut runner = Runner::new(&library, plan, Distance::HOT).expect("runner");
         let mut memory = Memory::default();
         runner.begin(&mut memory);
         let is_within = compare(

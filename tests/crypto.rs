@@ -29,15 +29,14 @@ struct Watching {
 impl Watching {
     #[track_caller]
     fn start(pid: i32, seconds: &str) -> Self {
+        let pid = pid.to_string();
+        Self::begin(&["crypto", "observe", &pid, "--json", "-d", seconds])
+    }
+
+    #[track_caller]
+    fn begin(args: &[&str]) -> Self {
         let mut child = wcprof()
-            .args([
-                "crypto",
-                "observe",
-                &pid.to_string(),
-                "--json",
-                "-d",
-                seconds,
-            ])
+            .args(args)
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()
@@ -56,14 +55,19 @@ impl Watching {
     }
 
     #[track_caller]
-    fn finish(mut self) -> (serde_json::Value, String) {
+    fn finish(self) -> (serde_json::Value, String) {
+        let (out, said) = self.finish_text();
+        (serde_json::from_str(&out).expect("output is JSON"), said)
+    }
+
+    #[track_caller]
+    fn finish_text(mut self) -> (String, String) {
         let mut rest = String::new();
         self.stderr.read_to_string(&mut rest).expect("text");
         let output = self.child.wait_with_output().expect("wcprof ends");
         let said = self.said + &rest;
         assert!(output.status.success(), "{said}");
-        let json = serde_json::from_slice(&output.stdout).expect("output is JSON");
-        (json, said)
+        (text(&output.stdout), said)
     }
 }
 
@@ -451,4 +455,152 @@ fn foreign_library() {
     );
     fs::remove_file(&copy).expect("can be removed");
     assert_fails(&calibrate(target.pid()), 1, &["deleted", "hint:"]);
+}
+
+/// A saved calibration of no real library: 100 ns a unit, 0.2 ns a byte, and `call_ns` for each call.
+fn saved_calibration(folder: &Path, call_ns: f64) -> PathBuf {
+    let line = |call: f64, byte: f64| serde_json::json!([[0, call], [65536, call + 65536.0 * byte]]);
+    let nothing = serde_json::json!([[0, 0.0]]);
+    let costs = serde_json::json!({
+        "unit_ns": 100.0, "nonce_ns": 40.0, "rekey_ns": 200.0, "context_ns": 500.0,
+        "update": line(call_ns, 0.2), "small": [[0, call_ns]], "fill": [[1, call_ns]],
+        "tail": nothing, "head": nothing, "shifted": nothing, "out_of_place": nothing, "first": nothing,
+    });
+    let calibration = serde_json::json!({
+        "schema": "msgr-crypto-calibration", "version": 2,
+        "library": {
+            "version": "OpenSSL 3.0.0 of a test", "path": null, "kernel": "aesni-stitched",
+            "cpu_features": ["aes"],
+        },
+        "host": {"cpu": "a CPU", "l2_bytes": 1 << 20, "l3_bytes": 32 << 20},
+        "made_unix": 1, "cpu_seconds": 2.0, "reference_ns": 3000.0, "disturbed_share": 0.0,
+        "encrypt": costs, "decrypt": costs, "copy": line(5.0, 0.02),
+        "l2_cold": null, "memory_cold": null,
+    });
+    let path = folder.join(format!("{call_ns}.json"));
+    fs::write(&path, calibration.to_string()).expect("can be written");
+    path
+}
+
+const CANNOT: &str = "Batching cannot help: it would save ";
+const WOULD: &str = "Batching would save ";
+
+/// Check the advice for a live process: what was seen is what it rests on, a sentence comes first, and
+/// whether batching helps follows from what calls cost.
+#[test]
+fn advice_for_a_process() {
+    let _load = quiet();
+    if !can_probe("advice_for_a_process") {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut target = start(Variant::NoFramePointers);
+    let pid = target.pid().to_string();
+    for (call_ns, sentence, helps) in [(5.0, CANNOT, false), (200.0, WOULD, true)] {
+        let saved = saved_calibration(folder.path(), call_ns);
+        let saved = saved.to_str().expect("UTF-8");
+        let args = ["crypto", "advise", &pid, "-d", "2", "--calibration", saved];
+        let watching = Watching::begin(&args);
+        target.mark();
+        target.tell("GO");
+        target.answer("MARK");
+        let (out, _) = watching.finish_text();
+        assert!(out.starts_with(sentence), "{out}");
+        let seen = format!("From {} frames of 2 kinds seen", 4 * ROUNDS);
+        for words in [
+            seen.as_str(),
+            "RX in one allocation and call",
+            "TX gathered where that pays",
+            "both contiguous from the start",
+            "OpenSSL 3.1 or later",
+            "one more busy messenger thread",
+            "limit: all bytes at the peak rate",
+            "Costs as calibrated in the given file:",
+            "OpenSSL 3.0.0 of a test",
+        ] {
+            assert!(out.contains(words), "no {words:?} in: {out}");
+        }
+
+        let watching = Watching::begin(&[&args[..], &["--json"]].concat());
+        target.mark();
+        target.tell("GO");
+        target.answer("MARK");
+        let (json, _) = watching.finish();
+        assert_eq!(json["schema"], "wcprof-crypto-advise");
+        assert_eq!(json["calibrated"], "saved");
+        assert_eq!(json["watched"]["source"], "live");
+        assert_eq!(json["report"]["verdict"]["batching_helps"], helps, "{json:#}");
+        assert!(json["verdict"].as_str().is_some_and(|text| text.starts_with(sentence)));
+        // The same frames by hand: calls of RX and TX, units, bytes.
+        let frames = [(2.0 + 4.0, 16672.0), (2.0 + 7.0, 16768.0)];
+        let by_hand: f64 = frames
+            .iter()
+            .map(|(calls, bytes)| 200.0 + calls * call_ns + 0.2 * bytes)
+            .sum::<f64>()
+            / 2.0;
+        let now = json["choices"][0]["frame_ns"].as_f64().expect("a figure");
+        assert!((now / by_hand - 1.0).abs() < 0.02, "{now}, not {by_hand}");
+    }
+}
+
+/// Check the advice without the privilege to observe: the protocol's frames, marked as such, and still a
+/// verdict.
+#[test]
+fn advice_without_privilege() {
+    let _load = quiet();
+    if !has_capability() {
+        return skip("advice_without_privilege", "needs root to drop a capability");
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let target = start(Variant::NoFramePointers);
+    let before = code(&target, target.pid());
+    let output = Command::new("setpriv")
+        .args(["--bounding-set", "-sys_admin", "--"])
+        .arg(wcprof().get_program())
+        .args(["crypto", "advise", &target.pid().to_string(), "--calibration"])
+        .arg(saved_calibration(folder.path(), 5.0))
+        .output()
+        .expect("setpriv runs");
+    let (out, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(out.starts_with(CANNOT) || out.starts_with(WOULD), "{out}");
+    assert!(out.contains("NOT OBSERVED"), "{out}");
+    assert!(!said.contains("putting breakpoints"), "{said}");
+    assert_eq!(code(&target, target.pid()), before);
+}
+
+/// Check the advice for a trace of a real OSD: the share of encryption, what is unknown, and whose
+/// library was measured.
+#[test]
+fn advice_for_a_trace() {
+    let _load = quiet();
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
+    let advise = |args: &[&str]| {
+        let output = wcprof()
+            .args(["crypto", "advise"])
+            .arg(&trace)
+            .args(args)
+            .output()
+            .expect("wcprof starts");
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    for (call_ns, sentence) in [(1.0, CANNOT), (200.0, WOULD)] {
+        let saved = saved_calibration(folder.path(), call_ns);
+        let (out, said) = advise(&["--calibration", saved.to_str().expect("UTF-8")]);
+        assert!(out.starts_with(sentence), "{out}");
+        assert!(out.contains("of the messenger threads' CPU time"), "{out}");
+        assert!(out.contains("From the trace of ceph-osd"), "{out}");
+        assert!(out.contains("Costs as calibrated in the given file:"), "{out}");
+        assert_eq!(said, "");
+    }
+    let (out, said) = advise(&[]);
+    assert!(said.contains("this system's is measured"), "{said}");
+    assert!(out.contains("may not be those of the trace"), "{out}");
+    let (out, _) = advise(&["--json"]);
+    let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
+    assert_eq!(json["calibrated"], "system");
+    assert!(json["mix"]["crypto_share"].as_f64().is_some_and(|share| share > 0.0));
 }

@@ -7,6 +7,7 @@
 mod admin;
 mod ceph;
 mod conf;
+mod crypto;
 mod daemon;
 pub mod fio;
 mod guest;
@@ -61,6 +62,8 @@ enum Task {
     Status,
     /// Ask the OSD whether its connections are encrypted
     CheckMode,
+    /// Compare the encrypted frames of known loads, seen live, with what the protocol says
+    Crypto,
     /// Build kernel and initial file system of the virtual machine
     GuestBuild,
 }
@@ -89,6 +92,7 @@ pub fn run(args: &Args) -> Result<()> {
             println!("{modes}");
             Ok(())
         }
+        Task::Crypto => crypto::run(&lab),
         Task::GuestBuild => guest::build(&lab),
     }
 }

@@ -8,7 +8,7 @@ use nix::time::{ClockId, clock_gettime};
 
 use msgr_crypto_ffi::{CallError, Context, Direction, Library};
 
-use crate::run::Memory;
+use crate::run::{Memory, Runner};
 
 /// Why something could not be measured.
 #[derive(Debug, thiserror::Error)]
@@ -43,11 +43,42 @@ const DISTURBED: f64 = 1.04;
 /// Fewer undisturbed samples than this make no median.
 const FEWEST: usize = 3;
 
-type Work<'a> = Box<dyn FnMut(u64, &mut Memory) -> Result<(), CallError> + 'a>;
-
 /// Something that can be done any number of times.
+trait Work {
+    /// Does it `n` times.
+    fn run(&mut self, n: u64, memory: &mut Memory) -> Result<(), CallError>;
+    /// Before a stretch that is timed.
+    fn approach(&mut self, _: &mut Memory) {}
+    /// After a stretch.
+    fn leave(&mut self, _: &mut Memory) {}
+}
+
+/// Work whose data is hot.
+struct Closure<F>(F);
+
+impl<F: FnMut(u64, &mut Memory) -> Result<(), CallError>> Work for Closure<F> {
+    fn run(&mut self, n: u64, memory: &mut Memory) -> Result<(), CallError> {
+        self.0(n, memory)
+    }
+}
+
+impl Work for Runner<'_> {
+    fn run(&mut self, n: u64, memory: &mut Memory) -> Result<(), CallError> {
+        Runner::run(self, n, memory)
+    }
+
+    fn approach(&mut self, memory: &mut Memory) {
+        Runner::approach(self, memory);
+    }
+
+    fn leave(&mut self, memory: &mut Memory) {
+        Runner::leave(self, memory);
+    }
+}
+
+/// Work and its samples.
 pub(crate) struct Case<'a> {
-    work: Work<'a>,
+    work: Box<dyn Work + 'a>,
     n: u64,
     samples: Vec<Sample>,
 }
@@ -62,6 +93,15 @@ struct Sample {
 
 impl<'a> Case<'a> {
     pub(crate) fn new(work: impl FnMut(u64, &mut Memory) -> Result<(), CallError> + 'a) -> Self {
+        Self::of(Closure(work))
+    }
+
+    /// Frames, in memory that cases share.
+    pub(crate) fn of_runner(runner: Runner<'a>) -> Self {
+        Self::of(runner)
+    }
+
+    fn of(work: impl Work + 'a) -> Self {
         Self {
             work: Box::new(work),
             n: 1,
@@ -75,8 +115,8 @@ impl<'a> Case<'a> {
 pub(crate) struct Measured {
     /// Nanoseconds of one repetition of each case.
     pub(crate) ns: Vec<f64>,
-    /// Cases without enough undisturbed samples; their figures are the least of all samples.
-    pub(crate) n_disturbed: usize,
+    /// Of each case, whether it had too few undisturbed samples; the figure is the least of all then.
+    pub(crate) is_disturbed: Vec<bool>,
 }
 
 /// Nanoseconds of CPU time that this thread used.
@@ -203,6 +243,7 @@ pub(crate) fn measure(
     effort: Effort,
 ) -> Result<Measured, MeasureError> {
     for case in cases.iter_mut() {
+        case.samples.clear();
         case.n = repetitions(case, memory, effort.sample_ns)?;
     }
     for round in 0..effort.rounds * MOST_ROUNDS {
@@ -219,11 +260,13 @@ pub(crate) fn measure(
             }
             n_wanting += 1;
             let before = reference.calm()?;
-            (case.work)((case.n / 16).clamp(1, 200), memory)?;
+            case.work.approach(memory);
+            case.work.run((case.n / 16).clamp(1, 200), memory)?;
             let begin = Clocks::now()?;
-            (case.work)(case.n, memory)?;
+            case.work.run(case.n, memory)?;
             let elapsed = begin.elapsed()?;
             let after = reference.take()?;
+            case.work.leave(memory);
             let each = |ns: f64| (ns - reference.clock_ns).max(0.0) / case.n as f64;
             case.samples.push(Sample {
                 ns: each(elapsed.wall_ns),
@@ -240,7 +283,7 @@ pub(crate) fn measure(
     let limit = reference.limit();
     let mut measured = Measured {
         ns: Vec::with_capacity(cases.len()),
-        n_disturbed: 0,
+        is_disturbed: Vec::with_capacity(cases.len()),
     };
     for case in cases {
         let good: Vec<f64> = case
@@ -249,10 +292,10 @@ pub(crate) fn measure(
             .filter(|sample| sample.reference_ns <= limit)
             .map(|sample| sample.ns)
             .collect();
+        measured.is_disturbed.push(good.len() < FEWEST);
         measured.ns.push(match good.len() {
             FEWEST.. => typical(&good),
             _ => {
-                measured.n_disturbed += 1;
                 // A long piece of work is seldom left alone.
                 let walls = case.samples.iter().map(|sample| sample.ns);
                 walls.fold(f64::INFINITY, f64::min)
@@ -273,9 +316,11 @@ fn repetitions(
     loop {
         let mut least = f64::INFINITY;
         for _ in 0..3 {
+            case.work.approach(memory);
             let begin = Instant::now();
-            (case.work)(n, memory)?;
+            case.work.run(n, memory)?;
             least = least.min(begin.elapsed().as_nanos() as f64);
+            case.work.leave(memory);
         }
         if least >= sample_ns / 4.0 || n >= 1 << 30 {
             let wanted = n as f64 * sample_ns / least.max(1.0);

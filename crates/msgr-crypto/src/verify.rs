@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use msgr_crypto_ffi::Library;
 
-use crate::calibration::Calibration;
+use crate::calibration::{Anchors, Calibration};
 use crate::measure::{Case, Effort, MeasureError, Reference, measure};
 use crate::model::{Prediction, predict};
-use crate::run::{Memory, Residency, Runner};
-use crate::shapes::{Shape, Side};
-use crate::strategy::{Area, Op, Plan, Span, Strategy};
+use crate::run::{Distance, Memory, Residency, Runner};
+use crate::shapes::Shape;
+use crate::strategy::{Plan, Strategy};
 
 /// A prediction beside the measured time.
 #[derive(Clone, Debug)]
@@ -20,12 +20,15 @@ pub struct Checked {
     pub strategy: Strategy,
     /// Where the data was asked to be.
     pub residency: Residency,
-    /// What the model says, for memory that is as far away as it is at this moment.
+    /// What the model says.
     pub prediction: Prediction,
-    /// How many times as far away memory was as when it was calibrated; 1 for data in caches.
-    pub distance_factor: f64,
-    /// Median nanoseconds of a frame.
+    /// What it says with the cost of distance as it was while this was measured: memory of a virtual
+    /// machine is not as far away in one minute as in another.
+    pub prediction_now: Prediction,
+    /// Median nanoseconds of a frame, the mean of two measurements.
     pub measured_ns: f64,
+    /// By how much these two are apart, as a share: what cannot be predicted.
+    pub spread: f64,
     /// Something else slowed the core all the time: the measured figure is less exact.
     pub is_disturbed: bool,
 }
@@ -35,12 +38,20 @@ impl Checked {
     pub fn error(&self) -> f64 {
         self.prediction.ns() / self.measured_ns - 1.0
     }
+
+    /// The same, without what memory changed since the calibration.
+    pub fn error_now(&self) -> f64 {
+        self.prediction_now.ns() / self.measured_ns - 1.0
+    }
 }
 
 /// How long to sleep in all, at most, while other work slows the core.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Predicts and measures every shape by what Ceph does and by the alternatives.
+///
+/// All frames take turns with each other and with those that costs of distance are told from, and are
+/// measured twice.
 ///
 /// # Errors
 /// As [`crate::calibration::calibrate`].
@@ -54,103 +65,88 @@ pub fn verify(
     let mut checked = Vec::new();
     let mut reference = Reference::new(library, PATIENCE)?;
     for residency in residencies {
-        let Some(ring_bytes) = residency.ring_bytes(&calibration.host) else {
+        if calibration.cold(*residency).is_none() && *residency != Residency::Hot {
+            continue;
+        }
+        let Some(distance) = residency.distance(&calibration.host) else {
             continue;
         };
         let mut memory = Memory::default();
-        let mut probe = match residency {
-            Residency::MemoryCold => Probe::new(library, calibration, ring_bytes, &mut memory)?,
-            _ => None,
-        };
+        let mut cases = Vec::new();
+        let mut frames = Vec::new();
         for (index, shape) in shapes.iter().enumerate() {
             let strategies = [Strategy::now(shape.side)]
                 .into_iter()
                 .chain(Strategy::alternatives(shape.side));
             for strategy in strategies {
                 let plan = Plan::new(shape, strategy);
-                let mut prediction = predict(&plan, calibration, *residency);
-                let mut runner = Runner::new(library, plan, ring_bytes)?;
-                runner.begin(&mut memory);
-                let mut cases = vec![Case::new(|n, memory: &mut Memory| runner.run(n, memory))];
-                let mut distance_of = None;
-                if let Some(Probe {
-                    runner,
-                    hot_ns,
-                    calibrated_ns,
-                }) = &mut probe
-                {
-                    distance_of = Some((*hot_ns, *calibrated_ns));
-                    cases.push(Case::new(|n, memory: &mut Memory| runner.run(n, memory)));
-                }
-                let measured = measure(&mut cases, &mut memory, &mut reference, effort)?;
-                let distance_factor = match (distance_of, measured.ns.get(1)) {
-                    (Some((hot_ns, calibrated_ns)), Some(now)) if calibrated_ns > 0.0 => {
-                        ((now - hot_ns) / calibrated_ns).clamp(0.2, 5.0)
-                    }
-                    _ => 1.0,
-                };
-                prediction.distance_ns *= distance_factor;
-                checked.push(Checked {
-                    shape: index,
-                    strategy,
-                    residency: *residency,
-                    prediction,
-                    distance_factor,
-                    measured_ns: measured.ns.first().copied().unwrap_or(0.0),
-                    is_disturbed: measured.n_disturbed > 0,
-                });
+                frames.push((index, strategy, plan.clone()));
+                cases.push(case(library, plan, distance, &mut memory)?);
             }
+        }
+        let anchors = match residency {
+            Residency::Hot => None,
+            _ => Anchors::add(
+                library,
+                &calibration.host,
+                *residency,
+                &mut cases,
+                &mut memory,
+            )?,
+        };
+        let first = measure(&mut cases, &mut memory, &mut reference, effort)?;
+        let second = measure(&mut cases, &mut memory, &mut reference, effort)?;
+        let of = |index: usize| {
+            let pair = [&first.ns, &second.ns].map(|ns| ns.get(index).copied().unwrap_or(0.0));
+            let mean = (pair[0] + pair[1]) / 2.0;
+            (mean, (pair[0] - pair[1]).abs() / mean)
+        };
+        let is_disturbed = |index: usize| {
+            let disturbed = |list: &[bool]| list.get(index).copied().unwrap_or(true);
+            disturbed(&first.is_disturbed) || disturbed(&second.is_disturbed)
+        };
+        let mut now = calibration.clone();
+        if let Some(anchors) = anchors {
+            let ns: Vec<f64> = (0..cases.len()).map(|index| of(index).0).collect();
+            let costs = Some(anchors.costs(calibration, &ns));
+            match residency {
+                Residency::L2Cold => now.l2_cold = costs,
+                _ => now.memory_cold = costs,
+            }
+        }
+        for (case, (shape, strategy, plan)) in frames.into_iter().enumerate() {
+            let (measured_ns, spread) = of(case);
+            checked.push(Checked {
+                shape,
+                strategy,
+                residency: *residency,
+                prediction: predict(&plan, calibration, *residency),
+                prediction_now: predict(&plan, &now, *residency),
+                measured_ns,
+                spread,
+                is_disturbed: is_disturbed(case),
+            });
         }
     }
     Ok(checked)
 }
 
-/// Reads of distant memory that are measured beside each frame. How far away memory is depends on the
-/// pages that the kernel happened to give, and in a virtual machine on those that the host gave.
-struct Probe<'lib> {
-    runner: Runner<'lib>,
-    /// What it takes without distance.
-    hot_ns: f64,
-    /// What distance added when it was calibrated.
-    calibrated_ns: f64,
-}
-
-impl<'lib> Probe<'lib> {
-    const BYTES: usize = 1024;
-
-    /// Reads from `memory`, and leaves it as it is.
-    fn new(
-        library: &'lib Library,
-        calibration: &Calibration,
-        ring_bytes: usize,
-        memory: &mut Memory,
-    ) -> Result<Option<Self>, MeasureError> {
-        let Some(cold) = &calibration.memory_cold else {
-            return Ok(None);
-        };
-        let span = |area| Span {
-            area,
-            offset: 0,
-            len: Self::BYTES,
-        };
-        let copy = Op::Copy {
-            from: span(Area::Source),
-            to: span(Area::Scratch),
-        };
-        let plan = Plan {
-            side: Side::Tx,
-            units: vec![vec![copy]],
-            source_len: Self::BYTES,
-            destination_len: 0,
-            scratch_len: Self::BYTES,
-        };
-        let mut runner = Runner::new(library, plan, ring_bytes)?;
-        runner.begin(memory);
-        let bytes = Self::BYTES as u64;
-        Ok(Some(Self {
-            runner,
-            hot_ns: calibration.encrypt.unit_ns + calibration.copy.at(bytes),
-            calibrated_ns: cold.copy_to_hot.at(bytes),
-        }))
+/// A frame in memory of its own when it is to be hot, in the memory of all otherwise.
+fn case<'lib>(
+    library: &'lib Library,
+    plan: Plan,
+    distance: Distance,
+    memory: &mut Memory,
+) -> Result<Case<'lib>, MeasureError> {
+    let mut runner = Runner::new(library, plan, distance)?;
+    if distance == Distance::HOT {
+        let mut memory = Memory::default();
+        runner.begin(&mut memory);
+        return Ok(Case::new(move |n, _: &mut Memory| {
+            runner.run(n, &mut memory)
+        }));
     }
+    let mut runner = runner.unverified();
+    runner.join(memory);
+    Ok(Case::of_runner(runner))
 }

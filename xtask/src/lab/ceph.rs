@@ -33,6 +33,17 @@ pub struct Options {
     osds: u32,
 }
 
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Secure,
+            store: Store::Bluestore,
+            tcmalloc: false,
+            osds: 1,
+        }
+    }
+}
+
 /// How messages are protected.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 pub enum Mode {

@@ -174,6 +174,14 @@ impl Load {
         Ok(Self { child, output, log })
     }
 
+    /// Process id of fio, whose jobs are its children.
+    ///
+    /// # Errors
+    /// Never on Linux.
+    pub fn pid(&self) -> Result<i32> {
+        i32::try_from(self.child.id()).context("process id out of range")
+    }
+
     /// Whether it still runs.
     ///
     /// # Errors
@@ -198,7 +206,7 @@ impl Load {
     /// # Errors
     /// When it fails.
     pub fn stop(mut self) -> Result<()> {
-        let pid = i32::try_from(self.child.id()).context("process id out of range")?;
+        let pid = self.pid()?;
         kill(Pid::from_raw(pid), Signal::SIGINT).context("failed to interrupt fio")?;
         let status = self.child.wait().context("failed to wait for fio")?;
         // 128 says that it was interrupted.

@@ -38,6 +38,21 @@ pub struct Options {
     writes: u32,
 }
 
+impl Options {
+    /// Operations of this many bytes, so many percent of them writes; everything else as by default.
+    pub fn sized(block_size: u32, writes: u32) -> Self {
+        Self {
+            cache: Cache::None,
+            iothread: false,
+            tcmalloc: false,
+            accel: Accelerator::Tcg,
+            jobs: 32,
+            block_size,
+            writes,
+        }
+    }
+}
+
 /// The rbd cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Cache {

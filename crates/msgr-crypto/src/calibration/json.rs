@@ -7,7 +7,7 @@ use crate::host::Host;
 
 /// `schema` of the document.
 pub const SCHEMA: &str = "msgr-crypto-calibration";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// A calibration has about 40 KiB.
 const MAX_BYTES: usize = 4 << 20;
 /// Longest text in a file: paths and names of CPUs.
@@ -173,14 +173,14 @@ impl Calibration {
             ("memory_cold", &self.memory_cold),
         ] {
             let Some(cold) = cold else { continue };
-            for (field, curve) in [
-                ("in_place", &cold.in_place),
-                ("out_of_place", &cold.out_of_place),
-                ("to_cold", &cold.to_cold),
-                ("copy_to_hot", &cold.copy_to_hot),
-                ("copy", &cold.copy),
-            ] {
-                check_curve(&format!("{name}.{field}"), curve, true)?;
+            for (way, frames) in cold.ways() {
+                for (field, curve) in [
+                    ("small", &frames.small),
+                    ("data", &frames.data),
+                    ("piece", &frames.piece),
+                ] {
+                    check_curve(&format!("{name}.{way}.{field}"), curve, true)?;
+                }
             }
         }
         Ok(())

@@ -5,6 +5,7 @@
 //! to 1 KiB, one period of its pattern, and sizes up to megabytes. What calls that begin or end within
 //! a block cost more, and what data in distant caches costs, is kept as corrections.
 
+mod cold;
 mod curve;
 mod fit;
 mod json;
@@ -17,6 +18,8 @@ use crate::host::Host;
 use crate::run::Residency;
 use crate::shapes::Side;
 
+pub(crate) use cold::Anchors;
+pub use cold::{ColdCosts, ColdFrames};
 pub use curve::Curve;
 pub use fit::{Fit, Regime};
 pub use json::CalibrationError;
@@ -103,21 +106,6 @@ pub struct DirectionCosts {
     /// More than another call, by size, for the first call of a unit: nothing before it overlaps with
     /// it.
     pub first: Curve,
-}
-
-/// What distant data costs more than hot data, by the bytes that lie in one piece, in nanoseconds.
-#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
-pub struct ColdCosts {
-    /// An update in place.
-    pub in_place: Curve,
-    /// An update from distant to distant memory.
-    pub out_of_place: Curve,
-    /// An update from hot to distant memory.
-    pub to_cold: Curve,
-    /// A copy from distant to hot memory.
-    pub copy_to_hot: Curve,
-    /// A copy from distant to distant memory.
-    pub copy: Curve,
 }
 
 impl Calibration {

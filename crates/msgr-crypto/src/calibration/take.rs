@@ -7,12 +7,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use msgr_crypto_ffi::{CallError, Direction, Library};
 
+use super::cold::Anchors;
 use super::{
     BLOCK, Calibration, ColdCosts, Curve, DENSE, DirectionCosts, LibraryFacts, PERIOD, PERIOD_BEGIN,
 };
 use crate::host::Host;
 use crate::measure::{Case, Effort, MeasureError, Reference, cpu_now, measure, median};
-use crate::run::{Memory, Residency, Runner};
+use crate::run::{Distance, Memory, Residency, Runner};
 use crate::shapes::Side;
 use crate::strategy::{Area, Op, Plan, Span};
 
@@ -26,10 +27,6 @@ const SHIFTED: [usize; 4] = [256, 1024, 4096, 16384];
 const OUT_OF_PLACE: [usize; 8] = [16, 64, 256, 1024, 4096, 16384, 65536, 131_072];
 const COPIES: [usize; 15] = [
     0, 16, 64, 128, 192, 288, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072,
-];
-/// A page is where a prefetcher stops, so what follows is in proportion.
-const COLD: [usize; 13] = [
-    0, 16, 64, 128, 256, 512, 1024, 2048, 4096, 16384, 65536, 524_288, 4_194_304,
 ];
 /// Calls in a unit that measures one call: what the unit costs is divided by it.
 const REPEAT: usize = 8;
@@ -78,26 +75,26 @@ pub fn calibrate(
     let encrypt = direction_costs(&mut setting, Side::Tx)?;
     let decrypt = direction_costs(&mut setting, Side::Rx)?;
     let copy = copy_costs(&mut setting)?;
-    let mut cold = |residency| match options.cold {
-        true => cold_costs(&mut setting, (&encrypt, &copy), residency),
-        false => Ok(None),
-    };
-    let l2_cold = cold(Residency::L2Cold)?;
-    let memory_cold = cold(Residency::MemoryCold)?;
     let made = SystemTime::now().duration_since(UNIX_EPOCH);
-    let calibration = Calibration {
+    let mut calibration = Calibration {
         library: LibraryFacts::of(library),
         reference_ns: setting.reference.best_ns,
-        disturbed_share: setting.n_disturbed as f64 / setting.n_cases.max(1) as f64,
-        host: setting.host,
+        disturbed_share: 0.0,
+        host: setting.host.clone(),
         made_unix: made.map_or(0, |time| time.as_secs()),
-        cpu_seconds: (cpu_now()? - begin) / 1e9,
+        cpu_seconds: 0.0,
         encrypt,
         decrypt,
         copy,
-        l2_cold,
-        memory_cold,
+        l2_cold: None,
+        memory_cold: None,
     };
+    if options.cold {
+        calibration.l2_cold = cold_costs(&mut setting, &calibration, Residency::L2Cold)?;
+        calibration.memory_cold = cold_costs(&mut setting, &calibration, Residency::MemoryCold)?;
+    }
+    calibration.disturbed_share = setting.n_disturbed as f64 / setting.n_cases.max(1) as f64;
+    calibration.cpu_seconds = (cpu_now()? - begin) / 1e9;
     calibration
         .check()
         .map_err(|error| MeasureError::Unstable(error.to_string()))?;
@@ -145,7 +142,7 @@ impl<'lib> Bench<'lib> {
 
     /// A plan over its own hot memory; its index.
     fn hot(&mut self, units: Vec<Vec<Op>>) -> Result<usize, MeasureError> {
-        let mut runner = Runner::new(self.library, plan(self.side, units), 0)?;
+        let mut runner = Runner::new(self.library, plan(self.side, units), Distance::HOT)?;
         let mut memory = Memory::default();
         runner.begin(&mut memory);
         let case = Case::new(move |n, _: &mut Memory| runner.run(n, &mut memory));
@@ -165,7 +162,7 @@ impl<'lib> Bench<'lib> {
     ) -> Result<Vec<f64>, MeasureError> {
         let measured = measure(&mut self.cases, memory, &mut setting.reference, effort)?;
         setting.n_cases += self.cases.len();
-        setting.n_disturbed += measured.n_disturbed;
+        setting.n_disturbed += measured.is_disturbed.iter().filter(|is| **is).count();
         Ok(measured.ns)
     }
 }
@@ -410,85 +407,29 @@ fn copy_costs(setting: &mut Setting<'_>) -> Result<Curve, MeasureError> {
     })))
 }
 
-/// The step that a kind of distance is measured with, from spans of source, destination and scratch.
-type ColdOp = fn([Span; 3]) -> Op;
-
-/// What the same single step costs more in a ring of frames than alone.
 fn cold_costs(
     setting: &mut Setting<'_>,
-    (hot, hot_copy): (&DirectionCosts, &Curve),
+    calibration: &Calibration,
     residency: Residency,
 ) -> Result<Option<ColdCosts>, MeasureError> {
-    let Some(ring_bytes) = residency.ring_bytes(&setting.host) else {
+    let mut bench = Bench::new(setting.library, Side::Tx);
+    let mut memory = Memory::default();
+    let Some(anchors) = Anchors::add(
+        setting.library,
+        &setting.host,
+        residency,
+        &mut bench.cases,
+        &mut memory,
+    )?
+    else {
         return Ok(None);
     };
-    let library = setting.library;
-    let l2_bytes = setting.host.l2_bytes;
     let effort = Effort {
-        rounds: setting.effort.rounds.min(7),
-        sample_ns: setting.effort.sample_ns * 2.0,
+        rounds: setting.effort.rounds.min(9),
+        ..setting.effort
     };
-    let mut costs = ColdCosts::default();
-    let source = |len| span(Area::Source, 0, len);
-    let destination = |len| span(Area::Destination, 0, len);
-    let scratch = |len| span(Area::Scratch, 0, len);
-    let kinds: [(&mut Curve, ColdOp); 5] = [
-        (&mut costs.in_place, |[from, _, _]| Op::InPlace(from)),
-        (&mut costs.out_of_place, |[from, to, _]| Op::Update {
-            from,
-            to,
-        }),
-        (&mut costs.to_cold, |[_, to, scratch]| Op::Update {
-            from: scratch,
-            to,
-        }),
-        (&mut costs.copy_to_hot, |[from, _, scratch]| Op::Copy {
-            from,
-            to: scratch,
-        }),
-        (&mut costs.copy, |[from, to, _]| Op::Copy { from, to }),
-    ];
-    let mut memory = Memory::default();
-    for (costs, op) in kinds {
-        let mut bench = Bench::new(library, Side::Tx);
-        let mut pairs = Vec::new();
-        for len in COLD {
-            let op = op([source(len), destination(len), scratch(len)]);
-            // Beyond the cache nothing is hot: the table goes on as if it were.
-            let hot = match 4 * len as u64 <= l2_bytes {
-                true => Ok(bench.hot(vec![vec![op]])?),
-                false => Err(hot_ns(&op, hot, hot_copy)),
-            };
-            let mut runner = Runner::new(library, plan(Side::Tx, vec![vec![op]]), ring_bytes)?;
-            runner.begin(&mut memory);
-            let cold = bench.add(Case::new(move |n, memory: &mut Memory| {
-                runner.run(n, memory)
-            }));
-            pairs.push((len, hot, cold));
-        }
-        let ns = bench.measure(setting, &mut memory, effort)?;
-        *costs =
-            curve(pairs.iter().map(|(len, hot, cold)| {
-                (*len, ns[*cold] - hot.map_or_else(|ns| ns, |hot| ns[hot]))
-            }));
-    }
-    Ok(Some(costs))
-}
-
-/// What a unit of one step would take if its data were hot.
-fn hot_ns(op: &Op, costs: &DirectionCosts, copy: &Curve) -> f64 {
-    costs.unit_ns
-        + match op {
-            Op::Copy { from, .. } => copy.at(from.len as u64),
-            Op::InPlace(span) => {
-                let len = span.len as u64;
-                costs.first_ns(len) + costs.update_ns(0, len)
-            }
-            Op::Update { from, .. } => {
-                let len = from.len as u64;
-                costs.first_ns(len) + costs.update_ns(0, len) + costs.out_of_place.at(len)
-            }
-        }
+    let ns = bench.measure(setting, &mut memory, effort)?;
+    Ok(Some(anchors.costs(calibration, &ns)))
 }
 
 fn curve(points: impl IntoIterator<Item = (usize, f64)>) -> Curve {

@@ -33,12 +33,24 @@ pub(crate) fn costs() -> DirectionCosts {
 }
 
 pub(crate) fn example() -> Calibration {
+    let frames = |per: f64| ColdFrames {
+        small: Curve::new(vec![(0, 0.0), (1000, 1000.0 * per)]),
+        data: Curve::new(vec![
+            (512, 10.0 + 512.0 * per),
+            (10_512, 10.0 + 10_512.0 * per),
+        ]),
+        base: 320,
+        piece: Curve::new(vec![(1024, 7.0), (1 << 40, 7.0)]),
+    };
     let cold = |per: f64| ColdCosts {
-        in_place: Curve::new(vec![(0, 10.0), (1000, 10.0 + 1000.0 * per)]),
-        out_of_place: Curve::new(vec![(0, 20.0), (1000, 20.0 + 2000.0 * per)]),
-        to_cold: Curve::new(vec![(0, 5.0), (1000, 5.0 + 1000.0 * per)]),
-        copy_to_hot: Curve::new(vec![(0, 1.0), (1000, 1.0 + 1000.0 * per)]),
-        copy: Curve::new(vec![(0, 2.0), (1000, 2.0 + 1000.0 * per)]),
+        in_place: frames(per),
+        in_place_together: frames(per),
+        out_of_place: frames(2.0 * per),
+        out_of_place_together: frames(2.0 * per),
+        gathered_rx: frames(per),
+        gathered_tx: frames(per),
+        coalesced_in_scratch: frames(per),
+        coalesced: frames(per),
     };
     Calibration {
         library: LibraryFacts {
@@ -147,7 +159,7 @@ fn malformed_files() {
             "`copy` has a time",
         ),
         (
-            "/l2_cold/copy",
+            "/l2_cold/coalesced/data",
             serde_json::json!([[-1, 1.0]]),
             "invalid value",
         ),

@@ -38,7 +38,7 @@ fn copies() {
     assert_eq!(prediction.updates_ns, 34.0);
 }
 
-/// Check that distance is counted once for memory that lies together, and anew for what does not.
+/// Check that distance is that of small buffers, of data, and of the pieces it comes in.
 #[test]
 fn distance() {
     let calibration = example();
@@ -46,13 +46,16 @@ fn distance() {
         let plan = Plan::new(&shape(Side::Rx, calls), Strategy::now(Side::Rx));
         predict(&plan, &calibration, residency).distance_ns
     };
-    // One piece of memory, as the second buffer is in the next cache line.
-    assert!((ns("64,64", Residency::L2Cold) - (10.0 + 128.0 * 0.01)).abs() < 1e-9);
-    // The page is elsewhere.
-    let apart = 10.0 + 64.0 * 0.01 + 10.0 + 4096.0 * 0.01;
-    assert!((ns("64,4096", Residency::L2Cold) - apart).abs() < 1e-9);
-    assert!((ns("64,64", Residency::MemoryCold) - (10.0 + 12.8)).abs() < 1e-9);
-    assert_eq!(ns("64,64", Residency::Hot), 0.0);
+    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
+    // 80 bytes are two cache lines.
+    near(ns("64,80", Residency::L2Cold), 192.0 * 0.01);
+    near(ns("64,80", Residency::MemoryCold), 192.0 * 0.1);
+    assert_eq!(ns("64,80", Residency::Hot), 0.0);
+    // 320 bytes of small buffers are in the curve of data.
+    let data = 10.0 + 4096.0 * 0.01;
+    near(ns("320,4096", Residency::L2Cold), data);
+    near(ns("64,4096", Residency::L2Cold), data - 256.0 * 0.01);
+    near(ns("320,1024x4", Residency::L2Cold), data + 3.0 * 7.0);
     // Half a mebibyte and more is not hot, whatever was asked for.
     assert!(ns("1048576", Residency::Hot) > 10_000.0);
 }

@@ -57,7 +57,20 @@ struct Advice<'a> {
     load: Option<Load>,
     mix: Option<&'a Mix>,
     watched: Option<&'a Watched>,
+    calibrated: Calibrated,
     report: &'a Report,
+}
+
+/// Whose library the costs are of.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Calibrated {
+    /// That of a file that was given.
+    Saved,
+    /// The process's own.
+    Process,
+    /// This system's, for want of the one that was recorded.
+    System,
 }
 
 pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
@@ -66,7 +79,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
         false => args.target.parse::<i32>().ok(),
     };
     let other = args.other.as_deref().map(read).transpose()?;
-    let (watched, mix, shapes, calibration) = match pid {
+    let (watched, mix, shapes, (calibration, calibrated)) = match pid {
         Some(pid) => {
             let watched = watch(pid, &args.burst)?;
             let shapes = watched.shapes();
@@ -78,8 +91,8 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
                 .hint("it is idle, or not in secure mode: try under load, or with a longer -d"));
             }
             let calibration = match &args.calibration {
-                Some(path) => read(path)?,
-                None => calibrate_process(pid)?,
+                Some(path) => (read(path)?, Calibrated::Saved),
+                None => (calibrate_process(pid)?, Calibrated::Process),
             };
             (Some(watched), None, shapes, calibration)
         }
@@ -93,8 +106,15 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
             let mix = Mix::new(&profile);
             let shapes = shapes_by_protocol(Role::of_process(&mix.process));
             let calibration = match &args.calibration {
-                Some(path) => read(path)?,
-                None => measure(&open(None)?)?,
+                Some(path) => (read(path)?, Calibrated::Saved),
+                None => {
+                    let library = open(None)?;
+                    eprintln!(
+                        "wcprof: a trace holds no library: this system's is measured, which may not be \
+                         that of the trace; --calibration takes another"
+                    );
+                    (measure(&library)?, Calibrated::System)
+                }
             };
             (None, Some(mix), shapes, calibration)
         }
@@ -122,6 +142,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
                 load,
                 mix: mix.as_ref(),
                 watched: watched.as_ref(),
+                calibrated,
                 report: &report,
             };
             let json = serde_json::to_string_pretty(&advice);
@@ -133,7 +154,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
             watched.as_ref(),
             mix.as_ref(),
             &shapes,
-            &calibration,
+            (&calibration, calibrated),
         ),
     };
     write_output(None, out.as_bytes())
@@ -204,7 +225,7 @@ fn text(
     watched: Option<&Watched>,
     mix: Option<&Mix>,
     shapes: &[Shape],
-    calibration: &Calibration,
+    (calibration, calibrated): (&Calibration, Calibrated),
 ) -> String {
     let mut out = format!("{verdict}\n\n");
     let mut table = Table::new(1, &["", "ns a frame", "saved", "of a thread"]);
@@ -247,6 +268,15 @@ fn text(
         (None, Some(mix)) => out.push_str(&mix.text()),
         (None, None) => {}
     }
+    out.push('\n');
+    out.push_str(match calibrated {
+        Calibrated::Saved => "Costs as calibrated in the given file:\n",
+        Calibrated::Process => "Costs of the process's own library:\n",
+        Calibrated::System => {
+            "Costs of this system's library on this machine, which may not be those of the trace (measure \
+             there:\nwcprof crypto calibrate --pid PID -o FILE, and give it with --calibration FILE):\n"
+        }
+    });
     out.push_str(&heading(calibration));
     out
 }

@@ -7,6 +7,7 @@ use msgr_crypto::calibration::{Calibration, CalibrationOptions, Fit, calibrate};
 use msgr_crypto::measure::Effort;
 use msgr_crypto::run::Residency;
 use msgr_crypto::shapes::{Shape, Side};
+use msgr_crypto::strategy::{Plan, Strategy};
 use msgr_crypto::verify::{Checked, verify};
 use msgr_crypto_ffi::{Library, LibraryError};
 use wcprof_report::terminal_name;
@@ -172,11 +173,19 @@ fn text(calibration: &Calibration) -> String {
     ];
     for (name, cold) in distances {
         let Some(cold) = cold else { continue };
+        let more = |calls: &str| {
+            let shape = Shape::new("", Side::Rx, calls).ok()?;
+            let plan = Plan::new(&shape, Strategy::now(Side::Rx));
+            Some(cold.distance_ns(&plan))
+        };
+        let (Some(small), Some(large)) = (more("80 | 256,16"), more("80 | 192,16384,16")) else {
+            continue;
+        };
         let _ = writeln!(
             out,
-            "From {name}: {} ns more for 64 B in place, {} ns more for 16 KiB",
-            ns(cold.in_place.at(64)),
-            ns(cold.in_place.at(16384)),
+            "From {name}: {} ns more for a received request, {} ns more for 16 KiB",
+            ns(small),
+            ns(large),
         );
     }
     out
@@ -240,6 +249,8 @@ fn errors(
             "measured ns",
             "predicted ns",
             "error",
+            "error now",
+            "spread",
         ],
     );
     for row in &checked {
@@ -256,6 +267,8 @@ fn errors(
                 true => format!("({})", signed_percent(row.error())),
                 false => signed_percent(row.error()),
             },
+            &signed_percent(row.error_now()),
+            &format!("{:.1} %", 100.0 * row.spread),
         ]);
     }
     let mut out = table.render();

@@ -1,0 +1,553 @@
+//! Frames of distant data to what the distance adds, measured and looked up.
+//!
+//! What a cache miss costs depends on what is done around it: a prefetcher begins anew at a page, the
+//! work of a unit hides a part of the next one's misses, and a copy reaches further ahead than
+//! encryption. So distance is not put together from single accesses. It is measured in whole frames,
+//! by way of working, and looked up by what of a frame matters: cache lines of its small buffers,
+//! bytes of its data, and pieces that these come in.
+
+use msgr_crypto_ffi::Library;
+use serde::{Deserialize, Serialize};
+
+use super::{Calibration, Curve};
+use crate::host::Host;
+use crate::measure::{Case, MeasureError, median};
+use crate::model::predict;
+use crate::run::{Memory, Residency, Runner};
+use crate::shapes::{Shape, Side};
+use crate::strategy::{Area, Arrangement, Op, Placement, Plan, Span, Strategy};
+
+const LINE: usize = 64;
+/// A buffer of at least so many bytes is data; smaller ones are what surrounds it.
+const DATA: usize = 512;
+/// Bytes of data in the frames that are measured, and of the last pieces in which it comes.
+const SIZES: [usize; 11] = [
+    512, 2048, 4096, 8192, 12288, 24576, 49152, 98304, 393_216, 1_572_864, 5_242_880,
+];
+const PIECES: [usize; 2] = [1024, 4096];
+const PIECES_OF: usize = 98304;
+/// Bytes of the first buffer of the second unit in frames without data.
+const FRONTS: [usize; 3] = [64, 192, 448];
+
+/// What distant data costs more than hot data, by the way of working.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct ColdCosts {
+    /// In place, buffer by buffer.
+    pub in_place: ColdFrames,
+    /// In place, all buffers of a unit lying together.
+    pub in_place_together: ColdFrames,
+    /// Out of place, buffer by buffer.
+    pub out_of_place: ColdFrames,
+    /// Out of place, all buffers of a unit lying together.
+    pub out_of_place_together: ColdFrames,
+    /// Copied to where the result belongs, decrypted there.
+    pub gathered_rx: ColdFrames,
+    /// Copied to where the result belongs, encrypted there.
+    pub gathered_tx: ColdFrames,
+    /// Copied to scratch, and left there.
+    pub coalesced_in_scratch: ColdFrames,
+    /// Copied to scratch, from there to the result.
+    pub coalesced: ColdFrames,
+}
+
+/// What distance adds to a frame, in nanoseconds.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct ColdFrames {
+    /// A frame without data, by bytes of cache lines of its buffers.
+    pub small: Curve,
+    /// A frame with data in one buffer, by its bytes; small buffers as in `base`.
+    pub data: Curve,
+    /// Bytes of cache lines of the small buffers in frames of `data`.
+    pub base: u64,
+    /// More for each buffer of data but the first, by its bytes.
+    pub piece: Curve,
+}
+
+/// Ways of working that differ in what distance costs.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Way {
+    InPlace,
+    InPlaceTogether,
+    OutOfPlace,
+    OutOfPlaceTogether,
+    GatheredRx,
+    GatheredTx,
+    CoalescedInScratch,
+    Coalesced,
+}
+
+impl Way {
+    const ALL: [Self; 8] = [
+        Self::InPlace,
+        Self::InPlaceTogether,
+        Self::OutOfPlace,
+        Self::OutOfPlaceTogether,
+        Self::GatheredRx,
+        Self::GatheredTx,
+        Self::CoalescedInScratch,
+        Self::Coalesced,
+    ];
+
+    /// In the direction in which Ceph would do it.
+    fn strategy(self) -> (Side, Strategy) {
+        use Arrangement::{Coalesced, Contiguous, Gathered, PerBuffer};
+        use Placement::{InPlace, OutOfPlace};
+        match self {
+            Self::InPlace => (Side::Rx, Strategy::new(PerBuffer, InPlace)),
+            Self::InPlaceTogether => (Side::Rx, Strategy::new(Contiguous, InPlace)),
+            Self::OutOfPlace => (Side::Tx, Strategy::new(PerBuffer, OutOfPlace)),
+            Self::OutOfPlaceTogether => (Side::Tx, Strategy::new(Contiguous, OutOfPlace)),
+            Self::GatheredRx => (Side::Rx, Strategy::new(Gathered, OutOfPlace)),
+            Self::GatheredTx => (Side::Tx, Strategy::new(Gathered, OutOfPlace)),
+            Self::CoalescedInScratch => (Side::Rx, Strategy::new(Coalesced, InPlace)),
+            Self::Coalesced => (Side::Tx, Strategy::new(Coalesced, OutOfPlace)),
+        }
+    }
+
+    fn is_together(self) -> bool {
+        matches!(self, Self::InPlaceTogether | Self::OutOfPlaceTogether)
+    }
+}
+
+impl ColdCosts {
+    fn of(&self, way: Way) -> &ColdFrames {
+        match way {
+            Way::InPlace => &self.in_place,
+            Way::InPlaceTogether => &self.in_place_together,
+            Way::OutOfPlace => &self.out_of_place,
+            Way::OutOfPlaceTogether => &self.out_of_place_together,
+            Way::GatheredRx => &self.gathered_rx,
+            Way::GatheredTx => &self.gathered_tx,
+            Way::CoalescedInScratch => &self.coalesced_in_scratch,
+            Way::Coalesced => &self.coalesced,
+        }
+    }
+
+    fn of_mut(&mut self, way: Way) -> &mut ColdFrames {
+        match way {
+            Way::InPlace => &mut self.in_place,
+            Way::InPlaceTogether => &mut self.in_place_together,
+            Way::OutOfPlace => &mut self.out_of_place,
+            Way::OutOfPlaceTogether => &mut self.out_of_place_together,
+            Way::GatheredRx => &mut self.gathered_rx,
+            Way::GatheredTx => &mut self.gathered_tx,
+            Way::CoalescedInScratch => &mut self.coalesced_in_scratch,
+            Way::Coalesced => &mut self.coalesced,
+        }
+    }
+
+    /// Each way with its name.
+    pub(super) fn ways(&self) -> [(&'static str, &ColdFrames); 8] {
+        [
+            ("in_place", &self.in_place),
+            ("in_place_together", &self.in_place_together),
+            ("out_of_place", &self.out_of_place),
+            ("out_of_place_together", &self.out_of_place_together),
+            ("gathered_rx", &self.gathered_rx),
+            ("gathered_tx", &self.gathered_tx),
+            ("coalesced_in_scratch", &self.coalesced_in_scratch),
+            ("coalesced", &self.coalesced),
+        ]
+    }
+
+    /// What distance adds to a frame of this plan, in nanoseconds.
+    pub fn distance_ns(&self, plan: &Plan) -> f64 {
+        let Some((way, load)) = Load::of(plan) else {
+            return 0.0;
+        };
+        self.of(way).distance_ns(load)
+    }
+}
+
+impl ColdFrames {
+    fn distance_ns(&self, load: Load) -> f64 {
+        let small = self.small.at(load.small);
+        if load.data == 0 {
+            return small;
+        }
+        let piece = load.data / (1 + load.n_more_pieces);
+        self.data.at(load.data) + small - self.small.at(self.base)
+            + load.n_more_pieces as f64 * self.piece.at(piece)
+    }
+}
+
+/// What of a frame matters to the cost of distance.
+#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
+struct Load {
+    /// Bytes of the cache lines of small buffers.
+    small: u64,
+    data: u64,
+    /// Pieces of the data but the first.
+    n_more_pieces: u64,
+}
+
+impl Load {
+    /// `None` of a plan that does nothing.
+    fn of(plan: &Plan) -> Option<(Way, Self)> {
+        let mut load = Self::default();
+        let mut way = None;
+        let mut is_together = false;
+        for ops in &plan.units {
+            for (index, run) in runs(ops).into_iter().enumerate() {
+                if run.len < DATA {
+                    load.small += run.len.next_multiple_of(LINE) as u64;
+                    continue;
+                }
+                is_together |= index == 0;
+                if load.data > 0 {
+                    load.n_more_pieces += 1;
+                }
+                load.data += run.len as u64;
+                load.n_more_pieces += run.n_pieces - 1;
+            }
+            for op in ops {
+                way = way.max(Some(class(op)));
+            }
+        }
+        let way = match (way?, plan.side, is_together) {
+            (Class::InPlace, _, false) => Way::InPlace,
+            (Class::InPlace, _, true) => Way::InPlaceTogether,
+            (Class::OutOfPlace, _, false) => Way::OutOfPlace,
+            (Class::OutOfPlace, _, true) => Way::OutOfPlaceTogether,
+            (Class::Gathered, Side::Rx, _) => Way::GatheredRx,
+            (Class::Gathered, Side::Tx, _) => Way::GatheredTx,
+            (Class::InScratch, ..) => Way::CoalescedInScratch,
+            (Class::Coalesced, ..) => Way::Coalesced,
+        };
+        Some((way, load))
+    }
+}
+
+/// What a step says of the way of its frame; the greatest of a frame counts.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Class {
+    InPlace,
+    OutOfPlace,
+    Gathered,
+    InScratch,
+    Coalesced,
+}
+
+fn class(op: &Op) -> Class {
+    match op {
+        Op::InPlace(span) => match span.area {
+            Area::Source => Class::InPlace,
+            Area::Destination => Class::Gathered,
+            Area::Scratch => Class::InScratch,
+        },
+        Op::Copy { to, .. } => match to.area {
+            Area::Scratch => Class::InScratch,
+            _ => Class::Gathered,
+        },
+        Op::Update { from, .. } => match from.area {
+            Area::Scratch => Class::Coalesced,
+            _ => Class::OutOfPlace,
+        },
+    }
+}
+
+/// Pieces of a frame's own memory that lie together and are alike.
+struct Run {
+    len: usize,
+    end: usize,
+    n_pieces: u64,
+    is_data: bool,
+}
+
+fn runs(ops: &[Op]) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for op in ops {
+        let (Op::InPlace(span) | Op::Copy { from: span, .. } | Op::Update { from: span, .. }) = op;
+        let Span {
+            area: Area::Source,
+            offset,
+            len: 1..,
+        } = *span
+        else {
+            continue;
+        };
+        let is_data = span.len >= DATA;
+        match runs.last_mut() {
+            Some(run) if run.end == offset && run.is_data == is_data => {
+                run.len += span.len;
+                run.end += span.len;
+                run.n_pieces += 1;
+            }
+            _ => runs.push(Run {
+                len: span.len,
+                end: offset + span.len,
+                n_pieces: 1,
+                is_data,
+            }),
+        }
+    }
+    runs
+}
+
+/// Frames of which the costs of distance are told; not those that clusters send.
+#[derive(Debug)]
+pub(crate) struct Anchors {
+    anchors: Vec<Anchor>,
+}
+
+#[derive(Debug)]
+struct Anchor {
+    way: Way,
+    kind: Kind,
+    plan: Plan,
+    /// Index of its case.
+    case: usize,
+}
+
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    Small,
+    Data,
+    /// Data in pieces of so many bytes.
+    Pieces(usize),
+}
+
+impl Anchors {
+    /// Adds a case for each frame to `cases`; `None` when there is too little memory.
+    pub(crate) fn add<'lib>(
+        library: &'lib Library,
+        host: &Host,
+        residency: Residency,
+        cases: &mut Vec<Case<'lib>>,
+        memory: &mut Memory,
+    ) -> Result<Option<Self>, MeasureError> {
+        let Some(distance) = residency.distance(host) else {
+            return Ok(None);
+        };
+        let mut anchors = Vec::new();
+        for way in Way::ALL {
+            let mut kinds = vec![(Kind::Small, Vec::new())];
+            kinds.extend(FRONTS.map(|front| (Kind::Small, vec![front, 16])));
+            kinds.extend(SIZES.map(|size| (Kind::Data, with_front(way, vec![size]))));
+            if !way.is_together() {
+                kinds.extend(PIECES.map(|piece| {
+                    let pieces = vec![piece; PIECES_OF / piece];
+                    (Kind::Pieces(piece), with_front(way, pieces))
+                }));
+            }
+            for (kind, calls) in kinds {
+                let plan = plan(way, calls);
+                // In the last-level cache there is no frame that is larger.
+                if residency == Residency::L2Cold && plan.footprint() as u64 > host.l3_bytes / 2 {
+                    continue;
+                }
+                let mut runner = Runner::new(library, plan.clone(), distance)?.unverified();
+                runner.join(memory);
+                anchors.push(Anchor {
+                    way,
+                    kind,
+                    plan,
+                    case: cases.len(),
+                });
+                cases.push(Case::of_runner(runner));
+            }
+        }
+        Ok(Some(Self { anchors }))
+    }
+
+    /// From the nanoseconds of all cases: what the model for hot data does not explain.
+    pub(crate) fn costs(&self, calibration: &Calibration, ns: &[f64]) -> ColdCosts {
+        let hot = Calibration {
+            l2_cold: None,
+            memory_cold: None,
+            ..calibration.clone()
+        };
+        let mut costs = ColdCosts::default();
+        for way in Way::ALL {
+            let (mut small, mut data) = (Vec::new(), Vec::new());
+            let (mut base, mut pieces) = (0, Vec::new());
+            for anchor in self.anchors.iter().filter(|anchor| anchor.way == way) {
+                let Some((_, load)) = Load::of(&anchor.plan) else {
+                    continue;
+                };
+                let measured = ns.get(anchor.case).copied().unwrap_or(0.0);
+                let more = measured - predict(&anchor.plan, &hot, Residency::Hot).ns();
+                match anchor.kind {
+                    Kind::Small => small.push((load.small, more)),
+                    Kind::Data => {
+                        base = load.small;
+                        data.push((load.data, more));
+                    }
+                    Kind::Pieces(piece) => pieces.push((piece as u64, load, more)),
+                }
+            }
+            let data = Curve::new(without_spikes(&data));
+            let each = |(piece, load, more): &(u64, Load, f64)| {
+                (
+                    *piece,
+                    (more - data.at(load.data)) / load.n_more_pieces as f64,
+                )
+            };
+            let mut piece: Vec<_> = pieces.iter().map(each).collect();
+            // Larger ones as the largest; none where all lies together.
+            let last = piece.last().map_or(0.0, |(_, ns)| *ns);
+            piece.push((1 << 40, last));
+            *costs.of_mut(way) = ColdFrames {
+                small: line(&small),
+                data,
+                base,
+                piece: Curve::new(piece),
+            };
+        }
+        costs
+    }
+}
+
+/// Each value, or a neighbor's if that lies between: time grows with bytes, and a single size that was
+/// disturbed all the time does not. The first and the last have one neighbor, and stay.
+fn without_spikes(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
+    let at = |index: usize| points.get(index).map(|(_, ns)| *ns);
+    let of = |(index, (bytes, ns)): (usize, &(u64, f64))| {
+        let before = index.checked_sub(1).and_then(at);
+        match (before, at(index + 1)) {
+            (Some(before), Some(after)) => (*bytes, median(&[before, *ns, after])),
+            _ => (*bytes, *ns),
+        }
+    };
+    points.iter().enumerate().map(of).collect()
+}
+
+/// The straight line that is nearest, from the first point to the last, and nothing for no bytes: in
+/// few cache lines it is latency that counts, whose noise is greater than what a line more takes.
+fn line(points: &[(u64, f64)]) -> Curve {
+    let n = points.len() as f64;
+    let mean = |of: &dyn Fn(&(u64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
+    let (x, y) = (mean(&|p| p.0 as f64), mean(&|p| p.1));
+    let above = mean(&|p| (p.0 as f64 - x) * (p.1 - y));
+    let below = mean(&|p| (p.0 as f64 - x).powi(2));
+    let slope = match below > 0.0 {
+        true => above / below,
+        false => 0.0,
+    };
+    let at = |(bytes, _): &(u64, f64)| (*bytes, y + slope * (*bytes as f64 - x));
+    let ends = points.iter().take(1).chain(points.iter().skip(1).last());
+    Curve::new(std::iter::once((0, 0.0)).chain(ends.map(at)).collect())
+}
+
+/// Second unit of a frame with this data.
+fn with_front(way: Way, data: Vec<usize>) -> Vec<usize> {
+    let front: &[usize] = match way.strategy().0 {
+        Side::Rx => &[224],
+        Side::Tx => &[217, 7],
+    };
+    [front, &data, &[16]].concat()
+}
+
+/// A frame with this second unit, if it is not empty.
+fn plan(way: Way, second: Vec<usize>) -> Plan {
+    let (side, strategy) = way.strategy();
+    let first = match side {
+        Side::Rx => vec![80],
+        Side::Tx => vec![32, 48],
+    };
+    let mut units = vec![first, second];
+    units.retain(|calls| !calls.is_empty());
+    let shape = Shape {
+        name: String::new(),
+        side,
+        units,
+        per_io: 1.0,
+        source: String::new(),
+    };
+    Plan::new(&shape, strategy)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(side: Side, calls: &str, strategy: Strategy) -> (Way, Load) {
+        let shape = Shape::new("x", side, calls).unwrap();
+        Load::of(&Plan::new(&shape, strategy)).unwrap()
+    }
+
+    /// Check what is taken for small, data and pieces, in each way of working.
+    #[test]
+    fn loads() {
+        let [together, gathered, coalesced] = Strategy::alternatives(Side::Tx);
+        let frame = "32,48 | 285,3,4096x4,16";
+        let pieces = Load {
+            small: 64 + 64 + 320 + 64 + 64,
+            data: 16384,
+            n_more_pieces: 3,
+        };
+        for (strategy, way) in [
+            (Strategy::now(Side::Tx), Way::OutOfPlace),
+            (gathered, Way::GatheredTx),
+            (coalesced, Way::Coalesced),
+        ] {
+            assert_eq!(load(Side::Tx, frame, strategy), (way, pieces), "{way:?}");
+        }
+        let one = Load {
+            small: 128,
+            data: 285 + 3 + 16384 + 16,
+            n_more_pieces: 0,
+        };
+        assert_eq!(
+            load(Side::Tx, frame, together),
+            (Way::OutOfPlaceTogether, one)
+        );
+
+        let [together, gathered, coalesced] = Strategy::alternatives(Side::Rx);
+        let frame = "80,0 | 256,16,0";
+        let small = Load {
+            small: 128 + 320,
+            ..Load::default()
+        };
+        for (strategy, way) in [
+            (Strategy::now(Side::Rx), Way::InPlace),
+            (together, Way::InPlace),
+            (gathered, Way::GatheredRx),
+            (coalesced, Way::CoalescedInScratch),
+        ] {
+            assert_eq!(load(Side::Rx, frame, strategy), (way, small), "{way:?}");
+        }
+        // Many small calls over one large buffer are pieces of data.
+        let batch = Strategy::now(Side::Rx).with_batch(64);
+        let (way, of_batch) = load(Side::Rx, "16384", batch);
+        assert_eq!(
+            (way, of_batch.data, of_batch.n_more_pieces),
+            (Way::InPlaceTogether, 16384, 255)
+        );
+        let nothing = Shape::new("x", Side::Rx, "0").unwrap();
+        let plan = Plan::new(
+            &nothing,
+            Strategy::new(Arrangement::Gathered, Placement::OutOfPlace),
+        );
+        assert_eq!(Load::of(&plan), None);
+    }
+
+    /// Check that one disturbed size vanishes, and a line stays a line.
+    #[test]
+    fn smoothing() {
+        let points = [(1, 10.0), (2, 20.0), (3, 90.0), (4, 40.0), (5, 50.0)];
+        let smooth = without_spikes(&points);
+        assert_eq!(smooth[2], (3, 40.0));
+        assert_eq!((smooth[0], smooth[4]), (points[0], points[4]));
+        let curve = line(&[(100, 20.0), (200, 40.0), (400, 80.0)]);
+        assert!((curve.at(300) - 60.0).abs() < 1e-9);
+        assert_eq!(curve.at(0), 0.0);
+    }
+
+    /// Check that no frame that is measured is one of those that clusters send.
+    #[test]
+    fn anchors_are_no_shapes() {
+        let shapes = crate::shapes::builtin();
+        for way in Way::ALL {
+            for size in SIZES {
+                let (side, _) = way.strategy();
+                let second = with_front(way, vec![size]);
+                assert!(shapes.iter().all(|shape| shape.side != side
+                    || shape.units.last().is_none_or(|unit| {
+                        let calls: Vec<_> = unit.iter().copied().filter(|n| *n > 0).collect();
+                        calls != second
+                    })));
+            }
+        }
+    }
+}
