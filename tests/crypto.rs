@@ -67,7 +67,7 @@ impl Watching {
         let output = self.child.wait_with_output().expect("wcprof ends");
         let said = self.said + &rest;
         assert!(output.status.success(), "{said}");
-        (text(&output.stdout), said)
+        (text(&output.stdout).to_owned(), said)
     }
 }
 
@@ -391,6 +391,77 @@ fn misbehaving_library() {
     }
 }
 
+/// Check that nothing is loaded where a part of the confinement is refused, as in a container with a
+/// strict filter: limits, user, root, filter, and no new privileges.
+#[test]
+fn confinement_refused() {
+    let _load = quiet();
+    if !has_capability() {
+        return skip("confinement_refused", "needs root to confine a process");
+    }
+    let folder = open_folder();
+    let target = start_evil(folder.path(), "FILES");
+    let deny = folder.path().join("deny");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/src/deny.c");
+    let gcc = Command::new("gcc")
+        .arg("-o")
+        .arg(&deny)
+        .arg(source)
+        .status();
+    assert!(gcc.expect("gcc runs").success());
+    // Numbers of x86-64 (asm/unistd_64.h).
+    for (number, said) in [
+        (302, "failed to set a limit"),
+        (117, "failed to become user"),
+        (116, "failed to become user"),
+        (81, "failed to enter its root"),
+        (157, "failed to follow the end of wcprof"),
+        (317, "failed to set the filter"),
+    ] {
+        let output = Command::new(&deny)
+            .arg(number.to_string())
+            .arg(wcprof().get_program())
+            .args(["crypto", "calibrate", "--json", "--pid"])
+            .arg(target.pid().to_string())
+            .output()
+            .expect("deny runs");
+        assert_fails(&output, 1, &["failed to calibrate", said, "hint:"]);
+        assert!(!folder.path().join("mark").exists(), "{said}");
+    }
+}
+
+/// Check that BoringSSL, which has functions of the same names, is refused by name.
+#[test]
+fn boring_library() {
+    let _load = quiet();
+    let folder = open_folder();
+    let source = folder.path().join("boring.c");
+    let library = folder.path().join("libcrypto.so.1");
+    fs::write(
+        &source,
+        "int BORINGSSL_self_test(void) { return 1; }\nint EVP_EncryptUpdate(void) { return 1; }\n\
+         int EVP_DecryptUpdate(void) { return 1; }\n",
+    )
+    .expect("can be written");
+    let gcc = Command::new("gcc")
+        .args(["-shared", "-fPIC", "-o"])
+        .args([&library, &source])
+        .status();
+    assert!(gcc.expect("gcc runs").success());
+    let target = RemoteProcess::start_command(
+        Command::new(fixture("eintr.c", Variant::NoFramePointers)).env("LD_PRELOAD", &library),
+    );
+    let pid = target.pid().to_string();
+    for args in [
+        &["crypto", "observe", &pid][..],
+        &["crypto", "advise", &pid],
+        &["crypto", "calibrate", "--pid", &pid],
+    ] {
+        let output = wcprof().args(args).output().expect("wcprof starts");
+        assert_fails(&output, 1, &["is BoringSSL or AWS-LC"]);
+    }
+}
+
 /// Check that a library that never returns from its constructor is given up, with its process.
 #[test]
 fn hanging_library() {
@@ -459,7 +530,8 @@ fn foreign_library() {
 
 /// A saved calibration of no real library: 100 ns a unit, 0.2 ns a byte, and `call_ns` for each call.
 fn saved_calibration(folder: &Path, call_ns: f64) -> PathBuf {
-    let line = |call: f64, byte: f64| serde_json::json!([[0, call], [65536, call + 65536.0 * byte]]);
+    let line =
+        |call: f64, byte: f64| serde_json::json!([[0, call], [65536, call + 65536.0 * byte]]);
     let nothing = serde_json::json!([[0, 0.0]]);
     let costs = serde_json::json!({
         "unit_ns": 100.0, "nonce_ns": 40.0, "rekey_ns": 200.0, "context_ns": 500.0,
@@ -529,8 +601,15 @@ fn advice_for_a_process() {
         assert_eq!(json["schema"], "wcprof-crypto-advise");
         assert_eq!(json["calibrated"], "saved");
         assert_eq!(json["watched"]["source"], "live");
-        assert_eq!(json["report"]["verdict"]["batching_helps"], helps, "{json:#}");
-        assert!(json["verdict"].as_str().is_some_and(|text| text.starts_with(sentence)));
+        assert_eq!(
+            json["report"]["verdict"]["batching_helps"], helps,
+            "{json:#}"
+        );
+        assert!(
+            json["verdict"]
+                .as_str()
+                .is_some_and(|text| text.starts_with(sentence))
+        );
         // The same frames by hand: calls of RX and TX, units, bytes.
         let frames = [(2.0 + 4.0, 16672.0), (2.0 + 7.0, 16768.0)];
         let by_hand: f64 = frames
@@ -549,7 +628,10 @@ fn advice_for_a_process() {
 fn advice_without_privilege() {
     let _load = quiet();
     if !has_capability() {
-        return skip("advice_without_privilege", "needs root to drop a capability");
+        return skip(
+            "advice_without_privilege",
+            "needs root to drop a capability",
+        );
     }
     let folder = tempfile::tempdir().expect("temporary folder");
     let target = start(Variant::NoFramePointers);
@@ -557,7 +639,12 @@ fn advice_without_privilege() {
     let output = Command::new("setpriv")
         .args(["--bounding-set", "-sys_admin", "--"])
         .arg(wcprof().get_program())
-        .args(["crypto", "advise", &target.pid().to_string(), "--calibration"])
+        .args([
+            "crypto",
+            "advise",
+            &target.pid().to_string(),
+            "--calibration",
+        ])
         .arg(saved_calibration(folder.path(), 5.0))
         .output()
         .expect("setpriv runs");
@@ -585,7 +672,10 @@ fn advice_for_a_trace() {
             .output()
             .expect("wcprof starts");
         assert!(output.status.success(), "{}", text(&output.stderr));
-        (text(&output.stdout), text(&output.stderr))
+        (
+            text(&output.stdout).to_owned(),
+            text(&output.stderr).to_owned(),
+        )
     };
     for (call_ns, sentence) in [(1.0, CANNOT), (200.0, WOULD)] {
         let saved = saved_calibration(folder.path(), call_ns);
@@ -593,7 +683,10 @@ fn advice_for_a_trace() {
         assert!(out.starts_with(sentence), "{out}");
         assert!(out.contains("of the messenger threads' CPU time"), "{out}");
         assert!(out.contains("From the trace of ceph-osd"), "{out}");
-        assert!(out.contains("Costs as calibrated in the given file:"), "{out}");
+        assert!(
+            out.contains("Costs as calibrated in the given file:"),
+            "{out}"
+        );
         assert_eq!(said, "");
     }
     let (out, said) = advise(&[]);
@@ -602,5 +695,9 @@ fn advice_for_a_trace() {
     let (out, _) = advise(&["--json"]);
     let json: serde_json::Value = serde_json::from_str(&out).expect("JSON");
     assert_eq!(json["calibrated"], "system");
-    assert!(json["mix"]["crypto_share"].as_f64().is_some_and(|share| share > 0.0));
+    assert!(
+        json["mix"]["crypto_share"]
+            .as_f64()
+            .is_some_and(|share| share > 0.0)
+    );
 }

@@ -115,7 +115,7 @@ impl<'a> Case<'a> {
 pub(crate) struct Measured {
     /// Nanoseconds of one repetition of each case.
     pub(crate) ns: Vec<f64>,
-    /// Of each case, whether it had too few undisturbed samples; the figure is the least of all then.
+    /// Of each case, whether it had too few undisturbed samples; the figure is scaled then.
     pub(crate) is_disturbed: Vec<bool>,
 }
 
@@ -295,14 +295,24 @@ pub(crate) fn measure(
         measured.is_disturbed.push(good.len() < FEWEST);
         measured.ns.push(match good.len() {
             FEWEST.. => typical(&good),
-            _ => {
-                // A long piece of work is seldom left alone.
-                let walls = case.samples.iter().map(|sample| sample.ns);
-                walls.fold(f64::INFINITY, f64::min)
-            }
+            _ => scaled(&case.samples, reference.best_ns),
         });
     }
     Ok(measured)
+}
+
+/// Where no sample was left alone: as much less as the reference beside it would have taken at its best.
+/// What shares a core slows similar work alike.
+fn scaled(samples: &[Sample], best_ns: f64) -> f64 {
+    let whole = samples.iter().filter(|s| s.reference_ns.is_finite());
+    let scaled: Vec<f64> = whole.map(|s| s.ns * best_ns / s.reference_ns).collect();
+    match scaled.is_empty() {
+        false => typical(&scaled),
+        true => {
+            let walls = samples.iter().map(|sample| sample.ns);
+            walls.fold(f64::INFINITY, f64::min)
+        }
+    }
 }
 
 /// How often the work fits into a sample. The least of three times counts: a sample that is much too
@@ -372,6 +382,21 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), 2.5);
         assert_eq!(median(&[7.0]), 7.0);
         assert_eq!(median(&[]), 0.0);
+    }
+
+    /// Check that a slowed core is taken out of samples that were never left alone.
+    #[test]
+    fn slowed() {
+        let sample = |ns, reference_ns| Sample { ns, reference_ns };
+        let of = |samples: &[Sample]| scaled(samples, 100.0);
+        let all = [
+            sample(300.0, 150.0),
+            sample(260.0, 130.0),
+            sample(500.0, 250.0),
+        ];
+        assert_eq!(of(&all), 200.0);
+        assert_eq!(of(&[sample(1.0, f64::INFINITY), sample(40.0, 200.0)]), 20.0);
+        assert_eq!(of(&[sample(7.0, f64::INFINITY)]), 7.0);
     }
 
     /// Check that each case is run in every round, and that a failure ends the measurement.

@@ -13,6 +13,8 @@ const MAX_BYTES: usize = 4 << 20;
 /// Longest text in a file: paths and names of CPUs.
 const MAX_TEXT: usize = 4096;
 const MAX_FEATURES: usize = 100;
+/// More than small buffers of a frame have.
+const MAX_BASE: u64 = 1 << 20;
 /// No call takes a minute.
 const MAX_NS: f64 = 6e10;
 
@@ -174,6 +176,12 @@ impl Calibration {
         ] {
             let Some(cold) = cold else { continue };
             for (way, frames) in cold.ways() {
+                if frames.base > MAX_BASE {
+                    return Err(bad(
+                        &format!("{name}.{way}.base"),
+                        "is no size of small buffers",
+                    ));
+                }
                 for (field, curve) in [
                     ("small", &frames.small),
                     ("data", &frames.data),

@@ -33,6 +33,7 @@ pub(crate) fn costs() -> DirectionCosts {
 }
 
 pub(crate) fn example() -> Calibration {
+    // Sums of powers of two, which survive a file.
     let frames = |per: f64| ColdFrames {
         small: Curve::new(vec![(0, 0.0), (1000, 1000.0 * per)]),
         data: Curve::new(vec![
@@ -71,8 +72,8 @@ pub(crate) fn example() -> Calibration {
         encrypt: costs(),
         decrypt: costs(),
         copy: Curve::new(vec![(0, 2.0), (65536, 2002.0)]),
-        l2_cold: Some(cold(0.01)),
-        memory_cold: Some(cold(0.1)),
+        l2_cold: Some(cold(0.0078125)),
+        memory_cold: Some(cold(0.125)),
     }
 }
 
@@ -132,7 +133,13 @@ fn malformed_files() {
     assert!(Calibration::from_json(&more.to_string()).is_ok());
     for (pointer, new, part) in [
         ("/schema", "x".into(), "the schema is `x`"),
-        ("/version", 2.into(), "version 2 is not known"),
+        ("/version", 1.into(), "version 1 is not known"),
+        ("/version", 3.into(), "version 3 is not known"),
+        (
+            "/memory_cold/in_place/base",
+            (1_u64 << 50).into(),
+            "`memory_cold.in_place.base` is no size",
+        ),
         (
             "/encrypt/unit_ns",
             (-1.0).into(),

@@ -280,32 +280,46 @@ fn errors(
     Ok(out)
 }
 
+/// How far off, with the calibration as it is, and with costs of distance as they were meanwhile.
 fn summary(residency: Residency, checked: &[Checked]) -> String {
     let of: Vec<_> = checked
         .iter()
         .filter(|row| row.residency == residency)
         .collect();
-    let mut errors: Vec<f64> = of
-        .iter()
-        .filter(|row| !row.is_disturbed)
-        .map(|row| row.error().abs())
-        .collect();
-    errors.sort_by(f64::total_cmp);
-    let n_disturbed = of.len() - errors.len();
+    let calm: Vec<_> = of.iter().filter(|row| !row.is_disturbed).collect();
+    let n_disturbed = of.len() - calm.len();
     let disturbed = match n_disturbed {
         0 => String::new(),
         n => format!("; {n} in brackets were disturbed by other work and do not count"),
     };
-    let (Some(middle), Some(most)) = (errors.get(errors.len() / 2), errors.last()) else {
+    let Some(calibrated) = distribution(calm.iter().map(|row| row.error())) else {
         return format!("{}: nothing to compare{disturbed}", residency.id());
     };
-    format!(
-        "{}: off by {:.1} % in the middle, {:.1} % at most; {} of {} within {:.0} %{disturbed}",
-        residency.id(),
+    let mut out = format!("{}: {calibrated}{disturbed}", residency.id());
+    if residency != Residency::Hot
+        && let Some(now) = distribution(calm.iter().map(|row| row.error_now()))
+    {
+        let n_vague = calm.iter().filter(|row| row.spread > OFF).count();
+        let _ = write!(
+            out,
+            "\n  with distance as it was meanwhile: {now}; {n_vague} were measured twice more than \
+             {:.0} % apart",
+            100.0 * OFF
+        );
+    }
+    out
+}
+
+fn distribution(errors: impl Iterator<Item = f64>) -> Option<String> {
+    let mut errors: Vec<f64> = errors.map(f64::abs).collect();
+    errors.sort_by(f64::total_cmp);
+    let (middle, most) = (errors.get(errors.len() / 2)?, errors.last()?);
+    Some(format!(
+        "off by {:.1} % in the middle, {:.1} % at most; {} of {} within {:.0} %",
         100.0 * middle,
         100.0 * most,
         errors.iter().filter(|error| **error <= OFF).count(),
         errors.len(),
         100.0 * OFF
-    )
+    ))
 }
