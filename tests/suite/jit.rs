@@ -4,7 +4,7 @@ use std::process::Command;
 
 use crate::common::{Attach, Engine, RemoteProcess, Variant, assert_share, fixture, quiet};
 
-pub(crate) fn names(engine: Engine) {
+pub(crate) fn code_without_a_file(engine: Engine) {
     let _load = quiet();
     let folder = tempfile::tempdir().expect("temporary folder");
     let program = fixture("jit.c", Variant::FramePointers);

@@ -40,7 +40,7 @@ for_each_engine! {
     stacks::hard_frames: "Check stacks with frames sized at run time and stacks of 500 frames.",
     stacks::signal_stack: "Check that a signal handler on a stack of its own leads back to what it interrupted.",
     stacks::names: "Check demangled C++ and Rust names and inline frames.",
-    jit::names: "Check names of code without a file, and code that takes the place of other code.",
+    jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
     kernel::blocked: "Check the kernel stacks of threads blocked in a pipe, a sleep and a futex.",
     kernel::running: "Check the kernel stacks of a thread that runs in the kernel.",
     layouts::layouts: "Check static, non-PIE, deleted and namespaced targets.",

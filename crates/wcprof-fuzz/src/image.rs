@@ -208,7 +208,7 @@ pub fn pack(file: &[u8]) -> Result<Vec<u8>, wcprof_symbols::elf::ElfError> {
             .filter(|_| section.has_data() && !is_text);
         let compressed = u8::from(section.flags & 0x800 != 0);
         out.push(name as u8);
-        out.push(compressed * COMPRESSED | u8::from(stored.is_none()) * EMPTY);
+        out.push((compressed * COMPRESSED) | (u8::from(stored.is_none()) * EMPTY));
         out.extend((section.address.0 as u32).to_le_bytes());
         out.extend(size.to_le_bytes());
         out.extend(stored.unwrap_or_default());

@@ -136,7 +136,7 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
 fn kernel_part(chain: &[u8]) -> &[u8] {
     /// Marks are the last 4095 addresses (`PERF_CONTEXT_MAX`).
     const FIRST_MARK: u64 = 0u64.wrapping_sub(4095);
-    const KERNEL: u64 = bindings::PERF_CONTEXT_KERNEL as u64;
+    const KERNEL: u64 = bindings::PERF_CONTEXT_KERNEL;
     let mut words = chain
         .chunks_exact(8)
         .map(|word| u64::from_ne_bytes(word.try_into().unwrap_or_default()));
@@ -258,8 +258,8 @@ mod tests {
     /// claims more than there is is refused.
     #[test]
     fn call_chains() {
-        let kernel = bindings::PERF_CONTEXT_KERNEL as u64;
-        let user = bindings::PERF_CONTEXT_USER as u64;
+        let kernel = bindings::PERF_CONTEXT_KERNEL;
+        let user = bindings::PERF_CONTEXT_USER;
         let with = |chain: &[u64]| {
             let [ids, time, rest @ ..] = body(1, 2);
             let mut words = vec![ids, time, chain.len() as u64];

@@ -24,6 +24,7 @@ pub(crate) fn small() -> Result<Vec<u8>, TraceError> {
         pid: Pid(7),
         comm: "ceph-osd".into(),
         cmdline: vec!["ceph-osd".into(), "-f".into()],
+        cgroup: String::new(),
     })?;
     let module = writer.add_module(Module {
         process,
