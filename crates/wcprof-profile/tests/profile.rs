@@ -29,17 +29,16 @@ fn inline_order() {
 }
 
 /// Check the names of frames without symbols: the function's start in the file, the address
-/// outside modules, the kernel's place.
+/// outside modules, the kernel's place, which is left out below user frames.
 #[test]
 fn unnamed() {
     let mut m = Maker::new();
     let t = m.thread(1, "t");
-    m.on_cpu(t, &["?1a2b40", "0x7f0012345678", "k:io_wq_worker"], 1);
+    m.on_cpu(t, &["?1a2b40", "0x7f0012345678", "k:do_idle"], 1);
+    m.on_cpu(t, &["k:io_wq_worker"], 1);
     let profile = m.profile();
-    assert_eq!(
-        names(&profile, 0),
-        ["libc.so.6+0x1a2b40", "0x7f0012345678", "io_wq_worker"]
-    );
+    assert_eq!(names(&profile, 0), ["libc.so.6+0x1a2b40", "0x7f0012345678"]);
+    assert_eq!(names(&profile, 1), ["io_wq_worker"]);
     for function in &profile.functions {
         assert_eq!(
             function.resolved,
