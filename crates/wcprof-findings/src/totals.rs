@@ -70,7 +70,7 @@ impl<'p> Index<'p> {
         }
         // A recording that was cut has no closing statistics.
         let longest = profile.threads.iter().map(|t| t.observed_ns).max();
-        let duration_ns = profile.stats.duration.0.max(longest.unwrap_or(0)).max(1);
+        let duration_ns = profile.duration_ns().max(longest.unwrap_or(0)).max(1);
         Self {
             profile,
             pools,

@@ -2,16 +2,18 @@
 //!
 //! Memory grows with distinct (thread, state, wait, stack), not with spans.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
-use wcprof_trace::model::{Span, StackId, SymbolTable, Tables, ThreadId, WaitId};
+use wcprof_trace::model::{Process, Span, StackId, SymbolTable, Tables, ThreadId, WaitId};
 use wcprof_types::{ThreadState, TimeNs};
 
 use crate::classify::{Classifier, Subject};
-use crate::functions::{Functions, later_names};
-use crate::model::{Profile, ProfileThread, Row};
+use crate::functions::Functions;
+use crate::model::{Profile, ProfileModule, ProfileProcess, ProfileThread, Row, TimeAxis};
 use crate::pools::pools;
+use crate::renamed::RenamedStacks;
 use crate::rules::Rules;
+use crate::slices::{Cutter, Slices};
 use crate::stacks::Stacks;
 
 /// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
@@ -27,9 +29,20 @@ struct Key {
     since: TimeNs,
 }
 
-#[derive(Copy, Clone, Debug)]
+#[derive(Clone, Debug)]
 struct Sum {
     key: Key,
+    weight: u64,
+    n_samples: u64,
+    slices: Slices,
+}
+
+/// A span's part in the window.
+#[derive(Copy, Clone, Debug)]
+struct Part {
+    /// Since the window begins, ns.
+    start: u64,
+    end: u64,
     weight: u64,
     n_samples: u64,
 }
@@ -42,54 +55,12 @@ pub struct ProfileBuilder {
     index: HashMap<Key, usize>,
     /// The last sum of each thread: most spans of a blocked thread repeat the one before.
     last: Vec<Option<usize>>,
+    /// Times outside are left out.
+    window: Option<(TimeNs, TimeNs)>,
     renamed: RenamedStacks,
-}
-
-/// Stacks with code that took the place of other code while it was recorded: when that was, in
-/// order. Known only when a whole trace was read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct RenamedStacks(HashMap<StackId, Vec<TimeNs>>);
-
-impl RenamedStacks {
-    /// Those of a trace; most have none.
-    pub fn of(tables: &Tables) -> Self {
-        let mut stacks = HashMap::new();
-        if tables.local_names.later.is_empty() {
-            return Self(stacks);
-        }
-        for (id, stack) in (0..).map(StackId).zip(&tables.stacks) {
-            let mut times = Vec::new();
-            let mut next = stack.leaf;
-            while let Some(node) = next.and_then(|id| tables.nodes.get(id.0 as usize)) {
-                times.extend(later_names(tables, node.frame).iter().map(|n| n.since));
-                // A caller has a smaller id, so that a forged chain cannot be a ring.
-                next = node.caller.filter(|caller| Some(*caller) < next);
-            }
-            if !times.is_empty() {
-                times.sort_unstable();
-                times.dedup();
-                stacks.insert(id, times);
-            }
-        }
-        Self(stacks)
-    }
-
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The last change of a stack's names until `time`.
-    fn since(&self, stack: Option<StackId>, time: TimeNs) -> TimeNs {
-        let times = stack
-            .and_then(|id| self.0.get(&id))
-            .map_or(&[][..], Vec::as_slice);
-        let n = times.partition_point(|&since| since <= time);
-        n.checked_sub(1)
-            .and_then(|i| times.get(i))
-            .copied()
-            .unwrap_or_default()
-    }
+    cutter: Cutter,
+    /// The latest end of a span, since the window begins.
+    latest: u64,
 }
 
 impl ProfileBuilder {
@@ -98,17 +69,31 @@ impl ProfileBuilder {
         Self::default()
     }
 
-    /// An empty builder for a trace that was read before: spans of a stack whose code was replaced
-    /// are kept apart by what ran at their time.
-    pub fn with_renamed(renamed: RenamedStacks) -> Self {
+    /// Takes of each span what lies in `from..to` (since the recording began). Profiles of windows
+    /// that follow each other add up to that of the whole.
+    pub fn with_window(self, from: TimeNs, to: TimeNs) -> Self {
         Self {
-            renamed,
-            ..Self::default()
+            window: Some((from, to.max(from))),
+            ..self
         }
+    }
+
+    /// For a trace that was read before: keeps spans of a stack whose code was replaced apart by
+    /// what ran at their time.
+    pub fn with_renamed(self, renamed: RenamedStacks) -> Self {
+        Self { renamed, ..self }
     }
 
     /// Adds one span.
     pub fn add_span(&mut self, span: &Span) {
+        let Some(part) = self.part(span) else {
+            return;
+        };
+        while self.cutter.is_beyond(part.end) {
+            let all = self.sums.iter_mut().map(|sum| &mut sum.slices);
+            self.cutter.widen(all);
+        }
+        self.latest = self.latest.max(part.end);
         let key = Key {
             thread: span.thread,
             state: span.state,
@@ -121,8 +106,7 @@ impl ProfileBuilder {
             && let Some(sum) = self.sums.get_mut(last)
             && sum.key == key
         {
-            sum.weight = sum.weight.saturating_add(span.weight);
-            sum.n_samples += u64::from(span.n_samples);
+            sum.add(&part, self.cutter);
             return;
         }
         let at = *self.index.entry(key).or_insert_with(|| {
@@ -130,11 +114,11 @@ impl ProfileBuilder {
                 key,
                 weight: 0,
                 n_samples: 0,
+                slices: Slices::default(),
             });
             self.sums.len() - 1
         });
-        self.sums[at].weight = self.sums[at].weight.saturating_add(span.weight);
-        self.sums[at].n_samples += u64::from(span.n_samples);
+        self.sums[at].add(&part, self.cutter);
         // Ids are dense; a forged one must not size a table.
         if thread < 1 << 20 {
             if self.last.len() <= thread {
@@ -142,6 +126,69 @@ impl ProfileBuilder {
             }
             self.last[thread] = Some(at);
         }
+    }
+
+    /// What of a span lies in the window; `None` for nothing. Parts of adjacent windows add up.
+    fn part(&self, span: &Span) -> Option<Part> {
+        let (start, end) = (span.start.0, span.end.0.max(span.start.0));
+        let n_samples = u64::from(span.n_samples);
+        let Some((from, to)) = self.window else {
+            return Some(Part {
+                start,
+                end,
+                weight: span.weight,
+                n_samples,
+            });
+        };
+        // A moment belongs to the window that it ends, so that the last moment has one.
+        if start == end && !(from.0 < end && end <= to.0 || (end == 0 && from.0 == 0)) {
+            return None;
+        }
+        if start != end && (end <= from.0 || to.0 <= start) {
+            return None;
+        }
+        let (a, b) = (start.max(from.0), end.min(to.0));
+        let until = |whole: u64, time: u64| match end - start {
+            0 => whole,
+            length => (u128::from(whole) * u128::from(time - start) / u128::from(length)) as u64,
+        };
+        let share = |whole| match start == end {
+            true => whole,
+            false => until(whole, b) - until(whole, a),
+        };
+        Some(Part {
+            start: a - from.0.min(a),
+            end: b - from.0.min(b),
+            weight: share(span.weight),
+            n_samples: share(n_samples),
+        })
+    }
+
+    /// The part of the recording that the spans are about, and how often slices must become twice
+    /// as long for it.
+    fn axis(&self, tables: &Tables) -> (TimeAxis, u32) {
+        let duration = tables.stats.duration.0;
+        let (start, end) = match self.window {
+            None => (0, duration.max(self.latest)),
+            Some((from, to)) => {
+                let end = to.0.min(duration.max(from.0.saturating_add(self.latest)));
+                (from.0, end.max(from.0))
+            }
+        };
+        let mut cutter = self.cutter;
+        let mut n_halvings = 0;
+        // The recording may go on long after its last span.
+        while cutter.is_beyond(end - start) {
+            cutter.widen(std::iter::empty());
+            n_halvings += 1;
+        }
+        let axis = TimeAxis {
+            start: TimeNs(start),
+            end: TimeNs(end),
+            slice_ns: cutter.slice_ns(),
+            is_window: self.window.is_some(),
+        };
+        (axis, n_halvings)
     }
 
     /// Names frames by `symbols` (else by those saved in the trace), turns waits into states by
@@ -172,12 +219,22 @@ impl ProfileBuilder {
         without_kernel: bool,
     ) -> Profile {
         let symbols = symbols.or(tables.symbols.as_ref());
+        let (time, n_halvings) = self.axis(tables);
         let mut threads: Vec<ProfileThread> = tables
             .threads
             .iter()
             .map(|thread| {
                 let process = tables.processes.get(thread.process.0 as usize);
+                let (start, end) = match time.is_window {
+                    true => (
+                        thread.start.max(time.start),
+                        thread.end.min(time.end).max(time.start),
+                    ),
+                    false => (thread.start, thread.end),
+                };
+                let observed = end.0.saturating_sub(start.0);
                 ProfileThread {
+                    process: thread.process.0 as usize,
                     pid: process.map_or(wcprof_types::Pid(0), |p| p.pid),
                     process_comm: process.map_or_else(String::new, |p| p.comm.clone()),
                     tid: thread.tid,
@@ -186,8 +243,14 @@ impl ProfileBuilder {
                         _ => thread.name().to_owned(),
                     },
                     pool: 0,
-                    n_ticks: thread.n_ticks,
-                    observed_ns: thread.end.0.saturating_sub(thread.start.0),
+                    n_ticks: match thread.end.0.saturating_sub(thread.start.0) {
+                        0 => thread.n_ticks,
+                        whole => {
+                            let ticks = u128::from(thread.n_ticks) * u128::from(observed);
+                            (ticks / u128::from(whole)) as u64
+                        }
+                    },
+                    observed_ns: observed,
                 }
             })
             .collect();
@@ -243,9 +306,11 @@ impl ProfileBuilder {
                     wait,
                     weight: 0,
                     n_samples: 0,
+                    slices: Slices::default(),
                 });
                 rows.len() - 1
             });
+            rows[row].slices.merge(&sum.slices, n_halvings);
             rows[row].weight = rows[row].weight.saturating_add(sum.weight);
             rows[row].n_samples = rows[row].n_samples.saturating_add(sum.n_samples);
         }
@@ -264,6 +329,9 @@ impl ProfileBuilder {
         Profile {
             header: tables.header.clone(),
             stats: tables.stats.clone(),
+            time,
+            processes: tables.processes.iter().map(process).collect(),
+            modules: modules(tables),
             functions: functions.list,
             stacks: stacks.list,
             threads,
@@ -272,4 +340,35 @@ impl ProfileBuilder {
             rows,
         }
     }
+}
+
+impl Sum {
+    fn add(&mut self, part: &Part, cutter: Cutter) {
+        self.weight = self.weight.saturating_add(part.weight);
+        self.n_samples = self.n_samples.saturating_add(part.n_samples);
+        if part.weight > 0 {
+            cutter.add(&mut self.slices, part.start, part.end, part.weight);
+        }
+    }
+}
+
+fn process(process: &Process) -> ProfileProcess {
+    ProfileProcess {
+        pid: process.pid,
+        comm: process.comm.clone(),
+        cgroup: process.cgroup.clone(),
+    }
+}
+
+/// Distinct modules by file name and build-id.
+fn modules(tables: &Tables) -> Vec<ProfileModule> {
+    let distinct: BTreeSet<_> = tables
+        .modules
+        .iter()
+        .map(|module| ProfileModule {
+            name: module.file_name().to_owned(),
+            build_id: module.build_id.clone(),
+        })
+        .collect();
+    distinct.into_iter().collect()
 }

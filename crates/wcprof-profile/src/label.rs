@@ -18,6 +18,8 @@ pub enum Label {
     End(StackEnd),
     /// Time without a stack: `[on-cpu, not sampled]`.
     NotSampled(State),
+    /// All frames of the stack are hidden by the view: `[hidden]`.
+    Hidden,
     /// What was pruned here, as one node: `[below 0.5%]`.
     Below,
 }
@@ -40,6 +42,7 @@ impl Label {
             // Stolen time never has a stack: the state says it all.
             Self::NotSampled(State::StealIrq) => Cow::Borrowed(State::StealIrq.frame()),
             Self::NotSampled(state) => Cow::Owned(format!("[{}, not sampled]", state.name())),
+            Self::Hidden => Cow::Borrowed("[hidden]"),
             Self::Below => Cow::Owned(format!("[below {min_percent}%]")),
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! [`ProfileBuilder`] turns the spans of a trace into a [`Profile`](model::Profile): frames become
 //! functions, waits become states by [`Rules`], threads are put into pools. [`Trees`] turns a
-//! profile and a [`View`] into call trees. Nothing here does I/O.
+//! profile and a [`View`] into call trees whose weights have confidence intervals ([`Estimator`]).
+//! Nothing here does I/O.
 #![forbid(unsafe_code)]
 
 mod builder;
@@ -12,16 +13,28 @@ mod functions;
 mod label;
 pub mod model;
 mod pools;
+mod precision;
+mod prepared;
+mod renamed;
 mod rules;
+mod slices;
 mod stacks;
+mod student;
 mod syscalls;
 mod totals;
 mod tree;
+mod view;
 
-pub use builder::{ProfileBuilder, RenamedStacks};
-pub use filter::{FilterError, ThreadFilter};
+pub use builder::ProfileBuilder;
+pub use filter::{FilterError, FunctionFilter, ThreadFilter, ThreadGlobs, keep_threads};
 pub use label::Label;
+pub use pools::without_numbers;
+pub use precision::{Course, Estimator, Interval};
+pub use prepared::for_each_shown;
+pub use renamed::RenamedStacks;
 pub use rules::{Rules, RulesError};
+pub use student::{two_sided_p, two_sided_quantile};
 pub use syscalls::{syscall_name, syscall_number};
-pub use totals::{FunctionWeight, function_weights};
-pub use tree::{Direction, Group, GroupBy, GroupKey, Node, Trees, View};
+pub use totals::{FunctionGroup, FunctionWeight, function_groups, function_weights};
+pub use tree::{Group, GroupKey, Node, Trees};
+pub use view::{Around, Direction, FunctionName, GroupBy, Relation, View};

@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 use wcprof_trace::model::{Header, Stats};
-use wcprof_types::{Pid, StackEnd, Tid, Wait};
+use wcprof_types::{BuildId, Pid, StackEnd, Tid, Wait};
+
+use crate::precision::Estimator;
+pub use crate::slices::{MAX_SLICES, Slices, TimeAxis};
 
 /// What a thread did, as shown to a reader: the kernel's state refined by stack, wait and rules.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -134,9 +137,31 @@ pub struct ProfileStack {
     pub end: StackEnd,
 }
 
+/// A process of the profile.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProfileProcess {
+    /// Its pid.
+    pub pid: Pid,
+    /// Its name.
+    pub comm: String,
+    /// Its control group's path; empty when the trace does not hold it.
+    pub cgroup: String,
+}
+
+/// A loaded ELF image: which program was recorded.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct ProfileModule {
+    /// Its file name (`libc.so.6`).
+    pub name: String,
+    /// Its build-id; `None` when it has none or could not be read.
+    pub build_id: Option<BuildId>,
+}
+
 /// A thread of the profile.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ProfileThread {
+    /// Index into [`Profile::processes`].
+    pub process: usize,
     /// Its process.
     pub pid: Pid,
     /// The process's name.
@@ -165,7 +190,7 @@ pub struct Pool {
 }
 
 /// Time of one thread in one state with one stack.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Row {
     /// Index into [`Profile::threads`].
     pub thread: usize,
@@ -179,6 +204,8 @@ pub struct Row {
     pub weight: u64,
     /// Observations it stands on.
     pub n_samples: u64,
+    /// `weight` over time.
+    pub slices: Slices,
 }
 
 /// A symbolized, classified, aggregated trace.
@@ -186,8 +213,14 @@ pub struct Row {
 pub struct Profile {
     /// The trace's header.
     pub header: Header,
-    /// The trace's counts.
+    /// The counts of the whole recording.
     pub stats: Stats,
+    /// Which part of the recording the rows are about, and how it is sliced.
+    pub time: TimeAxis,
+    /// Processes in the order of the trace.
+    pub processes: Vec<ProfileProcess>,
+    /// Distinct modules, in order.
+    pub modules: Vec<ProfileModule>,
     /// Functions.
     pub functions: Vec<Function>,
     /// Distinct stacks of functions.
@@ -200,4 +233,24 @@ pub struct Profile {
     pub waits: Vec<Wait>,
     /// One row for each distinct (thread, state, stack, wait).
     pub rows: Vec<Row>,
+}
+
+impl Profile {
+    /// Length of what the rows are about, ns: of the recording or of a window of it.
+    pub fn duration_ns(&self) -> u64 {
+        match self.time.is_window {
+            true => self.time.duration_ns(),
+            false => self.stats.duration.0,
+        }
+    }
+
+    /// What gives confidence intervals to weights; `None` when it is too short for them.
+    pub fn estimator(&self) -> Option<Estimator> {
+        Estimator::new(&self.time, self.header.rate_hz)
+    }
+
+    /// The process of a thread.
+    pub fn process_of(&self, thread: &ProfileThread) -> Option<&ProfileProcess> {
+        self.processes.get(thread.process)
+    }
 }

@@ -65,8 +65,8 @@ fn is_number(run: &str) -> bool {
     run.starts_with(|c: char| c.is_ascii_digit())
 }
 
-/// The name with `N` in place of every number.
-pub(crate) fn without_numbers(name: &str) -> String {
+/// The name with `N` in place of every number: what pools of several recordings have in common.
+pub fn without_numbers(name: &str) -> String {
     runs(name)
         .into_iter()
         .map(|run| if is_number(run) { "N" } else { run })

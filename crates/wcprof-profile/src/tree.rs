@@ -4,75 +4,11 @@ use std::collections::HashMap;
 
 use wcprof_types::Pid;
 
-use crate::filter::ThreadFilter;
 use crate::label::Label;
 use crate::model::{Profile, Row, State};
-
-/// What a tree is made for.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum GroupBy {
-    /// One tree a thread.
-    #[default]
-    Thread,
-    /// One tree a pool name; pools of the same name in several processes are one.
-    Pool,
-    /// One tree a process.
-    Process,
-    /// One tree.
-    All,
-}
-
-/// Which end of the stacks the tree begins with.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum Direction {
-    /// A call tree: children are callees.
-    #[default]
-    RootFirst,
-    /// An inverted call tree: roots are leaf functions, children are callers.
-    LeafFirst,
-}
-
-/// What to show of a profile.
-#[derive(Clone, Debug)]
-pub struct View {
-    /// What a tree is made for.
-    pub by: GroupBy,
-    /// Root first or inverted.
-    pub direction: Direction,
-    /// Show idle time too.
-    pub idle: bool,
-    /// Add the state as the last frame (right after the group when inverted).
-    pub state_frames: bool,
-    /// Nodes below this percentage of their group's shown weight are merged into
-    /// [`Label::Below`]; 0 prunes nothing.
-    pub min_percent: f64,
-    /// Which threads.
-    pub threads: ThreadFilter,
-    /// Which states; `None` for all. Idle also needs `idle`.
-    pub states: Option<Vec<State>>,
-}
-
-impl Default for View {
-    fn default() -> Self {
-        Self {
-            by: GroupBy::Thread,
-            direction: Direction::RootFirst,
-            idle: false,
-            state_frames: false,
-            min_percent: 0.0,
-            threads: ThreadFilter::all(),
-            states: None,
-        }
-    }
-}
-
-impl View {
-    /// Whether a row's state is shown.
-    pub fn shows(&self, state: State) -> bool {
-        (self.idle || state != State::Idle)
-            && self.states.as_ref().is_none_or(|s| s.contains(&state))
-    }
-}
+use crate::precision::{Course, Estimator, Interval};
+use crate::prepared::Prepared;
+use crate::view::{GroupBy, View};
 
 /// Whose tree it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -83,6 +19,8 @@ pub enum GroupKey {
     Pool(String),
     /// A process.
     Process(Pid),
+    /// A control group, by its path; empty when the trace holds none.
+    Cgroup(String),
     /// Everything.
     All,
 }
@@ -104,6 +42,9 @@ pub struct Node {
     pub n_samples: u64,
     /// `weight` by state, in the order of [`State::ALL`].
     pub states: [u64; State::ALL.len()],
+    /// 95 % confidence interval of `weight`, in the group's observed time; `None` when the
+    /// recording is too short for one.
+    pub interval: Option<Interval>,
 }
 
 /// One tree and whose it is.
@@ -176,6 +117,10 @@ impl Trees {
     pub fn new(profile: &Profile, view: &View) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         let group_of = assign(profile, view, &mut groups);
+        let prepared = Prepared::new(profile, view);
+        let estimator = profile.estimator();
+        // Of each group's observed time.
+        let mut courses = vec![Course::default(); groups.len()];
         // Children by (group, parent + 1 or 0, label).
         let mut index: HashMap<(usize, usize, Label), usize> = HashMap::new();
         let mut path = Vec::new();
@@ -187,12 +132,14 @@ impl Trees {
                 continue;
             };
             add(&mut group.states[row.state as usize], row.weight);
-            if row.weight == 0 || !view.shows(row.state) {
+            if let Some(estimator) = &estimator {
+                courses[g].add(&estimator.course(&row.slices));
+            }
+            if row.weight == 0 || !prepared.path(row, &mut path) {
                 continue;
             }
             add(&mut group.weight, row.weight);
             add(&mut group.n_samples, row.n_samples);
-            labels(profile, view, row, &mut path);
             let mut parent = None;
             for &label in &path {
                 let key = (g, parent.map_or(0, |p: usize| p + 1), label);
@@ -208,9 +155,12 @@ impl Trees {
                 group.rows.push((at, end));
             }
         }
-        for group in &mut groups {
+        for (group, course) in groups.iter_mut().zip(&courses) {
             if view.min_percent > 0.0 {
                 prune(group, view.min_percent);
+            }
+            if let Some(estimator) = &estimator {
+                intervals(group, profile, estimator, course);
             }
             link(group, profile, view.min_percent);
         }
@@ -237,6 +187,7 @@ impl Node {
             self_weight: 0,
             n_samples: 0,
             states: [0; State::ALL.len()],
+            interval: None,
         }
     }
 
@@ -251,8 +202,29 @@ fn add(sum: &mut u64, weight: u64) {
     *sum = sum.saturating_add(weight);
 }
 
+/// Gives each node its confidence interval.
+fn intervals(group: &mut Group, profile: &Profile, estimator: &Estimator, whole: &Course) {
+    let observed = group.observed();
+    let mut courses = vec![Course::default(); group.nodes.len()];
+    for &(row, end) in &group.rows {
+        courses[end].add(&estimator.course(&profile.rows[row].slices));
+    }
+    // A node comes after its parent.
+    for at in (0..group.nodes.len()).rev() {
+        let (course, node) = (courses[at], &mut group.nodes[at]);
+        node.interval = Some(estimator.interval(node.weight, &course, observed, whole));
+        if let Some(parent) = node.parent {
+            courses[parent].add(&course);
+        }
+    }
+}
+
 /// Makes the groups; gives the group of each thread, `None` for threads that are not shown.
-fn assign(profile: &Profile, view: &View, groups: &mut Vec<Group>) -> Vec<Option<usize>> {
+pub(crate) fn assign(
+    profile: &Profile,
+    view: &View,
+    groups: &mut Vec<Group>,
+) -> Vec<Option<usize>> {
     let mut index: HashMap<GroupKey, usize> = HashMap::new();
     let mut group_of = Vec::with_capacity(profile.threads.len());
     for (at, thread) in profile.threads.iter().enumerate() {
@@ -269,6 +241,11 @@ fn assign(profile: &Profile, view: &View, groups: &mut Vec<Group>) -> Vec<Option
                     .map_or_else(|| thread.comm.clone(), |p| p.name.clone()),
             ),
             GroupBy::Process => GroupKey::Process(thread.pid),
+            GroupBy::Cgroup => GroupKey::Cgroup(
+                profile
+                    .process_of(thread)
+                    .map_or_else(String::new, |p| p.cgroup.clone()),
+            ),
             GroupBy::All => GroupKey::All,
         };
         let group = *index.entry(key.clone()).or_insert_with(|| {
@@ -288,26 +265,6 @@ fn assign(profile: &Profile, view: &View, groups: &mut Vec<Group>) -> Vec<Option
         group_of.push(Some(group));
     }
     group_of
-}
-
-/// The labels of a row's path, from the tree's root on.
-fn labels(profile: &Profile, view: &View, row: &Row, path: &mut Vec<Label>) {
-    path.clear();
-    match row.stack.and_then(|id| profile.stacks.get(id.0 as usize)) {
-        None => path.push(Label::NotSampled(row.state)),
-        Some(stack) => {
-            if stack.end.is_truncated() || stack.frames.is_empty() {
-                path.push(Label::End(stack.end));
-            }
-            path.extend(stack.frames.iter().map(|&f| Label::Function(f)));
-        }
-    }
-    if view.state_frames {
-        path.push(Label::State(row.state));
-    }
-    if view.direction == Direction::LeafFirst {
-        path.reverse();
-    }
 }
 
 /// Merges the nodes below the limit into one node for each parent.

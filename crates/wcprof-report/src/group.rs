@@ -3,23 +3,68 @@
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Group, GroupKey};
 
+/// Characters of a container's id that are shown, as container tools do.
+const ID_CHARS: usize = 12;
+
+/// A path with the ids of containers (64 hexadecimal digits) cut.
+fn short_ids(path: &str) -> String {
+    let mut short = String::with_capacity(path.len());
+    let mut rest = path;
+    while let Some(start) = rest.find(|c: char| c.is_ascii_hexdigit()) {
+        short.push_str(&rest[..start]);
+        let run = &rest[start..];
+        let end = run
+            .find(|c: char| !c.is_ascii_hexdigit())
+            .unwrap_or(run.len());
+        short.push_str(&run[..if end == 64 { ID_CHARS } else { end }]);
+        rest = &run[end..];
+    }
+    short + rest
+}
+
 /// `comm/tid` of a thread (the tid follows the last `/`), a pool's name, `comm/pid` of a process,
-/// or `None` for everything. Not escaped.
+/// the path of a control group with the ids of containers cut, or `None` for everything. Not escaped.
 pub fn group_name(profile: &Profile, group: &Group) -> Option<String> {
-    match &group.key {
+    key_name(profile, &group.key, &group.threads)
+}
+
+pub(crate) fn key_name(profile: &Profile, key: &GroupKey, threads: &[usize]) -> Option<String> {
+    match key {
         GroupKey::Thread(at) => profile
             .threads
             .get(*at)
             .map(|thread| format!("{}/{}", thread.comm, thread.tid)),
         GroupKey::Pool(name) => Some(name.clone()),
         GroupKey::Process(pid) => {
-            let comm = group
-                .threads
+            let comm = threads
                 .first()
                 .and_then(|&t| profile.threads.get(t))
                 .map_or("", |t| &t.process_comm);
             Some(format!("{comm}/{pid}"))
         }
+        GroupKey::Cgroup(path) => Some(match path.as_str() {
+            "" => "(no control group recorded)".to_owned(),
+            path => short_ids(path),
+        }),
         GroupKey::All => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that only whole ids of containers are cut.
+    #[test]
+    fn ids() {
+        let id = "0123456789abcdef".repeat(4);
+        let path = format!("/docker/{id}/libpod-{id}.scope");
+        let short = "/docker/0123456789ab/libpod-0123456789ab.scope";
+        assert_eq!(short_ids(&path), short);
+        assert_eq!(
+            short_ids("/system.slice/ceph-osd@3.service"),
+            "/system.slice/ceph-osd@3.service"
+        );
+        assert_eq!(short_ids("/é"), "/é");
     }
 }

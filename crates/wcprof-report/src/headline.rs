@@ -16,6 +16,8 @@ pub struct Headline {
     pub processes: Vec<String>,
     /// Length of the recording, ns.
     pub duration_ns: u64,
+    /// The part of it that the states are about, ns since it began; `None` for all of it.
+    pub window_ns: Option<(u64, u64)>,
     /// Threads seen.
     pub n_threads: u64,
     /// Samples: thread observations and timer samples.
@@ -96,6 +98,10 @@ impl Headline {
                 .map(|(pid, comm)| format!("{comm} (pid {pid})"))
                 .collect(),
             duration_ns: stats.duration.0,
+            window_ns: profile
+                .time
+                .is_window
+                .then_some((profile.time.start.0, profile.time.end.0)),
             n_threads: profile.threads.iter().filter(|t| t.tid.0 != 0).count() as u64,
             n_samples: stats.n_observations.saturating_add(stats.n_timer_samples),
             engine: profile.header.engine.clone(),
@@ -159,6 +165,14 @@ impl Headline {
             self.rate_hz,
             terminal_name(&self.engine),
         )?;
+        if let Some((from, to)) = self.window_ns {
+            writeln!(
+                out,
+                "window: {} to {}; what is missing is of the whole recording",
+                duration(from),
+                duration(to)
+            )?;
+        }
         self.write_shares(out)?;
         self.losses.write(out)?;
         if self.own_cpu_ns > 0 && self.duration_ns > 0 {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Direction, Group, GroupBy, GroupKey, Label, Node, Trees, View};
+use wcprof_profile::{Group, GroupBy, GroupKey, Label, Node, Relation, Trees, View};
 
 use crate::group::group_name;
 use crate::headline::Headline;
@@ -21,7 +21,7 @@ pub fn json(profile: &Profile, view: &View, out: &mut impl Write) -> io::Result<
         schema: "wcprof-report",
         version: JSON_VERSION,
         headline: headline(profile),
-        view: view_of(view),
+        view: view_of(profile, view),
         groups: trees
             .groups
             .iter()
@@ -78,6 +78,18 @@ struct ViewOut {
     idle: &'static str,
     state_frames: bool,
     min_percent: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    window_ns: Option<(u64, u64)>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    states: Option<Vec<&'static str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    focus: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hide: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callers_of: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callees_of: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -112,6 +124,10 @@ struct NodeOut {
     parent: Option<usize>,
     depth: usize,
     weight_ns: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    low_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    high_ns: Option<u64>,
     self_ns: u64,
     n_samples: u64,
     states_ns: States,
@@ -158,18 +174,32 @@ fn headline(profile: &Profile) -> HeadlineOut {
     }
 }
 
-fn view_of(view: &View) -> ViewOut {
+fn view_of(profile: &Profile, view: &View) -> ViewOut {
+    let around = |relation| {
+        let around = view.around.as_ref().filter(|a| a.relation == relation);
+        around.map(|a| a.function.0.clone())
+    };
     ViewOut {
         by: match view.by {
             GroupBy::Thread => "thread",
             GroupBy::Pool => "pool",
             GroupBy::Process => "process",
+            GroupBy::Cgroup => "cgroup",
             GroupBy::All => "all",
         },
-        inverted: view.direction == Direction::LeafFirst,
+        inverted: view.is_leaf_first(),
         idle: if view.idle { "show" } else { "hide" },
         state_frames: view.state_frames,
         min_percent: view.min_percent,
+        window_ns: Headline::new(profile).window_ns,
+        states: view
+            .states
+            .as_ref()
+            .map(|list| list.iter().map(|s| s.name()).collect()),
+        focus: view.focus.as_ref().map(|f| f.pattern().to_owned()),
+        hide: view.hide.as_ref().map(|f| f.pattern().to_owned()),
+        callers_of: around(Relation::CallersOf),
+        callees_of: around(Relation::CalleesOf),
     }
 }
 
@@ -226,6 +256,7 @@ fn node_of(
             Label::State(_) => "state",
             Label::End(_) => "end",
             Label::NotSampled(_) => "not-sampled",
+            Label::Hidden => "hidden",
             Label::Below => "below",
         },
         name: node.label.text(profile, trees.min_percent).into_owned(),
@@ -234,6 +265,8 @@ fn node_of(
         parent,
         depth,
         weight_ns: node.weight,
+        low_ns: node.interval.map(|i| i.low),
+        high_ns: node.interval.map(|i| i.high),
         self_ns: node.self_weight,
         n_samples: node.n_samples,
         states_ns: states(&node.states),

@@ -4,16 +4,24 @@
 //! | Format | Function | For |
 //! |---|---|---|
 //! | `text` | [`text`](fn@text) | a terminal |
+//! | `functions` | [`functions`](fn@functions) | a terminal: self and total time of each function |
 //! | `uwpmp` | [`uwpmp`](fn@uwpmp) | trackers: uwpmp's own text format |
 //! | `folded` | [`folded`](fn@folded) | flame graph tools |
 //! | `json` | [`json`](fn@json) | programs |
 //! | `svg` | [`svg`](fn@svg) | a browser |
 //!
+//! A [`ProfileDiff`](wcprof_diff::ProfileDiff) is written by [`diff_text`](fn@diff_text),
+//! [`diff_json`](fn@diff_json) and [`diff_svg`](fn@diff_svg).
+//!
 //! Names come from the target and are hostile: each format escapes them for its destination.
 #![forbid(unsafe_code)]
 
+mod diff_json;
+mod diff_svg;
+mod diff_text;
 mod escape;
 mod folded;
+mod functions;
 mod group;
 mod headline;
 mod json;
@@ -23,8 +31,12 @@ mod text;
 mod units;
 mod uwpmp;
 
+pub use diff_json::{DIFF_JSON_VERSION, diff_json};
+pub use diff_svg::diff_svg;
+pub use diff_text::{DiffTextOptions, diff_text, diff_warning};
 pub use escape::{folded_name, terminal_name};
 pub use folded::folded;
+pub use functions::functions;
 pub use group::group_name;
 pub use headline::Headline;
 pub use json::{JSON_VERSION, json};

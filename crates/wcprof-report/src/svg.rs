@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use inferno::flamegraph::{Direction as Drawn, Options, from_lines};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Direction, Trees, View};
+use wcprof_profile::{Trees, View};
 
 use crate::escape::xml_text;
 use crate::folded::lines;
@@ -35,7 +35,7 @@ pub fn svg(profile: &Profile, view: &View, title: &str, out: &mut impl Write) ->
     // The same name has the same color in every graph, and the same input the same bytes.
     options.hash = true;
     options.min_width = 0.05;
-    if view.direction == Direction::LeafFirst {
+    if view.is_leaf_first() {
         options.direction = Drawn::Inverted;
     }
     from_lines(&mut options, lines.iter().map(String::as_str), out)
@@ -43,7 +43,7 @@ pub fn svg(profile: &Profile, view: &View, title: &str, out: &mut impl Write) ->
 
 /// A line without what inferno would read as something else than names: `# ` begins a comment, and
 /// a number after the last space is a second weight.
-fn plain(line: &str) -> String {
+pub(crate) fn plain(line: &str) -> String {
     let mut line = xml_text(line).into_owned();
     if line.starts_with('#') {
         line.replace_range(..1, "?");
@@ -59,10 +59,12 @@ fn plain(line: &str) -> String {
 }
 
 fn subtitle(headline: &Headline, view: &View) -> String {
+    let window = headline.window_ns.map(|(from, to)| to.saturating_sub(from));
+    let profile_ns = window.unwrap_or(headline.duration_ns);
     format!(
         "wall-clock time of {} threads over {}, engine {}{}",
         headline.n_threads,
-        duration(headline.duration_ns),
+        duration(profile_ns),
         headline.engine,
         if view.idle { "" } else { ", idle time hidden" },
     )

@@ -1,5 +1,7 @@
 //! The text tree: percent of wall-clock time, time, and the functions.
 //!
+//! `±` is half the width of the 95 % confidence interval, in points.
+//!
 //! Percentages are of the group's observed time, idle time included, so that a thread that is
 //! nearly always idle does not look busy. Callees of a single callee stay in its column: only
 //! branches indent.
@@ -11,7 +13,7 @@ use wcprof_profile::{Group, Label, Node, Trees};
 
 use crate::escape::terminal_name;
 use crate::group::group_name;
-use crate::units::{count, cut, duration, percent};
+use crate::units::{count, cut, duration, percent, plus_minus};
 
 /// How to print.
 #[derive(Copy, Clone, Debug, Default)]
@@ -130,7 +132,8 @@ fn write_node(
 ) -> io::Result<()> {
     let share = percent(node.weight, group.observed());
     let name = node.label.text(profile, trees.min_percent);
-    let figures = format!("{share:6.2}% {:>8}", duration(node.weight));
+    let sure = plus_minus(node.interval, group.observed());
+    let figures = format!("{share:6.2}% {sure:<6} {:>8}", duration(node.weight));
     let state = annotation(group, node).map_or_else(String::new, |s| format!(" {}", s.frame()));
     let width = options
         .width

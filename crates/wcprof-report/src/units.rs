@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use wcprof_profile::Interval;
+
 /// A duration in the largest unit that keeps three digits: `12.3 s`, `4.56 ms`, `789 us`.
 pub(crate) fn duration(ns: u64) -> String {
     let value = ns as f64;
@@ -29,6 +31,18 @@ pub(crate) fn percent(part: u64, whole: u64) -> f64 {
     } else {
         100.0 * part as f64 / whole as f64
     }
+}
+
+/// Half the width of an interval in percent of `whole`: `±0.31`; empty when it is not known.
+pub(crate) fn plus_minus(interval: Option<Interval>, whole: u64) -> String {
+    interval.map_or_else(String::new, |i| {
+        let half = percent(i.high.saturating_sub(i.low), whole) / 2.0;
+        if half < 9.995 {
+            format!("±{half:.2}")
+        } else {
+            format!("±{half:.1}")
+        }
+    })
 }
 
 /// `1 thread`, `2 threads`.

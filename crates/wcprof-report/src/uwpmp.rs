@@ -9,7 +9,7 @@
 use std::io::{self, Write};
 
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Direction, Group, GroupBy, GroupKey, ThreadFilter, Trees, View};
+use wcprof_profile::{Group, GroupBy, GroupKey, Trees, View};
 
 use crate::escape::terminal_name;
 use crate::units::{cut, percent};
@@ -17,27 +17,24 @@ use crate::units::{cut, percent};
 /// How to print.
 #[derive(Clone, Debug)]
 pub struct UwpmpOptions {
-    /// Root first (`unwindpmp`) or inverted (`unwindpmp -v`).
-    pub direction: Direction,
-    /// Children of a node below this percentage are not printed; uwpmp's default is 0.1.
-    pub threshold: f64,
-    /// Show idle time; uwpmp knows no idle time and shows everything. Percentages are of all of
-    /// the thread's time either way.
-    pub idle: bool,
+    /// What to show: root first (`unwindpmp`) or inverted (`unwindpmp -v`), and filters. Idle time
+    /// is shown by default, since uwpmp knows none; percentages are of all of the thread's time
+    /// either way. Children of a node below `min_percent` are not printed; uwpmp's default is 0.1.
+    /// Grouping and state frames do not matter.
+    pub view: View,
     /// Cut lines to so many characters (uwpmp on a terminal); `None` does not cut.
     pub width: Option<usize>,
-    /// Which threads.
-    pub threads: ThreadFilter,
 }
 
 impl Default for UwpmpOptions {
     fn default() -> Self {
         Self {
-            direction: Direction::RootFirst,
-            threshold: 0.1,
-            idle: true,
+            view: View {
+                idle: true,
+                min_percent: 0.1,
+                ..View::default()
+            },
             width: None,
-            threads: ThreadFilter::all(),
         }
     }
 }
@@ -48,10 +45,9 @@ pub fn uwpmp(profile: &Profile, options: &UwpmpOptions, out: &mut impl Write) ->
         profile,
         &View {
             by: GroupBy::Thread,
-            direction: options.direction,
-            idle: options.idle,
-            threads: options.threads.clone(),
-            ..View::default()
+            state_frames: false,
+            min_percent: 0.0,
+            ..options.view.clone()
         },
     );
     let mut threads: Vec<_> = trees
@@ -101,7 +97,7 @@ fn tree(
             "{}",
             cut_line(&head, &terminal_name(&name), options.width)
         )?;
-        if share >= options.threshold as f32 {
+        if share >= options.view.min_percent as f32 {
             prefix.push(if last { ' ' } else { '|' });
             next.extend(siblings(&node.children, depth + 1));
         }

@@ -198,11 +198,13 @@ fn uwpmp_format() {
     let forward = UwpmpOptions::default();
     check("uwpmp.txt", &run(|out| uwpmp(&profile, &forward, out)));
     let inverted = UwpmpOptions {
-        direction: Direction::LeafFirst,
-        threshold: 5.0,
+        view: View {
+            direction: Direction::LeafFirst,
+            min_percent: 5.0,
+            threads: ThreadFilter::new(&["tp_*"], &[]).unwrap(),
+            ..forward.view
+        },
         width: Some(40),
-        threads: ThreadFilter::new(&["tp_*"], &[]).unwrap(),
-        ..forward
     };
     check(
         "uwpmp-inverted.txt",

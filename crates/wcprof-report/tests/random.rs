@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use support::Maker;
 use wcprof_profile::model::{
-    Function, FunctionId, Profile, ProfileStack, ProfileStackId, Row, State,
+    Function, FunctionId, Profile, ProfileStack, ProfileStackId, Row, Slices, State,
 };
 use wcprof_profile::{Direction, GroupBy, Trees, View, function_weights};
 use wcprof_report::{
@@ -63,6 +63,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                     wait: None,
                     weight,
                     n_samples,
+                    slices: Slices::default(),
                 })
                 .collect();
             profile
@@ -166,10 +167,8 @@ proptest! {
         let mut out = Vec::new();
         text(&profile, &trees, &options, &mut out).unwrap();
         let uwpmp_options = UwpmpOptions {
-            direction: view.direction,
-            idle: view.idle,
+            view: View { min_percent: 0.1, ..view.clone() },
             width: Some(width),
-            ..UwpmpOptions::default()
         };
         uwpmp(&profile, &uwpmp_options, &mut out).unwrap();
         let end = Screen {

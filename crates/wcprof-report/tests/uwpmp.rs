@@ -5,7 +5,7 @@
 mod support;
 
 use support::{MS, Maker, syscall};
-use wcprof_profile::Direction;
+use wcprof_profile::{Direction, View};
 use wcprof_report::{UwpmpOptions, uwpmp};
 
 /// How often each chain of the thread `deep` was seen: one run each.
@@ -53,10 +53,12 @@ fn ours(seen: &Deep, direction: Direction, width: Option<usize>) -> String {
     }
     add(main, &["__libc_start_call_main", "main"], 1000);
     let options = UwpmpOptions {
-        direction,
-        threshold: 1.0,
+        view: View {
+            direction,
+            min_percent: 1.0,
+            ..UwpmpOptions::default().view
+        },
         width,
-        ..UwpmpOptions::default()
     };
     let mut out = Vec::new();
     uwpmp(&m.profile(), &options, &mut out).unwrap();

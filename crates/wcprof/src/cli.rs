@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::crypto::CryptoArgs;
+use crate::diff::DiffArgs;
+use crate::filters::{PartArgs, StackArgs};
 
 /// Wallclock profiler for native Linux processes: where did the time of every thread go, running
 /// or not? It never stops, signals or writes to its target; `crypto observe` and `crypto advise`
@@ -28,6 +30,9 @@ pub(crate) enum Command {
     /// Print a saved trace as a tree, flame graph, folded stacks or JSON
     #[command(after_help = "Example: wcprof report osd.wct --invert --by pool")]
     Report(ReportArgs),
+    /// Compare two saved traces: what changed, by how much, and whether that is significant
+    #[command(after_help = "Example: wcprof diff before.wct after.wct --per-op 120000,118500")]
+    Diff(DiffArgs),
     /// Print the hotspots of a saved trace, with evidence and advice
     #[command(after_help = "Example: wcprof hotspots osd.wct")]
     Hotspots(HotspotsArgs),
@@ -157,12 +162,19 @@ pub(crate) struct ReportArgs {
     /// Leaf functions first, their callers below them
     #[arg(long)]
     pub(crate) invert: bool,
-    /// One tree for each of these
-    #[arg(long, value_enum, default_value_t = ByArg::Thread)]
-    pub(crate) by: ByArg,
-    /// Only threads whose name matches; may be given several times
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) threads: Vec<String>,
+    /// One tree for each of these [default: thread; all with --callers-of and --callees-of]
+    #[arg(long, value_enum)]
+    pub(crate) by: Option<ByArg>,
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+    #[command(flatten)]
+    pub(crate) stacks: StackArgs,
+    /// Only who calls this function (its name, arguments and scope may be left out)
+    #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["invert", "callees_of"])]
+    pub(crate) callers_of: Option<String>,
+    /// Only what this function calls
+    #[arg(long, value_name = "FUNCTION", conflicts_with = "invert")]
+    pub(crate) callees_of: Option<String>,
     /// Idle time; its share is always printed [default: hide; show for uwpmp, which has no states]
     #[arg(long, value_enum)]
     pub(crate) idle: Option<IdleArg>,
@@ -173,7 +185,7 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) states: bool,
     /// Prune branches below this share of their group's shown time; 0 prunes nothing [default: 0.5
-    /// for text, 0.1 for uwpmp and svg, 0 for folded and json]
+    /// for text and functions, 0.1 for uwpmp and svg, 0 for folded and json]
     #[arg(long, value_name = "P", value_parser = percent)]
     pub(crate) min_percent: Option<f64>,
     /// How function names are printed
@@ -208,6 +220,9 @@ pub(crate) enum ByArg {
     Pool,
     /// Each process
     Process,
+    /// Each control group: a container, a service
+    #[value(alias = "container")]
+    Cgroup,
     /// One tree over all
     All,
 }
@@ -224,6 +239,8 @@ pub(crate) enum IdleArg {
 pub(crate) enum FormatArg {
     /// Tree to read
     Text,
+    /// Self and total time of each function
+    Functions,
     /// Exactly what uwpmp prints
     Uwpmp,
     /// One line per stack, for flame graph tools
@@ -238,6 +255,8 @@ pub(crate) enum FormatArg {
 pub(crate) struct HotspotsArgs {
     /// Trace file
     pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
     /// Machine-readable output
     #[arg(long)]
     pub(crate) json: bool,
@@ -295,7 +314,7 @@ fn demo_duration(text: &str) -> Result<f64, String> {
     number(text, 0.5, 600.0, "seconds")
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     number(text, 0.0, 100.0, "percent")
 }
 

@@ -1,6 +1,7 @@
 //! `wcprof hotspots`: the findings of a saved trace.
 
 use wcprof_findings::{TextOptions, hotspots, render_text, to_json};
+use wcprof_profile::keep_threads;
 
 use crate::cli::HotspotsArgs;
 use crate::failure::{Exit, Failure};
@@ -9,7 +10,17 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     let rules = hotspot_rules(&args.rules)?;
-    let profile = profile_of(&args.trace, &args.rules, &args.symbols, KernelSide::Hidden)?;
+    let threads = args.part.thread_filter()?;
+    let window = args.part.window()?;
+    let mut profile = profile_of(
+        &args.trace,
+        window,
+        &args.rules,
+        &args.symbols,
+        KernelSide::Hidden,
+    )?;
+    args.part.check(&profile)?;
+    keep_threads(&mut profile, &threads);
     let findings = hotspots(&profile, &rules);
     let mut text = match args.json {
         true => to_json(&findings).map_err(|e| Failure::new(Exit::Failure, e))?,

@@ -7,7 +7,9 @@ mod check;
 mod cli;
 mod crypto;
 mod demo;
+mod diff;
 mod failure;
+mod filters;
 mod hotspots;
 mod local_names;
 mod names;
@@ -41,6 +43,7 @@ fn run(command: Command) -> Result<(), Failure> {
     match command {
         Command::Attach(args) => attach::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Diff(args) => diff::run(&args),
         Command::Hotspots(args) => hotspots::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),

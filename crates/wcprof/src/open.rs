@@ -9,6 +9,7 @@ use wcprof_profile::{ProfileBuilder, RenamedStacks, Rules};
 use wcprof_symbols::SymbolReport;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_trace::{Ending, TraceReader};
+use wcprof_types::TimeNs;
 
 use crate::cli::{RuleArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
@@ -21,7 +22,11 @@ pub(crate) struct Opened {
     builder: ProfileBuilder,
     ending: Ending,
     path: PathBuf,
+    window: Window,
 }
+
+/// Begin and end of the part of a recording that is wanted; `None` for all of it.
+pub(crate) type Window = Option<(TimeNs, TimeNs)>;
 
 /// Whether the kernel's functions are shown below user stacks.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -33,8 +38,14 @@ pub(crate) enum KernelSide {
 }
 
 impl Opened {
+    /// All of a trace.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        Self::read_with(path, ProfileBuilder::new())
+        Self::read_window(path, None)
+    }
+
+    /// What of a trace lies in a window of time.
+    pub(crate) fn read_window(path: &Path, window: Window) -> Result<Self, Failure> {
+        Self::read_with(path, window, ProfileBuilder::new())
     }
 
     /// Reads the spans once more if code was replaced while it was recorded, which only the end of
@@ -42,13 +53,20 @@ impl Opened {
     pub(crate) fn keep_renamed_apart(&mut self) -> Result<(), Failure> {
         let renamed = RenamedStacks::of(&self.tables);
         if !renamed.is_empty() {
-            let builder = ProfileBuilder::with_renamed(renamed);
-            self.builder = Self::read_with(&self.path, builder)?.builder;
+            let builder = ProfileBuilder::new().with_renamed(renamed);
+            self.builder = Self::read_with(&self.path, self.window, builder)?.builder;
         }
         Ok(())
     }
 
-    fn read_with(path: &Path, mut builder: ProfileBuilder) -> Result<Self, Failure> {
+    fn read_with(
+        path: &Path,
+        window: Window,
+        mut builder: ProfileBuilder,
+    ) -> Result<Self, Failure> {
+        if let Some((from, to)) = window {
+            builder = builder.with_window(from, to);
+        }
         let (tables, ending) = TraceReader::open(path)
             .and_then(|reader| reader.read(|_, span| builder.add_span(&span)))
             .map_err(|error| {
@@ -63,6 +81,7 @@ impl Opened {
             builder,
             ending,
             path: path.to_owned(),
+            window,
         })
     }
 
@@ -91,12 +110,13 @@ impl Opened {
 /// Opens a saved trace; names come from the trace or else from this machine's files.
 pub(crate) fn profile_of(
     path: &Path,
+    window: Window,
     rules: &RuleArgs,
     symbols: &SymbolArgs,
     kernel: KernelSide,
 ) -> Result<Profile, Failure> {
     let rules = state_rules(rules)?;
-    let mut opened = Opened::read(path)?;
+    let mut opened = Opened::read_window(path, window)?;
     opened.keep_renamed_apart()?;
     if let Some(warning) = opened.warning() {
         eprintln!("wcprof: {warning}");

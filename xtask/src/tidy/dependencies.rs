@@ -35,12 +35,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["wcprof-types", "wcprof-trace", "wcprof-profile"],
     ),
     (
+        "wcprof-diff",
+        &["wcprof-types", "wcprof-trace", "wcprof-profile"],
+    ),
+    (
         "wcprof-report",
         &[
             "wcprof-types",
             "wcprof-trace",
             "wcprof-profile",
             "wcprof-findings",
+            "wcprof-diff",
         ],
     ),
     ("wcprof-demo", &[]),
@@ -58,6 +63,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-symbols",
             "wcprof-profile",
             "wcprof-findings",
+            "wcprof-diff",
             "wcprof-report",
             "wcprof-demo",
             "msgr-crypto-ffi",

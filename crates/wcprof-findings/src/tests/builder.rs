@@ -40,6 +40,9 @@ impl Builder {
                 complete: true,
                 ..Stats::default()
             },
+            time: Default::default(),
+            processes: Vec::new(),
+            modules: Vec::new(),
             functions: Vec::new(),
             stacks: Vec::new(),
             threads: Vec::new(),
@@ -65,6 +68,7 @@ impl Builder {
         });
         p.pools[pool].threads.push(thread);
         p.threads.push(ProfileThread {
+            process: 0,
             pid: Pid(100),
             process_comm: "ceph-osd".into(),
             tid: Tid(101 + i32::try_from(thread).unwrap()),
@@ -120,6 +124,7 @@ impl Builder {
             wait,
             weight: ticks * TICK_NS,
             n_samples: ticks,
+            slices: Default::default(),
         });
     }
 

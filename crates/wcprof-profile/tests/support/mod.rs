@@ -1,6 +1,8 @@
 //! Makes synthetic traces for tests.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
+pub mod random;
+
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 

@@ -99,6 +99,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
         None => {
             let profile = profile_of(
                 Path::new(&args.target),
+                None,
                 &RuleArgs::default(),
                 &SymbolArgs::default(),
                 KernelSide::Hidden,

@@ -1,0 +1,222 @@
+//! What a comparison holds. "Before" and "after" are the two profiles in the order given.
+
+use wcprof_profile::model::State;
+use wcprof_types::BuildId;
+
+/// What values are divided by.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Unit {
+    /// Seconds of the recording: ns of thread time per second, 10^9 is one thread all the time.
+    Second,
+    /// Operations done: ns of thread time per operation.
+    Operation,
+}
+
+/// What the lines of a table are.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum TableKind {
+    /// CPU time by class of daemon.
+    Class,
+    /// Time of each pool, as a whole and by state.
+    Pool,
+    /// Time in which a function was the leaf.
+    FunctionSelf,
+    /// Time in which a function was anywhere in the stack.
+    FunctionTotal,
+    /// Time by stack, within a pool.
+    Stack,
+}
+
+impl TableKind {
+    /// Every value, in the order in which tables are shown.
+    pub const ALL: [Self; 5] = [
+        Self::Class,
+        Self::Pool,
+        Self::FunctionSelf,
+        Self::FunctionTotal,
+        Self::Stack,
+    ];
+
+    /// A name for programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Class => "class",
+            Self::Pool => "pool",
+            Self::FunctionSelf => "function-self",
+            Self::FunctionTotal => "function-total",
+            Self::Stack => "stack",
+        }
+    }
+}
+
+/// What a line is about. Names come from the targets: escape them for their destination.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum LineName {
+    /// A class of daemon.
+    Class {
+        /// Its name.
+        name: String,
+        /// Processes of this class, before and after.
+        n_processes: [usize; 2],
+    },
+    /// A pool.
+    Pool {
+        /// Its name.
+        name: String,
+        /// Its time in this state only.
+        state: Option<State>,
+    },
+    /// A function.
+    Function {
+        /// Its name.
+        name: String,
+    },
+    /// A stack.
+    Stack {
+        /// The pool.
+        pool: String,
+        /// Names of its frames, root first.
+        root_first: Vec<String>,
+    },
+}
+
+/// One side of a line.
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub struct Value {
+    /// Time, ns.
+    pub weight_ns: u64,
+    /// Time in ns per [`Unit`].
+    pub per_unit: f64,
+    /// Observations that it stands on.
+    pub n_samples: u64,
+}
+
+/// What is known of a change.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub struct Change {
+    /// Lower end of its 95 % confidence interval, ns per [`Unit`]. The interval is of this line
+    /// alone: of a hundred lines that did not change, about five do not have 0 in theirs.
+    pub low: f64,
+    /// Upper end.
+    pub high: f64,
+    /// Probability of a change at least as large if nothing had changed, for this line alone.
+    pub p: f64,
+    /// Significant among all lines that were tested.
+    pub significant: bool,
+}
+
+/// A line of a table.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Line {
+    /// What it is about.
+    pub name: LineName,
+    /// Before and after.
+    pub values: [Value; 2],
+    /// `None` when it stands on too few samples, or a recording is too short, to tell.
+    pub change: Option<Change>,
+}
+
+impl Line {
+    /// After less before, ns per [`Unit`].
+    pub fn difference(&self) -> f64 {
+        self.values[1].per_unit - self.values[0].per_unit
+    }
+
+    /// Whether the change is significant.
+    pub fn is_significant(&self) -> bool {
+        self.change.is_some_and(|c| c.significant)
+    }
+}
+
+/// Lines of one kind.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Table {
+    /// What the lines are.
+    pub kind: TableKind,
+    /// Significant ones first, then by size of the change.
+    pub lines: Vec<Line>,
+    /// Lines left out because they are below the limit.
+    pub n_below: usize,
+}
+
+/// One of the two recordings.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Side {
+    /// Processes, each as `comm (pid N)`; not escaped.
+    pub processes: Vec<String>,
+    /// Length of what is compared, ns.
+    pub duration_ns: u64,
+    /// Threads of the filter.
+    pub n_threads: usize,
+    /// `bpf`, `procfs` or `procfs-only`.
+    pub engine: String,
+    /// Operations done, when given.
+    pub n_ops: Option<f64>,
+    /// Time that the filters leave, ns.
+    pub shown_ns: u64,
+}
+
+/// Why the two may not be comparable.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Warning {
+    /// The processes have other names.
+    Programs {
+        /// Names before.
+        before: Vec<String>,
+        /// Names after.
+        after: Vec<String>,
+    },
+    /// Files of the same name have other build-ids.
+    Rebuilt {
+        /// File names.
+        modules: Vec<String>,
+        /// Of the first one, the build-ids of both sides.
+        first: [Option<BuildId>; 2],
+    },
+    /// The engines see different things.
+    Engines([String; 2]),
+    /// A recording is too short to tell how sure its weights are: before, after.
+    TooShort([bool; 2]),
+    /// A recording did not end cleanly: before, after.
+    Cut([bool; 2]),
+    /// The filters leave no time: before, after.
+    Nothing([bool; 2]),
+}
+
+/// A stack of both sides, for a differential flame graph.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StackPair {
+    /// The pool.
+    pub pool: String,
+    /// Names of its frames, root first.
+    pub root_first: Vec<String>,
+    /// Time in ns per [`Unit`], before and after.
+    pub per_unit: [f64; 2],
+}
+
+/// What changed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ProfileDiff {
+    /// What values are divided by.
+    pub unit: Unit,
+    /// Before and after.
+    pub sides: [Side; 2],
+    /// Why they may not be comparable.
+    pub warnings: Vec<Warning>,
+    /// In the order of [`TableKind::ALL`].
+    pub tables: Vec<Table>,
+    /// Chance that any line at all is called significant if nothing changed.
+    pub level: f64,
+    /// Lines that were tested, in all tables.
+    pub n_tested: usize,
+    /// All stacks, by pool and name, below the limit too.
+    pub stacks: Vec<StackPair>,
+}
+
+impl ProfileDiff {
+    /// Lines that changed significantly, in all tables.
+    pub fn n_significant(&self) -> usize {
+        let lines = self.tables.iter().flat_map(|t| &t.lines);
+        lines.filter(|line| line.is_significant()).count()
+    }
+}

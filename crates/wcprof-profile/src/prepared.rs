@@ -1,0 +1,120 @@
+//! A view made ready for one profile: a row to its path in a tree.
+
+use crate::filter::FunctionFilter;
+use crate::label::Label;
+use crate::model::{FunctionId, Profile, ProfileStack, Row};
+use crate::view::{Relation, View};
+
+/// A view, and what its filters say of each function of a profile.
+#[derive(Debug)]
+pub(crate) struct Prepared<'a> {
+    profile: &'a Profile,
+    view: &'a View,
+    focus: Option<Vec<bool>>,
+    hide: Option<Vec<bool>>,
+    around: Option<Vec<bool>>,
+    leaf_first: bool,
+}
+
+impl<'a> Prepared<'a> {
+    pub(crate) fn new(profile: &'a Profile, view: &'a View) -> Self {
+        let names = || profile.functions.iter().map(|f| f.name.as_str());
+        let test = |filter: &FunctionFilter| names().map(|name| filter.matches(name)).collect();
+        Self {
+            profile,
+            view,
+            focus: view.focus.as_ref().map(test),
+            hide: view.hide.as_ref().map(test),
+            around: view
+                .around
+                .as_ref()
+                .map(|a| names().map(|name| a.function.matches(name)).collect()),
+            leaf_first: view.is_leaf_first(),
+        }
+    }
+
+    /// The stack of a row and the part of its frames (root first) that the view is about, hidden
+    /// ones too. `None` when the view does not show the row.
+    pub(crate) fn frames(&self, row: &Row) -> Option<(Option<&'a ProfileStack>, &'a [FunctionId])> {
+        if !self.view.shows(row.state) {
+            return None;
+        }
+        let stack = row
+            .stack
+            .and_then(|id| self.profile.stacks.get(id.0 as usize));
+        let frames = stack.map_or(&[][..], |s| s.frames.as_slice());
+        let says = |list: &Vec<bool>, f: FunctionId| list.get(f.0 as usize) == Some(&true);
+        if let Some(focus) = &self.focus
+            && !frames.iter().any(|&f| says(focus, f))
+        {
+            return None;
+        }
+        let Some(around) = &self.around else {
+            return Some((stack, frames));
+        };
+        let at = frames.iter().position(|&f| says(around, f))?;
+        match self.view.around.as_ref()?.relation {
+            Relation::CallersOf => Some((stack, &frames[..=at])),
+            Relation::CalleesOf => Some((stack, &frames[at..])),
+        }
+    }
+
+    /// Whether frames of a function are left out.
+    pub(crate) fn hides(&self, function: FunctionId) -> bool {
+        self.hide
+            .as_ref()
+            .is_some_and(|list| list.get(function.0 as usize) == Some(&true))
+    }
+
+    /// The labels of a row's path, from the tree's root on; false when the view does not show it.
+    pub(crate) fn path(&self, row: &Row, path: &mut Vec<Label>) -> bool {
+        path.clear();
+        let Some((stack, frames)) = self.frames(row) else {
+            return false;
+        };
+        match stack {
+            None => path.push(Label::NotSampled(row.state)),
+            Some(stack) => {
+                let from_root = frames.len() == stack.frames.len()
+                    || self.view.around.as_ref().map(|a| a.relation) == Some(Relation::CallersOf);
+                if from_root && stack.end.is_truncated() || stack.frames.is_empty() {
+                    path.push(Label::End(stack.end));
+                }
+                let shown = frames.iter().filter(|&&f| !self.hides(f));
+                path.extend(shown.map(|&f| Label::Function(f)));
+                if path.is_empty() {
+                    path.push(Label::Hidden);
+                }
+            }
+        }
+        if self.view.state_frames {
+            path.push(Label::State(row.state));
+        }
+        if self.leaf_first {
+            path.reverse();
+        }
+        true
+    }
+}
+
+/// Calls `each` with every row that `view` shows and the frames that it shows of the row's stack,
+/// root first; the view's grouping and direction do not matter.
+pub fn for_each_shown(profile: &Profile, view: &View, mut each: impl FnMut(&Row, &[FunctionId])) {
+    let prepared = Prepared::new(profile, view);
+    let threads: Vec<bool> = profile
+        .threads
+        .iter()
+        .map(|thread| view.threads.matches(profile, thread))
+        .collect();
+    let mut shown = Vec::new();
+    for row in &profile.rows {
+        if row.weight == 0 || threads.get(row.thread) != Some(&true) {
+            continue;
+        }
+        if let Some((_, frames)) = prepared.frames(row) {
+            shown.clear();
+            shown.extend(frames.iter().copied().filter(|&f| !prepared.hides(f)));
+            each(row, &shown);
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A comparison as a differential flame graph, drawn by inferno: widths are of the second
+//! recording, frames that grew are red, those that shrank are blue.
+
+use std::io::{self, Write};
+
+use inferno::flamegraph::{Options, from_lines};
+use wcprof_diff::{ProfileDiff, StackPair, Unit};
+
+use crate::escape::{folded_name, xml_text};
+use crate::svg::plain;
+use crate::units::duration;
+
+/// Writes a differential flame graph, grouped by pool. Widths are in microseconds of thread time
+/// per second, or in nanoseconds per operation. An error of kind [`io::ErrorKind::InvalidInput`]
+/// says that there is nothing to draw.
+pub fn diff_svg(diff: &ProfileDiff, title: &str, out: &mut impl Write) -> io::Result<()> {
+    let (scale, unit, words) = match diff.unit {
+        Unit::Second => (1e-3, "us/s", "microseconds of thread time per second"),
+        Unit::Operation => (1.0, "ns/op", "nanoseconds per operation"),
+    };
+    let lines: Vec<String> = diff
+        .stacks
+        .iter()
+        .map(|stack| (stack, stack.per_unit.map(|v| (v * scale).round() as u64)))
+        .filter(|(_, [before, after])| before + after > 0)
+        .map(|(stack, [before, after])| format!("{} {before} {after}", plain(&folded(stack))))
+        .collect();
+    if diff.stacks.iter().all(|s| s.per_unit[1] * scale < 0.5) {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "nothing to draw: no time of the second recording passes the filters",
+        ));
+    }
+    let [before, after] = &diff.sides;
+    let subtitle = format!(
+        "{words}: widths of the second recording ({}), red grew and blue shrank since the first \
+         ({}); what is gone has no width",
+        duration(after.duration_ns),
+        duration(before.duration_ns),
+    );
+    let mut options = Options::default();
+    options.title = xml_text(title).into_owned();
+    options.subtitle = Some(subtitle);
+    options.count_name = unit.to_owned();
+    options.name_type = "Frame:".to_owned();
+    options.hash = true;
+    options.min_width = 0.05;
+    from_lines(&mut options, lines.iter().map(String::as_str), out)
+}
+
+fn folded(stack: &StackPair) -> String {
+    let mut line = folded_name(&stack.pool).into_owned();
+    for frame in &stack.root_first {
+        line.push(';');
+        line.push_str(&folded_name(frame));
+    }
+    line
+}

@@ -1,0 +1,275 @@
+//! A comparison as text: a table a kind, significant lines first.
+
+use std::io::{self, Write};
+
+use wcprof_diff::{Line, LineName, ProfileDiff, Table, TableKind, Unit, Value, Warning};
+
+use crate::escape::terminal_name;
+use crate::units::{count, cut, duration};
+
+/// Frames of a stack that its line names, leaf first.
+const MAX_FRAMES: usize = 6;
+/// Names that a warning lists.
+const MAX_NAMES: usize = 4;
+
+/// How to print a comparison.
+#[derive(Clone, Debug)]
+pub struct DiffTextOptions {
+    /// Cut lines to so many characters; `None` does not cut.
+    pub width: Option<usize>,
+    /// Use ANSI colors.
+    pub color: bool,
+    /// Most lines a table; significant ones are printed in any case.
+    pub max_lines: usize,
+    /// Which tables.
+    pub tables: Vec<TableKind>,
+}
+
+impl Default for DiffTextOptions {
+    fn default() -> Self {
+        Self {
+            width: None,
+            color: false,
+            max_lines: 10,
+            tables: TableKind::ALL.to_vec(),
+        }
+    }
+}
+
+/// Writes the comparison as text.
+pub fn diff_text(
+    diff: &ProfileDiff,
+    options: &DiffTextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for (label, side) in ["before", "after "].into_iter().zip(&diff.sides) {
+        let shown: Vec<_> = side
+            .processes
+            .iter()
+            .take(MAX_NAMES)
+            .map(|p| terminal_name(p))
+            .collect();
+        let more = side.processes.len().saturating_sub(MAX_NAMES);
+        let ops = side
+            .n_ops
+            .map_or_else(String::new, |n| format!(", {n} operations"));
+        let line = format!(
+            "{label}: {}{}: {}, {}, {} shown{ops}, engine {}",
+            shown.join(", "),
+            if more > 0 {
+                format!(" and {more} more")
+            } else {
+                String::new()
+            },
+            duration(side.duration_ns),
+            count(side.n_threads as u64, "thread"),
+            duration(side.shown_ns),
+            terminal_name(&side.engine),
+        );
+        writeln!(out, "{}", cut(&line, options.width))?;
+    }
+    for warning in &diff.warnings {
+        writeln!(out, "warning: {}", diff_warning(warning))?;
+    }
+    writeln!(
+        out,
+        "{} of {} changed significantly (*): the chance of any false one among them is {} %",
+        diff.n_significant(),
+        count(diff.n_tested as u64, "tested line"),
+        100.0 * diff.level,
+    )?;
+    for table in &diff.tables {
+        if options.tables.contains(&table.kind) {
+            write_table(diff, table, options, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_table(
+    diff: &ProfileDiff,
+    table: &Table,
+    options: &DiffTextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let unit = match (diff.unit, table.kind) {
+        (Unit::Operation, _) => "time per operation",
+        (Unit::Second, TableKind::Class) => "cores",
+        (Unit::Second, _) => "% of wall-clock time, 100 % is one thread all the time",
+    };
+    let what = match table.kind {
+        TableKind::Class => "CPU by daemon class",
+        TableKind::Pool => "pools",
+        TableKind::FunctionSelf => "functions, self",
+        TableKind::FunctionTotal => "functions, total",
+        TableKind::Stack => "stacks, leaf first",
+    };
+    writeln!(out, "\n{what}: {unit}")?;
+    if table.lines.is_empty() {
+        return writeln!(out, "  none above the limit");
+    }
+    let head = format!(
+        "{:>9} {:>9} {:>9} {:>8}  {:<21}",
+        "before", "after", "change", "", "95 % interval"
+    );
+    writeln!(out, "{}", cut(head.trim_end(), options.width))?;
+    let n_significant = table.lines.iter().filter(|l| l.is_significant()).count();
+    let n_shown = options.max_lines.max(n_significant);
+    for line in table.lines.iter().take(n_shown) {
+        write_line(diff.unit, table.kind, line, options, out)?;
+    }
+    let n_left = table.lines.len().saturating_sub(n_shown);
+    if n_left > 0 || table.n_below > 0 {
+        writeln!(
+            out,
+            "  and {} without a significant change, {} below the limit",
+            n_left, table.n_below
+        )?;
+    }
+    Ok(())
+}
+
+fn write_line(
+    unit: Unit,
+    kind: TableKind,
+    line: &Line,
+    options: &DiffTextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let number = |value: f64| figure(unit, kind, value);
+    let signed = |value: f64| {
+        let sign = if value < 0.0 { "-" } else { "+" };
+        format!("{sign}{}", number(value.abs()))
+    };
+    let [before, after] = &line.values;
+    let (interval, mark) = match line.change {
+        Some(change) => (
+            format!("{} .. {}", signed(change.low), signed(change.high)),
+            if change.significant { "*" } else { " " },
+        ),
+        None => ("too few samples".to_owned(), " "),
+    };
+    let text = format!(
+        "{:>9} {:>9} {:>9} {:>8}  {interval:<21} {mark} {}",
+        number(before.per_unit),
+        number(after.per_unit),
+        signed(line.difference()),
+        relative(before, after),
+        line_name(&line.name),
+    );
+    let text = cut(&text, options.width);
+    match (
+        options.color && line.is_significant(),
+        line.difference() > 0.0,
+    ) {
+        (true, true) => writeln!(out, "\x1b[31m{text}\x1b[0m"),
+        (true, false) => writeln!(out, "\x1b[32m{text}\x1b[0m"),
+        (false, _) => writeln!(out, "{text}"),
+    }
+}
+
+fn figure(unit: Unit, kind: TableKind, ns: f64) -> String {
+    match (unit, kind) {
+        (Unit::Operation, _) => duration(ns.round() as u64),
+        (Unit::Second, TableKind::Class) => format!("{:.3}", ns / 1e9),
+        (Unit::Second, _) => format!("{:.2}", ns / 1e7),
+    }
+}
+
+/// The change in percent of the value before.
+fn relative(before: &Value, after: &Value) -> String {
+    match (before.per_unit > 0.0, after.per_unit > 0.0) {
+        (true, true) => format!(
+            "({:+.0} %)",
+            100.0 * (after.per_unit / before.per_unit - 1.0)
+        ),
+        (true, false) => "(gone)".to_owned(),
+        (false, _) => "(new)".to_owned(),
+    }
+}
+
+fn line_name(name: &LineName) -> String {
+    match name {
+        LineName::Class { name, n_processes } => {
+            let [before, after] = n_processes;
+            let n = match before == after {
+                true if *after == 1 => "1 process".to_owned(),
+                true => format!("{after} processes"),
+                false => format!("{before} -> {after} processes"),
+            };
+            format!("{} ({n})", terminal_name(name))
+        }
+        LineName::Pool { name, state } => {
+            let state = state.map_or_else(String::new, |s| format!(" {}", s.frame()));
+            format!("{}{state}", terminal_name(name))
+        }
+        LineName::Function { name } => terminal_name(name).into_owned(),
+        LineName::Stack { pool, root_first } => {
+            let mut frames: Vec<_> = root_first
+                .iter()
+                .rev()
+                .take(MAX_FRAMES)
+                .map(|f| terminal_name(f))
+                .collect();
+            if root_first.len() > MAX_FRAMES {
+                frames.push("...".into());
+            }
+            format!("{}: {}", terminal_name(pool), frames.join(" < "))
+        }
+    }
+}
+
+/// A warning as a sentence, escaped for a terminal.
+pub fn diff_warning(warning: &Warning) -> String {
+    let list = |names: &[String]| {
+        let shown: Vec<_> = names
+            .iter()
+            .take(MAX_NAMES)
+            .map(|n| terminal_name(n))
+            .collect();
+        let more = match names.len().saturating_sub(MAX_NAMES) {
+            0 => String::new(),
+            n => format!(" and {n} more"),
+        };
+        format!("{}{more}", shown.join(", "))
+    };
+    let which = |sides: &[bool; 2]| match sides {
+        [true, true] => "both recordings",
+        [true, false] => "the first recording",
+        _ => "the second recording",
+    };
+    match warning {
+        Warning::Programs { before, after } => format!(
+            "different programs: {} before, {} after; only what has the same name is compared",
+            list(before),
+            list(after)
+        ),
+        Warning::Rebuilt { modules, first } => {
+            let id = |at: usize| {
+                let id = first[at].as_ref().map(ToString::to_string);
+                id.map_or_else(|| "?".to_owned(), |id| id.chars().take(12).collect())
+            };
+            format!(
+                "other builds of {} (build-id {}.. before, {}.. after): functions are matched by \
+                 name, those without one are taken together",
+                list(modules),
+                id(0),
+                id(1)
+            )
+        }
+        Warning::Engines([before, after]) => format!(
+            "different engines, {} and {}: they see short waits and running threads differently",
+            terminal_name(before),
+            terminal_name(after)
+        ),
+        Warning::TooShort(sides) => format!(
+            "too short to tell how sure the weights are: {}; nothing is tested",
+            which(sides)
+        ),
+        Warning::Cut(sides) => format!("cut short, did not end cleanly: {}", which(sides)),
+        Warning::Nothing(sides) => format!(
+            "no time passes the filters: {}; idle time is hidden unless shown",
+            which(sides)
+        ),
+    }
+}

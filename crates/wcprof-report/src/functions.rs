@@ -1,0 +1,87 @@
+//! The flat profile: self and total time of each function, a table a group.
+//!
+//! As in the text tree, percentages are of the group's observed time, and `±` is half the width of
+//! the 95 % confidence interval, in points. A function that calls itself counts once in its total.
+
+use std::io::{self, Write};
+
+use wcprof_profile::model::Profile;
+use wcprof_profile::{FunctionGroup, FunctionWeight, View, function_groups};
+
+use crate::escape::terminal_name;
+use crate::group::key_name;
+use crate::text::TextOptions;
+use crate::units::{count, cut, duration, percent, plus_minus};
+
+/// Writes the functions of `view` by total time. Those below its `min_percent` of their group's
+/// shown time are counted, not listed; `max_nodes` of the options limits the lines of a group.
+pub fn functions(
+    profile: &Profile,
+    view: &View,
+    options: &TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for (at, group) in function_groups(profile, view).iter().enumerate() {
+        if at > 0 {
+            writeln!(out)?;
+        }
+        let name = key_name(profile, &group.key, &group.threads);
+        let head = format!(
+            "{}: {}, {} observed, {} shown",
+            terminal_name(name.as_deref().unwrap_or("all threads")),
+            count(group.threads.len() as u64, "thread"),
+            duration(group.observed),
+            duration(group.shown),
+        );
+        writeln!(out, "{}", cut(&head, options.width))?;
+        table(profile, group, view.min_percent, options, out)?;
+    }
+    Ok(())
+}
+
+fn table(
+    profile: &Profile,
+    group: &FunctionGroup,
+    min_percent: f64,
+    options: &TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let (listed, below): (Vec<_>, Vec<_>) = group
+        .functions
+        .iter()
+        .partition(|f| percent(f.total_weight, group.shown) >= min_percent);
+    if !listed.is_empty() {
+        let line = format!(
+            "{:>7} {:<6} {:>8}  {:>7} {:<6} {:>8}  function",
+            "self", "", "", "total", "", ""
+        );
+        writeln!(out, "{}", cut(&line, options.width))?;
+    }
+    let most = options.max_nodes.unwrap_or(usize::MAX);
+    for function in listed.iter().take(most) {
+        let line = line(profile, group, function);
+        writeln!(out, "{}", cut(&line, options.width))?;
+    }
+    let n_left = below.len() + listed.len().saturating_sub(most);
+    if n_left > 0 {
+        writeln!(out, "and {} below", count(n_left as u64, "function"))?;
+    }
+    Ok(())
+}
+
+fn line(profile: &Profile, group: &FunctionGroup, function: &FunctionWeight) -> String {
+    let name = profile
+        .functions
+        .get(function.function.0 as usize)
+        .map_or("???", |f| f.name.as_str());
+    format!(
+        "{:6.2}% {:<6} {:>8}  {:6.2}% {:<6} {:>8}  {}",
+        percent(function.self_weight, group.observed),
+        plus_minus(function.self_interval, group.observed),
+        duration(function.self_weight),
+        percent(function.total_weight, group.observed),
+        plus_minus(function.total_interval, group.observed),
+        duration(function.total_weight),
+        terminal_name(name),
+    )
+}

@@ -1,0 +1,167 @@
+//! `wcprof diff`: what changed from one saved trace to another, and how sure that is.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use clap::{Args, ValueEnum};
+use wcprof_diff::{DiffOptions, TableKind, diff};
+use wcprof_profile::View;
+use wcprof_profile::model::Profile;
+use wcprof_report::{DiffTextOptions, diff_json, diff_svg, diff_text};
+
+use crate::cli::{IdleArg, NamesArg, RuleArgs, SymbolArgs, percent};
+use crate::failure::{Exit, Failure};
+use crate::filters::{PartArgs, StackArgs};
+use crate::names;
+use crate::open::{KernelSide, profile_of, write_output};
+use crate::terminal::Terminal;
+
+#[derive(Args, Debug)]
+pub(crate) struct DiffArgs {
+    /// Trace of before the change
+    pub(crate) before: PathBuf,
+    /// Trace of after the change
+    pub(crate) after: PathBuf,
+    /// Operations done in each recording: compare time per operation, not per second
+    #[arg(long, value_name = "N,M", value_parser = operations)]
+    pub(crate) per_op: Option<Operations>,
+    /// Only these tables, by comma [default: all]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "TABLE")]
+    pub(crate) by: Vec<TableArg>,
+    /// Most lines a table; significant ones are printed in any case
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) limit: usize,
+    /// Leave out, and do not test, what is below this share of the time shown, on average of both
+    #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = percent)]
+    pub(crate) min_percent: f64,
+    /// Also write a differential flame graph
+    #[arg(long, value_name = "FILE.svg")]
+    pub(crate) flamegraph: Option<PathBuf>,
+    /// Machine-readable output
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Idle time
+    #[arg(long, value_enum, default_value_t = IdleArg::Hide)]
+    pub(crate) idle: IdleArg,
+    /// How function names are compared and printed
+    #[arg(long, value_enum, default_value_t = NamesArg::Full)]
+    pub(crate) names: NamesArg,
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+    #[command(flatten)]
+    pub(crate) stacks: StackArgs,
+    #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
+}
+
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum TableArg {
+    /// CPU time by class of daemon (osd, mon, rgw, qemu ...)
+    Class,
+    /// Pools, as a whole and by state
+    Pool,
+    /// Functions, self and total
+    Function,
+    /// Stacks
+    Stack,
+}
+
+/// Operations before and after.
+#[derive(Copy, Clone, PartialEq, Debug)]
+pub(crate) struct Operations([f64; 2]);
+
+pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
+    let mut view = View {
+        idle: args.idle == IdleArg::Show,
+        min_percent: args.min_percent,
+        threads: args.part.thread_filter()?,
+        ..View::default()
+    };
+    args.stacks.apply(&mut view)?;
+    let before = open(&args.before, args)?;
+    let after = open(&args.after, args)?;
+    let options = DiffOptions {
+        view,
+        n_ops: args.per_op.map(|ops| ops.0),
+    };
+    let found = diff(&before, &after, &options);
+    let mut out = Vec::new();
+    if args.json {
+        diff_json(&found, &mut out)?;
+    } else {
+        let terminal = Terminal::stdout();
+        let options = DiffTextOptions {
+            width: terminal.width,
+            color: terminal.color,
+            max_lines: args.limit,
+            tables: tables(&args.by),
+        };
+        diff_text(&found, &options, &mut out)?;
+    }
+    write_output(None, &out)?;
+    if let Some(path) = &args.flamegraph {
+        let title = format!("{} to {}", args.before.display(), args.after.display());
+        let mut bytes = Vec::new();
+        diff_svg(&found, &title, &mut bytes).context("failed to draw the flame graph")?;
+        write_output(Some(path), &bytes)?;
+    }
+    Ok(())
+}
+
+fn open(path: &Path, args: &DiffArgs) -> Result<Profile, Failure> {
+    let window = args.part.window()?;
+    let mut profile = profile_of(path, window, &args.rules, &args.symbols, KernelSide::Hidden)?;
+    args.part.check(&profile).map_err(|mut failure| {
+        let context = format!("failed to take a part of `{}`", path.display());
+        failure.error = failure.error.context(context);
+        failure
+    })?;
+    if args.names == NamesArg::Short {
+        names::shorten(&mut profile);
+    }
+    if profile.duration_ns() == 0 {
+        let error = anyhow::anyhow!("failed to compare `{}`: it has no length", path.display());
+        return Err(Failure::new(Exit::Failure, error).hint("record for some seconds at least"));
+    }
+    Ok(profile)
+}
+
+fn tables(by: &[TableArg]) -> Vec<TableKind> {
+    if by.is_empty() {
+        return TableKind::ALL.to_vec();
+    }
+    by.iter()
+        .flat_map(|table| match table {
+            TableArg::Class => vec![TableKind::Class],
+            TableArg::Pool => vec![TableKind::Pool],
+            TableArg::Function => vec![TableKind::FunctionSelf, TableKind::FunctionTotal],
+            TableArg::Stack => vec![TableKind::Stack],
+        })
+        .collect()
+}
+
+/// `N,M`, both above 0.
+fn operations(text: &str) -> Result<Operations, String> {
+    let count = |text: &str| match text.trim().parse::<f64>() {
+        Ok(n) if n > 0.0 && n.is_finite() => Ok(n),
+        _ => Err("two counts above 0, before and after, are wanted: 120000,118500".to_owned()),
+    };
+    let (before, after) = text.split_once(',').unwrap_or((text, ""));
+    Ok(Operations([count(before)?, count(after)?]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that two counts above 0 are wanted.
+    #[test]
+    fn counts() {
+        assert_eq!(operations("10, 20.5"), Ok(Operations([10.0, 20.5])));
+        for bad in ["10", "10,", "0,1", "1,-1", "nan,1", "1,inf", "1,2,3"] {
+            assert!(operations(bad).is_err(), "{bad}");
+        }
+    }
+}

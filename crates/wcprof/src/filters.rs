@@ -1,0 +1,209 @@
+//! Flags that choose a part of a trace: which time, threads and stacks.
+
+use clap::Args;
+use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{
+    Around, FilterError, FunctionFilter, FunctionName, Relation, ThreadFilter, ThreadGlobs, View,
+};
+use wcprof_types::TimeNs;
+
+use crate::failure::{Exit, Failure};
+
+/// A part of the recording's time and threads.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct PartArgs {
+    /// Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in
+    /// seconds)
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) from: Option<TimeNs>,
+    /// End of the time window
+    #[arg(long, value_name = "TIME", value_parser = time)]
+    pub(crate) to: Option<TimeNs>,
+    /// Only threads whose name or pool matches; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) threads: Vec<String>,
+    /// Only pools whose name matches; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) pools: Vec<String>,
+    /// Only processes whose name or pid matches; may be given several times
+    #[arg(long, value_name = "GLOB|PID")]
+    pub(crate) processes: Vec<String>,
+    /// Only processes whose control group's path matches; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) cgroups: Vec<String>,
+}
+
+/// States and functions.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct StackArgs {
+    /// Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle,
+    /// blocked, steal/irq
+    #[arg(long, value_name = "STATE", value_delimiter = ',')]
+    pub(crate) state: Vec<State>,
+    /// Only stacks with a function whose name matches
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) focus: Option<String>,
+    /// Leave out the frames of functions whose name matches; their time stays with their callers
+    #[arg(long, value_name = "REGEX")]
+    pub(crate) hide: Option<String>,
+}
+
+impl PartArgs {
+    /// The time window, if one is given.
+    pub(crate) fn window(&self) -> Result<Option<(TimeNs, TimeNs)>, Failure> {
+        if self.from.is_none() && self.to.is_none() {
+            return Ok(None);
+        }
+        let from = self.from.unwrap_or_default();
+        // A day is the longest recording.
+        let to = self.to.unwrap_or(TimeNs(wcprof_trace::limits::MAX_TIME_NS));
+        if from >= to {
+            let error = anyhow::anyhow!("the time window ends before it begins");
+            return Err(Failure::new(Exit::Usage, error)
+                .hint("--from must be less than --to; both count from the recording's begin"));
+        }
+        Ok(Some((from, to)))
+    }
+
+    /// Which threads.
+    pub(crate) fn thread_filter(&self) -> Result<ThreadFilter, Failure> {
+        ThreadFilter::by_globs(&ThreadGlobs {
+            threads: &self.threads,
+            pools: &self.pools,
+            processes: &self.processes,
+            cgroups: &self.cgroups,
+        })
+        .map_err(bad_filter)
+    }
+
+    /// Refuses a window in which nothing was recorded.
+    pub(crate) fn check(&self, profile: &Profile) -> Result<(), Failure> {
+        if !profile.time.is_window || profile.time.duration_ns() > 0 {
+            return Ok(());
+        }
+        let seconds = profile.stats.duration.0 as f64 / 1e9;
+        let error = anyhow::anyhow!("the time window lies outside the recording");
+        Err(Failure::new(Exit::Usage, error).hint(format!(
+            "it is {seconds:.1} s long; --from counts from its begin"
+        )))
+    }
+}
+
+impl StackArgs {
+    /// Adds the filters to a view.
+    pub(crate) fn apply(&self, view: &mut View) -> Result<(), Failure> {
+        if !self.state.is_empty() {
+            view.states = Some(self.state.clone());
+            view.idle |= self.state.contains(&State::Idle);
+        }
+        let compile = |pattern: &Option<String>| {
+            let filter = pattern.as_deref().map(FunctionFilter::new);
+            filter.transpose().map_err(bad_filter)
+        };
+        view.focus = compile(&self.focus)?;
+        view.hide = compile(&self.hide)?;
+        Ok(())
+    }
+}
+
+/// The function that a tree is around; fails when the profile has none of this name.
+pub(crate) fn around(profile: &Profile, relation: Relation, name: &str) -> Result<Around, Failure> {
+    const MOST: usize = 5;
+    let function = FunctionName(name.to_owned());
+    if profile.functions.iter().any(|f| function.matches(&f.name)) {
+        return Ok(Around { relation, function });
+    }
+    let wanted = name.to_lowercase();
+    let mut like: Vec<&str> = profile
+        .functions
+        .iter()
+        .map(|f| f.name.as_str())
+        .filter(|f| f.to_lowercase().contains(&wanted))
+        .collect();
+    like.sort_unstable();
+    like.dedup();
+    let error = anyhow::anyhow!("no function is named `{name}` in this trace");
+    let hint = match like.as_slice() {
+        [] => "wcprof report --format functions lists them; the name is taken without arguments, \
+               and may lack what is before a `::`"
+            .to_owned(),
+        like => {
+            let shown: Vec<String> = like
+                .iter()
+                .take(MOST)
+                .map(|f| wcprof_report::terminal_name(f).into_owned())
+                .collect();
+            let more = like.len().saturating_sub(MOST);
+            let more = match more {
+                0 => String::new(),
+                n => format!("; and {n} more"),
+            };
+            format!("names that contain it: {}{more}", shown.join("; "))
+        }
+    };
+    Err(Failure::new(Exit::Usage, error).hint(hint))
+}
+
+fn bad_filter(error: FilterError) -> Failure {
+    let hint = match &error {
+        FilterError::Glob(_) => "globs know *, ?, [a-z] and {a,b}",
+        FilterError::Regex(_) => "a backslash takes its meaning from a sign: `operator\\(\\)`",
+    };
+    Failure::new(Exit::Usage, error).hint(hint)
+}
+
+/// `3s`, `500ms`, `2m`; a bare number is in seconds.
+fn time(text: &str) -> Result<TimeNs, String> {
+    let split = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let ns = match unit.trim() {
+        "" | "s" => 1e9,
+        "ms" => 1e6,
+        "us" => 1e3,
+        "m" | "min" => 60e9,
+        "h" => 3600e9,
+        _ => return Err("unknown unit; h, m, s, ms and us are known".to_owned()),
+    };
+    match number.parse::<f64>() {
+        Ok(n) if n * ns <= 1e17 => Ok(TimeNs((n * ns).round() as u64)),
+        Ok(_) => Err("too long".to_owned()),
+        Err(_) => Err("not a time; 3s, 500ms or 1.5m are".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check units of times, and that what is none is refused.
+    #[test]
+    fn times() {
+        for (text, ns) in [
+            ("3s", 3_000_000_000),
+            ("3", 3_000_000_000),
+            ("0.5", 500_000_000),
+            ("250ms", 250_000_000),
+            ("7us", 7_000),
+            ("1.5m", 90_000_000_000),
+            ("2h", 7_200_000_000_000),
+            ("0", 0),
+        ] {
+            assert_eq!(time(text), Ok(TimeNs(ns)), "{text}");
+        }
+        for bad in [
+            "",
+            "s",
+            "-1",
+            "1.2.3",
+            "3 days",
+            "1e3",
+            "99999999999h",
+            "inf",
+            "nan",
+        ] {
+            assert!(time(bad).is_err(), "{bad}");
+        }
+    }
+}
