@@ -19,7 +19,7 @@ pub struct DiffTextOptions {
     pub width: Option<usize>,
     /// Use ANSI colors.
     pub color: bool,
-    /// Most lines a table; significant ones are printed in any case.
+    /// Most lines a table; significant ones come first.
     pub max_lines: usize,
     /// Which tables.
     pub tables: Vec<TableKind>,
@@ -30,7 +30,7 @@ impl Default for DiffTextOptions {
         Self {
             width: None,
             color: false,
-            max_lines: 10,
+            max_lines: 20,
             tables: TableKind::ALL.to_vec(),
         }
     }
@@ -114,17 +114,23 @@ fn write_table(
     );
     writeln!(out, "{}", cut(head.trim_end(), options.width))?;
     let n_significant = table.lines.iter().filter(|l| l.is_significant()).count();
-    let n_shown = options.max_lines.max(n_significant);
-    for line in table.lines.iter().take(n_shown) {
+    for line in table.lines.iter().take(options.max_lines) {
         write_line(diff.unit, table.kind, line, options, out)?;
     }
-    let n_left = table.lines.len().saturating_sub(n_shown);
-    if n_left > 0 || table.n_below > 0 {
-        writeln!(
-            out,
-            "  and {} without a significant change, {} below the limit",
-            n_left, table.n_below
-        )?;
+    let n_left = table.lines.len().saturating_sub(options.max_lines);
+    let n_marked = n_significant.saturating_sub(options.max_lines);
+    let left = [
+        (n_marked, "with a significant change"),
+        (n_left - n_marked, "without"),
+        (table.n_below, "too small to be tested"),
+    ];
+    let left: Vec<String> = left
+        .iter()
+        .filter(|(n, _)| *n > 0)
+        .map(|(n, what)| format!("{n} {what}"))
+        .collect();
+    if !left.is_empty() {
+        writeln!(out, "  and {}", left.join(", "))?;
     }
     Ok(())
 }
@@ -179,10 +185,10 @@ fn figure(unit: Unit, kind: TableKind, ns: f64) -> String {
 /// The change in percent of the value before.
 fn relative(before: &Value, after: &Value) -> String {
     match (before.per_unit > 0.0, after.per_unit > 0.0) {
-        (true, true) => format!(
-            "({:+.0} %)",
-            100.0 * (after.per_unit / before.per_unit - 1.0)
-        ),
+        (true, true) => match after.per_unit / before.per_unit {
+            ratio if ratio >= 10.0 => format!("(x{ratio:.0})"),
+            ratio => format!("({:+.0} %)", 100.0 * (ratio - 1.0)),
+        },
         (true, false) => "(gone)".to_owned(),
         (false, _) => "(new)".to_owned(),
     }

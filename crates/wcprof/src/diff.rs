@@ -28,8 +28,8 @@ pub(crate) struct DiffArgs {
     /// Only these tables, by comma [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "TABLE")]
     pub(crate) by: Vec<TableArg>,
-    /// Most lines a table; significant ones are printed in any case
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    /// Most lines a table; significant ones come first
+    #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
     /// Leave out, and do not test, what is below this share of the time shown, on average of both
     #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = percent)]

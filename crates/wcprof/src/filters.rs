@@ -158,6 +158,10 @@ fn time(text: &str) -> Result<TimeNs, String> {
         .find(|c: char| !(c.is_ascii_digit() || c == '.'))
         .unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
+    const NO_TIME: &str = "not a time; 3s, 500ms or 1.5m are";
+    if number.is_empty() {
+        return Err(NO_TIME.to_owned());
+    }
     let ns = match unit.trim() {
         "" | "s" => 1e9,
         "ms" => 1e6,
@@ -169,7 +173,7 @@ fn time(text: &str) -> Result<TimeNs, String> {
     match number.parse::<f64>() {
         Ok(n) if n * ns <= 1e17 => Ok(TimeNs((n * ns).round() as u64)),
         Ok(_) => Err("too long".to_owned()),
-        Err(_) => Err("not a time; 3s, 500ms or 1.5m are".to_owned()),
+        Err(_) => Err(NO_TIME.to_owned()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! `wcprof report`: a saved trace in one of the formats.
 
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use anyhow::Context;
@@ -107,19 +109,34 @@ fn say_empty(profile: &Profile, view: &View) {
     if !view.idle && profile.rows.iter().any(|r| r.state == State::Idle) {
         eprintln!("wcprof: idle time is hidden; --idle show shows it");
     }
-    let mut pools: Vec<_> = profile.pools.iter().map(|p| p.name.as_str()).collect();
-    pools.sort_unstable();
-    pools.dedup();
+    let pools = pools_by_time(profile);
     let more = match pools.len().saturating_sub(MOST) {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
-    pools.truncate(MOST);
-    let pools = pools.join(", ");
+    let pools = pools[..pools.len().min(MOST)].join(", ");
     eprintln!(
         "wcprof: pools of this trace: {}{more}",
         terminal_name(&pools)
     );
+}
+
+/// Names of pools, most time that is not idle first.
+fn pools_by_time(profile: &Profile) -> Vec<&str> {
+    let mut weights: BTreeMap<&str, u64> = BTreeMap::new();
+    for row in &profile.rows {
+        let thread = profile.threads.get(row.thread);
+        if let Some(pool) = thread.and_then(|t| profile.pools.get(t.pool)) {
+            let sum = weights.entry(&pool.name).or_default();
+            *sum = sum.saturating_add(match row.state {
+                State::Idle => 0,
+                _ => row.weight,
+            });
+        }
+    }
+    let mut pools: Vec<_> = weights.into_iter().collect();
+    pools.sort_by_key(|(_, weight)| Reverse(*weight));
+    pools.into_iter().map(|(name, _)| name).collect()
 }
 
 /// Formats without a place for it: how much idle time is hidden.
