@@ -20,6 +20,7 @@ pub mod perf;
 pub mod probe;
 pub mod procfs;
 mod sampler;
+mod setup;
 mod sys;
 mod target;
 mod tid_map;
@@ -32,5 +33,6 @@ pub use sampler::{
     KernelStack, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Since, StackBytes, StackCopy,
     StackRequest, StartError, ThreadTick, TickBatch, TickCounts, TimerSample,
 };
+pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
 pub use sys::{Punctuality, monotonic_ns, own_cpu_ns};
 pub use target::{Liveness, Target, TargetError, read_status};

@@ -1,4 +1,4 @@
-//! A finding: what a rule found, with its evidence.
+//! A finding: what a rule or a check of settings found, with its evidence.
 
 use serde::{Deserialize, Serialize};
 use wcprof_profile::model::State;
@@ -9,7 +9,7 @@ use crate::rule::{Base, Gain, Scope, Severity, Source};
 /// A place worth attention. Names are as in the profile, not escaped.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Finding {
-    /// Id of its rule.
+    /// Id of its rule or check.
     pub rule: String,
     /// One line that states it.
     pub title: String,
@@ -19,11 +19,11 @@ pub struct Finding {
     pub pid: Pid,
     /// The process's name.
     pub process: String,
-    /// The thread pools, most counted time first.
+    /// The thread pools, most counted time first; none for a setting.
     pub pools: Vec<String>,
     /// What it rests on.
     pub basis: Basis,
-    /// What shows it; never empty.
+    /// What shows it: never empty for time, always for settings, whose basis shows them.
     pub evidence: Vec<Evidence>,
     /// What the time is spent on, and why that matters.
     pub explanation: String,
@@ -43,6 +43,7 @@ impl Finding {
     pub fn share_percent(&self) -> f64 {
         match &self.basis {
             Basis::Time(share) => crate::totals::percent(share.matched_ns, share.non_idle_ns),
+            Basis::Setting(_) => 0.0,
         }
     }
 }
@@ -54,6 +55,26 @@ impl Finding {
 pub enum Basis {
     /// Time of threads.
     Time(TimeShare),
+    /// Settings of the process or its host.
+    Setting(SettingsFound),
+}
+
+/// Settings, and where each was read.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct SettingsFound {
+    /// What was found; never empty.
+    pub settings: Vec<Setting>,
+}
+
+/// A setting as it was found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Setting {
+    /// Its name, or what was looked at.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// The file or option that it was read from.
+    pub origin: String,
 }
 
 /// Counted time, and the times it is a share of. All in ns of wall-clock time, added up over

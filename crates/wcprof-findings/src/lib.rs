@@ -20,14 +20,16 @@ mod totals;
 mod json;
 mod text;
 
-pub use finding::{Basis, Evidence, EvidenceLine, Finding, TimeShare};
+pub use finding::{Basis, Evidence, EvidenceLine, Finding, Setting, SettingsFound, TimeShare};
 pub use hotspots::{MIN_TICKS, hotspots};
 pub use json::{JSON_SCHEMA, JSON_VERSION, from_json, to_json};
 pub use rule::{
     Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };
 pub use rule_set::{RuleError, RuleSet};
-pub use text::{Detail, TextOptions, render_rules, render_text};
+pub use text::{
+    Detail, TextOptions, escape, render_finding, render_paragraph, render_rules, render_text,
+};
 
 #[cfg(test)]
 mod tests;

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use wcprof_profile::model::{Profile, State};
 
-use crate::finding::{Basis, Evidence, Finding, TimeShare};
+use crate::finding::{Basis, Evidence, Finding, Setting, TimeShare};
 use crate::hotspots::{base_name, plural, state_name};
 use crate::rule::{Base, Scope};
 use crate::rule_set::RuleSet;
@@ -119,8 +119,21 @@ fn without_stack(profile: &Profile) -> (u64, u64) {
     })
 }
 
+/// One finding with all there is to say about it.
+pub fn render_finding(finding: &Finding, width: usize) -> String {
+    let mut out = String::new();
+    one(&mut out, finding, width.max(40));
+    out
+}
+
+/// `  label: text`, escaped and wrapped as in a finding.
+pub fn render_paragraph(label: &str, text: &str, width: usize) -> String {
+    let mut out = String::new();
+    prose(&mut out, label, text, width.max(40));
+    out
+}
+
 fn one(out: &mut String, finding: &Finding, width: usize) {
-    let pools = pools(finding);
     let _ = writeln!(
         out,
         "[{}] {} ({})",
@@ -128,10 +141,19 @@ fn one(out: &mut String, finding: &Finding, width: usize) {
         escape(&finding.title),
         finding.rule
     );
-    let Basis::Time(share) = &finding.basis;
-    let place = format!("{}/{}: {pools}", escape(&finding.process), finding.pid);
+    let mut place = format!("{}/{}", escape(&finding.process), finding.pid);
+    if !finding.pools.is_empty() {
+        let _ = write!(place, ": {}", pools(finding));
+    }
     prose(out, "where", &place, width);
-    prose(out, "share", &share_text(share, &subject(finding)), width);
+    match &finding.basis {
+        Basis::Time(share) => prose(out, "share", &share_text(share, &subject(finding)), width),
+        Basis::Setting(found) => {
+            for setting in &found.settings {
+                prose(out, "found", &setting_text(setting), width);
+            }
+        }
+    }
     for evidence in &finding.evidence {
         tree(out, evidence, width);
     }
@@ -154,8 +176,13 @@ fn brief(out: &mut String, finding: &Finding, width: usize) {
         escape(&finding.title)
     );
     let _ = writeln!(out, "{}", cut(&title, width));
-    let Basis::Time(share) = &finding.basis;
-    prose(out, "share", &share_text(share, &subject(finding)), width);
+    match &finding.basis {
+        Basis::Time(share) => prose(out, "share", &share_text(share, &subject(finding)), width),
+        Basis::Setting(found) => {
+            let first = found.settings.first().map(setting_text);
+            prose(out, "found", &first.unwrap_or_default(), width);
+        }
+    }
     if let Some(evidence) = finding.evidence.last() {
         let mut depth = 0;
         let chain = evidence.lines.iter().take_while(|line| {
@@ -192,11 +219,25 @@ fn pools(finding: &Finding) -> String {
 
 /// Whose time the share is of.
 fn subject(finding: &Finding) -> String {
-    let Basis::Time(share) = &finding.basis;
-    match (share.scope, finding.pools.as_slice()) {
-        (Scope::Process, _) => escape(&finding.process),
-        (Scope::Pool, [pool]) => escape(pool),
-        (Scope::Pool, pools) => format!("{} pools", pools.len()),
+    match (&finding.basis, finding.pools.as_slice()) {
+        (Basis::Time(share), [pool]) if share.scope == Scope::Pool => escape(pool),
+        (Basis::Time(share), pools) if share.scope == Scope::Pool => {
+            format!("{} pools", pools.len())
+        }
+        _ => escape(&finding.process),
+    }
+}
+
+/// `cache = writeback (-drive of disk)`
+fn setting_text(setting: &Setting) -> String {
+    let Setting {
+        name,
+        value,
+        origin,
+    } = setting;
+    match origin.is_empty() {
+        true => format!("{name}: {value}"),
+        false => format!("{name}: {value} [{origin}]"),
     }
 }
 
@@ -319,7 +360,7 @@ fn prose(out: &mut String, label: &str, text: &str, width: usize) {
 
 /// The text with `?` for every character that could drive a terminal or reorder its line;
 /// newlines and tabs become spaces.
-fn escape(text: &str) -> String {
+pub fn escape(text: &str) -> String {
     let safe = |c: char| match c {
         '\n' | '\t' => ' ',
         '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',

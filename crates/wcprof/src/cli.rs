@@ -42,6 +42,11 @@ pub(crate) enum Command {
     /// Say what works on this machine, and for a process, and what to do about what does not
     #[command(after_help = "Example: wcprof check $(pidof ceph-osd)")]
     Check(CheckArgs),
+    /// Judge how a process and its host are set up: findings with evidence and advice, read-only
+    #[command(
+        after_help = "Examples: wcprof doctor $(pidof ceph-osd); wcprof doctor osd.wct --all"
+    )]
+    Doctor(DoctorArgs),
     /// What the encryption of Ceph's messenger costs here, and what would lower it
     Crypto(CryptoArgs),
     /// Profile a built-in workload shaped like a Ceph OSD
@@ -285,6 +290,36 @@ pub(crate) struct CheckArgs {
     /// Machine-readable output
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DoctorArgs {
+    /// Process to look at, or a trace that recorded one
+    #[arg(value_name = "PID|TRACE", conflicts_with_all = ["snapshot", "list"])]
+    pub(crate) subject: Option<PathBuf>,
+    /// Machine-readable output, with what passed
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also print the checks that passed
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Look at a saved snapshot, or at what a trace recorded, instead of a process
+    #[arg(long, value_name = "FILE|TRACE", conflicts_with = "list")]
+    pub(crate) snapshot: Option<PathBuf>,
+    /// Save what was read, as JSON
+    #[arg(long, value_name = "FILE")]
+    pub(crate) save_snapshot: Option<PathBuf>,
+    /// Folder with copies of another host's /proc and /sys
+    #[arg(
+        long,
+        value_name = "DIR",
+        default_value = "/",
+        hide_default_value = true
+    )]
+    pub(crate) root: PathBuf,
+    /// List all checks, with what they test and their sources
+    #[arg(long)]
+    pub(crate) list: bool,
 }
 
 #[derive(Args, Debug)]

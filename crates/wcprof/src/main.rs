@@ -8,6 +8,7 @@ mod cli;
 mod crypto;
 mod demo;
 mod diff;
+mod doctor;
 mod failure;
 mod filters;
 mod hotspots;
@@ -49,6 +50,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::DemoWorkload { seconds } => demo::workload(seconds),
         Command::Symbols(args) => symbols::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Crypto(args) => crypto::run(&args),
     }
 }

@@ -22,6 +22,7 @@ use wcprof_trace::model::Header;
 use wcprof_types::Pid;
 
 use crate::cli::EngineArg;
+use crate::doctor;
 use crate::failure::{Exit, Failure};
 
 /// Batches that may wait for the recorder: two seconds at 99 Hz.
@@ -58,6 +59,8 @@ pub(crate) struct Session {
 pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
     let keep = thread_filter(&options.threads, &options.exclude_threads)?;
     let target = Target::open(options.pid)?;
+    // Before sampling begins: the kernel walks page tables for it.
+    let setup = doctor::setup_of(options.pid);
     let recorder_target = Target::open(options.pid)?;
     let sampler = Sampler::new(
         target,
@@ -75,7 +78,11 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
         },
     )?;
     let header = header(&sampler, options);
-    let writer = TraceWriter::create(&options.trace, &header)?;
+    let mut writer = TraceWriter::create(&options.trace, &header)?;
+    if let Some(setup) = &setup {
+        // One that is too long is left out: the recording does not hang on it.
+        let _ = writer.add_setup(setup);
+    }
     let (requests_tx, requests_rx) = mpsc::channel();
     let recorder = Recorder::new(
         recorder_target,

@@ -34,6 +34,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "wcprof-findings",
         &["wcprof-types", "wcprof-trace", "wcprof-profile"],
     ),
+    ("wcprof-doctor", &["wcprof-types", "wcprof-findings"]),
     (
         "wcprof-diff",
         &["wcprof-types", "wcprof-trace", "wcprof-profile"],
@@ -64,6 +65,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-profile",
             "wcprof-findings",
             "wcprof-diff",
+            "wcprof-doctor",
             "wcprof-report",
             "wcprof-demo",
             "msgr-crypto-ffi",

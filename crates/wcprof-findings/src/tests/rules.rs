@@ -446,7 +446,9 @@ fn merged() {
     let findings = build(4);
     assert_eq!(findings.len(), 1);
     assert_eq!(findings[0].pools, ["pool 3", "pool 2", "pool 1", "pool 0"]);
-    let Basis::Time(share) = &findings[0].basis;
+    let Basis::Time(share) = &findings[0].basis else {
+        panic!("{findings:?}");
+    };
     assert_eq!((share.matched_ns, share.n_threads), (2_060_000_000, 4));
 }
 
@@ -461,7 +463,9 @@ fn whole_process() {
     }
     let findings = find(&b.build());
     assert_eq!(findings.len(), 1);
-    let Basis::Time(share) = &findings[0].basis;
+    let Basis::Time(share) = &findings[0].basis else {
+        panic!("{findings:?}");
+    };
     assert_eq!(share.scope, crate::Scope::Process);
     assert_eq!(share.matched_ns * 10, share.on_cpu_ns);
 }

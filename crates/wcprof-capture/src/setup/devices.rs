@@ -1,0 +1,119 @@
+//! Block and network devices of a host, with their interrupts.
+
+use wcprof_types::snapshot::{BlockDevice, Irq, Nic, ProcessSetup};
+
+use super::tree::{Absent, Tree};
+
+/// Devices on devices that are followed (LVM on dm-crypt on RAID on partitions).
+const MAX_DEPTH: usize = 6;
+const MAX_DEVICES: usize = 64;
+const MAX_IRQS: usize = 256;
+const MAX_NICS: usize = 32;
+
+/// The devices that the process's files are or lie on, and what they are made of.
+pub(super) fn of_process(tree: &Tree, process: &ProcessSetup) -> Vec<BlockDevice> {
+    let mut devices = Vec::new();
+    let files = process.fds.iter().flat_map(|fds| &fds.files);
+    for file in files.filter(|f| !f.device.is_empty()) {
+        add(tree, &file.device, 0, &mut devices);
+    }
+    devices
+}
+
+fn add(tree: &Tree, name: &str, depth: usize, devices: &mut Vec<BlockDevice>) {
+    let Some(mut folder) = tree.real(&format!("/sys/class/block/{name}")) else {
+        return;
+    };
+    // Of a partition, the disk counts.
+    if tree.text(&format!("{folder}/partition")).is_some()
+        && let Some((disk, _)) = folder.rsplit_once('/')
+    {
+        folder = disk.to_owned();
+    }
+    let name = folder.rsplit('/').next().unwrap_or(name).to_owned();
+    if depth > MAX_DEPTH || devices.len() >= MAX_DEVICES || devices.iter().any(|d| d.name == name) {
+        return;
+    }
+    let members = tree.list(&format!("{folder}/slaves"), Absent::Fine);
+    let members = members.unwrap_or_default();
+    devices.push(BlockDevice {
+        rotational: tree
+            .number(&format!("{folder}/queue/rotational"))
+            .map(|r| r != 0),
+        scheduler: tree.text(&format!("{folder}/queue/scheduler")),
+        numa_node: above(&folder).find_map(|d| numa_node(tree, d)),
+        irqs: above(&folder)
+            .map(|d| irqs(tree, d))
+            .find(|irqs| !irqs.is_empty())
+            .unwrap_or_default(),
+        members: members.clone(),
+        name,
+    });
+    for member in &members {
+        add(tree, member, depth + 1, devices);
+    }
+}
+
+/// A device's folder and those above it, up to the bus.
+fn above(folder: &str) -> impl Iterator<Item = &str> {
+    std::iter::successors(Some(folder), |f| f.rsplit_once('/').map(|(up, _)| up))
+        .take_while(|f| f.starts_with("/sys/devices/") && !f.starts_with("/sys/devices/virtual/"))
+}
+
+fn numa_node(tree: &Tree, folder: &str) -> Option<i32> {
+    tree.number(&format!("{folder}/numa_node"))?.try_into().ok()
+}
+
+/// The interrupts of a PCI device: one a queue (MSI), or its line.
+fn irqs(tree: &Tree, folder: &str) -> Vec<Irq> {
+    let numbers = match tree.list(&format!("{folder}/msi_irqs"), Absent::Fine) {
+        Some(numbers) if !numbers.is_empty() => numbers,
+        _ => tree
+            .text(&format!("{folder}/irq"))
+            .filter(|n| n != "0")
+            .into_iter()
+            .collect(),
+    };
+    numbers
+        .iter()
+        .take(MAX_IRQS)
+        .filter_map(|number| {
+            let folder = format!("/proc/irq/{number}");
+            // What the hardware does, where the kernel tells; else what it is allowed to do.
+            let cpus = tree
+                .text(&format!("{folder}/effective_affinity_list"))
+                .filter(|cpus| !cpus.is_empty())
+                .or_else(|| tree.text(&format!("{folder}/smp_affinity_list")))?;
+            Some(Irq {
+                number: number.parse().ok()?,
+                cpus,
+            })
+        })
+        .collect()
+}
+
+/// Network devices with hardware below them that are up.
+pub(super) fn nics(tree: &Tree) -> Vec<Nic> {
+    let names = tree
+        .list("/sys/class/net", Absent::Fine)
+        .unwrap_or_default();
+    names
+        .iter()
+        .filter_map(|name| {
+            let class = format!("/sys/class/net/{name}");
+            if tree.text(&format!("{class}/operstate"))? != "up" {
+                return None;
+            }
+            let hardware = tree.real(&format!("{class}/device"))?;
+            Some(Nic {
+                name: name.clone(),
+                numa_node: above(&hardware).find_map(|d| numa_node(tree, d)),
+                irqs: above(&hardware)
+                    .map(|d| irqs(tree, d))
+                    .find(|irqs| !irqs.is_empty())
+                    .unwrap_or_default(),
+            })
+        })
+        .take(MAX_NICS)
+        .collect()
+}

@@ -1,0 +1,146 @@
+//! `/proc` and `/sys` to the setup of a host.
+
+use std::collections::BTreeMap;
+
+use wcprof_types::snapshot::{HostSetup, HugePages, NumaNode, ProcessSetup};
+
+use super::tree::{Absent, Tree};
+use super::{devices, leading_number, lines, process};
+
+const MAX_CPUS: usize = 8192;
+/// CPU features that advice rests on.
+const FLAGS: [&str; 13] = [
+    "hypervisor",
+    "aes",
+    "pclmulqdq",
+    "movbe",
+    "avx",
+    "avx2",
+    "avx512f",
+    "avx512dq",
+    "avx512bw",
+    "avx512vl",
+    "vaes",
+    "vpclmulqdq",
+    "sse4_2",
+];
+
+pub(super) fn read(tree: &Tree, process: &mut ProcessSetup) -> HostSetup {
+    let text = |path: &str| tree.text(path).unwrap_or_default();
+    let cpuinfo = tree.long_text("/proc/cpuinfo", 64 << 10, Absent::Fine);
+    let cpuinfo = cpuinfo.unwrap_or_default();
+    let field = |name: &str| {
+        lines(&cpuinfo)
+            .find(|(key, _)| *key == name)
+            .map(|(_, v)| v)
+    };
+    let flags: Vec<&str> = field("flags").unwrap_or_default().split(' ').collect();
+    let meminfo = text("/proc/meminfo");
+    let others = process::others(tree, process.pid);
+    process.vhost = others.vhost;
+    let mut host = HostSetup {
+        name: text("/proc/sys/kernel/hostname"),
+        kernel: text("/proc/sys/kernel/osrelease"),
+        cpus: text("/sys/devices/system/cpu/online"),
+        cpu_model: field("model name").unwrap_or_default().to_owned(),
+        cpu_flags: FLAGS
+            .iter()
+            .filter(|f| flags.contains(f))
+            .map(|&f| f.to_owned())
+            .collect(),
+        nodes: nodes(tree),
+        ksm: values(
+            tree,
+            "/sys/kernel/mm/ksm",
+            &[
+                "run",
+                "pages_shared",
+                "pages_sharing",
+                "full_scans",
+                "pages_to_scan",
+                "sleep_millisecs",
+            ],
+        ),
+        thp: values(
+            tree,
+            "/sys/kernel/mm/transparent_hugepage",
+            &["enabled", "defrag"],
+        ),
+        huge_pages: huge_pages(tree),
+        memory_kib: lines(&meminfo)
+            .find(|(key, _)| *key == "MemTotal")
+            .and_then(|(_, v)| leading_number(v)),
+        devices: devices::of_process(tree, process),
+        nics: devices::nics(tree),
+        irqbalance: others.irqbalance,
+        ..HostSetup::default()
+    };
+    frequencies(tree, &mut host);
+    host
+}
+
+fn values(tree: &Tree, folder: &str, names: &[&str]) -> BTreeMap<String, String> {
+    let value = |name: &&str| Some(((*name).to_owned(), tree.text(&format!("{folder}/{name}"))?));
+    names.iter().filter_map(value).collect()
+}
+
+fn nodes(tree: &Tree) -> Vec<NumaNode> {
+    let folder = "/sys/devices/system/node";
+    let names = tree.list(folder, Absent::Fine).unwrap_or_default();
+    let mut nodes: Vec<NumaNode> = names
+        .iter()
+        .filter_map(|name| {
+            Some(NumaNode {
+                id: name.strip_prefix("node")?.parse().ok()?,
+                cpus: tree.text(&format!("{folder}/{name}/cpulist"))?,
+            })
+        })
+        .collect();
+    nodes.sort_by_key(|node| node.id);
+    nodes
+}
+
+fn huge_pages(tree: &Tree) -> Vec<HugePages> {
+    let folder = "/sys/kernel/mm/hugepages";
+    let names = tree.list(folder, Absent::Fine).unwrap_or_default();
+    let number = |name: &str, file: &str| {
+        let n = tree.number(&format!("{folder}/{name}/{file}"))?;
+        u64::try_from(n).ok()
+    };
+    names
+        .iter()
+        .filter_map(|name| {
+            let size = name.strip_prefix("hugepages-")?.strip_suffix("kB")?;
+            Some(HugePages {
+                size_kib: size.parse().ok()?,
+                total: number(name, "nr_hugepages")?,
+                free: number(name, "free_hugepages")?,
+            })
+        })
+        .filter(|pages| pages.total > 0)
+        .collect()
+}
+
+/// Governors are a policy's, not a CPU's.
+fn frequencies(tree: &Tree, host: &mut HostSetup) {
+    let folder = "/sys/devices/system/cpu/cpufreq";
+    let policies = tree.list(folder, Absent::Fine).unwrap_or_default();
+    for policy in policies
+        .iter()
+        .filter(|p| p.starts_with("policy"))
+        .take(MAX_CPUS)
+    {
+        let file = |name: &str| tree.text(&format!("{folder}/{policy}/{name}"));
+        let cpus = file("affected_cpus").map_or(1, |c| c.split_ascii_whitespace().count() as u64);
+        if let Some(governor) = file("scaling_governor") {
+            *host.governors.entry(governor).or_default() += cpus;
+        }
+        if let Some(preference) = file("energy_performance_preference") {
+            *host.energy_preferences.entry(preference).or_default() += cpus;
+        }
+        host.cpufreq_driver = host
+            .cpufreq_driver
+            .take()
+            .or_else(|| file("scaling_driver"));
+    }
+}

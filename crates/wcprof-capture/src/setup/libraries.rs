@@ -1,0 +1,172 @@
+//! Mapped programs and libraries, and the version texts inside two of them.
+
+use std::io::Read;
+
+use wcprof_types::snapshot::{Library, ProcessSetup};
+use wcprof_types::{Mapping, Pid, parse_maps_line};
+
+use super::malloc;
+use super::tree::{Absent, Tree};
+use crate::files::LiveFiles;
+
+const MAX_MAPS: usize = 32 << 20;
+const MAX_LIBRARIES: usize = 1024;
+/// Bytes of a library that are searched for its version.
+const MAX_SEARCHED: u64 = 64 << 20;
+
+pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
+    let Some(maps) = tree.long_text(&format!("/proc/{pid}/maps"), MAX_MAPS, Absent::Noted) else {
+        return;
+    };
+    let mappings: Vec<Mapping> = maps
+        .lines()
+        .filter_map(|line| parse_maps_line(line).ok())
+        .collect();
+    let mut libraries: Vec<Library> = Vec::new();
+    let code = mappings.iter().filter(|m| m.executable && is_file(m));
+    for mapping in code {
+        let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
+            Some(path) => (path, true),
+            None => (mapping.path.as_str(), false),
+        };
+        if libraries.len() >= MAX_LIBRARIES || libraries.iter().any(|l| l.path == path) {
+            continue;
+        }
+        libraries.push(Library {
+            path: path.to_owned(),
+            deleted,
+            version: version(tree, pid, mapping),
+        });
+    }
+    if mappings.iter().any(|m| m.path.starts_with("/[aio]")) {
+        setup
+            .fds
+            .get_or_insert_default()
+            .anonymous
+            .insert("[aio]".into(), 1);
+    }
+    if tree.is_live() {
+        setup.malloc = malloc::find(pid, &mappings);
+    }
+    setup.libraries = Some(libraries);
+}
+
+fn is_file(mapping: &Mapping) -> bool {
+    mapping.inode != 0 && mapping.path.starts_with('/')
+}
+
+/// What is looked for in a library, by its file name.
+enum Wanted {
+    /// `OpenSSL 3.0.15 3 Sep 2024` (`OPENSSL_VERSION_TEXT`).
+    OpenSsl,
+    /// `CEPH_GIT_NICE_VER`, a string of its own: `16.2.15`, `19.2.1-222.el9cp`.
+    Ceph,
+}
+
+fn version(tree: &Tree, pid: Pid, mapping: &Mapping) -> Option<String> {
+    let name = mapping.path.rsplit('/').next()?;
+    let wanted = match name {
+        _ if name.starts_with("libcrypto.so") || name.starts_with("libcrypto-") => Wanted::OpenSsl,
+        _ if name.starts_with("libceph-common.so") => Wanted::Ceph,
+        _ => return None,
+    };
+    let bytes = content(tree, pid, mapping)?;
+    match wanted {
+        Wanted::OpenSsl => openssl(&bytes),
+        Wanted::Ceph => ceph(&bytes),
+    }
+}
+
+fn content(tree: &Tree, pid: Pid, mapping: &Mapping) -> Option<Vec<u8>> {
+    if !tree.is_live() {
+        let path = format!("/proc/{pid}/root{}", mapping.path);
+        let (bytes, _) = tree.bytes(&path, MAX_SEARCHED as usize, Absent::Noted)?;
+        return Some(bytes);
+    }
+    let files = LiveFiles::new(pid);
+    if files.may_hang(mapping) {
+        tree.left_out(&mapping.path, "on a network file system");
+        return None;
+    }
+    let mut bytes = Vec::new();
+    let file = files.open_mapping(mapping).map_err(|e| e.to_string());
+    let read = file.and_then(|file| {
+        let taken = file.take(MAX_SEARCHED).read_to_end(&mut bytes);
+        taken.map_err(|e| e.to_string())
+    });
+    match read {
+        Ok(_) => Some(bytes),
+        Err(reason) => {
+            tree.left_out(&mapping.path, reason);
+            None
+        }
+    }
+}
+
+/// The rest of a C string of printable characters.
+fn c_string(bytes: &[u8]) -> Option<&str> {
+    let end = bytes.iter().take(80).position(|&b| b == 0)?;
+    let text = std::str::from_utf8(bytes.get(..end)?).ok()?;
+    (!text.contains(char::is_control)).then_some(text)
+}
+
+fn openssl(bytes: &[u8]) -> Option<String> {
+    const BEGIN: &[u8] = b"OpenSSL ";
+    let found = bytes.windows(BEGIN.len() + 1).enumerate().find(|(at, w)| {
+        w.starts_with(BEGIN)
+            && w.last().is_some_and(u8::is_ascii_digit)
+            && (*at == 0 || bytes.get(at - 1) == Some(&0))
+    });
+    let (at, _) = found?;
+    c_string(bytes.get(at..)?).map(str::to_owned)
+}
+
+/// A string that is a version by itself; `None` when there are several different ones.
+fn ceph(bytes: &[u8]) -> Option<String> {
+    let mut found: Option<&str> = None;
+    for string in bytes.split(|&b| b == 0) {
+        if !(5..=40).contains(&string.len()) {
+            continue;
+        }
+        let Some(text) = std::str::from_utf8(string).ok().filter(|t| is_version(t)) else {
+            continue;
+        };
+        if found.is_some_and(|other| other != text) {
+            return None;
+        }
+        found = Some(text);
+    }
+    found.map(str::to_owned)
+}
+
+/// `16.2.15` and `19.2.1-222.el9cp`; Ceph's major numbers began at 9 when it took three numbers.
+fn is_version(text: &str) -> bool {
+    let (numbers, rest) = text.split_once(['-', '+', '~']).unwrap_or((text, "x"));
+    let numbers: Vec<Option<u32>> = numbers
+        .split('.')
+        .map(|n| n.parse().ok().filter(|_| n.len() < 4))
+        .collect();
+    matches!(numbers.as_slice(), [Some(9..=99), Some(0..=9), Some(_)])
+        && !rest.is_empty()
+        && text.chars().all(|c| c.is_ascii_graphic())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check version texts among look-alikes.
+    #[test]
+    fn versions() {
+        let crypto = b"junk\0OpenSSL CMAC\0OpenSSL 3.0.15 3 Sep 2024\0more";
+        assert_eq!(openssl(crypto).unwrap(), "OpenSSL 3.0.15 3 Sep 2024");
+        assert_eq!(openssl(b"OpenSSL 3 without an end"), None);
+        assert_eq!(ceph(b"\x001.2.13\0\x0016.2.15\0x").unwrap(), "16.2.15");
+        assert_eq!(
+            ceph(b"\0\x0019.2.1-222.el9cp\0").unwrap(),
+            "19.2.1-222.el9cp"
+        );
+        assert_eq!(ceph(b"\x0016.2.15\0\x0017.2.6\0"), None);
+        assert_eq!(ceph(b"\x00127.0.0.1\0\x0010.0.0.300.1\0"), None);
+    }
+}

@@ -1,0 +1,85 @@
+//! Memory of a process: huge pages, KSM, and the NUMA nodes it lies on.
+
+use std::collections::BTreeMap;
+
+use wcprof_types::snapshot::{NumaMemory, ProcessSetup};
+
+use super::tree::{Absent, Tree};
+use super::{leading_number, lines};
+
+/// Resident memory, KiB, above which files that walk page tables are not read: 16 GiB.
+pub const MAX_WALK_KIB: u64 = 16 << 20;
+const MAX_NUMA_MAPS: usize = 32 << 20;
+
+pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
+    setup.ksm_merging_pages = tree
+        .number(&format!("{dir}/ksm_merging_pages"))
+        .and_then(|n| n.try_into().ok());
+    let resident = setup.status.get("VmRSS").and_then(|v| leading_number(v));
+    let rollup = format!("{dir}/smaps_rollup");
+    let may_walk = !tree.is_live() || resident.unwrap_or(0) <= MAX_WALK_KIB;
+    if may_walk {
+        let text = tree.long_text(&rollup, 1 << 16, Absent::Fine);
+        let sums = text.as_deref().map(lines).into_iter().flatten();
+        setup.rollup_kib = sums
+            .filter_map(|(key, value)| Some((key.to_owned(), leading_number(value)?)))
+            .collect();
+    } else {
+        let gib = MAX_WALK_KIB >> 20;
+        tree.left_out(
+            &rollup,
+            format!("walks the page tables of more than {gib} GiB, which would delay the process"),
+        );
+    }
+    let nodes = tree.list("/sys/devices/system/node", Absent::Fine);
+    let is_node = |name: &&String| {
+        name.strip_prefix("node")
+            .is_some_and(|n| n.parse::<u32>().is_ok())
+    };
+    if nodes.iter().flatten().filter(is_node).count() > 1 {
+        setup.numa = match may_walk {
+            true => numa_maps(tree, dir).or_else(|| numa_stat(tree, dir)),
+            false => numa_stat(tree, dir),
+        };
+    }
+}
+
+/// Pages by node of every mapping (`N0=12 kernelpagesize_kB=4`).
+fn numa_maps(tree: &Tree, dir: &str) -> Option<NumaMemory> {
+    let source = format!("{dir}/numa_maps");
+    let text = tree.long_text(&source, MAX_NUMA_MAPS, Absent::Noted)?;
+    let mut bytes: BTreeMap<u32, u64> = BTreeMap::new();
+    for line in text.lines() {
+        let page_kib = line
+            .split(' ')
+            .find_map(|f| f.strip_prefix("kernelpagesize_kB="))
+            .and_then(|v| v.parse::<u64>().ok())
+            .unwrap_or(4);
+        for field in line.split(' ').filter_map(|f| f.strip_prefix('N')) {
+            if let Some((node, pages)) = field.split_once('=')
+                && let (Ok(node), Ok(pages)) = (node.parse(), pages.parse::<u64>())
+            {
+                let sum = bytes.entry(node).or_default();
+                *sum = sum.saturating_add(pages.saturating_mul(page_kib).saturating_mul(1024));
+            }
+        }
+    }
+    Some(NumaMemory { bytes, source })
+}
+
+/// Anonymous memory by node of the process's control group, which costs nothing to read.
+fn numa_stat(tree: &Tree, dir: &str) -> Option<NumaMemory> {
+    let groups = tree.text(&format!("{dir}/cgroup"))?;
+    let group = groups.lines().find_map(|l| l.strip_prefix("0::"))?;
+    let source = format!("/sys/fs/cgroup{group}/memory.numa_stat");
+    let text = tree.text(&source)?;
+    let anon = text.lines().find_map(|l| l.strip_prefix("anon "))?;
+    let bytes = anon
+        .split(' ')
+        .filter_map(|f| {
+            let (node, bytes) = f.strip_prefix('N')?.split_once('=')?;
+            Some((node.parse().ok()?, bytes.parse().ok()?))
+        })
+        .collect();
+    Some(NumaMemory { bytes, source })
+}

@@ -1,0 +1,185 @@
+//! `/proc/PID` to the setup of a process.
+
+use std::collections::BTreeMap;
+
+use wcprof_types::snapshot::{ProcessSetup, ThreadSetup};
+use wcprof_types::{Pid, Tid, redact_args, redact_value};
+
+use super::tree::{Absent, Tree};
+use super::{ceph, cgroup, files, libraries, lines, memory};
+use crate::procfs::parse_stat;
+
+/// Bytes of a command line; the kernel's own limit is a few MiB.
+const MAX_CMDLINE: usize = 1 << 20;
+/// Arguments and bytes of one that are kept.
+const MAX_ARGS: usize = 4096;
+const MAX_ARG: usize = 16 << 10;
+const MAX_ENVIRON: usize = 1 << 20;
+/// Threads that are kept.
+const MAX_THREADS: usize = 4096;
+/// Processes whose names are looked at.
+const MAX_PROCESSES: usize = 1 << 16;
+
+/// Lines of `status` that checks use.
+const STATUS: [&str; 14] = [
+    "Uid",
+    "VmSize",
+    "VmHWM",
+    "VmRSS",
+    "RssAnon",
+    "RssFile",
+    "RssShmem",
+    "VmSwap",
+    "HugetlbPages",
+    "THP_enabled",
+    "Threads",
+    "Cpus_allowed_list",
+    "Mems_allowed_list",
+    "NSpid",
+];
+
+/// Environment variables that are kept, whole or by their beginning. No other one gets into a
+/// trace.
+const ENVIRON: [&str; 15] = [
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "LD_BIND_NOW",
+    "GLIBC_TUNABLES",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_CONF",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "TCMALLOC_MAX_TOTAL_THREAD_CACHE_BYTES",
+    "TCMALLOC_RELEASE_RATE",
+    "OPENSSL_ia32cap",
+    "OPENSSL_CONF",
+    "CEPH_ARGS",
+    "CEPH_CONF",
+    "POD_MEMORY_LIMIT",
+];
+
+pub(super) fn read(tree: &Tree, pid: Pid) -> ProcessSetup {
+    let dir = format!("/proc/{pid}");
+    let mut setup = ProcessSetup {
+        pid,
+        comm: tree.text(&format!("{dir}/comm")).unwrap_or_default(),
+        ..ProcessSetup::default()
+    };
+    let raw_args = cmdline(tree, &dir, &mut setup);
+    setup.cmdline = redact_args(&raw_args);
+    setup.environ = environ(tree, &dir);
+    if let Some(status) = tree.long_text(&format!("{dir}/status"), 1 << 16, Absent::Noted) {
+        let kept = lines(&status).filter(|(key, _)| STATUS.contains(key));
+        setup.status = kept.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    }
+    threads(tree, &dir, &mut setup);
+    libraries::read(tree, pid, &mut setup);
+    files::read(tree, &dir, &mut setup);
+    setup.cgroups = cgroup::read(tree, &dir);
+    memory::read(tree, &dir, &mut setup);
+    setup.ceph = ceph::read(tree, &dir, &raw_args, &setup);
+    setup
+}
+
+/// The arguments with their secrets, which stay in here.
+fn cmdline(tree: &Tree, dir: &str, setup: &mut ProcessSetup) -> Vec<String> {
+    let path = format!("{dir}/cmdline");
+    let Some((bytes, mut cut)) = tree.bytes(&path, MAX_CMDLINE, Absent::Noted) else {
+        return Vec::new();
+    };
+    let text = String::from_utf8_lossy(&bytes);
+    let mut args = Vec::new();
+    for arg in text.split_terminator('\0') {
+        if args.len() == MAX_ARGS {
+            cut = true;
+            break;
+        }
+        let end = arg.floor_char_boundary(MAX_ARG);
+        cut |= end < arg.len();
+        args.push(arg[..end].to_owned());
+    }
+    if cut {
+        tree.left_out(&path, "too long; the rest was not read");
+    }
+    setup.cmdline_cut = cut;
+    args
+}
+
+fn environ(tree: &Tree, dir: &str) -> Option<BTreeMap<String, String>> {
+    let (bytes, _) = tree.bytes(&format!("{dir}/environ"), MAX_ENVIRON, Absent::Noted)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));
+    let kept = pairs.filter(|(name, _)| ENVIRON.contains(name));
+    Some(
+        kept.map(|(name, value)| {
+            let end = value.floor_char_boundary(MAX_ARG);
+            (name.to_owned(), redact_value(&value[..end]))
+        })
+        .collect(),
+    )
+}
+
+fn threads(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
+    let Some(tids) = tree.list(&format!("{dir}/task"), Absent::Noted) else {
+        return;
+    };
+    setup.n_more_threads = tids.len().saturating_sub(MAX_THREADS) as u64;
+    for tid in tids.iter().take(MAX_THREADS) {
+        // A thread that exited meanwhile is left out.
+        setup
+            .threads
+            .extend(thread(tree, &format!("{dir}/task/{tid}"), tid));
+    }
+}
+
+fn thread(tree: &Tree, dir: &str, tid: &str) -> Option<ThreadSetup> {
+    let status = tree.text(&format!("{dir}/status"))?;
+    let field = |name: &str| lines(&status).find(|(key, _)| *key == name).map(|(_, v)| v);
+    let stat = tree.text(&format!("{dir}/stat"));
+    Some(ThreadSetup {
+        tid: Tid(tid.parse().ok()?),
+        comm: match tree.text(&format!("{dir}/comm")) {
+            Some(comm) => comm,
+            None => field("Name")?.to_owned(),
+        },
+        cpus: field("Cpus_allowed_list").unwrap_or_default().to_owned(),
+        last_cpu: stat.and_then(|stat| last_cpu(&stat)),
+    })
+}
+
+/// The 39th field of `stat`: the CPU that the thread ran on last (proc(5)).
+fn last_cpu(stat: &str) -> Option<u32> {
+    parse_stat(stat)?;
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+/// Names of other processes: kernel threads of `vhost`, and whether irqbalance runs.
+pub(super) struct Others {
+    pub(super) vhost: Vec<ThreadSetup>,
+    pub(super) irqbalance: Option<bool>,
+}
+
+pub(super) fn others(tree: &Tree, pid: Pid) -> Others {
+    let mut others = Others {
+        vhost: Vec::new(),
+        irqbalance: None,
+    };
+    let Some(names) = tree.list("/proc", Absent::Noted) else {
+        return others;
+    };
+    others.irqbalance = Some(false);
+    let vhost = format!("vhost-{pid}");
+    let pids = names.iter().filter(|n| n.parse::<u32>().is_ok());
+    for other in pids.take(MAX_PROCESSES) {
+        match tree.text(&format!("/proc/{other}/comm")).as_deref() {
+            Some("irqbalance") => others.irqbalance = Some(true),
+            Some(comm) if comm == vhost => {
+                let dir = format!("/proc/{other}");
+                others.vhost.extend(thread(tree, &dir, other));
+            }
+            _ => {}
+        }
+    }
+    others
+}

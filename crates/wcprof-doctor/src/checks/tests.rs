@@ -1,0 +1,186 @@
+//! Checks on snapshots made by hand: each finds what it is for, and says nothing where nothing is
+//! known. Whole hosts are tested in `crates/wcprof/tests/doctor.rs`.
+
+use wcprof_types::snapshot::{Cgroup, Library, NumaMemory, NumaNode, Snapshot, ThreadSetup};
+
+use crate::{Report, diagnose};
+
+fn ids(report: &Report) -> Vec<&str> {
+    report.findings.iter().map(|f| f.rule.as_str()).collect()
+}
+
+fn snapshot(args: &[&str]) -> Snapshot {
+    let mut snapshot = Snapshot::default();
+    snapshot.process.cmdline = args.iter().map(|&a| a.to_owned()).collect();
+    snapshot
+}
+
+/// Check that an empty snapshot has no findings, whatever the program is.
+#[test]
+fn nothing_known() {
+    for args in [
+        &["x"][..],
+        &["ceph-osd"],
+        &["radosgw"],
+        &["qemu-system-x86_64"],
+        &[],
+    ] {
+        let report = diagnose(&snapshot(args)).unwrap();
+        assert_eq!(ids(&report), [""; 0], "{args:?}");
+        assert!(!report.unknown.is_empty());
+    }
+}
+
+/// Check the four ways an allocator is and is not in use.
+#[test]
+fn allocators() {
+    let mut s = snapshot(&["ceph-osd"]);
+    let library = |path: &str| Library {
+        path: path.into(),
+        ..Library::default()
+    };
+    s.process.libraries = Some(vec![library("/lib/libc.so.6")]);
+    assert_eq!(ids(&diagnose(&s).unwrap()), ["libc-malloc"]);
+    // Named, but not mapped.
+    let preload = |text: &str| Some([("LD_PRELOAD".to_owned(), text.to_owned())].into());
+    s.process.environ = preload("/nowhere/libtcmalloc.so.4");
+    assert_eq!(
+        ids(&diagnose(&s).unwrap()),
+        ["allocator-not-effective", "libc-malloc"]
+    );
+    // Mapped and first.
+    s.process.libraries = Some(vec![
+        library("/lib/libc.so.6"),
+        library("/lib/libtcmalloc.so.4.5.10"),
+    ]);
+    assert_eq!(ids(&diagnose(&s).unwrap()), [""; 0]);
+    // Mapped, but what is bound is libc's.
+    s.process.malloc = Some(wcprof_types::snapshot::Malloc {
+        caller: "/usr/bin/ceph-osd".into(),
+        provider: "/lib/libc.so.6".into(),
+    });
+    assert_eq!(
+        ids(&diagnose(&s).unwrap()),
+        ["allocator-not-effective", "libc-malloc"]
+    );
+    // Two of them: the first one counts.
+    s.process.malloc = None;
+    s.process.environ = preload("libjemalloc.so.2 libtcmalloc.so.4");
+    let both = [
+        library("/lib/libjemalloc.so.2"),
+        library("/lib/libtcmalloc.so.4"),
+    ];
+    s.process.libraries = Some(both.to_vec());
+    assert_eq!(ids(&diagnose(&s).unwrap()), ["allocator-not-effective"]);
+}
+
+/// Check throttling at its threshold.
+#[test]
+fn throttling() {
+    let mut s = snapshot(&["x"]);
+    let group = |n_periods, n_throttled| Cgroup {
+        path: "/a".into(),
+        quota_us: Some(100_000),
+        period_us: Some(100_000),
+        n_periods: Some(n_periods),
+        n_throttled: Some(n_throttled),
+        ..Cgroup::default()
+    };
+    for (periods, throttled, found) in [
+        (1000, 10, true),
+        (1000, 9, false),
+        (50, 50, false),
+        (0, 0, false),
+    ] {
+        s.process.cgroups = vec![group(periods, throttled)];
+        let report = diagnose(&s).unwrap();
+        assert_eq!(
+            !report.findings.is_empty(),
+            found,
+            "{throttled} of {periods}"
+        );
+    }
+}
+
+/// Check memory on the wrong node, on the right one, and on both.
+#[test]
+fn numa() {
+    let mut s = snapshot(&["x"]);
+    let node = |id: u32, cpus: &str| NumaNode {
+        id,
+        cpus: cpus.into(),
+    };
+    s.host.nodes = vec![node(0, "0-3"), node(1, "4-7")];
+    s.host.cpus = "0-7".into();
+    let thread = |cpus: &str| ThreadSetup {
+        cpus: cpus.into(),
+        ..ThreadSetup::default()
+    };
+    let gib = 1 << 30;
+    for (cpus, on0, on1, found) in [
+        ("0-3", 0, 4 * gib, &["numa-memory-remote"][..]),
+        ("0-3", 4 * gib, 0, &[]),
+        ("0-7", 2 * gib, 2 * gib, &["numa-spread"]),
+        ("0-7", 4 * gib, 0, &[]),
+        ("0-3", 0, 1 << 20, &[]),
+    ] {
+        s.process.threads = vec![thread(cpus)];
+        s.process.numa = Some(NumaMemory {
+            bytes: [(0, on0), (1, on1)].into(),
+            source: "numa_maps".into(),
+        });
+        assert_eq!(ids(&diagnose(&s).unwrap()), found, "{cpus} {on0} {on1}");
+    }
+}
+
+/// Check that figures at the ends of their range make no check panic.
+#[test]
+fn extreme_figures() {
+    let mut s = snapshot(&["qemu-system-x86_64"]);
+    s.process.status = [
+        ("VmRSS", u64::MAX),
+        ("VmSwap", u64::MAX),
+        ("HugetlbPages", u64::MAX),
+    ]
+    .map(|(k, v)| (k.to_owned(), format!("{v} kB")))
+    .into();
+    s.process.rollup_kib = [("AnonHugePages".to_owned(), u64::MAX)].into();
+    s.process.ksm_merging_pages = Some(u64::MAX);
+    s.process.fds = Some(wcprof_types::snapshot::OpenFiles {
+        n: u64::MAX,
+        limit: Some(u64::MAX),
+        ..Default::default()
+    });
+    s.process.cgroups = vec![Cgroup {
+        quota_us: Some(u64::MAX),
+        period_us: Some(0),
+        n_periods: Some(u64::MAX),
+        n_throttled: Some(u64::MAX),
+        throttled_us: Some(u64::MAX),
+        ..Cgroup::default()
+    }];
+    s.host.huge_pages = vec![wcprof_types::snapshot::HugePages {
+        size_kib: u64::MAX,
+        total: u64::MAX,
+        free: u64::MAX,
+    }];
+    s.process.numa = Some(NumaMemory {
+        bytes: [(0, u64::MAX), (1, u64::MAX)].into(),
+        source: String::new(),
+    });
+    s.host.nodes = vec![
+        NumaNode {
+            id: 0,
+            cpus: "0".into(),
+        },
+        NumaNode {
+            id: 1,
+            cpus: "1-99999".into(),
+        },
+    ];
+    s.process.threads = vec![ThreadSetup {
+        cpus: "0".into(),
+        ..ThreadSetup::default()
+    }];
+    diagnose(&s).unwrap();
+}

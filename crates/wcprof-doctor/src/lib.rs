@@ -1,0 +1,35 @@
+//! Turns a snapshot of how a process and its host are set up into findings: settings that cost
+//! time, each with where it was read, advice, and the report that the advice rests on.
+//!
+//! Nothing is read here but the snapshot, so a saved one and one from a trace give the same bytes
+//! on any machine. A check has three outcomes: a finding, passed, or unknown. What the snapshot does
+//! not hold is unknown, never a finding.
+#![forbid(unsafe_code)]
+
+mod checks;
+mod cpu_list;
+mod json;
+mod qemu;
+mod report;
+mod saved;
+mod text;
+mod texts;
+
+pub use json::{JSON_SCHEMA, JSON_VERSION, to_json};
+pub use report::{Passed, Report, Unknown};
+pub use saved::{SavedError, from_saved, to_saved};
+pub use text::{TextOptions, render_list, render_text};
+pub use texts::TextsError;
+
+use wcprof_types::snapshot::Snapshot;
+
+/// Makes every check that applies to the process; the worst findings come first.
+///
+/// # Errors
+/// None as built: a test reads the texts of all checks.
+pub fn diagnose(snapshot: &Snapshot) -> Result<Report, TextsError> {
+    let texts = texts::Texts::builtin()?;
+    let mut out = report::Out::new(snapshot, &texts);
+    checks::all(&mut out);
+    Ok(out.finish())
+}

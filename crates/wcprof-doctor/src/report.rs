@@ -1,0 +1,144 @@
+//! What checks say.
+
+use serde::Serialize;
+use wcprof_findings::{Basis, Finding, Setting, SettingsFound};
+use wcprof_types::snapshot::Snapshot;
+
+use crate::texts::Texts;
+
+/// All that the checks of a snapshot say.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Report {
+    /// The worst first.
+    pub findings: Vec<Finding>,
+    /// What could not be told.
+    pub unknown: Vec<Unknown>,
+    /// What is as it should be.
+    pub passed: Vec<Passed>,
+}
+
+/// A question without an answer.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Unknown {
+    /// The check.
+    pub check: String,
+    /// What is not known, and why.
+    pub reason: String,
+    /// How to know it.
+    pub next: String,
+}
+
+/// A check that found nothing wrong.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct Passed {
+    /// The check.
+    pub check: String,
+    /// What it saw.
+    pub seen: String,
+}
+
+/// Where checks put what they say.
+#[derive(Debug)]
+pub(crate) struct Out<'a> {
+    pub(crate) snapshot: &'a Snapshot,
+    texts: &'a Texts,
+    report: Report,
+}
+
+/// A setting and where it was read.
+pub(crate) fn setting(
+    name: impl Into<String>,
+    value: impl Into<String>,
+    origin: impl Into<String>,
+) -> Setting {
+    Setting {
+        name: name.into(),
+        value: value.into(),
+        origin: origin.into(),
+    }
+}
+
+impl<'a> Out<'a> {
+    pub(crate) fn new(snapshot: &'a Snapshot, texts: &'a Texts) -> Self {
+        Self {
+            snapshot,
+            texts,
+            report: Report::default(),
+        }
+    }
+
+    /// A finding of check `id`; nothing without settings. `{name}` in its texts is replaced.
+    pub(crate) fn found(&mut self, id: &str, settings: Vec<Setting>, names: &[(&str, &str)]) {
+        let Some(text) = self.texts.get(id).filter(|_| !settings.is_empty()) else {
+            return;
+        };
+        let process = &self.snapshot.process;
+        let pid = process.pid.to_string();
+        let fill = |text: &str| {
+            let text = text.replace("{pid}", &pid);
+            names.iter().fold(text, |text, (name, value)| {
+                text.replace(&format!("{{{name}}}"), value)
+            })
+        };
+        self.report.findings.push(Finding {
+            rule: id.to_owned(),
+            title: fill(&text.title),
+            severity: text.severity,
+            pid: process.pid,
+            process: process.comm.clone(),
+            pools: Vec::new(),
+            basis: Basis::Setting(SettingsFound { settings }),
+            evidence: Vec::new(),
+            explanation: fill(&text.explanation),
+            advice: fill(&text.advice),
+            gain: text.gain.clone(),
+            sources: text.sources.clone(),
+            verify: fill(&text.verify),
+        });
+    }
+
+    /// A finding if there are settings, else passed if something was looked at.
+    pub(crate) fn found_or_passed(
+        &mut self,
+        id: &str,
+        settings: Vec<Setting>,
+        seen: impl Into<String>,
+    ) {
+        if settings.is_empty() {
+            self.passed(id, seen);
+        } else {
+            self.found(id, settings, &[]);
+        }
+    }
+
+    pub(crate) fn passed(&mut self, check: &str, seen: impl Into<String>) {
+        let seen = seen.into();
+        if !seen.is_empty() {
+            self.report.passed.push(Passed {
+                check: check.to_owned(),
+                seen,
+            });
+        }
+    }
+
+    pub(crate) fn unknown(
+        &mut self,
+        check: &str,
+        reason: impl Into<String>,
+        next: impl Into<String>,
+    ) {
+        self.report.unknown.push(Unknown {
+            check: check.to_owned(),
+            reason: reason.into(),
+            next: next.into(),
+        });
+    }
+
+    pub(crate) fn finish(mut self) -> Report {
+        // Stable: of one severity, in the order of the checks.
+        self.report
+            .findings
+            .sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        self.report
+    }
+}

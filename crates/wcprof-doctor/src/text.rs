@@ -1,0 +1,99 @@
+//! A report as text for people.
+
+use std::fmt::Write;
+
+use wcprof_findings::{escape, render_finding, render_paragraph};
+use wcprof_types::snapshot::Snapshot;
+
+use crate::report::Report;
+use crate::texts::{Texts, TextsError};
+
+/// How a report is printed.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct TextOptions {
+    /// Where prose is wrapped, characters; at least 40 is used.
+    pub width: usize,
+    /// Also what passed.
+    pub all: bool,
+}
+
+/// Files that could not be read that are named; the rest is counted.
+const MAX_UNREAD: usize = 8;
+
+/// Prints findings, what is not known, and, if asked for, what passed. Text from the snapshot is
+/// escaped.
+pub fn render_text(snapshot: &Snapshot, report: &Report, options: TextOptions) -> String {
+    let width = options.width;
+    let process = &snapshot.process;
+    let mut out = format!(
+        "pid {} ({}) on {}, Linux {}\n",
+        process.pid,
+        escape(&process.comm),
+        escape(&snapshot.host.name),
+        escape(&snapshot.host.kernel),
+    );
+    for finding in &report.findings {
+        out.push('\n');
+        out.push_str(&render_finding(finding, width));
+    }
+    if report.findings.is_empty() {
+        out.push_str("\nno findings\n");
+    }
+    if !report.unknown.is_empty() {
+        out.push_str("\nnot known\n");
+    }
+    for unknown in &report.unknown {
+        out.push_str(&render_paragraph(&unknown.check, &unknown.reason, width));
+        out.push_str(&render_paragraph(
+            "",
+            &format!("-> {}", unknown.next),
+            width,
+        ));
+    }
+    if options.all && !report.passed.is_empty() {
+        out.push_str("\npassed\n");
+        for passed in &report.passed {
+            out.push_str(&render_paragraph(&passed.check, &passed.seen, width));
+        }
+    }
+    if !snapshot.unread.is_empty() {
+        out.push_str("\nnot read\n");
+        for unread in snapshot.unread.iter().take(MAX_UNREAD) {
+            out.push_str(&render_paragraph(&unread.path, &unread.reason, width));
+        }
+    }
+    let n_more = snapshot.unread.len().saturating_sub(MAX_UNREAD);
+    if n_more > 0 {
+        let _ = writeln!(out, "  and {n_more} more");
+    }
+    let _ = writeln!(
+        out,
+        "\n{} findings, {} not known, {} passed{}",
+        report.findings.len(),
+        report.unknown.len(),
+        report.passed.len(),
+        if options.all {
+            ""
+        } else {
+            " (--all shows them)"
+        },
+    );
+    out
+}
+
+/// Lists all checks with what they test, and their sources.
+///
+/// # Errors
+/// None as built.
+pub fn render_list(width: usize) -> Result<String, TextsError> {
+    let mut out = String::new();
+    for (id, text) in Texts::builtin()?.iter() {
+        let _ = writeln!(out, "{id} [{}] {}", text.severity.name(), text.title);
+        out.push_str(&render_paragraph("test", &text.test, width));
+        for source in &text.sources {
+            let line = format!("\"{}\": {}", source.report, source.figure);
+            out.push_str(&render_paragraph("source", &line, width));
+        }
+    }
+    Ok(out)
+}

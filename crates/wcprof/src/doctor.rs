@@ -1,0 +1,179 @@
+//! `wcprof doctor`: how a process and its host are set up, judged; live, from a trace, or from a saved
+//! snapshot.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, anyhow};
+use wcprof_capture::{SetupError, Target, TargetError, read_setup};
+use wcprof_doctor::{
+    TextOptions, diagnose, from_saved, render_list, render_text, to_json, to_saved,
+};
+use wcprof_trace::TraceReader;
+use wcprof_types::Pid;
+use wcprof_types::snapshot::Snapshot;
+
+use crate::cli::DoctorArgs;
+use crate::failure::{Exit, Failure};
+use crate::open::write_output;
+use crate::terminal::Terminal;
+
+/// Bytes of a saved snapshot.
+const MAX_SAVED: u64 = 16 << 20;
+
+pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    let internal = |e| Failure::new(Exit::Failure, anyhow::Error::new(e));
+    let width = Terminal::stdout().prose_width();
+    if args.list {
+        let text = render_list(width).map_err(internal)?;
+        return write_output(None, text.as_bytes());
+    }
+    let snapshots = snapshots(args)?;
+    if let Some(path) = &args.save_snapshot {
+        save(path, &snapshots)?;
+    }
+    for (i, snapshot) in snapshots.iter().enumerate() {
+        let report = diagnose(snapshot).map_err(internal)?;
+        let text = match args.json {
+            true => to_json(snapshot, &report).context("failed to write JSON")?,
+            false => {
+                let all = args.all;
+                let text = render_text(snapshot, &report, TextOptions { width, all });
+                if i > 0 { format!("\n{text}") } else { text }
+            }
+        };
+        write_output(None, text.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn snapshots(args: &DoctorArgs) -> Result<Vec<Snapshot>, Failure> {
+    if let Some(path) = &args.snapshot {
+        return match load(path)? {
+            Some(snapshot) => Ok(vec![snapshot]),
+            None => of_trace(path),
+        };
+    }
+    let usage = || {
+        Failure::new(
+            Exit::Usage,
+            anyhow!("a pid, a trace or --snapshot FILE is needed"),
+        )
+        .hint("`wcprof doctor $(pidof ceph-osd)`")
+    };
+    let subject = args.subject.as_deref().ok_or_else(usage)?;
+    match pid(subject) {
+        Some(pid) => Ok(vec![live(pid, &args.root)?]),
+        None => of_trace(subject),
+    }
+}
+
+/// A number that is no file is a pid.
+fn pid(subject: &Path) -> Option<Pid> {
+    match subject.exists() {
+        true => None,
+        false => subject.to_str()?.parse().ok().map(Pid),
+    }
+}
+
+fn live(pid: Pid, root: &Path) -> Result<Snapshot, Failure> {
+    if root == Path::new("/") {
+        match Target::open(pid) {
+            // What may not be read is left out, and 32-bit code has settings, too.
+            Ok(_) | Err(TargetError::NotPermitted { .. } | TargetError::ThirtyTwoBit(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    read_setup(root, pid).map_err(|error| {
+        let exit = match error {
+            SetupError::NoSuchProcess { .. } | SetupError::Changed(_) => Exit::NoTarget,
+            SetupError::Root { .. } => Exit::Failure,
+        };
+        Failure::new(exit, error)
+    })
+}
+
+/// What a recording keeps of its target: JSON, or nothing where it cannot be read.
+pub(crate) fn setup_of(pid: Pid) -> Option<String> {
+    let snapshot = read_setup(Path::new("/"), pid).ok()?;
+    to_saved(&snapshot).ok()
+}
+
+fn of_trace(path: &Path) -> Result<Vec<Snapshot>, Failure> {
+    let read = TraceReader::open(path).and_then(|reader| reader.read(|_, _| {}));
+    let (tables, _) = read.map_err(|error| {
+        let mut failure = Failure::from(error);
+        failure.error = failure
+            .error
+            .context(format!("failed to read `{}`", path.display()));
+        failure
+    })?;
+    if tables.setups.is_empty() {
+        let error = anyhow!(
+            "`{}` does not hold how its process was set up",
+            path.display()
+        );
+        return Err(Failure::new(Exit::BadTrace, error).hint(
+            "it was recorded by an older wcprof; `wcprof doctor PID` looks at a live process",
+        ));
+    }
+    let snapshots = tables.setups.iter().map(|text| from_saved(text));
+    snapshots
+        .collect::<Result<_, _>>()
+        .map_err(|e| Failure::new(Exit::BadTrace, e))
+}
+
+/// A saved snapshot; `None` of what is no JSON, such as a trace.
+fn load(path: &Path) -> Result<Option<Snapshot>, Failure> {
+    let mut bytes = Vec::new();
+    // O_NONBLOCK: a FIFO is refused below, not waited for.
+    let file = File::options()
+        .read(true)
+        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
+        .open(path);
+    let read = file.and_then(|file| {
+        if !file.metadata()?.is_file() {
+            return Err(std::io::Error::other("not a regular file"));
+        }
+        file.take(MAX_SAVED + 1).read_to_end(&mut bytes)
+    });
+    read.with_context(|| format!("failed to read snapshot `{}`", path.display()))?;
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Ok(None);
+    }
+    if bytes.len() as u64 > MAX_SAVED {
+        let error = anyhow!("`{}` is longer than {MAX_SAVED} bytes", path.display());
+        return Err(Failure::new(Exit::BadTrace, error));
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    from_saved(&text).map(Some).map_err(|e| {
+        let error = anyhow::Error::new(e).context(format!("failed to read `{}`", path.display()));
+        Failure::new(Exit::BadTrace, error)
+            .hint("`wcprof doctor PID --save-snapshot FILE` writes one")
+    })
+}
+
+fn save(path: &Path, snapshots: &[Snapshot]) -> Result<(), Failure> {
+    let [snapshot] = snapshots else {
+        let error = anyhow!(
+            "the trace has {} processes; a snapshot holds one",
+            snapshots.len()
+        );
+        return Err(Failure::new(Exit::Usage, error));
+    };
+    let mut text = to_saved(snapshot).map_err(|e| Failure::new(Exit::Failure, e))?;
+    text.push('\n');
+    // Command lines and paths may tell more than their owner likes.
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(|| format!("failed to create `{}`", path.display()))?;
+    file.write_all(text.as_bytes())
+        .with_context(|| format!("failed to write `{}`", path.display()))?;
+    Ok(())
+}
