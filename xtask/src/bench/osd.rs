@@ -1,9 +1,10 @@
-//! What an attached wcprof costs a loaded OSD: segments with and without it, in turn.
+//! What an attached profiler costs a loaded OSD: segments with and without it, in turn.
 //!
 //! One fio runs all the time, so that connections and caches stay as they are. Operations are
-//! counted by the OSD, CPU time by the kernel, latencies by fio. The two segments of a pair are
-//! neighbors in time and their order alternates, so that a slow drift of the machine cancels out.
-//! wcprof's start-up and report fall between segments.
+//! counted by the OSD, CPU time by the kernel, latencies by fio. The segments of a round are
+//! neighbors in time and their order rotates, so that a slow drift of the machine cancels out.
+//! Start-up and report of a profiler fall between segments. `none` is a segment with nothing
+//! attached that is compared with one like it: what the bench finds where there is nothing.
 
 use std::fs;
 use std::path::Path;
@@ -14,6 +15,7 @@ use serde_json::json;
 
 use super::attached::{Attached, Contents, Recording, Usage, contents};
 use super::histogram::Histograms;
+use super::peers::RunningPeer;
 use super::stats::{Ratio, median};
 use super::table::markdown;
 use crate::lab::fio::{self, Load, cpu_time};
@@ -29,9 +31,12 @@ const LOG_INTERVAL: u64 = 100;
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Pairs of segments
+    /// Rounds: a segment without a profiler and one with each
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(6..=500))]
-    pairs: u32,
+    rounds: u32,
+    /// Profilers, separated by commas
+    #[arg(long, value_delimiter = ',', default_value = "wcprof")]
+    tools: Vec<Tool>,
     /// Length of a segment in seconds
     #[arg(long, default_value_t = 4.0, value_parser = seconds)]
     segment: f64,
@@ -50,6 +55,18 @@ pub struct Options {
     /// Operations in flight
     #[arg(long, default_value_t = 32)]
     depth: u32,
+}
+
+/// What is attached in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Tool {
+    /// Nothing.
+    None,
+    Wcprof,
+    /// `perf record --call-graph dwarf` of the process.
+    Perf,
+    /// `perf record` of the process's context switches, with stacks.
+    PerfSched,
 }
 
 /// One segment.
@@ -83,12 +100,13 @@ pub fn run(options: &Options) -> Result<()> {
     let description = lab.require_cluster()?;
     let log = target_folder()?.join("bench/fio");
     fs::create_dir_all(log.with_file_name("")).context("failed to create the bench folder")?;
-    let pairs_seconds = f64::from(options.pairs) * 2.0 * (options.segment + options.settle + 1.0);
+    let n_segments = options.rounds * (1 + options.tools.len() as u32);
+    let seconds = f64::from(n_segments) * (options.segment + options.settle + 1.0);
     let mut load = Load::start(
         &lab,
         &fio::Options {
             // Reports take time, too; fio is stopped when the last segment is over.
-            seconds: (pairs_seconds as u32).saturating_mul(2).clamp(60, 3600),
+            seconds: (seconds as u32).saturating_mul(2).clamp(60, 3600),
             rw: options.rw.clone(),
             block_size: "16k".to_owned(),
             depth: options.depth,
@@ -101,32 +119,34 @@ pub fn run(options: &Options) -> Result<()> {
             "--per_job_logs=0".to_owned(),
         ],
     )?;
-    eprintln!("about {:.0} minutes", pairs_seconds / 60.0);
-    let mut pairs = Vec::new();
+    eprintln!("about {:.0} minutes", seconds / 60.0);
+    let mut rounds = Vec::new();
     let mut cost = Cost {
         cpu_share: Vec::new(),
         rss_bytes: 0,
         last: None,
         end: Vec::new(),
     };
+    let mut order: Vec<Option<Tool>> = std::iter::once(None)
+        .chain(options.tools.iter().copied().map(Some))
+        .collect();
     // The first seconds of a connection are not like the rest.
     std::thread::sleep(Duration::from_secs(3));
-    for number in 0..options.pairs {
+    for number in 0..options.rounds {
         ensure!(load.is_running()?, "fio ended too early");
-        let pair = if number % 2 == 0 {
-            let without = without(&lab, options)?;
-            (without, with(&lab, options, &wcprof, &mut cost)?)
-        } else {
-            let with = with(&lab, options, &wcprof, &mut cost)?;
-            (without(&lab, options)?, with)
-        };
-        eprintln!(
-            "pair {}: {:.0} IOPS without, {:.0} with",
-            number + 1,
-            pair.0.iops,
-            pair.1.iops
-        );
-        pairs.push(pair);
+        let mut round = Vec::new();
+        for tool in &order {
+            let segment = match tool {
+                None | Some(Tool::None) => without(&lab, options)?,
+                Some(Tool::Wcprof) => with(&lab, options, &wcprof, &mut cost)?,
+                Some(peer) => with_peer(&lab, options, *peer)?,
+            };
+            round.push((*tool, segment));
+        }
+        eprintln!("round {}: {}", number + 1, in_brief(&round));
+        rounds.push(round);
+        // Every order of two, and every place of more, comes equally often.
+        order.rotate_left(1);
     }
     load.stop()?;
     let log = log.with_file_name("fio_clat_hist.log");
@@ -135,7 +155,7 @@ pub fn run(options: &Options) -> Result<()> {
     print(
         options,
         &description,
-        &pairs,
+        &rounds,
         &Histograms::parse(&text)?,
         &cost,
     );
@@ -167,6 +187,37 @@ fn with(lab: &Lab, options: &Options, wcprof: &Path, cost: &mut Cost) -> Result<
     cost.end.push(end.as_secs_f64());
     cost.last = Some((usage, contents(wcprof, &trace)?));
     Ok(segment)
+}
+
+fn with_peer(lab: &Lab, options: &Options, tool: Tool) -> Result<Segment> {
+    let rate = options.rate.to_string();
+    let arguments: &[&str] = match tool {
+        Tool::PerfSched => &["-e", "sched:sched_switch", "-c", "1"],
+        _ => &["-e", "cpu-clock", "-F", &rate],
+    };
+    let peer = RunningPeer::perf_record(lab.osd()?.pid, arguments)?;
+    let segment = without(lab, options)?;
+    peer.stop()?;
+    Ok(segment)
+}
+
+/// IOPS of a round's segments.
+fn in_brief(round: &[(Option<Tool>, Segment)]) -> String {
+    let parts: Vec<String> = round
+        .iter()
+        .map(|(tool, segment)| format!("{:.0} with {}", segment.iops, name(*tool)))
+        .collect();
+    format!("IOPS {}", parts.join(", "))
+}
+
+fn name(tool: Option<Tool>) -> &'static str {
+    match tool {
+        None => "nothing",
+        Some(Tool::None) => "nothing again",
+        Some(Tool::Wcprof) => "wcprof",
+        Some(Tool::Perf) => "perf record --call-graph dwarf",
+        Some(Tool::PerfSched) => "perf record -e sched:sched_switch -g dwarf",
+    }
 }
 
 /// A segment that has begun.
@@ -228,7 +279,7 @@ fn milliseconds() -> Result<u64> {
 fn print(
     options: &Options,
     description: &str,
-    pairs: &[(Segment, Segment)],
+    rounds: &[Vec<(Option<Tool>, Segment)>],
     latencies: &Histograms,
     cost: &Cost,
 ) {
@@ -237,34 +288,46 @@ fn print(
             .percentile(0.99, segment.from + LOG_INTERVAL, segment.to)
             .map_or(0.0, |ns| ns / 1000.0)
     };
-    let mut rows = Vec::new();
-    let mut iops = None;
-    for (name, value) in [
-        ("IOPS", &(|s: &Segment| s.iops) as &dyn Fn(&Segment) -> f64),
-        ("OSD CPU us/op", &|s| s.cpu_us_per_op),
-        ("p99 us", &p99),
-    ] {
-        let values: Vec<(f64, f64)> = pairs.iter().map(|(a, b)| (value(a), value(b))).collect();
-        let (without, with): (Vec<f64>, Vec<f64>) = values.iter().copied().unzip();
-        let ratio = Ratio::of(&values);
-        if name == "IOPS" {
-            iops = ratio;
-        }
-        rows.push(vec![
-            name.to_owned(),
-            format!("{:.1}", median(&without)),
-            format!("{:.1}", median(&with)),
-            ratio.map_or_else(|| "not measured".to_owned(), |ratio| ratio.to_string()),
-        ]);
-    }
     println!(
-        "\nOSD ({description}), fio {} 16k depth {}: {} pairs of {} s segments, wcprof {} at {} Hz\n",
-        options.rw, options.depth, options.pairs, options.segment, options.engine, options.rate
+        "\nOSD ({description}), fio {} 16k depth {}: {} rounds of {} s segments, {} Hz, engine {}\n",
+        options.rw, options.depth, options.rounds, options.segment, options.rate, options.engine
     );
-    let head = ["median", "without", "with", "with / without, 95 % interval"];
+    let mut rows = Vec::new();
+    let mut bounds = Vec::new();
+    for tool in &options.tools {
+        for (quantity, value) in [
+            ("IOPS", &(|s: &Segment| s.iops) as &dyn Fn(&Segment) -> f64),
+            ("OSD CPU us/op", &|s| s.cpu_us_per_op),
+            ("p99 us", &p99),
+        ] {
+            let values = pairs(rounds, *tool, value);
+            let (without, with): (Vec<f64>, Vec<f64>) = values.iter().copied().unzip();
+            let ratio = Ratio::of(&values);
+            if quantity == "IOPS" && *tool == Tool::Wcprof {
+                bounds.extend(ratio.map(|ratio| ratio.against(BOUND)));
+            }
+            rows.push(vec![
+                name(Some(*tool)).to_owned(),
+                quantity.to_owned(),
+                format!("{:.1}", median(&without)),
+                format!("{:.1}", median(&with)),
+                ratio.map_or_else(|| "not measured".to_owned(), |ratio| ratio.to_string()),
+            ]);
+        }
+    }
+    let head = [
+        "attached",
+        "median",
+        "without",
+        "with",
+        "with / without, 95 % interval",
+    ];
     println!("{}", markdown(&head, &rows));
-    if let Some(ratio) = iops {
-        println!("IOPS: {}", ratio.against(BOUND));
+    for bound in bounds {
+        println!("IOPS with wcprof: {bound}");
+    }
+    if cost.cpu_share.is_empty() {
+        return;
     }
     let share = median(&cost.cpu_share);
     print!(
@@ -281,6 +344,22 @@ fn print(
         ),
         None => println!(),
     }
+}
+
+/// A quantity without and with a tool, a pair a round.
+fn pairs(
+    rounds: &[Vec<(Option<Tool>, Segment)>],
+    tool: Tool,
+    value: &dyn Fn(&Segment) -> f64,
+) -> Vec<(f64, f64)> {
+    let of = |round: &[(Option<Tool>, Segment)], wanted| {
+        let segment = round.iter().find(|(tool, _)| *tool == wanted);
+        segment.map(|(_, segment)| value(segment))
+    };
+    rounds
+        .iter()
+        .filter_map(|round| Some((of(round, None)?, of(round, Some(tool))?)))
+        .collect()
 }
 
 fn seconds(text: &str) -> Result<f64, String> {

@@ -1,14 +1,16 @@
 //! The same target under other profilers, when they are installed.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 use super::target::Target;
 use crate::lab::fio::children_cpu_time;
-use crate::process::is_installed;
+use crate::process::{is_installed, target_folder};
 
 /// What another profiler used.
 #[derive(Debug)]
@@ -78,4 +80,51 @@ fn cpu_of(command: &mut Command) -> Result<Duration> {
         .status()
         .with_context(|| format!("failed to run `{name}`"))?;
     Ok(children_cpu_time()?.saturating_sub(before))
+}
+
+/// A peer that records until it is told to stop; it is killed when dropped early.
+#[derive(Debug)]
+pub struct RunningPeer(Child);
+
+impl RunningPeer {
+    /// `perf record` with DWARF stacks of a process; `arguments` choose the event.
+    ///
+    /// # Errors
+    /// When perf is not installed or does not start.
+    pub fn perf_record(pid: i32, arguments: &[&str]) -> Result<Self> {
+        ensure!(is_installed("perf"), "perf is not installed");
+        let child = Command::new("perf")
+            .args(["record", "-q", "--call-graph", "dwarf"])
+            .args(arguments)
+            .args(["-p", &pid.to_string(), "-o"])
+            .arg(target_folder()?.join("bench/perf.data"))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .context("failed to run `perf`")?;
+        Ok(Self(child))
+    }
+
+    /// Ends the recording as Ctrl-C does.
+    ///
+    /// # Errors
+    /// When it had ended before.
+    pub fn stop(mut self) -> Result<()> {
+        let has_ended = self.0.try_wait().context("failed to wait for `perf`")?;
+        ensure!(has_ended.is_none(), "perf ended too early");
+        let pid = i32::try_from(self.0.id()).context("process id out of range")?;
+        kill(Pid::from_raw(pid), Signal::SIGINT).context("failed to interrupt `perf`")?;
+        self.0.wait().context("failed to wait for `perf`")?;
+        Ok(())
+    }
+}
+
+impl Drop for RunningPeer {
+    fn drop(&mut self) {
+        if self.0.try_wait().is_ok_and(|status| status.is_none()) {
+            let _ = self.0.kill();
+            let _ = self.0.wait();
+        }
+    }
 }
