@@ -22,11 +22,11 @@ typedef unsigned long long u64;
 
 #define BPF_MAP_TYPE_HASH 1
 #define BPF_MAP_TYPE_ARRAY 2
+#define BPF_F_MMAPABLE 1024
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
 struct seq_file;
-struct mm_struct;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
@@ -67,7 +67,6 @@ struct task_struct {
 	int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;
-	struct mm_struct *mm;
 	int exit_state;
 	int pid;
 	int tgid;
@@ -119,5 +118,33 @@ static struct task_struct *(*bpf_get_current_task_btf)(void) = (void *)158;
 static long (*bpf_task_pt_regs)(struct task_struct *task) = (void *)175;
 static long (*bpf_copy_from_user_task)(void *dst, u32 size, const void *user,
 				       struct task_struct *task, u64 flags) = (void *)191;
+
+/* State of the kernel's iterators (include/uapi/linux/bpf.h, kernel/bpf/task_iter.c). */
+struct bpf_iter_num {
+	u64 opaque[1];
+} __attribute__((aligned(8)));
+
+struct bpf_iter_task {
+	u64 opaque[3];
+} __attribute__((aligned(8)));
+
+/* All threads of a process. */
+#define BPF_TASK_ITER_PROC_THREADS 2
+
+/*
+ * Functions of the kernel that have no number of their own: the loader puts the type id of the
+ * function at the same place of `KERNEL_FUNCTIONS` in src/bpf/load.rs into the call.
+ */
+static void (*bpf_rcu_read_lock)(void) = (void *)0x10000;
+static void (*bpf_rcu_read_unlock)(void) = (void *)0x10001;
+static struct task_struct *(*bpf_task_from_pid)(s32 pid) = (void *)0x10002;
+static void (*bpf_task_release)(struct task_struct *task) = (void *)0x10003;
+static int (*bpf_iter_task_new)(struct bpf_iter_task *it, struct task_struct *task,
+				u32 flags) = (void *)0x10004;
+static struct task_struct *(*bpf_iter_task_next)(struct bpf_iter_task *it) = (void *)0x10005;
+static void (*bpf_iter_task_destroy)(struct bpf_iter_task *it) = (void *)0x10006;
+static int (*bpf_iter_num_new)(struct bpf_iter_num *it, int start, int end) = (void *)0x10007;
+static int *(*bpf_iter_num_next)(struct bpf_iter_num *it) = (void *)0x10008;
+static void (*bpf_iter_num_destroy)(struct bpf_iter_num *it) = (void *)0x10009;
 
 #endif

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: (MIT OR GPL-2.0-only) */
 /*
- * iter/task: a record for each thread of the targets, read by user space once a tick; where the
- * kernel has sleepable iterators, with a copy of its stack.
+ * syscall (wcprof_pass): run by user space once a tick; puts a record for each thread of a process
+ * that ran since the last tick into memory that it shares with user space, with a copy of its
+ * stack. Needs Linux 6.10 and the initial pid namespace.
+ * iter/task: the same on other kernels, of all targets, read by user space as a file, and with
+ * kernel stacks when they are asked for; where the kernel has sleepable iterators, with copies of
+ * stacks. Opening the file and the kernel's own iterator cost several times as much as looking at
+ * the threads.
  * perf_event: keeps the samples of the targets and drops all others.
  *
  * Neither writes to anything but its own maps. Kernel memory is read by typed loads (which fault
@@ -14,8 +19,9 @@
 #define PF_EXITING 0x4
 #define PF_IO_WORKER 0x10
 #define PF_USER_WORKER 0x4000
+#define PF_KTHREAD 0x200000
 
-/* Looks at a thread whose stack copy was torn. */
+/* Looks at a thread while copies of its stack are torn. */
 #define ATTEMPTS 3
 
 char LICENSE[] SEC("license") = "Dual MIT/GPL";
@@ -88,6 +94,14 @@ struct {
 	__type(value, struct scratch);
 } scratch SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__type(key, u32);
+	__type(value, struct pass);
+} pass SEC(".maps");
+
 /* The number of `pid` in the pid namespace `level` levels below the initial one; 0: not visible. */
 static __attribute__((always_inline)) s32 number_at(struct pid *pid, u32 level)
 {
@@ -142,10 +156,11 @@ static __attribute__((always_inline)) void observe(struct task_record *r, struct
 	}
 	/* Registers that are newer than the counts are found out, older ones would not be. */
 	barrier();
-	if (task->mm) {
+	/* Not by `mm`: each load of a pointer has the verifier search all types by name. */
+	if (!(task->flags & PF_KTHREAD)) {
 		struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
 
-		r->status |= STATUS_HAS_MM | STATUS_HAS_REGS;
+		r->status |= STATUS_IS_USER | STATUS_HAS_REGS;
 		r->ip = regs->ip;
 		r->sp = regs->sp;
 		r->bp = regs->bp;
@@ -168,40 +183,49 @@ static __attribute__((always_inline)) int has_run(struct task_record *r, struct 
 
 /*
  * Copies what is wanted of the stack of a thread that is off-CPU and proves by its counts that it
- * did not run meanwhile; if it did, looks again: where it is now is as fair a sample as where it
- * was. Gives the bytes copied.
+ * did not run meanwhile; otherwise the record is torn. Gives the bytes copied.
  */
-static __attribute__((always_inline)) u32 copy_stack(struct task_record *r,
-						     struct task_struct *task, u32 slot,
-						     struct scratch *to)
+static __attribute__((always_inline)) u32 copy_once(struct task_record *r,
+						    struct task_struct *task, u32 slot, u8 *to)
 {
 	struct want *want = bpf_map_lookup_elem(&wants, &slot);
+	u64 sp = r->sp;
+	u64 len;
 
 	if (!want || want->host_tid != r->host_tid)
 		return 0;
-#pragma unroll
-	for (int i = 0; i < ATTEMPTS; i++) {
-		u64 sp = r->sp;
-		u64 len = want->bytes;
+	if (!(r->status & STATUS_HAS_REGS) || r->status & STATUS_ON_CPU)
+		return 0;
+	if (sp < want->start || sp >= want->end)
+		return 0;
+	len = want->bytes;
+	if (len > want->end - sp)
+		len = want->end - sp;
+	len &= ~7ULL;
+	if (len == 0 || len > MAX_STACK)
+		return 0;
+	if (bpf_copy_from_user_task(to, len, (void *)sp, task, 0))
+		return 0;
+	if (!has_run(r, task))
+		return len;
+	r->status |= STATUS_TORN;
+	return 0;
+}
 
-		if (!(r->status & STATUS_HAS_REGS) || r->status & STATUS_ON_CPU)
-			return 0;
-		if (sp < want->start || sp >= want->end)
-			return 0;
-		if (len > want->end - sp)
-			len = want->end - sp;
-		len &= ~7ULL;
-		if (len == 0 || len > MAX_STACK)
-			return 0;
-		if (bpf_copy_from_user_task(to->bytes, len, (void *)sp, task, 0))
-			return 0;
-		if (!has_run(r, task))
+/* The same; when it is torn, looks again: where the thread is now is as fair a sample as where it
+ * was. */
+static __attribute__((always_inline)) u32 copy_stack(struct task_record *r,
+						     struct task_struct *task, u32 slot, u8 *to)
+{
+	u32 len = copy_once(r, task, slot, to);
+#pragma unroll
+	for (int i = 1; i < ATTEMPTS; i++) {
+		if (!(r->status & STATUS_TORN))
 			return len;
 		observe(r, task);
+		len = copy_once(r, task, slot, to);
 	}
-	if (!(r->status & STATUS_ON_CPU))
-		r->status |= STATUS_TORN;
-	return 0;
+	return len;
 }
 
 /*
@@ -220,6 +244,33 @@ static __attribute__((always_inline)) u32 copy_kernel(struct task_record *r,
 	if (len <= 0 || len > MAX_KERNEL || has_run(r, task))
 		return 0;
 	return len & ~7UL;
+}
+
+/* Whether a thread is blocked and has not run since its last full record. */
+static __attribute__((always_inline)) int is_unchanged(struct seen *seen, struct config *cfg,
+						       struct task_struct *task)
+{
+	u32 state = state_of(task);
+
+	return state && !(task->flags & PF_EXITING) &&
+	       seen->switches == task->nvcsw + task->nivcsw &&
+	       seen->start_boottime == task->start_boottime && seen->host_tid == task->pid &&
+	       seen->state == state && seen->generation == cfg->generation && !on_cpu_of(task) &&
+	       (!cfg->mention || seen->name_hash == name_hash(task));
+}
+
+static __attribute__((always_inline)) void remember(struct seen *seen, struct config *cfg,
+						    struct task_record *r,
+						    struct task_struct *task)
+{
+	/* What is seen while the thread still runs is no blocked state; a torn stack is copied
+	 * again. */
+	seen->state = r->status & (STATUS_ON_CPU | STATUS_TORN) ? 0 : r->state;
+	seen->switches = r->nvcsw + r->nivcsw;
+	seen->start_boottime = r->start_boottime;
+	seen->host_tid = r->host_tid;
+	seen->name_hash = name_hash(task);
+	seen->generation = cfg->generation;
 }
 
 static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, const int copies,
@@ -266,9 +317,7 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 	if (cfg->filter && !bpf_map_lookup_elem(&targets, &tgid))
 		return 0;
 
-	u32 state = state_of(task);
 	u32 flags = task->flags;
-	u64 switches = task->nvcsw + task->nivcsw;
 
 	/* Of one of its threads: each read is a cache miss. */
 	if (host_tid == host_tgid)
@@ -278,10 +327,7 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 	u32 slot = host_tid & (SEEN_SLOTS - 1);
 	struct seen *seen = cfg->generation ? bpf_map_lookup_elem(&seen_tasks, &slot) : 0;
 
-	if (seen && state && !(flags & PF_EXITING) && seen->switches == switches &&
-	    seen->start_boottime == start_boottime && seen->host_tid == host_tid &&
-	    seen->state == state && seen->generation == cfg->generation && !on_cpu_of(task) &&
-	    (!cfg->mention || seen->name_hash == name_hash(task))) {
+	if (seen && is_unchanged(seen, cfg, task)) {
 		struct unchanged_record unchanged = {
 			.kind = KIND_UNCHANGED,
 			.tid = tid,
@@ -316,7 +362,7 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 	if (copies && !(flags & (PF_EXITING | PF_IO_WORKER | PF_USER_WORKER))) {
 		stack = bpf_map_lookup_elem(&scratch, &zero);
 		if (stack)
-			len = copy_stack(&r, task, slot, stack);
+			len = copy_stack(&r, task, slot, stack->bytes);
 	}
 	if (kernel && !(flags & PF_EXITING)) {
 		if (!stack)
@@ -335,16 +381,8 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 	    bpf_seq_write(seq, stack->kernel, kernel_len))
 		return 0;
 	cfg->n_records++;
-	if (seen) {
-		/* What is seen while the thread still runs is no blocked state; a torn stack is
-		 * copied again. */
-		seen->state = r.status & (STATUS_ON_CPU | STATUS_TORN) ? 0 : r.state;
-		seen->switches = r.nvcsw + r.nivcsw;
-		seen->start_boottime = start_boottime;
-		seen->host_tid = host_tid;
-		seen->name_hash = name_hash(task);
-		seen->generation = cfg->generation;
-	}
+	if (seen)
+		remember(seen, cfg, &r, task);
 	return 0;
 }
 
@@ -370,6 +408,137 @@ SEC("iter.s/task")
 int wcprof_stacks_k(struct bpf_iter__task *ctx)
 {
 	return visit(ctx, 1, 1);
+}
+
+/* The first half of a pass: which threads have changed. Nothing in it sleeps, so that the kernel's
+ * list of threads can be walked. */
+static __attribute__((always_inline)) void list_changed(struct pass *p, struct config *cfg,
+							struct task_struct *leader)
+{
+	struct bpf_iter_task it;
+	struct task_struct *task;
+
+	bpf_rcu_read_lock();
+	bpf_iter_task_new(&it, leader, BPF_TASK_ITER_PROC_THREADS);
+	while ((task = bpf_iter_task_next(&it))) {
+		u32 slot = task->pid & (SEEN_SLOTS - 1);
+		struct seen *seen = bpf_map_lookup_elem(&seen_tasks, &slot);
+		u32 at = p->n_changed;
+		u32 len = p->len;
+
+		if (cfg->generation && seen && is_unchanged(seen, cfg, task)) {
+			if (!cfg->mention) {
+				p->n_unmentioned++;
+			} else if (len <= PASS_BYTES - sizeof(struct unchanged_record)) {
+				struct unchanged_record *u = (void *)(p->records + len);
+
+				*(u32 *)u = KIND_UNCHANGED;
+				u->tid = task->pid;
+				p->len = len + sizeof(*u);
+				p->n_records++;
+			} else {
+				p->n_overflow++;
+			}
+		} else if (at < PASS_THREADS) {
+			p->changed[at] = task->pid;
+			p->n_changed = at + 1;
+		} else {
+			p->n_overflow++;
+		}
+	}
+	bpf_iter_task_destroy(&it);
+	bpf_rcu_read_unlock();
+}
+
+/* The second half: the record of a changed thread, and its stack behind it. Gives whether it is
+ * torn. */
+static __attribute__((always_inline)) int add_changed(struct pass *p, struct config *cfg,
+						      struct task_struct *task, u32 len, int is_last)
+{
+	struct task_record *r = (void *)(p->records + len);
+	u32 slot = task->pid & (SEEN_SLOTS - 1);
+	u32 stack_len = 0;
+
+	r->kind = KIND_TASK;
+	r->exit_state = task->exit_state;
+	r->tid = r->host_tid = task->pid;
+	r->tgid = r->host_tgid = task->tgid;
+	r->flags = task->flags;
+	r->exec_id = task->self_exec_id;
+	r->start_boottime = task->start_boottime;
+	r->run_delay = r->pcount = r->last_queued = r->reader_arrival = 0;
+	((u64 *)r->comm)[0] = ((u64 *)task->comm)[0];
+	((u64 *)r->comm)[1] = ((u64 *)task->comm)[1];
+	observe(r, task);
+	if (!(r->flags & (PF_EXITING | PF_IO_WORKER | PF_USER_WORKER)))
+		stack_len = copy_once(r, task, slot, p->records + len + sizeof(*r));
+	if (r->status & STATUS_TORN && !is_last)
+		return 1;
+	r->stack_len = stack_len;
+	r->kernel_len = 0;
+	p->len = len + sizeof(*r) + stack_len;
+	p->n_records++;
+	if (cfg->generation) {
+		struct seen *seen = bpf_map_lookup_elem(&seen_tasks, &slot);
+
+		if (seen)
+			remember(seen, cfg, r, task);
+	}
+	return 0;
+}
+
+/* The library that reads the object knows no section `syscall`; the loader gives the type. */
+SEC("raw_tp/wcprof_pass")
+int wcprof_pass(void *ctx)
+{
+	u32 zero = 0;
+	struct config *cfg = bpf_map_lookup_elem(&config, &zero);
+	struct pass *p = bpf_map_lookup_elem(&pass, &zero);
+	struct bpf_iter_num it;
+	u32 attempt = 1;
+	int *i;
+
+	if (!cfg || !p)
+		return 0;
+	p->len = 0;
+	p->next = p->first;
+	if (!p->first) {
+		struct task_struct *leader = bpf_task_from_pid(p->host_tgid);
+
+		p->n_changed = p->n_records = p->n_unmentioned = p->n_overflow = 0;
+		if (leader) {
+			if (leader->tgid == p->host_tgid)
+				list_changed(p, cfg, leader);
+			bpf_task_release(leader);
+		}
+	}
+	bpf_iter_num_new(&it, 0, PASS_THREADS);
+	while ((i = bpf_iter_num_next(&it))) {
+		struct task_struct *task;
+		u32 at = p->next;
+		u32 len = p->len;
+		int torn = 0;
+
+		if (at >= p->n_changed || at >= PASS_THREADS ||
+		    len > PASS_BYTES - sizeof(struct task_record) - MAX_STACK)
+			break;
+		task = bpf_task_from_pid(p->changed[at]);
+		/* It may have ended, and its number be another's. */
+		if (task && task->tgid == p->host_tgid)
+			torn = add_changed(p, cfg, task, len, attempt == ATTEMPTS);
+		if (task)
+			bpf_task_release(task);
+		/* Where a torn one is now is as fair a sample as where it was. */
+		if (torn) {
+			attempt++;
+		} else {
+			p->next = at + 1;
+			attempt = 1;
+		}
+	}
+	bpf_iter_num_destroy(&it);
+	p->time = bpf_ktime_get_ns();
+	return 0;
 }
 
 SEC("perf_event")

@@ -15,7 +15,8 @@
 
 /* Bits of `status`. */
 #define STATUS_ON_CPU 1
-#define STATUS_HAS_MM 2
+/* No kernel thread. */
+#define STATUS_IS_USER 2
 #define STATUS_HAS_REGS 4
 #define STATUS_HAS_QUEUE_TIME 8
 /* It ran each time its stack was copied. */
@@ -120,5 +121,37 @@ struct want {
 	u32 bytes;
 };
 _Static_assert(sizeof(struct want) == 24, "map layout");
+
+/* Threads of a process that a pass of `wcprof_pass` can list as changed, and bytes of its records:
+ * an unchanged_record for each of as many threads, or at least one thread in full. */
+#define PASS_THREADS 65536
+#define PASS_BYTES (1 << 20)
+
+/* What `wcprof_pass` and user space share; mapped by the latter, which runs the program and so never
+ * reads while it writes. */
+struct pass {
+	/* Written by user space: the process in the initial pid namespace, */
+	s32 host_tgid;
+	/* and 0 for a new pass, or the `next` of the run before. */
+	u32 first;
+	/* Written by the program: entries of `changed`, */
+	u32 n_changed;
+	/* those whose records were written; the pass is over when they are all. */
+	u32 next;
+	/* As in end_record, of the whole pass. */
+	u32 n_records;
+	u32 n_unmentioned;
+	/* Threads that did not fit in `changed`. */
+	u32 n_overflow;
+	/* Bytes of `records` that this run wrote. */
+	u32 len;
+	/* CLOCK_MONOTONIC, ns */
+	u64 time;
+	/* Threads in the initial pid namespace. */
+	s32 changed[PASS_THREADS];
+	/* task_records with the stacks that follow them, and unchanged_records */
+	u8 records[PASS_BYTES];
+};
+_Static_assert(sizeof(struct pass) == 40 + 4 * PASS_THREADS + PASS_BYTES, "map layout");
 
 #endif

@@ -103,7 +103,8 @@ impl RuleSet {
     pub fn builtin() -> Result<Self, RuleError> {
         let mut set = Self::empty();
         for (file, text) in BUILTIN {
-            set.add_text(Path::new(file), text)?;
+            // Expressions are compiled when they are used; a test compiles these.
+            set.add_rule(Path::new(file), text, |_| Ok(()))?;
         }
         Ok(set)
     }
@@ -171,11 +172,21 @@ impl RuleSet {
     /// # Errors
     /// The text cannot be parsed or used; the set is unchanged then.
     pub fn add_text(&mut self, path: &Path, text: &str) -> Result<(), RuleError> {
+        self.add_rule(path, text, check_expressions)
+    }
+
+    fn add_rule(
+        &mut self,
+        path: &Path,
+        text: &str,
+        check_expressions: impl Fn(&Rule) -> Result<(), Complaint>,
+    ) -> Result<(), RuleError> {
         let rule: Rule = toml::from_str(text).map_err(|e| RuleError::Parse {
             path: path.to_owned(),
             message: e.to_string().trim_end().to_owned(),
         })?;
-        check(&rule).map_err(|(key, what)| RuleError::Invalid {
+        let checked = check(&rule).and_then(|()| check_expressions(&rule));
+        checked.map_err(|(key, what)| RuleError::Invalid {
             path: path.to_owned(),
             key,
             what,
@@ -325,9 +336,32 @@ fn check_frame(key: &str, function: &[String], module: &[String]) -> Result<(), 
         if expression.is_empty() {
             return complain(format!("{key}.function[{i}]"), "is empty");
         }
-        if let Err(e) = regex(expression) {
-            return complain(format!("{key}.function[{i}]"), e.to_string());
+    }
+    Ok(())
+}
+
+/// Compiles each expression, to say which one is wrong.
+pub(crate) fn check_expressions(rule: &Rule) -> Result<(), Complaint> {
+    let check = |key: &str, functions: &[String]| {
+        for (i, expression) in functions.iter().enumerate() {
+            if let Err(e) = regex(expression) {
+                return complain(format!("{key}.function[{i}]"), e.to_string());
+            }
         }
+        Ok(())
+    };
+    let m = &rule.matches;
+    for (name, list) in [("when", &m.when), ("unless", &m.unless)] {
+        for (i, pattern) in list.iter().enumerate() {
+            let key = format!("match.{name}[{i}]");
+            check(&key, &pattern.function)?;
+            if let Some(below) = &pattern.below {
+                check(&format!("{key}.below"), &below.function)?;
+            }
+        }
+    }
+    for (i, test) in m.skip.iter().enumerate() {
+        check(&format!("match.skip[{i}]"), &test.function)?;
     }
     Ok(())
 }

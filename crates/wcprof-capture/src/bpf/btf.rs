@@ -55,33 +55,38 @@ pub(super) enum BtfError {
 pub(super) struct KernelTypes {
     /// The wanted structs as BTF of their own.
     pub(super) btf: Vec<u8>,
-    /// Type id of the wanted function in the whole BTF; `None` when there is none.
-    pub(super) function: Option<u32>,
+    /// Type ids of the wanted functions in the whole BTF, in their order; `None` of one that does
+    /// not exist.
+    pub(super) functions: Vec<Option<u32>>,
 }
 
-/// Keeps the structs named in `structs`, and finds `function`.
+/// Keeps the structs named in `structs`, and finds `functions`.
 pub(super) fn reduce(
     bytes: &[u8],
     structs: &[String],
-    function: &str,
+    functions: &[&str],
 ) -> Result<KernelTypes, BtfError> {
     let all = AllTypes::read(bytes)?;
     // The kernel's strings are unique, so that names can be compared by their offset.
-    let wanted: Vec<u32> = structs.iter().filter_map(|n| all.name_offset(n)).collect();
-    let function = all.name_offset(function);
+    let structs: Vec<&str> = structs.iter().map(String::as_str).collect();
+    let names = all.name_offsets(&[&structs, functions].concat());
+    let (wanted, names) = names.split_at(structs.len());
+    let wanted: Vec<u32> = wanted.iter().copied().flatten().collect();
     let mut out = Reduced::new(&all, &wanted);
-    let mut function_id = None;
+    let mut function_ids = vec![None; names.len()];
     for id in 1..=all.offsets.len() as u32 {
         let ty = all.get(id)?;
         if ty.kind == KIND_STRUCT && wanted.contains(&ty.name) {
             out.add(id, 0)?;
-        } else if ty.kind == KIND_FUNC && Some(ty.name) == function {
-            function_id = Some(id);
+        } else if ty.kind == KIND_FUNC
+            && let Some(at) = names.iter().position(|name| *name == Some(ty.name))
+        {
+            function_ids[at] = Some(id);
         }
     }
     Ok(KernelTypes {
         btf: out.finish(),
-        function: function_id,
+        functions: function_ids,
     })
 }
 
@@ -194,20 +199,19 @@ impl<'a> AllTypes<'a> {
     }
 
     /// Where the string `name` begins.
-    fn name_offset(&self, name: &str) -> Option<u32> {
-        let name = [b"\0", name.as_bytes(), b"\0"].concat();
-        let first = *name.get(1)?;
-        // Far faster than comparing windows: the strings are megabytes.
-        let mut from = 0;
-        while let Some(found) = self.strings.get(from..)?.iter().position(|&b| b == first) {
-            let at = from + found;
-            let begin = at.checked_sub(1);
-            if begin.is_some_and(|b| self.strings.get(b..b + name.len()) == Some(&name)) {
-                return u32::try_from(at).ok();
+    /// Where the strings have each of the names; the first where one is there twice.
+    fn name_offsets(&self, names: &[&str]) -> Vec<Option<u32>> {
+        let mut out = vec![None; names.len()];
+        let mut at = 0;
+        // Once through megabytes of strings, not once a name.
+        for string in self.strings.split(|&b| b == 0) {
+            let found = names.iter().position(|name| name.as_bytes() == string);
+            if let Some(offset) = found.and_then(|i| out.get_mut(i)) {
+                *offset = offset.or(u32::try_from(at).ok());
             }
-            from = at + 1;
+            at += string.len() + 1;
         }
-        None
+        out
     }
 }
 
@@ -397,8 +401,8 @@ mod tests {
     #[test]
     fn keeps_what_is_wanted() {
         let names = ["outer".to_owned(), "missing".to_owned()];
-        let kept = reduce(&sample(), &names, "visit").unwrap();
-        assert_eq!(kept.function, Some(8));
+        let kept = reduce(&sample(), &names, &["visit", "x"]).unwrap();
+        assert_eq!(kept.functions, [Some(8), None]);
         let all = AllTypes::read(&kept.btf).unwrap();
         let id = (1..).find(|&id| all.string(all.get(id).unwrap().name) == "outer");
         let outer = all.get(id.unwrap()).unwrap();
@@ -412,7 +416,6 @@ mod tests {
         let parsed = parse(&kept.btf).unwrap();
         let found = parsed.id_by_type_name_kind("outer", BtfKind::Struct);
         assert_eq!(found.unwrap(), id.unwrap());
-        assert_eq!(reduce(&sample(), &names, "x").unwrap().function, None);
     }
 
     /// Check the names of structs, flavors cut off.
@@ -428,11 +431,11 @@ mod tests {
             println!("SKIPPED no /sys/kernel/btf/vmlinux");
             return;
         };
-        let kept = reduce(&bytes, &["task_struct".to_owned()], "bpf_iter_task").unwrap();
+        let kept = reduce(&bytes, &["task_struct".to_owned()], &["bpf_iter_task"]).unwrap();
         assert!(kept.btf.len() < 100_000, "{}", kept.btf.len());
         let all = parse(&bytes).unwrap();
         let id = all.id_by_type_name_kind("bpf_iter_task", BtfKind::Func);
-        assert_eq!(kept.function, id.ok());
+        assert_eq!(kept.functions, [id.ok()]);
     }
 
     /// Check that types that contain themselves are refused.
@@ -443,7 +446,7 @@ mod tests {
         let at = HEADER_LEN + 16 + 12 + 12;
         bytes[at..at + 4].copy_from_slice(&3u32.to_ne_bytes());
         let names = ["outer".to_owned()];
-        assert_eq!(reduce(&bytes, &names, ""), Err(BtfError::Depth));
+        assert_eq!(reduce(&bytes, &names, &[]), Err(BtfError::Depth));
     }
 
     proptest! {
@@ -455,7 +458,7 @@ mod tests {
                 *b = byte;
             }
             bytes.truncate(len);
-            let _ = reduce(&bytes, &["outer".to_owned()], "visit");
+            let _ = reduce(&bytes, &["outer".to_owned()], &["visit"]);
             let _ = struct_names(&bytes);
         }
     }

@@ -57,7 +57,7 @@ pub enum BpfError {
     /// A pass of the iterator failed.
     #[error("failed to {action} the task iterator: {cause}")]
     Iterate {
-        /// `open` or `read`.
+        /// `open`, `read` or `run`.
         action: &'static str,
         /// The call's error.
         cause: io::Error,

@@ -7,11 +7,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use aya_obj::Object;
 use aya_obj::btf::Btf;
+use aya_obj::generated::bpf_insn;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use wcprof_types::Pid;
 
 use super::sys::{Map, MapSpec, ProgramKind, ProgramSpec};
-use super::{BpfEngine, BpfError, Features, MAX_TARGETS, READ_LEN, TaskRecord, btf, error, sys};
+use super::{
+    BpfEngine, BpfError, Features, MAX_TARGETS, READ_LEN, TaskRecord, Way, btf, error, pass, sys,
+};
 
 /// Built by `cargo xtask bpf` from `bpf/wcprof.bpf.c`. The ELF reader wants its tables aligned.
 const OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../bpf/wcprof.bpf.o"));
@@ -23,6 +26,29 @@ const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
 /// The kernel's function behind the iterator over tasks.
 const ITERATOR_FUNCTION: &str = "bpf_iter_task";
 
+/// The kernel's functions that programs call by type id, in the order of their numbers in
+/// `bpf/kernel.h`.
+const KERNEL_FUNCTIONS: [&str; 10] = [
+    "bpf_rcu_read_lock",
+    "bpf_rcu_read_unlock",
+    "bpf_task_from_pid",
+    "bpf_task_release",
+    "bpf_iter_task_new",
+    "bpf_iter_task_next",
+    "bpf_iter_task_destroy",
+    "bpf_iter_num_new",
+    "bpf_iter_num_next",
+    "bpf_iter_num_destroy",
+];
+/// The number of the first.
+const FIRST_KERNEL_FUNCTION: i32 = 0x10000;
+
+/// A call of a helper, and the source register of a call of a kernel function
+/// (`include/uapi/linux/bpf.h`).
+const CALL: u8 = 0x85;
+const BPF_PSEUDO_KFUNC_CALL: u8 = 2;
+
+const PASS: &str = "wcprof_pass";
 const ITERATOR: &str = "wcprof_tasks";
 const COPYING_ITERATOR: &str = "wcprof_stacks";
 const KERNEL_ITERATOR: &str = "wcprof_tasks_k";
@@ -32,50 +58,69 @@ const FILTER: &str = "wcprof_filter";
 /// The verifier's log, of which the end is shown.
 const LOG_LEN: usize = 1 << 20;
 
+/// Which passes.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Want {
+    /// Those that cost least here.
+    Best,
+    /// Those of the task iterator.
+    #[cfg(test)]
+    Iterator,
+    /// With kernel stacks, where the kernel gives them.
+    KernelStacks,
+}
+
 /// A map from a process id to 1.
 type Pids = Map<4, 4>;
 
-pub(super) fn load(targets: &[Pid], kernel: bool) -> Result<BpfEngine, BpfError> {
+/// Loads the programs that make such passes.
+pub(super) fn load(targets: &[Pid], want: Want) -> Result<BpfEngine, BpfError> {
     if targets.len() > MAX_TARGETS {
         return Err(BpfError::TooManyTargets(targets.len()));
     }
     let mut object = Loaded::new()?;
-    let mut no_kernel_stacks = None;
-    let mut opened = None;
-    if kernel {
-        match object.iterator_of([COPYING_KERNEL_ITERATOR, KERNEL_ITERATOR]) {
-            Ok(iterator) => opened = Some(iterator),
-            Err(why) => no_kernel_stacks = Some(why.to_string()),
+    let mut features = Features {
+        no_own_passes: None,
+        link_filter: true,
+        no_perf_filter: None,
+        no_stack_copies: None,
+        no_kernel_stacks: None,
+    };
+    let own = match want {
+        Want::Best => object.own_passes().map_err(|why| why.to_string()),
+        #[cfg(test)]
+        Want::Iterator => Err("not asked for".to_owned()),
+        Want::KernelStacks => Err("they copy no kernel stacks".to_owned()),
+    };
+    let mut iterator = None;
+    let way = match own {
+        Ok(passes) => Way::Own(passes),
+        Err(why) => {
+            features.no_own_passes = Some(why);
+            let program = object.best_iterator(want, &mut features)?;
+            let links;
+            (links, features.link_filter) = link(program.as_fd(), targets)?;
+            iterator = Some(program);
+            Way::Iterator(links)
         }
-    }
-    let (iterator, no_stack_copies) = match opened {
-        Some(opened) => opened,
-        None => object.iterator_of([COPYING_ITERATOR, ITERATOR])?,
     };
     let (perf_program, no_perf_filter) = match object.filter() {
         Ok(program) => (Some(program), None),
         Err(e) => (None, Some(e.to_string())),
     };
+    features.no_perf_filter = no_perf_filter;
     let pids: Pids = object.take_map("targets")?;
     let host_pids: Pids = object.take_map("host_targets")?;
     for pid in targets {
         insert(&pids, pid.0)?;
     }
-    let (links, link_filter) = link(iterator.as_fd(), targets)?;
     let mut engine = BpfEngine {
         targets: targets.to_vec(),
-        links,
+        way,
         perf_program,
-        features: Features {
-            link_filter,
-            no_perf_filter,
-            no_stack_copies,
-            no_kernel_stacks,
-        },
+        features,
         #[cfg(test)]
-        iterator: iterator
-            .try_clone()
-            .map_err(|e| BpfError::from_io("copy a descriptor", &e))?,
+        iterator: None,
         config: object.take_map("config")?,
         wants: object.take_map("wants")?,
         told: None,
@@ -84,12 +129,19 @@ pub(super) fn load(targets: &[Pid], kernel: bool) -> Result<BpfEngine, BpfError>
     };
     let mut tasks = Vec::new();
     engine.snapshot(&mut tasks)?;
-    if link_filter && tasks.iter().any(|task| !targets.contains(&task.pid)) {
+    if let Some(iterator) = &iterator
+        && engine.features.link_filter
+        && tasks.iter().any(|task| !targets.contains(&task.pid))
+    {
         // Linux 6.0 takes the filter and ignores it.
-        engine.links = vec![link_all(iterator.as_fd())?];
+        engine.way = Way::Iterator(vec![link_all(iterator.as_fd())?]);
         engine.features.link_filter = false;
         engine.told = None;
         engine.snapshot(&mut tasks)?;
+    }
+    #[cfg(test)]
+    {
+        engine.iterator = iterator;
     }
     for (pid, host_pid) in host_pids_of(&tasks, targets) {
         insert(&host_pids, host_pid.ok_or(BpfError::NoSuchProcess(pid))?)?;
@@ -113,7 +165,9 @@ struct Loaded {
     object: Object,
     maps: HashMap<String, (OwnedFd, MapSpec)>,
     /// Type id of [`ITERATOR_FUNCTION`].
-    function: u32,
+    function: Option<u32>,
+    /// Type ids of [`KERNEL_FUNCTIONS`].
+    kernel_functions: Vec<Option<u32>>,
 }
 
 impl Loaded {
@@ -123,8 +177,15 @@ impl Loaded {
         let no_btf = |e: &dyn std::error::Error| BpfError::NoBtf(error::chain(e));
         let kernel = fs::read(KERNEL_BTF).map_err(|e| no_btf(&e))?;
         let kernel = btf::struct_names(&own_types)
-            .and_then(|names| btf::reduce(&kernel, &names, ITERATOR_FUNCTION))
+            .and_then(|names| {
+                let functions = [&[ITERATOR_FUNCTION], KERNEL_FUNCTIONS.as_slice()].concat();
+                btf::reduce(&kernel, &names, &functions)
+            })
             .map_err(|e| no_btf(&e))?;
+        let (function, kernel_functions) = match kernel.functions.split_first() {
+            Some((function, others)) => (*function, others.to_vec()),
+            None => (None, Vec::new()),
+        };
         let types = Btf::parse(&kernel.btf, object.endianness).map_err(|e| no_btf(&e))?;
         object
             .relocate_btf(&types)
@@ -156,12 +217,40 @@ impl Loaded {
         Ok(Self {
             object,
             maps,
-            function: kernel.function.ok_or_else(|| {
-                BpfError::NoTaskIterator(format!(
-                    "its type information has no `{ITERATOR_FUNCTION}`"
-                ))
-            })?,
+            function,
+            kernel_functions,
         })
+    }
+
+    /// The program that wcprof runs itself, with the memory it shares.
+    fn own_passes(&mut self) -> Result<pass::Passes, BpfError> {
+        if !pass::in_initial_namespace() {
+            return Err(BpfError::Load {
+                action: "make passes without the task iterator",
+                cause: "wcprof is not in the initial pid namespace".to_owned(),
+            });
+        }
+        let program = self.program(PASS, ProgramKind::Syscall)?;
+        let (fd, spec) = self.map("pass", pass::SHARED_LEN)?;
+        let shared = sys::Shared::new(&fd, &spec)
+            .map_err(|e| BpfError::from_io("map memory of the BPF program", &e))?;
+        Ok(pass::Passes::new(program, shared))
+    }
+
+    /// The iterator for such passes that does most here, and what it does not do.
+    fn best_iterator(&self, want: Want, features: &mut Features) -> Result<OwnedFd, BpfError> {
+        if want == Want::KernelStacks {
+            match self.iterator_of([COPYING_KERNEL_ITERATOR, KERNEL_ITERATOR]) {
+                Ok((program, no_stack_copies)) => {
+                    features.no_stack_copies = no_stack_copies;
+                    return Ok(program);
+                }
+                Err(why) => features.no_kernel_stacks = Some(why.to_string()),
+            }
+        }
+        let program;
+        (program, features.no_stack_copies) = self.iterator_of([COPYING_ITERATOR, ITERATOR])?;
+        Ok(program)
     }
 
     /// The sleepable iterator that copies stacks, or else the other one and why not the first.
@@ -180,7 +269,9 @@ impl Loaded {
     }
 
     fn iterator(&self, name: &'static str, sleepable: bool) -> Result<OwnedFd, BpfError> {
-        let function = self.function;
+        let function = self.function.ok_or_else(|| {
+            BpfError::NoTaskIterator(format!("its type information has no `{ITERATOR_FUNCTION}`"))
+        })?;
         self.program(
             name,
             ProgramKind::Iterator {
@@ -203,9 +294,10 @@ impl Loaded {
                 cause: name.to_owned(),
             });
         };
+        let instructions = self.with_kernel_functions(&function.instructions)?;
         let spec = ProgramSpec {
             kind,
-            instructions: &function.instructions,
+            instructions: &instructions,
             license: &program.license,
         };
         sys::load_program(&spec, None).or_else(|_| {
@@ -214,6 +306,43 @@ impl Loaded {
             sys::load_program(&spec, Some(&mut log))
                 .map_err(|e| BpfError::from_program(name, e, &log))
         })
+    }
+
+    /// The instructions with the kernel's type ids in their calls of [`KERNEL_FUNCTIONS`].
+    fn with_kernel_functions(&self, code: &[bpf_insn]) -> Result<Vec<bpf_insn>, BpfError> {
+        let mut code = code.to_vec();
+        for instruction in &mut code {
+            if instruction.code != CALL || instruction.src_reg() != 0 {
+                continue;
+            }
+            let at = usize::try_from(instruction.imm.wrapping_sub(FIRST_KERNEL_FUNCTION));
+            // Others are helpers, or mark code for fields that this kernel lacks.
+            let Some((at, name)) = at.ok().and_then(|at| Some((at, KERNEL_FUNCTIONS.get(at)?)))
+            else {
+                continue;
+            };
+            let id = self.kernel_functions.get(at).copied().flatten();
+            let Some(id) = id.and_then(|id| i32::try_from(id).ok()) else {
+                return Err(BpfError::Load {
+                    action: "find a function of the kernel that a BPF program calls",
+                    cause: (*name).to_owned(),
+                });
+            };
+            instruction.set_src_reg(BPF_PSEUDO_KFUNC_CALL);
+            instruction.imm = id;
+        }
+        Ok(code)
+    }
+
+    /// A map whose value has this length.
+    fn map(&mut self, name: &str, value_size: u32) -> Result<(OwnedFd, MapSpec), BpfError> {
+        self.maps
+            .remove(name)
+            .filter(|(_, spec)| spec.value_size == value_size)
+            .ok_or_else(|| BpfError::Load {
+                action: "find a map in the BPF object",
+                cause: name.to_owned(),
+            })
     }
 
     fn take_map<const K: usize, const V: usize>(

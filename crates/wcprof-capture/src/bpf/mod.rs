@@ -1,5 +1,8 @@
-//! The BPF engine: one pass of a task iterator gives every thread of the targets, and a program
-//! filters per-CPU perf events by process.
+//! The BPF engine: one pass of a program over the kernel's tasks gives every thread of the targets,
+//! and another program filters per-CPU perf events by process.
+//!
+//! Where the kernel can, wcprof runs the first program itself (`pass.rs`); elsewhere it is a task
+//! iterator, whose passes cost more.
 //!
 //! The programs are C (`bpf/wcprof.bpf.c`); their object is in the repository and is relocated
 //! against the running kernel's types when loaded, so that neither clang nor kernel headers are
@@ -8,6 +11,7 @@
 mod btf;
 mod error;
 mod load;
+mod pass;
 mod probe;
 mod record;
 mod sys;
@@ -29,6 +33,7 @@ pub use probe::{Check, probe};
 pub use record::{Counters, Queue, Syscall, TaskFlags, TaskRecord, TaskRegs, TaskState};
 pub use wire::WireError;
 
+use load::Want;
 use wire::{End, Record};
 
 /// Most targets at once: the size of the programs' maps.
@@ -49,6 +54,8 @@ const MAX_PASSES: u32 = 3;
 /// What the kernel supports, found by trying.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Features {
+    /// Why passes are those of the task iterator; `None` when wcprof runs a program for them.
+    pub no_own_passes: Option<String>,
     /// The iterator visits only the targets' threads. Otherwise it visits all threads of the
     /// machine, and the program drops the others.
     pub link_filter: bool,
@@ -98,15 +105,22 @@ pub struct WantedStack {
     pub bytes: usize,
 }
 
-/// The loaded programs and the iterator's links.
+/// How passes are made.
+enum Way {
+    /// A program for each target.
+    Own(pass::Passes),
+    /// The task iterator's links: one per target with the link filter, else one for all.
+    Iterator(Vec<OwnedFd>),
+}
+
+/// The loaded programs.
 pub struct BpfEngine {
     targets: Vec<Pid>,
-    /// One per target with the link filter, else one for all.
-    links: Vec<OwnedFd>,
+    way: Way,
     perf_program: Option<OwnedFd>,
     features: Features,
     #[cfg(test)]
-    iterator: OwnedFd,
+    iterator: Option<OwnedFd>,
     config: sys::Map<4, 32>,
     wants: sys::Map<4, 24>,
     /// What the program was last told, see [`BpfEngine::tell`].
@@ -131,7 +145,7 @@ impl BpfEngine {
     /// # Errors
     /// Everything that makes the engine unusable; see [`BpfError`].
     pub fn new(targets: &[Pid]) -> Result<Self, BpfError> {
-        load::load(targets, false)
+        load::load(targets, Want::Best)
     }
 
     /// The same, with kernel stacks of blocked threads in its records where the kernel can.
@@ -139,7 +153,13 @@ impl BpfEngine {
     /// # Errors
     /// As [`Self::new`].
     pub fn with_kernel_stacks(targets: &[Pid]) -> Result<Self, BpfError> {
-        load::load(targets, true)
+        load::load(targets, Want::KernelStacks)
+    }
+
+    /// The same with the task iterator also where the kernel can do better.
+    #[cfg(test)]
+    fn with_iterator(targets: &[Pid]) -> Result<Self, BpfError> {
+        load::load(targets, Want::Iterator)
     }
 
     /// What the kernel supports.
@@ -278,27 +298,40 @@ impl BpfEngine {
     /// Goes on as on a kernel without the link filter.
     #[cfg(test)]
     fn use_filter_in_program_for_test(&mut self) {
-        self.links = vec![sys::create_iter_link(self.iterator.as_fd(), None).unwrap()];
+        let iterator = self.iterator.as_ref().unwrap();
+        self.way = Way::Iterator(vec![sys::create_iter_link(iterator.as_fd(), None).unwrap()]);
         self.features.link_filter = false;
         self.told = None;
     }
 
-    /// One pass over each link.
-    /// One pass over each link; what is read is appended to `bytes`.
+    /// One pass over each target; what is read is appended to `bytes`.
     fn pass_all(
         &mut self,
         bytes: &mut Vec<u8>,
         mut sink: impl FnMut(Record),
     ) -> Result<SnapshotInfo, BpfError> {
         let mut info = SnapshotInfo::default();
-        for link in &self.links {
-            let end = pass(link.as_fd(), bytes, &mut sink)?;
+        let mut add = |end: &End, incomplete| {
             info.n_threads += end.n_records + end.n_unmentioned;
             info.time_ns = end.time_ns;
-            // Restricted to a process, the kernel goes from thread to thread and stops when the
-            // one it stands on has gone. Over all threads it goes by number.
-            info.incomplete |=
-                self.features.link_filter && end.n_records + end.n_unmentioned < end.n_threads;
+            info.incomplete |= incomplete;
+        };
+        match &mut self.way {
+            Way::Own(passes) => {
+                for pid in &self.targets {
+                    let (end, overflow) = passes.pass(*pid, bytes, &mut sink)?;
+                    add(&end, overflow);
+                }
+            }
+            Way::Iterator(links) => {
+                for link in links {
+                    let end = pass(link.as_fd(), bytes, &mut sink)?;
+                    // Restricted to a process, the kernel goes from thread to thread and stops
+                    // when the one it stands on has gone. Over all threads it goes by number.
+                    let cut = end.n_records + end.n_unmentioned < end.n_threads;
+                    add(&end, self.features.link_filter && cut);
+                }
+            }
         }
         Ok(info)
     }

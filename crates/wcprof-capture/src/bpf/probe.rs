@@ -41,7 +41,30 @@ fn checks(engine: Result<&super::Features, &BpfError>) -> Vec<Check> {
         detail: detail.to_owned(),
         advice: String::new(),
     };
+    let perf_filter = match &features.no_perf_filter {
+        None => works(PERF_FILTER, "loaded"),
+        Some(why) => Check {
+            feature: PERF_FILTER,
+            ok: false,
+            detail: why.clone(),
+            advice: "per-thread events are used instead, which cost the target about 2.4 us a \
+                     context switch"
+                .to_owned(),
+        },
+    };
+    let Some(no_own_passes) = &features.no_own_passes else {
+        let passes = works(PASSES, "loaded and run; the task iterator is not needed");
+        return vec![passes, perf_filter];
+    };
     vec![
+        Check {
+            feature: PASSES,
+            ok: false,
+            detail: no_own_passes.clone(),
+            advice: "the task iterator is used instead, at about twice the cost (needs Linux 6.10 \
+                     and the initial pid namespace)"
+                .to_owned(),
+        },
         works(ITERATOR, "loaded, attached and read"),
         if features.link_filter {
             works(LINK_FILTER, "visits the target's threads alone")
@@ -66,20 +89,11 @@ fn checks(engine: Result<&super::Features, &BpfError>) -> Vec<Check> {
                     .to_owned(),
             },
         },
-        match &features.no_perf_filter {
-            None => works(PERF_FILTER, "loaded"),
-            Some(why) => Check {
-                feature: PERF_FILTER,
-                ok: false,
-                detail: why.clone(),
-                advice: "per-thread events are used instead, which cost the target about 2.4 us \
-                         a context switch"
-                    .to_owned(),
-            },
-        },
+        perf_filter,
     ]
 }
 
+const PASSES: &str = "BPF program that wcprof runs";
 const ITERATOR: &str = "BPF task iterator";
 const LINK_FILTER: &str = "BPF iterator restricted to a process";
 const STACK_COPIES: &str = "BPF iterator that copies stacks";
@@ -98,14 +112,26 @@ mod tests {
         assert!(!failed[0].ok && failed[0].detail.contains("no such file"));
         let partly = checks(Ok(&Features {
             no_kernel_stacks: None,
+            no_own_passes: Some("refused".to_owned()),
             link_filter: false,
             no_perf_filter: Some("refused".to_owned()),
             no_stack_copies: None,
         }));
         assert_eq!(
             partly.iter().map(|c| c.ok).collect::<Vec<_>>(),
-            [true, false, true, false]
+            [false, true, false, true, false]
         );
         assert!(partly.iter().all(|c| c.ok == c.advice.is_empty()));
+        let best = checks(Ok(&Features {
+            no_kernel_stacks: None,
+            no_own_passes: None,
+            link_filter: true,
+            no_perf_filter: None,
+            no_stack_copies: None,
+        }));
+        assert_eq!(
+            best.iter().map(|c| (c.feature, c.ok)).collect::<Vec<_>>(),
+            [(PASSES, true), (PERF_FILTER, true)]
+        );
     }
 }

@@ -59,7 +59,7 @@ pub struct TaskState {
     /// On a CPU at that time.
     pub on_cpu: bool,
     /// Has user memory: false for kernel threads and after exit.
-    pub has_mm: bool,
+    pub is_user: bool,
 }
 
 impl TaskState {
@@ -208,7 +208,7 @@ mod tests {
             exit_state,
             flags: TaskFlags(0),
             on_cpu,
-            has_mm: true,
+            is_user: true,
         }
     }
 

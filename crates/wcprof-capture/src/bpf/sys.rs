@@ -1,11 +1,14 @@
-//! The `bpf(2)` commands that the engine needs: maps, programs, iterator links with a process
-//! filter, and one iterator file after the other from the same link.
+//! The `bpf(2)` commands that the engine needs: maps, one of them in our memory, programs, running
+//! one, iterator links with a process filter, and one iterator file after the other from the same
+//! link.
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
 use std::mem::size_of;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
 
 use aya_obj::generated::bpf_insn;
 use wcprof_types::Pid;
@@ -13,11 +16,13 @@ use wcprof_types::Pid;
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_PROG_LOAD: libc::c_long = 5;
+const BPF_PROG_TEST_RUN: libc::c_long = 10;
 const BPF_LINK_CREATE: libc::c_long = 28;
 const BPF_ITER_CREATE: libc::c_long = 33;
 const BPF_TRACE_ITER: u32 = 28;
 const BPF_PROG_TYPE_PERF_EVENT: u32 = 7;
 const BPF_PROG_TYPE_TRACING: u32 = 26;
+const BPF_PROG_TYPE_SYSCALL: u32 = 31;
 
 /// The program may sleep, for instance to read a page of another process.
 const BPF_F_SLEEPABLE: u32 = 1 << 4;
@@ -58,6 +63,8 @@ pub(super) enum ProgramKind {
     Iterator { function: u32, sleepable: bool },
     /// On samples of perf events.
     PerfEvent,
+    /// When told to, by [`run_program`].
+    Syscall,
 }
 
 /// `bpf_attr` of `BPF_PROG_LOAD`, to `attach_btf_id`.
@@ -170,6 +177,7 @@ pub(super) fn load_program(spec: &ProgramSpec<'_>, log: Option<&mut [u8]>) -> io
             function,
         ),
         ProgramKind::PerfEvent => (BPF_PROG_TYPE_PERF_EVENT, 0, 0, 0),
+        ProgramKind::Syscall => (BPF_PROG_TYPE_SYSCALL, BPF_F_SLEEPABLE, 0, 0),
     };
     let (log_level, log_size, log_buf) = match log {
         Some(log) => (1, log.len() as u32, log.as_mut_ptr() as u64),
@@ -192,6 +200,112 @@ pub(super) fn load_program(spec: &ProgramSpec<'_>, log: Option<&mut [u8]>) -> io
     // the log are of the lengths given and outlive the call.
     unsafe { bpf(BPF_PROG_LOAD, &attr) }
 }
+
+/// `bpf_attr.test`; of it, `BPF_PROG_TYPE_SYSCALL` takes the program and the context alone.
+#[repr(C)]
+#[derive(Default)]
+struct TestRun {
+    prog_fd: u32,
+    /// What the program returned.
+    retval: u32,
+    data_size_in: u32,
+    data_size_out: u32,
+    data_in: u64,
+    data_out: u64,
+    repeat: u32,
+    duration: u32,
+    ctx_size_in: u32,
+    ctx_size_out: u32,
+    ctx_in: u64,
+    ctx_out: u64,
+    flags: u32,
+    cpu: u32,
+    batch_size: u32,
+    pad: u32,
+}
+
+/// Runs a program of [`ProgramKind::Syscall`] once, to its end.
+pub(super) fn run_program(program: BorrowedFd<'_>) -> io::Result<()> {
+    let mut attr = TestRun {
+        prog_fd: program.as_raw_fd().cast_unsigned(),
+        ..TestRun::default()
+    };
+    // SAFETY: `attr` has the layout that BPF_PROG_TEST_RUN reads and writes, and holds no
+    // addresses; what the program does to its own maps, `Shared` knows.
+    unsafe { call_mut(BPF_PROG_TEST_RUN, &mut attr) }.map(drop)
+}
+
+/// The one value of an array map, in our memory. Programs write it only while [`run_program`] runs
+/// them; who holds this runs none meanwhile.
+#[derive(Debug)]
+pub(super) struct Shared {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+impl Shared {
+    /// Maps the value of a map with one entry, created with `BPF_F_MMAPABLE`.
+    pub(super) fn new(fd: &OwnedFd, spec: &MapSpec) -> io::Result<Self> {
+        let len = spec.value_size as usize;
+        // SAFETY: a new mapping at an address of the kernel's choice.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED,
+                fd.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(start.cast::<u8>()) {
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, len }),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// The bytes of a range, none when it lies partly outside.
+    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
+        if range.start > range.end || range.end > self.len {
+            return &[];
+        }
+        // SAFETY: within the mapping, which lives as long as `self`; nobody writes it while it is
+        // borrowed: programs by the duty of who holds it, and we only by `set`, which needs `self`
+        // mutably.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
+    }
+
+    /// The word at an offset; 0 outside.
+    pub(super) fn word(&self, at: usize) -> u32 {
+        let bytes = self.bytes(at..at.saturating_add(4));
+        bytes.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b))
+    }
+
+    /// Sets the word at an offset; outside, nothing is set.
+    pub(super) fn set(&mut self, at: usize, word: u32) {
+        if at.saturating_add(4) > self.len {
+            return;
+        }
+        // SAFETY: within the mapping, and `self` is borrowed mutably.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                word.to_ne_bytes().as_ptr(),
+                self.start.as_ptr().add(at),
+                4,
+            );
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nothing borrows it any more.
+        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+// SAFETY: the memory is not bound to a thread.
+unsafe impl Send for Shared {}
 
 /// Attaches the iterator program `prog`, to the threads of `pid` alone when given.
 ///
@@ -270,6 +384,28 @@ unsafe fn call<T>(command: libc::c_long, attr: &T) -> io::Result<i32> {
             size_of::<T>(),
         )
     };
+    result_of(result)
+}
+
+/// Calls `bpf(2)` with a command that writes to its attributes.
+///
+/// # Safety
+///
+/// As for [`call`], and every value that the command may write is one of `T`.
+unsafe fn call_mut<T>(command: libc::c_long, attr: &mut T) -> io::Result<i32> {
+    // SAFETY: `attr` is valid for its size; the rest is the caller's duty.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_bpf,
+            command,
+            std::ptr::from_mut(attr),
+            size_of::<T>(),
+        )
+    };
+    result_of(result)
+}
+
+fn result_of(result: libc::c_long) -> io::Result<i32> {
     if result < 0 {
         return Err(io::Error::last_os_error());
     }

@@ -24,9 +24,12 @@ const SYS_READ: u32 = 0;
 /// A wait for something that must happen gives up after this.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Loads an engine.
+type Make = fn(&[Pid]) -> Result<BpfEngine, BpfError>;
+
 /// The engine, or `None` with a visible note where the machine does not permit it.
-fn engine(targets: &[Pid]) -> Option<BpfEngine> {
-    match BpfEngine::new(targets) {
+fn engine(make: Make, targets: &[Pid]) -> Option<BpfEngine> {
+    match make(targets) {
         Ok(engine) => Some(engine),
         Err(
             e @ (BpfError::NotPermitted { .. } | BpfError::NoBtf(_) | BpfError::NoTaskIterator(_)),
@@ -40,6 +43,35 @@ fn engine(targets: &[Pid]) -> Option<BpfEngine> {
 
 fn own_pid() -> Pid {
     Pid(nix::unistd::getpid().as_raw())
+}
+
+/// Makes a test of each function for the passes that are best here and for those of the iterator.
+macro_rules! for_both_ways {
+    ($($test:ident),* $(,)?) => {
+        for_both_ways!(@ best, new, $($test),*);
+        for_both_ways!(@ iterator, with_iterator, $($test),*);
+    };
+    (@ $way:ident, $make:ident, $($test:ident),*) => {
+        mod $way {
+            $(
+                #[test]
+                fn $test() {
+                    super::$test(super::BpfEngine::$make);
+                }
+            )*
+        }
+    };
+}
+
+for_both_ways! {
+    blocked_thread,
+    complete_and_own,
+    spinning_thread,
+    changes,
+    unmentioned,
+    stack_copies,
+    torn_stacks,
+    several_targets,
 }
 
 /// Calls `step` until it returns something.
@@ -157,16 +189,15 @@ impl Drop for Cat {
 }
 
 /// Check a thread blocked in a known call: its state, call, stack pointer, name and ids.
-#[test]
-fn blocked_thread() {
-    let Some(mut engine) = engine(&[own_pid()]) else {
+fn blocked_thread(make: Make) {
+    let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let reader = Reader::spawn();
     fs::write(format!("/proc/self/task/{}/comm", reader.tid), "reader;7").unwrap();
     let task = reader.wait_blocked(&mut engine);
     assert_eq!((task.pid, task.name().as_ref()), (own_pid(), "reader;7"));
-    assert!(task.state.has_mm && !task.state.is_exiting());
+    assert!(task.state.is_user && !task.state.is_exiting());
     let regs = task.regs.unwrap();
     assert_eq!(regs.syscall.args[2], 1, "the length of the read");
     assert!(regs.sp < reader.local && reader.local.0 - regs.sp.0 < 64 << 10);
@@ -180,9 +211,8 @@ fn blocked_thread() {
 }
 
 /// Check that a snapshot has each thread of the process once and none of another.
-#[test]
-fn complete_and_own() {
-    let Some(mut engine) = engine(&[own_pid()]) else {
+fn complete_and_own(make: Make) {
+    let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let readers: Vec<Reader> = (0..300).map(|_| Reader::spawn()).collect();
@@ -198,9 +228,8 @@ fn complete_and_own() {
 }
 
 /// Check that a spinning thread never looks blocked and that its counters only grow.
-#[test]
-fn spinning_thread() {
-    let Some(mut engine) = engine(&[own_pid()]) else {
+fn spinning_thread(make: Make) {
+    let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let spinner = Spinner::spawn();
@@ -223,9 +252,8 @@ fn spinning_thread() {
 }
 
 /// Check that only a blocked thread is unchanged, and not after it ran or was renamed.
-#[test]
-fn changes() {
-    let Some(mut engine) = engine(&[own_pid()]) else {
+fn changes(make: Make) {
+    let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let mut reader = Reader::spawn();
@@ -285,10 +313,9 @@ fn changed(out: &Changes, tid: Tid) -> Option<&(TaskRecord, Range<usize>)> {
 
 /// Check that unchanged threads are counted when they are not mentioned, and that an exit shows
 /// in the count.
-#[test]
-fn unmentioned() {
+fn unmentioned(make: Make) {
     let cat = Cat::spawn();
-    let Some(mut engine) = engine(&[own_pid(), cat.pid()]) else {
+    let Some(mut engine) = engine(make, &[own_pid(), cat.pid()]) else {
         return;
     };
     let reader = Reader::spawn();
@@ -327,9 +354,8 @@ fn unmentioned() {
 
 /// Check that a wanted stack comes with the thread's record, is what memory holds, ends where the
 /// mapping does, and is not there for another thread or outside of the mapping.
-#[test]
-fn stack_copies() {
-    let Some(mut engine) = engine(&[own_pid()]) else {
+fn stack_copies(make: Make) {
+    let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     if let Some(why) = &engine.features().no_stack_copies {
@@ -382,9 +408,8 @@ fn stack_copies() {
 
 /// Check that a thread that switches all the time has whole stacks or says that they are torn:
 /// the words that it changes together are equal in each copy.
-#[test]
-fn torn_stacks() {
-    let Some(mut engine) = engine(&[own_pid()]) else {
+fn torn_stacks(make: Make) {
+    let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     if engine.features().no_stack_copies.is_some() {
@@ -453,10 +478,9 @@ fn torn_stacks() {
 }
 
 /// Check several targets at once, and that an exited one has no records and is no error.
-#[test]
-fn several_targets() {
+fn several_targets(make: Make) {
     let (one, two) = (Cat::spawn(), Cat::spawn());
-    let Some(mut engine) = engine(&[one.pid(), two.pid()]) else {
+    let Some(mut engine) = engine(make, &[one.pid(), two.pid()]) else {
         return;
     };
     let pids = |engine: &mut BpfEngine| -> Vec<Pid> {
@@ -479,7 +503,7 @@ fn several_targets() {
 fn filter_in_program() {
     let cat = Cat::spawn();
     let reader = Reader::spawn();
-    let Some(mut engine) = engine(&[own_pid(), cat.pid()]) else {
+    let Some(mut engine) = engine(BpfEngine::with_iterator, &[own_pid(), cat.pid()]) else {
         return;
     };
     engine.use_filter_in_program_for_test();
@@ -500,7 +524,7 @@ fn filter_in_program() {
 fn bad_targets() {
     let many = vec![Pid(1); MAX_TARGETS + 1];
     assert!(matches!(BpfEngine::new(&many), Err(BpfError::TooManyTargets(n)) if n > MAX_TARGETS));
-    if engine(&[own_pid()]).is_some() {
+    if engine(BpfEngine::new, &[own_pid()]).is_some() {
         let none = Pid(i32::MAX);
         assert!(matches!(BpfEngine::new(&[none]), Err(BpfError::NoSuchProcess(p)) if p == none));
     }
@@ -511,7 +535,10 @@ fn bad_targets() {
 #[test]
 fn perf_filter() {
     let cat = Cat::spawn();
-    let (Some(own), Some(other)) = (engine(&[own_pid()]), engine(&[cat.pid()])) else {
+    let (Some(own), Some(other)) = (
+        engine(BpfEngine::new, &[own_pid()]),
+        engine(BpfEngine::new, &[cat.pid()]),
+    ) else {
         return;
     };
     let open = |engine: &BpfEngine| {
@@ -547,27 +574,32 @@ fn probe_reports() {
     for check in &checks {
         eprintln!("{check:?}");
     }
-    let Some(engine) = engine(&[own_pid()]) else {
+    let Some(engine) = engine(BpfEngine::new, &[own_pid()]) else {
         assert!(!checks[0].ok);
         return;
     };
     let features = engine.features();
-    let found = [
-        true,
-        features.link_filter,
-        features.no_stack_copies.is_none(),
-        features.no_perf_filter.is_none(),
-    ];
+    let perf_filter = features.no_perf_filter.is_none();
+    let found = if features.no_own_passes.is_none() {
+        vec![true, perf_filter]
+    } else {
+        let copies = features.no_stack_copies.is_none();
+        vec![false, true, features.link_filter, copies, perf_filter]
+    };
     assert_eq!(checks.iter().map(|c| c.ok).collect::<Vec<_>>(), found);
 }
 
 /// Check that ids are those of wcprof's own pid namespace when that is not the initial one.
 #[test]
 fn nested_pid_namespace() {
-    if engine(&[own_pid()]).is_none() {
+    if engine(BpfEngine::new, &[own_pid()]).is_none() {
         return;
     }
-    for test in ["blocked_thread", "several_targets", "perf_filter"] {
+    for test in [
+        "best::blocked_thread",
+        "best::several_targets",
+        "perf_filter",
+    ] {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", &format!("bpf::tests::{test}")]);
         // SAFETY: between fork and exec it makes system calls alone and allocates nothing.

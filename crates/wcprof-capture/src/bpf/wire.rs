@@ -24,7 +24,7 @@ const KIND_UNCHANGED: u8 = 2;
 const KIND_END: u8 = 3;
 
 const STATUS_ON_CPU: u8 = 1;
-const STATUS_HAS_MM: u8 = 2;
+const STATUS_IS_USER: u8 = 2;
 const STATUS_HAS_REGS: u8 = 4;
 const STATUS_HAS_QUEUE_TIME: u8 = 8;
 const STATUS_TORN: u8 = 16;
@@ -157,7 +157,7 @@ fn task(f: Fields<'_>) -> TaskRecord {
             exit_state: f.u16(2),
             flags: TaskFlags(f.u32(24)),
             on_cpu: has(STATUS_ON_CPU),
-            has_mm: has(STATUS_HAS_MM),
+            is_user: has(STATUS_IS_USER),
         },
         counters: Counters {
             nvcsw: f.u64(40),
@@ -228,7 +228,7 @@ pub(super) mod tests {
         assert_eq!((t.time_ns, t.start_boottime_ns, t.exec_id), (32, 96, 3));
         assert_eq!((t.state.state, t.state.exit_state), (1, 0x20));
         assert_eq!(t.state.flags, TaskFlags(0x10));
-        assert!(t.state.on_cpu && t.state.has_mm);
+        assert!(t.state.on_cpu && t.state.is_user);
         assert_eq!(t.counters.switches(), 40 + 48);
         assert_eq!(t.counters.run_time_ns, 56);
         let q = t.queue.unwrap();
@@ -250,7 +250,7 @@ pub(super) mod tests {
             panic!("no task record");
         };
         assert!(t.queue.is_none() && t.regs.is_none());
-        assert!(!t.state.on_cpu && !t.state.has_mm);
+        assert!(!t.state.on_cpu && !t.state.is_user);
     }
 
     /// Check that the bytes after a record are its stack, and that a length beyond the program's

@@ -115,6 +115,7 @@ fn btf() -> ProbeLine {
 
 fn bpf_line(check: bpf::Check) -> ProbeLine {
     let (id, name) = match check.feature {
+        "BPF program that wcprof runs" => ("bpf-own-passes", "BPF passes of its own"),
         "BPF iterator restricted to a process" => ("bpf-link-filter", "BPF link filter"),
         "BPF iterator that copies stacks" => ("bpf-stack-copies", "BPF stack copies"),
         "BPF filter of perf events" => ("bpf-perf-filter", "BPF filter of timers"),

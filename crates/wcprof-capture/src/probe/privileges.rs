@@ -21,7 +21,7 @@ const CAPABILITIES: [Capability; 8] = [
         bit: CAP_BPF,
         name: "CAP_BPF",
         covered_by: ADMIN,
-        gives: "loads the task iterator",
+        gives: "loads BPF programs",
         without: "no engine bpf; procfs does the work",
     },
     Capability {

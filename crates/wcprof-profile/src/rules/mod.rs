@@ -11,6 +11,8 @@ use wcprof_types::FdKind;
 
 use crate::model::State;
 
+use parse::Source;
+
 /// The built-in rules, in order of precedence.
 const BUILTIN: [(&str, &str); 4] = [
     ("ceph.toml", include_str!("../../data/rules/ceph.toml")),
@@ -99,10 +101,17 @@ impl Rules {
 
     /// The user's rules, each a file's name (for errors) and its text, before the built-in ones.
     pub fn with_user_files<S: AsRef<str>>(files: &[(S, S)]) -> Result<Self, RulesError> {
-        let user = files
-            .iter()
-            .map(|(name, text)| (name.as_ref(), text.as_ref()));
-        parse::rules(user.chain(BUILTIN))
+        let user = files.iter().map(|(name, text)| Source {
+            name: name.as_ref(),
+            text: text.as_ref(),
+            is_builtin: false,
+        });
+        let builtin = BUILTIN.iter().map(|&(name, text)| Source {
+            name,
+            text,
+            is_builtin: true,
+        });
+        parse::rules(user.chain(builtin))
     }
 
     /// The rules that change what the default table gave.
