@@ -163,7 +163,7 @@ fn bench(
             let mut left = n;
             while left > 0 {
                 let now = left.min(COLD_STRETCH);
-                runner.approach(&mut memory);
+                runner.approach(1 + now, &mut memory);
                 // What is not to be distant, as the code itself, comes back first.
                 runner.run(1, &mut memory).expect("right tags");
                 let begin = Instant::now();

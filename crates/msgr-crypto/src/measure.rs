@@ -47,8 +47,8 @@ const FEWEST: usize = 3;
 trait Work {
     /// Does it `n` times.
     fn run(&mut self, n: u64, memory: &mut Memory) -> Result<(), CallError>;
-    /// Before a stretch that is timed.
-    fn approach(&mut self, _: &mut Memory) {}
+    /// Before a stretch of `n` times.
+    fn approach(&mut self, _n: u64, _: &mut Memory) {}
     /// After a stretch.
     fn leave(&mut self, _: &mut Memory) {}
 }
@@ -67,8 +67,8 @@ impl Work for Runner<'_> {
         Runner::run(self, n, memory)
     }
 
-    fn approach(&mut self, memory: &mut Memory) {
-        Runner::approach(self, memory);
+    fn approach(&mut self, n: u64, memory: &mut Memory) {
+        Runner::approach(self, n, memory);
     }
 
     fn leave(&mut self, memory: &mut Memory) {
@@ -260,8 +260,9 @@ pub(crate) fn measure(
             }
             n_wanting += 1;
             let before = reference.calm()?;
-            case.work.approach(memory);
-            case.work.run((case.n / 16).clamp(1, 200), memory)?;
+            let n_uncounted = (case.n / 16).clamp(1, 200);
+            case.work.approach(n_uncounted + case.n, memory);
+            case.work.run(n_uncounted, memory)?;
             let begin = Clocks::now()?;
             case.work.run(case.n, memory)?;
             let elapsed = begin.elapsed()?;
@@ -326,7 +327,7 @@ fn repetitions(
     loop {
         let mut least = f64::INFINITY;
         for _ in 0..3 {
-            case.work.approach(memory);
+            case.work.approach(n, memory);
             let begin = Instant::now();
             case.work.run(n, memory)?;
             least = least.min(begin.elapsed().as_nanos() as f64);

@@ -281,14 +281,26 @@ impl<'lib> Runner<'lib> {
         self.leave(memory);
     }
 
-    /// Before a stretch of frames that is timed: what must not be in a cache is pushed out of it.
-    pub fn approach(&mut self, memory: &mut Memory) {
-        if let Evict::Sweep(bytes) = self.evict {
-            memory.sweep.reserve(bytes);
-            for line in memory.sweep.get(0, bytes).chunks(LINE) {
-                std::hint::black_box(line.first());
-            }
+    /// Before a stretch of `n` frames that is timed: they are brought to the caches, and pushed out of
+    /// those that they must not be in. Without the first they would be where other cases, and other
+    /// machines on this host, left them.
+    pub fn approach(&mut self, n: u64, memory: &mut Memory) {
+        let Evict::Sweep(bytes) = self.evict else {
+            return;
+        };
+        let mut slot = self.slot;
+        for _ in 0..n.min(self.ring.n_slots as u64) {
+            let (source, destination) = self.begins(slot);
+            touch(memory.source.get(source, self.plan.source_len));
+            touch(
+                memory
+                    .destination
+                    .get(destination, self.plan.destination_len),
+            );
+            slot = self.ring.next(slot);
         }
+        memory.sweep.reserve(bytes);
+        touch(memory.sweep.get(0, bytes));
     }
 
     /// After a stretch of frames: what was touched goes back to where it has to be next time.
@@ -422,6 +434,12 @@ fn step(
     }
 }
 
+fn touch(bytes: &[u8]) {
+    for line in bytes.chunks(LINE) {
+        std::hint::black_box(line.first());
+    }
+}
+
 fn update_len(op: &Op) -> usize {
     match op {
         Op::Copy { .. } => 0,
@@ -488,7 +506,7 @@ mod tests {
                             let mut memory = Memory::default();
                             runner.begin(&mut memory);
                             for _ in 0..4 {
-                                runner.approach(&mut memory);
+                                runner.approach(25, &mut memory);
                                 let result = runner.run(25, &mut memory);
                                 assert_eq!(result, Ok(()), "{strategy} {side} {distance:?}");
                                 runner.leave(&mut memory);

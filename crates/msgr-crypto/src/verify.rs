@@ -6,7 +6,7 @@ use msgr_crypto_ffi::Library;
 
 use crate::calibration::{Anchors, Calibration};
 use crate::measure::{Case, Effort, MeasureError, Reference, measure};
-use crate::model::{Prediction, predict};
+use crate::model::{Prediction, predict, residency_of};
 use crate::run::{Distance, Memory, Residency, Runner};
 use crate::shapes::Shape;
 use crate::strategy::{Plan, Strategy};
@@ -50,7 +50,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Predicts and measures every shape by what Ceph does and by the alternatives.
 ///
-/// All frames take turns with each other and with those that costs of distance are told from, and are
+/// A frame that does not fit the cache that its data is asked to be in is left out there: it is among
+/// those further away. All frames take turns with each other and with those that costs of distance are told from, and are
 /// measured twice.
 ///
 /// # Errors
@@ -80,6 +81,9 @@ pub fn verify(
                 .chain(Strategy::alternatives(shape.side));
             for strategy in strategies {
                 let plan = Plan::new(shape, strategy);
+                if residency_of(&plan, calibration, *residency) != *residency {
+                    continue;
+                }
                 frames.push((index, strategy, plan.clone()));
                 cases.push(case(library, plan, distance, &mut memory)?);
             }

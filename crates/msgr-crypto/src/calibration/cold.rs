@@ -20,12 +20,15 @@ use crate::strategy::{Area, Arrangement, Op, Placement, Plan, Span, Strategy};
 const LINE: usize = 64;
 /// A buffer of at least so many bytes is data; smaller ones are what surrounds it.
 const DATA: usize = 512;
-/// Bytes of data in the frames that are measured, and of the last pieces in which it comes.
+/// Bytes of data in the frames that are measured.
 const SIZES: [usize; 11] = [
-    512, 2048, 4096, 8192, 12288, 24576, 49152, 98304, 393_216, 1_572_864, 5_242_880,
+    512, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 524_288, 2_097_152, 4_194_304,
 ];
-const PIECES: [usize; 2] = [1024, 4096];
-const PIECES_OF: usize = 98304;
+/// Bytes of pieces in which data comes, and of all of it.
+const PIECES: [(usize, &[usize]); 2] = [
+    (1024, &[8192, 16384, 65536]),
+    (4096, &[16384, 65536, 4_194_304]),
+];
 /// Bytes of the first buffer of the second unit in frames without data.
 const FRONTS: [usize; 3] = [64, 192, 448];
 
@@ -59,8 +62,17 @@ pub struct ColdFrames {
     pub data: Curve,
     /// Bytes of cache lines of the small buffers in frames of `data`.
     pub base: u64,
-    /// More for each buffer of data but the first, by its bytes.
-    pub piece: Curve,
+    /// More when data comes in pieces, at growing sizes of these.
+    pub pieces: Vec<ColdPieces>,
+}
+
+/// What distance adds for data in pieces of one size, in nanoseconds.
+#[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
+pub struct ColdPieces {
+    /// Bytes of a piece.
+    pub bytes: u64,
+    /// For each piece but the first, by the bytes of all.
+    pub each: Curve,
 }
 
 /// Ways of working that differ in what distance costs.
@@ -165,9 +177,32 @@ impl ColdFrames {
         if load.data == 0 {
             return small;
         }
-        let piece = load.data / (1 + load.n_more_pieces);
         self.data.at(load.data) + small - self.small.at(self.base)
-            + load.n_more_pieces as f64 * self.piece.at(piece)
+            + load.n_more_pieces as f64 * self.piece_ns(load)
+    }
+
+    /// For each piece but the first; between sizes that were measured a straight line, beyond them as
+    /// the nearest.
+    fn piece_ns(&self, load: Load) -> f64 {
+        let within = |at: u64, first: Option<u64>, last: Option<u64>| {
+            at.max(first.unwrap_or(0)).min(last.unwrap_or(0))
+        };
+        let each = |pieces: &ColdPieces| {
+            let ends = pieces.each.points();
+            let at = within(
+                load.data,
+                ends.first().map(|p| p.0),
+                ends.last().map(|p| p.0),
+            );
+            (pieces.bytes, pieces.each.at(at))
+        };
+        let by_size = Curve::new(self.pieces.iter().map(each).collect());
+        let size = load.data / (1 + load.n_more_pieces);
+        by_size.at(within(
+            size,
+            self.pieces.first().map(|p| p.bytes),
+            self.pieces.last().map(|p| p.bytes),
+        ))
     }
 }
 
@@ -325,10 +360,12 @@ impl Anchors {
             kinds.extend(FRONTS.map(|front| (Kind::Small, vec![front, 16])));
             kinds.extend(SIZES.map(|size| (Kind::Data, with_front(way, vec![size]))));
             if !way.is_together() {
-                kinds.extend(PIECES.map(|piece| {
-                    let pieces = vec![piece; PIECES_OF / piece];
-                    (Kind::Pieces(piece), with_front(way, pieces))
-                }));
+                for (piece, sizes) in PIECES {
+                    kinds.extend(sizes.iter().map(|size| {
+                        let pieces = vec![piece; size / piece];
+                        (Kind::Pieces(piece), with_front(way, pieces))
+                    }));
+                }
             }
             for (kind, calls) in kinds {
                 let plan = plan(way, calls);
@@ -373,25 +410,30 @@ impl Anchors {
                         base = load.small;
                         data.push((load.data, more));
                     }
-                    Kind::Pieces(piece) => pieces.push((piece as u64, load, more)),
+                    Kind::Pieces(piece) => pieces.push((piece, load, more)),
                 }
             }
             let data = Curve::new(without_spikes(&data));
-            let each = |(piece, load, more): &(u64, Load, f64)| {
-                (
-                    *piece,
-                    (more - data.at(load.data)) / load.n_more_pieces as f64,
-                )
+            let of_size = |(bytes, _): (usize, _)| ColdPieces {
+                bytes: bytes as u64,
+                each: Curve::new(
+                    pieces
+                        .iter()
+                        .filter(|(piece, ..)| *piece == bytes)
+                        .map(|(_, load, more): &(usize, Load, f64)| {
+                            let more = more - data.at(load.data);
+                            (load.data, more / load.n_more_pieces.max(1) as f64)
+                        })
+                        .collect(),
+                ),
             };
-            let mut piece: Vec<_> = pieces.iter().map(each).collect();
-            // Larger ones as the largest; none where all lies together.
-            let last = piece.last().map_or(0.0, |(_, ns)| *ns);
-            piece.push((1 << 40, last));
+            let pieces = PIECES.map(of_size).into_iter();
+            let pieces = pieces.filter(|pieces| !pieces.each.points().is_empty());
             *costs.of_mut(way) = ColdFrames {
                 small: line(&small),
+                pieces: pieces.collect(),
                 data,
                 base,
-                piece: Curve::new(piece),
             };
         }
         costs

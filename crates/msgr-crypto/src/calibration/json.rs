@@ -7,12 +7,14 @@ use crate::host::Host;
 
 /// `schema` of the document.
 pub const SCHEMA: &str = "msgr-crypto-calibration";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// A calibration has about 40 KiB.
 const MAX_BYTES: usize = 4 << 20;
 /// Longest text in a file: paths and names of CPUs.
 const MAX_TEXT: usize = 4096;
 const MAX_FEATURES: usize = 100;
+/// Most sizes of pieces.
+const MAX_PIECES: usize = 100;
 /// More than small buffers of a frame have.
 const MAX_BASE: u64 = 1 << 20;
 /// No call takes a minute.
@@ -182,12 +184,19 @@ impl Calibration {
                         "is no size of small buffers",
                     ));
                 }
-                for (field, curve) in [
-                    ("small", &frames.small),
-                    ("data", &frames.data),
-                    ("piece", &frames.piece),
-                ] {
+                for (field, curve) in [("small", &frames.small), ("data", &frames.data)] {
                     check_curve(&format!("{name}.{way}.{field}"), curve, true)?;
+                }
+                let field = format!("{name}.{way}.pieces");
+                let pieces = &frames.pieces;
+                if pieces.len() > MAX_PIECES {
+                    return Err(bad(&field, "has too many sizes"));
+                }
+                if pieces.windows(2).any(|pair| pair[0].bytes >= pair[1].bytes) {
+                    return Err(bad(&field, "has sizes that do not grow"));
+                }
+                for pieces in pieces {
+                    check_curve(&field, &pieces.each, true)?;
                 }
             }
         }

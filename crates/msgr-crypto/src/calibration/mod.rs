@@ -19,7 +19,7 @@ use crate::run::Residency;
 use crate::shapes::Side;
 
 pub(crate) use cold::Anchors;
-pub use cold::{ColdCosts, ColdFrames};
+pub use cold::{ColdCosts, ColdFrames, ColdPieces};
 pub use curve::Curve;
 pub use fit::{Fit, Regime};
 pub use json::CalibrationError;

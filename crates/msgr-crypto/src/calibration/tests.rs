@@ -41,7 +41,10 @@ pub(crate) fn example() -> Calibration {
             (10_512, 10.0 + 10_512.0 * per),
         ]),
         base: 320,
-        piece: Curve::new(vec![(1024, 7.0), (1 << 40, 7.0)]),
+        pieces: vec![ColdPieces {
+            bytes: 1024,
+            each: Curve::new(vec![(8192, 7.0)]),
+        }],
     };
     let cold = |per: f64| ColdCosts {
         in_place: frames(per),
@@ -133,8 +136,8 @@ fn malformed_files() {
     assert!(Calibration::from_json(&more.to_string()).is_ok());
     for (pointer, new, part) in [
         ("/schema", "x".into(), "the schema is `x`"),
-        ("/version", 1.into(), "version 1 is not known"),
-        ("/version", 3.into(), "version 3 is not known"),
+        ("/version", 2.into(), "version 2 is not known"),
+        ("/version", 4.into(), "version 4 is not known"),
         (
             "/memory_cold/in_place/base",
             (1_u64 << 50).into(),
@@ -169,6 +172,16 @@ fn malformed_files() {
             "/l2_cold/coalesced/data",
             serde_json::json!([[-1, 1.0]]),
             "invalid value",
+        ),
+        (
+            "/memory_cold/gathered_tx/pieces",
+            serde_json::json!([{"bytes": 2, "each": [[1, 1.0]]}, {"bytes": 2, "each": [[1, 1.0]]}]),
+            "`memory_cold.gathered_tx.pieces` has sizes that do not grow",
+        ),
+        (
+            "/memory_cold/gathered_tx/pieces/0/each",
+            serde_json::json!([]),
+            "`memory_cold.gathered_tx.pieces` has no points",
         ),
         ("/host/l2_bytes", 0.into(), "are no caches"),
         (
