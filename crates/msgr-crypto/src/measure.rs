@@ -42,6 +42,10 @@ const MOST_ROUNDS: usize = 3;
 const DISTURBED: f64 = 1.04;
 /// Fewer undisturbed samples than this make no median.
 const FEWEST: usize = 3;
+/// Where data is distant, others on this host disturb, too, and the reference does not tell: so many
+/// times the samples are taken, each by as much shorter, and of these the fastest count.
+const DISTANT_ROUNDS: usize = 4;
+const DISTANT_SHORTER: f64 = 2.0;
 
 /// Something that can be done any number of times.
 trait Work {
@@ -51,6 +55,10 @@ trait Work {
     fn approach(&mut self, _n: u64, _: &mut Memory) {}
     /// After a stretch.
     fn leave(&mut self, _: &mut Memory) {}
+    /// Whether its data is brought far away before each stretch.
+    fn is_distant(&self) -> bool {
+        false
+    }
 }
 
 /// Work whose data is hot.
@@ -74,12 +82,20 @@ impl Work for Runner<'_> {
     fn leave(&mut self, memory: &mut Memory) {
         Runner::leave(self, memory);
     }
+
+    fn is_distant(&self) -> bool {
+        Runner::is_distant(self)
+    }
 }
 
 /// Work and its samples.
 pub(crate) struct Case<'a> {
     work: Box<dyn Work + 'a>,
+    /// Repetitions in a sample, and before it.
     n: u64,
+    n_uncounted: u64,
+    /// Samples that are wanted.
+    rounds: usize,
     samples: Vec<Sample>,
 }
 
@@ -105,7 +121,66 @@ impl<'a> Case<'a> {
         Self {
             work: Box::new(work),
             n: 1,
+            n_uncounted: 1,
+            rounds: 1,
             samples: Vec::new(),
+        }
+    }
+}
+
+impl Case<'_> {
+    /// Finds how often the work fits into a sample.
+    fn prepare(&mut self, memory: &mut Memory, effort: Effort) -> Result<(), MeasureError> {
+        let is_distant = self.work.is_distant();
+        let (sample_ns, share, rounds) = match is_distant {
+            true => (
+                effort.sample_ns / DISTANT_SHORTER,
+                1,
+                effort.rounds * DISTANT_ROUNDS,
+            ),
+            false => (effort.sample_ns, 16, effort.rounds),
+        };
+        let (n, once_ns) = self.repetitions(memory, sample_ns)?;
+        self.n = n;
+        self.n_uncounted = (n / share).clamp(1, 200);
+        // A long one is a mean of many things already.
+        self.rounds = match once_ns > 2.0 * effort.sample_ns {
+            true => effort.rounds,
+            false => rounds,
+        };
+        Ok(())
+    }
+
+    /// How often the work fits into a sample, and what it takes once.
+    fn repetitions(
+        &mut self,
+        memory: &mut Memory,
+        sample_ns: f64,
+    ) -> Result<(u64, f64), MeasureError> {
+        let mut n = 1_u64;
+        loop {
+            // A sample that is much too short would measure the clocks.
+            let mut least = f64::INFINITY;
+            for _ in 0..3 {
+                self.work.approach(n, memory);
+                let begin = Instant::now();
+                self.work.run(n, memory)?;
+                least = least.min(begin.elapsed().as_nanos() as f64);
+                self.work.leave(memory);
+            }
+            if least >= sample_ns / 4.0 || n >= 1 << 30 {
+                let wanted = n as f64 * sample_ns / least.max(1.0);
+                return Ok(((wanted as u64).clamp(1, 1 << 30), least / n as f64));
+            }
+            n *= 4;
+        }
+    }
+
+    /// Of how many samples the fastest one counts.
+    fn fastest(&self) -> usize {
+        match self.work.is_distant() {
+            true => 5,
+            false => 2,
         }
     }
 }
@@ -250,9 +325,10 @@ pub(crate) fn measure(
 ) -> Result<Measured, MeasureError> {
     for case in cases.iter_mut() {
         case.samples.clear();
-        case.n = repetitions(case, memory, effort.sample_ns)?;
+        case.prepare(memory, effort)?;
     }
-    for round in 0..effort.rounds * MOST_ROUNDS {
+    let most = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
+    for round in 0..most * MOST_ROUNDS {
         let mut n_wanting = 0;
         for case in cases.iter_mut() {
             let limit = reference.limit();
@@ -261,14 +337,16 @@ pub(crate) fn measure(
                 .iter()
                 .filter(|s| s.reference_ns <= limit)
                 .count();
-            if n_good >= effort.rounds || (round >= effort.rounds && n_good > FEWEST) {
+            if n_good >= case.rounds
+                || (round >= case.rounds && n_good > FEWEST)
+                || round >= case.rounds * MOST_ROUNDS
+            {
                 continue;
             }
             n_wanting += 1;
             let before = reference.calm()?;
-            let n_uncounted = (case.n / 16).clamp(1, 200);
-            case.work.approach(n_uncounted + case.n, memory);
-            case.work.run(n_uncounted, memory)?;
+            case.work.approach(case.n_uncounted + case.n, memory);
+            case.work.run(case.n_uncounted, memory)?;
             let begin = Clocks::now()?;
             case.work.run(case.n, memory)?;
             let elapsed = begin.elapsed()?;
@@ -287,6 +365,12 @@ pub(crate) fn measure(
             break;
         }
     }
+    if std::env::var_os("DBG").is_some() {
+        for (i, case) in cases.iter().enumerate() {
+            let v: Vec<String> = case.samples.iter().map(|s| format!("{:.0}{}", s.ns, if s.reference_ns <= reference.limit() {""} else {"!"})).collect();
+            eprintln!("DBG {i} n={} {}", case.n, v.join(" "));
+        }
+    }
     let limit = reference.limit();
     let mut measured = Measured {
         ns: Vec::with_capacity(cases.len()),
@@ -301,7 +385,7 @@ pub(crate) fn measure(
             .collect();
         measured.is_disturbed.push(good.len() < FEWEST);
         measured.ns.push(match good.len() {
-            FEWEST.. => typical(&good),
+            FEWEST.. => typical(&good, case.fastest()),
             _ => scaled(&case.samples, reference.best_ns),
         });
     }
@@ -314,7 +398,7 @@ fn scaled(samples: &[Sample], best_ns: f64) -> f64 {
     let whole = samples.iter().filter(|s| s.reference_ns.is_finite());
     let scaled: Vec<f64> = whole.map(|s| s.ns * best_ns / s.reference_ns).collect();
     match scaled.is_empty() {
-        false => typical(&scaled),
+        false => typical(&scaled, 2),
         true => {
             let walls = samples.iter().map(|sample| sample.ns);
             walls.fold(f64::INFINITY, f64::min)
@@ -322,47 +406,21 @@ fn scaled(samples: &[Sample], best_ns: f64) -> f64 {
     }
 }
 
-/// How often the work fits into a sample. The least of three times counts: a sample that is much too
-/// short would measure the clocks.
-fn repetitions(
-    case: &mut Case<'_>,
-    memory: &mut Memory,
-    sample_ns: f64,
-) -> Result<u64, MeasureError> {
-    let mut n = 1_u64;
-    loop {
-        let mut least = f64::INFINITY;
-        for _ in 0..3 {
-            case.work.approach(n, memory);
-            let begin = Instant::now();
-            case.work.run(n, memory)?;
-            least = least.min(begin.elapsed().as_nanos() as f64);
-            case.work.leave(memory);
-        }
-        if least >= sample_ns / 4.0 || n >= 1 << 30 {
-            let wanted = n as f64 * sample_ns / least.max(1.0);
-            return Ok((wanted as u64).clamp(1, 1 << 30));
-        }
-        n *= 4;
-    }
-}
-
-/// Nanoseconds between two readings of the clock.
+/// Nanoseconds that a sample takes without work.
 fn clock_cost() -> Result<f64, MeasureError> {
     let mut costs = Vec::with_capacity(31);
     for _ in 0..31 {
-        let begin = cpu_now()?;
-        costs.push(cpu_now()? - begin);
+        costs.push(Clocks::now()?.elapsed()?.wall_ns);
     }
     Ok(median(&costs))
 }
 
-/// The median of the faster half: what disturbs only ever takes time, and a short disturbance between
-/// two looks at the reference is not seen.
-fn typical(samples: &[f64]) -> f64 {
+/// The median of the fastest samples, one of so many: what disturbs only ever takes time, and a short
+/// disturbance between two looks at the reference is not seen.
+fn typical(samples: &[f64], one_of: usize) -> f64 {
     let mut samples = samples.to_vec();
     samples.sort_by(f64::total_cmp);
-    samples.truncate(samples.len().div_ceil(2));
+    samples.truncate(samples.len().div_ceil(one_of).max(FEWEST));
     median(&samples)
 }
 

@@ -291,16 +291,16 @@ impl<'lib> Runner<'lib> {
         let mut slot = self.slot;
         for _ in 0..n.min(self.ring.n_slots as u64) {
             let (source, destination) = self.begins(slot);
-            touch(memory.source.get(source, self.plan.source_len));
+            touch(memory.source.get_mut(source, self.plan.source_len));
             touch(
                 memory
                     .destination
-                    .get(destination, self.plan.destination_len),
+                    .get_mut(destination, self.plan.destination_len),
             );
             slot = self.ring.next(slot);
         }
         memory.sweep.reserve(bytes);
-        touch(memory.sweep.get(0, bytes));
+        touch(memory.sweep.get_mut(0, bytes));
     }
 
     /// After a stretch of frames: what was touched goes back to where it has to be next time.
@@ -319,6 +319,11 @@ impl<'lib> Runner<'lib> {
             }
         }
         self.used = (self.slot, 0);
+    }
+
+    /// Whether frames are brought far away.
+    pub(crate) fn is_distant(&self) -> bool {
+        self.evict != Evict::Nothing
     }
 
     fn begins(&self, slot: usize) -> (usize, usize) {
@@ -434,9 +439,13 @@ fn step(
     }
 }
 
-fn touch(bytes: &[u8]) {
-    for line in bytes.chunks(LINE) {
-        std::hint::black_box(line.first());
+/// Writes every line, as who made the data did: a cache may drop a line that was only read instead of
+/// handing it to the next one.
+fn touch(bytes: &mut [u8]) {
+    for line in bytes.chunks_mut(LINE) {
+        if let Some(byte) = line.first_mut() {
+            *byte = std::hint::black_box(*byte);
+        }
     }
 }
 
