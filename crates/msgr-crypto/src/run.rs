@@ -281,26 +281,33 @@ impl<'lib> Runner<'lib> {
         self.leave(memory);
     }
 
-    /// Before a stretch of `n` frames that is timed: they are brought to the caches, and pushed out of
-    /// those that they must not be in. Without the first they would be where other cases, and other
-    /// machines on this host, left them.
+    /// Before a stretch of `n` frames that is timed: what could be here or there is brought to where
+    /// it has to be. Without this it would be where other cases, and other machines on this host, left
+    /// it. Frames for the last-level cache are brought to all caches and pushed out of the nearer ones;
+    /// of frames in memory the addresses are translated.
     pub fn approach(&mut self, n: u64, memory: &mut Memory) {
-        let Evict::Sweep(bytes) = self.evict else {
+        if self.evict == Evict::Nothing {
             return;
-        };
+        }
         let mut slot = self.slot;
         for _ in 0..n.min(self.ring.n_slots as u64) {
             let (source, destination) = self.begins(slot);
-            touch(memory.source.get_mut(source, self.plan.source_len));
-            touch(
-                memory
-                    .destination
-                    .get_mut(destination, self.plan.destination_len),
-            );
+            let source = memory.source.get_mut(source, self.plan.source_len);
+            let destination = memory
+                .destination
+                .get_mut(destination, self.plan.destination_len);
+            for bytes in [source, destination] {
+                match self.evict {
+                    Evict::Flush => translate(bytes),
+                    _ => touch(bytes),
+                }
+            }
             slot = self.ring.next(slot);
         }
-        memory.sweep.reserve(bytes);
-        touch(memory.sweep.get_mut(0, bytes));
+        if let Evict::Sweep(bytes) = self.evict {
+            memory.sweep.reserve(bytes);
+            touch(memory.sweep.get_mut(0, bytes));
+        }
     }
 
     /// After a stretch of frames: what was touched goes back to where it has to be next time.
@@ -446,6 +453,15 @@ fn touch(bytes: &mut [u8]) {
         if let Some(byte) = line.first_mut() {
             *byte = std::hint::black_box(*byte);
         }
+    }
+}
+
+/// Reads a line of each page, so that its address is known to the core, and drops the line again.
+fn translate(bytes: &[u8]) {
+    for page in bytes.chunks(PAGE) {
+        let line = page.get(..LINE).unwrap_or(page);
+        std::hint::black_box(line.first());
+        flush(line);
     }
 }
 

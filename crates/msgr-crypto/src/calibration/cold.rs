@@ -30,7 +30,7 @@ const PIECES: [(usize, &[usize]); 2] = [
     (4096, &[16384, 65536, 4_194_304]),
 ];
 /// Bytes of the first buffer of the second unit in frames without data.
-const FRONTS: [usize; 3] = [64, 192, 448];
+const FRONTS: [usize; 5] = [64, 160, 240, 320, 448];
 
 /// What distant data costs more than hot data, by the way of working.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
@@ -430,7 +430,7 @@ impl Anchors {
             let pieces = PIECES.map(of_size).into_iter();
             let pieces = pieces.filter(|pieces| !pieces.each.points().is_empty());
             *costs.of_mut(way) = ColdFrames {
-                small: line(&small),
+                small: from_zero(&small),
                 pieces: pieces.collect(),
                 data,
                 base,
@@ -454,21 +454,10 @@ fn without_spikes(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
     points.iter().enumerate().map(of).collect()
 }
 
-/// The straight line that is nearest, from the first point to the last, and nothing for no bytes: in
-/// few cache lines it is latency that counts, whose noise is greater than what a line more takes.
-fn line(points: &[(u64, f64)]) -> Curve {
-    let n = points.len() as f64;
-    let mean = |of: &dyn Fn(&(u64, f64)) -> f64| points.iter().map(of).sum::<f64>() / n;
-    let (x, y) = (mean(&|p| p.0 as f64), mean(&|p| p.1));
-    let above = mean(&|p| (p.0 as f64 - x) * (p.1 - y));
-    let below = mean(&|p| (p.0 as f64 - x).powi(2));
-    let slope = match below > 0.0 {
-        true => above / below,
-        false => 0.0,
-    };
-    let at = |(bytes, _): &(u64, f64)| (*bytes, y + slope * (*bytes as f64 - x));
-    let ends = points.iter().take(1).chain(points.iter().skip(1).last());
-    Curve::new(std::iter::once((0, 0.0)).chain(ends.map(at)).collect())
+/// From nothing for no bytes.
+fn from_zero(points: &[(u64, f64)]) -> Curve {
+    let points = without_spikes(points);
+    Curve::new(std::iter::once((0, 0.0)).chain(points).collect())
 }
 
 /// Second unit of a frame with this data.
@@ -566,16 +555,15 @@ mod tests {
         assert_eq!(Load::of(&plan), None);
     }
 
-    /// Check that one disturbed size vanishes, and a line stays a line.
+    /// Check that one disturbed size vanishes, and no bytes cost nothing.
     #[test]
     fn smoothing() {
         let points = [(1, 10.0), (2, 20.0), (3, 90.0), (4, 40.0), (5, 50.0)];
         let smooth = without_spikes(&points);
         assert_eq!(smooth[2], (3, 40.0));
         assert_eq!((smooth[0], smooth[4]), (points[0], points[4]));
-        let curve = line(&[(100, 20.0), (200, 40.0), (400, 80.0)]);
-        assert!((curve.at(300) - 60.0).abs() < 1e-9);
-        assert_eq!(curve.at(0), 0.0);
+        let curve = from_zero(&[(100, 20.0), (200, 90.0), (400, 80.0)]);
+        assert_eq!((curve.at(0), curve.at(100), curve.at(200)), (0.0, 20.0, 80.0));
     }
 
     /// Check that no frame that is measured is one of those that clusters send.
