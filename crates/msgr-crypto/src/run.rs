@@ -456,12 +456,15 @@ fn touch(bytes: &mut [u8]) {
     }
 }
 
-/// Reads a line of each page, so that its address is known to the core, and drops the line again.
+/// Reads a byte of each page, so that its address is known to the core, and drops its line again.
 fn translate(bytes: &[u8]) {
-    for page in bytes.chunks(PAGE) {
-        let line = page.get(..LINE).unwrap_or(page);
-        std::hint::black_box(line.first());
-        flush(line);
+    let first = bytes.as_ptr().align_offset(PAGE);
+    let pages = (first..bytes.len()).step_by(PAGE);
+    for at in std::iter::once(0).chain(pages) {
+        if let Some(byte) = bytes.get(at..=at) {
+            std::hint::black_box(byte.first());
+            flush(byte);
+        }
     }
 }
 
