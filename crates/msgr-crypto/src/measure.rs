@@ -314,7 +314,7 @@ impl<'lib> Reference<'lib> {
 
 /// Nanoseconds of one repetition of each case: the median of the faster half of its samples.
 ///
-/// Cases take turns, so that slow changes meet all alike, and each sample comes after repetitions that
+/// Cases take turns, in an order that changes, so that slow changes meet all alike, and each sample comes after repetitions that
 /// are not counted, because the case before has filled the caches. Samples during which the core was
 /// slower than it can be, as the reference before and after tells, do not count; more are taken then.
 pub(crate) fn measure(
@@ -328,9 +328,14 @@ pub(crate) fn measure(
         case.prepare(memory, effort)?;
     }
     let most = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
+    let mut order: Vec<usize> = (0..cases.len()).collect();
     for round in 0..most * MOST_ROUNDS {
         let mut n_wanting = 0;
-        for case in cases.iter_mut() {
+        shuffle(&mut order, round);
+        for index in &order {
+            let Some(case) = cases.get_mut(*index) else {
+                continue;
+            };
             let limit = reference.limit();
             let n_good = case
                 .samples
@@ -389,6 +394,17 @@ pub(crate) fn measure(
         });
     }
     Ok(measured)
+}
+
+/// Another order in each round: what a case leaves behind in prefetchers and predictors must not always
+/// meet the same one.
+fn shuffle(order: &mut [usize], round: usize) {
+    // Knuth's multiplier; the upper bits are the good ones.
+    let mut state = round as u64;
+    for last in (1..order.len()).rev() {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        order.swap(last, (state >> 33) as usize % (last + 1));
+    }
 }
 
 /// Where no sample was left alone: as much less as the reference beside it would have taken at its best.
@@ -461,6 +477,21 @@ mod tests {
         assert_eq!(of(&all), 200.0);
         assert_eq!(of(&[sample(1.0, f64::INFINITY), sample(40.0, 200.0)]), 20.0);
         assert_eq!(of(&[sample(7.0, f64::INFINITY)]), 7.0);
+    }
+
+    /// Check that every round has all cases, and an order of its own.
+    #[test]
+    fn orders() {
+        let mut order: Vec<usize> = (0..50).collect();
+        let mut before = order.clone();
+        for round in 0..5 {
+            shuffle(&mut order, round);
+            assert_ne!(order, before);
+            before.clone_from(&order);
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert!(sorted.into_iter().eq(0..50));
+        }
     }
 
     /// Check that each case is run in every round, and that a failure ends the measurement.
