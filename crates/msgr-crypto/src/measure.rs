@@ -402,7 +402,9 @@ fn shuffle(order: &mut [usize], round: usize) {
     // Knuth's multiplier; the upper bits are the good ones.
     let mut state = round as u64;
     for last in (1..order.len()).rev() {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
         order.swap(last, (state >> 33) as usize % (last + 1));
     }
 }

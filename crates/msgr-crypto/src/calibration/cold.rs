@@ -563,7 +563,10 @@ mod tests {
         assert_eq!(smooth[2], (3, 40.0));
         assert_eq!((smooth[0], smooth[4]), (points[0], points[4]));
         let curve = from_zero(&[(100, 20.0), (200, 90.0), (400, 80.0)]);
-        assert_eq!((curve.at(0), curve.at(100), curve.at(200)), (0.0, 20.0, 80.0));
+        assert_eq!(
+            (curve.at(0), curve.at(100), curve.at(200)),
+            (0.0, 20.0, 80.0)
+        );
     }
 
     /// Check that no frame that is measured is one of those that clusters send.
