@@ -145,7 +145,7 @@ impl Case<'_> {
         self.n_uncounted = (n / share).clamp(1, 200);
         // A long one is a mean of many things already.
         self.rounds = match once_ns > 2.0 * effort.sample_ns {
-            true => 2 * effort.rounds,
+            true => effort.rounds,
             false => rounds,
         };
         Ok(())

@@ -21,8 +21,8 @@ const LINE: usize = 64;
 /// A buffer of at least so many bytes is data; smaller ones are what surrounds it.
 const DATA: usize = 512;
 /// Bytes of data in the frames that are measured.
-const SIZES: [usize; 11] = [
-    512, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 524_288, 2_097_152, 4_194_304,
+const SIZES: [usize; 10] = [
+    512, 2048, 4096, 8192, 16384, 32768, 65536, 131_072, 524_288, 4_194_304,
 ];
 /// Bytes of pieces in which data comes, and of all of it.
 const PIECES: [(usize, &[usize]); 2] = [

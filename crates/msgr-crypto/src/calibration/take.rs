@@ -425,7 +425,7 @@ fn cold_costs(
         return Ok(None);
     };
     let effort = Effort {
-        rounds: setting.effort.rounds.min(10),
+        rounds: setting.effort.rounds.min(6),
         ..setting.effort
     };
     let ns = bench.measure(setting, &mut memory, effort)?;

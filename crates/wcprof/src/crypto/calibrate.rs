@@ -78,7 +78,7 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Library, Failure> {
 /// Calibrates, and says so, since it takes seconds.
 pub(crate) fn measure(library: &Library) -> Result<Calibration, Failure> {
     eprintln!(
-        "wcprof: measuring {}: 3 seconds, longer beside other work",
+        "wcprof: measuring {}: 6 seconds, longer beside other work",
         terminal_name(library.version())
     );
     let calibration = calibrate(library, &CalibrationOptions::default())
@@ -234,7 +234,7 @@ fn errors(
     shapes: &[Shape],
 ) -> Result<String, Failure> {
     let effort = Effort {
-        rounds: 9,
+        rounds: 15,
         sample_ns: 150_000.0,
     };
     let residencies = [Residency::Hot, Residency::L2Cold, Residency::MemoryCold];
