@@ -31,7 +31,7 @@ use crate::failure::{Exit, Failure};
 pub(crate) use child::{SandboxArgs, run as run_child};
 
 /// Longer than a calibration takes on a machine that is busy with other work.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A calibration has about 40 KiB.
 const MAX_ANSWER: usize = 4 << 20;
 /// Larger than any libcrypto.
