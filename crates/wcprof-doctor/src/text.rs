@@ -68,8 +68,9 @@ pub fn render_text(snapshot: &Snapshot, report: &Report, options: TextOptions) -
     }
     let _ = writeln!(
         out,
-        "\n{} findings, {} not known, {} passed{}",
+        "\n{} finding{}, {} not known, {} passed{}",
         report.findings.len(),
+        if report.findings.len() == 1 { "" } else { "s" },
         report.unknown.len(),
         report.passed.len(),
         if options.all {

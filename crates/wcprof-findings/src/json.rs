@@ -3,9 +3,14 @@
 use serde::{Deserialize, Serialize};
 
 use crate::finding::Finding;
+use crate::rule::Rule;
+use crate::rule_set::RuleSet;
 
 /// Value of the document's `schema` key.
 pub const JSON_SCHEMA: &str = "wcprof-hotspots";
+
+/// Value of the `schema` key of a list of rules.
+pub const RULES_SCHEMA: &str = "wcprof-rules";
 
 /// Value of the document's `version` key. Keys are added without a new version; a key that is
 /// removed or changes its meaning gives a new one.
@@ -30,6 +35,26 @@ pub fn to_json(findings: &[Finding]) -> Result<String, serde_json::Error> {
         findings: findings.to_vec(),
     };
     let mut text = serde_json::to_string_pretty(&document)?;
+    text.push('\n');
+    Ok(text)
+}
+
+/// All rules as one indented document that ends with a newline, with the keys of their files.
+///
+/// # Errors
+/// A percentage is not finite.
+pub fn rules_to_json(rules: &RuleSet) -> Result<String, serde_json::Error> {
+    #[derive(Serialize)]
+    struct Rules<'a> {
+        schema: &'static str,
+        version: u32,
+        rules: &'a [Rule],
+    }
+    let mut text = serde_json::to_string_pretty(&Rules {
+        schema: RULES_SCHEMA,
+        version: JSON_VERSION,
+        rules: rules.rules(),
+    })?;
     text.push('\n');
     Ok(text)
 }

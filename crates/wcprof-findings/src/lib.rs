@@ -22,7 +22,7 @@ mod text;
 
 pub use finding::{Basis, Evidence, EvidenceLine, Finding, Setting, SettingsFound, TimeShare};
 pub use hotspots::{MIN_TICKS, hotspots};
-pub use json::{JSON_SCHEMA, JSON_VERSION, from_json, to_json};
+pub use json::{JSON_SCHEMA, JSON_VERSION, RULES_SCHEMA, from_json, rules_to_json, to_json};
 pub use rule::{
     Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };

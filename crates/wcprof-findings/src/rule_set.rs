@@ -135,6 +135,14 @@ impl RuleSet {
         self.add_text(path, &text)
     }
 
+    /// Whether a text has the form of a hotspot rule: TOML with one of the tables that only such a
+    /// rule has. It need not be a valid one.
+    pub fn is_rule(text: &str) -> bool {
+        let keys = ["match", "threshold", "sources", "severity"];
+        toml::from_str::<toml::Table>(text)
+            .is_ok_and(|table| keys.iter().any(|key| table.contains_key(*key)))
+    }
+
     /// Adds the rules of every `*.toml` file of a folder (not of its subfolders), by file name.
     ///
     /// # Errors

@@ -104,7 +104,7 @@ pub(crate) struct AttachArgs {
 
 #[derive(Args, Debug, Default)]
 pub(crate) struct RuleArgs {
-    /// Rules of your own for states and pools (TOML); they come before the built-in ones
+    /// Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter
     #[arg(long, value_name = "FILE")]
     pub(crate) rules: Vec<PathBuf>,
     /// Hotspot rules of your own (TOML file or folder), beside the built-in ones
@@ -259,7 +259,11 @@ pub(crate) enum FormatArg {
 #[derive(Args, Debug)]
 pub(crate) struct HotspotsArgs {
     /// Trace file
-    pub(crate) trace: PathBuf,
+    #[arg(required_unless_present = "list", conflicts_with = "list")]
+    pub(crate) trace: Option<PathBuf>,
+    /// List all rules, your own too, with thresholds and sources
+    #[arg(long)]
+    pub(crate) list: bool,
     #[command(flatten)]
     pub(crate) part: PartArgs,
     /// Machine-readable output

@@ -1,6 +1,6 @@
 //! `wcprof hotspots`: the findings of a saved trace.
 
-use wcprof_findings::{TextOptions, hotspots, render_text, to_json};
+use wcprof_findings::{TextOptions, hotspots, render_rules, render_text, rules_to_json, to_json};
 use wcprof_profile::keep_threads;
 
 use crate::cli::HotspotsArgs;
@@ -10,10 +10,21 @@ use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     let rules = hotspot_rules(&args.rules)?;
+    let options = TextOptions {
+        width: Terminal::stdout().prose_width(),
+        ..TextOptions::default()
+    };
+    let Some(trace) = args.trace.as_deref().filter(|_| !args.list) else {
+        let text = match args.json {
+            true => rules_to_json(&rules).map_err(|e| Failure::new(Exit::Failure, e))?,
+            false => render_rules(&rules, options),
+        };
+        return write_output(None, text.as_bytes());
+    };
     let threads = args.part.thread_filter()?;
     let window = args.part.window()?;
     let mut profile = profile_of(
-        &args.trace,
+        trace,
         window,
         &args.rules,
         &args.symbols,
@@ -24,14 +35,7 @@ pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     let findings = hotspots(&profile, &rules);
     let mut text = match args.json {
         true => to_json(&findings).map_err(|e| Failure::new(Exit::Failure, e))?,
-        false => render_text(
-            &profile,
-            &findings,
-            TextOptions {
-                width: Terminal::stdout().prose_width(),
-                ..TextOptions::default()
-            },
-        ),
+        false => render_text(&profile, &findings, options),
     };
     if !text.ends_with('\n') {
         text.push('\n');

@@ -159,7 +159,7 @@ pub(crate) fn say_problems(report: &SymbolReport) {
 /// The built-in rules for states and pools, after the user's own.
 pub(crate) fn state_rules(args: &RuleArgs) -> Result<Rules, Failure> {
     let mut files = Vec::new();
-    for path in &args.rules {
+    for path in args.rules.iter().filter(|path| !is_hotspot_rule(path)) {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("failed to read rules `{}`", path.display()))
             .map_err(|e| Failure::new(Exit::Usage, e))?;
@@ -168,10 +168,18 @@ pub(crate) fn state_rules(args: &RuleArgs) -> Result<Rules, Failure> {
     Rules::with_user_files(&files).map_err(|e| Failure::new(Exit::Usage, e))
 }
 
+/// Whether a path of `--rules` is a hotspot rule, or a folder of them, rather than rules for states
+/// and pools. What is no regular file (a pipe) can be read but once, and is the latter.
+fn is_hotspot_rule(path: &Path) -> bool {
+    path.is_dir()
+        || path.is_file() && std::fs::read_to_string(path).is_ok_and(|t| RuleSet::is_rule(&t))
+}
+
 /// The built-in hotspot rules and the user's own.
 pub(crate) fn hotspot_rules(args: &RuleArgs) -> Result<RuleSet, Failure> {
     let mut rules = RuleSet::builtin().map_err(|e| Failure::new(Exit::Failure, e))?;
-    for path in &args.hotspot_rules {
+    let of_both = args.rules.iter().filter(|path| is_hotspot_rule(path));
+    for path in of_both.chain(&args.hotspot_rules) {
         let loaded = match path.is_dir() {
             true => rules.load_dir(path),
             false => rules.load_file(path),

@@ -114,3 +114,68 @@ fn folded_adds_up() {
         }
     }
 }
+
+/// Check that a rule of the user's own, named by `--rules`, is listed beside the built-in ones and finds
+/// what it is for, that a file of state rules still is one, and that a broken rule is an error.
+#[test]
+fn own_rule() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("the file is writable");
+        path.to_str().expect("the path is text").to_owned()
+    };
+    let text = r#"
+id = "workers-wait"
+title = "Workers wait for work"
+severity = "info"
+explanation = "Nothing to do."
+advice = "More load."
+verify = "Attach again."
+gain = { text = "none", source = "a test" }
+match = { states = ["idle"], pools = ["tp_osd_tp"] }
+threshold = { of = "wall", percent = 50.0, why = "half of the time" }
+sources = [{ report = "a test", figure = "50 %" }]
+"#;
+    let own = write("own.toml", text);
+    let states = write(
+        "states.toml",
+        "[[state]]\nstate = \"blocked\"\npool = [\"no-such-pool\"]\n",
+    );
+    let trace = fixture("ceph-osd-secure-randread.wct");
+    let trace = trace.to_str().expect("the path is text");
+    let args = ["hotspots", trace, "--rules", &own, "--rules", &states];
+    let found = wcprof(&args);
+    assert!(
+        found.contains("Workers wait for work (workers-wait)"),
+        "{found}"
+    );
+    let list = wcprof(&["hotspots", "--list", "--rules", &own]);
+    for id in [
+        "workers-wait [info]",
+        "aes-gcm [medium]",
+        "half of the time",
+    ] {
+        assert!(list.contains(id), "{id} in {list}");
+    }
+    let json = wcprof(&["hotspots", "--list", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
+    let rules = json["rules"].as_array().expect("a list");
+    for rule in rules {
+        assert!(
+            rule["sources"].as_array().is_some_and(|s| !s.is_empty()),
+            "{rule}"
+        );
+    }
+    let broken = write(
+        "broken.toml",
+        &text.replace("percent = 50.0", "percent = 500.0"),
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
+        .args(["hotspots", trace, "--rules", &broken])
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("threshold.percent"), "{errors}");
+}

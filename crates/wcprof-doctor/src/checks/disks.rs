@@ -128,7 +128,7 @@ fn mode(disk: &Disk) -> String {
     match &disk.cache.mode {
         Some(mode) => format!("cache={mode}"),
         None if disk.cache.direct => "cache.direct=on".into(),
-        None => "no cache mode, or cache.direct=off: writeback".into(),
+        None => "cache=writeback, the default".into(),
     }
 }
 

@@ -345,7 +345,11 @@ fn run_queue_delay() -> Case {
         b.bare(t, State::Runnable, ticks);
         b.build()
     };
-    ("run-queue-delay", delayed(60), vec![delayed(20)])
+    (
+        "run-queue-delay",
+        delayed(150),
+        vec![delayed(20), delayed(90)],
+    )
 }
 
 fn cases() -> Vec<Case> {
