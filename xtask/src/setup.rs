@@ -32,6 +32,7 @@ const TEST: &[Package] = &[
     ("dwz", "builds debug files that share their DWARF"),
     ("elfutils", "compresses debug files"),
     ("debuginfod", "serves debug files on loopback"),
+    ("openssl", "serves them over TLS"),
     ("git", "lists the files that `tidy` checks"),
 ];
 

@@ -9,7 +9,7 @@ use wcprof_symbols::elf::ElfFile;
 use crate::bytes::Bytes;
 
 /// The sections that wcprof reads.
-const NAMES: [&str; 28] = [
+const NAMES: [&str; 36] = [
     ".text",
     ".eh_frame",
     ".eh_frame_hdr",
@@ -38,6 +38,14 @@ const NAMES: [&str; 28] = [
     ".got",
     ".zdebug_info",
     ".zdebug_line",
+    ".debug_info.dwo",
+    ".debug_abbrev.dwo",
+    ".debug_str.dwo",
+    ".debug_str_offsets.dwo",
+    ".debug_rnglists.dwo",
+    ".debug_types.dwo",
+    ".debug_cu_index",
+    ".zdebug_info.dwo",
 ];
 /// `SHF_COMPRESSED` is set.
 pub(crate) const COMPRESSED: u8 = 1;
@@ -194,7 +202,12 @@ fn put(out: &mut Vec<u8>, values: &[u64], width: usize) {
 /// # Errors
 /// When it is no ELF file.
 pub fn pack(file: &[u8]) -> Result<Vec<u8>, wcprof_symbols::elf::ElfError> {
-    let elf = ElfFile::from_bytes(file.to_vec())?;
+    let mut image = file.to_vec();
+    // ET_DYN: split DWARF is in object files.
+    if let Some(kind) = image.get_mut(16..18) {
+        kind.copy_from_slice(&[3, 0]);
+    }
+    let elf = ElfFile::from_bytes(image)?;
     let mut out = Vec::new();
     for section in &elf.sections {
         let name = NAMES.iter().position(|name| *name == section.name);

@@ -47,6 +47,8 @@ pub const TARGETS: &[Target] = &[
     target("mini_debug_info", symbols::mini_debug_info, 384),
     target("debug_links", symbols::debug_links, 64),
     target("dwarf", symbols::dwarf, 192),
+    target("split_dwarf", symbols::split_dwarf, 256),
+    target("runtime_names", symbols::runtime_names, 128),
     target("names_cache", symbols::names_cache, 64),
     target("demangle", symbols::demangle, 64),
     target("unwind", unwinding::unwind, 64),

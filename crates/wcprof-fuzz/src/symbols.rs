@@ -1,15 +1,17 @@
 //! ELF images, DWARF, names: all that symbolizing reads of a module's files.
 
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use wcprof_symbols::elf::ElfFile;
 use wcprof_symbols::{
     AddressQuery, FunctionStarts, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity,
-    ModuleQuery, OpenError, SymbolOptions, fuzz, short_name, symbolize_modules,
-    without_clone_suffix,
+    ModuleQuery, ModuleReport, OpenError, SymbolOptions, fuzz, jitdump_names, kernel_names,
+    perf_map_names, short_name, symbolize_modules, without_clone_suffix,
 };
-use wcprof_types::Svma;
+use wcprof_types::{Avma, Svma};
 
 use crate::bytes::Bytes;
 use crate::image::{self, COMPRESSED, Part};
@@ -20,23 +22,57 @@ const MAX_SECTION: u64 = 8 << 20;
 const N_ADDRESSES: u64 = 48;
 const MAX_MEMORY: u64 = 16 << 20;
 
-/// Serves one image for every module.
-struct Image(Vec<u8>);
+/// Serves one image for every module, and perhaps one for the files that it names.
+struct Image {
+    module: Vec<u8>,
+    split: Option<Split>,
+}
+
+/// Split DWARF.
+struct Split {
+    image: Vec<u8>,
+    /// Many units and an index of them; else those of one file.
+    is_package: bool,
+}
+
+impl Image {
+    fn alone(module: Vec<u8>) -> Self {
+        Self {
+            module,
+            split: None,
+        }
+    }
+}
 
 impl ModuleFiles for Image {
     fn open(&self, _module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        Ok(ModuleFile::Bytes(self.0.clone()))
+        Ok(ModuleFile::Bytes(self.module.clone()))
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        Err(OpenError::NotFound(path.to_owned()))
+        let is_package = path.extension().is_some_and(|e| e == "dwp");
+        let split = self.split.as_ref().filter(|s| s.is_package == is_package);
+        let image = split.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
+        let failed = |source: std::io::Error| OpenError::Io {
+            path: path.to_owned(),
+            source,
+        };
+        let file = memfd_create(c"split", MFdFlags::MFD_CLOEXEC).map_err(|e| failed(e.into()))?;
+        let mut file = File::from(file);
+        file.write_all(&image.image).map_err(failed)?;
+        Ok(file)
     }
 }
 
 /// Names addresses all over the image; each gets a name of some kind.
 fn symbolize(image: Vec<u8>, inlines: bool) {
+    let _ = symbolize_all(&Image::alone(image), inlines);
+}
+
+/// What was used and what was missing.
+fn symbolize_all(image: &Image, inlines: bool) -> ModuleReport {
     let mut addresses = vec![0, 1, 0x1000, u64::MAX];
-    if let Ok(elf) = ElfFile::from_bytes(image.clone()) {
+    if let Ok(elf) = ElfFile::from_bytes(image.module.clone()) {
         for section in elf.sections.iter().filter(|s| s.is_executable()).take(4) {
             let step = (section.size / N_ADDRESSES).max(1);
             let all = (0..N_ADDRESSES).map(|i| section.address.0.wrapping_add(i * step));
@@ -66,15 +102,18 @@ fn symbolize(image: Vec<u8>, inlines: bool) {
         threads: 1,
         ..SymbolOptions::default()
     };
-    let symbols = symbolize_modules(&[query], &Image(image), &options);
-    assert_eq!(symbols.len(), 1);
-    for symbols in symbols {
-        assert_eq!(symbols.frames.len(), addresses.len());
-        for chain in symbols.frames {
-            assert!(chain.last().is_some_and(|f| !f.inlined));
-            assert!(chain.iter().all(|f| !f.name.is_empty()));
-        }
+    let mut symbols = symbolize_modules(&[query], image, &options);
+    let module = symbols.pop();
+    assert!(symbols.is_empty());
+    let Some(module) = module else {
+        panic!("one result for one module");
+    };
+    assert_eq!(module.frames.len(), addresses.len());
+    for chain in module.frames {
+        assert!(chain.last().is_some_and(|f| !f.inlined));
+        assert!(chain.iter().all(|f| !f.name.is_empty()));
     }
+    module.report
 }
 
 /// An ELF file as it is.
@@ -188,6 +227,83 @@ pub(crate) fn dwarf(data: &[u8]) {
     symbolize(image::build(&parts), true);
 }
 
+/// A module and the split DWARF that it names: whether that is a package (`u8`), bytes of the module's
+/// sections (`u16`), its sections, those of the other file (see [`image`]).
+pub(crate) fn split_dwarf(data: &[u8]) {
+    let _ = symbolize_all(&split_image(data), true);
+}
+
+fn split_image(data: &[u8]) -> Image {
+    let mut input = Bytes(data);
+    let is_package = input.u8() % 2 == 1;
+    let size = input.u16().into();
+    let module = image::parts(&mut Bytes(input.take(size)));
+    let split = image::parts(&mut input);
+    Image {
+        module: image::build(&module),
+        split: Some(Split {
+            image: image::build(&split),
+            is_package,
+        }),
+    }
+}
+
+/// What names code that is in no file: which (`u8`), and a perf map, the records of a jitdump, or the
+/// kernel's list.
+pub(crate) fn runtime_names(data: &[u8]) {
+    const KERNEL: u64 = 0xffff_ffff_8100_0000;
+    let Some((which, rest)) = data.split_first() else {
+        return;
+    };
+    let near = (0..64).map(|i| 0x1000 + i);
+    let addresses: Vec<Avma> = [0, 1, KERNEL, KERNEL + 0x100, u64::MAX]
+        .into_iter()
+        .chain(near)
+        .map(Avma)
+        .collect();
+    let names: Vec<String> = match which % 3 {
+        0 => {
+            let Ok(found) = perf_map_names(rest, &addresses) else {
+                return;
+            };
+            assert_eq!(found.names.len(), addresses.len());
+            found.names.into_iter().flatten().collect()
+        }
+        1 => {
+            let Ok(found) = jitdump_names(jitdump(rest).as_slice(), &addresses) else {
+                return;
+            };
+            assert_eq!(found.codes.len(), addresses.len());
+            let functions = found.codes.into_iter().flatten().map(|code| code.function);
+            functions
+                .flat_map(|f| [Some(f.name), f.file])
+                .flatten()
+                .collect()
+        }
+        _ => {
+            let Ok(found) = kernel_names(rest, &addresses) else {
+                return;
+            };
+            assert_eq!(found.names.len(), addresses.len());
+            found.names.into_iter().flatten().collect()
+        }
+    };
+    for name in names {
+        assert!(!name.chars().any(char::is_control));
+        assert!(name.chars().count() <= 10 * (MAX_NAME_CHARS + 1));
+    }
+}
+
+/// Records behind a header of version 1, whose times are of `CLOCK_MONOTONIC`.
+fn jitdump(records: &[u8]) -> Vec<u8> {
+    let mut dump = Vec::new();
+    for word in [0x4a69_5444_u32, 1, 40, 62, 0, 1, 0, 0, 0, 0] {
+        dump.extend(word.to_ne_bytes());
+    }
+    dump.extend(records);
+    dump
+}
+
 /// A cache file behind its identity, with the right checksum.
 pub(crate) fn names_cache(data: &[u8]) {
     fuzz::names_cache(data);
@@ -202,4 +318,26 @@ pub(crate) fn demangle(data: &[u8]) {
     let short = short_name(&name);
     assert!(short.len() <= 2 * name.len() + 64);
     let _ = without_clone_suffix(&name);
+}
+
+#[cfg(test)]
+mod tests {
+    use wcprof_symbols::SourceKind;
+
+    use super::*;
+
+    /// Check that inputs of the corpus lead to the other file of split DWARF, of each kind.
+    #[test]
+    fn reaches_split_dwarf() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/split_dwarf");
+        let mut found = Vec::new();
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let data = std::fs::read(entry.unwrap().path()).unwrap();
+            let report = symbolize_all(&split_image(&data), true);
+            found.extend(report.sources.into_iter().map(|source| source.kind));
+        }
+        for kind in [SourceKind::SplitPackage, SourceKind::SplitObject] {
+            assert!(found.contains(&kind), "{kind}");
+        }
+    }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read};
+use std::rc::Rc;
 
 use thiserror::Error;
 use wcprof_trace::model::SymbolFrame;
@@ -22,6 +23,9 @@ const MAX_NAME: usize = 4096;
 const MAX_KEPT: usize = 32 << 20;
 /// Names given to addresses.
 const MAX_WORK: usize = 1 << 22;
+/// Bytes of text given to addresses. Real recordings stay far below: 20 000 addresses with ten names of
+/// 100 bytes each make 20 MB.
+const MAX_TEXT: usize = 64 << 20;
 
 const MAGIC: u32 = 0x4a69_5444;
 const HEADER: usize = 40;
@@ -73,7 +77,8 @@ pub struct JitdumpNames {
 struct Line {
     address: u64,
     line: u32,
-    file: String,
+    /// Shared: an entry may repeat the file of the one before.
+    file: Rc<str>,
 }
 
 struct Dump {
@@ -85,6 +90,8 @@ struct Dump {
     /// Lines of the code that is loaded next, and its address.
     lines: Option<(u64, Vec<Line>)>,
     work: usize,
+    /// Bytes of text in `codes`.
+    text: usize,
 }
 
 /// Names lookup addresses by a jitdump.
@@ -116,6 +123,7 @@ pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames
         kept: 0,
         lines: None,
         work: 0,
+        text: 0,
     };
     let mut out = JitdumpNames::default();
     loop {
@@ -130,7 +138,7 @@ pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames
             out.cut = true;
             break;
         };
-        if n < RECORD_HEADER || len > MAX_RECORD || dump.work > MAX_WORK {
+        if n < RECORD_HEADER || len > MAX_RECORD || dump.is_enough() {
             out.cut = true;
             break;
         }
@@ -207,7 +215,7 @@ impl Dump {
             return Ok(Some(()));
         }
         let mut lines: Vec<Line> = Vec::new();
-        let mut file = String::new();
+        let mut file: Rc<str> = "".into();
         for _ in 0..n {
             let mut entry = [0; 16];
             if fill(body, &mut entry)? < entry.len() {
@@ -218,7 +226,7 @@ impl Dump {
             };
             // The file of the entry before.
             if text != "\u{fffd}" {
-                file = printable(&text);
+                file = printable(&text).into();
             }
             let (address, line) = (word64(&entry, 0), word32(&entry, 8));
             let at = self.wanted.partition_point(|&w| w < address);
@@ -239,11 +247,18 @@ impl Dump {
                 });
             }
         }
+        // The last of several at one address stays the last.
+        lines.sort_by_key(|l| l.address);
         self.lines = Some((code, lines));
         Ok(Some(()))
     }
 
-    /// Names the wanted addresses in a stretch of code.
+    /// More would take too long, or too much memory.
+    fn is_enough(&self) -> bool {
+        self.work > MAX_WORK || self.text > MAX_TEXT
+    }
+
+    /// Names the wanted addresses in a stretch of code; `lines` are in the order of their addresses.
     fn place(
         &mut self,
         address: u64,
@@ -256,21 +271,23 @@ impl Dump {
         let first = self.wanted.partition_point(|&w| w < address);
         let after = self.wanted.partition_point(|&w| w < end).max(first);
         self.work += after - first;
-        if first == after || self.work > MAX_WORK {
+        if first == after {
             return Some(());
         }
         let name = demangle(name.as_bytes());
         let wanted = self.wanted.get(first..after)?;
         for (at, codes) in wanted.iter().zip(self.codes.get_mut(first..after)?) {
-            let line = lines
-                .iter()
-                .filter(|l| l.address <= *at)
-                .max_by_key(|l| l.address);
+            let after = lines.partition_point(|l| l.address <= *at);
+            let line = after.checked_sub(1).and_then(|i| lines.get(i));
+            self.text += name.len() + line.map_or(0, |l| l.file.len());
+            if self.work > MAX_WORK || self.text > MAX_TEXT {
+                break;
+            }
             codes.push(JitCode {
                 since,
                 function: SymbolFrame {
                     name: name.clone(),
-                    file: line.map(|l| l.file.clone()).filter(|file| !file.is_empty()),
+                    file: line.map(|l| l.file.to_string()).filter(|f| !f.is_empty()),
                     line: line.map(|l| l.line),
                     inlined: false,
                     resolved: true,

@@ -1,10 +1,10 @@
 //! Names where the recording was made, and elsewhere.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Output};
+use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -290,4 +290,103 @@ fn raw_asks_no_server() {
     assert_eq!(server.n_requests(), 0);
     stdout(attach(&[]));
     assert!(server.n_requests() >= 1);
+}
+
+/// Check that a server behind TLS is asked if the system trusts its certificate, and else is not.
+#[test]
+fn debuginfod_over_tls() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    std::fs::write(dir.join("spin.c"), SOURCE).expect("the source is written");
+    let run = |program: &str, args: &[&str]| {
+        let status = Command::new(program)
+            .args(args)
+            .current_dir(dir)
+            .stderr(Stdio::null())
+            .status();
+        assert!(status.expect("it runs").success(), "{program} {args:?}");
+    };
+    run(
+        "gcc",
+        &[
+            "-g",
+            "-O1",
+            "-Wl,--build-id=0x1122334455667788",
+            "-o",
+            "spin",
+            "spin.c",
+        ],
+    );
+    let served = "buildid/1122334455667788";
+    std::fs::create_dir_all(dir.join(served)).expect("a folder");
+    let debuginfo = format!("{served}/debuginfo");
+    run("objcopy", &["--only-keep-debug", "spin", &debuginfo]);
+    run("objcopy", &["--strip-all", "spin"]);
+    run(
+        "openssl",
+        &[
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            "key.pem",
+            "-out",
+            "cert.pem",
+            "-days",
+            "2",
+            "-subj",
+            "/CN=127.0.0.1",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ],
+    );
+    let mut server = Target(
+        Command::new("openssl")
+            .args(["s_server", "-accept", "127.0.0.1:0", "-WWW"])
+            .args(["-cert", "cert.pem", "-key", "key.pem"])
+            .current_dir(dir)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl runs"),
+    );
+    let lines = BufReader::new(server.0.stdout.take().expect("a pipe")).lines();
+    let mut lines = lines.map_while(Result::ok);
+    let address = lines
+        .find_map(|line| line.strip_prefix("ACCEPT ").map(str::to_owned))
+        .expect("it says where it listens");
+    // It must be able to go on printing.
+    std::thread::spawn(move || lines.count());
+    let target = Target(
+        Command::new(dir.join("spin"))
+            .process_group(0)
+            .spawn()
+            .expect("the target runs"),
+    );
+    let pid = target.0.id().to_string();
+    let attach = |certificates: &str| {
+        let mut command = command(dir, &["attach", &pid, "-d", "0.5", "-o", "x.wct"]);
+        command
+            .env("DEBUGINFOD_URLS", format!("https://{address}"))
+            .env("SSL_CERT_FILE", dir.join(certificates))
+            .env("SSL_CERT_DIR", dir.join(served))
+            .env("NO_PROXY", "127.0.0.1");
+        command.output().expect("the program runs")
+    };
+    std::fs::write(dir.join("none.pem"), "").expect("a file");
+    let refused = attach("none.pem");
+    if refused.status.code() == Some(4) {
+        eprintln!("SKIPPED debuginfod_over_tls: recording is not permitted here");
+        return;
+    }
+    let errors = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(errors.contains("certificate verify failed"), "{errors}");
+    assert!(!stdout(refused).contains("inner_wait"));
+    let trusted = attach("cert.pem");
+    let errors = String::from_utf8_lossy(&trusted.stderr).into_owned();
+    assert!(!errors.contains("debuginfod server"), "{errors}");
+    assert!(stdout(trusted).contains("inner_wait"));
 }

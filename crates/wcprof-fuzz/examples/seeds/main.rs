@@ -19,7 +19,7 @@ use wcprof_fuzz::pack;
 mod texts;
 mod traces;
 
-use texts::{CALIBRATION, NAMES, PROC, SMALL, SPEED};
+use texts::{CALIBRATION, KALLSYMS, NAMES, PERF_MAP, PROC, SMALL, SPEED, jitdump};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -127,7 +127,60 @@ impl Seeds {
             let name = flags.concat().replace(['-', ',', ' '], "");
             self.put("unwind", &name, &input)?;
         }
+        self.split(&source)?;
         self.sections(&plain)
+    }
+
+    /// A library and the file that its DWARF was split off to, alone and in a package.
+    fn split(&self, source: &str) -> Result<()> {
+        let work = self.work.path();
+        // That of binutils cannot pack DWARF 5, and that of LLVM 14 does not end with this source.
+        let versions = [
+            ("-gdwarf-4", &["s.dwo", "s.dwp"][..]),
+            ("-gdwarf-5", &["s.dwo"]),
+        ];
+        for (version, files) in versions {
+            let run = |program: &str, args: &[&str]| {
+                run(Command::new(program).current_dir(work).args(args)).map(drop)
+            };
+            let object = [
+                "-c",
+                "-O2",
+                "-fPIC",
+                version,
+                "-gsplit-dwarf",
+                "-x",
+                "c++",
+                source,
+                "-o",
+                "s.o",
+            ];
+            run("g++", &object)?;
+            run(
+                "g++",
+                &[
+                    "-shared",
+                    "-nostdlib",
+                    "-Wl,-z,noseparate-code",
+                    "s.o",
+                    "-o",
+                    "s",
+                ],
+            )?;
+            if files.contains(&"s.dwp") {
+                run("dwp", &["-o", "s.dwp", "s.dwo"])?;
+            }
+            let module = pack(&fs::read(work.join("s"))?)?;
+            for (is_package, file) in (0_u8..).zip(files) {
+                let mut input = vec![is_package];
+                input.extend(u16::try_from(module.len())?.to_le_bytes());
+                input.extend(&module);
+                input.extend(pack(&fs::read(work.join(file))?)?);
+                let name = format!("{}{}", version.trim_start_matches('-'), &file[1..]);
+                self.put("split_dwarf", &name.replace(['-', '.'], ""), &input)?;
+            }
+        }
+        Ok(())
     }
 
     /// Compressed sections and links between files.
@@ -218,6 +271,12 @@ impl Seeds {
             input.extend(text.as_bytes());
             self.put("procfs", &format!("file{which}"), &input)?;
         }
+        for (which, text) in [(0_u8, PERF_MAP), (2, KALLSYMS)] {
+            let mut input = vec![which];
+            input.extend(text.as_bytes());
+            self.put("runtime_names", &format!("list{which}"), &input)?;
+        }
+        self.put("runtime_names", "jitdump", &jitdump())?;
         for (i, name) in NAMES.iter().enumerate() {
             self.put("demangle", &format!("name{i:02}"), name.as_bytes())?;
         }

@@ -77,3 +77,40 @@ pub(crate) const NAMES: &[&str] = &[
     "_ZUlvE_",
     "_Z1fIXsr2is4sameIT_iEEEvS0_",
 ];
+
+/// A perf map.
+pub(crate) const PERF_MAP: &str =
+    "1000 10 old\n0x1008 0x20 LazyCompile:~hot /srv/a b.js:1\n1010 8 _ZN1aC1Ev\n";
+
+/// Lines of `/proc/kallsyms`.
+pub(crate) const KALLSYMS: &str = "0000000000000000 A fixed_percpu_data\n\
+    ffffffff81000000 T _stext\n\
+    ffffffff810000f0 t do_pipe\n\
+    ffffffff810000f0 W do_pipe2\n\
+    0000000000001000 t nvme_queue_rq\t[nvme]\n";
+
+/// Records of a jitdump, behind the number of its kind.
+pub(crate) fn jitdump() -> Vec<u8> {
+    let mut out = vec![1];
+    let mut record = |id: u32, words: &[u64], text: &[u8]| {
+        out.extend(id.to_ne_bytes());
+        out.extend((16 + 8 * words.len() as u32 + text.len() as u32).to_ne_bytes());
+        out.extend(7_u64.to_ne_bytes());
+        out.extend(words.iter().flat_map(|word| word.to_ne_bytes()));
+        out.extend(text);
+    };
+    // Debug information of two lines, code, code in its place, a move, the end.
+    let mut lines = b"/a.js\0".to_vec();
+    lines.extend([0x1010_u64, 4].iter().flat_map(|word| word.to_ne_bytes()));
+    lines.extend(b"\xff\0");
+    record(2, &[0x1000, 2, 0x1000, 3], &lines);
+    record(0, &[1, 0x1000, 0x1000, 4, 1], b"first\0\x90\x90\x90\xc3");
+    record(
+        0,
+        &[1, 0x1000, 0x1000, 4, 2],
+        b"_ZN1a1bEv\0\x90\x90\x90\xc3",
+    );
+    record(1, &[1, 0x1020, 0x1000, 0x1020, 4, 2], b"");
+    record(3, &[], b"");
+    out
+}

@@ -185,6 +185,37 @@ fn hostile() {
     assert!(n <= MAX_WORK);
 }
 
+/// Check that long names and file names, given to every address again and again, end the reading at a
+/// bounded amount of text, and that a table of lines in no order is searched and not gone through.
+#[test]
+fn long_texts() {
+    let addresses: Vec<u64> = (1..=1 << 14).collect();
+    let path = vec![b'p'; MAX_NAME];
+    let lines: Vec<(u64, u32, &[u8])> = (0..1 << 16)
+        .map(|i: u64| match i {
+            0 => (0, 1, &path[..]),
+            // Every other one goes back, so that none takes the place of the one before.
+            i => (i % 2 * (i >> 2), 2, &b"\xff"[..]),
+        })
+        .collect();
+    let mut everywhere = words(&[7, 0, 0, u64::MAX, 1]);
+    everywhere.extend(vec![b'n'; MAX_NAME]);
+    everywhere.push(0);
+    let table = debug_info(0, &lines);
+    let mut parts = vec![header(0)];
+    for _ in 0..20 {
+        parts.extend([table.clone(), record(CODE_LOAD, 1, &everywhere)]);
+    }
+    let found = read(&parts, &addresses);
+    assert!(found.cut);
+    let text = |code: &JitCode| {
+        let function = &code.function;
+        function.name.len() + function.file.as_ref().map_or(0, String::len)
+    };
+    let n: usize = found.codes.iter().flatten().map(text).sum();
+    assert!(n > MAX_TEXT / 2 && n <= MAX_TEXT, "{n}");
+}
+
 proptest! {
     /// Check that no bytes behind a header make the reader panic.
     #[test]

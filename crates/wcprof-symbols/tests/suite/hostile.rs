@@ -1,6 +1,7 @@
 //! Files made to harm the reader.
 
 use std::fs::File;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::OnceLock;
 
@@ -8,6 +9,7 @@ use proptest::prelude::{ProptestConfig, any, prop, proptest};
 use wcprof_symbols::elf::{ElfError, ElfFile};
 use wcprof_symbols::{
     FunctionStarts, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, SymbolOptions,
+    open_regular,
 };
 
 use crate::common::{Fixture, symbolize};
@@ -87,6 +89,114 @@ fn fifo() {
         problems.iter().all(|p| p.contains("it is a FIFO")),
         "{problems:?}"
     );
+}
+
+/// Check that a file which becomes shorter after it was opened, at any place, costs an error that names
+/// what is missing: its owner may do that at any time, and must not be able to kill the reader.
+#[test]
+fn shortened_while_open() {
+    let (bytes, _) = image();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("module");
+    let whole = ElfFile::from_bytes(bytes.clone()).unwrap();
+    for section in whole.sections.iter().filter(|s| s.has_data()) {
+        std::fs::write(&path, bytes).unwrap();
+        let elf = ElfFile::from_file(open_regular(&path).unwrap()).unwrap();
+        let writer = File::options().write(true).open(&path).unwrap();
+        writer.set_len(section.offset + section.size / 2).unwrap();
+        let error = elf.read(section, u64::MAX).unwrap_err();
+        let expected = format!("section {} ends beyond the file", section.name);
+        assert!(error.to_string().contains(&expected), "{error}");
+    }
+}
+
+/// Serves a module from a file that it cuts to `len` bytes as soon as another file is looked for: its
+/// headers and symbols are read by then, its DWARF and call frame information are not.
+struct Shrinks<'p> {
+    path: &'p Path,
+    len: u64,
+}
+
+impl ModuleFiles for Shrinks<'_> {
+    fn open(&self, _module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
+        open_regular(self.path).map(ModuleFile::File)
+    }
+
+    fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
+        let writer = File::options().write(true).open(self.path).unwrap();
+        writer.set_len(self.len).unwrap();
+        Err(OpenError::NotFound(path.to_owned()))
+    }
+}
+
+/// Check that a module which is cut while it is symbolized still gives names of some kind, and that the
+/// report says what was lost.
+#[test]
+fn shortened_while_symbolizing() {
+    // Without symbols, so that a debug file is looked for; what remains is in the DWARF.
+    let fixture = Fixture::build("g++", "inline.cc", &["-O2", "-g", "-gz=none", "-pie"]);
+    let address = fixture.address("_ZN4shop5totalERVlRKNS_4ItemE");
+    crate::common::run(
+        std::process::Command::new("objcopy")
+            .args(["--strip-all", "--wildcard", "--keep-section=.debug_*"])
+            .arg(&fixture.path),
+    );
+    let bytes = std::fs::read(&fixture.path).unwrap();
+    let elf = ElfFile::from_bytes(bytes.clone()).unwrap();
+    let mut n_told = 0;
+    for section in elf.sections.iter().filter(|s| s.has_data()) {
+        std::fs::write(&fixture.path, &bytes).unwrap();
+        let files = Shrinks {
+            path: &fixture.path,
+            len: section.offset + section.size / 2,
+        };
+        let result = symbolize(&fixture.identity(), &files, &fixture.options, &[address]);
+        assert!(!result.frames[0][0].name.is_empty());
+        let has_line = result.frames[0].iter().any(|frame| frame.line.is_some());
+        let problems = result.report.problems.iter().map(ToString::to_string);
+        let told = problems
+            .filter(|p| p.contains("ends beyond the file"))
+            .count();
+        assert!(
+            has_line || told > 0,
+            "{}: {:?}",
+            section.name,
+            result.report
+        );
+        n_told += usize::from(told > 0);
+    }
+    assert!(n_told > 5, "{n_told}");
+}
+
+/// Check that a module and its debug file behind links that go round, or to a device, are refused.
+#[test]
+fn links_to_nowhere() {
+    for (target, reason) in [
+        ("module", "Too many levels of symbolic links"),
+        ("/dev/zero", "it is a character device"),
+        ("/proc/self/fd", "it is a directory"),
+    ] {
+        let fixture = Fixture::build("gcc", "sizes.s", &["-shared"]);
+        let (identity, address) = (fixture.identity(), fixture.address("sized"));
+        let debug = fixture.build_id_path(identity.build_id.as_ref().unwrap());
+        std::fs::create_dir_all(debug.parent().unwrap()).unwrap();
+        std::fs::remove_file(&fixture.path).unwrap();
+        symlink(target, &fixture.path).unwrap();
+        symlink(&fixture.path, &debug).unwrap();
+        let result = symbolize(&identity, &LocalFiles, &fixture.options, &[address]);
+        let problems: Vec<String> = result
+            .report
+            .problems
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert_eq!(problems.len(), 2, "{problems:?}");
+        assert!(
+            problems.iter().all(|p| p.contains(reason)),
+            "{reason}: {problems:?}"
+        );
+        assert!(!result.frames[0][0].resolved);
+    }
 }
 
 /// Check that what is handed over as a file must be a regular one.

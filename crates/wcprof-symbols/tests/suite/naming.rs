@@ -72,7 +72,8 @@ fn inline_chain() {
 fn compressed_sections() {
     let fixture = Fixture::build("g++", "inline.cc", &["-O2", "-g"]);
     let plain = chains(&fixture);
-    for format in ["zlib-gabi", "zlib-gnu", "zstd"] {
+    // zstd: `dwarf.rs`, since not every objcopy can make it.
+    for format in ["zlib-gabi", "zlib-gnu"] {
         let flag = format!("--compress-debug-sections={format}");
         run(Command::new("objcopy").arg(flag).arg(&fixture.path));
         let sections = run(Command::new("readelf").arg("-SW").arg(&fixture.path));

@@ -1,21 +1,29 @@
 //! Which package, or which path of a debuginfod server, would supply a module's debug file.
 //!
 //! Asks the package databases of this machine (`dpkg-query`, `apt-cache`, `rpm`), so it is right
-//! where the module's file is installed. None of them changes anything or uses the network.
+//! where the module's file is installed. None of them changes anything or uses the network. They are
+//! asked only if something is missing, and not waited for longer than [`PATIENCE`].
 
 use std::collections::{HashMap, HashSet};
+use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use wcprof_symbols::{ModuleReport, SourceKind, SourceUse};
 
 /// Bytes taken of what a program prints.
-const MAX_OUTPUT: usize = 16 << 20;
+const MAX_OUTPUT: u64 = 16 << 20;
+
+/// How long all of them together may take: apt reads everything anew where it keeps no cache of its
+/// own, as in images of containers, and a database may be locked.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What would supply a module's names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Supply {
-    /// Package with the debug file.
+    /// Package with the debug file; two names where apt did not say in time which of them there is.
     pub(super) package: Option<String>,
     /// Path on every debuginfod server that has it.
     pub(super) debuginfod: Option<String>,
@@ -59,24 +67,29 @@ fn packages<'p>(paths: &[&'p str]) -> HashMap<&'p str, String> {
     if paths.is_empty() {
         return HashMap::new();
     }
-    match owners(paths) {
-        Some(owners) => debian(owners),
-        None => {
-            let rpms = paths.iter().filter_map(|path| Some((*path, rpm(path)?)));
-            rpms.collect()
+    let deadline = Instant::now() + PATIENCE;
+    // Most machines have either dpkg or rpm, so that one of these fails at once.
+    std::thread::scope(|scope| {
+        let known = scope.spawn(|| output("apt-cache", &["pkgnames"], false, deadline));
+        match owners(paths, deadline) {
+            Some(owners) => debian(owners, known.join().ok().flatten().as_deref()),
+            None => {
+                let package = |path: &&'p str| Some((*path, rpm(path, deadline)?));
+                paths.iter().filter_map(package).collect()
+            }
         }
-    }
+    })
 }
 
 /// The Debian packages that own files; `None` without dpkg.
-fn owners<'p>(paths: &[&'p str]) -> Option<HashMap<&'p str, String>> {
+fn owners<'p>(paths: &[&'p str], deadline: Instant) -> Option<HashMap<&'p str, String>> {
     // Files in /usr/lib may be known to dpkg in /lib, and the other way round.
     let others: Vec<String> = paths.iter().map(|path| other_place(path)).collect();
     let mut args = vec!["-S", "--"];
     args.extend(paths);
     args.extend(others.iter().map(String::as_str));
     // It fails when it does not know one of them.
-    let found = output("dpkg-query", &args, true)?;
+    let found = output("dpkg-query", &args, true, deadline)?;
     let mut owners = HashMap::new();
     for (path, other) in paths.iter().zip(&others) {
         let owner = found.lines().find_map(|line| {
@@ -97,18 +110,18 @@ fn other_place(path: &str) -> String {
     }
 }
 
-/// The packages with the debug files of packages.
-fn debian(owners: HashMap<&str, String>) -> HashMap<&str, String> {
-    if owners.is_empty() {
-        return HashMap::new();
-    }
-    let known = output("apt-cache", &["pkgnames"], false).unwrap_or_default();
-    let known: HashSet<&str> = known.lines().collect();
+/// The packages with the debug files of packages, by the names that apt knows, a line each.
+fn debian<'p>(owners: HashMap<&'p str, String>, known: Option<&str>) -> HashMap<&'p str, String> {
+    let known: Option<HashSet<&str>> = known.map(|names| names.lines().collect());
     let debug = |owner: String| {
         let names = ["-dbg", "-dbgsym"].map(|suffix| format!("{owner}{suffix}"));
-        let [_, fallback] = names.clone();
+        let Some(known) = &known else {
+            return names.join(" or ");
+        };
+        // Those that are made automatically lie in an archive that few machines know.
+        let [_, automatic] = names.clone();
         let found = names.into_iter().find(|name| known.contains(&**name));
-        found.unwrap_or(fallback)
+        found.unwrap_or(automatic)
     };
     let packages = owners.into_iter().map(|(path, owner)| (path, debug(owner)));
     packages.collect()
@@ -122,9 +135,9 @@ fn owner(line: &str) -> Option<(&str, &str)> {
     (!is_diversion).then(|| (first.split(':').next().unwrap_or(first), path))
 }
 
-fn rpm(path: &str) -> Option<String> {
+fn rpm(path: &str, deadline: Instant) -> Option<String> {
     let format = "%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}\n";
-    let found = output("rpm", &["-qf", "--qf", format, path], false)?;
+    let found = output("rpm", &["-qf", "--qf", format, path], false, deadline)?;
     debuginfo_of(found.lines().next()?)
 }
 
@@ -135,17 +148,34 @@ fn debuginfo_of(package: &str) -> Option<String> {
     Some(format!("{name}-debuginfo-{version}-{release}"))
 }
 
-/// What a program prints, if there is one and it succeeds, or may fail.
-fn output(program: &str, args: &[&str], may_fail: bool) -> Option<String> {
-    let output = Command::new(program)
+/// What a program prints, if there is one and it succeeds (or may fail) before `deadline`; else it is
+/// ended.
+fn output(program: &str, args: &[&str], may_fail: bool, deadline: Instant) -> Option<String> {
+    let mut child = Command::new(program)
         .args(args)
         .env("LC_ALL", "C")
         .stdin(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        .output()
+        .spawn()
         .ok()?;
-    let text = output.stdout.get(..output.stdout.len().min(MAX_OUTPUT))?;
-    (may_fail || output.status.success()).then(|| String::from_utf8_lossy(text).into_owned())
+    let mut stdout = child.stdout.take()?;
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let read = stdout.by_ref().take(MAX_OUTPUT).read_to_end(&mut bytes);
+        // Nobody may wait for it any more.
+        let _ = sender.send(read.is_ok().then_some(bytes));
+    });
+    let left = deadline.saturating_duration_since(Instant::now());
+    let Some(bytes) = receiver.recv_timeout(left).ok().flatten() else {
+        // It may have ended in between.
+        let _ = child.kill();
+        let _ = child.wait();
+        return None;
+    };
+    let status = child.wait().ok()?;
+    (may_fail || status.success()).then(|| String::from_utf8_lossy(&bytes).into_owned())
 }
 
 #[cfg(test)]
@@ -174,6 +204,34 @@ mod tests {
         assert_eq!(other_place("/lib/a"), "/usr/lib/a");
     }
 
+    /// Check which of the two debug packages of a Debian package is named.
+    #[test]
+    fn debug_packages() {
+        let debug = |known| {
+            let owners = HashMap::from([("/usr/bin/a", "a".to_owned())]);
+            debian(owners, known).remove("/usr/bin/a").unwrap()
+        };
+        assert_eq!(debug(Some("a\na-dbg\na-dbgsym\n")), "a-dbg");
+        assert_eq!(debug(Some("a\nb-dbg\na-dbgsym\n")), "a-dbgsym");
+        assert_eq!(debug(Some("a\n")), "a-dbgsym");
+        assert_eq!(debug(None), "a-dbg or a-dbgsym");
+    }
+
+    /// Check that a program that takes too long is ended and gives nothing, not even what it printed,
+    /// and that failing counts only where it may not.
+    #[test]
+    fn patience() {
+        let soon = || Instant::now() + Duration::from_millis(100);
+        let late = || Instant::now() + Duration::from_secs(600);
+        let run =
+            |script: &str, may_fail, deadline| output("sh", &["-c", script], may_fail, deadline);
+        assert_eq!(run("echo a; exec sleep 30", true, soon()), None);
+        assert_eq!(run("echo a", false, late()).as_deref(), Some("a\n"));
+        assert_eq!(run("echo a; exit 1", false, late()), None);
+        assert_eq!(run("echo a; exit 1", true, late()).as_deref(), Some("a\n"));
+        assert_eq!(output("/nonexistent/x", &[], true, late()), None);
+    }
+
     /// Check that servers are named for files that lack something or came from one, and for no vdso.
     #[test]
     fn servers() {
@@ -195,8 +253,10 @@ mod tests {
         module.sources.clear();
         module.missing_dwarf = true;
         assert_eq!(debuginfod(&module), path);
-        module.path = "[vdso]".to_owned();
-        assert_eq!(debuginfod(&module), None);
+        for path in ["[vdso]", "[anon]", "[kernel]"] {
+            module.path = path.to_owned();
+            assert_eq!(debuginfod(&module), None, "{path}");
+        }
     }
 
     /// Check that the debug package of an RPM keeps its version.
