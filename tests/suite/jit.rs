@@ -1,8 +1,12 @@
 //! Code that is in no file.
 
+use std::fs;
 use std::process::Command;
 
-use crate::common::{Attach, Engine, RemoteProcess, Variant, assert_share, fixture, quiet};
+use crate::common::{
+    Attach, Engine, RemoteProcess, Variant, assert_share, children, fixture, has_capability, quiet,
+    skip,
+};
 
 pub(crate) fn code_without_a_file(engine: Engine) {
     let _load = quiet();
@@ -51,5 +55,60 @@ pub(crate) fn code_without_a_file(engine: Engine) {
             (function.file.as_deref(), function.line),
             (Some("/srv/app.js"), Some(42))
         );
+    }
+}
+
+/// A target with a `/tmp` and a pid of its own, as in a container: its files are there, and what lies at
+/// the same paths out here is of others.
+pub(crate) fn in_a_container(engine: Engine) {
+    if !has_capability() {
+        return skip("jit::in_a_container", "needs root to unshare");
+    }
+    let _load = quiet();
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut target = RemoteProcess::start_command(
+        Command::new("unshare")
+            .args([
+                "--mount",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                "sh",
+                "-ec",
+            ])
+            .arg(
+                "mount -t tmpfs none \"$0\"; cp \"$1\" \"$0/jit\"; cd \"$0\"; \
+                 mount -t tmpfs none /tmp; exec ./jit /tmp",
+            )
+            .arg(folder.path())
+            .arg(fixture("jit.c", Variant::FramePointers)),
+    );
+    let pid = children(target.pid())[0];
+    // By the pid that is seen out here: no file of the target's.
+    let decoy = Decoy(format!("/tmp/perf-{pid}.map"));
+    fs::write(&decoy.0, "0 7fffffffffff of_somebody_else\n").expect("/tmp can be written to");
+    let recording = Attach::new(engine, pid).seconds(1.5).run();
+    target.tell("END");
+    target.answer("MARK");
+    recording.assert_sound(engine);
+
+    let folded = recording.folded();
+    let mapped = folded.thread("j-map");
+    let right = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
+    assert!(right.share_of(&mapped) > 0.99, "{}", mapped.show());
+    let dumped = folded.thread("j-dump");
+    let named = ["jit_first", "jit_second"].map(|name| dumped.chain(&[name, "nap"]).total());
+    let share = (named[0] + named[1]) as f64 / dumped.total().max(1) as f64;
+    assert!(share > 0.95, "{}", dumped.show());
+}
+
+/// A file that is removed in the end.
+struct Decoy(String);
+
+impl Drop for Decoy {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _ = fs::remove_file(&self.0);
     }
 }

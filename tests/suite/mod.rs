@@ -41,6 +41,7 @@ for_each_engine! {
     stacks::signal_stack: "Check that a signal handler on a stack of its own leads back to what it interrupted.",
     stacks::names: "Check demangled C++ and Rust names and inline frames.",
     jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
+    jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
     kernel::blocked: "Check the kernel stacks of threads blocked in a pipe, a sleep and a futex.",
     kernel::running: "Check the kernel stacks of a thread that runs in the kernel.",
     layouts::layouts: "Check static, non-PIE, deleted and namespaced targets.",

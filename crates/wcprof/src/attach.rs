@@ -15,7 +15,9 @@ use crate::cli::AttachArgs;
 use crate::failure::{Exit, Failure};
 use crate::local_names;
 use crate::names;
-use crate::open::{KernelSide, Opened, hotspot_rules, state_rules, write_output};
+use crate::open::{
+    KernelSide, Opened, hotspot_rules, say, say_problems, state_rules, write_output,
+};
 use crate::report::title;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
 use crate::symbols;
@@ -98,7 +100,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         false => profile,
     };
     print_end(&profile, &findings)?;
-    say_missing_names(&profile, &report, &path);
+    say_missing_names(&profile, &report, &path, args.raw);
     say_module_problems(&session);
     if let Some(svg_path) = &args.flamegraph {
         write_flamegraph(&profile, svg_path)?;
@@ -137,10 +139,17 @@ fn print_end(profile: &Profile, findings: &[Finding]) -> Result<(), Failure> {
     write_output(None, &out)
 }
 
-fn say_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path) {
+fn say_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, raw: bool) {
     let losses = Headline::new(profile).losses;
-    if losses.n_unresolved as f64 > MANY_UNRESOLVED * losses.n_frames as f64 {
+    let many = losses.n_unresolved as f64 > MANY_UNRESOLVED * losses.n_frames as f64;
+    if many {
         eprintln!("wcprof: {}", symbols::summary(report, trace));
+    }
+    match (raw, many) {
+        // They are looked for when the trace is read.
+        (true, _) => {}
+        (false, true) => say(&symbols::others(report)),
+        (false, false) => say_problems(report),
     }
 }
 

@@ -6,7 +6,8 @@ use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, RenamedStacks, Rules};
-use wcprof_symbols::SymbolReport;
+use wcprof_report::terminal_name;
+use wcprof_symbols::{Problem, SymbolReport};
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_trace::{Ending, TraceReader};
 use wcprof_types::TimeNs;
@@ -145,14 +146,18 @@ pub(crate) fn profile_of(
 
 /// Says why names are missing, a line each, the most important ones only.
 pub(crate) fn say_problems(report: &SymbolReport) {
-    const MOST: usize = 5;
     let problems = report.modules.iter().flat_map(|m| &m.problems);
-    let n = problems.clone().count();
-    for problem in problems.take(MOST) {
-        eprintln!("wcprof: {problem}");
+    say(&problems.collect::<Vec<_>>());
+}
+
+/// The same of some problems.
+pub(crate) fn say(problems: &[&Problem]) {
+    const MOST: usize = 5;
+    for problem in problems.iter().take(MOST) {
+        eprintln!("wcprof: {}", terminal_name(&problem.to_string()));
     }
-    if n > MOST {
-        eprintln!("wcprof: and {} more problems with symbol files", n - MOST);
+    if let Some(n) = problems.len().checked_sub(MOST).filter(|n| *n > 0) {
+        eprintln!("wcprof: and {n} more problems with symbol files");
     }
 }
 

@@ -9,7 +9,7 @@ mod text;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use wcprof_symbols::{ModuleReport, SymbolReport};
+use wcprof_symbols::{ModuleReport, Problem, SymbolReport};
 use wcprof_types::Pid;
 
 use crate::cli::{EngineArg, SymbolsArgs};
@@ -90,8 +90,7 @@ impl Drop for Temporary {
 /// In one line why names are missing, for the end of a recording.
 pub(crate) fn summary(report: &SymbolReport, trace: &Path) -> String {
     let share = 100.0 * report.n_unresolved as f64 / report.n_frames.max(1) as f64;
-    let worst = report.modules.iter().max_by_key(|m| m.n_unresolved);
-    let most = match worst.filter(|m| m.n_unresolved > 0) {
+    let most = match worst(report) {
         Some(module) => format!(
             ", {} of them in {}: {}",
             module.n_unresolved,
@@ -106,6 +105,19 @@ pub(crate) fn summary(report: &SymbolReport, trace: &Path) -> String {
         report.n_frames,
         trace.display()
     )
+}
+
+/// The module with most frames without a name.
+fn worst(report: &SymbolReport) -> Option<&ModuleReport> {
+    let worst = report.modules.iter().max_by_key(|m| m.n_unresolved);
+    worst.filter(|m| m.n_unresolved > 0)
+}
+
+/// What stood in the way of names and [`summary`] does not say.
+pub(crate) fn others(report: &SymbolReport) -> Vec<&Problem> {
+    let told = worst(report).and_then(|module| module.problems.first());
+    let problems = report.modules.iter().flat_map(|m| &m.problems);
+    problems.filter(|problem| Some(*problem) != told).collect()
 }
 
 fn file_name(module: &ModuleReport) -> &str {

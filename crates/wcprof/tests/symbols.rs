@@ -82,6 +82,13 @@ fn raw_elsewhere() {
         "{expected}"
     );
 
+    // With inline frames, files and lines.
+    let whole = ["json", "text"].map(|format| {
+        let args = ["report", "raw.wct", "--format", format];
+        (format, stdout(wcprof(dir, &args)))
+    });
+    assert!(whole[0].1.contains("spin.c"), "{}", whole[0].1);
+
     std::fs::create_dir(dir.join("debug")).expect("a folder");
     std::fs::create_dir(dir.join("empty")).expect("a folder");
     let health: serde_json::Value =
@@ -101,6 +108,11 @@ fn raw_elsewhere() {
         stdout(wcprof(dir, &[&here[..], &elsewhere[..]].concat())),
         expected
     );
+    for (format, expected) in whole {
+        let args = ["report", "raw.wct", "--format", format];
+        let found = stdout(wcprof(dir, &[&args[..], &elsewhere[..]].concat()));
+        assert_eq!(found, expected, "{format}");
+    }
     let nothing = stdout(wcprof(dir, &[&here[..], &elsewhere[..2]].concat()));
     assert!(
         !nothing.contains("outer_loop") && nothing.contains("spin+0x"),
@@ -165,7 +177,7 @@ fn short_names() {
     assert!(short.len() < full.len());
 }
 
-/// Counts requests for debug files, and has none.
+/// Counts requests for debug files, and has no right one.
 struct EmptyServer {
     url: String,
     n_requests: Arc<AtomicUsize>,
@@ -173,6 +185,13 @@ struct EmptyServer {
 
 impl EmptyServer {
     fn start() -> Self {
+        Self::sends(
+            b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_vec(),
+        )
+    }
+
+    /// One that answers everything so.
+    fn sends(reply: Vec<u8>) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
         let url = format!(
             "http://{}",
@@ -188,9 +207,7 @@ impl EmptyServer {
                 counter.fetch_add(1, Ordering::SeqCst);
                 // The client may have gone.
                 let _ = stream.read(&mut bytes);
-                let _ = stream.write_all(
-                    b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
-                );
+                let _ = stream.write_all(&reply);
             }
         });
         Self { url, n_requests }
@@ -290,6 +307,109 @@ fn raw_asks_no_server() {
     assert_eq!(server.n_requests(), 0);
     stdout(attach(&[]));
     assert!(server.n_requests() >= 1);
+}
+
+/// Check that a terminal shows who is asked, and how far a download is, in a line that goes away.
+#[test]
+fn progress_on_a_terminal() {
+    let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    std::fs::create_dir(dir.join("empty")).expect("a folder");
+    let mut reply =
+        b"HTTP/1.1 200 OK\r\nContent-Length: 200000\r\nConnection: close\r\n\r\n".to_vec();
+    let body = reply.len();
+    reply.extend(b"\x7fELF");
+    reply.resize(body + 200_000, 0);
+    let server = EmptyServer::sends(reply);
+    let output = Command::new("script")
+        .args([
+            "-qefc",
+            "\"$WCPROF\" symbols \"$TRACE\" --sysroot empty > /dev/null",
+            "/dev/null",
+        ])
+        .current_dir(dir)
+        .env("WCPROF", env!("CARGO_BIN_EXE_wcprof"))
+        .env("TRACE", trace)
+        .env("XDG_CACHE_HOME", dir.join("cache"))
+        .env_remove("DEBUGINFOD_CACHE_PATH")
+        .env("DEBUGINFOD_URLS", &server.url)
+        .env("NO_PROXY", "127.0.0.1")
+        .stdin(Stdio::null())
+        .output();
+    let Ok(output) = output else {
+        println!("SKIPPED progress_on_a_terminal: script (bsdutils) is not installed");
+        return;
+    };
+    let shown = stdout(output);
+    let host = server.url.strip_prefix("http://").expect("its URL");
+    for part in [
+        format!("\r\x1b[Kasking {host} for ceph-osd\r"),
+        "\r\x1b[K[####################] 0.2 of 0.2 MB for ceph-osd from ".to_owned(),
+    ] {
+        assert!(shown.contains(&part), "{part:?} in {shown:?}");
+    }
+    // Nothing is left of it.
+    let last = shown.rsplit("\r\x1b[K").next().expect("a part");
+    assert!(!last.contains(" for ") && !last.contains('#'), "{last:?}");
+}
+
+/// Check that over the limit on memory functions keep their names and lose inline frames and lines, and
+/// that recording, reporting and the health report all say so.
+#[test]
+fn max_memory() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    // The debug information of one unit grows to several hundred kilobytes.
+    let globals: String = (0..20_000).map(|i| format!("int global_{i};\n")).collect();
+    std::fs::write(dir.join("spin.c"), format!("{SOURCE}{globals}")).expect("it is written");
+    let built = Command::new("gcc")
+        .args(["-g", "-O1", "-Wl,--build-id=sha1", "-o", "spin", "spin.c"])
+        .current_dir(dir)
+        .status();
+    assert!(built.expect("gcc runs").success());
+    let target = Target(
+        Command::new(dir.join("spin"))
+            .process_group(0)
+            .spawn()
+            .expect("the target runs"),
+    );
+    let pid = target.0.id().to_string();
+    let attach = ["attach", &pid, "-d", "0.5", "-o"];
+    let recorded = wcprof(dir, &[&attach[..], &["full.wct"]].concat());
+    if recorded.status.code() == Some(4) {
+        eprintln!("SKIPPED max_memory: recording is not permitted here");
+        return;
+    }
+    let said = |output: Output| {
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let is_said = errors.contains("of the memory limit");
+        (is_said, stdout(output))
+    };
+    assert!(!said(recorded).0);
+    let little = ["--max-memory", "1", "--no-cache"];
+    let recorded = wcprof(dir, &[&attach[..], &["little.wct"], &little[..]].concat());
+    assert!(said(recorded).0);
+    let recorded = wcprof(dir, &[&attach[..], &["raw.wct", "--raw"]].concat());
+    assert!(!said(recorded).0);
+
+    let report = ["report", "raw.wct", "--format", "json"];
+    let (is_said, full) = said(wcprof(dir, &[&report[..], &["--no-cache"]].concat()));
+    assert!(!is_said && full.contains("spin.c"));
+    let (is_said, degraded) = said(wcprof(dir, &[&report[..], &little[..]].concat()));
+    assert!(is_said && !degraded.contains("spin.c"));
+    for name in ["main", "outer_loop", "inner_wait"] {
+        assert!(degraded.contains(&format!("\"{name}\"")), "{degraded}");
+    }
+    let health = wcprof(dir, &[&["symbols", "raw.wct"], &little[..]].concat());
+    let health = stdout(health);
+    let line = health.lines().find(|line| line.starts_with("spin "));
+    let line = line.expect("a line of the module");
+    assert!(
+        line.contains("of the memory limit") && line.contains("missing DWARF"),
+        "{line}"
+    );
 }
 
 /// Check that a server behind TLS is asked if the system trusts its certificate, and else is not.
