@@ -58,6 +58,8 @@ pub struct ProfileBuilder {
     /// Times outside are left out.
     window: Option<(TimeNs, TimeNs)>,
     renamed: RenamedStacks,
+    /// Frames of one function at several source lines are kept apart.
+    lines: bool,
     cutter: Cutter,
     /// The latest end of a span, since the window begins.
     latest: u64,
@@ -82,6 +84,14 @@ impl ProfileBuilder {
     /// what ran at their time.
     pub fn with_renamed(self, renamed: RenamedStacks) -> Self {
         Self { renamed, ..self }
+    }
+
+    /// Keeps frames of one function at several source lines apart, and shows the lines.
+    pub fn with_lines(self) -> Self {
+        Self {
+            lines: true,
+            ..self
+        }
     }
 
     /// Adds one span.
@@ -256,7 +266,7 @@ impl ProfileBuilder {
             .collect();
         let pools = pools(&mut threads, rules);
 
-        let mut functions = Functions::default();
+        let mut functions = Functions::new(self.lines);
         let mut stacks = Stacks::new(without_kernel);
         let mut classifier = Classifier::new(rules);
         let mut waits = Vec::new();

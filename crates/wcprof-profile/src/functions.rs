@@ -14,12 +14,22 @@ pub(crate) const KERNEL: &str = "[kernel]";
 #[derive(Debug, Default)]
 pub(crate) struct Functions {
     pub(crate) list: Vec<Function>,
+    /// Each source line is a function of its own.
+    lines: bool,
     ids: HashMap<Function, FunctionId>,
     /// By frame, and the name of [`later_names`] that holds.
     of_frame: HashMap<(FrameId, usize), Box<[FunctionId]>>,
 }
 
 impl Functions {
+    /// Functions that are told apart by source lines, too, or are not.
+    pub(crate) fn new(lines: bool) -> Self {
+        Self {
+            lines,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn intern(&mut self, function: Function) -> FunctionId {
         if let Some(&id) = self.ids.get(&function) {
             return id;
@@ -61,7 +71,10 @@ impl Functions {
             let now = n_past.checked_sub(1).and_then(|i| later.get(i));
             let ids = resolve(frame, now, tables, symbols)
                 .into_iter()
-                .map(|function| self.intern(function))
+                .map(|function| {
+                    let line = function.line.filter(|_| self.lines);
+                    self.intern(Function { line, ..function })
+                })
                 .collect();
             self.of_frame.insert(key, ids);
         }
@@ -113,6 +126,7 @@ fn resolve(
                 name: symbol.name.clone(),
                 module: module.to_owned(),
                 resolved: symbol.resolved,
+                line: line(symbol),
             })
             .collect();
     }
@@ -120,7 +134,13 @@ fn resolve(
         name: unnamed(frame, tables),
         module: module.to_owned(),
         resolved: matches!(frame, Frame::Kernel(_)),
+        line: None,
     }]
+}
+
+fn line(symbol: &SymbolFrame) -> Option<String> {
+    let file = symbol.file.as_deref()?.rsplit('/').next()?;
+    Some(format!("{file}:{}", symbol.line?))
 }
 
 /// `module+0xoffset` with the SVMA of the function's start by its FDE (else of the address).

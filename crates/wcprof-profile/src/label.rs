@@ -30,7 +30,10 @@ impl Label {
     pub fn text<'p>(&self, profile: &'p Profile, min_percent: f64) -> Cow<'p, str> {
         match self {
             Self::Function(id) => match profile.functions.get(id.0 as usize) {
-                Some(function) if !function.name.is_empty() => Cow::Borrowed(&function.name),
+                Some(function) if !function.name.is_empty() => match &function.line {
+                    Some(line) => Cow::Owned(format!("{} ({line})", function.name)),
+                    None => Cow::Borrowed(&function.name),
+                },
                 _ => Cow::Borrowed("???"),
             },
             Self::State(state) => Cow::Borrowed(state.frame()),

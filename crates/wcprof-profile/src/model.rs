@@ -126,6 +126,9 @@ pub struct Function {
     pub module: String,
     /// The name comes from a symbol.
     pub resolved: bool,
+    /// Name of the source file and line that the frame is at: `AsyncConnection.cc:231`. Only with
+    /// [`with_lines`](crate::ProfileBuilder::with_lines); then each line is a function of its own.
+    pub line: Option<String>,
 }
 
 /// A stack of functions.

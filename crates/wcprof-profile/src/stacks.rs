@@ -65,6 +65,7 @@ impl Stacks {
             name: place.to_owned(),
             module: KERNEL.to_owned(),
             resolved: true,
+            line: None,
         });
         self.intern(ProfileStack {
             frames: vec![function],

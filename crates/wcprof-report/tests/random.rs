@@ -45,6 +45,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                     name,
                     module: String::new(),
                     resolved: true,
+                    line: None,
                 })
                 .collect();
             profile.stacks = stacks

@@ -196,6 +196,10 @@ pub(crate) struct ReportArgs {
     /// How function names are printed
     #[arg(long, value_enum, default_value_t = NamesArg::Full)]
     pub(crate) names: NamesArg,
+    /// Show source lines (`function (file.cc:12)`); frames of a function at several lines are then
+    /// apart
+    #[arg(long, conflicts_with = "no_inline")]
+    pub(crate) lines: bool,
     /// Output format
     #[arg(long, value_enum, default_value_t = FormatArg::Text)]
     pub(crate) format: FormatArg,

@@ -86,6 +86,11 @@ impl Opened {
         })
     }
 
+    /// Keeps frames of one function at several source lines apart, and shows the lines.
+    pub(crate) fn show_lines(&mut self) {
+        self.builder = std::mem::take(&mut self.builder).with_lines();
+    }
+
     /// What the user must know of a trace that did not end cleanly.
     pub(crate) fn warning(&self) -> Option<String> {
         match self.ending {
@@ -116,6 +121,17 @@ pub(crate) fn profile_of(
     symbols: &SymbolArgs,
     kernel: KernelSide,
 ) -> Result<Profile, Failure> {
+    let (opened, symbols, rules) = named(path, window, rules, symbols)?;
+    Ok(opened.profile(Some(&symbols), &rules, kernel))
+}
+
+/// A saved trace with names and rules.
+pub(crate) fn named(
+    path: &Path,
+    window: Window,
+    rules: &RuleArgs,
+    symbols: &SymbolArgs,
+) -> Result<(Opened, SymbolTable, Rules), Failure> {
     let rules = state_rules(rules)?;
     let mut opened = Opened::read_window(path, window)?;
     opened.keep_renamed_apart()?;
@@ -141,7 +157,7 @@ pub(crate) fn profile_of(
             symbols
         }
     };
-    Ok(opened.profile(Some(&symbols), &rules, kernel))
+    Ok((opened, symbols, rules))
 }
 
 /// Says why names are missing, a line each, the most important ones only.

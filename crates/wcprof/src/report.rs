@@ -15,7 +15,7 @@ use crate::cli::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
 use crate::failure::Failure;
 use crate::filters::around;
 use crate::names;
-use crate::open::{KernelSide, profile_of, write_output};
+use crate::open::{KernelSide, named, write_output};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
@@ -25,7 +25,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         false => KernelSide::Hidden,
     };
     let window = args.part.window()?;
-    let mut profile = profile_of(&args.trace, window, &args.rules, &args.symbols, kernel)?;
+    let (mut opened, symbols, rules) = named(&args.trace, window, &args.rules, &args.symbols)?;
+    if args.lines {
+        opened.show_lines();
+    }
+    let mut profile = opened.profile(Some(&symbols), &rules, kernel);
     args.part.check(&profile)?;
     if args.names == NamesArg::Short {
         names::shorten(&mut profile);
