@@ -16,7 +16,7 @@ mod text;
 mod texts;
 
 pub use json::{JSON_SCHEMA, JSON_VERSION, to_json};
-pub use report::{Passed, Report, Unknown};
+pub use report::{Observed, Passed, Report, Unknown};
 pub use saved::{SavedError, from_saved, to_saved};
 pub use text::{TextOptions, render_list, render_text};
 pub use texts::TextsError;
@@ -27,9 +27,9 @@ use wcprof_types::snapshot::Snapshot;
 ///
 /// # Errors
 /// None as built: a test reads the texts of all checks.
-pub fn diagnose(snapshot: &Snapshot) -> Result<Report, TextsError> {
+pub fn diagnose(snapshot: &Snapshot, observed: &Observed) -> Result<Report, TextsError> {
     let texts = texts::Texts::builtin()?;
-    let mut out = report::Out::new(snapshot, &texts);
+    let mut out = report::Out::new(snapshot, observed, &texts);
     checks::all(&mut out);
     Ok(out.finish())
 }

@@ -41,8 +41,18 @@ pub struct Passed {
 #[derive(Debug)]
 pub(crate) struct Out<'a> {
     pub(crate) snapshot: &'a Snapshot,
+    /// What was seen at work.
+    pub(crate) observed: &'a Observed,
     texts: &'a Texts,
     report: Report,
+}
+
+/// What a recording shows of a process beside its settings.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Observed {
+    /// A function of the messenger's encryption that was in a stack. That there is none proves
+    /// nothing: the recording may be too short, or without names.
+    pub encrypting: Option<String>,
 }
 
 /// A setting and where it was read.
@@ -59,9 +69,10 @@ pub(crate) fn setting(
 }
 
 impl<'a> Out<'a> {
-    pub(crate) fn new(snapshot: &'a Snapshot, texts: &'a Texts) -> Self {
+    pub(crate) fn new(snapshot: &'a Snapshot, observed: &'a Observed, texts: &'a Texts) -> Self {
         Self {
             snapshot,
+            observed,
             texts,
             report: Report::default(),
         }

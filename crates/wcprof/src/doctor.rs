@@ -9,9 +9,10 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use wcprof_capture::{SetupError, Target, TargetError, read_setup};
 use wcprof_doctor::{
-    TextOptions, diagnose, from_saved, render_list, render_text, to_json, to_saved,
+    Observed, TextOptions, diagnose, from_saved, render_list, render_text, to_json, to_saved,
 };
 use wcprof_trace::TraceReader;
+use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::Snapshot;
 
@@ -30,12 +31,12 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         let text = render_list(width).map_err(internal)?;
         return write_output(None, text.as_bytes());
     }
-    let snapshots = snapshots(args)?;
+    let (snapshots, observed) = snapshots(args)?;
     if let Some(path) = &args.save_snapshot {
         save(path, &snapshots)?;
     }
     for (i, snapshot) in snapshots.iter().enumerate() {
-        let report = diagnose(snapshot).map_err(internal)?;
+        let report = diagnose(snapshot, &observed).map_err(internal)?;
         let text = match args.json {
             true => to_json(snapshot, &report).context("failed to write JSON")?,
             false => {
@@ -49,10 +50,11 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn snapshots(args: &DoctorArgs) -> Result<Vec<Snapshot>, Failure> {
+fn snapshots(args: &DoctorArgs) -> Result<(Vec<Snapshot>, Observed), Failure> {
+    let alone = |snapshot| (vec![snapshot], Observed::default());
     if let Some(path) = &args.snapshot {
         return match load(path)? {
-            Some(snapshot) => Ok(vec![snapshot]),
+            Some(snapshot) => Ok(alone(snapshot)),
             None => of_trace(path),
         };
     }
@@ -65,7 +67,7 @@ fn snapshots(args: &DoctorArgs) -> Result<Vec<Snapshot>, Failure> {
     };
     let subject = args.subject.as_deref().ok_or_else(usage)?;
     match pid(subject) {
-        Some(pid) => Ok(vec![live(pid, &args.root)?]),
+        Some(pid) => Ok(alone(live(pid, &args.root)?)),
         None => of_trace(subject),
     }
 }
@@ -101,7 +103,7 @@ pub(crate) fn setup_of(pid: Pid) -> Option<String> {
     to_saved(&snapshot).ok()
 }
 
-fn of_trace(path: &Path) -> Result<Vec<Snapshot>, Failure> {
+fn of_trace(path: &Path) -> Result<(Vec<Snapshot>, Observed), Failure> {
     let read = TraceReader::open(path).and_then(|reader| reader.read(|_, _| {}));
     let (tables, _) = read.map_err(|error| {
         let mut failure = Failure::from(error);
@@ -120,9 +122,26 @@ fn of_trace(path: &Path) -> Result<Vec<Snapshot>, Failure> {
         ));
     }
     let snapshots = tables.setups.iter().map(|text| from_saved(text));
-    snapshots
+    let snapshots: Vec<Snapshot> = snapshots
         .collect::<Result<_, _>>()
-        .map_err(|e| Failure::new(Exit::BadTrace, e))
+        .map_err(|e| Failure::new(Exit::BadTrace, e))?;
+    // Names are those of all processes: of several it is not known whose they are.
+    let observed = match snapshots.len() {
+        1 => Observed {
+            encrypting: encrypting(&tables),
+        },
+        _ => Observed::default(),
+    };
+    Ok((snapshots, observed))
+}
+
+/// A function of the messenger's secure mode among the names that the trace holds.
+fn encrypting(tables: &Tables) -> Option<String> {
+    let names = tables.symbols.iter().flat_map(|s| s.frames.values());
+    let mut functions = names.flatten().map(|frame| frame.name.as_str());
+    functions
+        .find(|name| name.contains("AES128GCM_OnWire"))
+        .map(str::to_owned)
 }
 
 /// A saved snapshot; `None` of what is no JSON, such as a trace.

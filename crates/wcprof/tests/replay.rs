@@ -115,6 +115,30 @@ fn folded_adds_up() {
     }
 }
 
+/// Check that nothing is found in idle programs, and in programs busy with their own work only that
+/// the machine had too few CPUs for all that ran; and of settings what is so.
+#[test]
+fn no_false_alarms() {
+    const STARVED: &[&str] = &["run-queue-delay"];
+    const NONE: &[&str] = &[];
+    for (stem, hotspots, settings) in [
+        ("redis-server-load", STARVED, NONE),
+        ("postgres-load", STARVED, NONE),
+        ("cc1plus", STARVED, NONE),
+        ("qemu-idle", NONE, &["qemu-tcg"][..]),
+        ("ceph-osd-idle", NONE, &["libc-malloc"][..]),
+    ] {
+        assert_eq!(findings(stem), hotspots, "{stem}");
+        let trace = fixture(&format!("{stem}.wct"));
+        let trace = trace.to_str().expect("the path is text");
+        let json = wcprof(&["doctor", "--json", trace]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
+        let found = json["findings"].as_array().expect("a list");
+        let found: Vec<&str> = found.iter().filter_map(|f| f["rule"].as_str()).collect();
+        assert_eq!(found, settings, "{stem}");
+    }
+}
+
 /// Check that a rule of the user's own, named by `--rules`, is listed beside the built-in ones and finds
 /// what it is for, that a file of state rules still is one, and that a broken rule is an error.
 #[test]

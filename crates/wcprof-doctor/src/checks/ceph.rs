@@ -76,6 +76,13 @@ fn messenger(out: &mut Out<'_>, kind: &Kind) -> Option<bool> {
         .copied()
         .filter(|n| !known.contains_key(n) && secure.iter().all(|s| s.name != *n))
         .collect();
+    let missing = match &out.observed.encrypting {
+        Some(function) => {
+            secure.push(setting("at work", function.clone(), "stacks of the trace"));
+            Vec::new()
+        }
+        None => missing,
+    };
     let is_secure = !secure.is_empty();
     out.found_or_passed(
         ID_SECURE,
@@ -89,11 +96,11 @@ fn messenger(out: &mut Out<'_>, kind: &Kind) -> Option<bool> {
     out.unknown(
         ID_SECURE,
         format!(
-            "{} is neither on the command line nor in the configuration file; the monitors may set it, and the default is `crc secure`",
+            "{} not set on the command line or in the configuration file; the monitors may set it, and the default is `crc secure`",
             missing.join(", ")
         ),
         format!(
-            "its stacks tell: `wcprof attach {pid}`, then the finding `aes-gcm` of `wcprof hotspots` is there or not"
+            "its stacks tell, under load: `wcprof attach {pid}`, then `wcprof doctor TRACE` finds it, or `aes-gcm` of `wcprof hotspots`"
         ),
     );
     is_secure.then_some(true)

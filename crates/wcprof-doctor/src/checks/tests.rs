@@ -3,10 +3,14 @@
 
 use wcprof_types::snapshot::{Cgroup, Library, NumaMemory, NumaNode, Snapshot, ThreadSetup};
 
-use crate::{Report, diagnose};
+use crate::{Observed, Report, TextsError};
 
 fn ids(report: &Report) -> Vec<&str> {
     report.findings.iter().map(|f| f.rule.as_str()).collect()
+}
+
+fn diagnose(snapshot: &Snapshot) -> Result<Report, TextsError> {
+    crate::diagnose(snapshot, &Observed::default())
 }
 
 fn snapshot(args: &[&str]) -> Snapshot {
@@ -72,6 +76,23 @@ fn allocators() {
     ];
     s.process.libraries = Some(both.to_vec());
     assert_eq!(ids(&diagnose(&s).unwrap()), ["allocator-not-effective"]);
+}
+
+/// Check that stacks tell of encryption where no setting does, and that their silence proves
+/// nothing.
+#[test]
+fn encryption_by_stacks() {
+    let s = snapshot(&["ceph-osd"]);
+    let name = "ceph::crypto::onwire::AES128GCM_OnWireTxHandler::final()";
+    let observed = Observed {
+        encrypting: Some(name.into()),
+    };
+    let report = crate::diagnose(&s, &observed).unwrap();
+    assert_eq!(ids(&report), ["msgr-secure"]);
+    let is_open = |r: &Report| r.unknown.iter().any(|u| u.check == "msgr-secure");
+    assert!(!is_open(&report));
+    let silent = diagnose(&s).unwrap();
+    assert!(is_open(&silent) && silent.findings.is_empty());
 }
 
 /// Check throttling at its threshold.

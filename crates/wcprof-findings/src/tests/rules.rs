@@ -347,8 +347,8 @@ fn run_queue_delay() -> Case {
     };
     (
         "run-queue-delay",
-        delayed(150),
-        vec![delayed(20), delayed(90)],
+        delayed(300),
+        vec![delayed(20), delayed(200)],
     )
 }
 
