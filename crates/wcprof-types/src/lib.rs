@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+pub mod lock;
 mod mapping;
 mod redact;
 mod sample;

@@ -8,6 +8,7 @@ use thiserror::Error;
 use wcprof_types::{Avma, Tid};
 
 use super::copy::CopyRead;
+use super::locks::LockWatch;
 use super::stack_map::StackMap;
 use crate::bpf::BpfError;
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, Snapshots};
@@ -135,6 +136,7 @@ pub struct Sampler {
     pub(super) snapshots: Box<dyn Snapshots>,
     pub(super) perf: Option<PerfSampler>,
     pub(super) fds: FdCache,
+    pub(super) locks: LockWatch,
     pub(super) stack_map: StackMap,
     pub(super) copies: Vec<CopyRead>,
     /// Torn copies: index into the batch's threads, and whose.
@@ -220,6 +222,7 @@ impl Sampler {
         }
         Ok(Self {
             fds: FdCache::new(target.pid()),
+            locks: LockWatch::new(target.pid()),
             target,
             rate_hz: options.rate_hz,
             max_cpu_percent: options.max_cpu_percent,

@@ -76,6 +76,7 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
         symbols: None,
         setups: Vec::new(),
         local_names: Default::default(),
+        locks: Default::default(),
     }
 }
 
