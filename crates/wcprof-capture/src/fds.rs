@@ -4,15 +4,13 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
 
-use wcprof_types::lock::is_wait;
-use wcprof_types::{Avma, FdKind, FdTarget, Pid, Wait};
+use wcprof_types::{FdKind, FdTarget, Pid, Wait};
 
 use crate::sys::file_type;
 
 /// Descriptors remembered; beyond that the memory is emptied.
 const MAX_REMEMBERED: usize = 4096;
-/// A descriptor can be closed and reused: what it refers to is read again after this long, and a
-/// file's name at each wait.
+/// A descriptor can be closed and reused: what it refers to is read again after this long.
 const TRUST_NS: u64 = 1_000_000_000;
 /// Longer paths are cut.
 const MAX_PATH: usize = 4096;
@@ -46,26 +44,15 @@ impl FdCache {
                 _ => 0,
             },
             fd: takes_fd(call).then(|| self.target(args[0] as i32, now)),
-            futex: (call == libc::SYS_futex && is_wait(args[1] as u32)).then_some(Avma(args[0])),
             kernel: String::new(),
         }
     }
 
     fn target(&mut self, fd: i32, now: u64) -> FdTarget {
-        let known = self.files.get(&fd);
-        let is_new = known.is_some_and(|(at, _)| now.saturating_sub(*at) < TRUST_NS);
-        // Files are opened and closed quickly, and waits for them are few: of these each is asked
-        // for by its link, which costs a system call. Waits for sockets and events are many.
-        let is_file = |kind| !matches!(kind, FdKind::Socket | FdKind::Pipe | FdKind::Anon);
-        match known {
-            Some((_, target)) if is_new && !is_file(target.kind) => return target.clone(),
-            Some((_, target)) if is_new => {
-                let link = read_link(self.pid, fd);
-                if link.is_some_and(|link| cut(&link) == target.path) {
-                    return target.clone();
-                }
-            }
-            _ => {}
+        if let Some((read_at, target)) = self.files.get(&fd)
+            && now.saturating_sub(*read_at) < TRUST_NS
+        {
+            return target.clone();
         }
         if self.files.len() >= MAX_REMEMBERED {
             self.files.clear();
@@ -107,9 +94,6 @@ fn takes_fd(call: i64) -> bool {
             | libc::SYS_sendmmsg
             | libc::SYS_sendfile
             | libc::SYS_splice
-            | libc::SYS_copy_file_range
-            | libc::SYS_syncfs
-            | libc::SYS_epoll_pwait2
             | libc::SYS_accept
             | libc::SYS_accept4
             | libc::SYS_connect
@@ -125,33 +109,24 @@ fn read_target(pid: Pid, fd: i32) -> FdTarget {
         kind: FdKind::Unknown,
         path: String::new(),
     };
-    let Some(name) = read_link(pid, fd) else {
+    let link = format!("/proc/{pid}/fd/{fd}");
+    let Ok(name) = fs::read_link(&link) else {
         return unknown;
     };
-    let (kind, path) = match name.split_once(':') {
-        Some(("socket", _)) => (FdKind::Socket, name.as_str()),
-        Some(("pipe", _)) => (FdKind::Pipe, name.as_str()),
-        // `[eventpoll]`, `[eventfd]`, `kvm-vcpu:0`
-        Some(("anon_inode", what)) => (FdKind::Anon, what),
+    let name = name.to_string_lossy();
+    let kind = match name.split_once(':') {
+        Some(("socket", _)) => FdKind::Socket,
+        Some(("pipe", _)) => FdKind::Pipe,
+        Some(("anon_inode", _)) => FdKind::Anon,
         _ => {
-            let link = CString::new(link_of(pid, fd)).ok();
-            let file_type = link.and_then(|link| file_type(&link));
-            (file_type.map_or(FdKind::Unknown, kind_of), name.as_str())
+            let file_type = CString::new(link).ok().and_then(|link| file_type(&link));
+            return FdTarget {
+                kind: file_type.map_or(FdKind::Unknown, kind_of),
+                path: cut(&name),
+            };
         }
     };
-    FdTarget {
-        kind,
-        path: cut(path),
-    }
-}
-
-fn link_of(pid: Pid, fd: i32) -> String {
-    format!("/proc/{pid}/fd/{fd}")
-}
-
-fn read_link(pid: Pid, fd: i32) -> Option<String> {
-    let name = fs::read_link(link_of(pid, fd)).ok()?;
-    Some(name.to_string_lossy().into_owned())
+    FdTarget { kind, ..unknown }
 }
 
 fn kind_of(file_type: libc::mode_t) -> FdKind {
@@ -189,25 +164,6 @@ mod tests {
         assert_eq!(read_target(me, null.as_raw_fd()).kind, FdKind::Char);
         assert_eq!(read_target(me, socket.as_raw_fd()).kind, FdKind::Socket);
         assert_eq!(read_target(me, -1).kind, FdKind::Unknown);
-        assert!(
-            read_target(me, socket.as_raw_fd())
-                .path
-                .starts_with("socket:[")
-        );
-    }
-
-    /// Check that a descriptor which is given to another file is noticed at once.
-    #[test]
-    fn reused() {
-        let me = Pid(std::process::id() as i32);
-        let mut cache = FdCache::new(me);
-        let first = tempfile::NamedTempFile::new().unwrap();
-        let fd = first.as_raw_fd();
-        assert_eq!(cache.target(fd, 0).path, first.path().to_string_lossy());
-        let moved = first.path().with_extension("moved");
-        fs::rename(first.path(), &moved).unwrap();
-        assert_eq!(cache.target(fd, 1).path, moved.to_string_lossy());
-        fs::rename(&moved, first.path()).unwrap();
     }
 
     /// Check that calls without a descriptor have none, and that futex and ioctl keep their
@@ -217,7 +173,6 @@ mod tests {
         let mut cache = FdCache::new(Pid(std::process::id() as i32));
         let futex = cache.wait(Some(libc::SYS_futex as u32), [0x7f00, 137, 2], 0);
         assert_eq!((futex.op, &futex.fd), (137, &None));
-        assert_eq!(futex.futex, Some(Avma(0x7f00)));
         assert_eq!(cache.wait(None, [0; 3], 0), Wait::default());
         let sleep = cache.wait(Some(libc::SYS_clock_nanosleep as u32), [0; 3], 0);
         assert_eq!(sleep.fd, None);

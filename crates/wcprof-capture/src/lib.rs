@@ -21,7 +21,6 @@ pub mod probe;
 pub mod procfs;
 mod sampler;
 mod setup;
-mod sockets;
 mod sys;
 mod target;
 mod tid_map;
@@ -31,11 +30,9 @@ pub use engine::{EngineKind, SnapshotError};
 pub use files::{LiveFileError, LiveFiles};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
-    KernelStack, LockGlance, OwnerGlance, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
-    Since, StackBytes, StackCopy, StackRequest, StartError, ThreadTick, TickBatch, TickCounts,
-    TimerSample,
+    KernelStack, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Since, StackBytes, StackCopy,
+    StackRequest, StartError, ThreadTick, TickBatch, TickCounts, TimerSample,
 };
 pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
-pub use sockets::SocketNames;
 pub use sys::{Punctuality, monotonic_ns, own_cpu_ns};
 pub use target::{Liveness, Target, TargetError, read_status};

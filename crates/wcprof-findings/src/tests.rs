@@ -2,6 +2,5 @@
 
 mod builder;
 mod format;
-mod locks;
 mod rule_files;
 mod rules;

@@ -11,7 +11,6 @@ mod classify;
 mod filter;
 mod functions;
 mod label;
-mod locks;
 pub mod model;
 mod pools;
 mod precision;
@@ -28,8 +27,7 @@ mod view;
 
 pub use builder::ProfileBuilder;
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, ThreadGlobs, keep_threads};
-pub use label::{Label, file_text};
-pub use locks::LockTimes;
+pub use label::Label;
 pub use pools::without_numbers;
 pub use precision::{Course, Estimator, Interval};
 pub use prepared::for_each_shown;

@@ -5,7 +5,6 @@
 #![forbid(unsafe_code)]
 
 mod live_stack;
-mod locks;
 mod modules;
 mod recorder;
 mod replay;

@@ -6,22 +6,18 @@ use std::sync::mpsc::Sender;
 
 use thiserror::Error;
 use wcprof_capture::{
-    KernelStack, Liveness, LockGlance, SocketNames, StackBytes, StackCopy, StackRequest, Target,
-    TargetError, ThreadTick, TickBatch, TickCounts, monotonic_ns, own_cpu_ns,
+    KernelStack, Liveness, StackBytes, StackCopy, StackRequest, Target, TargetError, ThreadTick,
+    TickBatch, TickCounts, monotonic_ns, own_cpu_ns,
 };
 use wcprof_trace::model::{
-    Frame, FrameId, Header, LockLook, NodeId, Process, ProcessId, Span, StackId, Stats, ThreadId,
-    WaitId,
+    Frame, FrameId, Header, NodeId, Process, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
 };
 use wcprof_trace::{TraceError, TraceWriter};
-use wcprof_types::{
-    Avma, FdKind, FrameAddress, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait,
-};
+use wcprof_types::{Avma, FrameAddress, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
 use wcprof_weights::{Piece, TimerHit};
 
 use crate::live_stack::{LiveStack, LiveText};
-use crate::locks::Locks;
 use crate::modules::{ModuleProblem, Modules, TargetFiles};
 use crate::replay::{Reads, Replay, Watched};
 use crate::threads::{Place, ThreadState};
@@ -117,8 +113,6 @@ pub struct Recorder {
     flushed: u64,
     mapped: u64,
     exited: ExitedCpu,
-    locks: Locks,
-    sockets: SocketNames,
 }
 
 /// CPU time of threads that were born and died between two ticks.
@@ -157,7 +151,6 @@ impl Recorder {
         })?;
         let mut recorder = Self {
             modules: Modules::new(process, &target),
-            sockets: SocketNames::new(target.pid()),
             target,
             process,
             begin: None,
@@ -179,7 +172,6 @@ impl Recorder {
             flushed: 0,
             mapped: 0,
             exited: ExitedCpu::default(),
-            locks: Locks::default(),
         };
         recorder.read_modules(monotonic_ns())?;
         Ok(recorder)
@@ -207,15 +199,9 @@ impl Recorder {
                 });
             }
         }
-        let mut glances = batch.locks.iter().peekable();
-        for (i, tick) in batch.threads.iter().enumerate() {
-            while let Some(glance) = glances.next_if(|g| g.after <= i) {
-                self.glance(glance);
-            }
+        for tick in &batch.threads {
             self.thread_tick(tick, &batch.stacks)?;
         }
-        glances.for_each(|glance| self.glance(glance));
-        self.note_locks(batch)?;
         for tid in &batch.exited {
             self.end_thread(*tid)?;
         }
@@ -228,8 +214,6 @@ impl Recorder {
         if batch.time.saturating_sub(self.flushed) >= FLUSH_NS {
             self.flushed = batch.time;
             self.note_threads()?;
-            let looks = self.locks.take_all();
-            self.write_looks(&looks)?;
             self.stats.own_cpu_ns = own_cpu_ns();
             self.writer.set_stats(&self.stats)?;
             self.writer.flush()?;
@@ -264,8 +248,6 @@ impl Recorder {
     }
 
     fn finish_threads(&mut self) -> Result<(), RecordError> {
-        let looks = self.locks.take_all();
-        self.write_looks(&looks)?;
         let tids: Vec<Tid> = self.threads.keys().copied().collect();
         for tid in tids {
             self.end_thread(tid)?;
@@ -287,36 +269,6 @@ impl Recorder {
             trace_bytes: self.writer.len_bytes(),
             state_ns: self.state_ns,
         }
-    }
-
-    fn glance(&mut self, glance: &LockGlance) {
-        let begin = self.begin.unwrap_or(0);
-        let time = |at: u64| TimeNs(at.saturating_sub(begin));
-        self.locks.glance(self.process, glance, &self.threads, time);
-    }
-
-    /// Writes what is known of locks.
-    fn note_locks(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
-        for (tid, own) in &batch.own_tids {
-            if let Some(thread) = self.threads.get(tid) {
-                self.writer.own_tid(thread.id, *own)?;
-            }
-        }
-        for &(tid, tick) in &batch.moved {
-            if let Some(thread) = self.threads.get(&tid) {
-                self.writer.waiter_moved(thread.id, self.time(tick))?;
-            }
-        }
-        if batch.n_locks_skipped > 0 {
-            self.writer.locks_skipped(batch.n_locks_skipped)?;
-        }
-        let looks = self.locks.take_ready();
-        self.write_looks(&looks)
-    }
-
-    fn write_looks(&mut self, looks: &[LockLook]) -> Result<(), RecordError> {
-        let mut looks = looks.iter();
-        Ok(looks.try_for_each(|look| self.writer.lock_look(look))?)
     }
 
     fn count(&mut self, batch: &TickBatch) {
@@ -409,18 +361,7 @@ impl Recorder {
     }
 
     fn wait(&mut self, wait: &Wait) -> Result<WaitId, RecordError> {
-        let futex = wait.futex.and_then(|address| self.locks.address(address));
-        let mut wait = Wait {
-            futex,
-            ..wait.clone()
-        };
-        if let Some(fd) = &mut wait.fd
-            && fd.kind == FdKind::Socket
-            && let Some(name) = self.sockets.name(&fd.path)
-        {
-            name.clone_into(&mut fd.path);
-        }
-        Ok(self.writer.intern_wait(wait)?)
+        Ok(self.writer.intern_wait(wait.clone())?)
     }
 
     fn kernel_stack(&mut self, wait: Option<&Wait>) -> Result<StackId, RecordError> {

@@ -77,7 +77,6 @@ struct ViewOut {
     inverted: bool,
     idle: &'static str,
     state_frames: bool,
-    files: bool,
     min_percent: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     window_ns: Option<(u64, u64)>,
@@ -191,7 +190,6 @@ fn view_of(profile: &Profile, view: &View) -> ViewOut {
         inverted: view.is_leaf_first(),
         idle: if view.idle { "show" } else { "hide" },
         state_frames: view.state_frames,
-        files: view.files,
         min_percent: view.min_percent,
         window_ns: Headline::new(profile).window_ns,
         states: view
@@ -256,7 +254,6 @@ fn node_of(
         kind: match node.label {
             Label::Function(_) => "function",
             Label::State(_) => "state",
-            Label::File(_) => "file",
             Label::End(_) => "end",
             Label::NotSampled(_) => "not-sampled",
             Label::Hidden => "hidden",

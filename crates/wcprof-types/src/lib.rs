@@ -6,7 +6,6 @@
 #![forbid(unsafe_code)]
 
 mod address;
-pub mod lock;
 mod mapping;
 mod redact;
 mod sample;

@@ -79,7 +79,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
     opened.tables.local_names = local;
     local_names::count(&opened.tables, &mut report);
-    opened.read_again()?;
+    opened.keep_renamed_apart()?;
     if let Err(error) = session
         .recorded
         .writer

@@ -13,7 +13,6 @@ mod failure;
 mod filters;
 mod hotspots;
 mod local_names;
-mod locks;
 mod names;
 mod open;
 mod progress;
@@ -47,7 +46,6 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Report(args) => report::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Hotspots(args) => hotspots::run(&args),
-        Command::Locks(args) => locks::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),
         Command::Symbols(args) => symbols::run(&args),

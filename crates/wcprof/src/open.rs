@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, Rules};
+use wcprof_profile::{ProfileBuilder, RenamedStacks, Rules};
 use wcprof_report::terminal_name;
 use wcprof_symbols::{Problem, SymbolReport};
 use wcprof_trace::model::{SymbolTable, Tables};
@@ -49,14 +49,12 @@ impl Opened {
         Self::read_with(path, window, ProfileBuilder::new())
     }
 
-    /// Reads the spans once more if what is known only at the end of a trace is needed for them:
-    /// that code was replaced while it was recorded, or who held locks.
-    pub(crate) fn read_again(&mut self) -> Result<(), Failure> {
+    /// Reads the spans once more if code was replaced while it was recorded, which only the end of
+    /// a trace tells.
+    pub(crate) fn keep_renamed_apart(&mut self) -> Result<(), Failure> {
         let renamed = RenamedStacks::of(&self.tables);
-        let locks = LockTimes::of(&self.tables);
-        if !(renamed.is_empty() && locks.is_empty()) {
-            let builder = ProfileBuilder::new();
-            let builder = builder.with_renamed(renamed).with_locks(locks);
+        if !renamed.is_empty() {
+            let builder = ProfileBuilder::new().with_renamed(renamed);
             self.builder = Self::read_with(&self.path, self.window, builder)?.builder;
         }
         Ok(())
@@ -136,7 +134,7 @@ pub(crate) fn named(
 ) -> Result<(Opened, SymbolTable, Rules), Failure> {
     let rules = state_rules(rules)?;
     let mut opened = Opened::read_window(path, window)?;
-    opened.read_again()?;
+    opened.keep_renamed_apart()?;
     if let Some(warning) = opened.warning() {
         eprintln!("wcprof: {warning}");
     }

@@ -176,7 +176,6 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
         },
         idle,
         state_frames: args.states,
-        files: args.files,
         min_percent: args.min_percent.unwrap_or(match args.format {
             FormatArg::Text | FormatArg::Functions => 0.5,
             FormatArg::Uwpmp | FormatArg::Svg => 0.1,

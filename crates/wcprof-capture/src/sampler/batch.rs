@@ -4,8 +4,6 @@ use std::ops::Range;
 
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
-use super::locks::LockGlance;
-
 /// One tick of the target, or a few. Byte ranges refer to `stacks`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TickBatch {
@@ -15,14 +13,6 @@ pub struct TickBatch {
     pub threads: Vec<ThreadTick>,
     /// Samples of running threads since the last batch, in no particular order.
     pub timer_samples: Vec<TimerSample>,
-    /// Looks at locks that threads wait for, in the order of time.
-    pub locks: Vec<LockGlance>,
-    /// Threads that left a wait while its lock was looked at, and the tick's begin.
-    pub moved: Vec<(Tid, u64)>,
-    /// Looks left out, since too many locks are waited for.
-    pub n_locks_skipped: u64,
-    /// New threads and their numbers in the target's own pid namespace, where they differ.
-    pub own_tids: Vec<(Tid, Tid)>,
     /// Threads that have exited.
     pub exited: Vec<Tid>,
     /// CPU time of the whole process, exited threads included, ns; read about once a second.

@@ -4,11 +4,10 @@
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
 use super::batch::{KernelStack, StackBytes, StackCopy, TimerSample};
-use super::locks::lock_of;
 use super::slot::Slot;
 use super::start::KernelSource;
 use super::{Run, Sampler};
-use crate::engine::{InSyscall, SnapshotStack, StackWant, ThreadSnapshot};
+use crate::engine::{SnapshotStack, StackWant, ThreadSnapshot};
 use crate::memory::{ReadRange, read_ranges};
 use crate::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
 
@@ -204,10 +203,6 @@ impl Sampler {
         let at = run.batch.stacks.len();
         run.batch.stacks.extend_from_slice(&self.arena[..len]);
         let args = [args[0], args[1], args[2]];
-        if let Some(slot) = run.slots.get_mut(&tid) {
-            let lock = lock_of(Sched::Blocked, Some(InSyscall { number, args }));
-            self.locks.change(slot, lock);
-        }
         tick.wait = Some(self.fds.wait(number, args, tick.time));
         tick.kernel = match self.kernel {
             KernelSource::None => KernelStack::None,

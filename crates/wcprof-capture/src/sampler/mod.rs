@@ -4,7 +4,6 @@
 mod batch;
 mod clock;
 mod copy;
-mod locks;
 mod slot;
 mod stack_map;
 mod start;
@@ -20,7 +19,6 @@ use crate::tid_map::TidMap;
 pub use batch::{
     KernelStack, Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts, TimerSample,
 };
-pub use locks::{LockGlance, OwnerGlance};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{Sampler, SamplerOptions, StartError};
 
@@ -151,7 +149,6 @@ impl Sampler {
         self.check_identity(run, due.time)?;
         self.take_snapshots(run);
         self.notice_exits(run);
-        self.look_at_locks(run);
         self.drain_timer_samples(run);
         if run.tick == 1 {
             run.batch.process_cpu_ns = self.target.cpu_ns();
@@ -295,9 +292,6 @@ impl Sampler {
                     // observed, only its running stacks are not.
                     let _ = perf.add_thread(now.tid);
                 }
-                if let Some(own) = self.locks.born(self.target.pid(), now.tid) {
-                    run.batch.own_tids.push((now.tid, own));
-                }
                 vacant.insert(Slot::new(&now, keep, run.tick, run.unlisted.0))
             }
         };
@@ -318,7 +312,6 @@ impl Sampler {
             return;
         }
         run.batch.threads.extend(slot.take_deferred());
-        self.locks.waits(slot, &now);
         let job = self.copy_job(slot, &now);
         run.counts.n_torn += u64::from(now.stack == SnapshotStack::Torn);
         let mut tick = slot.advance(now, since);
@@ -345,13 +338,11 @@ impl Sampler {
         }
         let tick = run.tick;
         let (batch, snapshots, perf) = (&mut run.batch, &mut self.snapshots, &mut self.perf);
-        let locks = &mut self.locks;
         run.slots.retain(|&tid, slot| {
             let alive = slot.tick == tick;
             if !alive {
                 batch.threads.extend(slot.take_deferred());
                 batch.exited.push(tid);
-                locks.exited(tid, slot);
                 snapshots.forget(tid);
                 if let Some(perf) = perf {
                     perf.remove_thread(tid);
@@ -468,7 +459,6 @@ impl Run<'_> {
         });
         self.batch.threads = batch.threads;
         self.batch.exited = batch.exited;
-        self.batch.own_tids = batch.own_tids;
         self.batch.process_cpu_ns = batch.process_cpu_ns;
     }
 }

@@ -32,8 +32,6 @@ pub(super) struct Slot {
     n_unlisted: u64,
     /// What the engine was told to copy of its stack.
     pub(super) want: Option<StackWant>,
-    /// The lock that it waits for, if that is looked at.
-    pub(super) lock: Option<u64>,
 }
 
 impl Slot {
@@ -48,7 +46,6 @@ impl Slot {
             keep,
             n_unlisted,
             want: None,
-            lock: None,
         }
     }
 
@@ -59,13 +56,6 @@ impl Slot {
             && now.sched == Sched::Blocked
             && now.switches == self.last.switches
             && now.n_runs == self.last.n_runs
-    }
-
-    /// How often it had been put on a CPU when it was last seen, if that was in a new wait, not
-    /// before `since`.
-    pub(super) fn blocked_runs(&self, since: u64) -> Option<u64> {
-        let is_new = self.last.sched == Sched::Blocked && self.last.time >= since;
-        is_new.then_some(self.last.n_runs)
     }
 
     /// Takes account of the ticks, `n` by now and the last at `time`, at which it was unchanged
@@ -165,47 +155,5 @@ fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
         wait: None,
         stack: StackCopy::None,
         kernel: KernelStack::None,
-    }
-}
-
-#[cfg(test)]
-pub(super) mod tests {
-    use wcprof_types::Tid;
-
-    use super::*;
-    use crate::engine::SnapshotStack;
-
-    /// A thread that waits.
-    pub(crate) fn snapshot() -> ThreadSnapshot {
-        ThreadSnapshot {
-            tid: Tid(7),
-            time: 0,
-            sched: Sched::Blocked,
-            switches: 1,
-            voluntary: None,
-            run_ns: 0,
-            delay_ns: 0,
-            n_runs: 1,
-            regs: None,
-            syscall: None,
-            kernel_side: false,
-            started: 0,
-            comm: None,
-            exec_id: 0,
-            host_tid: None,
-            stack: SnapshotStack::None,
-            kernel: 0..0,
-        }
-    }
-
-    /// Check that runs are known of a thread alone that was found in a new wait.
-    #[test]
-    fn runs_of_blocked() {
-        let mut now = snapshot();
-        now.time = 20;
-        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(20), Some(1));
-        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(21), None);
-        now.sched = Sched::OnCpu;
-        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(20), None);
     }
 }

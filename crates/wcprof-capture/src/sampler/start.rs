@@ -8,7 +8,6 @@ use thiserror::Error;
 use wcprof_types::{Avma, Tid};
 
 use super::copy::CopyRead;
-use super::locks::LockWatch;
 use super::stack_map::StackMap;
 use crate::bpf::BpfError;
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, Snapshots};
@@ -136,7 +135,6 @@ pub struct Sampler {
     pub(super) snapshots: Box<dyn Snapshots>,
     pub(super) perf: Option<PerfSampler>,
     pub(super) fds: FdCache,
-    pub(super) locks: LockWatch,
     pub(super) stack_map: StackMap,
     pub(super) copies: Vec<CopyRead>,
     /// Torn copies: index into the batch's threads, and whose.
@@ -222,7 +220,6 @@ impl Sampler {
         }
         Ok(Self {
             fds: FdCache::new(target.pid()),
-            locks: LockWatch::new(target.pid()),
             target,
             rate_hz: options.rate_hz,
             max_cpu_percent: options.max_cpu_percent,

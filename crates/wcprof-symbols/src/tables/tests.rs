@@ -76,7 +76,6 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
         symbols: None,
         setups: Vec::new(),
         local_names: Default::default(),
-        locks: Default::default(),
     }
 }
 

@@ -3,7 +3,6 @@
 pub(crate) mod block;
 pub(crate) mod entries;
 pub(crate) mod facts;
-pub(crate) mod locks;
 pub(crate) mod spans;
 pub(crate) mod symbols;
 pub(crate) mod wire;
@@ -37,7 +36,6 @@ pub(crate) mod section {
     pub(crate) const SETUP: u8 = 129;
     pub(crate) const LOCAL_NAMES: u8 = 130;
     pub(crate) const LATER_NAMES: u8 = 131;
-    pub(crate) const LOCKS: u8 = 132;
 }
 
 /// First tag of the sections that a reader may skip.
