@@ -40,8 +40,6 @@ for_each_engine! {
     stacks::hard_frames: "Check stacks with frames sized at run time and stacks of 500 frames.",
     stacks::signal_stack: "Check that a signal handler on a stack of its own leads back to what it interrupted.",
     stacks::names: "Check demangled C++ and Rust names and inline frames.",
-    jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
-    jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
     kernel::blocked: "Check the kernel stacks of threads blocked in a pipe, a sleep and a futex.",
     kernel::running: "Check the kernel stacks of a thread that runs in the kernel.",
     layouts::layouts: "Check static, non-PIE, deleted and namespaced targets.",
@@ -56,6 +54,13 @@ for_each_engine! {
     life::target_execs: "Check that an exec ends the recording and keeps it.",
     life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
 }
+
+// Code without call frame information is unwound by rbp, which `/proc` does not show.
+for_each_engine!(
+    @ with_frame_pointer, Bpf,
+    jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
+    jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own."
+);
 
 /// Whether an engine can be expected to work; says so when not.
 pub(crate) fn usable(engine: Engine, test: &str) -> bool {
