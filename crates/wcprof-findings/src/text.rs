@@ -16,7 +16,8 @@ pub struct TextOptions {
     /// Longest line, characters; lines of trees are cut there, prose is wrapped. At least 40
     /// is used.
     pub width: usize,
-    /// Findings to print; the rest is counted.
+    /// Findings to print, or groups of one rule's findings in the brief form; the titles of the
+    /// rest are named.
     pub max_findings: usize,
     /// How much of each.
     pub detail: Detail,
@@ -28,7 +29,8 @@ pub enum Detail {
     /// All of it.
     #[default]
     Full,
-    /// A few lines: share, the heaviest line of evidence, the first sentence of the advice.
+    /// A few lines: share, the heaviest line of evidence, the first sentence of the advice; a
+    /// rule's findings in other pools of the process are added to its first one.
     Brief,
 }
 
@@ -45,6 +47,9 @@ impl Default for TextOptions {
 /// Pool names printed before the rest is counted.
 const MAX_POOL_NAMES: usize = 4;
 
+/// Titles of findings that are not shown before the rest is left out.
+const MAX_TITLES: usize = 5;
+
 /// Share of on-CPU time without a stack, percent, above which the text says what that means.
 const MUCH_WITHOUT_STACK: f64 = 50.0;
 
@@ -53,21 +58,26 @@ const MUCH_WITHOUT_STACK: f64 = 50.0;
 pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions) -> String {
     let width = options.width.max(40);
     let mut out = String::new();
-    for (i, finding) in findings.iter().take(options.max_findings).enumerate() {
-        match options.detail {
-            Detail::Full => {
+    let more = match options.detail {
+        Detail::Full => {
+            for (i, finding) in findings.iter().take(options.max_findings).enumerate() {
                 if i > 0 {
                     out.push('\n');
                 }
                 one(&mut out, finding, width);
             }
-            Detail::Brief => brief(&mut out, finding, width),
+            findings.iter().skip(options.max_findings).collect()
         }
-    }
-    let n_more = findings.len().saturating_sub(options.max_findings);
-    if n_more > 0 {
-        let _ = writeln!(out, "{} not shown", plural(n_more, "more finding"));
-    }
+        Detail::Brief => {
+            let groups = by_rule(findings);
+            let (shown, rest) = groups.split_at(options.max_findings.min(groups.len()));
+            for group in shown {
+                brief(&mut out, group, width);
+            }
+            rest.iter().flatten().copied().collect::<Vec<_>>()
+        }
+    };
+    not_shown(&mut out, &more, width);
     if findings.is_empty() {
         out.push_str("no hotspots found\n");
     }
@@ -168,7 +178,51 @@ fn one(out: &mut String, finding: &Finding, width: usize) {
     prose(out, "verify", &finding.verify, width);
 }
 
-fn brief(out: &mut String, finding: &Finding, width: usize) {
+/// Findings of one rule in pools of one process, as one group each, in the order of their
+/// first ones. No group is empty.
+fn by_rule(findings: &[Finding]) -> Vec<Vec<&Finding>> {
+    let mut groups: Vec<Vec<&Finding>> = Vec::new();
+    for finding in findings {
+        let like = |g: &&mut Vec<&Finding>| {
+            let first = g.first();
+            first.is_some_and(|f| f.rule == finding.rule && f.pid == finding.pid)
+        };
+        match groups.iter_mut().find(like) {
+            Some(group) => group.push(finding),
+            None => groups.push(vec![finding]),
+        }
+    }
+    groups
+}
+
+/// Names the findings that did not fit.
+fn not_shown(out: &mut String, more: &[&Finding], width: usize) {
+    if more.is_empty() {
+        return;
+    }
+    let mut titles: Vec<&str> = Vec::new();
+    for finding in more {
+        if !titles.contains(&finding.title.as_str()) {
+            titles.push(&finding.title);
+        }
+    }
+    let n_titles = titles.len();
+    titles.truncate(MAX_TITLES);
+    let mut text = format!(
+        "{} not shown: {}",
+        plural(more.len(), "more finding"),
+        titles.join("; ")
+    );
+    if n_titles > MAX_TITLES {
+        text.push_str("; ...");
+    }
+    wrapped(out, "", &text, 0, width);
+}
+
+fn brief(out: &mut String, group: &[&Finding], width: usize) {
+    let Some((finding, others)) = group.split_first() else {
+        return;
+    };
     let title = format!(
         "[{}] {}: {}",
         finding.severity.name(),
@@ -183,6 +237,10 @@ fn brief(out: &mut String, finding: &Finding, width: usize) {
             prose(out, "found", &first.unwrap_or_default(), width);
         }
     }
+    if !others.is_empty() {
+        let places: Vec<String> = others.iter().map(|f| also_in(f)).collect();
+        prose(out, "also in", &places.join(", "), width);
+    }
     if let Some(evidence) = finding.evidence.last() {
         let mut depth = 0;
         let chain = evidence.lines.iter().take_while(|line| {
@@ -195,6 +253,19 @@ fn brief(out: &mut String, finding: &Finding, width: usize) {
         let _ = writeln!(out, "{}", cut(&text, width));
     }
     prose(out, "advice", first_sentence(&finding.advice), width);
+}
+
+/// `tp_osd_tp (21.7 %, 7.0 s)`: pool, share of its wall-clock time, the time.
+fn also_in(finding: &Finding) -> String {
+    match &finding.basis {
+        Basis::Time(share) => format!(
+            "{} ({:.1} %, {})",
+            pools(finding),
+            percent(share.matched_ns, share.wall_ns),
+            duration(share.matched_ns)
+        ),
+        Basis::Setting(_) => pools(finding),
+    }
 }
 
 /// Up to the first full stop that a space follows.
@@ -339,14 +410,18 @@ fn cut(line: &str, width: usize) -> String {
 
 /// `  label: text`, wrapped; the lines that follow are indented under the text.
 fn prose(out: &mut String, label: &str, text: &str, width: usize) {
-    const INDENT: usize = 12;
-    let mut line = format!("  {label:<8}: ");
+    wrapped(out, &format!("  {label:<8}: "), text, 12, width);
+}
+
+/// The text, escaped and wrapped; `indent` spaces begin the lines after the first.
+fn wrapped(out: &mut String, head: &str, text: &str, indent: usize, width: usize) {
+    let mut line = head.to_owned();
     let mut at_start = true;
     for word in escape(text.trim()).split_whitespace() {
         let length = line.chars().count() + 1 + word.chars().count();
         if !at_start && length > width {
             let _ = writeln!(out, "{}", line.trim_end());
-            line = " ".repeat(INDENT);
+            line = " ".repeat(indent);
             at_start = true;
         }
         if !at_start {

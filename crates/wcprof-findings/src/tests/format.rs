@@ -123,7 +123,7 @@ fn text() {
     };
     let short = render_text(&profile, &findings, options);
     assert!(short.contains(&format!(
-        "\n{} more findings not shown\n",
+        "\n{} more findings not shown: ",
         findings.len() - 1
     )));
     assert!(short.matches("advice  :").count() == 1);
@@ -143,6 +143,41 @@ fn brief() {
     assert_eq!(text.matches("  share   : ").count(), findings.len());
     assert_eq!(text.matches("  advice  : ").count(), findings.len());
     check_golden("osd-brief.txt", &text);
+}
+
+/// Check that the brief form adds a rule's other pools to its first finding, that they do not
+/// use up the number of findings, and that what does not fit is named once.
+#[test]
+fn brief_of_many_pools() {
+    let profile = osd();
+    let mut findings = hotspots(&profile, &RuleSet::builtin().unwrap());
+    assert!(findings.len() > 2);
+    let (last, at) = (findings.last().unwrap().title.clone(), findings.len());
+    for pool in ["finisher", "bstore_mempool"] {
+        let mut other = findings[0].clone();
+        other.pools = vec![pool.to_owned()];
+        findings.insert(1, other);
+    }
+    let options = TextOptions {
+        width: 60,
+        max_findings: at - 1,
+        detail: Detail::Brief,
+    };
+    let text = render_text(&profile, &findings, options);
+    assert_eq!(text.matches("  advice  : ").count(), at - 1);
+    let also: Vec<_> = text.lines().filter(|l| l.contains("also in")).collect();
+    assert_eq!(also.len(), 1, "{text}");
+    assert!(
+        also[0].starts_with("  also in : bstore_mempool ("),
+        "{text}"
+    );
+    assert!(text.contains("finisher ("), "{text}");
+    assert!(text.lines().all(|l| l.chars().count() <= 60), "{text}");
+    let joined = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        joined.contains(&format!("1 more finding not shown: {last}")),
+        "{text}"
+    );
 }
 
 /// Check the JSON document, and that it can be read back.
