@@ -2,9 +2,11 @@
 
 mod attached;
 mod histogram;
+mod measure;
 mod osd;
 mod overhead;
 mod peers;
+mod report;
 mod stats;
 mod symbols;
 mod table;
@@ -25,6 +27,8 @@ enum Task {
     Overhead(overhead::Options),
     /// Speed of an OSD under load with wcprof attached and without, in turn (needs `lab up`)
     Osd(osd::Options),
+    /// Time and memory that reports of large traces take
+    Report(report::Options),
     /// Time and memory that finding names takes, with other symbolizers that are installed
     Symbols(symbols::Options),
 }
@@ -37,6 +41,7 @@ pub fn run(args: &Args) -> Result<()> {
     match &args.command {
         Task::Overhead(options) => overhead::run(options),
         Task::Osd(options) => osd::run(options),
+        Task::Report(options) => report::run(options),
         Task::Symbols(options) => symbols::run(options),
     }
 }

@@ -9,6 +9,7 @@ mod bench;
 mod bpf;
 mod demo;
 mod fuzz;
+mod generate;
 mod lab;
 mod process;
 mod setup;
@@ -48,6 +49,8 @@ enum Task {
     Lab(lab::Args),
     /// Compare function names, inline chains and lines with llvm-symbolizer
     Truth(truth::Args),
+    /// Write man pages and completions of shells anew, or check them
+    Generate(generate::Args),
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
     /// Measure what wcprof costs
@@ -74,6 +77,7 @@ fn run(task: Task) -> Result<()> {
         Task::Vmtest(args) => vmtest::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Truth(args) => truth::run(&args),
+        Task::Generate(args) => generate::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Bench(args) => bench::run(&args),
     }

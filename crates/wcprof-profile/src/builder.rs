@@ -4,6 +4,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use wcprof_trace::FastState;
 use wcprof_trace::model::{Process, Span, StackId, SymbolTable, Tables, ThreadId, WaitId};
 use wcprof_types::{ThreadState, TimeNs};
 
@@ -13,7 +14,7 @@ use crate::model::{Profile, ProfileModule, ProfileProcess, ProfileThread, Row, T
 use crate::pools::pools;
 use crate::renamed::RenamedStacks;
 use crate::rules::Rules;
-use crate::slices::{Cutter, Slices};
+use crate::slices::{Cutter, GrowingSlices, Slices};
 use crate::stacks::Stacks;
 
 /// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
@@ -34,7 +35,7 @@ struct Sum {
     key: Key,
     weight: u64,
     n_samples: u64,
-    slices: Slices,
+    slices: GrowingSlices,
 }
 
 /// A span's part in the window.
@@ -47,14 +48,20 @@ struct Part {
     n_samples: u64,
 }
 
+const N_RECENT: usize = 4;
+
+/// Places in the list of sums; beyond it where there is none.
+type Recent = [u32; N_RECENT];
+
 /// Adds up spans, then names, classifies and groups them.
 #[derive(Debug, Default)]
 pub struct ProfileBuilder {
     /// In the order of first appearance, so that the profile does not depend on hashing.
     sums: Vec<Sum>,
-    index: HashMap<Key, usize>,
-    /// The last sum of each thread: most spans of a blocked thread repeat the one before.
-    last: Vec<Option<usize>>,
+    index: HashMap<Key, usize, FastState>,
+    /// The last sums of each thread, newest first: a blocked thread's spans repeat, and others go
+    /// to and fro between a few places.
+    recent: Vec<Recent>,
     /// Times outside are left out.
     window: Option<(TimeNs, TimeNs)>,
     renamed: RenamedStacks,
@@ -112,30 +119,33 @@ impl ProfileBuilder {
             since: self.renamed.since(span.stack, span.end),
         };
         let thread = span.thread.0 as usize;
-        if let Some(&Some(last)) = self.last.get(thread)
-            && let Some(sum) = self.sums.get_mut(last)
-            && sum.key == key
-        {
-            sum.add(&part, self.cutter);
-            return;
+        // Ids are dense; a forged one must not size a table.
+        if thread >= self.recent.len() && thread < 1 << 20 {
+            self.recent.resize(thread + 1, [u32::MAX; N_RECENT]);
+        }
+        let mut unknown = [u32::MAX; N_RECENT];
+        let recent = self.recent.get_mut(thread).unwrap_or(&mut unknown);
+        for at in 0..N_RECENT {
+            if let Some(sum) = self.sums.get_mut(recent[at] as usize)
+                && sum.key == key
+            {
+                recent[..=at].rotate_right(1);
+                sum.add(&part, self.cutter);
+                return;
+            }
         }
         let at = *self.index.entry(key).or_insert_with(|| {
             self.sums.push(Sum {
                 key,
                 weight: 0,
                 n_samples: 0,
-                slices: Slices::default(),
+                slices: GrowingSlices::default(),
             });
             self.sums.len() - 1
         });
         self.sums[at].add(&part, self.cutter);
-        // Ids are dense; a forged one must not size a table.
-        if thread < 1 << 20 {
-            if self.last.len() <= thread {
-                self.last.resize(thread + 1, None);
-            }
-            self.last[thread] = Some(at);
-        }
+        recent.rotate_right(1);
+        recent[0] = u32::try_from(at).unwrap_or(u32::MAX);
     }
 
     /// What of a span lies in the window; `None` for nothing. Parts of adjacent windows add up.

@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// Makes [`FastHasher`]s with one seed.
 #[derive(Clone, Debug)]
-pub(crate) struct FastState(u64);
+pub struct FastState(u64);
 
 impl Default for FastState {
     fn default() -> Self {
@@ -16,6 +16,7 @@ impl Default for FastState {
 impl BuildHasher for FastState {
     type Hasher = FastHasher;
 
+    #[inline]
     fn build_hasher(&self) -> FastHasher {
         FastHasher(self.0)
     }
@@ -23,10 +24,11 @@ impl BuildHasher for FastState {
 
 /// Folded 64 × 64 → 128 bit multiplication for each word.
 #[derive(Debug)]
-pub(crate) struct FastHasher(u64);
+pub struct FastHasher(u64);
 
 const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
+#[inline]
 fn fold(a: u64, b: u64) -> u64 {
     let product = u128::from(a).wrapping_mul(u128::from(b));
     (product as u64) ^ ((product >> 64) as u64)
@@ -42,18 +44,22 @@ impl Hasher for FastHasher {
         self.write_u64(bytes.len() as u64);
     }
 
+    #[inline]
     fn write_u8(&mut self, n: u8) {
         self.write_u64(n.into());
     }
 
+    #[inline]
     fn write_u32(&mut self, n: u32) {
         self.write_u64(n.into());
     }
 
+    #[inline]
     fn write_u64(&mut self, n: u64) {
         self.0 = fold(self.0.rotate_left(23) ^ n, MULTIPLIER) ^ n.rotate_left(32);
     }
 
+    #[inline]
     fn write_usize(&mut self, n: usize) {
         self.write_u64(n as u64);
     }
@@ -62,6 +68,7 @@ impl Hasher for FastHasher {
         self.write_u64(n as u64);
     }
 
+    #[inline]
     fn finish(&self) -> u64 {
         fold(self.0, MULTIPLIER)
     }

@@ -19,6 +19,7 @@ mod tests;
 
 pub use append::append_symbols;
 pub use error::{Malformed, TraceError};
+pub use hash::{FastHasher, FastState};
 pub use reader::{Ending, TraceReader};
 pub use v1::FORMAT_VERSION;
 pub use writer::TraceWriter;

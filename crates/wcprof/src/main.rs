@@ -11,6 +11,8 @@ mod diff;
 mod doctor;
 mod failure;
 mod filters;
+#[cfg(test)]
+mod generated;
 mod hotspots;
 mod local_names;
 mod names;

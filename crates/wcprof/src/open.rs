@@ -1,5 +1,6 @@
 //! A saved trace to a profile: reads the file, finds names, applies the rules.
 
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -8,8 +9,8 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, RenamedStacks, Rules};
 use wcprof_report::terminal_name;
 use wcprof_symbols::{Problem, SymbolReport};
-use wcprof_trace::model::{SymbolTable, Tables};
-use wcprof_trace::{Ending, TraceReader};
+use wcprof_trace::model::{Span, SymbolTable, Tables};
+use wcprof_trace::{Ending, TraceError, TraceReader};
 use wcprof_types::TimeNs;
 
 use crate::cli::{RuleArgs, SymbolArgs};
@@ -69,7 +70,7 @@ impl Opened {
             builder = builder.with_window(from, to);
         }
         let (tables, ending) = TraceReader::open(path)
-            .and_then(|reader| reader.read(|_, span| builder.add_span(&span)))
+            .and_then(|reader| add_spans(reader, &mut builder))
             .map_err(|error| {
                 let mut failure = Failure::from(error);
                 failure.error = failure
@@ -111,6 +112,42 @@ impl Opened {
             KernelSide::Hidden => builder.finish(tables, symbols, rules),
         }
     }
+}
+
+/// Decodes on another thread than it adds up: each takes about half of the time.
+fn add_spans(
+    reader: TraceReader<impl Read + Send>,
+    builder: &mut ProfileBuilder,
+) -> Result<(Tables, Ending), TraceError> {
+    const BATCH: usize = 4096;
+    const MAX_BATCHES: usize = 8;
+    let (full, batches) = std::sync::mpsc::sync_channel::<Vec<Span>>(MAX_BATCHES);
+    let (used, empty) = std::sync::mpsc::channel::<Vec<Span>>();
+    std::thread::scope(|scope| {
+        let decoder = scope.spawn(move || {
+            let mut batch = Vec::with_capacity(BATCH);
+            let read = reader.read(|_, span| {
+                batch.push(span);
+                if batch.len() == BATCH {
+                    let next = empty.try_recv();
+                    let next = next.unwrap_or_else(|_| Vec::with_capacity(BATCH));
+                    // The other side takes until this one ends.
+                    let _ = full.send(std::mem::replace(&mut batch, next));
+                }
+            });
+            let _ = full.send(batch);
+            read
+        });
+        for mut batch in batches {
+            batch.iter().for_each(|span| builder.add_span(span));
+            batch.clear();
+            let _ = used.send(batch);
+        }
+        match decoder.join() {
+            Ok(read) => read,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    })
 }
 
 /// Opens a saved trace; names come from the trace or else from this machine's files.

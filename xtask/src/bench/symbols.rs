@@ -1,7 +1,6 @@
 //! Time and memory that finding names takes: wcprof's `report` on a recorded trace, and other
 //! symbolizers on the same addresses, one after the other in one run.
 
-mod measure;
 mod peers;
 
 use std::fs;
@@ -10,9 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::measure::{Limit, Outcome, median};
 use super::table::markdown;
 use crate::process::{build_release, capture, cargo, execute, is_installed, target_folder};
-use measure::{Limit, Outcome, median};
 
 /// How many times as large the debug file of `--large` is.
 const ENLARGED: &str = "10";

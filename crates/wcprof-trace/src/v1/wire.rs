@@ -61,7 +61,19 @@ impl<'a> Input<'a> {
         Ok(head)
     }
 
+    #[inline]
     pub(crate) fn number(&mut self) -> Result<u64, Malformed> {
+        // Nearly all numbers of a span are differences of one byte.
+        if let Some((&byte, rest)) = self.0.split_first()
+            && byte < 0x80
+        {
+            self.0 = rest;
+            return Ok(byte.into());
+        }
+        self.long_number()
+    }
+
+    fn long_number(&mut self) -> Result<u64, Malformed> {
         let mut n = 0;
         for shift in (0..64).step_by(7) {
             let byte = self.byte()?;

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use anyhow::Result;
 
-use super::measure::{Limit, Outcome};
 use super::{Options, row};
+use crate::bench::measure::{Limit, Outcome};
 use crate::process::{capture, cargo, execute, is_installed, root, target_folder};
 
 /// Addresses by module.

@@ -1,0 +1,330 @@
+//! Large traces for benchmarks, the same bytes at each run.
+//!
+//! `generate distinct SAMPLES STACKS FILE`: 70 threads at 100 Hz in which each observation is a span
+//! of its own: nothing to merge. Each of 9 pools has its part of so many stacks, each of which is
+//! that of a thread that runs, waits for a CPU, or waits.
+//!
+//! `generate copies N SECONDS TRACE FILE`: a recorded trace as if N such processes had been recorded
+//! together for so long. Each has modules, frames, stacks and spans of its own; the recording is
+//! repeated, and begins in each process at another moment.
+//!
+//! `cargo xtask bench report` runs both.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+
+use wcprof_trace::model::{
+    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, StackId, Stats,
+    SymbolFrame, SymbolTable, ThreadId, WaitId,
+};
+use wcprof_trace::{TraceReader, TraceWriter};
+use wcprof_types::{
+    Avma, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid, TimeNs,
+};
+
+type Failure = Box<dyn Error>;
+
+fn main() -> Result<(), Failure> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    match args.as_slice() {
+        ["distinct", n_samples, n_stacks, file] => {
+            distinct(n_samples.parse()?, n_stacks.parse()?, file.as_ref())
+        }
+        ["copies", n, seconds, trace, file] => {
+            copies(n.parse()?, seconds.parse()?, trace.as_ref(), file.as_ref())
+        }
+        _ => {
+            Err("usage: generate distinct SAMPLES STACKS FILE | copies N SECONDS TRACE FILE".into())
+        }
+    }
+}
+
+/// Numbers that look random (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// Less than `n`.
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+}
+
+fn distinct(n_samples: u64, n_stacks: usize, file: &Path) -> Result<(), Failure> {
+    const N_THREADS: u64 = 70;
+    const TICK_NS: u64 = 10_000_000;
+    const N_FUNCTIONS: u64 = 3000;
+    const N_POOLS: u64 = 9;
+    let header = Header {
+        wcprof_version: env!("CARGO_PKG_VERSION").into(),
+        engine: "bpf".into(),
+        notes: Vec::new(),
+        rate_hz: 100,
+        host: "generated".into(),
+        kernel: "generated".into(),
+        n_cpus: 8,
+        started_unix_ns: 0,
+    };
+    let mut writer = TraceWriter::create(file, &header)?;
+    let process = writer.add_process(Process {
+        pid: Pid(1),
+        comm: "generated".into(),
+        cmdline: Vec::new(),
+        cgroup: String::new(),
+    })?;
+    let module = writer.add_module(Module {
+        process,
+        path: "/usr/bin/generated".into(),
+        build_id: None,
+        start: Avma(0x40_0000),
+        end: Avma(0x4000_0000),
+        offset: FileOffset(0),
+        bias: LoadBias(0),
+        base: Svma(0x40_0000),
+        deleted: false,
+    })?;
+    let mut symbols = SymbolTable::default();
+    let mut frames = Vec::new();
+    for function in 0..N_FUNCTIONS {
+        let frame = writer.intern_frame(Frame::Native {
+            module,
+            address: RelativeAddress(function * 256 + 17),
+            function: None,
+        })?;
+        let name = format!(
+            "generated::namespace_{}::function_{function}(int, char const*)",
+            function % 40
+        );
+        let names = vec![SymbolFrame {
+            name,
+            file: Some(format!("/usr/src/generated/file_{}.cc", function % 200)),
+            line: Some(function as u32 % 900 + 1),
+            inlined: false,
+            resolved: true,
+        }];
+        symbols.frames.insert(frame, names);
+        frames.push(frame);
+    }
+    // Stacks branch like those of programs: most of a stack is that of a stack before.
+    let mut numbers = Numbers(1);
+    let mut paths: Vec<Vec<FrameId>> = vec![Vec::new()];
+    let mut stacks: Vec<StackId> = Vec::new();
+    while stacks.len() < n_stacks {
+        let mut path = paths[numbers.below(paths.len() as u64) as usize].clone();
+        if path.len() > 5 {
+            path.truncate(5 + numbers.below(path.len() as u64 - 5) as usize);
+        }
+        for _ in 0..4 + numbers.below(12) {
+            path.push(frames[numbers.below(N_FUNCTIONS) as usize]);
+        }
+        path.truncate(40);
+        stacks.push(writer.intern_stack(path.iter().copied(), StackEnd::Root)?);
+        paths.push(path);
+    }
+    let threads = (0..N_THREADS)
+        .map(|i| {
+            let name = format!(
+                "pool_{}-{}",
+                ["a", "b", "c", "d", "e", "f", "g", "h", "i",][(i % N_POOLS) as usize],
+                i / N_POOLS
+            );
+            writer.add_thread(process, Tid(i as i32 + 1), TimeNs(0), &name)
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let n_ticks = n_samples.div_ceil(N_THREADS);
+    for tick in 0..n_ticks {
+        for &thread in &threads {
+            let pool = u64::from(thread.0) % N_POOLS;
+            let stack = numbers.below(stacks.len() as u64 / N_POOLS) * N_POOLS + pool;
+            writer.span(&Span {
+                thread,
+                start: TimeNs(tick * TICK_NS),
+                end: TimeNs((tick + 1) * TICK_NS),
+                weight: TICK_NS,
+                n_samples: 1,
+                state: match stack / N_POOLS % 3 {
+                    0 => ThreadState::OnCpu,
+                    1 => ThreadState::Runnable,
+                    _ => ThreadState::Blocked,
+                },
+                wait: None,
+                stack: stacks.get(stack as usize).copied(),
+            })?;
+        }
+        if tick % 100 == 99 {
+            writer.flush()?;
+        }
+    }
+    let duration = TimeNs(n_ticks * TICK_NS);
+    for &thread in &threads {
+        writer.thread_seen(thread, TimeNs(0), duration, n_ticks)?;
+    }
+    writer.write_symbols(&symbols)?;
+    writer.finish(&Stats {
+        duration,
+        n_ticks,
+        n_observations: n_ticks * N_THREADS,
+        end_reason: "generated".into(),
+        complete: true,
+        ..Stats::default()
+    })?;
+    println!(
+        "{} thread-samples, {} bytes",
+        n_ticks * N_THREADS,
+        writer.len_bytes()
+    );
+    Ok(())
+}
+
+/// The ids of one copy, by those of the original.
+struct Copy {
+    threads: Vec<ThreadId>,
+    stacks: Vec<StackId>,
+    shift: u64,
+}
+
+fn copies(n: u64, seconds: u64, trace: &Path, file: &Path) -> Result<(), Failure> {
+    let (trace, _) = TraceReader::open(trace)?.read_all()?;
+    let (tables, mut spans) = (&trace.tables, trace.spans);
+    let lap = tables.stats.duration.0.max(1);
+    let duration = seconds * 1_000_000_000;
+    let mut writer = TraceWriter::create(file, &tables.header)?;
+    let mut symbols = SymbolTable::default();
+    let waits: Vec<WaitId> = tables
+        .waits
+        .iter()
+        .map(|wait| writer.intern_wait(wait.clone()))
+        .collect::<Result<_, _>>()?;
+    let mut all = Vec::new();
+    for at in 0..n {
+        let names = &mut symbols.frames;
+        // No two begin alike, and one of them with the recording.
+        all.push(copy(
+            &mut writer,
+            tables,
+            at,
+            at * 7919 * 1_000_000 % lap,
+            names,
+        )?);
+    }
+    spans.sort_by_key(|span| span.end);
+    let mut n_samples = 0;
+    // Each copy runs through its spans by its own clock; a second of all of them is a block.
+    let mut next = vec![(0_u64, 0_usize); all.len()];
+    for second in 1..=seconds {
+        let until = second * 1_000_000_000;
+        for (copy, (n_laps, at)) in all.iter().zip(&mut next) {
+            while let Some(span) = spans.get(*at) {
+                let shift = copy.shift + *n_laps * lap;
+                if span.end.0 + shift > until {
+                    break;
+                }
+                writer.span(&Span {
+                    thread: copy.threads[span.thread.0 as usize],
+                    start: TimeNs(span.start.0 + shift),
+                    end: TimeNs(span.end.0 + shift),
+                    wait: span.wait.map(|id| waits[id.0 as usize]),
+                    stack: span.stack.map(|id| copy.stacks[id.0 as usize]),
+                    ..*span
+                })?;
+                n_samples += u64::from(span.n_samples);
+                *at += 1;
+                if *at == spans.len() {
+                    (*n_laps, *at) = (*n_laps + 1, 0);
+                }
+            }
+        }
+        writer.flush()?;
+    }
+    let mut n_observations = 0;
+    for copy in &all {
+        for (thread, &id) in tables.threads.iter().zip(&copy.threads) {
+            let ticks = thread.n_ticks * (duration - copy.shift) / lap;
+            n_observations += ticks;
+            writer.thread_seen(id, TimeNs(copy.shift), TimeNs(duration), ticks)?;
+        }
+    }
+    writer.write_symbols(&symbols)?;
+    writer.finish(&Stats {
+        duration: TimeNs(duration),
+        n_ticks: seconds * u64::from(tables.header.rate_hz),
+        n_observations,
+        ..tables.stats.clone()
+    })?;
+    println!(
+        "{n_observations} thread-samples ({n_samples} samples), {} bytes",
+        writer.len_bytes()
+    );
+    Ok(())
+}
+
+/// Adds one more process like that of `tables`, `shift` ns after the recording began.
+fn copy(
+    writer: &mut TraceWriter<std::fs::File>,
+    tables: &wcprof_trace::model::Tables,
+    at: u64,
+    shift: u64,
+    names: &mut BTreeMap<FrameId, Vec<SymbolFrame>>,
+) -> Result<Copy, Failure> {
+    let offset = at as i32 * 100_000;
+    let mut processes: Vec<ProcessId> = Vec::new();
+    for process in &tables.processes {
+        processes.push(writer.add_process(Process {
+            pid: Pid(process.pid.0 + offset),
+            ..process.clone()
+        })?);
+    }
+    let mut modules: Vec<ModuleId> = Vec::new();
+    for module in &tables.modules {
+        modules.push(writer.add_module(Module {
+            process: processes[module.process.0 as usize],
+            ..module.clone()
+        })?);
+    }
+    let mut frames: Vec<FrameId> = Vec::new();
+    for (frame, id) in tables.frames.iter().zip(0..) {
+        let mut frame = frame.clone();
+        if let Frame::Native { module, .. } = &mut frame {
+            *module = modules[module.0 as usize];
+        }
+        let new = writer.intern_frame(frame)?;
+        let saved = tables.symbols.as_ref().map(|symbols| &symbols.frames);
+        if let Some(functions) = saved.and_then(|saved| saved.get(&FrameId(id))) {
+            names.insert(new, functions.clone());
+        }
+        frames.push(new);
+    }
+    let mut nodes: Vec<NodeId> = Vec::new();
+    for node in &tables.nodes {
+        let caller = node.caller.map(|id| nodes[id.0 as usize]);
+        nodes.push(writer.intern_node(caller, frames[node.frame.0 as usize])?);
+    }
+    let mut stacks: Vec<StackId> = Vec::new();
+    for stack in &tables.stacks {
+        let leaf = stack.leaf.map(|id| nodes[id.0 as usize]);
+        stacks.push(writer.intern_leaf(leaf, stack.end)?);
+    }
+    let mut threads: Vec<ThreadId> = Vec::new();
+    for thread in &tables.threads {
+        threads.push(writer.add_thread(
+            processes[thread.process.0 as usize],
+            Tid(thread.tid.0 + offset),
+            TimeNs(shift),
+            thread.name(),
+        )?);
+    }
+    Ok(Copy {
+        threads,
+        stacks,
+        shift,
+    })
+}

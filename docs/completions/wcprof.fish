@@ -1,0 +1,248 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_wcprof_global_optspecs
+    string join \n h/help V/version
+end
+
+function __fish_wcprof_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_wcprof_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_wcprof_using_subcommand
+    set -l cmd (__fish_wcprof_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c wcprof -n "__fish_wcprof_needs_command" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_needs_command" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "report" -d 'Print a saved trace as a tree, flame graph, folded stacks or JSON'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "demo-workload" -d 'The workload that `demo` profiles'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s d -l duration -d 'Length of the recording in seconds; 0 records until Ctrl-C' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s r -l rate -d 'Samples of each thread a second, 1 to 1000' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s o -l output -d 'Trace file; default: wcprof-PID-DATE.wct in the current folder' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l flamegraph -d 'Also write a flame graph' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l threads -d 'Record only threads whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l exclude-threads -d 'Leave out threads whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l engine -d 'How to observe the target' -r -f -a "auto\t'The best that works here'
+bpf\t'BPF task iterator and perf events'
+procfs\t'/proc and perf events'
+procfs-only\t'/proc alone: running threads have no stack'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l max-cpu -d 'Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate is lowered' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l rules -d 'Rules of your own for states and pools (TOML); they come before the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l kernel -d 'Also record kernel stacks, and show them below the user stacks of blocked and running threads'
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l raw -d 'Leave function names out of the trace; read no debug file and ask no debuginfod server'
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l by -d 'One tree for each of these [default: thread; all with --callers-of and --callees-of]' -r -f -a "thread\t'Each thread'
+pool\t'Threads whose names differ only in a number'
+process\t'Each process'
+cgroup\t'Each control group: a container, a service'
+all\t'One tree over all'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l from -d 'Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in seconds)' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l to -d 'End of the time window' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l threads -d 'Only threads whose name or pool matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l pools -d 'Only pools whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l processes -d 'Only processes whose name or pid matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l cgroups -d 'Only processes whose control group\'s path matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l state -d 'Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l focus -d 'Only stacks with a function whose name matches' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l hide -d 'Leave out the frames of functions whose name matches; their time stays with their callers' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l callers-of -d 'Only who calls this function (its name, arguments and scope may be left out)' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l callees-of -d 'Only what this function calls' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l idle -d 'Idle time; its share is always printed [default: hide; show for uwpmp, which has no states]' -r -f -a "hide\t'Leave it out; its share is printed'
+show\t'Show it like any other state'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l min-percent -d 'Prune branches below this share of their group\'s shown time; 0 prunes nothing [default: 0.5 for text and functions, 0.1 for uwpmp and svg, 0 for folded and json]' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l names -d 'How function names are printed' -r -f -a "full\t'As they are'
+short\t'Without template arguments, versioned inline namespaces and suffixes of clones; what is then named alike is one function'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l format -d 'Output format' -r -f -a "text\t'Tree to read'
+functions\t'Self and total time of each function'
+uwpmp\t'Exactly what uwpmp prints'
+folded\t'One line per stack, for flame graph tools'
+json\t'Versioned schema, see docs/json-schema.md'
+svg\t'Flame graph'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -s o -d 'Write to a file instead of standard output' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l rules -d 'Rules of your own for states and pools (TOML); they come before the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l invert -d 'Leaf functions first, their callers below them'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l kernel -d 'Show the kernel stacks that `attach --kernel` recorded'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l states -d 'Show the state of the thread as a frame'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l per-op -d 'Operations done in each recording: compare time per operation, not per second' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l by -d 'Only these tables, by comma [default: all]' -r -f -a "class\t'CPU time by class of daemon (osd, mon, rgw, qemu ...)'
+pool\t'Pools, as a whole and by state'
+function\t'Functions, self and total'
+stack\t'Stacks'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l limit -d 'Most lines a table; significant ones come first' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l min-percent -d 'Leave out, and do not test, what is below this share of the time shown, on average of both' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l flamegraph -d 'Also write a differential flame graph' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l idle -d 'Idle time' -r -f -a "hide\t'Leave it out; its share is printed'
+show\t'Show it like any other state'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l names -d 'How function names are compared and printed' -r -f -a "full\t'As they are'
+short\t'Without template arguments, versioned inline namespaces and suffixes of clones; what is then named alike is one function'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l from -d 'Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in seconds)' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l to -d 'End of the time window' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l threads -d 'Only threads whose name or pool matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l pools -d 'Only pools whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l processes -d 'Only processes whose name or pid matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l cgroups -d 'Only processes whose control group\'s path matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l state -d 'Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l focus -d 'Only stacks with a function whose name matches' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l hide -d 'Leave out the frames of functions whose name matches; their time stays with their callers' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l rules -d 'Rules of your own for states and pools (TOML); they come before the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l from -d 'Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in seconds)' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l to -d 'End of the time window' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l threads -d 'Only threads whose name or pool matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l pools -d 'Only pools whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l processes -d 'Only processes whose name or pid matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l cgroups -d 'Only processes whose control group\'s path matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l rules -d 'Rules of your own for states and pools (TOML); they come before the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand check" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand check" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand check" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -l snapshot -d 'Look at a saved snapshot, or at what a trace recorded, instead of a process' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -l save-snapshot -d 'Save what was read, as JSON' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -l root -d 'Folder with copies of another host\'s /proc and /sys' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -l json -d 'Machine-readable output, with what passed'
+complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -l all -d 'Also print the checks that passed'
+complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -l list -d 'List all checks, with what they test and their sources'
+complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "confined-calibrate" -d 'The process that `calibrate --pid` loads a foreign library in'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l lib -d 'Library to measure; its code runs with your rights [default: the system\'s libcrypto]' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l pid -d 'Measure the libcrypto that this process maps; unless it is the system\'s, in a confined process' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s o -l output -d 'Save the calibration (JSON) for `wcprof crypto model`' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l shapes -d 'Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l json -d 'Print the calibration as JSON'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l verify -d 'Also run every frame by every strategy and print how far off the model is (one to three minutes)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l calibration -d 'Calibration to use, from `wcprof crypto calibrate -o` [default: measure the system\'s now]' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l speed -d 'Use the output of `openssl speed -evp aes-128-gcm -decrypt` instead (up to 3.0.15 and 3.4.0)' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l shapes -d 'Frames of your own (TOML, see docs/crypto.md) [default: those of real clusters]' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l threads -d 'Messenger threads that are busy all the time' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l iops -d 'I/Os a second that they do together' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l data -d 'Where a frame\'s data is when its turn comes' -r -f -a "hot\t'In the caches of the core'
+l2-cold\t'In the last-level cache'
+memory-cold\t'In memory'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l svg -d 'Also draw throughput against the size of a call' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l side -d 'The direction that is drawn' -r -f -a "rx\t'Received: decrypted'
+tx\t'Sent: encrypted'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from observe" -s d -l duration -d 'Length of the burst in seconds, 0.01 to 10; calls of the target are slower meanwhile' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from observe" -l threads -d 'Observe only threads whose name matches; may be given several times [default: msgr-worker-*, or all threads of a process that has none of that name]' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from observe" -s o -l output -d 'Write to a file instead of standard output' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from observe" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from observe" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from observe" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -s d -l duration -d 'Length of the burst in seconds, 0.01 to 10; calls of the target are slower meanwhile' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l threads -d 'Observe only threads whose name matches; may be given several times [default: msgr-worker-*, or all threads of a process that has none of that name]' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l calibration -d 'Calibration of the process\'s library, from `wcprof crypto calibrate -o` [default: measure now]' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l other -d 'Calibration of another library to compare with, from `wcprof crypto calibrate --lib PATH -o`' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from confined-calibrate" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from confined-calibrate" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "confined-calibrate" -d 'The process that `calibrate --pid` loads a foreign library in'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s d -l duration -d 'Length of the recording in seconds' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -l engine -d 'How to observe the workload' -r -f -a "auto\t'The best that works here'
+bpf\t'BPF task iterator and perf events'
+procfs\t'/proc and perf events'
+procfs-only\t'/proc alone: running threads have no stack'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree, flame graph, folded stacks or JSON'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "confined-calibrate" -d 'The process that `calibrate --pid` loads a foreign library in'
