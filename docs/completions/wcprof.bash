@@ -922,7 +922,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__hotspots)
-            opts="-h -V --from --to --threads --pools --processes --cgroups --json --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            opts="-h -V --list --from --to --threads --pools --processes --cgroups --json --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -980,7 +980,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__report)
-            opts="-o -h -V --invert --by --from --to --threads --pools --processes --cgroups --state --focus --hide --callers-of --callees-of --idle --kernel --states --min-percent --names --format --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            opts="-o -h -V --invert --by --from --to --threads --pools --processes --cgroups --state --focus --hide --callers-of --callees-of --idle --kernel --states --min-percent --names --lines --format --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -48,7 +48,7 @@ bpf\t'BPF task iterator and perf events'
 procfs\t'/proc and perf events'
 procfs-only\t'/proc alone: running threads have no stack'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l max-cpu -d 'Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate is lowered' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l rules -d 'Rules of your own for states and pools (TOML); they come before the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
@@ -88,7 +88,7 @@ folded\t'One line per stack, for flame graph tools'
 json\t'Versioned schema, see docs/json-schema.md'
 svg\t'Flame graph'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -s o -d 'Write to a file instead of standard output' -r -F
-complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l rules -d 'Rules of your own for states and pools (TOML); they come before the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
@@ -96,6 +96,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l sysroot -d 'Cop
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l invert -d 'Leaf functions first, their callers below them'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l kernel -d 'Show the kernel stacks that `attach --kernel` recorded'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l states -d 'Show the state of the thread as a frame'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l lines -d 'Show source lines (`function (file.cc:12)`); frames of a function at several lines are then apart'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
@@ -122,7 +123,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l cgroups -d 'Only 
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l state -d 'Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l focus -d 'Only stacks with a function whose name matches' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l hide -d 'Leave out the frames of functions whose name matches; their time stays with their callers' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l rules -d 'Rules of your own for states and pools (TOML); they come before the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
@@ -139,11 +140,12 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l threads -d 'O
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l pools -d 'Only pools whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l processes -d 'Only processes whose name or pid matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l cgroups -d 'Only processes whose control group\'s path matches; may be given several times' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l rules -d 'Rules of your own for states and pools (TOML); they come before the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l list -d 'List all rules, your own too, with thresholds and sources'
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l json -d 'Machine-readable output'
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
@@ -172,7 +174,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -s h -l help -d 'P
 complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (6 seconds, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
@@ -183,7 +185,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_su
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s o -l output -d 'Save the calibration (JSON) for `wcprof crypto model`' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l shapes -d 'Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l json -d 'Print the calibration as JSON'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l verify -d 'Also run every frame by every strategy and print how far off the model is (one to three minutes)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l verify -d 'Also run every frame by every strategy and print how far off the model is (one to four minutes)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l calibration -d 'Calibration to use, from `wcprof crypto calibrate -o` [default: measure the system\'s now]' -r -F
@@ -215,7 +217,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_su
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from confined-calibrate" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from confined-calibrate" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (6 seconds, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
@@ -241,7 +243,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (6 seconds, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
