@@ -30,7 +30,15 @@ enum Data {
     One(u64),
     /// So many bytes, in any number of buffers.
     Pieces(u64),
+    /// So many bytes after a map of their extents, as a sparse read is answered.
+    Sparse(u64),
 }
+
+/// librbd reads so much and more by sparse reads (`rbd_sparse_read_threshold_bytes`,
+/// src/common/options/rbd.yaml.in).
+const SPARSE_FROM: u64 = 64 << 10;
+/// Extents are no smaller than a block of the image's file system on BlueStore.
+const SMALLEST_EXTENT: u64 = 4096;
 
 /// One watch of one process.
 struct Watch {
@@ -78,19 +86,20 @@ fn fio_loads(lab: &Lab, wcprof: &Path) -> Result<()> {
         let client = messenger(load.pid()?)?;
         let bytes = kib << 10;
         let reads = rw == "randread";
+        let sparse = (bytes >= SPARSE_FROM).then_some(Data::Sparse(bytes));
         let of = |is: bool, data| if is { data } else { Data::None };
         let watches = [
             Watch {
                 what: format!("{rw} {kib} KiB, client"),
                 pid: client,
-                rx: of(reads, Data::One(bytes)),
+                rx: of(reads, sparse.unwrap_or(Data::One(bytes))),
                 tx: of(!reads, Data::One(bytes)),
             },
             Watch {
                 what: format!("{rw} {kib} KiB, OSD"),
                 pid: lab.osd()?.pid,
                 rx: of(!reads, Data::One(bytes)),
-                tx: of(reads, Data::Pieces(bytes)),
+                tx: of(reads, sparse.unwrap_or(Data::Pieces(bytes))),
             },
         ];
         for watch in &watches {
@@ -246,7 +255,15 @@ fn carries(buffers: &[u64], data: Data) -> bool {
         Data::None => buffers.is_empty(),
         Data::One(bytes) => buffers == [bytes],
         Data::Pieces(bytes) => buffers.iter().sum::<u64>() == bytes,
+        Data::Sparse(bytes) => is_sparse(buffers.iter().sum(), bytes),
     }
+}
+
+/// Whether a segment of `sum` bytes can be a map of extents (a count of 4 bytes, 16 for each) and a
+/// length of 4 bytes before `bytes`, padded to whole blocks (src/osd/PrimaryLogPG.cc, do_sparse_read).
+fn is_sparse(sum: u64, bytes: u64) -> bool {
+    let mut n_extents = 1..=bytes / SMALLEST_EXTENT;
+    n_extents.any(|n| (bytes + 8 + 16 * n).next_multiple_of(16) == sum)
 }
 
 /// `182,10,4096x4,16` to eight lengths.
@@ -277,6 +294,14 @@ mod tests {
         assert!(is("32,48 | 285,3,4096x4,16", "tx", Data::Pieces(16384)));
         assert!(is("32,48 | 192,8192x2,16", "tx", Data::Pieces(16384)));
         assert!(!is("32,48 | 285,3,4096x4,16", "tx", Data::One(16384)));
+        assert!(is("80,0 | 192,65568,16,0", "rx", Data::Sparse(65536)));
+        assert!(is(
+            "32,48 | 182,10,20,4,28672,4096,32768,8,16",
+            "tx",
+            Data::Sparse(65536)
+        ));
+        assert!(!is("80,0 | 192,65536,16,0", "rx", Data::Sparse(65536)));
+        assert!(!is("80,0 | 192,65576,16,0", "rx", Data::Sparse(65536)));
         assert!(!is("80,0 | 192,16384,16,0", "rx", Data::None));
         assert!(!is("80,0 | 192,16384,16,0", "tx", Data::One(16384)));
         assert!(!is("32,48 | 247,16", "tx", Data::None));
