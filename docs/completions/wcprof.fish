@@ -27,7 +27,7 @@ end
 complete -c wcprof -n "__fish_wcprof_needs_command" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_needs_command" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
-complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "report" -d 'Print a saved trace as a tree, flame graph, folded stacks or JSON'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
@@ -78,7 +78,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l callers-of -d '
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l callees-of -d 'Only what this function calls' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l idle -d 'Idle time; its share is always printed [default: hide; show for uwpmp, which has no states]' -r -f -a "hide\t'Leave it out; its share is printed'
 show\t'Show it like any other state'"
-complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l min-percent -d 'Prune branches below this share of their group\'s shown time; 0 prunes nothing [default: 0.5 for text and functions, 0.1 for uwpmp and svg, 0 for folded and json]' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l min-percent -d 'Prune branches below this share of their group\'s shown time; 0 prunes nothing [default: 0.5 for text and functions, 0.1 for uwpmp, svg and icicle, else 0]' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l names -d 'How function names are printed' -r -f -a "full\t'As they are'
 short\t'Without template arguments, versioned inline namespaces and suffixes of clones; what is then named alike is one function'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l format -d 'Output format' -r -f -a "text\t'Tree to read'
@@ -86,7 +86,12 @@ functions\t'Self and total time of each function'
 uwpmp\t'Exactly what uwpmp prints'
 folded\t'One line per stack, for flame graph tools'
 json\t'Versioned schema, see docs/json-schema.md'
-svg\t'Flame graph'"
+svg\t'Flame graph; roots at the top with --invert'
+icicle\t'Flame graph with its roots at the top'
+pprof\t'Protocol buffer for `go tool pprof`, Pyroscope and Parca'
+speedscope\t'JSON for speedscope.app, with a time line'
+firefox\t'JSON for profiler.firefox.com, with a time line'
+csv\t'A line a sample, for spreadsheets and DuckDB'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -s o -d 'Write to a file instead of standard output' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
@@ -233,7 +238,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s V -l version -d '
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree, flame graph, folded stacks or JSON'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'

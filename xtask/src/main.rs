@@ -16,6 +16,7 @@ mod setup;
 mod test;
 mod tidy;
 mod truth;
+mod viewers;
 mod vmtest;
 
 use std::process::ExitCode;
@@ -53,6 +54,8 @@ enum Task {
     Generate(generate::Args),
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
+    /// Open the exports of a trace in their viewers
+    Viewers(viewers::Args),
     /// Measure what wcprof costs
     Bench(bench::Args),
 }
@@ -79,6 +82,7 @@ fn run(task: Task) -> Result<()> {
         Task::Truth(args) => truth::run(&args),
         Task::Generate(args) => generate::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
+        Task::Viewers(args) => viewers::run(&args),
         Task::Bench(args) => bench::run(&args),
     }
 }

@@ -57,12 +57,25 @@ const LAB_SYMBOLS: &[Package] = &[
     ("libc6-dbg", "symbols"),
 ];
 
+const VIEWERS: &[Package] = &[
+    ("golang-go", "`go tool pprof`"),
+    ("chromium", "opens speedscope and SVG files"),
+    (
+        "nodejs",
+        "drives Chromium, runs the Firefox Profiler's code",
+    ),
+    ("npm", "fetches both from its registry"),
+];
+
 /// Install the packages that building and testing wcprof need.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Also what the lab needs: Ceph, QEMU, fio (about 350 MB)
     #[arg(long)]
     lab: bool,
+    /// Also what `cargo xtask viewers` needs: Go, Chromium, Node
+    #[arg(long)]
+    viewers: bool,
 }
 
 /// A set of packages for one purpose.
@@ -76,6 +89,8 @@ pub enum Group {
     Lab,
     /// Debug symbols of the lab's programs.
     LabSymbols,
+    /// To open exports in their viewers.
+    Viewers,
 }
 
 impl Group {
@@ -85,6 +100,7 @@ impl Group {
             Self::Test => TEST,
             Self::Lab => LAB,
             Self::LabSymbols => LAB_SYMBOLS,
+            Self::Viewers => VIEWERS,
         }
     }
 }
@@ -97,6 +113,9 @@ pub fn run(args: &Args) -> Result<()> {
     let mut groups = vec![Group::Build, Group::Test];
     if args.lab {
         groups.push(Group::Lab);
+    }
+    if args.viewers {
+        groups.push(Group::Viewers);
     }
     install(&groups)
 }

@@ -423,6 +423,7 @@ pub(crate) fn state_name(state: State) -> &'static str {
         State::Idle => "idle",
         State::Blocked => "blocked",
         State::StealIrq => "steal/irq",
+        State::Unknown => "unknown",
     }
 }
 

@@ -15,19 +15,33 @@ use crate::pools::pools;
 use crate::renamed::RenamedStacks;
 use crate::rules::Rules;
 use crate::slices::{Cutter, GrowingSlices, Slices};
+use crate::span_rows::SpanRows;
 use crate::stacks::Stacks;
 
 /// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
 const EXITED: &str = "[exited threads, not sampled]";
 
+/// What spans must have in common to be one sum.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-struct Key {
+pub(crate) struct Key {
     thread: ThreadId,
     state: ThreadState,
     wait: Option<WaitId>,
     stack: Option<StackId>,
     /// When the names of its frames began to hold, see [`RenamedStacks`].
     since: TimeNs,
+}
+
+impl Key {
+    pub(crate) fn of(span: &Span, renamed: &RenamedStacks) -> Self {
+        Self {
+            thread: span.thread,
+            state: span.state,
+            wait: span.wait,
+            stack: span.stack,
+            since: renamed.since(span.stack, span.end),
+        }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -40,12 +54,48 @@ struct Sum {
 
 /// A span's part in the window.
 #[derive(Copy, Clone, Debug)]
-struct Part {
+pub(crate) struct Part {
     /// Since the window begins, ns.
-    start: u64,
-    end: u64,
-    weight: u64,
-    n_samples: u64,
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) weight: u64,
+    pub(crate) n_samples: u64,
+}
+
+/// What of a span lies in the window; `None` for nothing. Parts of adjacent windows add up.
+pub(crate) fn part(span: &Span, window: Option<(TimeNs, TimeNs)>) -> Option<Part> {
+    let (start, end) = (span.start.0, span.end.0.max(span.start.0));
+    let n_samples = u64::from(span.n_samples);
+    let Some((from, to)) = window else {
+        return Some(Part {
+            start,
+            end,
+            weight: span.weight,
+            n_samples,
+        });
+    };
+    // A moment belongs to the window that it ends, so that the last moment has one.
+    if start == end && !(from.0 < end && end <= to.0 || (end == 0 && from.0 == 0)) {
+        return None;
+    }
+    if start != end && (end <= from.0 || to.0 <= start) {
+        return None;
+    }
+    let (a, b) = (start.max(from.0), end.min(to.0));
+    let until = |whole: u64, time: u64| match end - start {
+        0 => whole,
+        length => (u128::from(whole) * u128::from(time - start) / u128::from(length)) as u64,
+    };
+    let share = |whole| match start == end {
+        true => whole,
+        false => until(whole, b) - until(whole, a),
+    };
+    Some(Part {
+        start: a - from.0.min(a),
+        end: b - from.0.min(b),
+        weight: share(span.weight),
+        n_samples: share(n_samples),
+    })
 }
 
 const N_RECENT: usize = 4;
@@ -103,7 +153,7 @@ impl ProfileBuilder {
 
     /// Adds one span.
     pub fn add_span(&mut self, span: &Span) {
-        let Some(part) = self.part(span) else {
+        let Some(part) = part(span, self.window) else {
             return;
         };
         while self.cutter.is_beyond(part.end) {
@@ -111,13 +161,7 @@ impl ProfileBuilder {
             self.cutter.widen(all);
         }
         self.latest = self.latest.max(part.end);
-        let key = Key {
-            thread: span.thread,
-            state: span.state,
-            wait: span.wait,
-            stack: span.stack,
-            since: self.renamed.since(span.stack, span.end),
-        };
+        let key = Key::of(span, &self.renamed);
         let thread = span.thread.0 as usize;
         // Ids are dense; a forged one must not size a table.
         if thread >= self.recent.len() && thread < 1 << 20 {
@@ -146,42 +190,6 @@ impl ProfileBuilder {
         self.sums[at].add(&part, self.cutter);
         recent.rotate_right(1);
         recent[0] = u32::try_from(at).unwrap_or(u32::MAX);
-    }
-
-    /// What of a span lies in the window; `None` for nothing. Parts of adjacent windows add up.
-    fn part(&self, span: &Span) -> Option<Part> {
-        let (start, end) = (span.start.0, span.end.0.max(span.start.0));
-        let n_samples = u64::from(span.n_samples);
-        let Some((from, to)) = self.window else {
-            return Some(Part {
-                start,
-                end,
-                weight: span.weight,
-                n_samples,
-            });
-        };
-        // A moment belongs to the window that it ends, so that the last moment has one.
-        if start == end && !(from.0 < end && end <= to.0 || (end == 0 && from.0 == 0)) {
-            return None;
-        }
-        if start != end && (end <= from.0 || to.0 <= start) {
-            return None;
-        }
-        let (a, b) = (start.max(from.0), end.min(to.0));
-        let until = |whole: u64, time: u64| match end - start {
-            0 => whole,
-            length => (u128::from(whole) * u128::from(time - start) / u128::from(length)) as u64,
-        };
-        let share = |whole| match start == end {
-            true => whole,
-            false => until(whole, b) - until(whole, a),
-        };
-        Some(Part {
-            start: a - from.0.min(a),
-            end: b - from.0.min(b),
-            weight: share(span.weight),
-            n_samples: share(n_samples),
-        })
     }
 
     /// The part of the recording that the spans are about, and how often slices must become twice
@@ -218,7 +226,7 @@ impl ProfileBuilder {
     ///
     /// The kernel's functions below user stacks are left out.
     pub fn finish(&self, tables: &Tables, symbols: Option<&SymbolTable>, rules: &Rules) -> Profile {
-        self.build(tables, symbols, rules, true)
+        self.build(tables, symbols, rules, true, |_, _| {})
     }
 
     /// The same with the kernel's functions where they were recorded. States are the same.
@@ -228,7 +236,28 @@ impl ProfileBuilder {
         symbols: Option<&SymbolTable>,
         rules: &Rules,
     ) -> Profile {
-        self.build(tables, symbols, rules, false)
+        self.build(tables, symbols, rules, false, |_, _| {})
+    }
+
+    /// A profile as [`finish`](Self::finish) makes it (with the kernel's functions if asked), and what
+    /// finds the row of each span that was added.
+    pub fn finish_indexed(
+        &self,
+        tables: &Tables,
+        symbols: Option<&SymbolTable>,
+        rules: &Rules,
+        with_kernel: bool,
+    ) -> (Profile, SpanRows) {
+        let mut rows = HashMap::with_capacity_and_hasher(self.sums.len(), FastState::default());
+        let profile = self.build(tables, symbols, rules, !with_kernel, |key, row| {
+            rows.insert(key, row);
+        });
+        let found = SpanRows {
+            rows,
+            window: self.window,
+            renamed: self.renamed.clone(),
+        };
+        (profile, found)
     }
 
     fn build(
@@ -237,6 +266,7 @@ impl ProfileBuilder {
         symbols: Option<&SymbolTable>,
         rules: &Rules,
         without_kernel: bool,
+        mut each: impl FnMut(Key, usize),
     ) -> Profile {
         let symbols = symbols.or(tables.symbols.as_ref());
         let (time, n_halvings) = self.axis(tables);
@@ -330,6 +360,7 @@ impl ProfileBuilder {
                 });
                 rows.len() - 1
             });
+            each(sum.key, row);
             rows[row].slices.merge(&sum.slices, n_halvings);
             rows[row].weight = rows[row].weight.saturating_add(sum.weight);
             rows[row].n_samples = rows[row].n_samples.saturating_add(sum.n_samples);

@@ -47,6 +47,7 @@ impl<'r> Classifier<'r> {
             ThreadState::Guest => return State::Guest,
             ThreadState::Runnable => return State::Runnable,
             ThreadState::StealIrq => return State::StealIrq,
+            ThreadState::Unknown => return State::Unknown,
             ThreadState::Blocked => {}
         }
         let rules = self.rules;

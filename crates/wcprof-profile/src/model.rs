@@ -31,11 +31,13 @@ pub enum State {
     Blocked,
     /// `[steal/irq]`
     StealIrq,
+    /// `[unknown]`: what was imported tells no state.
+    Unknown,
 }
 
 impl State {
     /// Every value, in declaration order; `state as usize` is its place here.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::OnCpu,
         Self::Guest,
         Self::Runnable,
@@ -46,6 +48,7 @@ impl State {
         Self::Idle,
         Self::Blocked,
         Self::StealIrq,
+        Self::Unknown,
     ];
 
     /// Its name, as in `[on-cpu]` without the brackets.
@@ -61,6 +64,7 @@ impl State {
             Self::Idle => "idle",
             Self::Blocked => "blocked",
             Self::StealIrq => "steal/irq",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -77,6 +81,7 @@ impl State {
             Self::Idle => "[idle]",
             Self::Blocked => "[blocked]",
             Self::StealIrq => "[steal/irq]",
+            Self::Unknown => "[unknown]",
         }
     }
 
@@ -104,7 +109,7 @@ impl std::str::FromStr for State {
 /// A name that is no [`State`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq)"
+    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown)"
 )]
 pub struct UnknownState(pub String);
 

@@ -548,7 +548,7 @@ impl Recorder {
             let group = match piece.state {
                 State::OnCpu | State::Guest => 0,
                 State::Runnable => 1,
-                State::Blocked | State::StealIrq => 2,
+                State::Blocked | State::StealIrq | State::Unknown => 2,
             };
             self.state_ns[group] += piece.weight;
             self.writer.span(&Span {

@@ -158,11 +158,19 @@ impl Headline {
         }
         writeln!(
             out,
-            ": {}, {}, {} at {} Hz, engine {}",
+            ": {}, {}, {}{}, {}{}",
             duration(self.duration_ns),
             count(self.n_threads, "thread"),
             count(self.n_samples, "sample"),
-            self.rate_hz,
+            match self.rate_hz {
+                0 => String::new(),
+                hz => format!(" at {hz} Hz"),
+            },
+            // An import says itself what it is.
+            match self.engine.starts_with("imported ") {
+                true => "",
+                false => "engine ",
+            },
             terminal_name(&self.engine),
         )?;
         if let Some((from, to)) = self.window_ns {
@@ -217,7 +225,7 @@ impl Headline {
             write!(out, " ({})", parts.join(", "))?;
         }
         write!(out, ", idle {:.1} %", self.share(State::Idle))?;
-        for state in [State::Guest, State::StealIrq] {
+        for state in [State::Guest, State::StealIrq, State::Unknown] {
             if self.states[state as usize] > 0 {
                 write!(out, ", {} {:.1} %", state.name(), self.share(state))?;
             }

@@ -8,7 +8,7 @@
 //! | `uwpmp` | [`uwpmp`](fn@uwpmp) | trackers: uwpmp's own text format |
 //! | `folded` | [`folded`](fn@folded) | flame graph tools |
 //! | `json` | [`json`](fn@json) | programs |
-//! | `svg` | [`svg`](fn@svg) | a browser |
+//! | `svg`, `icicle` | [`svg`](fn@svg), [`icicle`] | a browser |
 //!
 //! A [`ProfileDiff`](wcprof_diff::ProfileDiff) is written by [`diff_text`](fn@diff_text),
 //! [`diff_json`](fn@diff_json) and [`diff_svg`](fn@diff_svg).
@@ -41,6 +41,6 @@ pub use group::group_name;
 pub use headline::Headline;
 pub use json::{JSON_VERSION, json};
 pub use screen::{Screen, screen};
-pub use svg::svg;
+pub use svg::{icicle, svg};
 pub use text::{TextOptions, text};
 pub use uwpmp::{UwpmpOptions, uwpmp};

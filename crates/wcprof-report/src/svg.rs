@@ -15,6 +15,21 @@ use crate::units::duration;
 /// wall-clock time. An error of kind [`io::ErrorKind::InvalidInput`] says that there is nothing to
 /// draw.
 pub fn svg(profile: &Profile, view: &View, title: &str, out: &mut impl Write) -> io::Result<()> {
+    draw(profile, view, title, view.is_leaf_first(), out)
+}
+
+/// The same with the roots at the top, whichever they are.
+pub fn icicle(profile: &Profile, view: &View, title: &str, out: &mut impl Write) -> io::Result<()> {
+    draw(profile, view, title, true, out)
+}
+
+fn draw(
+    profile: &Profile,
+    view: &View,
+    title: &str,
+    from_top: bool,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let trees = Trees::new(profile, view);
     let lines: Vec<String> = lines(profile, &trees)
         .into_iter()
@@ -35,7 +50,7 @@ pub fn svg(profile: &Profile, view: &View, title: &str, out: &mut impl Write) ->
     // The same name has the same color in every graph, and the same input the same bytes.
     options.hash = true;
     options.min_width = 0.05;
-    if view.is_leaf_first() {
+    if from_top {
         options.direction = Drawn::Inverted;
     }
     from_lines(&mut options, lines.iter().map(String::as_str), out)

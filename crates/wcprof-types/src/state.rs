@@ -17,6 +17,8 @@ pub enum ThreadState {
     /// Neither ran, waited for a CPU nor was ever blocked: stolen by the hypervisor or spent in
     /// interrupts.
     StealIrq,
+    /// Nobody knows: evidence of another tool that tells stacks and not states.
+    Unknown,
 }
 
 /// What the scheduler did with a thread at the moment of an observation.

@@ -27,7 +27,7 @@ pub(crate) enum Command {
     /// Record a live process, save the trace and print where its time went
     #[command(after_help = "Example: wcprof attach $(pidof ceph-osd) -d 10 --flamegraph osd.svg")]
     Attach(AttachArgs),
-    /// Print a saved trace as a tree, flame graph, folded stacks or JSON
+    /// Print a saved trace as a tree or flame graph, or export it to other viewers
     #[command(after_help = "Example: wcprof report osd.wct --invert --by pool")]
     Report(ReportArgs),
     /// Compare two saved traces: what changed, by how much, and whether that is significant
@@ -190,7 +190,7 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) states: bool,
     /// Prune branches below this share of their group's shown time; 0 prunes nothing [default: 0.5
-    /// for text and functions, 0.1 for uwpmp and svg, 0 for folded and json]
+    /// for text and functions, 0.1 for uwpmp, svg and icicle, else 0]
     #[arg(long, value_name = "P", value_parser = percent)]
     pub(crate) min_percent: Option<f64>,
     /// How function names are printed
@@ -256,8 +256,18 @@ pub(crate) enum FormatArg {
     Folded,
     /// Versioned schema, see docs/json-schema.md
     Json,
-    /// Flame graph
+    /// Flame graph; roots at the top with --invert
     Svg,
+    /// Flame graph with its roots at the top
+    Icicle,
+    /// Protocol buffer for `go tool pprof`, Pyroscope and Parca
+    Pprof,
+    /// JSON for speedscope.app, with a time line
+    Speedscope,
+    /// JSON for profiler.firefox.com, with a time line
+    Firefox,
+    /// A line a sample, for spreadsheets and DuckDB
+    Csv,
 }
 
 #[derive(Args, Debug)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{ProfileBuilder, RenamedStacks, Rules};
+use wcprof_profile::{ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
 use wcprof_report::terminal_name;
 use wcprof_symbols::{Problem, SymbolReport};
 use wcprof_trace::model::{Span, SymbolTable, Tables};
@@ -111,6 +111,44 @@ impl Opened {
             KernelSide::Shown => builder.finish_with_kernel(tables, symbols, rules),
             KernelSide::Hidden => builder.finish(tables, symbols, rules),
         }
+    }
+
+    /// The same, and what reads its spans again.
+    pub(crate) fn indexed_profile(
+        &self,
+        symbols: Option<&SymbolTable>,
+        rules: &Rules,
+        kernel: KernelSide,
+    ) -> (Profile, Spans) {
+        let with_kernel = kernel == KernelSide::Shown;
+        let (profile, rows) =
+            self.builder
+                .finish_indexed(&self.tables, symbols, rules, with_kernel);
+        let path = self.path.clone();
+        (profile, Spans { path, rows })
+    }
+}
+
+/// Reads the spans of a trace once more.
+#[derive(Debug)]
+pub(crate) struct Spans {
+    path: PathBuf,
+    rows: SpanRows,
+}
+
+impl Spans {
+    /// Calls `each` with every span that is in the profile, in the order of the trace.
+    pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan)) -> anyhow::Result<()> {
+        TraceReader::open(&self.path)
+            .and_then(|reader| {
+                reader.read(|_, span| {
+                    if let Some(span) = self.rows.find(&span) {
+                        each(span);
+                    }
+                })
+            })
+            .with_context(|| format!("failed to read `{}`", self.path.display()))?;
+        Ok(())
     }
 }
 

@@ -2,20 +2,22 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufWriter, Write};
 
 use anyhow::Context;
+use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
 use wcprof_profile::model::{Profile, Row, State};
 use wcprof_profile::{Direction, GroupBy, Relation, Trees, View};
 use wcprof_report::{
-    Headline, TextOptions, UwpmpOptions, folded, functions, json, svg, terminal_name, text, uwpmp,
+    Headline, TextOptions, UwpmpOptions, folded, functions, icicle, json, svg, terminal_name, text,
+    uwpmp,
 };
 
 use crate::cli::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
 use crate::failure::Failure;
 use crate::filters::around;
 use crate::names;
-use crate::open::{KernelSide, named, write_output};
+use crate::open::{KernelSide, Spans, named, write_output};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
@@ -29,7 +31,13 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     if args.lines {
         opened.show_lines();
     }
-    let mut profile = opened.profile(Some(&symbols), &rules, kernel);
+    let (mut profile, spans) = match has_time_axis(args.format) {
+        true => {
+            let (profile, spans) = opened.indexed_profile(Some(&symbols), &rules, kernel);
+            (profile, Some(spans))
+        }
+        false => (opened.profile(Some(&symbols), &rules, kernel), None),
+    };
     args.part.check(&profile)?;
     if args.names == NamesArg::Short {
         names::shorten(&mut profile);
@@ -39,20 +47,28 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         (_, Some(name)) => Some(around(&profile, Relation::CalleesOf, name)?),
         _ => None,
     };
-    let mut out = Vec::new();
-    render(&profile, args, &view, &mut out).context("failed to render the report")?;
-    write_output(args.output.as_ref(), &out)?;
+    match (args.format, &spans) {
+        (FormatArg::Csv, Some(spans)) => csv(&profile, spans, args, &view)?,
+        _ => {
+            let mut out = Vec::new();
+            render(&profile, spans.as_ref(), args, &view, &mut out)
+                .context("failed to render the report")?;
+            write_output(args.output.as_ref(), &out)?;
+        }
+    }
     say_hidden(&profile, args, &view);
+    say_direction(args);
     say_empty(&profile, &view);
     Ok(())
 }
 
 fn render(
     profile: &Profile,
+    spans: Option<&Spans>,
     args: &ReportArgs,
     view: &View,
     out: &mut Vec<u8>,
-) -> std::io::Result<()> {
+) -> anyhow::Result<()> {
     let terminal = Terminal::stdout();
     let to_terminal = args.output.is_none();
     let options = TextOptions {
@@ -60,6 +76,7 @@ fn render(
         color: terminal.color && to_terminal,
         max_nodes: None,
     };
+    let title = || title(profile);
     match args.format {
         FormatArg::Text => {
             writeln!(out, "{}", Headline::new(profile).text())?;
@@ -79,8 +96,55 @@ fn render(
         ),
         FormatArg::Folded => folded(profile, &Trees::new(profile, view), out),
         FormatArg::Json => json(profile, view, out),
-        FormatArg::Svg => svg(profile, view, &title(profile), out),
+        FormatArg::Svg => svg(profile, view, &title(), out),
+        FormatArg::Icicle => icicle(profile, view, &title(), out),
+        FormatArg::Pprof => pprof(profile, view, out),
+        FormatArg::Speedscope => {
+            speedscope(profile, view, &timeline(profile, spans)?, &title(), out)
+        }
+        FormatArg::Firefox => firefox(profile, view, &timeline(profile, spans)?, &title(), out),
+        // Written as it is read.
+        FormatArg::Csv => Ok(()),
+    }?;
+    Ok(())
+}
+
+/// Writes CSV while the trace is read once more.
+fn csv(profile: &Profile, spans: &Spans, args: &ReportArgs, view: &View) -> Result<(), Failure> {
+    let out: Box<dyn Write> = match &args.output {
+        Some(path) => {
+            let file = std::fs::File::create(path);
+            Box::new(file.with_context(|| format!("failed to write `{}`", path.display()))?)
+        }
+        None => Box::new(std::io::stdout().lock()),
+    };
+    let mut csv = CsvWriter::new(profile, view, BufWriter::new(out))?;
+    let mut result = Ok(());
+    spans.for_each(|span| {
+        if result.is_ok() {
+            result = csv.add(span);
+        }
+    })?;
+    result.and_then(|()| csv.finish().map(drop))?;
+    Ok(())
+}
+
+/// Whether a format needs the spans of a trace besides their sums.
+fn has_time_axis(format: FormatArg) -> bool {
+    matches!(
+        format,
+        FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv
+    )
+}
+
+/// The spans of a trace by thread, in order of time.
+fn timeline(profile: &Profile, spans: Option<&Spans>) -> anyhow::Result<Timeline> {
+    let mut timeline = Timeline::new(profile);
+    if let Some(spans) = spans {
+        spans.for_each(|span| timeline.add(profile, span))?;
     }
+    timeline.sort();
+    Ok(timeline)
 }
 
 /// When filters leave nothing, says what the trace has.
@@ -145,7 +209,12 @@ fn pools_by_time(profile: &Profile) -> Vec<&str> {
 
 /// Formats without a place for it: how much idle time is hidden.
 fn say_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
-    if !view.idle && matches!(args.format, FormatArg::Folded | FormatArg::Svg) {
+    if !view.idle
+        && !matches!(
+            args.format,
+            FormatArg::Text | FormatArg::Functions | FormatArg::Uwpmp | FormatArg::Json
+        )
+    {
         let share = Headline::new(profile).share(State::Idle);
         eprintln!(
             "wcprof: {share:.1} % of the thread time is idle and hidden; --idle show shows it"
@@ -167,7 +236,7 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
             Some(ByArg::Process) => GroupBy::Process,
             Some(ByArg::Cgroup) => GroupBy::Cgroup,
             Some(ByArg::All) => GroupBy::All,
-            None if is_around => GroupBy::All,
+            None if is_around || has_thread_of_its_own(args.format) => GroupBy::All,
             None => GroupBy::Thread,
         },
         direction: match args.invert {
@@ -178,14 +247,36 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
         state_frames: args.states,
         min_percent: args.min_percent.unwrap_or(match args.format {
             FormatArg::Text | FormatArg::Functions => 0.5,
-            FormatArg::Uwpmp | FormatArg::Svg => 0.1,
-            FormatArg::Folded | FormatArg::Json => 0.0,
+            FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle => 0.1,
+            _ => 0.0,
         }),
         threads: args.part.thread_filter()?,
         ..View::default()
     };
     args.stacks.apply(&mut view)?;
     Ok(view)
+}
+
+/// Whether a format says the thread of each sample beside its stack.
+fn has_thread_of_its_own(format: FormatArg) -> bool {
+    matches!(
+        format,
+        FormatArg::Pprof | FormatArg::Firefox | FormatArg::Csv
+    )
+}
+
+/// Formats whose viewers invert: that `--invert` does nothing.
+fn say_direction(args: &ReportArgs) {
+    let name = match args.format {
+        FormatArg::Pprof => "pprof",
+        FormatArg::Speedscope => "speedscope",
+        FormatArg::Firefox => "the Firefox Profiler",
+        FormatArg::Csv => "CSV",
+        _ => return,
+    };
+    if args.invert {
+        eprintln!("wcprof: --invert changes nothing: {name} has the root first");
+    }
 }
 
 /// Title of a flame graph.

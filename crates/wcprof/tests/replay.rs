@@ -115,6 +115,78 @@ fn folded_adds_up() {
     }
 }
 
+/// Check that exports hold the time that JSON says, with filters and groups and without.
+#[test]
+fn exports_add_up() {
+    let trace = fixture("ceph-osd-secure-randread.wct");
+    let trace = trace.to_str().expect("the path is text");
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&wcprof(args)).expect("valid JSON")
+    };
+    let numbers = |list: &serde_json::Value| -> Vec<f64> {
+        let list = list.as_array().expect("a list").iter();
+        list.map(|n| n.as_f64().expect("a number")).collect()
+    };
+    let filters: [&[&str]; 4] = [
+        &[],
+        &["--idle", "show", "--by", "pool"],
+        &[
+            "--from",
+            "2s",
+            "--to",
+            "4s",
+            "--state",
+            "on-cpu,lock",
+            "--threads",
+            "msgr-*",
+        ],
+        &[
+            "--focus",
+            "BlueStore",
+            "--hide",
+            "^std::",
+            "--kernel",
+            "--lines",
+            "--min-percent",
+            "2",
+        ],
+    ];
+    for args in filters {
+        let report = |format| [&["report", trace, "--format", format], args].concat();
+        let groups = json(&report("json"));
+        let groups = groups["groups"].as_array().expect("a list");
+        let shown: f64 = groups.iter().filter_map(|g| g["shown_ns"].as_f64()).sum();
+        assert!(shown > 1e6, "{args:?}");
+
+        let csv = wcprof(&report("csv"));
+        let weight = |line: &str| line.split(',').nth(2).and_then(|w| w.parse::<f64>().ok());
+        let sum: f64 = csv.lines().skip(1).filter_map(weight).sum();
+        assert_eq!(sum, shown, "csv {args:?}");
+
+        let speedscope = json(&report("speedscope"));
+        let profiles = speedscope["profiles"].as_array().expect("a list");
+        let mut sum = 0.0;
+        for profile in profiles {
+            let samples = profile["samples"].as_array().expect("a list");
+            for (stack, weight) in samples.iter().zip(numbers(&profile["weights"])) {
+                if stack.as_array().is_some_and(|s| !s.is_empty()) {
+                    sum += weight;
+                }
+            }
+        }
+        assert_eq!(sum, shown, "speedscope {args:?}");
+
+        let firefox = json(&report("firefox"));
+        let threads = firefox["threads"].as_array().expect("a list");
+        let weights = threads.iter().map(|t| numbers(&t["samples"]["weight"]));
+        let sum: f64 = weights.flatten().sum();
+        assert!(
+            (sum * 1e6 - shown).abs() < 1e3,
+            "firefox {args:?}: {sum} ms, {shown} ns"
+        );
+    }
+}
+
 /// Check that nothing is found in idle programs, and in programs busy with their own work only that
 /// the machine had too few CPUs for all that ran; and of settings what is so.
 #[test]

@@ -49,6 +49,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-diff",
         ],
     ),
+    (
+        "wcprof-export",
+        &[
+            "wcprof-types",
+            "wcprof-trace",
+            "wcprof-profile",
+            "wcprof-report",
+        ],
+    ),
     ("wcprof-demo", &[]),
     ("msgr-crypto-ffi", &[]),
     ("msgr-crypto", &["msgr-crypto-ffi"]),
@@ -67,6 +76,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-diff",
             "wcprof-doctor",
             "wcprof-report",
+            "wcprof-export",
             "wcprof-demo",
             "msgr-crypto-ffi",
             "msgr-crypto",

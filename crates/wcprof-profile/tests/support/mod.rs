@@ -20,6 +20,7 @@ use wcprof_types::{
 pub const MS: u64 = 1_000_000;
 
 /// Tables and spans under construction.
+#[derive(Debug)]
 pub struct Maker {
     pub tables: Tables,
     pub spans: Vec<Span>,

@@ -314,6 +314,7 @@ fn state_code(state: ThreadState) -> u8 {
         ThreadState::Runnable => 2,
         ThreadState::Blocked => 3,
         ThreadState::StealIrq => 4,
+        ThreadState::Unknown => 5,
     }
 }
 
@@ -324,6 +325,7 @@ fn state(code: u8) -> Result<ThreadState, Malformed> {
         2 => ThreadState::Runnable,
         3 => ThreadState::Blocked,
         4 => ThreadState::StealIrq,
+        5 => ThreadState::Unknown,
         _ => {
             return Err(Malformed::UnknownCode {
                 what: "thread state",

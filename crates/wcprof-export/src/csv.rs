@@ -1,0 +1,125 @@
+//! One line a span (RFC 4180), for spreadsheets and DuckDB: streamed, so that memory does not grow
+//! with the trace.
+//!
+//! A cell that begins with `=`, `+`, `-`, `@`, a tab or a carriage return would be run as a formula
+//! by spreadsheets; such a cell gets a `'` before it.
+
+use std::borrow::Cow;
+use std::io::{self, Write};
+
+use wcprof_profile::model::{Profile, Row};
+use wcprof_profile::{Label, RowSpan, View, syscall_name};
+use wcprof_report::folded_name;
+
+use crate::stacks::{Frame, Stacks};
+
+/// Names of the columns.
+const COLUMNS: &str = "start_ns,end_ns,weight_ns,samples,pid,process,cgroup,tid,thread,pool,state,syscall,function,module,stack";
+
+/// Writes spans as lines of comma-separated values.
+#[derive(Debug)]
+pub struct CsvWriter<W> {
+    /// By row: what follows the numbers of a span; `None` when the view does not show it.
+    rows: Vec<Option<String>>,
+    out: W,
+}
+
+impl<W: Write> CsvWriter<W> {
+    /// Writes the names of the columns.
+    pub fn new(profile: &Profile, view: &View, mut out: W) -> io::Result<Self> {
+        let stacks = Stacks::new(profile, view);
+        let rows = profile
+            .rows
+            .iter()
+            .enumerate()
+            .map(|(at, row)| Some(text(profile, row, &stacks, &stacks.frames(at)?)))
+            .collect();
+        write!(out, "{COLUMNS}\r\n")?;
+        Ok(Self { rows, out })
+    }
+
+    /// Writes one span, if the view shows it.
+    pub fn add(&mut self, span: RowSpan) -> io::Result<()> {
+        let Some(Some(text)) = self.rows.get(span.row) else {
+            return Ok(());
+        };
+        write!(
+            self.out,
+            "{},{},{},{},{text}\r\n",
+            span.start, span.end, span.weight, span.n_samples
+        )
+    }
+
+    /// Ends the text.
+    pub fn finish(mut self) -> io::Result<W> {
+        self.out.flush()?;
+        Ok(self.out)
+    }
+}
+
+/// What follows the numbers of a span.
+fn text(profile: &Profile, row: &Row, stacks: &Stacks<'_>, frames: &[Frame]) -> String {
+    let Some(thread) = profile.threads.get(row.thread) else {
+        return String::new();
+    };
+    let pool = profile.pools.get(thread.pool).map_or("", |p| &p.name);
+    let syscall = row
+        .wait
+        .and_then(|w| profile.waits.get(w as usize)?.syscall)
+        .map_or(Cow::Borrowed(""), |n| match syscall_name(n) {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(n.to_string()),
+        });
+    let cgroup = profile.process_of(thread).map_or("", |p| &p.cgroup);
+    // What follows the innermost function is the state.
+    let is_function = |f: &&Frame| matches!(f, Frame::Label(Label::Function(_)));
+    let leaf = frames.iter().rfind(is_function).copied();
+    let names: Vec<_> = frames
+        .iter()
+        .map(|frame| folded_name(&stacks.text(*frame)).into_owned())
+        .collect();
+    format!(
+        "{},{},{},{},{},{},{},{},{},{},{}",
+        thread.pid,
+        cell(&thread.process_comm),
+        cell(cgroup),
+        thread.tid,
+        cell(&thread.comm),
+        cell(pool),
+        row.state.name(),
+        cell(&syscall),
+        cell(&leaf.map_or(Cow::Borrowed(""), |f| stacks.text(f))),
+        cell(leaf.map_or("", |f| stacks.module(f))),
+        cell(&names.join(";")),
+    )
+}
+
+/// A text as one cell.
+fn cell(text: &str) -> Cow<'_, str> {
+    let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+    let is_quoted = text.contains([',', '"', '\n', '\r']);
+    let text = match is_formula {
+        true => Cow::Owned(format!("'{text}")),
+        false => Cow::Borrowed(text),
+    };
+    match is_quoted {
+        true => Cow::Owned(format!("\"{}\"", text.replace('"', "\"\""))),
+        false => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check quoting, and that no cell is a formula.
+    #[test]
+    fn cells() {
+        assert_eq!(cell("f(int)"), "f(int)");
+        assert_eq!(cell("f(int, char)"), "\"f(int, char)\"");
+        assert_eq!(cell("say \"x\""), "\"say \"\"x\"\"\"");
+        assert_eq!(cell("=1+1"), "'=1+1");
+        assert_eq!(cell("@f,g"), "\"'@f,g\"");
+        assert_eq!(cell("a\r\nb"), "\"a\r\nb\"");
+    }
+}

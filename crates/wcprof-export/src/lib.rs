@@ -1,0 +1,30 @@
+//! A profile to the formats of other viewers: pure functions from a
+//! [`Profile`](wcprof_profile::model::Profile) to a writer.
+//!
+//! | Format | Function | For | Time axis |
+//! |---|---|---|---|
+//! | `pprof` | [`pprof`](fn@pprof) | `go tool pprof`, Pyroscope, Parca | no |
+//! | `speedscope` | [`speedscope`](fn@speedscope) | speedscope.app | yes |
+//! | `firefox` | [`firefox`](fn@firefox) | profiler.firefox.com | yes |
+//! | `csv` | [`CsvWriter`] | spreadsheets, DuckDB | yes |
+//!
+//! Formats with a time axis need the spans once more ([`Timeline`]). The view's filters, groups and
+//! pruning hold for all; its direction does not, since these viewers invert themselves.
+//!
+//! Names come from the target and are hostile: each format escapes them for its destination.
+#![forbid(unsafe_code)]
+
+mod csv;
+mod firefox;
+mod origin;
+mod pprof;
+mod protobuf;
+mod speedscope;
+mod stacks;
+mod timeline;
+
+pub use csv::CsvWriter;
+pub use firefox::firefox;
+pub use pprof::pprof;
+pub use speedscope::speedscope;
+pub use timeline::{Sample, Timeline};
