@@ -47,6 +47,12 @@ const FEWEST: usize = 3;
 const DISTANT_ROUNDS: usize = 6;
 const DISTANT_SHORTER: f64 = 3.0;
 
+/// So many undisturbed samples can be enough, of hot and of distant data ...
+const SETTLED_FROM: (usize, usize) = (5, 9);
+/// ... if the fastest of them, [`FEWEST`], differ by no more than these shares: the floor is found, and
+/// more samples would find it again.
+const SETTLED_WITHIN: (f64, f64) = (0.01, 0.02);
+
 /// Something that can be done any number of times.
 trait Work {
     /// Does it `n` times.
@@ -173,6 +179,23 @@ impl Case<'_> {
                 return Ok(((wanted as u64).clamp(1, 1 << 30), least / n as f64));
             }
             n *= 4;
+        }
+    }
+
+    /// Whether further samples are of no use, with `limit` for the reference.
+    fn is_settled(&self, limit: f64) -> bool {
+        let (from, within) = match self.work.is_distant() {
+            true => (SETTLED_FROM.1, SETTLED_WITHIN.1),
+            false => (SETTLED_FROM.0, SETTLED_WITHIN.0),
+        };
+        let mut good: Vec<f64> = good(&self.samples, limit).collect();
+        if good.len() < from {
+            return false;
+        }
+        good.sort_by(f64::total_cmp);
+        match (good.first(), good.get(FEWEST - 1)) {
+            (Some(least), Some(most)) => most - least <= within * least,
+            _ => false,
         }
     }
 
@@ -323,6 +346,10 @@ pub(crate) fn measure(
     reference: &mut Reference<'_>,
     effort: Effort,
 ) -> Result<Measured, MeasureError> {
+    if cases.iter().any(|case| case.work.is_distant()) {
+        // Runners flush what they touch, not what was there before them.
+        memory.flush_all();
+    }
     for case in cases.iter_mut() {
         case.samples.clear();
         case.prepare(memory, effort)?;
@@ -337,12 +364,9 @@ pub(crate) fn measure(
                 continue;
             };
             let limit = reference.limit();
-            let n_good = case
-                .samples
-                .iter()
-                .filter(|s| s.reference_ns <= limit)
-                .count();
+            let n_good = good(&case.samples, limit).count();
             if n_good >= case.rounds
+                || case.is_settled(limit)
                 || (round >= case.rounds && n_good > FEWEST)
                 || round >= case.rounds * MOST_ROUNDS
             {
@@ -376,12 +400,7 @@ pub(crate) fn measure(
         is_disturbed: Vec::with_capacity(cases.len()),
     };
     for case in cases {
-        let good: Vec<f64> = case
-            .samples
-            .iter()
-            .filter(|sample| sample.reference_ns <= limit)
-            .map(|sample| sample.ns)
-            .collect();
+        let good: Vec<f64> = good(&case.samples, limit).collect();
         measured.is_disturbed.push(good.len() < FEWEST);
         measured.ns.push(match good.len() {
             FEWEST.. => typical(&good, case.fastest()),
@@ -394,6 +413,14 @@ pub(crate) fn measure(
         });
     }
     Ok(measured)
+}
+
+/// Nanoseconds of the samples that nothing disturbed.
+fn good(samples: &[Sample], limit: f64) -> impl Iterator<Item = f64> {
+    samples
+        .iter()
+        .filter(move |sample| sample.reference_ns <= limit)
+        .map(|sample| sample.ns)
 }
 
 /// Another order in each round: what a case leaves behind in prefetchers and predictors must not always

@@ -110,7 +110,8 @@ impl Memory {
         self.destination.clear();
     }
 
-    fn flush_all(&self) {
+    /// Brings everything out of all caches.
+    pub(crate) fn flush_all(&self) {
         flush(&self.source.bytes);
         flush(&self.destination.bytes);
     }
@@ -277,8 +278,7 @@ impl<'lib> Runner<'lib> {
     /// Makes memory large enough, and leaves what is in it. For runners that do not verify.
     pub fn join(&mut self, memory: &mut Memory) {
         memory.prepare(&self.plan, &self.ring);
-        self.used = (self.slot, self.ring.n_slots as u64);
-        self.leave(memory);
+        self.used = (self.slot, 0);
     }
 
     /// Before a stretch of `n` frames that is timed: what could be here or there is brought to where

@@ -1,4 +1,4 @@
-//! A libcrypto to its calibration: about two seconds of CPU time.
+//! A libcrypto to its calibration: two to three seconds of CPU time.
 //!
 //! Everything is measured through the very code that runs whole frames, so that what the code itself
 //! costs is in the table, too, and is the same for the table and for what it predicts.

@@ -78,7 +78,7 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Library, Failure> {
 /// Calibrates, and says so, since it takes seconds.
 pub(crate) fn measure(library: &Library) -> Result<Calibration, Failure> {
     eprintln!(
-        "wcprof: measuring {}: 6 seconds, longer beside other work",
+        "wcprof: measuring {}: 3 seconds, longer beside other work",
         terminal_name(library.version())
     );
     let calibration = calibrate(library, &CalibrationOptions::default())

@@ -21,7 +21,7 @@ pub(crate) struct CryptoArgs {
 
 #[derive(Subcommand, Debug)]
 enum CryptoCommand {
-    /// Measure what AES-128-GCM calls of a libcrypto cost on this machine (6 seconds, longer beside other work)
+    /// Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)
     #[command(after_help = "Examples:\n  wcprof crypto calibrate -o here.json\n  \
         wcprof crypto calibrate --lib /opt/openssl-3.5/lib/libcrypto.so.3 -o newer.json\n  \
         wcprof crypto calibrate --verify")]

@@ -96,7 +96,7 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
             .hint("restart the process, or `--lib PATH` for a library of the same version"));
     }
     eprintln!(
-        "wcprof: measuring {} of process {}, in a confined process of its own: 6 seconds, longer beside \
+        "wcprof: measuring {} of process {}, in a confined process of its own: 3 seconds, longer beside \
          other work",
         terminal_name(path),
         target.pid()
