@@ -329,6 +329,33 @@ fn without_privilege() {
     assert_eq!(code(&target, pid), before);
 }
 
+/// Check that on a kernel without uprobe events (an empty folder hides them) that is said, and the
+/// protocol's frames are shown.
+#[test]
+fn no_uprobe_events() {
+    let _load = quiet();
+    if !has_capability() {
+        return skip("no_uprobe_events", "needs root to make a mount namespace");
+    }
+    let target = start(Variant::NoFramePointers);
+    let pid = target.pid();
+    let before = code(&target, pid);
+    let output = Command::new("unshare")
+        .args(["--mount", "sh", "-c"])
+        .arg("mount -t tmpfs none /sys/bus/event_source/devices && exec \"$0\" crypto observe \"$1\"")
+        .arg(wcprof().get_program())
+        .arg(pid.to_string())
+        .output()
+        .expect("unshare runs");
+    let (out, said) = (text(&output.stdout), text(&output.stderr));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("CONFIG_UPROBE_EVENTS"), "{said}");
+    assert!(!said.contains("putting breakpoints"), "{said}");
+    assert!(out.contains("NOT OBSERVED"), "{out}");
+    assert!(out.contains(RX), "{out}");
+    assert_eq!(code(&target, pid), before);
+}
+
 /// A target that maps a library whose constructor misbehaves, by `define`, when it is measured.
 fn start_evil(folder: &Path, define: &str) -> RemoteProcess {
     let library = folder.join("libcrypto.so.3");
