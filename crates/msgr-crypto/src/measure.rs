@@ -46,8 +46,11 @@ const FEWEST: usize = 3;
 /// times the samples are taken, each by as much shorter, and of these the fastest count.
 const DISTANT_ROUNDS: usize = 6;
 const DISTANT_SHORTER: f64 = 3.0;
+/// Single repetitions that take longer than two samples are taken so many times as often, unless they
+/// settle before.
+const LONG_ROUNDS: usize = 3;
 
-/// So many undisturbed samples can be enough, of hot and of distant data ...
+/// So many undisturbed samples can be enough, of hot and of distant data (of long ones as of hot) ...
 const SETTLED_FROM: (usize, usize) = (5, 9);
 /// ... if the fastest of them, [`FEWEST`], differ by no more than these shares: the floor is found, and
 /// more samples would find it again.
@@ -102,6 +105,8 @@ pub(crate) struct Case<'a> {
     n_uncounted: u64,
     /// Samples that are wanted.
     rounds: usize,
+    /// Fewest samples that can be enough.
+    settled_from: usize,
     samples: Vec<Sample>,
 }
 
@@ -129,6 +134,7 @@ impl<'a> Case<'a> {
             n: 1,
             n_uncounted: 1,
             rounds: 1,
+            settled_from: SETTLED_FROM.0,
             samples: Vec::new(),
         }
     }
@@ -149,10 +155,15 @@ impl Case<'_> {
         let (n, once_ns) = self.repetitions(memory, sample_ns)?;
         self.n = n;
         self.n_uncounted = (n / share).clamp(1, 200);
-        // A long one is a mean of many things already.
-        self.rounds = match once_ns > 2.0 * effort.sample_ns {
-            true => effort.rounds,
+        // A long one is a mean of many things already, if nothing disturbs it.
+        let is_long = once_ns > 2.0 * effort.sample_ns;
+        self.rounds = match is_long {
+            true => effort.rounds * LONG_ROUNDS,
             false => rounds,
+        };
+        self.settled_from = match is_distant && !is_long {
+            true => SETTLED_FROM.1,
+            false => SETTLED_FROM.0,
         };
         Ok(())
     }
@@ -184,12 +195,12 @@ impl Case<'_> {
 
     /// Whether further samples are of no use, with `limit` for the reference.
     fn is_settled(&self, limit: f64) -> bool {
-        let (from, within) = match self.work.is_distant() {
-            true => (SETTLED_FROM.1, SETTLED_WITHIN.1),
-            false => (SETTLED_FROM.0, SETTLED_WITHIN.0),
+        let within = match self.work.is_distant() {
+            true => SETTLED_WITHIN.1,
+            false => SETTLED_WITHIN.0,
         };
         let mut good: Vec<f64> = good(&self.samples, limit).collect();
-        if good.len() < from {
+        if good.len() < self.settled_from {
             return false;
         }
         good.sort_by(f64::total_cmp);
