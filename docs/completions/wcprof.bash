@@ -43,6 +43,9 @@ _wcprof() {
             wcprof,hotspots)
                 cmd="wcprof__subcmd__hotspots"
                 ;;
+            wcprof,import)
+                cmd="wcprof__subcmd__import"
+                ;;
             wcprof,report)
                 cmd="wcprof__subcmd__report"
                 ;;
@@ -112,6 +115,9 @@ _wcprof() {
             wcprof__subcmd__help,hotspots)
                 cmd="wcprof__subcmd__help__subcmd__hotspots"
                 ;;
+            wcprof__subcmd__help,import)
+                cmd="wcprof__subcmd__help__subcmd__import"
+                ;;
             wcprof__subcmd__help,report)
                 cmd="wcprof__subcmd__help__subcmd__report"
                 ;;
@@ -140,7 +146,7 @@ _wcprof() {
 
     case "${cmd}" in
         wcprof)
-            opts="-h -V --help --version attach report diff hotspots symbols check doctor crypto demo demo-workload help"
+            opts="-h -V --help --version attach report diff import hotspots symbols check doctor crypto demo demo-workload help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -684,7 +690,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__help)
-            opts="attach report diff hotspots symbols check doctor crypto demo demo-workload help"
+            opts="attach report diff import hotspots symbols check doctor crypto demo demo-workload help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -893,6 +899,20 @@ _wcprof() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        wcprof__subcmd__help__subcmd__import)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         wcprof__subcmd__help__subcmd__report)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -958,6 +978,52 @@ _wcprof() {
                     ;;
                 --hotspot-rules)
                     COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --debug-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sysroot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        wcprof__subcmd__import)
+            opts="-o -h -V --output --format --unit --inverted --raw --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "perf folded uwpmp gdbpmp" -- "${cur}"))
+                    return 0
+                    ;;
+                --unit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --inverted)
+                    COMPREPLY=($(compgen -W "true false" -- "${cur}"))
                     return 0
                     ;;
                 --max-memory)

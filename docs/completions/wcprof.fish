@@ -29,6 +29,7 @@ complete -c wcprof -n "__fish_wcprof_needs_command" -s V -l version -d 'Print ve
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
@@ -71,7 +72,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l threads -d 'Onl
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l pools -d 'Only pools whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l processes -d 'Only processes whose name or pid matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l cgroups -d 'Only processes whose control group\'s path matches; may be given several times' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l state -d 'Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l state -d 'Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l focus -d 'Only stacks with a function whose name matches' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l hide -d 'Leave out the frames of functions whose name matches; their time stays with their callers' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l callers-of -d 'Only who calls this function (its name, arguments and scope may be left out)' -r
@@ -125,7 +126,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l threads -d 'Only 
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l pools -d 'Only pools whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l processes -d 'Only processes whose name or pid matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l cgroups -d 'Only processes whose control group\'s path matches; may be given several times' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l state -d 'Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l state -d 'Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l focus -d 'Only stacks with a function whose name matches' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l hide -d 'Leave out the frames of functions whose name matches; their time stays with their callers' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
@@ -139,6 +140,23 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l no-cache -d 'Neit
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -s o -l output -d 'Trace file to write' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l format -d 'What the file is; by default it is recognized by its content' -r -f -a "perf\t'The file of `perf record`'
+folded\t'`root;...;leaf WEIGHT`, a stack a line'
+uwpmp\t'The text of uwpmp'
+gdbpmp\t'The text of gdbpmp'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l unit -d 'Time that one unit of a folded weight, or one sample of uwpmp or gdbpmp, stands for, in microseconds [default: 1 for folded stacks, 10000 for uwpmp and gdbpmp]' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l inverted -d 'Whether the tree of uwpmp or gdbpmp begins with leaf functions; by default its ends tell' -r -f -a "true\t''
+false\t''"
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l raw -d 'Leave function names of perf.data out of the trace; read no debug file'
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c wcprof -n "__fish_wcprof_using_subcommand import" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l from -d 'Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in seconds)' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l to -d 'End of the time window' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l threads -d 'Only threads whose name or pool matches; may be given several times' -r
@@ -237,17 +255,18 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s h -l help -d 'Pri
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff hotspots symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'

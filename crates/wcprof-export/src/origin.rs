@@ -11,5 +11,6 @@ pub(crate) fn started_unix_ns(profile: &Profile) -> u64 {
 /// What recorded it.
 pub(crate) fn recorded_by(profile: &Profile) -> String {
     let header = &profile.header;
-    format!("wcprof {}, engine {}", header.wcprof_version, header.engine)
+    let by = wcprof_report::recorded_by(&header.engine);
+    format!("wcprof {}, {by}", header.wcprof_version)
 }

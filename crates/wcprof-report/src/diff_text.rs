@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use wcprof_diff::{Line, LineName, ProfileDiff, Table, TableKind, Unit, Value, Warning};
 
 use crate::escape::terminal_name;
+use crate::headline::recorded_by;
 use crate::units::{count, cut, duration};
 
 /// Frames of a stack that its line names, leaf first.
@@ -54,7 +55,7 @@ pub fn diff_text(
             .n_ops
             .map_or_else(String::new, |n| format!(", {n} operations"));
         let line = format!(
-            "{label}: {}{}: {}, {}, {} shown{ops}, engine {}",
+            "{label}: {}{}: {}, {}, {} shown{ops}, {}",
             shown.join(", "),
             if more > 0 {
                 format!(" and {more} more")
@@ -64,7 +65,7 @@ pub fn diff_text(
             duration(side.duration_ns),
             count(side.n_threads as u64, "thread"),
             duration(side.shown_ns),
-            terminal_name(&side.engine),
+            terminal_name(&recorded_by(&side.engine)),
         );
         writeln!(out, "{}", cut(&line, options.width))?;
     }

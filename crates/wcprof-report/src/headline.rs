@@ -1,5 +1,6 @@
 //! The figures that every report begins with.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
@@ -158,7 +159,7 @@ impl Headline {
         }
         writeln!(
             out,
-            ": {}, {}, {}{}, {}{}",
+            ": {}, {}, {}{}, {}",
             duration(self.duration_ns),
             count(self.n_threads, "thread"),
             count(self.n_samples, "sample"),
@@ -166,12 +167,7 @@ impl Headline {
                 0 => String::new(),
                 hz => format!(" at {hz} Hz"),
             },
-            // An import says itself what it is.
-            match self.engine.starts_with("imported ") {
-                true => "",
-                false => "engine ",
-            },
-            terminal_name(&self.engine),
+            terminal_name(&recorded_by(&self.engine)),
         )?;
         if let Some((from, to)) = self.window_ns {
             writeln!(
@@ -272,5 +268,12 @@ impl Losses {
             )?;
         }
         Ok(())
+    }
+}
+/// What recorded a trace: `engine bpf`, or `imported from perf.data`.
+pub fn recorded_by(engine: &str) -> Cow<'_, str> {
+    match engine.starts_with("imported ") {
+        true => Cow::Borrowed(engine),
+        false => Cow::Owned(format!("engine {engine}")),
     }
 }

@@ -38,7 +38,7 @@ pub use escape::{folded_name, terminal_name};
 pub use folded::folded;
 pub use functions::functions;
 pub use group::group_name;
-pub use headline::Headline;
+pub use headline::{Headline, recorded_by};
 pub use json::{JSON_VERSION, json};
 pub use screen::{Screen, screen};
 pub use svg::{icicle, svg};

@@ -8,7 +8,7 @@ use wcprof_profile::{Trees, View};
 
 use crate::escape::xml_text;
 use crate::folded::lines;
-use crate::headline::Headline;
+use crate::headline::{Headline, recorded_by};
 use crate::units::duration;
 
 /// Writes a flame graph (an icicle graph when `view` is inverted) with widths in microseconds of
@@ -77,10 +77,10 @@ fn subtitle(headline: &Headline, view: &View) -> String {
     let window = headline.window_ns.map(|(from, to)| to.saturating_sub(from));
     let profile_ns = window.unwrap_or(headline.duration_ns);
     format!(
-        "wall-clock time of {} threads over {}, engine {}{}",
+        "wall-clock time of {} threads over {}, {}{}",
         headline.n_threads,
         duration(profile_ns),
-        headline.engine,
+        recorded_by(&headline.engine),
         if view.idle { "" } else { ", idle time hidden" },
     )
 }

@@ -7,6 +7,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use crate::crypto::CryptoArgs;
 use crate::diff::DiffArgs;
 use crate::filters::{PartArgs, StackArgs};
+use crate::import::ImportArgs;
 
 /// Wallclock profiler for native Linux processes: where did the time of every thread go, running
 /// or not? It never stops, signals or writes to its target; `crypto observe` and `crypto advise`
@@ -33,6 +34,10 @@ pub(crate) enum Command {
     /// Compare two saved traces: what changed, by how much, and whether that is significant
     #[command(after_help = "Example: wcprof diff before.wct after.wct --per-op 120000,118500")]
     Diff(DiffArgs),
+    /// Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp's or gdbpmp's
+    /// text
+    #[command(after_help = "Examples: wcprof import perf.data -o perf.wct; wcprof report perf.wct")]
+    Import(ImportArgs),
     /// Print the hotspots of a saved trace, with evidence and advice
     #[command(after_help = "Example: wcprof hotspots osd.wct")]
     Hotspots(HotspotsArgs),

@@ -117,9 +117,13 @@ fn of_trace(path: &Path) -> Result<(Vec<Snapshot>, Observed), Failure> {
             "`{}` does not hold how its process was set up",
             path.display()
         );
-        return Err(Failure::new(Exit::BadTrace, error).hint(
-            "it was recorded by an older wcprof; `wcprof doctor PID` looks at a live process",
-        ));
+        let why = match tables.header.engine.starts_with("imported ") {
+            true => "it was imported",
+            false => "it was recorded by an older wcprof",
+        };
+        return Err(Failure::new(Exit::BadTrace, error).hint(format!(
+            "{why}; `wcprof doctor PID` looks at a live process"
+        )));
     }
     let snapshots = tables.setups.iter().map(|text| from_saved(text));
     let snapshots: Vec<Snapshot> = snapshots

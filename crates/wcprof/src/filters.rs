@@ -37,7 +37,7 @@ pub(crate) struct PartArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StackArgs {
     /// Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle,
-    /// blocked, steal/irq
+    /// blocked, steal/irq, unknown
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub(crate) state: Vec<State>,
     /// Only stacks with a function whose name matches

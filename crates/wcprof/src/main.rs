@@ -14,6 +14,7 @@ mod filters;
 #[cfg(test)]
 mod generated;
 mod hotspots;
+mod import;
 mod local_names;
 mod names;
 mod open;
@@ -47,6 +48,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Attach(args) => attach::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Diff(args) => diff::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Hotspots(args) => hotspots::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),

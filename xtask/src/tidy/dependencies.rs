@@ -58,6 +58,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-report",
         ],
     ),
+    (
+        "wcprof-import",
+        &["wcprof-types", "wcprof-trace", "wcprof-symbols"],
+    ),
     ("wcprof-demo", &[]),
     ("msgr-crypto-ffi", &[]),
     ("msgr-crypto", &["msgr-crypto-ffi"]),
@@ -77,6 +81,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-doctor",
             "wcprof-report",
             "wcprof-export",
+            "wcprof-import",
             "wcprof-demo",
             "msgr-crypto-ffi",
             "msgr-crypto",

@@ -1,0 +1,295 @@
+//! Names, stacks and threads to the tables of a trace, within limits.
+
+use std::collections::HashMap;
+
+use wcprof_trace::model::{
+    Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack,
+    StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
+};
+use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs, Wait};
+
+use crate::error::ImportError;
+use crate::{Options, limits};
+
+/// A trace under construction.
+#[derive(Debug)]
+pub(crate) struct Builder {
+    pub(crate) trace: Trace,
+    frames: HashMap<Frame, FrameId>,
+    names: HashMap<String, FrameId>,
+    nodes: HashMap<StackNode, NodeId>,
+    stacks: HashMap<Stack, StackId>,
+    waits: HashMap<Wait, WaitId>,
+    symbols: SymbolTable,
+    names_bytes: usize,
+    /// Stacks that were cut at the leaf side.
+    pub(crate) n_cut: u64,
+}
+
+impl Builder {
+    /// An empty trace of an engine such as `folded`.
+    pub(crate) fn new(engine: &str, options: &Options) -> Self {
+        let source: String = options.name.chars().take(200).collect();
+        let header = Header {
+            wcprof_version: options.wcprof_version.clone(),
+            engine: format!("imported from {engine}"),
+            notes: vec![format!(
+                "imported from {engine}, `{source}`; not recorded by wcprof"
+            )],
+            rate_hz: 0,
+            host: String::new(),
+            kernel: String::new(),
+            n_cpus: 0,
+            started_unix_ns: options.now_unix_ns,
+        };
+        Self {
+            trace: Trace {
+                tables: Tables {
+                    header,
+                    processes: Vec::new(),
+                    modules: Vec::new(),
+                    threads: Vec::new(),
+                    frames: Vec::new(),
+                    nodes: Vec::new(),
+                    stacks: Vec::new(),
+                    waits: Vec::new(),
+                    stats: Stats::default(),
+                    symbols: None,
+                    setups: Vec::new(),
+                    local_names: LocalNames::default(),
+                },
+                spans: Vec::new(),
+            },
+            frames: HashMap::new(),
+            names: HashMap::new(),
+            nodes: HashMap::new(),
+            stacks: HashMap::new(),
+            waits: HashMap::new(),
+            symbols: SymbolTable::default(),
+            names_bytes: 0,
+            n_cut: 0,
+        }
+    }
+
+    /// Adds a remark that every report shows.
+    pub(crate) fn note(&mut self, text: impl Into<String>) {
+        self.trace.tables.header.notes.push(text.into());
+    }
+
+    pub(crate) fn process(&mut self, pid: Pid, comm: &str) -> Result<ProcessId, ImportError> {
+        let id = next_id(
+            self.trace.tables.processes.len(),
+            limits::MAX_THREADS,
+            "processes",
+        )?;
+        self.trace.tables.processes.push(Process {
+            pid,
+            comm: cut(comm).to_owned(),
+            cmdline: Vec::new(),
+            cgroup: String::new(),
+        });
+        Ok(ProcessId(id))
+    }
+
+    pub(crate) fn thread(
+        &mut self,
+        process: ProcessId,
+        tid: Tid,
+        name: &str,
+    ) -> Result<ThreadId, ImportError> {
+        let id = next_id(
+            self.trace.tables.threads.len(),
+            limits::MAX_THREADS,
+            "threads",
+        )?;
+        self.trace.tables.threads.push(Thread {
+            process,
+            tid,
+            names: vec![(TimeNs(0), cut(name).to_owned())],
+            start: TimeNs(0),
+            end: TimeNs(0),
+            n_ticks: 0,
+        });
+        Ok(ThreadId(id))
+    }
+
+    pub(crate) fn module(&mut self, module: Module) -> Result<ModuleId, ImportError> {
+        let id = next_id(
+            self.trace.tables.modules.len(),
+            limits::MAX_MAPPINGS,
+            "modules",
+        )?;
+        self.trace.tables.modules.push(module);
+        Ok(ModuleId(id))
+    }
+
+    pub(crate) fn frame(&mut self, frame: Frame) -> Result<FrameId, ImportError> {
+        if let Some(&id) = self.frames.get(&frame) {
+            return Ok(id);
+        }
+        let limit = wcprof_trace::limits::MAX_FRAMES;
+        let id = FrameId(next_id(self.trace.tables.frames.len(), limit, "functions")?);
+        self.trace.tables.frames.push(frame.clone());
+        self.frames.insert(frame, id);
+        Ok(id)
+    }
+
+    /// A frame of which the source tells nothing but its name.
+    pub(crate) fn named(&mut self, name: &str) -> Result<FrameId, ImportError> {
+        let name = cut(name);
+        if let Some(&id) = self.names.get(name) {
+            return Ok(id);
+        }
+        self.names_bytes = self.names_bytes.saturating_add(name.len());
+        if self.names_bytes > limits::MAX_NAMES_BYTES {
+            return Err(ImportError::TooLarge {
+                what: "the size of all names",
+                limit: limits::MAX_NAMES_BYTES as u64,
+            });
+        }
+        // Stands for no address: a number that makes it distinct, in a page that nothing maps.
+        let id = self.frame(Frame::Unmapped(Avma(self.names.len() as u64 + 1)))?;
+        self.names.insert(name.to_owned(), id);
+        self.name_frame(id, name, is_symbol(name));
+        Ok(id)
+    }
+
+    /// Gives a frame its name.
+    pub(crate) fn name_frame(&mut self, frame: FrameId, name: &str, resolved: bool) {
+        let function = SymbolFrame {
+            name: cut(name).to_owned(),
+            file: None,
+            line: None,
+            inlined: false,
+            resolved,
+        };
+        self.symbols.frames.insert(frame, vec![function]);
+    }
+
+    /// The stack of these frames, root first. Frames beyond the limit are cut at the leaf side.
+    pub(crate) fn stack(
+        &mut self,
+        root_first: impl IntoIterator<Item = FrameId>,
+        end: StackEnd,
+    ) -> Result<StackId, ImportError> {
+        let mut leaf = None;
+        for (n, frame) in root_first.into_iter().enumerate() {
+            if n == limits::MAX_FRAMES {
+                self.n_cut += 1;
+                break;
+            }
+            let node = StackNode {
+                caller: leaf,
+                frame,
+            };
+            leaf = Some(match self.nodes.get(&node) {
+                Some(&id) => id,
+                None => {
+                    let n = self.trace.tables.nodes.len();
+                    let id = NodeId(next_id(n, limits::MAX_NODES, "places in stacks")?);
+                    self.trace.tables.nodes.push(node);
+                    self.nodes.insert(node, id);
+                    id
+                }
+            });
+        }
+        let stack = Stack { leaf, end };
+        if let Some(&id) = self.stacks.get(&stack) {
+            return Ok(id);
+        }
+        let limit = wcprof_trace::limits::MAX_STACKS;
+        let id = StackId(next_id(self.trace.tables.stacks.len(), limit, "stacks")?);
+        self.trace.tables.stacks.push(stack);
+        self.stacks.insert(stack, id);
+        Ok(id)
+    }
+
+    pub(crate) fn wait(&mut self, wait: Wait) -> WaitId {
+        if let Some(&id) = self.waits.get(&wait) {
+            return id;
+        }
+        // Waits differ by system call alone: there are few.
+        let id = WaitId(self.trace.tables.waits.len() as u32);
+        self.trace.tables.waits.push(wait.clone());
+        self.waits.insert(wait, id);
+        id
+    }
+
+    /// Adds a span, and counts it as observations of its thread.
+    pub(crate) fn span(&mut self, span: Span) -> Result<(), ImportError> {
+        if self.trace.spans.len() >= limits::MAX_SPANS {
+            return Err(ImportError::TooLarge {
+                what: "the number of samples",
+                limit: limits::MAX_SPANS as u64,
+            });
+        }
+        let n = u64::from(span.n_samples);
+        if let Some(thread) = self.trace.tables.threads.get_mut(span.thread.0 as usize) {
+            thread.n_ticks = thread.n_ticks.saturating_add(n);
+        }
+        let stats = &mut self.trace.tables.stats;
+        stats.n_observations = stats.n_observations.saturating_add(n);
+        self.trace.spans.push(span);
+        Ok(())
+    }
+
+    /// The trace. Spans come into the order of their ends.
+    pub(crate) fn finish(mut self, duration: u64) -> Trace {
+        if self.n_cut > 0 {
+            self.note(format!(
+                "{} stacks have more than {} frames and were cut at the leaf side",
+                self.n_cut,
+                limits::MAX_FRAMES
+            ));
+        }
+        if !self.symbols.frames.is_empty() {
+            self.trace.tables.symbols = Some(self.symbols);
+        }
+        self.trace.spans.sort_by_key(|s| s.end);
+        let stats = &mut self.trace.tables.stats;
+        stats.duration = TimeNs(duration);
+        stats.end_reason = "imported".to_owned();
+        stats.complete = true;
+        self.trace
+    }
+}
+
+fn next_id(len: usize, limit: usize, what: &'static str) -> Result<u32, ImportError> {
+    let too_large = ImportError::TooLarge {
+        what: match what {
+            "threads" => "the number of threads",
+            "processes" => "the number of processes",
+            "modules" => "the number of modules",
+            "functions" => "the number of functions",
+            "stacks" => "the number of stacks",
+            _ => "the number of places in stacks",
+        },
+        limit: limit as u64,
+    };
+    match u32::try_from(len) {
+        Ok(id) if len < limit => Ok(id),
+        _ => Err(too_large),
+    }
+}
+
+/// A name within the limit, cut at a character.
+pub(crate) fn cut(name: &str) -> &str {
+    if name.len() <= limits::MAX_NAME_BYTES {
+        return name;
+    }
+    let mut end = limits::MAX_NAME_BYTES;
+    while !name.is_char_boundary(end) {
+        end -= 1;
+    }
+    &name[..end]
+}
+
+/// Whether a name comes from a symbol: not an address, a module and an offset, or a placeholder.
+fn is_symbol(name: &str) -> bool {
+    let is_hex = |digits: &str| !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_hexdigit());
+    let is_address = name.strip_prefix("0x").is_some_and(is_hex);
+    let is_offset = name
+        .rsplit_once("+0x")
+        .is_some_and(|(file, digits)| file.contains('.') && is_hex(digits));
+    !(is_address || is_offset || matches!(name, "???" | "??" | "[unknown]" | "" | "unknown"))
+}

@@ -1,0 +1,184 @@
+//! The first bytes of a file to its format.
+
+use crate::error::ImportError;
+use crate::folded::split_weight;
+use crate::pmp::{is_tree_line, thread_line};
+
+/// A format that can be imported.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// `perf record`'s file.
+    Perf,
+    /// `root;...;leaf WEIGHT`, a stack a line.
+    Folded,
+    /// uwpmp's text.
+    Uwpmp,
+    /// gdbpmp's text.
+    Gdbpmp,
+}
+
+impl Format {
+    /// As given on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Perf => "perf",
+            Self::Folded => "folded",
+            Self::Uwpmp => "uwpmp",
+            Self::Gdbpmp => "gdbpmp",
+        }
+    }
+
+    /// In words.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Perf => "perf.data",
+            Self::Folded => "folded stacks",
+            Self::Uwpmp => "uwpmp's text",
+            Self::Gdbpmp => "gdbpmp's text",
+        }
+    }
+}
+
+/// Beginnings of files that are not imported, and what to do with them.
+const FOREIGN: &[(&[u8], &str, &str)] = &[
+    (
+        b"\x89wcprof\n",
+        "a trace of wcprof",
+        "read it with `wcprof report`",
+    ),
+    (
+        b"\x1f\x8b",
+        "compressed by gzip",
+        "unpack it first (pprof's profiles cannot be imported)",
+    ),
+    (b"\x28\xb5\x2f\xfd", "compressed by zstd", "unpack it first"),
+    (b"\xfd7zXZ", "compressed by xz", "unpack it first"),
+    (b"BZh", "compressed by bzip2", "unpack it first"),
+    (b"PK\x03\x04", "a ZIP archive", "unpack it first"),
+    (
+        b"\x7fELF",
+        "a program or a core dump",
+        "what profilers record is imported",
+    ),
+    (
+        b"\x80\x02",
+        "a pickle of Python, as gdbpmp saves it",
+        "print it with `gdbpmp.py -i FILE` and import the text",
+    ),
+    (
+        b"\x80\x03",
+        "a pickle of Python, as gdbpmp saves it",
+        "print it with `gdbpmp.py -i FILE` and import the text",
+    ),
+    (
+        b"\x80\x04",
+        "a pickle of Python, as gdbpmp saves it",
+        "print it with `gdbpmp.py -i FILE` and import the text",
+    ),
+    (
+        b"<?xml",
+        "XML, perhaps a flame graph",
+        "import the folded stacks that it was drawn from",
+    ),
+    (
+        b"<svg",
+        "an SVG flame graph",
+        "import the folded stacks that it was drawn from",
+    ),
+    (
+        b"{",
+        "JSON",
+        "profiles of speedscope and Firefox cannot be imported",
+    ),
+];
+
+/// Recognizes the format of a file by its first bytes.
+///
+/// # Errors
+/// When it is empty, of no known format, or of one that is known but cannot be imported.
+pub fn detect(head: &[u8]) -> Result<Format, ImportError> {
+    if head.is_empty() {
+        return Err(ImportError::Empty);
+    }
+    if head.starts_with(b"PERFILE2") || head.starts_with(b"2ELIFREP") {
+        return Ok(Format::Perf);
+    }
+    if let Some((_, what, advice)) = FOREIGN.iter().find(|(magic, ..)| head.starts_with(magic)) {
+        return Err(ImportError::Foreign { what, advice });
+    }
+    let text = String::from_utf8_lossy(head);
+    // The last line may be cut.
+    let whole = match head.len() >= crate::limits::HEAD_BYTES {
+        true => text.rfind('\n').map_or(&*text, |at| &text[..at]),
+        false => &text,
+    };
+    let lines = whole.lines().filter(|l| !l.trim().is_empty());
+    let (mut n_lines, mut n_folded, mut n_tree, mut n_script) = (0, 0, 0, 0);
+    for line in lines {
+        n_lines += 1;
+        if let Some(found) = thread_line(line) {
+            return Ok(found.format);
+        }
+        n_tree += usize::from(is_tree_line(line));
+        n_folded += usize::from(split_weight(line).is_some());
+        n_script += usize::from(is_script_frame(line));
+    }
+    if n_tree > 0 && n_tree * 2 >= n_lines {
+        return Ok(Format::Uwpmp);
+    }
+    if n_script * 2 > n_lines {
+        return Err(ImportError::Foreign {
+            what: "the text of `perf script`",
+            advice: "import perf.data itself, or fold it with stackcollapse-perf.pl",
+        });
+    }
+    if n_folded * 10 >= n_lines * 9 && n_lines > 0 {
+        return Ok(Format::Folded);
+    }
+    Err(ImportError::NotRecognized {
+        n_lines,
+        n_folded,
+        n_tree,
+    })
+}
+
+/// `    7f52ad1c6e37 __GI___clock_nanosleep+0x67 (/usr/lib/libc.so.6)`
+fn is_script_frame(line: &str) -> bool {
+    let Some(rest) = line.strip_prefix([' ', '\t']) else {
+        return false;
+    };
+    let mut words = rest.split_whitespace();
+    let is_hex = |w: &str| w.len() >= 3 && w.bytes().all(|b| b.is_ascii_hexdigit());
+    words.next().is_some_and(is_hex) && line.trim_end().ends_with(')')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that each format is recognized, and that others are named.
+    #[test]
+    fn formats() {
+        let found = |text: &str| detect(text.as_bytes()).map_err(|e| e.to_string());
+        assert_eq!(found("PERFILE2...."), Ok(Format::Perf));
+        assert_eq!(found("a;b 1\na;c 2\n"), Ok(Format::Folded));
+        let uwpmp = "sample: 0\n\nThread 9 (x) - 2 samples\n+ 100.00% main\n";
+        assert_eq!(found(uwpmp), Ok(Format::Uwpmp));
+        let gdbpmp = "\n\nThread: 9 (x) - 2 samples \n\n+ 100.00% main\n";
+        assert_eq!(found(gdbpmp), Ok(Format::Gdbpmp));
+        assert_eq!(found("+ 14.00% f\n|+ 14.00% g\n"), Ok(Format::Uwpmp));
+        for (text, word) in [
+            ("", "empty"),
+            ("\u{7f}ELF...", "program"),
+            ("{\"a\": 1}", "JSON"),
+            (
+                "a 1 [0] 1.5: cycles:\n\t55d0 f+0x1 (/x)\n\t55d1 g (/x)\n",
+                "perf script",
+            ),
+            ("hello\nworld\n", "of 2 lines 0 look like folded"),
+        ] {
+            let error = found(text).unwrap_err();
+            assert!(error.contains(word), "{text:?}: {error}");
+        }
+    }
+}

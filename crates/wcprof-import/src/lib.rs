@@ -1,0 +1,97 @@
+//! What other profilers left to a trace: `perf.data`, folded stacks, and the text that uwpmp and
+//! gdbpmp print.
+//!
+//! The trace says where it came from (engine and notes of its header) and what the source does not
+//! tell. What is read is hostile: sizes are limited ([`limits`]), text that is not understood is
+//! counted and noted, and a file of another format is refused by its name ([`ImportError`]).
+#![forbid(unsafe_code)]
+
+mod builder;
+mod detect;
+mod error;
+mod folded;
+pub mod limits;
+mod perf;
+mod pmp;
+mod waits;
+mod write;
+
+pub use detect::{Format, detect};
+pub use error::ImportError;
+pub use waits::guess_waits;
+pub use write::write;
+
+use std::io::{BufReader, Read, Seek, SeekFrom};
+
+use wcprof_trace::model::Trace;
+
+/// How to read.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The format; `None` recognizes it by its content.
+    pub format: Option<Format>,
+    /// Name of the source, for the trace's notes.
+    pub name: String,
+    /// Nanoseconds that one unit of a folded weight, or one sample of uwpmp or gdbpmp, stands for.
+    /// `None` for 1 us and 10 ms.
+    pub unit_ns: Option<u64>,
+    /// The tree is inverted (`unwindpmp -v`); `None` looks at its roots.
+    pub inverted: Option<bool>,
+    /// Version of wcprof, for the trace's header.
+    pub wcprof_version: String,
+    /// Time of the import, ns since 1970: that of the trace where the source tells none.
+    pub now_unix_ns: u64,
+}
+
+/// Reads a file into a trace.
+///
+/// # Errors
+/// When the file is not of the format given, of no known format, too large, or damaged.
+pub fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace, ImportError> {
+    let mut head = Vec::new();
+    (&mut source)
+        .take(limits::HEAD_BYTES as u64)
+        .read_to_end(&mut head)
+        .map_err(ImportError::Read)?;
+    let found = detect(&head);
+    let format = match (options.format, found) {
+        (None, found) => found?,
+        (Some(wanted), Ok(found)) if wanted != found => {
+            return Err(ImportError::OtherFormat { wanted, found });
+        }
+        (Some(wanted), Ok(_)) => wanted,
+        // Text that is mostly something else may still hold what is wanted.
+        (Some(wanted), Err(ImportError::NotRecognized { .. })) if wanted != Format::Perf => wanted,
+        (Some(wanted), Err(error)) => {
+            return Err(ImportError::NotThis {
+                wanted,
+                found: error.to_string(),
+            });
+        }
+    };
+    source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
+    match format {
+        Format::Perf => perf::import(source, options),
+        Format::Folded => folded::import(&text(source)?, options),
+        Format::Uwpmp | Format::Gdbpmp => pmp::import(&text(source)?, format, options),
+    }
+}
+
+/// All of a text. Bytes that are not UTF-8 become replacement characters.
+fn text(source: impl Read) -> Result<String, ImportError> {
+    let mut bytes = Vec::new();
+    BufReader::new(source)
+        .take(limits::MAX_TEXT_BYTES as u64 + 1)
+        .read_to_end(&mut bytes)
+        .map_err(ImportError::Read)?;
+    if bytes.len() > limits::MAX_TEXT_BYTES {
+        return Err(ImportError::TooLarge {
+            what: "the text",
+            limit: limits::MAX_TEXT_BYTES as u64,
+        });
+    }
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
+    })
+}

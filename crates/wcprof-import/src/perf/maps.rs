@@ -1,0 +1,192 @@
+//! Mappings of processes, and addresses to frames.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use wcprof_symbols::elf::ElfFile;
+use wcprof_symbols::open_regular;
+use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
+use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, RelativeAddress, Svma};
+
+use crate::builder::Builder;
+use crate::error::ImportError;
+
+const PT_LOAD: u32 = 1;
+
+/// A file mapping.
+#[derive(Clone, Debug)]
+pub(super) struct Map {
+    pub(super) end: u64,
+    pub(super) offset: u64,
+    pub(super) path: String,
+    pub(super) build_id: Option<BuildId>,
+    /// Once an address in it was met.
+    module: Option<(ModuleId, LoadBias, Svma)>,
+}
+
+impl Map {
+    pub(super) fn new(end: u64, offset: u64, path: String, build_id: Option<BuildId>) -> Self {
+        Self {
+            end,
+            offset,
+            path,
+            build_id,
+            module: None,
+        }
+    }
+}
+
+/// Mappings of a process, by begin.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Maps(BTreeMap<u64, Map>);
+
+impl Maps {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Adds a mapping; what it covers is gone.
+    pub(super) fn add(&mut self, start: u64, map: Map) {
+        if start >= map.end {
+            return;
+        }
+        let covered: Vec<u64> = self
+            .0
+            .range(..map.end)
+            .rev()
+            .take_while(|(_, old)| old.end > start)
+            .map(|(&at, _)| at)
+            .collect();
+        for at in covered {
+            if at >= start {
+                self.0.remove(&at);
+            } else if let Some(old) = self.0.get_mut(&at) {
+                old.end = start;
+            }
+        }
+        self.0.insert(start, map);
+    }
+
+    /// For a child: the same mappings, whose modules are its own.
+    pub(super) fn inherited(&self) -> Self {
+        let mut maps = self.clone();
+        maps.0.values_mut().for_each(|map| map.module = None);
+        maps
+    }
+
+    /// The frame of a lookup address in user space.
+    pub(super) fn frame(
+        &mut self,
+        address: u64,
+        process: ProcessId,
+        builder: &mut Builder,
+        files: &mut Files,
+    ) -> Result<Frame, ImportError> {
+        let found = self.0.range_mut(..=address).next_back();
+        let Some((&start, map)) = found.filter(|(_, map)| address < map.end) else {
+            return Ok(Frame::Unmapped(Avma(address)));
+        };
+        if !map.path.starts_with('/') && map.path != "[vdso]" {
+            return Ok(Frame::Unmapped(Avma(address)));
+        }
+        let (module, bias, base) = match map.module {
+            Some(known) => known,
+            None => {
+                let (svma, base) = files.svma(map);
+                let bias = LoadBias(start.wrapping_sub(svma));
+                let module = builder.module(Module {
+                    process,
+                    path: map.path.clone(),
+                    build_id: map.build_id.clone(),
+                    start: Avma(start),
+                    end: Avma(map.end),
+                    offset: FileOffset(map.offset),
+                    bias,
+                    base: Svma(base),
+                    deleted: false,
+                })?;
+                *map.module.insert((module, bias, Svma(base)))
+            }
+        };
+        let svma = bias.to_svma(Avma(address));
+        Ok(Frame::Native {
+            module,
+            address: RelativeAddress(svma.0.wrapping_sub(base.0)),
+            function: None,
+        })
+    }
+}
+
+/// Loadable segments: address, file offset, bytes.
+type Segments = Vec<(u64, u64, u64)>;
+
+/// Program headers of the files of this machine that have the recorded build-id.
+#[derive(Debug, Default)]
+pub(super) struct Files(HashMap<(String, BuildId), Option<Segments>>);
+
+impl Files {
+    /// The address in the file of a mapping's begin, and the base that relative addresses count
+    /// from. Without the file, addresses are taken to be offsets.
+    fn svma(&mut self, map: &Map) -> (u64, u64) {
+        let Some(build_id) = &map.build_id else {
+            return (map.offset, 0);
+        };
+        let key = (map.path.clone(), build_id.clone());
+        let segments = self
+            .0
+            .entry(key)
+            .or_insert_with(|| segments(&map.path, build_id));
+        let Some(segments) = segments else {
+            return (map.offset, 0);
+        };
+        let base = segments.first().map_or(0, |(address, ..)| address & !0xfff);
+        let found = segments.iter().find(|(_, offset, size)| {
+            let begin = offset & !0xfff;
+            (begin..offset.saturating_add(*size)).contains(&map.offset)
+        });
+        let svma = found.map_or(map.offset, |(address, offset, _)| {
+            address.wrapping_add(map.offset.wrapping_sub(*offset))
+        });
+        (svma, base)
+    }
+}
+
+fn segments(path: &str, build_id: &BuildId) -> Option<Segments> {
+    let file = open_regular(Path::new(path)).ok()?;
+    let elf = ElfFile::from_file(file).ok()?;
+    if elf.build_id().as_ref() != Some(build_id) {
+        return None;
+    }
+    let loaded = elf.segments.iter().filter(|s| s.kind == PT_LOAD);
+    Some(
+        loaded
+            .map(|s| (s.address.0, s.offset, s.file_size))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a new mapping takes the place of what it covers.
+    #[test]
+    fn covers() {
+        let mut maps = Maps::default();
+        let map = |end, path: &str| Map::new(end, 0, path.to_owned(), None);
+        maps.add(0x1000, map(0x5000, "/a"));
+        maps.add(0x3000, map(0x4000, "/b"));
+        maps.add(0x3800, map(0x6000, "/c"));
+        let found: Vec<_> = maps
+            .0
+            .iter()
+            .map(|(start, map)| (*start, map.end, map.path.as_str()))
+            .collect();
+        let expected = [
+            (0x1000, 0x3000, "/a"),
+            (0x3000, 0x3800, "/b"),
+            (0x3800, 0x6000, "/c"),
+        ];
+        assert_eq!(found, expected);
+    }
+}

@@ -1,0 +1,207 @@
+//! A look at the sizes that a `perf.data` states, before anything is allocated for them
+//! (`tools/perf/Documentation/perf.data-file-format.txt` and `tools/perf/util/header.c` of Linux).
+
+use std::io::{BufReader, Read, Seek, SeekFrom};
+
+use crate::error::ImportError;
+
+/// Bytes of the file's header.
+const HEADER_BYTES: u64 = 104;
+/// Largest file: its records are sorted in memory.
+const MAX_FILE_BYTES: u64 = 1 << 30;
+/// Largest section beside the records.
+const MAX_SECTION_BYTES: u64 = 64 << 20;
+/// Most events, and most ids of one.
+const MAX_EVENTS: u32 = 4096;
+const HEADER_CMDLINE: u32 = 11;
+const HEADER_EVENT_DESC: u32 = 12;
+const RECORD_AUXTRACE: u32 = 71;
+const RECORD_COMPRESSED: u32 = 81;
+const RECORD_COMPRESSED2: u32 = 83;
+
+fn bad(what: &str) -> ImportError {
+    ImportError::Perf(what.to_owned())
+}
+
+fn read_u64(source: &mut impl Read) -> Result<u64, ImportError> {
+    let mut bytes = [0; 8];
+    source.read_exact(&mut bytes).map_err(cut_short)?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+fn read_u32(source: &mut impl Read) -> Result<u32, ImportError> {
+    let mut bytes = [0; 4];
+    source.read_exact(&mut bytes).map_err(cut_short)?;
+    Ok(u32::from_le_bytes(bytes))
+}
+
+fn cut_short(error: std::io::Error) -> ImportError {
+    match error.kind() {
+        std::io::ErrorKind::UnexpectedEof => bad("the file is cut short"),
+        _ => ImportError::Read(error),
+    }
+}
+
+/// A part of the file.
+#[derive(Copy, Clone, Debug)]
+struct Section {
+    offset: u64,
+    size: u64,
+}
+
+impl Section {
+    fn read(source: &mut impl Read, file: u64) -> Result<Self, ImportError> {
+        let section = Self {
+            offset: read_u64(source)?,
+            size: read_u64(source)?,
+        };
+        match section.offset.checked_add(section.size) {
+            Some(end) if end <= file => Ok(section),
+            _ => Err(bad("a section passes the end of the file; was it cut?")),
+        }
+    }
+}
+
+/// Checks every size that the parser trusts.
+pub(super) fn check<R: Read + Seek>(source: R) -> Result<(), ImportError> {
+    let mut source = BufReader::new(source);
+    let file = source.seek(SeekFrom::End(0)).map_err(ImportError::Read)?;
+    if file > MAX_FILE_BYTES {
+        return Err(ImportError::TooLarge {
+            what: "the size of perf.data",
+            limit: MAX_FILE_BYTES,
+        });
+    }
+    source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
+    let mut magic = [0; 8];
+    source.read_exact(&mut magic).map_err(cut_short)?;
+    if &magic != b"PERFILE2" {
+        return Err(bad(
+            "it comes from a big-endian machine, which is not supported",
+        ));
+    }
+    if read_u64(&mut source)? != HEADER_BYTES {
+        return Err(bad(
+            "it was written to a pipe; record with `perf record -o FILE`",
+        ));
+    }
+    let attr_size = read_u64(&mut source)?;
+    let attrs = Section::read(&mut source, file)?;
+    let data = Section::read(&mut source, file).map_err(|_| {
+        bad("the records pass the end of the file; was perf killed, or the file cut?")
+    })?;
+    let types = Section::read(&mut source, file)?;
+    if attrs.size > MAX_SECTION_BYTES || types.size > MAX_SECTION_BYTES || attr_size < 16 {
+        return Err(bad("the list of events has no valid size"));
+    }
+    let mut features = [0_u64; 4];
+    for word in &mut features {
+        *word = read_u64(&mut source)?;
+    }
+    attributes(&mut source, attrs, attr_size, file)?;
+    let bits = (0..256_u32).filter(|bit| features[*bit as usize / 64] >> (bit % 64) & 1 == 1);
+    for (n, bit) in bits.enumerate() {
+        let at = data.offset + data.size + n as u64 * 16;
+        source
+            .seek(SeekFrom::Start(at))
+            .map_err(ImportError::Read)?;
+        let section = Section::read(&mut source, file)?;
+        if section.size > MAX_SECTION_BYTES {
+            return Err(bad("a section beside the records is too large"));
+        }
+        match bit {
+            HEADER_EVENT_DESC => event_desc(&mut source, section)?,
+            HEADER_CMDLINE => command_line(&mut source, section)?,
+            _ => {}
+        }
+    }
+    records(&mut source, data)
+}
+
+/// The attributes of the header, each followed by where its ids are.
+fn attributes<R: Read + Seek>(
+    source: &mut R,
+    attrs: Section,
+    attr_size: u64,
+    file: u64,
+) -> Result<(), ImportError> {
+    let n = attrs.size / attr_size;
+    if n == 0 || n > u64::from(MAX_EVENTS) {
+        return Err(bad("the list of events has no valid size"));
+    }
+    for at in 0..n {
+        // perf's attr_size includes the section of ids at the end of each entry.
+        let ids = attrs.offset + at * attr_size + attr_size - 16;
+        source
+            .seek(SeekFrom::Start(ids))
+            .map_err(ImportError::Read)?;
+        if Section::read(source, file)?.size > MAX_SECTION_BYTES {
+            return Err(bad("an event has too many ids"));
+        }
+    }
+    Ok(())
+}
+
+/// The number of arguments, each of which has at least its length.
+fn command_line<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), ImportError> {
+    source
+        .seek(SeekFrom::Start(section.offset))
+        .map_err(ImportError::Read)?;
+    match u64::from(read_u32(source)?) <= section.size / 4 {
+        true => Ok(()),
+        false => Err(bad("the command line passes its end")),
+    }
+}
+
+/// Descriptions of events: attributes of one size, names and lists of ids.
+fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), ImportError> {
+    let end = section.offset + section.size;
+    let mut at = section.offset;
+    let seek = |source: &mut R, at: u64| match at <= end {
+        true => source.seek(SeekFrom::Start(at)).map_err(ImportError::Read),
+        false => Err(bad("the descriptions of events pass their end")),
+    };
+    seek(source, at)?;
+    let n = read_u32(source)?;
+    let attr_size = u64::from(read_u32(source)?);
+    if n > MAX_EVENTS {
+        return Err(bad("there are too many events"));
+    }
+    at += 8;
+    for _ in 0..n {
+        at += attr_size;
+        seek(source, at)?;
+        let n_ids = u64::from(read_u32(source)?);
+        let n_name = u64::from(read_u32(source)?);
+        at += 8 + n_name + n_ids * 8;
+        seek(source, at)?;
+    }
+    Ok(())
+}
+
+/// The heads of all records.
+fn records<R: Read + Seek>(source: &mut BufReader<R>, data: Section) -> Result<(), ImportError> {
+    source
+        .seek(SeekFrom::Start(data.offset))
+        .map_err(ImportError::Read)?;
+    let mut left = data.size;
+    while left >= 8 {
+        let kind = read_u32(source)?;
+        let size = read_u32(source)? >> 16;
+        match kind {
+            RECORD_AUXTRACE => {
+                return Err(bad("it holds a processor trace, which is not supported"));
+            }
+            RECORD_COMPRESSED | RECORD_COMPRESSED2 => {
+                return Err(bad("it is compressed: record without `perf record -z`"));
+            }
+            _ if size < 8 => return Err(bad("a record has no valid size")),
+            _ => {}
+        }
+        source
+            .seek_relative(i64::from(size) - 8)
+            .map_err(ImportError::Read)?;
+        left = left.saturating_sub(u64::from(size));
+    }
+    Ok(())
+}

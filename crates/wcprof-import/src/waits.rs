@@ -1,0 +1,120 @@
+//! The innermost function of a stack to the system call that it waits in.
+//!
+//! Text of other profilers has no states. Where the innermost function is the C library's wrapper
+//! of a call that blocks, the thread most likely waited in it; that is what the states of the
+//! import rest on. Anything else stays unknown.
+
+use std::collections::HashMap;
+
+use wcprof_trace::model::{Frame, StackId, Trace, WaitId};
+use wcprof_types::{ThreadState, Wait};
+
+/// Names without the C library's prefixes (`__GI_`, `__libc_`, `__`) and suffixes, and the number of
+/// the system call on x86-64.
+const CALLS: &[(&str, u32)] = &[
+    ("poll", 7),
+    ("select", 23),
+    ("nanosleep", 35),
+    ("accept", 43),
+    ("recvfrom", 45),
+    ("recv", 45),
+    ("recvmsg", 47),
+    ("wait4", 61),
+    ("fsync", 74),
+    ("fdatasync", 75),
+    ("sigtimedwait", 128),
+    ("rt_sigtimedwait", 128),
+    ("futex_wait", 202),
+    ("futex_abstimed_wait_common", 202),
+    ("futex_abstimed_wait_common64", 202),
+    ("futex_abstimed_wait_cancelable64", 202),
+    ("lll_lock_wait", 202),
+    ("lll_lock_wait_private", 202),
+    ("pthread_cond_wait", 202),
+    ("pthread_cond_timedwait", 202),
+    ("pthread_cond_clockwait", 202),
+    ("pthread_mutex_lock", 202),
+    ("io_getevents", 208),
+    ("io_getevents_0_4", 208),
+    ("clock_nanosleep", 230),
+    ("epoll_wait", 232),
+    ("ppoll", 271),
+    ("epoll_pwait", 281),
+    ("sync_file_range", 277),
+];
+
+/// The wait that the name of an innermost function (with or without arguments) tells; `None` when it
+/// may as well be running.
+pub(crate) fn of_leaf(name: &str) -> Option<Wait> {
+    let name = name.split(['(', '@']).next().unwrap_or(name).trim();
+    let name = name.strip_prefix("__GI_").unwrap_or(name);
+    let name = name.trim_start_matches('_');
+    let name = name.strip_prefix("libc_").unwrap_or(name);
+    let (_, number) = CALLS.iter().find(|(call, _)| {
+        name == *call
+            || name
+                .strip_prefix(call)
+                .is_some_and(|rest| matches!(rest, "_nocancel" | "_time64" | "64" | ".isra.0"))
+    })?;
+    Some(Wait {
+        syscall: Some(*number),
+        op: 0,
+        fd: None,
+        kernel: String::new(),
+    })
+}
+
+/// Gives blocked time without a wait the one that its innermost function outside the kernel tells, once
+/// functions have names.
+pub fn guess_waits(trace: &mut Trace) {
+    let tables = &mut trace.tables;
+    let Some(symbols) = &tables.symbols else {
+        return;
+    };
+    let leaf = |stack: StackId| -> Option<Wait> {
+        let mut node = tables.stacks.get(stack.0 as usize)?.leaf;
+        loop {
+            let at = tables.nodes.get(node?.0 as usize)?;
+            match tables.frames.get(at.frame.0 as usize)? {
+                Frame::KernelCode(_) | Frame::Kernel(_) => node = at.caller,
+                _ => return of_leaf(&symbols.frames.get(&at.frame)?.first()?.name),
+            }
+        }
+    };
+    let mut known: HashMap<Wait, WaitId> = HashMap::new();
+    let mut of_stack: HashMap<StackId, Option<WaitId>> = HashMap::new();
+    let mut waits = Vec::new();
+    for span in &mut trace.spans {
+        let (ThreadState::Blocked, None, Some(stack)) = (span.state, span.wait, span.stack) else {
+            continue;
+        };
+        span.wait = *of_stack.entry(stack).or_insert_with(|| {
+            let wait = leaf(stack)?;
+            // There are fewer calls than `CALLS` has.
+            let next = WaitId((tables.waits.len() + waits.len()) as u32);
+            Some(*known.entry(wait).or_insert_with_key(|wait| {
+                waits.push(wait.clone());
+                next
+            }))
+        });
+    }
+    tables.waits.append(&mut waits);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check wrappers' names, and that functions that compute are no waits.
+    #[test]
+    fn leaves() {
+        let call = |name| of_leaf(name).and_then(|w| w.syscall);
+        assert_eq!(call("epoll_wait"), Some(232));
+        assert_eq!(call("__GI___clock_nanosleep"), Some(230));
+        assert_eq!(call("pthread_cond_wait@@GLIBC_2.3.2"), Some(202));
+        assert_eq!(call("__futex_abstimed_wait_common64"), Some(202));
+        assert_eq!(call("__poll_nocancel"), Some(7));
+        assert_eq!(call("ThreadPool::worker(int)"), None);
+        assert_eq!(call("poller"), None);
+    }
+}

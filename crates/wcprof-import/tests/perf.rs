@@ -1,0 +1,117 @@
+//! Recorded `perf.data` files, whole and damaged.
+
+use std::io::Cursor;
+use std::path::Path;
+
+use proptest::prelude::*;
+use wcprof_import::{ImportError, Options, import};
+use wcprof_trace::model::Trace;
+use wcprof_types::ThreadState;
+
+const CPU: &str = "cpu-clock.data";
+const SWITCH: &str = "sched-switch.data";
+const BOTH: &str = "both.data";
+
+fn fixture(name: &str) -> Vec<u8> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/fixtures")
+        .join(name);
+    std::fs::read(path).expect("the fixture is there")
+}
+
+fn read(bytes: Vec<u8>) -> Result<Trace, ImportError> {
+    import(Cursor::new(bytes), &Options::default())
+}
+
+/// Time of the thread `name` in a state, ns.
+fn time(trace: &Trace, name: &str, state: ThreadState) -> u64 {
+    let is_named = |span: &&wcprof_trace::model::Span| {
+        trace.tables.threads[span.thread.0 as usize].name() == name && span.state == state
+    };
+    trace.spans.iter().filter(is_named).map(|s| s.weight).sum()
+}
+
+/// Check that samples of a clock weigh their periods, and that the thread that computes has them.
+#[test]
+fn clock() {
+    let trace = read(fixture(CPU)).expect("a trace");
+    let burner = time(&trace, "burner", ThreadState::OnCpu);
+    let all: u64 = trace.spans.iter().map(|s| s.weight).sum();
+    assert!(
+        burner > 200_000_000 && burner * 10 > all * 9,
+        "{burner} of {all}"
+    );
+    assert!(!trace.tables.modules.is_empty());
+    let notes = trace.tables.header.notes.join("\n");
+    assert!(notes.contains("time off CPU was not recorded"), "{notes}");
+}
+
+/// Check that switches give the time that the sleeping thread slept, with stacks.
+#[test]
+fn switches() {
+    let trace = read(fixture(SWITCH)).expect("a trace");
+    let slept = time(&trace, "sleeper", ThreadState::Blocked);
+    let duration = trace.tables.stats.duration.0;
+    assert!(
+        slept * 10 > duration * 8 && slept <= duration,
+        "{slept} of {duration}"
+    );
+    assert!(
+        trace
+            .spans
+            .iter()
+            .any(|s| s.state == ThreadState::Blocked && s.stack.is_some())
+    );
+}
+
+/// Check that with samples and switches a thread's time is on CPU, runnable or blocked, each as long as
+/// the switches say.
+#[test]
+fn samples_and_switches() {
+    let trace = read(fixture(BOTH)).expect("a trace");
+    let duration = trace.tables.stats.duration.0;
+    let ran = time(&trace, "burner", ThreadState::OnCpu);
+    let waited = time(&trace, "burner", ThreadState::Runnable);
+    assert!(ran > 100_000_000, "{ran}");
+    // A sample stands for its period: the thread may have run shorter.
+    let sum = ran + waited + time(&trace, "burner", ThreadState::Blocked);
+    assert!(sum < duration + duration / 10, "{sum} of {duration}");
+    assert!(time(&trace, "sleeper", ThreadState::Blocked) * 10 > duration * 8);
+    assert!(trace.tables.threads.iter().all(|t| t.name() != "other"));
+}
+
+/// Check that a file cut in its records or its header says so.
+#[test]
+fn cut() {
+    let bytes = fixture(CPU);
+    for len in [8, 60, 104, 300, bytes.len() / 2, bytes.len() - 1] {
+        let error = read(bytes[..len].to_vec())
+            .expect_err("an error")
+            .to_string();
+        assert!(
+            error.contains("cut") || error.contains("end of the file"),
+            "{len}: {error}"
+        );
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Check that changed bytes, most of them in the header and what it points at, give a trace or
+    /// an error.
+    #[test]
+    fn damaged(which in 0..3_usize, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..8)) {
+        let mut bytes = fixture([CPU, SWITCH, BOTH][which]);
+        let n = bytes.len();
+        for (at, byte, early) in changes {
+            let at = if early { at.index(1024.min(n)) } else { at.index(n) };
+            bytes[at] = byte;
+        }
+        if let Ok(trace) = read(bytes) {
+            for span in &trace.spans {
+                prop_assert!(span.start <= span.end && span.weight <= span.end.0 - span.start.0);
+            }
+        }
+    }
+}

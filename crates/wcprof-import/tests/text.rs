@@ -1,0 +1,197 @@
+//! Text of other profilers to traces: known trees, pieces of them, and damaged ones.
+
+use std::io::Cursor;
+
+use proptest::prelude::*;
+use wcprof_import::{Format, ImportError, Options, import};
+use wcprof_trace::model::{Frame, Trace};
+use wcprof_types::ThreadState;
+
+const FORWARD: &str = "sample: 0\nsample: 1\n\nThread 991 (tp_osd_tp) - 100 samples\n\
++ 100.00% clone3\n + 100.00% start_thread\n  + 75.00% work(int)\n  |+ 60.00% epoll_wait\n  |+ 15.00% crunch\n  + 25.00% rest\n";
+const INVERTED: &str = "\nThread 991 (tp_osd_tp) - 100 samples\n\
++ 60.00% epoll_wait\n|+ 60.00% work(int)\n| + 60.00% start_thread\n|  + 60.00% clone3\n\
++ 25.00% rest\n|+ 25.00% start_thread\n| + 25.00% clone3\n\
++ 15.00% crunch\n + 15.00% work(int)\n  + 15.00% start_thread\n   + 15.00% clone3\n";
+
+fn read(text: &str, format: Option<Format>) -> Result<Trace, ImportError> {
+    let options = Options {
+        format,
+        name: "evidence.txt".to_owned(),
+        ..Options::default()
+    };
+    import(Cursor::new(text.as_bytes()), &options)
+}
+
+/// `thread: root;...;leaf state weight in ms`, sorted.
+fn stacks(trace: &Trace) -> Vec<String> {
+    let tables = &trace.tables;
+    let name = |frame| &tables.symbols.as_ref().expect("names").frames[&frame][0].name;
+    let mut lines: Vec<String> = trace
+        .spans
+        .iter()
+        .map(|span| {
+            let mut names = Vec::new();
+            let mut next = span.stack.and_then(|s| tables.stacks[s.0 as usize].leaf);
+            while let Some(node) = next.map(|id| tables.nodes[id.0 as usize]) {
+                names.push(name(node.frame).as_str());
+                next = node.caller;
+            }
+            names.reverse();
+            let thread = &tables.threads[span.thread.0 as usize];
+            let ms = span.weight as f64 / 1e6;
+            format!(
+                "{}/{}: {} {:?} {ms}",
+                thread.name(),
+                thread.tid,
+                names.join(";"),
+                span.state
+            )
+        })
+        .collect();
+    lines.sort();
+    lines
+}
+
+/// Check that a forward tree and the inverted one of the same samples give the same stacks, and
+/// that a call that blocks is a wait.
+#[test]
+fn both_directions() {
+    let expected = [
+        "tp_osd_tp/991: clone3;start_thread;rest Unknown 250",
+        "tp_osd_tp/991: clone3;start_thread;work(int);crunch Unknown 150",
+        "tp_osd_tp/991: clone3;start_thread;work(int);epoll_wait Blocked 600",
+    ];
+    assert_eq!(stacks(&read(FORWARD, None).expect("a trace")), expected);
+    assert_eq!(stacks(&read(INVERTED, None).expect("a trace")), expected);
+}
+
+/// Check gdbpmp's head, its older indentation of two columns, and a quoted text.
+#[test]
+fn gdbpmp() {
+    let old = "\n\nThread: 49 (bstore) - 10 samples \n\n+ 100.00% clone\n  + 100.00% run\n  | + 30.00% KernelDevice::aio_write\n  + 70.00% other\n";
+    let trace = read(old, None);
+    // `run` has siblings under `clone` that pass its share: what does not fit has no own time.
+    let trace = trace.expect("a trace");
+    assert!(trace.tables.header.engine.contains("gdbpmp"));
+    let found = stacks(&trace);
+    let wanted = "bstore/49: clone;run;KernelDevice::aio_write Unknown 30";
+    assert!(found.iter().any(|line| line == wanted), "{found:?}");
+    let quoted: String = FORWARD.lines().map(|line| format!("> {line}\n")).collect();
+    let plain = stacks(&read(FORWARD, None).expect("a trace"));
+    assert_eq!(stacks(&read(&quoted, None).expect("a trace")), plain);
+}
+
+/// Check that a pasted piece without a head is one thread, and that notes say so.
+#[test]
+fn piece() {
+    let text =
+        "+ 14.00% _aesni_ctr32_ghash_6x\n|+ 14.00% aesni_gcm_decrypt\n| + 14.00% aes_gcm_cipher\n";
+    let trace = read(text, None).expect("a trace");
+    let notes = trace.tables.header.notes.join("\n");
+    assert!(
+        notes.contains("no head") && notes.contains("evidence.txt"),
+        "{notes}"
+    );
+    let total: u64 = trace.spans.iter().map(|s| s.weight).sum();
+    assert_eq!(total, 1_000_000_000);
+}
+
+/// Check that folded stacks by thread come back as threads, others as one, and bad lines are noted.
+#[test]
+fn folded() {
+    let trace = read(
+        "io/7;main;read 30\nio/7;main 5\ncpu/8;main;f(int, char*) 2\n",
+        None,
+    );
+    let trace = trace.expect("a trace");
+    let expected = [
+        "cpu/8: main;f(int, char*) Unknown 0.002",
+        "io/7: main Unknown 0.005",
+        "io/7: main;read Unknown 0.03",
+    ];
+    assert_eq!(stacks(&trace), expected);
+    let text = "a;b 1\n".repeat(20) + "no weight\n";
+    let trace = read(&text, None).expect("a trace");
+    assert_eq!(trace.tables.threads.len(), 1);
+    assert!(
+        trace
+            .tables
+            .header
+            .notes
+            .iter()
+            .any(|n| n.starts_with("1 lines"))
+    );
+    assert!(trace.spans.iter().all(|s| s.state == ThreadState::Unknown));
+    assert!(matches!(trace.tables.frames[0], Frame::Unmapped(_)));
+}
+
+/// Check that the wrong format is refused by the name of what was recognized.
+#[test]
+fn wrong_format() {
+    let error = |text: &str, format| read(text, Some(format)).expect_err("an error").to_string();
+    let text = error(FORWARD, Format::Folded);
+    assert!(
+        text.contains("not folded stacks") && text.contains("uwpmp"),
+        "{text}"
+    );
+    let text = error("a;b 1\n", Format::Perf);
+    assert!(
+        text.contains("not perf.data") && text.contains("folded"),
+        "{text}"
+    );
+    let text = error("{\"a\":1}", Format::Uwpmp);
+    assert!(
+        text.contains("not uwpmp's text") && text.contains("JSON"),
+        "{text}"
+    );
+    let text = error("hello\n", Format::Perf);
+    assert!(text.contains("not perf.data"), "{text}");
+}
+
+/// Check that sums that do not fit are errors.
+#[test]
+fn too_large() {
+    let error = read("a;b 18446744073709551615\n", None).expect_err("an error");
+    assert!(error.to_string().contains("limit"), "{error}");
+    let text = "a;b 500000000000000\n".repeat(2);
+    let error = read(&text, None).expect_err("an error");
+    assert!(error.to_string().contains("limit"), "{error}");
+}
+
+/// What a trace must hold whatever it was made of: no thread has more time than it was observed.
+fn check_sums(trace: &Trace) {
+    let mut sums = vec![0_u64; trace.tables.threads.len()];
+    for span in &trace.spans {
+        sums[span.thread.0 as usize] += span.weight;
+        assert!(span.weight <= span.end.0 - span.start.0);
+    }
+    for (thread, sum) in trace.tables.threads.iter().zip(sums) {
+        // A tree whose children pass their parent gives more than there is; its lines are kept.
+        assert!(thread.end >= thread.start && sum < u64::MAX / 2);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Check that cut and changed text gives a trace that can be written, or an error.
+    #[test]
+    fn damaged(which in 0..3_usize, cut in 0..600_usize, at in 0..600_usize, byte in any::<u8>()) {
+        let source = [FORWARD, INVERTED, "io/7;main;read 30\nio/7;main 5\nx/8;main;f 2\n"][which];
+        let mut bytes = source.as_bytes().to_vec();
+        let n = bytes.len();
+        bytes[at % n] = byte;
+        bytes.truncate(n.saturating_sub(cut % n));
+        let options = Options::default();
+        if let Ok(trace) = import(Cursor::new(bytes), &options) {
+            check_sums(&trace);
+            let header = &trace.tables.header;
+            let mut writer = wcprof_trace::TraceWriter::new(Vec::new(), header).expect("a writer");
+            wcprof_import::write(&trace, &mut writer).expect("it can be written");
+            let reader = wcprof_trace::TraceReader::from_reader(Cursor::new(writer.into_inner()));
+            let (again, _) = reader.expect("a trace").read_all().expect("it can be read");
+            prop_assert_eq!(again.spans.len(), trace.spans.len());
+        }
+    }
+}
