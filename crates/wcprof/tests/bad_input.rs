@@ -1,0 +1,202 @@
+//! Damaged traces, traces of later versions and files that are none, through what reads traces: a view of
+//! what is whole with a warning, or an error that says what is wrong; never a panic.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The smallest trace of a real program.
+fn whole() -> Vec<u8> {
+    std::fs::read(fixture("qemu-idle.wct")).expect("the trace is there")
+}
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/traces")
+        .join(name)
+}
+
+/// Bytes of a trace before its first block, and of a block's header.
+const FILE_HEADER: usize = 12;
+const BLOCK_HEADER: usize = 20;
+
+/// Begin and end of each block.
+fn blocks(trace: &[u8]) -> Vec<(usize, usize)> {
+    let mut blocks = Vec::new();
+    let mut at = FILE_HEADER;
+    while at < trace.len() {
+        assert_eq!(&trace[at..at + 3], b"blk");
+        let len = u32::from_le_bytes(trace[at + 8..at + 12].try_into().expect("4 bytes"));
+        let end = at + BLOCK_HEADER + len as usize;
+        blocks.push((at, end));
+        at = end;
+    }
+    blocks
+}
+
+/// CRC-32 (IEEE 802.3), bit by bit.
+fn crc32(bytes: &[u8]) -> u32 {
+    !bytes.iter().fold(!0_u32, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            (crc >> 1) ^ (0xedb8_8320 & (crc & 1).wrapping_neg())
+        })
+    })
+}
+
+/// Makes the checksums of a block right again.
+fn seal(trace: &mut [u8], (at, end): (usize, usize)) {
+    let payload = crc32(&trace[at + BLOCK_HEADER..end]);
+    trace[at + 12..at + 16].copy_from_slice(&payload.to_le_bytes());
+    let header = crc32(&trace[at..at + 16]);
+    trace[at + 16..at + 20].copy_from_slice(&header.to_le_bytes());
+}
+
+/// A folder with a trace to damage.
+struct Bench {
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        Self { folder }
+    }
+
+    /// Runs a command on these bytes; gives the exit code and what is on standard error. `TRACE` in
+    /// `args` is their file.
+    fn run(&self, bytes: &[u8], args: &[&str]) -> (i32, String) {
+        let path = self.folder.path().join("bad.wct");
+        std::fs::write(&path, bytes).expect("the file is writable");
+        let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
+            .args(args.iter().map(|arg| match *arg {
+                "TRACE" => path.clone(),
+                arg => PathBuf::from(arg),
+            }))
+            .env_remove("DEBUGINFOD_URLS")
+            .output()
+            .expect("the program runs");
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code().unwrap_or(-1), errors)
+    }
+
+    /// Checks that a damaged trace is refused, or read as far as it is whole, which is said.
+    fn check(&self, bytes: &[u8], args: &[&str], what: &str) {
+        let (code, errors) = self.run(bytes, args);
+        let says = |words: &[&str]| words.iter().any(|word| errors.contains(word));
+        match code {
+            0 => assert!(says(&["cut", "damaged", "end"]), "{what}: silent: {errors}"),
+            5 => assert!(says(&["failed to read"]), "{what}: {errors}"),
+            // A view of what is left that shows nothing.
+            1 => assert!(says(&["nothing to", "has no length"]), "{what}: {errors}"),
+            code => panic!("{what}: exit code {code}: {errors}"),
+        }
+    }
+}
+
+const REPORT: &[&str] = &["report", "TRACE"];
+const HOTSPOTS: &[&str] = &["hotspots", "TRACE"];
+const FIREFOX: &[&str] = &["report", "TRACE", "--format", "firefox", "--idle", "show"];
+
+/// Check a trace cut at each byte of its header and of its first block, and around the end of each block.
+#[test]
+fn cut() {
+    let (bench, trace) = (Bench::new(), whole());
+    let other = fixture("redis-server-load.wct").display().to_string();
+    let diff = ["diff", "TRACE", &other];
+    let blocks = blocks(&trace);
+    let first = blocks[0].1;
+    for len in 0..first {
+        // By turns: each reads the trace in the same way.
+        let args = [REPORT, HOTSPOTS, &diff, FIREFOX][len % 4];
+        let (code, errors) = bench.run(&trace[..len], args);
+        assert_eq!(code, 5, "{args:?} of {len} bytes: {errors}");
+        assert!(errors.contains("failed to read"), "{len} bytes: {errors}");
+    }
+    for &(at, end) in &blocks[1..] {
+        for len in [at + 1, at + BLOCK_HEADER - 1, at + BLOCK_HEADER, end - 1] {
+            for args in [REPORT, HOTSPOTS, &diff, FIREFOX] {
+                bench.check(&trace[..len], args, &format!("{args:?} of {len} bytes"));
+            }
+        }
+    }
+}
+
+/// Check a trace with a bit flipped in each field of each block's header and in its payload, with
+/// checksums that tell it and with right ones.
+#[test]
+fn flipped() {
+    let (bench, trace) = (Bench::new(), whole());
+    let other = fixture("redis-server-load.wct").display().to_string();
+    let diff = ["diff", &other, "TRACE"];
+    let mut n = 0;
+    for block in blocks(&trace) {
+        let (at, end) = block;
+        let payload = at + BLOCK_HEADER;
+        let places = [at, at + 3, at + 5, at + 9, at + 13, at + 17];
+        for place in places
+            .into_iter()
+            .chain([payload, (payload + end) / 2, end - 1])
+        {
+            let mut bytes = trace.clone();
+            bytes[place] ^= 0x10;
+            let what = format!("byte {place} of the block at {at}");
+            let args = [REPORT, HOTSPOTS, &diff, FIREFOX][n % 4];
+            n += 1;
+            bench.check(&bytes, args, &what);
+            // What is no longer covered by checksums can be anything, a whole trace too.
+            seal(&mut bytes, block);
+            let (code, errors) = bench.run(&bytes, args);
+            assert!(
+                [0, 1, 5].contains(&code),
+                "{what}, sealed: {code}: {errors}"
+            );
+            assert!(!errors.contains("panicked"), "{what}, sealed: {errors}");
+        }
+    }
+}
+
+/// Check that a trace of a later version, and what is no trace, are refused with what to do.
+#[test]
+fn other_files() {
+    let bench = Bench::new();
+    let mut later = whole();
+    later[8] = 77;
+    let folded = b"main;f 10\nmain;g 20\n".to_vec();
+    for (bytes, words) in [
+        (
+            later,
+            ["format version 77", "use the wcprof that recorded it"],
+        ),
+        (folded, ["not a wcprof trace", "failed to read"]),
+        (
+            b"\x1f\x8b\x08garbage".to_vec(),
+            ["not a wcprof trace", "failed to read"],
+        ),
+    ] {
+        for args in [
+            REPORT,
+            HOTSPOTS,
+            &["diff", "TRACE", "TRACE"],
+            &["doctor", "TRACE"],
+        ] {
+            let (code, errors) = bench.run(&bytes, args);
+            assert_eq!(code, 5, "{args:?}: {errors}");
+            for word in words {
+                assert!(errors.contains(word), "{args:?}: {word:?} in {errors}");
+            }
+        }
+    }
+}
+
+/// Check that two programs are compared with a warning.
+#[test]
+fn other_program() {
+    let [a, b] = ["qemu-idle.wct", "redis-server-load.wct"].map(fixture);
+    let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
+        .arg("diff")
+        .args([a, b])
+        .output()
+        .expect("the program runs");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success());
+    assert!(text.contains("warning: different programs"), "{text}");
+}
