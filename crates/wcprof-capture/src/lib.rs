@@ -31,7 +31,7 @@ pub use files::{LiveFileError, LiveFiles};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
     KernelStack, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Since, StackBytes, StackCopy,
-    StackRequest, StartError, ThreadTick, TickBatch, TickCounts, TimerSample,
+    StackRequest, StartError, TargetEnd, TargetId, ThreadTick, TickBatch, TickCounts, TimerSample,
 };
 pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
 pub use sys::{Punctuality, monotonic_ns, own_cpu_ns};

@@ -100,6 +100,13 @@ pub struct Target {
     uid_differs: bool,
 }
 
+/// The same process with the same program.
+impl PartialEq for Target {
+    fn eq(&self, other: &Self) -> bool {
+        (self.pid, self.identity) == (other.pid, other.identity)
+    }
+}
+
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Identity {
     start_ticks: u64,

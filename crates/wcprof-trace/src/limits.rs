@@ -7,6 +7,8 @@ pub const MAX_BLOCK_BYTES: usize = 64 << 20;
 pub const MAX_STRING_BYTES: usize = 64 << 10;
 /// Processes.
 pub const MAX_PROCESSES: usize = 1 << 16;
+/// Recordings that a trace was merged from.
+pub const MAX_SOURCES: usize = 1 << 12;
 /// Modules.
 pub const MAX_MODULES: usize = 1 << 20;
 /// Threads.

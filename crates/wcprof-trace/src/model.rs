@@ -82,6 +82,38 @@ pub struct Process {
     pub cgroup: String,
 }
 
+/// How a process's part of a recording ended before the recording did.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProcessEnd {
+    /// When.
+    pub time: TimeNs,
+    /// Why: `exited`, `exec`.
+    pub reason: String,
+}
+
+/// One of the recordings that a trace was merged from.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// Host name.
+    pub host: String,
+    /// `bpf`, `procfs` or `procfs-only`.
+    pub engine: String,
+    /// `uname -r`.
+    pub kernel: String,
+    /// CPUs online.
+    pub n_cpus: u32,
+    /// Ticks a second that were asked for.
+    pub rate_hz: u32,
+    /// Wall-clock time of its beginning, nanoseconds since 1970 (UTC), by the host's own clock.
+    pub started_unix_ns: u64,
+    /// When it began in the merged trace.
+    pub start: TimeNs,
+    /// Its length.
+    pub duration: TimeNs,
+    /// Its processes: so many, after those of the sources before it.
+    pub n_processes: u32,
+}
+
 /// A loaded ELF image.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Module {
@@ -293,6 +325,10 @@ pub struct Tables {
     pub header: Header,
     /// Processes.
     pub processes: Vec<Process>,
+    /// Those whose part ended before the recording.
+    pub process_ends: BTreeMap<ProcessId, ProcessEnd>,
+    /// The recordings that a merged trace was made of; empty for a recording.
+    pub sources: Vec<Source>,
     /// Modules.
     pub modules: Vec<Module>,
     /// Threads.
@@ -314,6 +350,23 @@ pub struct Tables {
     pub setups: Vec<String>,
     /// Names that cannot be found later.
     pub local_names: LocalNames,
+}
+
+impl Tables {
+    /// The recording that a process of a merged trace is from.
+    pub fn source_of(&self, process: ProcessId) -> Option<&Source> {
+        let mut n = 0_u64;
+        self.sources.iter().find(|source| {
+            n += u64::from(source.n_processes);
+            u64::from(process.0) < n
+        })
+    }
+
+    /// The host that a process ran on.
+    pub fn host_of(&self, process: ProcessId) -> &str {
+        self.source_of(process)
+            .map_or(&self.header.host, |source| &source.host)
+    }
 }
 
 /// A whole trace in memory.

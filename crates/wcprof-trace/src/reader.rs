@@ -1,6 +1,7 @@
 //! Turns a trace file back into tables and spans. Keeps what comes before a cut or a damaged
 //! block, and says so.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -15,7 +16,8 @@ use crate::v1::block::{BLOCK_HEADER_BYTES, BlockHeader};
 use crate::v1::spans::{Guesses, Sizes};
 use crate::v1::wire::{Input, within};
 use crate::v1::{
-    FILE_HEADER_BYTES, FORMAT_VERSION, MAGIC, OPTIONAL_SECTIONS, entries, facts, section, symbols,
+    FILE_HEADER_BYTES, FORMAT_VERSION, MAGIC, OPTIONAL_SECTIONS, entries, facts, origins, section,
+    symbols,
 };
 
 /// How a trace file ended.
@@ -351,6 +353,10 @@ impl<R: Read> TraceReader<R> {
                 &mut self.symbol_bytes_left,
             )?,
             section::CGROUPS => facts::cgroups(input, &mut t.processes)?,
+            section::PROCESS_ENDS => {
+                origins::process_ends(input, t.processes.len(), &mut t.process_ends)?;
+            }
+            section::SOURCES => origins::sources(input, &mut t.sources)?,
             section::SETUP => {
                 within("setups", t.setups.len() as u64 + 1, limits::MAX_PROCESSES)?;
                 t.setups.push(facts::setup(input)?);
@@ -465,6 +471,8 @@ fn empty_tables() -> Tables {
             started_unix_ns: 0,
         },
         processes: Vec::new(),
+        process_ends: BTreeMap::new(),
+        sources: Vec::new(),
         modules: Vec::new(),
         threads: Vec::new(),
         frames: Vec::new(),

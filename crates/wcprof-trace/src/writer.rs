@@ -15,13 +15,15 @@ use crate::error::{Malformed, TraceError};
 use crate::hash::FastState;
 use crate::limits;
 use crate::model::{
-    Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack,
-    StackId, StackNode, Stats, SymbolTable, ThreadId, WaitId,
+    Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessEnd, ProcessId,
+    Source, Span, Stack, StackId, StackNode, Stats, SymbolTable, ThreadId, WaitId,
 };
 use crate::v1::facts::Seen;
 use crate::v1::spans::{Columns, Guesses, Sizes};
 use crate::v1::wire::{known, put};
-use crate::v1::{FORMAT_VERSION, MAGIC, block, entries, facts, put_section, section, symbols};
+use crate::v1::{
+    FORMAT_VERSION, MAGIC, block, entries, facts, origins, put_section, section, symbols,
+};
 
 /// Uncompressed bytes that are collected before a block is written without being asked.
 const FLUSH_BYTES: usize = 2 << 20;
@@ -71,6 +73,8 @@ struct Pending {
     stacks: NewEntries,
     waits: NewEntries,
     cgroups: Vec<u8>,
+    process_ends: Vec<u8>,
+    sources: Vec<u8>,
     spans: Columns,
     stats: Vec<u8>,
     /// Whole sections.
@@ -233,6 +237,30 @@ impl<W: Write> TraceWriter<W> {
             facts::put_cgroup(&mut self.pending.cgroups, ProcessId(id), &process.cgroup);
         }
         Ok(ProcessId(id))
+    }
+
+    /// Notes that a process's part of the recording is over.
+    pub fn process_ended(
+        &mut self,
+        process: ProcessId,
+        end: &ProcessEnd,
+    ) -> Result<(), TraceError> {
+        self.make_room()?;
+        check("process", process.0, self.pending.processes.n)?;
+        entries::time(end.time.0).map_err(TraceError::Invalid)?;
+        origins::put_process_end(&mut self.pending.process_ends, process, end);
+        Ok(())
+    }
+
+    /// Adds a recording that the trace is merged from; its processes come after those of the
+    /// sources before it.
+    pub fn add_source(&mut self, source: &Source) -> Result<(), TraceError> {
+        self.make_room()?;
+        for moment in [source.start, source.duration] {
+            entries::time(moment.0).map_err(TraceError::Invalid)?;
+        }
+        origins::put_source(&mut self.pending.sources, source);
+        Ok(())
     }
 
     /// Adds how a process and its host are set up, as JSON of at most
@@ -538,6 +566,8 @@ impl<W: Write> TraceWriter<W> {
             entries.take_into(&mut sections, tag, &mut scratch);
         }
         put_section(&mut sections, section::CGROUPS, &p.cgroups);
+        put_section(&mut sections, section::PROCESS_ENDS, &p.process_ends);
+        put_section(&mut sections, section::SOURCES, &p.sources);
         put_section(&mut sections, section::THREAD_NAMES, &p.names);
         self.changed_threads.sort_unstable();
         scratch.clear();
@@ -558,6 +588,8 @@ impl<W: Write> TraceWriter<W> {
         sections.append(&mut p.setups);
         p.header.clear();
         p.cgroups.clear();
+        p.process_ends.clear();
+        p.sources.clear();
         p.names.clear();
         p.stats.clear();
         if sections.is_empty() {
@@ -647,6 +679,8 @@ impl Pending {
         ];
         tables.iter().map(|t| t.bytes.len()).sum::<usize>()
             + self.cgroups.len()
+            + self.process_ends.len()
+            + self.sources.len()
             + self.names.len()
             + self.spans.len()
             + self.setups.len()

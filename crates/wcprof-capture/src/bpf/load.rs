@@ -119,8 +119,9 @@ pub(super) fn load(targets: &[Pid], want: Want) -> Result<BpfEngine, BpfError> {
         way,
         perf_program,
         features,
-        #[cfg(test)]
         iterator: None,
+        pids,
+        host_pids,
         config: object.take_map("config")?,
         wants: object.take_map("wants")?,
         told: None,
@@ -139,12 +140,12 @@ pub(super) fn load(targets: &[Pid], want: Want) -> Result<BpfEngine, BpfError> {
         engine.told = None;
         engine.snapshot(&mut tasks)?;
     }
-    #[cfg(test)]
-    {
-        engine.iterator = iterator;
-    }
+    engine.iterator = iterator;
     for (pid, host_pid) in host_pids_of(&tasks, targets) {
-        insert(&host_pids, host_pid.ok_or(BpfError::NoSuchProcess(pid))?)?;
+        insert(
+            &engine.host_pids,
+            host_pid.ok_or(BpfError::NoSuchProcess(pid))?,
+        )?;
     }
     Ok(engine)
 }
@@ -405,7 +406,7 @@ fn link_all(iterator: BorrowedFd<'_>) -> Result<OwnedFd, BpfError> {
         .map_err(|e| BpfError::from_io("attach the task iterator", &e))
 }
 
-fn insert(map: &Pids, pid: i32) -> Result<(), BpfError> {
+pub(super) fn insert(map: &Pids, pid: i32) -> Result<(), BpfError> {
     sys::update_map(map, &pid.to_ne_bytes(), &1u32.to_ne_bytes())
         .map_err(|e| BpfError::from_io("set up the BPF maps", &e))
 }

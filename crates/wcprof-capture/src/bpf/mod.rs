@@ -15,6 +15,7 @@ mod pass;
 mod probe;
 mod record;
 mod sys;
+mod targets;
 mod wire;
 
 #[cfg(test)]
@@ -119,8 +120,12 @@ pub struct BpfEngine {
     way: Way,
     perf_program: Option<OwnedFd>,
     features: Features,
-    #[cfg(test)]
+    /// For links of targets that join, where passes are the task iterator\'s.
     iterator: Option<OwnedFd>,
+    /// The targets, for the iterator; and by their numbers in the initial pid namespace, for the
+    /// filter.
+    pids: sys::Map<4, 4>,
+    host_pids: sys::Map<4, 4>,
     config: sys::Map<4, 32>,
     wants: sys::Map<4, 24>,
     /// What the program was last told, see [`BpfEngine::tell`].

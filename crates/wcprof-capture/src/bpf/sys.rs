@@ -15,6 +15,7 @@ use wcprof_types::Pid;
 
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
+const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
 const BPF_PROG_LOAD: libc::c_long = 5;
 const BPF_PROG_TEST_RUN: libc::c_long = 10;
 const BPF_LINK_CREATE: libc::c_long = 28;
@@ -38,7 +39,7 @@ pub(super) struct MapSpec {
     pub(super) flags: u32,
 }
 
-/// `bpf_attr` of `BPF_MAP_UPDATE_ELEM`.
+/// `bpf_attr` of `BPF_MAP_UPDATE_ELEM` and `BPF_MAP_DELETE_ELEM`.
 #[repr(C)]
 struct MapUpdate {
     map_fd: u32,
@@ -150,6 +151,26 @@ pub(super) fn update_map<const K: usize, const V: usize>(
     // SAFETY: the kernel reads as many bytes as the map's keys and values have, which `Map::new`
     // compared with `K` and `V`; both outlive the call.
     unsafe { call(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
+}
+
+/// Takes the entry of `key` out of the map.
+///
+/// # Errors
+/// Those of the call; `ENOENT` when there is none.
+pub(super) fn delete_from_map<const K: usize, const V: usize>(
+    map: &Map<K, V>,
+    key: &[u8; K],
+) -> io::Result<()> {
+    let attr = MapUpdate {
+        map_fd: map.0.as_raw_fd().cast_unsigned(),
+        pad: 0,
+        key: key.as_ptr() as u64,
+        value: 0,
+        flags: 0,
+    };
+    // SAFETY: the kernel reads as many bytes as the map's keys have, which `Map::new` compared with
+    // `K`; the key outlives the call.
+    unsafe { call(BPF_MAP_DELETE_ELEM, &attr) }.map(drop)
 }
 
 /// A map whose keys have `K` bytes and whose values have `V`.

@@ -16,12 +16,22 @@ use super::{
 };
 use crate::bpf::{BpfEngine, BpfError, Changes, TaskFlags, TaskRecord, WantedStack};
 use crate::procfs::{line_buffer, parse_schedstat, read_line};
+use crate::sampler::TargetId;
 use crate::sys::boot_offset_ns;
 use crate::tid_map::TidMap;
 
+/// A process whose threads are snapshotted.
+#[derive(Copy, Clone, Debug)]
+struct Observed {
+    target: TargetId,
+    /// Its number in the initial pid namespace, once its timer samples are let through.
+    host_pid: Option<i32>,
+}
+
 #[derive(Debug)]
 pub(crate) struct BpfSnapshots {
-    pid: Pid,
+    /// By pid.
+    targets: TidMap<Observed>,
     engine: BpfEngine,
     changes: Changes,
     /// Files held open, at most `max_held`.
@@ -35,12 +45,21 @@ pub(crate) struct BpfSnapshots {
 }
 
 impl BpfSnapshots {
-    pub(crate) fn new(pid: Pid, max_held: usize, kernel: bool) -> Result<Self, BpfError> {
+    pub(crate) fn new(
+        targets: &[(TargetId, Pid)],
+        max_held: usize,
+        kernel: bool,
+    ) -> Result<Self, BpfError> {
+        let pids: Vec<Pid> = targets.iter().map(|&(_, pid)| pid).collect();
+        let observed = |&(target, pid): &(TargetId, Pid)| {
+            let host_pid = None;
+            (Tid(pid.0), Observed { target, host_pid })
+        };
         Ok(Self {
-            pid,
+            targets: targets.iter().map(observed).collect(),
             engine: match kernel {
-                true => BpfEngine::with_kernel_stacks(&[pid])?,
-                false => BpfEngine::new(&[pid])?,
+                true => BpfEngine::with_kernel_stacks(&pids)?,
+                false => BpfEngine::new(&pids)?,
             },
             changes: Changes::default(),
             schedstats: TidMap::default(),
@@ -61,7 +80,7 @@ impl BpfSnapshots {
         self.engine.features().no_kernel_stacks.as_deref()
     }
 
-    fn thread(&self, task: &TaskRecord, stack: &Range<usize>) -> ThreadSnapshot {
+    fn thread(&self, target: TargetId, task: &TaskRecord, stack: &Range<usize>) -> ThreadSnapshot {
         let kernel_side = task.state.flags.has(TaskFlags::IO_WORKER)
             || task.state.flags.has(TaskFlags::USER_WORKER);
         let sched = if task.state.is_running() {
@@ -77,6 +96,7 @@ impl BpfSnapshots {
         let regs = task.regs.filter(|_| sched != Sched::OnCpu);
         let queue = task.queue;
         ThreadSnapshot {
+            target,
             tid: task.tid,
             time: task.time_ns,
             sched,
@@ -120,10 +140,21 @@ impl Snapshots for BpfSnapshots {
             .engine
             .snapshot_changes(list, &mut self.changes, stacks)?;
         out.incomplete = info.incomplete;
+        out.gone.clear();
         for (task, stack) in &self.changes.changed {
-            if task.pid == self.pid && !task.state.is_exiting() {
-                out.full.push(self.thread(task, stack));
+            if task.state.is_exiting() {
+                continue;
             }
+            let Some(observed) = self.targets.get_mut(&Tid(task.pid.0)) else {
+                continue;
+            };
+            if observed.host_pid.is_none() {
+                // Refused: the stacks of its running threads are missing, nothing else.
+                let _ = self.engine.keep_samples(task.host_pid);
+                observed.host_pid = Some(task.host_pid);
+            }
+            let target = observed.target;
+            out.full.push(self.thread(target, task, stack));
         }
         let n_unlisted = self.changes.n_unmentioned as usize;
         out.unlisted = (!list).then_some((n_unlisted, info.time_ns));
@@ -131,6 +162,22 @@ impl Snapshots for BpfSnapshots {
         out.unchanged
             .extend(unchanged.map(|&tid| (tid, info.time_ns)));
         Ok(())
+    }
+
+    fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError> {
+        self.engine.add_target(pid)?;
+        let host_pid = None;
+        self.targets
+            .insert(Tid(pid.0), Observed { target, host_pid });
+        Ok(())
+    }
+
+    fn remove_target(&mut self, target: TargetId, pid: Pid) {
+        let known = self.targets.get(&Tid(pid.0));
+        if let Some(observed) = known.filter(|o| o.target == target) {
+            self.engine.remove_target(pid, observed.host_pid);
+            self.targets.remove(&Tid(pid.0));
+        }
     }
 
     fn want_full(&mut self) {
@@ -164,7 +211,8 @@ impl Snapshots for BpfSnapshots {
         let file = match self.schedstats.entry(tid) {
             std::collections::hash_map::Entry::Occupied(file) => file.into_mut(),
             std::collections::hash_map::Entry::Vacant(vacant) => {
-                let path = format!("/proc/{}/task/{tid}/schedstat", self.pid);
+                // Not in the listing of /proc, but there: each thread has a folder as a process has.
+                let path = format!("/proc/{tid}/task/{tid}/schedstat");
                 let file = File::open(path).ok()?;
                 if n_held < self.max_held {
                     vacant.insert(file)

@@ -8,10 +8,12 @@ use std::io;
 use std::ops::Range;
 
 use thiserror::Error;
-use wcprof_types::{Avma, Sched, Tid, UserRegs};
+use wcprof_types::{Avma, Pid, Sched, Tid, UserRegs};
 
 pub(crate) use bpf::BpfSnapshots;
 pub(crate) use procfs::ProcfsSnapshots;
+
+use crate::sampler::TargetId;
 
 /// How the target is observed, best first.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -55,6 +57,7 @@ pub(crate) struct InSyscall {
 /// One thread at one tick, as an engine reads it.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct ThreadSnapshot {
+    pub(crate) target: TargetId,
     pub(crate) tid: Tid,
     /// `CLOCK_MONOTONIC`, ns.
     pub(crate) time: u64,
@@ -129,9 +132,6 @@ pub(crate) struct StackWant {
 /// Why a snapshot failed.
 #[derive(Debug, Error)]
 pub enum SnapshotError {
-    /// The process is gone.
-    #[error("the process has exited")]
-    Gone,
     /// `/proc` could not be read.
     #[error("failed to read threads of the target: {0}")]
     Io(#[from] io::Error),
@@ -161,6 +161,8 @@ pub(crate) struct SnapshotSet {
     pub(crate) unlisted: Option<(usize, u64)>,
     /// Threads that are in neither list may still exist.
     pub(crate) incomplete: bool,
+    /// Processes that are gone, as far as the engine has noticed.
+    pub(crate) gone: Vec<TargetId>,
 }
 
 /// Takes snapshots of all threads.
@@ -171,6 +173,12 @@ pub(crate) trait Snapshots: Send {
         out: &mut SnapshotSet,
         stacks: &mut Vec<u8>,
     ) -> Result<(), SnapshotError>;
+
+    /// From now on snapshots have the threads of one more process.
+    fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError>;
+
+    /// From now on they have not; its threads are forgotten one by one.
+    fn remove_target(&mut self, target: TargetId, pid: Pid);
 
     /// The next snapshot has every thread in full.
     fn want_full(&mut self) {}

@@ -14,6 +14,7 @@ use crate::procfs::{
     SchedStat, SyscallState, line_buffer, list_threads, parse_schedstat, parse_stat, parse_syscall,
     read_line, thread_name,
 };
+use crate::sampler::TargetId;
 use crate::sys::{boot_offset_ns, monotonic_ns};
 use crate::tid_map::TidMap;
 
@@ -26,7 +27,7 @@ const HELD: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct ProcfsSnapshots {
-    pid: Pid,
+    targets: Vec<(TargetId, Pid)>,
     threads: TidMap<Files>,
     /// Descriptors that may be held, and that are.
     max_held: usize,
@@ -37,6 +38,7 @@ pub(crate) struct ProcfsSnapshots {
 
 #[derive(Debug)]
 struct Files {
+    target: TargetId,
     /// Its folder in `/proc`.
     dir: String,
     /// `schedstat` and `syscall`.
@@ -47,9 +49,9 @@ struct Files {
 }
 
 impl ProcfsSnapshots {
-    pub(crate) fn new(pid: Pid, max_held: usize) -> Self {
+    pub(crate) fn new(targets: &[(TargetId, Pid)], max_held: usize) -> Self {
         Self {
-            pid,
+            targets: targets.to_vec(),
             threads: TidMap::default(),
             max_held,
             n_held: 0,
@@ -58,8 +60,13 @@ impl ProcfsSnapshots {
     }
 
     /// `None` for a thread that has exited.
-    fn open(&mut self, tid: Tid) -> Result<Option<Files>, SnapshotError> {
-        match self.try_open(tid) {
+    fn open(
+        &mut self,
+        target: TargetId,
+        pid: Pid,
+        tid: Tid,
+    ) -> Result<Option<Files>, SnapshotError> {
+        match self.try_open(target, pid, tid) {
             Ok(files) => Ok(files),
             Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
                 Err(SnapshotError::TooManyFiles)
@@ -68,8 +75,8 @@ impl ProcfsSnapshots {
         }
     }
 
-    fn try_open(&mut self, tid: Tid) -> io::Result<Option<Files>> {
-        let dir = format!("/proc/{}/task/{tid}", self.pid);
+    fn try_open(&mut self, target: TargetId, pid: Pid, tid: Tid) -> io::Result<Option<Files>> {
+        let dir = format!("/proc/{pid}/task/{tid}");
         let stat = std::fs::read(format!("{dir}/stat"))?;
         let Some(stat) = parse_stat(&String::from_utf8_lossy(&stat)) else {
             return Ok(None);
@@ -81,12 +88,50 @@ impl ProcfsSnapshots {
             self.n_held += HELD;
         }
         Ok(Some(Files {
+            target,
             dir,
             held,
             started: (stat.start_ticks * TICK_NS).saturating_sub(self.boot_offset),
             kernel_side: stat.is_kernel_side_worker(),
             name_read: 0,
         }))
+    }
+}
+
+impl ProcfsSnapshots {
+    fn snapshot_of(
+        &mut self,
+        target: TargetId,
+        pid: Pid,
+        out: &mut SnapshotSet,
+    ) -> Result<(), SnapshotError> {
+        let tids = match list_threads(pid) {
+            Ok(tids) => tids,
+            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
+                out.gone.push(target);
+                return Ok(());
+            }
+            Err(e) => return Err(e.into()),
+        };
+        for tid in tids {
+            // A number that another process had has other files now.
+            if self.threads.get(&tid).is_some_and(|f| f.target != target) {
+                self.forget(tid);
+            }
+            if !self.threads.contains_key(&tid) {
+                let Some(files) = self.open(target, pid, tid)? else {
+                    continue;
+                };
+                self.threads.insert(tid, files);
+            }
+            let snapshot = self.threads.get_mut(&tid).and_then(|f| f.read(pid, tid));
+            match snapshot {
+                Some(snapshot) => out.full.push(snapshot),
+                // It exited; another thread may get its number and new files.
+                None => self.forget(tid),
+            }
+        }
+        Ok(())
     }
 }
 
@@ -133,6 +178,7 @@ impl Files {
             self.name_read = time;
         }
         Some(ThreadSnapshot {
+            target: self.target,
             tid,
             time,
             sched,
@@ -164,31 +210,23 @@ impl Snapshots for ProcfsSnapshots {
         out.unchanged.clear();
         out.unlisted = None;
         out.incomplete = false;
-        let tids = match list_threads(self.pid) {
-            Ok(tids) => tids,
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
-                return Err(SnapshotError::Gone);
-            }
-            Err(e) => return Err(e.into()),
-        };
-        for tid in tids {
-            if !self.threads.contains_key(&tid) {
-                let Some(files) = self.open(tid)? else {
-                    continue;
-                };
-                self.threads.insert(tid, files);
-            }
-            let snapshot = self
-                .threads
-                .get_mut(&tid)
-                .and_then(|f| f.read(self.pid, tid));
-            match snapshot {
-                Some(snapshot) => out.full.push(snapshot),
-                // It exited; another thread may get its number and new files.
-                None => self.forget(tid),
-            }
+        out.gone.clear();
+        for at in 0..self.targets.len() {
+            let Some(&(target, pid)) = self.targets.get(at) else {
+                break;
+            };
+            self.snapshot_of(target, pid, out)?;
         }
         Ok(())
+    }
+
+    fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError> {
+        self.targets.push((target, pid));
+        Ok(())
+    }
+
+    fn remove_target(&mut self, target: TargetId, _pid: Pid) {
+        self.targets.retain(|&(known, _)| known != target);
     }
 
     fn n_runs(&mut self, tid: Tid) -> Option<u64> {
@@ -218,7 +256,7 @@ mod tests {
         });
         let tid = tid_rx.recv().unwrap();
         let pid = Pid(std::process::id() as i32);
-        let mut engine = ProcfsSnapshots::new(pid, 1000);
+        let mut engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1000);
         let mut out = SnapshotSet::default();
         // The thread needs a moment to reach its wait: look until it has.
         let found = loop {
@@ -233,7 +271,7 @@ mod tests {
         assert!(found.regs.unwrap().sp.0 != 0);
         assert_eq!(engine.n_runs(tid), Some(found.n_runs));
         // The same without descriptors to hold.
-        let mut frugal = ProcfsSnapshots::new(pid, 1);
+        let mut frugal = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1);
         frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
         let again = out.full.iter().find(|t| t.tid == tid).unwrap();
         assert_eq!((again.sched, again.regs), (found.sched, found.regs));

@@ -43,9 +43,10 @@ fn open(pid: Pid, engine: EngineKind) -> Result<Vec<String>, String> {
         max_cpu_percent: 20,
         engine: Some(engine),
         kernel: false,
+        children: false,
         keep_thread: Box::new(|_| true),
     };
-    match Sampler::new(target, options) {
+    match Sampler::new(&[target.into()], options) {
         Ok(sampler) => Ok(sampler.notes().to_vec()),
         // Their own text also names the engine, which the line does here.
         Err(StartError::Bpf(error)) => Err(error.to_string()),

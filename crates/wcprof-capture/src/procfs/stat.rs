@@ -7,6 +7,8 @@ pub struct TaskStat {
     pub comm: String,
     /// `R`, `S`, `D`, `Z`, ...
     pub state: char,
+    /// Pid of the process that is told of its end; 0 outside this pid namespace.
+    pub parent: i32,
     /// `PF_*` flags of the kernel (`include/linux/sched.h`).
     pub flags: u32,
     /// Start time, clock ticks (1/100 s) since boot.
@@ -41,6 +43,7 @@ pub fn parse_stat(line: &str) -> Option<TaskStat> {
     Some(TaskStat {
         comm,
         state: field(3)?.chars().next()?,
+        parent: field(4)?.parse().ok()?,
         flags: field(9)?.parse().ok()?,
         start_ticks: field(22)?.parse().ok()?,
         start_code: field(26)?.parse().ok()?,
@@ -80,7 +83,7 @@ mod tests {
                     4096 12 140737488 0";
         let stat = parse_stat(line).unwrap();
         assert_eq!(stat.comm, "a) R (b");
-        assert_eq!((stat.state, stat.start_ticks), ('S', 4711));
+        assert_eq!((stat.state, stat.parent, stat.start_ticks), ('S', 1, 4711));
         assert_eq!((stat.start_code, stat.start_stack), (4096, 140_737_488));
         assert!(!stat.is_kernel_thread());
     }

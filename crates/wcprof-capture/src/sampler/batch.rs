@@ -1,22 +1,44 @@
 //! What the sampler hands on: one batch a tick.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
-/// One tick of the target, or a few. Byte ranges refer to `stacks`.
+use crate::target::Target;
+
+/// A process of a recording: 0 for the first target, then counting on, later ones too. A pid that is
+/// used again is another one.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
+pub struct TargetId(pub u32);
+
+/// How a process's part of a recording ended.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum TargetEnd {
+    /// It has exited.
+    Exited,
+    /// It runs another program now.
+    Exec,
+}
+
+/// One tick of the targets, or a few. Byte ranges refer to `stacks`.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct TickBatch {
     /// `CLOCK_MONOTONIC`, ns, when the last tick began.
     pub time: u64,
+    /// Processes that joined, in the order of their ids; those that the recording began with are
+    /// not among them.
+    pub joined: Vec<(TargetId, Arc<Target>)>,
     /// Observations, each thread's in the order of time.
     pub threads: Vec<ThreadTick>,
     /// Samples of running threads since the last batch, in no particular order.
     pub timer_samples: Vec<TimerSample>,
     /// Threads that have exited.
-    pub exited: Vec<Tid>,
-    /// CPU time of the whole process, exited threads included, ns; read about once a second.
-    pub process_cpu_ns: Option<u64>,
+    pub exited: Vec<(TargetId, Tid)>,
+    /// CPU time of whole processes, exited threads included, ns; read about once a second.
+    pub process_cpu_ns: Vec<(TargetId, u64)>,
+    /// Processes whose part is over, and when that was seen, `CLOCK_MONOTONIC` ns.
+    pub ended: Vec<(TargetId, TargetEnd, u64)>,
     /// Copies of stack memory.
     pub stacks: Vec<u8>,
     /// Counts since the last batch.
@@ -40,6 +62,8 @@ pub struct TickCounts {
     pub n_lost: u64,
     /// Batches dropped because the receiver fell behind.
     pub n_dropped_batches: u64,
+    /// Children of targets that could not be recorded.
+    pub n_left_out: u64,
     /// The rate from now on, when it changed.
     pub new_rate_hz: Option<u32>,
 }
@@ -47,6 +71,8 @@ pub struct TickCounts {
 /// One thread at one tick.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ThreadTick {
+    /// Its process.
+    pub target: TargetId,
     /// Whose.
     pub tid: Tid,
     /// When, `CLOCK_MONOTONIC` ns.
@@ -104,9 +130,10 @@ pub enum Since {
 }
 
 /// A thread's user stack at a tick.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub enum StackCopy {
     /// The thread was running, or this engine cannot tell its registers.
+    #[default]
     None,
     /// The same as at its last observation.
     Unchanged,
@@ -133,6 +160,8 @@ pub struct StackBytes {
 /// A sample of a running thread.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TimerSample {
+    /// Its process.
+    pub target: TargetId,
     /// Whose.
     pub tid: Tid,
     /// When, `CLOCK_MONOTONIC` ns.

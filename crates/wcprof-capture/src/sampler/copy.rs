@@ -1,13 +1,14 @@
 //! Copies of stack memory: of blocked and preempted threads by reading it, of running ones out of
 //! the perf rings.
 
-use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
+use wcprof_types::{Avma, Pid, Sched, Tid, UserRegs, Wait};
 
-use super::batch::{KernelStack, StackBytes, StackCopy, TimerSample};
+use super::batch::{KernelStack, StackBytes, StackCopy, TargetId, TimerSample};
 use super::slot::Slot;
 use super::start::KernelSource;
+use super::targets::Observed;
 use super::{Run, Sampler};
-use crate::engine::{SnapshotStack, StackWant, ThreadSnapshot};
+use crate::engine::{SnapshotStack, Snapshots, StackWant, ThreadSnapshot};
 use crate::memory::{ReadRange, read_ranges};
 use crate::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
 
@@ -24,6 +25,7 @@ const ATTEMPTS: u32 = 3;
 pub(super) struct CopyRead {
     /// Its place in the batch's threads.
     pub(super) index: usize,
+    target: TargetId,
     tid: Tid,
     n_runs: u64,
     regs: UserRegs,
@@ -32,6 +34,7 @@ pub(super) struct CopyRead {
 }
 
 /// What to do for the stack of one observation.
+#[derive(Default)]
 pub(super) struct CopyJob {
     pub(super) wait: Option<Wait>,
     pub(super) stack: StackCopy,
@@ -45,30 +48,62 @@ fn read_len(slot: &Slot, sp: Avma, limit: Option<Avma>) -> usize {
     (slot.read_size as u64).min(room) as usize
 }
 
+/// The kernel's part of a blocked thread's stack, when it was asked for.
+fn kernel_stack_of(
+    source: KernelSource,
+    snapshots: &mut dyn Snapshots,
+    pid: Pid,
+    now: &ThreadSnapshot,
+) -> KernelStack {
+    match source {
+        KernelSource::None => KernelStack::None,
+        KernelSource::Engine if now.kernel.is_empty() => KernelStack::None,
+        KernelSource::Engine => KernelStack::Addresses {
+            bytes: now.kernel.clone(),
+            interrupted: false,
+        },
+        KernelSource::Procfs => kernel_names(snapshots, pid, now.tid, now.n_runs),
+    }
+}
+
+/// The same from `/proc`, if the thread did not run since its counts were read.
+fn kernel_names(snapshots: &mut dyn Snapshots, pid: Pid, tid: Tid, n_runs: u64) -> KernelStack {
+    let names = kernel_stack(pid, tid);
+    match snapshots.n_runs(tid) == Some(n_runs) {
+        true if !names.is_empty() => KernelStack::Names(names),
+        _ => KernelStack::None,
+    }
+}
+
 impl Sampler {
     /// Decides what an observation needs. Its counters are known, its stack is not yet.
     pub(super) fn copy_job(&mut self, slot: &mut Slot, now: &ThreadSnapshot) -> CopyJob {
-        let mut job = CopyJob {
-            wait: None,
-            stack: StackCopy::None,
-            kernel: KernelStack::None,
-            read: None,
+        // Split so that each part can be borrowed by itself.
+        let Some(Observed {
+            target,
+            fds,
+            stack_map,
+            ..
+        }) = self.targets.get_mut(now.target)
+        else {
+            return CopyJob::default();
         };
+        let mut job = CopyJob::default();
         if now.sched == Sched::Blocked {
             let (number, args) = now.syscall.map_or((None, [0; 3]), |s| (s.number, s.args));
-            let mut wait = self.fds.wait(number, args, now.time);
+            let mut wait = fds.wait(number, args, now.time);
             if now.kernel_side {
                 wait = Wait {
-                    kernel: kernel_place(self.target.pid(), now.tid),
+                    kernel: kernel_place(target.pid(), now.tid),
                     ..Wait::default()
                 };
                 job.stack = StackCopy::NoUserStack;
             }
             job.wait = Some(wait);
-            job.kernel = self.kernel_stack(now);
+            job.kernel = kernel_stack_of(self.kernel, self.snapshots.as_mut(), target.pid(), now);
         }
         if let Some(regs) = now.regs.filter(|_| !now.kernel_side) {
-            let range = self.stack_map.range(&self.target, regs.sp, now.time);
+            let range = stack_map.range(target, regs.sp, now.time);
             let limit = range.as_ref().map(|range| range.end);
             if let (Some(mapping), Some(host_tid)) = (range, now.host_tid) {
                 let want = StackWant {
@@ -95,6 +130,7 @@ impl Sampler {
             }
             job.read = Some(CopyRead {
                 index: 0,
+                target: now.target,
                 tid: now.tid,
                 n_runs: now.n_runs,
                 regs,
@@ -105,47 +141,26 @@ impl Sampler {
         job
     }
 
-    /// The kernel's part of a blocked thread's stack, when it was asked for.
-    fn kernel_stack(&mut self, now: &ThreadSnapshot) -> KernelStack {
-        match self.kernel {
-            KernelSource::None => KernelStack::None,
-            KernelSource::Engine if now.kernel.is_empty() => KernelStack::None,
-            KernelSource::Engine => KernelStack::Addresses {
-                bytes: now.kernel.clone(),
-                interrupted: false,
-            },
-            KernelSource::Procfs => self.kernel_names(now.tid, now.n_runs),
-        }
-    }
-
-    /// The same from `/proc`, if the thread did not run since its counts were read.
-    fn kernel_names(&mut self, tid: Tid, n_runs: u64) -> KernelStack {
-        let names = kernel_stack(self.target.pid(), tid);
-        match self.snapshots.n_runs(tid) == Some(n_runs) {
-            true if !names.is_empty() => KernelStack::Names(names),
-            _ => KernelStack::None,
-        }
-    }
-
     /// Reads the stacks asked for, in small batches, each checked at once: a thread that was put
     /// on a CPU since its snapshot has a torn copy.
     pub(super) fn copy_stacks(&mut self, run: &mut Run<'_>) {
         let jobs = std::mem::take(&mut self.copies);
-        for jobs in jobs.chunks(BATCH) {
+        // Threads of a process come one after the other.
+        let of_process = jobs.chunk_by(|a, b| a.target == b.target);
+        for jobs in of_process.flat_map(|jobs| jobs.chunks(BATCH)) {
+            let target = jobs.first().and_then(|job| self.targets.get(job.target));
+            let Some(pid) = target.map(Observed::pid) else {
+                continue;
+            };
             self.ranges.clear();
             self.ranges.extend(jobs.iter().map(|job| ReadRange {
                 address: job.regs.sp,
                 len: job.len,
             }));
-            let read = read_ranges(
-                self.target.pid(),
-                &self.ranges,
-                &mut self.arena,
-                &mut self.lengths,
-            );
+            let read = read_ranges(pid, &self.ranges, &mut self.arena, &mut self.lengths);
             if read.is_err() {
                 // The process is gone: the next tick says so.
-                break;
+                continue;
             }
             let mut start = 0;
             for (job, &len) in jobs.iter().zip(&self.lengths) {
@@ -185,16 +200,22 @@ impl Sampler {
     /// the thread is now is as fair a sample as where it was.
     fn copy_again(&mut self, run: &mut Run<'_>, index: usize, tid: Tid) -> Option<()> {
         let n_runs = self.snapshots.n_runs(tid)?;
-        let SyscallState::Blocked { number, args, regs } = blocked_in(self.target.pid(), tid)?
-        else {
+        let tick = run.batch.threads.get_mut(index)?;
+        let observed = self.targets.get_mut(tick.target)?;
+        let pid = observed.pid();
+        let SyscallState::Blocked { number, args, regs } = blocked_in(pid, tid)? else {
             return None;
         };
-        let tick = run.batch.threads.get_mut(index)?;
-        let limit = self.stack_map.limit(&self.target, regs.sp, tick.time);
+        let Observed {
+            target,
+            fds,
+            stack_map,
+            ..
+        } = observed;
+        let limit = stack_map.limit(target, regs.sp, tick.time);
         let address = regs.sp;
         let len = read_len(run.slots.get(&tid)?, address, limit);
         let range = ReadRange { address, len };
-        let pid = self.target.pid();
         read_ranges(pid, &[range], &mut self.arena, &mut self.lengths).ok()?;
         let len = *self.lengths.first()?;
         if self.snapshots.n_runs(tid)? != n_runs {
@@ -203,10 +224,10 @@ impl Sampler {
         let at = run.batch.stacks.len();
         run.batch.stacks.extend_from_slice(&self.arena[..len]);
         let args = [args[0], args[1], args[2]];
-        tick.wait = Some(self.fds.wait(number, args, tick.time));
+        tick.wait = Some(fds.wait(number, args, tick.time));
         tick.kernel = match self.kernel {
             KernelSource::None => KernelStack::None,
-            _ => self.kernel_names(tid, n_runs),
+            _ => kernel_names(self.snapshots.as_mut(), pid, tid, n_runs),
         };
         tick.stack = StackCopy::Copied(StackBytes {
             regs,
@@ -218,13 +239,22 @@ impl Sampler {
 
     pub(super) fn drain_timer_samples(&mut self, run: &mut Run<'_>) {
         let Some(perf) = &mut self.perf else { return };
-        let (target, stack_map) = (&self.target, &mut self.stack_map);
+        let targets = &mut self.targets;
         let (batch, slots, deep) = (&mut run.batch, &run.slots, &mut run.deep_sample);
         let drained = perf.drain(|sample| {
             let unwanted = slots.get(&sample.tid).is_some_and(|slot| !slot.keep);
-            if sample.pid != target.pid() || unwanted {
+            if unwanted {
                 return;
             }
+            let Some(id) = targets.of_pid(sample.pid) else {
+                return;
+            };
+            let Some(Observed {
+                target, stack_map, ..
+            }) = targets.get_mut(id)
+            else {
+                return;
+            };
             let stack = sample.regs.map(|regs| {
                 let limit = stack_map.limit(target, regs.sp, sample.time);
                 let room = limit.map_or(usize::MAX, |limit| (limit.0 - regs.sp.0) as usize);
@@ -239,6 +269,7 @@ impl Sampler {
                 }
             });
             batch.timer_samples.push(TimerSample {
+                target: id,
                 tid: sample.tid,
                 time: sample.time,
                 guest: sample.in_kvm_run,

@@ -1,12 +1,15 @@
-//! The sampling loop: at each tick one snapshot of all threads, copies of the stacks that can
+//! The sampling loop: at each tick one snapshot of all threads of the targets, copies of the stacks that can
 //! have changed, and the timer samples of running threads. Never unwinds, never writes to disk.
 
 mod batch;
+mod children;
 mod clock;
 mod copy;
+mod members;
 mod slot;
 mod stack_map;
 mod start;
+mod targets;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
@@ -17,14 +20,14 @@ use wcprof_types::Tid;
 use crate::tid_map::TidMap;
 
 pub use batch::{
-    KernelStack, Since, StackBytes, StackCopy, ThreadTick, TickBatch, TickCounts, TimerSample,
+    KernelStack, Since, StackBytes, StackCopy, TargetEnd, TargetId, ThreadTick, TickBatch,
+    TickCounts, TimerSample,
 };
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{Sampler, SamplerOptions, StartError};
 
 use crate::engine::{Comm, SnapshotError, SnapshotSet, SnapshotStack, ThreadSnapshot};
 use crate::sys::{monotonic_ns, own_cpu_ns};
-use crate::target::Liveness;
 use clock::{DueTick, TickClock};
 use slot::Slot;
 
@@ -46,9 +49,9 @@ pub enum SamplingEnd {
     Duration,
     /// The caller asked it to stop.
     Stopped,
-    /// The target has exited.
+    /// The last target has exited.
     TargetExited,
-    /// The target runs another program now.
+    /// The last target runs another program now.
     TargetExec,
     /// The receiver of batches is gone.
     ReceiverGone,
@@ -97,7 +100,7 @@ impl Sampler {
             last_identity: begin,
             last_exit_check: begin,
             account: (begin, own_cpu_ns()),
-            exec_id: None,
+            last_end: None,
             n_waiting: 0,
             deep_sample: false,
             unlisted: (0, begin),
@@ -140,22 +143,21 @@ impl Sampler {
         if std::mem::take(&mut run.resend) {
             self.snapshots.want_full();
         }
-        match self.snapshots.snapshot(&mut run.set, &mut run.batch.stacks) {
-            Ok(()) => {}
-            Err(SnapshotError::Gone) => return Err(SamplingEnd::TargetExited),
-            Err(error) => return Err(SamplingEnd::Failed(error)),
-        }
-        self.check_exit(run, due.time)?;
-        self.check_identity(run, due.time)?;
+        self.admit_children(run, due.time);
+        self.snapshots
+            .snapshot(&mut run.set, &mut run.batch.stacks)
+            .map_err(SamplingEnd::Failed)?;
+        self.check_members(run, due.time)?;
         self.take_snapshots(run);
         self.notice_exits(run);
         self.drain_timer_samples(run);
-        if run.tick == 1 {
-            run.batch.process_cpu_ns = self.target.cpu_ns();
-        }
+        let mut account = run.tick == 1;
         if due.time.saturating_sub(run.account.0) >= ACCOUNT_NS {
             self.keep_to_budget(run, due.time);
-            run.batch.process_cpu_ns = self.target.cpu_ns();
+            account = true;
+        }
+        if account {
+            self.read_cpu_clocks(run);
         }
         if run.is_due() {
             run.send()?;
@@ -178,42 +180,6 @@ impl Sampler {
         if grown {
             self.snapshots.want_full();
         }
-    }
-
-    /// Asks now and then, since it costs a system call, and when no thread is left.
-    fn check_exit(&mut self, run: &mut Run<'_>, now: u64) -> Result<(), SamplingEnd> {
-        let n_unlisted = run.set.unlisted.map_or(0, |(n, _)| n);
-        let empty = run.set.full.is_empty() && run.set.unchanged.is_empty() && n_unlisted == 0;
-        if !empty && now.saturating_sub(run.last_exit_check) < IDENTITY_NS {
-            return Ok(());
-        }
-        run.last_exit_check = now;
-        match self.target.has_exited() {
-            true => Err(SamplingEnd::TargetExited),
-            false => Ok(()),
-        }
-    }
-
-    fn check_identity(&mut self, run: &mut Run<'_>, now: u64) -> Result<(), SamplingEnd> {
-        let exec_id = run
-            .set
-            .full
-            .first()
-            .map(|t| t.exec_id)
-            .filter(|&id| id != 0);
-        if let Some(id) = exec_id {
-            if *run.exec_id.get_or_insert(id) != id {
-                return Err(SamplingEnd::TargetExec);
-            }
-        } else if run.exec_id.is_none() && now.saturating_sub(run.last_identity) >= IDENTITY_NS {
-            run.last_identity = now;
-            match self.target.liveness() {
-                Liveness::Same => {}
-                Liveness::Exec => return Err(SamplingEnd::TargetExec),
-                Liveness::Exited => return Err(SamplingEnd::TargetExited),
-            }
-        }
-        Ok(())
     }
 
     fn take_snapshots(&mut self, run: &mut Run<'_>) {
@@ -243,9 +209,13 @@ impl Sampler {
             run.unlisted = (before.0 + 1, time);
         }
         let mut full = std::mem::take(&mut run.set.full);
-        self.n_full = full.len();
+        self.n_full = 0;
         for snapshot in full.drain(..) {
-            self.take_snapshot(run, snapshot, before, first_tick);
+            // Of a process that has just left there may be some.
+            if self.targets.get(snapshot.target).is_some() {
+                self.n_full += 1;
+                self.take_snapshot(run, snapshot, before, first_tick);
+            }
         }
         run.set.full = full;
         self.copy_stacks(run);
@@ -279,11 +249,23 @@ impl Sampler {
         first_tick: bool,
     ) {
         let mut since = None;
+        if run
+            .slots
+            .get(&now.tid)
+            .is_some_and(|s| s.target != now.target)
+        {
+            // A number that a thread of another process had until now.
+            self.forget_thread(run, now.tid);
+        }
         let slot = match run.slots.entry(now.tid) {
             std::collections::hash_map::Entry::Occupied(slot) => slot.into_mut(),
             std::collections::hash_map::Entry::Vacant(vacant) => {
                 let keep = (self.keep_thread)(&now.comm.as_ref().map_or(String::new(), Comm::name));
-                since = Some(match first_tick {
+                let is_older = self
+                    .targets
+                    .get(now.target)
+                    .is_some_and(|t| t.rejoined && t.pid().0 == now.tid.0);
+                since = Some(match first_tick || is_older {
                     true => Since::FirstTick,
                     false => Since::Birth(now.started),
                 });
@@ -342,7 +324,7 @@ impl Sampler {
             let alive = slot.tick == tick;
             if !alive {
                 batch.threads.extend(slot.take_deferred());
-                batch.exited.push(tid);
+                batch.exited.push((slot.target, tid));
                 snapshots.forget(tid);
                 if let Some(perf) = perf {
                     perf.remove_thread(tid);
@@ -382,7 +364,7 @@ impl Sampler {
             slot.catch_up(n, time);
             run.batch.threads.extend(slot.take_deferred());
         }
-        run.batch.process_cpu_ns = self.target.cpu_ns();
+        self.read_cpu_clocks(run);
         run.batch.counts = std::mem::take(&mut run.counts);
         // Waits for room: nothing may be lost at the end. A receiver that is gone needs nothing.
         let _ = run.links.batches.send(std::mem::take(&mut run.batch));
@@ -401,7 +383,8 @@ struct Run<'a> {
     last_exit_check: u64,
     /// When the own CPU time was last read, and what it was.
     account: (u64, u64),
-    exec_id: Option<u64>,
+    /// How the last process left.
+    last_end: Option<TargetEnd>,
     /// Ticks in the batch.
     n_waiting: u32,
     /// A sample in it is deeper than its copy.
@@ -421,7 +404,8 @@ impl Run<'_> {
     fn is_due(&self) -> bool {
         self.n_waiting >= MAX_TICKS
             || self.batch.stacks.len() >= MAX_BYTES
-            || self.batch.process_cpu_ns.is_some()
+            || !self.batch.process_cpu_ns.is_empty()
+            || !self.batch.joined.is_empty()
             || self.deep_sample
     }
 
@@ -458,7 +442,9 @@ impl Run<'_> {
             tick.since.is_some() || tick.comm.is_some()
         });
         self.batch.threads = batch.threads;
+        self.batch.joined = batch.joined;
         self.batch.exited = batch.exited;
         self.batch.process_cpu_ns = batch.process_cpu_ns;
+        self.batch.ended = batch.ended;
     }
 }

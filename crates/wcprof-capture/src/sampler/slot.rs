@@ -4,7 +4,7 @@ use wcprof_types::Sched;
 
 use crate::engine::{StackWant, ThreadSnapshot};
 
-use super::batch::{KernelStack, Since, StackCopy, ThreadTick};
+use super::batch::{KernelStack, Since, StackCopy, TargetId, ThreadTick};
 
 /// First guess of how much of a stack to copy; what unwinding needs is learned soon.
 const FIRST_READ: usize = 4 << 10;
@@ -15,6 +15,7 @@ const MAX_READ: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) struct Slot {
+    pub(super) target: TargetId,
     last: ThreadSnapshot,
     /// The last unchanged tick that was not handed on yet, and how many there were.
     deferred: Option<(u64, u32)>,
@@ -37,6 +38,7 @@ pub(super) struct Slot {
 impl Slot {
     pub(super) fn new(first: &ThreadSnapshot, keep: bool, tick: u64, n_unlisted: u64) -> Self {
         Self {
+            target: first.target,
             last: first.clone(),
             deferred: None,
             sent: first.time,
@@ -142,6 +144,7 @@ impl Slot {
 
 fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
     ThreadTick {
+        target: snapshot.target,
         tid: snapshot.tid,
         time: snapshot.time,
         since: None,

@@ -3,15 +3,17 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::io::Read;
+use std::sync::Arc;
 
 use thiserror::Error;
-use wcprof_types::{Avma, Tid};
+use wcprof_types::{Avma, Pid, Tid};
 
+use super::batch::TargetId;
+use super::children::Births;
 use super::copy::CopyRead;
-use super::stack_map::StackMap;
+use super::targets::Targets;
 use crate::bpf::BpfError;
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, Snapshots};
-use crate::fds::FdCache;
 use crate::memory::{ReadRange, read_memory};
 use crate::perf::{PerfError, PerfMode, PerfOptions, PerfSampler, online_cpus};
 use crate::procfs::list_threads;
@@ -38,6 +40,8 @@ pub struct SamplerOptions {
     pub engine: Option<EngineKind>,
     /// Kernel stacks, too.
     pub kernel: bool,
+    /// Processes that targets start meanwhile, too.
+    pub children: bool,
     /// Whether a thread of this name is wanted.
     pub keep_thread: Box<dyn Fn(&str) -> bool + Send>,
 }
@@ -73,7 +77,7 @@ pub enum StartError {
     )]
     Memory {
         /// The target.
-        pid: wcprof_types::Pid,
+        pid: Pid,
         /// What `process_vm_readv` answered.
         cause: nix::errno::Errno,
         /// Value of the sysctl, or `not set`.
@@ -104,13 +108,16 @@ pub enum StartError {
         /// Why.
         cause: std::io::Error,
     },
+    /// There is nothing to sample.
+    #[error("no process to record")]
+    NoTarget,
     /// RLIMIT_NOFILE is too low for any engine.
     #[error(
         "RLIMIT_NOFILE is {limit}, but recording pid {pid} takes at least {need} open files: raise it (`ulimit -Hn` as root, LimitNOFILE= of a service)"
     )]
     OpenFiles {
         /// The target.
-        pid: wcprof_types::Pid,
+        pid: Pid,
         /// The hard limit.
         limit: u64,
         /// Descriptors for wcprof itself and the target's binaries.
@@ -120,7 +127,7 @@ pub enum StartError {
     #[error("failed to list the threads of pid {pid}: {source}")]
     Threads {
         /// The target.
-        pid: wcprof_types::Pid,
+        pid: Pid,
         /// Why.
         source: std::io::Error,
     },
@@ -128,14 +135,14 @@ pub enum StartError {
 
 /// A sampler that is ready to run.
 pub struct Sampler {
-    pub(super) target: Target,
+    pub(super) targets: Targets,
+    /// Notices children, when they are wanted.
+    pub(super) births: Option<Births>,
     pub(super) rate_hz: u32,
     pub(super) max_cpu_percent: u32,
     pub(super) keep_thread: Box<dyn Fn(&str) -> bool + Send>,
     pub(super) snapshots: Box<dyn Snapshots>,
     pub(super) perf: Option<PerfSampler>,
-    pub(super) fds: FdCache,
-    pub(super) stack_map: StackMap,
     pub(super) copies: Vec<CopyRead>,
     /// Torn copies: index into the batch's threads, and whose.
     pub(super) again: Vec<(usize, Tid)>,
@@ -151,7 +158,7 @@ pub struct Sampler {
 impl fmt::Debug for Sampler {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sampler")
-            .field("target", &self.target)
+            .field("targets", &self.targets)
             .field("engine", &self.engine)
             .field("notes", &self.notes)
             .finish_non_exhaustive()
@@ -166,67 +173,43 @@ pub(super) fn timer_period_ns(rate_hz: u32) -> u64 {
 }
 
 impl Sampler {
-    /// Opens the best engine that works, or the one asked for.
-    pub fn new(target: Target, options: SamplerOptions) -> Result<Self, StartError> {
-        check_memory(&target)?;
-        let files = FileBudget::new(&target)?;
+    /// Opens the best engine that works, or the one asked for. The ids of `targets` are their
+    /// places in the list.
+    pub fn new(targets: &[Arc<Target>], options: SamplerOptions) -> Result<Self, StartError> {
+        let mut members = Targets::default();
+        for target in targets {
+            check_memory(target)?;
+            members.add(Arc::clone(target));
+        }
+        let files = FileBudget::new(targets)?;
         let mut notes = Vec::new();
-        let period_ns = timer_period_ns(options.rate_hz);
-        let want = options.engine;
-        // Names of addresses are looked up after the recording; where that will not work, the
-        // kernel can still name its functions itself.
-        let by_address = options.kernel && kernel_names_readable();
-        let mut parts = None;
-        if want.is_none_or(|e| e == EngineKind::Bpf) {
-            match open_bpf(&target, period_ns, by_address, files, &mut notes) {
-                Ok(opened) => parts = Some(opened),
-                Err(error) if want.is_some() => return Err(error),
-                Err(error) => notes.push(without_hint(&error)),
-            }
-        }
-        if parts.is_none() && want.is_none_or(|e| e == EngineKind::Procfs) {
-            match open_perf(&target, period_ns, None, by_address, files, &mut notes) {
-                Ok(perf) => {
-                    let snapshots = open_procfs(&target, EngineKind::Procfs, files)?;
-                    parts = Some((EngineKind::Procfs, snapshots, Some(perf)));
-                }
-                Err(source) => {
-                    let engine = EngineKind::Procfs;
-                    let error = StartError::Perf { engine, source };
-                    if want.is_some() {
-                        return Err(error);
-                    }
-                    notes.push(without_hint(&error));
-                }
-            }
-        }
-        let (engine, snapshots, perf) = match parts {
-            Some(parts) => parts,
-            None => {
-                let engine = EngineKind::ProcfsOnly;
-                notes.push(
-                    "running threads have no stack: engine procfs-only cannot see them".into(),
-                );
-                (engine, open_procfs(&target, engine, files)?, None)
-            }
+        let start = Start {
+            targets: &members,
+            period_ns: timer_period_ns(options.rate_hz),
+            // Names of addresses are looked up after the recording; where that will not work, the
+            // kernel can still name its functions itself.
+            by_address: options.kernel && kernel_names_readable(),
+            files,
         };
+        let (engine, snapshots, perf) = start.open(options.engine, &mut notes)?;
         let kernel = match (options.kernel, snapshots.has_kernel_stacks()) {
             (false, _) => KernelSource::None,
             (true, true) => KernelSource::Engine,
             (true, false) => KernelSource::Procfs,
         };
-        if options.kernel {
-            notes.extend(kernel_note(&target, kernel, by_address));
+        if options.kernel
+            && let Some(first) = targets.first()
+        {
+            notes.extend(kernel_note(first, kernel, start.by_address));
         }
         Ok(Self {
-            fds: FdCache::new(target.pid()),
-            target,
+            targets: members,
+            births: options.children.then(Births::new),
             rate_hz: options.rate_hz,
             max_cpu_percent: options.max_cpu_percent,
             keep_thread: options.keep_thread,
             snapshots,
             perf,
-            stack_map: StackMap::default(),
             copies: Vec::new(),
             again: Vec::new(),
             ranges: Vec::new(),
@@ -266,18 +249,22 @@ struct FileBudget {
 
 impl FileBudget {
     /// Raises the limit as far as permitted.
-    fn new(target: &Target) -> Result<Self, StartError> {
+    fn new(targets: &[Arc<Target>]) -> Result<Self, StartError> {
         let limit = raise_open_files();
-        let mappings = target.mappings().unwrap_or_default();
-        let modules: BTreeSet<&str> = mappings
-            .iter()
-            .filter(|m| m.executable)
-            .map(|m| m.path.as_str())
-            .collect();
+        let mut modules: BTreeSet<(u64, (u32, u32))> = BTreeSet::new();
+        for target in targets {
+            let mappings = target.mappings().unwrap_or_default();
+            let files = mappings.iter().filter(|m| m.executable);
+            modules.extend(files.map(|m| (m.inode, m.device)));
+        }
         let n_cpus = online_cpus().map_or(1, |cpus| cpus.len());
-        let need = OWN_FILES + modules.len() + n_cpus;
+        // Of each process itself, its root and an iterator.
+        let need = OWN_FILES + modules.len() + 3 * targets.len() + n_cpus;
+        let Some(first) = targets.first() else {
+            return Err(StartError::NoTarget);
+        };
         Self::of(limit, need).ok_or(StartError::OpenFiles {
-            pid: target.pid(),
+            pid: first.pid(),
             limit,
             need,
         })
@@ -295,17 +282,13 @@ impl FileBudget {
 
 /// Reads of the main thread what the engine will read of all: a target whose files are refused would
 /// look like one without threads.
-fn open_procfs(
-    target: &Target,
-    engine: EngineKind,
-    files: FileBudget,
-) -> Result<Box<dyn Snapshots>, StartError> {
-    let pid = target.pid();
+fn check_thread_files(pid: Pid, engine: EngineKind) -> Result<(), StartError> {
     for name in ["schedstat", "syscall"] {
         let file = format!("/proc/{pid}/task/{pid}/{name}");
         match std::fs::read(&file) {
-            // ESRCH: a main thread that has exited before the others tells nothing.
-            Err(cause) if cause.raw_os_error() != Some(libc::ESRCH) => {
+            // A process that has exited since is noticed by the sampler. ESRCH: a main thread that
+            // has exited before the others tells nothing.
+            Err(cause) if !matches!(cause.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => {
                 return Err(StartError::ThreadFiles {
                     engine,
                     file,
@@ -315,7 +298,7 @@ fn open_procfs(
             _ => {}
         }
     }
-    Ok(Box::new(ProcfsSnapshots::new(pid, files.held)))
+    Ok(())
 }
 
 /// The reason alone: a note stands beside the engine that was chosen instead.
@@ -329,75 +312,132 @@ fn without_hint(error: &StartError) -> String {
 
 type Opened = (EngineKind, Box<dyn Snapshots>, Option<PerfSampler>);
 
-fn open_bpf(
-    target: &Target,
+/// What engines are opened with.
+struct Start<'a> {
+    targets: &'a Targets,
     period_ns: u64,
-    kernel: bool,
+    /// Kernel stacks as addresses.
+    by_address: bool,
     files: FileBudget,
-    notes: &mut Vec<String>,
-) -> Result<Opened, StartError> {
-    let engine = BpfSnapshots::new(target.pid(), files.held, kernel).map_err(StartError::Bpf)?;
-    if let Some(reason) = engine.no_kernel_stacks() {
-        notes.push(format!(
-            "kernel stacks are read from /proc, since BPF does not give them: {reason}"
-        ));
-    }
-    let perf =
-        open_perf(target, period_ns, Some(&engine), kernel, files, notes).map_err(|source| {
-            StartError::Perf {
-                engine: EngineKind::Bpf,
-                source,
-            }
-        })?;
-    Ok((EngineKind::Bpf, Box::new(engine), Some(perf)))
 }
 
-fn open_perf(
-    target: &Target,
-    period_ns: u64,
-    bpf: Option<&BpfSnapshots>,
-    kernel: bool,
-    files: FileBudget,
-    notes: &mut Vec<String>,
-) -> Result<PerfSampler, PerfError> {
-    let options = PerfOptions {
-        period_ns,
-        dump_bytes: DUMP_BYTES,
-        kernel_stacks: kernel,
-        filter: bpf.and_then(BpfSnapshots::perf_filter),
-        max_events: files.events,
-    };
-    let refused = match PerfSampler::per_cpu(&options) {
-        Ok(perf) => {
-            if perf.mode() == PerfMode::PerCpu {
-                notes.push(
-                    "timer samples of all processes pass through wcprof, which drops those of others"
-                        .into(),
-                );
+impl Start<'_> {
+    fn pids(&self) -> Vec<(TargetId, Pid)> {
+        let targets = self.targets.iter();
+        targets.map(|(id, observed)| (id, observed.pid())).collect()
+    }
+
+    /// The engine asked for, or the best that opens.
+    fn open(
+        &self,
+        want: Option<EngineKind>,
+        notes: &mut Vec<String>,
+    ) -> Result<Opened, StartError> {
+        if want.is_none_or(|e| e == EngineKind::Bpf) {
+            match self.bpf(notes) {
+                Ok(opened) => return Ok(opened),
+                Err(error) if want.is_some() => return Err(error),
+                Err(error) => notes.push(without_hint(&error)),
             }
-            return Ok(perf);
         }
-        Err(error) => error,
-    };
-    let tids = list_threads(target.pid()).unwrap_or_default();
-    let perf = PerfSampler::per_thread(&options, &tids)?;
-    notes.push(format!(
-        "one perf event per thread, which costs the target about 2.4 us a context switch: {refused}"
-    ));
-    if perf.n_unwatched() > 0 {
+        if want.is_none_or(|e| e == EngineKind::Procfs) {
+            let engine = EngineKind::Procfs;
+            match self.perf(None, notes) {
+                Ok(perf) => return Ok((engine, self.procfs(engine)?, Some(perf))),
+                Err(source) => {
+                    let error = StartError::Perf { engine, source };
+                    if want.is_some() {
+                        return Err(error);
+                    }
+                    notes.push(without_hint(&error));
+                }
+            }
+        }
+        let engine = EngineKind::ProcfsOnly;
+        notes.push("running threads have no stack: engine procfs-only cannot see them".into());
+        Ok((engine, self.procfs(engine)?, None))
+    }
+
+    fn procfs(&self, engine: EngineKind) -> Result<Box<dyn Snapshots>, StartError> {
+        let pids = self.pids();
+        for &(_, pid) in &pids {
+            check_thread_files(pid, engine)?;
+        }
+        Ok(Box::new(ProcfsSnapshots::new(&pids, self.files.held)))
+    }
+
+    fn bpf(&self, notes: &mut Vec<String>) -> Result<Opened, StartError> {
+        let mut pids = self.pids();
+        let engine = loop {
+            match BpfSnapshots::new(&pids, self.files.held, self.by_address) {
+                // One of several that has exited since: the sampler notices.
+                Err(BpfError::NoSuchProcess(gone)) if pids.len() > 1 => {
+                    pids.retain(|&(_, pid)| pid != gone);
+                }
+                opened => break opened.map_err(StartError::Bpf)?,
+            }
+        };
+        if let Some(reason) = engine.no_kernel_stacks() {
+            notes.push(format!(
+                "kernel stacks are read from /proc, since BPF does not give them: {reason}"
+            ));
+        }
+        let perf = self
+            .perf(Some(&engine), notes)
+            .map_err(|source| StartError::Perf {
+                engine: EngineKind::Bpf,
+                source,
+            })?;
+        Ok((EngineKind::Bpf, Box::new(engine), Some(perf)))
+    }
+
+    fn perf(
+        &self,
+        bpf: Option<&BpfSnapshots>,
+        notes: &mut Vec<String>,
+    ) -> Result<PerfSampler, PerfError> {
+        let options = PerfOptions {
+            period_ns: self.period_ns,
+            dump_bytes: DUMP_BYTES,
+            kernel_stacks: self.by_address,
+            filter: bpf.and_then(BpfSnapshots::perf_filter),
+            max_events: self.files.events,
+        };
+        let refused = match PerfSampler::per_cpu(&options) {
+            Ok(perf) => {
+                if perf.mode() == PerfMode::PerCpu {
+                    notes.push(
+                        "timer samples of all processes pass through wcprof, which drops those of others"
+                            .into(),
+                    );
+                }
+                return Ok(perf);
+            }
+            Err(error) => error,
+        };
+        let pids = self.pids().into_iter();
+        let tids: Vec<Tid> = pids
+            .flat_map(|(_, pid)| list_threads(pid).unwrap_or_default())
+            .collect();
+        let perf = PerfSampler::per_thread(&options, &tids)?;
         notes.push(format!(
-            "{} of {} threads have no timer, so no stacks while they run: too many open files, raise RLIMIT_NOFILE (`ulimit -Hn`)",
-            perf.n_unwatched(),
-            tids.len()
+            "one perf event per thread, which costs the target about 2.4 us a context switch: {refused}"
         ));
+        if perf.n_unwatched() > 0 {
+            notes.push(format!(
+                "{} of {} threads have no timer, so no stacks while they run: too many open files, raise RLIMIT_NOFILE (`ulimit -Hn`)",
+                perf.n_unwatched(),
+                tids.len()
+            ));
+        }
+        if !perf.sees_kernel() {
+            notes.push(
+                "time in the kernel is not sampled: it needs CAP_PERFMON or kernel.perf_event_paranoid <= 1"
+                    .into(),
+            );
+        }
+        Ok(perf)
     }
-    if !perf.sees_kernel() {
-        notes.push(
-            "time in the kernel is not sampled: it needs CAP_PERFMON or kernel.perf_event_paranoid <= 1"
-                .into(),
-        );
-    }
-    Ok(perf)
 }
 
 /// Whether `/proc/kallsyms` shows addresses: else all of them are zero (`kernel.kptr_restrict`).

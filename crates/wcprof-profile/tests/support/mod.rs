@@ -58,6 +58,8 @@ impl Maker {
                     cmdline: vec![],
                     cgroup: String::new(),
                 }],
+                process_ends: BTreeMap::new(),
+                sources: Vec::new(),
                 modules: vec![
                     module("/usr/bin/ceph-osd", 0x40_0000),
                     module("/lib/libc.so.6", 0),

@@ -66,6 +66,8 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
             started_unix_ns: 0,
         },
         processes: vec![process(10), process(20)],
+        process_ends: BTreeMap::new(),
+        sources: Vec::new(),
         modules,
         threads: Vec::new(),
         frames,

@@ -49,6 +49,7 @@ fn unknown_ids() {
         vec![(section::THREADS, numbers(&[0, 1, 0, 2, 0, 0]))],
         vec![(section::THREAD_NAMES, numbers(&[0, 0, 0]))],
         vec![(section::THREAD_FACTS, numbers(&[0, 0, 0, 0]))],
+        vec![(section::PROCESS_ENDS, numbers(&[0, 0, 0]))],
         vec![(
             section::SPANS,
             numbers(&[1, 1, 0b100_0000, 1, 0, 0, 0, 0, 1, 1, 0, 0]),
@@ -78,6 +79,9 @@ fn huge_counts() {
     let long = limits::MAX_STRING_BYTES as u64 + 1;
     let e = error(&[(section::PROCESSES, numbers(&[0, 1, 2, long]))]);
     assert!(e.to_string().contains("the limit is 65536"), "{e}");
+    let many = vec![0; 9 * (limits::MAX_SOURCES + 1)];
+    let e = error(&[(section::SOURCES, many)]);
+    assert!(e.to_string().contains("sources, the limit is"), "{e}");
     // More processes than allowed, each of three bytes.
     let n = limits::MAX_PROCESSES as u64 + 1;
     let mut many = numbers(&[0, n]);

@@ -6,7 +6,7 @@ mod hostile;
 mod round_trip;
 mod size;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
 use wcprof_types::{
@@ -16,9 +16,9 @@ use wcprof_types::{
 
 use crate::TraceWriter;
 use crate::model::{
-    Frame, FrameId, Header, LaterName, LocalNames, Module, ModuleId, NodeId, Process, ProcessId,
-    Span, Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId,
-    Trace, WaitId,
+    Frame, FrameId, Header, LaterName, LocalNames, Module, ModuleId, NodeId, Process, ProcessEnd,
+    ProcessId, Source, Span, Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables,
+    Thread, ThreadId, Trace, WaitId,
 };
 
 fn header() -> Header {
@@ -50,6 +50,8 @@ impl<W: Write> Recording<W> {
         let tables = Tables {
             header: header(),
             processes: Vec::new(),
+            process_ends: BTreeMap::new(),
+            sources: Vec::new(),
             modules: Vec::new(),
             threads: Vec::new(),
             frames: Vec::new(),
@@ -232,6 +234,28 @@ impl<W: Write> Recording<W> {
                 let json = format!("{{{text}}}");
                 w.add_setup(&json).unwrap();
                 t.setups.push(json);
+            }
+            9 if !t.processes.is_empty() => {
+                let id = ProcessId(pick(b, t.processes.len()));
+                let end = ProcessEnd {
+                    time: TimeNs(a >> 4),
+                    reason: text.clone(),
+                };
+                w.process_ended(id, &end).unwrap();
+                t.process_ends.insert(id, end);
+                let source = Source {
+                    host: text.clone(),
+                    engine: "bpf".into(),
+                    kernel: text.clone(),
+                    n_cpus: b as u32,
+                    rate_hz: a as u32,
+                    started_unix_ns: a,
+                    start: TimeNs(b >> 4),
+                    duration: TimeNs(a >> 4),
+                    n_processes: a as u32,
+                };
+                w.add_source(&source).unwrap();
+                t.sources.push(source);
             }
             _ => {}
         }

@@ -1,0 +1,93 @@
+//! The processes of a recording, as the sampler sees them.
+
+use std::sync::Arc;
+
+use wcprof_types::{Pid, Tid};
+
+use super::batch::TargetId;
+use super::stack_map::StackMap;
+use crate::fds::FdCache;
+use crate::target::Target;
+use crate::tid_map::TidMap;
+
+/// A process that is sampled.
+#[derive(Debug)]
+pub(super) struct Observed {
+    pub(super) target: Arc<Target>,
+    pub(super) fds: FdCache,
+    pub(super) stack_map: StackMap,
+    /// Changes when it runs another program; `None` until the engine tells.
+    pub(super) exec_id: Option<u64>,
+    /// It was observed before, with another program: its first thread is older than its part.
+    pub(super) rejoined: bool,
+}
+
+impl Observed {
+    fn new(target: Arc<Target>) -> Self {
+        Self {
+            fds: FdCache::new(target.pid()),
+            stack_map: StackMap::default(),
+            exec_id: None,
+            rejoined: false,
+            target,
+        }
+    }
+
+    pub(super) fn pid(&self) -> Pid {
+        self.target.pid()
+    }
+}
+
+/// All of them, by id. What has left is `None`.
+#[derive(Debug, Default)]
+pub(super) struct Targets {
+    list: Vec<Option<Observed>>,
+    /// Those that have not left, by pid.
+    by_pid: TidMap<TargetId>,
+}
+
+impl Targets {
+    /// Takes one more process.
+    pub(super) fn add(&mut self, target: Arc<Target>) -> TargetId {
+        let id = TargetId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
+        self.by_pid.insert(Tid(target.pid().0), id);
+        self.list.push(Some(Observed::new(target)));
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: TargetId) -> Option<Observed> {
+        let observed = self.list.get_mut(id.0 as usize)?.take()?;
+        self.by_pid.remove(&Tid(observed.pid().0));
+        Some(observed)
+    }
+
+    pub(super) fn get(&self, id: TargetId) -> Option<&Observed> {
+        self.list.get(id.0 as usize)?.as_ref()
+    }
+
+    pub(super) fn get_mut(&mut self, id: TargetId) -> Option<&mut Observed> {
+        self.list.get_mut(id.0 as usize)?.as_mut()
+    }
+
+    /// The one with this pid.
+    pub(super) fn of_pid(&self, pid: Pid) -> Option<TargetId> {
+        self.by_pid.get(&Tid(pid.0)).copied()
+    }
+
+    /// Those that have not left.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (TargetId, &Observed)> {
+        (0..)
+            .map(TargetId)
+            .zip(&self.list)
+            .filter_map(|(id, observed)| Some((id, observed.as_ref()?)))
+    }
+
+    pub(super) fn n_alive(&self) -> usize {
+        self.by_pid.len()
+    }
+
+    /// Processes so far.
+    pub(super) fn n_all(&self) -> usize {
+        self.list.len()
+    }
+}
