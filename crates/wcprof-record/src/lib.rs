@@ -6,9 +6,11 @@
 
 mod live_stack;
 mod modules;
+mod process;
 mod recorder;
 mod replay;
 mod threads;
 
 pub use modules::{Handle, ModuleProblem, TargetFiles};
+pub use process::UnmappedFrames;
 pub use recorder::{Progress, RecordError, Recorded, Recorder, RecorderOptions};

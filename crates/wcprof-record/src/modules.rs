@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -10,7 +11,7 @@ use std::time::Duration;
 
 use wcprof_capture::{LiveFileError, LiveFiles, Target, read_status};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
+use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Pid, Svma};
 use wcprof_unwind::{ModuleCode, ModuleKey, SharedModules, Unwinder};
 
 /// A file on a network file system that does not answer within this is done without.
@@ -20,7 +21,7 @@ const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_JITDUMPS: usize = 16;
 
 /// A module that stacks cannot be unwound through.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct ModuleProblem {
     /// Path in the target.
     pub path: String,
@@ -38,11 +39,12 @@ struct Image {
     end: Avma,
 }
 
-/// The files of a recording's modules, held open: names can be read after the target has exited.
+/// The files of a process's modules, held open: names can be read after it has exited.
 #[derive(Debug)]
 pub struct TargetFiles {
+    pid: Pid,
     files: LiveFiles,
-    handles: HashMap<u64, Handle>,
+    handles: HashMap<u64, Arc<Handle>>,
     /// Its numbers, as processes in its pid namespaces see it, the innermost first.
     pids: Vec<i32>,
     uid: u32,
@@ -61,9 +63,14 @@ pub enum Handle {
 }
 
 impl TargetFiles {
+    /// The process.
+    pub fn pid(&self) -> Pid {
+        self.pid
+    }
+
     /// What the module with this first address was read from.
     pub fn module(&self, start: Avma) -> Option<&Handle> {
-        self.handles.get(&start.0)
+        self.handles.get(&start.0).map(AsRef::as_ref)
     }
 
     /// The jitdumps that it has mapped (`jit-PID.dump`).
@@ -102,11 +109,38 @@ impl TargetFiles {
     }
 }
 
-/// Modules by address; the unwinder and the trace know the same ones.
+/// What makes two open files the same file with the same content.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+struct FileIdentity {
+    device: u64,
+    inode: u64,
+    size: u64,
+    changed: (i64, i64),
+}
+
+impl FileIdentity {
+    fn of(file: &File) -> Option<Self> {
+        let m = file.metadata().ok()?;
+        Some(Self {
+            device: m.dev(),
+            inode: m.ino(),
+            size: m.size(),
+            changed: (m.ctime(), m.ctime_nsec()),
+        })
+    }
+}
+
+/// Files that several processes map: opened and read once.
+#[derive(Debug, Default)]
+pub(crate) struct SharedFiles {
+    modules: SharedModules,
+    known: HashMap<FileIdentity, (Arc<ModuleCode>, Arc<Handle>)>,
+}
+
+/// Modules of a process by address; its unwinder and the trace know the same ones.
 pub(crate) struct Modules {
     process: ProcessId,
     files: TargetFiles,
-    shared: SharedModules,
     /// What is known of each image, by its first address.
     known: HashMap<u64, (Image, ModuleKey)>,
     ids: HashMap<ModuleKey, (ModuleId, LoadBias, Svma)>,
@@ -123,6 +157,7 @@ impl Modules {
         Self {
             process,
             files: TargetFiles {
+                pid: target.pid(),
                 files: LiveFiles::new(target.pid()),
                 handles: HashMap::new(),
                 pids,
@@ -130,7 +165,6 @@ impl Modules {
                 jitdumps: Vec::new(),
                 known_dumps: HashSet::new(),
             },
-            shared: SharedModules::default(),
             known: HashMap::new(),
             ids: HashMap::new(),
             problems: Vec::new(),
@@ -158,6 +192,7 @@ impl Modules {
         &mut self,
         mappings: &[Mapping],
         unwinder: &mut Unwinder,
+        shared: &mut SharedFiles,
         mut add: impl FnMut(Module) -> ModuleId,
     ) {
         self.hold_jitdumps(mappings);
@@ -175,7 +210,7 @@ impl Modules {
             if self.known.contains_key(&start.0) {
                 continue;
             }
-            let code = self.read(&image);
+            let code = self.read(&image, shared);
             let bias = code
                 .as_ref()
                 .and_then(|c| c.load_bias(&image.code))
@@ -204,9 +239,9 @@ impl Modules {
         }
     }
 
-    fn read(&mut self, image: &Image) -> Option<Arc<ModuleCode>> {
-        match self.try_read(image) {
-            Ok(code) => Some(self.shared.intern(code)),
+    fn read(&mut self, image: &Image, shared: &mut SharedFiles) -> Option<Arc<ModuleCode>> {
+        match self.try_read(image, shared) {
+            Ok(code) => Some(code),
             Err(reason) => {
                 self.problems.push(ModuleProblem {
                     path: image.first.path.clone(),
@@ -217,22 +252,36 @@ impl Modules {
         }
     }
 
-    fn try_read(&mut self, image: &Image) -> Result<ModuleCode, String> {
+    fn try_read(
+        &mut self,
+        image: &Image,
+        shared: &mut SharedFiles,
+    ) -> Result<Arc<ModuleCode>, String> {
         let TargetFiles { files, handles, .. } = &mut self.files;
         let start = image.first.start.0;
         if image.first.path == "[vdso]" {
             let bytes = files.vdso(&image.first).ok_or("unreadable")?;
             let code = ModuleCode::parse(bytes.as_slice()).map_err(|e| chain(&e));
-            handles.insert(start, Handle::Bytes(bytes));
-            return code;
+            handles.insert(start, Arc::new(Handle::Bytes(bytes)));
+            return Ok(shared.modules.intern(code?));
         }
         let file = files
             .open_mapping(&image.first)
             .map_err(|e| e.to_string())?;
         if !files.may_hang(&image.first) {
+            let identity = FileIdentity::of(&file);
+            if let Some((code, handle)) = identity.and_then(|id| shared.known.get(&id)) {
+                handles.insert(start, Arc::clone(handle));
+                return Ok(Arc::clone(code));
+            }
             let code = ModuleCode::parse(&file).map_err(|e| chain(&e));
-            handles.insert(start, Handle::File(file));
-            return code;
+            let handle = Arc::new(Handle::File(file));
+            handles.insert(start, Arc::clone(&handle));
+            let code = shared.modules.intern(code?);
+            if let Some(identity) = identity {
+                shared.known.insert(identity, (Arc::clone(&code), handle));
+            }
+            return Ok(code);
         }
         let (tx, rx) = mpsc::channel();
         // Left behind when the server does not answer: it holds one file and nothing else.
@@ -243,8 +292,8 @@ impl Modules {
         let (code, file) = rx
             .recv_timeout(REMOTE_TIMEOUT)
             .map_err(|_| "its file system did not answer within 2 s")?;
-        handles.insert(start, Handle::File(file));
-        code
+        handles.insert(start, Arc::new(Handle::File(file)));
+        Ok(shared.modules.intern(code?))
     }
 }
 

@@ -1,33 +1,30 @@
 //! Batches in, spans of a trace out.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
 
 use thiserror::Error;
 use wcprof_capture::{
-    KernelStack, Liveness, StackBytes, StackCopy, StackRequest, Target, TargetError, ThreadTick,
-    TickBatch, TickCounts, monotonic_ns, own_cpu_ns,
+    KernelStack, StackBytes, StackCopy, StackRequest, Target, TargetEnd, TargetError, TargetId,
+    ThreadTick, TickBatch, TickCounts, monotonic_ns, own_cpu_ns,
 };
 use wcprof_trace::model::{
-    Frame, FrameId, Header, NodeId, Process, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
+    Frame, FrameId, Header, NodeId, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId,
 };
 use wcprof_trace::{TraceError, TraceWriter};
 use wcprof_types::{Avma, FrameAddress, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
-use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
+use wcprof_unwind::UnwoundStack;
 use wcprof_weights::{Piece, TimerHit};
 
-use crate::live_stack::{LiveStack, LiveText};
-use crate::modules::{ModuleProblem, Modules, TargetFiles};
-use crate::replay::{Reads, Replay, Watched};
+use crate::modules::{ModuleProblem, SharedFiles, TargetFiles};
+use crate::process::{ProcessState, UnmappedFrames};
+use crate::replay::Reads;
 use crate::threads::{Place, ThreadState};
 
 /// The trace is written out this often.
 const FLUSH_NS: u64 = 1_000_000_000;
-/// Mappings are read again at most this often for code that is in no module.
-const REFRESH_NS: u64 = 500_000_000;
-/// Frames of which the id is remembered; beyond it the memory starts afresh.
-const MAX_FRAME_IDS: usize = 1 << 20;
 /// Unwindings of a thread after which what it needs is known.
 const SETTLED: u32 = 16;
 /// Unexplained CPU time of the process that can be counters not settled yet, per CPU.
@@ -64,8 +61,12 @@ pub struct Recorded {
     pub begin: u64,
     /// Modules that stacks could not be unwound through.
     pub problems: Vec<ModuleProblem>,
-    /// Files of its modules, for their names.
-    pub files: TargetFiles,
+    /// Files of its modules, for their names; by process.
+    pub files: Vec<TargetFiles>,
+    /// Whose the frames outside of every module are.
+    pub unmapped: UnmappedFrames,
+    /// Children of targets that could not be recorded.
+    pub n_left_out: u64,
     /// Why the end of the trace is not in its file (full disk).
     pub write_error: Option<RecordError>,
     /// Its trace, to which names can be added.
@@ -79,6 +80,8 @@ pub struct Progress {
     pub recorded_ns: u64,
     /// Live threads.
     pub n_threads: usize,
+    /// Processes that are recorded at the moment.
+    pub n_processes: usize,
     /// Counts so far.
     pub stats: Stats,
     /// Bytes of the trace file.
@@ -89,109 +92,103 @@ pub struct Progress {
 
 /// Fills a trace from batches.
 pub struct Recorder {
-    target: Target,
-    process: ProcessId,
+    /// By [`TargetId`].
+    processes: Vec<ProcessState>,
+    n_running: usize,
     /// When the first tick began, `CLOCK_MONOTONIC` ns: the trace's time 0.
     begin: Option<u64>,
     last_time: u64,
     n_cpus: u64,
     writer: TraceWriter<File>,
-    modules: Modules,
-    unwinder: Unwinder,
+    shared: SharedFiles,
     unwound: UnwoundStack,
     reads: Reads,
-    replay: Replay,
-    frame_ids: HashMap<FrameAddress<Avma>, FrameId>,
     stack_frames: Vec<FrameId>,
+    unmapped: UnmappedFrames,
     /// Leaves of the stacks met so far, to which the kernel's part is added; `None` without one.
     leaves: Option<HashMap<StackId, (Option<NodeId>, StackEnd)>>,
-    threads: HashMap<Tid, ThreadState>,
+    threads: HashMap<(TargetId, Tid), ThreadState>,
     pieces: Vec<Piece<Place>>,
     requests: Sender<StackRequest>,
     stats: Stats,
+    n_left_out: u64,
     state_ns: [u64; 3],
     flushed: u64,
-    mapped: u64,
-    exited: ExitedCpu,
-}
-
-/// CPU time of threads that were born and died between two ticks.
-#[derive(Debug, Default)]
-struct ExitedCpu {
-    /// The process's CPU clock when the recording began, and last.
-    first: Option<u64>,
-    last: u64,
-    /// CPU time that threads showed, and that was given to the pseudo-thread, ns.
-    shown: u64,
-    thread: Option<ThreadId>,
-    since: u64,
 }
 
 impl std::fmt::Debug for Recorder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Recorder")
-            .field("target", &self.target)
+            .field("n_processes", &self.processes.len())
             .field("stats", &self.stats)
             .finish_non_exhaustive()
     }
 }
 
 impl Recorder {
-    /// Begins a trace in `writer` and reads the target's modules.
+    /// Begins a trace in `writer` and reads the modules of the targets, which are the sampler's in
+    /// the same order.
     pub fn new(
-        target: Target,
-        mut writer: TraceWriter<File>,
+        targets: &[Arc<Target>],
+        writer: TraceWriter<File>,
         options: RecorderOptions,
     ) -> Result<Self, RecordError> {
-        let process = writer.add_process(Process {
-            pid: target.pid(),
-            comm: target.comm().to_owned(),
-            cmdline: target.cmdline(),
-            cgroup: target.cgroup(),
-        })?;
         let mut recorder = Self {
-            modules: Modules::new(process, &target),
-            target,
-            process,
+            processes: Vec::new(),
+            n_running: 0,
             begin: None,
             last_time: 0,
             n_cpus: u64::from(options.header.n_cpus),
             writer,
-            unwinder: Unwinder::new(),
+            shared: SharedFiles::default(),
             unwound: UnwoundStack::default(),
             reads: Reads::default(),
-            replay: Replay::default(),
-            frame_ids: HashMap::new(),
             stack_frames: Vec::new(),
+            unmapped: UnmappedFrames::default(),
             leaves: options.kernel.then(HashMap::new),
             threads: HashMap::new(),
             pieces: Vec::new(),
             requests: options.requests,
             stats: Stats::default(),
+            n_left_out: 0,
             state_ns: [0; 3],
             flushed: 0,
-            mapped: 0,
-            exited: ExitedCpu::default(),
         };
-        recorder.read_modules(monotonic_ns())?;
+        for target in targets {
+            recorder.join(target)?;
+        }
         Ok(recorder)
+    }
+
+    /// Takes in one more process.
+    fn join(&mut self, target: &Arc<Target>) -> Result<(), RecordError> {
+        let mut process = ProcessState::new(Arc::clone(target), &mut self.writer)?;
+        process.read_modules(monotonic_ns(), &mut self.writer, &mut self.shared)?;
+        process.exited.since = self.last_time;
+        self.processes.push(process);
+        self.n_running += 1;
+        Ok(())
     }
 
     /// Takes one batch.
     pub fn batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
         self.count(batch);
+        for (_, target) in &batch.joined {
+            self.join(target)?;
+        }
         for tick in batch.threads.iter().filter(|t| t.since.is_some()) {
             self.know_thread(tick)?;
         }
         for sample in &batch.timer_samples {
             // A thread that no tick has seen (yet): its time is found by the process's CPU clock.
-            if !self.threads.contains_key(&sample.tid) {
+            let key = (sample.target, sample.tid);
+            if !self.threads.contains_key(&key) {
                 continue;
             }
             let Some(copy) = &sample.stack else { continue };
-            let stack = self.unwind(copy, &batch.stacks, None, sample.time)?;
+            let stack = self.unwind(key, copy, &batch.stacks, false, sample.time)?;
             let stack = self.add_kernel(stack, &sample.kernel, &batch.stacks)?;
-            if let Some(thread) = self.threads.get_mut(&sample.tid) {
+            if let Some(thread) = self.threads.get_mut(&key) {
                 thread.hits.push(TimerHit {
                     time: sample.time,
                     place: (Some(stack), None),
@@ -202,14 +199,19 @@ impl Recorder {
         for tick in &batch.threads {
             self.thread_tick(tick, &batch.stacks)?;
         }
-        for tid in &batch.exited {
-            self.end_thread(*tid)?;
+        for &thread in &batch.exited {
+            self.end_thread(thread)?;
         }
-        if let Some(cpu) = batch.process_cpu_ns {
-            self.exited.first.get_or_insert(cpu);
-            self.exited.last = cpu;
+        for &(target, cpu) in &batch.process_cpu_ns {
+            if let Some(process) = self.processes.get_mut(target.0 as usize) {
+                process.exited.first.get_or_insert(cpu);
+                process.exited.last = cpu;
+            }
             let unsettled = UNSETTLED_NS * self.n_cpus;
-            self.give_exited(unsettled, unsettled)?;
+            self.give_exited(target, unsettled, unsettled)?;
+        }
+        for &(target, end, time) in &batch.ended {
+            self.end_process(target, end, time)?;
         }
         if batch.time.saturating_sub(self.flushed) >= FLUSH_NS {
             self.flushed = batch.time;
@@ -221,14 +223,36 @@ impl Recorder {
         Ok(())
     }
 
+    /// Ends the part of one process.
+    fn end_process(
+        &mut self,
+        target: TargetId,
+        end: TargetEnd,
+        time: u64,
+    ) -> Result<(), RecordError> {
+        self.finish_process(target)?;
+        let time = self.time(time);
+        if let Some(process) = self.processes.get_mut(target.0 as usize) {
+            process.end();
+            let reason = match end {
+                TargetEnd::Exited => "exited",
+                TargetEnd::Exec => "exec",
+            };
+            let reason = reason.to_owned();
+            let end = ProcessEnd { time, reason };
+            self.writer.process_ended(process.id, &end)?;
+            self.n_running = self.n_running.saturating_sub(1);
+        }
+        Ok(())
+    }
+
     /// Ends the recording and gives its counts; `reason` says why it ended.
     pub fn finish(mut self, reason: &str) -> Recorded {
-        let mut write_error = self.finish_threads().err();
-        if self.target.liveness() == Liveness::Same
-            && let Ok(mappings) = self.target.mappings()
-        {
-            // A jitdump that was opened late.
-            self.modules.hold_jitdumps(&mappings);
+        let all = (0..).map(TargetId).take(self.processes.len());
+        let mut write_error = None;
+        for target in all {
+            let finished = self.finish_process(target);
+            write_error = write_error.or(finished.err());
         }
         self.stats.own_cpu_ns = own_cpu_ns();
         self.stats.own_rss_bytes = own_peak_rss();
@@ -236,28 +260,44 @@ impl Recorder {
         self.stats.complete = true;
         let written = self.writer.finish(&self.stats);
         write_error = write_error.or(written.err().map(RecordError::Trace));
-        let (problems, files) = self.modules.into_parts();
+        let (mut problems, mut files) = (Vec::new(), Vec::new());
+        for mut process in self.processes {
+            process.hold_late_files();
+            let (of_process, handles) = process.into_files();
+            // The same library in many processes is one problem.
+            problems.extend(of_process);
+            files.push(handles);
+        }
+        let mut known = HashSet::new();
+        problems.retain(|problem: &ModuleProblem| known.insert(problem.clone()));
         Recorded {
             write_error,
             begin: self.begin.unwrap_or(0),
             stats: self.stats,
             problems,
             files,
+            unmapped: self.unmapped,
+            n_left_out: self.n_left_out,
             writer: self.writer,
         }
     }
 
-    fn finish_threads(&mut self) -> Result<(), RecordError> {
-        let tids: Vec<Tid> = self.threads.keys().copied().collect();
-        for tid in tids {
-            self.end_thread(tid)?;
+    fn finish_process(&mut self, target: TargetId) -> Result<(), RecordError> {
+        let threads: Vec<(TargetId, Tid)> = self
+            .threads
+            .keys()
+            .copied()
+            .filter(|(of, _)| *of == target)
+            .collect();
+        for thread in threads {
+            self.end_thread(thread)?;
         }
         // What threads show that were seen to the end is exact now, but for what they ran since.
         let used = self
-            .exited
-            .last
-            .saturating_sub(self.exited.first.unwrap_or(0));
-        self.give_exited((used / 200).max(UNSETTLED_NS), 0)
+            .processes
+            .get(target.0 as usize)
+            .map_or(0, |process| process.exited.used());
+        self.give_exited(target, (used / 200).max(UNSETTLED_NS), 0)
     }
 
     /// How far it is.
@@ -265,6 +305,7 @@ impl Recorder {
         Progress {
             recorded_ns: self.time(self.last_time).0,
             n_threads: self.threads.len(),
+            n_processes: self.n_running,
             stats: self.stats.clone(),
             trace_bytes: self.writer.len_bytes(),
             state_ns: self.state_ns,
@@ -275,7 +316,9 @@ impl Recorder {
         if self.begin.is_none() {
             self.begin = Some(batch.time);
             self.flushed = batch.time;
-            self.exited.since = batch.time;
+            for process in &mut self.processes {
+                process.exited.since = batch.time;
+            }
         }
         self.last_time = self.last_time.max(batch.time);
         let now = self.time(self.last_time);
@@ -287,8 +330,10 @@ impl Recorder {
             n_torn,
             n_lost,
             n_dropped_batches,
+            n_left_out,
             new_rate_hz,
         } = batch.counts;
+        self.n_left_out += n_left_out;
         let stats = &mut self.stats;
         stats.duration = now;
         stats.n_ticks += n_ticks;
@@ -305,14 +350,18 @@ impl Recorder {
     }
 
     fn know_thread(&mut self, tick: &ThreadTick) -> Result<(), RecordError> {
-        if !self.threads.contains_key(&tick.tid) {
+        let key = (tick.target, tick.tid);
+        if !self.threads.contains_key(&key) {
+            let Some(process) = self.processes.get(tick.target.0 as usize) else {
+                return Ok(());
+            };
             let seen = self.time(tick.time);
             let name = tick.comm.as_deref().unwrap_or("?");
-            let id = self.writer.add_thread(self.process, tick.tid, seen, name)?;
+            let id = self.writer.add_thread(process.id, tick.tid, seen, name)?;
             let thread = ThreadState::new(id, tick, self.begin.unwrap_or(0));
-            self.threads.insert(tick.tid, thread);
+            self.threads.insert(key, thread);
         } else if let Some(name) = &tick.comm
-            && let Some(thread) = self.threads.get(&tick.tid)
+            && let Some(thread) = self.threads.get(&key)
         {
             let (id, seen) = (thread.id, self.time(tick.time));
             self.writer.thread_name(id, seen, name)?;
@@ -323,14 +372,17 @@ impl Recorder {
     fn thread_tick(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<(), RecordError> {
         self.know_thread(tick)?;
         let place = self.place(tick, stacks)?;
-        if let Some(thread) = self.threads.get_mut(&tick.tid) {
+        let key = (tick.target, tick.tid);
+        if let Some(thread) = self.threads.get_mut(&key) {
             let place = match tick.stack {
                 StackCopy::Unchanged => thread.place,
                 _ => place,
             };
             let before = thread.ledger.run_ns();
             thread.observe(tick, place, &mut self.pieces);
-            self.exited.shown += thread.ledger.run_ns() - before;
+            if let Some(process) = self.processes.get_mut(tick.target.0 as usize) {
+                process.exited.shown += thread.ledger.run_ns() - before;
+            }
             let id = thread.id;
             self.write_pieces(id)?;
         }
@@ -342,7 +394,8 @@ impl Recorder {
         let stack = match &tick.stack {
             StackCopy::None | StackCopy::Unchanged | StackCopy::Torn => return Ok(None),
             StackCopy::Copied(copy) => {
-                let stack = self.unwind(copy, stacks, Some(tick.tid), tick.time)?;
+                let key = (tick.target, tick.tid);
+                let stack = self.unwind(key, copy, stacks, true, tick.time)?;
                 self.add_kernel(stack, &tick.kernel, stacks)?
             }
             StackCopy::NoUserStack if tick.kernel != KernelStack::None => {
@@ -374,39 +427,47 @@ impl Recorder {
         Ok(self.writer.intern_stack(frame, StackEnd::NoUserStack)?)
     }
 
-    /// Unwinds one copy. `blocked` is the thread when it was not running: its next copies can be
+    /// Unwinds one copy of a thread's stack. Of one that was `blocked` the next copies can be
     /// longer or shorter.
     fn unwind(
         &mut self,
+        thread: (TargetId, Tid),
         copy: &StackBytes,
         stacks: &[u8],
-        blocked: Option<Tid>,
+        blocked: bool,
         now: u64,
     ) -> Result<StackId, RecordError> {
         let bytes = stacks.get(copy.bytes.clone()).unwrap_or_default();
-        if let Some((stack, end)) = self.replay.find(&copy.regs, bytes) {
+        let at = thread.0.0 as usize;
+        let Some(process) = self.processes.get_mut(at) else {
+            return self.intern_stack(StackEnd::NotSampled);
+        };
+        if let Some((stack, end)) = process.replay.find(&copy.regs, bytes) {
             *self.stats.ends.entry(end).or_default() += 1;
             return Ok(stack);
         }
-        self.unwind_once(copy, bytes);
+        process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
         let unknown = self.unwound.frames.iter().any(|f| f.module.is_none());
-        if unknown && now.saturating_sub(self.mapped) >= REFRESH_NS {
+        if unknown && process.may_refresh(now) {
             // A library may have been loaded since.
-            self.read_modules(now)?;
-            self.unwind_once(copy, bytes);
+            process.read_modules(now, &mut self.writer, &mut self.shared)?;
+            process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
         }
         let end = self.unwound.end;
         *self.stats.ends.entry(end).or_default() += 1;
-        if let Some(tid) = blocked {
-            self.ask_for(tid, bytes.len(), copy.limit.is_some());
-        }
         self.stack_frames.clear();
         for i in (0..self.unwound.frames.len()).rev() {
-            let id = self.frame(i)?;
+            let unmapped = &mut self.unmapped;
+            let id = process.frame(&self.unwound, i, &mut self.writer, unmapped)?;
             self.stack_frames.push(id);
         }
+        if blocked {
+            self.ask_for(thread, bytes.len(), copy.limit.is_some());
+        }
         let stack = self.intern_stack(end)?;
-        self.replay.remember(&copy.regs, &self.reads, stack, end);
+        if let Some(process) = self.processes.get_mut(at) {
+            process.replay.remember(&copy.regs, &self.reads, stack, end);
+        }
         Ok(stack)
     }
 
@@ -443,12 +504,13 @@ impl Recorder {
 
     /// Has the sampler copy what unwinding needs: twice as much where it needed more than it got,
     /// less where it needed far less.
-    fn ask_for(&mut self, tid: Tid, copied: usize, could_be_longer: bool) {
+    fn ask_for(&mut self, key: (TargetId, Tid), copied: usize, could_be_longer: bool) {
         let needed = self.reads.extent;
         let short = self.unwound.end == StackEnd::CopyTooShort || needed > copied;
-        let Some(thread) = self.threads.get_mut(&tid) else {
+        let Some(thread) = self.threads.get_mut(&key) else {
             return;
         };
+        let tid = key.1;
         thread.needed = thread.needed.max(needed);
         let bytes = if short && could_be_longer {
             thread.needed = needed;
@@ -462,79 +524,6 @@ impl Recorder {
         thread.n_unwound = 0;
         // The sampler is gone at the end of a recording: nothing to ask for then.
         let _ = self.requests.send(StackRequest { tid, bytes });
-    }
-
-    /// Where the copy ends before the stack does, live memory is read; it may have changed since,
-    /// so each return address from there is checked.
-    fn unwind_once(&mut self, copy: &StackBytes, bytes: &[u8]) {
-        let limit = copy.limit.unwrap_or(Avma(u64::MAX));
-        let mut rest = LiveStack::new(self.target.pid());
-        let memory = Copy::new(copy.regs.sp, bytes, limit);
-        self.reads.clear();
-        let mut memory = Watched {
-            memory: SplicedStack::new(memory, &mut rest),
-            base: copy.regs.sp.0,
-            reads: &mut self.reads,
-        };
-        self.unwinder.unwind(
-            &copy.regs,
-            &mut memory,
-            Some(&mut LiveText(self.target.pid())),
-            UnwindLimits::default(),
-            &mut self.unwound,
-        );
-    }
-
-    /// The trace's frame of the `i`th unwound frame.
-    fn frame(&mut self, i: usize) -> Result<FrameId, RecordError> {
-        let frame = self.unwound.frames[i];
-        if let Some(&id) = self.frame_ids.get(&frame.address) {
-            return Ok(id);
-        }
-        let lookup = frame.address.for_lookup();
-        let module = frame.module.and_then(|key| self.modules.id(key));
-        let id = self.writer.intern_frame(match module {
-            Some((module, bias, base)) => {
-                let relative = |avma: Avma| {
-                    let svma = bias.to_svma(avma);
-                    wcprof_types::RelativeAddress(svma.0.wrapping_sub(base.0))
-                };
-                Frame::Native {
-                    module,
-                    address: relative(lookup),
-                    function: self.unwinder.fde_start(lookup).map(relative),
-                }
-            }
-            None => Frame::Unmapped(lookup),
-        })?;
-        if self.frame_ids.len() >= MAX_FRAME_IDS {
-            self.frame_ids.clear();
-        }
-        self.frame_ids.insert(frame.address, id);
-        Ok(id)
-    }
-
-    fn read_modules(&mut self, now: u64) -> Result<(), RecordError> {
-        self.mapped = now;
-        let mappings = match self.target.mappings() {
-            Ok(mappings) => mappings,
-            // It has exited: what is known stays.
-            Err(TargetError::NoSuchProcess(_)) => return Ok(()),
-            Err(error) => return Err(error.into()),
-        };
-        let mut failed = None;
-        let writer = &mut self.writer;
-        self.modules
-            .update(&mappings, &mut self.unwinder, |module| {
-                writer.add_module(module).unwrap_or_else(|error| {
-                    failed = Some(error);
-                    wcprof_trace::model::ModuleId(0)
-                })
-            });
-        // Addresses can mean other modules now.
-        self.frame_ids.clear();
-        self.replay.forget();
-        failed.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn time(&self, monotonic: u64) -> TimeNs {
@@ -567,11 +556,13 @@ impl Recorder {
         Ok(())
     }
 
-    fn end_thread(&mut self, tid: Tid) -> Result<(), RecordError> {
-        if let Some(mut thread) = self.threads.remove(&tid) {
+    fn end_thread(&mut self, key: (TargetId, Tid)) -> Result<(), RecordError> {
+        if let Some(mut thread) = self.threads.remove(&key) {
             let before = thread.ledger.run_ns();
             thread.finish(&mut self.pieces);
-            self.exited.shown += thread.ledger.run_ns() - before;
+            if let Some(process) = self.processes.get_mut(key.0.0 as usize) {
+                process.exited.shown += thread.ledger.run_ns() - before;
+            }
             self.write_pieces(thread.id)?;
             self.note_thread(&thread)?;
         }
@@ -595,35 +586,36 @@ impl Recorder {
 
     /// CPU time that the process used and none of its threads showed is of threads that came and
     /// went between two ticks. Less than `slack` ns is noise; `keep` ns may still be shown.
-    fn give_exited(&mut self, slack: u64, keep: u64) -> Result<(), RecordError> {
-        let used = self
-            .exited
-            .last
-            .saturating_sub(self.exited.first.unwrap_or(0));
-        let gap = used.saturating_sub(self.exited.shown);
+    fn give_exited(&mut self, target: TargetId, slack: u64, keep: u64) -> Result<(), RecordError> {
+        let Some(process) = self.processes.get_mut(target.0 as usize) else {
+            return Ok(());
+        };
+        let of = process.id;
+        let exited = &mut process.exited;
+        let gap = exited.used().saturating_sub(exited.shown);
         let end = self.last_time;
-        let interval = end.saturating_sub(self.exited.since);
+        let interval = end.saturating_sub(exited.since);
         if gap <= slack || interval == 0 {
             return Ok(());
         }
-        let id = match self.exited.thread {
+        let id = match exited.thread {
             Some(id) => id,
             None => {
                 let name = "[exited threads, not sampled]";
                 let begin = TimeNs(0);
-                let id = self.writer.add_thread(self.process, Tid(0), begin, name)?;
-                self.exited.thread = Some(id);
+                let id = self.writer.add_thread(of, Tid(0), begin, name)?;
+                exited.thread = Some(id);
                 id
             }
         };
         // Several such threads may have run at a time, but no span weighs more than its interval.
         let mut rest = gap.saturating_sub(keep);
-        self.exited.shown += rest;
+        exited.shown += rest;
         while rest > 0 {
             let weight = rest.min(interval);
             rest -= weight;
             self.pieces.push(Piece {
-                start: self.exited.since,
+                start: exited.since,
                 end,
                 weight,
                 n_samples: 0,
@@ -631,7 +623,7 @@ impl Recorder {
                 place: None,
             });
         }
-        self.exited.since = end;
+        exited.since = end;
         self.write_pieces(id)?;
         let end = self.time(end);
         Ok(self.writer.thread_seen(id, TimeNs(0), end, 0)?)

@@ -1,0 +1,231 @@
+//! What is known of each process while it is recorded: its modules, how to unwind through them, and
+//! its CPU clock.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::sync::Arc;
+
+use wcprof_capture::{Liveness, StackBytes, Target, TargetError};
+use wcprof_trace::model::{Frame, FrameId, ModuleId, Process, ProcessId, ThreadId};
+use wcprof_trace::{TraceError, TraceWriter};
+use wcprof_types::{Avma, FrameAddress, RelativeAddress};
+use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
+
+use crate::live_stack::{LiveStack, LiveText};
+use crate::modules::{ModuleProblem, Modules, SharedFiles, TargetFiles};
+use crate::recorder::RecordError;
+use crate::replay::{Reads, Replay, Watched};
+
+/// Mappings are read again at most this often for code that is in no module.
+const REFRESH_NS: u64 = 500_000_000;
+/// Frames of which the id is remembered; beyond it the memory starts afresh.
+const MAX_FRAME_IDS: usize = 1 << 20;
+
+/// CPU time of threads that were born and died between two ticks.
+#[derive(Debug, Default)]
+pub(crate) struct ExitedCpu {
+    /// The process's CPU clock when its part began, and last.
+    pub(crate) first: Option<u64>,
+    pub(crate) last: u64,
+    /// CPU time that threads showed, and that was given to the pseudo-thread, ns.
+    pub(crate) shown: u64,
+    pub(crate) thread: Option<ThreadId>,
+    pub(crate) since: u64,
+}
+
+impl ExitedCpu {
+    /// CPU time that the process used so far.
+    pub(crate) fn used(&self) -> u64 {
+        self.last.saturating_sub(self.first.unwrap_or(0))
+    }
+}
+
+/// A process of the recording.
+pub(crate) struct ProcessState {
+    pub(crate) id: ProcessId,
+    target: Arc<Target>,
+    modules: Modules,
+    unwinder: Unwinder,
+    pub(crate) replay: Replay,
+    frame_ids: HashMap<FrameAddress<Avma>, FrameId>,
+    mapped: u64,
+    pub(crate) exited: ExitedCpu,
+}
+
+impl ProcessState {
+    /// Adds the process to the trace; its modules are not read yet.
+    pub(crate) fn new(
+        target: Arc<Target>,
+        writer: &mut TraceWriter<File>,
+    ) -> Result<Self, TraceError> {
+        let id = writer.add_process(Process {
+            pid: target.pid(),
+            comm: target.comm().to_owned(),
+            cmdline: target.cmdline(),
+            cgroup: target.cgroup(),
+        })?;
+        Ok(Self {
+            id,
+            modules: Modules::new(id, &target),
+            target,
+            unwinder: Unwinder::new(),
+            replay: Replay::default(),
+            frame_ids: HashMap::new(),
+            mapped: 0,
+            exited: ExitedCpu::default(),
+        })
+    }
+
+    /// Its part is over: what only unwinding needs is given back.
+    pub(crate) fn end(&mut self) {
+        self.hold_late_files();
+        self.unwinder = Unwinder::new();
+        self.replay = Replay::default();
+        self.frame_ids = HashMap::new();
+    }
+
+    /// Opens a jitdump that was opened late.
+    pub(crate) fn hold_late_files(&mut self) {
+        if self.target.liveness() == Liveness::Same
+            && let Ok(mappings) = self.target.mappings()
+        {
+            self.modules.hold_jitdumps(&mappings);
+        }
+    }
+
+    pub(crate) fn into_files(self) -> (Vec<ModuleProblem>, TargetFiles) {
+        self.modules.into_parts()
+    }
+
+    /// Whether the mappings may be read again.
+    pub(crate) fn may_refresh(&self, now: u64) -> bool {
+        now.saturating_sub(self.mapped) >= REFRESH_NS
+    }
+
+    /// Where the copy ends before the stack does, live memory is read; it may have changed since,
+    /// so each return address from there is checked.
+    pub(crate) fn unwind(
+        &mut self,
+        copy: &StackBytes,
+        bytes: &[u8],
+        reads: &mut Reads,
+        unwound: &mut UnwoundStack,
+    ) {
+        let limit = copy.limit.unwrap_or(Avma(u64::MAX));
+        let mut rest = LiveStack::new(self.target.pid());
+        let memory = Copy::new(copy.regs.sp, bytes, limit);
+        reads.clear();
+        let mut memory = Watched {
+            memory: SplicedStack::new(memory, &mut rest),
+            base: copy.regs.sp.0,
+            reads,
+        };
+        self.unwinder.unwind(
+            &copy.regs,
+            &mut memory,
+            Some(&mut LiveText(self.target.pid())),
+            UnwindLimits::default(),
+            unwound,
+        );
+    }
+
+    /// The trace's frame of the `i`th unwound frame.
+    pub(crate) fn frame(
+        &mut self,
+        unwound: &UnwoundStack,
+        i: usize,
+        writer: &mut TraceWriter<File>,
+        unmapped: &mut UnmappedFrames,
+    ) -> Result<FrameId, TraceError> {
+        let frame = unwound.frames[i];
+        if let Some(&id) = self.frame_ids.get(&frame.address) {
+            return Ok(id);
+        }
+        let lookup = frame.address.for_lookup();
+        let module = frame.module.and_then(|key| self.modules.id(key));
+        let id = writer.intern_frame(match module {
+            Some((module, bias, base)) => {
+                let relative = |avma: Avma| {
+                    let svma = bias.to_svma(avma);
+                    RelativeAddress(svma.0.wrapping_sub(base.0))
+                };
+                Frame::Native {
+                    module,
+                    address: relative(lookup),
+                    function: self.unwinder.fde_start(lookup).map(relative),
+                }
+            }
+            None => Frame::Unmapped(lookup),
+        })?;
+        if module.is_none() {
+            unmapped.note(id, self.id);
+        }
+        if self.frame_ids.len() >= MAX_FRAME_IDS {
+            self.frame_ids.clear();
+        }
+        self.frame_ids.insert(frame.address, id);
+        Ok(id)
+    }
+
+    pub(crate) fn read_modules(
+        &mut self,
+        now: u64,
+        writer: &mut TraceWriter<File>,
+        shared: &mut SharedFiles,
+    ) -> Result<(), RecordError> {
+        self.mapped = now;
+        let mappings = match self.target.mappings() {
+            Ok(mappings) => mappings,
+            // It has exited: what is known stays.
+            Err(TargetError::NoSuchProcess(_)) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        };
+        let mut failed = None;
+        self.modules
+            .update(&mappings, &mut self.unwinder, shared, |module| {
+                writer.add_module(module).unwrap_or_else(|error| {
+                    failed = Some(error);
+                    ModuleId(0)
+                })
+            });
+        // Addresses can mean other modules now.
+        self.frame_ids.clear();
+        self.replay.forget();
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+/// Whose the frames outside of every module are: an address can mean different code in two processes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct UnmappedFrames(HashMap<FrameId, Option<ProcessId>>);
+
+impl UnmappedFrames {
+    fn note(&mut self, frame: FrameId, process: ProcessId) {
+        let owner = self.0.entry(frame).or_insert(Some(process));
+        if *owner != Some(process) {
+            *owner = None;
+        }
+    }
+
+    /// The process whose stacks have the frame, if it is one alone.
+    pub fn owner(&self, frame: FrameId) -> Option<ProcessId> {
+        self.0.get(&frame).copied().flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a frame of one process has an owner, and one of two has none.
+    #[test]
+    fn owners() {
+        let mut frames = UnmappedFrames::default();
+        for (frame, process) in [(1, 0), (1, 0), (2, 0), (2, 1), (2, 0)] {
+            frames.note(FrameId(frame), ProcessId(process));
+        }
+        assert_eq!(frames.owner(FrameId(1)), Some(ProcessId(0)));
+        assert_eq!(frames.owner(FrameId(2)), None);
+        assert_eq!(frames.owner(FrameId(3)), None);
+    }
+}
