@@ -56,6 +56,7 @@ pub(crate) fn text(bytes: &[u8]) -> &str {
 pub(crate) struct Attach {
     engine: Engine,
     pid: i32,
+    others: Vec<i32>,
     seconds: f64,
     rate: u32,
     flags: &'static [&'static str],
@@ -74,10 +75,17 @@ impl Attach {
         Self {
             engine,
             pid,
+            others: Vec::new(),
             seconds: 3.0,
             rate: 99,
             flags: &[],
         }
+    }
+
+    /// Record this process, too.
+    pub(crate) fn and(mut self, pid: i32) -> Self {
+        self.others.push(pid);
+        self
     }
 
     /// Record for this long; 0 until interrupted.
@@ -102,6 +110,7 @@ impl Attach {
         command
             .arg("attach")
             .arg(self.pid.to_string())
+            .args(self.others.iter().map(ToString::to_string))
             .args(["--engine", self.engine.name(), "--max-cpu", "100"])
             .args(["-d", &self.seconds.to_string()])
             .args(["-r", &self.rate.to_string()])

@@ -6,6 +6,7 @@ mod jit;
 mod kernel;
 mod layouts;
 mod life;
+mod many;
 mod stacks;
 mod waits;
 
@@ -52,6 +53,10 @@ for_each_engine! {
     life::renamed: "Check that a thread which changes its name is shown with the last one.",
     life::target_exits: "Check that the target's exit ends the recording and keeps it.",
     life::target_execs: "Check that an exec ends the recording and keeps it.",
+    many::several: "Check a recording of two processes: threads, names and weights of each.",
+    many::one_exits: "Check that a process which exits ends its own part alone.",
+    many::one_execs: "Check that a process which runs another program ends its own part alone.",
+    many::children: "Check children that were there, are forked, and run another program.",
     life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
 }
 

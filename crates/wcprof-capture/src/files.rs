@@ -90,6 +90,11 @@ impl LiveFiles {
         }
     }
 
+    /// Whether the target's root could be opened: not when it had exited by then.
+    pub fn has_root(&self) -> bool {
+        self.root.is_some()
+    }
+
     /// Whether reading the file may hang on a server (network file system, FUSE): read it with a
     /// time-out.
     pub fn may_hang(&self, mapping: &Mapping) -> bool {

@@ -20,6 +20,7 @@ pub mod perf;
 pub mod probe;
 pub mod procfs;
 mod sampler;
+pub mod select;
 mod setup;
 mod sys;
 mod target;

@@ -89,7 +89,8 @@ impl TargetFiles {
             Err(LiveFileError::Io { source, .. }) => source.kind() != io::ErrorKind::NotFound,
             _ => true,
         };
-        self.pids.iter().map(open).filter(is_there).collect()
+        let pids = self.pids.iter().filter(|_| self.files.has_root());
+        pids.map(open).filter(is_there).collect()
     }
 
     /// Holds a mapped jitdump open: it may be unlinked before the recording ends.

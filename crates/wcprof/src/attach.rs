@@ -19,6 +19,7 @@ use crate::open::{
     KernelSide, Opened, hotspot_rules, say, say_problems, state_rules, write_output,
 };
 use crate::report::title;
+use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
 use crate::symbols;
 use crate::terminal::Terminal;
@@ -29,16 +30,21 @@ const MAX_FINDINGS: usize = 6;
 const MANY_UNRESOLVED: f64 = 0.05;
 
 pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
-    let pid = Pid(args.pid);
     let rules = state_rules(&args.rules)?;
     let hotspot_rules = hotspot_rules(&args.rules)?;
     names::check(&args.symbols)?;
+    let chosen = select::targets(&args.targets, args.children)?;
+    for remark in &chosen.remarks {
+        eprintln!("wcprof: {remark}");
+    }
+    let first = chosen.targets.first().map_or(Pid(0), |t| t.pid());
     let path = match &args.output {
         Some(path) => path.clone(),
-        None => default_trace_path(pid),
+        None => default_trace_path(first),
     };
     let mut session = record(&SessionOptions {
-        pid,
+        targets: chosen.targets,
+        children: args.children,
         duration: Some(args.duration)
             .filter(|d| *d > 0.0)
             .map(Duration::from_secs_f64),
@@ -52,6 +58,10 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     })?;
     if let Some(remark) = &session.remark {
         eprintln!("wcprof: {remark}");
+    }
+    if session.recorded.n_left_out > 0 {
+        let n = session.recorded.n_left_out;
+        eprintln!("wcprof: {n} processes that were started meanwhile could not be recorded");
     }
     let mut opened = Opened::read(&path)?;
     // What could not be written (full disk) is still known here.

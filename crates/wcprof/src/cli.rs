@@ -26,7 +26,10 @@ pub(crate) struct Cli {
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
     /// Record a live process, save the trace and print where its time went
-    #[command(after_help = "Example: wcprof attach $(pidof ceph-osd) -d 10 --flamegraph osd.svg")]
+    #[command(
+        after_help = "Examples: wcprof attach $(pidof ceph-osd) -d 10 --flamegraph osd.svg; \
+        wcprof attach --osd 3 --vm web1; wcprof attach --name radosgw --name ceph-osd"
+    )]
     Attach(AttachArgs),
     /// Print a saved trace as a tree or flame graph, or export it to other viewers
     #[command(after_help = "Example: wcprof report osd.wct --invert --by pool")]
@@ -65,17 +68,41 @@ pub(crate) enum Command {
     },
 }
 
+/// Which processes. What several options choose is recorded together.
+#[derive(Args, Debug, Default)]
+#[group(id = "targets", required = true, multiple = true)]
+pub(crate) struct TargetArgs {
+    /// Processes to record
+    #[arg(value_name = "PID")]
+    pub(crate) pids: Vec<i32>,
+    /// Processes with a name, or a program's file name, that matches
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) name: Vec<String>,
+    /// Processes in this control group and below it
+    #[arg(long, value_name = "PATH")]
+    pub(crate) cgroup: Vec<String>,
+    /// The QEMU process of this virtual machine (`-name NAME` or `-name guest=NAME,...`)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) vm: Vec<String>,
+    /// The ceph-osd process with this id (`--id` or `-i`)
+    #[arg(long, value_name = "ID")]
+    pub(crate) osd: Vec<String>,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct AttachArgs {
-    /// Process to record
-    pub(crate) pid: i32,
+    #[command(flatten)]
+    pub(crate) targets: TargetArgs,
+    /// Also record the processes that these have started, and those that they start meanwhile
+    #[arg(long)]
+    pub(crate) children: bool,
     /// Length of the recording in seconds; 0 records until Ctrl-C
     #[arg(short, long, value_name = "SECS", default_value_t = 10.0, value_parser = duration)]
     pub(crate) duration: f64,
     /// Samples of each thread a second, 1 to 1000
     #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rate: u32,
-    /// Trace file; default: wcprof-PID-DATE.wct in the current folder
+    /// Trace file; default: wcprof-PID-DATE.wct in the current folder, with the first pid
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: Option<PathBuf>,
     /// Also write a flame graph
@@ -386,6 +413,24 @@ mod tests {
     #[test]
     fn definitions() {
         Cli::command().debug_assert();
+    }
+
+    /// Check that processes can be chosen in several ways at once, and that one must be.
+    #[test]
+    fn targets() {
+        let parse = |args: &[&str]| {
+            let cli = Cli::try_parse_from([&["wcprof", "attach"], args].concat()).ok()?;
+            match cli.command {
+                Command::Attach(args) => Some((args.targets.pids, args.targets.osd)),
+                _ => None,
+            }
+        };
+        assert_eq!(parse(&["1", "2"]), Some((vec![1, 2], vec![])));
+        let both = parse(&["--osd", "3", "--osd", "4", "7", "--name", "x*"]);
+        assert_eq!(both, Some((vec![7], vec!["3".into(), "4".into()])));
+        assert!(parse(&["--vm", "a", "--children"]).is_some());
+        assert_eq!(parse(&[]), None);
+        assert_eq!(parse(&["--children"]), None);
     }
 
     /// Check that values out of range are refused and the limits are taken.

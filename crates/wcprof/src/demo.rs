@@ -7,7 +7,7 @@ use anyhow::Context;
 use wcprof_demo::DemoOptions;
 
 use crate::attach;
-use crate::cli::{AttachArgs, DemoArgs, RuleArgs, SymbolArgs};
+use crate::cli::{AttachArgs, DemoArgs, RuleArgs, SymbolArgs, TargetArgs};
 use crate::failure::{Exit, Failure};
 
 /// The workload has threads of this name once it runs.
@@ -42,7 +42,11 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         "wcprof: workload runs as pid {pid}: 3 msgr-workers, 8 tp_osd_tp, bstore_kv_sync and idle pools"
     );
     attach::run(&AttachArgs {
-        pid,
+        targets: TargetArgs {
+            pids: vec![pid],
+            ..TargetArgs::default()
+        },
+        children: false,
         duration: args.duration,
         rate: 99,
         output: Some("wcprof-demo.wct".into()),

@@ -8,7 +8,7 @@ use std::io::{BufReader, Read, Seek};
 use wcprof_record::{Recorded, TargetFiles};
 use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
-    Frame, FrameId, LaterName, LocalNames, Module, SymbolFrame, SymbolTable, Tables,
+    Frame, FrameId, LaterName, LocalNames, Module, ProcessId, SymbolFrame, SymbolTable, Tables,
 };
 use wcprof_types::{Avma, TimeNs};
 
@@ -89,17 +89,38 @@ fn name_jit(
     names: &mut LocalNames,
     problems: &mut Vec<String>,
 ) {
-    let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
-        .filter_map(|(id, frame)| Some((id, address_of_jit(tables, frame)?)))
-        .unzip();
-    if addresses.is_empty() {
-        return;
+    for (process, files) in (0..).map(ProcessId).zip(&recorded.files) {
+        let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
+            .filter_map(|(id, frame)| {
+                let address = address_of_jit(tables, frame)?;
+                let owner = match frame {
+                    Frame::Native { module, .. } => Some(module_of(tables, module.0)?.process),
+                    _ => recorded.unmapped.owner(id),
+                };
+                (owner == Some(process)).then_some((id, address))
+            })
+            .unzip();
+        if addresses.is_empty() {
+            continue;
+        }
+        let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); addresses.len()];
+        read_jitdumps(files, &addresses, &mut found, problems);
+        if found.iter().any(Vec::is_empty) {
+            read_perf_maps(files, &addresses, &mut found, problems);
+        }
+        put_jit(recorded, ids, found, symbols, names);
     }
-    let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); addresses.len()];
-    read_jitdumps(&recorded.files, &addresses, &mut found, problems);
-    if found.iter().any(Vec::is_empty) {
-        read_perf_maps(&recorded.files, &addresses, &mut found, problems);
-    }
+    // Sorted by frame, then time, as the trace has them.
+    names.later.sort_by_key(|later| (later.frame, later.since));
+}
+
+fn put_jit(
+    recorded: &Recorded,
+    ids: Vec<FrameId>,
+    found: Vec<Vec<JitCode>>,
+    symbols: &mut SymbolTable,
+    names: &mut LocalNames,
+) {
     let end = recorded.begin + recorded.stats.duration.0;
     for (id, codes) in ids.into_iter().zip(found) {
         let mut codes = in_time(codes, end).into_iter();

@@ -20,6 +20,7 @@ mod names;
 mod open;
 mod progress;
 mod report;
+mod select;
 mod session;
 mod symbols;
 mod terminal;

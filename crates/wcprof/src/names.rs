@@ -63,12 +63,21 @@ impl ModuleFiles for Files {
     }
 }
 
-/// Files of the process that was just recorded, and what else may have them.
-struct Recorded<'a>(&'a TargetFiles, Files);
+/// Files of the processes that were just recorded, and what else may have them.
+struct Recorded<'a>(&'a [TargetFiles], Files);
+
+impl Recorded<'_> {
+    /// Files of the process that a module is mapped in; several, when it was one after the other.
+    fn of<'m>(&'m self, module: &'m ModuleIdentity) -> impl Iterator<Item = &'m TargetFiles> {
+        let files = self.0.iter();
+        files.filter(|files| module.pid.is_none_or(|pid| pid == files.pid()))
+    }
+}
 
 impl ModuleFiles for Recorded<'_> {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        match module.start.and_then(|start| self.0.module(start)) {
+        let handle = |start| self.of(module).find_map(|files| files.module(start));
+        match module.start.and_then(handle) {
             Some(Handle::File(file)) => {
                 file.try_clone()
                     .map(ModuleFile::File)
@@ -85,7 +94,10 @@ impl ModuleFiles for Recorded<'_> {
     }
 
     fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        match self.0.open(path) {
+        let Some(files) = self.of(module).next() else {
+            return Err(OpenError::NotFound(path.to_owned()));
+        };
+        match files.open(path) {
             Ok(file) => Ok(file),
             Err(LiveFileError::Io { source, .. })
                 if matches!(
@@ -227,10 +239,10 @@ pub(crate) fn shorten(profile: &mut Profile) {
     }
 }
 
-/// Names from the files of the target that was just recorded.
+/// Names from the files of the targets that were just recorded.
 pub(crate) fn of_recording(
     tables: &Tables,
-    files: &TargetFiles,
+    files: &[TargetFiles],
     args: &SymbolArgs,
     options: &SymbolOptions,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {

@@ -27,12 +27,17 @@ use crate::failure::{Exit, Failure};
 
 /// Batches that may wait for the recorder: two seconds at 99 Hz.
 const BATCHES: usize = 200;
+/// Processes of which is kept how they are set up: it takes milliseconds of each.
+const MAX_SETUPS: usize = 16;
 const STATUS_EVERY: Duration = Duration::from_millis(250);
 
 /// What to record and how.
 #[derive(Debug)]
 pub(crate) struct SessionOptions {
-    pub(crate) pid: Pid,
+    /// At least one.
+    pub(crate) targets: Vec<Arc<Target>>,
+    /// Processes that they start, too.
+    pub(crate) children: bool,
     /// `None`: until Ctrl-C.
     pub(crate) duration: Option<Duration>,
     pub(crate) rate_hz: u32,
@@ -58,12 +63,15 @@ pub(crate) struct Session {
 /// Records until the time is over, Ctrl-C, or the end of the target.
 pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
     let keep = thread_filter(&options.threads, &options.exclude_threads)?;
-    let target = Target::open(options.pid)?;
     // Before sampling begins: the kernel walks page tables for it.
-    let setup = doctor::setup_of(options.pid);
-    let recorder_target = Target::open(options.pid)?;
+    let setups: Vec<String> = options
+        .targets
+        .iter()
+        .take(MAX_SETUPS)
+        .filter_map(|target| doctor::setup_of(target.pid()))
+        .collect();
     let sampler = Sampler::new(
-        target,
+        &options.targets,
         SamplerOptions {
             rate_hz: options.rate_hz,
             max_cpu_percent: options.max_cpu_percent,
@@ -74,18 +82,19 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
                 EngineArg::ProcfsOnly => Some(EngineKind::ProcfsOnly),
             },
             kernel: options.kernel,
+            children: options.children,
             keep_thread: keep,
         },
     )?;
     let header = header(&sampler, options);
     let mut writer = TraceWriter::create(&options.trace, &header)?;
-    if let Some(setup) = &setup {
+    for setup in &setups {
         // One that is too long is left out: the recording does not hang on it.
         let _ = writer.add_setup(setup);
     }
     let (requests_tx, requests_rx) = mpsc::channel();
     let recorder = Recorder::new(
-        recorder_target,
+        &options.targets,
         writer,
         RecorderOptions {
             header,
@@ -128,7 +137,7 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
     let (recorder, failed) = recorder
         .join()
         .map_err(|_| anyhow::anyhow!("the recorder thread panicked; please report this"))?;
-    Ok(finish(recorder, failed, &end, punctuality))
+    Ok(finish(options, recorder, failed, &end, punctuality))
 }
 
 fn take_batches(
@@ -150,6 +159,7 @@ fn take_batches(
 }
 
 fn finish(
+    options: &SessionOptions,
     recorder: Recorder,
     failed: Option<RecordError>,
     end: &SamplingEnd,
@@ -163,7 +173,11 @@ fn finish(
         SamplingEnd::ReceiverGone => "trace could not be written",
         SamplingEnd::Failed(_) => "sampling failed",
     };
+    let several = options.children || options.targets.len() > 1;
     let remark = match end {
+        SamplingEnd::TargetExited | SamplingEnd::TargetExec if several => {
+            Some("all processes have ended; what was sampled is kept".into())
+        }
         SamplingEnd::TargetExited => Some("the target exited; what was sampled is kept".into()),
         SamplingEnd::TargetExec => {
             Some("the target runs another program now (exec); what was sampled is kept".into())
@@ -232,8 +246,8 @@ fn show_status(progress: &Progress, options: &SessionOptions) {
     let total: u64 = progress.state_ns.iter().sum();
     let share = |ns: u64| 100.0 * ns as f64 / total.max(1) as f64;
     let mut line = format!(
-        "recording pid {}: {seconds:.1}{of} s, {} threads, {} samples, {:.1} % on-CPU, {:.1} % runnable, {} KiB",
-        options.pid,
+        "recording {}: {seconds:.1}{of} s, {} threads, {} samples, {:.1} % on-CPU, {:.1} % runnable, {} KiB",
+        subject(options, progress.n_processes),
         progress.n_threads,
         progress.stats.n_observations + progress.stats.n_timer_samples,
         share(progress.state_ns[0]),
@@ -246,6 +260,15 @@ fn show_status(progress: &Progress, options: &SessionOptions) {
     eprint!("\r\x1b[K{line}");
     // The status line is a courtesy: a terminal that is gone is noticed elsewhere.
     let _ = std::io::stderr().flush();
+}
+
+/// `pid 7`, `3 processes`.
+fn subject(options: &SessionOptions, n_processes: usize) -> String {
+    match options.targets.as_slice() {
+        [only] if !options.children => format!("pid {}", only.pid()),
+        _ if n_processes == 1 => "1 process".into(),
+        _ => format!("{n_processes} processes"),
+    }
 }
 
 fn header(sampler: &Sampler, options: &SessionOptions) -> Header {

@@ -7,8 +7,10 @@ mod packages;
 mod text;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use wcprof_capture::Target;
 use wcprof_symbols::{ModuleReport, Problem, SymbolReport};
 use wcprof_types::Pid;
 
@@ -49,7 +51,8 @@ fn pid(subject: &Path) -> Option<Pid> {
 fn of_process(pid: Pid, args: &SymbolsArgs) -> Result<Health, Failure> {
     let trace = Temporary::new(pid);
     let session = record(&SessionOptions {
-        pid,
+        targets: vec![Arc::new(Target::open(pid)?)],
+        children: false,
         duration: Some(DURATION),
         rate_hz: 99,
         max_cpu_percent: 20,

@@ -319,11 +319,16 @@ impl Sampler {
             return;
         }
         let tick = run.tick;
+        let (n, time) = run.unlisted;
         let (batch, snapshots, perf) = (&mut run.batch, &mut self.snapshots, &mut self.perf);
         run.slots.retain(|&tid, slot| {
             let alive = slot.tick == tick;
             if !alive {
-                batch.threads.extend(slot.take_deferred());
+                // It waited until now, as far as the ticks can tell.
+                if slot.keep {
+                    slot.catch_up(n, time);
+                    batch.threads.extend(slot.take_deferred());
+                }
                 batch.exited.push((slot.target, tid));
                 snapshots.forget(tid);
                 if let Some(perf) = perf {
