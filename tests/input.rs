@@ -506,3 +506,87 @@ fn attach_into_broken_pipe() {
     std::io::stderr().flush().expect("stderr works");
     drop(target);
 }
+
+/// Check that processes are found by name, program, OSD, virtual machine and group, together, and
+/// what is said when there is none.
+#[test]
+fn chosen_processes() {
+    use std::os::unix::process::CommandExt;
+    let _load = quiet();
+    let fixture = fixture("eintr.c", Variant::NoFramePointers);
+    let start = |name: &str, args: &[&str]| {
+        RemoteProcess::start_command(Command::new(&fixture).arg0(name).args(args))
+    };
+    let osd = start("/usr/bin/ceph-osd", &["-f", "--id", "987654"]);
+    let vm = start("qemu-kvm", &["-name", "guest=wcprof-test,debug-threads=on"]);
+    let named = start("/opt/wcprof-odd-name", &[]);
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let trace = folder.path().join("chosen.wct");
+    let output = wcprof()
+        .args(["attach", "--osd", "987654", "--vm", "wcprof-test"])
+        .args(["--name", "wcprof-odd-*", "-d", "1", "-o"])
+        .arg(&trace)
+        .output()
+        .expect("wcprof starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (trace, _) = TraceReader::open(&trace)
+        .and_then(TraceReader::read_all)
+        .expect("trace can be read");
+    let pids: Vec<i32> = trace.tables.processes.iter().map(|p| p.pid.0).collect();
+    let mut expected = [osd.pid(), vm.pid(), named.pid()];
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+    for args in [
+        ["--osd", "1234567"],
+        ["--vm", "no-such-machine"],
+        ["--name", "no-such-name"],
+        ["--cgroup", "/no/such/group"],
+    ] {
+        let output = run(&["attach", args[0], args[1], "-d", "1"]);
+        assert_fails(&output, NO_TARGET, &[args[0], args[1], "hint:"]);
+    }
+    assert_fails(&run(&["attach", "--name", "["]), USAGE, &["hint:"]);
+    assert_eq!(run(&["attach", "--children"]).status.code(), Some(USAGE));
+}
+
+/// Check a merged trace: both recordings are in it, later it can be read like any other; a file
+/// that is no trace, one of another version, and an output that is an input are refused.
+#[test]
+fn merged_traces() {
+    let _load = quiet();
+    let (a, b) = (small_recording(), small_recording());
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let both = folder.path().join("both.wct");
+    let paths = [a.path(), b.path(), both].map(|p| p.display().to_string());
+    let [a_path, b_path, both] = [&*paths[0], &*paths[1], &*paths[2]];
+    let output = run(&["merge", a_path, b_path, "-o", both]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = |path: &str| {
+        let output = run(&[
+            "report", path, "--by", "pool", "--format", "folded", "--idle", "show",
+        ]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let sum = text(&output.stdout)
+            .lines()
+            .filter(|l| l.starts_with("waiter"));
+        let weights = sum.filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok());
+        weights.sum::<u64>()
+    };
+    let (one, two, all) = (report(a_path), report(b_path), report(both));
+    assert!(all.abs_diff(one + two) <= 2, "{one} + {two} != {all}");
+    assert_fails(
+        &run(&["merge", a_path, b_path, "-o", a_path]),
+        USAGE,
+        &[a_path],
+    );
+    let foreign = folder.path().join("foreign.wct");
+    fs::write(&foreign, "no trace").expect("file can be written");
+    let foreign = foreign.display().to_string();
+    let output = run(&["merge", a_path, &foreign, "-o", both]);
+    assert_fails(&output, BAD_TRACE, &["not a wcprof trace", &foreign]);
+    let mut bytes = fs::read(a.path()).expect("trace can be read");
+    bytes[8] = 99;
+    fs::write(&foreign, &bytes).expect("file can be written");
+    let output = run(&["merge", a_path, &foreign, "-o", both]);
+    assert_fails(&output, BAD_TRACE, &["format version 99", &foreign]);
+}

@@ -7,6 +7,7 @@ mod kernel;
 mod layouts;
 mod life;
 mod many;
+mod polling;
 mod stacks;
 mod waits;
 
@@ -57,6 +58,7 @@ for_each_engine! {
     many::one_exits: "Check that a process which exits ends its own part alone.",
     many::one_execs: "Check that a process which runs another program ends its own part alone.",
     many::children: "Check children that were there, are forked, and run another program.",
+    polling::reactors: "Check that a reactor which does the others' work is found, and not when it is spread.",
     life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
 }
 

@@ -6,7 +6,7 @@ use std::io::Read;
 use std::path::Path;
 
 use globset::GlobMatcher;
-use wcprof_types::Pid;
+use wcprof_types::{Pid, osd_id, program_name, vm_name};
 
 use crate::procfs::parse_stat;
 
@@ -60,7 +60,7 @@ impl Selector {
         match self {
             Self::Name(glob) => {
                 glob.is_match(&process.comm)
-                    || process.program().is_some_and(|name| glob.is_match(name))
+                    || program_name(&process.args).is_some_and(|name| glob.is_match(name))
             }
             Self::Cgroup(path) => process.cgroups.iter().any(|cgroup| {
                 is_below(cgroup, path)
@@ -70,8 +70,8 @@ impl Selector {
                         .split_once('/')
                         .is_some_and(|(_, rest)| is_below(cgroup, &format!("/{rest}")))
             }),
-            Self::Vm(name) => process.vm_name().as_deref() == Some(name),
-            Self::Osd(id) => process.osd_id() == Some(id),
+            Self::Vm(name) => vm_name(&process.comm, &process.args).as_ref() == Some(name),
+            Self::Osd(id) => osd_id(&process.comm, &process.args) == Some(id),
         }
     }
 }
@@ -79,80 +79,6 @@ impl Selector {
 fn is_below(cgroup: &str, path: &str) -> bool {
     let rest = cgroup.strip_prefix(path.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-impl Candidate {
-    /// File name of the program, by its first argument.
-    fn program(&self) -> Option<&str> {
-        let program = self.args.first()?;
-        let name = program.rsplit('/').next().unwrap_or(program);
-        // Daemons that rewrite their arguments: `nginx: worker process`.
-        Some(name.split([' ', ':']).next().unwrap_or(name)).filter(|name| !name.is_empty())
-    }
-
-    fn is_program(&self, test: impl Fn(&str) -> bool) -> bool {
-        test(&self.comm) || self.program().is_some_and(test)
-    }
-
-    /// The value of an option given as `-x VALUE`, `--xy VALUE` or `--xy=VALUE`.
-    fn option(&self, names: &[&str]) -> Option<&str> {
-        let mut args = self.args.iter().skip(1);
-        while let Some(arg) = args.next() {
-            for name in names {
-                match arg.strip_prefix(name) {
-                    Some("") => return args.next().map(String::as_str),
-                    Some(rest) if name.starts_with("--") && rest.starts_with('=') => {
-                        return rest.get(1..);
-                    }
-                    _ => {}
-                }
-            }
-        }
-        None
-    }
-
-    /// The virtual machine's name, if it is QEMU: `-name NAME` or `-name guest=NAME,...`.
-    pub fn vm_name(&self) -> Option<String> {
-        let is_qemu = self.is_program(|name| name.starts_with("qemu") || name.starts_with("kvm"));
-        if !is_qemu {
-            return None;
-        }
-        let value = self.option(&["-name", "--name"])?;
-        qemu_options(value)
-            .into_iter()
-            .enumerate()
-            .find_map(|(i, option)| {
-                match option.split_once('=') {
-                    Some(("guest", name)) => Some(name.to_owned()),
-                    // The first one may lack its key.
-                    None if i == 0 => Some(option),
-                    _ => None,
-                }
-            })
-    }
-
-    /// The OSD's id, if it is ceph-osd: `--id N`, `-i N`, `--name osd.N`, `-n osd.N`.
-    pub fn osd_id(&self) -> Option<&str> {
-        if !self.is_program(|name| name == "ceph-osd") {
-            return None;
-        }
-        self.option(&["--id", "-i"])
-            .or_else(|| self.option(&["--name", "-n"])?.strip_prefix("osd."))
-    }
-}
-
-/// Parts between commas; a doubled comma is one of the text.
-fn qemu_options(value: &str) -> Vec<String> {
-    let mut options = vec![String::new()];
-    let mut chars = value.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c == ',' && chars.next_if_eq(&',').is_none() {
-            options.push(String::new());
-        } else if let Some(last) = options.last_mut() {
-            last.push(c);
-        }
-    }
-    options
 }
 
 /// All processes but kernel threads, zombies and wcprof itself, by pid.
@@ -225,41 +151,15 @@ mod tests {
         }
     }
 
-    /// Check QEMU's names: short, with a key, among others, with a comma, and none.
+    /// Check machines and OSDs by their whole names.
     #[test]
-    fn vm_names() {
-        let name =
-            |value: &str| process(&["/usr/bin/qemu-system-x86_64", "-name", value]).vm_name();
-        assert_eq!(name("web").as_deref(), Some("web"));
-        assert_eq!(name("guest=web,debug-threads=on").as_deref(), Some("web"));
-        assert_eq!(name("debug-threads=on,guest=a,,b").as_deref(), Some("a,b"));
-        assert_eq!(name("web,process=x").as_deref(), Some("web"));
-        assert_eq!(name("debug-threads=on"), None);
-        assert_eq!(
-            process(&["/usr/libexec/qemu-kvm", "-m", "1G"]).vm_name(),
-            None
-        );
-        let other = process(&["/usr/bin/vim", "-name", "web"]);
-        assert_eq!(other.vm_name(), None);
-        assert!(Selector::Vm("web".into()).matches(&process(&["qemu-kvm", "-name", "web"])));
-    }
-
-    /// Check the ways to give an OSD its id, and that another program's options are not taken.
-    #[test]
-    fn osd_ids() {
-        for args in [
-            &["/usr/bin/ceph-osd", "-f", "--cluster", "ceph", "--id", "12"][..],
-            &["ceph-osd", "--id=12"],
-            &["ceph-osd", "-i", "12", "-f"],
-            &["ceph-osd", "-n", "osd.12"],
-            &["ceph-osd", "--name=osd.12"],
-        ] {
-            assert_eq!(process(args).osd_id(), Some("12"), "{args:?}");
-        }
-        assert_eq!(process(&["ceph-osd", "--id"]).osd_id(), None);
-        assert_eq!(process(&["ceph-osd", "--identity=12"]).osd_id(), None);
-        assert_eq!(process(&["ceph-mon", "--id", "12"]).osd_id(), None);
-        assert!(!Selector::Osd("1".into()).matches(&process(&["ceph-osd", "--id", "12"])));
+    fn machines_and_osds() {
+        let vm = process(&["qemu-kvm", "-name", "guest=web,debug-threads=on"]);
+        assert!(Selector::Vm("web".into()).matches(&vm));
+        assert!(!Selector::Vm("we".into()).matches(&vm));
+        let osd = process(&["ceph-osd", "--id", "12"]);
+        assert!(Selector::Osd("12".into()).matches(&osd));
+        assert!(!Selector::Osd("1".into()).matches(&osd));
     }
 
     /// Check names by comm, which is cut, and by the program's file.

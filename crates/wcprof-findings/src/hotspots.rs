@@ -4,7 +4,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use wcprof_profile::model::{Profile, ProfileThread, State};
-use wcprof_types::Pid;
 
 use crate::evidence::{self, Counted, MAX_LINES};
 use crate::finding::{Basis, Evidence, EvidenceLine, Finding, TimeShare};
@@ -23,6 +22,9 @@ const MAX_FINDINGS_A_RULE: usize = 3;
 /// Share of the recording that a single thread must be seen for, percent, before its load is
 /// called lasting.
 const MIN_OBSERVED_PERCENT: f64 = 50.0;
+
+/// Threads that make a pool whose load can be uneven.
+const MIN_LIKE_THREADS: usize = 2;
 
 /// Lines that name threads.
 const MAX_THREAD_LINES: usize = 4;
@@ -46,6 +48,7 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet) -> Vec<Finding> {
         match rule.matches.kind {
             Kind::Stacks => tested.stacks(&processes, &mut findings),
             Kind::Threads => tested.threads(&processes, &mut findings),
+            Kind::Imbalance => tested.imbalance(&processes, &mut findings),
         }
     }
     findings.sort_by(|a, b| {
@@ -78,7 +81,7 @@ impl<'a> Tested<'a> {
             && !m.exclude_pools.iter().any(|g| glob(g, &p.name))
     }
 
-    fn stacks(&self, processes: &[(Pid, Vec<usize>)], findings: &mut Vec<Finding>) {
+    fn stacks(&self, processes: &[(usize, Vec<usize>)], findings: &mut Vec<Finding>) {
         let n_pools = self.profile().pools.len();
         let looked_at: Vec<bool> = (0..n_pools).map(|p| self.looks_at(p)).collect();
         let mut counted: Vec<Vec<Counted<'a>>> = (0..n_pools).map(|_| Vec::new()).collect();
@@ -184,7 +187,108 @@ impl<'a> Tested<'a> {
         self.finding(&order, share, evidence)
     }
 
-    fn threads(&self, processes: &[(Pid, Vec<usize>)], findings: &mut Vec<Finding>) {
+    /// Pools of which few threads do most of what the rule counts.
+    fn imbalance(&self, processes: &[(usize, Vec<usize>)], findings: &mut Vec<Finding>) {
+        let mut rows_of: BTreeMap<usize, Vec<Counted<'a>>> = BTreeMap::new();
+        for row in &self.profile().rows {
+            if let Some(anchor) = self.compiled.test(self.profile(), row) {
+                let rows = rows_of.entry(row.thread).or_default();
+                rows.push(Counted { row, anchor });
+            }
+        }
+        for &pool in processes.iter().flat_map(|(_, pools)| pools) {
+            let threads = self.profile().pools.get(pool).map(|p| p.threads.as_slice());
+            let threads: Vec<usize> = threads
+                .unwrap_or_default()
+                .iter()
+                .copied()
+                .filter(|&t| self.is_observed(t))
+                .collect();
+            if threads.len() < MIN_LIKE_THREADS || !self.looks_at(pool) {
+                continue;
+            }
+            let weight = |t: &usize| Sum::rows(rows_of.get(t).map_or(&[][..], Vec::as_slice));
+            let sums: Vec<Sum> = threads.iter().map(weight).collect();
+            let all = sums
+                .iter()
+                .fold(0, |sum, s| u64::saturating_add(sum, s.weight));
+            let Some(most) = sums.iter().map(|s| s.weight).max() else {
+                continue;
+            };
+            let mean = all as f64 / threads.len() as f64;
+            let factor = most as f64 / mean.max(1.0);
+            // Those that do the others' work, too.
+            let busy = threads.iter().zip(&sums);
+            let busy = busy.filter(|(_, s)| s.weight as f64 > 0.7 * most as f64);
+            let (busy, n_samples) = busy.fold((Vec::new(), 0), |(mut list, n), (&t, s)| {
+                list.push(t);
+                (list, n + s.n_samples)
+            });
+            let threshold = &self.rule.threshold;
+            let base = busy.iter().map(|&t| self.base_of(t)).max().unwrap_or(0);
+            if factor < threshold.max_over_mean
+                || percent(most, base) < threshold.percent
+                || percent(most, self.index.duration_ns) < threshold.min_wall_percent
+                || n_samples < threshold.min_samples
+            {
+                continue;
+            }
+            let rows: Vec<Counted<'a>> = busy
+                .iter()
+                .filter_map(|t| rows_of.remove(t))
+                .flatten()
+                .collect();
+            let line = self.load_line(pool, &threads, &sums, factor);
+            findings.extend(self.thread_finding(pool, &busy, &rows, Some(line)));
+        }
+    }
+
+    /// The time that a thread's share is of, ns.
+    fn base_of(&self, thread: usize) -> u64 {
+        let rows = self.profile().rows.iter().filter(|r| r.thread == thread);
+        let counts = |state: State| match self.rule.threshold.of {
+            Base::OnCpu => state == State::OnCpu,
+            Base::NonIdle => state != State::Idle,
+            Base::Wall => true,
+        };
+        rows.filter(|r| counts(r.state))
+            .fold(0, |sum, r| u64::saturating_add(sum, r.weight))
+    }
+
+    fn is_observed(&self, thread: usize) -> bool {
+        self.profile().threads.get(thread).is_some_and(|thread| {
+            thread.n_ticks >= MIN_TICKS
+                && percent(thread.observed_ns, self.index.duration_ns) >= MIN_OBSERVED_PERCENT
+        })
+    }
+
+    /// How the counted time is spread over a pool, as a line of evidence.
+    fn load_line(&self, pool: usize, threads: &[usize], sums: &[Sum], factor: f64) -> Evidence {
+        let wall = threads
+            .iter()
+            .filter_map(|&t| self.profile().threads.get(t));
+        let wall = wall.fold(0, |sum, t| u64::saturating_add(sum, t.observed_ns));
+        let all = sums
+            .iter()
+            .fold(0, |sum, s| u64::saturating_add(sum, s.weight));
+        let name = self.profile().pools.get(pool).map_or("", |p| &p.name);
+        Evidence {
+            heading: format!(
+                "the pool, % of the wall-clock time of its {}",
+                plural(threads.len(), "thread")
+            ),
+            lines: vec![EvidenceLine {
+                depth: 0,
+                percent: percent(all, wall),
+                weight_ns: all,
+                name: format!("{name}: the busiest thread does {factor:.1} times the mean"),
+                module: String::new(),
+            }],
+            n_cut: 0,
+        }
+    }
+
+    fn threads(&self, processes: &[(usize, Vec<usize>)], findings: &mut Vec<Finding>) {
         let mut rows_of: BTreeMap<usize, Vec<Counted<'a>>> = BTreeMap::new();
         for row in &self.profile().rows {
             if let Some(anchor) = self.compiled.test(self.profile(), row) {
@@ -207,13 +311,37 @@ impl<'a> Tested<'a> {
                     thread.is_some_and(|thread| self.is_full(thread, rows))
                 })
                 .collect();
+            let all_rows: Vec<(usize, Sum)> = threads
+                .unwrap_or_default()
+                .iter()
+                .filter(|&&t| self.is_observed(t))
+                .map(|&t| {
+                    let rows = rows_of.get(&t).map_or(&[][..], Vec::as_slice);
+                    (t, Sum::rows(rows))
+                })
+                .collect();
             let rows: Vec<Counted<'a>> = full
                 .iter()
                 .filter_map(|t| rows_of.remove(t))
                 .flatten()
                 .collect();
-            findings.extend(self.thread_finding(pool, &full, &rows));
+            let load = self.load_of(pool, &all_rows);
+            findings.extend(self.thread_finding(pool, &full, &rows, load));
         }
+    }
+
+    /// How full a pool is as a whole, where it has several threads.
+    fn load_of(&self, pool: usize, threads: &[(usize, Sum)]) -> Option<Evidence> {
+        if threads.len() < MIN_LIKE_THREADS {
+            return None;
+        }
+        let (ids, sums): (Vec<usize>, Vec<Sum>) = threads.iter().copied().unzip();
+        let all = sums
+            .iter()
+            .fold(0, |sum, s| u64::saturating_add(sum, s.weight));
+        let most = sums.iter().map(|s| s.weight).max()?;
+        let mean = (all as f64 / sums.len() as f64).max(1.0);
+        Some(self.load_line(pool, &ids, &sums, most as f64 / mean))
     }
 
     fn is_full(&self, thread: &ProfileThread, rows: &[Counted<'_>]) -> bool {
@@ -225,7 +353,13 @@ impl<'a> Tested<'a> {
             && percent(sum.weight, thread.observed_ns) >= threshold.percent
     }
 
-    fn thread_finding(&self, pool: usize, full: &[usize], rows: &[Counted<'a>]) -> Option<Finding> {
+    fn thread_finding(
+        &self,
+        pool: usize,
+        full: &[usize],
+        rows: &[Counted<'a>],
+        load: Option<Evidence>,
+    ) -> Option<Finding> {
         if full.is_empty() {
             return None;
         }
@@ -239,7 +373,9 @@ impl<'a> Tested<'a> {
         let share = self.share(rows, &totals, (Base::Wall, Scope::Pool), tids);
         let n = full.len();
         let of = format!("the wall-clock time of {}", plural(n, "thread"));
-        let evidence = vec![self.thread_lines(rows), self.tree(rows, wall_ns, &of)];
+        let mut evidence = vec![self.thread_lines(rows)];
+        evidence.extend(load);
+        evidence.push(self.tree(rows, wall_ns, &of));
         self.finding(&[pool], share, evidence)
     }
 
@@ -368,6 +504,7 @@ impl<'a> Tested<'a> {
 }
 
 /// Counted time.
+#[derive(Copy, Clone)]
 struct Sum {
     weight: u64,
     n_samples: u64,

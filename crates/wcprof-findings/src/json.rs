@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use wcprof_profile::Cores;
+
 use crate::finding::Finding;
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
@@ -20,18 +22,21 @@ pub const JSON_VERSION: u32 = 1;
 struct Document {
     schema: String,
     version: u32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    cores: Option<Cores>,
     findings: Vec<Finding>,
 }
 
-/// The findings as one indented document that ends with a newline. Control characters of names
+/// The findings, with the cores that processes used if given, as one indented document that ends with a newline. Control characters of names
 /// are escaped as JSON does.
 ///
 /// # Errors
 /// A percentage is not finite, which findings of [`crate::hotspots`] never are.
-pub fn to_json(findings: &[Finding]) -> Result<String, serde_json::Error> {
+pub fn to_json(findings: &[Finding], cores: Option<&Cores>) -> Result<String, serde_json::Error> {
     let document = Document {
         schema: JSON_SCHEMA.to_owned(),
         version: JSON_VERSION,
+        cores: cores.cloned(),
         findings: findings.to_vec(),
     };
     let mut text = serde_json::to_string_pretty(&document)?;

@@ -110,7 +110,12 @@ impl<'r> CompiledPattern<'r> {
                 0 => usize::MAX,
                 n => n as usize,
             };
-            let find = |s: &ProfileStack| first_match(s, &frame, below.as_ref(), leaf_within);
+            let below_within = match pattern.below_within {
+                0 => usize::MAX,
+                n => n as usize,
+            };
+            let below = below.as_ref().map(|bits| (bits, below_within));
+            let find = |s: &ProfileStack| first_match(s, &frame, below, leaf_within);
             profile.stacks.iter().map(find).collect()
         });
         Self { pattern, stacks }
@@ -153,17 +158,21 @@ impl<'r> CompiledPattern<'r> {
 fn first_match(
     stack: &ProfileStack,
     frame: &FunctionBits,
-    below: Option<&FunctionBits>,
+    below: Option<(&FunctionBits, usize)>,
     leaf_within: usize,
 ) -> OnStack {
     let n = stack.frames.len();
     let first_allowed = n.saturating_sub(leaf_within);
-    let mut is_below = below.is_none();
+    // Where the last frame is that `below` asks for.
+    let mut caller = None;
     for (i, &f) in stack.frames.iter().enumerate() {
+        let is_below = below.is_none_or(|(_, within)| caller.is_some_and(|c| i - c <= within));
         if is_below && i >= first_allowed && frame.has(f) {
             return OnStack::At(u32::try_from(i).unwrap_or(u32::MAX));
         }
-        is_below |= below.is_some_and(|b| b.has(f));
+        if below.is_some_and(|(bits, _)| bits.has(f)) {
+            caller = Some(i);
+        }
     }
     OnStack::No
 }

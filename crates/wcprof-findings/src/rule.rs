@@ -85,6 +85,8 @@ pub enum Kind {
     Stacks,
     /// Single threads: the share of each thread's observed time in the rule's states.
     Threads,
+    /// Threads of a pool compared with each other: one does much more than the mean.
+    Imbalance,
 }
 
 /// What time a rule counts.
@@ -134,6 +136,8 @@ pub struct Pattern {
     pub leaf_within: u32,
     /// That frame was called, at any distance, by a frame that matches this.
     pub below: Option<FrameTest>,
+    /// That frame is at most this many calls away (1: the direct caller); 0: at any distance.
+    pub below_within: u32,
     /// The thread waits in one of these system calls (x86-64 numbers).
     pub syscalls: Vec<u32>,
     /// The thread waits outside every system call, and has a user stack.
@@ -194,6 +198,10 @@ pub struct Threshold {
     /// Least time, percent of the recording's length (of one core, for on-CPU time).
     #[serde(default = "default_min_wall_percent")]
     pub min_wall_percent: f64,
+    /// With `kind = "imbalance"`: least counted time of the busiest thread, in times the mean of
+    /// the pool's threads.
+    #[serde(default = "default_max_over_mean")]
+    pub max_over_mean: f64,
     /// Fewest samples that the counted time stands on.
     #[serde(default = "default_min_samples")]
     pub min_samples: u64,
@@ -203,6 +211,10 @@ pub struct Threshold {
 
 fn default_min_wall_percent() -> f64 {
     1.0
+}
+
+fn default_max_over_mean() -> f64 {
+    1.5
 }
 
 fn default_min_samples() -> u64 {

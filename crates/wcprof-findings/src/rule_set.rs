@@ -34,7 +34,10 @@ pub(crate) const BUILTIN: &[(&str, &str)] = builtin![
     "memcpy.toml",
     "msgr-saturated.toml",
     "page-faults.toml",
+    "pool-imbalance.toml",
+    "polling-idle.toml",
     "rbd-cache.toml",
+    "reactor-imbalance.toml",
     "rocksdb-compaction.toml",
     "run-queue-delay.toml",
     "thread-saturated.toml",
@@ -260,6 +263,13 @@ fn check_threshold(rule: &Rule) -> Result<(), Complaint> {
             );
         }
     }
+    if !(threshold.max_over_mean > 1.0 && threshold.max_over_mean <= 1000.0) {
+        let found = threshold.max_over_mean;
+        return complain(
+            "threshold.max_over_mean",
+            format!("expected more than 1 and at most 1000, found {found}"),
+        );
+    }
     if rule.matches.kind == Kind::Threads
         && (threshold.of != Base::Wall || threshold.scope != Scope::Pool)
     {
@@ -323,6 +333,9 @@ fn check_pattern(key: &str, pattern: &Pattern) -> Result<(), Complaint> {
             key,
             "`leaf_within` and `below` need `function` or `module` beside them",
         );
+    }
+    if pattern.below.is_none() && pattern.below_within > 0 {
+        return complain(key, "`below_within` needs `below` beside it");
     }
     if pattern.outside_syscall && !pattern.syscalls.is_empty() {
         return complain(key, "`outside_syscall` and `syscalls` exclude each other");

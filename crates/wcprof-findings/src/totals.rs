@@ -1,7 +1,6 @@
 //! Adds up a profile's time by pool.
 
 use wcprof_profile::model::{Profile, State};
-use wcprof_types::Pid;
 
 use crate::rule::Base;
 
@@ -87,12 +86,12 @@ impl<'p> Index<'p> {
     }
 
     /// Processes in the order of their first pool, each with its pools.
-    pub(crate) fn processes(&self) -> Vec<(Pid, Vec<usize>)> {
-        let mut processes: Vec<(Pid, Vec<usize>)> = Vec::new();
+    pub(crate) fn processes(&self) -> Vec<(usize, Vec<usize>)> {
+        let mut processes: Vec<(usize, Vec<usize>)> = Vec::new();
         for (i, pool) in self.profile.pools.iter().enumerate() {
-            match processes.iter_mut().find(|(pid, _)| *pid == pool.pid) {
+            match processes.iter_mut().find(|(at, _)| *at == pool.process) {
                 Some((_, pools)) => pools.push(i),
-                None => processes.push((pool.pid, vec![i])),
+                None => processes.push((pool.process, vec![i])),
             }
         }
         processes

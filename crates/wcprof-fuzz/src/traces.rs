@@ -99,7 +99,7 @@ fn print(builder: ProfileBuilder, tables: &Tables) {
     let written = folded(&profile, &trees, &mut out)
         .and_then(|()| text(&profile, &trees, &Default::default(), &mut out))
         .and_then(|()| uwpmp(&profile, &UwpmpOptions::default(), &mut out))
-        .and_then(|()| json(&profile, &View::default(), &mut out));
+        .and_then(|()| json(&profile, &View::default(), None, &mut out));
     assert!(written.is_ok());
     let findings = hotspots(&profile, hotspot_rules);
     out.extend(render_text(&profile, &findings, TextOptions::default()).into_bytes());

@@ -5,8 +5,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use wcprof_trace::FastState;
-use wcprof_trace::model::{Process, Span, StackId, SymbolTable, Tables, ThreadId, WaitId};
-use wcprof_types::{ThreadState, TimeNs};
+use wcprof_trace::model::{
+    Process, ProcessId, Span, StackId, SymbolTable, Tables, ThreadId, WaitId,
+};
+use wcprof_types::{ThreadState, TimeNs, osd_id, program_name, vm_name};
 
 use crate::classify::{Classifier, Subject};
 use crate::functions::Functions;
@@ -381,7 +383,7 @@ impl ProfileBuilder {
             header: tables.header.clone(),
             stats: tables.stats.clone(),
             time,
-            processes: tables.processes.iter().map(process).collect(),
+            processes: processes(tables, &time, rules),
             modules: modules(tables),
             functions: functions.list,
             stacks: stacks.list,
@@ -403,12 +405,36 @@ impl Sum {
     }
 }
 
-fn process(process: &Process) -> ProfileProcess {
-    ProfileProcess {
-        pid: process.pid,
-        comm: process.comm.clone(),
-        cgroup: process.cgroup.clone(),
-    }
+fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<ProfileProcess> {
+    let ids = (0..).map(ProcessId);
+    let of = |(id, process): (ProcessId, &Process)| {
+        let (start, end) = match tables.source_of(id) {
+            Some(source) => (
+                source.start.0,
+                source.start.0.saturating_add(source.duration.0),
+            ),
+            None => (0, tables.stats.duration.0),
+        };
+        let recorded_ns = match time.is_window {
+            true => end.min(time.end.0).saturating_sub(start.max(time.start.0)),
+            false => end - start,
+        };
+        let Process { comm, cmdline, .. } = process;
+        let title = osd_id(comm, cmdline)
+            .map(|id| format!("osd.{id}"))
+            .or_else(|| vm_name(comm, cmdline));
+        ProfileProcess {
+            pid: process.pid,
+            comm: comm.clone(),
+            cgroup: process.cgroup.clone(),
+            title: title.unwrap_or_else(|| comm.clone()),
+            class: rules.class(comm, program_name(cmdline)).to_owned(),
+            host: tables.host_of(id).to_owned(),
+            recorded_ns,
+            ended: tables.process_ends.get(&id).map(|end| end.reason.clone()),
+        }
+    };
+    ids.zip(&tables.processes).map(of).collect()
 }
 
 /// Distinct modules by file name and build-id.

@@ -8,6 +8,7 @@
 
 mod builder;
 mod classify;
+mod cores;
 mod filter;
 mod functions;
 mod label;
@@ -27,6 +28,7 @@ mod tree;
 mod view;
 
 pub use builder::ProfileBuilder;
+pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, ThreadGlobs, keep_threads};
 pub use label::Label;
 pub use pools::without_numbers;

@@ -154,6 +154,16 @@ pub struct ProfileProcess {
     pub comm: String,
     /// Its control group's path; empty when the trace does not hold it.
     pub cgroup: String,
+    /// What a user calls it: `osd.3`, the name of a virtual machine; else its name.
+    pub title: String,
+    /// The class that a rule puts it in: `ceph-osd`, `qemu`.
+    pub class: String,
+    /// The host that it ran on.
+    pub host: String,
+    /// Length of the recording that it is from, or of the window of it, ns.
+    pub recorded_ns: u64,
+    /// Why its part ended before the recording, if it did.
+    pub ended: Option<String>,
 }
 
 /// A loaded ELF image: which program was recorded.
@@ -191,7 +201,9 @@ pub struct ProfileThread {
 pub struct Pool {
     /// Its name, such as `msgr-worker-N`.
     pub name: String,
-    /// Its process.
+    /// Index of its process in [`Profile::processes`].
+    pub process: usize,
+    /// Its process's pid; processes of several hosts can have the same.
     pub pid: Pid,
     /// Indices into [`Profile::threads`].
     pub threads: Vec<usize>,

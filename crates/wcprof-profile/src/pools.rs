@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use wcprof_types::Pid;
-
 use crate::model::{Pool, ProfileThread};
 use crate::rules::Rules;
 
@@ -12,16 +10,17 @@ use crate::rules::Rules;
 pub(crate) fn pools(threads: &mut [ProfileThread], rules: &Rules) -> Vec<Pool> {
     let mut pools: Vec<Pool> = Vec::new();
     // Key: by rule or not, and the name with numbers taken out.
-    let mut index: HashMap<(Pid, bool, String), usize> = HashMap::new();
+    let mut index: HashMap<(usize, bool, String), usize> = HashMap::new();
     for (at, thread) in threads.iter_mut().enumerate() {
         let named = rules.pool(&thread.comm, &thread.process_comm);
         let key = match &named {
-            Some(name) => (thread.pid, true, name.clone()),
-            None => (thread.pid, false, without_numbers(&thread.comm)),
+            Some(name) => (thread.process, true, name.clone()),
+            None => (thread.process, false, without_numbers(&thread.comm)),
         };
         let pool = *index.entry(key).or_insert_with(|| {
             pools.push(Pool {
                 name: named.unwrap_or_default(),
+                process: thread.process,
                 pid: thread.pid,
                 threads: Vec::new(),
             });

@@ -2,8 +2,6 @@
 
 use std::collections::HashMap;
 
-use wcprof_types::Pid;
-
 use crate::label::Label;
 use crate::model::{Profile, Row, State};
 use crate::precision::{Course, Estimator, Interval};
@@ -17,8 +15,10 @@ pub enum GroupKey {
     Thread(usize),
     /// A pool's name.
     Pool(String),
-    /// A process.
-    Process(Pid),
+    /// Index into [`Profile::processes`].
+    Process(usize),
+    /// A host's name.
+    Host(String),
     /// A control group, by its path; empty when the trace holds none.
     Cgroup(String),
     /// Everything.
@@ -240,7 +240,12 @@ pub(crate) fn assign(
                     .get(thread.pool)
                     .map_or_else(|| thread.comm.clone(), |p| p.name.clone()),
             ),
-            GroupBy::Process => GroupKey::Process(thread.pid),
+            GroupBy::Process => GroupKey::Process(thread.process),
+            GroupBy::Host => GroupKey::Host(
+                profile
+                    .process_of(thread)
+                    .map_or_else(String::new, |p| p.host.clone()),
+            ),
             GroupBy::Cgroup => GroupKey::Cgroup(
                 profile
                     .process_of(thread)

@@ -15,6 +15,8 @@ pub enum GroupBy {
     Process,
     /// One tree a control group: a container, a service.
     Cgroup,
+    /// One tree a host.
+    Host,
     /// One tree.
     All,
 }

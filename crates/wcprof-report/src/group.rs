@@ -1,6 +1,6 @@
 //! Names of groups.
 
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Profile, ProfileProcess};
 use wcprof_profile::{Group, GroupKey};
 
 /// Characters of a container's id that are shown, as container tools do.
@@ -35,13 +35,19 @@ pub(crate) fn key_name(profile: &Profile, key: &GroupKey, threads: &[usize]) -> 
             .get(*at)
             .map(|thread| format!("{}/{}", thread.comm, thread.tid)),
         GroupKey::Pool(name) => Some(name.clone()),
-        GroupKey::Process(pid) => {
-            let comm = threads
-                .first()
-                .and_then(|&t| profile.threads.get(t))
-                .map_or("", |t| &t.process_comm);
-            Some(format!("{comm}/{pid}"))
+        GroupKey::Process(at) => {
+            let of = |process: &ProfileProcess| format!("{}/{}", process.comm, process.pid);
+            let known = profile.processes.get(*at).map(of);
+            // A profile made by hand may have threads alone.
+            known.or_else(|| {
+                let thread = profile.threads.get(*threads.first()?)?;
+                Some(format!("{}/{}", thread.process_comm, thread.pid))
+            })
         }
+        GroupKey::Host(host) => Some(match host.as_str() {
+            "" => "(no host recorded)".to_owned(),
+            host => host.to_owned(),
+        }),
         GroupKey::Cgroup(path) => Some(match path.as_str() {
             "" => "(no control group recorded)".to_owned(),
             path => short_ids(path),

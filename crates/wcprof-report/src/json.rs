@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Group, GroupBy, GroupKey, Label, Node, Relation, Trees, View};
+use wcprof_profile::{Cores, Group, GroupBy, GroupKey, Label, Node, Relation, Trees, View};
 
 use crate::group::group_name;
 use crate::headline::Headline;
@@ -14,13 +14,20 @@ use crate::headline::Headline;
 /// without.
 pub const JSON_VERSION: u32 = 1;
 
-/// Writes the profile as seen through `view`, with a newline at the end.
-pub fn json(profile: &Profile, view: &View, out: &mut impl Write) -> io::Result<()> {
+/// Writes the profile as seen through `view`, with a newline at the end; with the cores that its
+/// processes used, if given.
+pub fn json(
+    profile: &Profile,
+    view: &View,
+    cores: Option<&Cores>,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let trees = Trees::new(profile, view);
     let document = Document {
         schema: "wcprof-report",
         version: JSON_VERSION,
         headline: headline(profile),
+        cores,
         view: view_of(profile, view),
         groups: trees
             .groups
@@ -33,10 +40,12 @@ pub fn json(profile: &Profile, view: &View, out: &mut impl Write) -> io::Result<
 }
 
 #[derive(Serialize)]
-struct Document {
+struct Document<'a> {
     schema: &'static str,
     version: u32,
     headline: HeadlineOut,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cores: Option<&'a Cores>,
     view: ViewOut,
     groups: Vec<GroupOut>,
 }
@@ -185,6 +194,7 @@ fn view_of(profile: &Profile, view: &View) -> ViewOut {
             GroupBy::Pool => "pool",
             GroupBy::Process => "process",
             GroupBy::Cgroup => "cgroup",
+            GroupBy::Host => "host",
             GroupBy::All => "all",
         },
         inverted: view.is_leaf_first(),

@@ -16,6 +16,7 @@
 //! Names come from the target and are hostile: each format escapes them for its destination.
 #![forbid(unsafe_code)]
 
+mod cores;
 mod diff_json;
 mod diff_svg;
 mod diff_text;
@@ -31,6 +32,7 @@ mod text;
 mod units;
 mod uwpmp;
 
+pub use cores::cores_text;
 pub use diff_json::{DIFF_JSON_VERSION, diff_json};
 pub use diff_svg::diff_svg;
 pub use diff_text::{DiffTextOptions, diff_text, diff_warning};

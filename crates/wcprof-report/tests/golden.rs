@@ -255,7 +255,7 @@ fn json_format() {
         min_percent: 1.0,
         ..inverted(GroupBy::Pool)
     };
-    let out = run(|out| json(&profile, &view, out));
+    let out = run(|out| json(&profile, &view, None, out));
     check("report.json", &out);
     let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
     assert_eq!(value["version"], wcprof_report::JSON_VERSION);
@@ -265,7 +265,7 @@ fn json_format() {
 #[test]
 fn json_hostile() {
     let profile = osd();
-    let out = run(|out| json(&profile, &view(GroupBy::Thread), out));
+    let out = run(|out| json(&profile, &view(GroupBy::Thread), None, out));
     let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
     let names: Vec<_> = value["groups"]
         .as_array()

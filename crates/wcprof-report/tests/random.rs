@@ -184,7 +184,7 @@ proptest! {
         let out = String::from_utf8(out).unwrap();
         prop_assert!(!out.chars().any(|c| c.is_control() && c != '\n'));
         let mut document = Vec::new();
-        json(&profile, &view, &mut document).unwrap();
+        json(&profile, &view, None, &mut document).unwrap();
         prop_assert!(serde_json::from_slice::<serde_json::Value>(&document).is_ok());
     }
 

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod command_line;
 mod mapping;
 mod redact;
 mod sample;
@@ -13,6 +14,7 @@ pub mod snapshot;
 mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
+pub use command_line::{osd_id, program_name, vm_name};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
 pub use redact::{REDACTED, redact_args, redact_value};
 pub use sample::{FdKind, FdTarget, ScratchRegs, UserRegs, Wait};

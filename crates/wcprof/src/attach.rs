@@ -6,8 +6,8 @@ use std::time::Duration;
 use anyhow::Context;
 use wcprof_findings::{Detail, Finding, TextOptions, hotspots, render_text};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{GroupBy, ThreadFilter, View};
-use wcprof_report::{Headline, Screen, screen, svg};
+use wcprof_profile::{Cores, GroupBy, ThreadFilter, View};
+use wcprof_report::{Headline, Screen, cores_text, screen, svg};
 use wcprof_symbols::{SymbolOptions, SymbolReport};
 use wcprof_types::Pid;
 
@@ -18,7 +18,7 @@ use crate::names;
 use crate::open::{
     KernelSide, Opened, hotspot_rules, say, say_problems, state_rules, write_output,
 };
-use crate::report::title;
+use crate::report::{cores_of, title};
 use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
 use crate::symbols;
@@ -109,7 +109,8 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         true => opened.profile(Some(&symbols), &rules, KernelSide::Shown),
         false => profile,
     };
-    print_end(&profile, &findings)?;
+    let cores = cores_of(&profile, &args.rules, None)?;
+    print_end(&profile, &findings, cores.as_ref())?;
     say_missing_names(&profile, &report, &path, args.raw);
     say_module_problems(&session);
     if let Some(svg_path) = &args.flamegraph {
@@ -123,9 +124,13 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
 }
 
-fn print_end(profile: &Profile, findings: &[Finding]) -> Result<(), Failure> {
+fn print_end(
+    profile: &Profile,
+    findings: &[Finding],
+    cores: Option<&Cores>,
+) -> Result<(), Failure> {
     let terminal = Terminal::stdout();
-    let text = render_text(
+    let mut text = render_text(
         profile,
         findings,
         TextOptions {
@@ -134,6 +139,9 @@ fn print_end(profile: &Profile, findings: &[Finding]) -> Result<(), Failure> {
             detail: Detail::Brief,
         },
     );
+    if let Some(cores) = cores {
+        text = format!("{}\n{text}", cores_text(cores));
+    }
     let mut out = Vec::new();
     screen(
         profile,

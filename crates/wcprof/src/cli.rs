@@ -41,6 +41,9 @@ pub(crate) enum Command {
     /// text
     #[command(after_help = "Examples: wcprof import perf.data -o perf.wct; wcprof report perf.wct")]
     Import(ImportArgs),
+    /// Make one trace of several: of the hosts of a cluster, or of runs one after the other
+    #[command(after_help = "Example: wcprof merge node1.wct node2.wct -o cluster.wct")]
+    Merge(MergeArgs),
     /// Print the hotspots of a saved trace, with evidence and advice
     #[command(after_help = "Example: wcprof hotspots osd.wct")]
     Hotspots(HotspotsArgs),
@@ -202,6 +205,10 @@ pub(crate) struct ReportArgs {
     /// One tree for each of these [default: thread; all with --callers-of and --callees-of]
     #[arg(long, value_enum)]
     pub(crate) by: Option<ByArg>,
+    /// Operations done during the recording: adds CPU time of an operation, in all and by class of
+    /// process
+    #[arg(long, value_name = "N", value_parser = operations)]
+    pub(crate) ops: Option<f64>,
     #[command(flatten)]
     pub(crate) part: PartArgs,
     #[command(flatten)]
@@ -264,6 +271,8 @@ pub(crate) enum ByArg {
     /// Each control group: a container, a service
     #[value(alias = "container")]
     Cgroup,
+    /// Each host of a merged trace
+    Host,
     /// One tree over all
     All,
 }
@@ -303,6 +312,29 @@ pub(crate) enum FormatArg {
 }
 
 #[derive(Args, Debug)]
+pub(crate) struct MergeArgs {
+    /// Trace files
+    #[arg(required = true, value_name = "TRACE")]
+    pub(crate) traces: Vec<PathBuf>,
+    /// Merged trace
+    #[arg(short, long, value_name = "TRACE")]
+    pub(crate) output: PathBuf,
+    /// Where the recordings lie in the merged trace's time
+    #[arg(long, value_enum, default_value_t = AlignArg::Auto)]
+    pub(crate) align: AlignArg,
+}
+
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum AlignArg {
+    /// By the hosts' clocks if all recordings overlap, else as `start`
+    Auto,
+    /// By the hosts' clocks
+    Clock,
+    /// All begin at the same moment
+    Start,
+}
+
+#[derive(Args, Debug)]
 pub(crate) struct HotspotsArgs {
     /// Trace file
     #[arg(required_unless_present = "list", conflicts_with = "list")]
@@ -315,6 +347,10 @@ pub(crate) struct HotspotsArgs {
     /// Machine-readable output
     #[arg(long)]
     pub(crate) json: bool,
+    /// Operations done during the recording: adds CPU time of an operation, in all and by class of
+    /// process
+    #[arg(long, value_name = "N", value_parser = operations)]
+    pub(crate) ops: Option<f64>,
     #[command(flatten)]
     pub(crate) rules: RuleArgs,
     #[command(flatten)]
@@ -399,7 +435,11 @@ fn demo_duration(text: &str) -> Result<f64, String> {
     number(text, 0.5, 600.0, "seconds")
 }
 
-pub(crate) fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn operations(text: &str) -> Result<f64, String> {
+    number(text, 1.0, 1e18, "operations")
+}
+
+fn percent(text: &str) -> Result<f64, String> {
     number(text, 0.0, 100.0, "percent")
 }
 

@@ -2,10 +2,12 @@
 
 use wcprof_findings::{TextOptions, hotspots, render_rules, render_text, rules_to_json, to_json};
 use wcprof_profile::keep_threads;
+use wcprof_report::cores_text;
 
 use crate::cli::HotspotsArgs;
 use crate::failure::{Exit, Failure};
 use crate::open::{KernelSide, hotspot_rules, profile_of, write_output};
+use crate::report::cores_of;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
@@ -33,12 +35,16 @@ pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     args.part.check(&profile)?;
     keep_threads(&mut profile, &threads);
     let findings = hotspots(&profile, &rules);
+    let cores = cores_of(&profile, &args.rules, args.ops)?;
     let mut text = match args.json {
-        true => to_json(&findings).map_err(|e| Failure::new(Exit::Failure, e))?,
+        true => to_json(&findings, cores.as_ref()).map_err(|e| Failure::new(Exit::Failure, e))?,
         false => render_text(&profile, &findings, options),
     };
     if !text.ends_with('\n') {
         text.push('\n');
+    }
+    if let Some(cores) = cores.filter(|_| !args.json) {
+        text = format!("{}\n{text}", cores_text(&cores));
     }
     write_output(None, text.as_bytes())
 }

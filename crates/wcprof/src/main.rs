@@ -16,6 +16,7 @@ mod generated;
 mod hotspots;
 mod import;
 mod local_names;
+mod merge;
 mod names;
 mod open;
 mod progress;
@@ -50,6 +51,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Report(args) => report::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Merge(args) => merge::run(&args),
         Command::Hotspots(args) => hotspots::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),

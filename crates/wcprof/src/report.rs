@@ -7,17 +7,17 @@ use std::io::{BufWriter, Write};
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
 use wcprof_profile::model::{Profile, Row, State};
-use wcprof_profile::{Direction, GroupBy, Relation, Trees, View};
+use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, cores};
 use wcprof_report::{
-    Headline, TextOptions, UwpmpOptions, folded, functions, icicle, json, svg, terminal_name, text,
-    uwpmp,
+    Headline, TextOptions, UwpmpOptions, cores_text, folded, functions, icicle, json, svg,
+    terminal_name, text, uwpmp,
 };
 
-use crate::cli::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
+use crate::cli::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs, RuleArgs};
 use crate::failure::Failure;
 use crate::filters::around;
 use crate::names;
-use crate::open::{KernelSide, Spans, named, write_output};
+use crate::open::{KernelSide, Spans, named, state_rules, write_output};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
@@ -50,8 +50,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     match (args.format, &spans) {
         (FormatArg::Csv, Some(spans)) => csv(&profile, spans, args, &view)?,
         _ => {
+            let cores = cores_of(&profile, &args.rules, args.ops)?;
             let mut out = Vec::new();
-            render(&profile, spans.as_ref(), args, &view, &mut out)
+            render(&profile, spans.as_ref(), args, &view, cores.as_ref(), &mut out)
                 .context("failed to render the report")?;
             write_output(args.output.as_ref(), &out)?;
         }
@@ -62,11 +63,24 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Cores by class, where there is more than one process or a number of operations.
+pub(crate) fn cores_of(
+    profile: &Profile,
+    rules: &RuleArgs,
+    n_ops: Option<f64>,
+) -> Result<Option<Cores>, Failure> {
+    if profile.processes.len() < 2 && n_ops.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(cores(profile, &state_rules(rules)?, n_ops)))
+}
+
 fn render(
     profile: &Profile,
     spans: Option<&Spans>,
     args: &ReportArgs,
     view: &View,
+    cores: Option<&Cores>,
     out: &mut Vec<u8>,
 ) -> anyhow::Result<()> {
     let terminal = Terminal::stdout();
@@ -80,6 +94,9 @@ fn render(
     match args.format {
         FormatArg::Text => {
             writeln!(out, "{}", Headline::new(profile).text())?;
+            if let Some(cores) = cores {
+                writeln!(out, "{}", cores_text(cores))?;
+            }
             text(profile, &Trees::new(profile, view), &options, out)
         }
         FormatArg::Functions => {
@@ -95,7 +112,7 @@ fn render(
             out,
         ),
         FormatArg::Folded => folded(profile, &Trees::new(profile, view), out),
-        FormatArg::Json => json(profile, view, out),
+        FormatArg::Json => json(profile, view, cores, out),
         FormatArg::Svg => svg(profile, view, &title(), out),
         FormatArg::Icicle => icicle(profile, view, &title(), out),
         FormatArg::Pprof => pprof(profile, view, out),
@@ -235,6 +252,7 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
             Some(ByArg::Pool) => GroupBy::Pool,
             Some(ByArg::Process) => GroupBy::Process,
             Some(ByArg::Cgroup) => GroupBy::Cgroup,
+            Some(ByArg::Host) => GroupBy::Host,
             Some(ByArg::All) => GroupBy::All,
             None if is_around || has_thread_of_its_own(args.format) => GroupBy::All,
             None => GroupBy::Thread,

@@ -61,6 +61,7 @@ impl Builder {
         let pool = known.unwrap_or_else(|| {
             p.pools.push(Pool {
                 name: pool.into(),
+                process: 0,
                 pid: Pid(100),
                 threads: Vec::new(),
             });

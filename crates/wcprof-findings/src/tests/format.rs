@@ -184,7 +184,7 @@ fn brief_of_many_pools() {
 #[test]
 fn json() {
     let findings = hotspots(&osd(), &RuleSet::builtin().unwrap());
-    let text = to_json(&findings).unwrap();
+    let text = to_json(&findings, None).unwrap();
     assert!(!text.contains('\u{1b}'));
     check_golden("osd.json", &text);
     assert_eq!(from_json(&text).unwrap(), findings);

@@ -37,6 +37,79 @@ fn busy(pool: &str, state: State, ticks: u64, stack: &[&str]) -> Profile {
 
 const TX: &str = "libceph-common.so.2!ceph::crypto::onwire::AES128GCM_OnWireTxHandler::authenticated_encrypt_update(ceph::buffer::v15_2_0::list const&)";
 
+/// `n` reactors that always run: the first does `first` ticks of work, the others `others`.
+fn reactors(pool: &str, n: usize, first: u64, others: u64) -> Profile {
+    let mut b = Builder::new();
+    for i in 0..n {
+        let t = b.thread(pool);
+        let work = if i == 0 { first } else { others };
+        let to_poller = [
+            "tgt!reactor_run",
+            "tgt!thread_poll",
+            "tgt!bdev_rbd_group_poll",
+        ];
+        let aio = [
+            &to_poller[..],
+            &["tgt!bdev_rbd_start_aio", "librbd.so.1!x()"],
+        ]
+        .concat();
+        b.row(t, State::OnCpu, work, &aio);
+        b.row(t, State::OnCpu, 300, &to_poller);
+        let waiting = [&to_poller[..], &["libc.so.6!epoll_wait"]].concat();
+        b.row(t, State::OnCpu, 700 - work, &waiting);
+    }
+    b.build()
+}
+
+fn reactor_imbalance() -> Case {
+    (
+        "reactor-imbalance",
+        reactors("reactor_N", 4, 600, 20),
+        vec![
+            reactors("reactor_N", 4, 600, 500),
+            reactors("reactor_N", 4, 100, 10),
+            reactors("reactor_N", 1, 600, 0),
+            reactors("tp_osd_tp", 4, 600, 20),
+        ],
+    )
+}
+
+fn polling_idle() -> Case {
+    (
+        "polling-idle",
+        reactors("reactor_N", 2, 200, 200),
+        vec![
+            reactors("tp_osd_tp", 2, 200, 200),
+            busy(
+                "reactor_N",
+                State::OnCpu,
+                600,
+                &["tgt!reactor_run", "tgt!bdev_rbd_start_aio", "tgt!memcpy"],
+            ),
+        ],
+    )
+}
+
+fn pool_imbalance() -> Case {
+    let workers = |ticks: &[u64]| {
+        let mut b = Builder::new();
+        for &ticks in ticks {
+            let t = b.thread("worker-N");
+            b.row(t, State::OnCpu, ticks, &["x!worker", "x!work"]);
+        }
+        b.build()
+    };
+    (
+        "pool-imbalance",
+        workers(&[850, 20, 10]),
+        vec![
+            workers(&[850, 800, 700]),
+            workers(&[500, 20, 10]),
+            workers(&[850]),
+        ],
+    )
+}
+
 fn rbd_cache() -> Case {
     let cached = |f| {
         busy(
@@ -369,6 +442,9 @@ fn cases() -> Vec<Case> {
         page_faults(),
         tcmalloc_central(),
         run_queue_delay(),
+        reactor_imbalance(),
+        polling_idle(),
+        pool_imbalance(),
     ]
 }
 
@@ -376,7 +452,12 @@ fn cases() -> Vec<Case> {
 #[test]
 fn positive_and_near_miss() {
     for (id, positive, negatives) in cases() {
-        assert_eq!(ids(&positive), [id]);
+        // Reactors poll in vain while one works.
+        let expected = match id {
+            "reactor-imbalance" => vec![id, "polling-idle"],
+            _ => vec![id],
+        };
+        assert_eq!(ids(&positive), expected);
         for (i, negative) in negatives.iter().enumerate() {
             assert!(
                 !ids(negative).contains(&id.to_owned()),
@@ -531,4 +612,34 @@ fn ids_out_of_range() {
     profile.threads[0].pool = 0;
     profile.pools[0].threads.push(99);
     assert_eq!(ids(&profile), ["libc-malloc"]);
+}
+
+/// Check that work below a poller counts however it ends, and that asking from a poller itself does not.
+#[test]
+fn work_below_pollers() {
+    let one = |deep: &[&str]| {
+        let mut b = Builder::new();
+        for i in 0..4 {
+            let t = b.thread("reactor_N");
+            let n = if i == 0 { 900 } else { 0 };
+            let stack = [&["tgt!reactor_run", "tgt!thread_poll"], deep].concat();
+            b.row(t, State::OnCpu, n, &stack);
+            b.row(t, State::OnCpu, 1000 - n, &["tgt!reactor_run"]);
+        }
+        ids(&b.build()).contains(&"reactor-imbalance".to_owned())
+    };
+    assert!(!one(&[
+        "tgt!nvmf_poll_group_poll",
+        "libc.so.6!clock_gettime"
+    ]));
+    assert!(!one(&["tgt!bdev_rbd_group_poll"]));
+    assert!(one(&[
+        "tgt!bdev_rbd_group_poll",
+        "tgt!bdev_rbd_start_aio",
+        "libc.so.6!clock_gettime"
+    ]));
+    assert!(one(&[
+        "tgt!bdev_rbd_group_poll",
+        "librbd.so.1!librbd.so.1+0x1234"
+    ]));
 }

@@ -14,9 +14,13 @@ use crate::model::State;
 use parse::Source;
 
 /// The built-in rules, in order of precedence.
-const BUILTIN: [(&str, &str); 4] = [
+const BUILTIN: [(&str, &str); 5] = [
     ("ceph.toml", include_str!("../../data/rules/ceph.toml")),
     ("qemu.toml", include_str!("../../data/rules/qemu.toml")),
+    (
+        "classes.toml",
+        include_str!("../../data/rules/classes.toml"),
+    ),
     ("pools.toml", include_str!("../../data/rules/pools.toml")),
     (
         "defaults.toml",
@@ -75,6 +79,17 @@ struct PoolRule {
     name: String,
 }
 
+/// The class of processes that no rule names.
+const OTHER: &str = "other";
+
+/// Puts processes into a class.
+#[derive(Debug)]
+struct ClassRule {
+    process: GlobSet,
+    name: String,
+    ratio_to: Option<String>,
+}
+
 /// What a mark stands for: a function's name matches, and so does its module.
 #[derive(Debug)]
 struct FunctionPattern {
@@ -89,6 +104,7 @@ pub struct Rules {
     states: Vec<StateRule>,
     defaults: Vec<StateRule>,
     pools: Vec<PoolRule>,
+    classes: Vec<ClassRule>,
     patterns: Vec<FunctionPattern>,
     regexes: RegexSet,
 }
@@ -122,6 +138,26 @@ impl Rules {
     /// The default table.
     pub(crate) fn defaults(&self) -> impl Iterator<Item = &StateRule> {
         self.defaults.iter()
+    }
+
+    /// The class of a process, by its name and its program's.
+    pub(crate) fn class(&self, comm: &str, program: Option<&str>) -> &str {
+        let is = |rule: &&ClassRule| {
+            rule.process.is_match(comm) || program.is_some_and(|p| rule.process.is_match(p))
+        };
+        self.classes
+            .iter()
+            .find(is)
+            .map_or(OTHER, |rule| &rule.name)
+    }
+
+    /// Pairs of classes of which one's cores are compared with the other's.
+    pub fn class_ratios(&self) -> Vec<(String, String)> {
+        let pairs = self.classes.iter().filter_map(|rule| {
+            let to = rule.ratio_to.clone()?;
+            Some((rule.name.clone(), to))
+        });
+        pairs.collect()
     }
 
     /// The pool that a rule names for a thread.

@@ -6,7 +6,7 @@ use serde::Deserialize;
 use toml::Spanned;
 use wcprof_types::FdKind;
 
-use super::{FunctionPattern, Mark, PoolRule, Rules, RulesError, StateRule};
+use super::{ClassRule, FunctionPattern, Mark, PoolRule, Rules, RulesError, StateRule};
 use crate::model::State;
 use crate::syscalls::syscall_number;
 
@@ -21,6 +21,8 @@ struct RawFile {
     default: Vec<RawState>,
     #[serde(default)]
     pool: Vec<RawPool>,
+    #[serde(default)]
+    class: Vec<RawClass>,
 }
 
 #[derive(Deserialize)]
@@ -52,6 +54,16 @@ struct RawPool {
     _why: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawClass {
+    name: String,
+    process: Texts,
+    ratio_to: Option<String>,
+    #[serde(rename = "why")]
+    _why: Option<String>,
+}
+
 /// Reads files in order of precedence.
 pub(super) fn rules<'a>(files: impl Iterator<Item = Source<'a>>) -> Result<Rules, RulesError> {
     let mut collected = Collected::default();
@@ -72,6 +84,13 @@ pub(super) fn rules<'a>(files: impl Iterator<Item = Source<'a>>) -> Result<Rules
             let rule = collected.state(rule, &source)?;
             collected.defaults.push(rule);
         }
+        for rule in &raw.class {
+            collected.classes.push(ClassRule {
+                process: source.globs(Some(&rule.process))?.unwrap_or_default(),
+                name: rule.name.clone(),
+                ratio_to: rule.ratio_to.clone(),
+            });
+        }
         for rule in &raw.pool {
             collected.pools.push(PoolRule {
                 comm: source.regex(&rule.comm)?,
@@ -90,6 +109,7 @@ pub(super) fn rules<'a>(files: impl Iterator<Item = Source<'a>>) -> Result<Rules
         states: collected.states,
         defaults: collected.defaults,
         pools: collected.pools,
+        classes: collected.classes,
         patterns: collected.patterns,
         regexes,
     })
@@ -106,6 +126,7 @@ struct Collected {
     states: Vec<StateRule>,
     defaults: Vec<StateRule>,
     pools: Vec<PoolRule>,
+    classes: Vec<ClassRule>,
     patterns: Vec<FunctionPattern>,
     regexes: Vec<String>,
 }

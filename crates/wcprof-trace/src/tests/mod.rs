@@ -3,6 +3,7 @@
 mod damage;
 mod files;
 mod hostile;
+mod merging;
 mod round_trip;
 mod size;
 

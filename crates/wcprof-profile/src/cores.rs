@@ -1,0 +1,169 @@
+//! A profile to the cores that its processes keep busy: by class of daemon, by pool, for an operation.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{Profile, State};
+use crate::rules::Rules;
+
+/// CPU time of all processes of a profile.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Cores {
+    /// By class, the busiest first.
+    pub classes: Vec<ClassCores>,
+    /// Cores of all.
+    pub cores: f64,
+    /// CPU time of an operation, us, of all; only with a number of operations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub us_per_op: Option<f64>,
+    /// Cores of one class for each core of another.
+    pub ratios: Vec<CoresRatio>,
+}
+
+/// CPU time of the processes of one class.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ClassCores {
+    /// The class.
+    pub class: String,
+    /// Cores kept busy on average over the recording; of processes on several hosts, over each
+    /// host's recording.
+    pub cores: f64,
+    /// CPU time, ns.
+    pub on_cpu_ns: u64,
+    /// CPU time of an operation, us.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub us_per_op: Option<f64>,
+    /// Threads.
+    pub n_threads: usize,
+    /// Its processes, the busiest first.
+    pub processes: Vec<ProcessCores>,
+    /// Its pools by name, the busiest first.
+    pub pools: Vec<PoolCores>,
+}
+
+/// CPU time of one process.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct ProcessCores {
+    /// What a user calls it (`osd.3`). Not escaped.
+    pub title: String,
+    /// Its pid.
+    pub pid: i32,
+    /// Its host. Not escaped.
+    pub host: String,
+    /// Cores.
+    pub cores: f64,
+    /// Threads.
+    pub n_threads: usize,
+    /// Why its part ended before the recording.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<String>,
+}
+
+/// CPU time of the pools of one name.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct PoolCores {
+    /// The name. Not escaped.
+    pub name: String,
+    /// Cores.
+    pub cores: f64,
+    /// Threads.
+    pub n_threads: usize,
+}
+
+/// Cores of one class for each core of another.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct CoresRatio {
+    /// Whose.
+    pub class: String,
+    /// In relation to whose.
+    pub to: String,
+    /// How many.
+    pub ratio: f64,
+}
+
+/// Adds up the CPU time of a profile. `n_ops`: operations done in that time.
+pub fn cores(profile: &Profile, rules: &Rules, n_ops: Option<f64>) -> Cores {
+    let mut on_cpu = vec![0_u64; profile.threads.len()];
+    for row in &profile.rows {
+        if matches!(row.state, State::OnCpu | State::Guest)
+            && let Some(sum) = on_cpu.get_mut(row.thread)
+        {
+            *sum = sum.saturating_add(row.weight);
+        }
+    }
+    let mut processes = vec![(0_u64, 0_usize); profile.processes.len()];
+    let mut pools: BTreeMap<(&str, &str), PoolCores> = BTreeMap::new();
+    for (thread, &ns) in profile.threads.iter().zip(&on_cpu) {
+        let (Some(process), Some(sum)) = (
+            profile.processes.get(thread.process),
+            processes.get_mut(thread.process),
+        ) else {
+            continue;
+        };
+        // The stand-in for threads that exited unseen is none.
+        let is_thread = usize::from(thread.tid.0 != 0);
+        sum.0 = sum.0.saturating_add(ns);
+        sum.1 += is_thread;
+        let name = profile.pools.get(thread.pool).map_or("", |p| &p.name);
+        let pool = pools.entry((&process.class, name)).or_default();
+        pool.name = name.to_owned();
+        pool.cores += share(ns, process.recorded_ns);
+        pool.n_threads += is_thread;
+    }
+    let mut classes: BTreeMap<&str, ClassCores> = BTreeMap::new();
+    for (process, (ns, n_threads)) in profile.processes.iter().zip(processes) {
+        let cores = share(ns, process.recorded_ns);
+        let class = classes.entry(&process.class).or_default();
+        class.class.clone_from(&process.class);
+        class.cores += cores;
+        class.on_cpu_ns = class.on_cpu_ns.saturating_add(ns);
+        class.n_threads += n_threads;
+        class.processes.push(ProcessCores {
+            title: process.title.clone(),
+            pid: process.pid.0,
+            host: process.host.clone(),
+            cores,
+            n_threads,
+            ended: process.ended.clone(),
+        });
+    }
+    for ((class, _), pool) in pools {
+        if let Some(class) = classes.get_mut(class) {
+            class.pools.push(pool);
+        }
+    }
+    let per_op = |ns: u64| Some(ns as f64 / 1000.0 / n_ops.filter(|n| *n > 0.0)?);
+    let mut classes: Vec<ClassCores> = classes.into_values().collect();
+    for class in &mut classes {
+        class.us_per_op = per_op(class.on_cpu_ns);
+        class.processes.sort_by(|a, b| b.cores.total_cmp(&a.cores));
+        class.pools.sort_by(|a, b| b.cores.total_cmp(&a.cores));
+    }
+    classes.sort_by(|a, b| b.cores.total_cmp(&a.cores));
+    let all = classes
+        .iter()
+        .fold(0_u64, |sum, c| sum.saturating_add(c.on_cpu_ns));
+    let of = |name: &str| classes.iter().find(|c| c.class == name).map(|c| c.cores);
+    let ratios = rules.class_ratios().into_iter().filter_map(|(class, to)| {
+        let (cores, others) = (of(&class)?, of(&to)?);
+        Some(CoresRatio {
+            ratio: (others > 0.0).then(|| cores / others)?,
+            class,
+            to,
+        })
+    });
+    Cores {
+        ratios: ratios.collect(),
+        cores: classes.iter().map(|c| c.cores).sum(),
+        us_per_op: per_op(all),
+        classes,
+    }
+}
+
+fn share(part: u64, whole: u64) -> f64 {
+    match whole {
+        0 => 0.0,
+        whole => part as f64 / whole as f64,
+    }
+}

@@ -1,0 +1,171 @@
+//! Merged traces: what each source had, and what only they together have.
+
+use wcprof_types::{Avma, ThreadState};
+
+use super::{header, some_trace};
+use crate::model::*;
+use crate::{Align, Ending, MergeLosses, TraceReader, TraceWriter, merge, merged_header};
+use wcprof_types::{Pid, StackEnd, Tid, TimeNs};
+
+fn read(bytes: &[u8]) -> Trace {
+    let (trace, ending) = TraceReader::from_reader(bytes).unwrap().read_all().unwrap();
+    assert_eq!(ending, Ending::Clean);
+    trace
+}
+
+fn merged(files: &[&[u8]], align: Align) -> (Trace, MergeLosses) {
+    let tables: Vec<Tables> = files.iter().map(|bytes| read(bytes).tables).collect();
+    let header = merged_header(&tables, "9.9");
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let open = |i: usize| TraceReader::from_reader(files[i]);
+    let losses = merge(&tables, align, open, &mut writer).unwrap();
+    (read(&writer.into_inner()), losses)
+}
+
+/// A trace of one thread that spends a second in code outside of every file, which has this name.
+fn small(host: &str, started_unix_ns: u64, name: Option<&str>) -> Vec<u8> {
+    let header = Header {
+        host: host.to_owned(),
+        started_unix_ns,
+        ..header()
+    };
+    let mut w = TraceWriter::new(Vec::new(), &header).unwrap();
+    let process = w
+        .add_process(Process {
+            pid: Pid(7),
+            comm: "p".to_owned(),
+            cmdline: Vec::new(),
+            cgroup: "/g".to_owned(),
+        })
+        .unwrap();
+    let thread = w.add_thread(process, Tid(8), TimeNs(0), "t").unwrap();
+    let code = w.intern_frame(Frame::Unmapped(Avma(0x1000))).unwrap();
+    let kernel = w.intern_frame(Frame::KernelCode(Avma(0xffff))).unwrap();
+    let stack = w.intern_stack([code, kernel], StackEnd::Root).unwrap();
+    let second = TimeNs(1_000_000_000);
+    w.span(&Span {
+        thread,
+        start: TimeNs(0),
+        end: second,
+        weight: second.0,
+        n_samples: 1,
+        state: ThreadState::OnCpu,
+        wait: None,
+        stack: Some(stack),
+    })
+    .unwrap();
+    w.thread_seen(thread, TimeNs(0), second, 99).unwrap();
+    let reason = "exited".to_owned();
+    let end = ProcessEnd {
+        time: second,
+        reason,
+    };
+    w.process_ended(process, &end).unwrap();
+    w.finish(&Stats {
+        duration: second,
+        n_ticks: 99,
+        complete: true,
+        end_reason: "duration".to_owned(),
+        ..Stats::default()
+    })
+    .unwrap();
+    let function = |name: &str| {
+        vec![SymbolFrame {
+            name: name.to_owned(),
+            file: None,
+            line: None,
+            inlined: false,
+            resolved: true,
+        }]
+    };
+    let mut names = LocalNames::default();
+    names.names.frames.insert(kernel, function("schedule"));
+    if let Some(name) = name {
+        names.names.frames.insert(code, function(name));
+    }
+    w.write_local_names(&names).unwrap();
+    w.into_inner()
+}
+
+/// Check that a merged trace has everything of both, and each thread its time.
+#[test]
+fn nothing_is_lost() {
+    let (bytes, one) = some_trace();
+    let (both, _) = merged(&[&bytes, &bytes], Align::Start);
+    let (t, u) = (&both.tables, &one.tables);
+    assert_eq!(t.processes.len(), 2 * u.processes.len());
+    assert_eq!(t.modules.len(), 2 * u.modules.len());
+    assert_eq!(t.threads.len(), 2 * u.threads.len());
+    assert_eq!(t.setups.len(), 2 * u.setups.len());
+    assert_eq!(t.process_ends.len(), 2 * u.process_ends.len());
+    assert_eq!(t.waits, u.waits);
+    assert_eq!(t.stats.n_observations, 2 * u.stats.n_observations);
+    assert_eq!(both.spans.len(), 2 * one.spans.len());
+    let time_of = |trace: &Trace, thread: usize| -> u64 {
+        let spans = trace.spans.iter();
+        spans
+            .filter(|s| s.thread.0 as usize == thread)
+            .map(|s| s.weight)
+            .sum()
+    };
+    let n = u.threads.len();
+    for i in 0..n {
+        assert_eq!(t.threads[i].names, u.threads[i].names);
+        assert_eq!(t.threads[i + n].n_ticks, u.threads[i].n_ticks);
+        for twin in [i, i + n] {
+            assert!(time_of(&both, twin).abs_diff(time_of(&one, i)) < 1000);
+        }
+    }
+}
+
+/// Check hosts, times by clock and by begin, and that kernel code is named.
+#[test]
+fn hosts_and_times() {
+    let begin = 1_700_000_000_000_000_000;
+    let a = small("a", begin, None);
+    let b = small("b", begin + 300_000_000, None);
+    let tables = [read(&a).tables, read(&b).tables];
+    assert_eq!(Align::fitting(&tables), Align::Clock);
+    let (trace, losses) = merged(&[&a, &b], Align::Clock);
+    let t = &trace.tables;
+    assert_eq!(losses, MergeLosses::default());
+    assert_eq!(
+        (t.header.host.as_str(), t.header.engine.as_str()),
+        ("a, b", "bpf")
+    );
+    assert_eq!(t.header.n_cpus, 16);
+    assert_eq!(t.stats.duration.0, 1_300_000_000);
+    assert_eq!(t.host_of(ProcessId(0)), "a");
+    assert_eq!(t.host_of(ProcessId(1)), "b");
+    assert_eq!(t.host_of(ProcessId(2)), "a, b");
+    assert_eq!(t.sources[1].start.0, 300_000_000);
+    assert_eq!(t.threads[1].start.0, 300_000_000);
+    assert_eq!(t.process_ends[&ProcessId(1)].time.0, 1_300_000_000);
+    assert_eq!(trace.spans[1].start.0, 300_000_000);
+    assert!(t.frames.contains(&Frame::Kernel("schedule".to_owned())));
+    // One after the other: they begin together.
+    let late = small("b", begin + 9_000_000_000, None);
+    let tables = [read(&a).tables, read(&late).tables];
+    assert_eq!(Align::fitting(&tables), Align::Start);
+    let (trace, _) = merged(&[&a, &late], Align::Start);
+    assert_eq!(trace.tables.stats.duration.0, 1_000_000_000);
+    // A merged trace can be merged again.
+    let (again, _) = merged(&[&a, &b, &late], Align::Start);
+    assert_eq!(again.tables.sources.len(), 3);
+}
+
+/// Check that code in no file keeps its name only where no other source contradicts.
+#[test]
+fn names_at_one_address() {
+    for (names, expected) in [
+        ([Some("f"), Some("f")], (1, 0)),
+        ([Some("f"), Some("g")], (0, 1)),
+        ([Some("f"), None], (0, 1)),
+        ([None, None], (0, 0)),
+    ] {
+        let [a, b] = names.map(|name| small("h", 5, name));
+        let (trace, losses) = merged(&[&a, &b], Align::Start);
+        let n_named = trace.tables.local_names.names.frames.len();
+        assert_eq!((n_named, losses.n_unnamed), expected, "{names:?}");
+    }
+}

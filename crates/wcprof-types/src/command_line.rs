@@ -1,0 +1,124 @@
+//! Which daemon or virtual machine a process is, by its name and arguments.
+
+/// File name of the program, by the first argument; daemons that rewrite their arguments
+/// (`nginx: worker process`) have it up to the colon.
+pub fn program_name(args: &[String]) -> Option<&str> {
+    let program = args.first()?;
+    let name = program.rsplit('/').next().unwrap_or(program);
+    Some(name.split([' ', ':']).next().unwrap_or(name)).filter(|name| !name.is_empty())
+}
+
+/// Whether a process is a program whose name passes `test`, by its name (`comm`) or its arguments.
+fn is_program(comm: &str, args: &[String], test: impl Fn(&str) -> bool) -> bool {
+    test(comm) || program_name(args).is_some_and(test)
+}
+
+/// The value of an option given as `-x VALUE`, `--xy VALUE` or `--xy=VALUE`.
+fn option<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
+    let mut args = args.iter().skip(1);
+    while let Some(arg) = args.next() {
+        for name in names {
+            match arg.strip_prefix(name) {
+                Some("") => return args.next().map(String::as_str),
+                Some(rest) if name.starts_with("--") && rest.starts_with('=') => {
+                    return rest.get(1..);
+                }
+                _ => {}
+            }
+        }
+    }
+    None
+}
+
+/// The name of the virtual machine, if the process is QEMU: `-name NAME` or `-name guest=NAME,...`.
+pub fn vm_name(comm: &str, args: &[String]) -> Option<String> {
+    let is_qemu = |name: &str| name.starts_with("qemu") || name == "kvm";
+    if !is_program(comm, args, is_qemu) {
+        return None;
+    }
+    let value = option(args, &["-name", "--name"])?;
+    let parts = qemu_options(value).into_iter().enumerate();
+    let mut names = parts.filter_map(|(i, part)| match part.split_once('=') {
+        Some(("guest", name)) => Some(name.to_owned()),
+        // The first one may lack its key.
+        None if i == 0 => Some(part),
+        _ => None,
+    });
+    names.next()
+}
+
+/// The id of the OSD, if the process is ceph-osd: `--id N`, `-i N`, `--name osd.N`, `-n osd.N`.
+pub fn osd_id<'a>(comm: &str, args: &'a [String]) -> Option<&'a str> {
+    if !is_program(comm, args, |name| name == "ceph-osd") {
+        return None;
+    }
+    option(args, &["--id", "-i"]).or_else(|| option(args, &["--name", "-n"])?.strip_prefix("osd."))
+}
+
+/// Parts between commas; a doubled comma is one of the text.
+fn qemu_options(value: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut chars = value.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c == ',' && chars.next_if_eq(&',').is_none() {
+            options.push(String::new());
+        } else if let Some(last) = options.last_mut() {
+            last.push(c);
+        }
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn args(args: &[&str]) -> Vec<String> {
+        args.iter().map(|&a| a.to_owned()).collect()
+    }
+
+    /// Check QEMU's names: short, with a key, among others, with a comma, and none.
+    #[test]
+    fn vm_names() {
+        let name = |value: &str| {
+            let args = args(&["/usr/bin/qemu-system-x86_64", "-name", value]);
+            vm_name("main", &args)
+        };
+        assert_eq!(name("web").as_deref(), Some("web"));
+        assert_eq!(name("guest=web,debug-threads=on").as_deref(), Some("web"));
+        assert_eq!(name("debug-threads=on,guest=a,,b").as_deref(), Some("a,b"));
+        assert_eq!(name("web,process=x").as_deref(), Some("web"));
+        assert_eq!(name("debug-threads=on"), None);
+        let nameless = args(&["/usr/libexec/qemu-kvm", "-m", "1G"]);
+        assert_eq!(vm_name("qemu-kvm", &nameless), None);
+        assert_eq!(vm_name("vim", &args(&["/bin/vim", "-name", "web"])), None);
+    }
+
+    /// Check the ways to give an OSD its id, and that another program's options are not taken.
+    #[test]
+    fn osd_ids() {
+        for list in [
+            &["/usr/bin/ceph-osd", "-f", "--cluster", "ceph", "--id", "12"][..],
+            &["ceph-osd", "--id=12"],
+            &["ceph-osd", "-i", "12", "-f"],
+            &["ceph-osd", "-n", "osd.12"],
+            &["ceph-osd", "--name=osd.12"],
+        ] {
+            assert_eq!(osd_id("main", &args(list)), Some("12"), "{list:?}");
+        }
+        assert_eq!(osd_id("ceph-osd", &args(&["ceph-osd", "--id"])), None);
+        let other = args(&["ceph-osd", "--identity=12"]);
+        assert_eq!(osd_id("ceph-osd", &other), None);
+        assert_eq!(osd_id("x", &args(&["ceph-mon", "--id", "12"])), None);
+    }
+
+    /// Check programs with a path, alone, and that rewrote their arguments.
+    #[test]
+    fn programs() {
+        let name = |first: &str| program_name(&args(&[first])).map(str::to_owned);
+        assert_eq!(name("/usr/bin/x").as_deref(), Some("x"));
+        assert_eq!(name("nginx: worker process").as_deref(), Some("nginx"));
+        assert_eq!(name(""), None);
+        assert_eq!(program_name(&[]), None);
+    }
+}
