@@ -435,11 +435,11 @@ fn demo_duration(text: &str) -> Result<f64, String> {
     number(text, 0.5, 600.0, "seconds")
 }
 
-pub(crate) fn operations(text: &str) -> Result<f64, String> {
+fn operations(text: &str) -> Result<f64, String> {
     number(text, 1.0, 1e18, "operations")
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     number(text, 0.0, 100.0, "percent")
 }
 
