@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use wcprof_trace::model::Tables;
 use wcprof_trace::{Align, Ending, TraceReader, TraceWriter, merge, merged_header};
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
 }
 
 /// Writing would empty the file before it is read.
-fn refuse_output(input: &Path, output: &PathBuf) -> Result<(), Failure> {
+fn refuse_output(input: &Path, output: &Path) -> Result<(), Failure> {
     let identity = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     match (identity(input), identity(output)) {
         (Some(a), Some(b)) if a == b => {
