@@ -131,7 +131,7 @@ fn hosts_and_times() {
     assert_eq!(losses, MergeLosses::default());
     assert_eq!(
         (t.header.host.as_str(), t.header.engine.as_str()),
-        ("a, b", "bpf")
+        ("a, b", "procfs")
     );
     assert_eq!(t.header.n_cpus, 16);
     assert_eq!(t.stats.duration.0, 1_300_000_000);
