@@ -1,8 +1,9 @@
 //! `wcprof merge`: several traces to one.
 
+use std::collections::HashMap;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use wcprof_trace::model::Tables;
 use wcprof_trace::{Align, Ending, TraceReader, TraceWriter, merge, merged_header};
@@ -11,6 +12,7 @@ use crate::cli::{AlignArg, MergeArgs};
 use crate::failure::{Exit, Failure};
 
 pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
+    refuse_twice(&args.traces)?;
     for path in &args.traces {
         refuse_output(path, &args.output)?;
     }
@@ -59,9 +61,28 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Device and inode; `None` for a file that is not there.
+fn identity(path: &Path) -> Option<(u64, u64)> {
+    fs::metadata(path).map(|m| (m.dev(), m.ino())).ok()
+}
+
+/// A trace that counts twice would double its processes and their cores.
+fn refuse_twice(traces: &[PathBuf]) -> Result<(), Failure> {
+    let mut known = HashMap::new();
+    for path in traces {
+        if let Some(identity) = identity(path)
+            && let Some(first) = known.insert(identity, path)
+        {
+            let (first, path) = (first.display(), path.display());
+            let error = anyhow::anyhow!("`{first}` and `{path}` are the same trace");
+            return Err(Failure::new(Exit::Usage, error).hint("give each trace once"));
+        }
+    }
+    Ok(())
+}
+
 /// Writing would empty the file before it is read.
 fn refuse_output(input: &Path, output: &Path) -> Result<(), Failure> {
-    let identity = |path: &Path| fs::metadata(path).map(|m| (m.dev(), m.ino())).ok();
     match (identity(input), identity(output)) {
         (Some(a), Some(b)) if a == b => {
             let error = anyhow::anyhow!("`{}` is one of the traces to merge", output.display());

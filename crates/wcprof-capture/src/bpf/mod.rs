@@ -120,7 +120,7 @@ pub struct BpfEngine {
     way: Way,
     perf_program: Option<OwnedFd>,
     features: Features,
-    /// For links of targets that join, where passes are the task iterator\'s.
+    /// For links of targets that join, where passes are the task iterator's.
     iterator: Option<OwnedFd>,
     /// The targets, for the iterator; and by their numbers in the initial pid namespace, for the
     /// filter.
