@@ -124,6 +124,19 @@ impl From<&TaskStat> for Identity {
     }
 }
 
+impl Identity {
+    fn compare(&self, now: &Self) -> Liveness {
+        // The kernel shows zeros for a main thread without memory: it has exited, alone or with all
+        // others, of which only the pidfd tells.
+        let is_exiting = (now.start_code, now.start_stack) == (0, 0);
+        match now.start_ticks == self.start_ticks {
+            true if is_exiting || now == self => Liveness::Same,
+            true => Liveness::Exec,
+            false => Liveness::Exited,
+        }
+    }
+}
+
 /// Whether the target is still what it was.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Liveness {
@@ -253,9 +266,8 @@ impl Target {
             return Liveness::Exited;
         }
         match read_stat(self.pid) {
-            Ok(stat) if Identity::from(&stat) == self.identity => Liveness::Same,
-            Ok(stat) if stat.start_ticks == self.identity.start_ticks => Liveness::Exec,
-            Ok(_) | Err(TargetError::NoSuchProcess(_)) => Liveness::Exited,
+            Ok(stat) => self.identity.compare(&Identity::from(&stat)),
+            Err(TargetError::NoSuchProcess(_)) => Liveness::Exited,
             // Not readable for the moment (it changes its credentials): keep going.
             Err(_) => Liveness::Same,
         }
@@ -338,6 +350,22 @@ mod tests {
         assert!(target.cpu_ns().unwrap() > 0);
         assert!(!target.mappings().unwrap().is_empty());
         assert!(!target.cmdline().is_empty());
+    }
+
+    /// Check what another program, another process and a main thread that has exited are taken for.
+    #[test]
+    fn identities() {
+        let of = |start_ticks, start_code, start_stack| Identity {
+            start_ticks,
+            start_code,
+            start_stack,
+        };
+        let before = of(7, 0x1000, 0x7fff_0000);
+        assert_eq!(before.compare(&before), Liveness::Same);
+        let exec = before.compare(&of(7, 0x2000, 0x7fff_8000));
+        assert_eq!(exec, Liveness::Exec);
+        assert_eq!(before.compare(&of(7, 0, 0)), Liveness::Same);
+        assert_eq!(before.compare(&of(8, 0, 0)), Liveness::Exited);
     }
 
     /// Check that the unified hierarchy comes first, and one of version 1 where it is empty.
