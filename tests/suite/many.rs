@@ -21,7 +21,7 @@ fn start(program: &'static str) -> RemoteProcess {
 }
 
 /// Interrupt a recording that has no end of its own.
-fn interrupt(child: Child, folder: TempDir) -> Recording {
+pub(super) fn interrupt(child: Child, folder: TempDir) -> Recording {
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).expect("wcprof runs");
     Recording::finish(child, folder)
 }

@@ -1,9 +1,15 @@
 //! Threads that poll.
 
+use std::fs;
+use std::path::PathBuf;
 use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use super::many::interrupt;
 use crate::common::{
-    Attach, Engine, Recording, RemoteProcess, Variant, alone, assert_share, fixture, text, wcprof,
+    Attach, Engine, Recording, RemoteProcess, Variant, alone, assert_share, fixture, text,
+    wait_for_trace, wcprof,
 };
 
 /// What `wcprof hotspots --json` says of a rule.
@@ -20,12 +26,48 @@ fn finding(recording: &Recording, rule: &str) -> Option<serde_json::Value> {
     findings.iter().find(|f| f["rule"] == rule).cloned()
 }
 
+/// CPU time that each reactor is recorded for: some 100 samples at 99 Hz.
+const CPU_EACH: Duration = Duration::from_secs(1);
+/// On how busy a machine that is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// Record the reactors of a process until each has run for long enough.
 fn record(engine: Engine, mode: &str) -> Recording {
     let program = fixture("reactors.c", Variant::NoFramePointers);
     let target = RemoteProcess::start_command(Command::new(&program).arg(mode));
-    let recording = Attach::new(engine, target.pid()).seconds(4.0).run();
+    let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    let begin = Instant::now();
+    let start = cpu_of_reactors(target.pid());
+    let has_run = |now: &[Duration]| now.iter().zip(&start).all(|(b, a)| *b >= *a + CPU_EACH);
+    while !has_run(&cpu_of_reactors(target.pid())) {
+        assert!(begin.elapsed() < PATIENCE, "reactors do not get CPU time");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let recording = interrupt(child, folder);
     recording.assert_sound(engine);
     recording
+}
+
+/// CPU time of each reactor so far.
+fn cpu_of_reactors(pid: i32) -> Vec<Duration> {
+    let read = |path: PathBuf| fs::read_to_string(path).unwrap_or_default();
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).expect("the target runs");
+    let mut cpu: Vec<(String, Duration)> = threads
+        .map(|thread| thread.expect("a thread's folder").path())
+        .map(|path| (read(path.join("comm")), read(path.join("schedstat"))))
+        .filter(|(name, _)| name.starts_with("reactor_"))
+        .map(|(name, line)| {
+            let ns = line.split(' ').next().and_then(|ns| ns.parse().ok());
+            (
+                name,
+                Duration::from_nanos(ns.expect("run time comes first")),
+            )
+        })
+        .collect();
+    assert_eq!(cpu.len(), 4, "{cpu:?}");
+    cpu.sort();
+    cpu.into_iter().map(|(_, cpu)| cpu).collect()
 }
 
 /// Share of a reactor's CPU time in the bdevs' work.
@@ -33,7 +75,6 @@ fn record(engine: Engine, mode: &str) -> Recording {
 fn assert_work(recording: &Recording, reactor: &str, truth: f64) {
     let on_cpu = recording.folded().thread(reactor).states(&["[on-cpu]"]);
     let work = on_cpu.chain(&["reactor_run", "bdev_rbd_start_aio"]);
-    // The least that a reactor gets of two CPUs in four seconds, at 99 Hz, is some 100 samples.
     assert_share(reactor, work.share_of(&on_cpu), truth, 100);
 }
 

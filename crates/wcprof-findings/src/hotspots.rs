@@ -196,6 +196,9 @@ impl<'a> Tested<'a> {
                 rows.push(Counted { row, anchor });
             }
         }
+        let bases = self.bases();
+        let base_of = |thread: usize| bases.get(thread).map_or(0.0, |&ns| ns as f64);
+        let threshold = &self.rule.threshold;
         for &pool in processes.iter().flat_map(|(_, pools)| pools) {
             let threads = self.profile().pools.get(pool).map(|p| p.threads.as_slice());
             let threads: Vec<usize> = threads
@@ -209,28 +212,26 @@ impl<'a> Tested<'a> {
             }
             let weight = |t: &usize| Sum::rows(rows_of.get(t).map_or(&[][..], Vec::as_slice));
             let sums: Vec<Sum> = threads.iter().map(weight).collect();
-            let all = sums
-                .iter()
-                .fold(0, |sum, s| u64::saturating_add(sum, s.weight));
-            let Some(most) = sums.iter().map(|s| s.weight).max() else {
+            // Shares of each one's own time: threads that starve get less CPU time to work in.
+            let load = |(t, s): (&usize, &Sum)| s.weight as f64 / base_of(*t).max(1.0);
+            let loads: Vec<f64> = threads.iter().zip(&sums).map(load).collect();
+            let enough = |s: &Sum| s.n_samples >= threshold.min_samples;
+            let of_enough = loads.iter().zip(&sums).filter(|(_, s)| enough(s));
+            let most = of_enough.map(|(load, _)| *load).fold(0.0, f64::max);
+            let all: f64 = sums.iter().map(|s| s.weight as f64).sum();
+            let base: f64 = threads.iter().map(|&t| base_of(t)).sum();
+            let factor = most * base / all.max(1.0);
+            if factor < threshold.max_over_mean || most * 100.0 < threshold.percent {
                 continue;
-            };
-            let mean = all as f64 / threads.len() as f64;
-            let factor = most as f64 / mean.max(1.0);
+            }
             // Those that do the others' work, too.
-            let busy = threads.iter().zip(&sums);
-            let busy = busy.filter(|(_, s)| s.weight as f64 > 0.7 * most as f64);
-            let (busy, n_samples) = busy.fold((Vec::new(), 0), |(mut list, n), (&t, s)| {
-                list.push(t);
-                (list, n + s.n_samples)
-            });
-            let threshold = &self.rule.threshold;
-            let base = busy.iter().map(|&t| self.base_of(t)).max().unwrap_or(0);
-            if factor < threshold.max_over_mean
-                || percent(most, base) < threshold.percent
-                || percent(most, self.index.duration_ns) < threshold.min_wall_percent
-                || n_samples < threshold.min_samples
-            {
+            let of_all = threads.iter().zip(&sums).zip(&loads);
+            let (busy, weights): (Vec<usize>, Vec<u64>) = of_all
+                .filter(|((_, sum), load)| **load > 0.7 * most && enough(sum))
+                .map(|((&t, sum), _)| (t, sum.weight))
+                .unzip();
+            let longest = weights.into_iter().max().unwrap_or(0);
+            if percent(longest, self.index.duration_ns) < threshold.min_wall_percent {
                 continue;
             }
             let rows: Vec<Counted<'a>> = busy
@@ -243,16 +244,20 @@ impl<'a> Tested<'a> {
         }
     }
 
-    /// The time that a thread's share is of, ns.
-    fn base_of(&self, thread: usize) -> u64 {
-        let rows = self.profile().rows.iter().filter(|r| r.thread == thread);
-        let counts = |state: State| match self.rule.threshold.of {
-            Base::OnCpu => state == State::OnCpu,
-            Base::NonIdle => state != State::Idle,
-            Base::Wall => true,
-        };
-        rows.filter(|r| counts(r.state))
-            .fold(0, |sum, r| u64::saturating_add(sum, r.weight))
+    /// The time that each thread's share is of, ns.
+    fn bases(&self) -> Vec<u64> {
+        let mut bases = vec![0_u64; self.profile().threads.len()];
+        for row in &self.profile().rows {
+            let counts = match self.rule.threshold.of {
+                Base::OnCpu => row.state == State::OnCpu,
+                Base::NonIdle => row.state != State::Idle,
+                Base::Wall => true,
+            };
+            if let Some(base) = bases.get_mut(row.thread).filter(|_| counts) {
+                *base = base.saturating_add(row.weight);
+            }
+        }
+        bases
     }
 
     fn is_observed(&self, thread: usize) -> bool {

@@ -198,8 +198,8 @@ pub struct Threshold {
     /// Least time, percent of the recording's length (of one core, for on-CPU time).
     #[serde(default = "default_min_wall_percent")]
     pub min_wall_percent: f64,
-    /// With `kind = "imbalance"`: least counted time of the busiest thread, in times the mean of
-    /// the pool's threads.
+    /// With `kind = "imbalance"`: least counted share of the busiest thread's time, in times that of
+    /// the pool's threads together.
     #[serde(default = "default_max_over_mean")]
     pub max_over_mean: f64,
     /// Fewest samples that the counted time stands on.

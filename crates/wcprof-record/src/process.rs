@@ -16,7 +16,8 @@ use crate::modules::{ModuleProblem, Modules, SharedFiles, TargetFiles};
 use crate::recorder::RecordError;
 use crate::replay::{Reads, Replay, Watched};
 
-/// Mappings are read again at most this often for code that is in no module.
+/// Mappings are read again at most this often for code that is in no module; more often while a
+/// process is young, when it loads its libraries.
 const REFRESH_NS: u64 = 500_000_000;
 /// Frames of which the id is remembered; beyond it the memory starts afresh.
 const MAX_FRAME_IDS: usize = 1 << 20;
@@ -48,6 +49,8 @@ pub(crate) struct ProcessState {
     unwinder: Unwinder,
     pub(crate) replay: Replay,
     frame_ids: HashMap<FrameAddress<Avma>, FrameId>,
+    /// When its mappings were read first, and last.
+    first_mapped: Option<u64>,
     mapped: u64,
     pub(crate) exited: ExitedCpu,
 }
@@ -71,6 +74,7 @@ impl ProcessState {
             unwinder: Unwinder::new(),
             replay: Replay::default(),
             frame_ids: HashMap::new(),
+            first_mapped: None,
             mapped: 0,
             exited: ExitedCpu::default(),
         })
@@ -99,7 +103,8 @@ impl ProcessState {
 
     /// Whether the mappings may be read again.
     pub(crate) fn may_refresh(&self, now: u64) -> bool {
-        now.saturating_sub(self.mapped) >= REFRESH_NS
+        let known_for = self.mapped - self.first_mapped.unwrap_or(self.mapped);
+        now.saturating_sub(self.mapped) >= known_for.min(REFRESH_NS)
     }
 
     /// Where the copy ends before the stack does, live memory is read; it may have changed since,
@@ -173,7 +178,8 @@ impl ProcessState {
         writer: &mut TraceWriter<File>,
         shared: &mut SharedFiles,
     ) -> Result<(), RecordError> {
-        self.mapped = now;
+        self.first_mapped.get_or_insert(now);
+        self.mapped = self.mapped.max(now);
         let mappings = match self.target.mappings() {
             Ok(mappings) => mappings,
             // It has exited: what is known stays.

@@ -20,6 +20,9 @@ use crate::tid_map::TidMap;
 
 /// A thread's name is read again this often.
 const NAME_NS: u64 = 1_000_000_000;
+/// Most threads get their name soon after their birth: until then it is read after this long, then
+/// after twice as long, and so on.
+const YOUNG_NAME_NS: u64 = 10_000_000;
 /// `/proc/PID/stat` counts in `USER_HZ`, 100 on every Linux.
 const TICK_NS: u64 = 10_000_000;
 /// Descriptors held for a thread.
@@ -45,7 +48,9 @@ struct Files {
     held: Option<(File, File)>,
     started: u64,
     kernel_side: bool,
-    name_read: u64,
+    /// When its name is to be read next, and how long after that again.
+    name_due: u64,
+    name_wait: u64,
 }
 
 impl ProcfsSnapshots {
@@ -87,13 +92,18 @@ impl ProcfsSnapshots {
             held = Some((open("schedstat")?, open("syscall")?));
             self.n_held += HELD;
         }
+        let started = (stat.start_ticks * TICK_NS).saturating_sub(self.boot_offset);
         Ok(Some(Files {
             target,
             dir,
             held,
-            started: (stat.start_ticks * TICK_NS).saturating_sub(self.boot_offset),
+            started,
             kernel_side: stat.is_kernel_side_worker(),
-            name_read: 0,
+            name_due: 0,
+            name_wait: match monotonic_ns().saturating_sub(started) < NAME_NS {
+                true => YOUNG_NAME_NS,
+                false => NAME_NS,
+            },
         }))
     }
 }
@@ -173,9 +183,10 @@ impl Files {
             ),
         };
         let mut comm = None;
-        if time.saturating_sub(self.name_read) >= NAME_NS {
+        if time >= self.name_due {
             comm = thread_name(pid, tid).ok().map(|name| Comm::new(&name));
-            self.name_read = time;
+            self.name_due = time + self.name_wait;
+            self.name_wait = (2 * self.name_wait).min(NAME_NS);
         }
         Some(ThreadSnapshot {
             target: self.target,
