@@ -51,9 +51,11 @@ impl Slot {
         }
     }
 
-    /// Whether `now` only repeats what is known: it was blocked and has not run since.
+    /// Whether `now` only repeats what is known: it was blocked, has not run since, and nobody has
+    /// given it another name.
     pub(super) fn unchanged(&self, now: &ThreadSnapshot) -> bool {
         !self.force
+            && !self.is_renamed(now)
             && self.last.sched == Sched::Blocked
             && now.sched == Sched::Blocked
             && now.switches == self.last.switches
@@ -158,5 +160,49 @@ fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
         wait: None,
         stack: StackCopy::None,
         kernel: KernelStack::None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use wcprof_types::Tid;
+
+    use super::*;
+    use crate::engine::{Comm, SnapshotStack};
+
+    fn blocked(time: u64, name: Option<&str>) -> ThreadSnapshot {
+        ThreadSnapshot {
+            target: TargetId(0),
+            tid: Tid(7),
+            time,
+            sched: Sched::Blocked,
+            switches: 3,
+            voluntary: None,
+            run_ns: 1000,
+            delay_ns: 0,
+            n_runs: 3,
+            regs: None,
+            syscall: None,
+            kernel_side: false,
+            started: 0,
+            comm: name.map(Comm::new),
+            exec_id: 0,
+            host_tid: None,
+            stack: SnapshotStack::None,
+            kernel: 0..0,
+        }
+    }
+
+    /// Check that a new name of a thread which does not run is handed on, once.
+    #[test]
+    fn renamed_while_blocked() {
+        let mut slot = Slot::new(&blocked(0, Some("before")), true, 1, 0);
+        assert!(slot.unchanged(&blocked(1, None)));
+        assert!(slot.unchanged(&blocked(2, Some("before"))));
+        let renamed = blocked(3, Some("after"));
+        assert!(!slot.unchanged(&renamed));
+        assert_eq!(slot.advance(renamed, None).comm.as_deref(), Some("after"));
+        assert!(slot.unchanged(&blocked(4, Some("after"))));
+        assert!(slot.unchanged(&blocked(5, None)));
     }
 }
