@@ -25,7 +25,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         }
         if tables.symbols.is_none() {
             eprintln!(
-                "wcprof: `{}` holds no function names (--raw): give --debug-dir or --sysroot to \
+                "wcprof: `{}` holds no function names (recorded with --raw, or cut): give --debug-dir or --sysroot to \
                  the commands that read the merged trace",
                 path.display()
             );

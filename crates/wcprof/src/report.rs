@@ -52,8 +52,15 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         _ => {
             let cores = cores_of(&profile, &args.rules, args.ops)?;
             let mut out = Vec::new();
-            render(&profile, spans.as_ref(), args, &view, cores.as_ref(), &mut out)
-                .context("failed to render the report")?;
+            render(
+                &profile,
+                spans.as_ref(),
+                args,
+                &view,
+                cores.as_ref(),
+                &mut out,
+            )
+            .context("failed to render the report")?;
             write_output(args.output.as_ref(), &out)?;
         }
     }

@@ -72,6 +72,7 @@ for_both_ways! {
     stack_copies,
     torn_stacks,
     several_targets,
+    joining_targets,
 }
 
 /// Calls `step` until it returns something.
@@ -496,6 +497,42 @@ fn several_targets(make: Make) {
     let kept = two.pid();
     drop(one);
     assert_eq!(pids(&mut engine), [kept]);
+}
+
+/// Check targets that join and leave, twice, that one which leaves has no records while it lives,
+/// and that one target too many is refused.
+fn joining_targets(make: Make) {
+    let (one, two) = (Cat::spawn(), Cat::spawn());
+    let Some(mut engine) = engine(make, &[one.pid()]) else {
+        return;
+    };
+    assert_joins_and_leaves(&mut engine, one.pid(), two.pid());
+    // As if there were many more.
+    engine.targets.resize(MAX_TARGETS, Pid(0));
+    let refused = engine.add_target(two.pid());
+    assert!(matches!(refused, Err(BpfError::TooManyTargets(_))));
+    engine.targets.truncate(1);
+    if engine.iterator.is_some() {
+        engine.use_filter_in_program_for_test();
+        assert_joins_and_leaves(&mut engine, one.pid(), two.pid());
+    }
+}
+
+fn assert_joins_and_leaves(engine: &mut BpfEngine, one: Pid, two: Pid) {
+    let pids = |engine: &mut BpfEngine| -> BTreeSet<Pid> {
+        let mut tasks = Vec::new();
+        engine.snapshot(&mut tasks).unwrap();
+        tasks.iter().map(|t| t.pid).collect()
+    };
+    for _ in 0..2 {
+        engine.add_target(two).unwrap();
+        engine.add_target(two).unwrap();
+        assert_eq!(pids(engine), BTreeSet::from([one, two]));
+        engine.keep_samples(two.0).unwrap();
+        engine.remove_target(two, Some(two.0));
+        engine.remove_target(two, Some(two.0));
+        assert_eq!(pids(engine), BTreeSet::from([one]));
+    }
 }
 
 /// Check that the fallback for kernels without the link filter sees the same threads.
