@@ -1,6 +1,6 @@
 //! Names, stacks and threads to the tables of a trace, within limits.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use wcprof_trace::model::{
     Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack,
@@ -47,6 +47,8 @@ impl Builder {
                 tables: Tables {
                     header,
                     processes: Vec::new(),
+                    process_ends: BTreeMap::new(),
+                    sources: Vec::new(),
                     modules: Vec::new(),
                     threads: Vec::new(),
                     frames: Vec::new(),
