@@ -46,6 +46,9 @@ _wcprof() {
             wcprof,import)
                 cmd="wcprof__subcmd__import"
                 ;;
+            wcprof,merge)
+                cmd="wcprof__subcmd__merge"
+                ;;
             wcprof,report)
                 cmd="wcprof__subcmd__report"
                 ;;
@@ -118,6 +121,9 @@ _wcprof() {
             wcprof__subcmd__help,import)
                 cmd="wcprof__subcmd__help__subcmd__import"
                 ;;
+            wcprof__subcmd__help,merge)
+                cmd="wcprof__subcmd__help__subcmd__merge"
+                ;;
             wcprof__subcmd__help,report)
                 cmd="wcprof__subcmd__help__subcmd__report"
                 ;;
@@ -146,7 +152,7 @@ _wcprof() {
 
     case "${cmd}" in
         wcprof)
-            opts="-h -V --help --version attach report diff import hotspots symbols check doctor crypto demo demo-workload help"
+            opts="-h -V --help --version attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -160,12 +166,28 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__attach)
-            opts="-d -r -o -h -V --duration --rate --output --flamegraph --threads --exclude-threads --engine --kernel --max-cpu --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --raw --help --version"
+            opts="-d -r -o -h -V --name --cgroup --vm --osd --children --duration --rate --output --flamegraph --threads --exclude-threads --engine --kernel --max-cpu --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --raw --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cgroup)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vm)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --osd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --duration)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -690,7 +712,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__help)
-            opts="attach report diff import hotspots symbols check doctor crypto demo demo-workload help"
+            opts="attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -913,6 +935,20 @@ _wcprof() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        wcprof__subcmd__help__subcmd__merge)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         wcprof__subcmd__help__subcmd__report)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -942,7 +978,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__hotspots)
-            opts="-h -V --list --from --to --threads --pools --processes --cgroups --json --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            opts="-h -V --list --from --to --threads --pools --processes --cgroups --json --ops --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -969,6 +1005,10 @@ _wcprof() {
                     return 0
                     ;;
                 --cgroups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ops)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1045,15 +1085,45 @@ _wcprof() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        wcprof__subcmd__merge)
+            opts="-o -h -V --output --align --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --align)
+                    COMPREPLY=($(compgen -W "auto clock start" -- "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         wcprof__subcmd__report)
-            opts="-o -h -V --invert --by --from --to --threads --pools --processes --cgroups --state --focus --hide --callers-of --callees-of --idle --kernel --states --min-percent --names --lines --format --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            opts="-o -h -V --invert --by --ops --from --to --threads --pools --processes --cgroups --state --focus --hide --callers-of --callees-of --idle --kernel --states --min-percent --names --lines --format --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
                 --by)
-                    COMPREPLY=($(compgen -W "thread pool process cgroup all" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "thread pool process cgroup host all" -- "${cur}"))
+                    return 0
+                    ;;
+                --ops)
+                    COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
                 --from)

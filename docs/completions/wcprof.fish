@@ -30,6 +30,7 @@ complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "attach" -d 'Record a 
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "merge" -d 'Make one trace of several: of the hosts of a cluster, or of runs one after the other'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
@@ -38,9 +39,13 @@ complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "crypto" -d 'What the 
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "demo-workload" -d 'The workload that `demo` profiles'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l name -d 'Processes with a name, or a program\'s file name, that matches' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l cgroup -d 'Processes in this control group and below it' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l vm -d 'The QEMU process of this virtual machine (`-name NAME` or `-name guest=NAME,...`)' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l osd -d 'The ceph-osd process with this id (`--id` or `-i`)' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s d -l duration -d 'Length of the recording in seconds; 0 records until Ctrl-C' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s r -l rate -d 'Samples of each thread a second, 1 to 1000' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s o -l output -d 'Trace file; default: wcprof-PID-DATE.wct in the current folder' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s o -l output -d 'Trace file; default: wcprof-PID-DATE.wct in the current folder, with the first pid' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l flamegraph -d 'Also write a flame graph' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l threads -d 'Record only threads whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l exclude-threads -d 'Leave out threads whose name matches; may be given several times' -r
@@ -54,6 +59,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l hotspot-rules -
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l children -d 'Also record the processes that these have started, and those that they start meanwhile'
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l kernel -d 'Also record kernel stacks, and show them below the user stacks of blocked and running threads'
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
@@ -65,7 +71,9 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l by -d 'One tree
 pool\t'Threads whose names differ only in a number'
 process\t'Each process'
 cgroup\t'Each control group: a container, a service'
+host\t'Each host of a merged trace'
 all\t'One tree over all'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l ops -d 'Operations done during the recording: adds CPU time of an operation, in all and by class of process' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l from -d 'Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in seconds)' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l to -d 'End of the time window' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l threads -d 'Only threads whose name or pool matches; may be given several times' -r
@@ -157,12 +165,19 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l no-cache -d 'Ne
 complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
 complete -c wcprof -n "__fish_wcprof_using_subcommand import" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand import" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s o -l output -d 'Merged trace' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -l align -d 'Where the recordings lie in the merged trace\'s time' -r -f -a "auto\t'By the hosts\' clocks if all recordings overlap, else as `start`'
+clock\t'By the hosts\' clocks'
+start\t'All begin at the same moment'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l from -d 'Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in seconds)' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l to -d 'End of the time window' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l threads -d 'Only threads whose name or pool matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l pools -d 'Only pools whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l processes -d 'Only processes whose name or pid matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l cgroups -d 'Only processes whose control group\'s path matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l ops -d 'Operations done during the recording: adds CPU time of an operation, in all and by class of process' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
@@ -255,18 +270,19 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s h -l help -d 'Pri
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import hotspots symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "merge" -d 'Make one trace of several: of the hosts of a cluster, or of runs one after the other'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
