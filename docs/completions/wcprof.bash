@@ -46,6 +46,9 @@ _wcprof() {
             wcprof,import)
                 cmd="wcprof__subcmd__import"
                 ;;
+            wcprof,locks)
+                cmd="wcprof__subcmd__locks"
+                ;;
             wcprof,merge)
                 cmd="wcprof__subcmd__merge"
                 ;;
@@ -121,6 +124,9 @@ _wcprof() {
             wcprof__subcmd__help,import)
                 cmd="wcprof__subcmd__help__subcmd__import"
                 ;;
+            wcprof__subcmd__help,locks)
+                cmd="wcprof__subcmd__help__subcmd__locks"
+                ;;
             wcprof__subcmd__help,merge)
                 cmd="wcprof__subcmd__help__subcmd__merge"
                 ;;
@@ -152,7 +158,7 @@ _wcprof() {
 
     case "${cmd}" in
         wcprof)
-            opts="-h -V --help --version attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help"
+            opts="-h -V --help --version attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -712,7 +718,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__help)
-            opts="attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help"
+            opts="attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -935,6 +941,20 @@ _wcprof() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        wcprof__subcmd__help__subcmd__locks)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         wcprof__subcmd__help__subcmd__merge)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
@@ -1085,6 +1105,68 @@ _wcprof() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        wcprof__subcmd__locks)
+            opts="-h -V --from --to --threads --pools --processes --cgroups --json --top --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --from)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --to)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pools)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --processes)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cgroups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --top)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rules)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hotspot-rules)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --max-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --debug-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sysroot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         wcprof__subcmd__merge)
             opts="-o -h -V --output --align --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -1112,7 +1194,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__report)
-            opts="-o -h -V --invert --by --ops --from --to --threads --pools --processes --cgroups --state --focus --hide --callers-of --callees-of --idle --kernel --states --min-percent --names --lines --format --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            opts="-o -h -V --invert --by --ops --from --to --threads --pools --processes --cgroups --state --focus --hide --callers-of --callees-of --idle --kernel --states --files --min-percent --names --lines --format --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

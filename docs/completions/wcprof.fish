@@ -32,6 +32,7 @@ complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "diff" -d 'Compare two
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "merge" -d 'Make one trace of several: of the hosts of a cluster, or of runs one after the other'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "locks" -d 'Say where threads of a saved trace lost time to locks, and what those who held them did'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
@@ -110,6 +111,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l sysroot -d 'Cop
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l invert -d 'Leaf functions first, their callers below them'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l kernel -d 'Show the kernel stacks that `attach --kernel` recorded'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l states -d 'Show the state of the thread as a frame'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l files -d 'Show the file or socket that a thread waits for as a frame: [fdatasync: /var/...]'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l lines -d 'Show source lines (`function (file.cc:12)`); frames of a function at several lines are then apart'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
@@ -190,6 +192,24 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l no-cache -d '
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l from -d 'Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in seconds)' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l to -d 'End of the time window' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l threads -d 'Only threads whose name or pool matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l pools -d 'Only pools whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l processes -d 'Only processes whose name or pid matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l cgroups -d 'Only processes whose control group\'s path matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l top -d 'Sites to print as text' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l json -d 'Machine-readable output, with all sites'
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -s h -l help -d 'Print help'
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand symbols" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
@@ -270,19 +290,20 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s h -l help -d 'Pri
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "merge" -d 'Make one trace of several: of the hosts of a cluster, or of runs one after the other'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "merge" -d 'Make one trace of several: of the hosts of a cluster, or of runs one after the other'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "locks" -d 'Say where threads of a saved trace lost time to locks, and what those who held them did'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'

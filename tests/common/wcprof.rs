@@ -1,16 +1,19 @@
 //! Runs the built wcprof.
 
 use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
 
 use super::folded::Folded;
+use super::remote::{Mark, RemoteProcess};
 
 /// How to observe.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -138,6 +141,39 @@ impl Attach {
         let (child, folder) = self.spawn();
         Recording::finish(child, folder)
     }
+
+    /// The same, with the target's counters as near to the begin and the end of the recording as
+    /// they were asked for: what it did while wcprof started or wrote its report is left out.
+    #[track_caller]
+    pub(crate) fn run_marked(&self, target: &mut RemoteProcess) -> (Recording, Mark, Mark) {
+        let over = AtomicBool::new(false);
+        let mut marks = vec![(unix_ns(), target.mark())];
+        let (child, folder) = self.spawn();
+        let output = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    thread::sleep(Duration::from_millis(20));
+                    marks.push((unix_ns(), target.mark()));
+                }
+            });
+            let output = child.wait_with_output();
+            over.store(true, Ordering::Relaxed);
+            output
+        });
+        let recording = Recording::of(output, folder);
+        let (begin, end) = recording.stretch();
+        let nearest = |time: u64| {
+            let mark = marks.iter().min_by_key(|(at, _)| at.abs_diff(time));
+            mark.expect("there is one").1.clone()
+        };
+        let (before, after) = (nearest(begin), nearest(end));
+        (recording, before, after)
+    }
+}
+
+fn unix_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("it is after 1970").as_nanos() as u64
 }
 
 fn trace_in(folder: &TempDir) -> PathBuf {
@@ -161,7 +197,12 @@ impl Recording {
     /// Wait for the end of a recording, and assert success.
     #[track_caller]
     pub(crate) fn finish(child: Child, folder: TempDir) -> Self {
-        let output = child.wait_with_output().expect("wcprof can be waited for");
+        Self::of(child.wait_with_output(), folder)
+    }
+
+    #[track_caller]
+    fn of(output: io::Result<Output>, folder: TempDir) -> Self {
+        let output = output.expect("wcprof can be waited for");
         assert!(
             output.status.success(),
             "wcprof attach failed with {:?}: {}",

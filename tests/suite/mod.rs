@@ -2,10 +2,12 @@
 //! `tests/README.md` has the table.
 
 mod cpu;
+mod files;
 mod jit;
 mod kernel;
 mod layouts;
 mod life;
+mod locks;
 mod many;
 mod polling;
 mod stacks;
@@ -51,6 +53,9 @@ for_each_engine! {
     cpu::churn: "Check that no CPU time is lost to threads that live for a few milliseconds.",
     cpu::churn_saturated: "Check the same while something else wants both CPUs.",
     cpu::vcpu: "Check that a spinning vCPU is a guest and a halted one is idle.",
+    locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",
+    locks::two_processes: "Check that each process's locks are blamed on its own threads.",
+    files::files: "Check the files and sockets that threads wait for.",
     life::renamed: "Check that a thread which changes its name is shown with the last one.",
     life::target_exits: "Check that the target's exit ends the recording and keeps it.",
     life::target_execs: "Check that an exec ends the recording and keeps it.",

@@ -4,22 +4,24 @@ use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
 
-use wcprof_types::{FdKind, FdTarget, Pid, Wait};
+use wcprof_types::lock::is_wait;
+use wcprof_types::{Avma, FdKind, FdTarget, Pid, Wait};
 
 use crate::sys::file_type;
 
-/// Descriptors remembered; beyond that the memory is emptied.
+/// Descriptors whose files' types are remembered; beyond that the memory is emptied.
 const MAX_REMEMBERED: usize = 4096;
-/// A descriptor can be closed and reused: what it refers to is read again after this long.
-const TRUST_NS: u64 = 1_000_000_000;
 /// Longer paths are cut.
 const MAX_PATH: usize = 4096;
 
-/// Cache of descriptor -> file for one process.
+/// Waits of one process. A descriptor can be closed and given to another file at any time: what it
+/// refers to is read for each wait, and holds only for a thread that proves not to have run since
+/// it was seen in that wait. The caller asks for the proof ([`needs_proof`], [`unname`]).
 #[derive(Debug)]
 pub(crate) struct FdCache {
     pid: Pid,
-    files: HashMap<i32, (u64, FdTarget)>,
+    /// Types of files, which cost another system call.
+    files: HashMap<i32, FdTarget>,
 }
 
 impl FdCache {
@@ -30,12 +32,20 @@ impl FdCache {
         }
     }
 
-    /// The wait of a thread blocked in system call `number` with `args`, at time `now` (ns).
-    pub(crate) fn wait(&mut self, number: Option<u32>, args: [u64; 3], now: u64) -> Wait {
+    /// The wait of a thread blocked in system call `number` with `args`.
+    pub(crate) fn wait(&mut self, number: Option<u32>, args: [u64; 3]) -> Wait {
         let Some(number) = number else {
             return Wait::default();
         };
         let call = i64::from(number);
+        let fd = match takes_fd(call) {
+            Takes::Nothing => None,
+            Takes::Epoll => Some(FdTarget {
+                kind: FdKind::Anon,
+                path: EPOLL.into(),
+            }),
+            Takes::Any => Some(self.target(args[0] as i32)),
+        };
         Wait {
             syscall: Some(number),
             op: match call {
@@ -43,90 +53,127 @@ impl FdCache {
                 libc::SYS_futex | libc::SYS_ioctl => args[1] as u32,
                 _ => 0,
             },
-            fd: takes_fd(call).then(|| self.target(args[0] as i32, now)),
+            fd,
+            futex: (call == libc::SYS_futex && is_wait(args[1] as u32)).then_some(Avma(args[0])),
             kernel: String::new(),
         }
     }
 
-    fn target(&mut self, fd: i32, now: u64) -> FdTarget {
-        if let Some((read_at, target)) = self.files.get(&fd)
-            && now.saturating_sub(*read_at) < TRUST_NS
+    fn target(&mut self, fd: i32) -> FdTarget {
+        let link = read_link(self.pid, fd);
+        if let (Some(known), Some(link)) = (self.files.get(&fd), &link)
+            && known.path == *link
         {
-            return target.clone();
+            return known.clone();
         }
         if self.files.len() >= MAX_REMEMBERED {
             self.files.clear();
         }
-        let target = read_target(self.pid, fd);
-        self.files.insert(fd, (now, target.clone()));
+        let target = target_of(self.pid, fd, link);
+        self.files.insert(fd, target.clone());
         target
     }
 }
 
-/// Calls that can block and whose first argument is a descriptor.
-fn takes_fd(call: i64) -> bool {
-    matches!(
-        call,
-        libc::SYS_read
-            | libc::SYS_write
-            | libc::SYS_pread64
-            | libc::SYS_pwrite64
-            | libc::SYS_readv
-            | libc::SYS_writev
-            | libc::SYS_preadv
-            | libc::SYS_pwritev
-            | libc::SYS_preadv2
-            | libc::SYS_pwritev2
-            | libc::SYS_fsync
-            | libc::SYS_fdatasync
-            | libc::SYS_sync_file_range
-            | libc::SYS_fallocate
-            | libc::SYS_ftruncate
-            | libc::SYS_flock
-            | libc::SYS_fcntl
-            | libc::SYS_ioctl
-            | libc::SYS_getdents64
-            | libc::SYS_recvfrom
-            | libc::SYS_recvmsg
-            | libc::SYS_recvmmsg
-            | libc::SYS_sendto
-            | libc::SYS_sendmsg
-            | libc::SYS_sendmmsg
-            | libc::SYS_sendfile
-            | libc::SYS_splice
-            | libc::SYS_accept
-            | libc::SYS_accept4
-            | libc::SYS_connect
-            | libc::SYS_epoll_wait
-            | libc::SYS_epoll_pwait
-            | libc::SYS_io_uring_enter
-    )
+/// What every epoll descriptor's link names.
+const EPOLL: &str = "[eventpoll]";
+
+/// Whether the descriptor was read, which may be another file's by now, or closed.
+pub(crate) fn needs_proof(wait: &Wait) -> bool {
+    wait.fd.as_ref().is_some_and(|fd| fd.path != EPOLL)
 }
 
-/// Reads the link and the file's type; nothing of the target is opened.
-fn read_target(pid: Pid, fd: i32) -> FdTarget {
-    let unknown = FdTarget {
-        kind: FdKind::Unknown,
-        path: String::new(),
+/// Takes the name away. The type of the file stays, for the state of the wait: calls that block on
+/// one descriptor number by turns for files of several types are rare.
+pub(crate) fn unname(wait: &mut Wait) {
+    if let Some(fd) = &mut wait.fd {
+        fd.path.clear();
+    }
+}
+
+/// What a call's first argument is.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Takes {
+    Nothing,
+    /// A descriptor of epoll: any other makes the call fail at once.
+    Epoll,
+    /// Any descriptor.
+    Any,
+}
+
+/// What the first argument of a call that can block is.
+fn takes_fd(call: i64) -> Takes {
+    match call {
+        libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Takes::Epoll,
+        libc::SYS_read
+        | libc::SYS_write
+        | libc::SYS_pread64
+        | libc::SYS_pwrite64
+        | libc::SYS_readv
+        | libc::SYS_writev
+        | libc::SYS_preadv
+        | libc::SYS_pwritev
+        | libc::SYS_preadv2
+        | libc::SYS_pwritev2
+        | libc::SYS_fsync
+        | libc::SYS_fdatasync
+        | libc::SYS_sync_file_range
+        | libc::SYS_fallocate
+        | libc::SYS_ftruncate
+        | libc::SYS_flock
+        | libc::SYS_fcntl
+        | libc::SYS_ioctl
+        | libc::SYS_getdents64
+        | libc::SYS_recvfrom
+        | libc::SYS_recvmsg
+        | libc::SYS_recvmmsg
+        | libc::SYS_sendto
+        | libc::SYS_sendmsg
+        | libc::SYS_sendmmsg
+        | libc::SYS_sendfile
+        | libc::SYS_splice
+        | libc::SYS_copy_file_range
+        | libc::SYS_syncfs
+        | libc::SYS_accept
+        | libc::SYS_accept4
+        | libc::SYS_connect
+        | libc::SYS_io_uring_enter => Takes::Any,
+        _ => Takes::Nothing,
+    }
+}
+
+/// What a descriptor's link names, and the file's type; nothing of the target is opened.
+fn target_of(pid: Pid, fd: i32, link: Option<String>) -> FdTarget {
+    let Some(name) = link else {
+        return FdTarget {
+            kind: FdKind::Unknown,
+            path: String::new(),
+        };
     };
-    let link = format!("/proc/{pid}/fd/{fd}");
-    let Ok(name) = fs::read_link(&link) else {
-        return unknown;
-    };
-    let name = name.to_string_lossy();
-    let kind = match name.split_once(':') {
-        Some(("socket", _)) => FdKind::Socket,
-        Some(("pipe", _)) => FdKind::Pipe,
-        Some(("anon_inode", _)) => FdKind::Anon,
+    let (kind, path) = match name.split_once(':') {
+        Some(("socket", _)) => (FdKind::Socket, name.as_str()),
+        Some(("pipe", _)) => (FdKind::Pipe, name.as_str()),
+        // `[eventpoll]`, `[eventfd]`, `kvm-vcpu:0`
+        Some(("anon_inode", what)) => (FdKind::Anon, what),
         _ => {
-            let file_type = CString::new(link).ok().and_then(|link| file_type(&link));
-            return FdTarget {
-                kind: file_type.map_or(FdKind::Unknown, kind_of),
-                path: cut(&name),
-            };
+            let link = CString::new(link_of(pid, fd)).ok();
+            let file_type = link.and_then(|link| file_type(&link));
+            (file_type.map_or(FdKind::Unknown, kind_of), name.as_str())
         }
     };
-    FdTarget { kind, ..unknown }
+    FdTarget {
+        kind,
+        path: cut(path),
+    }
+}
+
+fn link_of(pid: Pid, fd: i32) -> String {
+    format!("/proc/{pid}/fd/{fd}")
+}
+
+fn read_link(pid: Pid, fd: i32) -> Option<String> {
+    let name = fs::read_link(link_of(pid, fd)).ok()?;
+    Some(name.to_string_lossy().into_owned())
 }
 
 fn kind_of(file_type: libc::mode_t) -> FdKind {
@@ -158,12 +205,32 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         let null = fs::File::open("/dev/null").unwrap();
         let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        let read_target = |pid, fd| target_of(pid, fd, read_link(pid, fd));
         let regular = read_target(me, file.as_raw_fd());
         assert_eq!(regular.kind, FdKind::Regular);
         assert_eq!(regular.path, file.path().to_string_lossy());
         assert_eq!(read_target(me, null.as_raw_fd()).kind, FdKind::Char);
         assert_eq!(read_target(me, socket.as_raw_fd()).kind, FdKind::Socket);
         assert_eq!(read_target(me, -1).kind, FdKind::Unknown);
+        assert!(
+            read_target(me, socket.as_raw_fd())
+                .path
+                .starts_with("socket:[")
+        );
+    }
+
+    /// Check that a descriptor which is given to another file is noticed at once.
+    #[test]
+    fn reused() {
+        let me = Pid(std::process::id() as i32);
+        let mut cache = FdCache::new(me);
+        let first = tempfile::NamedTempFile::new().unwrap();
+        let fd = first.as_raw_fd();
+        assert_eq!(cache.target(fd).path, first.path().to_string_lossy());
+        let moved = first.path().with_extension("moved");
+        fs::rename(first.path(), &moved).unwrap();
+        assert_eq!(cache.target(fd).path, moved.to_string_lossy());
+        fs::rename(&moved, first.path()).unwrap();
     }
 
     /// Check that calls without a descriptor have none, and that futex and ioctl keep their
@@ -171,10 +238,23 @@ mod tests {
     #[test]
     fn waits() {
         let mut cache = FdCache::new(Pid(std::process::id() as i32));
-        let futex = cache.wait(Some(libc::SYS_futex as u32), [0x7f00, 137, 2], 0);
+        let futex = cache.wait(Some(libc::SYS_futex as u32), [0x7f00, 137, 2]);
         assert_eq!((futex.op, &futex.fd), (137, &None));
-        assert_eq!(cache.wait(None, [0; 3], 0), Wait::default());
-        let sleep = cache.wait(Some(libc::SYS_clock_nanosleep as u32), [0; 3], 0);
+        assert_eq!(futex.futex, Some(Avma(0x7f00)));
+        assert_eq!(cache.wait(None, [0; 3]), Wait::default());
+        let sleep = cache.wait(Some(libc::SYS_clock_nanosleep as u32), [0; 3]);
         assert_eq!(sleep.fd, None);
+        let epoll = cache.wait(Some(libc::SYS_epoll_wait as u32), [u64::MAX; 3]);
+        assert_eq!(
+            epoll.fd.as_ref().map(|fd| fd.path.as_str()),
+            Some("[eventpoll]")
+        );
+        assert!(!needs_proof(&epoll) && !needs_proof(&sleep));
+        let file = fs::File::open("/dev/null").unwrap();
+        let mut read = cache.wait(Some(libc::SYS_read as u32), [file.as_raw_fd() as u64; 3]);
+        assert!(needs_proof(&read));
+        unname(&mut read);
+        let fd = read.fd.unwrap();
+        assert_eq!((fd.kind, fd.path.as_str()), (FdKind::Char, ""));
     }
 }

@@ -22,6 +22,7 @@ pub mod procfs;
 mod sampler;
 pub mod select;
 mod setup;
+mod sockets;
 mod sys;
 mod target;
 mod tid_map;
@@ -31,9 +32,11 @@ pub use engine::{EngineKind, SnapshotError};
 pub use files::{LiveFileError, LiveFiles};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
-    KernelStack, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Since, StackBytes, StackCopy,
-    StackRequest, StartError, TargetEnd, TargetId, ThreadTick, TickBatch, TickCounts, TimerSample,
+    KernelStack, LockGlance, OwnerGlance, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
+    Since, StackBytes, StackCopy, StackRequest, StartError, TargetEnd, TargetId, ThreadTick,
+    TickBatch, TickCounts, TimerSample,
 };
 pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
+pub use sockets::SocketNames;
 pub use sys::{Punctuality, monotonic_ns, own_cpu_ns};
 pub use target::{Liveness, Target, TargetError, read_status};

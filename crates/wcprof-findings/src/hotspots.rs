@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use wcprof_profile::model::{Profile, ProfileThread, State};
 
 use crate::evidence::{self, Counted, MAX_LINES};
+use crate::files::files;
 use crate::finding::{Basis, Evidence, EvidenceLine, Finding, TimeShare};
+use crate::locks::held_by;
 use crate::matching::{CompiledRule, any_glob, glob};
 use crate::rule::{Base, Kind, Rule, Scope, Show, Threshold};
 use crate::rule_set::RuleSet;
@@ -179,11 +181,13 @@ impl<'a> Tested<'a> {
         if self.rule.matches.evidence == Show::Threads {
             evidence.push(self.thread_lines(&rows));
         }
-        evidence.push(self.tree(
-            &rows,
-            totals.of(base),
-            &self.base_words(scope, &order, base),
-        ));
+        if self.rule.matches.evidence == Show::Sites {
+            let of = if order.len() == 1 { "it" } else { "they" };
+            evidence.extend(held_by(self.profile(), &order, of));
+        }
+        let (base_ns, of) = (totals.of(base), self.base_words(scope, &order, base));
+        evidence.extend(files(self.profile(), &rows, base_ns, &of));
+        evidence.push(self.tree(&rows, base_ns, &of));
         self.finding(&order, share, evidence)
     }
 

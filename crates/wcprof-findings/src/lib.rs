@@ -14,6 +14,8 @@ mod finding;
 mod hotspots;
 
 mod evidence;
+mod files;
+mod locks;
 mod matching;
 mod totals;
 
@@ -23,6 +25,10 @@ mod text;
 pub use finding::{Basis, Evidence, EvidenceLine, Finding, Setting, SettingsFound, TimeShare};
 pub use hotspots::{MIN_TICKS, hotspots};
 pub use json::{JSON_SCHEMA, JSON_VERSION, RULES_SCHEMA, from_json, rules_to_json, to_json};
+pub use locks::{
+    Hold, LOCKS_SCHEMA, LOCKS_VERSION, LockReport, LockSite, Unknown, Waiters, lock_report,
+    locks_to_json, render_locks,
+};
 pub use rule::{
     Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };

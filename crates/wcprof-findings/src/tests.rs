@@ -2,5 +2,6 @@
 
 mod builder;
 mod format;
+mod locks;
 mod rule_files;
 mod rules;

@@ -4,8 +4,10 @@ use std::fmt::Write;
 
 use wcprof_profile::model::{Profile, State};
 
+use crate::files::FILES;
 use crate::finding::{Basis, Evidence, Finding, Setting, TimeShare};
 use crate::hotspots::{base_name, plural, state_name};
+use crate::locks::HELD_BY;
 use crate::rule::{Base, Scope};
 use crate::rule_set::RuleSet;
 use crate::totals::percent;
@@ -252,6 +254,20 @@ fn brief(out: &mut String, group: &[&Finding], width: usize) {
         let text = format!("  evidence: {percent:.1} % {}", names.join(" < "));
         let _ = writeln!(out, "{}", cut(&text, width));
     }
+    // The last one is the tree, which is above.
+    let n_special = finding.evidence.len().saturating_sub(1);
+    for evidence in finding.evidence.iter().take(n_special) {
+        let (label, unit) = match evidence.heading.as_str() {
+            heading if heading.starts_with(HELD_BY) => ("held by", " of the time lost"),
+            heading if heading.starts_with(FILES) => ("on", ""),
+            _ => continue,
+        };
+        if let Some(line) = evidence.lines.first() {
+            let name = escape(&line.name);
+            let text = format!("  {label:<8}: {:.1} %{unit}: {name}", line.percent);
+            let _ = writeln!(out, "{}", cut(&text, width));
+        }
+    }
     prose(out, "advice", first_sentence(&finding.advice), width);
 }
 
@@ -370,7 +386,7 @@ fn spans(n_threads: usize, wall_ns: u64) -> String {
     }
 }
 
-fn duration(ns: u64) -> String {
+pub(crate) fn duration(ns: u64) -> String {
     match ns {
         0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
@@ -400,7 +416,7 @@ fn tree(out: &mut String, evidence: &Evidence, width: usize) {
     }
 }
 
-fn cut(line: &str, width: usize) -> String {
+pub(crate) fn cut(line: &str, width: usize) -> String {
     if line.chars().count() <= width {
         return line.to_owned();
     }
@@ -409,7 +425,7 @@ fn cut(line: &str, width: usize) -> String {
 }
 
 /// `  label: text`, wrapped; the lines that follow are indented under the text.
-fn prose(out: &mut String, label: &str, text: &str, width: usize) {
+pub(crate) fn prose(out: &mut String, label: &str, text: &str, width: usize) {
     wrapped(out, &format!("  {label:<8}: "), text, 12, width);
 }
 

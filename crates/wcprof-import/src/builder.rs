@@ -3,8 +3,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use wcprof_trace::model::{
-    Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack,
-    StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
+    Frame, FrameId, Header, LocalNames, LockFacts, Module, ModuleId, NodeId, Process, ProcessId,
+    Span, Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId,
+    Trace, WaitId,
 };
 use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs, Wait};
 
@@ -59,6 +60,7 @@ impl Builder {
                     symbols: None,
                     setups: Vec::new(),
                     local_names: LocalNames::default(),
+                    locks: LockFacts::default(),
                 },
                 spans: Vec::new(),
             },

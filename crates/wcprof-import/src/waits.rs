@@ -60,6 +60,7 @@ pub(crate) fn of_leaf(name: &str) -> Option<Wait> {
         syscall: Some(*number),
         op: 0,
         fd: None,
+        futex: None,
         kernel: String::new(),
     })
 }

@@ -2,17 +2,21 @@
 //!
 //! Memory grows with distinct (thread, state, wait, stack), not with spans.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use wcprof_trace::FastState;
 use wcprof_trace::model::{
-    Process, ProcessId, Span, StackId, SymbolTable, Tables, ThreadId, WaitId,
+    LockOwner, Process, ProcessId, Span, StackId, SymbolTable, Tables, ThreadId, WaitId,
 };
-use wcprof_types::{ThreadState, TimeNs, osd_id, program_name, vm_name};
+use wcprof_types::{Avma, ThreadState, Tid, TimeNs, Wait, osd_id, program_name, vm_name};
 
 use crate::classify::{Classifier, Subject};
 use crate::functions::Functions;
-use crate::model::{Profile, ProfileModule, ProfileProcess, ProfileThread, Row, TimeAxis};
+use crate::locks::{Found, LockTimes, Share, is_recursive, kind_of, owner, raw_state};
+use crate::model::{
+    Function, Holder, LockKind, LockRow, Profile, ProfileModule, ProfileProcess, ProfileStack,
+    ProfileStackId, ProfileThread, Row, State, TimeAxis, UnknownHolder,
+};
 use crate::pools::pools;
 use crate::renamed::RenamedStacks;
 use crate::rules::Rules;
@@ -122,6 +126,9 @@ pub struct ProfileBuilder {
     cutter: Cutter,
     /// The latest end of a span, since the window begins.
     latest: u64,
+    locks: LockTimes,
+    /// By sum: what its lock's memory showed.
+    held: HashMap<usize, BTreeMap<Share, u64>>,
 }
 
 impl ProfileBuilder {
@@ -153,6 +160,11 @@ impl ProfileBuilder {
         }
     }
 
+    /// For a trace with looks at locks that was read before.
+    pub fn with_locks(self, locks: LockTimes) -> Self {
+        Self { locks, ..self }
+    }
+
     /// Adds one span.
     pub fn add_span(&mut self, span: &Span) {
         let Some(part) = part(span, self.window) else {
@@ -163,6 +175,22 @@ impl ProfileBuilder {
             self.cutter.widen(all);
         }
         self.latest = self.latest.max(part.end);
+        let sum = self.add(span, &part);
+        if self.locks.is_wait(span) {
+            let begin = self.window.map_or(0, |(from, _)| from.0);
+            let span = Span {
+                start: TimeNs(part.start + begin),
+                end: TimeNs(part.end + begin),
+                weight: part.weight,
+                ..span.clone()
+            };
+            let held = self.held.entry(sum).or_default();
+            self.locks.shares(&span, held);
+        }
+    }
+
+    /// The index of the sum that it went to.
+    fn add(&mut self, span: &Span, part: &Part) -> usize {
         let key = Key::of(span, &self.renamed);
         let thread = span.thread.0 as usize;
         // Ids are dense; a forged one must not size a table.
@@ -176,8 +204,8 @@ impl ProfileBuilder {
                 && sum.key == key
             {
                 recent[..=at].rotate_right(1);
-                sum.add(&part, self.cutter);
-                return;
+                sum.add(part, self.cutter);
+                return recent[0] as usize;
             }
         }
         let at = *self.index.entry(key).or_insert_with(|| {
@@ -189,9 +217,10 @@ impl ProfileBuilder {
             });
             self.sums.len() - 1
         });
-        self.sums[at].add(&part, self.cutter);
+        self.sums[at].add(part, self.cutter);
         recent.rotate_right(1);
         recent[0] = u32::try_from(at).unwrap_or(u32::MAX);
+        at
     }
 
     /// The part of the recording that the spans are about, and how often slices must become twice
@@ -313,9 +342,11 @@ impl ProfileBuilder {
         let mut classifier = Classifier::new(rules);
         let mut waits = Vec::new();
         let mut wait_ids: HashMap<WaitId, u32> = HashMap::new();
+        let mut same_waits: HashMap<Wait, u32> = HashMap::new();
         let mut rows: Vec<Row> = Vec::new();
         let mut row_ids = HashMap::new();
-        for sum in &self.sums {
+        let mut lock_rows = LockRows::default();
+        for (at_sum, sum) in self.sums.iter().enumerate() {
             let at = sum.key.thread.0 as usize;
             let Some(thread) = threads.get(at) else {
                 continue;
@@ -344,10 +375,64 @@ impl ProfileBuilder {
                 pool: pools.get(thread.pool).map_or("", |p| p.name.as_str()),
                 process: &thread.process_comm,
             });
+            if state == State::Lock {
+                let lost = Lost {
+                    thread: sum.key.thread,
+                    stack,
+                    wait: wait.map(|(_, w)| w),
+                };
+                let kind = lost.kind(&stacks.list, &functions.list);
+                let shares = self.shares_of(at_sum, sum.weight);
+                for (share, weight) in shares {
+                    let found = share.found.and_then(|id| self.locks.found(id));
+                    let owner = lost.owner(kind, found);
+                    let holder = owner.map(|owner| {
+                        let wait = owner.wait.and_then(|id| tables.waits.get(id.0 as usize));
+                        let stack = owner.stack.and_then(|id| {
+                            stacks.of_trace(id, sum.key.since, &mut functions, tables, symbols)
+                        });
+                        let of = threads.get(owner.thread.0 as usize);
+                        let state = classifier.state(&Subject {
+                            raw: raw_state(owner.state),
+                            wait,
+                            stack,
+                            stacks: &stacks.list,
+                            functions: &functions.list,
+                            comm: of.map_or("", |t| t.comm.as_str()),
+                            pool: of
+                                .map_or("", |t| pools.get(t.pool).map_or("", |p| p.name.as_str())),
+                            process: of.map_or("", |t| t.process_comm.as_str()),
+                        });
+                        Holder {
+                            tid: of.map_or(Tid(0), |t| t.tid),
+                            pool: of.map_or(usize::MAX, |t| t.pool),
+                            state,
+                            stack,
+                            uncertain: owner.moved || share.moved,
+                        }
+                    });
+                    lock_rows.add(LockRow {
+                        thread: at,
+                        stack,
+                        address: lost.wait.and_then(|w| w.futex),
+                        kind,
+                        recursive: found.is_some_and(|f| is_recursive(kind, &f.words)),
+                        holder,
+                        weight,
+                    });
+                }
+            }
+            // Waits for several locks at one place are one row.
             let wait = wait.map(|(id, w)| {
                 *wait_ids.entry(id).or_insert_with(|| {
-                    waits.push(w.clone());
-                    (waits.len() - 1) as u32
+                    let wait = Wait {
+                        futex: None,
+                        ..w.clone()
+                    };
+                    *same_waits.entry(wait).or_insert_with_key(|wait| {
+                        waits.push(wait.clone());
+                        (waits.len() - 1) as u32
+                    })
                 })
             });
             let row = *row_ids.entry((at, state, stack, wait)).or_insert_with(|| {
@@ -391,6 +476,69 @@ impl ProfileBuilder {
             pools,
             waits,
             rows,
+            locks: lock_rows.list,
+        }
+    }
+
+    /// What a sum's lock showed; without looks, that nobody looked.
+    fn shares_of(&self, sum: usize, weight: u64) -> Vec<(Share, u64)> {
+        match self.held.get(&sum) {
+            Some(held) if !held.is_empty() => held.iter().map(|(s, w)| (*s, *w)).collect(),
+            _ => vec![(Share::NOT_LOOKED, weight)],
+        }
+    }
+}
+
+/// Time of one thread in one wait for a lock.
+struct Lost<'a> {
+    thread: ThreadId,
+    stack: Option<ProfileStackId>,
+    wait: Option<&'a Wait>,
+}
+
+impl Lost<'_> {
+    fn kind(&self, stacks: &[ProfileStack], functions: &[Function]) -> LockKind {
+        let stack = self.stack.and_then(|id| stacks.get(id.0 as usize));
+        match (stack, self.wait) {
+            (Some(stack), Some(wait)) => kind_of(stack, functions, wait),
+            _ => LockKind::Other,
+        }
+    }
+
+    fn owner(&self, kind: LockKind, found: Option<&Found>) -> Result<LockOwner, UnknownHolder> {
+        match (kind, self.wait, found) {
+            (LockKind::Other, ..) => Err(UnknownHolder::NotRecorded),
+            (_, Some(wait), Some(found)) => owner(kind, wait, found, self.thread),
+            _ => Err(UnknownHolder::NotLooked),
+        }
+    }
+}
+
+/// Rows of locks, each once.
+#[derive(Default)]
+struct LockRows {
+    list: Vec<LockRow>,
+    ids: HashMap<LockKey, usize>,
+}
+
+type LockKey = (
+    usize,
+    Option<ProfileStackId>,
+    Option<Avma>,
+    (LockKind, bool),
+    Result<Holder, UnknownHolder>,
+);
+
+impl LockRows {
+    fn add(&mut self, row: LockRow) {
+        let kind = (row.kind, row.recursive);
+        let key = (row.thread, row.stack, row.address, kind, row.holder);
+        match self.ids.get(&key).and_then(|&id| self.list.get_mut(id)) {
+            Some(known) => known.weight = known.weight.saturating_add(row.weight),
+            None => {
+                self.ids.insert(key, self.list.len());
+                self.list.push(row);
+            }
         }
     }
 }

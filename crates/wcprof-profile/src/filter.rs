@@ -117,6 +117,11 @@ pub fn keep_threads(profile: &mut Profile, filter: &ThreadFilter) {
         row.thread = at.unwrap_or_default();
         at.is_some()
     });
+    profile.locks.retain_mut(|row| {
+        let at = of(row.thread);
+        row.thread = at.unwrap_or_default();
+        at.is_some()
+    });
     for pool in &mut profile.pools {
         pool.threads = pool.threads.iter().filter_map(|&t| of(t)).collect();
     }

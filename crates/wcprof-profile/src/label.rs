@@ -2,9 +2,10 @@
 
 use std::borrow::Cow;
 
-use wcprof_types::StackEnd;
+use wcprof_types::{FdKind, StackEnd, Wait};
 
 use crate::model::{FunctionId, Profile, State};
+use crate::syscalls::syscall_name;
 
 /// A function, or a frame that stands in for something that is not one.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -20,6 +21,9 @@ pub enum Label {
     NotSampled(State),
     /// All frames of the stack are hidden by the view: `[hidden]`.
     Hidden,
+    /// The file or socket of a wait, with the call, as a frame: `[fdatasync: /var/x]`. Index into
+    /// [`Profile::waits`].
+    File(u32),
     /// What was pruned here, as one node: `[below 0.5%]`.
     Below,
 }
@@ -46,7 +50,32 @@ impl Label {
             Self::NotSampled(State::StealIrq) => Cow::Borrowed(State::StealIrq.frame()),
             Self::NotSampled(state) => Cow::Owned(format!("[{}, not sampled]", state.name())),
             Self::Hidden => Cow::Borrowed("[hidden]"),
+            Self::File(wait) => match profile.waits.get(*wait as usize) {
+                Some(wait) => Cow::Owned(format!("[{}]", file_text(wait, ": "))),
+                None => Cow::Borrowed("[?]"),
+            },
             Self::Below => Cow::Owned(format!("[below {min_percent}%]")),
         }
     }
+}
+
+/// `fdatasync on /var/lib/x`: the call of a wait and its file, with `between` between them. The
+/// text comes from the target: escape it for its destination.
+pub fn file_text(wait: &Wait, between: &str) -> String {
+    let call = match wait.syscall {
+        Some(number) => match syscall_name(number) {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(format!("syscall {number}")),
+        },
+        None => Cow::Borrowed("page fault"),
+    };
+    let file = match &wait.fd {
+        Some(fd) if !fd.path.is_empty() => fd.path.as_str(),
+        Some(fd) if fd.kind == FdKind::Socket => "a socket",
+        Some(fd) if fd.kind == FdKind::Pipe => "a pipe",
+        Some(fd) if fd.kind == FdKind::Anon => "an anonymous file",
+        Some(fd) if fd.kind != FdKind::Unknown => "an unknown file",
+        _ => "a file that could not be read",
+    };
+    format!("{call}{between}{file}")
 }

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use wcprof_trace::model::{Header, Stats};
-use wcprof_types::{BuildId, Pid, StackEnd, Tid, Wait};
+use wcprof_types::{Avma, BuildId, Pid, StackEnd, Tid, Wait};
 
 use crate::precision::Estimator;
 pub use crate::slices::{MAX_SLICES, Slices, TimeAxis};
@@ -228,6 +228,75 @@ pub struct Row {
     pub slices: Slices,
 }
 
+/// Time of one thread lost to one lock while one other held it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockRow {
+    /// The waiting thread: index into [`Profile::threads`].
+    pub thread: usize,
+    /// Its stack.
+    pub stack: Option<ProfileStackId>,
+    /// The lock; `None` in recordings that do not hold it.
+    pub address: Option<Avma>,
+    /// Its kind.
+    pub kind: LockKind,
+    /// It is a recursive mutex.
+    pub recursive: bool,
+    /// Who held it.
+    pub holder: Result<Holder, UnknownHolder>,
+    /// Nanoseconds of wall-clock time.
+    pub weight: u64,
+}
+
+/// Kinds of locks, as far as they matter for who holds them.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockKind {
+    /// A pthread mutex.
+    Mutex,
+    /// A pthread rwlock, wanted for reading.
+    RwlockRead,
+    /// A pthread rwlock, wanted for writing.
+    RwlockWrite,
+    /// Any other: its memory does not name the owner.
+    Other,
+}
+
+/// The thread that held a lock, at the tick at which that was looked at.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Holder {
+    /// The thread. It may be one that a filter has left out of the profile.
+    pub tid: Tid,
+    /// Its pool: index into [`Profile::pools`].
+    pub pool: usize,
+    /// What it did.
+    pub state: State,
+    /// Its stack; `None` when there is none of that tick.
+    pub stack: Option<ProfileStackId>,
+    /// The waiter or the owner ran between its own observation and the look at the lock: the
+    /// owner may be a later one, or its stack an older one.
+    pub uncertain: bool,
+}
+
+/// Why it is not known who held a lock.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum UnknownHolder {
+    /// This kind of lock does not record its owner.
+    NotRecorded,
+    /// Nobody looked: the wait was too short, or too many locks were waited for.
+    NotLooked,
+    /// It was free or on its way to the next owner.
+    Changed,
+    /// It was the waiter's own by then, or the waiter waits for itself.
+    Itself,
+    /// Readers, of which none is recorded.
+    Readers,
+    /// Its owner died.
+    Died,
+    /// This tid (of the target's own pid namespace) is no thread that was recorded: one that has
+    /// exited, of another process, or left out.
+    NotAThread(i32),
+}
+
 /// A symbolized, classified, aggregated trace.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Profile {
@@ -253,6 +322,8 @@ pub struct Profile {
     pub waits: Vec<Wait>,
     /// One row for each distinct (thread, state, stack, wait).
     pub rows: Vec<Row>,
+    /// The time in [`State::Lock`], by who held the locks.
+    pub locks: Vec<LockRow>,
 }
 
 impl Profile {

@@ -1,5 +1,7 @@
 //! A view made ready for one profile: a row to its path in a tree.
 
+use std::collections::HashMap;
+
 use crate::filter::FunctionFilter;
 use crate::label::Label;
 use crate::model::{FunctionId, Profile, ProfileStack, Row};
@@ -13,6 +15,8 @@ pub(crate) struct Prepared<'a> {
     focus: Option<Vec<bool>>,
     hide: Option<Vec<bool>>,
     around: Option<Vec<bool>>,
+    /// The waits that have a file.
+    files: HashMap<u32, u32>,
     leaf_first: bool,
 }
 
@@ -29,6 +33,7 @@ impl<'a> Prepared<'a> {
                 .around
                 .as_ref()
                 .map(|a| names().map(|name| a.function.matches(name)).collect()),
+            files: files_of(profile, view),
             leaf_first: view.is_leaf_first(),
         }
     }
@@ -87,6 +92,8 @@ impl<'a> Prepared<'a> {
                 }
             }
         }
+        let file = row.wait.and_then(|wait| self.files.get(&wait));
+        path.extend(file.copied().map(Label::File));
         if self.view.state_frames {
             path.push(Label::State(row.state));
         }
@@ -95,6 +102,19 @@ impl<'a> Prepared<'a> {
         }
         true
     }
+}
+
+/// The waits that have a file, each with the first wait by the same call for the same file: they
+/// may differ in what is not shown.
+fn files_of(profile: &Profile, view: &View) -> HashMap<u32, u32> {
+    let mut same = HashMap::new();
+    let waits = (0..).zip(&profile.waits).filter(|_| view.files);
+    waits
+        .filter_map(|(at, wait)| {
+            let fd = wait.fd.as_ref()?;
+            Some((at, *same.entry((wait.syscall, fd)).or_insert(at)))
+        })
+        .collect()
 }
 
 /// Calls `each` with every row that `view` shows and the frames that it shows of the row's stack,

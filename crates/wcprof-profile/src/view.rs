@@ -104,6 +104,8 @@ pub struct View {
     pub idle: bool,
     /// Add the state as the last frame (right after the group when inverted).
     pub state_frames: bool,
+    /// Add the file or socket of a wait as a frame before it.
+    pub files: bool,
     /// Nodes below this percentage of their group's shown weight are merged into
     /// [`Label::Below`](crate::Label::Below); 0 prunes nothing.
     pub min_percent: f64,
@@ -126,6 +128,7 @@ impl Default for View {
             direction: Direction::RootFirst,
             idle: false,
             state_frames: false,
+            files: false,
             min_percent: 0.0,
             threads: ThreadFilter::all(),
             states: None,

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod live_stack;
+mod locks;
 mod modules;
 mod process;
 mod recorder;

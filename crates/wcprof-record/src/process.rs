@@ -5,13 +5,14 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 
-use wcprof_capture::{Liveness, StackBytes, Target, TargetError};
+use wcprof_capture::{Liveness, SocketNames, StackBytes, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, Process, ProcessId, ThreadId};
 use wcprof_trace::{TraceError, TraceWriter};
 use wcprof_types::{Avma, FrameAddress, RelativeAddress};
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
 
 use crate::live_stack::{LiveStack, LiveText};
+use crate::locks::Locks;
 use crate::modules::{ModuleProblem, Modules, SharedFiles, TargetFiles};
 use crate::recorder::RecordError;
 use crate::replay::{Reads, Replay, Watched};
@@ -48,6 +49,8 @@ pub(crate) struct ProcessState {
     modules: Modules,
     unwinder: Unwinder,
     pub(crate) replay: Replay,
+    pub(crate) locks: Locks,
+    pub(crate) sockets: SocketNames,
     frame_ids: HashMap<FrameAddress<Avma>, FrameId>,
     /// When its mappings were read first, and last.
     first_mapped: Option<u64>,
@@ -70,6 +73,8 @@ impl ProcessState {
         Ok(Self {
             id,
             modules: Modules::new(id, &target),
+            locks: Locks::default(),
+            sockets: SocketNames::new(target.pid()),
             target,
             unwinder: Unwinder::new(),
             replay: Replay::default(),
@@ -86,6 +91,7 @@ impl ProcessState {
         self.unwinder = Unwinder::new();
         self.replay = Replay::default();
         self.frame_ids = HashMap::new();
+        self.locks = Locks::default();
     }
 
     /// Opens a jitdump that was opened late.

@@ -7,17 +7,20 @@ use std::sync::mpsc::Sender;
 
 use thiserror::Error;
 use wcprof_capture::{
-    KernelStack, StackBytes, StackCopy, StackRequest, Target, TargetEnd, TargetError, TargetId,
-    ThreadTick, TickBatch, TickCounts, monotonic_ns, own_cpu_ns,
+    KernelStack, LockGlance, StackBytes, StackCopy, StackRequest, Target, TargetEnd, TargetError,
+    TargetId, ThreadTick, TickBatch, TickCounts, monotonic_ns, own_cpu_ns,
 };
 use wcprof_trace::model::{
-    Frame, FrameId, Header, NodeId, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId,
+    Frame, FrameId, Header, LockLook, NodeId, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId,
 };
 use wcprof_trace::{TraceError, TraceWriter};
-use wcprof_types::{Avma, FrameAddress, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
+use wcprof_types::{
+    Avma, FdKind, FrameAddress, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait,
+};
 use wcprof_unwind::UnwoundStack;
 use wcprof_weights::{Piece, TimerHit};
 
+use crate::locks::Locks;
 use crate::modules::{ModuleProblem, SharedFiles, TargetFiles};
 use crate::process::{ProcessState, UnmappedFrames};
 use crate::replay::Reads;
@@ -196,9 +199,15 @@ impl Recorder {
                 });
             }
         }
-        for tick in &batch.threads {
+        let mut glances = batch.locks.iter().peekable();
+        for (i, tick) in batch.threads.iter().enumerate() {
+            while let Some(glance) = glances.next_if(|g| g.after <= i) {
+                self.glance(glance);
+            }
             self.thread_tick(tick, &batch.stacks)?;
         }
+        glances.for_each(|glance| self.glance(glance));
+        self.note_locks(batch)?;
         for &thread in &batch.exited {
             self.end_thread(thread)?;
         }
@@ -216,6 +225,7 @@ impl Recorder {
         if batch.time.saturating_sub(self.flushed) >= FLUSH_NS {
             self.flushed = batch.time;
             self.note_threads()?;
+            self.write_all_looks(Locks::take_all)?;
             self.stats.own_cpu_ns = own_cpu_ns();
             self.writer.set_stats(&self.stats)?;
             self.writer.flush()?;
@@ -283,6 +293,7 @@ impl Recorder {
     }
 
     fn finish_process(&mut self, target: TargetId) -> Result<(), RecordError> {
+        self.write_looks(target, Locks::take_all)?;
         let threads: Vec<(TargetId, Tid)> = self
             .threads
             .keys()
@@ -310,6 +321,56 @@ impl Recorder {
             trace_bytes: self.writer.len_bytes(),
             state_ns: self.state_ns,
         }
+    }
+
+    fn glance(&mut self, glance: &LockGlance) {
+        let begin = self.begin.unwrap_or(0);
+        let time = |at: u64| TimeNs(at.saturating_sub(begin));
+        if let Some(process) = self.processes.get_mut(glance.target.0 as usize) {
+            let of = process.id;
+            process.locks.glance(of, glance, &self.threads, time);
+        }
+    }
+
+    /// Writes what is known of locks.
+    fn note_locks(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
+        for &(target, tid, own) in &batch.own_tids {
+            if let Some(thread) = self.threads.get(&(target, tid)) {
+                self.writer.own_tid(thread.id, own)?;
+            }
+        }
+        for &(target, tid, tick) in &batch.moved {
+            if let Some(thread) = self.threads.get(&(target, tid)) {
+                self.writer.waiter_moved(thread.id, self.time(tick))?;
+            }
+        }
+        if batch.n_locks_skipped > 0 {
+            self.writer.locks_skipped(batch.n_locks_skipped)?;
+        }
+        self.write_all_looks(Locks::take_ready)
+    }
+
+    fn write_all_looks(
+        &mut self,
+        take: impl Fn(&mut Locks) -> Vec<LockLook>,
+    ) -> Result<(), RecordError> {
+        let mut targets = (0..self.processes.len() as u32).map(TargetId);
+        targets.try_for_each(|target| self.write_looks(target, &take))
+    }
+
+    /// Writes looks at locks of one process.
+    fn write_looks(
+        &mut self,
+        target: TargetId,
+        take: impl Fn(&mut Locks) -> Vec<LockLook>,
+    ) -> Result<(), RecordError> {
+        let Some(process) = self.processes.get_mut(target.0 as usize) else {
+            return Ok(());
+        };
+        let looks = take(&mut process.locks);
+        Ok(looks
+            .iter()
+            .try_for_each(|look| self.writer.lock_look(look))?)
     }
 
     fn count(&mut self, batch: &TickBatch) {
@@ -407,14 +468,24 @@ impl Recorder {
             StackCopy::NoUserStack => self.kernel_stack(tick.wait.as_ref())?,
         };
         let wait = match &tick.wait {
-            Some(wait) if tick.sched == Sched::Blocked => Some(self.wait(wait)?),
+            Some(wait) if tick.sched == Sched::Blocked => Some(self.wait(tick.target, wait)?),
             _ => None,
         };
         Ok(Some((Some(stack), wait)))
     }
 
-    fn wait(&mut self, wait: &Wait) -> Result<WaitId, RecordError> {
-        Ok(self.writer.intern_wait(wait.clone())?)
+    fn wait(&mut self, target: TargetId, wait: &Wait) -> Result<WaitId, RecordError> {
+        let mut wait = wait.clone();
+        if let Some(process) = self.processes.get_mut(target.0 as usize) {
+            wait.futex = wait.futex.and_then(|at| process.locks.address(at));
+            if let Some(fd) = &mut wait.fd
+                && fd.kind == FdKind::Socket
+                && let Some(name) = process.sockets.name(&fd.path)
+            {
+                name.clone_into(&mut fd.path);
+            }
+        }
+        Ok(self.writer.intern_wait(wait)?)
     }
 
     fn kernel_stack(&mut self, wait: Option<&Wait>) -> Result<StackId, RecordError> {

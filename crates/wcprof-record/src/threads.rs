@@ -1,7 +1,8 @@
 //! What is known of each thread while it is recorded.
 
-use wcprof_capture::{Since, ThreadTick};
+use wcprof_capture::{Since, StackCopy, ThreadTick};
 use wcprof_trace::model::{StackId, ThreadId, WaitId};
+use wcprof_types::Sched;
 use wcprof_weights::{Ledger, Observation, Piece, TimerHit};
 
 /// A stack with what the thread waits in.
@@ -14,6 +15,12 @@ pub(crate) struct ThreadState {
     pub(crate) hits: Vec<TimerHit<Place>>,
     /// Of the last observation that had one.
     pub(crate) place: Option<Place>,
+    /// The last observation had one, or repeated it.
+    pub(crate) place_holds: bool,
+    /// What the scheduler did with it at the last observation.
+    pub(crate) sched: Sched,
+    /// The last timer sample until then: when, and its place.
+    last_hit: Option<(u64, Place)>,
     pub(crate) first_time: u64,
     pub(crate) n_ticks: u64,
     /// Most bytes of its stack that an unwinding needed, over `n_unwound` of them.
@@ -29,7 +36,7 @@ impl ThreadState {
             Some(Since::Birth(born)) => Observation {
                 time: born.clamp(begin, tick.time),
                 // It may have waited since, but not before.
-                sched: wcprof_weights::Sched::Running,
+                sched: Sched::Running,
                 switches: tick.switches.wrapping_sub(1),
                 voluntary: tick.voluntary.map(|_| 0),
                 run_ns: 0,
@@ -45,6 +52,9 @@ impl ThreadState {
             ledger: Ledger::new(first),
             hits: Vec::new(),
             place: None,
+            place_holds: false,
+            sched: tick.sched,
+            last_hit: None,
             n_ticks: 0,
             needed: 0,
             n_unwound: 0,
@@ -67,10 +77,34 @@ impl ThreadState {
         let due = &self.hits[..n_due];
         self.ledger
             .observe(now, due, &mut |piece| pieces.push(piece));
+        if let Some(hit) = due.last() {
+            self.last_hit = Some((hit.time, hit.place));
+        }
         self.hits.drain(..n_due);
+        self.sched = tick.sched;
+        self.place_holds = match tick.stack {
+            StackCopy::Unchanged => self.place_holds,
+            _ => place.is_some(),
+        };
         if place.is_some() {
             self.place = place;
         }
+    }
+
+    /// Where it was at a tick that its last observation is of: blocked or queued the place seen
+    /// then, running that of the timer sample that is nearest, at most `near` ns away.
+    pub(crate) fn place_at(&self, time: u64, near: u64) -> Option<Place> {
+        if !matches!(self.sched, Sched::OnCpu | Sched::Running) {
+            return self.place.filter(|_| self.place_holds);
+        }
+        let next = self.hits.iter().map(|hit| (hit.time, hit.place));
+        self.last_hit
+            .into_iter()
+            .chain(next)
+            .map(|(at, place)| (at.abs_diff(time), place))
+            .min_by_key(|(distance, _)| *distance)
+            .filter(|(distance, _)| *distance <= near)
+            .map(|(_, place)| place)
     }
 
     /// Samples after the last observation have no time to stand for.

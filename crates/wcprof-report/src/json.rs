@@ -86,6 +86,7 @@ struct ViewOut {
     inverted: bool,
     idle: &'static str,
     state_frames: bool,
+    files: bool,
     min_percent: f64,
     #[serde(skip_serializing_if = "Option::is_none")]
     window_ns: Option<(u64, u64)>,
@@ -200,6 +201,7 @@ fn view_of(profile: &Profile, view: &View) -> ViewOut {
         inverted: view.is_leaf_first(),
         idle: if view.idle { "show" } else { "hide" },
         state_frames: view.state_frames,
+        files: view.files,
         min_percent: view.min_percent,
         window_ns: Headline::new(profile).window_ns,
         states: view
@@ -264,6 +266,7 @@ fn node_of(
         kind: match node.label {
             Label::Function(_) => "function",
             Label::State(_) => "state",
+            Label::File(_) => "file",
             Label::End(_) => "end",
             Label::NotSampled(_) => "not-sampled",
             Label::Hidden => "hidden",

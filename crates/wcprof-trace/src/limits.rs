@@ -27,6 +27,10 @@ pub const MAX_LIST: usize = 4096;
 /// Functions of one frame: the inline functions and the one they are inlined into. The writer
 /// keeps the outermost ones of a longer list.
 pub const MAX_INLINE: usize = 256;
+/// Looks at locks; later ones are counted alone.
+pub const MAX_LOOKS: usize = 1 << 20;
+/// Threads that may hold one lock.
+pub const MAX_OWNERS: usize = 8;
 /// Later names of frames.
 pub const MAX_LATER_NAMES: usize = 1 << 20;
 /// Bytes of all table entries after decompression.

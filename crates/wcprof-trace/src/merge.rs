@@ -12,8 +12,9 @@ use wcprof_types::TimeNs;
 
 use crate::error::TraceError;
 use crate::model::{
-    Frame, FrameId, Header, LaterName, LocalNames, Module, ModuleId, NodeId, ProcessEnd, ProcessId,
-    Source, Span, StackId, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, WaitId,
+    Frame, FrameId, Header, LaterName, LocalNames, LockFacts, LockLook, LockOwner, Module,
+    ModuleId, NodeId, ProcessEnd, ProcessId, Source, Span, StackId, Stats, SymbolFrame,
+    SymbolTable, Tables, Thread, ThreadId, WaitId,
 };
 use crate::reader::TraceReader;
 use crate::writer::TraceWriter;
@@ -124,6 +125,7 @@ pub fn merge<W: Write, R: Read>(
             return Err(error);
         }
         ids.write_threads(tables, offset, writer)?;
+        ids.write_locks(&tables.locks, offset, writer)?;
         add_stats(&mut stats, &tables.stats, offset);
         reasons.push(tables.stats.end_reason.as_str());
     }
@@ -194,6 +196,7 @@ fn add_stats(sum: &mut Stats, stats: &Stats, offset: u64) {
 
 /// The ids of a source's entries in the merged trace.
 struct Ids {
+    processes: Vec<ProcessId>,
     threads: Vec<ThreadId>,
     frames: Vec<FrameId>,
     stacks: Vec<StackId>,
@@ -261,6 +264,7 @@ impl Ids {
             waits.push(writer.intern_wait(wait.clone())?);
         }
         Ok(Self {
+            processes,
             threads,
             frames,
             stacks,
@@ -273,12 +277,8 @@ impl Ids {
             thread: self.threads.get(span.thread.0 as usize).copied()?,
             start: later(span.start, offset),
             end: later(span.end, offset),
-            stack: span
-                .stack
-                .and_then(|id| self.stacks.get(id.0 as usize).copied()),
-            wait: span
-                .wait
-                .and_then(|id| self.waits.get(id.0 as usize).copied()),
+            stack: span.stack.and_then(|id| self.stack(id)),
+            wait: span.wait.and_then(|id| self.wait(id)),
             ..*span
         })
     }
@@ -298,6 +298,59 @@ impl Ids {
             }
         }
         Ok(())
+    }
+}
+
+impl Ids {
+    fn write_locks<W: Write>(
+        &self,
+        locks: &LockFacts,
+        offset: u64,
+        writer: &mut TraceWriter<W>,
+    ) -> Result<(), TraceError> {
+        let thread = |id: ThreadId| self.threads.get(id.0 as usize).copied();
+        for (id, own) in &locks.own_tids {
+            if let Some(id) = thread(*id) {
+                writer.own_tid(id, *own)?;
+            }
+        }
+        for look in &locks.looks {
+            let Some(&process) = self.processes.get(look.process.0 as usize) else {
+                continue;
+            };
+            let owners = look.owners.iter().filter_map(|owner| {
+                Some(LockOwner {
+                    thread: thread(owner.thread)?,
+                    stack: owner.stack.and_then(|id| self.stack(id)),
+                    wait: owner.wait.and_then(|id| self.wait(id)),
+                    ..*owner
+                })
+            });
+            writer.lock_look(&LockLook {
+                process,
+                since: later(look.since, offset),
+                until: later(look.until, offset),
+                owners: owners.collect(),
+                ..look.clone()
+            })?;
+        }
+        for (id, tick) in &locks.moved {
+            if let Some(id) = thread(*id) {
+                writer.waiter_moved(id, later(*tick, offset))?;
+            }
+        }
+        match locks.n_skipped {
+            0 => Ok(()),
+            n => writer.locks_skipped(n),
+        }
+    }
+
+    fn stack(&self, id: StackId) -> Option<StackId> {
+        self.stacks.get(id.0 as usize).copied()
+    }
+
+    fn wait(&self, id: WaitId) -> Option<WaitId> {
+        self.waits.get(id.0 as usize).copied()
     }
 }
 

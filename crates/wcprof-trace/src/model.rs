@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use wcprof_types::lock::FutexWords;
 use wcprof_types::{
     Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid,
     TimeNs, Wait,
@@ -318,6 +319,67 @@ pub struct LaterName {
     pub functions: Vec<SymbolFrame>,
 }
 
+/// What was seen of locks that threads waited for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct LockFacts {
+    /// Numbers of threads in the target's own pid namespace, where they differ.
+    pub own_tids: BTreeMap<ThreadId, Tid>,
+    /// Looks at locks, each lock's in the order of time.
+    pub looks: Vec<LockLook>,
+    /// Threads that left a wait while its lock was looked at, and the tick.
+    pub moved: Vec<(ThreadId, TimeNs)>,
+    /// Looks left out, of locks beyond those looked at in one tick, or beyond what a trace holds.
+    pub n_skipped: u64,
+}
+
+/// One or more looks, tick by tick, that found the same.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LockLook {
+    /// Whose memory.
+    pub process: ProcessId,
+    /// The word that is waited on.
+    pub address: Avma,
+    /// The tick before the first look.
+    pub since: TimeNs,
+    /// The tick of the last look.
+    pub until: TimeNs,
+    /// How many looks.
+    pub n_looks: u32,
+    /// What was there, at the last look.
+    pub words: FutexWords,
+    /// Threads of the process that the words name, if they are the owners.
+    pub owners: Vec<LockOwner>,
+}
+
+/// A thread that may hold a lock, as it was at a tick.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LockOwner {
+    /// Which word names it.
+    pub word: u8,
+    /// The thread.
+    pub thread: ThreadId,
+    /// What it did.
+    pub state: OwnerState,
+    /// It ran between its own observation and the look, so that its stack may be an older one.
+    pub moved: bool,
+    /// Its stack; `None` when there is none of that tick.
+    pub stack: Option<StackId>,
+    /// What it waited in itself.
+    pub wait: Option<WaitId>,
+}
+
+/// What the owner of a lock did at a tick.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum OwnerState {
+    /// Ran, or waited for a CPU where the engine cannot tell; its stack is that of the nearest
+    /// timer sample.
+    Running,
+    /// Waited for a CPU.
+    Queued,
+    /// Waited.
+    Blocked,
+}
+
 /// Everything of a trace but its spans.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Tables {
@@ -350,6 +412,8 @@ pub struct Tables {
     pub setups: Vec<String>,
     /// Names that cannot be found later.
     pub local_names: LocalNames,
+    /// What was seen of locks.
+    pub locks: LockFacts,
 }
 
 impl Tables {

@@ -11,13 +11,13 @@ use zstd::bulk::Decompressor;
 
 use crate::error::{Malformed, TraceError};
 use crate::limits;
-use crate::model::{Header, LocalNames, Span, Stats, Tables, Trace};
+use crate::model::{Header, LocalNames, LockFacts, Span, Stats, Tables, Trace};
 use crate::v1::block::{BLOCK_HEADER_BYTES, BlockHeader};
 use crate::v1::spans::{Guesses, Sizes};
 use crate::v1::wire::{Input, within};
 use crate::v1::{
-    FILE_HEADER_BYTES, FORMAT_VERSION, MAGIC, OPTIONAL_SECTIONS, entries, facts, origins, section,
-    symbols,
+    FILE_HEADER_BYTES, FORMAT_VERSION, MAGIC, OPTIONAL_SECTIONS, entries, facts, locks, origins,
+    section, symbols,
 };
 
 /// How a trace file ended.
@@ -373,6 +373,7 @@ impl<R: Read> TraceReader<R> {
                 &mut t.local_names.later,
                 &mut self.later_bytes_left,
             )?,
+            section::LOCKS => locks::read(input, t)?,
             optional if optional >= OPTIONAL_SECTIONS => *input = Input(&[]),
             _ => {
                 return Err(Malformed::UnknownCode {
@@ -483,6 +484,7 @@ fn empty_tables() -> Tables {
         symbols: None,
         setups: Vec::new(),
         local_names: LocalNames::default(),
+        locks: LockFacts::default(),
     }
 }
 

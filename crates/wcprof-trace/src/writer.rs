@@ -15,14 +15,14 @@ use crate::error::{Malformed, TraceError};
 use crate::hash::FastState;
 use crate::limits;
 use crate::model::{
-    Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessEnd, ProcessId,
-    Source, Span, Stack, StackId, StackNode, Stats, SymbolTable, ThreadId, WaitId,
+    Frame, FrameId, Header, LocalNames, LockLook, Module, ModuleId, NodeId, Process, ProcessEnd,
+    ProcessId, Source, Span, Stack, StackId, StackNode, Stats, SymbolTable, ThreadId, WaitId,
 };
 use crate::v1::facts::Seen;
 use crate::v1::spans::{Columns, Guesses, Sizes};
 use crate::v1::wire::{known, put};
 use crate::v1::{
-    FORMAT_VERSION, MAGIC, block, entries, facts, origins, put_section, section, symbols,
+    FORMAT_VERSION, MAGIC, block, entries, facts, locks, origins, put_section, section, symbols,
 };
 
 /// Uncompressed bytes that are collected before a block is written without being asked.
@@ -79,6 +79,9 @@ struct Pending {
     stats: Vec<u8>,
     /// Whole sections.
     setups: Vec<u8>,
+    locks: Vec<u8>,
+    before_look: locks::Before,
+    n_looks: usize,
 }
 
 /// Entries of a table that are in no block yet, and the size of the table.
@@ -435,8 +438,61 @@ impl<W: Write> TraceWriter<W> {
         self.make_room()?;
         let (id, out) = self.pending.waits.push("waits", limits::MAX_WAITS)?;
         entries::put_wait(out, &wait);
+        if let Some(address) = wait.futex {
+            locks::put_address(&mut self.pending.locks, WaitId(id), address);
+        }
         self.tables.waits.insert(wait, WaitId(id));
         Ok(WaitId(id))
+    }
+
+    /// Adds looks at a lock; those beyond [`MAX_LOOKS`](limits::MAX_LOOKS) are only counted.
+    pub fn lock_look(&mut self, look: &LockLook) -> Result<(), TraceError> {
+        self.make_room()?;
+        check("process", look.process.0, self.pending.processes.n)?;
+        for owner in &look.owners {
+            check("thread", owner.thread.0, self.threads.len())?;
+            if let Some(stack) = owner.stack {
+                check("stack", stack.0, self.pending.stacks.n)?;
+            }
+            if let Some(wait) = owner.wait {
+                check("wait", wait.0, self.pending.waits.n)?;
+            }
+        }
+        if self.pending.n_looks >= limits::MAX_LOOKS {
+            locks::put_skipped(&mut self.pending.locks, look.n_looks.into());
+            return Ok(());
+        }
+        self.pending.n_looks += 1;
+        let pending = &mut self.pending;
+        locks::put_look(&mut pending.locks, look, &mut pending.before_look);
+        Ok(())
+    }
+
+    /// Notes looks at locks that were left out.
+    pub fn locks_skipped(&mut self, n: u64) -> Result<(), TraceError> {
+        self.make_room()?;
+        locks::put_skipped(&mut self.pending.locks, n);
+        Ok(())
+    }
+
+    /// Notes a thread's number in its own pid namespace.
+    pub fn own_tid(&mut self, thread: ThreadId, own: Tid) -> Result<(), TraceError> {
+        self.make_room()?;
+        check("thread", thread.0, self.threads.len())?;
+        locks::put_own_tid(&mut self.pending.locks, thread, own);
+        Ok(())
+    }
+
+    /// Notes that a thread left its wait while the lock was looked at.
+    pub fn waiter_moved(&mut self, thread: ThreadId, tick: TimeNs) -> Result<(), TraceError> {
+        self.make_room()?;
+        check("thread", thread.0, self.threads.len())?;
+        entries::time(tick.0).map_err(TraceError::Invalid)?;
+        if self.pending.n_looks < limits::MAX_LOOKS {
+            self.pending.n_looks += 1;
+            locks::put_moved(&mut self.pending.locks, thread, tick);
+        }
+        Ok(())
     }
 
     /// Adds a span. Its times are cut to microseconds; what its weight has beyond whole ones is
@@ -565,6 +621,7 @@ impl<W: Write> TraceWriter<W> {
         ] {
             entries.take_into(&mut sections, tag, &mut scratch);
         }
+        put_section(&mut sections, section::LOCKS, &p.locks);
         put_section(&mut sections, section::CGROUPS, &p.cgroups);
         put_section(&mut sections, section::PROCESS_ENDS, &p.process_ends);
         put_section(&mut sections, section::SOURCES, &p.sources);
@@ -590,6 +647,8 @@ impl<W: Write> TraceWriter<W> {
         p.cgroups.clear();
         p.process_ends.clear();
         p.sources.clear();
+        p.locks.clear();
+        p.before_look = locks::Before::default();
         p.names.clear();
         p.stats.clear();
         if sections.is_empty() {
@@ -684,6 +743,7 @@ impl Pending {
             + self.names.len()
             + self.spans.len()
             + self.setups.len()
+            + self.locks.len()
     }
 }
 

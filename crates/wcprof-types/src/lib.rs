@@ -7,6 +7,7 @@
 
 mod address;
 mod command_line;
+pub mod lock;
 mod mapping;
 mod redact;
 mod sample;

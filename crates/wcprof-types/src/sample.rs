@@ -49,6 +49,9 @@ pub struct Wait {
     pub op: u32,
     /// The descriptor the call works on, when its first argument is one.
     pub fd: Option<FdTarget>,
+    /// The address of the word that a `futex` call waits on; `None` for other calls, and for
+    /// recordings that do not hold it.
+    pub futex: Option<Avma>,
     /// Innermost kernel function of the wait (`/proc/PID/task/TID/stack` or `wchan`), read for
     /// threads without a user stack; empty otherwise.
     pub kernel: String,
@@ -59,7 +62,10 @@ pub struct Wait {
 pub struct FdTarget {
     /// Kind of file.
     pub kind: FdKind,
-    /// Path of a regular file, device or directory; empty for the other kinds.
+    /// Path of a file, device or directory; of a socket its addresses (`tcp 10.0.0.1:6800 ->
+    /// 10.0.0.2:40112`) or `socket:[INODE]`; `pipe:[INODE]`; of an anonymous inode its kind
+    /// (`[eventpoll]`). Empty when not known: it could not be read, or not while the thread
+    /// provably was in this wait.
     pub path: String,
 }
 

@@ -89,7 +89,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
     opened.tables.local_names = local;
     local_names::count(&opened.tables, &mut report);
-    opened.keep_renamed_apart()?;
+    opened.read_again()?;
     if let Err(error) = session
         .recorded
         .writer

@@ -47,6 +47,9 @@ pub(crate) enum Command {
     /// Print the hotspots of a saved trace, with evidence and advice
     #[command(after_help = "Example: wcprof hotspots osd.wct")]
     Hotspots(HotspotsArgs),
+    /// Say where threads of a saved trace lost time to locks, and what those who held them did
+    #[command(after_help = "Example: wcprof locks osd.wct")]
+    Locks(LocksArgs),
     /// Say of each module where its names come from, what is missing, and what would supply it
     #[command(after_help = "Example: wcprof symbols osd.wct")]
     Symbols(SymbolsArgs),
@@ -135,6 +138,24 @@ pub(crate) struct AttachArgs {
     /// Leave function names out of the trace; read no debug file and ask no debuginfod server
     #[arg(long)]
     pub(crate) raw: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LocksArgs {
+    /// Trace file
+    pub(crate) trace: PathBuf,
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+    /// Machine-readable output, with all sites
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Sites to print as text
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    pub(crate) top: usize,
+    #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
 }
 
 #[derive(Args, Debug, Default)]
@@ -228,6 +249,9 @@ pub(crate) struct ReportArgs {
     /// Show the state of the thread as a frame
     #[arg(long)]
     pub(crate) states: bool,
+    /// Show the file or socket that a thread waits for as a frame: [fdatasync: /var/...]
+    #[arg(long)]
+    pub(crate) files: bool,
     /// Prune branches below this share of their group's shown time; 0 prunes nothing [default: 0.5
     /// for text and functions, 0.1 for uwpmp, svg and icicle, else 0]
     #[arg(long, value_name = "P", value_parser = percent)]

@@ -16,6 +16,7 @@ mod generated;
 mod hotspots;
 mod import;
 mod local_names;
+mod locks;
 mod merge;
 mod names;
 mod open;
@@ -53,6 +54,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Import(args) => import::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::Hotspots(args) => hotspots::run(&args),
+        Command::Locks(args) => locks::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),
         Command::Symbols(args) => symbols::run(&args),

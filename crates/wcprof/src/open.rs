@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
+use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
 use wcprof_report::terminal_name;
 use wcprof_symbols::{Problem, SymbolReport};
 use wcprof_trace::model::{Span, SymbolTable, Tables};
@@ -50,12 +50,14 @@ impl Opened {
         Self::read_with(path, window, ProfileBuilder::new())
     }
 
-    /// Reads the spans once more if code was replaced while it was recorded, which only the end of
-    /// a trace tells.
-    pub(crate) fn keep_renamed_apart(&mut self) -> Result<(), Failure> {
+    /// Reads the spans once more if what is known only at the end of a trace is needed for them:
+    /// that code was replaced while it was recorded, or who held locks.
+    pub(crate) fn read_again(&mut self) -> Result<(), Failure> {
         let renamed = RenamedStacks::of(&self.tables);
-        if !renamed.is_empty() {
-            let builder = ProfileBuilder::new().with_renamed(renamed);
+        let locks = LockTimes::of(&self.tables);
+        if !(renamed.is_empty() && locks.is_empty()) {
+            let builder = ProfileBuilder::new();
+            let builder = builder.with_renamed(renamed).with_locks(locks);
             self.builder = Self::read_with(&self.path, self.window, builder)?.builder;
         }
         Ok(())
@@ -209,7 +211,7 @@ pub(crate) fn named(
 ) -> Result<(Opened, SymbolTable, Rules), Failure> {
     let rules = state_rules(rules)?;
     let mut opened = Opened::read_window(path, window)?;
-    opened.keep_renamed_apart()?;
+    opened.read_again()?;
     if let Some(warning) = opened.warning() {
         eprintln!("wcprof: {warning}");
     }

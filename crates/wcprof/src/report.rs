@@ -270,6 +270,7 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
         },
         idle,
         state_frames: args.states,
+        files: args.files,
         min_percent: args.min_percent.unwrap_or(match args.format {
             FormatArg::Text | FormatArg::Functions => 0.5,
             FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle => 0.1,

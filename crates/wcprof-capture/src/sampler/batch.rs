@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
+use super::locks::LockGlance;
 use crate::target::Target;
 
 /// A process of a recording: 0 for the first target, then counting on, later ones too. A pid that is
@@ -33,6 +34,14 @@ pub struct TickBatch {
     pub threads: Vec<ThreadTick>,
     /// Samples of running threads since the last batch, in no particular order.
     pub timer_samples: Vec<TimerSample>,
+    /// Looks at locks that threads wait for, in the order of time.
+    pub locks: Vec<LockGlance>,
+    /// Threads that left a wait while its lock was looked at, and the tick's begin.
+    pub moved: Vec<(TargetId, Tid, u64)>,
+    /// Looks left out, since too many locks are waited for.
+    pub n_locks_skipped: u64,
+    /// New threads and their numbers in the target's own pid namespace, where they differ.
+    pub own_tids: Vec<(TargetId, Tid, Tid)>,
     /// Threads that have exited.
     pub exited: Vec<(TargetId, Tid)>,
     /// CPU time of whole processes, exited threads included, ns; read about once a second.

@@ -4,11 +4,13 @@
 use wcprof_types::{Avma, Pid, Sched, Tid, UserRegs, Wait};
 
 use super::batch::{KernelStack, StackBytes, StackCopy, TargetId, TimerSample};
+use super::locks::lock_of;
 use super::slot::Slot;
 use super::start::KernelSource;
 use super::targets::Observed;
 use super::{Run, Sampler};
-use crate::engine::{SnapshotStack, Snapshots, StackWant, ThreadSnapshot};
+use crate::engine::{InSyscall, SnapshotStack, Snapshots, StackWant, ThreadSnapshot};
+use crate::fds::{needs_proof, unname};
 use crate::memory::{ReadRange, read_ranges};
 use crate::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
 
@@ -40,6 +42,18 @@ pub(super) struct CopyJob {
     pub(super) stack: StackCopy,
     pub(super) kernel: KernelStack,
     pub(super) read: Option<CopyRead>,
+    /// The thread has run since, so that the file of its wait is not certain.
+    pub(super) unnamed: bool,
+}
+
+/// A thread to look at once more, since it ran while it was looked at.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Again {
+    /// Its place in the batch's threads.
+    pub(super) index: usize,
+    pub(super) tid: Tid,
+    /// Its stack is torn; else the file of its wait is all that lacks.
+    pub(super) torn: bool,
 }
 
 /// Bytes to copy from `sp`: what unwinding is known to need, as far as the mapping goes.
@@ -75,6 +89,13 @@ fn kernel_names(snapshots: &mut dyn Snapshots, pid: Pid, tid: Tid, n_runs: u64) 
     }
 }
 
+/// Whether the file that was just read for a wait is that of the wait seen: the thread has not been
+/// put on a CPU since, so it is in the same call.
+fn is_proven(snapshots: &mut dyn Snapshots, wait: &Wait, seen: &ThreadSnapshot) -> bool {
+    !needs_proof(wait)
+        || (seen.stack != SnapshotStack::Torn && snapshots.n_runs(seen.tid) == Some(seen.n_runs))
+}
+
 impl Sampler {
     /// Decides what an observation needs. Its counters are known, its stack is not yet.
     pub(super) fn copy_job(&mut self, slot: &mut Slot, now: &ThreadSnapshot) -> CopyJob {
@@ -91,15 +112,23 @@ impl Sampler {
         let mut job = CopyJob::default();
         if now.sched == Sched::Blocked {
             let (number, args) = now.syscall.map_or((None, [0; 3]), |s| (s.number, s.args));
-            let mut wait = fds.wait(number, args, now.time);
-            if now.kernel_side {
-                wait = Wait {
+            job.wait = Some(match now.kernel_side {
+                true => Wait {
                     kernel: kernel_place(target.pid(), now.tid),
                     ..Wait::default()
-                };
+                },
+                false => {
+                    let mut wait = fds.wait(number, args);
+                    job.unnamed = !is_proven(self.snapshots.as_mut(), &wait, now);
+                    if job.unnamed {
+                        unname(&mut wait);
+                    }
+                    wait
+                }
+            });
+            if now.kernel_side {
                 job.stack = StackCopy::NoUserStack;
             }
-            job.wait = Some(wait);
             job.kernel = kernel_stack_of(self.kernel, self.snapshots.as_mut(), target.pid(), now);
         }
         if let Some(regs) = now.regs.filter(|_| !now.kernel_side) {
@@ -168,7 +197,11 @@ impl Sampler {
                 start += job.len;
                 let whole = self.snapshots.n_runs(job.tid) == Some(job.n_runs);
                 if !whole {
-                    self.again.push((job.index, job.tid));
+                    self.again.push(Again {
+                        index: job.index,
+                        tid: job.tid,
+                        torn: true,
+                    });
                     continue;
                 }
                 let at = run.batch.stacks.len();
@@ -185,9 +218,9 @@ impl Sampler {
         self.copies = jobs;
         self.copies.clear();
         let mut again = std::mem::take(&mut self.again);
-        for (index, tid) in again.drain(..) {
+        for Again { index, tid, torn } in again.drain(..) {
             let whole = (0..ATTEMPTS).any(|_| self.copy_again(run, index, tid).is_some());
-            run.counts.n_torn += u64::from(!whole);
+            run.counts.n_torn += u64::from(torn && !whole);
             if let Some(slot) = run.slots.get_mut(&tid) {
                 slot.force = true;
             }
@@ -209,6 +242,7 @@ impl Sampler {
         let Observed {
             target,
             fds,
+            locks,
             stack_map,
             ..
         } = observed;
@@ -218,13 +252,18 @@ impl Sampler {
         let range = ReadRange { address, len };
         read_ranges(pid, &[range], &mut self.arena, &mut self.lengths).ok()?;
         let len = *self.lengths.first()?;
+        let args = [args[0], args[1], args[2]];
+        let wait = fds.wait(number, args);
         if self.snapshots.n_runs(tid)? != n_runs {
             return None;
         }
         let at = run.batch.stacks.len();
         run.batch.stacks.extend_from_slice(&self.arena[..len]);
-        let args = [args[0], args[1], args[2]];
-        tick.wait = Some(fds.wait(number, args, tick.time));
+        if let Some(slot) = run.slots.get_mut(&tid) {
+            let lock = lock_of(Sched::Blocked, Some(InSyscall { number, args }));
+            locks.change(slot, lock);
+        }
+        tick.wait = Some(wait);
         tick.kernel = match self.kernel {
             KernelSource::None => KernelStack::None,
             _ => kernel_names(self.snapshots.as_mut(), pid, tid, n_runs),

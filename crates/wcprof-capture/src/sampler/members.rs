@@ -108,6 +108,9 @@ impl Sampler {
             run.batch.threads.extend(slot.take_deferred());
         }
         run.batch.exited.push((slot.target, tid));
+        if let Some(observed) = self.targets.get_mut(slot.target) {
+            observed.locks.exited(tid, &slot);
+        }
         self.snapshots.forget(tid);
         if let Some(perf) = &mut self.perf {
             perf.remove_thread(tid);

@@ -5,6 +5,7 @@ mod batch;
 mod children;
 mod clock;
 mod copy;
+mod locks;
 mod members;
 mod slot;
 mod stack_map;
@@ -23,12 +24,14 @@ pub use batch::{
     KernelStack, Since, StackBytes, StackCopy, TargetEnd, TargetId, ThreadTick, TickBatch,
     TickCounts, TimerSample,
 };
+pub use locks::{LockGlance, OwnerGlance};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{Sampler, SamplerOptions, StartError};
 
 use crate::engine::{Comm, SnapshotError, SnapshotSet, SnapshotStack, ThreadSnapshot};
 use crate::sys::{monotonic_ns, own_cpu_ns};
 use clock::{DueTick, TickClock};
+use copy::Again;
 use slot::Slot;
 
 /// An unchanged thread is mentioned at least this often, so that a cut trace lacks little.
@@ -106,6 +109,7 @@ impl Sampler {
             unlisted: (0, begin),
             mentioned: begin,
             resend: false,
+            last_look: begin,
             links,
         };
         let end = loop {
@@ -150,6 +154,7 @@ impl Sampler {
         self.check_members(run, due.time)?;
         self.take_snapshots(run);
         self.notice_exits(run);
+        self.look_at_locks(run);
         self.drain_timer_samples(run);
         let mut account = run.tick == 1;
         if due.time.saturating_sub(run.account.0) >= ACCOUNT_NS {
@@ -274,6 +279,11 @@ impl Sampler {
                     // observed, only its running stacks are not.
                     let _ = perf.add_thread(now.tid);
                 }
+                if let Some(observed) = self.targets.get_mut(now.target) {
+                    let own = observed.locks.born(observed.target.pid(), now.tid);
+                    let own = own.map(|own| (now.target, now.tid, own));
+                    run.batch.own_tids.extend(own);
+                }
                 vacant.insert(Slot::new(&now, keep, run.tick, run.unlisted.0))
             }
         };
@@ -294,15 +304,29 @@ impl Sampler {
             return;
         }
         run.batch.threads.extend(slot.take_deferred());
+        if let Some(observed) = self.targets.get_mut(now.target) {
+            observed.locks.waits(slot, &now);
+        }
         let job = self.copy_job(slot, &now);
-        run.counts.n_torn += u64::from(now.stack == SnapshotStack::Torn);
+        let is_torn = now.stack == SnapshotStack::Torn;
+        run.counts.n_torn += u64::from(is_torn);
         let mut tick = slot.advance(now, since);
         tick.wait = job.wait;
         tick.stack = job.stack;
         tick.kernel = job.kernel;
-        if let Some(mut read) = job.read {
-            read.index = run.batch.threads.len();
-            self.copies.push(read);
+        let (index, tid) = (run.batch.threads.len(), tick.tid);
+        match job.read {
+            Some(mut read) => {
+                read.index = index;
+                self.copies.push(read);
+            }
+            // A stack that is read by its own is asked for again when that turns out torn.
+            None if job.unnamed && !is_torn => self.again.push(Again {
+                index,
+                tid,
+                torn: false,
+            }),
+            None => {}
         }
         run.batch.threads.push(tick);
     }
@@ -321,6 +345,7 @@ impl Sampler {
         let tick = run.tick;
         let (n, time) = run.unlisted;
         let (batch, snapshots, perf) = (&mut run.batch, &mut self.snapshots, &mut self.perf);
+        let targets = &mut self.targets;
         run.slots.retain(|&tid, slot| {
             let alive = slot.tick == tick;
             if !alive {
@@ -330,6 +355,9 @@ impl Sampler {
                     batch.threads.extend(slot.take_deferred());
                 }
                 batch.exited.push((slot.target, tid));
+                if let Some(observed) = targets.get_mut(slot.target) {
+                    observed.locks.exited(tid, slot);
+                }
                 snapshots.forget(tid);
                 if let Some(perf) = perf {
                     perf.remove_thread(tid);
@@ -400,6 +428,8 @@ struct Run<'a> {
     mentioned: u64,
     /// Every thread is needed in full again.
     resend: bool,
+    /// When locks were last looked at.
+    last_look: u64,
     links: &'a SamplerLinks<'a>,
 }
 
@@ -449,6 +479,7 @@ impl Run<'_> {
         self.batch.threads = batch.threads;
         self.batch.joined = batch.joined;
         self.batch.exited = batch.exited;
+        self.batch.own_tids = batch.own_tids;
         self.batch.process_cpu_ns = batch.process_cpu_ns;
         self.batch.ended = batch.ended;
     }

@@ -33,6 +33,8 @@ pub(super) struct Slot {
     n_unlisted: u64,
     /// What the engine was told to copy of its stack.
     pub(super) want: Option<StackWant>,
+    /// The lock that it waits for, if that is looked at.
+    pub(super) lock: Option<u64>,
 }
 
 impl Slot {
@@ -48,6 +50,7 @@ impl Slot {
             keep,
             n_unlisted,
             want: None,
+            lock: None,
         }
     }
 
@@ -60,6 +63,13 @@ impl Slot {
             && now.sched == Sched::Blocked
             && now.switches == self.last.switches
             && now.n_runs == self.last.n_runs
+    }
+
+    /// How often it had been put on a CPU when it was last seen, if that was in a new wait, not
+    /// before `since`.
+    pub(super) fn blocked_runs(&self, since: u64) -> Option<u64> {
+        let is_new = self.last.sched == Sched::Blocked && self.last.time >= since;
+        is_new.then_some(self.last.n_runs)
     }
 
     /// Takes account of the ticks, `n` by now and the last at `time`, at which it was unchanged
@@ -164,7 +174,7 @@ fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use wcprof_types::Tid;
 
     use super::*;
@@ -204,5 +214,21 @@ mod tests {
         assert_eq!(slot.advance(renamed, None).comm.as_deref(), Some("after"));
         assert!(slot.unchanged(&blocked(4, Some("after"))));
         assert!(slot.unchanged(&blocked(5, None)));
+    }
+
+    /// A thread that waits.
+    pub(crate) fn snapshot() -> ThreadSnapshot {
+        blocked(0, None)
+    }
+
+    /// Check that runs are known of a thread alone that was found in a new wait.
+    #[test]
+    fn runs_of_blocked() {
+        let mut now = snapshot();
+        now.time = 20;
+        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(20), Some(3));
+        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(21), None);
+        now.sched = Sched::OnCpu;
+        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(20), None);
     }
 }

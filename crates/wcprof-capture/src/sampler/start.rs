@@ -10,7 +10,7 @@ use wcprof_types::{Avma, Pid, Tid};
 
 use super::batch::TargetId;
 use super::children::Births;
-use super::copy::CopyRead;
+use super::copy::{Again, CopyRead};
 use super::targets::Targets;
 use crate::bpf::BpfError;
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, Snapshots};
@@ -144,8 +144,8 @@ pub struct Sampler {
     pub(super) snapshots: Box<dyn Snapshots>,
     pub(super) perf: Option<PerfSampler>,
     pub(super) copies: Vec<CopyRead>,
-    /// Torn copies: index into the batch's threads, and whose.
-    pub(super) again: Vec<(usize, Tid)>,
+    /// Those that ran while they were looked at.
+    pub(super) again: Vec<Again>,
     pub(super) ranges: Vec<ReadRange>,
     pub(super) arena: Vec<u8>,
     pub(super) lengths: Vec<usize>,

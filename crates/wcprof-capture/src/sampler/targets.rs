@@ -5,6 +5,7 @@ use std::sync::Arc;
 use wcprof_types::{Pid, Tid};
 
 use super::batch::TargetId;
+use super::locks::LockWatch;
 use super::stack_map::StackMap;
 use crate::fds::FdCache;
 use crate::target::Target;
@@ -15,6 +16,7 @@ use crate::tid_map::TidMap;
 pub(super) struct Observed {
     pub(super) target: Arc<Target>,
     pub(super) fds: FdCache,
+    pub(super) locks: LockWatch,
     pub(super) stack_map: StackMap,
     /// Changes when it runs another program; `None` until the engine tells.
     pub(super) exec_id: Option<u64>,
@@ -26,6 +28,7 @@ impl Observed {
     fn new(target: Arc<Target>) -> Self {
         Self {
             fds: FdCache::new(target.pid()),
+            locks: LockWatch::new(target.pid()),
             stack_map: StackMap::default(),
             exec_id: None,
             rejoined: false,
@@ -80,6 +83,14 @@ impl Targets {
             .map(TargetId)
             .zip(&self.list)
             .filter_map(|(id, observed)| Some((id, observed.as_ref()?)))
+    }
+
+    /// The same, to change.
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (TargetId, &mut Observed)> {
+        (0..)
+            .map(TargetId)
+            .zip(&mut self.list)
+            .filter_map(|(id, observed)| Some((id, observed.as_mut()?)))
     }
 
     pub(super) fn n_alive(&self) -> usize {

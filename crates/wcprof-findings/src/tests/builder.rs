@@ -49,6 +49,7 @@ impl Builder {
             pools: Vec::new(),
             waits: Vec::new(),
             rows: Vec::new(),
+            locks: Vec::new(),
         };
         Self { profile, n_ticks }
     }

@@ -57,6 +57,7 @@ pub(crate) fn small() -> Result<Vec<u8>, TraceError> {
                 kind,
                 path: path.into(),
             }),
+            futex: (syscall == 202).then_some(Avma(0x7f00_0010)),
             kernel: "futex_wait".into(),
         })?);
     }

@@ -77,6 +77,7 @@ impl Maker {
                     ..Stats::default()
                 },
                 local_names: LocalNames::default(),
+                locks: Default::default(),
                 symbols: Some(SymbolTable {
                     frames: BTreeMap::new(),
                 }),

@@ -78,6 +78,7 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
         symbols: None,
         setups: Vec::new(),
         local_names: Default::default(),
+        locks: Default::default(),
     }
 }
 

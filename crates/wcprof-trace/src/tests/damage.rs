@@ -147,7 +147,7 @@ fn disk(room: usize) -> Disk {
 /// Records until the end or the first failed flush; true when all was written.
 fn record_until_full(recording: &mut Recording<Disk>) -> bool {
     for step in some_steps() {
-        if step.0 % 10 == 9 {
+        if step.0 % 11 == 9 {
             match recording.writer.flush() {
                 Ok(()) => {}
                 Err(TraceError::Write(e)) => {
@@ -199,7 +199,7 @@ fn room_again() {
     let mut recording = Recording::new(writer.unwrap());
     let mut n_failed = 0;
     for step in some_steps() {
-        if step.0 % 10 == 9 {
+        if step.0 % 11 == 9 {
             if let Err(e) = recording.writer.flush() {
                 assert!(matches!(e, TraceError::Write(_)));
                 let on_disk = recording.writer.sink_mut().bytes.clone();

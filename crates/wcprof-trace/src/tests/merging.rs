@@ -99,6 +99,21 @@ fn nothing_is_lost() {
     assert_eq!(t.setups.len(), 2 * u.setups.len());
     assert_eq!(t.process_ends.len(), 2 * u.process_ends.len());
     assert_eq!(t.waits, u.waits);
+    let (locks, of_one) = (&t.locks, &u.locks);
+    assert!(!of_one.looks.is_empty());
+    assert_eq!(locks.own_tids.len(), 2 * of_one.own_tids.len());
+    assert_eq!(locks.moved.len(), 2 * of_one.moved.len());
+    assert_eq!(locks.n_skipped, 2 * of_one.n_skipped);
+    let (first, second) = locks.looks.split_at(of_one.looks.len());
+    assert_eq!(first, of_one.looks);
+    for (twin, look) in second.iter().zip(first) {
+        let n = u.processes.len() as u32;
+        assert_eq!(twin.process.0, look.process.0 + n);
+        assert_eq!((twin.address, twin.until), (look.address, look.until));
+        for (twin, owner) in twin.owners.iter().zip(&look.owners) {
+            assert_eq!(twin.thread.0, owner.thread.0 + u.threads.len() as u32);
+        }
+    }
     assert_eq!(t.stats.n_observations, 2 * u.stats.n_observations);
     assert_eq!(both.spans.len(), 2 * one.spans.len());
     let time_of = |trace: &Trace, thread: usize| -> u64 {

@@ -10,6 +10,7 @@ mod size;
 use std::collections::{BTreeMap, HashMap};
 use std::io::Write;
 
+use wcprof_types::lock::FutexWords;
 use wcprof_types::{
     Avma, BuildId, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,
     ThreadState, Tid, TimeNs, Wait,
@@ -17,9 +18,9 @@ use wcprof_types::{
 
 use crate::TraceWriter;
 use crate::model::{
-    Frame, FrameId, Header, LaterName, LocalNames, Module, ModuleId, NodeId, Process, ProcessEnd,
-    ProcessId, Source, Span, Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables,
-    Thread, ThreadId, Trace, WaitId,
+    Frame, FrameId, Header, LaterName, LocalNames, LockFacts, LockLook, LockOwner, Module,
+    ModuleId, NodeId, OwnerState, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId,
+    StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
 };
 
 fn header() -> Header {
@@ -63,6 +64,7 @@ impl<W: Write> Recording<W> {
             symbols: None,
             setups: Vec::new(),
             local_names: LocalNames::default(),
+            locks: LockFacts::default(),
         };
         Self {
             writer,
@@ -79,7 +81,7 @@ impl<W: Write> Recording<W> {
         let t = &mut self.expected.tables;
         let w = &mut self.writer;
         let pick = |n: u64, len: usize| (n % len.max(1) as u64) as u32;
-        match kind % 10 {
+        match kind % 11 {
             0 => {
                 let process = Process {
                     pid: Pid(a as i32),
@@ -181,6 +183,7 @@ impl<W: Write> Recording<W> {
                         kind: kinds[pick(a, 4) as usize],
                         path: text.clone(),
                     }),
+                    futex: (a % 7 == 0).then_some(Avma(b)),
                     kernel: text.clone(),
                 };
                 let id = w.intern_wait(wait.clone()).unwrap();
@@ -230,6 +233,7 @@ impl<W: Write> Recording<W> {
                     ..span
                 });
             }
+            10 if !t.threads.is_empty() => lock_step(w, t, (a, b)),
             9 if a % 3 == 0 => w.flush().unwrap(),
             9 if a % 3 == 1 => {
                 let json = format!("{{{text}}}");
@@ -263,6 +267,48 @@ impl<W: Write> Recording<W> {
     }
 }
 
+/// Adds one of the facts about locks.
+fn lock_step<W: Write>(w: &mut TraceWriter<W>, t: &mut Tables, (a, b): (u64, u64)) {
+    let thread = ThreadId((a % t.threads.len() as u64) as u32);
+    match b % 5 {
+        0 => {
+            w.own_tid(thread, Tid(b as i32)).unwrap();
+            t.locks.own_tids.insert(thread, Tid(b as i32));
+        }
+        1 => {
+            w.waiter_moved(thread, TimeNs(b >> 4)).unwrap();
+            t.locks.moved.push((thread, TimeNs(b >> 4)));
+        }
+        2 => {
+            w.locks_skipped(b >> 8).unwrap();
+            t.locks.n_skipped = t.locks.n_skipped.saturating_add(b >> 8);
+        }
+        _ => {
+            let states = [OwnerState::Running, OwnerState::Queued, OwnerState::Blocked];
+            let owner = |word| LockOwner {
+                word,
+                thread,
+                state: states[(a % 3) as usize],
+                moved: b % 2 == 0,
+                stack: (!t.stacks.is_empty()).then(|| StackId((b % t.stacks.len() as u64) as u32)),
+                wait: (!t.waits.is_empty() && a % 2 == 0)
+                    .then(|| WaitId((b % t.waits.len() as u64) as u32)),
+            };
+            let look = LockLook {
+                process: t.threads[thread.0 as usize].process,
+                address: Avma(a),
+                since: TimeNs((a >> 4).min(b >> 4)),
+                until: TimeNs((a >> 4).max(b >> 4)),
+                n_looks: a as u32,
+                words: FutexWords([a as u32, 0, b as u32, 1, u32::MAX, 0, 3]),
+                owners: (0..(a % 3) as u8).map(owner).collect(),
+            };
+            w.lock_look(&look).unwrap();
+            t.locks.looks.push(look);
+        }
+    }
+}
+
 fn intern<T: PartialEq>(table: &mut Vec<T>, entry: T) -> usize {
     table.iter().position(|e| *e == entry).unwrap_or_else(|| {
         table.push(entry);
@@ -277,11 +323,11 @@ fn some_steps() -> Vec<Step> {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
         x ^ (x >> 29)
     };
-    let mut steps: Vec<Step> = (0..10).map(|k| (k, 2, 6, "first".into())).collect();
+    let mut steps: Vec<Step> = (0..11).map(|k| (k, 2, 6, "first".into())).collect();
     steps.extend((0..140).map(|i| {
         let text = format!("text-{}", next() % 7);
         (
-            if i % 3 == 0 { 8 } else { (next() % 10) as u8 },
+            if i % 3 == 0 { 8 } else { (next() % 11) as u8 },
             next(),
             next(),
             text,

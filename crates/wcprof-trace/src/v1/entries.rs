@@ -316,6 +316,7 @@ pub(crate) fn put_wait(out: &mut Vec<u8>, wait: &Wait) {
         syscall,
         op,
         fd,
+        futex: _,
         kernel,
     } = wait;
     put(out, syscall.map_or(0, |n| u64::from(n) + 1));
@@ -372,6 +373,7 @@ pub(crate) fn wait(input: &mut Input<'_>) -> Result<Wait, Malformed> {
         syscall,
         op,
         fd,
+        futex: None,
         kernel: input.string()?,
     })
 }

@@ -3,6 +3,7 @@
 pub(crate) mod block;
 pub(crate) mod entries;
 pub(crate) mod facts;
+pub(crate) mod locks;
 pub(crate) mod origins;
 pub(crate) mod spans;
 pub(crate) mod symbols;
@@ -37,6 +38,7 @@ pub(crate) mod section {
     pub(crate) const SETUP: u8 = 129;
     pub(crate) const LOCAL_NAMES: u8 = 130;
     pub(crate) const LATER_NAMES: u8 = 131;
+    pub(crate) const LOCKS: u8 = 132;
     pub(crate) const PROCESS_ENDS: u8 = 136;
     pub(crate) const SOURCES: u8 = 137;
 }

@@ -1,0 +1,360 @@
+//! Who may hold what threads wait for: reads, at each tick, the memory of the locks that threads
+//! are blocked on in `futex`.
+//!
+//! Costs nothing while no thread waits with a word that can be a lock's: a wait for the value 0 is
+//! glibc's condition variable or semaphore, not a mutex (which waits while its word is 2) or a
+//! rwlock (a flag is set). Locks whose memory names no thread of the target are left alone after
+//! a few looks.
+
+use std::collections::HashMap;
+
+use wcprof_types::lock::{FutexWords, OWNER_WORDS, WORD_BYTES, is_pi_lock, is_wait};
+use wcprof_types::{Avma, Pid, Sched, Tid};
+
+use super::batch::{TargetId, TickBatch};
+use super::slot::Slot;
+use super::{Run, Sampler};
+use crate::engine::{InSyscall, Snapshots, ThreadSnapshot};
+use crate::memory::{ReadRange, read_ranges};
+use crate::procfs::parse_status;
+use crate::tid_map::TidMap;
+
+/// Locks of a process looked at in one tick; the others have their turn in the next.
+const MAX_LOOKS: usize = 64;
+/// Looks in a row at a lock that names no thread, after which it is left alone.
+const MAX_BLANK: u32 = 3;
+/// Locks remembered of a process; threads beyond wait for locks that nobody looks at.
+const MAX_LOCKS: usize = 4096;
+
+/// One look at a lock.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LockGlance {
+    /// Observations of the batch that came before it.
+    pub after: usize,
+    /// Whose.
+    pub target: TargetId,
+    /// Begin of its tick, `CLOCK_MONOTONIC` ns.
+    pub time: u64,
+    /// Begin of the tick before.
+    pub since: u64,
+    /// The word that is waited on.
+    pub address: Avma,
+    /// What was there.
+    pub words: FutexWords,
+    /// Live threads that the words name.
+    pub owners: Vec<OwnerGlance>,
+}
+
+/// A thread that a lock's memory names.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct OwnerGlance {
+    /// Which word.
+    pub word: u8,
+    /// The thread.
+    pub tid: Tid,
+    /// It was found in a new wait, and ran between that and the look. One that waited at the
+    /// tick before, too, is not asked for: it would have to end its wait just then.
+    pub moved: bool,
+}
+
+/// The locks that threads of one process wait for.
+#[derive(Debug, Default)]
+pub(super) struct LockWatch {
+    locks: HashMap<u64, Watched>,
+    /// Those that are looked at, in turn.
+    turn: Vec<u64>,
+    /// Waiters that were not there at the tick before: whose, its count of runs, the lock.
+    fresh: Vec<(Tid, u64, u64)>,
+    /// Threads by their numbers in the target's own pid namespace; `None` where both are the same.
+    by_own: Option<TidMap<Tid>>,
+    n_skipped: u64,
+    /// The target's memory cannot be read.
+    refused: bool,
+}
+
+#[derive(Copy, Clone, Debug, Default)]
+struct Watched {
+    n_waiters: u32,
+    n_blank: u32,
+}
+
+/// The address of the word, if the thread waits on one that can be a lock's.
+pub(super) fn lock_of(sched: Sched, call: Option<InSyscall>) -> Option<u64> {
+    let call = call.filter(|_| sched == Sched::Blocked)?;
+    let op = call.args[1] as u32;
+    let can_be_lock = call.number == Some(libc::SYS_futex as u32)
+        && is_wait(op)
+        && (is_pi_lock(op) || call.args[2] as u32 != 0);
+    Some(call.args[0]).filter(|address| can_be_lock && address % 4 == 0)
+}
+
+impl LockWatch {
+    pub(super) fn new(pid: Pid) -> Self {
+        let own = own_tid(pid, Tid(pid.0));
+        Self {
+            by_own: own.is_some_and(|own| own.0 != pid.0).then(TidMap::default),
+            ..Self::default()
+        }
+    }
+
+    /// Notes a thread not seen before; its number in its own namespace, if that is another one.
+    pub(super) fn born(&mut self, pid: Pid, tid: Tid) -> Option<Tid> {
+        let by_own = self.by_own.as_mut()?;
+        let own = own_tid(pid, tid)?;
+        by_own.insert(own, tid);
+        Some(own)
+    }
+
+    /// Forgets a thread that has exited.
+    pub(super) fn exited(&mut self, tid: Tid, slot: &Slot) {
+        self.leave(slot.lock);
+        if let Some(by_own) = &mut self.by_own {
+            by_own.retain(|_, known| *known != tid);
+        }
+    }
+
+    /// A thread that was seen in another place than before waits for `lock` now.
+    pub(super) fn waits(&mut self, slot: &mut Slot, now: &ThreadSnapshot) {
+        let lock = lock_of(now.sched, now.syscall);
+        self.change(slot, lock);
+        if let Some(address) = lock {
+            self.fresh.push((now.tid, now.n_runs, address));
+        }
+    }
+
+    /// The same, when its count of runs is checked by the caller.
+    pub(super) fn change(&mut self, slot: &mut Slot, lock: Option<u64>) {
+        if slot.lock == lock {
+            return;
+        }
+        self.leave(slot.lock);
+        slot.lock = None;
+        let Some(address) = lock else { return };
+        if self.locks.len() >= MAX_LOCKS && !self.locks.contains_key(&address) {
+            return;
+        }
+        let watched = self.locks.entry(address).or_default();
+        if watched.n_waiters == 0 || watched.n_blank == MAX_BLANK {
+            // Another wait is another chance, if a smaller one.
+            watched.n_blank = watched.n_blank.saturating_sub(1);
+            self.turn.push(address);
+        }
+        watched.n_waiters += 1;
+        slot.lock = lock;
+    }
+
+    fn leave(&mut self, lock: Option<u64>) {
+        let Some(address) = lock else { return };
+        if let Some(watched) = self.locks.get_mut(&address) {
+            watched.n_waiters = watched.n_waiters.saturating_sub(1);
+            if watched.n_waiters == 0 {
+                self.locks.remove(&address);
+                self.turn.retain(|&a| a != address);
+            }
+        }
+    }
+
+    /// The locks whose turn it is.
+    fn next(&mut self, ranges: &mut Vec<ReadRange>) {
+        ranges.clear();
+        let n = self.turn.len().min(MAX_LOOKS);
+        self.n_skipped += (self.turn.len() - n) as u64;
+        ranges.extend(self.turn[..n].iter().map(|&address| ReadRange {
+            address: Avma(address),
+            len: WORD_BYTES,
+        }));
+        if self.turn.len() > n {
+            self.turn.rotate_left(n);
+        }
+    }
+
+    fn thread(&self, own: i32) -> Option<Tid> {
+        match &self.by_own {
+            None => Some(Tid(own)),
+            Some(by_own) => by_own.get(&Tid(own)).copied(),
+        }
+    }
+
+    /// Counts looks that found no thread, one after the other; at the last one the lock is left
+    /// alone.
+    fn looked(&mut self, address: u64, found: bool) {
+        let Some(watched) = self.locks.get_mut(&address) else {
+            return;
+        };
+        watched.n_blank = if found { 0 } else { watched.n_blank + 1 };
+        if watched.n_blank == MAX_BLANK {
+            self.turn.retain(|&a| a != address);
+        }
+    }
+}
+
+/// A thread's number in its innermost pid namespace (`NSpid`).
+fn own_tid(pid: Pid, tid: Tid) -> Option<Tid> {
+    let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+    let status = parse_status(&String::from_utf8_lossy(&status));
+    status.ns_pids.last().copied().map(Tid)
+}
+
+impl Sampler {
+    /// Looks at the locks that threads wait for, when everything else of a tick was read. Whether
+    /// waiters and owners are still where they were seen is asked after that.
+    pub(super) fn look_at_locks(&mut self, run: &mut Run<'_>) {
+        let tick = (
+            std::mem::replace(&mut run.last_look, run.batch.time),
+            run.batch.time,
+        );
+        for (id, observed) in self.targets.iter_mut() {
+            let pid = observed.pid();
+            let locks = &mut observed.locks;
+            run.batch.n_locks_skipped += std::mem::take(&mut locks.n_skipped);
+            let mut fresh = std::mem::take(&mut locks.fresh);
+            if !locks.turn.is_empty() && !locks.refused {
+                locks.next(&mut self.ranges);
+                let read = read_ranges(pid, &self.ranges, &mut self.arena, &mut self.lengths);
+                // Not permitted, or gone: the next tick says which.
+                locks.refused = read.is_err();
+            } else {
+                self.ranges.clear();
+            }
+            if !locks.refused {
+                let mut at = 0;
+                for (range, &len) in self.ranges.iter().zip(&self.lengths) {
+                    let bytes = self.arena.get(at..at + len).unwrap_or_default();
+                    at += range.len;
+                    let words = FutexWords::from_bytes(bytes).unwrap_or_default();
+                    let look = Look {
+                        target: id,
+                        tick,
+                        address: range.address,
+                        words,
+                        fresh: &fresh,
+                    };
+                    locks.note(&look, &run.slots, self.snapshots.as_mut(), &mut run.batch);
+                }
+            }
+            fresh.clear();
+            locks.fresh = fresh;
+        }
+    }
+}
+
+/// What was read of one lock.
+struct Look<'a> {
+    target: TargetId,
+    /// Begin of the tick before and of this one.
+    tick: (u64, u64),
+    address: Avma,
+    words: FutexWords,
+    /// See [`LockWatch::fresh`].
+    fresh: &'a [(Tid, u64, u64)],
+}
+
+impl LockWatch {
+    fn note(
+        &mut self,
+        look: &Look<'_>,
+        slots: &TidMap<Slot>,
+        snapshots: &mut dyn Snapshots,
+        batch: &mut TickBatch,
+    ) {
+        let (since, time) = look.tick;
+        let owners: Vec<OwnerGlance> = OWNER_WORDS
+            .into_iter()
+            .filter_map(|word| {
+                let own = look.words.tid(word);
+                let tid = self.thread(own).filter(|_| own != 0)?;
+                // A number in a lock may be that of another process's thread.
+                let slot = slots.get(&tid).filter(|slot| slot.target == look.target)?;
+                let moved = slot
+                    .blocked_runs(time)
+                    .is_some_and(|n| snapshots.n_runs(tid) != Some(n));
+                let word = word as u8;
+                Some(OwnerGlance { word, tid, moved })
+            })
+            .collect();
+        self.looked(look.address.0, !owners.is_empty());
+        if !owners.is_empty() {
+            let waiters = look.fresh.iter().filter(|(.., a)| *a == look.address.0);
+            for &(tid, n_runs, _) in waiters {
+                if snapshots.n_runs(tid) != Some(n_runs) {
+                    batch.moved.push((look.target, tid, time));
+                }
+            }
+        }
+        batch.locks.push(LockGlance {
+            after: batch.threads.len(),
+            target: look.target,
+            time,
+            since,
+            address: look.address,
+            words: look.words,
+            owners,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(op: u64, value: u64) -> Option<InSyscall> {
+        Some(InSyscall {
+            number: Some(libc::SYS_futex as u32),
+            args: [0x7f00_0010, op, value],
+        })
+    }
+
+    /// Check which waits can be for a lock: not those for 0, nor other calls, nor wakes.
+    #[test]
+    fn candidates() {
+        let of = |op, value| lock_of(Sched::Blocked, call(op, value));
+        assert_eq!(of(128, 2), Some(0x7f00_0010), "a mutex");
+        assert_eq!(of(137, 3), Some(0x7f00_0010), "a rwlock");
+        assert_eq!(of(134, 0), Some(0x7f00_0010), "priority inheritance");
+        assert_eq!(of(393, 0), None, "a condition variable");
+        assert_eq!(of(129, 1), None, "FUTEX_WAKE");
+        assert_eq!(lock_of(Sched::OnCpu, call(128, 2)), None);
+        let read = Some(InSyscall {
+            number: Some(libc::SYS_read as u32),
+            args: [16, 128, 2],
+        });
+        assert_eq!(lock_of(Sched::Blocked, read), None);
+    }
+
+    /// Check that a lock is looked at as long as a thread waits for it, in turn where there are
+    /// many, and no more after it named nobody.
+    #[test]
+    fn turns() {
+        let mut watch = LockWatch::default();
+        let snapshot = super::super::slot::tests::snapshot();
+        let mut slots: Vec<Slot> = (0..100).map(|_| Slot::new(&snapshot, true, 1, 0)).collect();
+        for (slot, address) in slots.iter_mut().zip((0_u64..).step_by(64)) {
+            watch.change(slot, Some(address));
+        }
+        let mut ranges = Vec::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for _ in 0..2 {
+            watch.next(&mut ranges);
+            assert_eq!(ranges.len(), MAX_LOOKS);
+            seen.extend(ranges.iter().map(|r| r.address.0));
+        }
+        assert_eq!((seen.len(), watch.n_skipped), (100, 72));
+        for slot in &mut slots[1..] {
+            watch.change(slot, None);
+        }
+        watch.next(&mut ranges);
+        assert_eq!((ranges.len(), ranges[0].address), (1, Avma(0)));
+        for found in [false, false, true, false, false] {
+            watch.looked(0, found);
+        }
+        watch.next(&mut ranges);
+        assert_eq!(ranges.len(), 1, "only two in a row found nobody");
+        watch.looked(0, false);
+        watch.next(&mut ranges);
+        assert!(ranges.is_empty());
+        watch.change(&mut slots[0], None);
+        watch.change(&mut slots[0], Some(0));
+        watch.next(&mut ranges);
+        assert_eq!(ranges.len(), 1, "a new wait is a new chance");
+    }
+}

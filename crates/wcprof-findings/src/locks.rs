@@ -1,0 +1,479 @@
+//! Lock blame: where threads lost time to locks, and what those who held them did meanwhile.
+
+mod text;
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use wcprof_profile::model::{
+    FunctionId, LockKind, LockRow, Profile, ProfileStackId, State, UnknownHolder,
+};
+use wcprof_types::{Pid, Tid};
+
+use crate::finding::{Evidence, EvidenceLine};
+use crate::matching::CompiledRule;
+use crate::rule::{Rule, Show};
+use crate::rule_set::RuleSet;
+use crate::totals::percent;
+
+pub use text::render_locks;
+
+/// Value of the document's `schema` key.
+pub const LOCKS_SCHEMA: &str = "wcprof-locks";
+/// Value of the document's `version` key; it grows as that of the findings.
+pub const LOCKS_VERSION: u32 = 1;
+
+/// Holders of one site that are kept, heaviest first.
+const MAX_HOLDS: usize = 24;
+/// Frames of a holder that are kept, next to the leaf.
+const MAX_FRAMES: usize = 64;
+/// Callers of a site.
+const MAX_CALLERS: usize = 8;
+/// Lines that name holders in a finding.
+const MAX_LINES: usize = 4;
+
+/// Time lost to locks, by the function that wanted one.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct LockReport {
+    /// [`LOCKS_SCHEMA`].
+    pub schema: &'static str,
+    /// [`LOCKS_VERSION`].
+    pub version: u32,
+    /// Length of the recording.
+    pub duration_ns: u64,
+    /// Time of all threads in every state but idle.
+    pub non_idle_ns: u64,
+    /// Time lost at all sites.
+    pub lost_ns: u64,
+    /// The part of it whose holder is known.
+    pub known_ns: u64,
+    /// The part of that which is uncertain.
+    pub uncertain_ns: u64,
+    /// The sites, most lost time first.
+    pub sites: Vec<LockSite>,
+}
+
+/// A function that wanted locks.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct LockSite {
+    /// The process.
+    pub pid: Pid,
+    /// Its name.
+    pub process: String,
+    /// The first function above the lock functions.
+    pub function: String,
+    /// File name of its module.
+    pub module: String,
+    /// Its callers where most time was lost, nearest first.
+    pub callers: Vec<String>,
+    /// Kinds of lock, and whether recursive.
+    pub kinds: Vec<LockKind>,
+    /// A lock of it is a recursive mutex.
+    pub recursive: bool,
+    /// Locks told apart by their address.
+    pub n_locks: usize,
+    /// Thread time lost.
+    pub lost_ns: u64,
+    /// Percent of the time lost at all sites.
+    pub percent: f64,
+    /// Threads that waited on average.
+    pub waiting_at_once: f64,
+    /// Who waited, most lost time first.
+    pub waiters: Vec<Waiters>,
+    /// Who held them, heaviest first.
+    pub held_by: Vec<Hold>,
+    /// Holders left out here.
+    pub n_more_holds: usize,
+    /// Time whose holder is not known, by reason.
+    pub unknown: Vec<Unknown>,
+}
+
+/// Threads of a pool that waited.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Waiters {
+    /// The pool.
+    pub pool: String,
+    /// How many of its threads.
+    pub n_threads: usize,
+    /// Time that they lost.
+    pub lost_ns: u64,
+}
+
+/// What threads of a pool did while they held a lock.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Hold {
+    /// The pool.
+    pub pool: String,
+    /// Its threads; the first ones.
+    pub tids: Vec<Tid>,
+    /// Their state, `on-cpu`, `disk`...
+    pub state: State,
+    /// The function that says it best: the one next to the leaf that is not of the C or C++
+    /// library; empty without a stack.
+    pub function: String,
+    /// The stack, leaf first; empty when there is none of that tick.
+    pub frames: Vec<String>,
+    /// Time that others lost meanwhile.
+    pub weight_ns: u64,
+    /// Percent of the site's lost time.
+    pub percent: f64,
+    /// The part of the weight that is uncertain: waiter or owner ran before the lock was read.
+    pub uncertain_ns: u64,
+}
+
+/// Time whose holder is not known.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Unknown {
+    /// `not-recorded`, `not-looked`, `changed`, `itself`, `readers`, `died`, `not-a-thread`.
+    pub reason: &'static str,
+    /// The same in words.
+    pub text: String,
+    /// Time lost.
+    pub weight_ns: u64,
+    /// Percent of the site's lost time.
+    pub percent: f64,
+}
+
+/// Everything a profile tells about locks. Sites are told by the built-in or the user's rule
+/// that shows lock sites.
+pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
+    let rule = rules
+        .rules()
+        .iter()
+        .find(|rule| rule.matches.evidence == Show::Sites);
+    let compiled = rule.map(|rule: &Rule| CompiledRule::new(profile, rule));
+    let mut sites: BTreeMap<(Pid, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
+    for row in profile.locks.iter().filter(|row| row.weight > 0) {
+        let Some(thread) = profile.threads.get(row.thread) else {
+            continue;
+        };
+        let site = site(profile, compiled.as_ref(), row.stack);
+        let function = site.first().copied();
+        sites.entry((thread.pid, function)).or_default().push(row);
+    }
+    let lost_ns = sum(profile.locks.iter());
+    let duration_ns = profile.duration_ns().max(1);
+    let mut sites: Vec<LockSite> = sites
+        .into_iter()
+        .map(|((pid, function), rows)| {
+            let of = SiteOf {
+                profile,
+                compiled: compiled.as_ref(),
+                rows: &rows,
+            };
+            of.site(pid, function, lost_ns, duration_ns)
+        })
+        .collect();
+    sites.sort_by_key(|site| Reverse(site.lost_ns));
+    let known = || profile.locks.iter().filter(|row| row.holder.is_ok());
+    let is_uncertain = |row: &&LockRow| row.holder.is_ok_and(|h| h.uncertain);
+    let rows = profile.rows.iter().filter(|row| row.state != State::Idle);
+    LockReport {
+        schema: LOCKS_SCHEMA,
+        version: LOCKS_VERSION,
+        duration_ns: profile.duration_ns(),
+        non_idle_ns: rows.fold(0, |n, row| n.saturating_add(row.weight)),
+        lost_ns,
+        known_ns: sum(known()),
+        uncertain_ns: sum(known().filter(is_uncertain)),
+        sites,
+    }
+}
+
+/// The report as one indented JSON document that ends with a newline.
+///
+/// # Errors
+/// A share is not finite, which those of [`lock_report`] never are.
+pub fn locks_to_json(report: &LockReport) -> Result<String, serde_json::Error> {
+    let mut text = serde_json::to_string_pretty(report)?;
+    text.push('\n');
+    Ok(text)
+}
+
+fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> u64 {
+    rows.fold(0, |n, row| n.saturating_add(row.weight))
+}
+
+/// The functions from the lock site to the root.
+fn site(
+    profile: &Profile,
+    rule: Option<&CompiledRule<'_>>,
+    stack: Option<ProfileStackId>,
+) -> Vec<FunctionId> {
+    let frames = frames(profile, stack);
+    let above = frames
+        .iter()
+        .rev()
+        .skip_while(|&&f| rule.is_some_and(|rule| rule.skips(f)));
+    let site: Vec<FunctionId> = above.copied().collect();
+    match site.is_empty() {
+        true => frames.first().copied().into_iter().collect(),
+        false => site,
+    }
+}
+
+fn frames(profile: &Profile, stack: Option<ProfileStackId>) -> &[FunctionId] {
+    let stack = stack.and_then(|id| profile.stacks.get(id.0 as usize));
+    stack.map_or(&[][..], |stack| &stack.frames)
+}
+
+fn name(profile: &Profile, id: FunctionId) -> String {
+    let function = profile.functions.get(id.0 as usize);
+    function.map_or_else(String::new, |f| f.name.clone())
+}
+
+fn pool_name(profile: &Profile, pool: Option<usize>) -> String {
+    let pool = pool.and_then(|pool| profile.pools.get(pool));
+    pool.map_or_else(|| "?".to_owned(), |pool| pool.name.clone())
+}
+
+/// The rows of one site.
+struct SiteOf<'a> {
+    profile: &'a Profile,
+    compiled: Option<&'a CompiledRule<'a>>,
+    rows: &'a [&'a LockRow],
+}
+
+impl SiteOf<'_> {
+    fn site(
+        &self,
+        pid: Pid,
+        function: Option<FunctionId>,
+        all_ns: u64,
+        duration_ns: u64,
+    ) -> LockSite {
+        let profile = self.profile;
+        let lost_ns = sum(self.rows.iter().copied());
+        let kinds: BTreeSet<LockKind> = self.rows.iter().map(|row| row.kind).collect();
+        let locks: BTreeSet<_> = self.rows.iter().filter_map(|row| row.address).collect();
+        let of = function.and_then(|id| profile.functions.get(id.0 as usize));
+        let mut threads = profile.threads.iter();
+        let process = threads.find(|thread| thread.pid == pid);
+        let holds = holds(profile, self.rows, lost_ns);
+        LockSite {
+            pid,
+            process: process.map_or_else(String::new, |t| t.process_comm.clone()),
+            function: of.map_or_else(|| "[no stack sampled]".to_owned(), |f| f.name.clone()),
+            module: of.map_or_else(String::new, |f| f.module.clone()),
+            callers: self.callers(),
+            kinds: kinds.into_iter().collect(),
+            recursive: self.rows.iter().any(|row| row.recursive),
+            n_locks: locks.len(),
+            lost_ns,
+            percent: percent(lost_ns, all_ns),
+            waiting_at_once: lost_ns as f64 / duration_ns as f64,
+            waiters: self.waiters(),
+            n_more_holds: holds.len().saturating_sub(MAX_HOLDS),
+            held_by: holds.into_iter().take(MAX_HOLDS).collect(),
+            unknown: unknown(self.rows, lost_ns),
+        }
+    }
+
+    /// Of the heaviest stack.
+    fn callers(&self) -> Vec<String> {
+        let mut stacks: BTreeMap<Option<ProfileStackId>, u64> = BTreeMap::new();
+        for row in self.rows {
+            *stacks.entry(row.stack).or_default() += row.weight;
+        }
+        let heaviest = stacks.iter().max_by_key(|(id, w)| (**w, Reverse(**id)));
+        let Some((stack, _)) = heaviest else {
+            return Vec::new();
+        };
+        let site = site(self.profile, self.compiled, *stack);
+        let callers = site.iter().skip(1).take(MAX_CALLERS);
+        callers.map(|&id| name(self.profile, id)).collect()
+    }
+
+    fn waiters(&self) -> Vec<Waiters> {
+        let mut pools: BTreeMap<String, (BTreeSet<usize>, u64)> = BTreeMap::new();
+        for row in self.rows {
+            let thread = self.profile.threads.get(row.thread);
+            let name = pool_name(self.profile, thread.map(|thread| thread.pool));
+            let pool = pools.entry(name).or_default();
+            pool.0.insert(row.thread);
+            pool.1 = pool.1.saturating_add(row.weight);
+        }
+        let mut waiters: Vec<Waiters> = pools
+            .into_iter()
+            .map(|(pool, (threads, lost_ns))| Waiters {
+                pool,
+                n_threads: threads.len(),
+                lost_ns,
+            })
+            .collect();
+        waiters.sort_by_key(|w| Reverse(w.lost_ns));
+        waiters
+    }
+}
+
+/// Who held the locks of these rows, heaviest first.
+fn holds(profile: &Profile, rows: &[&LockRow], lost_ns: u64) -> Vec<Hold> {
+    type Key = (String, State, Option<ProfileStackId>);
+    let mut sums: BTreeMap<Key, (BTreeSet<Tid>, u64, u64)> = BTreeMap::new();
+    for row in rows {
+        let Ok(holder) = row.holder else { continue };
+        let pool = pool_name(profile, Some(holder.pool));
+        let sum = sums.entry((pool, holder.state, holder.stack)).or_default();
+        sum.0.insert(holder.tid);
+        sum.1 = sum.1.saturating_add(row.weight);
+        if holder.uncertain {
+            sum.2 = sum.2.saturating_add(row.weight);
+        }
+    }
+    let mut holds: Vec<Hold> = sums
+        .into_iter()
+        .map(|((pool, state, stack), (tids, weight_ns, uncertain_ns))| {
+            let frames = frames(profile, stack);
+            let own = frames.iter().rev().find(|id| !is_library(profile, **id));
+            let best = own.or(frames.last());
+            Hold {
+                pool,
+                tids: tids.into_iter().take(MAX_HOLDS).collect(),
+                state,
+                function: best.map_or_else(String::new, |&id| name(profile, id)),
+                frames: frames
+                    .iter()
+                    .rev()
+                    .take(MAX_FRAMES)
+                    .map(|&id| name(profile, id))
+                    .collect(),
+                weight_ns,
+                percent: percent(weight_ns, lost_ns),
+                uncertain_ns,
+            }
+        })
+        .collect();
+    holds.sort_by_key(|hold| Reverse(hold.weight_ns));
+    holds
+}
+
+/// Of the kernel, the C or the C++ library: says how something is done and not what.
+fn is_library(profile: &Profile, id: FunctionId) -> bool {
+    const LIBRARIES: [&str; 7] = [
+        "libc.so",
+        "libc-",
+        "libpthread",
+        "libstdc++",
+        "libc++",
+        "ld-",
+        "[",
+    ];
+    let function = profile.functions.get(id.0 as usize);
+    function.is_none_or(|f| {
+        LIBRARIES
+            .iter()
+            .any(|library| f.module.starts_with(library))
+    })
+}
+
+fn unknown(rows: &[&LockRow], lost_ns: u64) -> Vec<Unknown> {
+    let mut sums: BTreeMap<&'static str, (UnknownHolder, u64)> = BTreeMap::new();
+    for row in rows {
+        if let Err(why) = row.holder {
+            let sum = sums.entry(reason(why)).or_insert((why, 0));
+            sum.1 = sum.1.saturating_add(row.weight);
+        }
+    }
+    let mut list: Vec<Unknown> = sums
+        .into_iter()
+        .map(|(reason, (why, weight_ns))| Unknown {
+            reason,
+            text: words(why),
+            weight_ns,
+            percent: percent(weight_ns, lost_ns),
+        })
+        .collect();
+    list.sort_by_key(|unknown| Reverse(unknown.weight_ns));
+    list
+}
+
+fn reason(why: UnknownHolder) -> &'static str {
+    match why {
+        UnknownHolder::NotRecorded => "not-recorded",
+        UnknownHolder::NotLooked => "not-looked",
+        UnknownHolder::Changed => "changed",
+        UnknownHolder::Itself => "itself",
+        UnknownHolder::Readers => "readers",
+        UnknownHolder::Died => "died",
+        UnknownHolder::NotAThread(_) => "not-a-thread",
+    }
+}
+
+fn words(why: UnknownHolder) -> String {
+    match why {
+        UnknownHolder::NotRecorded => "the owner is not recorded by this kind of lock".into(),
+        UnknownHolder::NotLooked => {
+            "the lock was not read: too short a wait, or a trace of an older wcprof".into()
+        }
+        UnknownHolder::Changed => "free, or changing hands, when it was read".into(),
+        UnknownHolder::Itself => {
+            "the waiter's own when it was read: just given to it, or it waits for itself".into()
+        }
+        UnknownHolder::Readers => "held by readers, which a rwlock does not record".into(),
+        UnknownHolder::Died => "its owner died".into(),
+        UnknownHolder::NotAThread(tid) => format!(
+            "its owner (tid {tid} in its pid namespace) was not recorded: exited, of another \
+             process, or left out"
+        ),
+    }
+}
+
+/// Begin of the heading of a finding's evidence that names holders.
+pub(crate) const HELD_BY: &str = "held by";
+
+/// Evidence for a finding on locks: who held those that threads of `pools` waited for.
+pub(crate) fn held_by(profile: &Profile, pools: &[usize], of: &str) -> Option<Evidence> {
+    let rows: Vec<&LockRow> = profile
+        .locks
+        .iter()
+        .filter(|row| {
+            let thread = profile.threads.get(row.thread);
+            row.weight > 0 && thread.is_some_and(|t| pools.contains(&t.pool))
+        })
+        .collect();
+    if !rows.iter().any(|row| row.holder.is_ok()) {
+        return None;
+    }
+    let lost_ns = sum(rows.iter().copied());
+    // Stacks that differ below the function that says most are one line.
+    let mut sums: BTreeMap<(String, State, String), u64> = BTreeMap::new();
+    for hold in holds(profile, &rows, lost_ns) {
+        let key = (hold.pool, hold.state, hold.function);
+        *sums.entry(key).or_default() += hold.weight_ns;
+    }
+    let mut lines: Vec<EvidenceLine> = sums
+        .into_iter()
+        .map(|((pool, state, function), weight_ns)| {
+            let place = match function.is_empty() {
+                true => String::new(),
+                false => format!(" in {function}"),
+            };
+            line(
+                format!("{pool} {}{place}", state.frame()),
+                weight_ns,
+                lost_ns,
+            )
+        })
+        .collect();
+    let missing = unknown(&rows, lost_ns).into_iter();
+    lines.extend(missing.map(|u| line(format!("? {}", u.text), u.weight_ns, lost_ns)));
+    lines.sort_by_key(|line| Reverse(line.weight_ns));
+    let n_cut = lines.len().saturating_sub(MAX_LINES);
+    lines.truncate(MAX_LINES);
+    Some(Evidence {
+        heading: format!("{HELD_BY}, % of the time that {of} lost to locks"),
+        lines,
+        n_cut,
+    })
+}
+
+fn line(name: String, weight_ns: u64, lost_ns: u64) -> EvidenceLine {
+    EvidenceLine {
+        depth: 0,
+        percent: percent(weight_ns, lost_ns),
+        weight_ns,
+        name,
+        module: String::new(),
+    }
+}
