@@ -74,7 +74,7 @@ pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions
             let groups = by_rule(findings);
             let (shown, rest) = groups.split_at(options.max_findings.min(groups.len()));
             for group in shown {
-                brief(&mut out, group, width);
+                brief(&mut out, profile, group, width);
             }
             rest.iter().flatten().copied().collect::<Vec<_>>()
         }
@@ -221,13 +221,14 @@ fn not_shown(out: &mut String, more: &[&Finding], width: usize) {
     wrapped(out, "", &text, 0, width);
 }
 
-fn brief(out: &mut String, group: &[&Finding], width: usize) {
+fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) {
     let Some((finding, others)) = group.split_first() else {
         return;
     };
     let title = format!(
-        "[{}] {}: {}",
+        "[{}] {}{}: {}",
         finding.severity.name(),
+        process_prefix(profile, finding),
         pools(finding),
         escape(&finding.title)
     );
@@ -269,6 +270,16 @@ fn brief(out: &mut String, group: &[&Finding], width: usize) {
         }
     }
     prose(out, "advice", first_sentence(&finding.advice), width);
+}
+
+/// `osd.3/4711 `, where there are several processes to tell apart; else nothing.
+fn process_prefix(profile: &Profile, finding: &Finding) -> String {
+    if profile.processes.len() < 2 {
+        return String::new();
+    }
+    let known = profile.processes.iter().find(|p| p.pid == finding.pid);
+    let name = known.map_or(&finding.process, |p| &p.title);
+    format!("{}/{} ", escape(name), finding.pid)
 }
 
 /// `tp_osd_tp (21.7 %, 7.0 s)`: pool, share of its wall-clock time, the time.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use wcprof_profile::model::{Profile, State};
-use wcprof_types::StackEnd;
+use wcprof_profile::model::{Profile, ProfileProcess, State};
+use wcprof_types::{Pid, StackEnd};
 
 use super::builder::Builder;
 use crate::{
@@ -143,6 +143,30 @@ fn brief() {
     assert_eq!(text.matches("  share   : ").count(), findings.len());
     assert_eq!(text.matches("  advice  : ").count(), findings.len());
     check_golden("osd-brief.txt", &text);
+}
+
+/// Check that the brief form names the process where there are several, escaped.
+#[test]
+fn brief_of_several_processes() {
+    let mut profile = osd();
+    let findings = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let process = |pid, title: &str| ProfileProcess {
+        pid: Pid(pid),
+        comm: "ceph-osd".to_owned(),
+        cgroup: String::new(),
+        title: title.to_owned(),
+        class: "ceph-osd".to_owned(),
+        host: "node1".to_owned(),
+        recorded_ns: 1,
+        ended: None,
+    };
+    profile.processes = vec![process(7, "osd.1"), process(100, "osd.3\x1b")];
+    let options = TextOptions {
+        detail: Detail::Brief,
+        ..TextOptions::default()
+    };
+    let text = render_text(&profile, &findings, options);
+    assert!(text.contains("] osd.3?/100 msgr-worker-N: "), "{text}");
 }
 
 /// Check that the brief form adds a rule's other pools to its first finding, that they do not
