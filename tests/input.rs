@@ -13,8 +13,8 @@ use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
 
 use crate::common::{
-    Attach, Engine, Recording, RemoteProcess, Variant, build_tiny32, fixture, has_capability,
-    output_folder, quiet, skip, text, wcprof,
+    Attach, Engine, Recording, RemoteProcess, Variant, build_tiny32, copy_program, fixture,
+    has_capability, output_folder, quiet, skip, text, wcprof,
 };
 
 const FAILURE: i32 = 1;
@@ -412,7 +412,7 @@ fn not_permitted() {
     let open = fs::Permissions::from_mode(0o755);
     fs::set_permissions(folder.path(), open.clone()).expect("folder is ours");
     let program = folder.path().join("wcprof");
-    fs::copy(env!("CARGO_BIN_EXE_wcprof"), &program).expect("can be copied");
+    copy_program(Path::new(env!("CARGO_BIN_EXE_wcprof")), &program);
     fs::set_permissions(&program, open).expect("file is ours");
     let as_nobody = |args: &[&str]| {
         Command::new("setpriv")
@@ -450,7 +450,7 @@ fn hostile_names() {
     let _load = quiet();
     let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
     let program = folder.path().join("evil;\x1b[31m\nx");
-    fs::copy(fixture("eintr.c", Variant::NoFramePointers), &program).expect("can be copied");
+    copy_program(&fixture("eintr.c", Variant::NoFramePointers), &program);
     let target = RemoteProcess::start(&program);
     let recording = Attach::new(Engine::ProcfsOnly, target.pid())
         .seconds(1.0)

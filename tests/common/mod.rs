@@ -14,7 +14,7 @@ pub(crate) use load::{alone, quiet};
 pub(crate) use proc::{
     CpuLog, StopWatch, children, run_delay_ns, voluntary_switches, wait_for_epoll, wait_for_thread,
 };
-pub(crate) use remote::{Mark, RemoteProcess};
+pub(crate) use remote::{Mark, RemoteProcess, copy_program};
 pub(crate) use skip::{has_capability, skip};
 pub(crate) use wcprof::{Attach, Engine, Recording, text, wait_for_trace, wcprof};
 

@@ -15,6 +15,14 @@ pub(crate) struct RemoteProcess {
     pub(crate) keys: HashMap<String, u64>,
 }
 
+/// Copies a program that is to be started. By another process: a descriptor that writes to it here would be
+/// inherited by what another test's thread starts meanwhile, and nobody could execute the copy until that
+/// has closed it ("text file busy").
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let status = Command::new("cp").arg(from).arg(to).status();
+    assert!(status.expect("cp starts").success(), "cp fails");
+}
+
 /// The truth since a fixture began, by its own clocks.
 #[derive(Clone, Debug)]
 pub(crate) struct Mark(HashMap<String, u64>);

@@ -6,8 +6,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::common::{
-    Attach, Engine, RemoteProcess, Variant, children, fixture, has_capability, output_folder,
-    quiet, skip,
+    Attach, Engine, RemoteProcess, Variant, children, copy_program, fixture, has_capability,
+    output_folder, quiet, skip,
 };
 
 pub(crate) fn layouts(engine: Engine) {
@@ -37,7 +37,7 @@ fn linked(engine: Engine, variant: Variant) {
 fn deleted(engine: Engine) {
     let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
     let program = folder.path().join("deleted");
-    fs::copy(fixture("waits.c", Variant::NoFramePointers), &program).expect("can be copied");
+    copy_program(&fixture("waits.c", Variant::NoFramePointers), &program);
     let target = start(&program);
     fs::remove_file(&program).expect("can be removed");
     assert_named(engine, target.pid(), "deleted");
