@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use regex::{Regex, RegexBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 use thiserror::Error;
 use wcprof_profile::model::State;
 
@@ -390,6 +390,7 @@ pub(crate) fn check_expressions(rule: &Rule) -> Result<(), Complaint> {
 /// Compiles one expression with bounded memory.
 pub(crate) fn regex(expression: &str) -> Result<Regex, regex::Error> {
     RegexBuilder::new(expression)
+        .unicode(false)
         .size_limit(MAX_REGEX_BYTES)
         .dfa_size_limit(MAX_REGEX_BYTES)
         .build()
