@@ -150,7 +150,8 @@ impl<'a> AllTypes<'a> {
         let mut all = Self {
             types: table(8)?,
             strings: table(16)?,
-            offsets: Vec::new(),
+            // Types take about 30 bytes with what follows them.
+            offsets: Vec::with_capacity(bytes.len() / 32),
         };
         let mut at = 0;
         while at < all.types.len() {
