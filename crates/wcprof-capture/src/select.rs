@@ -1,14 +1,14 @@
 //! Which processes of this machine are meant: by name, control group, virtual machine, OSD or parent.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
 use globset::GlobMatcher;
 use wcprof_types::{Pid, osd_id, program_name, vm_name};
 
-use crate::procfs::parse_stat;
+use crate::procfs::{list_processes, parse_stat};
 
 /// Bytes read of a command line or a list of control groups.
 const MAX_TEXT: u64 = 1 << 16;
@@ -84,14 +84,11 @@ fn is_below(cgroup: &str, path: &str) -> bool {
 /// All processes but kernel threads, zombies and wcprof itself, by pid.
 pub fn processes() -> Vec<Candidate> {
     let own = std::process::id();
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut found: Vec<Candidate> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter(|&pid: &i32| pid.cast_unsigned() != own)
+    list_processes()
+        .into_iter()
+        .filter(|pid| pid.cast_unsigned() != own)
         .filter_map(candidate)
-        .collect();
-    found.sort_by_key(|process| process.pid);
-    found
+        .collect()
 }
 
 fn candidate(pid: i32) -> Option<Candidate> {

@@ -8,7 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use thiserror::Error;
 use wcprof_types::{Mapping, Pid, parse_maps_line, redact_args};
 
-use crate::procfs::{Status, TaskStat, parse_stat, parse_status};
+use crate::procfs::{Status, TaskStat, list_processes, parse_stat, parse_status};
 use crate::sys;
 
 /// More mappings than the kernel's default limit (`vm.max_map_count`, 65 530) are not read.
@@ -300,18 +300,12 @@ fn absent(pid: Pid) -> TargetError {
     if sys::pidfd_open(pid).is_ok() && read_status(pid).is_err() {
         return TargetError::Hidden(pid);
     }
-    let mut hosts = Vec::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Some(host) = entry.file_name().to_str().and_then(|s| s.parse().ok()) else {
-            continue;
-        };
-        if let Ok(status) = read_status(Pid(host))
-            && status.ns_pids.len() > 1
-            && status.ns_pids.last() == Some(&pid.0)
-        {
-            hosts.push(Pid(host));
-        }
-    }
+    let is_it = |host: &Pid| {
+        read_status(*host)
+            .is_ok_and(|status| status.ns_pids.len() > 1 && status.ns_pids.last() == Some(&pid.0))
+    };
+    let hosts = list_processes().into_iter().map(Pid).filter(is_it);
+    let hosts: Vec<Pid> = hosts.collect();
     if hosts.is_empty() {
         TargetError::NoSuchProcess(pid)
     } else {

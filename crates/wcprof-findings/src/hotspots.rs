@@ -191,8 +191,8 @@ impl<'a> Tested<'a> {
         self.finding(&order, share, evidence)
     }
 
-    /// Pools of which few threads do most of what the rule counts.
-    fn imbalance(&self, processes: &[(usize, Vec<usize>)], findings: &mut Vec<Finding>) {
+    /// What the rule counts of each thread.
+    fn rows_by_thread(&self) -> BTreeMap<usize, Vec<Counted<'a>>> {
         let mut rows_of: BTreeMap<usize, Vec<Counted<'a>>> = BTreeMap::new();
         for row in &self.profile().rows {
             if let Some(anchor) = self.compiled.test(self.profile(), row) {
@@ -200,17 +200,24 @@ impl<'a> Tested<'a> {
                 rows.push(Counted { row, anchor });
             }
         }
+        rows_of
+    }
+
+    /// The threads of a pool, as places in the profile's list.
+    fn threads_of(&self, pool: usize) -> &'a [usize] {
+        let pool = self.index.profile.pools.get(pool);
+        pool.map_or(&[], |pool| pool.threads.as_slice())
+    }
+
+    /// Pools of which few threads do most of what the rule counts.
+    fn imbalance(&self, processes: &[(usize, Vec<usize>)], findings: &mut Vec<Finding>) {
+        let mut rows_of = self.rows_by_thread();
         let bases = self.bases();
         let base_of = |thread: usize| bases.get(thread).map_or(0.0, |&ns| ns as f64);
         let threshold = &self.rule.threshold;
         for &pool in processes.iter().flat_map(|(_, pools)| pools) {
-            let threads = self.profile().pools.get(pool).map(|p| p.threads.as_slice());
-            let threads: Vec<usize> = threads
-                .unwrap_or_default()
-                .iter()
-                .copied()
-                .filter(|&t| self.is_observed(t))
-                .collect();
+            let threads = self.threads_of(pool).iter().copied();
+            let threads: Vec<usize> = threads.filter(|&t| self.is_observed(t)).collect();
             if threads.len() < MIN_LIKE_THREADS || !self.looks_at(pool) {
                 continue;
             }
@@ -222,7 +229,7 @@ impl<'a> Tested<'a> {
             let enough = |s: &Sum| s.n_samples >= threshold.min_samples;
             let of_enough = loads.iter().zip(&sums).filter(|(_, s)| enough(s));
             let most = of_enough.map(|(load, _)| *load).fold(0.0, f64::max);
-            let all: f64 = sums.iter().map(|s| s.weight as f64).sum();
+            let all = Sum::weights(&sums) as f64;
             let base: f64 = threads.iter().map(|&t| base_of(t)).sum();
             let factor = most * base / all.max(1.0);
             if factor < threshold.max_over_mean || most * 100.0 < threshold.percent {
@@ -277,9 +284,7 @@ impl<'a> Tested<'a> {
             .iter()
             .filter_map(|&t| self.profile().threads.get(t));
         let wall = wall.fold(0, |sum, t| u64::saturating_add(sum, t.observed_ns));
-        let all = sums
-            .iter()
-            .fold(0, |sum, s| u64::saturating_add(sum, s.weight));
+        let all = Sum::weights(sums);
         let name = self.profile().pools.get(pool).map_or("", |p| &p.name);
         Evidence {
             heading: format!(
@@ -298,43 +303,32 @@ impl<'a> Tested<'a> {
     }
 
     fn threads(&self, processes: &[(usize, Vec<usize>)], findings: &mut Vec<Finding>) {
-        let mut rows_of: BTreeMap<usize, Vec<Counted<'a>>> = BTreeMap::new();
-        for row in &self.profile().rows {
-            if let Some(anchor) = self.compiled.test(self.profile(), row) {
-                let rows = rows_of.entry(row.thread).or_default();
-                rows.push(Counted { row, anchor });
-            }
-        }
+        let mut rows_of = self.rows_by_thread();
         for &pool in processes.iter().flat_map(|(_, pools)| pools) {
             if !self.looks_at(pool) {
                 continue;
             }
-            let threads = self.profile().pools.get(pool).map(|p| p.threads.as_slice());
+            let threads = self.threads_of(pool).iter().copied();
+            let rows_of_one = |t| rows_of.get(&t).map_or(&[][..], Vec::as_slice);
             let full: Vec<usize> = threads
-                .unwrap_or_default()
-                .iter()
-                .copied()
-                .filter(|t| {
-                    let rows = rows_of.get(t).map_or(&[][..], Vec::as_slice);
-                    let thread = self.profile().threads.get(*t);
-                    thread.is_some_and(|thread| self.is_full(thread, rows))
+                .clone()
+                .filter(|&t| {
+                    let thread = self.profile().threads.get(t);
+                    thread.is_some_and(|thread| self.is_full(thread, rows_of_one(t)))
                 })
                 .collect();
-            let all_rows: Vec<(usize, Sum)> = threads
-                .unwrap_or_default()
-                .iter()
-                .filter(|&&t| self.is_observed(t))
-                .map(|&t| {
-                    let rows = rows_of.get(&t).map_or(&[][..], Vec::as_slice);
-                    (t, Sum::rows(rows))
-                })
-                .collect();
+            if full.is_empty() {
+                continue;
+            }
+            let observed = threads.filter(|&t| self.is_observed(t));
+            let sums: Vec<(usize, Sum)> =
+                observed.map(|t| (t, Sum::rows(rows_of_one(t)))).collect();
+            let load = self.load_of(pool, &sums);
             let rows: Vec<Counted<'a>> = full
                 .iter()
                 .filter_map(|t| rows_of.remove(t))
                 .flatten()
                 .collect();
-            let load = self.load_of(pool, &all_rows);
             findings.extend(self.thread_finding(pool, &full, &rows, load));
         }
     }
@@ -345,9 +339,7 @@ impl<'a> Tested<'a> {
             return None;
         }
         let (ids, sums): (Vec<usize>, Vec<Sum>) = threads.iter().copied().unzip();
-        let all = sums
-            .iter()
-            .fold(0, |sum, s| u64::saturating_add(sum, s.weight));
+        let all = Sum::weights(&sums);
         let most = sums.iter().map(|s| s.weight).max()?;
         let mean = (all as f64 / sums.len() as f64).max(1.0);
         Some(self.load_line(pool, &ids, &sums, most as f64 / mean))
@@ -455,7 +447,7 @@ impl<'a> Tested<'a> {
                     .get(&thread)?
                     .iter()
                     .map(|(&state, &ns)| {
-                        format!("{} {:.1} %", state_name(state), percent(ns, t.observed_ns))
+                        format!("{} {:.1} %", state.name(), percent(ns, t.observed_ns))
                     })
                     .collect();
                 Some(EvidenceLine {
@@ -531,6 +523,11 @@ impl Sum {
         )
     }
 
+    fn weights(sums: &[Self]) -> u64 {
+        sums.iter()
+            .fold(0, |all, sum| all.saturating_add(sum.weight))
+    }
+
     fn rows(rows: &[Counted<'_>]) -> Self {
         let nothing = Self {
             weight: 0,
@@ -553,23 +550,6 @@ pub(crate) fn base_name(base: Base) -> &'static str {
         Base::OnCpu => "on-CPU time",
         Base::NonIdle => "non-idle time",
         Base::Wall => "wall-clock time",
-    }
-}
-
-/// As printed, without brackets.
-pub(crate) fn state_name(state: State) -> &'static str {
-    match state {
-        State::OnCpu => "on-cpu",
-        State::Guest => "guest",
-        State::Runnable => "runnable",
-        State::Lock => "lock",
-        State::Disk => "disk",
-        State::Net => "net",
-        State::Sleep => "sleep",
-        State::Idle => "idle",
-        State::Blocked => "blocked",
-        State::StealIrq => "steal/irq",
-        State::Unknown => "unknown",
     }
 }
 

@@ -6,7 +6,7 @@ use wcprof_profile::model::{Profile, State};
 
 use crate::files::FILES;
 use crate::finding::{Basis, Evidence, Finding, Setting, TimeShare};
-use crate::hotspots::{base_name, plural, state_name};
+use crate::hotspots::{base_name, plural};
 use crate::locks::HELD_BY;
 use crate::rule::{Base, Scope};
 use crate::rule_set::RuleSet;
@@ -376,7 +376,7 @@ fn share_text(share: &TimeShare, subject: &str) -> String {
     if share.states == [State::OnCpu] {
         let _ = write!(text, "; {:.0} % of one core", at_once * 100.0);
     } else {
-        let names: Vec<_> = share.states.iter().map(|&s| state_name(s)).collect();
+        let names: Vec<_> = share.states.iter().map(|s| s.name()).collect();
         let _ = write!(
             text,
             "; {at_once:.2} threads at a time on average; states: {}",

@@ -1,11 +1,10 @@
 //! Names, stacks and threads to the tables of a trace, within limits.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
 use wcprof_trace::model::{
-    Frame, FrameId, Header, LocalNames, LockFacts, Module, ModuleId, NodeId, Process, ProcessId,
-    Span, Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId,
-    Trace, WaitId,
+    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
+    StackNode, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
 };
 use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs, Wait};
 
@@ -45,23 +44,7 @@ impl Builder {
         };
         Self {
             trace: Trace {
-                tables: Tables {
-                    header,
-                    processes: Vec::new(),
-                    process_ends: BTreeMap::new(),
-                    sources: Vec::new(),
-                    modules: Vec::new(),
-                    threads: Vec::new(),
-                    frames: Vec::new(),
-                    nodes: Vec::new(),
-                    stacks: Vec::new(),
-                    waits: Vec::new(),
-                    stats: Stats::default(),
-                    symbols: None,
-                    setups: Vec::new(),
-                    local_names: LocalNames::default(),
-                    locks: LockFacts::default(),
-                },
+                tables: Tables::new(header),
                 spans: Vec::new(),
             },
             frames: HashMap::new(),
@@ -84,7 +67,7 @@ impl Builder {
         let id = next_id(
             self.trace.tables.processes.len(),
             limits::MAX_THREADS,
-            "processes",
+            "the number of processes",
         )?;
         self.trace.tables.processes.push(Process {
             pid,
@@ -104,7 +87,7 @@ impl Builder {
         let id = next_id(
             self.trace.tables.threads.len(),
             limits::MAX_THREADS,
-            "threads",
+            "the number of threads",
         )?;
         self.trace.tables.threads.push(Thread {
             process,
@@ -121,7 +104,7 @@ impl Builder {
         let id = next_id(
             self.trace.tables.modules.len(),
             limits::MAX_MAPPINGS,
-            "modules",
+            "the number of modules",
         )?;
         self.trace.tables.modules.push(module);
         Ok(ModuleId(id))
@@ -132,7 +115,11 @@ impl Builder {
             return Ok(id);
         }
         let limit = wcprof_trace::limits::MAX_FRAMES;
-        let id = FrameId(next_id(self.trace.tables.frames.len(), limit, "functions")?);
+        let id = FrameId(next_id(
+            self.trace.tables.frames.len(),
+            limit,
+            "the number of functions",
+        )?);
         self.trace.tables.frames.push(frame.clone());
         self.frames.insert(frame, id);
         Ok(id)
@@ -190,7 +177,11 @@ impl Builder {
                 Some(&id) => id,
                 None => {
                     let n = self.trace.tables.nodes.len();
-                    let id = NodeId(next_id(n, limits::MAX_NODES, "places in stacks")?);
+                    let id = NodeId(next_id(
+                        n,
+                        limits::MAX_NODES,
+                        "the number of places in stacks",
+                    )?);
                     self.trace.tables.nodes.push(node);
                     self.nodes.insert(node, id);
                     id
@@ -202,7 +193,11 @@ impl Builder {
             return Ok(id);
         }
         let limit = wcprof_trace::limits::MAX_STACKS;
-        let id = StackId(next_id(self.trace.tables.stacks.len(), limit, "stacks")?);
+        let id = StackId(next_id(
+            self.trace.tables.stacks.len(),
+            limit,
+            "the number of stacks",
+        )?);
         self.trace.tables.stacks.push(stack);
         self.stacks.insert(stack, id);
         Ok(id)
@@ -260,14 +255,7 @@ impl Builder {
 
 fn next_id(len: usize, limit: usize, what: &'static str) -> Result<u32, ImportError> {
     let too_large = ImportError::TooLarge {
-        what: match what {
-            "threads" => "the number of threads",
-            "processes" => "the number of processes",
-            "modules" => "the number of modules",
-            "functions" => "the number of functions",
-            "stacks" => "the number of stacks",
-            _ => "the number of places in stacks",
-        },
+        what,
         limit: limit as u64,
     };
     match u32::try_from(len) {

@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use wcprof_capture::{LockGlance, TargetId};
 use wcprof_trace::model::{LockLook, LockOwner, OwnerState, ProcessId};
-use wcprof_types::lock::FutexWords;
 use wcprof_types::{Avma, Sched, Tid, TimeNs};
 
 use crate::threads::ThreadState;
@@ -107,14 +106,13 @@ impl Locks {
 }
 
 fn is_same(a: &LockLook, b: &LockLook) -> bool {
-    let lasting = |words: &FutexWords| words.lasting();
-    lasting(&a.words) == lasting(&b.words) && a.owners == b.owners
+    a.words.lasting() == b.words.lasting() && a.owners == b.owners
 }
 
 #[cfg(test)]
 mod tests {
     use wcprof_capture::OwnerGlance;
-    use wcprof_types::lock::N_WORDS;
+    use wcprof_types::lock::{FutexWords, N_WORDS};
 
     use super::*;
 

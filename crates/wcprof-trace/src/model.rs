@@ -50,7 +50,7 @@ id! {
 }
 
 /// Facts about the recording that are known when it begins.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Header {
     /// Version of wcprof that recorded.
     pub wcprof_version: String,
@@ -417,6 +417,27 @@ pub struct Tables {
 }
 
 impl Tables {
+    /// Tables of a recording in which nothing was seen.
+    pub fn new(header: Header) -> Self {
+        Self {
+            header,
+            processes: Vec::new(),
+            process_ends: BTreeMap::new(),
+            sources: Vec::new(),
+            modules: Vec::new(),
+            threads: Vec::new(),
+            frames: Vec::new(),
+            nodes: Vec::new(),
+            stacks: Vec::new(),
+            waits: Vec::new(),
+            stats: Stats::default(),
+            symbols: None,
+            setups: Vec::new(),
+            local_names: LocalNames::default(),
+            locks: LockFacts::default(),
+        }
+    }
+
     /// The recording that a process of a merged trace is from.
     pub fn source_of(&self, process: ProcessId) -> Option<&Source> {
         let mut n = 0_u64;

@@ -1,7 +1,6 @@
 //! Turns a trace file back into tables and spans. Keeps what comes before a cut or a damaged
 //! block, and says so.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -11,7 +10,7 @@ use zstd::bulk::Decompressor;
 
 use crate::error::{Malformed, TraceError};
 use crate::limits;
-use crate::model::{Header, LocalNames, LockFacts, Span, Stats, Tables, Trace};
+use crate::model::{Header, Span, Tables, Trace};
 use crate::v1::block::{BLOCK_HEADER_BYTES, BlockHeader};
 use crate::v1::spans::{Guesses, Sizes};
 use crate::v1::wire::{Input, within};
@@ -116,7 +115,7 @@ impl<R: Read> TraceReader<R> {
             source,
             offset: FILE_HEADER_BYTES as u64,
             decompressor: Decompressor::new().map_err(TraceError::Read)?,
-            tables: empty_tables(),
+            tables: Tables::new(Header::default()),
             has_stats: false,
             finished: false,
             has_header: false,
@@ -456,35 +455,6 @@ fn first_header(sections: &[u8]) -> Result<Header, Malformed> {
     match next_section(&mut Input(sections))? {
         (section::HEADER, mut input) => entries::header(&mut input),
         _ => Err(Malformed::Header),
-    }
-}
-
-fn empty_tables() -> Tables {
-    Tables {
-        header: Header {
-            wcprof_version: String::new(),
-            engine: String::new(),
-            notes: Vec::new(),
-            rate_hz: 0,
-            host: String::new(),
-            kernel: String::new(),
-            n_cpus: 0,
-            started_unix_ns: 0,
-        },
-        processes: Vec::new(),
-        process_ends: BTreeMap::new(),
-        sources: Vec::new(),
-        modules: Vec::new(),
-        threads: Vec::new(),
-        frames: Vec::new(),
-        nodes: Vec::new(),
-        stacks: Vec::new(),
-        waits: Vec::new(),
-        stats: Stats::default(),
-        symbols: None,
-        setups: Vec::new(),
-        local_names: LocalNames::default(),
-        locks: LockFacts::default(),
     }
 }
 

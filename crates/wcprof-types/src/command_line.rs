@@ -55,8 +55,9 @@ pub fn osd_id<'a>(comm: &str, args: &'a [String]) -> Option<&'a str> {
     option(args, &["--id", "-i"]).or_else(|| option(args, &["--name", "-n"])?.strip_prefix("osd."))
 }
 
-/// Parts between commas; a doubled comma is one of the text.
-fn qemu_options(value: &str) -> Vec<String> {
+/// Parts of an option's value between commas; a doubled comma is one of the text (QEMU,
+/// `util/qemu-option.c`).
+pub fn qemu_options(value: &str) -> Vec<String> {
     let mut options = vec![String::new()];
     let mut chars = value.chars().peekable();
     while let Some(c) = chars.next() {

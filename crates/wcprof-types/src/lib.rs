@@ -15,7 +15,7 @@ pub mod snapshot;
 mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
-pub use command_line::{osd_id, program_name, vm_name};
+pub use command_line::{osd_id, program_name, qemu_options, vm_name};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
 pub use redact::{REDACTED, redact_args, redact_value};
 pub use sample::{FdKind, FdTarget, ScratchRegs, UserRegs, Wait};

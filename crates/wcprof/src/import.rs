@@ -1,22 +1,23 @@
 //! `wcprof import`: what another profiler left to a trace.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use clap::{Args, ValueEnum};
 use wcprof_import::{Format, ImportError, Options};
-use wcprof_symbols::{kernel_names, open_regular};
+use wcprof_symbols::open_regular;
 use wcprof_trace::TraceWriter;
-use wcprof_trace::model::{Frame, FrameId, SymbolFrame, Trace};
-use wcprof_types::Avma;
+use wcprof_trace::model::{Frame, Trace};
 
 use crate::cli::SymbolArgs;
 use crate::failure::{Exit, Failure};
+use crate::local_names::kernel_functions;
 use crate::names;
 use crate::open::say_problems;
+use crate::same_file::is_same_file;
 
 #[derive(Args, Debug)]
 pub(crate) struct ImportArgs {
@@ -103,11 +104,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
 
 /// The trace must not take the place of the evidence.
 fn refuse_same_file(source: &File, output: &Path) -> Result<(), Failure> {
-    use std::os::unix::fs::MetadataExt;
-    let (Ok(a), Ok(b)) = (source.metadata(), std::fs::metadata(output)) else {
-        return Ok(());
-    };
-    if (a.dev(), a.ino()) != (b.dev(), b.ino()) {
+    if !is_same_file(source.metadata(), std::fs::metadata(output)) {
         return Ok(());
     }
     let error = anyhow!("the file to import and the trace to write are the same");
@@ -136,15 +133,8 @@ fn failure(error: ImportError, path: &Path) -> Failure {
 /// Names kernel addresses, if they are those of the kernel that runs here; else says why not.
 fn name_kernel(trace: &mut Trace) -> Option<String> {
     let tables = &mut trace.tables;
-    let wanted: Vec<(FrameId, Avma)> = (0..)
-        .map(FrameId)
-        .zip(&tables.frames)
-        .filter_map(|(id, frame)| match frame {
-            Frame::KernelCode(address) => Some((id, *address)),
-            _ => None,
-        })
-        .collect();
-    if wanted.is_empty() {
+    let is_of_kernel = |frame: &Frame| matches!(frame, Frame::KernelCode(_));
+    if !tables.frames.iter().any(is_of_kernel) {
         return None;
     }
     let here = |file: &str| {
@@ -158,34 +148,9 @@ fn name_kernel(trace: &mut Trace) -> Option<String> {
             wcprof_report::terminal_name(&tables.header.kernel)
         ));
     }
-    let addresses: Vec<Avma> = wanted.iter().map(|(_, address)| *address).collect();
-    let names = File::open("/proc/kallsyms")
-        .context("failed to open /proc/kallsyms")
-        .and_then(|file| Ok(kernel_names(with_buffer(file), &addresses)?));
-    let names = match names {
-        Ok(names) => names.names,
+    match kernel_functions(tables) {
+        Ok(found) => tables.local_names.names.frames.extend(found),
         Err(error) => return Some(format!("{error:#}")),
-    };
-    for ((frame, _), name) in wanted.into_iter().zip(names) {
-        let Some(name) = name else {
-            continue;
-        };
-        let function = SymbolFrame {
-            name,
-            file: None,
-            line: None,
-            inlined: false,
-            resolved: true,
-        };
-        tables
-            .local_names
-            .names
-            .frames
-            .insert(frame, vec![function]);
     }
     None
-}
-
-fn with_buffer(file: File) -> impl BufRead {
-    BufReader::with_capacity(1 << 16, file)
 }

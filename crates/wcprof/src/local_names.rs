@@ -5,6 +5,7 @@
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 
+use anyhow::Context;
 use wcprof_record::{Recorded, TargetFiles};
 use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
@@ -14,6 +15,7 @@ use wcprof_types::{Avma, TimeNs};
 
 /// The module of the vdso.
 const VDSO: &str = "[vdso]";
+const KALLSYMS: &str = "/proc/kallsyms";
 const BUFFER: usize = 1 << 16;
 
 /// Local names of a trace that was just recorded, and what stood in their way. Those of the vdso are
@@ -59,6 +61,16 @@ fn module_of(tables: &Tables, id: u32) -> Option<&Module> {
 }
 
 fn name_kernel(tables: &Tables, names: &mut SymbolTable, problems: &mut Vec<String>) {
+    match kernel_functions(tables) {
+        Ok(found) => names.frames.extend(found),
+        Err(error) => problems.push(format!("functions of the kernel have no names: {error}")),
+    }
+}
+
+/// Functions of the kernel that runs here, at the addresses that a trace has.
+pub(crate) fn kernel_functions(
+    tables: &Tables,
+) -> anyhow::Result<Vec<(FrameId, Vec<SymbolFrame>)>> {
     let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
         .filter_map(|(id, frame)| match frame {
             Frame::KernelCode(address) => Some((id, *address)),
@@ -66,19 +78,13 @@ fn name_kernel(tables: &Tables, names: &mut SymbolTable, problems: &mut Vec<Stri
         })
         .unzip();
     if addresses.is_empty() {
-        return;
+        return Ok(Vec::new());
     }
-    let found = File::open("/proc/kallsyms")
-        .map_err(Into::into)
-        .and_then(|file| kernel_names(BufReader::with_capacity(BUFFER, file), &addresses));
-    match found {
-        Ok(found) => {
-            let named = ids.into_iter().zip(found.names);
-            let named = named.filter_map(|(id, name)| Some((id, vec![function(name?)])));
-            names.frames.extend(named);
-        }
-        Err(error) => problems.push(format!("functions of the kernel have no names: {error}")),
-    }
+    let file = File::open(KALLSYMS).with_context(|| format!("failed to open {KALLSYMS}"))?;
+    let found = kernel_names(BufReader::with_capacity(BUFFER, file), &addresses)?;
+    let named = ids.into_iter().zip(found.names);
+    let named = named.filter_map(|(id, name)| Some((id, vec![function(name?)])));
+    Ok(named.collect())
 }
 
 /// Names code outside of files by the target's jitdumps, and by its perf maps what these do not know.

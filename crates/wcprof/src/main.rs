@@ -22,6 +22,7 @@ mod names;
 mod open;
 mod progress;
 mod report;
+mod same_file;
 mod select;
 mod session;
 mod symbols;

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use wcprof_trace::model::Tables;
@@ -10,6 +9,7 @@ use wcprof_trace::{Align, Ending, TraceReader, TraceWriter, merge, merged_header
 
 use crate::cli::{AlignArg, MergeArgs};
 use crate::failure::{Exit, Failure};
+use crate::same_file::{identity, is_same_file};
 
 pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     refuse_twice(&args.traces)?;
@@ -61,17 +61,12 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Device and inode; `None` for a file that is not there.
-fn identity(path: &Path) -> Option<(u64, u64)> {
-    fs::metadata(path).map(|m| (m.dev(), m.ino())).ok()
-}
-
 /// A trace that counts twice would double its processes and their cores.
 fn refuse_twice(traces: &[PathBuf]) -> Result<(), Failure> {
     let mut known = HashMap::new();
     for path in traces {
-        if let Some(identity) = identity(path)
-            && let Some(first) = known.insert(identity, path)
+        if let Ok(file) = fs::metadata(path)
+            && let Some(first) = known.insert(identity(&file), path)
         {
             let (first, path) = (first.display(), path.display());
             let error = anyhow::anyhow!("`{first}` and `{path}` are the same trace");
@@ -83,13 +78,11 @@ fn refuse_twice(traces: &[PathBuf]) -> Result<(), Failure> {
 
 /// Writing would empty the file before it is read.
 fn refuse_output(input: &Path, output: &Path) -> Result<(), Failure> {
-    match (identity(input), identity(output)) {
-        (Some(a), Some(b)) if a == b => {
-            let error = anyhow::anyhow!("`{}` is one of the traces to merge", output.display());
-            Err(Failure::new(Exit::Usage, error).hint("choose another file with -o"))
-        }
-        _ => Ok(()),
+    if !is_same_file(fs::metadata(input), fs::metadata(output)) {
+        return Ok(());
     }
+    let error = anyhow::anyhow!("`{}` is one of the traces to merge", output.display());
+    Err(Failure::new(Exit::Usage, error).hint("choose another file with -o"))
 }
 
 fn of_file(path: &Path, mut failure: Failure) -> Failure {

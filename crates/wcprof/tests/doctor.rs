@@ -1,6 +1,8 @@
 //! Files of several hosts in, what `wcprof doctor` says of them out. `WCPROF_BLESS=1` writes the
 //! golden files anew.
 
+mod support;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,20 +14,12 @@ fn folder() -> PathBuf {
 }
 
 fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wcprof"))
-        .args(args)
-        .env("NO_COLOR", "1")
-        .env_remove("DEBUGINFOD_URLS")
-        .output()
-        .expect("the program runs")
+    support::command(args).output().expect("the program runs")
 }
 
 #[track_caller]
 fn stdout(args: &[&str]) -> String {
-    let output = run(args);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {errors}");
-    String::from_utf8(output.stdout).expect("output is text")
+    support::printed(args, run(args))
 }
 
 #[track_caller]

@@ -1,7 +1,9 @@
 //! What other profilers left, through `import` and what reads traces.
 
+mod support;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 fn perf_data(name: &str) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../wcprof-import/tests/fixtures");
@@ -9,20 +11,13 @@ fn perf_data(name: &str) -> String {
 }
 
 fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wcprof"))
-        .args(args)
-        .env("NO_COLOR", "1")
-        .env_remove("DEBUGINFOD_URLS")
-        .output()
-        .expect("the program runs")
+    support::command(args).output().expect("the program runs")
 }
 
 /// What a command that succeeds prints.
+#[track_caller]
 fn wcprof(args: &[&str]) -> String {
-    let output = run(args);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {errors}");
-    String::from_utf8(output.stdout).expect("output is text")
+    support::printed(args, run(args))
 }
 
 /// The exit code of a command that fails, and its errors.

@@ -1,6 +1,8 @@
 //! Saved traces of real programs in, views out: what wcprof said of them must not change unnoticed.
 //! `WCPROF_BLESS=1` writes the golden files anew.
 
+mod support;
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,16 +12,10 @@ fn fixture(name: &str) -> PathBuf {
         .join(name)
 }
 
+#[track_caller]
 fn wcprof(args: &[&str]) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
-        .args(args)
-        .env("NO_COLOR", "1")
-        .env_remove("DEBUGINFOD_URLS")
-        .output()
-        .expect("the program runs");
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {errors}");
-    String::from_utf8(output.stdout).expect("output is text")
+    let output = support::command(args).output();
+    support::printed(args, output.expect("the program runs"))
 }
 
 fn golden(name: &str, actual: &str) {

@@ -1,8 +1,10 @@
 //! Filters, groups and comparisons of saved traces, by the command line.
 //! `WCPROF_BLESS=1` writes the golden files anew.
 
+mod support;
+
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
 
 use serde_json::Value;
 
@@ -15,19 +17,14 @@ fn fixtures() -> PathBuf {
 
 /// Runs in the folder of the traces, so that outputs name them without a path.
 fn wcprof(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wcprof"))
-        .args(args)
-        .current_dir(fixtures())
-        .env("NO_COLOR", "1")
-        .output()
-        .expect("the program runs")
+    let mut command = support::command(args);
+    command.current_dir(fixtures());
+    command.output().expect("the program runs")
 }
 
+#[track_caller]
 fn text(args: &[&str]) -> String {
-    let output = wcprof(args);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{args:?}: {errors}");
-    String::from_utf8(output.stdout).expect("output is text")
+    support::printed(args, wcprof(args))
 }
 
 fn golden(name: &str, actual: &str) {

@@ -30,6 +30,16 @@ pub(crate) const fn line_buffer() -> [u8; LINE_BYTES] {
     [0; LINE_BYTES]
 }
 
+/// All processes of wcprof's pid namespace, ascending.
+pub(crate) fn list_processes() -> Vec<i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let mut pids: Vec<i32> = entries
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
 /// The threads of a process, in the kernel's order.
 pub fn list_threads(pid: Pid) -> io::Result<Vec<Tid>> {
     let mut tids = Vec::new();

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 
 use wcprof_types::Pid;
 
-use crate::procfs::{line_buffer, parse_stat, read_line};
+use crate::procfs::{line_buffer, list_processes, parse_stat, read_line};
 
 /// The number given out last in wcprof's pid namespace (needs `CONFIG_CHECKPOINT_RESTORE`).
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
@@ -34,7 +34,7 @@ impl Births {
         };
         match births.read_last() {
             Some(last) => births.last = last,
-            None => births.known = list().into_iter().collect(),
+            None => births.known = list_processes().into_iter().collect(),
         }
         births
     }
@@ -53,29 +53,19 @@ impl Births {
                 0 => Vec::new(),
                 1..=MAX_PROBED => (before + 1..=last).collect(),
                 // Many, or the numbers begin afresh.
-                _ => list(),
+                _ => list_processes(),
             };
         }
         if now.saturating_sub(self.listed) < LIST_NS {
             return Vec::new();
         }
         self.listed = now;
-        let all = list();
+        let all = list_processes();
         let new = all.iter().copied().filter(|pid| !self.known.contains(pid));
         let new = new.collect();
         self.known = all.into_iter().collect();
         new
     }
-}
-
-/// All processes, ascending.
-fn list() -> Vec<i32> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let mut pids: Vec<i32> = entries
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect();
-    pids.sort_unstable();
-    pids
 }
 
 /// The process that started the one with this number; `None` when there is none.
@@ -95,7 +85,7 @@ mod tests {
         let by_number = Births::new();
         let mut by_list = Births::new();
         by_list.last_pid = None;
-        by_list.known = list().into_iter().collect();
+        by_list.known = list_processes().into_iter().collect();
         for mut births in [by_number, by_list] {
             let mut child = std::process::Command::new("cat")
                 .stdin(std::process::Stdio::piped())

@@ -343,28 +343,11 @@ impl Sampler {
             return;
         }
         let tick = run.tick;
-        let (n, time) = run.unlisted;
-        let (batch, snapshots, perf) = (&mut run.batch, &mut self.snapshots, &mut self.perf);
-        let targets = &mut self.targets;
-        run.slots.retain(|&tid, slot| {
-            let alive = slot.tick == tick;
-            if !alive {
-                // It waited until now, as far as the ticks can tell.
-                if slot.keep {
-                    slot.catch_up(n, time);
-                    batch.threads.extend(slot.take_deferred());
-                }
-                batch.exited.push((slot.target, tid));
-                if let Some(observed) = targets.get_mut(slot.target) {
-                    observed.locks.exited(tid, slot);
-                }
-                snapshots.forget(tid);
-                if let Some(perf) = perf {
-                    perf.remove_thread(tid);
-                }
-            }
-            alive
-        });
+        let gone = run.slots.iter().filter(|(_, slot)| slot.tick != tick);
+        let gone: Vec<Tid> = gone.map(|(&tid, _)| tid).collect();
+        for tid in gone {
+            self.forget_thread(run, tid);
+        }
     }
 
     /// Lowers the rate when wcprof would use more than its share of a core.
@@ -448,7 +431,12 @@ impl Run<'_> {
         self.n_waiting = 0;
         self.deep_sample = false;
         self.batch.counts = std::mem::take(&mut self.counts);
-        match self.links.batches.try_send(std::mem::take(&mut self.batch)) {
+        // The next one will be about as large.
+        let room = (self.batch.stacks.len(), self.batch.threads.len());
+        let batch = std::mem::take(&mut self.batch);
+        self.batch.stacks.reserve(room.0);
+        self.batch.threads.reserve(room.1);
+        match self.links.batches.try_send(batch) {
             Ok(()) => Ok(()),
             Err(TrySendError::Full(batch)) => {
                 self.take_back(batch);

@@ -1,6 +1,7 @@
 //! An option's value in QEMU's two notations, `a=b,c.d=e` and JSON, to pairs.
 
 use serde_json::Value;
+use wcprof_types::qemu_options;
 
 /// Pairs of one option.
 const MAX_PAIRS: usize = 512;
@@ -21,7 +22,7 @@ impl Options {
             }
             return options;
         }
-        for (i, part) in split(text).into_iter().enumerate() {
+        for (i, part) in qemu_options(text).into_iter().enumerate() {
             let (key, value) = match part.split_once('=') {
                 Some((key, value)) => (key, value),
                 None if i == 0 => (implied, part.as_str()),
@@ -87,23 +88,4 @@ impl Options {
     pub(crate) fn merge(&mut self, other: Self) {
         self.0.extend(other.0);
     }
-}
-
-/// Splits at commas; two commas are one that belongs to the value.
-fn split(text: &str) -> Vec<String> {
-    let mut parts = vec![String::new()];
-    let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
-        if c == ',' && chars.peek() != Some(&',') {
-            parts.push(String::new());
-            continue;
-        }
-        if c == ',' {
-            chars.next();
-        }
-        if let Some(last) = parts.last_mut() {
-            last.push(c);
-        }
-    }
-    parts
 }

@@ -3,14 +3,13 @@
 
 pub mod random;
 
-use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_trace::model::{
-    Frame, FrameId, Header, LocalNames, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack,
-    StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, WaitId,
+    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
+    StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, WaitId,
 };
 use wcprof_types::{
     Avma, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,
@@ -42,7 +41,25 @@ impl Maker {
         };
         Self {
             tables: Tables {
-                header: Header {
+                processes: vec![Process {
+                    pid: Pid(100),
+                    comm: "ceph-osd".into(),
+                    cmdline: vec![],
+                    cgroup: String::new(),
+                }],
+                modules: vec![
+                    module("/usr/bin/ceph-osd", 0x40_0000),
+                    module("/lib/libc.so.6", 0),
+                ],
+                stats: Stats {
+                    duration: TimeNs(1_000_000_000),
+                    n_ticks: 100,
+                    complete: true,
+                    end_reason: "duration".into(),
+                    ..Stats::default()
+                },
+                symbols: Some(SymbolTable::default()),
+                ..Tables::new(Header {
                     wcprof_version: "0.1.0".into(),
                     engine: "bpf".into(),
                     notes: vec![],
@@ -51,37 +68,7 @@ impl Maker {
                     kernel: "6.1.0".into(),
                     n_cpus: 4,
                     started_unix_ns: 1_700_000_000_000_000_000,
-                },
-                processes: vec![Process {
-                    pid: Pid(100),
-                    comm: "ceph-osd".into(),
-                    cmdline: vec![],
-                    cgroup: String::new(),
-                }],
-                process_ends: BTreeMap::new(),
-                sources: Vec::new(),
-                modules: vec![
-                    module("/usr/bin/ceph-osd", 0x40_0000),
-                    module("/lib/libc.so.6", 0),
-                ],
-                threads: vec![],
-                frames: vec![],
-                nodes: vec![],
-                stacks: vec![],
-                waits: vec![],
-                stats: Stats {
-                    duration: TimeNs(1_000_000_000),
-                    n_ticks: 100,
-                    complete: true,
-                    end_reason: "duration".into(),
-                    ..Stats::default()
-                },
-                local_names: LocalNames::default(),
-                locks: Default::default(),
-                symbols: Some(SymbolTable {
-                    frames: BTreeMap::new(),
-                }),
-                setups: vec![],
+                })
             },
             spans: vec![],
         }

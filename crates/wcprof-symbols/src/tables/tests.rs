@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Mutex;
 
-use wcprof_trace::model::{Header, ModuleId, Process, ProcessId, Stats};
+use wcprof_trace::model::{Header, ModuleId, Process, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, Svma};
 
 use super::*;
@@ -55,30 +55,16 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
         cgroup: String::new(),
     };
     Tables {
-        header: Header {
+        processes: vec![process(10), process(20)],
+        modules,
+        frames,
+        ..Tables::new(Header {
             wcprof_version: "0".to_owned(),
             engine: "procfs".to_owned(),
-            notes: Vec::new(),
             rate_hz: 99,
-            host: String::new(),
-            kernel: String::new(),
             n_cpus: 1,
-            started_unix_ns: 0,
-        },
-        processes: vec![process(10), process(20)],
-        process_ends: BTreeMap::new(),
-        sources: Vec::new(),
-        modules,
-        threads: Vec::new(),
-        frames,
-        nodes: Vec::new(),
-        stacks: Vec::new(),
-        waits: Vec::new(),
-        stats: Stats::default(),
-        symbols: None,
-        setups: Vec::new(),
-        local_names: Default::default(),
-        locks: Default::default(),
+            ..Header::default()
+        })
     }
 }
 

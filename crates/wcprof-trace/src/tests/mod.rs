@@ -7,7 +7,7 @@ mod merging;
 mod round_trip;
 mod size;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::io::Write;
 
 use wcprof_types::lock::FutexWords;
@@ -18,9 +18,9 @@ use wcprof_types::{
 
 use crate::TraceWriter;
 use crate::model::{
-    Frame, FrameId, Header, LaterName, LocalNames, LockFacts, LockLook, LockOwner, Module,
-    ModuleId, NodeId, OwnerState, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId,
-    StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
+    Frame, FrameId, Header, LaterName, LocalNames, LockLook, LockOwner, Module, ModuleId, NodeId,
+    OwnerState, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId, StackNode, Stats,
+    SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
 };
 
 fn header() -> Header {
@@ -49,28 +49,11 @@ struct Recording<W: Write> {
 
 impl<W: Write> Recording<W> {
     fn new(writer: TraceWriter<W>) -> Self {
-        let tables = Tables {
-            header: header(),
-            processes: Vec::new(),
-            process_ends: BTreeMap::new(),
-            sources: Vec::new(),
-            modules: Vec::new(),
-            threads: Vec::new(),
-            frames: Vec::new(),
-            nodes: Vec::new(),
-            stacks: Vec::new(),
-            waits: Vec::new(),
-            stats: Stats::default(),
-            symbols: None,
-            setups: Vec::new(),
-            local_names: LocalNames::default(),
-            locks: LockFacts::default(),
-        };
         Self {
             writer,
             unwritten: HashMap::new(),
             expected: Trace {
-                tables,
+                tables: Tables::new(header()),
                 spans: Vec::new(),
             },
         }
