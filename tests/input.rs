@@ -201,10 +201,10 @@ fn trace_mode() {
 }
 
 /// A tmpfs of 1 MiB with little room left, mounted while this lives.
-struct TinyDisk(TempDir);
+pub(crate) struct TinyDisk(pub(crate) TempDir);
 
 impl TinyDisk {
-    fn mount(room: usize) -> Self {
+    pub(crate) fn mount(room: usize) -> Self {
         let disk = Self(tempfile::tempdir().expect("temporary folder"));
         let status = Command::new("mount")
             .args(["-t", "tmpfs", "-o", "size=1m", "none"])

@@ -172,7 +172,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__attach)
-            opts="-d -r -o -h -V --name --cgroup --vm --osd --children --duration --rate --output --flamegraph --threads --exclude-threads --engine --kernel --max-cpu --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --raw --help --version"
+            opts="-d -r -o -h -V --name --cgroup --vm --osd --children --duration --rate --output --flamegraph --keep --keep-memory --trigger --trigger-limit --threads --exclude-threads --engine --kernel --max-cpu --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --raw --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -219,6 +219,22 @@ _wcprof() {
                     return 0
                     ;;
                 --flamegraph)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trigger)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --trigger-limit)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

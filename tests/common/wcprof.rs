@@ -283,22 +283,10 @@ impl Recording {
         let tables = &trace.tables;
         assert_eq!(tables.header.engine, engine.name());
         assert!(tables.stats.complete);
-        let mut sums = vec![0_u64; tables.threads.len()];
-        for span in &trace.spans {
-            assert!(span.weight <= span.end.0 - span.start.0, "{span:?}");
-            sums[span.thread.0 as usize] += span.weight;
-        }
+        let sums = assert_weights(&trace);
         let folded = self.folded();
         for (thread, sum) in tables.threads.iter().zip(sums) {
             let name = format!("{}/{}", thread.name(), thread.tid);
-            let observed = thread.end.0 - thread.start.0;
-            // Threads that exited unseen were not observed: their time is the process's CPU clock.
-            if thread.tid.0 != 0 {
-                assert!(
-                    sum.abs_diff(observed) as f64 <= 0.001 * observed as f64 + 1000.0,
-                    "{name}: weights sum to {sum} ns, observed for {observed} ns"
-                );
-            }
             let shown: u64 = folded
                 .lines
                 .iter()
@@ -311,4 +299,28 @@ impl Recording {
             );
         }
     }
+}
+
+/// Assert that the weights of each thread add up to the time it was observed; gives the sums.
+#[track_caller]
+pub(crate) fn assert_weights(trace: &Trace) -> Vec<u64> {
+    let threads = &trace.tables.threads;
+    let mut sums = vec![0_u64; threads.len()];
+    for span in &trace.spans {
+        assert!(span.weight <= span.end.0 - span.start.0, "{span:?}");
+        sums[span.thread.0 as usize] += span.weight;
+    }
+    for (thread, &sum) in threads.iter().zip(&sums) {
+        let observed = thread.end.0 - thread.start.0;
+        // Threads that exited unseen were not observed: their time is the process's CPU clock.
+        if thread.tid.0 != 0 {
+            assert!(
+                sum.abs_diff(observed) as f64 <= 0.001 * observed as f64 + 1000.0,
+                "{}/{}: weights sum to {sum} ns, observed for {observed} ns",
+                thread.name(),
+                thread.tid
+            );
+        }
+    }
+    sums
 }

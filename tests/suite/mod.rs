@@ -4,6 +4,7 @@
 mod cpu;
 mod files;
 mod jit;
+mod keep;
 mod kernel;
 mod layouts;
 mod life;
@@ -64,6 +65,8 @@ for_each_engine! {
     many::one_execs: "Check that a process which runs another program ends its own part alone.",
     many::children: "Check children that were there, are forked, and run another program.",
     polling::reactors: "Check that a reactor which does the others' work is found, and not when it is spread.",
+    keep::signals: "Check that each SIGUSR1 writes the last time, of the right length, and that the end does.",
+    keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",
     life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
 }
 

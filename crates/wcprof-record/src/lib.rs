@@ -4,6 +4,7 @@
 //! unwound stacks and weighted spans of the trace. It may fall behind: the sampler never waits.
 #![forbid(unsafe_code)]
 
+mod kept;
 mod live_stack;
 mod locks;
 mod modules;
@@ -12,6 +13,7 @@ mod recorder;
 mod replay;
 mod threads;
 
+pub use kept::Kept;
 pub use modules::{Handle, ModuleProblem, TargetFiles};
 pub use process::UnmappedFrames;
 pub use recorder::{Progress, RecordError, Recorded, Recorder, RecorderOptions};

@@ -39,16 +39,17 @@ struct Image {
     end: Avma,
 }
 
-/// The files of a process's modules, held open: names can be read after it has exited.
-#[derive(Debug)]
+/// The files of a process's modules, held open: names can be read after it has exited. A clone has
+/// the same open files.
+#[derive(Clone, Debug)]
 pub struct TargetFiles {
     pid: Pid,
-    files: LiveFiles,
+    files: Arc<LiveFiles>,
     handles: HashMap<u64, Arc<Handle>>,
     /// Its numbers, as processes in its pid namespaces see it, the innermost first.
     pids: Vec<i32>,
     uid: u32,
-    jitdumps: Vec<File>,
+    jitdumps: Vec<Arc<File>>,
     /// Device and inode of these.
     known_dumps: HashSet<((u32, u32), u64)>,
 }
@@ -74,7 +75,7 @@ impl TargetFiles {
     }
 
     /// The jitdumps that it has mapped (`jit-PID.dump`).
-    pub fn jitdumps(&self) -> &[File] {
+    pub fn jitdumps(&self) -> &[Arc<File>] {
         &self.jitdumps
     }
 
@@ -100,7 +101,7 @@ impl TargetFiles {
             && self.known_dumps.insert(id)
             && let Ok(file) = self.files.open_mapping(mapping)
         {
-            self.jitdumps.push(file);
+            self.jitdumps.push(Arc::new(file));
         }
     }
 
@@ -159,7 +160,7 @@ impl Modules {
             process,
             files: TargetFiles {
                 pid: target.pid(),
-                files: LiveFiles::new(target.pid()),
+                files: Arc::new(LiveFiles::new(target.pid())),
                 handles: HashMap::new(),
                 pids,
                 uid,
@@ -170,6 +171,10 @@ impl Modules {
             ids: HashMap::new(),
             problems: Vec::new(),
         }
+    }
+
+    pub(crate) fn files(&self) -> &TargetFiles {
+        &self.files
     }
 
     pub(crate) fn into_parts(self) -> (Vec<ModuleProblem>, TargetFiles) {

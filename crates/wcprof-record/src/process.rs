@@ -2,12 +2,11 @@
 //! its CPU clock.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::sync::Arc;
 
 use wcprof_capture::{Liveness, SocketNames, StackBytes, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, Process, ProcessId, ThreadId};
-use wcprof_trace::{TraceError, TraceWriter};
+use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, RelativeAddress};
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
 
@@ -62,7 +61,7 @@ impl ProcessState {
     /// Adds the process to the trace; its modules are not read yet.
     pub(crate) fn new(
         target: Arc<Target>,
-        writer: &mut TraceWriter<File>,
+        writer: &mut impl TraceSink,
     ) -> Result<Self, TraceError> {
         let id = writer.add_process(Process {
             pid: target.pid(),
@@ -101,6 +100,17 @@ impl ProcessState {
         {
             self.modules.hold_jitdumps(&mappings);
         }
+    }
+
+    /// Forgets ids that the sink has given up.
+    pub(crate) fn forget(&mut self, sink: &impl TraceSink) {
+        self.frame_ids.retain(|_, frame| sink.holds_frame(*frame));
+        self.replay.retain(|stack| sink.holds_stack(stack));
+    }
+
+    /// The files of its modules; the recording goes on.
+    pub(crate) fn files(&self) -> TargetFiles {
+        self.modules.files().clone()
     }
 
     pub(crate) fn into_files(self) -> (Vec<ModuleProblem>, TargetFiles) {
@@ -145,7 +155,7 @@ impl ProcessState {
         &mut self,
         unwound: &UnwoundStack,
         i: usize,
-        writer: &mut TraceWriter<File>,
+        writer: &mut impl TraceSink,
         unmapped: &mut UnmappedFrames,
     ) -> Result<FrameId, TraceError> {
         let frame = unwound.frames[i];
@@ -181,7 +191,7 @@ impl ProcessState {
     pub(crate) fn read_modules(
         &mut self,
         now: u64,
-        writer: &mut TraceWriter<File>,
+        writer: &mut impl TraceSink,
         shared: &mut SharedFiles,
     ) -> Result<(), RecordError> {
         self.first_mapped.get_or_insert(now);
@@ -217,6 +227,24 @@ impl UnmappedFrames {
         if *owner != Some(process) {
             *owner = None;
         }
+    }
+
+    /// Forgets frames.
+    pub(crate) fn retain(&mut self, holds: impl Fn(FrameId) -> bool) {
+        self.0.retain(|frame, _| holds(*frame));
+    }
+
+    /// The same by other numbers of frames and processes; those that have none are left out.
+    pub fn renumbered(
+        &self,
+        frame: impl Fn(FrameId) -> Option<FrameId>,
+        process: impl Fn(ProcessId) -> Option<ProcessId>,
+    ) -> Self {
+        let moved = self
+            .0
+            .iter()
+            .filter_map(|(id, owner)| Some((frame(*id)?, owner.and_then(&process))));
+        Self(moved.collect())
     }
 
     /// The process whose stacks have the frame, if it is one alone.

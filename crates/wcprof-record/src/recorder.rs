@@ -13,7 +13,7 @@ use wcprof_capture::{
 use wcprof_trace::model::{
     Frame, FrameId, Header, LockLook, NodeId, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId,
 };
-use wcprof_trace::{TraceError, TraceWriter};
+use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::{
     Avma, FdKind, FrameAddress, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait,
 };
@@ -57,7 +57,7 @@ pub struct RecorderOptions {
 
 /// A recording that has ended.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct Recorded<S = TraceWriter<File>> {
     /// Its counts.
     pub stats: Stats,
     /// The trace's time 0, `CLOCK_MONOTONIC` ns.
@@ -73,7 +73,7 @@ pub struct Recorded {
     /// Why the end of the trace is not in its file (full disk).
     pub write_error: Option<RecordError>,
     /// Its trace, to which names can be added.
-    pub writer: TraceWriter<File>,
+    pub writer: S,
 }
 
 /// How far a recording is.
@@ -94,23 +94,23 @@ pub struct Progress {
 }
 
 /// Fills a trace from batches.
-pub struct Recorder {
-    /// By [`TargetId`].
-    processes: Vec<ProcessState>,
+pub struct Recorder<S = TraceWriter<File>> {
+    /// By [`TargetId`]; `None` when the sink has forgotten it.
+    pub(crate) processes: Vec<Option<Box<ProcessState>>>,
     n_running: usize,
     /// When the first tick began, `CLOCK_MONOTONIC` ns: the trace's time 0.
-    begin: Option<u64>,
+    pub(crate) begin: Option<u64>,
     last_time: u64,
     n_cpus: u64,
-    writer: TraceWriter<File>,
+    pub(crate) writer: S,
     shared: SharedFiles,
     unwound: UnwoundStack,
     reads: Reads,
     stack_frames: Vec<FrameId>,
-    unmapped: UnmappedFrames,
+    pub(crate) unmapped: UnmappedFrames,
     /// Leaves of the stacks met so far, to which the kernel's part is added; `None` without one.
     leaves: Option<HashMap<StackId, (Option<NodeId>, StackEnd)>>,
-    threads: HashMap<(TargetId, Tid), ThreadState>,
+    pub(crate) threads: HashMap<(TargetId, Tid), ThreadState>,
     pieces: Vec<Piece<Place>>,
     requests: Sender<StackRequest>,
     stats: Stats,
@@ -119,7 +119,7 @@ pub struct Recorder {
     flushed: u64,
 }
 
-impl std::fmt::Debug for Recorder {
+impl<S> std::fmt::Debug for Recorder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Recorder")
             .field("n_processes", &self.processes.len())
@@ -128,12 +128,12 @@ impl std::fmt::Debug for Recorder {
     }
 }
 
-impl Recorder {
+impl<S: TraceSink> Recorder<S> {
     /// Begins a trace in `writer` and reads the modules of the targets, which are the sampler's in
     /// the same order.
     pub fn new(
         targets: &[Arc<Target>],
-        writer: TraceWriter<File>,
+        writer: S,
         options: RecorderOptions,
     ) -> Result<Self, RecordError> {
         let mut recorder = Self {
@@ -168,7 +168,7 @@ impl Recorder {
         let mut process = ProcessState::new(Arc::clone(target), &mut self.writer)?;
         process.read_modules(monotonic_ns(), &mut self.writer, &mut self.shared)?;
         process.exited.since = self.last_time;
-        self.processes.push(process);
+        self.processes.push(Some(Box::new(process)));
         self.n_running += 1;
         Ok(())
     }
@@ -212,7 +212,7 @@ impl Recorder {
             self.end_thread(thread)?;
         }
         for &(target, cpu) in &batch.process_cpu_ns {
-            if let Some(process) = self.processes.get_mut(target.0 as usize) {
+            if let Some(process) = of(&mut self.processes, target) {
                 process.exited.first.get_or_insert(cpu);
                 process.exited.last = cpu;
             }
@@ -224,13 +224,42 @@ impl Recorder {
         }
         if batch.time.saturating_sub(self.flushed) >= FLUSH_NS {
             self.flushed = batch.time;
-            self.note_threads()?;
-            self.write_all_looks(Locks::take_all)?;
-            self.stats.own_cpu_ns = own_cpu_ns();
-            self.writer.set_stats(&self.stats)?;
-            self.writer.flush()?;
+            self.flush()?;
         }
         Ok(())
+    }
+
+    /// Writes out what is known.
+    pub(crate) fn flush(&mut self) -> Result<(), RecordError> {
+        self.note_threads()?;
+        self.write_all_looks(Locks::take_all)?;
+        self.stats.own_cpu_ns = own_cpu_ns();
+        self.writer.set_stats(&self.stats)?;
+        self.writer.flush()?;
+        if self.writer.sweep_due() {
+            let mut held = Vec::new();
+            for thread in self.threads.values() {
+                held.extend(thread.places());
+            }
+            self.writer.sweep(&held);
+            self.forget();
+        }
+        Ok(())
+    }
+
+    /// Forgets the ids that hold no more.
+    fn forget(&mut self) {
+        let writer = &self.writer;
+        if let Some(leaves) = &mut self.leaves {
+            leaves.retain(|stack, _| writer.holds_stack(*stack));
+        }
+        self.unmapped.retain(|frame| writer.holds_frame(frame));
+        for slot in &mut self.processes {
+            match slot {
+                Some(process) if writer.holds_process(process.id) => process.forget(writer),
+                _ => *slot = None,
+            }
+        }
     }
 
     /// Ends the part of one process.
@@ -242,7 +271,7 @@ impl Recorder {
     ) -> Result<(), RecordError> {
         self.finish_process(target)?;
         let time = self.time(time);
-        if let Some(process) = self.processes.get_mut(target.0 as usize) {
+        if let Some(process) = of(&mut self.processes, target) {
             process.end();
             let reason = match end {
                 TargetEnd::Exited => "exited",
@@ -256,8 +285,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends the recording and gives its counts; `reason` says why it ended.
-    pub fn finish(mut self, reason: &str) -> Recorded {
+    /// Ends all threads; `reason` says why the recording ended.
+    pub(crate) fn end_all(&mut self, reason: &str) -> Option<RecordError> {
         let all = (0..).map(TargetId).take(self.processes.len());
         let mut write_error = None;
         for target in all {
@@ -269,9 +298,14 @@ impl Recorder {
         self.stats.end_reason = reason.to_owned();
         self.stats.complete = true;
         let written = self.writer.finish(&self.stats);
-        write_error = write_error.or(written.err().map(RecordError::Trace));
+        write_error.or(written.err().map(RecordError::Trace))
+    }
+
+    /// Ends the recording and gives its counts; `reason` says why it ended.
+    pub fn finish(mut self, reason: &str) -> Recorded<S> {
+        let write_error = self.end_all(reason);
         let (mut problems, mut files) = (Vec::new(), Vec::new());
-        for mut process in self.processes {
+        for mut process in self.processes.into_iter().flatten() {
             process.hold_late_files();
             let (of_process, handles) = process.into_files();
             // The same library in many processes is one problem.
@@ -307,6 +341,7 @@ impl Recorder {
         let used = self
             .processes
             .get(target.0 as usize)
+            .and_then(Option::as_ref)
             .map_or(0, |process| process.exited.used());
         self.give_exited(target, (used / 200).max(UNSETTLED_NS), 0)
     }
@@ -326,7 +361,7 @@ impl Recorder {
     fn glance(&mut self, glance: &LockGlance) {
         let begin = self.begin.unwrap_or(0);
         let time = |at: u64| TimeNs(at.saturating_sub(begin));
-        if let Some(process) = self.processes.get_mut(glance.target.0 as usize) {
+        if let Some(process) = of(&mut self.processes, glance.target) {
             let of = process.id;
             process.locks.glance(of, glance, &self.threads, time);
         }
@@ -364,7 +399,7 @@ impl Recorder {
         target: TargetId,
         take: impl Fn(&mut Locks) -> Vec<LockLook>,
     ) -> Result<(), RecordError> {
-        let Some(process) = self.processes.get_mut(target.0 as usize) else {
+        let Some(process) = of(&mut self.processes, target) else {
             return Ok(());
         };
         let looks = take(&mut process.locks);
@@ -377,7 +412,7 @@ impl Recorder {
         if self.begin.is_none() {
             self.begin = Some(batch.time);
             self.flushed = batch.time;
-            for process in &mut self.processes {
+            for process in self.processes.iter_mut().flatten() {
                 process.exited.since = batch.time;
             }
         }
@@ -413,10 +448,10 @@ impl Recorder {
     fn know_thread(&mut self, tick: &ThreadTick) -> Result<(), RecordError> {
         let key = (tick.target, tick.tid);
         if !self.threads.contains_key(&key) {
-            let Some(process) = self.processes.get(tick.target.0 as usize) else {
+            let seen = self.time(tick.time);
+            let Some(process) = of(&mut self.processes, tick.target) else {
                 return Ok(());
             };
-            let seen = self.time(tick.time);
             let name = tick.comm.as_deref().unwrap_or("?");
             let id = self.writer.add_thread(process.id, tick.tid, seen, name)?;
             let thread = ThreadState::new(id, tick, self.begin.unwrap_or(0));
@@ -441,7 +476,7 @@ impl Recorder {
             };
             let before = thread.ledger.run_ns();
             thread.observe(tick, place, &mut self.pieces);
-            if let Some(process) = self.processes.get_mut(tick.target.0 as usize) {
+            if let Some(process) = of(&mut self.processes, tick.target) {
                 process.exited.shown += thread.ledger.run_ns() - before;
             }
             let id = thread.id;
@@ -476,7 +511,7 @@ impl Recorder {
 
     fn wait(&mut self, target: TargetId, wait: &Wait) -> Result<WaitId, RecordError> {
         let mut wait = wait.clone();
-        if let Some(process) = self.processes.get_mut(target.0 as usize) {
+        if let Some(process) = of(&mut self.processes, target) {
             wait.futex = wait.futex.and_then(|at| process.locks.address(at));
             if let Some(fd) = &mut wait.fd
                 && fd.kind == FdKind::Socket
@@ -509,8 +544,7 @@ impl Recorder {
         now: u64,
     ) -> Result<StackId, RecordError> {
         let bytes = stacks.get(copy.bytes.clone()).unwrap_or_default();
-        let at = thread.0.0 as usize;
-        let Some(process) = self.processes.get_mut(at) else {
+        let Some(process) = of(&mut self.processes, thread.0) else {
             return self.intern_stack(StackEnd::NotSampled);
         };
         if let Some((stack, end)) = process.replay.find(&copy.regs, bytes) {
@@ -536,7 +570,7 @@ impl Recorder {
             self.ask_for(thread, bytes.len(), copy.limit.is_some());
         }
         let stack = self.intern_stack(end)?;
-        if let Some(process) = self.processes.get_mut(at) {
+        if let Some(process) = of(&mut self.processes, thread.0) {
             process.replay.remember(&copy.regs, &self.reads, stack, end);
         }
         Ok(stack)
@@ -597,30 +631,34 @@ impl Recorder {
         let _ = self.requests.send(StackRequest { tid, bytes });
     }
 
-    fn time(&self, monotonic: u64) -> TimeNs {
+    pub(crate) fn time(&self, monotonic: u64) -> TimeNs {
         TimeNs(monotonic.saturating_sub(self.begin.unwrap_or(0)))
+    }
+
+    pub(crate) fn span(&self, thread: ThreadId, piece: &Piece<Place>) -> Span {
+        let (stack, wait) = piece.place.unwrap_or((None, None));
+        Span {
+            thread,
+            start: self.time(piece.start),
+            end: self.time(piece.end),
+            weight: piece.weight,
+            n_samples: piece.n_samples,
+            state: piece.state,
+            wait: wait.filter(|_| piece.state == State::Blocked),
+            stack,
+        }
     }
 
     fn write_pieces(&mut self, thread: ThreadId) -> Result<(), RecordError> {
         let mut pieces = std::mem::take(&mut self.pieces);
         for piece in &pieces {
-            let (stack, wait) = piece.place.unwrap_or((None, None));
             let group = match piece.state {
                 State::OnCpu | State::Guest => 0,
                 State::Runnable => 1,
                 State::Blocked | State::StealIrq | State::Unknown => 2,
             };
             self.state_ns[group] += piece.weight;
-            self.writer.span(&Span {
-                thread,
-                start: self.time(piece.start),
-                end: self.time(piece.end),
-                weight: piece.weight,
-                n_samples: piece.n_samples,
-                state: piece.state,
-                wait: wait.filter(|_| piece.state == State::Blocked),
-                stack,
-            })?;
+            self.writer.span(&self.span(thread, piece))?;
         }
         pieces.clear();
         self.pieces = pieces;
@@ -631,11 +669,12 @@ impl Recorder {
         if let Some(mut thread) = self.threads.remove(&key) {
             let before = thread.ledger.run_ns();
             thread.finish(&mut self.pieces);
-            if let Some(process) = self.processes.get_mut(key.0.0 as usize) {
+            if let Some(process) = of(&mut self.processes, key.0) {
                 process.exited.shown += thread.ledger.run_ns() - before;
             }
             self.write_pieces(thread.id)?;
             self.note_thread(&thread)?;
+            self.writer.thread_ended(thread.id);
         }
         Ok(())
     }
@@ -658,7 +697,7 @@ impl Recorder {
     /// CPU time that the process used and none of its threads showed is of threads that came and
     /// went between two ticks. Less than `slack` ns is noise; `keep` ns may still be shown.
     fn give_exited(&mut self, target: TargetId, slack: u64, keep: u64) -> Result<(), RecordError> {
-        let Some(process) = self.processes.get_mut(target.0 as usize) else {
+        let Some(process) = of(&mut self.processes, target) else {
             return Ok(());
         };
         let of = process.id;
@@ -699,6 +738,11 @@ impl Recorder {
         let end = self.time(end);
         Ok(self.writer.thread_seen(id, TimeNs(0), end, 0)?)
     }
+}
+
+/// The state of a process, if it is one that is known.
+fn of(processes: &mut [Option<Box<ProcessState>>], target: TargetId) -> Option<&mut ProcessState> {
+    processes.get_mut(target.0 as usize)?.as_deref_mut()
 }
 
 /// The frames of a kernel stack, root first.

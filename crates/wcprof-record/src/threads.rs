@@ -107,6 +107,21 @@ impl ThreadState {
             .map(|(_, place)| place)
     }
 
+    /// Every place that it remembers.
+    pub(crate) fn places(&self) -> impl Iterator<Item = Place> + '_ {
+        let hits = self.hits.iter().map(|hit| hit.place);
+        let last_hit = self.last_hit.map(|(_, place)| place);
+        let others = [self.place, last_hit].into_iter().flatten();
+        self.ledger.places().chain(hits).chain(others)
+    }
+
+    /// What it would give out were this the end.
+    pub(crate) fn rest(&self) -> Vec<Piece<Place>> {
+        let mut pieces = Vec::new();
+        self.ledger.clone().finish(&mut |piece| pieces.push(piece));
+        pieces
+    }
+
     /// Samples after the last observation have no time to stand for.
     pub(crate) fn finish(&mut self, pieces: &mut Vec<Piece<Place>>) {
         self.ledger.finish(&mut |piece| pieces.push(piece));

@@ -1,7 +1,8 @@
 //! The trace: what a recording holds, and the `.wct` file that keeps it.
 //!
 //! [`TraceWriter`] turns a recording into a file while it runs, [`TraceReader`] turns the file
-//! back into a [`model::Trace`]. The file's layout is described in `docs/trace-format.md`.
+//! back into a [`model::Trace`]. A [`ring::Ring`] takes the place of the writer where only the last
+//! time is of interest. The file's layout is described in `docs/trace-format.md`.
 #![forbid(unsafe_code)]
 
 pub mod model;
@@ -12,6 +13,8 @@ mod hash;
 pub mod limits;
 mod merge;
 mod reader;
+pub mod ring;
+mod sink;
 mod v1;
 mod writer;
 
@@ -23,5 +26,6 @@ pub use error::{Malformed, TraceError};
 pub use hash::{FastHasher, FastState};
 pub use merge::{Align, MergeLosses, merge, merged_header};
 pub use reader::{Ending, TraceReader};
+pub use sink::TraceSink;
 pub use v1::FORMAT_VERSION;
 pub use writer::TraceWriter;

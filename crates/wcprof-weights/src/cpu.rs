@@ -42,6 +42,13 @@ impl<K: Copy> CpuAccount<K> {
         self.last_hit.map(|h| h.place)
     }
 
+    pub(crate) fn places(&self) -> impl Iterator<Item = K> + '_ {
+        self.waiting
+            .iter()
+            .chain(&self.last_hit)
+            .map(|hit| hit.place)
+    }
+
     /// Adds `run` ns of run time that lie in `start..end`, and the samples since the last call.
     pub(crate) fn add(
         &mut self,

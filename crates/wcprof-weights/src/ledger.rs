@@ -65,6 +65,12 @@ impl<K: Copy> Ledger<K> {
         self.cpu.total()
     }
 
+    /// Every place that it remembers, some of them twice.
+    pub fn places(&self) -> impl Iterator<Item = K> + '_ {
+        let own = [self.last.place, self.last_blocked];
+        own.into_iter().flatten().chain(self.cpu.places())
+    }
+
     /// Accounts the interval since the last observation. `hits` are the timer samples of the
     /// thread since then, oldest first. Pieces come out in no particular order.
     pub fn observe(

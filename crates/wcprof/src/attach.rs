@@ -13,6 +13,7 @@ use wcprof_types::Pid;
 
 use crate::cli::AttachArgs;
 use crate::failure::{Exit, Failure};
+use crate::keep;
 use crate::local_names;
 use crate::names;
 use crate::open::{
@@ -42,7 +43,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         Some(path) => path.clone(),
         None => default_trace_path(first),
     };
-    let mut session = record(&SessionOptions {
+    let options = SessionOptions {
         targets: chosen.targets,
         children: args.children,
         duration: Some(args.duration)
@@ -55,7 +56,11 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         threads: args.threads.clone(),
         exclude_threads: args.exclude_threads.clone(),
         trace: path.clone(),
-    })?;
+    };
+    if let Some(time) = args.keep.keep {
+        return keep::run(&options, time, args, rules);
+    }
+    let mut session = record(&options)?;
     if let Some(remark) = &session.remark {
         eprintln!("wcprof: {remark}");
     }
@@ -70,20 +75,10 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         &opened.tables,
         &session.recorded.files,
         &args.symbols,
-        &match args.raw {
-            // Debug files are for the host that analyses, not for the one that is recorded.
-            true => SymbolOptions {
-                inlines: false,
-                debug_dirs: Vec::new(),
-                cache: None,
-                debuginfod: None,
-                ..names::options(&args.symbols)
-            },
-            false => names::options(&args.symbols),
-        },
+        &symbol_options(args),
     )?;
     let (local, problems) =
-        local_names::of_recording(&opened.tables, &session.recorded, &mut symbols);
+        local_names::of_recording(&opened.tables, (&session.recorded).into(), &mut symbols);
     for problem in problems {
         eprintln!("wcprof: {problem}");
     }
@@ -121,6 +116,21 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         None => Ok(()),
         Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
             .hint("what was recorded until then is kept, and shown above")),
+    }
+}
+
+/// How names of a recording are found.
+pub(crate) fn symbol_options(args: &AttachArgs) -> SymbolOptions {
+    match args.raw {
+        // Debug files are for the host that analyses, not for the one that is recorded.
+        true => SymbolOptions {
+            inlines: false,
+            debug_dirs: Vec::new(),
+            cache: None,
+            debuginfod: None,
+            ..names::options(&args.symbols)
+        },
+        false => names::options(&args.symbols),
     }
 }
 

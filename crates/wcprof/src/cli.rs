@@ -1,13 +1,17 @@
 //! The command line: flags as typed, with their defaults and ranges.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::crypto::CryptoArgs;
 use crate::diff::DiffArgs;
 use crate::filters::{PartArgs, StackArgs};
 use crate::import::ImportArgs;
+use crate::keep::condition::{self, Condition};
+use crate::keep::time::parse_keep;
 
 /// Wallclock profiler for native Linux processes: where did the time of every thread go, running
 /// or not? It never stops, signals or writes to its target; `crypto observe` and `crypto advise`
@@ -28,7 +32,8 @@ pub(crate) enum Command {
     /// Record a live process, save the trace and print where its time went
     #[command(
         after_help = "Examples: wcprof attach $(pidof ceph-osd) -d 10 --flamegraph osd.svg; \
-        wcprof attach --osd 3 --vm web1; wcprof attach --name radosgw --name ceph-osd"
+        wcprof attach --osd 3 --vm web1; wcprof attach --name radosgw --name ceph-osd; \
+        wcprof attach --osd 3 --keep 60s --trigger 'lock of tp_osd_tp > 30% over 5s'"
     )]
     Attach(AttachArgs),
     /// Print a saved trace as a tree or flame graph, or export it to other viewers
@@ -102,8 +107,8 @@ pub(crate) struct AttachArgs {
     /// Also record the processes that these have started, and those that they start meanwhile
     #[arg(long)]
     pub(crate) children: bool,
-    /// Length of the recording in seconds; 0 records until Ctrl-C
-    #[arg(short, long, value_name = "SECS", default_value_t = 10.0, value_parser = duration)]
+    /// Length of the recording in seconds; 0, and by default with --keep, records until Ctrl-C
+    #[arg(short, long, value_name = "SECS", default_value_t = 10.0, default_value_if("keep", ArgPredicate::IsPresent, "0"), value_parser = duration)]
     pub(crate) duration: f64,
     /// Samples of each thread a second, 1 to 1000
     #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -112,8 +117,10 @@ pub(crate) struct AttachArgs {
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: Option<PathBuf>,
     /// Also write a flame graph
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "keep")]
     pub(crate) flamegraph: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keep: KeepArgs,
     /// Record only threads whose name matches; may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) threads: Vec<String>,
@@ -138,6 +145,26 @@ pub(crate) struct AttachArgs {
     /// Leave function names out of the trace; read no debug file and ask no debuginfod server
     #[arg(long)]
     pub(crate) raw: bool,
+}
+
+/// The flight recorder.
+#[derive(Args, Debug, Default)]
+pub(crate) struct KeepArgs {
+    /// Keep the last time alone, in memory, and write it to a numbered trace file at SIGUSR1, when a
+    /// --trigger holds, and at the end: 60s, 5m, 1h
+    #[arg(long, value_name = "TIME", value_parser = parse_keep)]
+    pub(crate) keep: Option<Duration>,
+    /// Most memory for what is kept; what would need more is kept for a shorter time, which is
+    /// reported
+    #[arg(long, value_name = "MB", default_value_t = 256, requires = "keep", value_parser = clap::value_parser!(u64).range(8..=1 << 16))]
+    pub(crate) keep_memory: u64,
+    /// Write when this holds: `lock of tp_osd_tp > 30% over 5s`, `p99 runnable of msgr-* > 50% over
+    /// 10s`, `func:ObjectCacher::* of all > 10% over 10s`; may be given several times
+    #[arg(long, value_name = "CONDITION", requires = "keep", value_parser = condition::parse)]
+    pub(crate) trigger: Vec<Condition>,
+    /// Most files that triggers write
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "trigger")]
+    pub(crate) trigger_limit: u32,
 }
 
 #[derive(Args, Debug)]

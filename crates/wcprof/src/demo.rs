@@ -7,7 +7,7 @@ use anyhow::Context;
 use wcprof_demo::DemoOptions;
 
 use crate::attach;
-use crate::cli::{AttachArgs, DemoArgs, RuleArgs, SymbolArgs, TargetArgs};
+use crate::cli::{AttachArgs, DemoArgs, KeepArgs, RuleArgs, SymbolArgs, TargetArgs};
 use crate::failure::{Exit, Failure};
 
 /// The workload has threads of this name once it runs.
@@ -42,6 +42,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         "wcprof: workload runs as pid {pid}: 3 msgr-workers, 8 tp_osd_tp, bstore_kv_sync and idle pools"
     );
     attach::run(&AttachArgs {
+        keep: KeepArgs::default(),
         targets: TargetArgs {
             pids: vec![pid],
             ..TargetArgs::default()

@@ -87,8 +87,14 @@ fn examples() {
             let lines = lines.filter_map(|line| Some(&line[line.find("wcprof ")?..]));
             let mut n = 0;
             for line in lines {
-                let words = line.replace("$(pidof ceph-osd)", "1");
-                let parsed = Cli::command().try_get_matches_from(words.split_whitespace());
+                let line = line.replace("$(pidof ceph-osd)", "1");
+                // Every second part is in quotes.
+                let parts = (0..).zip(line.split('\''));
+                let words = parts.flat_map(|(at, part): (usize, &str)| match at % 2 {
+                    0 => part.split_whitespace().collect(),
+                    _ => vec![part],
+                });
+                let parsed = Cli::command().try_get_matches_from(words);
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
                 n += 1;
             }

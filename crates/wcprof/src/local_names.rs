@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 
 use anyhow::Context;
-use wcprof_record::{Recorded, TargetFiles};
+use wcprof_record::{Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
     Frame, FrameId, LaterName, LocalNames, Module, ProcessId, SymbolFrame, SymbolTable, Tables,
@@ -18,11 +18,34 @@ const VDSO: &str = "[vdso]";
 const KALLSYMS: &str = "/proc/kallsyms";
 const BUFFER: usize = 1 << 16;
 
+/// What a recording knows that its trace does not hold.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Origin<'a> {
+    /// By process.
+    pub(crate) files: &'a [TargetFiles],
+    pub(crate) unmapped: &'a UnmappedFrames,
+    /// The trace's time 0, `CLOCK_MONOTONIC` ns.
+    pub(crate) begin: u64,
+    /// Its length, ns.
+    pub(crate) duration: u64,
+}
+
+impl<'a> From<&'a Recorded> for Origin<'a> {
+    fn from(recorded: &'a Recorded) -> Self {
+        Self {
+            files: &recorded.files,
+            unmapped: &recorded.unmapped,
+            begin: recorded.begin,
+            duration: recorded.stats.duration.0,
+        }
+    }
+}
+
 /// Local names of a trace that was just recorded, and what stood in their way. Those of the vdso are
 /// taken out of `symbols`.
 pub(crate) fn of_recording(
     tables: &Tables,
-    recorded: &Recorded,
+    recorded: Origin<'_>,
     symbols: &mut SymbolTable,
 ) -> (LocalNames, Vec<String>) {
     let mut names = LocalNames::default();
@@ -90,12 +113,12 @@ pub(crate) fn kernel_functions(
 /// Names code outside of files by the target's jitdumps, and by its perf maps what these do not know.
 fn name_jit(
     tables: &Tables,
-    recorded: &Recorded,
+    recorded: Origin<'_>,
     symbols: &mut SymbolTable,
     names: &mut LocalNames,
     problems: &mut Vec<String>,
 ) {
-    for (process, files) in (0..).map(ProcessId).zip(&recorded.files) {
+    for (process, files) in (0..).map(ProcessId).zip(recorded.files) {
         let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
             .filter_map(|(id, frame)| {
                 let address = address_of_jit(tables, frame)?;
@@ -121,13 +144,13 @@ fn name_jit(
 }
 
 fn put_jit(
-    recorded: &Recorded,
+    recorded: Origin<'_>,
     ids: Vec<FrameId>,
     found: Vec<Vec<JitCode>>,
     symbols: &mut SymbolTable,
     names: &mut LocalNames,
 ) {
-    let end = recorded.begin + recorded.stats.duration.0;
+    let end = recorded.begin + recorded.duration;
     for (id, codes) in ids.into_iter().zip(found) {
         let mut codes = in_time(codes, end).into_iter();
         if let Some(first) = codes.next() {
@@ -209,7 +232,8 @@ fn read_jitdumps(
     found: &mut [Vec<JitCode>],
     problems: &mut Vec<String>,
 ) {
-    for mut file in files.jitdumps() {
+    for file in files.jitdumps() {
+        let mut file: &File = file;
         let read = file.rewind().map_err(Into::into).and_then(|()| {
             let input = BufReader::with_capacity(BUFFER, file.take(u64::MAX));
             jitdump_names(input, addresses)

@@ -13,8 +13,8 @@ use anyhow::Context;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use tokio::sync::{oneshot, watch};
 use wcprof_capture::{
-    EngineKind, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Target, TickBatch,
-    monotonic_ns,
+    EngineKind, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
+    Target, TickBatch, monotonic_ns,
 };
 use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
 use wcprof_trace::TraceWriter;
@@ -60,8 +60,16 @@ pub(crate) struct Session {
     pub(crate) loss: Option<String>,
 }
 
-/// Records until the time is over, Ctrl-C, or the end of the target.
-pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
+/// What a recording begins with.
+pub(crate) struct Start {
+    pub(crate) sampler: Sampler,
+    pub(crate) header: Header,
+    /// How processes are set up, as JSON.
+    pub(crate) setups: Vec<String>,
+}
+
+/// Opens the targets for sampling.
+pub(crate) fn start(options: &SessionOptions) -> Result<Start, Failure> {
     let keep = thread_filter(&options.threads, &options.exclude_threads)?;
     // Before sampling begins: the kernel walks page tables for it.
     let setups: Vec<String> = options
@@ -87,6 +95,47 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
         },
     )?;
     let header = header(&sampler, options);
+    Ok(Start {
+        sampler,
+        header,
+        setups,
+    })
+}
+
+/// Where the sampler of a recording comes to its end.
+pub(crate) type Sampling = thread::JoinHandle<(SamplingEnd, Punctuality)>;
+
+/// Begins to sample, on a thread of its own.
+pub(crate) fn sample(
+    sampler: Sampler,
+    duration: Option<Duration>,
+    stop: &Arc<AtomicBool>,
+    requests: mpsc::Receiver<StackRequest>,
+) -> Result<(Sampling, mpsc::Receiver<TickBatch>), Failure> {
+    let (batches_tx, batches_rx) = mpsc::sync_channel::<TickBatch>(BATCHES);
+    let stop = Arc::clone(stop);
+    let sampling = thread::Builder::new()
+        .name("wcprof-sampler".into())
+        .spawn(move || {
+            let punctuality = Sampler::become_punctual();
+            let end = sampler.run(&SamplerLinks {
+                stop: &stop,
+                duration,
+                batches: batches_tx,
+                requests,
+            });
+            (end, punctuality)
+        })?;
+    Ok((sampling, batches_rx))
+}
+
+/// Records until the time is over, Ctrl-C, or the end of the target.
+pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
+    let Start {
+        sampler,
+        header,
+        setups,
+    } = start(options)?;
     let mut writer = TraceWriter::create(&options.trace, &header)?;
     for setup in &setups {
         // One that is too long is left out: the recording does not hang on it.
@@ -104,23 +153,9 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
     )?;
 
     let stop = Arc::new(AtomicBool::new(false));
-    let (batches_tx, batches_rx) = mpsc::sync_channel::<TickBatch>(BATCHES);
     let (progress_tx, progress_rx) = watch::channel(Progress::default());
     let (done_tx, done_rx) = oneshot::channel();
-    let duration = options.duration;
-    let sampler_stop = Arc::clone(&stop);
-    let sampler = thread::Builder::new()
-        .name("wcprof-sampler".into())
-        .spawn(move || {
-            let punctuality = Sampler::become_punctual();
-            let end = sampler.run(&SamplerLinks {
-                stop: &sampler_stop,
-                duration,
-                batches: batches_tx,
-                requests: requests_rx,
-            });
-            (end, punctuality)
-        })?;
+    let (sampler, batches_rx) = sample(sampler, options.duration, &stop, requests_rx)?;
     let recorder = thread::Builder::new()
         .name("wcprof-recorder".into())
         .spawn(move || {
@@ -165,16 +200,41 @@ fn finish(
     end: &SamplingEnd,
     punctuality: Punctuality,
 ) -> Session {
-    let reason = match end {
+    let remark = remark(options, end, punctuality);
+    let recorded = recorder.finish(reason(end));
+    let loss = match (&failed, end, &recorded.write_error) {
+        (Some(error), ..) => Some(format!("the recording ended early: {error}")),
+        (_, SamplingEnd::Failed(error), _) => Some(format!("sampling ended early: {error}")),
+        (.., Some(error)) => Some(format!("the end of the recording is not saved: {error}")),
+        _ => None,
+    };
+    Session {
+        recorded,
+        remark,
+        loss,
+    }
+}
+
+/// Why a recording ended, as the trace has it.
+pub(crate) fn reason(end: &SamplingEnd) -> &'static str {
+    match end {
         SamplingEnd::Duration => "duration",
         SamplingEnd::Stopped => "interrupted",
         SamplingEnd::TargetExited => "target exited",
         SamplingEnd::TargetExec => "target runs another program (exec)",
         SamplingEnd::ReceiverGone => "trace could not be written",
         SamplingEnd::Failed(_) => "sampling failed",
-    };
+    }
+}
+
+/// What the user should know of the end.
+pub(crate) fn remark(
+    options: &SessionOptions,
+    end: &SamplingEnd,
+    punctuality: Punctuality,
+) -> Option<String> {
     let several = options.children || options.targets.len() > 1;
-    let remark = match end {
+    match end {
         SamplingEnd::TargetExited | SamplingEnd::TargetExec if several => {
             Some("all processes have ended; what was sampled is kept".into())
         }
@@ -187,18 +247,6 @@ fn finish(
                 .into(),
         ),
         _ => None,
-    };
-    let recorded = recorder.finish(reason);
-    let loss = match (&failed, end, &recorded.write_error) {
-        (Some(error), ..) => Some(format!("the recording ended early: {error}")),
-        (_, SamplingEnd::Failed(error), _) => Some(format!("sampling ended early: {error}")),
-        (.., Some(error)) => Some(format!("the end of the recording is not saved: {error}")),
-        _ => None,
-    };
-    Session {
-        recorded,
-        remark,
-        loss,
     }
 }
 
@@ -263,7 +311,7 @@ fn show_status(progress: &Progress, options: &SessionOptions) {
 }
 
 /// `pid 7`, `3 processes`.
-fn subject(options: &SessionOptions, n_processes: usize) -> String {
+pub(crate) fn subject(options: &SessionOptions, n_processes: usize) -> String {
     match options.targets.as_slice() {
         [only] if !options.children => format!("pid {}", only.pid()),
         _ if n_processes == 1 => "1 process".into(),

@@ -153,6 +153,17 @@ impl Guesses {
         &mut self.threads[i]
     }
 
+    /// Begins anew, as a reader of what follows will; nothing of a weight is lost.
+    pub(crate) fn restart(&mut self) {
+        for last in &mut self.threads {
+            *last = Last {
+                unwritten_ns: last.unwritten_ns,
+                ..Last::default()
+            };
+        }
+        (self.thread, self.end) = (0, 0);
+    }
+
     /// Appends a span, which the caller has checked.
     pub(crate) fn put(&mut self, columns: &mut Columns, span: &Span) {
         put_delta(

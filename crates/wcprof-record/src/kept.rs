@@ -1,0 +1,78 @@
+//! A recording into a ring to what a trace of its last time is made of: while it runs, or at its end.
+
+use wcprof_trace::model::ProcessId;
+use wcprof_trace::ring::{Cut, Ring, Snapshot};
+
+use crate::modules::TargetFiles;
+use crate::process::UnmappedFrames;
+use crate::recorder::{RecordError, Recorder};
+
+/// What a ring held at a moment, and what its names are found by.
+#[derive(Debug)]
+pub struct Kept {
+    /// What it held.
+    pub snapshot: Snapshot,
+    /// The recording's time 0, `CLOCK_MONOTONIC` ns.
+    begin: u64,
+    files: Vec<(ProcessId, TargetFiles)>,
+    unmapped: UnmappedFrames,
+}
+
+impl Kept {
+    /// Files of the processes of a cut, in the order of its processes.
+    pub fn files(&self, cut: &Cut<'_>) -> Vec<TargetFiles> {
+        let mut files: Vec<_> = self
+            .files
+            .iter()
+            .filter_map(|(id, files)| Some((cut.process(*id)?, files)))
+            .collect();
+        files.sort_by_key(|(id, _)| *id);
+        files.into_iter().map(|(_, files)| files.clone()).collect()
+    }
+
+    /// Whose the cut's frames outside of every module are.
+    pub fn unmapped(&self, cut: &Cut<'_>) -> UnmappedFrames {
+        self.unmapped
+            .renumbered(|frame| cut.frame(frame), |process| cut.process(process))
+    }
+
+    /// The cut's time 0, `CLOCK_MONOTONIC` ns.
+    pub fn begin(&self, cut: &Cut<'_>) -> u64 {
+        self.begin.saturating_add(cut.from().0)
+    }
+}
+
+impl Recorder<Ring> {
+    /// What the ring holds now. Time that no thread has accounted yet is given out in it as it would
+    /// be at the end of the recording, which goes on unchanged.
+    pub fn kept(&mut self) -> Result<Kept, RecordError> {
+        self.flush()?;
+        let mut rest = Vec::new();
+        for thread in self.threads.values() {
+            let pieces = thread.rest();
+            rest.extend(pieces.iter().map(|piece| self.span(thread.id, piece)));
+        }
+        // The order of a hash map is no property of a recording.
+        rest.sort_by_key(|span| (span.end, span.thread, span.start));
+        Ok(self.take(rest))
+    }
+
+    /// Ends the recording, and gives what the ring holds; `reason` says why it ended.
+    pub fn finish_kept(mut self, reason: &str) -> (Kept, Option<RecordError>) {
+        let failed = self.end_all(reason);
+        for process in self.processes.iter_mut().flatten() {
+            process.hold_late_files();
+        }
+        (self.take(Vec::new()), failed)
+    }
+
+    fn take(&self, rest: Vec<wcprof_trace::model::Span>) -> Kept {
+        let processes = self.processes.iter().flatten();
+        Kept {
+            snapshot: self.writer.snapshot(rest),
+            begin: self.begin.unwrap_or(0),
+            files: processes.map(|p| (p.id, p.files())).collect(),
+            unmapped: self.unmapped.clone(),
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! About a second of spans, packed, with what they refer to.
+
+use std::mem::size_of;
+use std::sync::Arc;
+
+use wcprof_types::TimeNs;
+use zstd::bulk::{Compressor, Decompressor};
+
+use super::table::Marks;
+use crate::error::{Malformed, TraceError};
+use crate::model::{LockLook, LockOwner, Span, Stats, ThreadId};
+use crate::v1::spans::{Columns, Guesses, Sizes};
+use crate::v1::wire::Input;
+
+/// Spans that are closed. They stand alone: their differences begin at zero.
+#[derive(Debug)]
+pub(crate) struct Chunk {
+    /// One zstd frame of a section of spans; empty without spans.
+    packed: Vec<u8>,
+    raw_len: usize,
+    pub(crate) facts: Facts,
+}
+
+/// What a chunk is about, beside its spans.
+#[derive(Debug, Default)]
+pub(crate) struct Facts {
+    /// Counts of the recording when it began; its duration is then.
+    pub(crate) before: Stats,
+    /// Spans in it end no later.
+    pub(crate) end: TimeNs,
+    pub(crate) stacks: Vec<u32>,
+    pub(crate) waits: Vec<u32>,
+    pub(crate) threads: Vec<u32>,
+    pub(crate) looks: Vec<LockLook>,
+    pub(crate) moved: Vec<(ThreadId, TimeNs)>,
+    pub(crate) n_skipped: u64,
+}
+
+impl Chunk {
+    /// Hands over each span.
+    pub(crate) fn for_each(
+        &self,
+        mut each: impl FnMut(Span) -> Result<(), TraceError>,
+    ) -> Result<(), TraceError> {
+        if self.packed.is_empty() {
+            return Ok(());
+        }
+        let raw = Decompressor::new()
+            .and_then(|mut zstd| zstd.decompress(&self.packed, self.raw_len))
+            .map_err(TraceError::Read)?;
+        let all = Sizes {
+            n_threads: usize::MAX,
+            n_stacks: usize::MAX,
+            n_waits: usize::MAX,
+        };
+        let mut failed = None;
+        let read = Guesses::default().read(&mut Input(&raw), all, |span| match each(span) {
+            Ok(()) => Ok(()),
+            Err(error) => {
+                failed = Some(error);
+                Err(Malformed::UnexpectedEnd)
+            }
+        });
+        match failed {
+            Some(error) => Err(error),
+            None => read.map_err(TraceError::Invalid),
+        }
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn bytes(&self) -> usize {
+        let Facts {
+            stacks,
+            waits,
+            threads,
+            looks,
+            moved,
+            ..
+        } = &self.facts;
+        let owners: usize = looks.iter().map(|look| look.owners.capacity()).sum();
+        size_of::<Self>()
+            + self.packed.capacity()
+            + (stacks.capacity() + waits.capacity() + threads.capacity()) * 4
+            + looks.capacity() * size_of::<LockLook>()
+            + owners * size_of::<LockOwner>()
+            + moved.capacity() * size_of::<(ThreadId, TimeNs)>()
+    }
+}
+
+/// The chunk that is being filled.
+#[derive(Default)]
+pub(crate) struct OpenChunk {
+    columns: Columns,
+    guesses: Guesses,
+    stacks: Marks,
+    waits: Marks,
+    threads: Marks,
+    facts: Facts,
+}
+
+impl OpenChunk {
+    pub(crate) fn span(&mut self, span: &Span) {
+        self.threads.mark(span.thread.0);
+        if let Some(stack) = span.stack {
+            self.stacks.mark(stack.0);
+        }
+        if let Some(wait) = span.wait {
+            self.waits.mark(wait.0);
+        }
+        self.facts.end = self.facts.end.max(span.end);
+        self.guesses.put(&mut self.columns, span);
+    }
+
+    pub(crate) fn look(&mut self, look: &LockLook) {
+        for owner in &look.owners {
+            self.threads.mark(owner.thread.0);
+            if let Some(stack) = owner.stack {
+                self.stacks.mark(stack.0);
+            }
+            if let Some(wait) = owner.wait {
+                self.waits.mark(wait.0);
+            }
+        }
+        self.facts.end = self.facts.end.max(look.until);
+        self.facts.looks.push(look.clone());
+    }
+
+    pub(crate) fn moved(&mut self, thread: ThreadId, tick: TimeNs) {
+        self.threads.mark(thread.0);
+        self.facts.end = self.facts.end.max(tick);
+        self.facts.moved.push((thread, tick));
+    }
+
+    pub(crate) fn skipped(&mut self, n: u64) {
+        self.facts.n_skipped = self.facts.n_skipped.saturating_add(n);
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// The chunk so far, and a new one begins, with these counts.
+    pub(crate) fn close(
+        &mut self,
+        zstd: &mut Compressor<'static>,
+        stats: &Stats,
+    ) -> Result<Arc<Chunk>, TraceError> {
+        let mut raw = Vec::with_capacity(self.columns.len() + 64);
+        self.columns.take_into(&mut raw);
+        self.guesses.restart();
+        let mut packed = match raw.is_empty() {
+            true => Vec::new(),
+            false => zstd.compress(&raw).map_err(TraceError::Write)?,
+        };
+        packed.shrink_to_fit();
+        let next = Facts {
+            before: stats.clone(),
+            end: stats.duration,
+            ..Facts::default()
+        };
+        let mut facts = std::mem::replace(&mut self.facts, next);
+        facts.end = facts.end.max(stats.duration);
+        for (ids, marks) in [
+            (&mut facts.stacks, &mut self.stacks),
+            (&mut facts.waits, &mut self.waits),
+            (&mut facts.threads, &mut self.threads),
+        ] {
+            ids.extend(marks.ids());
+            ids.shrink_to_fit();
+            marks.clear();
+        }
+        facts.looks.shrink_to_fit();
+        facts.moved.shrink_to_fit();
+        Ok(Arc::new(Chunk {
+            packed,
+            raw_len: raw.len(),
+            facts,
+        }))
+    }
+}

@@ -1,0 +1,275 @@
+//! Profiles of a second each to the shares that conditions are about.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use wcprof_profile::for_each_shown;
+use wcprof_profile::model::{Profile, ProfileThread};
+use wcprof_profile::{GroupBy, View};
+use wcprof_types::{Pid, Tid};
+
+use super::condition::{Condition, OverThreads, What};
+
+/// A condition and what it was in the last time.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    condition: Condition,
+    steps: VecDeque<Step>,
+}
+
+/// The time of each thread in one profile: that which counts, and all of it, ns.
+#[derive(Debug)]
+struct Step {
+    length: u64,
+    threads: HashMap<(Pid, Tid), (u64, u64)>,
+}
+
+impl Watch {
+    pub(crate) fn new(condition: Condition) -> Self {
+        Self {
+            condition,
+            steps: VecDeque::new(),
+        }
+    }
+
+    pub(crate) fn condition(&self) -> &Condition {
+        &self.condition
+    }
+
+    /// Takes the profile that follows the last one; gives the share if the condition holds in its
+    /// window, which must be full.
+    pub(crate) fn take(&mut self, profile: &Profile) -> Option<f64> {
+        self.steps.push_back(step(&self.condition, profile));
+        let window = u64::try_from(self.condition.window.as_nanos()).unwrap_or(u64::MAX);
+        let mut length: u64 = self.steps.iter().map(|step| step.length).sum();
+        while let Some(first) = self.steps.front()
+            && length - first.length >= window
+        {
+            length -= first.length;
+            self.steps.pop_front();
+        }
+        if length < window {
+            return None;
+        }
+        let share = self.share()?;
+        self.condition.holds(share).then_some(share)
+    }
+
+    /// `None` without any time of the threads that it is about.
+    fn share(&self) -> Option<f64> {
+        let mut sums: HashMap<(Pid, Tid), (u64, u64)> = HashMap::new();
+        for (thread, (part, whole)) in self.steps.iter().flat_map(|step| &step.threads) {
+            let sum = sums.entry(*thread).or_default();
+            *sum = (sum.0 + part, sum.1 + whole);
+        }
+        sums.retain(|_, (_, whole)| *whole > 0);
+        match self.condition.threads {
+            OverThreads::Together => {
+                let add = |a: (u64, u64), b: &(u64, u64)| (a.0 + b.0, a.1 + b.1);
+                let (part, whole) = sums.values().fold((0, 0), add);
+                (whole > 0).then(|| part as f64 / whole as f64)
+            }
+            OverThreads::Percentile(p) => {
+                let mut shares: Vec<f64> = sums
+                    .values()
+                    .map(|(part, whole)| *part as f64 / *whole as f64)
+                    .collect();
+                shares.sort_by(f64::total_cmp);
+                let rank = (shares.len() * usize::from(p)).div_ceil(100).max(1);
+                shares.get(rank - 1).copied()
+            }
+        }
+    }
+}
+
+fn step(condition: &Condition, profile: &Profile) -> Step {
+    let mut threads: HashMap<usize, (u64, u64)> = HashMap::new();
+    let is_watched: Vec<bool> = profile
+        .threads
+        .iter()
+        .map(|thread| is_of(condition, profile, thread))
+        .collect();
+    let watched = |thread: usize| is_watched.get(thread) == Some(&true);
+    for row in profile.rows.iter().filter(|row| watched(row.thread)) {
+        threads.entry(row.thread).or_default().1 += row.weight;
+    }
+    match &condition.what {
+        What::State(state) => {
+            let rows = profile.rows.iter().filter(|row| row.state == *state);
+            for row in rows.filter(|row| watched(row.thread)) {
+                threads.entry(row.thread).or_default().0 += row.weight;
+            }
+        }
+        What::Function(glob) => {
+            let matching: HashSet<u32> = (0..)
+                .zip(&profile.functions)
+                .filter(|(_, f)| {
+                    let bare = f.name.split_once('(').map_or("", |(bare, _)| bare);
+                    glob.is_match(&f.name) || (!bare.is_empty() && glob.is_match(bare))
+                })
+                .map(|(id, _)| id)
+                .collect();
+            let view = View {
+                by: GroupBy::All,
+                idle: true,
+                ..View::default()
+            };
+            for_each_shown(profile, &view, |row, frames| {
+                if watched(row.thread) && frames.iter().any(|f| matching.contains(&f.0)) {
+                    threads.entry(row.thread).or_default().0 += row.weight;
+                }
+            });
+        }
+    }
+    let id = |at: usize| profile.threads.get(at).map(|t| (t.pid, t.tid));
+    Step {
+        length: profile.duration_ns(),
+        threads: threads
+            .into_iter()
+            .filter_map(|(at, sums)| Some((id(at)?, sums)))
+            .collect(),
+    }
+}
+
+fn is_of(condition: &Condition, profile: &Profile, thread: &ProfileThread) -> bool {
+    condition.whom.as_ref().is_none_or(|glob| {
+        let pool = profile.pools.get(thread.pool).map_or("", |p| &p.name);
+        glob.is_match(pool) || glob.is_match(&thread.comm)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use wcprof_profile::{ProfileBuilder, Rules};
+    use wcprof_trace::model::{
+        Frame, FrameId, Header, NodeId, Process, ProcessId, Span, Stack, StackId, StackNode, Stats,
+        SymbolFrame, SymbolTable, Tables, Thread, ThreadId,
+    };
+    use wcprof_types::{Avma, StackEnd, ThreadState, TimeNs};
+
+    use super::*;
+    use crate::keep::condition::parse;
+
+    const S: u64 = 1_000_000_000;
+
+    /// A second of threads `w-0`, `w-1` ..., each on-CPU for so many percent of it in
+    /// `work(int)`, runnable for the rest.
+    fn second(percents: &[u64]) -> Profile {
+        let mut builder = ProfileBuilder::new();
+        let mut threads = Vec::new();
+        for (at, percent) in (0..).zip(percents) {
+            threads.push(Thread {
+                process: ProcessId(0),
+                tid: Tid(10 + at),
+                names: vec![(TimeNs(0), format!("w-{at}"))],
+                start: TimeNs(0),
+                end: TimeNs(S),
+                n_ticks: 100,
+            });
+            for (state, weight, stack) in [
+                (ThreadState::OnCpu, S / 100 * percent, Some(StackId(0))),
+                (ThreadState::Runnable, S / 100 * (100 - percent), None),
+            ] {
+                builder.add_span(&Span {
+                    thread: ThreadId(at as u32),
+                    start: TimeNs(0),
+                    end: TimeNs(S),
+                    weight,
+                    n_samples: 1,
+                    state,
+                    wait: None,
+                    stack,
+                });
+            }
+        }
+        let name = SymbolFrame {
+            name: "ns::work(int)".into(),
+            file: None,
+            line: None,
+            inlined: false,
+            resolved: true,
+        };
+        let symbols = SymbolTable {
+            frames: BTreeMap::from([(FrameId(0), vec![name])]),
+        };
+        let header = Header {
+            wcprof_version: String::new(),
+            engine: "bpf".into(),
+            notes: Vec::new(),
+            rate_hz: 100,
+            host: String::new(),
+            kernel: String::new(),
+            n_cpus: 1,
+            started_unix_ns: 0,
+        };
+        let tables = Tables {
+            processes: vec![Process {
+                pid: Pid(9),
+                comm: "p".into(),
+                cmdline: Vec::new(),
+                cgroup: String::new(),
+            }],
+            threads,
+            frames: vec![Frame::Unmapped(Avma(1))],
+            nodes: vec![StackNode {
+                caller: None,
+                frame: FrameId(0),
+            }],
+            stacks: vec![Stack {
+                leaf: Some(NodeId(0)),
+                end: StackEnd::Root,
+            }],
+            stats: Stats {
+                duration: TimeNs(S),
+                ..Stats::default()
+            },
+            symbols: Some(symbols),
+            ..Tables::new(header)
+        };
+        builder.finish(&tables, None, &Rules::builtin().unwrap())
+    }
+
+    fn taken(text: &str, seconds: &[&[u64]]) -> Vec<Option<u32>> {
+        let mut watch = Watch::new(parse(text).unwrap());
+        let shares = seconds.iter().map(|s| watch.take(&second(s)));
+        shares
+            .map(|share| share.map(|s| (s * 1000.0).round() as u32))
+            .collect()
+    }
+
+    /// Check that a window must be full and is the last one, for threads together, the one at a
+    /// percentile, a function, and a share that is too low.
+    #[test]
+    fn windows() {
+        let calm: &[u64] = &[0, 10];
+        let busy: &[u64] = &[40, 90];
+        let course = [busy, calm, calm, busy, busy, calm];
+        let (none, some) = (None, Some);
+        assert_eq!(
+            taken("on-cpu of all > 30% over 2s", &course),
+            [none, some(350), none, some(350), some(650), some(350)]
+        );
+        assert_eq!(
+            taken("max on-cpu of w-* > 80% over 2s", &course),
+            [none, none, none, none, some(900), none]
+        );
+        assert_eq!(
+            taken("p50 on-cpu of w-N < 14% over 3s", &course),
+            [none, none, some(133), some(133), none, none]
+        );
+        assert_eq!(
+            taken("func:ns::work of all > 60% over 2s", &course),
+            [none, none, none, none, some(650), none]
+        );
+        assert_eq!(
+            taken("runnable of w-1 > 85% over 2s", &course),
+            [none, none, some(900), none, none, none]
+        );
+        assert_eq!(taken("on-cpu of other < 50% over 2s", &course), [none; 6]);
+        assert_eq!(
+            taken("min on-cpu of all < 1% over 2s", &[calm, calm]),
+            [none, some(0)]
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! What a ring held to a trace file of its own, with names.
+
+use std::fs::{self, OpenOptions};
+use std::path::{Path, PathBuf};
+
+use wcprof_record::Kept;
+use wcprof_symbols::SymbolOptions;
+use wcprof_trace::{TraceError, TraceWriter};
+use wcprof_types::TimeNs;
+
+use crate::cli::SymbolArgs;
+use crate::failure::Failure;
+use crate::local_names::{self, Origin};
+use crate::names;
+
+/// `osd.wct` to `osd-1.wct`, `osd-2.wct` ...: the first that is not taken from `number` on, which is
+/// set to the one after it.
+pub(crate) fn numbered(base: &Path, number: &mut u32) -> PathBuf {
+    let stem = base.file_stem().unwrap_or_default().to_string_lossy();
+    let suffix = match base.extension() {
+        Some(extension) => format!(".{}", extension.to_string_lossy()),
+        None => ".wct".to_owned(),
+    };
+    loop {
+        let path = base.with_file_name(format!("{stem}-{number}{suffix}"));
+        *number = number.saturating_add(1);
+        // A link that leads nowhere is taken, too.
+        if fs::symlink_metadata(&path).is_err() || *number == u32::MAX {
+            return path;
+        }
+    }
+}
+
+/// Refuses a folder that no file can be written to, before anything is recorded.
+pub(crate) fn check_folder(base: &Path) -> Result<(), Failure> {
+    let path = numbered(base, &mut 1);
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .and_then(|_| fs::remove_file(&path))
+        .map_err(|source| Failure::from(TraceError::Create { path, source }))
+}
+
+/// A file that was written.
+#[derive(Debug)]
+pub(crate) struct Written {
+    pub(crate) path: PathBuf,
+    pub(crate) duration: TimeNs,
+    pub(crate) n_threads: usize,
+    pub(crate) bytes: u64,
+}
+
+/// How names are found, and whether they go into the file.
+#[derive(Debug)]
+pub(crate) struct NameOptions<'a> {
+    pub(crate) args: &'a SymbolArgs,
+    pub(crate) options: SymbolOptions,
+    /// Leave function names out.
+    pub(crate) raw: bool,
+}
+
+/// Writes all that a ring held. A file that could not be written whole is removed.
+pub(crate) fn write(
+    kept: &Kept,
+    path: PathBuf,
+    reason: &str,
+    names: &NameOptions<'_>,
+) -> Result<Written, Failure> {
+    let cut = kept.snapshot.cut(TimeNs(0))?;
+    let tables = cut.tables();
+    let write = || -> Result<u64, Failure> {
+        let mut writer = TraceWriter::create(&path, &tables.header)?;
+        cut.write(&mut writer, reason)?;
+        write_names(kept, &cut, &mut writer, names)?;
+        Ok(writer.len_bytes())
+    };
+    match write() {
+        Ok(bytes) => Ok(Written {
+            duration: tables.stats.duration,
+            n_threads: tables.threads.len(),
+            bytes,
+            path,
+        }),
+        Err(failure) => {
+            // What is there of it is of no use, and takes room where there is none.
+            let _ = fs::remove_file(&path);
+            Err(match failure.error.downcast() {
+                Ok(TraceError::Write(source)) => {
+                    let text = format!("failed to write `{}`", path.display());
+                    let error = anyhow::Error::from(source).context(text);
+                    Failure::from(error).hint("the file is removed")
+                }
+                Ok(error) => Failure::from(error),
+                Err(error) => Failure { error, ..failure },
+            })
+        }
+    }
+}
+
+fn write_names(
+    kept: &Kept,
+    cut: &wcprof_trace::ring::Cut<'_>,
+    writer: &mut TraceWriter<fs::File>,
+    names: &NameOptions<'_>,
+) -> Result<(), Failure> {
+    let tables = cut.tables();
+    let files = kept.files(cut);
+    let unmapped = kept.unmapped(cut);
+    let (mut symbols, _) = names::of_recording(tables, &files, names.args, &names.options)?;
+    let origin = Origin {
+        files: &files,
+        unmapped: &unmapped,
+        begin: kept.begin(cut),
+        duration: tables.stats.duration.0,
+    };
+    // What stands in the way of single names is said when the trace is read.
+    let (local, _) = local_names::of_recording(tables, origin, &mut symbols);
+    writer.write_local_names(&local)?;
+    if !names.raw {
+        writer.write_symbols(&symbols)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the names of numbered files, that one that is there is not taken, and that a folder
+    /// that is none is refused.
+    #[test]
+    fn numbers() {
+        let folder = tempfile::tempdir().unwrap();
+        let base = folder.path().join("a.b.wct");
+        fs::write(folder.path().join("a.b-2.wct"), "mine").unwrap();
+        let mut number = 1;
+        let names = [(); 3].map(|()| {
+            let path = numbered(&base, &mut number);
+            path.file_name().unwrap().to_string_lossy().into_owned()
+        });
+        assert_eq!(names, ["a.b-1.wct", "a.b-3.wct", "a.b-4.wct"]);
+        assert_eq!(numbered(Path::new("x"), &mut 7), Path::new("x-7.wct"));
+        check_folder(&base).unwrap();
+        assert!(!folder.path().join("a.b-1.wct").exists());
+        let failure = check_folder(&folder.path().join("none/x.wct")).unwrap_err();
+        assert!(failure.to_string().contains("none/x-1.wct"), "{failure}");
+    }
+}
