@@ -35,6 +35,7 @@ pub use rule::{
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{
     Detail, TextOptions, escape, render_finding, render_paragraph, render_rules, render_text,
+    share_sentence,
 };
 
 #[cfg(test)]

@@ -388,6 +388,15 @@ fn share_text(share: &TimeShare, subject: &str) -> String {
     text
 }
 
+/// The share of time that a finding rests on, as a sentence without a full stop; names are escaped.
+/// `None` for settings.
+pub fn share_sentence(finding: &Finding) -> Option<String> {
+    match &finding.basis {
+        Basis::Time(share) => Some(share_text(share, &subject(finding))),
+        Basis::Setting(_) => None,
+    }
+}
+
 /// `3 x 10.0 s`: threads and their mean observed time.
 fn spans(n_threads: usize, wall_ns: u64) -> String {
     let mean = wall_ns / (n_threads.max(1) as u64);

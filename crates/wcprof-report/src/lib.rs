@@ -9,6 +9,7 @@
 //! | `folded` | [`folded`](fn@folded) | flame graph tools |
 //! | `json` | [`json`](fn@json) | programs |
 //! | `svg`, `icicle` | [`svg`](fn@svg), [`icicle`] | a browser |
+//! | `html` | [`HtmlPage`] | a browser: all views in one file |
 //!
 //! A [`ProfileDiff`](wcprof_diff::ProfileDiff) is written by [`diff_text`](fn@diff_text),
 //! [`diff_json`](fn@diff_json) and [`diff_svg`](fn@diff_svg).
@@ -25,6 +26,7 @@ mod folded;
 mod functions;
 mod group;
 mod headline;
+mod html;
 mod json;
 mod screen;
 mod svg;
@@ -41,6 +43,7 @@ pub use folded::folded;
 pub use functions::functions;
 pub use group::group_name;
 pub use headline::{Headline, recorded_by};
+pub use html::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 pub use json::{JSON_VERSION, json};
 pub use screen::{Screen, screen};
 pub use svg::{icicle, svg};

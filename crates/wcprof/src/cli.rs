@@ -37,7 +37,8 @@ pub(crate) enum Command {
     )]
     Attach(AttachArgs),
     /// Print a saved trace as a tree or flame graph, or export it to other viewers
-    #[command(after_help = "Example: wcprof report osd.wct --invert --by pool")]
+    #[command(after_help = "Examples: wcprof report osd.wct --invert --by pool; \
+        wcprof report osd.wct --format html -o osd.html")]
     Report(ReportArgs),
     /// Compare two saved traces: what changed, by how much, and whether that is significant
     #[command(after_help = "Example: wcprof diff before.wct after.wct --per-op 120000,118500")]
@@ -250,7 +251,7 @@ pub(crate) struct ReportArgs {
     /// Leaf functions first, their callers below them
     #[arg(long)]
     pub(crate) invert: bool,
-    /// One tree for each of these [default: thread; all with --callers-of and --callees-of]
+    /// One tree for each of these [default: thread; pool for html; else all with --callers-of and --callees-of]
     #[arg(long, value_enum)]
     pub(crate) by: Option<ByArg>,
     /// Operations done during the recording: adds CPU time of an operation, in all and by class of
@@ -280,7 +281,7 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) files: bool,
     /// Prune branches below this share of their group's shown time; 0 prunes nothing [default: 0.5
-    /// for text and functions, 0.1 for uwpmp, svg and icicle, else 0]
+    /// for text and functions, 0.1 for uwpmp, svg, icicle and html, else 0]
     #[arg(long, value_name = "P", value_parser = percent)]
     pub(crate) min_percent: Option<f64>,
     /// How function names are printed
@@ -352,6 +353,8 @@ pub(crate) enum FormatArg {
     Svg,
     /// Flame graph with its roots at the top
     Icicle,
+    /// One page with everything, to attach to a ticket: findings, graphs, trees, threads over time
+    Html,
     /// Protocol buffer for `go tool pprof`, Pyroscope and Parca
     Pprof,
     /// JSON for speedscope.app, with a time line

@@ -14,6 +14,7 @@ mod filters;
 #[cfg(test)]
 mod generated;
 mod hotspots;
+mod html;
 mod import;
 mod keep;
 mod live;

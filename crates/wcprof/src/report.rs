@@ -16,12 +16,16 @@ use wcprof_report::{
 use crate::cli::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs, RuleArgs};
 use crate::failure::Failure;
 use crate::filters::around;
+use crate::html;
 use crate::names;
 use crate::open::{KernelSide, Spans, named, state_rules, write_output};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let mut view = view(args)?;
+    if args.format == FormatArg::Html {
+        html::check(args)?;
+    }
     let kernel = match args.kernel {
         true => KernelSide::Shown,
         false => KernelSide::Hidden,
@@ -39,6 +43,14 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         false => (opened.profile(Some(&symbols), &rules, kernel), None),
     };
     args.part.check(&profile)?;
+    let findings = match (args.format, kernel) {
+        (FormatArg::Html, KernelSide::Hidden) => html::findings(&profile, args)?,
+        (FormatArg::Html, KernelSide::Shown) => {
+            let profile = opened.profile(Some(&symbols), &rules, KernelSide::Hidden);
+            html::findings(&profile, args)?
+        }
+        _ => Vec::new(),
+    };
     if args.names == NamesArg::Short {
         names::shorten(&mut profile);
     }
@@ -49,6 +61,10 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     };
     match (args.format, &spans) {
         (FormatArg::Csv, Some(spans)) => csv(&profile, spans, args, &view)?,
+        (FormatArg::Html, Some(spans)) => {
+            let cores = cores_of(&profile, &args.rules, args.ops)?;
+            html::write(&profile, spans, args, &view, &findings, cores.as_ref())?;
+        }
         _ => {
             let cores = cores_of(&profile, &args.rules, args.ops)?;
             let mut out = Vec::new();
@@ -127,8 +143,8 @@ fn render(
             speedscope(profile, view, &timeline(profile, spans)?, &title(), out)
         }
         FormatArg::Firefox => firefox(profile, view, &timeline(profile, spans)?, &title(), out),
-        // Written as it is read.
-        FormatArg::Csv => Ok(()),
+        // Written apart, with the spans.
+        FormatArg::Csv | FormatArg::Html => Ok(()),
     }?;
     Ok(())
 }
@@ -157,7 +173,7 @@ fn csv(profile: &Profile, spans: &Spans, args: &ReportArgs, view: &View) -> Resu
 fn has_time_axis(format: FormatArg) -> bool {
     matches!(
         format,
-        FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv
+        FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv | FormatArg::Html
     )
 }
 
@@ -236,7 +252,11 @@ fn say_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
     if !view.idle
         && !matches!(
             args.format,
-            FormatArg::Text | FormatArg::Functions | FormatArg::Uwpmp | FormatArg::Json
+            FormatArg::Text
+                | FormatArg::Functions
+                | FormatArg::Uwpmp
+                | FormatArg::Json
+                | FormatArg::Html
         )
     {
         let share = Headline::new(profile).share(State::Idle);
@@ -261,6 +281,7 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
             Some(ByArg::Cgroup) => GroupBy::Cgroup,
             Some(ByArg::Host) => GroupBy::Host,
             Some(ByArg::All) => GroupBy::All,
+            None if args.format == FormatArg::Html => GroupBy::Pool,
             None if is_around || has_thread_of_its_own(args.format) => GroupBy::All,
             None => GroupBy::Thread,
         },
@@ -273,7 +294,7 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
         files: args.files,
         min_percent: args.min_percent.unwrap_or(match args.format {
             FormatArg::Text | FormatArg::Functions => 0.5,
-            FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle => 0.1,
+            FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle | FormatArg::Html => 0.1,
             _ => 0.0,
         }),
         threads: args.part.thread_filter()?,
@@ -298,6 +319,10 @@ fn say_direction(args: &ReportArgs) {
         FormatArg::Speedscope => "speedscope",
         FormatArg::Firefox => "the Firefox Profiler",
         FormatArg::Csv => "CSV",
+        FormatArg::Html if args.invert => {
+            eprintln!("wcprof: --invert changes nothing: the page has both directions");
+            return;
+        }
         _ => return,
     };
     if args.invert {

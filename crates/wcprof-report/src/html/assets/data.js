@@ -1,0 +1,104 @@
+// The data of the page, and its trees made ready for walking.
+
+const DATA = JSON.parse(byId('data').textContent);
+const text = id => DATA.strings[id] ?? '';
+const LABELS = DATA.labels.name.map((name, i) => ({
+  name: text(name), module: text(DATA.labels.module[i]), kind: DATA.labels.kind[i],
+}));
+const N_STATES = DATA.states.length;
+
+// Trees of all groups in one set of columns, each node before its descendants.
+class Tree {
+  constructor(out) {
+    Object.assign(this, out);
+    const n = this.us.length;
+    this.parent = new Int32Array(n).fill(-1);
+    this.child = new Int32Array(n).fill(-1);
+    this.next = new Int32Array(n).fill(-1);
+    // The node after the last descendant.
+    this.end = new Int32Array(n).fill(n);
+    this.nChildren = new Uint32Array(n);
+    const last = [];
+    let group = 0;
+    for (let i = 0; i < n; i++) {
+      while (group + 1 < this.first.length && i >= this.first[group + 1]) group++;
+      if (i === this.first[group]) { for (const at of last) this.end[at] = i; last.length = 0; }
+      const depth = this.depth[i];
+      for (const at of last.slice(depth)) this.end[at] = i;
+      const before = last[depth];
+      last.length = depth;
+      const parent = depth > 0 ? last[depth - 1] : -1;
+      this.parent[i] = parent;
+      if (before !== undefined) this.next[before] = i;
+      else if (parent >= 0) this.child[parent] = i;
+      if (parent >= 0) this.nChildren[parent]++;
+      last.push(i);
+    }
+  }
+
+  // First root of a group, or -1.
+  root(group) {
+    const at = this.first[group];
+    return at !== undefined && at < this.first[group + 1] ? at : -1;
+  }
+
+  *siblings(first) { for (let i = first; i >= 0; i = this.next[i]) yield i; }
+
+  children(i) { return [...this.siblings(this.child[i])]; }
+
+  labelOf(i) { return LABELS[this.label[i]]; }
+
+  // Weights by state.
+  mix(i) {
+    const weights = new Array(N_STATES).fill(0);
+    const states = this.states[i];
+    if (typeof states === 'number') weights[states] = this.us[i];
+    else for (let k = 0; k + 1 < states.length; k += 2) weights[states[k]] = states[k + 1];
+    return weights;
+  }
+
+  // Half of the width of the 95 % interval in microseconds, or null.
+  half(i) { return this.high.length ? (this.high[i] - this.low[i]) / 2 : null; }
+}
+
+const CALLS = new Tree(DATA.calls);
+const INVERTED = DATA.inverted ? new Tree(DATA.inverted) : null;
+const INVERTED_ALL = DATA.inverted_all ? new Tree(DATA.inverted_all) : null;
+// A tree around one function has one direction.
+const AROUND = DATA.view.around;
+
+const GROUPS = DATA.groups.map((group, at) => ({
+  ...group, at, name: text(group.name), observed: sum(group.states_us),
+}));
+const ALL = {
+  name: 'all threads', at: null,
+  n_threads: DATA.headline.n_threads,
+  shown_us: sum(GROUPS.map(g => g.shown_us)),
+  observed: sum(GROUPS.map(g => g.observed)),
+  states_us: DATA.states.map((_, s) => sum(GROUPS.map(g => g.states_us[s] ?? 0))),
+};
+const groupOf = scope => scope === null ? ALL : GROUPS[scope];
+
+// What a search finds: by label. `=name` is a function's whole name, else a part of name or module.
+function hits(query) {
+  if (!query) return null;
+  const found = new Uint8Array(LABELS.length);
+  const exact = query.startsWith('=') && query.length > 1 ? query.slice(1) : null;
+  const part = query.toLowerCase();
+  LABELS.forEach((label, i) => {
+    found[i] = exact !== null ? label.name === exact
+      : label.name.toLowerCase().includes(part) || label.module.toLowerCase().includes(part);
+  });
+  return found;
+}
+
+// Time and number of the root-most frames that a search found in a group's calls.
+function matched(tree, found, groups) {
+  let us = 0, n = 0;
+  for (const g of groups) {
+    for (let i = tree.first[g]; i < tree.first[g + 1];) {
+      if (found[tree.label[i]]) { us += tree.us[i]; n++; i = tree.end[i]; } else i++;
+    }
+  }
+  return { us, n };
+}

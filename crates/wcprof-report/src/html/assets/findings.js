@@ -1,0 +1,45 @@
+// What the rules found: share, evidence, advice. Evidence leads to the graphs.
+
+const firstSentence = long => {
+  const end = long.search(/\.\s/);
+  return end < 0 ? long : long.slice(0, end + 1);
+};
+
+// Prose of rules: what is between backticks is code.
+function prose(long) {
+  const parts = long.split('`');
+  return parts.map((part, i) => i % 2 && i < parts.length - 1 ? el('code', {}, part) : i % 2 ? '`' + part : part);
+}
+
+function finding(f, at) {
+  const pools = f.pools.map(text);
+  const shown = pools.slice(0, 4).join(', ') + (pools.length > 4 ? ` and ${pools.length - 4} more` : '');
+  const where = DATA.headline.n_processes > 1 ? `${text(f.process)}: ${shown}` : shown;
+  const advice = text(f.advice);
+  const evidence = f.evidence.map(e => el('div', {}, el('h3', {}, text(e.heading)),
+    el('ul', { class: 'evidence' }, e.lines.map(([depth, pct, us, name, module]) => {
+      const line = el('button', { class: 'go name', title: `${text(name)}${module ? `\n${text(module)}` : ''}\n${time(us)}: show it in the graphs`, onclick: () => App.show(f.group, `=${text(name)}`) }, text(name));
+      line.style.paddingLeft = `${Math.min(depth, 12) * 12}px`;
+      return el('li', {}, el('span', { class: 'num' }, `${pct.toFixed(1)} %`), line);
+    })), e.n_cut > 0 && el('p', { class: 'dim' }, `${count(e.n_cut, 'line')} cut`)));
+  const part = (name, value) => value && [el('h3', {}, name), el('p', { class: 'prose plain' }, prose(value))];
+  return el('details', { class: `finding ${f.severity}`, id: `finding-${at}`, open: at === 0 },
+    el('summary', {}, el('span', { class: 'level' }, f.severity), el('span', { class: 'title plain' }, text(f.title)),
+      el('span', { class: 'where plain' }, where, f.wall_us > 0 && `  ${percent(f.matched_us, f.wall_us)}, ${time(f.matched_us)}`),
+      el('p', { class: 'first plain' }, prose(firstSentence(advice)))),
+    el('div', { class: 'body' },
+      el('div', {}, f.basis.map(line => el('p', { class: 'plain' }, text(line))), evidence,
+        f.group !== null && el('button', { onclick: () => App.show(f.group, '') }, `Show ${GROUPS[f.group]?.name} in the graphs`)),
+      el('div', {}, part('Advice', advice), part('Why it matters', text(f.explanation)), part('What to expect', text(f.gain)),
+        part('How to see that it helped', text(f.verify)),
+        f.sources.length > 0 && el('details', {}, el('summary', { class: 'dim' }, `Sources (rule ${text(f.rule)})`),
+          f.sources.map(source => el('p', { class: 'prose plain dim' }, text(source)))))));
+}
+
+function findings() {
+  const list = DATA.findings;
+  return el('section', { id: 'findings', 'aria-label': 'findings' },
+    el('h2', {}, list.length ? `${count(list.length, 'finding')}` : 'Findings'),
+    list.length ? el('div', { class: 'findings' }, list.map(finding))
+      : el('p', {}, 'No rule found anything. ', el('code', {}, 'wcprof hotspots --list'), ' lists what was looked for.'));
+}

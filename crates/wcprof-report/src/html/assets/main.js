@@ -1,0 +1,155 @@
+// Puts the page together: the bar, what is chosen and searched for, theme, and keys.
+
+const App = {
+  scope: null,
+  query: '',
+
+  setScope(scope) {
+    this.scope = scope;
+    const group = scope === null ? 0 : flame.ofGroup(scope);
+    flame.zoom = flame.current = group;
+    byId('scope').value = scope === null ? '' : String(scope);
+    groupTable.draw();
+    flame.draw();
+    treeView.draw();
+    this.title();
+    if (DATA.map) mapView.draw();
+    this.count();
+    this.keep();
+  },
+
+  setQuery(query) {
+    this.query = query;
+    if (byId('q').value !== query) byId('q').value = query;
+    flame.found = treeView.found = hits(query);
+    flame.draw();
+    treeView.draw();
+    this.count();
+    this.keep();
+  },
+
+  // Shows a function or a group in the graphs.
+  show(group, query) {
+    if (group !== null && group !== this.scope) this.setScope(group);
+    this.setQuery(query);
+    if (query) flame.nextMatch(1);
+    byId('graph').scrollIntoView({ block: 'start' });
+    byId('flame').focus({ preventScroll: true });
+  },
+
+  count() {
+    const out = byId('found');
+    if (!flame.found) { out.textContent = ''; return; }
+    const groups = this.scope === null ? GROUPS.map(g => g.at) : [this.scope];
+    const { us, n } = matched(CALLS, flame.found, groups);
+    out.textContent = n === 0 ? 'nothing found' : `${count(n, 'place')}, ${time(us)}, ${percent(us, groupOf(this.scope).shown_us)} of what is shown`;
+  },
+
+  title() {
+    byId('tree-of').textContent = GROUPS.length > 1 ? groupOf(this.scope).name : '';
+  },
+
+  // The address holds what is chosen, so that a link can say it.
+  keep() {
+    const parts = [];
+    if (this.query) parts.push(`q=${encodeURIComponent(this.query)}`);
+    if (this.scope !== null) parts.push(`group=${encodeURIComponent(GROUPS[this.scope].name)}`);
+    try { history.replaceState(null, '', parts.length ? `#${parts.join('&')}` : '#'); } catch { /* a page without an address */ }
+  },
+
+  fromAddress() {
+    const hash = location.hash.slice(1);
+    if (!hash.includes('=')) return;
+    const given = new URLSearchParams(hash.replaceAll('+', '%2B'));
+    const group = GROUPS.find(g => g.name === given.get('group'));
+    if (group) this.setScope(group.at);
+    if (given.get('q')) this.setQuery(given.get('q').slice(0, 500));
+  },
+
+  theme(name) {
+    const dark = matchMedia('(prefers-color-scheme: dark)').matches;
+    this.chosen = name ?? this.chosen ?? 'auto';
+    const shown = this.chosen === 'auto' ? (dark ? 'dark' : 'light') : this.chosen;
+    document.documentElement.dataset.theme = shown;
+    document.documentElement.style.colorScheme = shown;
+    const button = byId('theme');
+    if (button) button.textContent = { auto: 'Theme: auto', light: 'Theme: light', dark: 'Theme: dark' }[this.chosen];
+    if (DATA.map && byId('map')?.firstChild) mapView.draw();
+  },
+};
+
+function help() {
+  const keys = [['/', 'search; = before a whole name'], ['n, N', 'next, previous place found'], ['Esc', 'end the search'], ['Tab', 'from part to part'],
+    ['\u2190 \u2191 \u2192 \u2193', 'move in the flame graph, the trees and the map'], ['Enter', 'zoom, unfold'], ['Backspace', 'zoom out'], ['*', 'unfold all below'], ['t', 'theme'], ['?', 'this help']];
+  const box = el('dialog', { id: 'help' }, el('h2', {}, 'Keys'), el('table', {}, el('tbody', {}, keys.map(([key, what]) =>
+    el('tr', {}, el('td', {}, el('kbd', {}, key)), el('td', {}, what))))), el('button', { onclick: () => byId('help').close() }, 'Close'));
+  return box;
+}
+
+function bar() {
+  const input = el('input', { id: 'q', type: 'search', placeholder: 'Search functions and modules  ( / )', 'aria-label': 'search functions and modules', autocomplete: 'off', spellcheck: 'false', maxlength: '500' });
+  let waiting = null;
+  input.addEventListener('input', () => { clearTimeout(waiting); waiting = setTimeout(() => App.setQuery(input.value), 120); });
+  input.addEventListener('keydown', event => {
+    if (event.key === 'Enter') { clearTimeout(waiting); if (App.query !== input.value) App.setQuery(input.value); flame.nextMatch(event.shiftKey ? -1 : 1); byId('flame').scrollIntoView({ block: 'nearest' }); }
+    if (event.key === 'Escape') { clearTimeout(waiting); App.setQuery(''); input.blur(); }
+  });
+  const scope = el('select', { id: 'scope', 'aria-label': 'what the graphs show' }, el('option', { value: '' }, ALL.name),
+    GROUPS.length > 1 && GROUPS.map(g => el('option', { value: g.at }, g.name)));
+  scope.addEventListener('change', () => App.setScope(scope.value === '' ? null : Number(scope.value)));
+  const jump = (id, name) => el('a', { href: `#${id}`, onclick: event => { event.preventDefault(); byId(id).scrollIntoView(); } }, name);
+  const themes = { auto: 'light', light: 'dark', dark: 'auto' };
+  return el('header', { id: 'bar' }, el('nav', { 'aria-label': 'parts' }, jump('top', 'Headline'), jump('findings', 'Findings'), jump('pools', GROUP_NOUN), jump('graph', AROUND ? 'Graph' : 'Flame graph'),
+    jump('calls', 'Call tree'), DATA.map && jump('states', 'States'), jump('symbols', 'Symbols')),
+    el('span', { class: 'space' }), GROUPS.length > 1 && scope, GROUPS.length > 1 ? null : el('span', { hidden: true }, scope), input, el('span', { id: 'found', class: 'dim', 'aria-live': 'polite' }),
+    el('button', { id: 'theme', onclick: () => App.theme(themes[App.chosen]) }, 'Theme'), el('button', { 'aria-label': 'keys', onclick: () => byId('help').showModal() }, '?'));
+}
+
+function keys(event) {
+  if (isTyping(event) || byId('help').open) return;
+  const actions = {
+    '/': () => byId('q').focus(),
+    n: () => flame.nextMatch(1),
+    N: () => flame.nextMatch(-1),
+    Escape: () => { tip.hide(); if (App.query) App.setQuery(''); },
+    t: () => byId('theme').click(),
+    '?': () => byId('help').showModal(),
+  };
+  const action = actions[event.key];
+  if (!action) return;
+  event.preventDefault();
+  action();
+}
+
+function start() {
+  App.theme();
+  byId('page').append(el('a', { class: 'skip', href: '#findings', onclick: event => { event.preventDefault(); byId('findings').scrollIntoView(); } }, 'To the findings'), bar(), summary(), findings(), groupSection(), flameSection(), treeSection(), mapSection() ?? '', symbolHealth(), footer(),
+    el('div', { id: 'tip', role: 'presentation' }), help());
+  App.theme();
+  App.setScope(null);
+  App.fromAddress();
+  document.addEventListener('keydown', keys);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => App.theme());
+  let width = innerWidth;
+  addEventListener('resize', () => { if (innerWidth !== width) { width = innerWidth; flame.draw(); } });
+  // Paper is white, and what is folded can not be unfolded on it.
+  let before = null;
+  addEventListener('beforeprint', () => {
+    before = App.chosen;
+    App.theme('light');
+    for (const one of document.querySelectorAll('.finding')) { one.dataset.was = one.open; one.open = true; }
+    flame.draw();
+  });
+  addEventListener('afterprint', () => {
+    App.theme(before);
+    for (const one of document.querySelectorAll('.finding')) one.open = one.dataset.was === 'true';
+    flame.draw();
+  });
+  addEventListener('hashchange', () => App.fromAddress());
+  requestAnimationFrame(() => setTimeout(() => {
+    performance.mark('wcprof-drawn');
+    document.documentElement.dataset.drawn = String(Math.round(performance.now()));
+  }));
+}
+
+start();

@@ -1,0 +1,271 @@
+//! Spans to the map of states: which thread was in which state when, in bins of time.
+//!
+//! Memory is bounded by [`MAX_CELLS`], whatever the number of samples and threads.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{GroupKey, RowSpan, Trees};
+
+/// Most rows that are single threads; the others of a group are one row.
+const MAX_THREADS: usize = 1000;
+/// Most rows times bins.
+const MAX_CELLS: usize = 150_000;
+/// Most and fewest bins.
+const BINS: (usize, usize) = (600, 60);
+/// Shortest bin, ns: about a tick.
+const MIN_BIN_NS: u64 = 10_000_000;
+/// States, and what the view leaves out.
+const N_KINDS: usize = State::ALL.len() + 1;
+const LEFT_OUT: usize = State::ALL.len();
+/// Parts of a bin that times are given in.
+const PARTS: u128 = 1000;
+
+/// A row: a thread, or threads that have none of their own.
+#[derive(Clone, Debug)]
+pub(super) struct MapRow {
+    /// Index into [`Trees::groups`]; beyond its end for threads of several groups.
+    pub(super) group: usize,
+    /// Index into [`Profile::threads`]; `None` for those that are merged.
+    pub(super) thread: Option<usize>,
+    /// Threads in it.
+    pub(super) n_threads: usize,
+}
+
+/// Time by row, bin and state.
+#[derive(Clone, Debug)]
+pub(super) struct StateMap {
+    pub(super) bin_ns: u64,
+    pub(super) n_bins: usize,
+    pub(super) rows: Vec<MapRow>,
+    /// By thread of the profile.
+    row_of: Vec<Option<u32>>,
+    /// By row of the profile: the state, or that it is left out.
+    kind_of: Vec<u8>,
+    cells: Vec<[u64; N_KINDS]>,
+}
+
+/// A row of the page's map.
+#[derive(Debug, Serialize)]
+pub(super) struct CellsOut {
+    /// For each state with time: its number, and a thousandth of a bin by bin; `-n` repeats the
+    /// number before it (0 at the begin) `n` times.
+    states: Vec<(usize, Vec<i64>)>,
+}
+
+impl StateMap {
+    /// For the threads of `trees`, whose first `n_groups` groups have rows of their own; what the
+    /// trees do not show is left out, save idle time.
+    pub(super) fn new(profile: &Profile, trees: &Trees, n_groups: usize) -> Self {
+        let mut busy = vec![0_u64; profile.threads.len()];
+        let mut kind_of = vec![LEFT_OUT as u8; profile.rows.len()];
+        for (row, kind) in profile.rows.iter().zip(&mut kind_of) {
+            if row.state == State::Idle {
+                *kind = State::Idle as u8;
+            } else if let Some(sum) = busy.get_mut(row.thread) {
+                *sum = sum.saturating_add(row.weight);
+            }
+        }
+        let shown = trees.groups.iter().flat_map(|g| &g.rows);
+        for &(row, _) in shown {
+            if let (Some(row), Some(kind)) = (profile.rows.get(row), kind_of.get_mut(row)) {
+                *kind = row.state as u8;
+            }
+        }
+        let (rows, row_of) = rows(profile, trees, n_groups, &busy);
+        let most = (MAX_CELLS / rows.len().max(1)).clamp(BINS.1, BINS.0) as u64;
+        let duration = profile.time.duration_ns();
+        let bin_ns = bin_ns(duration, most);
+        let n_bins = duration.div_ceil(bin_ns) as usize;
+        Self {
+            bin_ns,
+            n_bins,
+            cells: vec![[0; N_KINDS]; rows.len() * n_bins],
+            rows,
+            row_of,
+            kind_of,
+        }
+    }
+
+    /// Adds a span, spread evenly over its interval.
+    pub(super) fn add(&mut self, profile: &Profile, span: &RowSpan) {
+        let thread = profile.rows.get(span.row).map(|row| row.thread);
+        let row = thread.and_then(|t| self.row_of.get(t).copied().flatten());
+        let (Some(row), Some(&kind)) = (row, self.kind_of.get(span.row)) else {
+            return;
+        };
+        if span.weight == 0 || self.n_bins == 0 {
+            return;
+        }
+        let begin = row as usize * self.n_bins;
+        let bins = self.cells.get_mut(begin..begin + self.n_bins);
+        let bins = bins.unwrap_or_default();
+        // A moment belongs to the bin that it ends.
+        let last = bins.len().saturating_sub(1);
+        let bin_of = |time: u64| ((time / self.bin_ns) as usize).min(last);
+        let (from, to) = (bin_of(span.start), bin_of(span.end.saturating_sub(1)));
+        let length = span.end.saturating_sub(span.start);
+        let mut given = 0;
+        for at in from..=to.max(from) {
+            // What was given up to the end of this bin; the last one gets the rest.
+            let until = (at as u64 + 1).saturating_mul(self.bin_ns);
+            let until = until.clamp(span.start, span.end.max(span.start)) - span.start;
+            let upto = match at >= to || length == 0 {
+                true => span.weight,
+                false => (u128::from(span.weight) * u128::from(until) / u128::from(length)) as u64,
+            };
+            if let Some(sum) = bins.get_mut(at).and_then(|bin| bin.get_mut(kind as usize)) {
+                *sum = sum.saturating_add(upto - given);
+            }
+            given = upto;
+        }
+    }
+
+    /// The cells of a row, `merge` bins as one.
+    pub(super) fn cells(&self, row: usize, merge: usize) -> CellsOut {
+        let begin = row * self.n_bins;
+        let bins = self.cells.get(begin..begin + self.n_bins);
+        let bins = bins.unwrap_or_default();
+        let n_threads = self.rows.get(row).map_or(1, |r| r.n_threads.max(1)) as u128;
+        // Shares of what the threads of the row can have had.
+        let whole = u128::from(self.bin_ns) * merge as u128 * n_threads;
+        let mut states = Vec::new();
+        for kind in 0..N_KINDS {
+            let parts = bins.chunks(merge).map(|bins| {
+                let ns: u128 = bins.iter().map(|bin| u128::from(bin[kind])).sum();
+                ((ns * PARTS + whole / 2) / whole.max(1)).min(PARTS) as i64
+            });
+            let runs = runs(parts);
+            if !runs.is_empty() {
+                states.push((kind, runs));
+            }
+        }
+        CellsOut { states }
+    }
+}
+
+/// Threads with the most time that is not idle in rows of their own, by group; then a row of the
+/// others of each group.
+fn rows(
+    profile: &Profile,
+    trees: &Trees,
+    n_groups: usize,
+    busy: &[u64],
+) -> (Vec<MapRow>, Vec<Option<u32>>) {
+    let of_groups = trees.groups.iter().take(n_groups).flat_map(|g| &g.threads);
+    let mut ranked: Vec<usize> = of_groups.copied().collect();
+    let busy_of = |t: usize| busy.get(t).copied().unwrap_or(0);
+    ranked.sort_by_key(|&t| (std::cmp::Reverse(busy_of(t)), t));
+    let mut single = vec![false; profile.threads.len()];
+    for &thread in ranked.iter().take(MAX_THREADS) {
+        if let Some(flag) = single.get_mut(thread) {
+            *flag = true;
+        }
+    }
+    let mut rows: Vec<MapRow> = Vec::new();
+    let mut row_of = vec![None; profile.threads.len()];
+    let mut put = |thread: usize, row: usize| {
+        if let Some(place) = row_of.get_mut(thread) {
+            *place = u32::try_from(row).ok();
+        }
+    };
+    // Groups that are single threads, and those without rows, have one such row together.
+    let mut rest: HashMap<usize, usize> = HashMap::new();
+    for (at, group) in trees.groups.iter().enumerate() {
+        let mut threads = group.threads.clone();
+        threads.sort_by_key(|&t| (std::cmp::Reverse(busy_of(t)), t));
+        let whose = match group.key {
+            GroupKey::Thread(_) => usize::MAX,
+            _ if at >= n_groups => usize::MAX,
+            _ => at,
+        };
+        for thread in threads {
+            if single.get(thread) == Some(&true) {
+                put(thread, rows.len());
+                rows.push(MapRow {
+                    group: at,
+                    thread: Some(thread),
+                    n_threads: 1,
+                });
+                continue;
+            }
+            let row = *rest.entry(whose).or_insert_with(|| {
+                rows.push(MapRow {
+                    group: whose,
+                    thread: None,
+                    n_threads: 0,
+                });
+                rows.len() - 1
+            });
+            put(thread, row);
+            if let Some(row) = rows.get_mut(row) {
+                row.n_threads += 1;
+            }
+        }
+    }
+    (rows, row_of)
+}
+
+/// The shortest of 1, 2 and 5 times a power of ten for at most so many bins, ns.
+fn bin_ns(duration: u64, most: u64) -> u64 {
+    let mut unit = MIN_BIN_NS;
+    loop {
+        for times in [1, 2, 5] {
+            let bin = unit.saturating_mul(times);
+            if duration.div_ceil(bin) <= most.max(1) {
+                return bin;
+            }
+        }
+        unit = unit.saturating_mul(10);
+    }
+}
+
+/// See [`CellsOut::states`]; empty when all are 0.
+fn runs(values: impl Iterator<Item = i64>) -> Vec<i64> {
+    let mut out = Vec::new();
+    let (mut value, mut n) = (0, 0);
+    for next in values {
+        if next == value {
+            n += 1;
+            continue;
+        }
+        if n > 0 {
+            out.push(-n);
+        }
+        out.push(next);
+        (value, n) = (next, 0);
+    }
+    // Zeros at the end say nothing.
+    if n > 0 && value != 0 {
+        out.push(-n);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check lengths of bins at their borders.
+    #[test]
+    fn bins() {
+        const S: u64 = 1_000_000_000;
+        assert_eq!(bin_ns(10 * S, 600), S / 50);
+        assert_eq!(bin_ns(60 * S, 600), S / 10);
+        assert_eq!(bin_ns(60 * S + 1, 600), S / 5);
+        assert_eq!(bin_ns(0, 600), MIN_BIN_NS);
+        assert!(bin_ns(u64::MAX, 1) >= u64::MAX / 2);
+    }
+
+    /// Check that runs say what repeats.
+    #[test]
+    fn repeats() {
+        assert_eq!(
+            runs([0, 0, 5, 5, 5, 7, 0, 0].into_iter()),
+            [-2, 5, -2, 7, 0]
+        );
+        assert_eq!(runs([1000, 1000].into_iter()), [1000, -1]);
+        assert!(runs([0, 0].into_iter()).is_empty());
+    }
+}

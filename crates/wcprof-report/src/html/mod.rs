@@ -1,0 +1,332 @@
+//! A profile to one HTML file that needs no network: headline, findings, flame graph, call trees, map
+//! of states, and the health of names.
+//!
+//! The file holds data as JSON, and a script of its own (`assets/`) that draws it. `docs/html.md`
+//! says what it shows and why nothing that a target names can run in it ([`page`]).
+
+mod document;
+mod map;
+mod nodes;
+mod page;
+mod strings;
+mod symbols;
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use wcprof_findings::{Finding, TextOptions, render_text};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{Cores, Direction, Group, GroupBy, GroupKey, RowSpan, Trees, View};
+
+use document::{Document, MapOut, MapRowOut};
+use map::StateMap;
+use nodes::{Labels, columns};
+use strings::Strings;
+
+use crate::headline::Headline;
+use crate::units::{count, duration};
+
+/// No page is larger, bytes.
+pub const MAX_HTML_BYTES: usize = 5_000_000;
+
+/// Most groups with a tree, the heaviest first.
+const MAX_GROUPS: usize = 400;
+/// Most nodes of each of the trees.
+const MAX_NODES: usize = 20_000;
+/// Most characters of a name.
+const MAX_CHARS: usize = 2000;
+/// Most findings.
+const MAX_FINDINGS: usize = 60;
+
+/// What a page shows besides the profile.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct HtmlOptions<'a> {
+    /// The page's title.
+    pub title: &'a str,
+    /// What the rules found.
+    pub findings: &'a [Finding],
+    /// Cores by class of process.
+    pub cores: Option<&'a Cores>,
+    /// The flags that chose what is shown, as typed.
+    pub flags: &'a [String],
+}
+
+/// A page in the making: give it the spans of the trace, then [`write`](Self::write) it.
+#[derive(Debug)]
+pub struct HtmlPage<'a> {
+    profile: &'a Profile,
+    view: &'a View,
+    options: HtmlOptions<'a>,
+    calls: Trees,
+    inverted: Option<Trees>,
+    inverted_all: Option<Trees>,
+    map: Option<StateMap>,
+}
+
+/// How much a page holds: each size is half of the one before.
+#[derive(Copy, Clone)]
+struct Size(u32);
+
+impl Size {
+    /// No smaller one is tried.
+    const SMALLEST: Self = Self(9);
+
+    fn of(self, most: usize, least: usize) -> usize {
+        (most >> self.0).max(least)
+    }
+}
+
+impl<'a> HtmlPage<'a> {
+    /// Makes the trees. `view` chooses groups and what is shown; its direction does not matter,
+    /// save that a tree around one function has a direction of its own.
+    pub fn new(profile: &'a Profile, view: &'a View, options: HtmlOptions<'a>) -> Self {
+        let with = |direction, by| View {
+            direction,
+            by,
+            ..view.clone()
+        };
+        let is_around = view.around.is_some();
+        let (calls, inverted, inverted_all) = std::thread::scope(|scope| {
+            let inverted = scope.spawn(|| {
+                let view = with(Direction::LeafFirst, view.by);
+                (!is_around).then(|| Trees::new(profile, &view))
+            });
+            let calls = Trees::new(profile, &with(Direction::RootFirst, view.by));
+            let one = is_around || calls.groups.len() < 2;
+            let all = with(Direction::LeafFirst, GroupBy::All);
+            let all = (!one).then(|| Trees::new(profile, &all));
+            match inverted.join() {
+                Ok(inverted) => (calls, inverted, all),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
+        // What was imported from text has no time of its own.
+        let has_time = profile.header.rate_hz > 0 && profile.time.duration_ns() > 0;
+        let map = has_time.then(|| StateMap::new(profile, &calls, MAX_GROUPS));
+        Self {
+            profile,
+            view,
+            options,
+            calls,
+            inverted,
+            inverted_all,
+            map,
+        }
+    }
+
+    /// Whether the page has a map of states: [`add_span`](Self::add_span) does nothing without.
+    pub fn has_map(&self) -> bool {
+        self.map.is_some()
+    }
+
+    /// Adds a span of the profile's trace to the map of states.
+    pub fn add_span(&mut self, span: &RowSpan) {
+        if let Some(map) = &mut self.map {
+            map.add(self.profile, span);
+        }
+    }
+
+    /// Writes the page: as much as fits into [`MAX_HTML_BYTES`].
+    pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
+        let headline = Headline::new(self.profile);
+        let plain = self.plain(&headline);
+        for size in 0..=Size::SMALLEST.0 {
+            let json = serde_json::to_string(&self.document(&headline, Size(size)))?;
+            if page::empty_len() + plain.len() + json.len() > MAX_HTML_BYTES {
+                continue;
+            }
+            let page = page::page(self.options.title, &plain, &json);
+            if page.len() <= MAX_HTML_BYTES {
+                return out.write_all(page.as_bytes());
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "the page would be larger than 5 MB: choose fewer threads or less time",
+        ))
+    }
+
+    /// Headline and findings for readers without scripts.
+    fn plain(&self, headline: &Headline) -> String {
+        const MOST: usize = 60_000;
+        let mut text = headline.text();
+        text.push('\n');
+        text += &render_text(self.profile, self.options.findings, TextOptions::default());
+        match text.char_indices().nth(MOST) {
+            Some((at, _)) => format!("{}...\n", &text[..at]),
+            None => text,
+        }
+    }
+
+    fn document(&self, headline: &Headline, size: Size) -> Document {
+        let profile = self.profile;
+        let mut strings = Strings::new(size.of(MAX_CHARS, 40));
+        let mut labels = Labels::default();
+        let n_groups = size.of(MAX_GROUPS, 10).min(self.calls.groups.len());
+        let groups: Vec<&Group> = self.calls.groups.iter().take(n_groups).collect();
+        let max = size.of(MAX_NODES, 50);
+        let mut of = |trees: &Trees, groups: &[&Group]| {
+            columns(profile, trees, groups, max, &mut labels, &mut strings)
+        };
+        let calls = of(&self.calls, &groups);
+        let inverted = self.inverted.as_ref().map(|trees| {
+            let by_key: HashMap<&GroupKey, &Group> =
+                trees.groups.iter().map(|g| (&g.key, g)).collect();
+            let same = groups.iter().filter_map(|g| by_key.get(&g.key).copied());
+            of(trees, &same.collect::<Vec<_>>())
+        });
+        let inverted_all = self
+            .inverted_all
+            .as_ref()
+            .map(|trees| of(trees, &trees.groups.iter().collect::<Vec<_>>()));
+        let n_findings = size.of(MAX_FINDINGS, 5).min(self.options.findings.len());
+        let findings = self.options.findings.iter().take(n_findings).map(|f| {
+            let group = self.group_of(f, &groups);
+            document::finding(profile, f, group, &mut strings)
+        });
+        let findings = findings.collect();
+        let map = self.map.as_ref();
+        let map = map.map(|map| self.map_out(map, n_groups, size, &mut strings));
+        let (modules, n_more_modules) = symbols::modules(profile, &mut strings);
+        let mut document = Document {
+            schema: "wcprof-html",
+            version: 1,
+            states: document::state_names(),
+            headline: document::headline(profile, headline, self.options.title, &mut strings),
+            view: document::view(self.view, self.options.flags, &mut strings),
+            cores: self
+                .options
+                .cores
+                .map(|cores| document::cores(cores, &mut strings)),
+            findings,
+            groups: groups
+                .iter()
+                .map(|g| document::group(profile, g, &mut strings))
+                .collect(),
+            labels,
+            calls: Some(calls),
+            inverted,
+            inverted_all,
+            map,
+            modules,
+            omitted: Vec::new(),
+            strings: Vec::new(),
+        };
+        document.omitted = self.omitted(&document, n_findings, n_more_modules, strings.n_cut);
+        document.strings = strings.list;
+        document
+    }
+
+    /// The group that holds the threads of a finding, where pools are groups.
+    fn group_of(&self, finding: &Finding, groups: &[&Group]) -> Option<usize> {
+        let [pool] = finding.pools.as_slice() else {
+            return None;
+        };
+        groups
+            .iter()
+            .position(|g| matches!(&g.key, GroupKey::Pool(name) if name == pool))
+    }
+
+    fn map_out(
+        &self,
+        map: &StateMap,
+        n_groups: usize,
+        size: Size,
+        strings: &mut Strings,
+    ) -> MapOut {
+        let merge = 1_usize << size.0.min(4);
+        let several = self.profile.processes.len() > 1;
+        let rows = map.rows.iter().enumerate().map(|(at, row)| {
+            let thread = row.thread.and_then(|t| self.profile.threads.get(t));
+            let process = thread.and_then(|t| self.profile.process_of(t));
+            let name = match (thread, row.n_threads) {
+                (Some(t), _) if t.tid.0 == 0 => t.comm.clone(),
+                (Some(t), _) => format!("{}/{}", t.comm, t.tid),
+                (None, n) => count(n as u64, "other thread"),
+            };
+            MapRowOut {
+                group: (row.group < n_groups).then_some(row.group),
+                name: strings.id(&name),
+                process: process
+                    .filter(|_| several)
+                    .map(|p| strings.id(&format!("{} (pid {})", p.title, p.pid))),
+                n_threads: row.n_threads,
+                cells: map.cells(at, merge),
+            }
+        });
+        MapOut {
+            rows: rows.collect(),
+            begin_us: nodes::micros(self.profile.time.start.0),
+            bin_us: nodes::micros(map.bin_ns).saturating_mul(merge as u64),
+            n_bins: map.n_bins.div_ceil(merge),
+            duration_us: nodes::micros(self.profile.time.duration_ns()),
+        }
+    }
+
+    /// What is merged or left out.
+    fn omitted(
+        &self,
+        document: &Document,
+        n_findings: usize,
+        n_more_modules: usize,
+        n_cut: usize,
+    ) -> Vec<String> {
+        let mut list = Vec::new();
+        let more_groups = self.calls.groups.get(document.groups.len()..);
+        if let Some(more) = more_groups.filter(|more| !more.is_empty()) {
+            let shown = more
+                .iter()
+                .fold(0_u64, |sum, g| sum.saturating_add(g.weight));
+            list.push(format!(
+                "{} with {} of shown time have no tree and no line in the table of groups.",
+                count(more.len() as u64, "more group"),
+                duration(shown)
+            ));
+        }
+        for (name, tree) in [
+            ("call trees", &document.calls),
+            ("inverted trees", &document.inverted),
+            ("inverted tree of all threads", &document.inverted_all),
+        ] {
+            if let Some(tree) = tree.as_ref().filter(|t| t.n_left_out > 0) {
+                list.push(format!(
+                    "{} of the {name}, each of at most {}, are left out; their time stays with \
+                     their callers or callees.",
+                    count(tree.n_left_out as u64, "place"),
+                    duration(tree.limit_us.saturating_mul(1000)),
+                ));
+            }
+        }
+        let more = self.options.findings.len().saturating_sub(n_findings);
+        if more > 0 {
+            list.push(format!(
+                "{} are left out: `wcprof hotspots` prints them.",
+                count(more as u64, "more finding")
+            ));
+        }
+        let merged = document.map.iter().flat_map(|m| &m.rows);
+        let merged: usize = merged
+            .filter(|r| r.n_threads > 1)
+            .map(|r| r.n_threads)
+            .sum();
+        if merged > 0 {
+            list.push(format!(
+                "The map of states shows {} with little time that is not idle in common rows.",
+                count(merged as u64, "thread")
+            ));
+        }
+        if n_more_modules > 0 {
+            list.push(format!(
+                "{} are not in the table of names.",
+                count(n_more_modules as u64, "more module")
+            ));
+        }
+        if n_cut > 0 {
+            list.push(format!("{} are cut.", count(n_cut as u64, "long name")));
+        }
+        if self.map.is_none() {
+            list.push("There is no map of states: this recording has no axis of time.".to_owned());
+        }
+        list
+    }
+}

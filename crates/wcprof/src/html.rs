@@ -1,0 +1,145 @@
+//! `wcprof report --format html`: a saved trace and what the rules find in it as one page.
+
+use std::borrow::Cow;
+use std::io::IsTerminal;
+
+use anyhow::Context;
+use wcprof_findings::{Finding, hotspots};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{Cores, View, keep_threads};
+use wcprof_report::{HtmlOptions, HtmlPage};
+use wcprof_types::TimeNs;
+
+use crate::cli::ReportArgs;
+use crate::failure::{Exit, Failure};
+use crate::open::{Spans, hotspot_rules, write_output};
+use crate::report::title;
+
+/// Refuses to fill a terminal with a page.
+pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
+    if args.output.is_some() || !std::io::stdout().is_terminal() {
+        return Ok(());
+    }
+    let error = anyhow::anyhow!("a page is not for a terminal");
+    Err(Failure::new(Exit::Usage, error).hint("-o page.html writes it to a file"))
+}
+
+/// What the rules find in the threads and the time that the flags choose. `profile` has full names
+/// and no kernel functions: that is what rules are written for.
+pub(crate) fn findings(profile: &Profile, args: &ReportArgs) -> Result<Vec<Finding>, Failure> {
+    let rules = hotspot_rules(&args.rules)?;
+    let part = &args.part;
+    let is_part = [&part.threads, &part.pools, &part.processes, &part.cgroups]
+        .iter()
+        .any(|globs| !globs.is_empty());
+    let mut profile = Cow::Borrowed(profile);
+    if is_part {
+        keep_threads(profile.to_mut(), &part.thread_filter()?);
+    }
+    Ok(hotspots(&profile, &rules))
+}
+
+/// Writes the page.
+pub(crate) fn write(
+    profile: &Profile,
+    spans: &Spans,
+    args: &ReportArgs,
+    view: &View,
+    findings: &[Finding],
+    cores: Option<&Cores>,
+) -> Result<(), Failure> {
+    let (title, flags) = (title(profile), flags(args));
+    let options = HtmlOptions {
+        title: &title,
+        findings,
+        cores,
+        flags: &flags,
+    };
+    let mut page = HtmlPage::new(profile, view, options);
+    if page.has_map() {
+        spans.for_each(|span| page.add_span(&span))?;
+    }
+    let mut out = Vec::new();
+    page.write(&mut out).context("failed to make the page")?;
+    write_output(args.output.as_ref(), &out)
+}
+
+/// The flags that choose what is shown, so that a reader of the page knows them.
+fn flags(args: &ReportArgs) -> Vec<String> {
+    let mut flags = Vec::new();
+    let mut add = |flag: &str, value: &str| {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:/=+%".contains(c);
+        flags.push(match !value.is_empty() && value.chars().all(plain) {
+            true => format!("{flag} {value}"),
+            false => format!("{flag} '{}'", value.replace('\'', "'\\''")),
+        });
+    };
+    let time = |time: TimeNs| format!("{}s", time.0 as f64 / 1e9);
+    let (part, stacks) = (&args.part, &args.stacks);
+    for (flag, value) in [("--from", part.from), ("--to", part.to)] {
+        if let Some(value) = value {
+            add(flag, &time(value));
+        }
+    }
+    for (flag, globs) in [
+        ("--threads", &part.threads),
+        ("--pools", &part.pools),
+        ("--processes", &part.processes),
+        ("--cgroups", &part.cgroups),
+    ] {
+        globs.iter().for_each(|glob| add(flag, glob));
+    }
+    if !stacks.state.is_empty() {
+        let names: Vec<&str> = stacks.state.iter().map(|s| s.name()).collect();
+        add("--state", &names.join(","));
+    }
+    for (flag, value) in [
+        ("--focus", &stacks.focus),
+        ("--hide", &stacks.hide),
+        ("--callers-of", &args.callers_of),
+        ("--callees-of", &args.callees_of),
+    ] {
+        if let Some(value) = value {
+            add(flag, value);
+        }
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::Cli;
+    use clap::Parser;
+
+    /// Check that flags read as they could be typed.
+    #[test]
+    fn quoted() {
+        let typed = [
+            "wcprof",
+            "report",
+            "x.wct",
+            "--from",
+            "500ms",
+            "--pools",
+            "msgr-*",
+            "--focus",
+            "it's",
+            "--state",
+            "on-cpu,lock",
+        ];
+        let cli = Cli::try_parse_from(typed).expect("valid flags");
+        let crate::cli::Command::Report(args) = cli.command else {
+            panic!("another command");
+        };
+        assert_eq!(
+            flags(&args),
+            [
+                "--from 0.5s",
+                "--pools 'msgr-*'",
+                "--state on-cpu,lock",
+                "--focus 'it'\\''s'",
+            ]
+        );
+    }
+}
