@@ -281,7 +281,7 @@ pub(crate) struct ReportArgs {
     #[arg(long)]
     pub(crate) files: bool,
     /// Prune branches below this share of their group's shown time; 0 prunes nothing [default: 0.5
-    /// for text and functions, 0.1 for uwpmp, svg, icicle and html, else 0]
+    /// for text and functions, 0.1 for uwpmp, svg and icicle, 0.02 for html, else 0]
     #[arg(long, value_name = "P", value_parser = percent)]
     pub(crate) min_percent: Option<f64>,
     /// How function names are printed

@@ -294,7 +294,8 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
         files: args.files,
         min_percent: args.min_percent.unwrap_or(match args.format {
             FormatArg::Text | FormatArg::Functions => 0.5,
-            FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle | FormatArg::Html => 0.1,
+            FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle => 0.1,
+            FormatArg::Html => 0.02,
             _ => 0.0,
         }),
         threads: args.part.thread_filter()?,

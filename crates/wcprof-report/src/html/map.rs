@@ -126,10 +126,11 @@ impl StateMap {
     pub(super) fn cells(&self, row: usize, merge: usize) -> CellsOut {
         let begin = row * self.n_bins;
         let bins = self.cells.get(begin..begin + self.n_bins);
-        let bins = bins.unwrap_or_default();
-        let n_threads = self.rows.get(row).map_or(1, |r| r.n_threads.max(1)) as u128;
+        let mut bins = bins.unwrap_or_default().to_vec();
+        let n_threads = self.rows.get(row).map_or(1, |r| r.n_threads.max(1)) as u64;
+        level(&mut bins, self.bin_ns.saturating_mul(n_threads));
         // Shares of what the threads of the row can have had.
-        let whole = u128::from(self.bin_ns) * merge as u128 * n_threads;
+        let whole = u128::from(self.bin_ns) * merge as u128 * u128::from(n_threads);
         let mut states = Vec::new();
         for kind in 0..N_KINDS {
             let parts = bins.chunks(merge).map(|bins| {
@@ -143,6 +144,44 @@ impl StateMap {
         }
         CellsOut { states }
     }
+}
+
+/// Moves what is too much for a bin to the nearest ones that have room, all states alike. When a thread
+/// ran within a long interval is not known (the kernel settles its counters late), so that intervals
+/// that overlap may put more than a bin's length into it.
+fn level(bins: &mut [[u64; N_KINDS]], capacity: u64) {
+    let total = |bin: &[u64; N_KINDS]| bin.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
+    for at in 0..bins.len() {
+        let mut left = total(&bins[at]).saturating_sub(capacity);
+        for distance in 1..bins.len() {
+            if left == 0 {
+                break;
+            }
+            for to in [at.checked_sub(distance), at.checked_add(distance)] {
+                let Some(to) = to.filter(|&to| to < bins.len()) else {
+                    continue;
+                };
+                let room = capacity.saturating_sub(total(&bins[to]));
+                left -= shift(bins, at, to, room.min(left));
+            }
+        }
+    }
+}
+
+/// Moves so much time from one bin to another; gives what it moved.
+fn shift(bins: &mut [[u64; N_KINDS]], from: usize, to: usize, ns: u64) -> u64 {
+    let all = bins[from].iter().map(|ns| u128::from(*ns)).sum::<u128>();
+    let (mut seen, mut moved) = (0_u128, 0_u64);
+    for kind in 0..N_KINDS {
+        seen += u128::from(bins[from][kind]);
+        // Up to this state, so that the parts add up to the whole.
+        let upto = (seen * u128::from(ns)).checked_div(all).unwrap_or(0) as u64;
+        let part = (upto - moved).min(bins[from][kind]);
+        bins[from][kind] -= part;
+        bins[to][kind] = bins[to][kind].saturating_add(part);
+        moved += part;
+    }
+    moved
 }
 
 /// Threads with the most time that is not idle in rows of their own, by group; then a row of the
@@ -256,6 +295,24 @@ mod tests {
         assert_eq!(bin_ns(60 * S + 1, 600), S / 5);
         assert_eq!(bin_ns(0, 600), MIN_BIN_NS);
         assert!(bin_ns(u64::MAX, 1) >= u64::MAX / 2);
+    }
+
+    /// Check that no bin holds more than it can while there is room, that nothing is lost, and that
+    /// states move in proportion.
+    #[test]
+    fn levels() {
+        let bin = |on_cpu, idle| {
+            let mut bin = [0; N_KINDS];
+            (bin[0], bin[State::Idle as usize]) = (on_cpu, idle);
+            bin
+        };
+        let mut bins = vec![bin(50, 0), bin(100, 100), bin(100, 0), bin(20, 0)];
+        level(&mut bins, 100);
+        assert_eq!(bins, [bin(75, 25), bin(50, 50), bin(100, 0), bin(45, 25)]);
+        // Nowhere to go.
+        let mut bins = vec![bin(200, 0)];
+        level(&mut bins, 100);
+        assert_eq!(bins, [bin(200, 0)]);
     }
 
     /// Check that runs say what repeats.

@@ -5,6 +5,7 @@ const text = id => DATA.strings[id] ?? '';
 const LABELS = DATA.labels.name.map((name, i) => ({
   name: text(name), module: text(DATA.labels.module[i]), kind: DATA.labels.kind[i],
 }));
+const FUNCTIONS = new Set(LABELS.filter(label => label.kind !== 'o').map(label => label.name));
 const N_STATES = DATA.states.length;
 
 // Trees of all groups in one set of columns, each node before its descendants.

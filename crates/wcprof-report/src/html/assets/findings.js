@@ -18,7 +18,9 @@ function finding(f, at) {
   const advice = text(f.advice);
   const evidence = f.evidence.map(e => el('div', {}, el('h3', {}, text(e.heading)),
     el('ul', { class: 'evidence' }, e.lines.map(([depth, pct, us, name, module]) => {
-      const line = el('button', { class: 'go name', title: `${text(name)}${module ? `\n${text(module)}` : ''}\n${time(us)}: show it in the graphs`, onclick: () => App.show(f.group, `=${text(name)}`) }, text(name));
+      // A thread, or a place too light for the graphs, leads nowhere.
+      const known = FUNCTIONS.has(text(name));
+      const line = el(known ? 'button' : 'span', { class: known ? 'go name' : 'name', title: `${text(name)}${module ? `\n${text(module)}` : ''}\n${time(us)}${known ? ': show it in the graphs' : ''}`, onclick: known ? () => App.show(f.group, `=${text(name)}`) : null }, text(name));
       line.style.paddingLeft = `${Math.min(depth, 12) * 12}px`;
       return el('li', {}, el('span', { class: 'num' }, `${pct.toFixed(1)} %`), line);
     })), e.n_cut > 0 && el('p', { class: 'dim' }, `${count(e.n_cut, 'line')} cut`)));

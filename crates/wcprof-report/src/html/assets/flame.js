@@ -2,7 +2,7 @@
 // the nodes of the calls. Only what is wide enough to see becomes an element.
 
 const ROW = 18;
-const MIN_PX = 1.6;
+const MIN_PX = 2;
 // One group is everything.
 const N_ABOVE = GROUPS.length === 1 ? 1 : 1 + GROUPS.length;
 
@@ -96,8 +96,10 @@ const flame = {
         at += px;
       }
     }
-    box.replaceChildren(...made);
-    box.style.height = `${deepest * ROW}px`;
+    // What is positioned takes no room: this does.
+    const room = el('div', { role: 'none' });
+    room.style.height = `${deepest * ROW}px`;
+    box.replaceChildren(room, ...made);
     box.classList.toggle('searching', this.found !== null);
     box.setAttribute('aria-activedescendant', `f${this.current}`);
     byId('flame-narrow').textContent = narrow ? `Columns narrower than ${MIN_PX} pixels are not drawn: zoom in.` : '';

@@ -4,34 +4,33 @@ const App = {
   scope: null,
   query: '',
 
-  setScope(scope) {
-    this.scope = scope;
-    const group = scope === null ? 0 : flame.ofGroup(scope);
-    flame.zoom = flame.current = group;
-    byId('scope').value = scope === null ? '' : String(scope);
-    groupTable.draw();
-    flame.draw();
-    treeView.draw();
-    this.title();
-    if (DATA.map) mapView.draw();
-    this.count();
-    this.keep();
-  },
+  setScope(scope) { this.set(scope, this.query); },
 
-  setQuery(query) {
+  setQuery(query) { this.set(this.scope, query); },
+
+  // Draws what depends on the chosen group and on the search; all of it the first time.
+  set(scope, query, first = false) {
+    const isOther = first || scope !== this.scope;
+    this.scope = scope;
     this.query = query;
-    if (byId('q').value !== query) byId('q').value = query;
     flame.found = treeView.found = hits(query);
-    flame.draw();
+    if (byId('q').value !== query) byId('q').value = query;
+    if (isOther) {
+      flame.zoom = flame.current = scope === null ? 0 : flame.ofGroup(scope);
+      byId('scope').value = scope === null ? '' : String(scope);
+      byId('tree-of').textContent = GROUPS.length > 1 ? groupOf(scope).name : '';
+      groupTable.draw();
+      if (DATA.map) mapView.draw();
+    }
     treeView.draw();
+    flame.draw();
     this.count();
-    this.keep();
+    if (!first) this.keep();
   },
 
   // Shows a function or a group in the graphs.
   show(group, query) {
-    if (group !== null && group !== this.scope) this.setScope(group);
-    this.setQuery(query);
+    this.set(group ?? this.scope, query);
     if (query) flame.nextMatch(1);
     byId('graph').scrollIntoView({ block: 'start' });
     byId('flame').focus({ preventScroll: true });
@@ -45,10 +44,6 @@ const App = {
     out.textContent = n === 0 ? 'nothing found' : `${count(n, 'place')}, ${time(us)}, ${percent(us, groupOf(this.scope).shown_us)} of what is shown`;
   },
 
-  title() {
-    byId('tree-of').textContent = GROUPS.length > 1 ? groupOf(this.scope).name : '';
-  },
-
   // The address holds what is chosen, so that a link can say it.
   keep() {
     const parts = [];
@@ -57,13 +52,12 @@ const App = {
     try { history.replaceState(null, '', parts.length ? `#${parts.join('&')}` : '#'); } catch { /* a page without an address */ }
   },
 
-  fromAddress() {
+  fromAddress(first = false) {
     const hash = location.hash.slice(1);
-    if (!hash.includes('=')) return;
+    if (!first && !hash.includes('=')) return;
     const given = new URLSearchParams(hash.replaceAll('+', '%2B'));
     const group = GROUPS.find(g => g.name === given.get('group'));
-    if (group) this.setScope(group.at);
-    if (given.get('q')) this.setQuery(given.get('q').slice(0, 500));
+    this.set(group ? group.at : null, (given.get('q') ?? '').slice(0, 500), first);
   },
 
   theme(name) {
@@ -126,8 +120,7 @@ function start() {
   byId('page').append(el('a', { class: 'skip', href: '#findings', onclick: event => { event.preventDefault(); byId('findings').scrollIntoView(); } }, 'To the findings'), bar(), summary(), findings(), groupSection(), flameSection(), treeSection(), mapSection() ?? '', symbolHealth(), footer(),
     el('div', { id: 'tip', role: 'presentation' }), help());
   App.theme();
-  App.setScope(null);
-  App.fromAddress();
+  App.fromAddress(true);
   document.addEventListener('keydown', keys);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => App.theme());
   let width = innerWidth;
@@ -146,6 +139,7 @@ function start() {
     flame.draw();
   });
   addEventListener('hashchange', () => App.fromAddress());
+  performance.mark('wcprof-made');
   requestAnimationFrame(() => setTimeout(() => {
     performance.mark('wcprof-drawn');
     document.documentElement.dataset.drawn = String(Math.round(performance.now()));

@@ -6,6 +6,8 @@ const mapView = {
   open: new Set(),
   bin: null,
   stretch: false,
+  // Show lanes of groups that were idle all the time.
+  idle: false,
 
   ready() {
     const map = DATA.map;
@@ -23,6 +25,14 @@ const mapView = {
       g.n = sum(g.rows.map(r => r.n_threads));
       g.bins = this.total(g.rows, g.n);
     }
+    for (const g of this.groups) {
+      const weights = this.whole(g);
+      g.isIdle = ORDER.every(s => s === IDLE || !(weights[s] > 0));
+    }
+    this.nIdle = this.groups.filter(g => g.isIdle).length;
+    if (this.nIdle === this.groups.length) this.idle = true;
+    // Little is seen of threads that are nearly always idle, unless lanes are stretched.
+    this.stretch = share(DATA.headline.states_us[IDLE], sum(DATA.headline.states_us)) > 70;
     const nRows = sum(this.groups.map(g => g.rows.length));
     if (nRows <= 40 || this.groups.length === 1) for (const g of this.groups) this.open.add(g);
   },
@@ -52,14 +62,13 @@ const mapView = {
 
   draw() {
     const box = byId('map');
-    this.colors = ORDER.map(() => 0);
     const style = getComputedStyle(document.documentElement);
     this.rgb = DATA.states.map((_, s) => {
       const hex = style.getPropertyValue(`--s${s}`).trim();
       return [1, 3, 5].map(at => parseInt(hex.slice(at, at + 2), 16));
     });
     this.lanes = [];
-    for (const g of this.groups) {
+    for (const g of this.groups.filter(g => this.idle || !g.isIdle)) {
       const single = g.rows.length === 1;
       this.lanes.push({ of: g, bins: g.bins, n: g.n, single, isGroup: true, name: single && DATA.view.by === 'all' ? text(g.rows[0].name) : g.name });
       if (!single && this.open.has(g)) {
@@ -67,6 +76,8 @@ const mapView = {
       }
     }
     box.replaceChildren(...this.lanes.map((lane, i) => this.element(lane, i)), el('div', { id: 'cursor' }), el('div', { id: 'range' }));
+    byId('map-idle').hidden = this.nIdle === 0 || this.nIdle === this.groups.length;
+    byId('map-idle').textContent = `${this.idle ? 'Hide' : 'Show'} ${this.nIdle} idle`;
     const unfolded = this.groups.filter(g => g.rows.length > 1).every(g => this.open.has(g));
     byId('map-all').textContent = unfolded ? 'Fold all' : 'Unfold all';
     byId('map-all').disabled = !this.groups.some(g => g.rows.length > 1);
@@ -74,14 +85,15 @@ const mapView = {
   },
 
   element(lane, i) {
-    const canvas = el('canvas', { width: DATA.map.n_bins, height: lane.isGroup ? 36 : 26, 'aria-hidden': 'true' });
-    this.paint(canvas, lane);
+    const canvas = el('canvas', { width: DATA.map.n_bins, height: lane.isGroup ? 46 : 26, 'aria-hidden': 'true' });
+    const most = this.paint(canvas, lane);
     const open = this.open.has(lane.of);
     const many = lane.isGroup && !lane.single;
     const made = el('div', { class: `lane ${lane.isGroup ? 'group' : 'thread'}${lane.of.group === App.scope && App.scope !== null ? ' chosen' : ''}`, role: 'treeitem',
       tabindex: i === 0 ? '0' : '-1', 'aria-level': lane.isGroup ? 1 : 2, 'aria-expanded': many ? String(open) : null, 'aria-label': `${lane.name}: ${mixText(this.whole(lane))}` },
       el('span', { class: 'label plain', title: lane.name }, lane.isGroup && el('span', { class: 'twist' }, many ? (open ? '\u25be' : '\u25b8') : ''), lane.name,
-        many && el('span', { class: 'more' }, ` ${count(lane.n, 'thread')}`)), canvas);
+        many && el('span', { class: 'more' }, ` ${count(lane.n, 'thread')}`)),
+      el('span', { class: 'scale num', title: 'what the height of the lane stands for' }, this.stretch ? `${Math.round(100 * most)} %` : ''), canvas);
     made.lane = lane;
     return made;
   },
@@ -92,12 +104,13 @@ const mapView = {
     return weights;
   },
 
-  // Colors from the bottom up in the order of states, idle at the top.
+  // Colors from the bottom up in the order of states, idle at the top. Gives the share of the time that
+  // the height stands for.
   paint(canvas, lane) {
     const { n_bins: n } = DATA.map;
     const high = canvas.height;
     const context = canvas.getContext('2d');
-    if (!context || n === 0) return;
+    if (!context || n === 0) return 0;
     const image = context.createImageData(n, high);
     const byState = new Map(lane.bins);
     const order = ORDER.filter(s => byState.has(s) && !(this.stretch && s === IDLE)).map(s => [s, byState.get(s)]);
@@ -122,6 +135,7 @@ const mapView = {
       }
     }
     context.putImageData(image, 0, 0);
+    return most / 1000;
   },
 
   span(bin) {
@@ -265,7 +279,8 @@ function mapSection() {
   };
   return el('section', { id: 'states', 'aria-label': 'map of states' }, el('h2', {}, 'Which thread was in which state when'),
     el('div', { class: 'tools' }, el('button', { id: 'map-all', onclick: all }, 'Unfold all'),
-      el('button', { id: 'map-stretch', title: 'Each lane by its own busiest moment, without idle time', onclick: () => { mapView.stretch = !mapView.stretch; mapView.draw(); } }, 'Stretch'), legend,
+      el('button', { id: 'map-idle', onclick: () => { mapView.idle = !mapView.idle; mapView.draw(); } }, 'Show idle'),
+      el('button', { id: 'map-stretch', title: 'The height of each lane is its own busiest moment; idle time is left out', onclick: () => { mapView.stretch = !mapView.stretch; mapView.draw(); } }, 'Stretch'), legend,
       el('span', { class: 'dim keys' }, `A column is ${time(DATA.map.bin_us)}. `, el('kbd', {}, '\u2191\u2193'), ' lane ', el('kbd', {}, '\u2190\u2192'), ' time ', el('kbd', {}, 'Enter'), ' threads; drag to choose a window')),
     box, el('div', { id: 'axis' }, ticks()), el('div', { id: 'map-read', class: 'readout dim', 'aria-live': 'polite' }), el('p', { id: 'map-window' }));
 }

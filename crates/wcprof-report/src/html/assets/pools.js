@@ -23,7 +23,9 @@ const groupTable = {
       const by = typeof x === 'string' ? x.localeCompare(y) : x - y;
       return (down ? -by : by) || a.at - b.at;
     });
-    const most = this.more ? order.length : 25;
+    // What was idle all the time comes last, and only when asked for.
+    const busy = order.filter(g => g.shown_us > 0);
+    const lines = this.more ? order : busy.slice(0, 25);
     const head = this.columns.map(([k, label], i) => el('th', { class: i ? 'num' : '', 'aria-sort': k === key ? (down ? 'descending' : 'ascending') : null },
       el('button', { onclick: () => { this.sort = { key: k, down: k === key ? !down : k !== 'name' }; this.draw(); byId('groups').querySelectorAll('th button')[i].focus(); } },
         label, k === key && (down ? ' \u2193' : ' \u2191'))));
@@ -37,9 +39,11 @@ const groupTable = {
       return el('tr', { class: g.at === App.scope ? 'chosen' : '' },
         el('td', { class: 'name' }, el('button', { class: 'go', title, 'aria-pressed': String(g.at === App.scope), onclick: () => App.setScope(g.at === App.scope ? null : g.at) }, g.name)), cells);
     };
-    const rows = order.slice(0, most).map(line);
-    if (order.length > most) {
-      rows.push(el('tr', { class: 'more' }, el('td', { colspan: '11' }, el('button', { onclick: () => { this.more = true; this.draw(); } }, `${order.length - most} more`))));
+    const rows = lines.map(line);
+    const n = order.length - lines.length, nIdle = order.length - busy.length;
+    if (n > 0) {
+      const what = n === nIdle ? `${n} more without shown time` : `${n} more${nIdle ? `, ${nIdle} of them without shown time` : ''}`;
+      rows.push(el('tr', { class: 'more' }, el('td', { colspan: '11' }, el('button', { onclick: () => { this.more = true; this.draw(); } }, what))));
     }
     byId('groups').replaceChildren(el('table', {}, el('thead', {}, el('tr', {}, head)), el('tbody', {}, rows)));
   },

@@ -23,8 +23,8 @@ const treeView = {
     this.rows = [];
     const roots = groups.flatMap(g => [...tree.siblings(tree.root(g))]).sort((a, b) => tree.us[b] - tree.us[a]);
     const box = byId('tree');
-    box.replaceChildren(el('div', { class: 'row head', 'aria-hidden': 'true' }, el('span', { class: 'num pct' }, '% of time \u00b1'), el('span', { class: 'num time' }, 'total'),
-      el('span', { class: 'num own' }, this.inverted ? 'path ends' : 'self'), el('span', { class: 'mix' }), el('span', { class: 'label' }, this.inverted ? 'function, callers below it' : 'function, callees below it')));
+    box.replaceChildren(el('div', { class: 'row head', 'aria-hidden': 'true' }, el('span', { class: 'num shown' }, '% of shown'), el('span', { class: 'num pct' }, '% of all \u00b1'), el('span', { class: 'num time' }, 'total'),
+      el('span', { class: 'num own' }, this.inverted ? '' : 'self'), el('span', { class: 'mix' }), el('span', { class: 'label' }, this.inverted ? 'function, callers below it' : 'function, callees below it')));
     this.put(roots, null, 0, null, FIRST_ROWS);
     for (const row of this.rows) row.el.tabIndex = row === this.rows[0] ? 0 : -1;
     if (this.rows.length === 0) box.append(el('p', { class: 'dim' }, 'No time passes the filters.'));
@@ -51,7 +51,7 @@ const treeView = {
     if (row.rest) {
       const more = el('span', { class: 'more' }, `${grouped(row.rest.length)} more, ${time(sum(row.rest.map(n => tree.us[n])))}`);
       more.style.paddingLeft = `${row.indent * INDENT_PX + 15}px`;
-      return el('div', { class: 'row', role: 'treeitem', tabindex: '-1', 'aria-level': row.depth }, el('span', { class: 'num pct' }), el('span', { class: 'num time' }),
+      return el('div', { class: 'row', role: 'treeitem', tabindex: '-1', 'aria-level': row.depth }, el('span', { class: 'num shown' }), el('span', { class: 'num pct' }), el('span', { class: 'num time' }),
         el('span', { class: 'num own' }), el('span', { class: 'mix' }), el('span', { class: 'label' }, more));
     }
     const { node } = row;
@@ -61,8 +61,9 @@ const treeView = {
     name.style.paddingLeft = `${row.indent * INDENT_PX}px`;
     return el('div', { class: this.found?.[tree.label[node]] ? 'row hit' : 'row', role: 'treeitem', tabindex: '-1', 'aria-level': row.depth,
       'aria-expanded': leaf ? null : 'false', 'aria-label': `${label.name}, ${percent(tree.us[node], of.observed, 2)}, ${time(tree.us[node])}` },
+      el('span', { class: 'num shown' }, percent(tree.us[node], of.shown_us)),
       el('span', { class: 'num pct' }, percent(tree.us[node], of.observed, 2) + (half === null ? '' : ` \u00b1${share(half, of.observed).toFixed(2)}`)),
-      el('span', { class: 'num time' }, time(tree.us[node])), el('span', { class: 'num own' }, tree.own[node] > 0 ? time(tree.own[node]) : ''),
+      el('span', { class: 'num time' }, time(tree.us[node])), el('span', { class: 'num own' }, !this.inverted && tree.own[node] > 0 ? time(tree.own[node]) : ''),
       mixBar(tree.mix(node)), name);
   },
 
