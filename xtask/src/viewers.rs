@@ -6,6 +6,8 @@
 //! Chromium. `cargo xtask setup --viewers` installs what Debian has. What is missing is printed as
 //! skipped. Pages reach loopback alone.
 
+mod page;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -32,6 +34,7 @@ const EXPORTS: &[(&str, &[&str])] = &[
     ("svg.svg", &["--format", "svg"]),
     ("icicle.svg", &["--format", "icicle"]),
     ("inverted.svg", &["--format", "svg", "--invert"]),
+    ("page.html", &["--format", "html"]),
 ];
 
 /// Open the exports of a trace in their viewers.
@@ -46,6 +49,9 @@ pub struct Args {
     /// wcprof to run; built when not given
     #[arg(long)]
     program: Option<PathBuf>,
+    /// Open the HTML page alone
+    #[arg(long)]
+    page: bool,
 }
 
 /// Runs the command.
@@ -73,7 +79,9 @@ pub fn run(args: &Args) -> Result<()> {
         )?;
     }
     let own = OwnTimes::read(&folder.join("report.json"))?;
-    pprof(&folder, &own)?;
+    if !args.page {
+        pprof(&folder, &own)?;
+    }
     if !is_installed("npm") || !is_installed("node") {
         println!("SKIPPED pages and the Firefox Profiler: npm or node is not installed");
         return Ok(());
@@ -96,9 +104,16 @@ pub fn run(args: &Args) -> Result<()> {
                 .args(PACKAGES),
         )?;
     }
-    firefox(&folder, &own)?;
+    if !args.page {
+        firefox(&folder, &own)?;
+    }
     match on_path(&["chromium", "chromium-browser", "google-chrome"]) {
-        Some(chromium) => pages(&folder, &chromium, &own),
+        Some(chromium) => {
+            if !args.page {
+                pages(&folder, &chromium, &own)?;
+            }
+            page::check(&folder, &chromium, &program, &root()?.join(&args.trace))
+        }
         None => {
             println!("SKIPPED pages: chromium is not installed");
             Ok(())
