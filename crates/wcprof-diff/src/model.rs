@@ -175,6 +175,9 @@ pub enum Warning {
     },
     /// The engines see different things.
     Engines([String; 2]),
+    /// A recording was imported from text that has no axis of time, so that nothing is known of how
+    /// sure its weights are: before, after.
+    NoTime([bool; 2]),
     /// A recording is too short to tell how sure its weights are: before, after.
     TooShort([bool; 2]),
     /// A recording did not end cleanly: before, after.

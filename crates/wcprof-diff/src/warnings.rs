@@ -59,7 +59,12 @@ pub(crate) fn warnings(profiles: [&Profile; 2], rebuilt: &[String]) -> Vec<Warni
     if cut.contains(&true) {
         warnings.push(Warning::Cut(cut));
     }
-    let short = profiles.map(|p| p.estimator().is_none());
+    // Text that was imported says how much, and neither how long nor when.
+    let timeless = profiles.map(|p| p.header.rate_hz == 0);
+    if timeless.contains(&true) {
+        warnings.push(Warning::NoTime(timeless));
+    }
+    let short = profiles.map(|p| p.header.rate_hz > 0 && p.estimator().is_none());
     if short.contains(&true) {
         warnings.push(Warning::TooShort(short));
     }

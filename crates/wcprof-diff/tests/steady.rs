@@ -248,7 +248,8 @@ fn constant() {
 }
 
 /// Check the warnings: other programs, other builds (whose functions without a name are one),
-/// other engines, a recording that was cut, one that is too short, and filters that leave nothing.
+/// other engines, a recording that was cut, one that is too short, filters that leave nothing, and one
+/// without an axis of time.
 #[test]
 fn warnings() {
     let mut random = Random::new(7);
@@ -290,6 +291,12 @@ fn warnings() {
     let found = diff(&before, &short, &options());
     assert!(found.warnings.contains(&Warning::TooShort([false, true])));
     assert!(found.warnings.contains(&Warning::Nothing([false, true])));
+    assert_eq!(found.n_tested, 0);
+
+    let mut imported = before.clone();
+    imported.header.rate_hz = 0;
+    let found = diff(&before, &imported, &options());
+    assert_eq!(found.warnings, [Warning::NoTime([false, true])]);
     assert_eq!(found.n_tested, 0);
 }
 

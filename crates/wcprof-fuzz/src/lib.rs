@@ -12,6 +12,7 @@ mod bytes;
 mod captured;
 mod files;
 mod image;
+mod imports;
 mod symbols;
 mod traces;
 mod unwinding;
@@ -54,6 +55,8 @@ pub const TARGETS: &[Target] = &[
     target("unwind", unwinding::unwind, 64),
     target("trace", traces::trace, 192),
     target("trace_sections", traces::trace_sections, 192),
+    target("import_text", imports::import_text, 192),
+    target("import_perf", imports::import_perf, 192),
     target("procfs", captured::procfs, 64),
     target("perf_record", captured::perf_record, 64),
     target("task_records", captured::task_records, 64),

@@ -2,8 +2,10 @@
 
 use std::sync::OnceLock;
 
-use wcprof_findings::{RuleSet, TextOptions, hotspots, render_text};
+use wcprof_findings::{Finding, RuleSet, TextOptions, hotspots, render_text};
+use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules, Trees, View};
+use wcprof_report::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 use wcprof_report::{UwpmpOptions, folded, json, text, uwpmp};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Tables;
@@ -91,7 +93,7 @@ fn read(file: &[u8]) {
 }
 
 /// Nothing of the trace may reach a terminal as a control character.
-fn print(builder: ProfileBuilder, tables: &Tables) {
+pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
     let (rules, hotspot_rules) = rules();
     let profile = builder.finish(tables, None, rules);
     let trees = Trees::new(&profile, &View::default());
@@ -106,4 +108,22 @@ fn print(builder: ProfileBuilder, tables: &Tables) {
     let text = String::from_utf8(out);
     let is_printable = |c: char| c == '\n' || !c.is_control();
     assert!(text.is_ok_and(|text| text.chars().all(is_printable)));
+    page(&profile, &findings);
+}
+
+/// A page has the elements of its template, whatever names it shows, and a size.
+fn page(profile: &Profile, findings: &[Finding]) {
+    let options = HtmlOptions {
+        title: "fuzz",
+        findings,
+        ..HtmlOptions::default()
+    };
+    let view = View::default();
+    let page = HtmlPage::new(profile, &view, options);
+    let mut out = Vec::new();
+    assert!(page.write(&mut out).is_ok());
+    assert!(out.len() <= MAX_HTML_BYTES);
+    let text = String::from_utf8(out).unwrap_or_default();
+    assert_eq!(text.matches("<script").count(), 2);
+    assert_eq!(text.matches("</script").count(), 2);
 }

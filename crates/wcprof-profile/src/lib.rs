@@ -38,7 +38,7 @@ pub use precision::{Course, Estimator, Interval};
 pub use prepared::for_each_shown;
 pub use renamed::RenamedStacks;
 pub use rules::{Rules, RulesError};
-pub use span_rows::{RowSpan, SpanRows};
+pub use span_rows::{RowFinder, RowSpan, SpanRows};
 pub use student::{two_sided_p, two_sided_quantile};
 pub use syscalls::{syscall_name, syscall_number};
 pub use totals::{FunctionGroup, FunctionWeight, function_groups, function_weights};

@@ -269,6 +269,11 @@ pub fn diff_warning(warning: &Warning) -> String {
             terminal_name(before),
             terminal_name(after)
         ),
+        Warning::NoTime(sides) => format!(
+            "imported from text without an axis of time: {}; how sure the weights are is not known, \
+             and nothing is tested",
+            which(sides)
+        ),
         Warning::TooShort(sides) => format!(
             "too short to tell how sure the weights are: {}; nothing is tested",
             which(sides)

@@ -240,13 +240,13 @@ fn hostile_names() {
 #[test]
 fn size() {
     let mut m = Maker::new();
-    let long = "<&>x".repeat(2000);
+    let long = "<&>x".repeat(1000);
     for t in 0..1500 {
         let thread = m.thread(
             1000 + t,
             &format!("{}{long}", char::from(b'a' + (t % 26) as u8)),
         );
-        for s in 0..8 {
+        for s in 0..4 {
             let (leaf, root) = (format!("{t} {s} {long}"), format!("{t} {long}"));
             m.on_cpu(thread, &["main", &root, &leaf], (s as u64 + 1) * MS);
             at(&mut m, s as u64 * 100 * MS, (s as u64 + 1) * 100 * MS);

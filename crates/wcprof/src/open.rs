@@ -72,7 +72,7 @@ impl Opened {
             builder = builder.with_window(from, to);
         }
         let (tables, ending) = TraceReader::open(path)
-            .and_then(|reader| add_spans(reader, &mut builder))
+            .and_then(|reader| for_each_span(reader, |span| builder.add_span(span)))
             .map_err(|error| {
                 let mut failure = Failure::from(error);
                 failure.error = failure
@@ -141,10 +141,11 @@ pub(crate) struct Spans {
 impl Spans {
     /// Calls `each` with every span that is in the profile, in the order of the trace.
     pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan)) -> anyhow::Result<()> {
+        let mut finder = self.rows.finder();
         TraceReader::open(&self.path)
             .and_then(|reader| {
-                reader.read(|_, span| {
-                    if let Some(span) = self.rows.find(&span) {
+                for_each_span(reader, |span| {
+                    if let Some(span) = finder.find(span) {
                         each(span);
                     }
                 })
@@ -154,10 +155,10 @@ impl Spans {
     }
 }
 
-/// Decodes on another thread than it adds up: each takes about half of the time.
-fn add_spans(
+/// Decodes on another thread than `each` runs on: each takes about half of the time.
+fn for_each_span(
     reader: TraceReader<impl Read + Send>,
-    builder: &mut ProfileBuilder,
+    mut each: impl FnMut(&Span),
 ) -> Result<(Tables, Ending), TraceError> {
     const BATCH: usize = 4096;
     const MAX_BATCHES: usize = 8;
@@ -179,7 +180,7 @@ fn add_spans(
             read
         });
         for mut batch in batches {
-            batch.iter().for_each(|span| builder.add_span(span));
+            batch.iter().for_each(&mut each);
             batch.clear();
             let _ = used.send(batch);
         }

@@ -97,6 +97,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-symbols",
             "wcprof-profile",
             "wcprof-findings",
+            "wcprof-import",
             "wcprof-report",
             "msgr-crypto",
         ],

@@ -10,6 +10,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
 
+use crate::escape::xml_text;
+
 const PAGE: &str = include_str!("assets/page.html");
 const STYLE: &str = include_str!("assets/style.css");
 /// The parts are one script: they share its scope.
@@ -81,10 +83,10 @@ fn data_block(json: &str) -> String {
     block
 }
 
-/// Text for an element's content.
+/// Text for an element's content, without characters that control or reorder it.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
+    for c in xml_text(text).chars() {
         match c {
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),

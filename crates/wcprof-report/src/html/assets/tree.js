@@ -24,7 +24,7 @@ const treeView = {
     const roots = groups.flatMap(g => [...tree.siblings(tree.root(g))]).sort((a, b) => tree.us[b] - tree.us[a]);
     const box = byId('tree');
     box.replaceChildren(el('div', { class: 'row head', 'aria-hidden': 'true' }, el('span', { class: 'num shown' }, '% of shown'), el('span', { class: 'num pct' }, '% of all \u00b1'), el('span', { class: 'num time' }, 'total'),
-      el('span', { class: 'num own' }, this.inverted ? '' : 'self'), el('span', { class: 'mix' }), el('span', { class: 'label' }, this.inverted ? 'function, callers below it' : 'function, callees below it')));
+      el('span', { class: 'num own' }, this.inverted ? '' : 'self'), el('span', { class: 'mix' }), el('span', { class: 'label' }, this.inverted || AROUND?.[1] ? 'function, callers below it' : 'function, callees below it')));
     this.put(roots, null, 0, null, FIRST_ROWS);
     for (const row of this.rows) row.el.tabIndex = row === this.rows[0] ? 0 : -1;
     if (this.rows.length === 0) box.append(el('p', { class: 'dim' }, 'No time passes the filters.'));
