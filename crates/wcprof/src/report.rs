@@ -334,7 +334,11 @@ fn say_direction(args: &ReportArgs) {
 /// Title of a flame graph.
 pub(crate) fn title(profile: &Profile) -> String {
     let process = profile.threads.first().map_or(String::new(), |t| {
-        format!("{} (pid {}), ", t.process_comm, t.pid)
+        let more = match profile.processes.len() {
+            0 | 1 => String::new(),
+            n => format!(" and {} more", n - 1),
+        };
+        format!("{} (pid {}){more}, ", t.process_comm, t.pid)
     });
     let seconds = profile.duration_ns() as f64 / 1e9;
     format!(

@@ -226,7 +226,7 @@ fn in_chromium() {
     assert!(!log.contains("CONSOLE"), "{log}");
     for (part, least) in [
         ("data-drawn=", 1),
-        ("<details class=\"finding", 5),
+        ("<details class=\"finding", 4),
         ("id=\"groups\"", 1),
         ("role=\"treeitem\" id=\"f", 40),
         ("class=\"f hit\"", 2),

@@ -179,8 +179,9 @@ impl<'a> HtmlPage<'a> {
             .inverted_all
             .as_ref()
             .map(|trees| of(trees, &trees.groups.iter().collect::<Vec<_>>()));
-        let n_findings = size.of(MAX_FINDINGS, 5).min(self.options.findings.len());
-        let findings = self.options.findings.iter().take(n_findings).map(|f| {
+        let shown = some_of_each(self.options.findings, size.of(MAX_FINDINGS, 5));
+        let n_findings = shown.len();
+        let findings = shown.into_iter().map(|f| {
             let group = self.group_of(f, &groups);
             document::finding(profile, f, group, &mut strings)
         });
@@ -330,3 +331,31 @@ impl<'a> HtmlPage<'a> {
         list
     }
 }
+
+/// At most about `most` findings in their order: of each rule the first ones, as many of each as fit.
+fn some_of_each(findings: &[Finding], most: usize) -> Vec<&Finding> {
+    let mut chosen = Vec::new();
+    for of_each in 1..=most.max(1) {
+        let mut seen: HashMap<&str, usize> = HashMap::new();
+        let some: Vec<&Finding> = findings
+            .iter()
+            .filter(|finding| {
+                let n = seen.entry(&finding.rule).or_default();
+                *n += 1;
+                *n <= of_each
+            })
+            .collect();
+        if some.len() > most && of_each > 1 {
+            break;
+        }
+        let is_all = some.len() == findings.len();
+        chosen = some;
+        if is_all {
+            break;
+        }
+    }
+    chosen
+}
+
+#[cfg(test)]
+mod tests;

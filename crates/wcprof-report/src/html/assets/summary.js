@@ -47,16 +47,17 @@ function summary() {
 function cores() {
   const c = DATA.cores;
   if (!c) return null;
+  const MOST = 12;
   const perOp = us => us === null || us === undefined ? null : `${us.toFixed(1)} us`;
   const rows = c.classes.flatMap(k => [
     el('tr', {}, el('td', { class: 'name' }, k.name), el('td', { class: 'num' }, k.cores.toFixed(3)),
-      el('td', { class: 'num' }, perOp(k.us_per_op)), el('td', { class: 'num' }, grouped(k.n_processes)), el('td', { class: 'num' }, grouped(k.n_threads)),
-      el('td', { class: 'plain' }, k.processes.map(([title, pid, host, n, , ended]) =>
+      c.us_per_op !== null && el('td', { class: 'num' }, perOp(k.us_per_op)), el('td', { class: 'num' }, grouped(k.n_processes)), el('td', { class: 'num' }, grouped(k.n_threads)),
+      el('td', { class: 'plain' }, k.processes.slice(0, MOST).map(([title, pid, host, n, , ended]) =>
         `${title} (pid ${pid}${host && host !== DATA.headline.host ? `, ${host}` : ''}) ${n.toFixed(2)}${ended ? `: ${ended}` : ''}`).join(', '),
-        k.n_processes > k.processes.length && ` and ${k.n_processes - k.processes.length} more`))]);
+        k.n_processes > MOST && ` and ${k.n_processes - MOST} more`))]);
   const ratios = c.ratios.map(([a, b, ratio]) => `${ratio.toFixed(2)} cores of ${a} for each of ${b}`);
   return el('div', { class: 'scroll', id: 'cores' }, el('table', {},
-    el('thead', {}, el('tr', {}, el('th', {}, 'class'), el('th', { class: 'num' }, 'cores'), el('th', { class: 'num' }, 'CPU an operation'),
+    el('thead', {}, el('tr', {}, el('th', {}, 'class'), el('th', { class: 'num' }, 'cores'), c.us_per_op !== null && el('th', { class: 'num' }, 'CPU an operation'),
       el('th', { class: 'num' }, 'processes'), el('th', { class: 'num' }, 'threads'), el('th', {}, 'cores of each'))),
     el('tbody', {}, rows)),
   el('p', { class: 'dim' }, [`${c.cores.toFixed(3)} cores in all`, c.us_per_op !== null && c.us_per_op !== undefined && `${perOp(c.us_per_op)} an operation`, ...ratios].filter(Boolean).join('; ')));
