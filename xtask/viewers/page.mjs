@@ -108,7 +108,7 @@ seen.pixels = await page.evaluate(() => {
 });
 
 // A finding's evidence leads to the graph; the theme changes by key.
-await page.locator('.finding[open] .evidence button').last().click();
+await page.locator('.finding[open] .evidence button:visible').last().click();
 seen.followed = { query: await page.locator('#q').inputValue(), found: await shown('#found'), focus: await page.evaluate(() => document.activeElement.id) };
 const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
 seen.themes = [await theme()];

@@ -74,6 +74,7 @@ pub fn run(options: &Options) -> Result<()> {
             &["--by", "pool", "--invert"],
             &["--format", "functions", "--by", "all"],
             &["--format", "json", "--by", "pool"],
+            &["--format", "html"],
         ] {
             let outcome = median(options.runs, || {
                 let mut report = Command::new(&wcprof);

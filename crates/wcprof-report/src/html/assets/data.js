@@ -25,7 +25,7 @@ class Tree {
       while (group + 1 < this.first.length && i >= this.first[group + 1]) group++;
       if (i === this.first[group]) { for (const at of last) this.end[at] = i; last.length = 0; }
       const depth = this.depth[i];
-      for (const at of last.slice(depth)) this.end[at] = i;
+      for (let at = depth; at < last.length; at++) this.end[last[at]] = i;
       const before = last[depth];
       last.length = depth;
       const parent = depth > 0 ? last[depth - 1] : -1;
