@@ -1281,7 +1281,7 @@ _wcprof() {
                     return 0
                     ;;
                 --format)
-                    COMPREPLY=($(compgen -W "text functions uwpmp folded json svg icicle pprof speedscope firefox csv" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "text functions uwpmp folded json svg icicle html pprof speedscope firefox csv" -- "${cur}"))
                     return 0
                     ;;
                 -o)

@@ -72,7 +72,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l no-debuginfod -
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l raw -d 'Leave function names out of the trace; read no debug file and ask no debuginfod server'
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l by -d 'One tree for each of these [default: thread; all with --callers-of and --callees-of]' -r -f -a "thread\t'Each thread'
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l by -d 'One tree for each of these [default: thread; pool for html; else all with --callers-of and --callees-of]' -r -f -a "thread\t'Each thread'
 pool\t'Threads whose names differ only in a number'
 process\t'Each process'
 cgroup\t'Each control group: a container, a service'
@@ -92,7 +92,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l callers-of -d '
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l callees-of -d 'Only what this function calls' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l idle -d 'Idle time; its share is always printed [default: hide; show for uwpmp, which has no states]' -r -f -a "hide\t'Leave it out; its share is printed'
 show\t'Show it like any other state'"
-complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l min-percent -d 'Prune branches below this share of their group\'s shown time; 0 prunes nothing [default: 0.5 for text and functions, 0.1 for uwpmp, svg and icicle, else 0]' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l min-percent -d 'Prune branches below this share of their group\'s shown time; 0 prunes nothing [default: 0.5 for text and functions, 0.1 for uwpmp, svg and icicle, 0.02 for html, else 0]' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l names -d 'How function names are printed' -r -f -a "full\t'As they are'
 short\t'Without template arguments, versioned inline namespaces and suffixes of clones; what is then named alike is one function'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l format -d 'Output format' -r -f -a "text\t'Tree to read'
@@ -102,6 +102,7 @@ folded\t'One line per stack, for flame graph tools'
 json\t'Versioned schema, see docs/json-schema.md'
 svg\t'Flame graph; roots at the top with --invert'
 icicle\t'Flame graph with its roots at the top'
+html\t'One page with everything, to attach to a ticket: findings, graphs, trees, threads over time'
 pprof\t'Protocol buffer for `go tool pprof`, Pyroscope and Parca'
 speedscope\t'JSON for speedscope.app, with a time line'
 firefox\t'JSON for profiler.firefox.com, with a time line'
