@@ -170,15 +170,18 @@ fn level(bins: &mut [[u64; N_KINDS]], capacity: u64) {
 
 /// Moves so much time from one bin to another; gives what it moved.
 fn shift(bins: &mut [[u64; N_KINDS]], from: usize, to: usize, ns: u64) -> u64 {
-    let all = bins[from].iter().map(|ns| u128::from(*ns)).sum::<u128>();
+    let Ok([from, to]) = bins.get_disjoint_mut([from, to]) else {
+        return 0;
+    };
+    let all = from.iter().map(|ns| u128::from(*ns)).sum::<u128>();
     let (mut seen, mut moved) = (0_u128, 0_u64);
-    for kind in 0..N_KINDS {
-        seen += u128::from(bins[from][kind]);
+    for (from, to) in from.iter_mut().zip(to) {
+        seen += u128::from(*from);
         // Up to this state, so that the parts add up to the whole.
         let upto = (seen * u128::from(ns)).checked_div(all).unwrap_or(0) as u64;
-        let part = (upto - moved).min(bins[from][kind]);
-        bins[from][kind] -= part;
-        bins[to][kind] = bins[to][kind].saturating_add(part);
+        let part = (upto - moved).min(*from);
+        *from -= part;
+        *to = to.saturating_add(part);
         moved += part;
     }
     moved
