@@ -11,3 +11,4 @@ mod harm;
 mod input;
 mod stripped;
 mod suite;
+mod top;

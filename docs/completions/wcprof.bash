@@ -58,6 +58,9 @@ _wcprof() {
             wcprof,symbols)
                 cmd="wcprof__subcmd__symbols"
                 ;;
+            wcprof,top)
+                cmd="wcprof__subcmd__top"
+                ;;
             wcprof__subcmd__crypto,advise)
                 cmd="wcprof__subcmd__crypto__subcmd__advise"
                 ;;
@@ -136,6 +139,9 @@ _wcprof() {
             wcprof__subcmd__help,symbols)
                 cmd="wcprof__subcmd__help__subcmd__symbols"
                 ;;
+            wcprof__subcmd__help,top)
+                cmd="wcprof__subcmd__help__subcmd__top"
+                ;;
             wcprof__subcmd__help__subcmd__crypto,advise)
                 cmd="wcprof__subcmd__help__subcmd__crypto__subcmd__advise"
                 ;;
@@ -158,7 +164,7 @@ _wcprof() {
 
     case "${cmd}" in
         wcprof)
-            opts="-h -V --help --version attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help"
+            opts="-h -V --help --version attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -734,7 +740,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__help)
-            opts="attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help"
+            opts="attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1000,6 +1006,20 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__help__subcmd__symbols)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        wcprof__subcmd__help__subcmd__top)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -1322,6 +1342,104 @@ _wcprof() {
                 return 0
             fi
             case "${prev}" in
+                --max-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --debug-dir)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --sysroot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        wcprof__subcmd__top)
+            opts="-w -o -r -h -V --name --cgroup --vm --osd --children --window --keep --keep-memory --output --rate --threads --exclude-threads --engine --max-cpu --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --name)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --cgroup)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --vm)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --osd)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --window)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -w)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --keep-memory)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -r)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --exclude-threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --engine)
+                    COMPREPLY=($(compgen -W "auto bpf procfs procfs-only" -- "${cur}"))
+                    return 0
+                    ;;
+                --max-cpu)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rules)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --hotspot-rules)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 --max-memory)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0

@@ -27,6 +27,7 @@ end
 complete -c wcprof -n "__fish_wcprof_needs_command" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_needs_command" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "top" -d 'Show live where the threads of a process spend their time'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
@@ -72,6 +73,33 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l no-debuginfod -
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l raw -d 'Leave function names out of the trace; read no debug file and ask no debuginfod server'
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l name -d 'Processes with a name, or a program\'s file name, that matches' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l cgroup -d 'Processes in this control group and below it' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l vm -d 'The QEMU process of this virtual machine (`-name NAME` or `-name guest=NAME,...`)' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l osd -d 'The ceph-osd process with this id (`--id` or `-i`)' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -s w -l window -d 'The time that is shown, in seconds, 1 to 60' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l keep -d 'The time that is kept in memory, to be saved with the key s' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l keep-memory -d 'Most memory for what is kept' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -s o -l output -d 'Saved traces are numbered: FILE-1.wct, FILE-2.wct; default: wcprof-PID-DATE' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -s r -l rate -d 'Samples of each thread a second, 1 to 1000' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l threads -d 'Show only threads whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l exclude-threads -d 'Leave out threads whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l engine -d 'How to observe the target' -r -f -a "auto\t'The best that works here'
+bpf\t'BPF task iterator and perf events'
+procfs\t'/proc and perf events'
+procfs-only\t'/proc alone: running threads have no stack'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l max-cpu -d 'Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate is lowered' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l rules -d 'Rules of your own (TOML): for states and pools, or a hotspot rule; a folder holds the latter' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l hotspot-rules -d 'Hotspot rules of your own (TOML file or folder), beside the built-in ones' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l max-memory -d 'Most memory for finding names; what would need more loses inline frames, and is reported' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l debug-dir -d 'Folder of debug files, searched before /usr/lib/debug; may be given several times' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l sysroot -d 'Copy of the root of the recorded machine: its programs, libraries and debug files' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l children -d 'Also show the processes that these have started, and those that they start meanwhile'
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l no-inline -d 'Function names alone, without inline frames and source lines: faster'
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l no-cache -d 'Neither use nor write the cache of names (in $XDG_CACHE_HOME/wcprof)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l no-debuginfod -d 'Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here'
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l by -d 'One tree for each of these [default: thread; pool for html; else all with --callers-of and --callees-of]' -r -f -a "thread\t'Each thread'
 pool\t'Threads whose names differ only in a number'
 process\t'Each process'
@@ -295,20 +323,21 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s h -l help -d 'Pri
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "merge" -d 'Make one trace of several: of the hosts of a cluster, or of runs one after the other'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "locks" -d 'Say where threads of a saved trace lost time to locks, and what those who held them did'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "top" -d 'Show live where the threads of a process spend their time'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "import" -d 'Turn what another profiler left into a trace: perf.data, folded stacks, uwpmp\'s or gdbpmp\'s text'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "merge" -d 'Make one trace of several: of the hosts of a cluster, or of runs one after the other'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "locks" -d 'Say where threads of a saved trace lost time to locks, and what those who held them did'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Say of each module where its names come from, what is missing, and what would supply it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "check" -d 'Say what works on this machine, and for a process, and what to do about what does not'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "doctor" -d 'Judge how a process and its host are set up: findings with evidence and advice, read-only'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "crypto" -d 'What the encryption of Ceph\'s messenger costs here, and what would lower it'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'

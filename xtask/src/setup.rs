@@ -33,6 +33,7 @@ const TEST: &[Package] = &[
     ("elfutils", "compresses debug files"),
     ("debuginfod", "serves debug files on loopback"),
     ("openssl", "serves them over TLS"),
+    ("tmux", "a terminal for `wcprof top`"),
     ("git", "lists the files that `tidy` checks"),
 ];
 

@@ -12,6 +12,7 @@ use crate::filters::{PartArgs, StackArgs};
 use crate::import::ImportArgs;
 use crate::keep::condition::{self, Condition};
 use crate::keep::time::parse_keep;
+use crate::top::TopArgs;
 
 /// Wallclock profiler for native Linux processes: where did the time of every thread go, running
 /// or not? It never stops, signals or writes to its target; `crypto observe` and `crypto advise`
@@ -36,6 +37,9 @@ pub(crate) enum Command {
         wcprof attach --osd 3 --keep 60s --trigger 'lock of tp_osd_tp > 30% over 5s'"
     )]
     Attach(AttachArgs),
+    /// Show live where the threads of a process spend their time
+    #[command(after_help = "Example: wcprof top $(pidof ceph-osd)")]
+    Top(TopArgs),
     /// Print a saved trace as a tree or flame graph, or export it to other viewers
     #[command(after_help = "Examples: wcprof report osd.wct --invert --by pool; \
         wcprof report osd.wct --format html -o osd.html")]
@@ -197,7 +201,7 @@ pub(crate) struct RuleArgs {
 }
 
 /// How names are found, where the trace does not hold them.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(crate) struct SymbolArgs {
     /// Function names alone, without inline frames and source lines: faster
     #[arg(long)]
@@ -472,7 +476,7 @@ pub(crate) struct DemoArgs {
     pub(crate) engine: EngineArg,
 }
 
-fn number(text: &str, min: f64, max: f64, unit: &str) -> Result<f64, String> {
+pub(crate) fn number(text: &str, min: f64, max: f64, unit: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(n) if (min..=max).contains(&n) => Ok(n),
         Ok(_) => Err(format!("must be {min} to {max} {unit}")),

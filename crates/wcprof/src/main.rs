@@ -31,6 +31,7 @@ mod select;
 mod session;
 mod symbols;
 mod terminal;
+mod top;
 
 use std::process::ExitCode;
 
@@ -63,6 +64,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds } => demo::workload(seconds),
         Command::Symbols(args) => symbols::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Crypto(args) => crypto::run(&args),

@@ -1,0 +1,155 @@
+//! A model to the cells of a screen.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Paragraph};
+use wcprof_profile::model::State;
+
+use super::model::{Model, Row, RowKey};
+use super::state::Ui;
+
+const BAR: usize = 30;
+const NAME: usize = 26;
+
+/// What the frame of the view says beside the model.
+#[derive(Clone, Debug)]
+pub(crate) struct Status {
+    /// How long it records, which time is shown, what it costs.
+    pub(crate) line: String,
+    pub(crate) color: bool,
+}
+
+/// Draws all of it; a screen that is too small shows what has room.
+pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &Ui, status: &Status) {
+    let area = frame.area();
+    let n_rows = u16::try_from(model.rows.len()).unwrap_or(u16::MAX);
+    let most = (area.height / 2).max(3);
+    let [head, table, pane, foot] = Layout::vertical([
+        Constraint::Length(2),
+        Constraint::Length(n_rows.saturating_add(1).min(most)),
+        Constraint::Min(0),
+        Constraint::Length(1),
+    ])
+    .areas(area);
+    let bold = Style::new().add_modifier(Modifier::BOLD);
+    let lines = vec![
+        Line::styled(model.headline.as_str(), bold),
+        Line::raw(status.line.as_str()),
+    ];
+    frame.render_widget(Paragraph::new(lines), head);
+    draw_rows(frame, table, model, ui, status.color);
+    let block = Block::new()
+        .borders(Borders::TOP)
+        .title(format!(" {} ", model.pane_title));
+    let room = usize::from(pane.height.saturating_sub(1));
+    let from = ui.scroll.min(model.pane.len().saturating_sub(room));
+    let shown = model.pane.iter().skip(from).take(room);
+    let lines: Vec<Line<'_>> = shown.map(|line| Line::raw(line.as_str())).collect();
+    frame.render_widget(Paragraph::new(lines).block(block), pane);
+    let keys = "? help  q end  p pause  s save  t tree  f hotspots  enter unfold";
+    let foot_line = match (&ui.message, &ui.ended, ui.paused) {
+        (Some(message), ..) => Line::styled(message.as_str(), bold),
+        (None, Some(why), _) => Line::styled(format!("{why}  {keys}"), bold),
+        (None, None, true) => Line::styled(format!("PAUSED  {keys}"), bold),
+        (None, None, false) => Line::raw(keys),
+    };
+    frame.render_widget(Paragraph::new(foot_line), foot);
+}
+
+fn draw_rows(frame: &mut Frame<'_>, area: Rect, model: &Model, ui: &Ui, color: bool) {
+    let room = usize::from(area.height.saturating_sub(1));
+    let at = ui.at(&model.rows);
+    let from = (at + 1).saturating_sub(room);
+    let title = format!(
+        "{:<NAME$} {:>4} {:<BAR$} {:>6} {:>6} {:>6} {:>6} {:>6}",
+        "pool", "n", "states", "cpu%", "run%", "lock%", "wait%", "idle%"
+    );
+    let mut lines = vec![Line::raw(title)];
+    for (i, row) in model.rows.iter().enumerate().skip(from).take(room) {
+        let mut line = line_of(row, ui, color);
+        if i == at {
+            line = line.style(Style::new().add_modifier(Modifier::REVERSED));
+        }
+        lines.push(line);
+    }
+    frame.render_widget(Paragraph::new(lines), area);
+}
+
+fn line_of(row: &Row, ui: &Ui, color: bool) -> Line<'static> {
+    let name = match &row.key {
+        RowKey::Pool(..) if ui.open.contains(&row.key) => format!("- {}", row.name),
+        RowKey::Pool(..) => format!("+ {}", row.name),
+        RowKey::Thread(..) => format!("    {}", row.name),
+    };
+    let name: String = name.chars().take(NAME).collect();
+    let of = |states: &[State]| -> f64 {
+        100.0 * states.iter().map(|s| row.states[*s as usize]).sum::<f64>()
+    };
+    let mut spans = vec![Span::raw(format!("{name:<NAME$} {:>4} ", row.n_threads))];
+    for (state, cells) in bar(&row.states) {
+        let text = mark(state).to_string().repeat(cells);
+        spans.push(match color {
+            true => Span::styled(text, Style::new().fg(color_of(state))),
+            false => Span::raw(text),
+        });
+    }
+    spans.push(Span::raw(format!(
+        " {:>6.1} {:>6.1} {:>6.1} {:>6.1} {:>6.1}",
+        of(&[State::OnCpu, State::Guest]),
+        of(&[State::Runnable]),
+        of(&[State::Lock]),
+        of(&[State::Disk, State::Net, State::Sleep, State::Blocked]),
+        of(&[State::Idle]),
+    )));
+    Line::from(spans)
+}
+
+/// Cells of each state; together they fill the bar.
+fn bar(states: &[f64; State::ALL.len()]) -> Vec<(State, usize)> {
+    let mut cells = Vec::new();
+    let (mut sum, mut given) = (0.0, 0);
+    for state in State::ALL {
+        sum += states[state as usize];
+        let upto = ((sum * BAR as f64).round() as usize).clamp(given, BAR);
+        if upto > given {
+            cells.push((state, upto - given));
+        }
+        given = upto;
+    }
+    if given < BAR {
+        cells.push((State::Unknown, BAR - given));
+    }
+    cells
+}
+
+fn mark(state: State) -> char {
+    match state {
+        State::OnCpu => '#',
+        State::Guest => 'G',
+        State::Runnable => 'r',
+        State::Lock => 'L',
+        State::Disk => 'D',
+        State::Net => 'N',
+        State::Sleep => 's',
+        State::Idle => '.',
+        State::Blocked => 'b',
+        State::StealIrq => '!',
+        State::Unknown => '?',
+    }
+}
+
+fn color_of(state: State) -> Color {
+    match state {
+        State::OnCpu => Color::Green,
+        State::Guest => Color::Cyan,
+        State::Runnable => Color::Yellow,
+        State::Lock => Color::Red,
+        State::Disk => Color::Magenta,
+        State::Net => Color::Blue,
+        State::Sleep | State::Blocked => Color::LightBlue,
+        State::Idle | State::Unknown => Color::DarkGray,
+        State::StealIrq => Color::LightRed,
+    }
+}

@@ -1,0 +1,446 @@
+//! `wcprof top`: a live view of where threads spend their time. The recording goes into the ring of
+//! the flight recorder; once a second its last seconds become a profile, a model and a picture.
+
+mod draw;
+mod model;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use ratatui::DefaultTerminal;
+use ratatui::crossterm::event::{self, Event, KeyEvent};
+use tokio::signal::unix::{SignalKind, signal};
+use wcprof_findings::{Finding, RuleSet, hotspots};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{ProfileBuilder, Rules};
+use wcprof_record::Kept;
+use wcprof_symbols::SymbolOptions;
+use wcprof_trace::ring::RingOptions;
+use wcprof_types::{Pid, TimeNs};
+
+use crate::cli::{EngineArg, RuleArgs, SymbolArgs, TargetArgs, number};
+use crate::failure::{Exit, Failure};
+use crate::keep::time::parse_keep;
+use crate::keep::write::{self, NameOptions, check_folder, numbered};
+use crate::live::{self, Takers};
+use crate::live_names::LiveNames;
+use crate::names;
+use crate::open::{hotspot_rules, state_rules};
+use crate::select;
+use crate::session::{SessionOptions, default_trace_path};
+use crate::terminal::Terminal;
+use draw::{Status, draw};
+use model::Model;
+use state::{Action, Ui};
+
+#[derive(Args, Debug)]
+pub(crate) struct TopArgs {
+    #[command(flatten)]
+    pub(crate) targets: TargetArgs,
+    /// Also show the processes that these have started, and those that they start meanwhile
+    #[arg(long)]
+    pub(crate) children: bool,
+    /// The time that is shown, in seconds, 1 to 60
+    #[arg(short, long, value_name = "SECS", default_value_t = 5.0, value_parser = window)]
+    pub(crate) window: f64,
+    /// The time that is kept in memory, to be saved with the key s
+    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_keep)]
+    pub(crate) keep: Duration,
+    /// Most memory for what is kept
+    #[arg(long, value_name = "MB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(8..=1 << 16))]
+    pub(crate) keep_memory: u64,
+    /// Saved traces are numbered: FILE-1.wct, FILE-2.wct; default: wcprof-PID-DATE
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Samples of each thread a second, 1 to 1000
+    #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rate: u32,
+    /// Show only threads whose name matches; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) threads: Vec<String>,
+    /// Leave out threads whose name matches; may be given several times
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) exclude_threads: Vec<String>,
+    /// How to observe the target
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    pub(crate) engine: EngineArg,
+    /// Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate
+    /// is lowered
+    #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub(crate) max_cpu: u32,
+    #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
+}
+
+fn window(text: &str) -> Result<f64, String> {
+    number(text, 1.0, 60.0, "seconds")
+}
+
+/// A waiting thread is heard of once a second: what is younger is not shown yet.
+const SETTLED_NS: u64 = 1_200_000_000;
+
+/// What the view waits for.
+enum News {
+    Picture(Box<Picture>),
+    Key(KeyEvent),
+    /// The terminal has another size.
+    Resized,
+    /// SIGTERM, SIGHUP or SIGINT.
+    Stop,
+    /// The recording is over.
+    Over,
+    Saved(Result<PathBuf, String>),
+}
+
+/// What is shown of a moment.
+struct Picture {
+    kept: Arc<Kept>,
+    profile: Profile,
+    findings: Vec<Finding>,
+    line: String,
+}
+
+pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
+    if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
+        let error = anyhow::anyhow!("the view needs a terminal on standard input and output");
+        return Err(Failure::new(Exit::Usage, error)
+            .hint("`wcprof attach PID` prints, `wcprof attach PID --keep 60s` waits"));
+    }
+    let rules = state_rules(&args.rules)?;
+    let hotspot_rules = hotspot_rules(&args.rules)?;
+    names::check(&args.symbols)?;
+    let chosen = select::targets(&args.targets, args.children)?;
+    let first = chosen.targets.first().map_or(Pid(0), |t| t.pid());
+    let base = match &args.output {
+        Some(path) => path.clone(),
+        None => default_trace_path(first),
+    };
+    check_folder(&base)?;
+    let options = SessionOptions {
+        targets: chosen.targets,
+        children: args.children,
+        duration: None,
+        rate_hz: args.rate,
+        max_cpu_percent: args.max_cpu,
+        engine: args.engine,
+        kernel: false,
+        threads: args.threads.clone(),
+        exclude_threads: args.exclude_threads.clone(),
+        trace: base,
+    };
+    let ring = RingOptions {
+        keep: args.keep.max(Duration::from_secs_f64(args.window)),
+        max_bytes: usize::try_from(args.keep_memory << 20).unwrap_or(usize::MAX),
+    };
+    let (looks, looked) = sync_channel(1);
+    // Saving takes what is shown, and asks the recorder for nothing.
+    let (ordered, _no_orders) = sync_channel::<(Kept, ())>(1);
+    let takers = Takers {
+        ordered,
+        refused: Box::new(|()| {}),
+        looks: Some(looks),
+    };
+    let (live, done) = live::begin(&options, ring, takers)?;
+    let (news_tx, news) = channel();
+    let stop = Arc::new(AtomicBool::new(false));
+    let painter = Painter {
+        window_ns: (args.window * 1e9) as u64,
+        names: LiveNames::new(),
+        symbols: SymbolOptions {
+            // Its progress and its failures have no place here.
+            debuginfod: None,
+            ..names::options(&args.symbols)
+        },
+        hotspot_rules,
+        rules,
+    };
+    let shown = thread::scope(|scope| {
+        let painted = news_tx.clone();
+        scope.spawn(move || painter.run(&looked, args, &painted));
+        wait_for_signals(news_tx.clone(), done)?;
+        // It waits for a key until the end of the process.
+        let keys = news_tx.clone();
+        thread::Builder::new()
+            .name("wcprof-keys".into())
+            .spawn(move || read_keys(&keys))?;
+        // The hook of this restores the terminal at a panic, of any thread.
+        let mut terminal = ratatui::try_init().context("failed to set up the terminal")?;
+        let view = View {
+            args,
+            options: &options,
+            color: Terminal::stdout().color,
+            news_tx,
+            stop: Arc::clone(&stop),
+        };
+        let shown = view.run(&mut terminal, &news);
+        ratatui::restore();
+        live.stop();
+        let ended = live.finish(&options)?;
+        shown?;
+        Ok::<_, Failure>(ended)
+    });
+    let ended = shown?;
+    if let Some(loss) = ended.loss {
+        return Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}")));
+    }
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("wcprof: ended by a signal");
+    }
+    Ok(())
+}
+
+/// Tells of signals, and of the recording's end.
+fn wait_for_signals(
+    news: Sender<News>,
+    done: tokio::sync::oneshot::Receiver<()>,
+) -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("failed to start the event loop")?;
+    let signals = runtime.block_on(async {
+        std::io::Result::Ok([
+            signal(SignalKind::terminate())?,
+            signal(SignalKind::hangup())?,
+            signal(SignalKind::interrupt())?,
+        ])
+    });
+    let [mut terminate, mut hangup, mut interrupt] = signals?;
+    thread::Builder::new()
+        .name("wcprof-signals".into())
+        .spawn(move || {
+            runtime.block_on(async {
+                let mut done = Some(done);
+                loop {
+                    let over = async {
+                        match &mut done {
+                            Some(done) => done.await.is_ok(),
+                            None => std::future::pending().await,
+                        }
+                    };
+                    let told = tokio::select! {
+                        _ = over => {
+                            done = None;
+                            News::Over
+                        }
+                        _ = terminate.recv() => News::Stop,
+                        _ = hangup.recv() => News::Stop,
+                        _ = interrupt.recv() => News::Stop,
+                    };
+                    if news.send(told).is_err() {
+                        return;
+                    }
+                }
+            });
+        })?;
+    Ok(())
+}
+
+fn read_keys(news: &Sender<News>) {
+    loop {
+        let told = match event::read() {
+            Ok(Event::Key(key)) => News::Key(key),
+            Ok(Event::Resize(..)) => News::Resized,
+            Ok(_) => continue,
+            Err(_) => News::Stop,
+        };
+        let is_last = matches!(told, News::Stop);
+        if news.send(told).is_err() || is_last {
+            return;
+        }
+    }
+}
+
+/// Ends the view when the thread that it is on panics: nothing may be drawn on the terminal that the
+/// panic's hook has restored.
+struct EndAtPanic(Sender<News>);
+
+impl Drop for EndAtPanic {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // The view may be over by now.
+            let _ = self.0.send(News::Stop);
+        }
+    }
+}
+
+/// Makes pictures of what the ring holds.
+struct Painter {
+    window_ns: u64,
+    names: LiveNames,
+    symbols: SymbolOptions,
+    hotspot_rules: RuleSet,
+    rules: Rules,
+}
+
+impl Painter {
+    fn run(mut self, looks: &Receiver<Kept>, args: &TopArgs, news: &Sender<News>) {
+        let _end = EndAtPanic(news.clone());
+        for kept in looks {
+            match self.picture(kept, args) {
+                Ok(Some(picture)) => {
+                    if news.send(News::Picture(Box::new(picture))).is_err() {
+                        return;
+                    }
+                }
+                Ok(None) => {}
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn picture(&mut self, kept: Kept, args: &TopArgs) -> Result<Option<Picture>, Failure> {
+        let now = kept.snapshot.end().0;
+        let to = now.saturating_sub(SETTLED_NS);
+        if to <= kept.snapshot.start().0 {
+            return Ok(None);
+        }
+        let from = TimeNs(to.saturating_sub(self.window_ns));
+        let (profile, line) = {
+            let cut = kept.snapshot.cut(from)?;
+            let tables = cut.tables();
+            let files = kept.files(&cut);
+            let symbols = self
+                .names
+                .of(tables, &files, &args.symbols, &self.symbols)?;
+            let until = TimeNs(to.saturating_sub(cut.from().0));
+            let mut builder = ProfileBuilder::new().with_window(TimeNs(0), until);
+            cut.for_each_span(|span| {
+                builder.add_span(span);
+                Ok(())
+            })?;
+            let profile = builder.finish(tables, Some(&symbols), &self.rules);
+            let stats = &tables.stats;
+            let line = format!(
+                "the last {:.1} s; {:.0} s recorded, {:.0} s kept; {} Hz, engine {}; wcprof {:.1} % of a core",
+                until.0 as f64 / 1e9,
+                now as f64 / 1e9,
+                (now - kept.snapshot.start().0) as f64 / 1e9,
+                tables.header.rate_hz,
+                tables.header.engine,
+                100.0 * stats.own_cpu_ns as f64 / stats.duration.0.max(1) as f64,
+            );
+            (profile, line)
+        };
+        let findings = hotspots(&profile, &self.hotspot_rules);
+        Ok(Some(Picture {
+            kept: Arc::new(kept),
+            profile,
+            findings,
+            line,
+        }))
+    }
+}
+
+/// The view itself.
+struct View<'a> {
+    args: &'a TopArgs,
+    options: &'a SessionOptions,
+    color: bool,
+    news_tx: Sender<News>,
+    /// A signal ended it.
+    stop: Arc<AtomicBool>,
+}
+
+impl View<'_> {
+    fn run(&self, terminal: &mut DefaultTerminal, news: &Receiver<News>) -> Result<(), Failure> {
+        let mut ui = Ui::new();
+        let mut number = 1;
+        let mut picture: Option<Box<Picture>> = None;
+        let mut model = Model {
+            headline: "recording begins".to_owned(),
+            rows: Vec::new(),
+            pane_title: String::new(),
+            pane: Vec::new(),
+        };
+        loop {
+            let status = Status {
+                line: picture
+                    .as_ref()
+                    .map_or_else(String::new, |p| p.line.clone()),
+                color: self.color,
+            };
+            terminal
+                .draw(|frame| draw(frame, &model, &ui, &status))
+                .context("failed to draw")?;
+            // The sender that is kept here never lets this end.
+            let Ok(event) = news.recv() else {
+                return Ok(());
+            };
+            match event {
+                News::Picture(next) if !ui.paused => picture = Some(next),
+                News::Picture(_) | News::Resized => {}
+                News::Stop => {
+                    self.stop.store(true, Ordering::Relaxed);
+                    return Ok(());
+                }
+                News::Over => {
+                    let text = "the target has ended; this is the last picture";
+                    ui.ended = Some(text.to_owned());
+                }
+                News::Saved(result) => {
+                    ui.message = Some(match result {
+                        Ok(path) => format!("saved {}", path.display()),
+                        Err(error) => error,
+                    });
+                }
+                News::Key(key) => match ui.key(key, &model.rows) {
+                    Action::Quit => return Ok(()),
+                    Action::Save => {
+                        if let Some(picture) = &picture {
+                            self.save(&picture.kept, &mut number);
+                            ui.message = Some("saving ...".to_owned());
+                        }
+                    }
+                    Action::None => ui.message = None,
+                },
+            }
+            if let Some(picture) = &picture {
+                let width = terminal.size().map_or(100, |size| size.width);
+                model = Model::new(&picture.profile, &picture.findings, &ui, width.into());
+            }
+        }
+    }
+
+    /// Writes what is kept until the shown moment, on another thread.
+    fn save(&self, kept: &Arc<Kept>, number: &mut u32) {
+        let path = numbered(&self.options.trace, number);
+        let kept = Arc::clone(kept);
+        let news = self.news_tx.clone();
+        let symbols = self.args.symbols.clone();
+        let spawned = thread::Builder::new()
+            .name("wcprof-writer".into())
+            .spawn(move || {
+                let names = NameOptions {
+                    options: SymbolOptions {
+                        debuginfod: None,
+                        ..names::options(&symbols)
+                    },
+                    args: &symbols,
+                    raw: false,
+                };
+                let written = write::write(&kept, path, "saved from the live view", &names);
+                let result = written
+                    .map(|w| w.path)
+                    .map_err(|failure| failure.to_string());
+                // The view may be over by now.
+                let _ = news.send(News::Saved(result));
+            });
+        if let Err(error) = spawned {
+            // Said by the view as any other.
+            let _ = self.news_tx.send(News::Saved(Err(error.to_string())));
+        }
+    }
+}
