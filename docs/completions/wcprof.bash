@@ -1204,7 +1204,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__merge)
-            opts="-o -h -V --output --align --help --version"
+            opts="-o -h -V --output --align --anonymous --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -204,6 +204,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s o -l output -d '
 complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -l align -d 'Where the recordings lie in the merged trace\'s time' -r -f -a "auto\t'By the hosts\' clocks if all recordings overlap, else as `start`'
 clock\t'By the hosts\' clocks'
 start\t'All begin at the same moment'"
+complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -l anonymous -d 'Call hosts host1, host2, ... and cut kernel releases to their version, for a trace that others are to see; paths, arguments and functions keep their names. One trace can be enough'
 complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand hotspots" -l from -d 'Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in seconds)' -r

@@ -97,6 +97,7 @@ impl<'a> Out<'a> {
             severity: text.severity,
             pid: process.pid,
             process: process.comm.clone(),
+            host: String::new(),
             pools: Vec::new(),
             basis: Basis::Setting(SettingsFound { settings }),
             evidence: Vec::new(),

@@ -19,6 +19,9 @@ pub struct Finding {
     pub pid: Pid,
     /// The process's name.
     pub process: String,
+    /// The host that it ran on, in a trace of several hosts, on which pids can be equal; else empty.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub host: String,
     /// The thread pools, most counted time first; none for a setting.
     pub pools: Vec<String>,
     /// What it rests on.

@@ -488,6 +488,7 @@ impl<'a> Tested<'a> {
             severity: rule.severity,
             pid: pool(&first)?.pid,
             process: self.index.process_comm(first).to_owned(),
+            host: self.index.host(first).to_owned(),
             pools: pools
                 .iter()
                 .filter_map(pool)

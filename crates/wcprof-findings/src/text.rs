@@ -154,6 +154,9 @@ fn one(out: &mut String, finding: &Finding, width: usize) {
         finding.rule
     );
     let mut place = format!("{}/{}", escape(&finding.process), finding.pid);
+    if !finding.host.is_empty() {
+        let _ = write!(place, " on {}", escape(&finding.host));
+    }
     if !finding.pools.is_empty() {
         let _ = write!(place, ": {}", pools(finding));
     }
@@ -187,7 +190,9 @@ fn by_rule(findings: &[Finding]) -> Vec<Vec<&Finding>> {
     for finding in findings {
         let like = |g: &&mut Vec<&Finding>| {
             let first = g.first();
-            first.is_some_and(|f| f.rule == finding.rule && f.pid == finding.pid)
+            first.is_some_and(|f| {
+                f.rule == finding.rule && f.pid == finding.pid && f.host == finding.host
+            })
         };
         match groups.iter_mut().find(like) {
             Some(group) => group.push(finding),
@@ -272,14 +277,21 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
     prose(out, "advice", first_sentence(&finding.advice), width);
 }
 
-/// `osd.3/4711 `, where there are several processes to tell apart; else nothing.
+/// `osd.3/4711 `, where there are several processes to tell apart, and with its host, where there are
+/// several hosts; else nothing.
 fn process_prefix(profile: &Profile, finding: &Finding) -> String {
     if profile.processes.len() < 2 {
         return String::new();
     }
-    let known = profile.processes.iter().find(|p| p.pid == finding.pid);
+    let is_on = |host: &str| finding.host.is_empty() || host == finding.host;
+    let mut processes = profile.processes.iter();
+    let known = processes.find(|p| p.pid == finding.pid && is_on(&p.host));
     let name = known.map_or(&finding.process, |p| &p.title);
-    format!("{}/{} ", escape(name), finding.pid)
+    let place = match finding.host.as_str() {
+        "" => String::new(),
+        host => format!(" on {}", escape(host)),
+    };
+    format!("{}/{}{place} ", escape(name), finding.pid)
 }
 
 /// `tp_osd_tp (21.7 %, 7.0 s)`: pool, share of its wall-clock time, the time.

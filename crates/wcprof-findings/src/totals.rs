@@ -1,6 +1,6 @@
 //! Adds up a profile's time by pool.
 
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{Profile, ProfileProcess, State};
 
 use crate::rule::Base;
 
@@ -95,6 +95,20 @@ impl<'p> Index<'p> {
             }
         }
         processes
+    }
+
+    /// The host of a pool's process, where the profile is of several; else empty.
+    pub(crate) fn host(&self, pool: usize) -> &str {
+        let host = |process: usize| {
+            let process = self.profile.processes.get(process);
+            process.map_or("", |p| p.host.as_str())
+        };
+        let of = self.profile.pools.get(pool).map_or("", |p| host(p.process));
+        let is_other = |p: &ProfileProcess| p.host != of;
+        match self.profile.processes.iter().any(is_other) {
+            true => of,
+            false => "",
+        }
     }
 
     /// The name of a pool's process; empty when the pool has no thread.

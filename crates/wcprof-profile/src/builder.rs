@@ -467,6 +467,7 @@ impl ProfileBuilder {
         Profile {
             header: tables.header.clone(),
             stats: tables.stats.clone(),
+            recorded_ns: recorded_ns(tables),
             time,
             processes: processes(tables, &time, rules),
             modules: modules(tables),
@@ -550,6 +551,15 @@ impl Sum {
         if part.weight > 0 {
             cutter.add(&mut self.slices, part.start, part.end, part.weight);
         }
+    }
+}
+
+fn recorded_ns(tables: &Tables) -> u64 {
+    match tables.sources.as_slice() {
+        [] => tables.stats.duration.0,
+        sources => sources
+            .iter()
+            .fold(0, |sum, source| sum.saturating_add(source.duration.0)),
     }
 }
 

@@ -156,7 +156,7 @@ pub struct ProfileProcess {
     pub cgroup: String,
     /// What a user calls it: `osd.3`, the name of a virtual machine; else its name.
     pub title: String,
-    /// The class that a rule puts it in: `ceph-osd`, `qemu`.
+    /// The class that a rule puts it in: `ceph-osd`, `qemu`; without one, its program.
     pub class: String,
     /// The host that it ran on.
     pub host: String,
@@ -304,6 +304,8 @@ pub struct Profile {
     pub header: Header,
     /// The counts of the whole recording.
     pub stats: Stats,
+    /// Lengths of all recordings that the trace was merged of, together, ns; of a recording its own.
+    pub recorded_ns: u64,
     /// Which part of the recording the rows are about, and how it is sliced.
     pub time: TimeAxis,
     /// Processes in the order of the trace.

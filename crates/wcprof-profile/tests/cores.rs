@@ -46,7 +46,7 @@ fn classes() {
     let found = cores(&m.profile(), &rules, Some(1000.0));
     let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
     let names: Vec<_> = found.classes.iter().map(|c| c.class.as_str()).collect();
-    assert_eq!(names, ["radosgw", "ceph-osd", "other"]);
+    assert_eq!(names, ["radosgw", "ceph-osd", "fio"]);
     let osd = &found.classes[1];
     assert!(near(osd.cores, 0.75) && near(osd.us_per_op.unwrap(), 750.0));
     assert_eq!((osd.n_threads, osd.processes.len()), (3, 2));
@@ -95,7 +95,9 @@ fn hosts() {
         duration: TimeNs(duration * MS),
         n_processes,
     };
+    assert_eq!(m.profile().recorded_ns, 1000 * MS);
     m.tables.sources = vec![source("a", 1, 1000), source("b", 3, 500)];
+    assert_eq!(m.profile().recorded_ns, 1500 * MS);
     let profile = m.profile();
     let found = cores(&profile, &Rules::builtin().unwrap(), None);
     let osd = found

@@ -288,6 +288,29 @@ fn other_states() {
     }
 }
 
+/// Check that a gateway's threads that wait for the end and for messages are idle, and its reads elsewhere
+/// are not.
+#[test]
+fn gateway() {
+    let rules = Rules::builtin().unwrap();
+    let check = |call: &str, stack: &[&str]| state_with(&rules, "radosgw", syscall(call), stack);
+    let main = "radosgw_Main(int, char const**)";
+    let waiting = ["main", main, "safe_read_exact", "safe_read", "read"];
+    assert_eq!(check("read", &waiting), State::Idle);
+    let busy = ["main", main, "a", "b", "c", "d", "e", "read"];
+    assert_ne!(check("read", &busy), State::Idle);
+    let manager = [
+        "start_thread",
+        "rgw::amqp::Manager::run()",
+        "clock_nanosleep",
+    ];
+    assert_eq!(check("clock_nanosleep", &manager), State::Idle);
+    assert_ne!(
+        check("clock_nanosleep", &["f", "clock_nanosleep"]),
+        State::Idle
+    );
+}
+
 /// Check that a user's rule precedes the built-in ones and can look at everything it may name.
 #[test]
 fn user_rules() {

@@ -31,8 +31,10 @@ pub struct Headline {
     pub states: [u64; State::ALL.len()],
     /// What is missing.
     pub losses: Losses,
-    /// CPU time that wcprof itself used, ns.
+    /// CPU time that wcprof itself used, ns; of a merged trace, in all recordings.
     pub own_cpu_ns: u64,
+    /// What that is a share of, ns: the lengths of all recordings.
+    pub recorded_ns: u64,
     /// Remarks of the recorder; not escaped.
     pub notes: Vec<String>,
 }
@@ -88,11 +90,16 @@ impl Headline {
                 n_unresolved = n_unresolved.saturating_add(samples.saturating_mul(*unnamed));
             }
         }
-        let processes: BTreeSet<_> = profile
+        let mut processes: BTreeSet<_> = profile
             .threads
             .iter()
             .map(|t| (t.pid, t.process_comm.as_str()))
             .collect();
+        if processes.is_empty() {
+            // They ended before anything of them was seen.
+            let known = profile.processes.iter();
+            processes.extend(known.map(|p| (p.pid, p.comm.as_str())));
+        }
         Self {
             processes: processes
                 .into_iter()
@@ -123,6 +130,7 @@ impl Headline {
                 cut: (!stats.complete).then(|| stats.end_reason.clone()),
             },
             own_cpu_ns: stats.own_cpu_ns,
+            recorded_ns: profile.recorded_ns,
             notes: profile.header.notes.clone(),
         }
     }
@@ -179,12 +187,12 @@ impl Headline {
         }
         self.write_shares(out)?;
         self.losses.write(out)?;
-        if self.own_cpu_ns > 0 && self.duration_ns > 0 {
+        if self.own_cpu_ns > 0 && self.recorded_ns > 0 {
             writeln!(
                 out,
                 "wcprof itself: {} CPU ({:.1} % of one core)",
                 duration(self.own_cpu_ns),
-                percent(self.own_cpu_ns, self.duration_ns)
+                percent(self.own_cpu_ns, self.recorded_ns)
             )?;
         }
         for note in &self.notes {

@@ -353,3 +353,21 @@ fn end_screen() {
     check("screen.txt", &out);
     assert!(out.iter().filter(|b| **b == b'\n').count() <= 40);
 }
+
+/// Check that wcprof's own CPU time is a share of all recordings of a merged trace, and that processes of
+/// which no thread was seen are named all the same.
+#[test]
+fn headline_of_odd_traces() {
+    let mut profile = osd();
+    profile.stats.own_cpu_ns = 100 * MS;
+    profile.recorded_ns = 2000 * MS;
+    let text = Headline::new(&profile).text();
+    assert!(
+        text.contains("wcprof itself: 100 ms CPU (5.0 % of one core)"),
+        "{text}"
+    );
+    profile.threads.clear();
+    profile.rows.clear();
+    let text = Headline::new(&profile).text();
+    assert!(text.starts_with("ceph-osd (pid 100)"), "{text}");
+}

@@ -380,6 +380,10 @@ pub(crate) struct MergeArgs {
     /// Where the recordings lie in the merged trace's time
     #[arg(long, value_enum, default_value_t = AlignArg::Auto)]
     pub(crate) align: AlignArg,
+    /// Call hosts host1, host2, ... and cut kernel releases to their version, for a trace that others are to see;
+    /// paths, arguments and functions keep their names. One trace can be enough
+    #[arg(long)]
+    pub(crate) anonymous: bool,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]

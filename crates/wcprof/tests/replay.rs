@@ -52,12 +52,17 @@ fn views(stem: &str) {
 }
 
 fn findings(stem: &str) -> Vec<String> {
+    rules_found("hotspots", stem)
+}
+
+/// What doctor finds in a trace.
+fn settings(stem: &str) -> Vec<String> {
+    rules_found("doctor", stem)
+}
+
+fn rules_found(command: &str, stem: &str) -> Vec<String> {
     let trace = fixture(&format!("{stem}.wct"));
-    let json = wcprof(&[
-        "hotspots",
-        "--json",
-        trace.to_str().expect("the path is text"),
-    ]);
+    let json = wcprof(&[command, "--json", trace.to_str().expect("the path is text")]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
     let findings = json["findings"].as_array().expect("a list");
     let id = |f: &serde_json::Value| f["rule"].as_str().expect("an id").to_owned();
@@ -84,6 +89,93 @@ fn qemu() {
     views(stem);
     let found = findings(stem);
     assert!(found.iter().any(|f| f == "rbd-cache"), "{found:?}");
+}
+
+/// Check that each step of the lab's story shows what there is to tune, and no more what was tuned: neither a
+/// finding, nor a setting, nor a frame.
+#[test]
+fn story() {
+    const RULES: [&str; 3] = ["rbd-cache", "libc-malloc", "aes-gcm"];
+    const SETTINGS: [&str; 3] = ["qemu-rbd-cache", "libc-malloc", "msgr-secure"];
+    const FRAMES: [&str; 3] = ["ObjectCacher", "", "AES128GCM_OnWire"];
+    for (stem, expected) in [
+        ("story-1-cache-qemu", [true, true, false]),
+        ("story-1-cache-osd", [false, true, false]),
+        ("story-2-no-cache-qemu", [false, true, false]),
+        ("story-2-no-cache-osd", [false, true, false]),
+        ("story-3-tcmalloc-qemu", [false, false, false]),
+        ("story-3-tcmalloc-osd", [false, false, false]),
+        ("story-4-secure-qemu", [false, false, true]),
+        ("story-4-secure-osd", [false, false, true]),
+    ] {
+        let found = findings(stem);
+        let settings = settings(stem);
+        let trace = fixture(&format!("{stem}.wct"));
+        let trace = trace.to_str().expect("the path is text");
+        let folded = wcprof(&["report", trace, "--format", "folded"]);
+        for (i, expected) in expected.into_iter().enumerate() {
+            let is_found = found.iter().any(|id| id == RULES[i]);
+            assert_eq!(is_found, expected, "{stem}: {} in {found:?}", RULES[i]);
+            let is_set = settings.iter().any(|id| id == SETTINGS[i]);
+            assert_eq!(is_set, expected, "{stem}: {} in {settings:?}", SETTINGS[i]);
+            let is_seen = folded.contains(FRAMES[i]);
+            assert!(
+                FRAMES[i].is_empty() || is_seen == expected,
+                "{stem}: {}",
+                FRAMES[i]
+            );
+        }
+    }
+}
+
+/// Check that limits that were made on purpose are found: a client's only messenger thread, and an OSD's only
+/// thread for a pool of one placement group.
+#[test]
+fn provoked() {
+    for (stem, rule) in [
+        ("fio-one-messenger", "msgr-saturated"),
+        ("osd-one-pg", "pool-imbalance"),
+    ] {
+        let found = findings(stem);
+        assert!(found.iter().any(|id| id == rule), "{stem}: {found:?}");
+    }
+}
+
+/// Check that no fixture names the host that it was recorded on, or its kernel's builder.
+#[test]
+fn fixtures_are_anonymous() {
+    let folder = fixture("");
+    let mut n = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("the folder is readable").path();
+        if path.extension().is_none_or(|e| e != "wct") {
+            continue;
+        }
+        n += 1;
+        let reader = wcprof_trace::TraceReader::open(&path).expect("the trace opens");
+        let (tables, _) = reader.read(|_, _| ()).expect("the trace is whole");
+        let mut kernels = vec![tables.header.kernel.clone()];
+        let mut hosts = vec![tables.header.host.clone()];
+        for source in &tables.sources {
+            kernels.push(source.kernel.clone());
+            hosts.push(source.host.clone());
+        }
+        for setup in &tables.setups {
+            let setup: serde_json::Value = serde_json::from_str(setup).expect("valid JSON");
+            let text = |key: &str| setup["host"][key].as_str().unwrap_or_default().to_owned();
+            kernels.push(text("kernel"));
+            hosts.push(text("name"));
+        }
+        let is_version = |kernel: &String| kernel.chars().all(|c| c.is_ascii_digit() || c == '.');
+        assert!(
+            kernels.iter().all(is_version),
+            "{}: {kernels:?}",
+            path.display()
+        );
+        let is_plain = |host: &String| ["", "lab", "host1", "node1"].contains(&host.as_str());
+        assert!(hosts.iter().all(is_plain), "{}: {hosts:?}", path.display());
+    }
+    assert!(n > 10, "{n}");
 }
 
 /// Check that folded weights of each thread add up to the time it was observed, which JSON states.
@@ -197,13 +289,7 @@ fn no_false_alarms() {
         ("ceph-osd-idle", NONE, &["libc-malloc"][..]),
     ] {
         assert_eq!(findings(stem), hotspots, "{stem}");
-        let trace = fixture(&format!("{stem}.wct"));
-        let trace = trace.to_str().expect("the path is text");
-        let json = wcprof(&["doctor", "--json", trace]);
-        let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
-        let found = json["findings"].as_array().expect("a list");
-        let found: Vec<&str> = found.iter().filter_map(|f| f["rule"].as_str()).collect();
-        assert_eq!(found, settings, "{stem}");
+        assert_eq!(self::settings(stem), settings, "{stem}");
     }
 }
 

@@ -10,7 +10,7 @@ use super::start::KernelSource;
 use super::targets::Observed;
 use super::{Run, Sampler};
 use crate::engine::{InSyscall, SnapshotStack, Snapshots, StackWant, ThreadSnapshot};
-use crate::fds::{needs_proof, unname};
+use crate::fds::{FdCache, needs_proof, unname};
 use crate::memory::{ReadRange, read_ranges};
 use crate::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
 
@@ -89,11 +89,21 @@ fn kernel_names(snapshots: &mut dyn Snapshots, pid: Pid, tid: Tid, n_runs: u64) 
     }
 }
 
-/// Whether the file that was just read for a wait is that of the wait seen: the thread has not been
-/// put on a CPU since, so it is in the same call.
-fn is_proven(snapshots: &mut dyn Snapshots, wait: &Wait, seen: &ThreadSnapshot) -> bool {
-    !needs_proof(wait)
-        || (seen.stack != SnapshotStack::Torn && snapshots.n_runs(seen.tid) == Some(seen.n_runs))
+/// The wait that a thread was seen in, and whether the file that was just read for it is proven: the
+/// thread has not been put on a CPU since, so it is in the same call. Else the wait has no file's name.
+fn wait_of(
+    fds: &mut FdCache,
+    snapshots: &mut dyn Snapshots,
+    seen: &ThreadSnapshot,
+) -> (Wait, bool) {
+    let (number, args) = seen.syscall.map_or((None, [0; 3]), |s| (s.number, s.args));
+    let mut wait = fds.wait(number, args);
+    let is_proven = !needs_proof(&wait)
+        || (seen.stack != SnapshotStack::Torn && snapshots.n_runs(seen.tid) == Some(seen.n_runs));
+    if !is_proven {
+        unname(&mut wait);
+    }
+    (wait, is_proven)
 }
 
 impl Sampler {
@@ -111,18 +121,14 @@ impl Sampler {
         };
         let mut job = CopyJob::default();
         if now.sched == Sched::Blocked {
-            let (number, args) = now.syscall.map_or((None, [0; 3]), |s| (s.number, s.args));
             job.wait = Some(match now.kernel_side {
                 true => Wait {
                     kernel: kernel_place(target.pid(), now.tid),
                     ..Wait::default()
                 },
                 false => {
-                    let mut wait = fds.wait(number, args);
-                    job.unnamed = !is_proven(self.snapshots.as_mut(), &wait, now);
-                    if job.unnamed {
-                        unname(&mut wait);
-                    }
+                    let (wait, is_proven) = wait_of(fds, self.snapshots.as_mut(), now);
+                    job.unnamed = !is_proven;
                     wait
                 }
             });
@@ -327,5 +333,104 @@ impl Sampler {
             });
         });
         run.counts.n_lost += drained.n_lost + drained.n_malformed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use wcprof_types::FdKind;
+
+    use super::*;
+    use crate::engine::{SnapshotError, SnapshotSet};
+
+    /// An engine that knows how often a thread ran by now, and nothing else.
+    struct Counts(Option<u64>);
+
+    impl Snapshots for Counts {
+        fn snapshot(&mut self, _: &mut SnapshotSet, _: &mut Vec<u8>) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn add_target(&mut self, _: TargetId, _: Pid) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn remove_target(&mut self, _: TargetId, _: Pid) {}
+
+        fn n_runs(&mut self, _: Tid) -> Option<u64> {
+            self.0
+        }
+
+        fn forget(&mut self, _: Tid) {}
+    }
+
+    fn seen(call: i64, fd: i32, stack: SnapshotStack) -> ThreadSnapshot {
+        ThreadSnapshot {
+            target: TargetId(0),
+            tid: Tid(1),
+            time: 0,
+            sched: Sched::Blocked,
+            switches: 0,
+            voluntary: None,
+            run_ns: 0,
+            delay_ns: 0,
+            n_runs: 7,
+            regs: None,
+            syscall: Some(InSyscall {
+                number: u32::try_from(call).ok(),
+                args: [fd as u64, 0, 0],
+            }),
+            kernel_side: false,
+            started: 0,
+            comm: None,
+            exec_id: 0,
+            host_tid: None,
+            stack,
+            kernel: 0..0,
+        }
+    }
+
+    /// Check that a descriptor which is another file by the time that it is read gives its name only to a
+    /// thread that has not run since it was seen: not to one that ran, has exited, or whose copy was torn;
+    /// and that a wait on epoll, which names no file, needs no proof.
+    #[test]
+    fn a_name_needs_proof() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut fd = OwnedFd::from(file.reopen().unwrap());
+        let number = fd.as_raw_fd();
+        let mut fds = FdCache::new(Pid(std::process::id() as i32));
+        let mut look = |call, runs, stack| {
+            let now = seen(call, number, stack);
+            let (wait, is_proven) = wait_of(&mut fds, &mut Counts(runs), &now);
+            let fd = wait.fd.expect("the call takes a descriptor");
+            (fd.kind, fd.path, is_proven)
+        };
+        let read = libc::SYS_read;
+        let path = file.path().to_string_lossy().into_owned();
+        let none = || SnapshotStack::None;
+        assert_eq!(
+            look(read, Some(7), none()),
+            (FdKind::Regular, path.clone(), true)
+        );
+        let unnamed = (FdKind::Regular, String::new(), false);
+        assert_eq!(look(read, Some(8), none()), unnamed);
+        assert_eq!(look(read, None, none()), unnamed);
+        assert_eq!(look(read, Some(7), SnapshotStack::Torn), unnamed);
+
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        nix::unistd::dup2(&socket, &mut fd).unwrap();
+        // The thread that was seen on the file runs by now, which the kernel counted.
+        let (kind, name, is_proven) = look(read, Some(8), none());
+        assert_eq!(
+            (kind, name.as_str(), is_proven),
+            (FdKind::Socket, "", false)
+        );
+        let (_, name, is_proven) = look(read, Some(7), none());
+        assert!(is_proven && name.starts_with("socket:["), "{name}");
+
+        let (_, name, is_proven) = look(libc::SYS_epoll_wait, Some(8), SnapshotStack::Torn);
+        assert_eq!((name.as_str(), is_proven), ("[eventpoll]", true));
     }
 }

@@ -21,7 +21,10 @@ pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
     if may_walk {
         let text = tree.long_text(&rollup, 1 << 16, Absent::Fine);
         let sums = text.as_deref().map(lines).into_iter().flatten();
+        // The first line is a mapping's, with addresses.
+        let is_sum = |(key, _): &(&str, &str)| !key.contains(' ');
         setup.rollup_kib = sums
+            .filter(is_sum)
             .filter_map(|(key, value)| Some((key.to_owned(), leading_number(value)?)))
             .collect();
     } else {

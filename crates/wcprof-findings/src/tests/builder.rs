@@ -40,6 +40,7 @@ impl Builder {
                 complete: true,
                 ..Stats::default()
             },
+            recorded_ns: n_ticks * TICK_NS,
             time: Default::default(),
             processes: Vec::new(),
             modules: Vec::new(),

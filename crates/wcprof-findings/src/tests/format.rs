@@ -169,6 +169,45 @@ fn brief_of_several_processes() {
     assert!(text.contains("] osd.3?/100 msgr-worker-N: "), "{text}");
 }
 
+/// Check that processes of two hosts with the same pid are told apart by their hosts, in findings too that
+/// would else be added to each other.
+#[test]
+fn equal_pids_of_two_hosts() {
+    let mut profile = osd();
+    let process = |title: &str, host: &str| ProfileProcess {
+        pid: Pid(100),
+        comm: "ceph-osd".to_owned(),
+        cgroup: String::new(),
+        title: title.to_owned(),
+        class: "ceph-osd".to_owned(),
+        host: host.to_owned(),
+        recorded_ns: 1,
+        ended: None,
+    };
+    profile.processes = vec![process("osd.1", "node1"), process("osd.2", "node2")];
+    for pool in &mut profile.pools {
+        pool.process = 1;
+    }
+    let mut findings = hotspots(&profile, &RuleSet::builtin().unwrap());
+    assert!(findings.iter().all(|f| f.host == "node2"));
+    let mut other = findings[0].clone();
+    other.host = "node1".to_owned();
+    findings.insert(1, other);
+    let options = TextOptions {
+        detail: Detail::Brief,
+        ..TextOptions::default()
+    };
+    let text = render_text(&profile, &findings, options);
+    for place in ["osd.1/100 on node1 ", "osd.2/100 on node2 "] {
+        assert!(text.contains(place), "{text}");
+    }
+    let text = render_text(&profile, &findings, TextOptions::default());
+    assert!(text.contains("ceph-osd/100 on node1: "), "{text}");
+    profile.processes.pop();
+    let findings = hotspots(&profile, &RuleSet::builtin().unwrap());
+    assert!(findings.iter().all(|f| f.host.is_empty()));
+}
+
 /// Check that the brief form adds a rule's other pools to its first finding, that they do not
 /// use up the number of findings, and that what does not fit is named once.
 #[test]

@@ -79,9 +79,6 @@ struct PoolRule {
     name: String,
 }
 
-/// The class of processes that no rule names.
-const OTHER: &str = "other";
-
 /// Puts processes into a class.
 #[derive(Debug)]
 struct ClassRule {
@@ -140,15 +137,16 @@ impl Rules {
         self.defaults.iter()
     }
 
-    /// The class of a process, by its name and its program's.
-    pub(crate) fn class(&self, comm: &str, program: Option<&str>) -> &str {
+    /// The class of a process, by its name and its program's; one that no rule names is in the class of its
+    /// program, or without one of its name.
+    pub(crate) fn class<'a>(&'a self, comm: &'a str, program: Option<&'a str>) -> &'a str {
         let is = |rule: &&ClassRule| {
             rule.process.is_match(comm) || program.is_some_and(|p| rule.process.is_match(p))
         };
         self.classes
             .iter()
             .find(is)
-            .map_or(OTHER, |rule| &rule.name)
+            .map_or(program.unwrap_or(comm), |rule| &rule.name)
     }
 
     /// Pairs of classes of which one's cores are compared with the other's.
