@@ -10,7 +10,11 @@ mod conf;
 mod crypto;
 mod daemon;
 pub mod fio;
+mod gateway;
 mod guest;
+mod provoke;
+mod story;
+mod supervise;
 mod vm;
 
 use std::fs;
@@ -64,6 +68,10 @@ enum Task {
     CheckMode,
     /// Compare the encrypted frames of known loads, seen live, with what the protocol says
     Crypto,
+    /// Tune a virtual machine on Ceph step by step, and check what wcprof says at each
+    Story(story::Options),
+    /// Make limits on purpose, and check that wcprof finds them
+    Provoke(provoke::Options),
     /// Build kernel and initial file system of the virtual machine
     GuestBuild,
 }
@@ -93,6 +101,8 @@ pub fn run(args: &Args) -> Result<()> {
             Ok(())
         }
         Task::Crypto => crypto::run(&lab),
+        Task::Story(options) => story::run(&lab, options),
+        Task::Provoke(options) => provoke::run(&lab, options),
         Task::GuestBuild => guest::build(&lab),
     }
 }
@@ -150,6 +160,18 @@ impl Lab {
         self.require_cluster()?;
         Daemon::running(&self.cluster(), "osd.0")?
             .context("the OSD does not run: `cargo xtask lab down`, then `up`")
+    }
+
+    /// Process ids of all OSDs.
+    ///
+    /// # Errors
+    /// When a record of one can not be read.
+    pub fn osds(&self) -> Result<Vec<i32>> {
+        let daemons = Daemon::all(&self.cluster())?.into_iter();
+        Ok(daemons
+            .filter(|daemon| daemon.name.starts_with("osd."))
+            .map(|daemon| daemon.pid)
+            .collect())
     }
 
     /// How the cluster was made.

@@ -41,6 +41,7 @@ const LAB: &[Package] = &[
     ("ceph-mon", "monitor of the cluster"),
     ("ceph-osd", "the target"),
     ("ceph-common", "rbd, rados and ceph tools"),
+    ("radosgw", "gateway in front of the cluster"),
     ("qemu-system-x86", "the other target"),
     ("qemu-block-extra", "QEMU's librbd driver"),
     ("fio", "load"),

@@ -111,6 +111,7 @@ pub fn run(options: &Options) -> Result<()> {
             block_size: "16k".to_owned(),
             depth: options.depth,
             tcmalloc: false,
+            messengers: None,
         },
         &[
             format!("--write_hist_log={}", log.display()),

@@ -21,16 +21,19 @@ const IMAGE_SIZE: &str = "1024M";
 pub struct Options {
     /// Protection of messages: checksums, or AES-128-GCM
     #[arg(long, value_enum, default_value_t = Mode::Secure)]
-    mode: Mode,
+    pub(super) mode: Mode,
     /// Where objects are kept: in a file of 8 GiB (sparse), or in memory
     #[arg(long, value_enum, default_value_t = Store::Bluestore)]
-    store: Store,
+    pub(super) store: Store,
     /// Run the daemons with tcmalloc, as upstream builds do and Debian's do not
     #[arg(long)]
-    tcmalloc: bool,
+    pub(super) tcmalloc: bool,
     /// Number of OSDs
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=9))]
-    osds: u32,
+    pub(super) osds: u32,
+    /// Threads of each of an OSD's eight shards
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=8))]
+    pub(super) threads_per_shard: u32,
 }
 
 impl Default for Options {
@@ -40,6 +43,7 @@ impl Default for Options {
             store: Store::Bluestore,
             tcmalloc: false,
             osds: 1,
+            threads_per_shard: 2,
         }
     }
 }
@@ -100,10 +104,7 @@ fn make(lab: &Lab, options: &Options, say: &dyn Fn(&str)) -> Result<()> {
     let folder = lab.cluster();
     let preload = preload(options.tcmalloc)?;
     let cluster_id = uuid()?;
-    write(
-        &lab.conf(),
-        conf::text(&folder, &cluster_id, options.mode, options.store),
-    )?;
+    write(&lab.conf(), conf::text(&folder, &cluster_id, options))?;
     make_keys(lab)?;
     let monitor = start_monitor(lab, &cluster_id, preload.as_deref())?;
     say(&format!("{monitor}"));
@@ -348,7 +349,8 @@ fn rbd(lab: &Lab, arguments: &[&str]) -> Result<String> {
     // A cluster that does not answer would keep it waiting for ever.
     capture(
         lab.command("timeout")
-            .args(["300", "rbd"])
+            // In our process group, so that it ends with us.
+            .args(["--foreground", "300", "rbd"])
             .args(arguments)
             .arg(image),
     )

@@ -2,15 +2,18 @@
 
 use std::path::Path;
 
-use super::ceph::{Mode, Store};
+use super::ceph::{Mode, Options, Store};
 
 /// Port of the monitor, protocol version 2.
 pub const MONITOR: &str = "[v2:127.0.0.1:16789]";
 
+/// Where an object gateway listens.
+pub const GATEWAY: &str = "127.0.0.1:17480";
+
 /// The text of `ceph.conf` for a cluster in `folder`.
-pub fn text(folder: &Path, cluster_id: &str, mode: Mode, store: Store) -> String {
+pub fn text(folder: &Path, cluster_id: &str, options: &Options) -> String {
     let folder = folder.display();
-    let mode = match mode {
+    let mode = match options.mode {
         Mode::Crc => "crc",
         Mode::Secure => "secure",
     };
@@ -19,7 +22,8 @@ pub fn text(folder: &Path, cluster_id: &str, mode: Mode, store: Store) -> String
         .flat_map(|role| [format!("ms {role} mode"), format!("ms mon {role} mode")])
         .map(|option| format!("{option} = {mode}\n"))
         .collect();
-    let store = match store {
+    let threads = options.threads_per_shard;
+    let store = match options.store {
         Store::Bluestore => "bluestore",
         Store::Memstore => "memstore",
     };
@@ -45,6 +49,8 @@ ms bind port max = 16990
 osd pool default size = 1
 osd pool default min size = 1
 osd pool default pg autoscale mode = off
+osd pool default pg num = 8
+osd pool default pgp num = 8
 osd crush chooseleaf type = 0
 mon allow pool size one = true
 mon warn on pool no redundancy = false
@@ -64,6 +70,12 @@ admin socket = {folder}/$name.asok
 admin socket =
 log file =
 
+[client.rgw.a]
+rgw frontends = beast endpoint={GATEWAY}
+rgw data = {folder}/rgw.a
+keyring = {folder}/rgw.keyring
+log file = {folder}/log/rgw.a.log
+
 [mon]
 mon data = {folder}/mon.a
 mon data avail crit = 1
@@ -76,7 +88,7 @@ keyring = {folder}/osd.$id/keyring
 osd objectstore = {store}
 # as on flash: virtual disks claim to rotate, and would get fewer threads
 osd op num shards = 8
-osd op num threads per shard = 2
+osd op num threads per shard = {threads}
 bluestore debug enforce settings = ssd
 bluestore block create = true
 bluestore block size = 8589934592
@@ -102,7 +114,11 @@ mod tests {
     /// Check that all six modes are set and nothing listens beyond loopback.
     #[test]
     fn modes_and_addresses() {
-        let text = text(Path::new("/x"), "id", Mode::Secure, Store::Memstore);
+        let options = Options {
+            store: Store::Memstore,
+            ..Options::default()
+        };
+        let text = text(Path::new("/x"), "id", &options);
         assert_eq!(text.matches("mode = secure\n").count(), 6);
         assert!(text.contains("osd objectstore = memstore\n"));
         assert!(text.contains("keyring = /x/mon.keyring\n"));

@@ -81,6 +81,7 @@ fn fio_loads(lab: &Lab, wcprof: &Path) -> Result<()> {
             block_size: format!("{kib}k"),
             depth: 16,
             tcmalloc: false,
+            messengers: None,
         };
         let load = Load::start(lab, &options, &[])?;
         let client = messenger(load.pid()?)?;

@@ -39,6 +39,7 @@ impl Daemon {
             .try_clone()
             .with_context(|| format!("failed to open `{}`", log.display()))?;
         let program = command.get_program().to_string_lossy().into_owned();
+        let starting = starting(folder)?;
         let mut child = command
             .stdin(Stdio::null())
             .stdout(output)
@@ -55,6 +56,7 @@ impl Daemon {
                 write(&record, format!("{pid} {start}\n"))?;
                 Ok(start)
             });
+        drop(starting);
         match written {
             Ok(start) => Ok(Self {
                 name: name.to_owned(),
@@ -141,6 +143,23 @@ impl Daemon {
         kill(Pid::from_raw(self.pid), signal)
             .with_context(|| format!("failed to signal {} (pid {})", self.name, self.pid))
     }
+}
+
+/// Held while a process is started and not yet recorded. Who ends this command holds it, too, so that
+/// nothing is left that nobody knows of.
+///
+/// # Errors
+/// When the file can not be made or locked.
+pub fn starting(folder: &Path) -> Result<File> {
+    let path = folder.join("starting");
+    let open = || {
+        let file = File::create(&path)?;
+        file.lock()?;
+        Ok(file)
+    };
+    open().map_err(|error: std::io::Error| {
+        anyhow::Error::new(error).context(format!("failed to lock `{}`", path.display()))
+    })
 }
 
 impl fmt::Display for Daemon {

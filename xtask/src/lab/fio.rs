@@ -34,6 +34,9 @@ pub struct Options {
     /// Run fio with tcmalloc
     #[arg(long)]
     pub tcmalloc: bool,
+    /// Messenger threads of fio (3 unless given)
+    #[arg(long)]
+    pub messengers: Option<u32>,
 }
 
 /// What fio measured.
@@ -169,6 +172,9 @@ impl Load {
             .current_dir(lab.cluster());
         if let Some(library) = super::ceph::preload(options.tcmalloc)? {
             command.env("LD_PRELOAD", library);
+        }
+        if let Some(n) = options.messengers {
+            command.env("CEPH_ARGS", format!("--ms_async_op_threads={n}"));
         }
         let child = spawn(&mut command, file, errors)?;
         Ok(Self { child, output, log })

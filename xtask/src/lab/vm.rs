@@ -17,13 +17,13 @@ const QEMU: &str = "qemu-system-x86_64";
 pub struct Options {
     /// The rbd cache of the machine's disk
     #[arg(long, value_enum, default_value_t = Cache::None)]
-    cache: Cache,
+    pub(super) cache: Cache,
     /// Give the disk a thread of its own
     #[arg(long)]
-    iothread: bool,
+    pub(super) iothread: bool,
     /// Run QEMU with tcmalloc
     #[arg(long)]
-    tcmalloc: bool,
+    pub(super) tcmalloc: bool,
     /// How the processor is made: emulated, or by /dev/kvm
     #[arg(long, value_enum, default_value_t = Accelerator::Tcg)]
     accel: Accelerator,
@@ -133,14 +133,39 @@ fn console(lab: &Lab) -> PathBuf {
 
 /// The last line in which the guest said how fast it is, if it reads or writes at all.
 fn last_report(lab: &Lab) -> Option<String> {
-    let text = fs::read(console(lab)).ok()?;
+    report_lines(lab).pop()
+}
+
+/// Operations a second of every five seconds in which the guest read or wrote, in order.
+pub fn reports(lab: &Lab) -> Vec<f64> {
+    report_lines(lab).iter().filter_map(|l| speed(l)).collect()
+}
+
+fn report_lines(lab: &Lab) -> Vec<String> {
+    let text = fs::read(console(lab)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     // A line is complete when the next has begun.
-    let complete = &text[..text.rfind('\n')?];
+    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
     complete
         .lines()
-        .rfind(|line| line.starts_with("ops/s ") && !line.contains("read 0 write 0"))
+        .filter(|line| line.starts_with("ops/s ") && !line.contains("read 0 write 0"))
         .map(|line| line.trim().to_owned())
+        .collect()
+}
+
+/// The sum of `ops/s read 1291 write 0 errors 0`.
+fn speed(line: &str) -> Option<f64> {
+    let mut words = line.split_whitespace();
+    let mut after = |name: &str| {
+        words
+            .by_ref()
+            .skip_while(|w| *w != name)
+            .nth(1)?
+            .parse()
+            .ok()
+    };
+    let (read, write): (f64, f64) = (after("read")?, after("write")?);
+    Some(read + write)
 }
 
 fn command(lab: &Lab, options: &Options) -> Result<Command> {
@@ -211,4 +236,16 @@ fn drive(lab: &Lab, cache: Cache) -> String {
         lab.conf().display(),
         lab.socket("vm").display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that reads and writes of the guest's line are added up, and that no other line is one.
+    #[test]
+    fn speeds() {
+        assert_eq!(speed("ops/s read 1291 write 9 errors 0"), Some(1300.0));
+        assert_eq!(speed("ops/s read many"), None);
+    }
 }

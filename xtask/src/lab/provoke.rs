@@ -1,0 +1,256 @@
+//! `cargo xtask lab provoke`: limits that are made on purpose on real daemons, and what wcprof says of them.
+//!
+//! A client with one messenger thread under large encrypted reads; a pool whose only placement group
+//! compresses; a gateway in front of an OSD. Each is compared with a load that does not have the limit.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+use super::ceph::{self, Mode, Store};
+use super::fio::{self, Load};
+use super::supervise::supervised;
+use super::{Daemon, Lab, create_folder, gateway};
+use crate::process::{build_release, capture, root, target_folder};
+
+/// How limits are provoked.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Folder for traces [default: lab-provoke, in cargo's target folder]
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Length of each recording in seconds
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=60))]
+    seconds: u32,
+    /// wcprof to run; built when not given
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Also keep the traces, without names of this host, as fixtures
+    #[arg(long)]
+    fixtures: bool,
+    /// This is the process of the steps
+    #[arg(long, hide = true)]
+    steps_only: bool,
+}
+
+/// Provokes each limit; the lab is down afterwards.
+///
+/// # Errors
+/// When a cluster runs already, a program fails, or wcprof says something else than it must.
+pub fn run(lab: &Lab, options: &Options) -> Result<()> {
+    supervised(lab, options.steps_only, || provoke(lab, options))
+}
+
+struct Recorder {
+    program: PathBuf,
+    folder: PathBuf,
+    seconds: u32,
+    /// What was not as it must be.
+    wrong: Vec<String>,
+}
+
+fn provoke(lab: &Lab, options: &Options) -> Result<()> {
+    let mut recorder = Recorder {
+        program: match &options.program {
+            Some(program) => program.clone(),
+            None => build_release()?,
+        },
+        folder: match &options.folder {
+            Some(folder) => folder.clone(),
+            None => target_folder()?.join("lab-provoke"),
+        },
+        seconds: options.seconds,
+        wrong: Vec::new(),
+    };
+    create_folder(&recorder.folder)?;
+    ceph::up(
+        lab,
+        &ceph::Options {
+            mode: Mode::Secure,
+            store: Store::Bluestore,
+            tcmalloc: false,
+            // More of them than messengers of the client: it is the limit, not they.
+            osds: 3,
+            // Two threads of a shard take turns: each would be half full.
+            threads_per_shard: 1,
+        },
+    )?;
+    messenger(lab, &mut recorder)?;
+    placement_group(lab, &mut recorder)?;
+    gateway_and_osd(lab, &mut recorder)?;
+    ensure!(
+        recorder.wrong.is_empty(),
+        "wcprof does not say what it must:\n{}",
+        recorder.wrong.join("\n")
+    );
+    if options.fixtures {
+        for name in ["fio-one-messenger", "osd-one-pg"] {
+            let kept = root()?.join(format!("fixtures/traces/{name}.wct"));
+            let mut command = Command::new(&recorder.program);
+            command
+                .args(["merge", "--anonymous", "--output"])
+                .arg(&kept);
+            capture(command.arg(recorder.trace(name)))?;
+            println!("kept {}", kept.display());
+        }
+    }
+    Ok(())
+}
+
+/// A client whose only messenger thread decrypts large reads.
+fn messenger(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
+    for (name, block_size, depth, expected) in [
+        ("fio-one-messenger", "1M", 16, true),
+        ("fio-light-load", "4k", 1, false),
+    ] {
+        let load = Load::start(
+            lab,
+            &fio::Options {
+                seconds: 600,
+                rw: "randread".to_owned(),
+                block_size: block_size.to_owned(),
+                depth,
+                tcmalloc: false,
+                messengers: Some(1),
+            },
+            &["--thread=1".to_owned()],
+        )?;
+        std::thread::sleep(Duration::from_secs(3));
+        let found = recorder.attach(name, &[load.pid()?])?;
+        load.stop()?;
+        recorder.expect(name, &found, "msgr-saturated", expected);
+    }
+    Ok(())
+}
+
+/// A pool with one placement group, whose writes one thread of the OSD compresses, and one with many.
+fn placement_group(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
+    let osds = lab.osds()?;
+    for (name, n_groups, expected) in [("osd-one-pg", "1", true), ("osd-many-pgs", "32", false)] {
+        let ceph = |arguments: &[&str]| capture(lab.command("ceph").args(arguments));
+        ceph(&["osd", "pool", "create", name, n_groups, n_groups])?;
+        ceph(&["osd", "pool", "set", name, "compression_algorithm", "zlib"])?;
+        ceph(&["osd", "pool", "set", name, "compression_mode", "force"])?;
+        let mut command = lab.command("rados");
+        let seconds = (recorder.seconds + 30).to_string();
+        command.args([
+            "-p", name, "bench", &seconds, "write", "-b", "1048576", "-t", "8",
+        ]);
+        let mut bench = Background::start(&mut command)?;
+        std::thread::sleep(Duration::from_secs(3));
+        let found = recorder.attach(name, &osds)?;
+        ensure!(bench.is_running()?, "`rados bench` ended too early");
+        drop(bench);
+        recorder.expect(name, &found, "pool-imbalance", expected);
+    }
+    Ok(())
+}
+
+/// Small reads through a gateway: cores of gateways for each core of OSDs.
+fn gateway_and_osd(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
+    const NAME: &str = "gateway-get";
+    let gateway: Daemon = gateway::up(lab)?;
+    let load = gateway::Load::start(16, 4096)?;
+    std::thread::sleep(Duration::from_secs(2));
+    let (start, before) = (Instant::now(), load.n_done());
+    let pids: Vec<i32> = lab.osds()?.into_iter().chain([gateway.pid]).collect();
+    recorder.attach(NAME, &pids)?;
+    let per_second = (load.n_done() - before) as f64 / start.elapsed().as_secs_f64();
+    load.stop()?;
+    let n_ops = (per_second * f64::from(recorder.seconds))
+        .round()
+        .to_string();
+    let report = recorder.hotspots(NAME, &["--ops", &n_ops])?;
+    let cores = &report["cores"];
+    println!("{per_second:.0} GET/s of 4 KiB");
+    for class in cores["classes"].as_array().into_iter().flatten() {
+        println!(
+            "{}: {:.2} cores, {:.0} us CPU/op",
+            class["class"].as_str().unwrap_or_default(),
+            class["cores"].as_f64().unwrap_or(0.0),
+            class["us_per_op"].as_f64().unwrap_or(0.0)
+        );
+    }
+    let ratio = cores["ratios"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .find(|r| r["class"] == "radosgw" && r["to"] == "ceph-osd");
+    let ratio = ratio.and_then(|r| r["ratio"].as_f64());
+    println!("cores of radosgw for each of ceph-osd: {ratio:.2?}");
+    if ratio.is_none_or(|ratio| ratio <= 1.0) {
+        recorder.wrong.push(format!(
+            "{NAME}: {ratio:?} cores of radosgw for each of ceph-osd"
+        ));
+    }
+    Ok(())
+}
+
+impl Recorder {
+    fn trace(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.wct"))
+    }
+
+    /// Records processes and gives the rules that found something.
+    fn attach(&self, name: &str, pids: &[i32]) -> Result<Vec<String>> {
+        let mut command = Command::new(&self.program);
+        command
+            .arg("attach")
+            .args(pids.iter().map(ToString::to_string))
+            .args(["--duration", &self.seconds.to_string(), "--output"])
+            .arg(self.trace(name));
+        capture(&mut command)?;
+        let report = self.hotspots(name, &[])?;
+        let found = report["findings"].as_array().into_iter().flatten();
+        Ok(found
+            .filter_map(|f| Some(f["rule"].as_str()?.to_owned()))
+            .collect())
+    }
+
+    fn hotspots(&self, name: &str, arguments: &[&str]) -> Result<Value> {
+        let mut command = Command::new(&self.program);
+        command.args(["hotspots", "--json"]).args(arguments);
+        let text = capture(command.arg(self.trace(name)))?;
+        serde_json::from_str(&text).context("failed to parse JSON")
+    }
+
+    fn expect(&mut self, name: &str, found: &[String], rule: &str, expected: bool) {
+        println!("{name}: {}", found.join(", "));
+        if found.iter().any(|f| f == rule) != expected {
+            let not = if expected { "not " } else { "" };
+            self.wrong.push(format!("{name}: {rule} is {not}found"));
+        }
+    }
+}
+
+/// A program that is killed when dropped.
+struct Background(std::process::Child);
+
+impl Background {
+    fn start(command: &mut Command) -> Result<Self> {
+        command
+            .stdin(std::process::Stdio::null())
+            .stdout(std::process::Stdio::null())
+            .stderr(std::process::Stdio::null());
+        let program = Path::new(command.get_program()).display().to_string();
+        let child = command
+            .spawn()
+            .with_context(|| format!("failed to run `{program}`"))?;
+        Ok(Self(child))
+    }
+
+    fn is_running(&mut self) -> Result<bool> {
+        let status = self.0.try_wait().context("failed to wait for a program")?;
+        Ok(status.is_none())
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
