@@ -120,6 +120,7 @@ fn finding(name: &str) -> Finding {
         severity: Severity::High,
         pid: Pid(100),
         process: name.to_owned(),
+        host: String::new(),
         pools: vec!["msgr-worker-N".to_owned()],
         basis: Basis::Time(TimeShare {
             matched_ns: 600 * MS,

@@ -12,6 +12,7 @@ fn finding(rule: &str, pid: i32) -> Finding {
         severity: Severity::Medium,
         pid: Pid(pid),
         process: String::new(),
+        host: String::new(),
         pools: Vec::new(),
         basis: Basis::Setting(SettingsFound::default()),
         evidence: Vec::new(),
