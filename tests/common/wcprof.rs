@@ -225,6 +225,11 @@ impl Recording {
             .unwrap_or_else(|e| panic!("trace can not be read: {e}"))
     }
 
+    /// What `wcprof attach` said on stderr.
+    pub(crate) fn said(&self) -> &str {
+        text(&self.output.stderr)
+    }
+
     /// Begin and end, nanoseconds since 1970.
     #[track_caller]
     pub(crate) fn stretch(&self) -> (u64, u64) {

@@ -74,7 +74,8 @@ for_each_engine! {
 for_each_engine!(
     @ with_frame_pointer, Bpf,
     jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
-    jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own."
+    jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
+    jit::hung_file_system: "Check that a file system that never answers does not hold up the end."
 );
 
 /// Whether an engine can be expected to work; says so when not.

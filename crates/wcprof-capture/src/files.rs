@@ -6,6 +6,9 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
@@ -32,6 +35,9 @@ const REMOTE: [&str; 10] = [
     "lustre",
     "virtiofs",
 ];
+
+/// What does not answer within this is done without.
+pub const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a mapped file was not opened.
 #[derive(Debug, Error)]
@@ -72,6 +78,8 @@ pub struct LiveFiles {
     root: Option<OwnedFd>,
     /// Devices of file systems that may hang.
     remote: Vec<(u32, u32)>,
+    /// One of them did: no other path is tried.
+    hung: AtomicBool,
 }
 
 impl LiveFiles {
@@ -87,6 +95,7 @@ impl LiveFiles {
             )
             .ok(),
             remote: remote_devices(&String::from_utf8_lossy(&mounts)),
+            hung: AtomicBool::new(false),
         }
     }
 
@@ -106,6 +115,10 @@ impl LiveFiles {
         let name = format!("{:x}-{:x}", mapping.start.0, mapping.end.0);
         let link = PathBuf::from(format!("/proc/{}/map_files/{name}", self.pid));
         match open_path(&link) {
+            Ok(handle) if self.may_hang(mapping) => {
+                let path = mapping.path.clone();
+                self.in_time(&mapping.path, move || reopen(&handle, &path))
+            }
             Ok(handle) => reopen(&handle, &mapping.path),
             Err(_) => self.open_by_name(mapping),
         }
@@ -121,13 +134,8 @@ impl LiveFiles {
         if mapping.path.ends_with(" (deleted)") {
             return Err(LiveFileError::Deleted(mapping.path.clone()));
         }
-        let handle = self
-            .open_in_root(Path::new(&unescape(&mapping.path)))
-            .map_err(|source| LiveFileError::Io {
-                path: mapping.path.clone(),
-                source,
-            })?;
-        let same = fstat(&handle).is_ok_and(|s| {
+        let file = self.open_regular(Path::new(&unescape(&mapping.path)))?;
+        let same = fstat(&file).is_ok_and(|s| {
             let device = (major(s.st_dev) as u32, minor(s.st_dev) as u32);
             // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
             // compared with the target's memory in any case.
@@ -136,7 +144,6 @@ impl LiveFiles {
         if !same {
             return Err(LiveFileError::Replaced(mapping.path.clone()));
         }
-        let file = reopen(&handle, &mapping.path)?;
         if mapping.offset.0 == 0 && !self.begins_like(&file, mapping.start) {
             return Err(LiveFileError::Replaced(mapping.path.clone()));
         }
@@ -146,42 +153,63 @@ impl LiveFiles {
     /// Opens a regular file by its absolute path in the target's mount namespace; symbolic links
     /// cannot lead out of its root.
     pub fn open_regular(&self, path: &Path) -> Result<File, LiveFileError> {
-        let name = path.to_string_lossy().into_owned();
-        let handle = self
-            .open_in_root(path)
-            .map_err(|source| LiveFileError::Io {
-                path: name.clone(),
-                source,
-            })?;
-        reopen(&handle, &name)
+        self.open_in_time(path, OFlag::empty(), None)
     }
 
     /// Opens a regular file that belongs to `uid` or root, by its absolute path in the target's mount
     /// namespace; it must not be a symbolic link itself.
     pub fn open_owned(&self, path: &Path, uid: u32) -> Result<File, LiveFileError> {
+        self.open_in_time(path, OFlag::O_NOFOLLOW, Some(uid))
+    }
+
+    /// Opens a path, a part of which may be on a server that hangs.
+    fn open_in_time(
+        &self,
+        path: &Path,
+        flags: OFlag,
+        owner: Option<u32>,
+    ) -> Result<File, LiveFileError> {
         let name = path.to_string_lossy().into_owned();
         let failed = |source: io::Error| LiveFileError::Io {
             path: name.clone(),
             source,
         };
-        let handle = self.open_how(path, OFlag::O_NOFOLLOW).map_err(failed)?;
-        let found = fstat(&handle).map_err(|e| failed(e.into()))?.st_uid;
-        if found != uid && found != 0 {
-            return Err(LiveFileError::Owner { path: name, found });
+        let root = self.root.as_ref();
+        let root = root.ok_or_else(|| failed(io::ErrorKind::PermissionDenied.into()))?;
+        if self.remote.is_empty() {
+            return open_checked(root, path, flags, owner);
         }
-        reopen(&handle, &name)
+        let (root, path) = (root.try_clone().map_err(failed)?, path.to_owned());
+        self.in_time(&name, move || open_checked(&root, &path, flags, owner))
     }
 
-    fn open_in_root(&self, path: &Path) -> io::Result<OwnedFd> {
-        self.open_how(path, OFlag::empty())
-    }
-
-    fn open_how(&self, path: &Path, flags: OFlag) -> io::Result<OwnedFd> {
-        let root = self.root.as_ref().ok_or(io::ErrorKind::PermissionDenied)?;
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        Ok(openat2(root, path, how)?)
+    /// Runs `open` on a thread of its own, which is left behind when nothing answers: it holds two
+    /// descriptors and nothing else. `name` is for errors.
+    fn in_time(
+        &self,
+        name: &str,
+        open: impl FnOnce() -> Result<File, LiveFileError> + Send + 'static,
+    ) -> Result<File, LiveFileError> {
+        let no_answer = || LiveFileError::Io {
+            path: name.to_owned(),
+            source: io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER),
+        };
+        if self.hung.load(Ordering::Relaxed) {
+            return Err(no_answer());
+        }
+        let (tx, rx) = mpsc::channel();
+        std::thread::spawn(move || {
+            let opened = open();
+            if let Ok(file) = &opened {
+                // What answers now will be read without a limit of time.
+                let _ = file.read_at(&mut [0], 0);
+            }
+            let _ = tx.send(opened);
+        });
+        rx.recv_timeout(REMOTE_TIMEOUT).unwrap_or_else(|_| {
+            self.hung.store(true, Ordering::Relaxed);
+            Err(no_answer())
+        })
     }
 
     fn begins_like(&self, file: &File, start: Avma) -> bool {
@@ -200,6 +228,34 @@ impl LiveFiles {
         bytes.truncate(n);
         Some(bytes)
     }
+}
+
+const NO_ANSWER: &str = "its file system did not answer within 2 s";
+
+/// Opens a regular file below a root, which no link leads out of. `owner`: it must belong to this
+/// user or to root.
+fn open_checked(
+    root: &OwnedFd,
+    path: &Path,
+    flags: OFlag,
+    owner: Option<u32>,
+) -> Result<File, LiveFileError> {
+    let name = path.to_string_lossy().into_owned();
+    let failed = |source: io::Error| LiveFileError::Io {
+        path: name.clone(),
+        source,
+    };
+    let how = OpenHow::new()
+        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
+        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let handle = openat2(root, path, how).map_err(|e| failed(e.into()))?;
+    if let Some(uid) = owner {
+        let found = fstat(&handle).map_err(|e| failed(e.into()))?.st_uid;
+        if found != uid && found != 0 {
+            return Err(LiveFileError::Owner { path: name, found });
+        }
+    }
+    reopen(&handle, &name)
 }
 
 /// `O_PATH`: neither hangs on a FIFO nor touches a device.

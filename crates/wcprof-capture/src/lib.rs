@@ -29,7 +29,7 @@ mod tid_map;
 pub mod uprobe;
 
 pub use engine::{EngineKind, SnapshotError};
-pub use files::{LiveFileError, LiveFiles};
+pub use files::{LiveFileError, LiveFiles, REMOTE_TIMEOUT};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
     KernelStack, LockGlance, OwnerGlance, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,

@@ -7,15 +7,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
-use std::time::Duration;
 
-use wcprof_capture::{LiveFileError, LiveFiles, Target, read_status};
+use wcprof_capture::{LiveFileError, LiveFiles, REMOTE_TIMEOUT, Target, read_status};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Pid, Svma};
 use wcprof_unwind::{ModuleCode, ModuleKey, SharedModules, Unwinder};
-
-/// A file on a network file system that does not answer within this is done without.
-const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Jitdumps of one process; runtimes write one.
 const MAX_JITDUMPS: usize = 16;

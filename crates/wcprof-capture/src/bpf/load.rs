@@ -1,7 +1,6 @@
 //! Loading: the object to a [`BpfEngine`] whose iterator has been tried once.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -176,11 +175,11 @@ impl Loaded {
         let mut object = Object::parse(&OBJECT.0).map_err(|e| BpfError::from_object("read", &e))?;
         let own_types = object.btf.as_ref().map(Btf::to_bytes).unwrap_or_default();
         let no_btf = |e: &dyn std::error::Error| BpfError::NoBtf(error::chain(e));
-        let kernel = fs::read(KERNEL_BTF).map_err(|e| no_btf(&e))?;
+        let kernel = sys::KernelBtf::open(KERNEL_BTF).map_err(|e| no_btf(&e))?;
         let kernel = btf::struct_names(&own_types)
             .and_then(|names| {
                 let functions = [&[ITERATOR_FUNCTION], KERNEL_FUNCTIONS.as_slice()].concat();
-                btf::reduce(&kernel, &names, &functions)
+                btf::reduce(kernel.bytes(), &names, &functions)
             })
             .map_err(|e| no_btf(&e))?;
         let (function, kernel_functions) = match kernel.functions.split_first() {

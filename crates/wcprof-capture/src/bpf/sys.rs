@@ -328,6 +328,62 @@ impl Drop for Shared {
 // SAFETY: the memory is not bound to a thread.
 unsafe impl Send for Shared {}
 
+/// The kernel's type information, in its own memory where the kernel lets it be mapped (Linux 6.16,
+/// `kernel/bpf/sysfs_btf.c`), else a copy: five megabytes and more.
+#[derive(Debug)]
+pub(super) enum KernelBtf {
+    Mapped { start: NonNull<u8>, len: usize },
+    Copied(Vec<u8>),
+}
+
+impl KernelBtf {
+    pub(super) fn open(path: &str) -> io::Result<Self> {
+        let mut file = File::open(path)?;
+        let len = usize::try_from(file.metadata()?.len()).unwrap_or(0);
+        // SAFETY: a new mapping at an address of the kernel's choice. Nobody can write or cut the
+        // kernel's image, so its bytes stay.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                len,
+                libc::PROT_READ,
+                libc::MAP_PRIVATE,
+                file.as_raw_fd(),
+                0,
+            )
+        };
+        match NonNull::new(start.cast::<u8>()) {
+            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => {
+                Ok(Self::Mapped { start, len })
+            }
+            _ => {
+                let mut bytes = Vec::with_capacity(len);
+                io::Read::read_to_end(&mut file, &mut bytes)?;
+                Ok(Self::Copied(bytes))
+            }
+        }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            // SAFETY: the mapping has this length and lives as long as `self`; see `open`.
+            Self::Mapped { start, len } => unsafe {
+                std::slice::from_raw_parts(start.as_ptr(), *len)
+            },
+            Self::Copied(bytes) => bytes,
+        }
+    }
+}
+
+impl Drop for KernelBtf {
+    fn drop(&mut self) {
+        if let Self::Mapped { start, len } = self {
+            // SAFETY: the mapping is ours, and nothing borrows it any more.
+            unsafe { libc::munmap(start.as_ptr().cast(), *len) };
+        }
+    }
+}
+
 /// Attaches the iterator program `prog`, to the threads of `pid` alone when given.
 ///
 /// Kernels without the filter answer `E2BIG` or `EINVAL`, or (6.0) ignore it: look at the records.
