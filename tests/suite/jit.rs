@@ -140,6 +140,9 @@ pub(crate) fn hung_file_system(engine: Engine) {
              mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none /tmp; \
              echo mounted; exec cat",
         )
+        // A library path below the mount would make the holder itself wait.
+        .env_clear()
+        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
