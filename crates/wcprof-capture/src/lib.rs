@@ -38,5 +38,5 @@ pub use sampler::{
 };
 pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
 pub use sockets::SocketNames;
-pub use sys::{Punctuality, monotonic_ns, own_cpu_ns};
+pub use sys::{Punctuality, add_recording_cpu, monotonic_ns, own_cpu_ns, thread_cpu_ns};
 pub use target::{Liveness, Target, TargetError, read_status};

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -35,6 +36,25 @@ pub fn monotonic_ns() -> u64 {
 /// CPU time of wcprof itself (all threads), ns.
 pub fn own_cpu_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(0, to_ns)
+}
+
+/// CPU time of the calling thread, ns.
+pub fn thread_cpu_ns() -> u64 {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0, to_ns)
+}
+
+/// CPU time that threads took which record what samplers send, ns.
+static RECORDING_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts CPU time of a thread that records: it is a part of what sampling costs. That of looking
+/// up names or drawing meanwhile is not, and must not lower the rate.
+pub fn add_recording_cpu(ns: u64) {
+    RECORDING_NS.fetch_add(ns, Ordering::Relaxed);
+}
+
+/// CPU time of sampling and recording, for the thread that samples, ns.
+pub(crate) fn sampling_cpu_ns() -> u64 {
+    thread_cpu_ns() + RECORDING_NS.load(Ordering::Relaxed)
 }
 
 fn to_ns(time: nix::sys::time::TimeSpec) -> u64 {

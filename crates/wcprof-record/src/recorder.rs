@@ -8,7 +8,8 @@ use std::sync::mpsc::Sender;
 use thiserror::Error;
 use wcprof_capture::{
     KernelStack, LockGlance, StackBytes, StackCopy, StackRequest, Target, TargetEnd, TargetError,
-    TargetId, ThreadTick, TickBatch, TickCounts, monotonic_ns, own_cpu_ns,
+    TargetId, ThreadTick, TickBatch, TickCounts, add_recording_cpu, monotonic_ns, own_cpu_ns,
+    thread_cpu_ns,
 };
 use wcprof_trace::model::{
     Frame, FrameId, Header, LockLook, NodeId, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId,
@@ -173,8 +174,15 @@ impl<S: TraceSink> Recorder<S> {
         Ok(())
     }
 
-    /// Takes one batch.
+    /// Takes one batch. The CPU time that it takes is a part of what the sampler keeps to its budget.
     pub fn batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
+        let before = thread_cpu_ns();
+        let taken = self.take_batch(batch);
+        add_recording_cpu(thread_cpu_ns().saturating_sub(before));
+        taken
+    }
+
+    fn take_batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
         self.count(batch);
         for (_, target) in &batch.joined {
             self.join(target)?;

@@ -29,7 +29,7 @@ pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{Sampler, SamplerOptions, StartError};
 
 use crate::engine::{Comm, SnapshotError, SnapshotSet, SnapshotStack, ThreadSnapshot};
-use crate::sys::{monotonic_ns, own_cpu_ns};
+use crate::sys::{monotonic_ns, sampling_cpu_ns};
 use clock::{DueTick, TickClock};
 use copy::Again;
 use slot::Slot;
@@ -102,7 +102,7 @@ impl Sampler {
             tick: 0,
             last_identity: begin,
             last_exit_check: begin,
-            account: (begin, own_cpu_ns()),
+            account: (begin, sampling_cpu_ns()),
             last_end: None,
             n_waiting: 0,
             deep_sample: false,
@@ -352,7 +352,7 @@ impl Sampler {
 
     /// Lowers the rate when wcprof would use more than its share of a core.
     fn keep_to_budget(&mut self, run: &mut Run<'_>, now: u64) {
-        let cpu = own_cpu_ns();
+        let cpu = sampling_cpu_ns();
         let wall = now.saturating_sub(run.account.0).max(1);
         let used = cpu.saturating_sub(run.account.1) as f64 / wall as f64 * 100.0;
         run.account = (now, cpu);
