@@ -86,7 +86,7 @@ impl Screen {
     /// Assert that the terminal is as it was: no second screen, a cursor, echo and line mode.
     #[track_caller]
     fn assert_restored(&self, exit: &str) {
-        let screen = self.wait_for(&[exit, "STTY"]);
+        let screen = self.wait_for(&[exit, "STTY", "MODES"]);
         let stty = screen.split("STTY").nth(1).expect("it is there");
         let words: Vec<&str> = stty.split_whitespace().collect();
         assert!(
@@ -114,7 +114,7 @@ impl Drop for Screen {
 fn command(pid: i32, folder: &Path, flags: &str) -> String {
     format!(
         "cd {}; sh -c 'echo $$ > pid; exec \"$0\" \"$@\"' {} top {pid} --engine procfs-only \
-         --max-cpu 100 -o v.wct {flags}; echo EXIT=$?; echo STTY; stty -a; cat",
+         --max-cpu 100 -o v.wct {flags}; echo EXIT=$?; echo STTY; stty -a; echo MODES; cat",
         folder.display(),
         env!("CARGO_BIN_EXE_wcprof")
     )

@@ -71,6 +71,16 @@ pub enum LiveFileError {
     },
 }
 
+impl LiveFileError {
+    /// What becomes of the system's errors with this path in the target.
+    fn io(path: &str) -> impl Fn(io::Error) -> Self + '_ {
+        |source| Self::Io {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
 /// Opens files of one target.
 #[derive(Debug)]
 pub struct LiveFiles {
@@ -169,11 +179,8 @@ impl LiveFiles {
         flags: OFlag,
         owner: Option<u32>,
     ) -> Result<File, LiveFileError> {
-        let name = path.to_string_lossy().into_owned();
-        let failed = |source: io::Error| LiveFileError::Io {
-            path: name.clone(),
-            source,
-        };
+        let name = path.to_string_lossy();
+        let failed = LiveFileError::io(&name);
         let root = self.root.as_ref();
         let root = root.ok_or_else(|| failed(io::ErrorKind::PermissionDenied.into()))?;
         if self.remote.is_empty() {
@@ -190,10 +197,8 @@ impl LiveFiles {
         name: &str,
         open: impl FnOnce() -> Result<File, LiveFileError> + Send + 'static,
     ) -> Result<File, LiveFileError> {
-        let no_answer = || LiveFileError::Io {
-            path: name.to_owned(),
-            source: io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER),
-        };
+        let failed = LiveFileError::io(name);
+        let no_answer = || failed(io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER));
         if self.hung.load(Ordering::Relaxed) {
             return Err(no_answer());
         }
@@ -240,11 +245,8 @@ fn open_checked(
     flags: OFlag,
     owner: Option<u32>,
 ) -> Result<File, LiveFileError> {
-    let name = path.to_string_lossy().into_owned();
-    let failed = |source: io::Error| LiveFileError::Io {
-        path: name.clone(),
-        source,
-    };
+    let name = path.to_string_lossy();
+    let failed = LiveFileError::io(&name);
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
@@ -252,7 +254,10 @@ fn open_checked(
     if let Some(uid) = owner {
         let found = fstat(&handle).map_err(|e| failed(e.into()))?.st_uid;
         if found != uid && found != 0 {
-            return Err(LiveFileError::Owner { path: name, found });
+            return Err(LiveFileError::Owner {
+                path: name.to_string(),
+                found,
+            });
         }
     }
     reopen(&handle, &name)
@@ -265,10 +270,7 @@ fn open_path(path: &Path) -> io::Result<OwnedFd> {
 
 /// Opens what a handle refers to for reading, if it is a regular file.
 fn reopen(handle: &OwnedFd, name: &str) -> Result<File, LiveFileError> {
-    let failed = |source: io::Error| LiveFileError::Io {
-        path: name.to_owned(),
-        source,
-    };
+    let failed = LiveFileError::io(name);
     let stat = fstat(handle).map_err(|e| failed(e.into()))?;
     if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
         return Err(LiveFileError::NotRegular(name.to_owned()));

@@ -1,7 +1,8 @@
 //! System calls without a safe wrapper elsewhere: one function each, errno kept.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::errno::Errno;
@@ -36,6 +37,24 @@ pub fn monotonic_ns() -> u64 {
 /// CPU time of wcprof itself (all threads), ns.
 pub fn own_cpu_ns() -> u64 {
     clock_gettime(ClockId::CLOCK_PROCESS_CPUTIME_ID).map_or(0, to_ns)
+}
+
+/// Maps the first `len` bytes of a file where the kernel likes. `protection` and `flags` are those of
+/// `mmap(2)`, without `MAP_FIXED`. The caller unmaps them.
+pub(crate) fn map(
+    file: &impl AsRawFd,
+    len: usize,
+    protection: libc::c_int,
+    flags: libc::c_int,
+) -> io::Result<NonNull<u8>> {
+    debug_assert_eq!(flags & libc::MAP_FIXED, 0);
+    let fd = file.as_raw_fd();
+    // SAFETY: a new mapping at an address of the kernel's choice.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), len, protection, flags, fd, 0) };
+    match NonNull::new(start.cast::<u8>()) {
+        Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(start),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// CPU time of the calling thread, ns.

@@ -16,6 +16,7 @@ mod reader;
 pub mod ring;
 mod sink;
 mod v1;
+mod whole;
 mod writer;
 
 #[cfg(test)]

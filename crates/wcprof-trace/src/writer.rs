@@ -18,6 +18,7 @@ use crate::model::{
     Frame, FrameId, Header, LocalNames, LockLook, Module, ModuleId, NodeId, Process, ProcessEnd,
     ProcessId, Source, Span, Stack, StackId, StackNode, Stats, SymbolTable, ThreadId, WaitId,
 };
+use crate::sink::TraceSink;
 use crate::v1::facts::Seen;
 use crate::v1::spans::{Columns, Guesses, Sizes};
 use crate::v1::wire::{known, put, within};
@@ -424,11 +425,7 @@ impl<W: Write> TraceWriter<W> {
         root_first: impl IntoIterator<Item = FrameId>,
         end: StackEnd,
     ) -> Result<StackId, TraceError> {
-        let mut leaf = None;
-        for frame in root_first {
-            leaf = Some(self.intern_node(leaf, frame)?);
-        }
-        self.intern_leaf(leaf, end)
+        TraceSink::intern_stack(self, root_first, end)
     }
 
     /// The id of a wait.

@@ -7,7 +7,7 @@ use std::sync::mpsc::{self, Receiver, Sender, SyncSender};
 use std::thread;
 
 use tokio::sync::oneshot;
-use wcprof_capture::{Punctuality, SamplingEnd, TickBatch};
+use wcprof_capture::{SamplingEnd, TickBatch};
 use wcprof_record::{Kept, RecordError, Recorder, RecorderOptions};
 use wcprof_trace::ring::{Ring, RingOptions};
 
@@ -107,14 +107,8 @@ impl<T> Live<T> {
 
     /// Waits for the end, and gives what the ring holds.
     pub(crate) fn finish(self, options: &SessionOptions) -> Result<Ended, Failure> {
-        let (end, punctuality): (SamplingEnd, Punctuality) = self
-            .sampling
-            .join()
-            .map_err(|_| anyhow::anyhow!("the sampler thread panicked; please report this"))?;
-        let (recorder, failed) = self
-            .recording
-            .join()
-            .map_err(|_| anyhow::anyhow!("the recorder thread panicked; please report this"))?;
+        let (end, punctuality) = session::join(self.sampling, "sampler")?;
+        let (recorder, failed) = session::join(self.recording, "recorder")?;
         let remark = session::remark(options, &end, punctuality);
         let reason = session::reason(&end);
         let (kept, late) = recorder.finish_kept(reason);

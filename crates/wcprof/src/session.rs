@@ -166,13 +166,15 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
         })?;
 
     wait(&stop, done_rx, &progress_rx, options)?;
-    let (end, punctuality) = sampler
-        .join()
-        .map_err(|_| anyhow::anyhow!("the sampler thread panicked; please report this"))?;
-    let (recorder, failed) = recorder
-        .join()
-        .map_err(|_| anyhow::anyhow!("the recorder thread panicked; please report this"))?;
+    let (end, punctuality) = join(sampler, "sampler")?;
+    let (recorder, failed) = join(recorder, "recorder")?;
     Ok(finish(options, recorder, failed, &end, punctuality))
+}
+
+/// Waits for a thread's end.
+pub(crate) fn join<T>(thread: thread::JoinHandle<T>, name: &str) -> anyhow::Result<T> {
+    let ended = thread.join();
+    ended.map_err(|_| anyhow::anyhow!("the {name} thread panicked; please report this"))
 }
 
 fn take_batches(

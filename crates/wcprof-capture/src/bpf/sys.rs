@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use aya_obj::generated::bpf_insn;
 use wcprof_types::Pid;
 
+use crate::sys::map;
+
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
 const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
@@ -268,21 +270,9 @@ impl Shared {
     /// Maps the value of a map with one entry, created with `BPF_F_MMAPABLE`.
     pub(super) fn new(fd: &OwnedFd, spec: &MapSpec) -> io::Result<Self> {
         let len = spec.value_size as usize;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                fd.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, len }),
-            _ => Err(io::Error::last_os_error()),
-        }
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let start = map(fd, len, protection, libc::MAP_SHARED)?;
+        Ok(Self { start, len })
     }
 
     /// The bytes of a range, none when it lies partly outside.
@@ -340,23 +330,9 @@ impl KernelBtf {
     pub(super) fn open(path: &str) -> io::Result<Self> {
         let mut file = File::open(path)?;
         let len = usize::try_from(file.metadata()?.len()).unwrap_or(0);
-        // SAFETY: a new mapping at an address of the kernel's choice. Nobody can write or cut the
-        // kernel's image, so its bytes stay.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                len,
-                libc::PROT_READ,
-                libc::MAP_PRIVATE,
-                file.as_raw_fd(),
-                0,
-            )
-        };
-        match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => {
-                Ok(Self::Mapped { start, len })
-            }
-            _ => {
+        match map(&file, len, libc::PROT_READ, libc::MAP_PRIVATE) {
+            Ok(start) => Ok(Self::Mapped { start, len }),
+            Err(_) => {
                 let mut bytes = Vec::with_capacity(len);
                 io::Read::read_to_end(&mut file, &mut bytes)?;
                 Ok(Self::Copied(bytes))
@@ -366,7 +342,8 @@ impl KernelBtf {
 
     pub(super) fn bytes(&self) -> &[u8] {
         match self {
-            // SAFETY: the mapping has this length and lives as long as `self`; see `open`.
+            // SAFETY: the mapping has this length and lives as long as `self`. Nobody can write or cut
+            // the kernel's image, so its bytes stay.
             Self::Mapped { start, len } => unsafe {
                 std::slice::from_raw_parts(start.as_ptr(), *len)
             },

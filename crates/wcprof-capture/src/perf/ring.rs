@@ -1,13 +1,14 @@
 //! The memory that the kernel writes samples into (`perf_event_mmap_page` and the data pages).
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::ptr::{self, NonNull};
+use std::ptr::NonNull;
+use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::{io, slice};
 
 use perf_event_open_sys::bindings::{perf_event_header, perf_event_mmap_page};
 
 use super::PerfError;
+use crate::sys::map;
 
 /// Data pages: 512 KiB hold 15 samples with 32 KiB of stack, 150 ms of late ticks at 99 Hz. With
 /// its header page that is what `kernel.perf_event_mlock_kb` (516) allows everyone.
@@ -30,28 +31,15 @@ unsafe impl Send for Ring {}
 impl Ring {
     /// Maps the ring of `event`, which must stay open as long as the ring is used.
     pub(crate) fn new(event: &OwnedFd) -> Result<Self, PerfError> {
-        // SAFETY: a new shared mapping at an address of the kernel's choice.
-        let base = unsafe {
-            libc::mmap(
-                ptr::null_mut(),
-                Self::mapped(),
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED,
-                event.as_raw_fd(),
-                0,
-            )
-        };
-        if base == libc::MAP_FAILED {
-            let source = io::Error::last_os_error();
-            return Err(match source.raw_os_error() {
-                Some(libc::EPERM | libc::ENOMEM) => PerfError::LockedMemory,
-                _ => PerfError::Other {
-                    call: "mmap of a perf ring",
-                    source,
-                },
-            });
-        }
-        let base = NonNull::new(base.cast()).ok_or(PerfError::LockedMemory)?;
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let base = map(event, Self::mapped(), protection, libc::MAP_SHARED);
+        let base = base.map_err(|source| match source.raw_os_error() {
+            Some(libc::EPERM | libc::ENOMEM) => PerfError::LockedMemory,
+            _ => PerfError::Other {
+                call: "mmap of a perf ring",
+                source,
+            },
+        })?;
         Ok(Self {
             base,
             event: event.as_raw_fd(),

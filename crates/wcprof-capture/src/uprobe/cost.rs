@@ -5,12 +5,12 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
 
-use nix::time::{ClockId, clock_gettime};
 use wcprof_types::{Pid, parse_maps_line};
 
 use super::event::{Event, Spec};
 use super::{CryptoModule, UprobeError, UprobePmu};
 use crate::perf::ring::Ring;
+use crate::sys::thread_cpu_ns;
 
 /// Calls of one round: fewer samples than a ring holds.
 const CALLS: u32 = 1000;
@@ -114,19 +114,13 @@ fn round(probed: unsafe extern "C" fn()) -> f64 {
 
 /// Nanoseconds of CPU time a call.
 fn calls(probed: unsafe extern "C" fn()) -> f64 {
-    let begin = cpu_ns();
+    let begin = thread_cpu_ns();
     for _ in 0..CALLS {
         // SAFETY: one of the functions above, which change no register that a callee must keep and
         // touch no memory but a word of the stack.
         unsafe { black_box(probed)() };
     }
-    (cpu_ns() - begin) / f64::from(CALLS)
-}
-
-fn cpu_ns() -> f64 {
-    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(0.0, |time| {
-        time.tv_sec() as f64 * 1e9 + time.tv_nsec() as f64
-    })
+    (thread_cpu_ns() - begin) as f64 / f64::from(CALLS)
 }
 
 /// This program's file, its path, and where the function is in it.

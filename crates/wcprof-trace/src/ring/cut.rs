@@ -156,50 +156,7 @@ impl<'a> Cut<'a> {
         end_reason: &str,
     ) -> Result<(), TraceError> {
         let tables = &self.tables;
-        for setup in &tables.setups {
-            writer.add_setup(setup)?;
-        }
-        for process in &tables.processes {
-            writer.add_process(process.clone())?;
-        }
-        for (process, end) in &tables.process_ends {
-            writer.process_ended(*process, end)?;
-        }
-        for module in &tables.modules {
-            writer.add_module(module.clone())?;
-        }
-        for thread in &tables.threads {
-            let name = thread.names.first().map_or("", |(_, name)| name);
-            let id = writer.add_thread(thread.process, thread.tid, thread.start, name)?;
-            for (seen, name) in thread.names.iter().skip(1) {
-                writer.thread_name(id, *seen, name)?;
-            }
-            writer.thread_seen(id, thread.start, thread.end, thread.n_ticks)?;
-        }
-        for frame in &tables.frames {
-            writer.intern_frame(frame.clone())?;
-        }
-        for node in &tables.nodes {
-            writer.intern_node(node.caller, node.frame)?;
-        }
-        for stack in &tables.stacks {
-            writer.intern_leaf(stack.leaf, stack.end)?;
-        }
-        for wait in &tables.waits {
-            writer.intern_wait(wait.clone())?;
-        }
-        for (thread, own) in &tables.locks.own_tids {
-            writer.own_tid(*thread, *own)?;
-        }
-        for look in &tables.locks.looks {
-            writer.lock_look(look)?;
-        }
-        for (thread, tick) in &tables.locks.moved {
-            writer.waiter_moved(*thread, *tick)?;
-        }
-        if tables.locks.n_skipped > 0 {
-            writer.locks_skipped(tables.locks.n_skipped)?;
-        }
+        writer.add_tables(tables)?;
         self.for_each_span(|span| writer.span(span))?;
         writer.finish(&Stats {
             end_reason: end_reason.to_owned(),
