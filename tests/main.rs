@@ -9,6 +9,7 @@ mod crypto;
 mod demo;
 mod harm;
 mod input;
+mod perf;
 mod stripped;
 mod suite;
 mod top;

@@ -34,6 +34,7 @@ const TEST: &[Package] = &[
     ("debuginfod", "serves debug files on loopback"),
     ("openssl", "serves them over TLS"),
     ("tmux", "a terminal for `wcprof top`"),
+    ("linux-perf", "records what `wcprof import` reads"),
     ("git", "lists the files that `tidy` checks"),
 ];
 

@@ -4,14 +4,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use wcprof_trace::FastState;
 use wcprof_trace::model::{
-    LockOwner, Process, ProcessId, Span, StackId, SymbolTable, Tables, ThreadId, WaitId,
+    LockOwner, Process, ProcessId, Span, SymbolTable, Tables, ThreadId, WaitId,
 };
-use wcprof_types::{Avma, ThreadState, Tid, TimeNs, Wait, osd_id, program_name, vm_name};
+use wcprof_types::{Avma, Tid, TimeNs, Wait, osd_id, program_name, vm_name};
 
 use crate::classify::{Classifier, Subject};
 use crate::functions::Functions;
+use crate::index::{Index, Key};
 use crate::locks::{Found, LockTimes, Share, is_recursive, kind_of, owner, raw_state};
 use crate::model::{
     Function, Holder, LockKind, LockRow, Profile, ProfileModule, ProfileProcess, ProfileStack,
@@ -27,34 +27,12 @@ use crate::stacks::Stacks;
 /// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
 const EXITED: &str = "[exited threads, not sampled]";
 
-/// What spans must have in common to be one sum.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Key {
-    thread: ThreadId,
-    state: ThreadState,
-    wait: Option<WaitId>,
-    stack: Option<StackId>,
-    /// When the names of its frames began to hold, see [`RenamedStacks`].
-    since: TimeNs,
-}
-
-impl Key {
-    pub(crate) fn of(span: &Span, renamed: &RenamedStacks) -> Self {
-        Self {
-            thread: span.thread,
-            state: span.state,
-            wait: span.wait,
-            stack: span.stack,
-            since: renamed.since(span.stack, span.end),
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 struct Sum {
-    key: Key,
     weight: u64,
     n_samples: u64,
+    /// The place of its first span among all.
+    first: u64,
     slices: GrowingSlices,
 }
 
@@ -104,20 +82,57 @@ pub(crate) fn part(span: &Span, window: Option<(TimeNs, TimeNs)>) -> Option<Part
     })
 }
 
-const N_RECENT: usize = 4;
+/// The end of what of a span lies in the window, since the window begins.
+fn end_in(span: &Span, window: Option<(TimeNs, TimeNs)>) -> Option<u64> {
+    match window {
+        None => Some(span.end.0.max(span.start.0)),
+        Some(_) => part(span, window).map(|part| part.end),
+    }
+}
 
-/// Places in the list of sums; beyond it where there is none.
-type Recent = [u32; N_RECENT];
+/// Spans thread by thread, those of each in their order.
+#[derive(Clone, Debug, Default)]
+struct ThreadOrder {
+    /// By thread: where its next span goes.
+    next: Vec<u32>,
+    order: Vec<u32>,
+}
+
+impl ThreadOrder {
+    /// Indices of `spans`.
+    fn of(&mut self, spans: &[Span]) -> &[u32] {
+        /// Threads told apart: ids are dense, a forged one must not size a list.
+        const MOST: u32 = 1 << 20;
+        let thread = |span: &Span| span.thread.0.min(MOST) as usize;
+        self.next.clear();
+        for span in spans {
+            let thread = thread(span);
+            if thread >= self.next.len() {
+                self.next.resize(thread + 1, 0);
+            }
+            self.next[thread] += 1;
+        }
+        let mut sum = 0;
+        for next in &mut self.next {
+            sum += std::mem::replace(next, sum);
+        }
+        self.order.clear();
+        self.order.resize(spans.len(), 0);
+        for (at, span) in (0..).zip(spans) {
+            let next = &mut self.next[thread(span)];
+            self.order[*next as usize] = at;
+            *next += 1;
+        }
+        &self.order
+    }
+}
 
 /// Adds up spans, then names, classifies and groups them.
 #[derive(Debug, Default)]
 pub struct ProfileBuilder {
-    /// In the order of first appearance, so that the profile does not depend on hashing.
-    sums: Vec<Sum>,
-    index: HashMap<Key, usize, FastState>,
-    /// The last sums of each thread, newest first: a blocked thread's spans repeat, and others go
-    /// to and fro between a few places.
-    recent: Vec<Recent>,
+    sums: Index<Sum>,
+    n_spans: u64,
+    order: ThreadOrder,
     /// Times outside are left out.
     window: Option<(TimeNs, TimeNs)>,
     renamed: RenamedStacks,
@@ -167,15 +182,63 @@ impl ProfileBuilder {
 
     /// Adds one span.
     pub fn add_span(&mut self, span: &Span) {
+        self.widen_for(span);
+        self.add(span, self.n_spans);
+        self.n_spans += 1;
+    }
+
+    /// Adds many spans, as [`add_span`](Self::add_span) would one after another, but thread by thread:
+    /// what one thread did fits the processor's caches.
+    pub fn add_spans(&mut self, spans: &[Span]) {
+        let mut rest = spans;
+        while !rest.is_empty() {
+            let (window, cutter) = (self.window, self.cutter);
+            let is_beyond = |span: &Span| {
+                let end = end_in(span, window);
+                end.is_some_and(|end| cutter.is_beyond(end))
+            };
+            let n = rest.iter().position(is_beyond).unwrap_or(rest.len());
+            let (now, later) = rest.split_at(n);
+            // Taken out, as what adds a span needs all the rest.
+            let mut order = std::mem::take(&mut self.order);
+            for &at in order.of(now) {
+                if let Some(span) = now.get(at as usize) {
+                    self.add(span, self.n_spans + u64::from(at));
+                }
+            }
+            self.order = order;
+            self.n_spans += now.len() as u64;
+            if let Some(next) = later.first() {
+                self.widen_for(next);
+            }
+            rest = later;
+        }
+    }
+
+    /// Makes slices long enough for a span.
+    fn widen_for(&mut self, span: &Span) {
+        let Some(end) = end_in(span, self.window) else {
+            return;
+        };
+        while self.cutter.is_beyond(end) {
+            let all = self.sums.values_mut().map(|sum| &mut sum.slices);
+            self.cutter.widen(all);
+        }
+    }
+
+    fn add(&mut self, span: &Span, ordinal: u64) {
         let Some(part) = part(span, self.window) else {
             return;
         };
-        while self.cutter.is_beyond(part.end) {
-            let all = self.sums.iter_mut().map(|sum| &mut sum.slices);
-            self.cutter.widen(all);
-        }
         self.latest = self.latest.max(part.end);
-        let sum = self.add(span, &part);
+        let key = Key::of(span, &self.renamed);
+        let (at, sum) = self.sums.get_or_insert(&key, || Sum {
+            weight: 0,
+            n_samples: 0,
+            first: ordinal,
+            slices: GrowingSlices::default(),
+        });
+        sum.add(&part, self.cutter);
         if self.locks.is_wait(span) {
             let begin = self.window.map_or(0, |(from, _)| from.0);
             let span = Span {
@@ -184,43 +247,21 @@ impl ProfileBuilder {
                 weight: part.weight,
                 ..span.clone()
             };
-            let held = self.held.entry(sum).or_default();
+            let held = self.held.entry(at).or_default();
             self.locks.shares(&span, held);
         }
     }
 
-    /// The index of the sum that it went to.
-    fn add(&mut self, span: &Span, part: &Part) -> usize {
-        let key = Key::of(span, &self.renamed);
-        let thread = span.thread.0 as usize;
-        // Ids are dense; a forged one must not size a table.
-        if thread >= self.recent.len() && thread < 1 << 20 {
-            self.recent.resize(thread + 1, [u32::MAX; N_RECENT]);
-        }
-        let mut unknown = [u32::MAX; N_RECENT];
-        let recent = self.recent.get_mut(thread).unwrap_or(&mut unknown);
-        for at in 0..N_RECENT {
-            if let Some(sum) = self.sums.get_mut(recent[at] as usize)
-                && sum.key == key
-            {
-                recent[..=at].rotate_right(1);
-                sum.add(part, self.cutter);
-                return recent[0] as usize;
-            }
-        }
-        let at = *self.index.entry(key).or_insert_with(|| {
-            self.sums.push(Sum {
-                key,
-                weight: 0,
-                n_samples: 0,
-                slices: GrowingSlices::default(),
-            });
-            self.sums.len() - 1
-        });
-        self.sums[at].add(part, self.cutter);
-        recent.rotate_right(1);
-        recent[0] = u32::try_from(at).unwrap_or(u32::MAX);
-        at
+    /// Indices of sums in the order in which they first appeared.
+    fn in_order(&self) -> Vec<usize> {
+        let mut order: Vec<(u64, usize)> = self
+            .sums
+            .iter()
+            .enumerate()
+            .map(|(at, (_, sum))| (sum.first, at))
+            .collect();
+        order.sort_unstable();
+        order.into_iter().map(|(_, at)| at).collect()
     }
 
     /// The part of the recording that the spans are about, and how often slices must become twice
@@ -279,12 +320,12 @@ impl ProfileBuilder {
         rules: &Rules,
         with_kernel: bool,
     ) -> (Profile, SpanRows) {
-        let mut rows = HashMap::with_capacity_and_hasher(self.sums.len(), FastState::default());
-        let profile = self.build(tables, symbols, rules, !with_kernel, |key, row| {
-            rows.insert(key, row);
+        let mut rows = vec![None; self.sums.len()];
+        let profile = self.build(tables, symbols, rules, !with_kernel, |sum, row| {
+            rows[sum] = Some(row);
         });
         let found = SpanRows {
-            rows,
+            rows: self.sums.map(|sum| rows[sum]),
             window: self.window,
             renamed: self.renamed.clone(),
         };
@@ -297,7 +338,7 @@ impl ProfileBuilder {
         symbols: Option<&SymbolTable>,
         rules: &Rules,
         without_kernel: bool,
-        mut each: impl FnMut(Key, usize),
+        mut each: impl FnMut(usize, usize),
     ) -> Profile {
         let symbols = symbols.or(tables.symbols.as_ref());
         let (time, n_halvings) = self.axis(tables);
@@ -346,19 +387,20 @@ impl ProfileBuilder {
         let mut rows: Vec<Row> = Vec::new();
         let mut row_ids = HashMap::new();
         let mut lock_rows = LockRows::default();
-        for (at_sum, sum) in self.sums.iter().enumerate() {
-            let at = sum.key.thread.0 as usize;
+        for at_sum in self.in_order() {
+            let Some((key, sum)) = self.sums.get(at_sum) else {
+                continue;
+            };
+            let at = key.thread().0 as usize;
             let Some(thread) = threads.get(at) else {
                 continue;
             };
-            let wait = sum
-                .key
-                .wait
+            let wait = key
+                .wait()
                 .and_then(|id| Some((id, tables.waits.get(id.0 as usize)?)));
-            let mut stack = sum
-                .key
-                .stack
-                .and_then(|id| stacks.of_trace(id, sum.key.since, &mut functions, tables, symbols));
+            let mut stack = key
+                .stack()
+                .and_then(|id| stacks.of_trace(id, key.since, &mut functions, tables, symbols));
             if let Some((_, w)) = wait
                 && !w.kernel.is_empty()
                 && stack.is_none_or(|id| stacks.is_empty(id))
@@ -366,7 +408,7 @@ impl ProfileBuilder {
                 stack = Some(stacks.of_kernel_place(&w.kernel, &mut functions));
             }
             let state = classifier.state(&Subject {
-                raw: sum.key.state,
+                raw: key.state(),
                 wait: wait.map(|(_, w)| w),
                 stack,
                 stacks: &stacks.list,
@@ -377,7 +419,7 @@ impl ProfileBuilder {
             });
             if state == State::Lock {
                 let lost = Lost {
-                    thread: sum.key.thread,
+                    thread: key.thread(),
                     stack,
                     wait: wait.map(|(_, w)| w),
                 };
@@ -389,7 +431,7 @@ impl ProfileBuilder {
                     let holder = owner.map(|owner| {
                         let wait = owner.wait.and_then(|id| tables.waits.get(id.0 as usize));
                         let stack = owner.stack.and_then(|id| {
-                            stacks.of_trace(id, sum.key.since, &mut functions, tables, symbols)
+                            stacks.of_trace(id, key.since, &mut functions, tables, symbols)
                         });
                         let of = threads.get(owner.thread.0 as usize);
                         let state = classifier.state(&Subject {
@@ -447,7 +489,7 @@ impl ProfileBuilder {
                 });
                 rows.len() - 1
             });
-            each(sum.key, row);
+            each(at_sum, row);
             rows[row].slices.merge(&sum.slices, n_halvings);
             rows[row].weight = rows[row].weight.saturating_add(sum.weight);
             rows[row].n_samples = rows[row].n_samples.saturating_add(sum.n_samples);
@@ -545,6 +587,7 @@ impl LockRows {
 }
 
 impl Sum {
+    #[inline]
     fn add(&mut self, part: &Part, cutter: Cutter) {
         self.weight = self.weight.saturating_add(part.weight);
         self.n_samples = self.n_samples.saturating_add(part.n_samples);

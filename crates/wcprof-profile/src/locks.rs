@@ -57,7 +57,8 @@ impl Share {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct LockTimes {
     processes: Vec<ProcessId>,
-    of_wait: HashMap<WaitId, Avma>,
+    /// By wait: the futex.
+    of_wait: Vec<Option<Avma>>,
     looks: HashMap<(ProcessId, Avma), Vec<Look>>,
     found: Vec<Found>,
     moved: HashMap<ThreadId, Vec<TimeNs>>,
@@ -79,8 +80,7 @@ impl LockTimes {
             return times;
         }
         times.processes = tables.threads.iter().map(|t| t.process).collect();
-        let waits = (0..).map(WaitId).zip(&tables.waits);
-        times.of_wait = waits.filter_map(|(id, w)| Some((id, w.futex?))).collect();
+        times.of_wait = tables.waits.iter().map(|wait| wait.futex).collect();
         let mut known = HashMap::new();
         for look in &tables.locks.looks {
             let at = (look.process, look.address);
@@ -134,20 +134,24 @@ impl LockTimes {
         self.found.get(id as usize)
     }
 
+    fn address(&self, wait: WaitId) -> Option<Avma> {
+        *self.of_wait.get(wait.0 as usize)?
+    }
+
     /// Whether a span is a wait for a futex.
+    #[inline]
     pub(crate) fn is_wait(&self, span: &Span) -> bool {
-        span.state == ThreadState::Blocked
-            && span.wait.is_some_and(|id| self.of_wait.contains_key(&id))
+        span.state == ThreadState::Blocked && span.wait.is_some_and(|id| self.address(id).is_some())
     }
 
     /// Shares the time of a span out, if it is such a wait.
     pub(crate) fn shares(&self, span: &Span, out: &mut BTreeMap<Share, u64>) {
-        let Some(address) = span.wait.and_then(|id| self.of_wait.get(&id)) else {
+        let Some(address) = span.wait.and_then(|id| self.address(id)) else {
             return;
         };
         let process = self.processes.get(span.thread.0 as usize);
         let looks = process
-            .and_then(|process| self.looks.get(&(*process, *address)))
+            .and_then(|process| self.looks.get(&(*process, address)))
             .map_or(&[][..], Vec::as_slice);
         let (start, end) = (span.start.0, span.end.0);
         let moved = self.moved.get(&span.thread).is_some_and(|times| {
@@ -413,7 +417,7 @@ mod tests {
     fn times(looks: &[(u64, u64, u32)]) -> LockTimes {
         LockTimes {
             processes: vec![ProcessId(0)],
-            of_wait: HashMap::from([(WaitId(0), Avma(0x1000))]),
+            of_wait: vec![Some(Avma(0x1000))],
             looks: HashMap::from([(
                 (ProcessId(0), Avma(0x1000)),
                 looks

@@ -63,11 +63,11 @@ impl Slices {
     pub(crate) fn merge(&mut self, other: &GrowingSlices, n_halvings: u32) {
         self.0
             .reserve_exact(match self.0.is_empty() && n_halvings == 0 {
-                true => other.slices.0.len() + 1,
+                true => other.full().len() + 1,
                 false => 0,
             });
         let open = (other.weight != 0.0).then_some((other.slice, other.weight));
-        for (slice, weight) in other.slices.0.iter().copied().chain(open) {
+        for (slice, weight) in other.full().iter().copied().chain(open) {
             self.add(slice.checked_shr(n_halvings).unwrap_or(0), weight);
         }
     }
@@ -91,10 +91,16 @@ impl Slices {
 pub(crate) struct GrowingSlices {
     slice: u8,
     weight: f32,
-    slices: Slices,
+    /// Boxed: most spans do not touch it.
+    slices: Option<Box<Slices>>,
 }
 
 impl GrowingSlices {
+    /// All but the one that is added to.
+    fn full(&self) -> &[(u8, f32)] {
+        self.slices.as_ref().map_or(&[], |slices| &slices.0)
+    }
+
     #[inline]
     fn add(&mut self, slice: u8, weight: f32) {
         if slice == self.slice {
@@ -102,7 +108,8 @@ impl GrowingSlices {
             return;
         }
         if self.weight != 0.0 {
-            self.slices.add(self.slice, self.weight);
+            let slices = self.slices.get_or_insert_default();
+            slices.add(self.slice, self.weight);
         }
         (self.slice, self.weight) = (slice, weight);
     }
@@ -110,7 +117,9 @@ impl GrowingSlices {
     /// Makes slices twice as long.
     fn halve(&mut self) {
         self.slice >>= 1;
-        self.slices.halve();
+        if let Some(slices) = &mut self.slices {
+            slices.halve();
+        }
     }
 }
 

@@ -77,6 +77,8 @@ pub struct TraceReader<R> {
     later_bytes_left: usize,
     /// The sections of the first block, which `new` has read for its header.
     first: Option<(u64, Vec<u8>)>,
+    /// Spans are no longer read.
+    skips_spans: bool,
 }
 
 /// What spans tell of the recording: needed when it did not end cleanly.
@@ -126,6 +128,7 @@ impl<R: Read> TraceReader<R> {
             local_bytes_left: limits::MAX_TABLE_BYTES,
             later_bytes_left: limits::MAX_TABLE_BYTES,
             first: None,
+            skips_spans: false,
         };
         match reader.next_block()? {
             Next::End(Ending::Damaged { offset }) => {
@@ -157,6 +160,27 @@ impl<R: Read> TraceReader<R> {
         Ok((tables, ending))
     }
 
+    /// As [`read`](Self::read), until `enough` says so of the tables; it is asked after each block.
+    /// From there on spans are skipped, unchecked, so that the tables are read in little time; then
+    /// begins and ends of threads are as far as they were read. The last value is whether that happened.
+    pub fn read_spans_until(
+        mut self,
+        mut enough: impl FnMut(&Tables) -> bool,
+        mut each: impl FnMut(&Tables, Span),
+    ) -> Result<(Tables, Ending, bool), TraceError> {
+        let mut each = |tables: &Tables, span| {
+            each(tables, span);
+            Ok(())
+        };
+        let ending = loop {
+            if let Some(ending) = self.read_block(&mut each)? {
+                break ending;
+            }
+            self.skips_spans |= enough(&self.tables);
+        };
+        Ok((self.tables, ending, self.skips_spans))
+    }
+
     /// Reads the whole trace into memory, at most
     /// [`MAX_SPANS_IN_MEMORY`](limits::MAX_SPANS_IN_MEMORY) spans, which are put into the order of
     /// their ends.
@@ -178,20 +202,33 @@ impl<R: Read> TraceReader<R> {
         mut each: impl FnMut(&Tables, Span) -> Result<(), Malformed>,
     ) -> Result<(Tables, Ending, u64), TraceError> {
         let ending = loop {
-            let (offset, sections) = match self.first.take() {
-                Some(first) => first,
-                None => match self.next_block()? {
-                    Next::Block { offset, sections } => (offset, sections),
-                    Next::End(ending) => break ending,
-                },
-            };
-            self.apply(&sections, &mut each)
-                .map_err(|source| TraceError::Malformed { offset, source })?;
+            if let Some(ending) = self.read_block(&mut each)? {
+                break ending;
+            }
         };
-        if !self.finished {
-            self.reconstruct();
-        }
         Ok((self.tables, ending, self.offset))
+    }
+
+    /// Takes over one block; at the end says what that was like.
+    fn read_block(
+        &mut self,
+        each: &mut impl FnMut(&Tables, Span) -> Result<(), Malformed>,
+    ) -> Result<Option<Ending>, TraceError> {
+        let (offset, sections) = match self.first.take() {
+            Some(first) => first,
+            None => match self.next_block()? {
+                Next::Block { offset, sections } => (offset, sections),
+                Next::End(ending) => {
+                    if !self.finished {
+                        self.reconstruct();
+                    }
+                    return Ok(Some(ending));
+                }
+            },
+        };
+        self.apply(&sections, each)
+            .map_err(|source| TraceError::Malformed { offset, source })?;
+        Ok(None)
     }
 
     fn next_block(&mut self) -> Result<Next, TraceError> {
@@ -326,6 +363,7 @@ impl<R: Read> TraceReader<R> {
             }
             section::THREAD_NAMES => facts::names(input, &mut t.threads)?,
             section::THREAD_FACTS => facts::seen(input, &mut t.threads)?,
+            section::SPANS if self.skips_spans => *input = Input(&[]),
             section::SPANS => {
                 let sizes = Sizes {
                     n_threads: t.threads.len(),

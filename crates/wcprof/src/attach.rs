@@ -49,12 +49,12 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         duration: Some(args.duration)
             .filter(|d| *d > 0.0)
             .map(Duration::from_secs_f64),
-        rate_hz: args.rate,
-        max_cpu_percent: args.max_cpu,
-        engine: args.engine,
+        rate_hz: args.sampling.rate,
+        max_cpu_percent: args.sampling.max_cpu,
+        engine: args.sampling.engine,
         kernel: args.kernel,
-        threads: args.threads.clone(),
-        exclude_threads: args.exclude_threads.clone(),
+        threads: args.sampling.threads.clone(),
+        exclude_threads: args.sampling.exclude_threads.clone(),
         trace: path.clone(),
     };
     if let Some(time) = args.keep.keep {
@@ -68,7 +68,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         let n = session.recorded.n_left_out;
         eprintln!("wcprof: {n} processes that were started meanwhile could not be recorded");
     }
-    let mut opened = Opened::read(&path)?;
+    let mut opened = Opened::read(&path, None)?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
     let (mut symbols, mut report) = names::of_recording(
@@ -84,7 +84,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
     opened.tables.local_names = local;
     local_names::count(&opened.tables, &mut report);
-    opened.read_again()?;
+    opened.add_up()?;
     if let Err(error) = session
         .recorded
         .writer

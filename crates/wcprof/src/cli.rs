@@ -11,7 +11,7 @@ use crate::diff::DiffArgs;
 use crate::filters::{PartArgs, StackArgs};
 use crate::import::ImportArgs;
 use crate::keep::condition::{self, Condition};
-use crate::keep::time::parse_keep;
+use crate::time::parse_keep;
 use crate::top::TopArgs;
 
 /// Wallclock profiler for native Linux processes: where did the time of every thread go, running
@@ -115,9 +115,6 @@ pub(crate) struct AttachArgs {
     /// Length of the recording in seconds; 0, and by default with --keep, records until Ctrl-C
     #[arg(short, long, value_name = "SECS", default_value_t = 10.0, default_value_if("keep", ArgPredicate::IsPresent, "0"), value_parser = duration)]
     pub(crate) duration: f64,
-    /// Samples of each thread a second, 1 to 1000
-    #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rate: u32,
     /// Trace file; default: wcprof-PID-DATE.wct in the current folder, with the first pid
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: Option<PathBuf>,
@@ -126,6 +123,27 @@ pub(crate) struct AttachArgs {
     pub(crate) flamegraph: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
+    /// Also record kernel stacks, and show them below the user stacks of blocked and running
+    /// threads
+    #[arg(long)]
+    pub(crate) kernel: bool,
+    #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
+    /// Leave function names out of the trace; read no debug file and ask no debuginfod server
+    #[arg(long)]
+    pub(crate) raw: bool,
+}
+
+/// How processes are sampled.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SamplingArgs {
+    /// Samples of each thread a second, 1 to 1000
+    #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rate: u32,
     /// Record only threads whose name matches; may be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) threads: Vec<String>,
@@ -135,21 +153,22 @@ pub(crate) struct AttachArgs {
     /// How to observe the target
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub(crate) engine: EngineArg,
-    /// Also record kernel stacks, and show them below the user stacks of blocked and running
-    /// threads
-    #[arg(long)]
-    pub(crate) kernel: bool,
     /// Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate
     /// is lowered
     #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) max_cpu: u32,
-    #[command(flatten)]
-    pub(crate) rules: RuleArgs,
-    #[command(flatten)]
-    pub(crate) symbols: SymbolArgs,
-    /// Leave function names out of the trace; read no debug file and ask no debuginfod server
-    #[arg(long)]
-    pub(crate) raw: bool,
+}
+
+impl Default for SamplingArgs {
+    fn default() -> Self {
+        Self {
+            rate: 99,
+            threads: Vec::new(),
+            exclude_threads: Vec::new(),
+            engine: EngineArg::Auto,
+            max_cpu: 20,
+        }
+    }
 }
 
 /// The flight recorder.

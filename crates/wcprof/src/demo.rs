@@ -7,7 +7,7 @@ use anyhow::Context;
 use wcprof_demo::DemoOptions;
 
 use crate::attach;
-use crate::cli::{AttachArgs, DemoArgs, KeepArgs, RuleArgs, SymbolArgs, TargetArgs};
+use crate::cli::{AttachArgs, DemoArgs, KeepArgs, RuleArgs, SamplingArgs, SymbolArgs, TargetArgs};
 use crate::failure::{Exit, Failure};
 
 /// The workload has threads of this name once it runs.
@@ -49,14 +49,13 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         },
         children: false,
         duration: args.duration,
-        rate: 99,
         output: Some("wcprof-demo.wct".into()),
         flamegraph: Some("wcprof-demo.svg".into()),
-        threads: Vec::new(),
-        exclude_threads: Vec::new(),
-        engine: args.engine,
+        sampling: SamplingArgs {
+            engine: args.engine,
+            ..SamplingArgs::default()
+        },
         kernel: false,
-        max_cpu: 20,
         rules: RuleArgs::default(),
         symbols: SymbolArgs::default(),
         raw: false,

@@ -8,16 +8,17 @@ use wcprof_profile::{
 use wcprof_types::TimeNs;
 
 use crate::failure::{Exit, Failure};
+use crate::time::parse_time;
 
 /// A part of the recording's time and threads.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct PartArgs {
     /// Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in
     /// seconds)
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) from: Option<TimeNs>,
     /// End of the time window
-    #[arg(long, value_name = "TIME", value_parser = time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub(crate) to: Option<TimeNs>,
     /// Only threads whose name or pool matches; may be given several times
     #[arg(long, value_name = "GLOB")]
@@ -150,64 +151,4 @@ fn bad_filter(error: FilterError) -> Failure {
         FilterError::Regex(_) => "a backslash takes its meaning from a sign: `operator\\(\\)`",
     };
     Failure::new(Exit::Usage, error).hint(hint)
-}
-
-/// `3s`, `500ms`, `2m`; a bare number is in seconds.
-fn time(text: &str) -> Result<TimeNs, String> {
-    let split = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    const NO_TIME: &str = "not a time; 3s, 500ms or 1.5m are";
-    if number.is_empty() {
-        return Err(NO_TIME.to_owned());
-    }
-    let ns = match unit.trim() {
-        "" | "s" => 1e9,
-        "ms" => 1e6,
-        "us" => 1e3,
-        "m" | "min" => 60e9,
-        "h" => 3600e9,
-        _ => return Err("unknown unit; h, m, s, ms and us are known".to_owned()),
-    };
-    match number.parse::<f64>() {
-        Ok(n) if n * ns <= 1e17 => Ok(TimeNs((n * ns).round() as u64)),
-        Ok(_) => Err("too long".to_owned()),
-        Err(_) => Err(NO_TIME.to_owned()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check units of times, and that what is none is refused.
-    #[test]
-    fn times() {
-        for (text, ns) in [
-            ("3s", 3_000_000_000),
-            ("3", 3_000_000_000),
-            ("0.5", 500_000_000),
-            ("250ms", 250_000_000),
-            ("7us", 7_000),
-            ("1.5m", 90_000_000_000),
-            ("2h", 7_200_000_000_000),
-            ("0", 0),
-        ] {
-            assert_eq!(time(text), Ok(TimeNs(ns)), "{text}");
-        }
-        for bad in [
-            "",
-            "s",
-            "-1",
-            "1.2.3",
-            "3 days",
-            "1e3",
-            "99999999999h",
-            "inf",
-            "nan",
-        ] {
-            assert!(time(bad).is_err(), "{bad}");
-        }
-    }
 }

@@ -10,11 +10,14 @@ use wcprof_types::{Avma, BuildId, Pid, RelativeAddress};
 
 use crate::cli::SymbolArgs;
 use crate::failure::Failure;
+use crate::local_names::{Origin, jit_names, place_of_jit};
 use crate::names;
 
 /// After a look-up as many times its time pass without one: a debug file that takes a second to read
 /// is read every twentieth second at most.
 const PAUSE: u32 = 20;
+/// JIT code without a name is asked for again after this.
+const JIT_AGAIN: Duration = Duration::from_secs(10);
 /// Names remembered; beyond it those that are not in use are forgotten.
 const MAX_NAMES: usize = 1 << 18;
 
@@ -26,6 +29,9 @@ type ModuleKey = (Pid, Avma, Option<BuildId>, String);
 pub(crate) struct LiveNames {
     modules: HashMap<ModuleKey, u32>,
     names: HashMap<(u32, RelativeAddress), Vec<SymbolFrame>>,
+    /// Of JIT code, which may be replaced: as it was at the last look-up. Empty without a name.
+    jit: HashMap<(Pid, Avma), Vec<SymbolFrame>>,
+    jit_asked: Option<Instant>,
     /// When names may be looked up again.
     not_before: Option<Instant>,
     spent: Duration,
@@ -36,22 +42,24 @@ impl LiveNames {
         Self {
             modules: HashMap::new(),
             names: HashMap::new(),
+            jit: HashMap::new(),
+            jit_asked: None,
             not_before: None,
             spent: Duration::ZERO,
         }
     }
 
-    /// The names of the tables' frames, as far as they are known by now. `files` are those of its
-    /// processes.
+    /// The names of the tables' frames, as far as they are known by now.
     pub(crate) fn of(
         &mut self,
         tables: &Tables,
-        files: &[TargetFiles],
+        recorded: Origin<'_>,
         args: &SymbolArgs,
         options: &SymbolOptions,
     ) -> Result<SymbolTable, Failure> {
-        if self.names.len() > MAX_NAMES {
+        if self.names.len() + self.jit.len() > MAX_NAMES {
             self.names.clear();
+            self.jit.clear();
             self.modules.clear();
         }
         let modules: Vec<u32> = tables
@@ -67,7 +75,14 @@ impl LiveNames {
         };
         let mut known = SymbolTable::default();
         let mut new = Vec::new();
+        let mut jit = Vec::new();
         for (id, frame) in (0..).map(FrameId).zip(&tables.frames) {
+            if let Some((process, address)) = place_of_jit(tables, recorded.unmapped, id, frame)
+                && let Some(process) = tables.processes.get(process.0 as usize)
+            {
+                jit.push((id, (process.pid, address)));
+                continue;
+            }
             let Some(key) = key(frame) else { continue };
             match self.names.get(&key) {
                 Some(names) => {
@@ -76,10 +91,49 @@ impl LiveNames {
                 None => new.push((id, key, frame.clone())),
             }
         }
-        if new.is_empty() || self.not_before.is_some_and(|at| Instant::now() < at) {
-            return Ok(known);
-        }
+        let may_ask = self.not_before.is_none_or(|at| Instant::now() >= at);
         let begin = Instant::now();
+        // A compiler may write the name after the code ran.
+        let ask_again = self.jit_asked.is_none_or(|at| begin - at > JIT_AGAIN);
+        let is_new = |(_, key): &(FrameId, (Pid, Avma))| match self.jit.get(key) {
+            Some(names) => names.is_empty() && ask_again,
+            None => true,
+        };
+        let has_new_jit = jit.iter().any(is_new);
+        if has_new_jit && may_ask {
+            self.jit_asked = Some(begin);
+            let mut found = jit_names(tables, recorded);
+            for (id, key) in &jit {
+                let names = found.frames.remove(id).unwrap_or_default();
+                self.jit.insert(*key, names);
+            }
+        }
+        for (id, key) in jit {
+            if let Some(names) = self.jit.get(&key).filter(|names| !names.is_empty()) {
+                known.frames.insert(id, names.clone());
+            }
+        }
+        let has_new = !new.is_empty();
+        if has_new && may_ask {
+            self.ask(tables, new, recorded.files, (args, options), &mut known)?;
+        }
+        if (has_new || has_new_jit) && may_ask {
+            let taken = begin.elapsed();
+            self.spent += taken;
+            self.not_before = Some(Instant::now() + taken * PAUSE);
+        }
+        Ok(known)
+    }
+
+    /// Looks up names of frames in files.
+    fn ask(
+        &mut self,
+        tables: &Tables,
+        new: Vec<(FrameId, (u32, RelativeAddress), Frame)>,
+        files: &[TargetFiles],
+        (args, options): (&SymbolArgs, &SymbolOptions),
+        known: &mut SymbolTable,
+    ) -> Result<(), Failure> {
         let asked = Tables {
             frames: new.iter().map(|(.., frame)| frame.clone()).collect(),
             nodes: Vec::new(),
@@ -95,10 +149,7 @@ impl LiveNames {
             }
             self.names.insert(key, names);
         }
-        let taken = begin.elapsed();
-        self.spent += taken;
-        self.not_before = Some(Instant::now() + taken * PAUSE);
-        Ok(known)
+        Ok(())
     }
 
     /// Time that look-ups took so far.

@@ -63,6 +63,18 @@ pub(crate) fn of_recording(
     (names, problems)
 }
 
+/// The newest names of JIT code in a recording that goes on.
+pub(crate) fn jit_names(tables: &Tables, recorded: Origin<'_>) -> SymbolTable {
+    let mut names = LocalNames::default();
+    let mut symbols = SymbolTable::default();
+    // What stands in the way is said when a file is written.
+    name_jit(tables, recorded, &mut symbols, &mut names, &mut Vec::new());
+    for later in names.later {
+        names.names.frames.insert(later.frame, later.functions);
+    }
+    names.names
+}
+
 /// Takes account of local names in what was found out before they were known.
 pub(crate) fn count(tables: &Tables, report: &mut SymbolReport) {
     let named = &tables.local_names.names.frames;
@@ -121,12 +133,8 @@ fn name_jit(
     for (process, files) in (0..).map(ProcessId).zip(recorded.files) {
         let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
             .filter_map(|(id, frame)| {
-                let address = address_of_jit(tables, frame)?;
-                let owner = match frame {
-                    Frame::Native { module, .. } => Some(module_of(tables, module.0)?.process),
-                    _ => recorded.unmapped.owner(id),
-                };
-                (owner == Some(process)).then_some((id, address))
+                let (owner, address) = place_of_jit(tables, recorded.unmapped, id, frame)?;
+                (owner == process).then_some((id, address))
             })
             .unzip();
         if addresses.is_empty() {
@@ -174,6 +182,21 @@ fn put_jit(
             names.names.frames.insert(id, vec![initial]);
         }
     }
+}
+
+/// The process and the address of code that is in no ELF file.
+pub(crate) fn place_of_jit(
+    tables: &Tables,
+    unmapped: &UnmappedFrames,
+    id: FrameId,
+    frame: &Frame,
+) -> Option<(ProcessId, Avma)> {
+    let address = address_of_jit(tables, frame)?;
+    let owner = match frame {
+        Frame::Native { module, .. } => module_of(tables, module.0)?.process,
+        _ => unmapped.owner(id)?,
+    };
+    Some((owner, address))
 }
 
 /// The address of code that is in no ELF file: anonymous memory, or a nameless file that a runtime

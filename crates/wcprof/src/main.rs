@@ -31,6 +31,7 @@ mod select;
 mod session;
 mod symbols;
 mod terminal;
+mod time;
 mod top;
 
 use std::process::ExitCode;

@@ -1,6 +1,5 @@
 //! A saved trace to a profile: reads the file, finds names, applies the rules.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -10,7 +9,7 @@ use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, S
 use wcprof_report::terminal_name;
 use wcprof_symbols::{Problem, SymbolReport};
 use wcprof_trace::model::{Span, SymbolTable, Tables};
-use wcprof_trace::{Ending, TraceError, TraceReader};
+use wcprof_trace::{Ending, TraceReader};
 use wcprof_types::TimeNs;
 
 use crate::cli::{RuleArgs, SymbolArgs};
@@ -25,6 +24,8 @@ pub(crate) struct Opened {
     ending: Ending,
     path: PathBuf,
     window: Window,
+    /// Not all spans are added up: what is known only at the end of the trace is needed for them.
+    is_partial: bool,
 }
 
 /// Begin and end of the part of a recording that is wanted; `None` for all of it.
@@ -40,53 +41,45 @@ pub(crate) enum KernelSide {
 }
 
 impl Opened {
-    /// All of a trace.
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
-        Self::read_window(path, None)
-    }
-
-    /// What of a trace lies in a window of time.
-    pub(crate) fn read_window(path: &Path, window: Window) -> Result<Self, Failure> {
-        Self::read_with(path, window, ProfileBuilder::new())
-    }
-
-    /// Reads the spans once more if what is known only at the end of a trace is needed for them:
-    /// that code was replaced while it was recorded, or who held locks.
-    pub(crate) fn read_again(&mut self) -> Result<(), Failure> {
-        let renamed = RenamedStacks::of(&self.tables);
-        let locks = LockTimes::of(&self.tables);
-        if !(renamed.is_empty() && locks.is_empty()) {
-            let builder = ProfileBuilder::new();
-            let builder = builder.with_renamed(renamed).with_locks(locks);
-            self.builder = Self::read_with(&self.path, self.window, builder)?.builder;
-        }
-        Ok(())
-    }
-
-    fn read_with(
-        path: &Path,
-        window: Window,
-        mut builder: ProfileBuilder,
-    ) -> Result<Self, Failure> {
-        if let Some((from, to)) = window {
-            builder = builder.with_window(from, to);
-        }
-        let (tables, ending) = TraceReader::open(path)
-            .and_then(|reader| for_each_span(reader, |span| builder.add_span(span)))
-            .map_err(|error| {
-                let mut failure = Failure::from(error);
-                failure.error = failure
-                    .error
-                    .context(format!("failed to read `{}`", path.display()));
-                failure
-            })?;
+    /// Reads a trace for [`add_up`](Self::add_up).
+    pub(crate) fn read(path: &Path, window: Window) -> Result<Self, Failure> {
+        let mut builder = with_window(ProfileBuilder::new(), window);
+        let (tables, ending, is_partial) = for_each_batch(
+            path,
+            |tables| !(tables.locks.looks.is_empty() && tables.local_names.later.is_empty()),
+            |spans| builder.add_spans(spans),
+        )?;
         Ok(Self {
             tables,
             builder,
             ending,
             path: path.to_owned(),
             window,
+            is_partial,
         })
+    }
+
+    /// Reads the spans again if what is known only at the end of a trace is needed for them: that code
+    /// was replaced while it was recorded, or who held locks.
+    pub(crate) fn add_up(&mut self) -> Result<(), Failure> {
+        let renamed = RenamedStacks::of(&self.tables);
+        let locks = LockTimes::of(&self.tables);
+        if !self.is_partial && renamed.is_empty() && locks.is_empty() {
+            return Ok(());
+        }
+        let builder = ProfileBuilder::new()
+            .with_renamed(renamed)
+            .with_locks(locks);
+        let mut builder = with_window(builder, self.window);
+        let add = |spans: &[Span]| builder.add_spans(spans);
+        let (tables, ..) = for_each_batch(&self.path, |_| false, add)?;
+        self.builder = builder;
+        // In a trace that did not end cleanly these are known by the spans.
+        self.tables.threads = tables.threads;
+        let duration = &mut self.tables.stats.duration;
+        *duration = tables.stats.duration.max(*duration);
+        self.is_partial = false;
+        Ok(())
     }
 
     /// Keeps frames of one function at several source lines apart, and shows the lines.
@@ -141,53 +134,67 @@ pub(crate) struct Spans {
 impl Spans {
     /// Calls `each` with every span that is in the profile, in the order of the trace.
     pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan)) -> anyhow::Result<()> {
-        let mut finder = self.rows.finder();
-        TraceReader::open(&self.path)
-            .and_then(|reader| {
-                for_each_span(reader, |span| {
-                    if let Some(span) = finder.find(span) {
-                        each(span);
-                    }
-                })
-            })
-            .with_context(|| format!("failed to read `{}`", self.path.display()))?;
+        let rows = |spans: &[Span]| {
+            let found = spans.iter().filter_map(|span| self.rows.find(span));
+            found.for_each(&mut each);
+        };
+        for_each_batch(&self.path, |_| false, rows).map_err(|failure| failure.error)?;
         Ok(())
     }
 }
 
-/// Decodes on another thread than `each` runs on: each takes about half of the time.
-fn for_each_span(
-    reader: TraceReader<impl Read + Send>,
-    mut each: impl FnMut(&Span),
-) -> Result<(Tables, Ending), TraceError> {
-    const BATCH: usize = 4096;
-    const MAX_BATCHES: usize = 8;
+fn with_window(builder: ProfileBuilder, window: Window) -> ProfileBuilder {
+    match window {
+        Some((from, to)) => builder.with_window(from, to),
+        None => builder,
+    }
+}
+
+/// Hands over the spans of a trace, many at a time, until `enough` says so of the tables: see
+/// [`TraceReader::read_spans_until`]. Decodes on another thread than `each` runs on: each takes about
+/// half of the time.
+fn for_each_batch(
+    path: &Path,
+    enough: impl FnMut(&Tables) -> bool + Send,
+    mut each: impl FnMut(&[Span]),
+) -> Result<(Tables, Ending, bool), Failure> {
+    const BATCH: usize = 1 << 15;
+    const MAX_BATCHES: usize = 2;
     let (full, batches) = std::sync::mpsc::sync_channel::<Vec<Span>>(MAX_BATCHES);
     let (used, empty) = std::sync::mpsc::channel::<Vec<Span>>();
-    std::thread::scope(|scope| {
-        let decoder = scope.spawn(move || {
-            let mut batch = Vec::with_capacity(BATCH);
-            let read = reader.read(|_, span| {
-                batch.push(span);
-                if batch.len() == BATCH {
-                    let next = empty.try_recv();
-                    let next = next.unwrap_or_else(|_| Vec::with_capacity(BATCH));
-                    // The other side takes until this one ends.
-                    let _ = full.send(std::mem::replace(&mut batch, next));
-                }
+    let read = TraceReader::open(path).and_then(|reader| {
+        std::thread::scope(|scope| {
+            let decoder = scope.spawn(move || {
+                let mut batch = Vec::new();
+                let read = reader.read_spans_until(enough, |_, span| {
+                    batch.push(span);
+                    if batch.len() == BATCH {
+                        let next = empty.try_recv();
+                        let next = next.unwrap_or_else(|_| Vec::with_capacity(BATCH));
+                        // The other side takes until this one ends.
+                        let _ = full.send(std::mem::replace(&mut batch, next));
+                    }
+                });
+                let _ = full.send(batch);
+                read
             });
-            let _ = full.send(batch);
-            read
-        });
-        for mut batch in batches {
-            batch.iter().for_each(&mut each);
-            batch.clear();
-            let _ = used.send(batch);
-        }
-        match decoder.join() {
-            Ok(read) => read,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+            for mut batch in batches {
+                each(&batch);
+                batch.clear();
+                let _ = used.send(batch);
+            }
+            match decoder.join() {
+                Ok(read) => read,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })
+    });
+    read.map_err(|error| {
+        let mut failure = Failure::from(error);
+        failure.error = failure
+            .error
+            .context(format!("failed to read `{}`", path.display()));
+        failure
     })
 }
 
@@ -211,8 +218,8 @@ pub(crate) fn named(
     symbols: &SymbolArgs,
 ) -> Result<(Opened, SymbolTable, Rules), Failure> {
     let rules = state_rules(rules)?;
-    let mut opened = Opened::read_window(path, window)?;
-    opened.read_again()?;
+    let mut opened = Opened::read(path, window)?;
+    opened.add_up()?;
     if let Some(warning) = opened.warning() {
         eprintln!("wcprof: {warning}");
     }

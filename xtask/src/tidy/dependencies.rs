@@ -60,7 +60,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "wcprof-import",
-        &["wcprof-types", "wcprof-trace", "wcprof-symbols"],
+        &[
+            "wcprof-types",
+            "wcprof-unwind",
+            "wcprof-trace",
+            "wcprof-symbols",
+        ],
     ),
     ("wcprof-demo", &[]),
     ("msgr-crypto-ffi", &[]),

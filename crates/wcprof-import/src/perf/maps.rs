@@ -38,11 +38,15 @@ impl Map {
 
 /// Mappings of a process, by begin.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Maps(BTreeMap<u64, Map>);
+pub(super) struct Maps {
+    by_start: BTreeMap<u64, Map>,
+    /// Begins of those that came or were cut since [`take_changes`](Self::take_changes).
+    changes: Vec<u64>,
+}
 
 impl Maps {
     pub(super) fn len(&self) -> usize {
-        self.0.len()
+        self.by_start.len()
     }
 
     /// Adds a mapping; what it covers is gone.
@@ -51,26 +55,43 @@ impl Maps {
             return;
         }
         let covered: Vec<u64> = self
-            .0
+            .by_start
             .range(..map.end)
             .rev()
             .take_while(|(_, old)| old.end > start)
             .map(|(&at, _)| at)
             .collect();
+        // The new one first: it takes the place of what it covers a part of.
+        self.changes.push(start);
         for at in covered {
             if at >= start {
-                self.0.remove(&at);
-            } else if let Some(old) = self.0.get_mut(&at) {
+                self.by_start.remove(&at);
+            } else if let Some(old) = self.by_start.get_mut(&at) {
                 old.end = start;
+                self.changes.push(at);
             }
         }
-        self.0.insert(start, map);
+        self.by_start.insert(start, map);
+    }
+
+    pub(super) fn get(&self, start: u64) -> Option<&Map> {
+        self.by_start.get(&start)
+    }
+
+    /// Begins of all.
+    pub(super) fn all(&self) -> Vec<u64> {
+        self.by_start.keys().copied().collect()
+    }
+
+    /// Begins of those that came or were cut since this was last called, in that order.
+    pub(super) fn take_changes(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.changes)
     }
 
     /// For a child: the same mappings, whose modules are its own.
     pub(super) fn inherited(&self) -> Self {
         let mut maps = self.clone();
-        maps.0.values_mut().for_each(|map| map.module = None);
+        maps.by_start.values_mut().for_each(|map| map.module = None);
         maps
     }
 
@@ -82,7 +103,7 @@ impl Maps {
         builder: &mut Builder,
         files: &mut Files,
     ) -> Result<Frame, ImportError> {
-        let found = self.0.range_mut(..=address).next_back();
+        let found = self.by_start.range_mut(..=address).next_back();
         let Some((&start, map)) = found.filter(|(_, map)| address < map.end) else {
             return Ok(Frame::Unmapped(Avma(address)));
         };
@@ -178,7 +199,7 @@ mod tests {
         maps.add(0x3000, map(0x4000, "/b"));
         maps.add(0x3800, map(0x6000, "/c"));
         let found: Vec<_> = maps
-            .0
+            .by_start
             .iter()
             .map(|(start, map)| (*start, map.end, map.path.as_str()))
             .collect();
@@ -188,5 +209,11 @@ mod tests {
             (0x3800, 0x6000, "/c"),
         ];
         assert_eq!(found, expected);
+        assert_eq!(
+            maps.take_changes(),
+            [0x1000, 0x3000, 0x1000, 0x3800, 0x3000]
+        );
+        assert_eq!(maps.all(), [0x1000, 0x3000, 0x3800]);
+        assert!(maps.take_changes().is_empty());
     }
 }

@@ -5,6 +5,7 @@
 //! period, so that shares are those of `perf report`, and all of them together what the sampling
 //! frequency makes of their number. Time off CPU goes from the switch to the next sign of the thread.
 
+mod dwarf;
 mod events;
 mod maps;
 mod preflight;

@@ -9,6 +9,7 @@ use linux_perf_data::{DsoInfo, DsoKey};
 use wcprof_trace::model::{Frame, FrameId, ProcessId, Span, StackId, ThreadId, Trace};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd, ThreadState, Tid, TimeNs};
 
+use super::dwarf::Copies;
 use super::events::{Event, Kind};
 use super::maps::{Files, Map, Maps};
 use super::scale;
@@ -20,8 +21,6 @@ use crate::limits;
 const CONTEXT_MAX: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
-/// `rip` among perf's x86 registers (`arch/x86/include/uapi/asm/perf_regs.h`).
-const REG_IP: u64 = 8;
 
 #[derive(Debug)]
 struct Process {
@@ -73,7 +72,7 @@ pub(super) struct Recording {
     sums: Vec<(u64, u64)>,
     n_other: u64,
     n_idle: u64,
-    n_copies: u64,
+    copies: Copies,
     /// Ends of waits that no switch told.
     n_open: u64,
     has_switches: bool,
@@ -110,7 +109,7 @@ impl Recording {
             n_maps: 0,
             n_other: 0,
             n_idle: 0,
-            n_copies: 0,
+            copies: Copies::default(),
             n_open: 0,
             has_switches: false,
         }
@@ -164,6 +163,7 @@ impl Recording {
         let thread = self.thread(pid, tid)?;
         if is_exec {
             self.process(pid)?.maps = Maps::default();
+            self.copies.forget(pid);
         }
         let name = cut(name).to_owned();
         let process = self.process(pid)?.id;
@@ -206,6 +206,7 @@ impl Recording {
             let maps = process.maps.inherited();
             self.count_maps(maps.len())?;
             self.process(pid)?.maps = maps;
+            self.copies.forget(pid);
         }
         // A tid that is used again is another thread.
         self.threads.remove(&tid);
@@ -500,13 +501,22 @@ impl Recording {
             chain.push((ip, kernel, true));
         }
         let mut end = StackEnd::Root;
-        if copies_stack && !chain.iter().any(|(_, kernel, _)| !kernel) {
-            let ip = sample.user_regs.as_ref().and_then(|regs| regs.get(REG_IP));
-            chain.extend(ip.map(|ip| (ip, false, true)));
-        }
-        if copies_stack && sample.user_stack.is_some() {
-            self.n_copies += 1;
-            end = StackEnd::NoUnwindInfo;
+        // The address of a sample in user space is the first one that the copy gives, too.
+        let has_callers = chain.iter().any(|(_, kernel, exact)| !kernel && !exact);
+        if copies_stack
+            && !has_callers
+            && let (Some(regs), Some(copy)) = (&sample.user_regs, &sample.user_stack)
+        {
+            self.process(pid)?;
+            if let Some(process) = self.processes.get_mut(&pid) {
+                let (frames, why) = self.copies.unwind(pid, &mut process.maps, regs, copy);
+                if !frames.is_empty() {
+                    chain.retain(|(_, kernel, _)| *kernel);
+                }
+                // As lookup addresses, which are not to be changed again.
+                chain.extend(frames.into_iter().map(|address| (address, false, true)));
+                end = why;
+            }
         }
         if chain.iter().all(|(_, kernel, _)| *kernel) {
             end = StackEnd::NoUserStack;
@@ -606,6 +616,7 @@ impl Recording {
         self.say_what_is_unknown();
         let stats = &mut self.builder.trace.tables.stats;
         stats.n_lost = self.n_lost;
+        stats.ends.clone_from(&self.copies.ends);
         Ok(self.builder.finish(duration))
     }
 
@@ -636,15 +647,14 @@ impl Recording {
         let n_unknown = modules
             .filter(|m| m.build_id.is_none() && m.path.starts_with('/'))
             .count();
+        for note in self.copies.notes() {
+            self.builder.note(note);
+        }
         for (n, what) in [
             (
                 self.n_open,
                 "waits have no recorded end (record with -a or --switch-events): each goes on until \
                  the thread's next sample",
-            ),
-            (
-                self.n_copies,
-                "user stacks are copies of memory, which are not unwound (record with --call-graph fp)",
             ),
             (self.n_other, "samples of other events are left out"),
             (self.n_idle, "samples of the idle CPUs are left out"),

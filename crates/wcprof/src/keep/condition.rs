@@ -5,7 +5,7 @@
 //! over-threads = "max" | "min" | "p1" ... "p99"
 //! what = a state (lock, disk, on-cpu, ...) | "func:" glob
 //! whom = "all" | a glob over names of pools and threads
-//! time = number ["ms" | "s" | "m" | "h"]
+//! time = number ["us" | "ms" | "s" | "m" | "min" | "h"]
 //! ```
 
 use std::fmt;
@@ -14,7 +14,7 @@ use std::time::Duration;
 use globset::{Glob, GlobMatcher};
 use wcprof_profile::model::State;
 
-use super::time::parse_time;
+use crate::time::parse_duration;
 
 /// A share of threads' time that is looked at all the time.
 #[derive(Clone, Debug)]
@@ -117,7 +117,7 @@ pub(crate) fn parse(text: &str) -> Result<Condition, ConditionError> {
     let percent = words.percent()?;
     words.literal("over")?;
     let word = words.next("a time such as 5s")?;
-    let window = parse_time(&word.text).map_err(|problem| word.error(problem))?;
+    let window = parse_duration(&word.text).map_err(|problem| word.error(problem))?;
     if window < MIN_WINDOW {
         return Err(word.error("the shortest window is 2s"));
     }

@@ -2,7 +2,6 @@
 //! trace file when a signal or a condition asks for it.
 
 pub(crate) mod condition;
-pub(crate) mod time;
 mod watch;
 pub(crate) mod write;
 
@@ -26,6 +25,7 @@ use crate::cli::AttachArgs;
 use crate::failure::{Exit, Failure};
 use crate::live::{self, Live, Takers};
 use crate::live_names::LiveNames;
+use crate::local_names::Origin;
 use crate::session::{SessionOptions, subject};
 use watch::Watch;
 use write::{NameOptions, check_folder, numbered, write};
@@ -285,8 +285,14 @@ impl Watcher {
     ) -> Result<Option<Reason>, Failure> {
         let cut = kept.snapshot.cut(from)?;
         let tables = cut.tables();
-        let files = kept.files(&cut);
-        let symbols = self.names.of(tables, &files, names.args, &names.options)?;
+        let (files, unmapped) = (kept.files(&cut), kept.unmapped(&cut));
+        let origin = Origin {
+            files: &files,
+            unmapped: &unmapped,
+            begin: kept.begin(&cut),
+            duration: tables.stats.duration.0,
+        };
+        let symbols = self.names.of(tables, origin, names.args, &names.options)?;
         let begin = cut.from().0;
         let to = TimeNs(to.0.saturating_sub(begin));
         let mut builder = ProfileBuilder::new().with_window(TimeNs(0), to);

@@ -28,17 +28,18 @@ use wcprof_symbols::SymbolOptions;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::{Pid, TimeNs};
 
-use crate::cli::{EngineArg, RuleArgs, SymbolArgs, TargetArgs, number};
+use crate::cli::{RuleArgs, SamplingArgs, SymbolArgs, TargetArgs, number};
 use crate::failure::{Exit, Failure};
-use crate::keep::time::parse_keep;
 use crate::keep::write::{self, NameOptions, check_folder, numbered};
 use crate::live::{self, Takers};
 use crate::live_names::LiveNames;
+use crate::local_names::Origin;
 use crate::names;
 use crate::open::{hotspot_rules, state_rules};
 use crate::select;
 use crate::session::{SessionOptions, default_trace_path};
 use crate::terminal::Terminal;
+use crate::time::parse_keep;
 use draw::{Status, draw};
 use model::Model;
 use state::{Action, Ui};
@@ -62,22 +63,8 @@ pub(crate) struct TopArgs {
     /// Saved traces are numbered: FILE-1.wct, FILE-2.wct; default: wcprof-PID-DATE
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Samples of each thread a second, 1 to 1000
-    #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    pub(crate) rate: u32,
-    /// Show only threads whose name matches; may be given several times
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) threads: Vec<String>,
-    /// Leave out threads whose name matches; may be given several times
-    #[arg(long, value_name = "GLOB")]
-    pub(crate) exclude_threads: Vec<String>,
-    /// How to observe the target
-    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
-    pub(crate) engine: EngineArg,
-    /// Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate
-    /// is lowered
-    #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub(crate) max_cpu: u32,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
     pub(crate) rules: RuleArgs,
     #[command(flatten)]
@@ -132,12 +119,12 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         targets: chosen.targets,
         children: args.children,
         duration: None,
-        rate_hz: args.rate,
-        max_cpu_percent: args.max_cpu,
-        engine: args.engine,
+        rate_hz: args.sampling.rate,
+        max_cpu_percent: args.sampling.max_cpu,
+        engine: args.sampling.engine,
         kernel: false,
-        threads: args.threads.clone(),
-        exclude_threads: args.exclude_threads.clone(),
+        threads: args.sampling.threads.clone(),
+        exclude_threads: args.sampling.exclude_threads.clone(),
         trace: base,
     };
     let ring = RingOptions {
@@ -311,10 +298,16 @@ impl Painter {
         let (profile, line) = {
             let cut = kept.snapshot.cut(from)?;
             let tables = cut.tables();
-            let files = kept.files(&cut);
+            let (files, unmapped) = (kept.files(&cut), kept.unmapped(&cut));
+            let origin = Origin {
+                files: &files,
+                unmapped: &unmapped,
+                begin: kept.begin(&cut),
+                duration: tables.stats.duration.0,
+            };
             let symbols = self
                 .names
-                .of(tables, &files, &args.symbols, &self.symbols)?;
+                .of(tables, origin, &args.symbols, &self.symbols)?;
             let until = TimeNs(to.saturating_sub(cut.from().0));
             let mut builder = ProfileBuilder::new().with_window(TimeNs(0), until);
             cut.for_each_span(|span| {

@@ -1,0 +1,325 @@
+//! Copies of user stacks (`perf record --call-graph dwarf`) to frames, by the call frame information
+//! of the files of this machine that have the recorded build-ids.
+//!
+//! A file without a recorded build-id is not used: another version of it would give wrong frames, and
+//! a truncated stack is better.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use linux_perf_data::linux_perf_event_reader::{RawData, Regs};
+use wcprof_symbols::open_regular;
+use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs};
+use wcprof_unwind::{ModuleCode, StackCopy, TextMemory, UnwindLimits, Unwinder, UnwoundStack};
+
+use super::maps::{Map, Maps};
+use crate::limits;
+
+/// Numbers of registers in perf's samples (`arch/x86/include/uapi/asm/perf_regs.h`).
+mod reg {
+    pub(super) const AX: u64 = 0;
+    pub(super) const BP: u64 = 6;
+    pub(super) const SP: u64 = 7;
+    pub(super) const IP: u64 = 8;
+    /// `r8`; the next three follow.
+    pub(super) const R8: u64 = 16;
+}
+
+/// An unwinder takes almost 1 MB: of more processes those that were met last have one.
+const MAX_UNWINDERS: usize = 32;
+/// Files that are held open, with their call frame information, and bytes of the latter.
+const MAX_FILES: usize = 512;
+const MAX_FILE_BYTES: usize = 512 << 20;
+/// Mappings that one unwinder is told of; perf records those of code alone.
+const MAX_MODULES: usize = 1 << 14;
+/// The same of all unwinders: each mapping makes one forget what it knew.
+const MAX_GIVEN: usize = 1 << 18;
+
+/// A file with the recorded build-id.
+#[derive(Debug)]
+struct Code {
+    file: File,
+    code: Arc<ModuleCode>,
+}
+
+/// The unwinder of one process.
+#[derive(Debug)]
+struct Known {
+    unwinder: Unwinder,
+    /// By begin: end, load bias, file.
+    texts: BTreeMap<u64, (u64, LoadBias, Arc<Code>)>,
+    /// Mappings that it was told of.
+    n_given: usize,
+    /// When it was last used.
+    used: u64,
+}
+
+/// Unwinds the copies of all processes.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    files: HashMap<(String, BuildId), Option<Arc<Code>>>,
+    file_bytes: usize,
+    processes: HashMap<i32, Known>,
+    n_given: usize,
+    n_used: u64,
+    stack: UnwoundStack,
+    /// Copies by why their stacks ended.
+    pub(super) ends: BTreeMap<StackEnd, u64>,
+    /// Paths of modules that were not found here with their build-id, and whether that is known.
+    missing: BTreeSet<(String, bool)>,
+}
+
+/// Lookup addresses of frames, leaf first, and why there are no more.
+pub(super) type Unwound = (Vec<u64>, StackEnd);
+
+impl Copies {
+    /// The frames of a copy, leaf first.
+    pub(super) fn unwind(
+        &mut self,
+        pid: i32,
+        maps: &mut Maps,
+        regs: &Regs<'_>,
+        (copy, len): &(RawData<'_>, u64),
+    ) -> Unwound {
+        let (Some(ip), Some(sp)) = (regs.get(reg::IP), regs.get(reg::SP)) else {
+            return self.ended(Vec::new(), StackEnd::NoUserStack);
+        };
+        let regs = UserRegs {
+            ip: Avma(ip),
+            sp: Avma(sp),
+            bp: regs.get(reg::BP),
+            scratch: ScratchRegs {
+                ax: regs.get(reg::AX),
+                r8_to_r11: [0, 1, 2, 3].map(|i| regs.get(reg::R8 + i)),
+            },
+        };
+        let bytes = copy.as_slice();
+        // The rest of the space that was reserved for the copy says nothing.
+        let len = usize::try_from(*len).unwrap_or(usize::MAX);
+        let bytes = bytes.get(..len).unwrap_or(&bytes);
+        self.bring_up(pid, maps);
+        let Some(known) = self.processes.get_mut(&pid) else {
+            return self.ended(vec![ip], StackEnd::NoUnwindInfo);
+        };
+        let limits = UnwindLimits {
+            max_frames: limits::MAX_FRAMES,
+            ..UnwindLimits::default()
+        };
+        let mut memory = StackCopy::new(regs.sp, bytes, Avma(u64::MAX));
+        let mut text = Text(&known.texts);
+        let text: Option<&mut dyn TextMemory> = Some(&mut text);
+        known
+            .unwinder
+            .unwind(&regs, &mut memory, text, limits, &mut self.stack);
+        let frames = self.stack.frames.iter();
+        let frames = frames.map(|frame| frame.address.for_lookup().0);
+        let frames = frames.collect();
+        self.ended(frames, self.stack.end)
+    }
+
+    /// The process has other mappings now.
+    pub(super) fn forget(&mut self, pid: i32) {
+        self.processes.remove(&pid);
+    }
+
+    fn ended(&mut self, frames: Vec<u64>, end: StackEnd) -> Unwound {
+        *self.ends.entry(end).or_default() += 1;
+        (frames, end)
+    }
+
+    /// Tells a process's unwinder of the mappings that are new to it.
+    fn bring_up(&mut self, pid: i32, maps: &mut Maps) {
+        self.n_used += 1;
+        let is_new = !self.processes.contains_key(&pid);
+        if is_new && self.processes.len() >= MAX_UNWINDERS {
+            let oldest = self.processes.iter().min_by_key(|(_, known)| known.used);
+            let oldest = oldest.map(|(&pid, _)| pid);
+            oldest.map(|pid| self.processes.remove(&pid));
+        }
+        if self.n_given >= MAX_GIVEN {
+            return;
+        }
+        let mut changes = maps.take_changes();
+        if is_new {
+            changes = maps.all();
+        }
+        let mut added = Vec::new();
+        for start in changes.into_iter().take(MAX_MODULES) {
+            if let Some(map) = maps.get(start) {
+                let kind = Kind::of(map);
+                let code = (kind == Kind::File).then(|| self.code(map)).flatten();
+                let code = code.and_then(|code| Some((bias(&code.code, start, map)?, code)));
+                added.push((start, map.end, kind, code));
+            }
+        }
+        let known = self.processes.entry(pid).or_insert_with(|| Known {
+            unwinder: Unwinder::new(),
+            texts: BTreeMap::new(),
+            n_given: 0,
+            used: 0,
+        });
+        known.used = self.n_used;
+        for (start, end, kind, code) in added {
+            if known.n_given >= MAX_MODULES {
+                break;
+            }
+            known.n_given += 1;
+            self.n_given += 1;
+            known.add(start, end, kind, code);
+        }
+    }
+
+    /// The file of a mapping, if it is here and the one that was recorded.
+    fn code(&mut self, map: &Map) -> Option<Arc<Code>> {
+        let Some(build_id) = &map.build_id else {
+            self.miss(map, false);
+            return None;
+        };
+        let key = (map.path.clone(), build_id.clone());
+        let known = match self.files.get(&key) {
+            Some(known) => known.clone(),
+            None => {
+                let has_room = self.files.len() < MAX_FILES && self.file_bytes < MAX_FILE_BYTES;
+                let code = has_room.then(|| read(&map.path, build_id)).flatten();
+                let code = code.map(Arc::new);
+                self.file_bytes += code.as_ref().map_or(0, |code| code.code.heap_bytes());
+                if has_room {
+                    self.files.insert(key, code.clone());
+                }
+                code
+            }
+        };
+        if known.is_none() {
+            self.miss(map, true);
+        }
+        known
+    }
+
+    fn miss(&mut self, map: &Map, has_id: bool) {
+        if self.missing.len() < MAX_FILES {
+            self.missing.insert((map.path.clone(), has_id));
+        }
+    }
+
+    /// What is to be said of them.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let n: u64 = self.ends.values().sum();
+        if n == 0 {
+            return notes;
+        }
+        let cut: Vec<String> = self
+            .ends
+            .iter()
+            .filter(|(end, _)| end.is_truncated())
+            .map(|(end, n)| format!("{n} {}", end.reason()))
+            .collect();
+        notes.push(match cut.as_slice() {
+            [] => format!("{n} copies of user stacks were unwound, all of them to their roots"),
+            cut => format!(
+                "{n} copies of user stacks were unwound; some are truncated: {}",
+                cut.join(", ")
+            ),
+        });
+        for (has_id, what) in [
+            (true, "are not on this machine with the recorded build-id"),
+            (
+                false,
+                "have no recorded build-id (record with --buildid-all)",
+            ),
+        ] {
+            let missing = self.missing.iter().filter(|(_, id)| *id == has_id);
+            let paths: Vec<&str> = missing.map(|(path, _)| path.as_str()).collect();
+            if let [first, ..] = paths.as_slice() {
+                notes.push(format!(
+                    "stacks are not followed through {} modules that {what}: {first}{}",
+                    paths.len(),
+                    if paths.len() > 1 { ", ..." } else { "" }
+                ));
+            }
+        }
+        notes
+    }
+}
+
+/// What is mapped.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Kind {
+    File,
+    /// Code that the kernel made, of which there is no file.
+    Kernels,
+    /// JIT code.
+    NoFile,
+}
+
+impl Kind {
+    /// `//anon` and `[vdso]` are how perf and the kernel name what has no file.
+    fn of(map: &Map) -> Self {
+        match map.path.as_str() {
+            "[vdso]" | "[vsyscall]" => Self::Kernels,
+            path if path.starts_with('/') && !path.starts_with("//") => Self::File,
+            _ => Self::NoFile,
+        }
+    }
+}
+
+impl Known {
+    /// Adds a mapping in the place of what it covers.
+    fn add(&mut self, start: u64, end: u64, kind: Kind, code: Option<(LoadBias, Arc<Code>)>) {
+        let covered: Vec<u64> = self.texts.range(start..end).map(|(&at, _)| at).collect();
+        for at in covered {
+            self.texts.remove(&at);
+        }
+        let bias = code.as_ref().map_or(LoadBias(0), |(bias, _)| *bias);
+        let of_unwinder = code.as_ref().map(|(_, code)| Arc::clone(&code.code));
+        let unwinder = &mut self.unwinder;
+        let added = unwinder.add_module(Avma(start), Avma(end), bias, of_unwinder);
+        if kind == Kind::NoFile {
+            unwinder.remove_module(Avma(start));
+        }
+        if let (Ok(_), Some((bias, code))) = (added, code) {
+            self.texts.insert(start, (end, bias, code));
+        }
+    }
+}
+
+/// Opens a file and checks that it is the one that was recorded.
+fn read(path: &str, build_id: &BuildId) -> Option<Code> {
+    let file = open_regular(Path::new(path)).ok()?;
+    let code = ModuleCode::parse(&file).ok()?;
+    let code = Arc::new(code);
+    (code.build_id() == Some(build_id)).then_some(Code { file, code })
+}
+
+fn bias(code: &ModuleCode, start: u64, map: &Map) -> Option<LoadBias> {
+    code.load_bias(&Mapping {
+        start: Avma(start),
+        end: Avma(map.end),
+        readable: true,
+        executable: true,
+        offset: FileOffset(map.offset),
+        device: (0, 0),
+        inode: 0,
+        path: String::new(),
+    })
+}
+
+/// Code bytes from the files.
+struct Text<'a>(&'a BTreeMap<u64, (u64, LoadBias, Arc<Code>)>);
+
+impl TextMemory for Text<'_> {
+    fn read_text(&mut self, address: Avma, bytes: &mut [u8]) -> bool {
+        let Some((_, (end, bias, code))) = self.0.range(..=address.0).next_back() else {
+            return false;
+        };
+        let fits = address
+            .0
+            .checked_add(bytes.len() as u64)
+            .is_some_and(|until| until <= *end);
+        let at = code.code.file_offset(bias.to_svma(address));
+        fits && at.is_some_and(|at| code.file.read_exact_at(bytes, at.0).is_ok())
+    }
+}

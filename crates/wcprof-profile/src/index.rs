@@ -1,0 +1,264 @@
+//! What is known of spans that have thread, state, wait and stack in common: a small table for each
+//! thread, because spans are added thread by thread, and what a thread does repeats.
+
+use std::hash::BuildHasher;
+
+use wcprof_trace::FastState;
+use wcprof_trace::model::{Span, StackId, ThreadId, WaitId};
+use wcprof_types::{ThreadState, TimeNs};
+
+use crate::renamed::RenamedStacks;
+
+/// Threads with a table of their own: ids are dense, a forged one must not size a list.
+const MAX_TABLES: usize = 1 << 20;
+/// Places of a table at first; a power of two.
+const FIRST_PLACES: usize = 8;
+/// No entry.
+const FREE: u32 = u32::MAX;
+
+/// What spans must have in common to be one sum.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Key {
+    thread: u32,
+    /// 0 where there is none, see `parts`.
+    wait: u32,
+    /// The same.
+    stack: u32,
+    state: ThreadState,
+    /// Bit 0: has a wait; bit 1: has a stack.
+    parts: u8,
+    /// When the names of its frames began to hold, see [`RenamedStacks`].
+    pub(crate) since: TimeNs,
+}
+
+impl Key {
+    #[inline]
+    pub(crate) fn of(span: &Span, renamed: &RenamedStacks) -> Self {
+        let parts = u8::from(span.wait.is_some()) | u8::from(span.stack.is_some()) << 1;
+        Self {
+            thread: span.thread.0,
+            wait: span.wait.map_or(0, |id| id.0),
+            stack: span.stack.map_or(0, |id| id.0),
+            state: span.state,
+            parts,
+            since: renamed.since(span.stack, span.end),
+        }
+    }
+
+    pub(crate) fn thread(&self) -> ThreadId {
+        ThreadId(self.thread)
+    }
+
+    pub(crate) fn state(&self) -> ThreadState {
+        self.state
+    }
+
+    pub(crate) fn wait(&self) -> Option<WaitId> {
+        (self.parts & 1 != 0).then_some(WaitId(self.wait))
+    }
+
+    pub(crate) fn stack(&self) -> Option<StackId> {
+        (self.parts & 2 != 0).then_some(StackId(self.stack))
+    }
+}
+
+/// Values by key, in the order in which they came.
+#[derive(Clone, Debug)]
+pub(crate) struct Index<T> {
+    entries: Vec<Entry<T>>,
+    /// By thread; the last one is that of all others.
+    tables: Vec<Table>,
+    hash: FastState,
+}
+
+impl<T> Default for Index<T> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            tables: Vec::new(),
+            hash: FastState::default(),
+        }
+    }
+}
+
+/// An entry lies in one line of the processor's cache.
+#[derive(Clone, Debug)]
+#[repr(align(64))]
+struct Entry<T> {
+    key: Key,
+    value: T,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Table {
+    /// Indices of entries, by hash; a power of two, or none.
+    places: Vec<u32>,
+    n: usize,
+}
+
+impl<T> Index<T> {
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Key, &T)> {
+        self.entries.iter().map(|entry| (&entry.key, &entry.value))
+    }
+
+    pub(crate) fn get(&self, at: usize) -> Option<(&Key, &T)> {
+        self.entries.get(at).map(|entry| (&entry.key, &entry.value))
+    }
+
+    pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.entries.iter_mut().map(|entry| &mut entry.value)
+    }
+
+    /// The same keys with other values; `None` drops a key's value.
+    pub(crate) fn map<U>(&self, mut of: impl FnMut(usize) -> U) -> Index<U> {
+        let entries = self.entries.iter().enumerate();
+        Index {
+            entries: entries
+                .map(|(at, entry)| Entry {
+                    key: entry.key,
+                    value: of(at),
+                })
+                .collect(),
+            tables: self.tables.clone(),
+            hash: self.hash.clone(),
+        }
+    }
+
+    /// Where a key is.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key) -> Option<&T> {
+        let table = self.tables.get(table_of(key))?;
+        let (_, found) = self.place(table, key, hash(&self.hash, key));
+        self.entries.get(found? as usize).map(|entry| &entry.value)
+    }
+
+    /// Its value, made if there is none, and its index.
+    #[inline]
+    pub(crate) fn get_or_insert(&mut self, key: &Key, make: impl FnOnce() -> T) -> (usize, &mut T) {
+        let at = table_of(key);
+        if at >= self.tables.len() {
+            self.tables.resize_with(at + 1, Table::default);
+        }
+        let hash = hash(&self.hash, key);
+        let (place, found) = self.place(&self.tables[at], key, hash);
+        let index = match found {
+            Some(index) => index as usize,
+            None => self.insert(at, place, *key, make()),
+        };
+        (index, &mut self.entries[index].value)
+    }
+
+    /// The entry of a key, or the place where it would be; the place is none in a full table.
+    #[inline]
+    fn place(&self, table: &Table, key: &Key, hash: u64) -> (usize, Option<u32>) {
+        let Some(mask) = table.places.len().checked_sub(1) else {
+            return (usize::MAX, None);
+        };
+        let mut at = hash as usize & mask;
+        // A table is never full.
+        loop {
+            let index = table.places[at];
+            match self.entries.get(index as usize) {
+                None => return (at, None),
+                Some(entry) if entry.key == *key => return (at, Some(index)),
+                Some(_) => at = (at + 1) & mask,
+            }
+        }
+    }
+
+    #[cold]
+    fn insert(&mut self, table: usize, place: usize, key: Key, value: T) -> usize {
+        let index = self.entries.len();
+        self.entries.push(Entry { key, value });
+        let table = &mut self.tables[table];
+        table.n += 1;
+        let has_room = table.n * 2 <= table.places.len();
+        if let Some(place) = table.places.get_mut(place).filter(|_| has_room) {
+            *place = index as u32;
+            return index;
+        }
+        let n = (table.places.len() * 2).max(FIRST_PLACES);
+        let old = std::mem::replace(&mut table.places, vec![FREE; n]);
+        for index in old.into_iter().chain([index as u32]) {
+            let Some(entry) = self.entries.get(index as usize) else {
+                continue;
+            };
+            let mut at = hash(&self.hash, &entry.key) as usize & (n - 1);
+            while table.places[at] != FREE {
+                at = (at + 1) & (n - 1);
+            }
+            table.places[at] = index;
+        }
+        index
+    }
+}
+
+fn table_of(key: &Key) -> usize {
+    (key.thread as usize).min(MAX_TABLES)
+}
+
+#[inline]
+fn hash(state: &FastState, key: &Key) -> u64 {
+    // The thread matters only in the table of all others.
+    let ids = u64::from(key.wait) << 32 | u64::from(key.stack);
+    let rest = u64::from(key.thread) << 16 | u64::from(key.parts) << 8 | key.state as u64;
+    state.hash_one((ids, rest, key.since.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(thread: u32, stack: u32) -> Span {
+        Span {
+            thread: ThreadId(thread),
+            start: TimeNs(0),
+            end: TimeNs(1),
+            weight: 1,
+            n_samples: 1,
+            state: ThreadState::OnCpu,
+            wait: None,
+            stack: stack.checked_sub(1).map(StackId),
+        }
+    }
+
+    /// Check that each key has one entry however tables grow, with ids that no table may be as large
+    /// as, and that keys which differ in one part are kept apart.
+    #[test]
+    fn keys() {
+        let renamed = RenamedStacks::default();
+        let mut index = Index::default();
+        for round in 0..3 {
+            for thread in [0, 1, 7, MAX_TABLES as u32 + 5, u32::MAX] {
+                for stack in 0..100 {
+                    let key = Key::of(&span(thread, stack), &renamed);
+                    let (at, n) = index.get_or_insert(&key, || 0);
+                    assert_eq!(*n, round);
+                    *n += 1;
+                    assert_eq!(index.get(at).map(|(key, _)| *key), Some(key));
+                    assert_eq!(index.find(&key), Some(&(round + 1)));
+                    assert_eq!(key.stack(), stack.checked_sub(1).map(StackId));
+                }
+            }
+        }
+        assert_eq!(index.len(), 500);
+        assert!(index.tables.len() <= MAX_TABLES + 1);
+        let unknown = Key::of(&span(0, 101), &renamed);
+        assert_eq!(index.find(&unknown), None);
+        let doubled = index.map(|at| at * 2);
+        for (at, (key, _)) in index.iter().enumerate() {
+            assert_eq!(doubled.find(key), Some(&(at * 2)));
+        }
+    }
+
+    /// Check that an entry of the builder's size is one line of the cache.
+    #[test]
+    fn size() {
+        assert!(size_of::<Key>() <= 24);
+        assert_eq!(size_of::<Entry<[u64; 4]>>(), 64);
+    }
+}
