@@ -279,6 +279,57 @@ fn disk_full() {
     }
 }
 
+/// Check that a ring whose memory is used up drops its oldest part: by what it says of its bytes they
+/// stay within the limit, however much was recorded; the files are whole, and say why they are short.
+#[test]
+fn memory_limit() {
+    const MEGABYTES: f64 = 8.0;
+    let _load = quiet();
+    let target = RemoteProcess::start(&fixture("many_stacks.c", Variant::NoFramePointers));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
+    let flags = ["--keep", "1h", "--keep-memory", "8", "--max-cpu", "100"];
+    let flight = Flight::start(&attach, &folder.path().join("t.wct"), &flags);
+    // Each file says how often something was dropped by then, if it was.
+    let mut last = 0;
+    for _ in 0..3 {
+        let n_dropped = loop {
+            flight.signal(Signal::SIGUSR1);
+            flight.line("wrote");
+            flight.signal(Signal::SIGUSR1);
+            let line = flight.lines.recv_timeout(PATIENCE).expect("a line");
+            let Some((_, counts)) = line.split_once("--keep-memory is used up: ") else {
+                continue;
+            };
+            let numbers: Vec<f64> = counts
+                .split_whitespace()
+                .filter_map(|word| word.parse().ok())
+                .collect();
+            let [used, limit, n] = numbers.as_slice() else {
+                panic!("{line}");
+            };
+            assert_eq!(*limit, MEGABYTES, "{line}");
+            assert!(*used > 1.0 && *used <= MEGABYTES, "{line}");
+            if *n as u64 > last {
+                break *n as u64;
+            }
+        };
+        last = n_dropped;
+    }
+    assert_eq!(flight.end(), Some(0));
+    assert!(last >= 3);
+    let names = files(folder.path());
+    let number = |name: &String| -> u32 {
+        let number = name.strip_prefix("t-").and_then(|n| n.strip_suffix(".wct"));
+        number.and_then(|n| n.parse().ok()).expect("a number")
+    };
+    let newest = names.iter().max_by_key(|name| number(name));
+    let trace = read(&folder.path().join(newest.expect("files")));
+    let notes = &trace.tables.header.notes;
+    let is_said = |note: &String| note.contains("since the 8 MB for it were used up");
+    assert!(notes.iter().any(is_said), "{notes:?}");
+}
+
 /// Check what is said of folders and conditions that cannot work, before anything is recorded.
 #[test]
 fn refused() {
@@ -309,5 +360,5 @@ fn refused() {
         &["longer time than --keep", "hint: keep more"],
     );
     fails(&["--trigger", "lock of all > 5% over 2s"], 2, &["--keep"]);
-    fails(&["--keep", "1x"], 2, &["number and ms, s, m or h"]);
+    fails(&["--keep", "1x"], 2, &["unknown unit; h, m, s, ms"]);
 }

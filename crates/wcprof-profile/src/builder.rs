@@ -20,7 +20,7 @@ use crate::model::{
 use crate::pools::pools;
 use crate::renamed::RenamedStacks;
 use crate::rules::Rules;
-use crate::slices::{Cutter, GrowingSlices, Slices};
+use crate::slices::{Blocks, Cutter, GrowingSlices, Slices};
 use crate::span_rows::SpanRows;
 use crate::stacks::Stacks;
 
@@ -31,8 +31,6 @@ const EXITED: &str = "[exited threads, not sampled]";
 struct Sum {
     weight: u64,
     n_samples: u64,
-    /// The place of its first span among all.
-    first: u64,
     slices: GrowingSlices,
 }
 
@@ -131,6 +129,9 @@ impl ThreadOrder {
 #[derive(Debug, Default)]
 pub struct ProfileBuilder {
     sums: Index<Sum>,
+    /// By sum: the place of its first span among all.
+    firsts: Vec<u64>,
+    blocks: Blocks,
     n_spans: u64,
     order: ThreadOrder,
     /// Times outside are left out.
@@ -222,7 +223,7 @@ impl ProfileBuilder {
         };
         while self.cutter.is_beyond(end) {
             let all = self.sums.values_mut().map(|sum| &mut sum.slices);
-            self.cutter.widen(all);
+            self.cutter.widen(all, &mut self.blocks);
         }
     }
 
@@ -235,10 +236,12 @@ impl ProfileBuilder {
         let (at, sum) = self.sums.get_or_insert(&key, || Sum {
             weight: 0,
             n_samples: 0,
-            first: ordinal,
             slices: GrowingSlices::default(),
         });
-        sum.add(&part, self.cutter);
+        sum.add(&part, self.cutter, &mut self.blocks);
+        if at == self.firsts.len() {
+            self.firsts.push(ordinal);
+        }
         if self.locks.is_wait(span) {
             let begin = self.window.map_or(0, |(from, _)| from.0);
             let span = Span {
@@ -254,12 +257,8 @@ impl ProfileBuilder {
 
     /// Indices of sums in the order in which they first appeared.
     fn in_order(&self) -> Vec<usize> {
-        let mut order: Vec<(u64, usize)> = self
-            .sums
-            .iter()
-            .enumerate()
-            .map(|(at, (_, sum))| (sum.first, at))
-            .collect();
+        let firsts = self.firsts.iter().copied();
+        let mut order: Vec<(u64, usize)> = firsts.zip(0..).collect();
         order.sort_unstable();
         order.into_iter().map(|(_, at)| at).collect()
     }
@@ -279,7 +278,7 @@ impl ProfileBuilder {
         let mut n_halvings = 0;
         // The recording may go on long after its last span.
         while cutter.is_beyond(end - start) {
-            cutter.widen(std::iter::empty());
+            cutter.widen(std::iter::empty(), &mut Blocks::default());
             n_halvings += 1;
         }
         let axis = TimeAxis {
@@ -490,7 +489,9 @@ impl ProfileBuilder {
                 rows.len() - 1
             });
             each(at_sum, row);
-            rows[row].slices.merge(&sum.slices, n_halvings);
+            rows[row]
+                .slices
+                .merge(&sum.slices, &self.blocks, n_halvings);
             rows[row].weight = rows[row].weight.saturating_add(sum.weight);
             rows[row].n_samples = rows[row].n_samples.saturating_add(sum.n_samples);
         }
@@ -588,11 +589,12 @@ impl LockRows {
 
 impl Sum {
     #[inline]
-    fn add(&mut self, part: &Part, cutter: Cutter) {
+    fn add(&mut self, part: &Part, cutter: Cutter, blocks: &mut Blocks) {
         self.weight = self.weight.saturating_add(part.weight);
         self.n_samples = self.n_samples.saturating_add(part.n_samples);
         if part.weight > 0 {
-            cutter.add(&mut self.slices, part.start, part.end, part.weight);
+            let interval = (part.start, part.end);
+            cutter.add(&mut self.slices, blocks, interval, part.weight);
         }
     }
 }

@@ -60,66 +60,134 @@ impl Slices {
     }
 
     /// Adds another row's, whose slices are to become twice as long `n_halvings` times.
-    pub(crate) fn merge(&mut self, other: &GrowingSlices, n_halvings: u32) {
+    pub(crate) fn merge(&mut self, other: &GrowingSlices, blocks: &Blocks, n_halvings: u32) {
         self.0
             .reserve_exact(match self.0.is_empty() && n_halvings == 0 {
-                true => other.full().len() + 1,
+                true => other.len() + 1,
                 false => 0,
             });
         let open = (other.weight != 0.0).then_some((other.slice, other.weight));
-        for (slice, weight) in other.full().iter().copied().chain(open) {
+        for (slice, weight) in blocks.iter(other).chain(open) {
             self.add(slice.checked_shr(n_halvings).unwrap_or(0), weight);
         }
-    }
-
-    /// Makes slices twice as long.
-    fn halve(&mut self) {
-        self.0.iter_mut().for_each(|(slice, _)| *slice >>= 1);
-        self.0.dedup_by(|next, kept| {
-            let same = next.0 == kept.0;
-            if same {
-                kept.1 += next.1;
-            }
-            same
-        });
     }
 }
 
 /// Slices that spans are added to, nearly in order of time: the slice that is added to now is kept
-/// apart, so that most spans touch no memory but their row's.
-#[derive(Clone, PartialEq, Debug, Default)]
+/// apart, so that most spans touch no memory but their row's. The others are in [`Blocks`].
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
 pub(crate) struct GrowingSlices {
-    slice: u8,
+    /// A bit for each slice that has a weight in the block.
+    present: u64,
+    /// Where the block begins, if there is a bit.
+    block: u32,
     weight: f32,
-    /// Boxed: most spans do not touch it.
-    slices: Option<Box<Slices>>,
+    slice: u8,
+    /// The block has [`SMALLEST`] places, doubled so many times less one; 0: there is none.
+    size: u8,
 }
 
 impl GrowingSlices {
-    /// All but the one that is added to.
-    fn full(&self) -> &[(u8, f32)] {
-        self.slices.as_ref().map_or(&[], |slices| &slices.0)
+    fn len(&self) -> usize {
+        self.present.count_ones() as usize
     }
+}
 
+/// Weights by slice of many [`GrowingSlices`], each list in a block of one list: a list of its own
+/// for each row would be two more places of memory for a span to wait for.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Blocks {
+    weights: Vec<f32>,
+    /// By size: blocks that nobody has any more.
+    free: [Vec<u32>; N_SIZES],
+}
+
+/// Blocks have place for 4, 8, 16, 32 or 64 weights.
+const N_SIZES: usize = 5;
+const SMALLEST: usize = 4;
+
+impl Blocks {
     #[inline]
-    fn add(&mut self, slice: u8, weight: f32) {
-        if slice == self.slice {
-            self.weight += weight;
+    fn add(&mut self, slices: &mut GrowingSlices, slice: u8, weight: f32) {
+        if slice == slices.slice {
+            slices.weight += weight;
             return;
         }
-        if self.weight != 0.0 {
-            let slices = self.slices.get_or_insert_default();
-            slices.add(self.slice, self.weight);
+        if slices.weight != 0.0 {
+            self.close(slices);
         }
-        (self.slice, self.weight) = (slice, weight);
+        (slices.slice, slices.weight) = (slice, weight);
+    }
+
+    /// Adds the open slice to the block.
+    fn close(&mut self, slices: &mut GrowingSlices) {
+        let bit = 1_u64 << (slices.slice & 63);
+        let rank = (slices.present & (bit - 1)).count_ones() as usize;
+        if slices.present & bit == 0 {
+            self.make_room(slices);
+            let begin = slices.block as usize;
+            let len = slices.len();
+            self.weights
+                .copy_within(begin + rank..begin + len, begin + rank + 1);
+            self.weights[begin + rank] = slices.weight;
+            slices.present |= bit;
+        } else {
+            self.weights[slices.block as usize + rank] += slices.weight;
+        }
+    }
+
+    /// Makes sure that a block has place for one weight more.
+    fn make_room(&mut self, slices: &mut GrowingSlices) {
+        let (len, size) = (slices.len(), usize::from(slices.size));
+        if size > 0 && len < SMALLEST << (size - 1) {
+            return;
+        }
+        let block = self.free.get_mut(size).and_then(Vec::pop);
+        let block = block.unwrap_or_else(|| {
+            let block = self.weights.len();
+            self.weights.resize(block + (SMALLEST << size), 0.0);
+            block as u32
+        });
+        if size > 0 {
+            let old = slices.block as usize;
+            self.weights.copy_within(old..old + len, block as usize);
+            self.free[size - 1].push(slices.block);
+        }
+        slices.block = block;
+        slices.size += 1;
+    }
+
+    fn iter(&self, slices: &GrowingSlices) -> impl Iterator<Item = (u8, f32)> + '_ {
+        let begin = slices.block as usize;
+        let weights = self.weights.get(begin..begin + slices.len());
+        let mut left = slices.present;
+        weights.unwrap_or_default().iter().map(move |&weight| {
+            let slice = left.trailing_zeros() as u8;
+            left &= left.wrapping_sub(1);
+            (slice, weight)
+        })
     }
 
     /// Makes slices twice as long.
-    fn halve(&mut self) {
-        self.slice >>= 1;
-        if let Some(slices) = &mut self.slices {
-            slices.halve();
+    fn halve(&mut self, slices: &mut GrowingSlices) {
+        slices.slice >>= 1;
+        let begin = slices.block as usize;
+        let mut present = 0_u64;
+        let mut n = 0;
+        let mut left = slices.present;
+        for at in begin..begin + slices.len() {
+            let bit = 1_u64 << (left.trailing_zeros() >> 1);
+            left &= left.wrapping_sub(1);
+            let weight = self.weights[at];
+            if present & bit == 0 {
+                present |= bit;
+                self.weights[begin + n] = weight;
+                n += 1;
+            } else {
+                self.weights[begin + n - 1] += weight;
+            }
         }
+        slices.present = present;
     }
 }
 
@@ -148,25 +216,36 @@ impl Cutter {
     }
 
     /// Makes slices twice as long.
-    pub(crate) fn widen<'s>(&mut self, all: impl Iterator<Item = &'s mut GrowingSlices>) {
+    pub(crate) fn widen<'s>(
+        &mut self,
+        all: impl Iterator<Item = &'s mut GrowingSlices>,
+        blocks: &mut Blocks,
+    ) {
         self.shift += 1;
-        all.for_each(GrowingSlices::halve);
+        all.for_each(|slices| blocks.halve(slices));
     }
 
     /// Adds a weight that lies evenly in `start..end` (since the axis begins).
     #[inline]
-    pub(crate) fn add(self, slices: &mut GrowingSlices, start: u64, end: u64, weight: u64) {
+    pub(crate) fn add(
+        self,
+        slices: &mut GrowingSlices,
+        blocks: &mut Blocks,
+        (start, end): (u64, u64),
+        weight: u64,
+    ) {
         let last = (end.saturating_sub(1) >> self.shift).min(MAX_SLICES as u64 - 1);
         let first = (start >> self.shift).min(last);
         if first == last {
-            slices.add(last as u8, weight as f32);
+            blocks.add(slices, last as u8, weight as f32);
             return;
         }
         let per_ns = weight as f64 / (end - start) as f64;
         for slice in first..=last {
             let begin = (slice << self.shift).max(start);
             let until = ((slice + 1) << self.shift).min(end);
-            slices.add(slice as u8, (per_ns * (until - begin) as f64) as f32);
+            let part = (per_ns * (until - begin) as f64) as f32;
+            blocks.add(slices, slice as u8, part);
         }
     }
 }
@@ -181,20 +260,58 @@ mod tests {
     fn spread() {
         let mut cutter = Cutter::default();
         let mut slices = GrowingSlices::default();
-        let found = |slices: &GrowingSlices| {
+        let mut blocks = Blocks::default();
+        let found = |slices: &GrowingSlices, blocks: &Blocks| {
             let mut merged = Slices::default();
-            merged.merge(slices, 0);
+            merged.merge(slices, blocks, 0);
             merged.iter().collect::<Vec<_>>()
         };
         let unit = cutter.slice_ns();
-        cutter.add(&mut slices, unit * 5 / 2, unit * 5, 10_000);
-        cutter.add(&mut slices, 0, unit, 100);
+        cutter.add(&mut slices, &mut blocks, (unit * 5 / 2, unit * 5), 10_000);
+        cutter.add(&mut slices, &mut blocks, (0, unit), 100);
         assert_eq!(
-            found(&slices),
+            found(&slices, &blocks),
             [(0, 100.0), (2, 2000.0), (3, 4000.0), (4, 4000.0)]
         );
-        cutter.widen(std::iter::once(&mut slices));
-        assert_eq!(found(&slices), [(0, 100.0), (1, 6000.0), (2, 4000.0)]);
+        cutter.widen(std::iter::once(&mut slices), &mut blocks);
+        assert_eq!(
+            found(&slices, &blocks),
+            [(0, 100.0), (1, 6000.0), (2, 4000.0)]
+        );
+    }
+
+    /// Check that lists which grow and shrink in turn keep apart what is theirs, and use the room of
+    /// others again.
+    #[test]
+    fn blocks() {
+        let mut cutter = Cutter::default();
+        let mut blocks = Blocks::default();
+        let mut lists = [GrowingSlices::default(); 8];
+        let mut sums = [0.0; 8];
+        let mut numbers = 1_u64;
+        for step in 0..20_000_u64 {
+            let end = (step + 1) * (cutter.slice_ns() / 4).min(1 << 24);
+            while cutter.is_beyond(end) {
+                cutter.widen(lists.iter_mut(), &mut blocks);
+            }
+            numbers = numbers
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            let (which, weight) = ((numbers >> 33) as usize % 8, numbers >> 40 & 0xff);
+            let start = end - (numbers >> 50).min(end);
+            cutter.add(&mut lists[which], &mut blocks, (start, end), weight);
+            sums[which] += weight as f32;
+        }
+        for (list, sum) in lists.iter().zip(sums) {
+            let mut merged = Slices::default();
+            merged.merge(list, &blocks, 0);
+            let weights: f32 = merged.iter().map(|(_, weight)| weight).sum();
+            assert!((weights - sum).abs() <= sum / 1e4, "{weights} of {sum}");
+            let slices: Vec<usize> = merged.iter().map(|(slice, _)| slice).collect();
+            assert!(slices.is_sorted() && slices.len() <= MAX_SLICES);
+        }
+        // A list that has the largest block had one of each size.
+        assert!(blocks.weights.len() <= 8 * 2 * MAX_SLICES);
     }
 
     /// Check that the end of the last slice is in it, and the next nanosecond is not.

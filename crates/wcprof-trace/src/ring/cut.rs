@@ -406,6 +406,13 @@ fn scale(n: u64, part: u64, whole: u64) -> u64 {
 fn empty_tables(snapshot: &Snapshot, from: TimeNs) -> Tables {
     let mut header = snapshot.header.clone();
     header.started_unix_ns = header.started_unix_ns.saturating_add(from.0);
+    let memory = snapshot.memory;
+    if memory.n_shortened > 0 {
+        header.notes.push(format!(
+            "less time was kept than asked for, since the {} MB for it were used up",
+            memory.max_bytes >> 20
+        ));
+    }
     Tables {
         stats: stats_since(snapshot, from),
         setups: snapshot.setups.clone(),

@@ -49,6 +49,17 @@ pub struct RingOptions {
     pub max_bytes: usize,
 }
 
+/// The memory of a ring at a moment.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct RingMemory {
+    /// Bytes that spans and tables take, about.
+    pub bytes: usize,
+    /// [`RingOptions::max_bytes`].
+    pub max_bytes: usize,
+    /// How often a tenth of the kept time was dropped before its time, since memory was used up.
+    pub n_shortened: u64,
+}
+
 /// The last time of a recording.
 pub struct Ring {
     options: RingOptions,
@@ -131,9 +142,13 @@ impl Ring {
         self.chunk_bytes + self.table_bytes()
     }
 
-    /// How often something was dropped before its time, since memory was used up.
-    pub fn n_shortened(&self) -> u64 {
-        self.n_shortened
+    /// Its memory now.
+    pub fn memory(&self) -> RingMemory {
+        RingMemory {
+            bytes: self.bytes(),
+            max_bytes: self.options.max_bytes,
+            n_shortened: self.n_shortened,
+        }
     }
 
     /// The time that what it holds begins at: at most what is kept before the last flush.
@@ -161,7 +176,7 @@ impl Ring {
             start: self.start(),
             rest,
             stats: self.stats.clone(),
-            n_shortened: self.n_shortened,
+            memory: self.memory(),
         }
     }
 

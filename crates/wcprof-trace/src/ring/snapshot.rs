@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wcprof_types::{TimeNs, Wait};
 
 use super::chunk::Chunk;
-use super::{Cut, RingProcess, RingThread};
+use super::{Cut, RingMemory, RingProcess, RingThread};
 use crate::error::TraceError;
 use crate::model::{Frame, Header, Module, ModuleId, ProcessId, Span, Stack, StackNode, Stats};
 
@@ -27,7 +27,7 @@ pub struct Snapshot {
     pub(super) start: TimeNs,
     pub(super) rest: Vec<Span>,
     pub(super) stats: Stats,
-    pub(super) n_shortened: u64,
+    pub(super) memory: RingMemory,
 }
 
 impl Snapshot {
@@ -41,9 +41,9 @@ impl Snapshot {
         self.stats.duration
     }
 
-    /// How often the ring dropped something before its time until then.
-    pub fn n_shortened(&self) -> u64 {
-        self.n_shortened
+    /// The ring's memory then.
+    pub fn memory(&self) -> RingMemory {
+        self.memory
     }
 
     /// The part from `from` on (or from its begin) as a trace of its own, whose time 0 that is.

@@ -271,11 +271,16 @@ fn memory_limit() {
         }
         assert!(ring.bytes() <= max, "{}", ring.bytes());
     }
-    assert!(ring.n_shortened() > 0);
+    assert!(ring.memory().n_shortened > 0);
     let snapshot = ring.snapshot(Vec::new());
     let kept = 300 * S - snapshot.start().0;
     assert!((2 * S..60 * S).contains(&kept), "{kept}");
     let trace = trace(&snapshot, 0);
+    let note = "less time was kept than asked for, since the 1 MB for it were used up";
+    assert_eq!(
+        trace.tables.header.notes.last().map(String::as_str),
+        Some(note)
+    );
     assert_eq!(trace.tables.stats.duration, TimeNs(kept));
     assert_eq!(sum(&trace, 0), kept);
 }

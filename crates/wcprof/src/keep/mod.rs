@@ -173,8 +173,16 @@ fn say_written(written: &write::Written, reason: &dyn std::fmt::Display, kept: &
         written.n_threads,
         written.bytes.div_ceil(1024)
     );
-    if kept.snapshot.n_shortened() > 0 {
-        eprintln!("wcprof: less is kept than --keep says, since --keep-memory is used up");
+    let memory = kept.snapshot.memory();
+    if memory.n_shortened > 0 {
+        let mega = |bytes: usize| bytes as f64 / (1 << 20) as f64;
+        eprintln!(
+            "wcprof: less is kept than --keep says, since --keep-memory is used up: {:.1} of {:.0} MB are \
+             in use, and the oldest part was dropped {} times",
+            mega(memory.bytes),
+            mega(memory.max_bytes),
+            memory.n_shortened
+        );
     }
 }
 

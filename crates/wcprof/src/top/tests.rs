@@ -68,7 +68,10 @@ fn golden() {
     show("begin", &ui);
     press(&mut ui, &profile, KeyCode::Down);
     press(&mut ui, &profile, KeyCode::Right);
-    press(&mut ui, &profile, KeyCode::Down);
+    // The third one of the pool is busy.
+    for _ in 0..3 {
+        press(&mut ui, &profile, KeyCode::Down);
+    }
     press(&mut ui, &profile, KeyCode::Char('t'));
     show("a thread, roots first", &ui);
     press(&mut ui, &profile, KeyCode::Char('f'));
