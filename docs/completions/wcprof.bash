@@ -178,7 +178,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__attach)
-            opts="-d -r -o -h -V --name --cgroup --vm --osd --children --duration --rate --output --flamegraph --keep --keep-memory --trigger --trigger-limit --threads --exclude-threads --engine --kernel --max-cpu --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --raw --help --version"
+            opts="-d -o -r -h -V --name --cgroup --vm --osd --children --duration --output --flamegraph --keep --keep-memory --trigger --trigger-limit --rate --threads --exclude-threads --engine --max-cpu --kernel --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --raw --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -208,14 +208,6 @@ _wcprof() {
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
-                --rate)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                -r)
-                    COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
                 --output)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
@@ -241,6 +233,14 @@ _wcprof() {
                     return 0
                     ;;
                 --trigger-limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                -r)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -46,13 +46,13 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l cgroup -d 'Proc
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l vm -d 'The QEMU process of this virtual machine (`-name NAME` or `-name guest=NAME,...`)' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l osd -d 'The ceph-osd process with this id (`--id` or `-i`)' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s d -l duration -d 'Length of the recording in seconds; 0, and by default with --keep, records until Ctrl-C' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s r -l rate -d 'Samples of each thread a second, 1 to 1000' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s o -l output -d 'Trace file; default: wcprof-PID-DATE.wct in the current folder, with the first pid' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l flamegraph -d 'Also write a flame graph' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l keep -d 'Keep the last time alone, in memory, and write it to a numbered trace file at SIGUSR1, when a --trigger holds, and at the end: 60s, 5m, 1h' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l keep-memory -d 'Most memory for what is kept; what would need more is kept for a shorter time, which is reported' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l trigger -d 'Write when this holds: `lock of tp_osd_tp > 30% over 5s`, `p99 runnable of msgr-* > 50% over 10s`, `func:ObjectCacher::* of all > 10% over 10s`; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l trigger-limit -d 'Most files that triggers write' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -s r -l rate -d 'Samples of each thread a second, 1 to 1000' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l threads -d 'Record only threads whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l exclude-threads -d 'Leave out threads whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand attach" -l engine -d 'How to observe the target' -r -f -a "auto\t'The best that works here'
@@ -82,7 +82,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l keep -d 'The time 
 complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l keep-memory -d 'Most memory for what is kept' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand top" -s o -l output -d 'Saved traces are numbered: FILE-1.wct, FILE-2.wct; default: wcprof-PID-DATE' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand top" -s r -l rate -d 'Samples of each thread a second, 1 to 1000' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l threads -d 'Show only threads whose name matches; may be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l threads -d 'Record only threads whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l exclude-threads -d 'Leave out threads whose name matches; may be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand top" -l engine -d 'How to observe the target' -r -f -a "auto\t'The best that works here'
 bpf\t'BPF task iterator and perf events'
