@@ -5,12 +5,13 @@ use std::path::Path;
 
 use proptest::prelude::*;
 use wcprof_import::{ImportError, Options, import};
-use wcprof_trace::model::Trace;
-use wcprof_types::ThreadState;
+use wcprof_trace::model::{Frame, Trace};
+use wcprof_types::{StackEnd, ThreadState};
 
 const CPU: &str = "cpu-clock.data";
 const SWITCH: &str = "sched-switch.data";
 const BOTH: &str = "both.data";
+const DWARF: &str = "dwarf.data";
 
 fn fixture(name: &str) -> Vec<u8> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -80,6 +81,33 @@ fn samples_and_switches() {
     assert!(trace.tables.threads.iter().all(|t| t.name() != "other"));
 }
 
+/// Check that copies of user stacks without their program have one frame each, where execution was, and
+/// say why; each copy is counted.
+#[test]
+fn copies() {
+    let trace = read(fixture(DWARF)).expect("a trace");
+    let tables = &trace.tables;
+    let stacks = trace.spans.iter().filter_map(|span| {
+        let stack = tables.stacks.get(span.stack?.0 as usize)?;
+        let leaf = tables.nodes.get(stack.leaf?.0 as usize)?;
+        let Frame::Native { module, .. } = tables.frames.get(leaf.frame.0 as usize)? else {
+            return None;
+        };
+        let path = &tables.modules.get(module.0 as usize)?.path;
+        (path == "/opt/load/spin").then_some((stack.end, leaf.caller))
+    });
+    let stacks: Vec<_> = stacks.collect();
+    assert!(stacks.len() > 20, "{}", stacks.len());
+    for (end, caller) in stacks {
+        assert_eq!((end, caller), (StackEnd::ModuleUnreadable, None));
+    }
+    let n_copies: u64 = tables.stats.ends.values().sum();
+    assert!(n_copies > 20 && n_copies <= trace.spans.len() as u64);
+    let notes = tables.header.notes.join("\n");
+    let missing = "are not on this machine with the recorded build-id: /opt/load/spin";
+    assert!(notes.contains(missing), "{notes}");
+}
+
 /// Check that a file cut in its records or its header says so.
 #[test]
 fn cut() {
@@ -101,8 +129,8 @@ proptest! {
     /// Check that changed bytes, most of them in the header and what it points at, give a trace or
     /// an error.
     #[test]
-    fn damaged(which in 0..3_usize, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..8)) {
-        let mut bytes = fixture([CPU, SWITCH, BOTH][which]);
+    fn damaged(which in 0..4_usize, changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..8)) {
+        let mut bytes = fixture([CPU, SWITCH, BOTH, DWARF][which]);
         let n = bytes.len();
         for (at, byte, early) in changes {
             let at = if early { at.index(1024.min(n)) } else { at.index(n) };

@@ -1,5 +1,6 @@
 //! Copies of user stacks (`perf record --call-graph dwarf`) to frames, by the call frame information
-//! of the files of this machine that have the recorded build-ids.
+//! of the files of this machine that have the recorded build-ids, and of this kernel's vdso if it is
+//! the recorded one.
 //!
 //! A file without a recorded build-id is not used: another version of it would give wrong frames, and
 //! a truncated stack is better.
@@ -28,6 +29,9 @@ mod reg {
     pub(super) const R8: u64 = 16;
 }
 
+const VDSO: &str = "[vdso]";
+const MAX_VDSO_BYTES: usize = 1 << 20;
+
 /// An unwinder takes almost 1 MB: of more processes those that were met last have one.
 const MAX_UNWINDERS: usize = 32;
 /// Files that are held open, with their call frame information, and bytes of the latter.
@@ -41,8 +45,15 @@ const MAX_GIVEN: usize = 1 << 18;
 /// A file with the recorded build-id.
 #[derive(Debug)]
 struct Code {
-    file: File,
+    bytes: Bytes,
     code: Arc<ModuleCode>,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    File(File),
+    /// Of the vdso, which is no file.
+    Memory(Vec<u8>),
 }
 
 /// The unwinder of one process.
@@ -150,7 +161,7 @@ impl Copies {
         for start in changes.into_iter().take(MAX_MODULES) {
             if let Some(map) = maps.get(start) {
                 let kind = Kind::of(map);
-                let code = (kind == Kind::File).then(|| self.code(map)).flatten();
+                let code = (kind != Kind::NoFile).then(|| self.code(map)).flatten();
                 let code = code.and_then(|code| Some((bias(&code.code, start, map)?, code)));
                 added.push((start, map.end, kind, code));
             }
@@ -249,17 +260,30 @@ impl Copies {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Kind {
     File,
-    /// Code that the kernel made, of which there is no file.
-    Kernels,
-    /// JIT code.
+    /// The kernel made it, there is no file.
+    Vdso,
+    /// JIT code, and what is of no interest.
     NoFile,
+}
+
+impl Bytes {
+    fn read(&self, at: u64, out: &mut [u8]) -> bool {
+        match self {
+            Self::File(file) => file.read_exact_at(out, at).is_ok(),
+            Self::Memory(bytes) => {
+                let from = usize::try_from(at).unwrap_or(usize::MAX);
+                let found = bytes.get(from..).and_then(|rest| rest.get(..out.len()));
+                found.map(|found| out.copy_from_slice(found)).is_some()
+            }
+        }
+    }
 }
 
 impl Kind {
     /// `//anon` and `[vdso]` are how perf and the kernel name what has no file.
     fn of(map: &Map) -> Self {
         match map.path.as_str() {
-            "[vdso]" | "[vsyscall]" => Self::Kernels,
+            VDSO => Self::Vdso,
             path if path.starts_with('/') && !path.starts_with("//") => Self::File,
             _ => Self::NoFile,
         }
@@ -286,12 +310,36 @@ impl Known {
     }
 }
 
-/// Opens a file and checks that it is the one that was recorded.
+/// Opens a file, or the vdso, and checks that it is what was recorded.
 fn read(path: &str, build_id: &BuildId) -> Option<Code> {
-    let file = open_regular(Path::new(path)).ok()?;
-    let code = ModuleCode::parse(&file).ok()?;
+    let (bytes, code) = match path {
+        VDSO => {
+            let bytes = own_vdso()?;
+            let code = ModuleCode::parse(bytes.as_slice()).ok()?;
+            (Bytes::Memory(bytes), code)
+        }
+        path => {
+            let file = open_regular(Path::new(path)).ok()?;
+            let code = ModuleCode::parse(&file).ok()?;
+            (Bytes::File(file), code)
+        }
+    };
     let code = Arc::new(code);
-    (code.build_id() == Some(build_id)).then_some(Code { file, code })
+    (code.build_id() == Some(build_id)).then_some(Code { bytes, code })
+}
+
+/// The vdso of this kernel, which all its processes share.
+fn own_vdso() -> Option<Vec<u8>> {
+    let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+    let line = maps.lines().find(|line| line.ends_with(VDSO))?;
+    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+    let start = u64::from_str_radix(start, 16).ok()?;
+    let end = u64::from_str_radix(end, 16).ok()?;
+    let len = usize::try_from(end.checked_sub(start)?).ok()?;
+    let mut bytes = vec![0; len.min(MAX_VDSO_BYTES)];
+    let memory = File::open("/proc/self/mem").ok()?;
+    memory.read_exact_at(&mut bytes, start).ok()?;
+    Some(bytes)
 }
 
 fn bias(code: &ModuleCode, start: u64, map: &Map) -> Option<LoadBias> {
@@ -320,6 +368,6 @@ impl TextMemory for Text<'_> {
             .checked_add(bytes.len() as u64)
             .is_some_and(|until| until <= *end);
         let at = code.code.file_offset(bias.to_svma(address));
-        fits && at.is_some_and(|at| code.file.read_exact_at(bytes, at.0).is_ok())
+        fits && at.is_some_and(|FileOffset(at)| code.bytes.read(at, bytes))
     }
 }
