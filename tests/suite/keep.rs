@@ -288,7 +288,7 @@ fn memory_limit() {
     let target = RemoteProcess::start(&fixture("many_stacks.c", Variant::NoFramePointers));
     let folder = tempfile::tempdir().expect("temporary folder");
     let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
-    let flags = ["--keep", "1h", "--keep-memory", "8", "--max-cpu", "100"];
+    let flags = ["--keep", "1h", "--keep-memory", "8"];
     let flight = Flight::start(&attach, &folder.path().join("t.wct"), &flags);
     // Each file says how often something was dropped by then, if it was.
     let mut last = 0;

@@ -41,6 +41,11 @@ impl<T: Clone + Eq + Hash> Table<T> {
         let id = match self.free.pop() {
             Some(id) => id,
             None => {
+                let len = self.values.len();
+                if len == self.values.capacity() {
+                    // Memory is limited and counted: doubling would waste half of it.
+                    self.values.reserve_exact((len / 8).max(64));
+                }
                 self.values.push(None);
                 u32::try_from(self.values.len() - 1)
                     .map_err(|_| TraceError::Invalid(Malformed::NumberTooLarge))?
@@ -80,11 +85,13 @@ impl<T: Clone + Eq + Hash> Table<T> {
             .collect();
         // The smallest first: tables stay dense.
         self.free.reverse();
-        if self.values.capacity() > 4 * self.values.len() {
-            self.values.shrink_to(2 * self.values.len());
+        // What was dropped to make room must give it back.
+        self.free.shrink_to_fit();
+        if self.values.capacity() > self.values.len() + self.values.len() / 4 {
+            self.values.shrink_to_fit();
         }
-        if self.ids.capacity() > 4 * self.ids.len() {
-            self.ids.shrink_to(2 * self.ids.len());
+        if self.ids.capacity() > 2 * self.ids.len() {
+            self.ids.shrink_to_fit();
         }
     }
 
