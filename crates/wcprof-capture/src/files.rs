@@ -1,21 +1,22 @@
 //! Opens the files that a live target maps, through the mapping and not by name: containers and
 //! deleted or replaced files are right, and no path leads out of the target's root.
 
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat, major, minor};
+use nix::fcntl::{OFlag, open};
+use nix::sys::stat::{Mode, SFlag, fstat};
 use thiserror::Error;
 use wcprof_types::{Avma, Mapping, Pid};
 
 use crate::memory::read_memory;
+use crate::opener::{ANSWER_TIMEOUT, Opened, Opener, Refusal, Request, reopen};
 
 /// The first bytes of a file and of its mapping are compared: ELF header, program headers and, in
 /// practice, the build-id note.
@@ -37,7 +38,7 @@ const REMOTE: [&str; 10] = [
 ];
 
 /// What does not answer within this is done without.
-pub const REMOTE_TIMEOUT: Duration = Duration::from_secs(2);
+pub const REMOTE_TIMEOUT: Duration = ANSWER_TIMEOUT;
 
 /// Why a mapped file was not opened.
 #[derive(Debug, Error)]
@@ -86,10 +87,34 @@ impl LiveFileError {
 pub struct LiveFiles {
     pid: Pid,
     root: Option<OwnedFd>,
-    /// Devices of file systems that may hang.
-    remote: Vec<(u32, u32)>,
-    /// One of them did: no other path is tried.
-    hung: AtomicBool,
+    /// Devices of the file systems that it has mounted, and whether they may hang.
+    mounts: HashMap<(u32, u32), bool>,
+    lookups: Mutex<Lookups>,
+}
+
+/// The child process that looks up what may be on a server that hangs.
+#[derive(Debug)]
+enum Lookups {
+    NotStarted,
+    Running(Opener),
+    /// A server hung: nothing else is tried.
+    Hung,
+}
+
+/// A mapped file that is opened later: what is written to it until then is seen, also if it has been
+/// deleted.
+#[derive(Debug)]
+pub struct HeldFile {
+    held: Held,
+    /// In the target.
+    path: String,
+}
+
+#[derive(Debug)]
+enum Held {
+    File(File),
+    /// Made with `O_PATH`: neither the file's server nor its end is waited for.
+    Handle(OwnedFd),
 }
 
 impl LiveFiles {
@@ -104,8 +129,8 @@ impl LiveFiles {
                 Mode::empty(),
             )
             .ok(),
-            remote: remote_devices(&String::from_utf8_lossy(&mounts)),
-            hung: AtomicBool::new(false),
+            mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
+            lookups: Mutex::new(Lookups::NotStarted),
         }
     }
 
@@ -114,24 +139,64 @@ impl LiveFiles {
         self.root.is_some()
     }
 
-    /// Whether reading the file may hang on a server (network file system, FUSE): read it with a
-    /// time-out.
+    /// Whether the file is on a network file system or FUSE, as far as is known.
     pub fn may_hang(&self, mapping: &Mapping) -> bool {
-        self.remote.contains(&mapping.device)
+        self.mounts.get(&mapping.device).is_some_and(|remote| *remote)
     }
 
-    /// Opens the file of a mapping.
+    /// Opens the file of a mapping. What is on FUSE or 9p is copied.
     pub fn open_mapping(&self, mapping: &Mapping) -> Result<File, LiveFileError> {
-        let name = format!("{:x}-{:x}", mapping.start.0, mapping.end.0);
-        let link = PathBuf::from(format!("/proc/{}/map_files/{name}", self.pid));
-        match open_path(&link) {
-            Ok(handle) if self.may_hang(mapping) => {
-                let path = mapping.path.clone();
-                self.in_time(&mapping.path, move || reopen(&handle, &path))
-            }
-            Ok(handle) => reopen(&handle, &mapping.path),
-            Err(_) => self.open_by_name(mapping),
+        match self.handle(mapping) {
+            Some(handle) => self.open_handle(&handle, mapping),
+            None => self.open_by_name(mapping),
         }
+    }
+
+    /// Holds the file of a mapping, to open it later.
+    pub fn hold(&self, mapping: &Mapping) -> Result<HeldFile, LiveFileError> {
+        let held = match self.handle(mapping) {
+            Some(handle) => Held::Handle(handle),
+            None => Held::File(self.open_by_name(mapping)?),
+        };
+        let path = mapping.path.clone();
+        Ok(HeldFile { held, path })
+    }
+
+    /// Opens a file that was held.
+    pub fn open_held(&self, file: &HeldFile) -> Result<File, LiveFileError> {
+        match &file.held {
+            Held::File(held) => held.try_clone().map_err(LiveFileError::io(&file.path)),
+            Held::Handle(handle) => self
+                .ask(&file.path, Request::Handle(handle.as_fd()))
+                .map(|opened| opened.file.into()),
+        }
+    }
+
+    /// The file of a mapping, whatever its name leads to now; `None` without the privilege.
+    fn handle(&self, mapping: &Mapping) -> Option<OwnedFd> {
+        let name = format!("{:x}-{:x}", mapping.start.0, mapping.end.0);
+        open_path(&PathBuf::from(format!(
+            "/proc/{}/map_files/{name}",
+            self.pid
+        )))
+        .ok()
+    }
+
+    fn open_handle(&self, handle: &OwnedFd, mapping: &Mapping) -> Result<File, LiveFileError> {
+        // A mount that is not known may be of any kind: it is newer, or gone.
+        if self.mounts.get(&mapping.device) != Some(&false) {
+            let opened = self.ask(&mapping.path, Request::Handle(handle.as_fd()))?;
+            return Ok(opened.file.into());
+        }
+        let is_regular = fstat(handle).map(|s| {
+            SFlag::from_bits_truncate(s.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
+        });
+        match is_regular {
+            Ok(true) => reopen(handle).map(File::from),
+            Ok(false) => return Err(LiveFileError::NotRegular(mapping.path.clone())),
+            Err(errno) => Err(errno),
+        }
+        .map_err(|e| LiveFileError::io(&mapping.path)(e.into()))
     }
 
     fn open_by_name(&self, mapping: &Mapping) -> Result<File, LiveFileError> {
@@ -139,21 +204,19 @@ impl LiveFiles {
         if fs::read_link(&exe).is_ok_and(|p| p.to_string_lossy() == mapping.path)
             && let Ok(handle) = open_path(&exe)
         {
-            return reopen(&handle, &mapping.path);
+            return self.open_handle(&handle, mapping);
         }
         if mapping.path.ends_with(" (deleted)") {
             return Err(LiveFileError::Deleted(mapping.path.clone()));
         }
-        let file = self.open_regular(Path::new(&unescape(&mapping.path)))?;
-        let same = fstat(&file).is_ok_and(|s| {
-            let device = (major(s.st_dev) as u32, minor(s.st_dev) as u32);
-            // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
-            // compared with the target's memory in any case.
-            s.st_ino == mapping.inode || device != mapping.device
-        });
-        if !same {
+        let path = unescape(&mapping.path);
+        let opened = self.ask(&mapping.path, Request::path(Path::new(&path)))?;
+        // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
+        // compared with the target's memory in any case.
+        if opened.inode != mapping.inode && opened.device == mapping.device {
             return Err(LiveFileError::Replaced(mapping.path.clone()));
         }
+        let file = opened.file.into();
         if mapping.offset.0 == 0 && !self.begins_like(&file, mapping.start) {
             return Err(LiveFileError::Replaced(mapping.path.clone()));
         }
@@ -163,57 +226,49 @@ impl LiveFiles {
     /// Opens a regular file by its absolute path in the target's mount namespace; symbolic links
     /// cannot lead out of its root.
     pub fn open_regular(&self, path: &Path) -> Result<File, LiveFileError> {
-        self.open_in_time(path, OFlag::empty(), None)
+        let opened = self.ask(&path.to_string_lossy(), Request::path(path))?;
+        Ok(opened.file.into())
     }
 
     /// Opens a regular file that belongs to `uid` or root, by its absolute path in the target's mount
     /// namespace; it must not be a symbolic link itself.
     pub fn open_owned(&self, path: &Path, uid: u32) -> Result<File, LiveFileError> {
-        self.open_in_time(path, OFlag::O_NOFOLLOW, Some(uid))
+        let request = Request::Path {
+            path,
+            follow: false,
+            owner: Some(uid),
+        };
+        let opened = self.ask(&path.to_string_lossy(), request)?;
+        Ok(opened.file.into())
     }
 
-    /// Opens a path, a part of which may be on a server that hangs.
-    fn open_in_time(
-        &self,
-        path: &Path,
-        flags: OFlag,
-        owner: Option<u32>,
-    ) -> Result<File, LiveFileError> {
-        let name = path.to_string_lossy();
-        let failed = LiveFileError::io(&name);
-        let root = self.root.as_ref();
-        let root = root.ok_or_else(|| failed(io::ErrorKind::PermissionDenied.into()))?;
-        if self.remote.is_empty() {
-            return open_checked(root, path, flags, owner);
-        }
-        let (root, path) = (root.try_clone().map_err(failed)?, path.to_owned());
-        self.in_time(&name, move || open_checked(&root, &path, flags, owner))
-    }
-
-    /// Runs `open` on a thread of its own, which is left behind when nothing answers: it holds two
-    /// descriptors and nothing else. `name` is for errors.
-    fn in_time(
-        &self,
-        name: &str,
-        open: impl FnOnce() -> Result<File, LiveFileError> + Send + 'static,
-    ) -> Result<File, LiveFileError> {
+    /// Opens what may be on a server that hangs. `name` is for errors.
+    fn ask(&self, name: &str, request: Request<'_>) -> Result<Opened, LiveFileError> {
         let failed = LiveFileError::io(name);
-        let no_answer = || failed(io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER));
-        if self.hung.load(Ordering::Relaxed) {
-            return Err(no_answer());
+        if self.root.is_none() && matches!(request, Request::Path { .. }) {
+            return Err(failed(io::ErrorKind::PermissionDenied.into()));
         }
-        let (tx, rx) = mpsc::channel();
-        std::thread::spawn(move || {
-            let opened = open();
-            if let Ok(file) = &opened {
-                // What answers now will be read without a limit of time.
-                let _ = file.read_at(&mut [0], 0);
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Lookups::NotStarted = *lookups {
+            let root = self.root.as_ref().map(AsFd::as_fd);
+            *lookups = Lookups::Running(Opener::start(root).map_err(&failed)?);
+        }
+        let answer = match &*lookups {
+            Lookups::Running(opener) => opener.open(request),
+            _ => Err(Refusal::NoAnswer),
+        };
+        answer.map_err(|refusal| match refusal {
+            Refusal::NotRegular => LiveFileError::NotRegular(name.to_owned()),
+            Refusal::Owner(found) => LiveFileError::Owner {
+                path: name.to_owned(),
+                found,
+            },
+            Refusal::NoCopy => failed(io::Error::other(NO_COPY)),
+            Refusal::NoAnswer => {
+                *lookups = Lookups::Hung;
+                failed(io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER))
             }
-            let _ = tx.send(opened);
-        });
-        rx.recv_timeout(REMOTE_TIMEOUT).unwrap_or_else(|_| {
-            self.hung.store(true, Ordering::Relaxed);
-            Err(no_answer())
+            Refusal::Errno(errno) => failed(errno.into()),
         })
     }
 
@@ -236,50 +291,11 @@ impl LiveFiles {
 }
 
 const NO_ANSWER: &str = "its file system did not answer within 2 s";
-
-/// Opens a regular file below a root, which no link leads out of. `owner`: it must belong to this
-/// user or to root.
-fn open_checked(
-    root: &OwnedFd,
-    path: &Path,
-    flags: OFlag,
-    owner: Option<u32>,
-) -> Result<File, LiveFileError> {
-    let name = path.to_string_lossy();
-    let failed = LiveFileError::io(&name);
-    let how = OpenHow::new()
-        .flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags)
-        .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let handle = openat2(root, path, how).map_err(|e| failed(e.into()))?;
-    if let Some(uid) = owner {
-        let found = fstat(&handle).map_err(|e| failed(e.into()))?.st_uid;
-        if found != uid && found != 0 {
-            return Err(LiveFileError::Owner {
-                path: name.to_string(),
-                found,
-            });
-        }
-    }
-    reopen(&handle, &name)
-}
+const NO_COPY: &str = "it is on FUSE or 9p, and too large for a copy";
 
 /// `O_PATH`: neither hangs on a FIFO nor touches a device.
 fn open_path(path: &Path) -> io::Result<OwnedFd> {
     Ok(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
-}
-
-/// Opens what a handle refers to for reading, if it is a regular file.
-fn reopen(handle: &OwnedFd, name: &str) -> Result<File, LiveFileError> {
-    let failed = LiveFileError::io(name);
-    let stat = fstat(handle).map_err(|e| failed(e.into()))?;
-    if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
-        return Err(LiveFileError::NotRegular(name.to_owned()));
-    }
-    let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-    let path = format!("/proc/self/fd/{}", handle.as_raw_fd());
-    open(Path::new(&path), flags, Mode::empty())
-        .map(File::from)
-        .map_err(|e| failed(e.into()))
 }
 
 /// The kernel writes a newline in a path as `\012` (`seq_file_path`, `fs/seq_file.c`).
@@ -287,18 +303,17 @@ fn unescape(path: &str) -> String {
     path.replace("\\012", "\n")
 }
 
-/// Devices of network and FUSE file systems in `/proc/PID/mountinfo` (proc(5)).
-fn remote_devices(mountinfo: &str) -> Vec<(u32, u32)> {
+/// Devices of the file systems in `/proc/PID/mountinfo` (proc(5)), and whether they are on a network or
+/// FUSE.
+fn mounted_devices(mountinfo: &str) -> HashMap<(u32, u32), bool> {
     mountinfo
         .lines()
         .filter_map(|line| {
             let (mount, super_block) = line.split_once(" - ")?;
             let kind = super_block.split(' ').next()?;
-            if !REMOTE.contains(&kind) && !kind.starts_with("fuse") {
-                return None;
-            }
             let (major, minor) = mount.split(' ').nth(2)?.split_once(':')?;
-            Some((major.parse().ok()?, minor.parse().ok()?))
+            let device = (major.parse().ok()?, minor.parse().ok()?);
+            Some((device, REMOTE.contains(&kind) || kind.starts_with("fuse")))
         })
         .collect()
 }
@@ -333,7 +348,7 @@ mod tests {
         let by_name = files.open_by_name(first).unwrap();
         assert_eq!(by_mapping.metadata().unwrap().ino(), inode);
         assert_eq!(by_name.metadata().unwrap().ino(), inode);
-        assert!(!files.may_hang(first) || !files.remote.is_empty());
+        assert!(!files.may_hang(first) || !files.mounts.is_empty());
     }
 
     /// Check that the vdso is an ELF image.
@@ -408,6 +423,7 @@ mod tests {
         let text = "22 1 254:0 / / rw - ext4 /dev/vda rw\n\
                     40 22 0:52 / /mnt/a\\040b rw shared:3 - nfs4 srv:/x rw\n\
                     41 22 0:53 / /f rw - fuse.sshfs x rw\nrubbish\n";
-        assert_eq!(remote_devices(text), [(0, 52), (0, 53)]);
+        let expected = [((254, 0), false), ((0, 52), true), ((0, 53), true)];
+        assert_eq!(mounted_devices(text), HashMap::from(expected));
     }
 }

@@ -16,6 +16,7 @@ mod files;
 #[doc(hidden)]
 pub mod fuzz;
 mod memory;
+mod opener;
 pub mod perf;
 pub mod probe;
 pub mod procfs;
@@ -29,7 +30,7 @@ mod tid_map;
 pub mod uprobe;
 
 pub use engine::{EngineKind, SnapshotError};
-pub use files::{LiveFileError, LiveFiles, REMOTE_TIMEOUT};
+pub use files::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
     KernelStack, LockGlance, OwnerGlance, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use wcprof_capture::{LiveFileError, LiveFiles, REMOTE_TIMEOUT, Target, read_status};
+use wcprof_capture::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT, Target, read_status};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Pid, Svma};
 use wcprof_unwind::{ModuleCode, ModuleKey, SharedModules, Unwinder};
@@ -45,7 +45,7 @@ pub struct TargetFiles {
     /// Its numbers, as processes in its pid namespaces see it, the innermost first.
     pids: Vec<i32>,
     uid: u32,
-    jitdumps: Vec<Arc<File>>,
+    jitdumps: Vec<Arc<HeldFile>>,
     /// Device and inode of these.
     known_dumps: HashSet<((u32, u32), u64)>,
 }
@@ -71,8 +71,8 @@ impl TargetFiles {
     }
 
     /// The jitdumps that it has mapped (`jit-PID.dump`).
-    pub fn jitdumps(&self) -> &[Arc<File>] {
-        &self.jitdumps
+    pub fn jitdumps(&self) -> impl Iterator<Item = Result<File, LiveFileError>> {
+        self.jitdumps.iter().map(|file| self.files.open_held(file))
     }
 
     /// Its perf maps: `/tmp/perf-PID.map` in its mount namespace, if they belong to it or to root. A
@@ -95,7 +95,7 @@ impl TargetFiles {
         let id = (mapping.device, mapping.inode);
         if self.known_dumps.len() < MAX_JITDUMPS
             && self.known_dumps.insert(id)
-            && let Ok(file) = self.files.open_mapping(mapping)
+            && let Ok(file) = self.files.hold(mapping)
         {
             self.jitdumps.push(Arc::new(file));
         }

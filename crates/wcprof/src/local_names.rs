@@ -256,10 +256,11 @@ fn read_jitdumps(
     problems: &mut Vec<String>,
 ) {
     for file in files.jitdumps() {
-        let mut file: &File = file;
-        let read = file.rewind().map_err(Into::into).and_then(|()| {
+        let read = file.map_err(|e| e.to_string()).and_then(|mut file| {
+            // A copy of a descriptor has the same position.
+            file.rewind().map_err(|e| e.to_string())?;
             let input = BufReader::with_capacity(BUFFER, file.take(u64::MAX));
-            jitdump_names(input, addresses)
+            jitdump_names(input, addresses).map_err(|e| e.to_string())
         });
         match read {
             Ok(dump) => {
