@@ -1,9 +1,8 @@
 //! Code that is in no file.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -108,7 +107,8 @@ pub(crate) fn in_a_container(engine: Engine) {
     assert!(share > 0.95, "{}", dumped.show());
 }
 
-/// A target whose `/tmp`, where its perf map would be, is on a file system that never answers.
+/// A target whose `/tmp`, where its perf map would be, is on a file system that never answers: no
+/// request, no look-up that its server has taken, or only not when the file is closed.
 pub(crate) fn hung_file_system(engine: Engine) {
     if !has_capability() {
         return skip("jit::hung_file_system", "needs root to unshare");
@@ -116,67 +116,57 @@ pub(crate) fn hung_file_system(engine: Engine) {
     if !Path::new("/dev/fuse").exists() {
         return skip("jit::hung_file_system", "this kernel has no FUSE");
     }
-    let _load = quiet();
-    let folder = tempfile::tempdir().expect("temporary folder");
-    let mut target = RemoteProcess::start_command(
-        Command::new("unshare")
-            .arg("--mount")
-            .arg(fixture("jit.c", Variant::FramePointers))
-            .arg(folder.path()),
-    );
-    // It cannot remove the file itself from below the mount.
-    let _map = Decoy(format!("/tmp/perf-{}.map", target.pid()));
-    // Nobody reads the requests, but the mount lives as long as the descriptor.
-    let mut holder = Command::new("nsenter")
-        .args([
-            "--mount",
-            "--target",
-            &target.pid().to_string(),
-            "sh",
-            "-ec",
-        ])
-        .arg(
-            "exec 9<>/dev/fuse; cd /; \
-             mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0 none /tmp; \
-             echo mounted; exec cat",
-        )
-        // A library path below the mount would make the holder itself wait.
-        .env_clear()
-        .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("nsenter starts");
-    let mut line = String::new();
-    let output = holder.stdout.take().expect("stdout is a pipe");
-    BufReader::new(output)
-        .read_line(&mut line)
-        .expect("it answers");
-    assert_eq!(line, "mounted\n");
-    // Ends the mount, which frees whoever waits for it: then the test fails, but ends.
-    let input = holder.stdin.take();
-    let (done, waits) = mpsc::channel::<()>();
-    let guard = thread::spawn(move || {
-        let in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
-        drop(input);
-        in_time
-    });
-    let recording = Attach::new(engine, target.pid()).seconds(1.0).run();
-    done.send(()).expect("the guard waits");
-    assert!(
-        guard.join().expect("no panic"),
-        "wcprof waited for the mount"
-    );
-    // The target removes its perf map: without an end of the mount it would wait, too.
-    holder.wait().expect("it ends");
-    target.tell("END");
-    target.answer("MARK");
-    recording.assert_sound(engine);
-    let folded = recording.folded();
-    let dumped = folded.thread("j-dump");
-    assert!(dumped.total() > 0, "{}", dumped.show());
-    let said = recording.said();
-    assert!(said.contains("did not answer within 2 s"), "{said}");
+    for (mode, is_taken, is_read) in [
+        ("requests", false, false),
+        ("lookups", true, false),
+        ("closing", true, true),
+    ] {
+        let _load = quiet();
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut target = RemoteProcess::start_command(
+            Command::new("unshare")
+                .arg("--mount")
+                .arg(fixture("jit.c", Variant::FramePointers))
+                .arg(folder.path()),
+        );
+        // It cannot remove the file itself from below the mount.
+        let _map = Decoy(format!("/tmp/perf-{}.map", target.pid()));
+        let pid = target.pid().to_string();
+        let mut server = RemoteProcess::start_command(
+            Command::new("nsenter")
+                .args(["--mount", "--target", &pid])
+                .arg(fixture("hung_fuse.c", Variant::NoFramePointers))
+                .args([mode, &pid])
+                // A library path below the mount would make it wait for itself.
+                .env_clear(),
+        );
+        // The end of the server frees whoever waits for it: then the test fails, but ends.
+        let (done, waits) = mpsc::channel::<()>();
+        let guard = thread::spawn(move || {
+            let in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
+            let mark = in_time.then(|| server.mark());
+            server.close();
+            mark
+        });
+        let recording = Attach::new(engine, target.pid()).seconds(1.0).run();
+        done.send(()).expect("the guard waits");
+        let mark = guard.join().expect("no panic");
+        let mark = mark.unwrap_or_else(|| panic!("{mode}: wcprof waited for the server"));
+        assert_eq!(mark.get("taken") > 0, is_taken, "{mode}");
+        // The target removes its perf map: with the server it would wait, too.
+        target.tell("END");
+        target.answer("MARK");
+        recording.assert_sound(engine);
+        let folded = recording.folded();
+        let mapped = folded.thread("j-map");
+        let named = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
+        assert_eq!(named.total() > 0, is_read, "{mode}: {}", mapped.show());
+        let dumped = folded.thread("j-dump");
+        assert!(dumped.total() > 0, "{mode}: {}", dumped.show());
+        let said = recording.said();
+        let no_answer = said.contains("did not answer within 2 s");
+        assert_eq!(no_answer, !is_read, "{mode}: {said}");
+    }
 }
 
 /// A file that is removed in the end.

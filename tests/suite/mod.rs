@@ -68,13 +68,13 @@ for_each_engine! {
     keep::signals: "Check that each SIGUSR1 writes the last time, of the right length, and that the end does.",
     keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",
     life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
-}
-
-// Code without call frame information is unwound by rbp, which `/proc` does not show.
-for_each_engine!(
-    @ with_frame_pointer, Bpf,
     jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
     jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
+}
+
+// What it tests comes after the recording, whichever engine made it.
+for_each_engine!(
+    @ any_engine, Bpf,
     jit::hung_file_system: "Check that a file system that never answers does not hold up the end."
 );
 

@@ -16,6 +16,7 @@ mod provoke;
 mod story;
 mod supervise;
 mod vm;
+mod wcprof;
 
 use std::fs;
 use std::path::{Path, PathBuf};

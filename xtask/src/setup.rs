@@ -33,6 +33,7 @@ const TEST: &[Package] = &[
     ("elfutils", "compresses debug files"),
     ("debuginfod", "serves debug files on loopback"),
     ("openssl", "serves them over TLS"),
+    ("rpm", "builds packages, and has a database of them"),
     ("tmux", "a terminal for `wcprof top`"),
     ("linux-perf", "records what `wcprof import` reads"),
     ("git", "lists the files that `tidy` checks"),

@@ -141,7 +141,9 @@ impl LiveFiles {
 
     /// Whether the file is on a network file system or FUSE, as far as is known.
     pub fn may_hang(&self, mapping: &Mapping) -> bool {
-        self.mounts.get(&mapping.device).is_some_and(|remote| *remote)
+        self.mounts
+            .get(&mapping.device)
+            .is_some_and(|remote| *remote)
     }
 
     /// Opens the file of a mapping. What is on FUSE or 9p is copied.
@@ -188,9 +190,8 @@ impl LiveFiles {
             let opened = self.ask(&mapping.path, Request::Handle(handle.as_fd()))?;
             return Ok(opened.file.into());
         }
-        let is_regular = fstat(handle).map(|s| {
-            SFlag::from_bits_truncate(s.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
-        });
+        let is_regular = fstat(handle)
+            .map(|s| SFlag::from_bits_truncate(s.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG);
         match is_regular {
             Ok(true) => reopen(handle).map(File::from),
             Ok(false) => return Err(LiveFileError::NotRegular(mapping.path.clone())),
@@ -368,9 +369,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
         nix::unistd::mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
-        let mut files = LiveFiles::new(me());
+        let files = LiveFiles::new(me());
         let error = files.open_regular(&fifo).unwrap_err();
         assert!(matches!(error, LiveFileError::NotRegular(_)), "{error}");
+        let mut files = LiveFiles::new(me());
         // With the folder as root, a link to /etc/passwd is looked for inside it.
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
         files.root = Some(open_path(folder.path()).unwrap());

@@ -301,7 +301,8 @@ fn serve(socket: RawFd, root: RawFd) -> ! {
             _ => unsafe { libc::_exit(0) },
         };
         let message = message.get(..n).unwrap_or_default();
-        let (answer, file) = match answer(socket, root, message, handle) {
+        let mut copied = None;
+        let (answer, file) = match answer(socket, root, message, handle, &mut copied) {
             Ok((answer, file)) => (answer, Some(file)),
             Err(refusal) => (Answer::refusal(refusal), None),
         };
@@ -310,6 +311,8 @@ fn serve(socket: RawFd, root: RawFd) -> ! {
             // SAFETY: as above.
             unsafe { libc::_exit(0) };
         }
+        // Its server may not answer to the closing.
+        drop(copied);
     }
 }
 
@@ -323,12 +326,13 @@ unsafe fn close_range(first: i64, last: i64) {
     }
 }
 
-/// In the child.
+/// In the child. `copied` is what a copy was made of.
 fn answer(
     socket: RawFd,
     root: RawFd,
     message: &[u8],
     handle: Option<OwnedFd>,
+    copied: &mut Option<OwnedFd>,
 ) -> Result<(Answer, OwnedFd), Refusal> {
     let word = |at: usize| {
         let bytes = message.get(at * 4..at * 4 + 4).map(TryInto::try_into);
@@ -370,7 +374,7 @@ fn answer(
     let kind = nix::sys::statfs::fstatfs(&file)?.filesystem_type().0;
     if COPIED.contains(&kind) {
         let size = u64::try_from(stat.st_size).unwrap_or(0);
-        return Ok((answer, copy(socket, &file, size)?));
+        return Ok((answer, copy(socket, copied.insert(file), size)?));
     }
     // Whether it answers at all: wcprof waits for what answers now.
     let _ = nix::sys::uio::pread(&file, &mut [0], 0);
@@ -402,8 +406,9 @@ fn copy(socket: RawFd, file: &OwnedFd, size: u64) -> Result<OwnedFd, Refusal> {
         // `/tmp` comes last, since it is often in memory.
         for folder in [c"/var/tmp", c"/tmp"] {
             let flags = OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC;
-            let space = nix::sys::statvfs::statvfs(folder)
-                .map_or(0, |s| s.fragment_size().saturating_mul(s.blocks_available()));
+            let space = nix::sys::statvfs::statvfs(folder).map_or(0, |s| {
+                s.fragment_size().saturating_mul(s.blocks_available())
+            });
             if last.is_err() && space >= size + LEFT_FREE {
                 last = open(folder, flags, Mode::S_IRUSR | Mode::S_IWUSR).map_err(Into::into);
             }
@@ -494,7 +499,8 @@ fn receive(socket: RawFd, bytes: &mut [u8]) -> Result<(usize, Option<OwnedFd>), 
             && (*header).cmsg_level == libc::SOL_SOCKET
             && (*header).cmsg_type == libc::SCM_RIGHTS
             && (*header).cmsg_len >= libc::CMSG_LEN(size_of::<RawFd>() as u32) as usize;
-        has_fd.then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
+        has_fd
+            .then(|| OwnedFd::from_raw_fd(libc::CMSG_DATA(header).cast::<RawFd>().read_unaligned()))
     };
     Ok((n.unsigned_abs(), fd))
 }

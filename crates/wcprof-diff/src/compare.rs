@@ -272,12 +272,12 @@ fn side_of(profile: &Profile, side: usize, sums: &Sums, options: &DiffOptions) -
         .filter(|t| t.tid.0 != 0 && options.view.threads.matches(profile, t));
     let processes: BTreeSet<_> = threads
         .clone()
-        .map(|t| (t.pid, t.process_comm.as_str()))
+        .map(|t| (t.pid, profile.process_title(t)))
         .collect();
     Side {
         processes: processes
             .into_iter()
-            .map(|(pid, comm)| format!("{comm} (pid {pid})"))
+            .map(|(pid, title)| format!("{title} (pid {pid})"))
             .collect(),
         duration_ns: profile.duration_ns(),
         n_threads: threads.count(),

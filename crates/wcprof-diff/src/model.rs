@@ -142,7 +142,7 @@ pub struct Table {
 /// One of the two recordings.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Side {
-    /// Processes, each as `comm (pid N)`; not escaped.
+    /// Processes, each as `name (pid N)`, with the name that a user gave (`osd.3`); not escaped.
     pub processes: Vec<String>,
     /// Length of what is compared, ns.
     pub duration_ns: u64,

@@ -59,7 +59,7 @@ pub struct LockReport {
 pub struct LockSite {
     /// The process.
     pub pid: Pid,
-    /// Its name.
+    /// Its name, or what a user calls it: `osd.3`.
     pub process: String,
     /// The first function above the lock functions.
     pub function: String,
@@ -253,7 +253,7 @@ impl SiteOf<'_> {
         let holds = holds(profile, self.rows, lost_ns);
         LockSite {
             pid,
-            process: process.map_or_else(String::new, |t| t.process_comm.clone()),
+            process: process.map_or_else(String::new, |t| profile.process_title(t).to_owned()),
             function: of.map_or_else(|| "[no stack sampled]".to_owned(), |f| f.name.clone()),
             module: of.map_or_else(String::new, |f| f.module.clone()),
             callers: self.callers(),

@@ -66,7 +66,8 @@ pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions
                 if i > 0 {
                     out.push('\n');
                 }
-                one(&mut out, finding, width);
+                let process = process_name(profile, finding);
+                one(&mut out, finding, process, width);
             }
             findings.iter().skip(options.max_findings).collect()
         }
@@ -134,7 +135,7 @@ fn without_stack(profile: &Profile) -> (u64, u64) {
 /// One finding with all there is to say about it.
 pub fn render_finding(finding: &Finding, width: usize) -> String {
     let mut out = String::new();
-    one(&mut out, finding, width.max(40));
+    one(&mut out, finding, &finding.process, width.max(40));
     out
 }
 
@@ -145,7 +146,7 @@ pub fn render_paragraph(label: &str, text: &str, width: usize) -> String {
     out
 }
 
-fn one(out: &mut String, finding: &Finding, width: usize) {
+fn one(out: &mut String, finding: &Finding, process: &str, width: usize) {
     let _ = writeln!(
         out,
         "[{}] {} ({})",
@@ -153,7 +154,7 @@ fn one(out: &mut String, finding: &Finding, width: usize) {
         escape(&finding.title),
         finding.rule
     );
-    let mut place = format!("{}/{}", escape(&finding.process), finding.pid);
+    let mut place = format!("{}/{}", escape(process), finding.pid);
     if !finding.host.is_empty() {
         let _ = write!(place, " on {}", escape(&finding.host));
     }
@@ -162,7 +163,10 @@ fn one(out: &mut String, finding: &Finding, width: usize) {
     }
     prose(out, "where", &place, width);
     match &finding.basis {
-        Basis::Time(share) => prose(out, "share", &share_text(share, &subject(finding)), width),
+        Basis::Time(share) => {
+            let subject = subject(finding, process);
+            prose(out, "share", &share_text(share, &subject), width);
+        }
         Basis::Setting(found) => {
             for setting in &found.settings {
                 prose(out, "found", &setting_text(setting), width);
@@ -239,7 +243,10 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
     );
     let _ = writeln!(out, "{}", cut(&title, width));
     match &finding.basis {
-        Basis::Time(share) => prose(out, "share", &share_text(share, &subject(finding)), width),
+        Basis::Time(share) => {
+            let subject = subject(finding, process_name(profile, finding));
+            prose(out, "share", &share_text(share, &subject), width);
+        }
         Basis::Setting(found) => {
             let first = found.settings.first().map(setting_text);
             prose(out, "found", &first.unwrap_or_default(), width);
@@ -277,16 +284,21 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
     prose(out, "advice", first_sentence(&finding.advice), width);
 }
 
+/// What a user calls the process: `osd.3`.
+fn process_name<'p>(profile: &'p Profile, finding: &'p Finding) -> &'p str {
+    let is_on = |host: &str| finding.host.is_empty() || host == finding.host;
+    let mut processes = profile.processes.iter();
+    let known = processes.find(|p| p.pid == finding.pid && is_on(&p.host));
+    known.map_or(&finding.process, |p| &p.title)
+}
+
 /// `osd.3/4711 `, where there are several processes to tell apart, and with its host, where there are
 /// several hosts; else nothing.
 fn process_prefix(profile: &Profile, finding: &Finding) -> String {
     if profile.processes.len() < 2 {
         return String::new();
     }
-    let is_on = |host: &str| finding.host.is_empty() || host == finding.host;
-    let mut processes = profile.processes.iter();
-    let known = processes.find(|p| p.pid == finding.pid && is_on(&p.host));
-    let name = known.map_or(&finding.process, |p| &p.title);
+    let name = process_name(profile, finding);
     let place = match finding.host.as_str() {
         "" => String::new(),
         host => format!(" on {}", escape(host)),
@@ -328,13 +340,13 @@ fn pools(finding: &Finding) -> String {
 }
 
 /// Whose time the share is of.
-fn subject(finding: &Finding) -> String {
+fn subject(finding: &Finding, process: &str) -> String {
     match (&finding.basis, finding.pools.as_slice()) {
         (Basis::Time(share), [pool]) if share.scope == Scope::Pool => escape(pool),
         (Basis::Time(share), pools) if share.scope == Scope::Pool => {
             format!("{} pools", pools.len())
         }
-        _ => escape(&finding.process),
+        _ => escape(process),
     }
 }
 
@@ -402,9 +414,9 @@ fn share_text(share: &TimeShare, subject: &str) -> String {
 
 /// The share of time that a finding rests on, as a sentence without a full stop; names are escaped.
 /// `None` for settings.
-pub fn share_sentence(finding: &Finding) -> Option<String> {
+pub fn share_sentence(finding: &Finding, process: &str) -> Option<String> {
     match &finding.basis {
-        Basis::Time(share) => Some(share_text(share, &subject(finding))),
+        Basis::Time(share) => Some(share_text(share, &subject(finding, process))),
         Basis::Setting(_) => None,
     }
 }

@@ -82,7 +82,9 @@ impl ThreadFilter {
         let pool = profile.pools.get(thread.pool).map_or("", |p| &p.name);
         let either = |set: &GlobSet| set.is_match(&thread.comm) || set.is_match(pool);
         let process = |set: &GlobSet| {
-            set.is_match(&thread.process_comm) || set.is_match(thread.pid.to_string())
+            set.is_match(&thread.process_comm)
+                || set.is_match(profile.process_title(thread))
+                || set.is_match(thread.pid.to_string())
         };
         let cgroup = |set: &GlobSet| {
             let process = profile.process_of(thread);

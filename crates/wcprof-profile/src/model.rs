@@ -337,6 +337,12 @@ impl Profile {
         }
     }
 
+    /// What a user calls the process of a thread: `osd.3`, the name of a virtual machine; else its name.
+    pub fn process_title<'p>(&'p self, thread: &'p ProfileThread) -> &'p str {
+        let process = self.process_of(thread);
+        process.map_or(&thread.process_comm, |p| &p.title)
+    }
+
     /// What gives confidence intervals to weights; `None` when it is too short for them.
     pub fn estimator(&self) -> Option<Estimator> {
         Estimator::new(&self.time, self.header.rate_hz)

@@ -9,6 +9,17 @@ use wcprof_profile::Rules;
 use wcprof_profile::model::State;
 use wcprof_types::{FdKind, StackEnd, ThreadState, Wait};
 
+/// A thread that is parked below functions, as rustc 1.95 names it.
+fn parked(below: &[&'static str]) -> Vec<&'static str> {
+    let park = [
+        "<std::thread::thread::Thread>::park",
+        "<std::sys::sync::thread_parking::futex::Parker>::park",
+        "std::sys::pal::unix::futex::futex_wait",
+        "libc:syscall",
+    ];
+    [below, &park].concat()
+}
+
 fn state_of(comm: &str, wait: Wait, root_first: &[&str]) -> State {
     static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::builtin().unwrap());
     state_with(&RULES, comm, wait, root_first)
@@ -162,6 +173,37 @@ fn futex_by_stack() {
                 "std::thread::park",
                 "std::sys::sync::thread_parking::futex::Parker::park",
             ],
+            State::Idle,
+        ),
+        (137, &parked(&[]), State::Idle),
+        (
+            137,
+            &parked(&["std::sync::mpmc::list::Channel<T>::recv"]),
+            State::Idle,
+        ),
+        (
+            137,
+            &parked(&["std::sync::mpmc::array::Channel<T>::send"]),
+            State::Blocked,
+        ),
+        (
+            137,
+            &parked(&["<crossbeam_channel::flavors::zero::Channel<u64>>::send"]),
+            State::Blocked,
+        ),
+        (
+            137,
+            &parked(&["std::thread::scoped::scope"]),
+            State::Blocked,
+        ),
+        (
+            137,
+            &parked(&[
+                "std::thread::scoped::scope",
+                "crate::main::{closure#0}",
+                "std::sync::mpmc::list::Channel<T>::recv",
+                "std::sync::mpmc::list::Channel<T>::recv::{{closure}}",
+            ]),
             State::Idle,
         ),
         (

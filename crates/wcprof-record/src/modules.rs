@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -199,6 +200,7 @@ impl Modules {
     ) {
         self.hold_jitdumps(mappings);
         let images = images(mappings);
+        unwinder.set_foreign_code(foreign_code(mappings, &images));
         let current: HashSet<u64> = images.iter().map(|i| i.first.start.0).collect();
         self.known.retain(|start, (image, _)| {
             let stays = current.contains(start) && images.contains(image);
@@ -322,6 +324,22 @@ fn is_jitdump(mapping: &Mapping) -> bool {
         && pid.is_some_and(|pid| !pid.is_empty() && pid.bytes().all(|b| b.is_ascii_digit()))
 }
 
+/// Executable memory that is of no image.
+fn foreign_code<'m>(
+    mappings: &'m [Mapping],
+    images: &'m [Image],
+) -> impl Iterator<Item = Range<Avma>> + 'm {
+    let is_of_image = |mapping: &Mapping| {
+        let n_before = images.partition_point(|image| image.first.start <= mapping.start);
+        let before = n_before.checked_sub(1).and_then(|at| images.get(at));
+        before.is_some_and(|image| mapping.start < image.end)
+    };
+    let executable = mappings.iter().filter(|mapping| mapping.executable);
+    executable
+        .filter(move |mapping| !is_of_image(mapping))
+        .map(|mapping| mapping.start..mapping.end)
+}
+
 /// Groups mappings into ELF images: neighbours of one file with rising offsets, at least one of
 /// them executable.
 fn images(mappings: &[Mapping]) -> Vec<Image> {
@@ -393,7 +411,10 @@ mod tests {
              d000-e000 r-xp 00000000 fe:01 10 /tmp/jit-7.dump\n",
         )
         .unwrap();
-        let images: Vec<(u64, u64, u64)> = images(&maps)
+        let images = super::images(&maps);
+        let foreign: Vec<_> = foreign_code(&maps, &images).map(|r| r.start.0).collect();
+        assert_eq!(foreign, [0xb000, 0xd000]);
+        let images: Vec<(u64, u64, u64)> = images
             .iter()
             .map(|i| (i.first.start.0, i.code.start.0, i.end.0))
             .collect();

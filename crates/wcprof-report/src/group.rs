@@ -36,7 +36,7 @@ pub(crate) fn key_name(profile: &Profile, key: &GroupKey, threads: &[usize]) -> 
             .map(|thread| format!("{}/{}", thread.comm, thread.tid)),
         GroupKey::Pool(name) => Some(name.clone()),
         GroupKey::Process(at) => {
-            let of = |process: &ProfileProcess| format!("{}/{}", process.comm, process.pid);
+            let of = |process: &ProfileProcess| format!("{}/{}", process.title, process.pid);
             let known = profile.processes.get(*at).map(of);
             // A profile made by hand may have threads alone.
             known.or_else(|| {

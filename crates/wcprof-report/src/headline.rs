@@ -13,7 +13,7 @@ use crate::units::{count, duration, percent};
 /// What was recorded, where the threads' time went, and what is missing.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Headline {
-    /// Processes, each as `comm (pid N)`; not escaped.
+    /// Processes, each as `name (pid N)`, with the name that a user gave (`osd.3`); not escaped.
     pub processes: Vec<String>,
     /// Length of the recording, ns.
     pub duration_ns: u64,
@@ -93,17 +93,17 @@ impl Headline {
         let mut processes: BTreeSet<_> = profile
             .threads
             .iter()
-            .map(|t| (t.pid, t.process_comm.as_str()))
+            .map(|t| (t.pid, profile.process_title(t)))
             .collect();
         if processes.is_empty() {
             // They ended before anything of them was seen.
             let known = profile.processes.iter();
-            processes.extend(known.map(|p| (p.pid, p.comm.as_str())));
+            processes.extend(known.map(|p| (p.pid, p.title.as_str())));
         }
         Self {
             processes: processes
                 .into_iter()
-                .map(|(pid, comm)| format!("{comm} (pid {pid})"))
+                .map(|(pid, title)| format!("{title} (pid {pid})"))
                 .collect(),
             duration_ns: stats.duration.0,
             window_ns: profile

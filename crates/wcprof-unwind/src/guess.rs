@@ -67,7 +67,9 @@ impl Unwinder {
             let FrameAddress::ReturnAddress(return_address) = caller.address else {
                 continue;
             };
-            if !self.is_code(caller.address.for_lookup()) || !links(slot, &caller, kind) {
+            let lookup = caller.address.for_lookup();
+            let is_foreign = self.is_foreign_code(lookup);
+            if !(is_foreign || self.is_code(lookup)) || !links(slot, &caller, kind) {
                 continue;
             }
             let evidence = match text.as_deref_mut() {
@@ -81,6 +83,15 @@ impl Unwinder {
                 break;
             }
             n_trials += 1;
+            if is_foreign {
+                // Code of a JIT compiler, whose own caller only its frame pointer tells. Where it keeps none,
+                // what lies above may have called it, and not this function.
+                match self.goes_on_by_bp(caller, memory, text.as_deref_mut()) {
+                    true if !ambiguous => return Ok(caller),
+                    _ => ambiguous = true,
+                }
+                continue;
+            }
             if !self.reaches_root(caller, memory, text.as_deref_mut()) {
                 continue;
             }
@@ -102,6 +113,17 @@ impl Unwinder {
         memory: &mut M,
         text: Option<&mut (dyn TextMemory + '_)>,
     ) -> Option<Cursor> {
+        let caller = self.linked_by_bp(cursor, memory, text)?;
+        self.is_code(caller.address.for_lookup()).then_some(caller)
+    }
+
+    /// What `rbp` says is the caller, if a call precedes the return address.
+    fn linked_by_bp<M: StackMemory + ?Sized>(
+        &self,
+        cursor: &Cursor,
+        memory: &mut M,
+        text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> Option<Cursor> {
         let bp = cursor.bp.filter(|bp| *bp >= cursor.sp && bp % 8 == 0)?;
         let text = text?;
         let return_address = memory.read(bp.checked_add(8)?).ok()?;
@@ -114,7 +136,6 @@ impl Unwinder {
         };
         let mut buffer = [0; CALL_LOOKBEHIND];
         (is_user_address(return_address)
-            && self.is_code(caller.address.for_lookup())
             && is_preceded_by_call(bytes_before(text, return_address, &mut buffer)))
         .then_some(caller)
     }
@@ -148,6 +169,26 @@ impl Unwinder {
         } else {
             Evidence::Against
         })
+    }
+
+    /// Whether frame pointers lead from code without a module back to a module, and from there to the root.
+    fn goes_on_by_bp<M: StackMemory + ?Sized>(
+        &mut self,
+        mut cursor: Cursor,
+        memory: &mut M,
+        mut text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> bool {
+        for _ in 0..TRIAL_FRAMES {
+            let Some(caller) = self.linked_by_bp(&cursor, memory, text.as_deref_mut()) else {
+                return false;
+            };
+            let lookup = caller.address.for_lookup();
+            if !self.is_foreign_code(lookup) {
+                return self.is_code(lookup) && self.reaches_root(caller, memory, text);
+            }
+            cursor = caller;
+        }
+        false
     }
 
     /// Whether unwinding goes on to the root from here without another guess, or far enough when

@@ -141,6 +141,8 @@ pub(crate) struct Cursor {
 pub struct Unwinder {
     /// Sorted, without overlaps.
     pub(crate) modules: Vec<Entry>,
+    /// Executable memory of no module, sorted.
+    foreign: Vec<Range<u64>>,
     next_key: u32,
     framehop: UnwinderX86_64<Arc<[u8]>>,
     rule_caches: Vec<CacheX86_64>,
@@ -170,6 +172,7 @@ impl Unwinder {
     pub fn new() -> Self {
         Self {
             modules: Vec::new(),
+            foreign: Vec::new(),
             next_key: 0,
             framehop: UnwinderX86_64::new(),
             rule_caches: (0..N_RULE_CACHES).map(|_| CacheX86_64::new()).collect(),
@@ -280,6 +283,24 @@ impl Unwinder {
                 .as_ref()
                 .is_none_or(|c| c.is_code(m.bias.to_svma(address)))
         })
+    }
+
+    /// Tells where executable memory is that is of no module: code that a JIT compiler made. Ranges in any
+    /// order replace those before.
+    pub fn set_foreign_code(&mut self, ranges: impl IntoIterator<Item = Range<Avma>>) {
+        let ranges = ranges.into_iter().map(|r| r.start.0..r.end.0);
+        self.foreign = ranges.collect();
+        self.foreign.sort_by_key(|range| range.start);
+    }
+
+    /// Whether an address is in executable memory of no module, or of a file that is none (`memfd`).
+    pub(crate) fn is_foreign_code(&self, address: Avma) -> bool {
+        let n_before = self
+            .foreign
+            .partition_point(|range| range.start <= address.0);
+        let before = n_before.checked_sub(1).and_then(|at| self.foreign.get(at));
+        before.is_some_and(|range| range.contains(&address.0))
+            || self.entry_at(address.0).is_some_and(|m| m.code.is_none())
     }
 
     /// Counts since it was made.

@@ -338,7 +338,7 @@ pub(crate) fn title(profile: &Profile) -> String {
             0 | 1 => String::new(),
             n => format!(" and {} more", n - 1),
         };
-        format!("{} (pid {}){more}, ", t.process_comm, t.pid)
+        format!("{} (pid {}){more}, ", profile.process_title(t), t.pid)
     });
     let seconds = profile.duration_ns() as f64 / 1e9;
     format!(

@@ -8,13 +8,13 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::Value;
 
 use super::ceph::{self, Mode, Store};
 use super::fio::{self, Load};
 use super::supervise::supervised;
-use super::{Daemon, Lab, create_folder, gateway};
-use crate::process::{build_release, capture, root, target_folder};
+use super::wcprof::{Wcprof, rules};
+use super::{Daemon, Lab, gateway};
+use crate::process::capture;
 
 /// How limits are provoked.
 #[derive(Debug, clap::Args)]
@@ -45,27 +45,21 @@ pub fn run(lab: &Lab, options: &Options) -> Result<()> {
 }
 
 struct Recorder {
-    program: PathBuf,
-    folder: PathBuf,
-    seconds: u32,
+    wcprof: Wcprof,
     /// What was not as it must be.
     wrong: Vec<String>,
 }
 
 fn provoke(lab: &Lab, options: &Options) -> Result<()> {
     let mut recorder = Recorder {
-        program: match &options.program {
-            Some(program) => program.clone(),
-            None => build_release()?,
-        },
-        folder: match &options.folder {
-            Some(folder) => folder.clone(),
-            None => target_folder()?.join("lab-provoke"),
-        },
-        seconds: options.seconds,
+        wcprof: Wcprof::new(
+            options.program.as_deref(),
+            options.folder.as_deref(),
+            "lab-provoke",
+            options.seconds,
+        )?,
         wrong: Vec::new(),
     };
-    create_folder(&recorder.folder)?;
     ceph::up(
         lab,
         &ceph::Options {
@@ -88,13 +82,7 @@ fn provoke(lab: &Lab, options: &Options) -> Result<()> {
     );
     if options.fixtures {
         for name in ["fio-one-messenger", "osd-one-pg"] {
-            let kept = root()?.join(format!("fixtures/traces/{name}.wct"));
-            let mut command = Command::new(&recorder.program);
-            command
-                .args(["merge", "--anonymous", "--output"])
-                .arg(&kept);
-            capture(command.arg(recorder.trace(name)))?;
-            println!("kept {}", kept.display());
+            recorder.wcprof.keep(name, name)?;
         }
     }
     Ok(())
@@ -135,7 +123,7 @@ fn placement_group(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
         ceph(&["osd", "pool", "set", name, "compression_algorithm", "zlib"])?;
         ceph(&["osd", "pool", "set", name, "compression_mode", "force"])?;
         let mut command = lab.command("rados");
-        let seconds = (recorder.seconds + 30).to_string();
+        let seconds = (recorder.wcprof.seconds + 30).to_string();
         command.args([
             "-p", name, "bench", &seconds, "write", "-b", "1048576", "-t", "8",
         ]);
@@ -160,10 +148,10 @@ fn gateway_and_osd(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
     recorder.attach(NAME, &pids)?;
     let per_second = (load.n_done() - before) as f64 / start.elapsed().as_secs_f64();
     load.stop()?;
-    let n_ops = (per_second * f64::from(recorder.seconds))
+    let n_ops = (per_second * f64::from(recorder.wcprof.seconds))
         .round()
         .to_string();
-    let report = recorder.hotspots(NAME, &["--ops", &n_ops])?;
+    let report = recorder.wcprof.json(NAME, &["hotspots", "--ops", &n_ops])?;
     let cores = &report["cores"];
     println!("{per_second:.0} GET/s of 4 KiB");
     for class in cores["classes"].as_array().into_iter().flatten() {
@@ -190,31 +178,10 @@ fn gateway_and_osd(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
 }
 
 impl Recorder {
-    fn trace(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{name}.wct"))
-    }
-
     /// Records processes and gives the rules that found something.
     fn attach(&self, name: &str, pids: &[i32]) -> Result<Vec<String>> {
-        let mut command = Command::new(&self.program);
-        command
-            .arg("attach")
-            .args(pids.iter().map(ToString::to_string))
-            .args(["--duration", &self.seconds.to_string(), "--output"])
-            .arg(self.trace(name));
-        capture(&mut command)?;
-        let report = self.hotspots(name, &[])?;
-        let found = report["findings"].as_array().into_iter().flatten();
-        Ok(found
-            .filter_map(|f| Some(f["rule"].as_str()?.to_owned()))
-            .collect())
-    }
-
-    fn hotspots(&self, name: &str, arguments: &[&str]) -> Result<Value> {
-        let mut command = Command::new(&self.program);
-        command.args(["hotspots", "--json"]).args(arguments);
-        let text = capture(command.arg(self.trace(name)))?;
-        serde_json::from_str(&text).context("failed to parse JSON")
+        self.wcprof.attach(name, pids, &[])?;
+        Ok(rules(&self.wcprof.json(name, &["hotspots"])?))
     }
 
     fn expect(&mut self, name: &str, found: &[String], rule: &str, expected: bool) {

@@ -10,15 +10,14 @@ mod measure;
 mod steps;
 mod text;
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Result, ensure};
 
-use self::measure::Wcprof;
+use self::measure::Probes;
 use super::supervise::supervised;
-use super::{Lab, ceph, create_folder, vm, write};
-use crate::process::{build_release, root, target_folder};
+use super::wcprof::Wcprof;
+use super::{Lab, ceph, vm, write};
 
 /// How the story is told.
 #[derive(Debug, clap::Args)]
@@ -52,22 +51,14 @@ pub fn run(lab: &Lab, options: &Options) -> Result<()> {
 }
 
 fn tell(lab: &Lab, options: &Options) -> Result<()> {
-    let program = match &options.program {
-        Some(program) => program.clone(),
-        None => build_release()?,
-    };
-    let folder = match &options.folder {
-        Some(folder) => folder.clone(),
-        None => target_folder()?.join("lab-story"),
-    };
-    create_folder(&folder)?;
-    let wcprof = Wcprof {
-        program,
-        folder: folder.clone(),
-        seconds: options.seconds,
-        rate: options.rate,
-    };
-    wcprof.write_probes()?;
+    let mut wcprof = Wcprof::new(
+        options.program.as_deref(),
+        options.folder.as_deref(),
+        "lab-story",
+        options.seconds,
+    )?;
+    wcprof.rate = Some(options.rate);
+    let probes = Probes::write(&wcprof)?;
     let mut told = Vec::new();
     let mut before = None;
     for step in steps::STEPS {
@@ -78,7 +69,7 @@ fn tell(lab: &Lab, options: &Options) -> Result<()> {
             before = Some(step.cluster());
         }
         vm::up(lab, &step.machine())?;
-        let measured = wcprof.measure(lab, step);
+        let measured = measure::measure(&wcprof, &probes, lab, step);
         vm::down(lab)?;
         let measured = measured?;
         for line in measured.summary() {
@@ -86,7 +77,7 @@ fn tell(lab: &Lab, options: &Options) -> Result<()> {
         }
         told.push((step, measured));
     }
-    let report = folder.join("story.md");
+    let report = wcprof.folder.join("story.md");
     write(&report, text::report(&told, options.seconds, options.rate))?;
     println!("report: {}", report.display());
     let wrong: Vec<String> = told
@@ -99,20 +90,9 @@ fn tell(lab: &Lab, options: &Options) -> Result<()> {
         wrong.join("\n")
     );
     if options.fixtures {
-        keep(&wcprof, &root()?.join("fixtures/traces"))?;
-    }
-    Ok(())
-}
-
-/// Copies the traces to the fixtures, without what is this host's own.
-fn keep(wcprof: &Wcprof, fixtures: &Path) -> Result<()> {
-    for step in steps::STEPS {
-        for target in steps::TARGETS {
-            let name = step.file(*target, "wct");
-            let kept = fixtures.join(format!("story-{name}"));
-            wcprof.anonymize(&wcprof.folder.join(&name), &kept)?;
-            let size = fs::metadata(&kept).map_or(0, |m| m.len());
-            println!("{}: {size} bytes", kept.display());
+        for (step, target) in steps::all() {
+            let name = step.file(target);
+            wcprof.keep(&name, &format!("story-{name}"))?;
         }
     }
     Ok(())

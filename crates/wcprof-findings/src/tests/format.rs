@@ -202,7 +202,7 @@ fn equal_pids_of_two_hosts() {
         assert!(text.contains(place), "{text}");
     }
     let text = render_text(&profile, &findings, TextOptions::default());
-    assert!(text.contains("ceph-osd/100 on node1: "), "{text}");
+    assert!(text.contains("osd.1/100 on node1: "), "{text}");
     profile.processes.pop();
     let findings = hotspots(&profile, &RuleSet::builtin().unwrap());
     assert!(findings.iter().all(|f| f.host.is_empty()));

@@ -237,19 +237,19 @@ pub(super) fn finding(
         Basis::Time(share) => (share.matched_ns, share.wall_ns, share.states.as_slice()),
         _ => (0, 0, &[][..]),
     };
+    let known = profile.processes.iter().find(|p| p.pid == finding.pid);
+    let process = known.map_or(&finding.process, |p| &p.title);
     let basis = match &finding.basis {
         Basis::Setting(found) => found
             .settings
             .iter()
             .map(|s| strings.id(&format!("{}: {} [{}]", s.name, s.value, s.origin)))
             .collect(),
-        _ => share_sentence(finding)
+        _ => share_sentence(finding, process)
             .iter()
             .map(|s| strings.id(s))
             .collect(),
     };
-    let known = profile.processes.iter().find(|p| p.pid == finding.pid);
-    let process = known.map_or(&finding.process, |p| &p.title);
     let gain = match finding.gain.source.trim() {
         "" => finding.gain.text.trim().to_owned(),
         source => format!("{} ({source})", finding.gain.text.trim()),

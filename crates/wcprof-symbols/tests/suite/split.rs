@@ -253,6 +253,88 @@ fn refused() {
     }
 }
 
+/// What is inlined from another source file.
+const CALLERS: &str = "int second(volatile int *); int main(int c, char **v) { volatile int x = c; return second(&x); }";
+
+/// Links two sources of C with link-time optimization; gives the text of `readelf` on its split units.
+fn link_time(compiler: &str, flags: &[&str]) -> (Fixture, String) {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::write(dir.path().join("callers.c"), CALLERS).unwrap();
+    std::fs::write(
+        dir.path().join("second.c"),
+        SECOND.replace("(noinline)", "(always_inline)"),
+    )
+    .unwrap();
+    let linker = match compiler {
+        "gcc" => vec![],
+        _ => vec!["-fuse-ld=gold", "-Wl,-plugin-opt=dwo_dir=units"],
+    };
+    run(Command::new(compiler)
+        .current_dir(dir.path())
+        .args([
+            "-O2",
+            "-g",
+            "-flto",
+            "-o",
+            "module",
+            "callers.c",
+            "second.c",
+        ])
+        .args(linker)
+        .args(flags));
+    let folders = [dir.path().to_owned(), dir.path().join("units")];
+    let files = folders.iter().filter_map(|f| std::fs::read_dir(f).ok());
+    let units: Vec<PathBuf> = files
+        .flatten()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|e| e == "dwo"))
+        .collect();
+    let text = match units.as_slice() {
+        [] => String::new(),
+        units => run(Command::new("readelf")
+            .args(["--debug-dump=abbrev,info", "--wide"])
+            .args(units)),
+    };
+    let path = dir.path().join("module");
+    let options = SymbolOptions::default();
+    (Fixture { dir, path, options }, text)
+}
+
+/// The addresses of `main`, and their functions.
+fn main_of(fixture: &Fixture) -> ModuleSymbols {
+    let main = fixture.address("main");
+    fixture.symbolize(&(main..main + 12).collect::<Vec<_>>())
+}
+
+/// Check link-time optimization, where functions are inlined from other units: Clang describes them in
+/// each unit anew, so that no reference leads out of one; GCC, which does not support the two together,
+/// writes references that nobody fills in, which must name nothing.
+#[test]
+fn link_time_optimization() {
+    for version in ["-gdwarf-4", "-gdwarf-5"] {
+        let (whole, _) = link_time("clang-14", &[version]);
+        let (split, text) = link_time("clang-14", &[version, "-gsplit-dwarf"]);
+        assert!(text.contains("DW_TAG_inlined_subroutine"), "{text}");
+        assert!(!text.contains("DW_FORM_ref_addr"), "{text}");
+        let (expected, found) = (main_of(&whole), main_of(&split));
+        assert!(expected.frames.iter().any(|chain| chain.len() == 3));
+        assert_eq!(found.frames, expected.frames);
+        assert_eq!(found.report.problems, []);
+
+        let (split, text) = link_time("gcc", &[version, "-gsplit-dwarf"]);
+        assert!(text.contains("DW_FORM_ref_addr"), "{text}");
+        let origins = text
+            .lines()
+            .filter(|line| line.contains("DW_AT_abstract_origin:"));
+        let references: Vec<&str> = origins.filter(|line| line.ends_with("<0>")).collect();
+        assert!(!references.is_empty(), "{text}");
+        for chain in main_of(&split).frames {
+            let names: Vec<&str> = chain.iter().map(|frame| &*frame.name).collect();
+            assert_eq!(names, ["main"]);
+        }
+    }
+}
+
 /// Check that a package that lacks a unit leaves it to a single file, and a broken index likewise.
 #[test]
 fn package_and_objects() {

@@ -74,7 +74,7 @@ fn packages<'p>(paths: &[&'p str]) -> HashMap<&'p str, String> {
         match owners(paths, deadline) {
             Some(owners) => debian(owners, known.join().ok().flatten().as_deref()),
             None => {
-                let package = |path: &&'p str| Some((*path, rpm(path, deadline)?));
+                let package = |path: &&'p str| Some((*path, rpm(path, &[], deadline)?));
                 paths.iter().filter_map(package).collect()
             }
         }
@@ -135,9 +135,11 @@ fn owner(line: &str) -> Option<(&str, &str)> {
     (!is_diversion).then(|| (first.split(':').next().unwrap_or(first), path))
 }
 
-fn rpm(path: &str, deadline: Instant) -> Option<String> {
+/// The debug package of the RPM that owns a file. `database`: flags that choose another one.
+fn rpm(path: &str, database: &[&str], deadline: Instant) -> Option<String> {
     let format = "%{NAME}-%{VERSION}-%{RELEASE}.%{ARCH}\n";
-    let found = output("rpm", &["-qf", "--qf", format, path], false, deadline)?;
+    let args = [database, &["-qf", "--qf", format, path]].concat();
+    let found = output("rpm", &args, false, deadline)?;
     debuginfo_of(found.lines().next()?)
 }
 
@@ -267,5 +269,88 @@ mod tests {
             Some("ceph-osd-debuginfo-18.2.1-2.el9.x86_64")
         );
         assert_eq!(debuginfo_of("nonsense"), None);
+    }
+
+    /// A package, and one that is a part of it, of one program each.
+    const SPEC: &str = "Name: sample
+Epoch: 2
+Version: 1.2
+Release: 3.el9
+Summary: sample
+License: MIT
+%description
+sample
+%package libs
+Summary: part
+%description libs
+part
+%debug_package
+%install
+mkdir -p %{buildroot}FOLDER
+cp FOLDER/whole FOLDER/part %{buildroot}FOLDER
+%files
+FOLDER/whole
+%files libs
+FOLDER/part
+";
+
+    /// Check against `rpmbuild` and a database of `rpm`: the debug packages that are named for two installed
+    /// files are those that were made for them.
+    #[test]
+    fn rpm_database() {
+        if Command::new("rpmbuild").arg("--version").output().is_err() {
+            println!("SKIPPED packages::rpm_database: needs rpmbuild (Debian package rpm)");
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+        let run = |program: &str, args: &[&str]| {
+            let mut command = Command::new(program);
+            command.env("HOME", folder.path()).args(args);
+            let output = command.output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{program} {args:?}: {error}");
+        };
+        std::fs::write(at("a.c"), "int main(void) { return N; }").unwrap();
+        for (name, number) in [("whole", "-DN=1"), ("part", "-DN=2")] {
+            let flags = ["-g", "-Wl,--build-id", number];
+            run(
+                "gcc",
+                &[&flags[..], &["-o", &at(name), &at("a.c")]].concat(),
+            );
+        }
+        let spec = SPEC.replace("FOLDER", folder.path().to_str().unwrap());
+        std::fs::write(at("sample.spec"), spec).unwrap();
+        let top = format!("_topdir {}", at("top"));
+        let flags = ["_enable_debug_packages 1", "_debuginfo_subpackages 1", &top];
+        let mut args = vec!["-bb"];
+        args.extend(flags.iter().flat_map(|flag| ["--define", flag]));
+        let spec = at("sample.spec");
+        args.push(&spec);
+        run("rpmbuild", &args);
+        let made: Vec<_> = std::fs::read_dir(at(&format!("top/RPMS/{}", std::env::consts::ARCH)))
+            .unwrap()
+            .map(|entry| entry.unwrap().path())
+            .collect();
+        let (debug, installed): (Vec<_>, Vec<_>) = made
+            .iter()
+            .map(|path| path.to_str().unwrap())
+            .partition(|path| path.contains("-debuginfo-"));
+        assert_eq!((debug.len(), installed.len()), (2, 2), "{made:?}");
+        let database = ["--dbpath", &at("db")];
+        let install = ["--install", "--justdb", "--nodeps"];
+        // Debian's rpm warns, and does it.
+        run("rpm", &[&database[..], &install, &installed].concat());
+        for file in ["whole", "part"] {
+            let package = rpm(&at(file), &database, Instant::now() + PATIENCE).unwrap();
+            let is_it = |path: &&str| path.ends_with(&format!("/{package}.rpm"));
+            assert_eq!(
+                debug.iter().filter(|path| is_it(path)).count(),
+                1,
+                "{package}"
+            );
+        }
+        let other = rpm(&at("a.c"), &database, Instant::now() + PATIENCE);
+        assert_eq!(other, None);
     }
 }

@@ -6,8 +6,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -15,21 +14,12 @@ use serde_json::Value;
 
 use super::steps::{RULES, Step, TARGETS, Target};
 use crate::lab::fio::cpu_time;
+use crate::lab::wcprof::{Wcprof, rules};
 use crate::lab::{Daemon, Lab, create_folder, vm, wait_until, write};
-use crate::process::{capture, root};
+use crate::process::root;
 
 /// Prefix of the copies' ids.
 const PROBE: &str = "probe-";
-
-/// wcprof, and how it records.
-#[derive(Debug)]
-pub struct Wcprof {
-    pub program: PathBuf,
-    /// For all that is written.
-    pub folder: PathBuf,
-    pub seconds: u32,
-    pub rate: u32,
-}
 
 /// A step's figures.
 #[derive(Debug)]
@@ -106,136 +96,106 @@ impl Measured {
     }
 }
 
-impl Wcprof {
-    /// Writes the rules without thresholds.
+/// Rules without thresholds.
+#[derive(Debug)]
+pub struct Probes(PathBuf);
+
+impl Probes {
+    /// Writes them.
     ///
     /// # Errors
     /// When a built-in rule is not as expected.
-    pub fn write_probes(&self) -> Result<()> {
-        create_folder(&self.probes())?;
+    pub fn write(wcprof: &Wcprof) -> Result<Self> {
+        let folder = wcprof.folder.join("probes");
+        create_folder(&folder)?;
         for rule in RULES {
             let path = root()?.join(format!("crates/wcprof-findings/rules/{rule}.toml"));
             let text = fs::read_to_string(&path)
                 .with_context(|| format!("failed to read `{}`", path.display()))?;
             let probe = probe(rule, &text).with_context(|| format!("`{}`", path.display()))?;
-            write(&self.probes().join(format!("{rule}.toml")), probe)?;
+            write(&folder.join(format!("{rule}.toml")), probe)?;
         }
-        Ok(())
+        Ok(Self(folder))
     }
+}
 
-    fn probes(&self) -> PathBuf {
-        self.folder.join("probes")
-    }
-
-    /// Attaches to the processes of a step, one after the other.
-    ///
-    /// # Errors
-    /// When one does not run, or wcprof fails.
-    pub fn measure(&self, lab: &Lab, step: &Step) -> Result<Measured> {
-        let machine = Daemon::running(&lab.cluster(), "vm")?.context("QEMU does not run")?;
-        let osd = lab.osd()?;
-        // The line that the boot waited for is of the first seconds.
-        let n_before = vm::reports(lab).len() + 1;
-        let more = |n: usize| {
-            wait_until("the guest reports", Duration::from_secs(60), || {
-                Ok(vm::reports(lab).len() >= n)
-            })
-        };
-        more(n_before)?;
-        let mut seen = BTreeMap::new();
-        for target in TARGETS {
-            let pid = match target {
-                Target::Qemu => machine.pid,
-                Target::Osd => osd.pid,
-            };
-            seen.insert(*target, self.attach(step, *target, pid)?);
-        }
-        more(n_before + 1)?;
-        let reports = vm::reports(lab);
-        let during = reports.get(n_before..).unwrap_or_default();
-        let iops = during.iter().sum::<f64>() / during.len().max(1) as f64;
-        ensure!(iops > 0.0, "the guest does not read any more");
-        // Names are looked up and trees are drawn when nothing is measured any more.
-        for (target, seen) in &mut seen {
-            self.read(&self.folder.join(step.file(*target, "wct")), seen)?;
-        }
-        Ok(Measured { iops, seen })
-    }
-
-    fn attach(&self, step: &Step, target: Target, pid: i32) -> Result<Seen> {
-        let trace = self.folder.join(step.file(target, "wct"));
-        let start = (Instant::now(), cpu_time(pid)?);
-        let mut command = self.command(&["attach", &pid.to_string()]);
-        command
-            .args(["--duration", &self.seconds.to_string()])
-            .args(["--rate", &self.rate.to_string(), "--output"])
-            .arg(&trace)
-            .arg("--flamegraph")
-            .arg(self.folder.join(step.file(target, "svg")));
-        let text = capture(&mut command)?;
-        let cpu = cpu_time(pid)?.saturating_sub(start.1);
-        Ok(Seen {
-            headline: text.lines().take(4).collect::<Vec<_>>().join("\n"),
-            cores: cpu.as_secs_f64() / start.0.elapsed().as_secs_f64(),
-            ..Seen::default()
+/// Attaches to the processes of a step, one after the other.
+///
+/// # Errors
+/// When one does not run, or wcprof fails.
+pub fn measure(wcprof: &Wcprof, probes: &Probes, lab: &Lab, step: &Step) -> Result<Measured> {
+    let machine = Daemon::running(&lab.cluster(), "vm")?.context("QEMU does not run")?;
+    let osd = lab.osd()?;
+    // The line that the boot waited for is of the first seconds.
+    let n_before = vm::reports(lab).len() + 1;
+    let more = |n: usize| {
+        wait_until("the guest reports", Duration::from_secs(60), || {
+            Ok(vm::reports(lab).len() >= n)
         })
-    }
-
-    /// What wcprof says of a trace.
-    fn read(&self, trace: &Path, seen: &mut Seen) -> Result<()> {
-        let json = |command: &mut Command| -> Result<Value> {
-            serde_json::from_str(&capture(command.arg(trace))?).context("failed to parse JSON")
+    };
+    more(n_before)?;
+    let mut seen = BTreeMap::new();
+    for target in TARGETS {
+        let pid = match target {
+            Target::Qemu => machine.pid,
+            Target::Osd => osd.pid,
         };
-        let probes = self.probes();
-        let found = json(self.command(&["hotspots", "--json", "--rules"]).arg(probes))?;
-        for finding in found["findings"].as_array().into_iter().flatten() {
-            let rule = finding["rule"].as_str().unwrap_or_default();
-            match rule.strip_prefix(PROBE) {
-                Some(rule) => {
-                    seen.shares.insert(rule.to_owned(), share(finding));
-                }
-                None => seen.findings.push(rule.to_owned()),
+        seen.insert(*target, attach(wcprof, &step.file(*target), pid)?);
+    }
+    more(n_before + 1)?;
+    let reports = vm::reports(lab);
+    let during = reports.get(n_before..).unwrap_or_default();
+    let iops = during.iter().sum::<f64>() / during.len().max(1) as f64;
+    ensure!(iops > 0.0, "the guest does not read any more");
+    // Names are looked up and trees are drawn when nothing is measured any more.
+    for (target, seen) in &mut seen {
+        read(wcprof, probes, &step.file(*target), seen)?;
+    }
+    Ok(Measured { iops, seen })
+}
+
+fn attach(wcprof: &Wcprof, name: &str, pid: i32) -> Result<Seen> {
+    let start = (Instant::now(), cpu_time(pid)?);
+    let svg = wcprof.folder.join(format!("{name}.svg"));
+    let svg = svg.to_str().context("the folder's name is no text")?;
+    let text = wcprof.attach(name, &[pid], &["--flamegraph", svg])?;
+    let cpu = cpu_time(pid)?.saturating_sub(start.1);
+    Ok(Seen {
+        headline: text.lines().take(4).collect::<Vec<_>>().join("\n"),
+        cores: cpu.as_secs_f64() / start.0.elapsed().as_secs_f64(),
+        ..Seen::default()
+    })
+}
+
+/// What wcprof says of a trace.
+fn read(wcprof: &Wcprof, probes: &Probes, name: &str, seen: &mut Seen) -> Result<()> {
+    let probes = probes.0.to_str().context("the folder's name is no text")?;
+    let found = wcprof.json(name, &["hotspots", "--rules", probes])?;
+    for finding in found["findings"].as_array().into_iter().flatten() {
+        let rule = finding["rule"].as_str().unwrap_or_default();
+        match rule.strip_prefix(PROBE) {
+            Some(rule) => {
+                seen.shares.insert(rule.to_owned(), share(finding));
             }
+            None => seen.findings.push(rule.to_owned()),
         }
-        let found = json(&mut self.command(&["doctor", "--json"]))?;
-        let ids = found["findings"].as_array().into_iter().flatten();
-        seen.settings = ids
-            .filter_map(|f| Some(f["rule"].as_str()?.to_owned()))
-            .collect();
-        let text = capture(self.command(&["hotspots"]).arg(trace))?;
-        seen.hotspots = text
-            .split("\n\n")
-            .filter(|finding| {
-                let first = finding.lines().next().unwrap_or_default();
-                RULES
-                    .iter()
-                    .any(|rule| first.contains(&format!("({rule})")))
-            })
-            .collect::<Vec<_>>()
-            .join("\n\n");
-        let tree = ["report", "--invert", "--by", "pool", "--state", "on-cpu"];
-        seen.tree = capture(self.command(&tree).args(["--min-percent", "5"]).arg(trace))?;
-        Ok(())
     }
-
-    /// Copies a trace without what is this host's own.
-    ///
-    /// # Errors
-    /// When wcprof fails.
-    pub fn anonymize(&self, trace: &Path, to: &Path) -> Result<()> {
-        let mut command = self.command(&["merge", "--anonymous"]);
-        capture(command.arg(trace).arg("--output").arg(to)).map(|_| ())
-    }
-
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .args(arguments)
-            .env("NO_COLOR", "1")
-            .env("COLUMNS", "110")
-            .env_remove("DEBUGINFOD_URLS");
-        command
-    }
+    seen.settings = rules(&wcprof.json(name, &["doctor"])?);
+    let text = wcprof.text(name, &["hotspots"])?;
+    seen.hotspots = text
+        .split("\n\n")
+        .filter(|finding| {
+            let first = finding.lines().next().unwrap_or_default();
+            RULES
+                .iter()
+                .any(|rule| first.contains(&format!("({rule})")))
+        })
+        .collect::<Vec<_>>()
+        .join("\n\n");
+    let tree = "report --invert --by pool --state on-cpu --min-percent 5";
+    let tree: Vec<&str> = tree.split(' ').collect();
+    seen.tree = wcprof.text(name, &tree)?;
+    Ok(())
 }
 
 fn share(finding: &Value) -> Share {

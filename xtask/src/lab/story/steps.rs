@@ -70,6 +70,13 @@ pub const STEPS: &[Step] = &[
     },
 ];
 
+/// What is recorded.
+pub fn all() -> impl Iterator<Item = (&'static Step, Target)> {
+    STEPS
+        .iter()
+        .flat_map(|step| TARGETS.iter().map(move |target| (step, *target)))
+}
+
 impl Step {
     /// What a cluster is made by; steps that agree in it share one.
     pub fn cluster(&self) -> (bool, bool) {
@@ -99,9 +106,9 @@ impl Step {
         options
     }
 
-    /// `1-cache-qemu.wct`
-    pub fn file(&self, target: Target, extension: &str) -> String {
-        format!("{}-{}.{extension}", self.name, target.name())
+    /// `1-cache-qemu`
+    pub fn file(&self, target: Target) -> String {
+        format!("{}-{}", self.name, target.name())
     }
 
     /// Whether a rule must find something.

@@ -77,8 +77,8 @@ fn row(out: &mut String, step: &Step, measured: &Measured) {
 fn section(out: &mut String, step: &Step, measured: &Measured) {
     let _ = writeln!(out, "\n## {}: {}", step.name, step.title);
     for (target, seen) in &measured.seen {
-        let svg = step.file(*target, "svg");
-        let trace = step.file(*target, "wct");
+        let svg = format!("{}.svg", step.file(*target));
+        let trace = format!("{}.wct", step.file(*target));
         let settings = match seen.settings.is_empty() {
             true => "nothing".to_owned(),
             false => seen.settings.join(", "),
