@@ -411,7 +411,7 @@ mod tests {
              d000-e000 r-xp 00000000 fe:01 10 /tmp/jit-7.dump\n",
         )
         .unwrap();
-        let images = super::images(&maps);
+        let images = images(&maps);
         let foreign: Vec<_> = foreign_code(&maps, &images).map(|r| r.start.0).collect();
         assert_eq!(foreign, [0xb000, 0xd000]);
         let images: Vec<(u64, u64, u64)> = images

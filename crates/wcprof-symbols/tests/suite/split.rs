@@ -300,10 +300,18 @@ fn link_time(compiler: &str, flags: &[&str]) -> (Fixture, String) {
     (Fixture { dir, path, options }, text)
 }
 
-/// The addresses of `main`, and their functions.
+/// The functions of addresses of `main`, with file names in place of paths.
 fn main_of(fixture: &Fixture) -> ModuleSymbols {
     let main = fixture.address("main");
-    fixture.symbolize(&(main..main + 12).collect::<Vec<_>>())
+    let mut found = fixture.symbolize(&(main..main + 12).collect::<Vec<_>>());
+    for frame in found.frames.iter_mut().flatten() {
+        let name = frame
+            .file
+            .as_deref()
+            .and_then(|path| path.rsplit('/').next());
+        frame.file = name.map(str::to_owned);
+    }
+    found
 }
 
 /// Check link-time optimization, where functions are inlined from other units: Clang describes them in
