@@ -246,17 +246,21 @@ static __attribute__((always_inline)) u32 copy_kernel(struct task_record *r,
 	return len & ~7UL;
 }
 
-/* Whether a thread is blocked and has not run since its last full record. */
+/* Whether a thread is blocked and has not run since its last full record; never in generation 0.
+ * One condition, because the verifier follows each branch in a loop again and again. */
 static __attribute__((always_inline)) int is_unchanged(struct seen *seen, struct config *cfg,
 						       struct task_struct *task)
 {
 	u32 state = state_of(task);
+	u64 differs = (seen->switches ^ (task->nvcsw + task->nivcsw)) |
+		      (seen->start_boottime ^ task->start_boottime) |
+		      (u32)(seen->host_tid ^ task->pid) | (seen->state ^ state) |
+		      (seen->generation ^ cfg->generation) | (task->flags & PF_EXITING) |
+		      on_cpu_of(task);
 
-	return state && !(task->flags & PF_EXITING) &&
-	       seen->switches == task->nvcsw + task->nivcsw &&
-	       seen->start_boottime == task->start_boottime && seen->host_tid == task->pid &&
-	       seen->state == state && seen->generation == cfg->generation && !on_cpu_of(task) &&
-	       (!cfg->mention || seen->name_hash == name_hash(task));
+	if (cfg->mention)
+		differs |= seen->name_hash ^ name_hash(task);
+	return state && cfg->generation && !differs;
 }
 
 static __attribute__((always_inline)) void remember(struct seen *seen, struct config *cfg,
@@ -426,7 +430,7 @@ static __attribute__((always_inline)) void list_changed(struct pass *p, struct c
 		u32 at = p->n_changed;
 		u32 len = p->len;
 
-		if (cfg->generation && seen && is_unchanged(seen, cfg, task)) {
+		if (seen && is_unchanged(seen, cfg, task)) {
 			if (!cfg->mention) {
 				p->n_unmentioned++;
 			} else if (len <= PASS_BYTES - sizeof(struct unchanged_record)) {
@@ -453,7 +457,7 @@ static __attribute__((always_inline)) void list_changed(struct pass *p, struct c
 /* The second half: the record of a changed thread, and its stack behind it. Gives whether it is
  * torn. */
 static __attribute__((always_inline)) int add_changed(struct pass *p, struct config *cfg,
-						      struct task_struct *task, u32 len, int is_last)
+						      struct task_struct *task, u32 len)
 {
 	struct task_record *r = (void *)(p->records + len);
 	u32 slot = task->pid & (SEEN_SLOTS - 1);
@@ -472,7 +476,7 @@ static __attribute__((always_inline)) int add_changed(struct pass *p, struct con
 	observe(r, task);
 	if (!(r->flags & (PF_EXITING | PF_IO_WORKER | PF_USER_WORKER)))
 		stack_len = copy_once(r, task, slot, p->records + len + sizeof(*r));
-	if (r->status & STATUS_TORN && !is_last)
+	if (r->status & STATUS_TORN && p->attempt < ATTEMPTS)
 		return 1;
 	r->stack_len = stack_len;
 	r->kernel_len = 0;
@@ -495,13 +499,13 @@ int wcprof_pass(void *ctx)
 	struct config *cfg = bpf_map_lookup_elem(&config, &zero);
 	struct pass *p = bpf_map_lookup_elem(&pass, &zero);
 	struct bpf_iter_num it;
-	u32 attempt = 1;
 	int *i;
 
 	if (!cfg || !p)
 		return 0;
 	p->len = 0;
 	p->next = p->first;
+	p->attempt = 1;
 	if (!p->first) {
 		struct task_struct *leader = bpf_task_from_pid(p->host_tgid);
 
@@ -525,15 +529,15 @@ int wcprof_pass(void *ctx)
 		task = bpf_task_from_pid(p->changed[at]);
 		/* It may have ended, and its number be another's. */
 		if (task && task->tgid == p->host_tgid)
-			torn = add_changed(p, cfg, task, len, attempt == ATTEMPTS);
+			torn = add_changed(p, cfg, task, len);
 		if (task)
 			bpf_task_release(task);
 		/* Where a torn one is now is as fair a sample as where it was. */
 		if (torn) {
-			attempt++;
+			p->attempt++;
 		} else {
 			p->next = at + 1;
-			attempt = 1;
+			p->attempt = 1;
 		}
 	}
 	bpf_iter_num_destroy(&it);

@@ -147,11 +147,15 @@ struct pass {
 	u32 len;
 	/* CLOCK_MONOTONIC, ns */
 	u64 time;
+	/* Looks at the thread that is next. Not in a register, where the verifier would follow each
+	 * number of its own. */
+	u32 attempt;
+	u32 reserved;
 	/* Threads in the initial pid namespace. */
 	s32 changed[PASS_THREADS];
 	/* task_records with the stacks that follow them, and unchanged_records */
 	u8 records[PASS_BYTES];
 };
-_Static_assert(sizeof(struct pass) == 40 + 4 * PASS_THREADS + PASS_BYTES, "map layout");
+_Static_assert(sizeof(struct pass) == 48 + 4 * PASS_THREADS + PASS_BYTES, "map layout");
 
 #endif

@@ -28,7 +28,7 @@ const N_UNMENTIONED: usize = 20;
 const N_OVERFLOW: usize = 24;
 const LEN: usize = 28;
 const TIME: usize = 32;
-const RECORDS: usize = 40 + 4 * 65536;
+const RECORDS: usize = 48 + 4 * 65536;
 
 /// Length of the whole.
 pub(super) const SHARED_LEN: u32 = RECORDS as u32 + (1 << 20);
