@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use regex::bytes::{RegexSet, RegexSetBuilder};
+use wcprof_profile::NameSet;
 use wcprof_profile::model::{FunctionId, Profile, ProfileStack, ProfileStackId, Row};
 use wcprof_types::StackEnd;
 
@@ -21,7 +21,7 @@ impl FunctionBits {
     fn new(profile: &Profile, test: &FrameTest) -> Self {
         // The expressions were compiled when the rule was read; should that fail here after
         // all, nothing matches.
-        let functions = regex_set(&test.function);
+        let functions = NameSet::new(&test.function, MAX_REGEX_BYTES).ok();
         let mut modules: HashMap<&str, bool> = HashMap::new();
         let bits = profile.functions.iter().map(|f| {
             let in_module = test.module.is_empty()
@@ -40,16 +40,6 @@ impl FunctionBits {
     fn has(&self, id: FunctionId) -> bool {
         self.0.get(id.0 as usize).copied().unwrap_or(false)
     }
-}
-
-/// Expressions match bytes, as those of the states do: compiling them takes a fraction of the time.
-fn regex_set(expressions: &[String]) -> Option<RegexSet> {
-    RegexSetBuilder::new(expressions)
-        .unicode(false)
-        .size_limit(MAX_REGEX_BYTES)
-        .dfa_size_limit(MAX_REGEX_BYTES)
-        .build()
-        .ok()
 }
 
 /// Whether `text` matches `pattern`, in which `*` stands for any characters and `?` for one.

@@ -32,6 +32,9 @@ const KIND_DECL_TAG: u32 = 17;
 const KIND_TYPE_TAG: u32 = 18;
 const KIND_ENUM64: u32 = 19;
 
+/// Longer names are not found; those that are looked for are in our own programs.
+const MAX_NAME: usize = 63;
+
 /// Structs inside structs, modifiers on modifiers: deeper is no real kernel.
 const MAX_DEPTH: u32 = 64;
 
@@ -199,18 +202,27 @@ impl<'a> AllTypes<'a> {
         String::from_utf8_lossy(self.bytes_of(offset))
     }
 
-    /// Where the string `name` begins.
     /// Where the strings have each of the names; the first where one is there twice.
     fn name_offsets(&self, names: &[&str]) -> Vec<Option<u32>> {
         let mut out = vec![None; names.len()];
         let mut at = 0;
-        // Once through megabytes of strings, not once a name.
-        for string in self.strings.split(|&b| b == 0) {
-            let found = names.iter().position(|name| name.as_bytes() == string);
-            if let Some(offset) = found.and_then(|i| out.get_mut(i)) {
-                *offset = offset.or(u32::try_from(at).ok());
+        // Few strings are as long as one of them and begin as it does.
+        let mut begins = vec![[false; 256]; MAX_NAME + 1];
+        for name in names.iter().map(|name| name.as_bytes()) {
+            if let (Some(of_length), Some(&b)) = (begins.get_mut(name.len()), name.first()) {
+                of_length[usize::from(b)] = true;
             }
-            at += string.len() + 1;
+        }
+        // Once through megabytes of strings, not once a name.
+        for end in memchr::memchr_iter(0, self.strings) {
+            let string = self.strings.get(at..end).unwrap_or_default();
+            if let (Some(of_length), Some(&b)) = (begins.get(string.len()), string.first())
+                && of_length[usize::from(b)]
+                && let Some(i) = names.iter().position(|name| name.as_bytes() == string)
+            {
+                out[i] = out[i].or(u32::try_from(at).ok());
+            }
+            at = end + 1;
         }
         out
     }

@@ -38,8 +38,9 @@ use slot::Slot;
 const MENTION_NS: u64 = 1_000_000_000;
 /// The target's identity (exec, exit, pid reuse) is checked this often.
 const IDENTITY_NS: u64 = 100_000_000;
-/// Ticks handed on at once: a tenth of a second at 99 Hz.
-const MAX_TICKS: u32 = 10;
+/// Ticks handed on at once: a fifth of a second at 99 Hz. Waking the recorder costs more than what it
+/// does with a tick.
+const MAX_TICKS: u32 = 20;
 /// Bytes of stacks handed on at once.
 const MAX_BYTES: usize = 1 << 20;
 /// wcprof's own CPU use and the target's CPU clock are read this often.

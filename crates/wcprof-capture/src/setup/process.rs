@@ -135,21 +135,20 @@ fn threads(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
 fn thread(tree: &Tree, dir: &str, tid: &str) -> Option<ThreadSetup> {
     let status = tree.text(&format!("{dir}/status"))?;
     let field = |name: &str| lines(&status).find(|(key, _)| *key == name).map(|(_, v)| v);
-    let stat = tree.text(&format!("{dir}/stat"));
+    let stat = tree.text(&format!("{dir}/stat")).unwrap_or_default();
     Some(ThreadSetup {
         tid: Tid(tid.parse().ok()?),
-        comm: match tree.text(&format!("{dir}/comm")) {
-            Some(comm) => comm,
+        comm: match parse_stat(&stat) {
+            Some(stat) => stat.comm,
             None => field("Name")?.to_owned(),
         },
         cpus: field("Cpus_allowed_list").unwrap_or_default().to_owned(),
-        last_cpu: stat.and_then(|stat| last_cpu(&stat)),
+        last_cpu: last_cpu(&stat),
     })
 }
 
 /// The 39th field of `stat`: the CPU that the thread ran on last (proc(5)).
 fn last_cpu(stat: &str) -> Option<u32> {
-    parse_stat(stat)?;
     let (_, rest) = stat.rsplit_once(") ")?;
     rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }

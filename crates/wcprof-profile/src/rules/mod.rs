@@ -5,10 +5,12 @@ mod parse;
 use std::collections::HashSet;
 
 use globset::GlobSet;
-use regex::bytes::{Regex, RegexSet};
+use regex::bytes::Regex;
+use regex_automata::PatternID;
 use thiserror::Error;
 use wcprof_types::FdKind;
 
+use crate::NameSet;
 use crate::model::State;
 
 use parse::Source;
@@ -62,7 +64,7 @@ pub(crate) struct StateRule {
     /// The descriptor is of one of these kinds.
     pub(crate) fds: Option<Vec<FdKind>>,
     /// The kernel place matches.
-    pub(crate) kernel: Option<RegexSet>,
+    pub(crate) kernel: Option<NameSet>,
     /// The thread's name or its pool's name matches.
     pub(crate) pool: Option<GlobSet>,
     /// The process's name matches.
@@ -103,7 +105,7 @@ pub struct Rules {
     pools: Vec<PoolRule>,
     classes: Vec<ClassRule>,
     patterns: Vec<FunctionPattern>,
-    regexes: RegexSet,
+    regexes: NameSet,
 }
 
 impl Rules {
@@ -174,11 +176,12 @@ impl Rules {
     /// What a function matches.
     pub(crate) fn marks(&self, function: &str, module: &str) -> Box<[Mark]> {
         let matches = self.regexes.matches(function.as_bytes());
+        let contains = |at| PatternID::new(at).is_ok_and(|id| matches.contains(id));
         self.patterns
             .iter()
             .enumerate()
             .filter(|(_, pattern)| {
-                (pattern.names.is_empty() || pattern.names.clone().any(|at| matches.matched(at)))
+                (pattern.names.is_empty() || pattern.names.clone().any(contains))
                     && pattern
                         .module
                         .as_ref()

@@ -1,12 +1,13 @@
 //! TOML text to [`Rules`], with the line of what is wrong.
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
-use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 use serde::Deserialize;
 use toml::Spanned;
 use wcprof_types::FdKind;
 
 use super::{ClassRule, FunctionPattern, Mark, PoolRule, Rules, RulesError, StateRule};
+use crate::NameSet;
 use crate::model::State;
 use crate::syscalls::syscall_number;
 
@@ -100,7 +101,7 @@ pub(super) fn rules<'a>(files: impl Iterator<Item = Source<'a>>) -> Result<Rules
         }
     }
     // A user's were each compiled by themselves before; what can fail now is the size of the whole.
-    let regexes = set(&collected.regexes).map_err(|e| RulesError {
+    let regexes = NameSet::new(&collected.regexes, MAX_REGEX_BYTES).map_err(|e| RulesError {
         file: "all rules together".to_owned(),
         line: 0,
         what: e.to_string(),
@@ -115,11 +116,8 @@ pub(super) fn rules<'a>(files: impl Iterator<Item = Source<'a>>) -> Result<Rules
     })
 }
 
-/// Regular expressions match bytes: `\w` and the like are ASCII, which makes them small. Names in
-/// other scripts still match literally.
-fn set<I: IntoIterator<Item: AsRef<str>>>(regexes: I) -> Result<RegexSet, regex::Error> {
-    RegexSetBuilder::new(regexes).unicode(false).build()
-}
+/// Size of the program of all expressions together, bytes.
+const MAX_REGEX_BYTES: usize = 10 << 20;
 
 #[derive(Default)]
 struct Collected {
@@ -179,8 +177,8 @@ impl Collected {
                     source.check_regex(regex)?;
                 }
                 let at = regexes.first().map_or(0, |r| r.span().start);
-                set(regexes.iter().map(|r| r.get_ref()))
-                    .map_err(|e| source.error(at, &e.to_string()))
+                let texts: Vec<&str> = regexes.iter().map(|r| r.get_ref().as_str()).collect();
+                NameSet::new(&texts, MAX_REGEX_BYTES).map_err(|e| source.error(at, &e.to_string()))
             })
             .transpose()?;
         Ok(StateRule {
