@@ -1,17 +1,16 @@
 //! CPU time, memory and trace size of wcprof on targets whose threads mostly wait.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use nix::time::{ClockId, clock_gettime};
 
 use super::attached::{Attached, Contents, Recording, Usage, contents};
 use super::peers;
 use super::table::markdown;
 use super::target::Target;
 use crate::process::{build_release, target_folder};
-
-const ENGINES: &[&str] = &["bpf", "procfs", "procfs-only"];
 
 /// Start-up is over after this.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -25,6 +24,9 @@ pub struct Options {
     /// Ticks a second
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rate: u32,
+    /// Engines to measure
+    #[arg(long = "engine", default_values_t = ["bpf", "procfs", "procfs-only"].map(str::to_owned))]
+    engines: Vec<String>,
     /// Without other profilers
     #[arg(long)]
     no_peers: bool,
@@ -55,12 +57,12 @@ pub fn run(options: &Options) -> Result<()> {
     for (n_threads, n_waking) in [(70, 3), (70, 10), (1000, 0)] {
         let target = Target::start(n_threads, n_waking)?;
         let name = format!("{} ({n_waking} run now and then)", target.n_threads);
-        for engine in ENGINES {
+        for engine in &options.engines {
             match record(&wcprof, &target, engine, options) {
                 Ok(row) => rows.push(cells(&name, &row, options)),
                 Err(error) => {
                     eprintln!("{engine}: {error:#}");
-                    let mut row = vec![name.clone(), (*engine).to_owned(), "failed".to_owned()];
+                    let mut row = vec![name.clone(), engine.clone(), "failed".to_owned()];
                     row.resize(HEAD.len(), String::new());
                     rows.push(row);
                 }
@@ -80,11 +82,29 @@ pub fn run(options: &Options) -> Result<()> {
         }
     }
     println!("{}", markdown(HEAD, &rows));
+    println!(
+        "A thread that only wakes {} times a second takes {:.1} us of CPU time each time.\n",
+        options.rate,
+        wake_up(options)?.as_secs_f64() * 1e6
+    );
     if !peer_rows.is_empty() {
         let head = ["threads", "other profiler", "us/thread-sample", ""];
         println!("{}", markdown(&head, &peer_rows));
     }
     Ok(())
+}
+
+/// CPU time of sleeping and waking once: what a tick costs before anything is looked at, which
+/// depends on the machine, a virtual one above all.
+fn wake_up(options: &Options) -> Result<Duration> {
+    let interval = Duration::from_secs(1) / options.rate;
+    let n = options.seconds * options.rate;
+    let cpu = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
+    let (begin, first) = (Instant::now(), cpu()?);
+    for i in 1..=n {
+        std::thread::sleep((interval * i).saturating_sub(begin.elapsed()));
+    }
+    Ok((cpu()? - first) / n)
 }
 
 const HEAD: &[&str] = &[
