@@ -222,8 +222,11 @@ impl Load {
         let mut load = Self::default();
         let mut way = None;
         let mut is_together = false;
+        let mut most_calls = 0;
         for ops in &plan.units {
-            for (index, run) in runs(ops).into_iter().enumerate() {
+            let runs = runs(ops);
+            most_calls = most_calls.max(runs.iter().map(|run| run.n_pieces).sum());
+            for (index, run) in runs.into_iter().enumerate() {
                 if run.len < DATA {
                     load.small += run.len.next_multiple_of(LINE) as u64;
                     continue;
@@ -239,6 +242,8 @@ impl Load {
                 way = way.max(Some(class(op)));
             }
         }
+        // Without data, each unit has to be one call.
+        is_together |= load.data == 0 && most_calls <= 1;
         let way = match (way?, plan.side, is_together) {
             (Class::InPlace, _, false) => Way::InPlace,
             (Class::InPlace, _, true) => Way::InPlaceTogether,
@@ -532,7 +537,7 @@ mod tests {
         };
         for (strategy, way) in [
             (Strategy::now(Side::Rx), Way::InPlace),
-            (together, Way::InPlace),
+            (together, Way::InPlaceTogether),
             (gathered, Way::GatheredRx),
             (coalesced, Way::CoalescedInScratch),
         ] {
