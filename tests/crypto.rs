@@ -566,7 +566,7 @@ fn saved_calibration(folder: &Path, call_ns: f64) -> PathBuf {
         "tail": nothing, "head": nothing, "shifted": nothing, "out_of_place": nothing, "first": nothing,
     });
     let calibration = serde_json::json!({
-        "schema": "msgr-crypto-calibration", "version": 3,
+        "schema": "msgr-crypto-calibration", "version": 4,
         "library": {
             "version": "OpenSSL 3.0.0 of a test", "path": null, "kernel": "aesni-stitched",
             "cpu_features": ["aes"],

@@ -3,7 +3,7 @@
 //! What a cache miss costs depends on what is done around it: a prefetcher begins anew at a page, the
 //! work of a unit hides a part of the next one's misses, and a copy reaches further ahead than
 //! encryption. So distance is not put together from single accesses. It is measured in whole frames,
-//! by way of working, and looked up by what of a frame matters: cache lines of its small buffers,
+//! by way of working, and looked up by what of a frame matters: bytes of its small buffers,
 //! bytes of its data, and pieces that these come in.
 
 use msgr_crypto_ffi::Library;
@@ -18,6 +18,8 @@ use crate::shapes::{Shape, Side};
 use crate::strategy::{Area, Arrangement, Op, Placement, Plan, Span, Strategy};
 
 const LINE: usize = 64;
+/// Of AES.
+const BLOCK: usize = 16;
 /// A buffer of at least so many bytes is data; smaller ones are what surrounds it.
 const DATA: usize = 512;
 /// Bytes of data in the frames that are measured.
@@ -29,8 +31,11 @@ const PIECES: [(usize, &[usize]); 2] = [
     (1024, &[8192, 16384, 65536]),
     (4096, &[16384, 65536, 4_194_304]),
 ];
-/// Bytes of the first buffer of the second unit in frames without data.
-const FRONTS: [usize; 5] = [64, 160, 240, 320, 448];
+/// Bytes of the first buffer of the second unit in frames without data. Close to each other around 256,
+/// from where on one more miss of memory is waited for.
+const FRONTS: [usize; 8] = [64, 160, 208, 240, 252, 272, 320, 448];
+/// The same in frames with data.
+const FRONT: usize = 224;
 
 /// What distant data costs more than hot data, by the way of working.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
@@ -56,11 +61,11 @@ pub struct ColdCosts {
 /// What distance adds to a frame, in nanoseconds.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct ColdFrames {
-    /// A frame without data, by bytes of cache lines of its buffers.
+    /// A frame without data, by bytes of its buffers, at least a cache line each.
     pub small: Curve,
     /// A frame with data in one buffer, by its bytes; small buffers as in `base`.
     pub data: Curve,
-    /// Bytes of cache lines of the small buffers in frames of `data`.
+    /// Bytes of the small buffers in frames of `data`, counted as in `small`.
     pub base: u64,
     /// More when data comes in pieces, at growing sizes of these.
     pub pieces: Vec<ColdPieces>,
@@ -209,7 +214,7 @@ impl ColdFrames {
 /// What of a frame matters to the cost of distance.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
 struct Load {
-    /// Bytes of the cache lines of small buffers.
+    /// Bytes of small buffers, in whole blocks, at least a cache line each.
     small: u64,
     data: u64,
     /// Pieces of the data but the first.
@@ -228,7 +233,7 @@ impl Load {
             most_calls = most_calls.max(runs.iter().map(|run| run.n_pieces).sum());
             for (index, run) in runs.into_iter().enumerate() {
                 if run.len < DATA {
-                    load.small += run.len.next_multiple_of(LINE) as u64;
+                    load.small += run.len.next_multiple_of(BLOCK).max(LINE) as u64;
                     continue;
                 }
                 is_together |= index == 0;
@@ -286,7 +291,7 @@ fn class(op: &Op) -> Class {
     }
 }
 
-/// Pieces of a frame's own memory that lie together and are alike.
+/// A small piece of a frame's own memory, or pieces of data that lie together.
 struct Run {
     len: usize,
     end: usize,
@@ -308,7 +313,7 @@ fn runs(ops: &[Op]) -> Vec<Run> {
         };
         let is_data = span.len >= DATA;
         match runs.last_mut() {
-            Some(run) if run.end == offset && run.is_data == is_data => {
+            Some(run) if run.end == offset && run.is_data && is_data => {
                 run.len += span.len;
                 run.end += span.len;
                 run.n_pieces += 1;
@@ -362,13 +367,13 @@ impl Anchors {
         let mut anchors = Vec::new();
         for way in Way::ALL {
             let mut kinds = vec![(Kind::Small, Vec::new())];
-            kinds.extend(FRONTS.map(|front| (Kind::Small, vec![front, 16])));
-            kinds.extend(SIZES.map(|size| (Kind::Data, with_front(way, vec![size]))));
+            kinds.extend(FRONTS.map(|front| (Kind::Small, with_front(way, front, vec![]))));
+            kinds.extend(SIZES.map(|size| (Kind::Data, with_front(way, FRONT, vec![size]))));
             if !way.is_together() {
                 for (piece, sizes) in PIECES {
                     kinds.extend(sizes.iter().map(|size| {
                         let pieces = vec![piece; size / piece];
-                        (Kind::Pieces(piece), with_front(way, pieces))
+                        (Kind::Pieces(piece), with_front(way, FRONT, pieces))
                     }));
                 }
             }
@@ -465,13 +470,13 @@ fn from_zero(points: &[(u64, f64)]) -> Curve {
     Curve::new(std::iter::once((0, 0.0)).chain(points).collect())
 }
 
-/// Second unit of a frame with this data.
-fn with_front(way: Way, data: Vec<usize>) -> Vec<usize> {
-    let front: &[usize] = match way.strategy().0 {
-        Side::Rx => &[224],
-        Side::Tx => &[217, 7],
-    };
-    [front, &data, &[16]].concat()
+/// Second unit of a frame with this first buffer and data. A sender pads the front to 16 bytes from
+/// another buffer.
+fn with_front(way: Way, front: usize, data: Vec<usize>) -> Vec<usize> {
+    match way.strategy().0 {
+        Side::Rx => [&[front], &data[..], &[16]].concat(),
+        Side::Tx => [&[front.saturating_sub(7), 7], &data[..], &[16]].concat(),
+    }
 }
 
 /// A frame with this second unit, if it is not empty.
@@ -508,7 +513,7 @@ mod tests {
         let [together, gathered, coalesced] = Strategy::alternatives(Side::Tx);
         let frame = "32,48 | 285,3,4096x4,16";
         let pieces = Load {
-            small: 64 + 64 + 320 + 64 + 64,
+            small: 64 + 64 + 288 + 64 + 64,
             data: 16384,
             n_more_pieces: 3,
         };
@@ -520,7 +525,7 @@ mod tests {
             assert_eq!(load(Side::Tx, frame, strategy), (way, pieces), "{way:?}");
         }
         let one = Load {
-            small: 128,
+            small: 80,
             data: 285 + 3 + 16384 + 16,
             n_more_pieces: 0,
         };
@@ -531,17 +536,18 @@ mod tests {
 
         let [together, gathered, coalesced] = Strategy::alternatives(Side::Rx);
         let frame = "80,0 | 256,16,0";
-        let small = Load {
-            small: 128 + 320,
+        let small = |bytes| Load {
+            small: bytes,
             ..Load::default()
         };
-        for (strategy, way) in [
-            (Strategy::now(Side::Rx), Way::InPlace),
-            (together, Way::InPlaceTogether),
-            (gathered, Way::GatheredRx),
-            (coalesced, Way::CoalescedInScratch),
+        let apart = small(80 + 256 + 64);
+        for (strategy, way, expected) in [
+            (Strategy::now(Side::Rx), Way::InPlace, apart),
+            (together, Way::InPlaceTogether, small(80 + 272)),
+            (gathered, Way::GatheredRx, apart),
+            (coalesced, Way::CoalescedInScratch, apart),
         ] {
-            assert_eq!(load(Side::Rx, frame, strategy), (way, small), "{way:?}");
+            assert_eq!(load(Side::Rx, frame, strategy), (way, expected), "{way:?}");
         }
         // Many small calls over one large buffer are pieces of data.
         let batch = Strategy::now(Side::Rx).with_batch(64);
@@ -581,7 +587,7 @@ mod tests {
         for way in Way::ALL {
             for size in SIZES {
                 let (side, _) = way.strategy();
-                let second = with_front(way, vec![size]);
+                let second = with_front(way, FRONT, vec![size]);
                 assert!(shapes.iter().all(|shape| shape.side != side
                     || shape.units.last().is_none_or(|unit| {
                         let calls: Vec<_> = unit.iter().copied().filter(|n| *n > 0).collect();

@@ -7,7 +7,7 @@ use crate::host::Host;
 
 /// `schema` of the document.
 pub const SCHEMA: &str = "msgr-crypto-calibration";
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 /// A calibration has about 40 KiB.
 const MAX_BYTES: usize = 4 << 20;
 /// Longest text in a file: paths and names of CPUs.

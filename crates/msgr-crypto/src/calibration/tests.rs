@@ -137,7 +137,7 @@ fn malformed_files() {
     for (pointer, new, part) in [
         ("/schema", "x".into(), "the schema is `x`"),
         ("/version", 2.into(), "version 2 is not known"),
-        ("/version", 4.into(), "version 4 is not known"),
+        ("/version", 5.into(), "version 5 is not known"),
         (
             "/memory_cold/in_place/base",
             (1_u64 << 50).into(),

@@ -47,9 +47,9 @@ fn distance() {
         predict(&plan, &calibration, residency).distance_ns
     };
     let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
-    // 80 bytes are two cache lines.
-    near(ns("64,80", Residency::L2Cold), 192.0 / 128.0);
-    near(ns("64,80", Residency::MemoryCold), 192.0 / 8.0);
+    // They lie together.
+    near(ns("64,80", Residency::L2Cold), 144.0 / 128.0);
+    near(ns("64,80", Residency::MemoryCold), 144.0 / 8.0);
     assert_eq!(ns("64,80", Residency::Hot), 0.0);
     // 320 bytes of small buffers are in the curve of data.
     let data = 10.0 + 4096.0 / 128.0;
