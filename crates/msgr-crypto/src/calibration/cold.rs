@@ -233,7 +233,7 @@ impl Load {
             most_calls = most_calls.max(runs.iter().map(|run| run.n_pieces).sum());
             for (index, run) in runs.into_iter().enumerate() {
                 if run.len < DATA {
-                    load.small += run.len.next_multiple_of(BLOCK).max(LINE) as u64;
+                    load.small += run.small;
                     continue;
                 }
                 is_together |= index == 0;
@@ -291,11 +291,13 @@ fn class(op: &Op) -> Class {
     }
 }
 
-/// A small piece of a frame's own memory, or pieces of data that lie together.
+/// Pieces of a frame's own memory that lie together and are alike.
 struct Run {
     len: usize,
     end: usize,
     n_pieces: u64,
+    /// Bytes of whole blocks, of each piece at least a cache line.
+    small: u64,
     is_data: bool,
 }
 
@@ -312,16 +314,19 @@ fn runs(ops: &[Op]) -> Vec<Run> {
             continue;
         };
         let is_data = span.len >= DATA;
+        let small = span.len.next_multiple_of(BLOCK).max(LINE) as u64;
         match runs.last_mut() {
-            Some(run) if run.end == offset && run.is_data && is_data => {
+            Some(run) if run.end == offset && run.is_data == is_data => {
                 run.len += span.len;
                 run.end += span.len;
                 run.n_pieces += 1;
+                run.small += small;
             }
             _ => runs.push(Run {
                 len: span.len,
                 end: offset + span.len,
                 n_pieces: 1,
+                small,
                 is_data,
             }),
         }

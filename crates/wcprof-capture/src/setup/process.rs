@@ -140,7 +140,9 @@ fn thread(tree: &Tree, dir: &str, tid: &str) -> Option<ThreadSetup> {
         tid: Tid(tid.parse().ok()?),
         comm: match parse_stat(&stat) {
             Some(stat) => stat.comm,
-            None => field("Name")?.to_owned(),
+            None => tree
+                .text(&format!("{dir}/comm"))
+                .or_else(|| field("Name").map(str::to_owned))?,
         },
         cpus: field("Cpus_allowed_list").unwrap_or_default().to_owned(),
         last_cpu: last_cpu(&stat),
