@@ -33,7 +33,7 @@ const PIECES: [(usize, &[usize]); 2] = [
 ];
 /// Bytes of the first buffer of the second unit in frames without data. Close to each other around 256,
 /// from where on one more miss of memory is waited for.
-const FRONTS: [usize; 8] = [64, 160, 208, 240, 252, 272, 320, 448];
+const FRONTS: [usize; 6] = [64, 160, 240, 252, 320, 448];
 /// The same in frames with data.
 const FRONT: usize = 224;
 
