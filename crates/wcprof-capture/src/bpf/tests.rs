@@ -164,7 +164,11 @@ impl Spinner {
 
 fn find(engine: &mut BpfEngine, tid: Tid) -> Option<TaskRecord> {
     let mut tasks = Vec::new();
-    assert!(!engine.snapshot(&mut tasks).unwrap().incomplete);
+    // Threads of other tests that exit cut passes of the task iterator short.
+    wait_for("a whole pass", || {
+        let info = engine.snapshot(&mut tasks).unwrap();
+        (!info.incomplete).then_some(())
+    });
     tasks.into_iter().find(|task| task.tid == tid)
 }
 
