@@ -21,6 +21,9 @@
 #define PF_USER_WORKER 0x4000
 #define PF_KTHREAD 0x200000
 
+/* arch/x86/entry/syscalls/syscall_64.tbl */
+#define FUTEX_CALL 202
+
 /* Looks at a thread while copies of its stack are torn. */
 #define ATTEMPTS 3
 
@@ -48,6 +51,14 @@ struct {
 	__type(key, u32);
 	__type(value, struct config);
 } config SEC(".maps");
+
+/* Timer samples that the filter kept. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, u32);
+} kept SEC(".maps");
 
 /*
  * What the last full record of a thread said. Threads started together have neighboring entries:
@@ -454,6 +465,26 @@ static __attribute__((always_inline)) void list_changed(struct pass *p, struct c
 	bpf_rcu_read_unlock();
 }
 
+/* 1 for 0, else 0. Without a branch, of which the verifier would follow both sides. */
+#define IS_ZERO(x) (((u64)(u32)(x) - 1) >> 63)
+
+/*
+ * 1 for a blocked thread that user space must look at at once: its stack is not copied, or what its
+ * call waits for (a file, a lock) is to be read while it waits. A futex that is waited on with the
+ * value 0 is glibc's condition variable or semaphore, no lock (FUTEX_WAIT and FUTEX_WAIT_BITSET).
+ */
+static __attribute__((always_inline)) u32 is_urgent(struct pass *p, struct task_record *r,
+						    u32 stack_len)
+{
+	u64 call = r->orig_ax;
+	u32 is_blocked = (1 - IS_ZERO(r->state)) & IS_ZERO(r->status & STATUS_ON_CPU);
+	u32 is_quiet = p->quiet_calls[call / 64 & (CALL_WORDS - 1)] >> (call & 63) &
+		       IS_ZERO(call / 64 / CALL_WORDS);
+	u32 is_condition = IS_ZERO(call ^ FUTEX_CALL) & IS_ZERO(r->dx) & IS_ZERO(r->si & 0x76);
+
+	return is_blocked & (IS_ZERO(stack_len) | IS_ZERO(is_quiet | is_condition));
+}
+
 /* The second half: the record of a changed thread, and its stack behind it. Gives whether it is
  * torn. */
 static __attribute__((always_inline)) int add_changed(struct pass *p, struct config *cfg,
@@ -482,6 +513,7 @@ static __attribute__((always_inline)) int add_changed(struct pass *p, struct con
 	r->kernel_len = 0;
 	p->len = len + sizeof(*r) + stack_len;
 	p->n_records++;
+	p->n_urgent += is_urgent(p, r, stack_len);
 	if (cfg->generation) {
 		struct seen *seen = bpf_map_lookup_elem(&seen_tasks, &slot);
 
@@ -498,18 +530,22 @@ int wcprof_pass(void *ctx)
 	u32 zero = 0;
 	struct config *cfg = bpf_map_lookup_elem(&config, &zero);
 	struct pass *p = bpf_map_lookup_elem(&pass, &zero);
+	u32 *n_kept = bpf_map_lookup_elem(&kept, &zero);
 	struct bpf_iter_num it;
 	int *i;
 
-	if (!cfg || !p)
+	if (!cfg || !p || !n_kept)
 		return 0;
-	p->len = 0;
+	p->begin = bpf_ktime_get_ns();
+	p->n_kept = *n_kept;
+	p->len = p->base;
 	p->next = p->first;
 	p->attempt = 1;
 	if (!p->first) {
 		struct task_struct *leader = bpf_task_from_pid(p->host_tgid);
 
 		p->n_changed = p->n_records = p->n_unmentioned = p->n_overflow = 0;
+		p->n_urgent = 0;
 		if (leader) {
 			if (leader->tgid == p->host_tgid)
 				list_changed(p, cfg, leader);
@@ -550,5 +586,11 @@ int wcprof_filter(struct bpf_perf_event_data *ctx)
 {
 	u32 tgid = bpf_get_current_pid_tgid() >> 32;
 
-	return bpf_map_lookup_elem(&host_targets, &tgid) != 0;
+	u32 zero = 0;
+	u32 *n_kept = bpf_map_lookup_elem(&kept, &zero);
+
+	if (!n_kept || !bpf_map_lookup_elem(&host_targets, &tgid))
+		return 0;
+	__sync_fetch_and_add(n_kept, 1);
+	return 1;
 }

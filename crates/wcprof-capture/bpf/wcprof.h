@@ -126,6 +126,7 @@ _Static_assert(sizeof(struct want) == 24, "map layout");
  * an unchanged_record for each of as many threads, or at least one thread in full. */
 #define PASS_THREADS 65536
 #define PASS_BYTES (1 << 20)
+#define CALL_WORDS 8
 
 /* What `wcprof_pass` and user space share; mapped by the latter, which runs the program and so never
  * reads while it writes. */
@@ -143,19 +144,28 @@ struct pass {
 	u32 n_unmentioned;
 	/* Threads that did not fit in `changed`. */
 	u32 n_overflow;
-	/* Bytes of `records` that this run wrote. */
+	/* Bytes of `records` in use after this run. */
 	u32 len;
-	/* CLOCK_MONOTONIC, ns */
+	/* The end of the pass and its begin; CLOCK_MONOTONIC, ns */
 	u64 time;
+	u64 begin;
 	/* Looks at the thread that is next. Not in a register, where the verifier would follow each
 	 * number of its own. */
 	u32 attempt;
-	u32 reserved;
+	/* Written by user space: bytes of `records` that it has not read yet. */
+	u32 base;
+	/* Changed threads that user space must look at before they go on. */
+	u32 n_urgent;
+	/* Timer samples of the targets so far. */
+	u32 n_kept;
+	/* Written by user space: a bit for each system call in which a blocked thread can be looked at
+	 * later. */
+	u64 quiet_calls[CALL_WORDS];
 	/* Threads in the initial pid namespace. */
 	s32 changed[PASS_THREADS];
 	/* task_records with the stacks that follow them, and unchanged_records */
 	u8 records[PASS_BYTES];
 };
-_Static_assert(sizeof(struct pass) == 48 + 4 * PASS_THREADS + PASS_BYTES, "map layout");
+_Static_assert(sizeof(struct pass) == 128 + 4 * PASS_THREADS + PASS_BYTES, "map layout");
 
 #endif

@@ -91,6 +91,12 @@ pub(crate) fn unname(wait: &mut Wait) {
     }
 }
 
+/// Whether a wait in this call names nothing that has to be read while the thread waits: no file, and
+/// no word in memory (`futex`).
+pub(crate) fn is_quiet(call: i64) -> bool {
+    call != libc::SYS_futex && takes_fd(call) != Takes::Any
+}
+
 /// What a call's first argument is.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Takes {

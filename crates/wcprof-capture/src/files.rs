@@ -11,12 +11,12 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::{Mode, fstat};
 use thiserror::Error;
 use wcprof_types::{Avma, Mapping, Pid};
 
 use crate::memory::read_memory;
-use crate::opener::{ANSWER_TIMEOUT, Opened, Opener, Refusal, Request, reopen};
+use crate::opener::{ANSWER_TIMEOUT, Opened, Opener, Refusal, Request, is_regular, reopen};
 
 /// The first bytes of a file and of its mapping are compared: ELF header, program headers and, in
 /// practice, the build-id note.
@@ -190,9 +190,7 @@ impl LiveFiles {
             let opened = self.ask(&mapping.path, Request::Handle(handle.as_fd()))?;
             return Ok(opened.file.into());
         }
-        let is_regular = fstat(handle)
-            .map(|s| SFlag::from_bits_truncate(s.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG);
-        match is_regular {
+        match fstat(handle).map(|stat| is_regular(&stat)) {
             Ok(true) => reopen(handle).map(File::from),
             Ok(false) => return Err(LiveFileError::NotRegular(mapping.path.clone())),
             Err(errno) => Err(errno),

@@ -33,9 +33,9 @@ pub use engine::{EngineKind, SnapshotError};
 pub use files::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
-    KernelStack, LockGlance, OwnerGlance, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
-    Since, StackBytes, StackCopy, StackRequest, StartError, TargetEnd, TargetId, ThreadTick,
-    TickBatch, TickCounts, TimerSample,
+    KeepThread, KernelStack, LockGlance, OwnerGlance, Sampler, SamplerLinks, SamplerOptions,
+    SamplingEnd, Since, StackBytes, StackCopy, StackRequest, StartError, TargetEnd, TargetId,
+    ThreadTick, TickBatch, TickCounts, TimerSample,
 };
 pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
 pub use sockets::SocketNames;

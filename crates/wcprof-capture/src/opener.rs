@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
+
+use crate::sys::word;
 
 /// A message of the child must follow the one before within this.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -210,6 +212,14 @@ impl Head {
     fn to_bytes(self) -> [u8; HEAD] {
         words([self.kind, self.has_owner, self.owner])
     }
+
+    fn from_bytes(bytes: &[u8]) -> Self {
+        Self {
+            kind: word(bytes, 0),
+            has_owner: word(bytes, 4),
+            owner: word(bytes, 8),
+        }
+    }
 }
 
 const OPENED: u32 = 0;
@@ -258,16 +268,12 @@ impl Answer {
     }
 
     fn from_bytes(bytes: &[u8; ANSWER]) -> Self {
-        let word = |at: usize| {
-            let bytes = bytes.get(at * 4..at * 4 + 4).map(TryInto::try_into);
-            bytes.and_then(Result::ok).map_or(0, u32::from_ne_bytes)
-        };
         Self {
-            status: word(0),
-            value: word(1),
-            major: word(2),
-            minor: word(3),
-            inode: u64::from(word(4)) | u64::from(word(5)) << 32,
+            status: word(bytes, 0),
+            value: word(bytes, 4),
+            major: word(bytes, 8),
+            minor: word(bytes, 12),
+            inode: u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32,
         }
     }
 }
@@ -334,16 +340,13 @@ fn answer(
     handle: Option<OwnedFd>,
     copied: &mut Option<OwnedFd>,
 ) -> Result<(Answer, OwnedFd), Refusal> {
-    let word = |at: usize| {
-        let bytes = message.get(at * 4..at * 4 + 4).map(TryInto::try_into);
-        bytes.and_then(Result::ok).map_or(0, u32::from_ne_bytes)
-    };
-    let handle = match (word(0), handle) {
+    let head = Head::from_bytes(message);
+    let handle = match (head.kind, handle) {
         (HANDLE, Some(handle)) => handle,
         (FOLLOW | NO_FOLLOW, None) if root >= 0 => {
             let path = message.get(HEAD..).unwrap_or_default();
             let path = CStr::from_bytes_until_nul(path).map_err(|_| Errno::EINVAL)?;
-            let last = match word(0) {
+            let last = match head.kind {
                 FOLLOW => OFlag::empty(),
                 _ => OFlag::O_NOFOLLOW,
             };
@@ -357,10 +360,10 @@ fn answer(
         _ => return Err(Errno::EINVAL.into()),
     };
     let stat = fstat(&handle)?;
-    if word(1) != 0 && stat.st_uid != word(2) && stat.st_uid != 0 {
+    if head.has_owner != 0 && stat.st_uid != head.owner && stat.st_uid != 0 {
         return Err(Refusal::Owner(stat.st_uid));
     }
-    if SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT != SFlag::S_IFREG {
+    if !is_regular(&stat) {
         return Err(Refusal::NotRegular);
     }
     let file = reopen(&handle)?;
@@ -379,6 +382,11 @@ fn answer(
     // Whether it answers at all: wcprof waits for what answers now.
     let _ = nix::sys::uio::pread(&file, &mut [0], 0);
     Ok((answer, file))
+}
+
+/// Neither FIFO, device, socket nor directory.
+pub(crate) fn is_regular(stat: &FileStat) -> bool {
+    SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT == SFlag::S_IFREG
 }
 
 /// Opens what a handle refers to for reading.

@@ -12,6 +12,13 @@ use wcprof_types::Pid;
 
 use crate::procfs::parse_status;
 
+/// The word at an offset; beyond the end it reads as 0.
+pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
+    let rest = bytes.get(at..);
+    rest.and_then(<[u8]>::first_chunk)
+        .map_or(0, |b| u32::from_ne_bytes(*b))
+}
+
 /// A descriptor of a process: becomes readable when the whole thread group has exited.
 pub(crate) fn pidfd_open(pid: Pid) -> io::Result<OwnedFd> {
     // SAFETY: no memory arguments.
@@ -194,16 +201,45 @@ pub(crate) fn boot_offset_ns() -> u64 {
     boot.saturating_sub(monotonic_ns())
 }
 
+/// Makes a system call without libc. For the two of each tick: after 10 ms of other programs every page
+/// of code and data costs a microsecond, and libc's ways to the kernel take eight of them.
+///
+/// # Errors
+/// Those of the call.
+///
+/// # Safety
+/// As for the system call: it gets `args` as they are.
+pub(crate) unsafe fn system_call(number: libc::c_long, args: [usize; 4]) -> io::Result<usize> {
+    let result: isize;
+    // SAFETY: the system call interface of x86-64 (syscall(2)): number and result in rax, arguments in
+    // these registers; the kernel changes rcx and r11 and no memory but what the call is told to.
+    unsafe {
+        std::arch::asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") args[0],
+            in("rsi") args[1],
+            in("rdx") args[2],
+            in("r10") args[3],
+            lateout("rcx") _,
+            lateout("r11") _,
+            options(nostack),
+        );
+    }
+    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result as i32))
+}
+
 /// Sleeps until `CLOCK_MONOTONIC` shows `deadline_ns`, or a signal comes.
 pub(crate) fn sleep_until(deadline_ns: u64) {
-    let deadline = nix::sys::time::TimeSpec::new(
-        (deadline_ns / 1_000_000_000) as i64,
-        (deadline_ns % 1_000_000_000) as i64,
-    );
+    let deadline = [deadline_ns / 1_000_000_000, deadline_ns % 1_000_000_000];
+    let clock = libc::CLOCK_MONOTONIC as usize;
+    let at = deadline.as_ptr() as usize;
     // Too early a return (EINTR) only makes a tick early; the caller looks at the clock.
-    let _ = nix::time::clock_nanosleep(
-        ClockId::CLOCK_MONOTONIC,
-        nix::time::ClockNanosleepFlags::TIMER_ABSTIME,
-        &deadline,
-    );
+    // SAFETY: `at` is of a `timespec`, two 64-bit words on x86-64, which the call only reads.
+    let _ = unsafe {
+        system_call(
+            libc::SYS_clock_nanosleep,
+            [clock, libc::TIMER_ABSTIME as usize, at, 0],
+        )
+    };
 }

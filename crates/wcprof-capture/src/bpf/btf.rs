@@ -9,6 +9,8 @@ use std::collections::HashMap;
 
 use thiserror::Error;
 
+use crate::sys::word;
+
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 const TYPE_LEN: usize = 12;
@@ -31,9 +33,6 @@ const KIND_FLOAT: u32 = 16;
 const KIND_DECL_TAG: u32 = 17;
 const KIND_TYPE_TAG: u32 = 18;
 const KIND_ENUM64: u32 = 19;
-
-/// Longer names are not found; those that are looked for are in our own programs.
-const MAX_NAME: usize = 63;
 
 /// Structs inside structs, modifiers on modifiers: deeper is no real kernel.
 const MAX_DEPTH: u32 = 64;
@@ -108,14 +107,6 @@ pub(super) fn struct_names(bytes: &[u8]) -> Result<Vec<String>, BtfError> {
     names.sort();
     names.dedup();
     Ok(names)
-}
-
-/// Little-endian or big-endian as the machine is; beyond the end reads as 0.
-fn word(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..)
-        .and_then(|rest| rest.first_chunk())
-        .map_or(0, |b| u32::from_ne_bytes(*b))
 }
 
 /// All types, in place.
@@ -207,7 +198,8 @@ impl<'a> AllTypes<'a> {
         let mut out = vec![None; names.len()];
         let mut at = 0;
         // Few strings are as long as one of them and begin as it does.
-        let mut begins = vec![[false; 256]; MAX_NAME + 1];
+        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
+        let mut begins = vec![[false; 256]; longest + 1];
         for name in names.iter().map(|name| name.as_bytes()) {
             if let (Some(of_length), Some(&b)) = (begins.get_mut(name.len()), name.first()) {
                 of_length[usize::from(b)] = true;

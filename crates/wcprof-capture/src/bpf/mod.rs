@@ -30,6 +30,7 @@ use std::ops::Range;
 use wcprof_types::{Avma, Pid, Tid};
 
 pub use error::BpfError;
+pub(crate) use pass::HeldPass;
 pub use probe::{Check, probe};
 pub use record::{Counters, Queue, Syscall, TaskFlags, TaskRecord, TaskRegs, TaskState};
 pub use wire::WireError;
@@ -92,6 +93,22 @@ pub struct Changes {
     pub unchanged: Vec<Tid>,
     /// How many of these there are that were not mentioned.
     pub n_unmentioned: u32,
+}
+
+impl Changes {
+    fn clear(&mut self) {
+        self.changed.clear();
+        self.unchanged.clear();
+        self.n_unmentioned = 0;
+    }
+
+    fn add(&mut self, record: Record) {
+        match record {
+            Record::Task(task, stack) => self.changed.push((task, stack)),
+            Record::Unchanged(tid) => self.unchanged.push(tid),
+            Record::End(end) => self.n_unmentioned += end.n_unmentioned,
+        }
+    }
 }
 
 /// What is wanted of a thread's stack from now on.
@@ -243,20 +260,57 @@ impl BpfEngine {
         out: &mut Changes,
         bytes: &mut Vec<u8>,
     ) -> Result<SnapshotInfo, BpfError> {
-        out.changed.clear();
-        out.unchanged.clear();
-        out.n_unmentioned = 0;
+        out.clear();
         self.tell(self.changes_generation, mention)?;
-        let info = self.pass_all(bytes, |record| match record {
-            Record::Task(task, stack) => out.changed.push((task, stack)),
-            Record::Unchanged(tid) => out.unchanged.push(tid),
-            Record::End(end) => out.n_unmentioned += end.n_unmentioned,
-        });
+        let info = self.pass_all(bytes, |record| out.add(record));
         if info.is_err() {
             // The program believes that its records arrived.
             self.forget_seen();
         }
         info
+    }
+
+    /// A pass as of [`BpfEngine::snapshot_changes`] without mention, whose records
+    /// [`BpfEngine::take_held`] gives later: reading those of several passes in one go costs less.
+    /// `None` where passes cannot be held, or this one could not; the next call of
+    /// [`BpfEngine::snapshot_changes`] then loses nothing, but must come after what is held.
+    ///
+    /// # Errors
+    /// When the program cannot be run.
+    pub(crate) fn hold_changes(&mut self) -> Result<Option<HeldPass>, BpfError> {
+        let (Way::Own(passes), [pid]) = (&mut self.way, self.targets.as_slice()) else {
+            return Ok(None);
+        };
+        if self.told != Some((self.changes_generation, false)) {
+            return Ok(None);
+        }
+        let held = passes.hold(*pid);
+        if !matches!(held, Ok(Some(_))) {
+            // The program may believe that its records arrived.
+            self.forget_seen();
+        }
+        held
+    }
+
+    /// The oldest pass that is held; `None` when none is.
+    ///
+    /// # Errors
+    /// When its records are not as they should be.
+    pub(crate) fn take_held(
+        &mut self,
+        out: &mut Changes,
+        bytes: &mut Vec<u8>,
+    ) -> Result<Option<SnapshotInfo>, BpfError> {
+        let Way::Own(passes) = &mut self.way else {
+            return Ok(None);
+        };
+        out.clear();
+        let end = passes.take_held(bytes, &mut |record| out.add(record))?;
+        Ok(end.map(|end| SnapshotInfo {
+            time_ns: end.time_ns,
+            n_threads: end.n_threads,
+            incomplete: false,
+        }))
     }
 
     /// Makes the next [`BpfEngine::snapshot_changes`] return every thread in full.

@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use aya_obj::generated::bpf_insn;
 use wcprof_types::Pid;
 
-use crate::sys::map;
+use crate::sys::{map, system_call, word};
 
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
@@ -255,7 +255,18 @@ pub(super) fn run_program(program: BorrowedFd<'_>) -> io::Result<()> {
     };
     // SAFETY: `attr` has the layout that BPF_PROG_TEST_RUN reads and writes, and holds no
     // addresses; what the program does to its own maps, `Shared` knows.
-    unsafe { call_mut(BPF_PROG_TEST_RUN, &mut attr) }.map(drop)
+    unsafe {
+        system_call(
+            libc::SYS_bpf,
+            [
+                BPF_PROG_TEST_RUN as usize,
+                std::ptr::from_mut(&mut attr) as usize,
+                size_of::<TestRun>(),
+                0,
+            ],
+        )
+    }
+    .map(drop)
 }
 
 /// The one value of an array map, in our memory. Programs write it only while [`run_program`] runs
@@ -288,8 +299,7 @@ impl Shared {
 
     /// The word at an offset; 0 outside.
     pub(super) fn word(&self, at: usize) -> u32 {
-        let bytes = self.bytes(at..at.saturating_add(4));
-        bytes.first_chunk().map_or(0, |b| u32::from_ne_bytes(*b))
+        word(self.bytes(at..at.saturating_add(4)), 0)
     }
 
     /// Sets the word at an offset; outside, nothing is set.
@@ -435,24 +445,6 @@ unsafe fn call<T>(command: libc::c_long, attr: &T) -> io::Result<i32> {
             libc::SYS_bpf,
             command,
             std::ptr::from_ref(attr),
-            size_of::<T>(),
-        )
-    };
-    result_of(result)
-}
-
-/// Calls `bpf(2)` with a command that writes to its attributes.
-///
-/// # Safety
-///
-/// As for [`call`], and every value that the command may write is one of `T`.
-unsafe fn call_mut<T>(command: libc::c_long, attr: &mut T) -> io::Result<i32> {
-    // SAFETY: `attr` is valid for its size; the rest is the caller's duty.
-    let result = unsafe {
-        libc::syscall(
-            libc::SYS_bpf,
-            command,
-            std::ptr::from_mut(attr),
             size_of::<T>(),
         )
     };

@@ -1,5 +1,7 @@
 //! The engine against threads of this process in known places, and against child processes.
 
+mod held;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::hint;
@@ -606,6 +608,16 @@ fn perf_filter() {
         (n_spinner >= 20).then_some(())
     });
     spinner.finish();
+    // What the filters counted, passes tell.
+    for (mut engine, expected) in [(own, 20..u32::MAX), (other, 0..1)] {
+        if engine.features().no_own_passes.is_none() {
+            engine
+                .snapshot_changes(false, &mut Changes::default(), &mut Vec::new())
+                .unwrap();
+            let pass = engine.hold_changes().unwrap().unwrap();
+            assert!(expected.contains(&pass.n_kept), "{pass:?}");
+        }
+    }
 }
 
 /// Check that what `probe` reports is what the engine found; shows it when not captured.

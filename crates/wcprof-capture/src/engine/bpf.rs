@@ -11,10 +11,10 @@ use std::os::fd::BorrowedFd;
 use wcprof_types::{Pid, Sched, Tid};
 
 use super::{
-    Comm, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, StackWant,
+    Comm, HeldSnapshot, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, StackWant,
     ThreadSnapshot,
 };
-use crate::bpf::{BpfEngine, BpfError, Changes, TaskFlags, TaskRecord, WantedStack};
+use crate::bpf::{BpfEngine, BpfError, Changes, SnapshotInfo, TaskFlags, TaskRecord, WantedStack};
 use crate::procfs::{line_buffer, parse_schedstat, read_line};
 use crate::sampler::TargetId;
 use crate::sys::boot_offset_ns;
@@ -42,6 +42,9 @@ pub(crate) struct BpfSnapshots {
     list: bool,
     /// Kernel stacks were asked for.
     kernel: bool,
+    /// Threads and kept timer samples at the last pass that was held, and whether samples had come
+    /// since the one before: the last of these may not have been in its ring yet.
+    held: (u32, u32, bool),
 }
 
 impl BpfSnapshots {
@@ -67,6 +70,7 @@ impl BpfSnapshots {
             boot_offset: boot_offset_ns(),
             list: false,
             kernel,
+            held: (0, 0, true),
         })
     }
 
@@ -125,20 +129,11 @@ impl BpfSnapshots {
             kernel: stack.end..stack.end + task.kernel_len,
         }
     }
-}
 
-impl Snapshots for BpfSnapshots {
-    fn snapshot(
-        &mut self,
-        out: &mut SnapshotSet,
-        stacks: &mut Vec<u8>,
-    ) -> Result<(), SnapshotError> {
+    /// Hands on what a pass found.
+    fn hand_on(&mut self, out: &mut SnapshotSet, info: &SnapshotInfo, list: bool) {
         out.full.clear();
         out.unchanged.clear();
-        let list = std::mem::take(&mut self.list);
-        let info = self
-            .engine
-            .snapshot_changes(list, &mut self.changes, stacks)?;
         out.incomplete = info.incomplete;
         out.gone.clear();
         for (task, stack) in &self.changes.changed {
@@ -161,6 +156,46 @@ impl Snapshots for BpfSnapshots {
         let unchanged = self.changes.unchanged.iter();
         out.unchanged
             .extend(unchanged.map(|&tid| (tid, info.time_ns)));
+    }
+}
+
+impl Snapshots for BpfSnapshots {
+    fn snapshot(
+        &mut self,
+        out: &mut SnapshotSet,
+        stacks: &mut Vec<u8>,
+    ) -> Result<(), SnapshotError> {
+        let list = std::mem::take(&mut self.list);
+        let info = self
+            .engine
+            .snapshot_changes(list, &mut self.changes, stacks)?;
+        self.hand_on(out, &info, list);
+        Ok(())
+    }
+
+    fn hold(&mut self) -> Result<Option<HeldSnapshot>, SnapshotError> {
+        if self.list || self.kernel || self.targets.values().any(|t| t.host_pid.is_none()) {
+            return Ok(None);
+        }
+        let Some(pass) = self.engine.hold_changes()? else {
+            return Ok(None);
+        };
+        let (n_threads, n_kept, more) = self.held;
+        self.held = (pass.n_threads, pass.n_kept, pass.n_kept != n_kept);
+        Ok(Some(HeldSnapshot {
+            time: pass.time_ns,
+            urgent: pass.n_urgent > 0 || pass.n_threads != n_threads || more || self.held.2,
+        }))
+    }
+
+    fn take_held(
+        &mut self,
+        out: &mut SnapshotSet,
+        stacks: &mut Vec<u8>,
+    ) -> Result<(), SnapshotError> {
+        if let Some(info) = self.engine.take_held(&mut self.changes, stacks)? {
+            self.hand_on(out, &info, false);
+        }
         Ok(())
     }
 

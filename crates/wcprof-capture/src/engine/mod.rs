@@ -165,6 +165,16 @@ pub(crate) struct SnapshotSet {
     pub(crate) gone: Vec<TargetId>,
 }
 
+/// What is known at once of a snapshot that is read later.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct HeldSnapshot {
+    /// When it began, `CLOCK_MONOTONIC` ns.
+    pub(crate) time: u64,
+    /// It is to be read now: something in it has to be looked at while it is still so, or a thread was
+    /// born or has exited, or timer samples wait.
+    pub(crate) urgent: bool,
+}
+
 /// Takes snapshots of all threads.
 pub(crate) trait Snapshots: Send {
     /// Reads every thread into `out` (cleared first), and appends stack copies to `stacks`.
@@ -173,6 +183,21 @@ pub(crate) trait Snapshots: Send {
         out: &mut SnapshotSet,
         stacks: &mut Vec<u8>,
     ) -> Result<(), SnapshotError>;
+
+    /// Takes a snapshot without unlisted threads that [`Self::take_held`] reads later. `None` when the
+    /// engine cannot, or cannot now: what is held is to be read then, and [`Self::snapshot`] called.
+    fn hold(&mut self) -> Result<Option<HeldSnapshot>, SnapshotError> {
+        Ok(None)
+    }
+
+    /// Reads the oldest snapshot that is held, as [`Self::snapshot`] does.
+    fn take_held(
+        &mut self,
+        _out: &mut SnapshotSet,
+        _stacks: &mut Vec<u8>,
+    ) -> Result<(), SnapshotError> {
+        Ok(())
+    }
 
     /// From now on snapshots have the threads of one more process.
     fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError>;

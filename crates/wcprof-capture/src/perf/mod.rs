@@ -186,6 +186,11 @@ impl PerfSampler {
         self.mode
     }
 
+    /// Whether a BPF program sees, and counts, each sample before it is written.
+    pub(crate) fn is_filtered(&self) -> bool {
+        self.mode == PerfMode::PerCpuFiltered
+    }
+
     /// Whether time in the kernel is sampled too.
     pub fn sees_kernel(&self) -> bool {
         self.spec.kernel

@@ -44,7 +44,7 @@ fn open(pid: Pid, engine: EngineKind) -> Result<Vec<String>, String> {
         engine: Some(engine),
         kernel: false,
         children: false,
-        keep_thread: Box::new(|_| true),
+        keep_thread: None,
     };
     match Sampler::new(&[target.into()], options) {
         Ok(sampler) => Ok(sampler.notes().to_vec()),

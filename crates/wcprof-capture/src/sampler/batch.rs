@@ -44,7 +44,8 @@ pub struct TickBatch {
     pub own_tids: Vec<(TargetId, Tid, Tid)>,
     /// Threads that have exited.
     pub exited: Vec<(TargetId, Tid)>,
-    /// CPU time of whole processes, exited threads included, ns; read about once a second.
+    /// CPU time of whole processes, exited threads included, ns; read about once a second. None when
+    /// only some threads are wanted.
     pub process_cpu_ns: Vec<(TargetId, u64)>,
     /// Processes whose part is over, and when that was seen, `CLOCK_MONOTONIC` ns.
     pub ended: Vec<(TargetId, TargetEnd, u64)>,

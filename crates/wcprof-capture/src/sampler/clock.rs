@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::sys::{monotonic_ns, sleep_until};
+use crate::sys::sleep_until;
 
 /// Sleeps are cut to this, so that a stop request is seen soon at low rates.
 const MAX_SLEEP_NS: u64 = 100_000_000;
@@ -37,20 +37,24 @@ impl TickClock {
         *self = Self::new(interval, now + interval.as_nanos() as u64);
     }
 
-    /// Sleeps to the next deadline, or for a part of it: `None` then.
-    pub(crate) fn wait(&mut self) -> Option<DueTick> {
-        let now = monotonic_ns();
+    /// The next deadline.
+    pub(crate) fn deadline(&self) -> u64 {
+        self.next
+    }
+
+    /// Sleeps to the next deadline, or for a part of it: false then. `now` may be earlier than it is:
+    /// the clock is not asked here.
+    pub(crate) fn wait(&self, now: u64) -> bool {
         if now < self.next {
             let until = self.next.min(now + MAX_SLEEP_NS);
             sleep_until(until);
-            if until < self.next {
-                return None;
-            }
+            return until == self.next;
         }
-        Some(self.due(monotonic_ns()))
+        true
     }
 
-    fn due(&mut self, now: u64) -> DueTick {
+    /// The tick that begins `now`.
+    pub(crate) fn due(&mut self, now: u64) -> DueTick {
         let behind = now.saturating_sub(self.next);
         let missed = behind / self.interval;
         self.next += (missed + 1) * self.interval;

@@ -154,6 +154,11 @@ impl LockWatch {
         }
     }
 
+    /// Whether there is a lock to look at.
+    pub(super) fn is_looking(&self) -> bool {
+        !self.turn.is_empty() && !self.refused
+    }
+
     /// The locks whose turn it is.
     fn next(&mut self, ranges: &mut Vec<ReadRange>) {
         ranges.clear();
@@ -208,7 +213,7 @@ impl Sampler {
             let locks = &mut observed.locks;
             run.batch.n_locks_skipped += std::mem::take(&mut locks.n_skipped);
             let mut fresh = std::mem::take(&mut locks.fresh);
-            if !locks.turn.is_empty() && !locks.refused {
+            if locks.is_looking() {
                 locks.next(&mut self.ranges);
                 let read = read_ranges(pid, &self.ranges, &mut self.arena, &mut self.lengths);
                 // Not permitted, or gone: the next tick says which.

@@ -83,7 +83,7 @@ impl Sampler {
         {
             // After an exec the clock has run on for another program.
             let cpu = observed.target.cpu_ns().map(|cpu| (id, cpu));
-            run.batch.process_cpu_ns.extend(cpu);
+            self.tell_cpu_clocks(run, cpu);
         }
         self.snapshots.remove_target(id, pid);
         let threads = run.slots.iter().filter(|(_, slot)| slot.target == id);
@@ -163,13 +163,26 @@ impl Sampler {
             }
             self.snapshots.want_full();
         }
-        run.batch.process_cpu_ns.extend(cpu.map(|cpu| (id, cpu)));
+        self.tell_cpu_clocks(run, cpu.map(|cpu| (id, cpu)));
         run.batch.joined.push((id, target));
     }
 
     pub(super) fn read_cpu_clocks(&mut self, run: &mut Run<'_>) {
         let clocks = self.targets.iter();
         let clocks = clocks.filter_map(|(id, observed)| Some((id, observed.target.cpu_ns()?)));
-        run.batch.process_cpu_ns.extend(clocks);
+        self.tell_cpu_clocks(run, clocks);
+        run.clocks_read = true;
+    }
+
+    /// Whole processes' clocks tell what threads used that came and went unseen, but not where others are
+    /// left out on purpose.
+    fn tell_cpu_clocks(
+        &self,
+        run: &mut Run<'_>,
+        clocks: impl IntoIterator<Item = (TargetId, u64)>,
+    ) {
+        if self.keep_thread.is_none() {
+            run.batch.process_cpu_ns.extend(clocks);
+        }
     }
 }

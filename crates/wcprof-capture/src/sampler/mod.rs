@@ -26,9 +26,10 @@ pub use batch::{
 };
 pub use locks::{LockGlance, OwnerGlance};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
-pub use start::{Sampler, SamplerOptions, StartError};
+pub use start::{KeepThread, Sampler, SamplerOptions, StartError};
 
 use crate::engine::{Comm, SnapshotError, SnapshotSet, SnapshotStack, ThreadSnapshot};
+use crate::perf::PerfSampler;
 use crate::sys::{monotonic_ns, sampling_cpu_ns};
 use clock::{DueTick, TickClock};
 use copy::Again;
@@ -107,28 +108,37 @@ impl Sampler {
             last_end: None,
             n_waiting: 0,
             deep_sample: false,
+            clocks_read: false,
             unlisted: (0, begin),
             mentioned: begin,
             resend: false,
             last_look: begin,
+            held: Vec::new(),
             links,
         };
-        let end = loop {
+        let mut now = begin;
+        let mut end = loop {
             if links.stop.load(Ordering::Relaxed) {
                 break SamplingEnd::Stopped;
             }
             let over = links
                 .duration
-                .is_some_and(|d| monotonic_ns() - begin >= d.as_nanos() as u64);
+                .is_some_and(|d| now - begin >= d.as_nanos() as u64);
             if over {
                 break SamplingEnd::Duration;
             }
-            if let Some(due) = run.clock.wait()
-                && let Err(end) = self.tick(&mut run, due)
-            {
-                break end;
+            if !run.clock.wait(now) {
+                now = monotonic_ns();
+                continue;
+            }
+            match self.begin_tick(&mut run) {
+                Ok(time) => now = time,
+                Err(end) => break end,
             }
         };
+        if let Err(last) = self.take_held(&mut run) {
+            end = last;
+        }
         self.last_batch(&mut run);
         end
     }
@@ -137,13 +147,22 @@ impl Sampler {
         Duration::from_nanos(1_000_000_000 / u64::from(self.rate_hz.max(1)))
     }
 
-    fn tick(&mut self, run: &mut Run<'_>, due: DueTick) -> Result<(), SamplingEnd> {
-        run.tick += 1;
-        run.counts.n_ticks += 1;
-        run.counts.n_late += u64::from(due.late);
-        run.counts.n_missed += due.missed;
-        run.batch.time = due.time;
-        run.n_waiting += 1;
+    /// Takes a snapshot and, unless it can wait for later ones, all that follows from it. Gives when it
+    /// began.
+    fn begin_tick(&mut self, run: &mut Run<'_>) -> Result<u64, SamplingEnd> {
+        if self.can_wait(run)
+            && let Some(held) = self.snapshots.hold().map_err(SamplingEnd::Failed)?
+        {
+            let due = run.clock.due(held.time);
+            run.held.push(due);
+            if held.urgent {
+                self.take_held(run)?;
+            }
+            return Ok(held.time);
+        }
+        self.take_held(run)?;
+        let due = run.clock.due(monotonic_ns());
+        run.begin(&due);
         self.take_requests(run);
         if std::mem::take(&mut run.resend) {
             self.snapshots.want_full();
@@ -152,11 +171,58 @@ impl Sampler {
         self.snapshots
             .snapshot(&mut run.set, &mut run.batch.stacks)
             .map_err(SamplingEnd::Failed)?;
+        self.end_tick(run, &due, true)?;
+        Ok(due.time)
+    }
+
+    /// Whether nothing is to be done at the next tick that cannot be done a few ticks later.
+    fn can_wait(&self, run: &Run<'_>) -> bool {
+        let now = run.clock.deadline();
+        let n_waiting = run.n_waiting as usize + run.held.len();
+        run.tick > 0
+            && self.births.is_none()
+            && !run.resend
+            && n_waiting + 1 < MAX_TICKS as usize
+            && now.saturating_sub(run.last_exit_check) < IDENTITY_NS
+            && now.saturating_sub(run.mentioned) < MENTION_NS
+            && now.saturating_sub(run.account.0) < ACCOUNT_NS
+            && self.perf.as_ref().is_none_or(PerfSampler::is_filtered)
+            && self.targets.iter().all(|(_, o)| !o.locks.is_looking())
+    }
+
+    /// Does what follows from the snapshots that were put off, each as at its own tick.
+    fn take_held(&mut self, run: &mut Run<'_>) -> Result<(), SamplingEnd> {
+        if run.held.is_empty() {
+            return Ok(());
+        }
+        self.take_requests(run);
+        let held = std::mem::take(&mut run.held);
+        for (i, due) in held.iter().enumerate() {
+            run.begin(due);
+            self.snapshots
+                .take_held(&mut run.set, &mut run.batch.stacks)
+                .map_err(SamplingEnd::Failed)?;
+            self.end_tick(run, due, i + 1 == held.len())?;
+        }
+        run.held = held;
+        run.held.clear();
+        Ok(())
+    }
+
+    /// What follows from a snapshot, the last of all that were taken or one before.
+    fn end_tick(
+        &mut self,
+        run: &mut Run<'_>,
+        due: &DueTick,
+        is_last: bool,
+    ) -> Result<(), SamplingEnd> {
         self.check_members(run, due.time)?;
         self.take_snapshots(run);
         self.notice_exits(run);
         self.look_at_locks(run);
-        self.drain_timer_samples(run);
+        if is_last {
+            self.drain_timer_samples(run);
+        }
         let mut account = run.tick == 1;
         if due.time.saturating_sub(run.account.0) >= ACCOUNT_NS {
             self.keep_to_budget(run, due.time);
@@ -266,7 +332,10 @@ impl Sampler {
         let slot = match run.slots.entry(now.tid) {
             std::collections::hash_map::Entry::Occupied(slot) => slot.into_mut(),
             std::collections::hash_map::Entry::Vacant(vacant) => {
-                let keep = (self.keep_thread)(&now.comm.as_ref().map_or(String::new(), Comm::name));
+                let keep = self
+                    .keep_thread
+                    .as_ref()
+                    .is_none_or(|keep| keep(&now.comm.as_ref().map_or(String::new(), Comm::name)));
                 let is_older = self
                     .targets
                     .get(now.target)
@@ -294,7 +363,10 @@ impl Sampler {
         if slot.is_renamed(&now)
             && let Some(comm) = &now.comm
         {
-            slot.keep = (self.keep_thread)(&comm.name());
+            slot.keep = self
+                .keep_thread
+                .as_ref()
+                .is_none_or(|keep| keep(&comm.name()));
         }
         if !slot.keep {
             return;
@@ -406,6 +478,8 @@ struct Run<'a> {
     n_waiting: u32,
     /// A sample in it is deeper than its copy.
     deep_sample: bool,
+    /// The clocks of processes were read: threads that wait are handed on in the same pass.
+    clocks_read: bool,
     /// Ticks so far at which unchanged threads were not listed, and when the last was.
     unlisted: (u64, u64),
     /// When all of these were last handed on.
@@ -414,15 +488,27 @@ struct Run<'a> {
     resend: bool,
     /// When locks were last looked at.
     last_look: u64,
+    /// Ticks whose snapshots are still to be read.
+    held: Vec<DueTick>,
     links: &'a SamplerLinks<'a>,
 }
 
 impl Run<'_> {
+    fn begin(&mut self, due: &DueTick) {
+        self.tick += 1;
+        self.counts.n_ticks += 1;
+        self.counts.n_late += u64::from(due.late);
+        self.counts.n_missed += due.missed;
+        self.batch.time = due.time;
+        self.n_waiting += 1;
+    }
+
     /// Several ticks make a batch, so that the receiver is woken less often. Samples of running
     /// threads are not held back: the rest of a deep stack is read while it is still there.
     fn is_due(&self) -> bool {
         self.n_waiting >= MAX_TICKS
             || self.batch.stacks.len() >= MAX_BYTES
+            || self.clocks_read
             || !self.batch.process_cpu_ns.is_empty()
             || !self.batch.joined.is_empty()
             || self.deep_sample
@@ -431,6 +517,7 @@ impl Run<'_> {
     fn send(&mut self) -> Result<(), SamplingEnd> {
         self.n_waiting = 0;
         self.deep_sample = false;
+        self.clocks_read = false;
         self.batch.counts = std::mem::take(&mut self.counts);
         // The next one will be about as large.
         let room = (self.batch.stacks.len(), self.batch.threads.len());

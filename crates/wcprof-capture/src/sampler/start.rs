@@ -30,6 +30,9 @@ pub(crate) const DUMP_BYTES: u32 = 32 << 10;
 /// Descriptors of wcprof itself: standard streams, trace, event loop, BPF objects, debug files.
 pub(crate) const OWN_FILES: usize = 48;
 
+/// Whether a thread of this name is wanted.
+pub type KeepThread = Box<dyn Fn(&str) -> bool + Send>;
+
 /// What to sample and how.
 pub struct SamplerOptions {
     /// Ticks a second, 1 to 1000.
@@ -42,8 +45,8 @@ pub struct SamplerOptions {
     pub kernel: bool,
     /// Processes that targets start meanwhile, too.
     pub children: bool,
-    /// Whether a thread of this name is wanted.
-    pub keep_thread: Box<dyn Fn(&str) -> bool + Send>,
+    /// Whether a thread of this name is wanted; `None` for all.
+    pub keep_thread: Option<KeepThread>,
 }
 
 impl fmt::Debug for SamplerOptions {
@@ -140,7 +143,7 @@ pub struct Sampler {
     pub(super) births: Option<Births>,
     pub(super) rate_hz: u32,
     pub(super) max_cpu_percent: u32,
-    pub(super) keep_thread: Box<dyn Fn(&str) -> bool + Send>,
+    pub(super) keep_thread: Option<KeepThread>,
     pub(super) snapshots: Box<dyn Snapshots>,
     pub(super) perf: Option<PerfSampler>,
     pub(super) copies: Vec<CopyRead>,

@@ -9,8 +9,10 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat};
+use nix::sys::stat::{Mode, fstat};
 use wcprof_types::snapshot::Unread;
+
+use crate::opener::{is_regular, reopen};
 
 /// Files of one value.
 const SMALL: usize = 64 << 10;
@@ -146,13 +148,10 @@ impl Tree {
     /// A regular file, open for reading.
     pub(crate) fn file(&self, path: &str) -> io::Result<File> {
         let handle = self.handle(path, true)?;
-        let kind = SFlag::from_bits_truncate(fstat(&handle)?.st_mode) & SFlag::S_IFMT;
-        if kind != SFlag::S_IFREG {
+        if !is_regular(&fstat(&handle)?) {
             return Err(io::Error::other("not a regular file"));
         }
-        let flags = OFlag::O_RDONLY | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK | OFlag::O_NOCTTY;
-        let name = format!("/proc/self/fd/{}", handle.as_raw_fd());
-        Ok(open(Path::new(&name), flags, Mode::empty())?.into())
+        Ok(reopen(&handle)?.into())
     }
 
     /// At most `limit` bytes of a file, and whether there are more.

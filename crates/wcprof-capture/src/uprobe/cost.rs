@@ -29,33 +29,29 @@ pub struct TrapCost {
 // instruction under a breakpoint (`arch/x86/kernel/uprobes.c`): it emulates a push; others, endbr64
 // of some kernels among them, it steps over with a second trap, which costs many times more under a
 // hypervisor.
-std::arch::global_asm!(
-    ".pushsection .text",
-    "wcprof_probed_push:",
-    "push rbp",
-    "pop rbp",
-    "ret",
-    "wcprof_probed_endbr:",
-    "endbr64",
-    "ret",
-    "wcprof_probed_other:",
-    "xor eax, eax",
-    "ret",
-    ".popsection",
-);
+// SAFETY (of the three): they change no register that a callee must keep, touch no memory but a word of the
+// stack, and return.
+#[unsafe(naked)]
+extern "C" fn probed_push() {
+    std::arch::naked_asm!("push rbp", "pop rbp", "ret")
+}
 
-unsafe extern "C" {
-    fn wcprof_probed_push();
-    fn wcprof_probed_endbr();
-    fn wcprof_probed_other();
+#[unsafe(naked)]
+extern "C" fn probed_endbr() {
+    std::arch::naked_asm!("endbr64", "ret")
+}
+
+#[unsafe(naked)]
+extern "C" fn probed_other() {
+    std::arch::naked_asm!("xor eax, eax", "ret")
 }
 
 /// The function that begins like one with these first bytes.
-pub(super) fn like(first: [u8; 4]) -> unsafe extern "C" fn() {
+pub(super) fn like(first: [u8; 4]) -> extern "C" fn() {
     match first {
-        [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => wcprof_probed_push,
-        [0xf3, 0x0f, 0x1e, 0xfa] => wcprof_probed_endbr,
-        _ => wcprof_probed_other,
+        [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => probed_push,
+        [0xf3, 0x0f, 0x1e, 0xfa] => probed_endbr,
+        _ => probed_other,
     }
 }
 
@@ -68,10 +64,7 @@ pub fn measure_trap_cost(pmu: UprobePmu, module: &CryptoModule) -> Result<TrapCo
     measure(pmu, like(module.first_bytes()))
 }
 
-pub(super) fn measure(
-    pmu: UprobePmu,
-    probed: unsafe extern "C" fn(),
-) -> Result<TrapCost, UprobeError> {
+pub(super) fn measure(pmu: UprobePmu, probed: extern "C" fn()) -> Result<TrapCost, UprobeError> {
     let (file, path, offset) = own_function(probed)?;
     let proc_path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
     let spec = Spec {
@@ -106,25 +99,23 @@ pub(super) fn measure(
     })
 }
 
-fn round(probed: unsafe extern "C" fn()) -> f64 {
+fn round(probed: extern "C" fn()) -> f64 {
     (0..ROUNDS)
         .map(|_| calls(probed))
         .fold(f64::INFINITY, f64::min)
 }
 
 /// Nanoseconds of CPU time a call.
-fn calls(probed: unsafe extern "C" fn()) -> f64 {
+fn calls(probed: extern "C" fn()) -> f64 {
     let begin = thread_cpu_ns();
     for _ in 0..CALLS {
-        // SAFETY: one of the functions above, which change no register that a callee must keep and
-        // touch no memory but a word of the stack.
-        unsafe { black_box(probed)() };
+        black_box(probed)();
     }
     (thread_cpu_ns() - begin) as f64 / f64::from(CALLS)
 }
 
 /// This program's file, its path, and where the function is in it.
-fn own_function(probed: unsafe extern "C" fn()) -> Result<(File, String, u64), UprobeError> {
+fn own_function(probed: extern "C" fn()) -> Result<(File, String, u64), UprobeError> {
     let address = probed as *const c_void as u64;
     let path = "/proc/self/exe".to_owned();
     let failed = |reason: String| UprobeError::Symbols {
