@@ -4,14 +4,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use wcprof_trace::FastState;
 use wcprof_trace::model::{
     LockOwner, Process, ProcessId, Span, SymbolTable, Tables, ThreadId, WaitId,
 };
 use wcprof_types::{Avma, Tid, TimeNs, Wait, osd_id, program_name, vm_name};
 
+use crate::batch::SpanBatch;
 use crate::classify::{Classifier, Subject};
 use crate::functions::Functions;
-use crate::index::{Index, Key};
+use crate::index::{Hint, Index, Key};
 use crate::locks::{Found, LockTimes, Share, is_recursive, kind_of, owner, raw_state};
 use crate::model::{
     Function, Holder, LockKind, LockRow, Profile, ProfileModule, ProfileProcess, ProfileStack,
@@ -27,7 +29,7 @@ use crate::stacks::Stacks;
 /// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
 const EXITED: &str = "[exited threads, not sampled]";
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Sum {
     weight: u64,
     n_samples: u64,
@@ -45,17 +47,24 @@ pub(crate) struct Part {
 }
 
 /// What of a span lies in the window; `None` for nothing. Parts of adjacent windows add up.
+#[inline]
 pub(crate) fn part(span: &Span, window: Option<(TimeNs, TimeNs)>) -> Option<Part> {
     let (start, end) = (span.start.0, span.end.0.max(span.start.0));
     let n_samples = u64::from(span.n_samples);
-    let Some((from, to)) = window else {
-        return Some(Part {
+    match window {
+        Some(window) => part_of_window(span, window),
+        None => Some(Part {
             start,
             end,
             weight: span.weight,
             n_samples,
-        });
-    };
+        }),
+    }
+}
+
+fn part_of_window(span: &Span, (from, to): (TimeNs, TimeNs)) -> Option<Part> {
+    let (start, end) = (span.start.0, span.end.0.max(span.start.0));
+    let n_samples = u64::from(span.n_samples);
     // A moment belongs to the window that it ends, so that the last moment has one.
     if start == end && !(from.0 < end && end <= to.0 || (end == 0 && from.0 == 0)) {
         return None;
@@ -88,41 +97,15 @@ fn end_in(span: &Span, window: Option<(TimeNs, TimeNs)>) -> Option<u64> {
     }
 }
 
-/// Spans thread by thread, those of each in their order.
-#[derive(Clone, Debug, Default)]
-struct ThreadOrder {
-    /// By thread: where its next span goes.
-    next: Vec<u32>,
-    order: Vec<u32>,
-}
+/// Spans that are looked for before the first of them is added.
+const N_AHEAD: usize = 32;
 
-impl ThreadOrder {
-    /// Indices of `spans`.
-    fn of(&mut self, spans: &[Span]) -> &[u32] {
-        /// Threads told apart: ids are dense, a forged one must not size a list.
-        const MOST: u32 = 1 << 20;
-        let thread = |span: &Span| span.thread.0.min(MOST) as usize;
-        self.next.clear();
-        for span in spans {
-            let thread = thread(span);
-            if thread >= self.next.len() {
-                self.next.resize(thread + 1, 0);
-            }
-            self.next[thread] += 1;
-        }
-        let mut sum = 0;
-        for next in &mut self.next {
-            sum += std::mem::replace(next, sum);
-        }
-        self.order.clear();
-        self.order.resize(spans.len(), 0);
-        for (at, span) in (0..).zip(spans) {
-            let next = &mut self.next[thread(span)];
-            self.order[*next as usize] = at;
-            *next += 1;
-        }
-        &self.order
-    }
+/// Where a span's sum probably is, and what of the span counts.
+#[derive(Copy, Clone)]
+struct Ahead {
+    key: Key,
+    hint: Hint,
+    part: Part,
 }
 
 /// Adds up spans, then names, classifies and groups them.
@@ -133,7 +116,7 @@ pub struct ProfileBuilder {
     firsts: Vec<u64>,
     blocks: Blocks,
     n_spans: u64,
-    order: ThreadOrder,
+    batch: SpanBatch,
     /// Times outside are left out.
     window: Option<(TimeNs, TimeNs)>,
     renamed: RenamedStacks,
@@ -184,36 +167,52 @@ impl ProfileBuilder {
     /// Adds one span.
     pub fn add_span(&mut self, span: &Span) {
         self.widen_for(span);
-        self.add(span, self.n_spans);
+        if let Some(ahead) = self.look_for(span) {
+            self.add(&ahead, span, self.n_spans);
+        }
         self.n_spans += 1;
     }
 
     /// Adds many spans, as [`add_span`](Self::add_span) would one after another, but thread by thread:
     /// what one thread did fits the processor's caches.
     pub fn add_spans(&mut self, spans: &[Span]) {
-        let mut rest = spans;
-        while !rest.is_empty() {
-            let (window, cutter) = (self.window, self.cutter);
-            let is_beyond = |span: &Span| {
-                let end = end_in(span, window);
-                end.is_some_and(|end| cutter.is_beyond(end))
-            };
-            let n = rest.iter().position(is_beyond).unwrap_or(rest.len());
-            let (now, later) = rest.split_at(n);
-            // Taken out, as what adds a span needs all the rest.
-            let mut order = std::mem::take(&mut self.order);
-            for &at in order.of(now) {
-                if let Some(span) = now.get(at as usize) {
-                    self.add(span, self.n_spans + u64::from(at));
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.sort(spans);
+        self.add_batch(&batch);
+        self.batch = batch;
+    }
+
+    /// The same for spans that are sorted already.
+    pub fn add_batch(&mut self, batch: &SpanBatch) {
+        if self.cutter.is_beyond(batch.latest().0) {
+            // Slices become longer somewhere in between.
+            batch.in_order().for_each(|span| self.add_span(span));
+            return;
+        }
+        let (spans, order) = batch.by_thread();
+        let mut ahead = Vec::with_capacity(N_AHEAD);
+        for (spans, order) in spans.chunks(N_AHEAD).zip(order.chunks(N_AHEAD)) {
+            ahead.clear();
+            ahead.extend(spans.iter().map(|span| self.look_for(span)));
+            for ahead in ahead.iter_mut().flatten() {
+                self.sums.confirm(&ahead.key, &mut ahead.hint);
+            }
+            for ((ahead, span), &at) in ahead.iter().zip(spans).zip(order) {
+                if let Some(ahead) = ahead {
+                    self.add(ahead, span, self.n_spans + u64::from(at));
                 }
             }
-            self.order = order;
-            self.n_spans += now.len() as u64;
-            if let Some(next) = later.first() {
-                self.widen_for(next);
-            }
-            rest = later;
         }
+        self.n_spans += spans.len() as u64;
+    }
+
+    /// `None` for a span outside the window.
+    #[inline]
+    fn look_for(&self, span: &Span) -> Option<Ahead> {
+        let part = part(span, self.window)?;
+        let key = Key::of(span, &self.renamed);
+        let hint = self.sums.hint(&key);
+        Some(Ahead { key, hint, part })
     }
 
     /// Makes slices long enough for a span.
@@ -227,22 +226,16 @@ impl ProfileBuilder {
         }
     }
 
-    fn add(&mut self, span: &Span, ordinal: u64) {
-        let Some(part) = part(span, self.window) else {
-            return;
-        };
+    #[inline]
+    fn add(&mut self, ahead: &Ahead, span: &Span, ordinal: u64) {
+        let Ahead { key, hint, part } = ahead;
         self.latest = self.latest.max(part.end);
-        let key = Key::of(span, &self.renamed);
-        let (at, sum) = self.sums.get_or_insert(&key, || Sum {
-            weight: 0,
-            n_samples: 0,
-            slices: GrowingSlices::default(),
-        });
-        sum.add(&part, self.cutter, &mut self.blocks);
+        let (at, sum) = self.sums.get_or_insert(key, *hint, Sum::default);
+        sum.add(part, self.cutter, &mut self.blocks);
         if at == self.firsts.len() {
             self.firsts.push(ordinal);
         }
-        if self.locks.is_wait(span) {
+        if !self.locks.is_empty() && self.locks.is_wait(span) {
             let begin = self.window.map_or(0, |(from, _)| from.0);
             let span = Span {
                 start: TimeNs(part.start + begin),
@@ -381,10 +374,10 @@ impl ProfileBuilder {
         let mut stacks = Stacks::new(without_kernel);
         let mut classifier = Classifier::new(rules);
         let mut waits = Vec::new();
-        let mut wait_ids: HashMap<WaitId, u32> = HashMap::new();
+        let mut wait_ids: HashMap<WaitId, u32, FastState> = HashMap::default();
         let mut same_waits: HashMap<Wait, u32> = HashMap::new();
         let mut rows: Vec<Row> = Vec::new();
-        let mut row_ids = HashMap::new();
+        let mut row_ids: HashMap<_, usize, FastState> = HashMap::default();
         let mut lock_rows = LockRows::default();
         for at_sum in self.in_order() {
             let Some((key, sum)) = self.sums.get(at_sum) else {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use wcprof_trace::FastState;
 use wcprof_trace::model::{Frame, FrameId, LaterName, SymbolFrame, SymbolTable, Tables};
 use wcprof_types::TimeNs;
 
@@ -16,9 +17,9 @@ pub(crate) struct Functions {
     pub(crate) list: Vec<Function>,
     /// Each source line is a function of its own.
     lines: bool,
-    ids: HashMap<Function, FunctionId>,
+    ids: HashMap<Function, FunctionId, FastState>,
     /// By frame, and the name of [`later_names`] that holds.
-    of_frame: HashMap<(FrameId, usize), Box<[FunctionId]>>,
+    of_frame: HashMap<(FrameId, usize), Box<[FunctionId]>, FastState>,
 }
 
 impl Functions {

@@ -9,12 +9,17 @@ use wcprof_types::{ThreadState, TimeNs};
 
 use crate::renamed::RenamedStacks;
 
-/// Threads with a table of their own: ids are dense, a forged one must not size a list.
+/// Threads with a place of their own in lists by thread: ids are dense, a forged one must not size a list.
 const MAX_TABLES: usize = 1 << 20;
 /// Places of a table at first; a power of two.
 const FIRST_PLACES: usize = 8;
 /// No entry.
 const FREE: u32 = u32::MAX;
+/// A place without an entry.
+const FREE_PLACE: Place = Place {
+    entry: FREE,
+    tag: 0,
+};
 
 /// What spans must have in common to be one sum.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -91,9 +96,26 @@ struct Entry<T> {
 
 #[derive(Clone, Debug, Default)]
 struct Table {
-    /// Indices of entries, by hash; a power of two, or none.
-    places: Vec<u32>,
+    /// Entries, by hash; a power of two, or none.
+    places: Vec<Place>,
     n: usize,
+}
+
+/// An entry's index and a part of its hash, which nearly always tells it from others without a look
+/// at the entry itself.
+#[derive(Copy, Clone, Debug)]
+struct Place {
+    entry: u32,
+    tag: u32,
+}
+
+/// A key's hash, and the entry that it probably has.
+#[derive(Copy, Clone, Debug, Default)]
+pub(crate) struct Hint {
+    hash: u64,
+    entry: u32,
+    /// The entry has the key.
+    is_right: bool,
 }
 
 impl<T> Index<T> {
@@ -127,25 +149,71 @@ impl<T> Index<T> {
     /// Where a key is.
     #[inline]
     pub(crate) fn find(&self, key: &Key) -> Option<&T> {
-        let table = self.tables.get(table_of(key))?;
+        let table = self.tables.get(place_of(key.thread()))?;
         let (_, found) = self.place(table, key, hash(&self.hash, key));
         self.entries.get(found? as usize).map(|entry| &entry.value)
     }
 
-    /// Its value, made if there is none, and its index.
+    /// Where a key probably is. To look for many keys before their values are needed lets the
+    /// processor wait for memory once instead of for each.
     #[inline]
-    pub(crate) fn get_or_insert(&mut self, key: &Key, make: impl FnOnce() -> T) -> (usize, &mut T) {
-        let at = table_of(key);
+    pub(crate) fn hint(&self, key: &Key) -> Hint {
+        let hash = hash(&self.hash, key);
+        let mut entry = FREE;
+        if let Some(table) = self.tables.get(place_of(key.thread()))
+            && let Some(mask) = table.places.len().checked_sub(1)
+        {
+            let mut at = hash as usize & mask;
+            // A table is never full.
+            loop {
+                let place = table.places[at];
+                if place.entry == FREE || place.tag == tag(hash) {
+                    entry = place.entry;
+                    break;
+                }
+                at = (at + 1) & mask;
+            }
+        }
+        Hint {
+            hash,
+            entry,
+            is_right: false,
+        }
+    }
+
+    /// Looks whether a hint is right, which for many keys is again done before their values are needed.
+    #[inline]
+    pub(crate) fn confirm(&self, key: &Key, hint: &mut Hint) {
+        let entry = self.entries.get(hint.entry as usize);
+        hint.is_right = entry.is_some_and(|entry| entry.key == *key);
+    }
+
+    /// A key's value, made if there is none, and its index.
+    #[inline]
+    pub(crate) fn get_or_insert(
+        &mut self,
+        key: &Key,
+        hint: Hint,
+        make: impl FnOnce() -> T,
+    ) -> (usize, &mut T) {
+        let index = match hint.is_right {
+            true => hint.entry as usize,
+            false => self.find_or_insert(key, hint.hash, make),
+        };
+        (index, &mut self.entries[index].value)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn find_or_insert(&mut self, key: &Key, hash: u64, make: impl FnOnce() -> T) -> usize {
+        let at = place_of(key.thread());
         if at >= self.tables.len() {
             self.tables.resize_with(at + 1, Table::default);
         }
-        let hash = hash(&self.hash, key);
-        let (place, found) = self.place(&self.tables[at], key, hash);
-        let index = match found {
-            Some(index) => index as usize,
-            None => self.insert(at, place, *key, make()),
-        };
-        (index, &mut self.entries[index].value)
+        match self.place(&self.tables[at], key, hash) {
+            (_, Some(index)) => index as usize,
+            (place, None) => self.insert(at, place, hash, *key, make()),
+        }
     }
 
     /// The entry of a key, or the place where it would be; the place is none in a full table.
@@ -157,44 +225,57 @@ impl<T> Index<T> {
         let mut at = hash as usize & mask;
         // A table is never full.
         loop {
-            let index = table.places[at];
-            match self.entries.get(index as usize) {
+            let place = table.places[at];
+            match self.entries.get(place.entry as usize) {
                 None => return (at, None),
-                Some(entry) if entry.key == *key => return (at, Some(index)),
+                Some(entry) if place.tag == tag(hash) && entry.key == *key => {
+                    return (at, Some(place.entry));
+                }
                 Some(_) => at = (at + 1) & mask,
             }
         }
     }
 
-    #[cold]
-    fn insert(&mut self, table: usize, place: usize, key: Key, value: T) -> usize {
+    fn insert(&mut self, table: usize, place: usize, hash: u64, key: Key, value: T) -> usize {
         let index = self.entries.len();
         self.entries.push(Entry { key, value });
         let table = &mut self.tables[table];
         table.n += 1;
+        let new = Place {
+            entry: index as u32,
+            tag: tag(hash),
+        };
         let has_room = table.n * 2 <= table.places.len();
         if let Some(place) = table.places.get_mut(place).filter(|_| has_room) {
-            *place = index as u32;
+            *place = new;
             return index;
         }
         let n = (table.places.len() * 2).max(FIRST_PLACES);
-        let old = std::mem::replace(&mut table.places, vec![FREE; n]);
-        for index in old.into_iter().chain([index as u32]) {
-            let Some(entry) = self.entries.get(index as usize) else {
+        let old = std::mem::replace(&mut table.places, vec![FREE_PLACE; n]);
+        for place in old.into_iter().chain([new]) {
+            let Some(entry) = self.entries.get(place.entry as usize) else {
                 continue;
             };
-            let mut at = hash(&self.hash, &entry.key) as usize & (n - 1);
-            while table.places[at] != FREE {
+            let mut at = self::hash(&self.hash, &entry.key) as usize & (n - 1);
+            while table.places[at].entry != FREE {
                 at = (at + 1) & (n - 1);
             }
-            table.places[at] = index;
+            table.places[at] = place;
         }
         index
     }
 }
 
-fn table_of(key: &Key) -> usize {
-    (key.thread as usize).min(MAX_TABLES)
+/// The part of a hash that does not decide on the place.
+#[inline]
+fn tag(hash: u64) -> u32 {
+    (hash >> 32) as u32
+}
+
+/// The place of a thread in a list by thread; one for all that are beyond the longest.
+#[inline]
+pub(crate) fn place_of(thread: ThreadId) -> usize {
+    (thread.0 as usize).min(MAX_TABLES)
 }
 
 #[inline]
@@ -202,7 +283,7 @@ fn hash(state: &FastState, key: &Key) -> u64 {
     // The thread matters only in the table of all others.
     let ids = u64::from(key.wait) << 32 | u64::from(key.stack);
     let rest = u64::from(key.thread) << 16 | u64::from(key.parts) << 8 | key.state as u64;
-    state.hash_one((ids, rest, key.since.0))
+    state.hash_one((ids, rest ^ key.since.0.rotate_left(40)))
 }
 
 #[cfg(test)]
@@ -232,7 +313,8 @@ mod tests {
             for thread in [0, 1, 7, MAX_TABLES as u32 + 5, u32::MAX] {
                 for stack in 0..100 {
                     let key = Key::of(&span(thread, stack), &renamed);
-                    let (at, n) = index.get_or_insert(&key, || 0);
+                    let hint = index.hint(&key);
+                    let (at, n) = index.get_or_insert(&key, hint, || 0);
                     assert_eq!(*n, round);
                     *n += 1;
                     assert_eq!(index.get(at).map(|(key, _)| *key), Some(key));
@@ -249,6 +331,37 @@ mod tests {
         for at in 0..index.len() {
             let found = index.get(at).and_then(|(key, _)| doubled.find(key));
             assert_eq!(found, Some(&(at * 2)));
+        }
+    }
+
+    /// Check that a hint from before other keys came, or to another key's entry, leads to the key's own.
+    #[test]
+    fn hints() {
+        let renamed = RenamedStacks::default();
+        let mut index = Index::default();
+        let keys: Vec<Key> = (0..500)
+            .map(|n| Key::of(&span(n % 3, n / 2), &renamed))
+            .collect();
+        let old: Vec<Hint> = keys.iter().map(|key| index.hint(key)).collect();
+        for (key, mut hint) in keys.iter().zip(old) {
+            index.confirm(key, &mut hint);
+            assert!(!hint.is_right || index.find(key).is_some());
+            *index.get_or_insert(key, hint, || 0).1 += 1;
+        }
+        for key in &keys {
+            let mut hint = index.hint(key);
+            index.confirm(key, &mut hint);
+            assert!(hint.is_right);
+            hint.entry += 1;
+            index.confirm(key, &mut hint);
+            assert!(!hint.is_right);
+            *index.get_or_insert(key, hint, || 0).1 += 1;
+        }
+        let distinct: std::collections::HashSet<&Key> = keys.iter().collect();
+        assert_eq!(index.len(), distinct.len());
+        for key in distinct {
+            let n = keys.iter().filter(|other| *other == key).count();
+            assert_eq!(index.find(key), Some(&(2 * n)));
         }
     }
 

@@ -6,6 +6,7 @@
 //! Nothing here does I/O.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod builder;
 mod classify;
 mod cores;
@@ -30,6 +31,7 @@ mod totals;
 mod tree;
 mod view;
 
+pub use batch::SpanBatch;
 pub use builder::ProfileBuilder;
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, ThreadGlobs, keep_threads};

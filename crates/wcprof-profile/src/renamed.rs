@@ -42,7 +42,15 @@ impl RenamedStacks {
     }
 
     /// The last change of a stack's names until `time`.
+    #[inline]
     pub(crate) fn since(&self, stack: Option<StackId>, time: TimeNs) -> TimeNs {
+        match self.0.is_empty() {
+            true => TimeNs::default(),
+            false => self.last_change(stack, time),
+        }
+    }
+
+    fn last_change(&self, stack: Option<StackId>, time: TimeNs) -> TimeNs {
         let times = stack
             .and_then(|id| self.0.get(&id))
             .map_or(&[][..], Vec::as_slice);

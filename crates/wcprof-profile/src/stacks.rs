@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use wcprof_trace::FastState;
 use wcprof_trace::model::{StackId, SymbolTable, Tables};
 use wcprof_types::{StackEnd, TimeNs};
 
@@ -16,8 +17,8 @@ const MAX_FUNCTIONS: usize = 16_384;
 #[derive(Debug, Default)]
 pub(crate) struct Stacks {
     pub(crate) list: Vec<ProfileStack>,
-    ids: HashMap<ProfileStack, ProfileStackId>,
-    of_trace: HashMap<(StackId, TimeNs), Option<ProfileStackId>>,
+    ids: HashMap<ProfileStack, ProfileStackId, FastState>,
+    of_trace: HashMap<(StackId, TimeNs), Option<ProfileStackId>, FastState>,
     /// Kernel functions below a user stack are left out.
     without_kernel: bool,
 }

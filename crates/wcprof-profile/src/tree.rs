@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use wcprof_trace::FastState;
+
 use crate::label::Label;
 use crate::model::{Profile, Row, State};
 use crate::precision::{Course, Estimator, Interval};
@@ -122,7 +124,7 @@ impl Trees {
         // Of each group's observed time.
         let mut courses = vec![Course::default(); groups.len()];
         // Children by (group, parent + 1 or 0, label).
-        let mut index: HashMap<(usize, usize, Label), usize> = HashMap::new();
+        let mut index: HashMap<(usize, usize, Label), usize, FastState> = HashMap::default();
         let mut path = Vec::new();
         for (at, row) in profile.rows.iter().enumerate() {
             let Some(&Some(g)) = group_of.get(row.thread) else {

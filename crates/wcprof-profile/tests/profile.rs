@@ -252,3 +252,56 @@ fn forged_ids() {
     assert_eq!(profile.rows.len(), 2);
     assert!(profile.rows[1].stack.is_none());
 }
+
+/// Check that spans added many at a time give the profile that they give one by one: of threads in any
+/// order, in a window too, while slices become longer and new places are met.
+#[test]
+fn many_at_a_time() {
+    use support::random::Random;
+    use wcprof_profile::{ProfileBuilder, Rules};
+    use wcprof_types::TimeNs;
+    let mut random = Random::new(7);
+    let mut m = Maker::new();
+    let threads: Vec<_> = (0..9).map(|tid| m.thread(tid + 1, "t")).collect();
+    let stacks: Vec<_> = ["a", "b", "c", "d", "e", "f", "g"]
+        .map(|name| m.stack(&["main", name], StackEnd::Root))
+        .into();
+    let mut below = |n: usize| (random.unit() * n as f64) as usize;
+    for at in 0..3000_u64 {
+        let stack = stacks.get(below(1 + at as usize / 300));
+        let state = match below(3) {
+            0 => ThreadState::Blocked,
+            _ => ThreadState::OnCpu,
+        };
+        m.span(
+            threads[below(9)],
+            state,
+            None,
+            stack.copied(),
+            1 + below(5) as u64 * MS,
+        );
+        if let Some(span) = m.spans.last_mut() {
+            let start = (at * MS / 3).saturating_sub(below(20) as u64 * MS);
+            (span.start, span.end) = (TimeNs(start), TimeNs(start + span.weight));
+        }
+    }
+    let rules = Rules::builtin().unwrap();
+    for window in [None, Some((TimeNs(100 * MS), TimeNs(777 * MS)))] {
+        let builder = || match window {
+            None => ProfileBuilder::new(),
+            Some((from, to)) => ProfileBuilder::new().with_window(from, to),
+        };
+        let mut one_by_one = builder();
+        m.spans.iter().for_each(|span| one_by_one.add_span(span));
+        let expected = one_by_one.finish(&m.tables, None, &rules);
+        assert!(expected.rows.len() > 60);
+        for n in [1, 31, 32, 33, 1000, 3000] {
+            let mut many = builder();
+            m.spans.chunks(n).for_each(|spans| many.add_spans(spans));
+            assert!(
+                many.finish(&m.tables, None, &rules) == expected,
+                "{n} at a time"
+            );
+        }
+    }
+}

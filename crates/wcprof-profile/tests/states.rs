@@ -146,6 +146,33 @@ fn futex_by_stack() {
             &["loop()", "libc:pthread_cond_wait", "?85120"],
             State::Lock,
         ),
+        // As glibc 2.28 waits, and takes the mutex again.
+        (
+            128,
+            &["loop()", "libc:pthread_cond_wait@@GLIBC_2.3.2"],
+            State::Idle,
+        ),
+        (
+            128,
+            &[
+                "loop()",
+                "libc:__pthread_cond_wait",
+                "libc:__pthread_cond_wait_common",
+                "libc:futex_wait_cancelable",
+            ],
+            State::Idle,
+        ),
+        (
+            128,
+            &[
+                "loop()",
+                "libc:__pthread_cond_wait",
+                "libc:__pthread_cond_wait_common",
+                "libc:__pthread_mutex_cond_lock",
+                "libc:__lll_lock_wait",
+            ],
+            State::Lock,
+        ),
         (393, &["loop()", "libc:sem_wait", "?85120"], State::Idle),
         (
             393,

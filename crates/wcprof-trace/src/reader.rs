@@ -12,7 +12,8 @@ use crate::error::{Malformed, TraceError};
 use crate::limits;
 use crate::model::{Header, Span, Tables, Trace};
 use crate::v1::block::{BLOCK_HEADER_BYTES, BlockHeader};
-use crate::v1::spans::{Guesses, Sizes};
+use crate::v1::span_reader::SpanReader;
+use crate::v1::spans::Sizes;
 use crate::v1::wire::{Input, within};
 use crate::v1::{
     FILE_HEADER_BYTES, FORMAT_VERSION, MAGIC, OPTIONAL_SECTIONS, entries, facts, locks, origins,
@@ -68,8 +69,9 @@ pub struct TraceReader<R> {
     has_stats: bool,
     finished: bool,
     has_header: bool,
-    guesses: Guesses,
-    bounds: Bounds,
+    spans: SpanReader,
+    /// Of all spans, ns.
+    weight: u64,
     table_bytes: usize,
     symbol_bytes_left: usize,
     /// The same for names that only the recorded machine had, and for later ones.
@@ -79,14 +81,6 @@ pub struct TraceReader<R> {
     first: Option<(u64, Vec<u8>)>,
     /// Spans are no longer read.
     skips_spans: bool,
-}
-
-/// What spans tell of the recording: needed when it did not end cleanly.
-#[derive(Default)]
-struct Bounds {
-    /// By thread: first begin and last end, nanoseconds.
-    threads: Vec<(u64, u64)>,
-    weight: u64,
 }
 
 /// What comes next in the file.
@@ -121,8 +115,8 @@ impl<R: Read> TraceReader<R> {
             has_stats: false,
             finished: false,
             has_header: false,
-            guesses: Guesses::default(),
-            bounds: Bounds::default(),
+            spans: SpanReader::default(),
+            weight: 0,
             table_bytes: 0,
             symbol_bytes_left: limits::MAX_TABLE_BYTES,
             local_bytes_left: limits::MAX_TABLE_BYTES,
@@ -370,9 +364,10 @@ impl<R: Read> TraceReader<R> {
                     n_stacks: t.stacks.len(),
                     n_waits: t.waits.len(),
                 };
-                let bounds = &mut self.bounds;
-                self.guesses.read(input, sizes, |span| {
-                    bounds.add(&span)?;
+                let weight = &mut self.weight;
+                self.spans.read(input, sizes, |span| {
+                    let sum = weight.checked_add(span.weight);
+                    *weight = sum.ok_or(Malformed::WeightTooLarge)?;
                     each(t, span)
                 })?;
             }
@@ -425,10 +420,10 @@ impl<R: Read> TraceReader<R> {
     /// Fills in what the end of the recording would have told.
     fn reconstruct(&mut self) {
         let t = &mut self.tables;
-        for (thread, &(start, end)) in t.threads.iter_mut().zip(&self.bounds.threads) {
-            if start <= end {
-                thread.start.0 = thread.start.0.min(start);
-                thread.end.0 = thread.end.0.max(end);
+        for (thread, seen) in t.threads.iter_mut().zip(self.spans.seen()) {
+            if let Some((start, end)) = seen {
+                thread.start = thread.start.min(start);
+                thread.end = thread.end.max(end);
             }
         }
         let ends = t.threads.iter().map(|thread| thread.end);
@@ -438,23 +433,6 @@ impl<R: Read> TraceReader<R> {
             t.stats.n_ticks = ticks.clone().max().unwrap_or(0);
             t.stats.n_observations = ticks.fold(0, u64::saturating_add);
         }
-    }
-}
-
-impl Bounds {
-    fn add(&mut self, span: &Span) -> Result<(), Malformed> {
-        let i = span.thread.0 as usize;
-        if i >= self.threads.len() {
-            self.threads.resize(i + 1, (u64::MAX, 0));
-        }
-        let (start, end) = &mut self.threads[i];
-        *start = span.start.0.min(*start);
-        *end = span.end.0.max(*end);
-        self.weight = self
-            .weight
-            .checked_add(span.weight)
-            .ok_or(Malformed::WeightTooLarge)?;
-        Ok(())
     }
 }
 

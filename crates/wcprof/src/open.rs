@@ -1,11 +1,14 @@
 //! A saved trace to a profile: reads the file, finds names, applies the rules.
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, sync_channel};
 
 use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
+use wcprof_profile::{
+    LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanBatch, SpanRows,
+};
 use wcprof_report::terminal_name;
 use wcprof_symbols::{Problem, SymbolReport};
 use wcprof_trace::model::{Span, SymbolTable, Tables};
@@ -47,7 +50,8 @@ impl Opened {
         let (tables, ending, is_partial) = for_each_batch(
             path,
             |tables| !(tables.locks.looks.is_empty() && tables.local_names.later.is_empty()),
-            |spans| builder.add_spans(spans),
+            |spans, batch: &mut SpanBatch| batch.sort(spans),
+            |batch| builder.add_batch(batch),
         )?;
         Ok(Self {
             tables,
@@ -71,8 +75,13 @@ impl Opened {
             .with_renamed(renamed)
             .with_locks(locks);
         let mut builder = with_window(builder, self.window);
-        let add = |spans: &[Span]| builder.add_spans(spans);
-        let (tables, ..) = for_each_batch(&self.path, |_| false, add)?;
+        let add = |batch: &SpanBatch| builder.add_batch(batch);
+        let (tables, ..) = for_each_batch(
+            &self.path,
+            |_| false,
+            |spans, batch: &mut SpanBatch| batch.sort(spans),
+            add,
+        )?;
         self.builder = builder;
         // In a trace that did not end cleanly these are known by the spans.
         self.tables.threads = tables.threads;
@@ -134,11 +143,15 @@ pub(crate) struct Spans {
 impl Spans {
     /// Calls `each` with every span that is in the profile, in the order of the trace.
     pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan)) -> anyhow::Result<()> {
-        let rows = |spans: &[Span]| {
+        let copy = |spans: &[Span], batch: &mut Vec<Span>| {
+            batch.clear();
+            batch.extend_from_slice(spans);
+        };
+        let rows = |spans: &Vec<Span>| {
             let found = spans.iter().filter_map(|span| self.rows.find(span));
             found.for_each(&mut each);
         };
-        for_each_batch(&self.path, |_| false, rows).map_err(|failure| failure.error)?;
+        for_each_batch(&self.path, |_| false, copy, rows).map_err(|failure| failure.error)?;
         Ok(())
     }
 }
@@ -150,37 +163,49 @@ fn with_window(builder: ProfileBuilder, window: Window) -> ProfileBuilder {
     }
 }
 
-/// Hands over the spans of a trace, many at a time, until `enough` says so of the tables: see
-/// [`TraceReader::read_spans_until`]. Decodes on another thread than `each` runs on: each takes about
-/// half of the time.
-fn for_each_batch(
+/// Hands over the spans of a trace, many at a time and as `prepare` makes them, until `enough` says so of
+/// the tables: see [`TraceReader::read_spans_until`]. Decodes, prepares and calls `each` on three threads:
+/// none takes half of the time.
+fn for_each_batch<B: Default + Send>(
     path: &Path,
     enough: impl FnMut(&Tables) -> bool + Send,
-    mut each: impl FnMut(&[Span]),
+    mut prepare: impl FnMut(&[Span], &mut B) + Send,
+    mut each: impl FnMut(&B),
 ) -> Result<(Tables, Ending, bool), Failure> {
-    const BATCH: usize = 1 << 15;
-    const MAX_BATCHES: usize = 2;
-    let (full, batches) = std::sync::mpsc::sync_channel::<Vec<Span>>(MAX_BATCHES);
-    let (used, empty) = std::sync::mpsc::channel::<Vec<Span>>();
+    const BATCH: usize = 1 << 16;
+    const MAX_WAITING: usize = 1;
+    let (decoded, to_prepare) = sync_channel::<Vec<Span>>(MAX_WAITING);
+    let (prepared, to_use) = sync_channel::<B>(MAX_WAITING);
+    // What was used comes back, so that memory is taken once.
+    let (emptied, empty) = channel::<Vec<Span>>();
+    let (used, usable) = channel::<B>();
     let read = TraceReader::open(path).and_then(|reader| {
         std::thread::scope(|scope| {
             let decoder = scope.spawn(move || {
-                let mut batch = Vec::new();
+                let mut spans = Vec::with_capacity(BATCH);
                 let read = reader.read_spans_until(enough, |_, span| {
-                    batch.push(span);
-                    if batch.len() == BATCH {
+                    spans.push(span);
+                    if spans.len() == BATCH {
                         let next = empty.try_recv();
                         let next = next.unwrap_or_else(|_| Vec::with_capacity(BATCH));
                         // The other side takes until this one ends.
-                        let _ = full.send(std::mem::replace(&mut batch, next));
+                        let _ = decoded.send(std::mem::replace(&mut spans, next));
                     }
                 });
-                let _ = full.send(batch);
+                let _ = decoded.send(spans);
                 read
             });
-            for mut batch in batches {
+            scope.spawn(move || {
+                for mut spans in to_prepare {
+                    let mut batch = usable.try_recv().unwrap_or_default();
+                    prepare(&spans, &mut batch);
+                    let _ = prepared.send(batch);
+                    spans.clear();
+                    let _ = emptied.send(spans);
+                }
+            });
+            for batch in to_use {
                 each(&batch);
-                batch.clear();
                 let _ = used.send(batch);
             }
             match decoder.join() {
@@ -221,7 +246,7 @@ pub(crate) fn named(
     let mut opened = Opened::read(path, window)?;
     opened.add_up()?;
     if let Some(warning) = opened.warning() {
-        eprintln!("wcprof: {warning}");
+        tell!("wcprof: {warning}");
     }
     let saved = opened.tables.symbols.take();
     let symbols = match saved {
@@ -255,10 +280,10 @@ pub(crate) fn say_problems(report: &SymbolReport) {
 pub(crate) fn say(problems: &[&Problem]) {
     const MOST: usize = 5;
     for problem in problems.iter().take(MOST) {
-        eprintln!("wcprof: {}", terminal_name(&problem.to_string()));
+        tell!("wcprof: {}", terminal_name(&problem.to_string()));
     }
     if let Some(n) = problems.len().checked_sub(MOST).filter(|n| *n > 0) {
-        eprintln!("wcprof: and {n} more problems with symbol files");
+        tell!("wcprof: and {n} more problems with symbol files");
     }
 }
 

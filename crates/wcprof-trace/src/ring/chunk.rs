@@ -9,6 +9,7 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::table::Marks;
 use crate::error::{Malformed, TraceError};
 use crate::model::{LockLook, LockOwner, Span, Stats, ThreadId};
+use crate::v1::span_reader::SpanReader;
 use crate::v1::spans::{Columns, Guesses, Sizes};
 use crate::v1::wire::Input;
 
@@ -54,7 +55,7 @@ impl Chunk {
             n_waits: usize::MAX,
         };
         let mut failed = None;
-        let read = Guesses::default().read(&mut Input(&raw), all, |span| match each(span) {
+        let read = SpanReader::default().read(&mut Input(&raw), all, |span| match each(span) {
             Ok(()) => Ok(()),
             Err(error) => {
                 failed = Some(error);

@@ -5,6 +5,7 @@ pub(crate) mod entries;
 pub(crate) mod facts;
 pub(crate) mod locks;
 pub(crate) mod origins;
+pub(crate) mod span_reader;
 pub(crate) mod spans;
 pub(crate) mod symbols;
 pub(crate) mod wire;

@@ -4,23 +4,23 @@
 //! The file counts microseconds: nanoseconds are noise to a sampler, and noise does not compress.
 //! What a weight has beyond whole microseconds is added to the thread's next one.
 
-use wcprof_types::{ThreadState, TimeNs};
+use wcprof_types::ThreadState;
 
-use super::wire::{Input, known, put, put_delta};
+use super::wire::{known, put, put_delta};
 use crate::error::Malformed;
 use crate::limits::MAX_TIME_NS;
-use crate::model::{Span, StackId, ThreadId, WaitId};
+use crate::model::{Span, StackId, WaitId};
 
-const STATE_MASK: u8 = 0b111;
-const HAS_WAIT: u8 = 1 << 3;
-const HAS_STACK: u8 = 1 << 4;
+pub(super) const STATE_MASK: u8 = 0b111;
+pub(super) const HAS_WAIT: u8 = 1 << 3;
+pub(super) const HAS_STACK: u8 = 1 << 4;
 /// Begins where the thread's span before ended.
-const NEXT_INTERVAL: u8 = 1 << 5;
+pub(super) const NEXT_INTERVAL: u8 = 1 << 5;
 /// Has the interval of the thread's span before.
-const SAME_INTERVAL: u8 = 1 << 6;
-const WEIGHT_AS_GUESSED: u8 = 1 << 7;
+pub(super) const SAME_INTERVAL: u8 = 1 << 6;
+pub(super) const WEIGHT_AS_GUESSED: u8 = 1 << 7;
 
-const N_COLUMNS: usize = 8;
+pub(super) const N_COLUMNS: usize = 8;
 
 /// Columns of the spans that are not written yet.
 #[derive(Debug, Default)]
@@ -81,34 +81,34 @@ impl Columns {
     }
 }
 
-const NS_PER_US: u64 = 1000;
+pub(super) const NS_PER_US: u64 = 1000;
 
 /// What was last seen of a thread; times in microseconds.
-#[derive(Copy, Clone, Debug, Default)]
-struct Last {
-    start: u64,
-    end: u64,
+#[derive(Copy, Clone, PartialEq, Debug, Default)]
+pub(super) struct Last {
+    pub(super) start: u64,
+    pub(super) end: u64,
     /// Of the interval, what no span has claimed.
-    left: u64,
-    weight: u64,
-    blocked: bool,
-    stack: u32,
-    wait: u32,
-    /// Nanoseconds of weight that are not written yet.
-    unwritten_ns: u64,
+    pub(super) left: u64,
+    pub(super) weight: u64,
+    pub(super) stack: u32,
+    pub(super) wait: u32,
+    pub(super) blocked: bool,
 }
 
 impl Last {
     /// The weight to expect in the same interval: a wait that ended and the one after it share
     /// what is left to them evenly.
-    fn guess(&self, state: ThreadState) -> u64 {
+    #[inline]
+    pub(super) fn guess(&self, state: ThreadState) -> u64 {
         match state {
             ThreadState::Blocked if self.blocked => self.weight,
             _ => self.left,
         }
     }
 
-    fn take(&mut self, state: ThreadState, weight: u64) {
+    #[inline]
+    pub(super) fn take(&mut self, state: ThreadState, weight: u64) {
         self.left = self.left.saturating_sub(weight);
         self.weight = weight;
         self.blocked = state == ThreadState::Blocked;
@@ -123,16 +123,8 @@ fn put_weight(out: &mut Vec<u8>, guess: u64, weight: u64) {
     }
 }
 
-fn read_weight(input: &mut Input<'_>, guess: u64) -> Result<u64, Malformed> {
-    let n = input.number()?;
-    match n & 1 {
-        1 => Ok(n >> 1),
-        _ => guess.checked_sub(n >> 1).ok_or(Malformed::NumberTooLarge),
-    }
-}
-
 /// Microseconds of the file as nanoseconds.
-fn to_ns(us: u64) -> Result<u64, Malformed> {
+pub(super) fn to_ns(us: u64) -> Result<u64, Malformed> {
     us.checked_mul(NS_PER_US).ok_or(Malformed::NumberTooLarge)
 }
 
@@ -140,27 +132,16 @@ fn to_ns(us: u64) -> Result<u64, Malformed> {
 #[derive(Debug, Default)]
 pub(crate) struct Guesses {
     threads: Vec<Last>,
+    /// By thread: nanoseconds of weight that are not written yet.
+    unwritten_ns: Vec<u64>,
     thread: u32,
     end: u64,
 }
 
 impl Guesses {
-    fn last(&mut self, thread: u32) -> &mut Last {
-        let i = thread as usize;
-        if i >= self.threads.len() {
-            self.threads.resize(i + 1, Last::default());
-        }
-        &mut self.threads[i]
-    }
-
     /// Begins anew, as a reader of what follows will; nothing of a weight is lost.
     pub(crate) fn restart(&mut self) {
-        for last in &mut self.threads {
-            *last = Last {
-                unwritten_ns: last.unwritten_ns,
-                ..Last::default()
-            };
-        }
+        self.threads.fill(Last::default());
         (self.thread, self.end) = (0, 0);
     }
 
@@ -174,14 +155,19 @@ impl Guesses {
         let (start, end) = (span.start.0 / NS_PER_US, span.end.0 / NS_PER_US);
         let end_before = self.end;
         (self.thread, self.end) = (span.thread.0, end);
-        let last = self.last(span.thread.0);
-        let weight_ns = span.weight.saturating_add(last.unwritten_ns);
+        let at = span.thread.0 as usize;
+        if at >= self.threads.len() {
+            self.threads.resize(at + 1, Last::default());
+            self.unwritten_ns.resize(at + 1, 0);
+        }
+        let (last, unwritten_ns) = (&mut self.threads[at], &mut self.unwritten_ns[at]);
+        let weight_ns = span.weight.saturating_add(*unwritten_ns);
         let mut weight = weight_ns / NS_PER_US;
         if span.weight <= span.end.0 - span.start.0 {
             // Nor does it become more than its interval.
             weight = weight.min(end - start);
         }
-        last.unwritten_ns = weight_ns - weight * NS_PER_US;
+        *unwritten_ns = weight_ns - weight * NS_PER_US;
         let mut flags = state_code(span.state);
         let guess = if start == last.start && end == last.end {
             flags |= SAME_INTERVAL;
@@ -216,77 +202,6 @@ impl Guesses {
         columns.flags.push(flags);
         columns.n += 1;
     }
-
-    /// Reads a whole section and hands over each span.
-    pub(crate) fn read(
-        &mut self,
-        input: &mut Input<'_>,
-        sizes: Sizes,
-        mut each: impl FnMut(Span) -> Result<(), Malformed>,
-    ) -> Result<(), Malformed> {
-        let n = input.count()?;
-        let mut columns = [Input(&[]); N_COLUMNS];
-        for column in &mut columns {
-            let len = input.number()?;
-            *column = Input(input.bytes(len)?);
-        }
-        for _ in 0..n {
-            each(self.next(&mut columns, sizes)?)?;
-        }
-        columns.iter().try_for_each(Input::end)
-    }
-
-    fn next(
-        &mut self,
-        columns: &mut [Input<'_>; N_COLUMNS],
-        sizes: Sizes,
-    ) -> Result<Span, Malformed> {
-        let [flags, thread, start, end, weight, n_samples, wait, stack] = columns;
-        let flags = flags.byte()?;
-        let thread = thread.delta32(self.thread)?;
-        known("thread", thread, sizes.n_threads)?;
-        self.thread = thread;
-        let state = state(flags & STATE_MASK)?;
-        let end_before = self.end;
-        let last = self.last(thread);
-        let guess = if flags & SAME_INTERVAL != 0 {
-            last.guess(state)
-        } else {
-            let from = match flags & NEXT_INTERVAL {
-                0 => start.delta(last.end)?,
-                _ => last.end,
-            };
-            let to = end.delta(end_before)?;
-            check_interval(to_ns(from)?, to_ns(to)?)?;
-            (last.start, last.end, last.left) = (from, to, to - from);
-            last.left
-        };
-        let weight = match flags & WEIGHT_AS_GUESSED {
-            0 => read_weight(weight, guess)?,
-            _ => guess,
-        };
-        last.take(state, weight);
-        if flags & HAS_WAIT != 0 {
-            last.wait = wait.delta32(last.wait)?;
-            known("wait", last.wait, sizes.n_waits)?;
-        }
-        if flags & HAS_STACK != 0 {
-            last.stack = stack.delta32(last.stack)?;
-            known("stack", last.stack, sizes.n_stacks)?;
-        }
-        let span = Span {
-            thread: ThreadId(thread),
-            start: TimeNs(to_ns(last.start)?),
-            end: TimeNs(to_ns(last.end)?),
-            weight: to_ns(weight)?,
-            n_samples: n_samples.number32()?,
-            state,
-            wait: (flags & HAS_WAIT != 0).then_some(WaitId(last.wait)),
-            stack: (flags & HAS_STACK != 0).then_some(StackId(last.stack)),
-        };
-        self.end = last.end;
-        Ok(span)
-    }
 }
 
 /// Sizes of the tables that spans refer to.
@@ -311,7 +226,7 @@ impl Sizes {
     }
 }
 
-fn check_interval(start: u64, end: u64) -> Result<(), Malformed> {
+pub(super) fn check_interval(start: u64, end: u64) -> Result<(), Malformed> {
     if start > end || end > MAX_TIME_NS {
         return Err(Malformed::Interval { start, end });
     }
@@ -329,7 +244,7 @@ fn state_code(state: ThreadState) -> u8 {
     }
 }
 
-fn state(code: u8) -> Result<ThreadState, Malformed> {
+pub(super) fn state(code: u8) -> Result<ThreadState, Malformed> {
     Ok(match code {
         0 => ThreadState::OnCpu,
         1 => ThreadState::Guest,
