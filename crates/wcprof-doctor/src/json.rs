@@ -1,7 +1,7 @@
 //! A report as JSON. The schema is documented in `docs/doctor.md`.
 
 use serde::Serialize;
-use wcprof_findings::Finding;
+use wcprof_findings::{Finding, printable_json};
 use wcprof_types::snapshot::{Snapshot, Unread};
 
 use crate::report::{Passed, Report, Unknown};
@@ -43,7 +43,5 @@ pub fn to_json(snapshot: &Snapshot, report: &Report) -> Result<String, serde_jso
         passed: &report.passed,
         unread: &snapshot.unread,
     };
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    printable_json(&document)
 }

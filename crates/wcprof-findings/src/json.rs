@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use wcprof_profile::Cores;
 
 use crate::finding::Finding;
+use crate::printable::printable_json;
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
 
@@ -39,9 +40,7 @@ pub fn to_json(findings: &[Finding], cores: Option<&Cores>) -> Result<String, se
         cores: cores.cloned(),
         findings: findings.to_vec(),
     };
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    printable_json(&document)
 }
 
 /// All rules as one indented document that ends with a newline, with the keys of their files.
@@ -55,13 +54,11 @@ pub fn rules_to_json(rules: &RuleSet) -> Result<String, serde_json::Error> {
         version: u32,
         rules: &'a [Rule],
     }
-    let mut text = serde_json::to_string_pretty(&Rules {
+    printable_json(&Rules {
         schema: RULES_SCHEMA,
         version: JSON_VERSION,
         rules: rules.rules(),
-    })?;
-    text.push('\n');
-    Ok(text)
+    })
 }
 
 /// Reads what [`to_json`] wrote.

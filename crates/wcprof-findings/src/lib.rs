@@ -20,6 +20,7 @@ mod matching;
 mod totals;
 
 mod json;
+mod printable;
 mod text;
 
 pub use finding::{Basis, Evidence, EvidenceLine, Finding, Setting, SettingsFound, TimeShare};
@@ -29,13 +30,14 @@ pub use locks::{
     Hold, LOCKS_SCHEMA, LOCKS_VERSION, LockReport, LockSite, Unknown, Waiters, lock_report,
     locks_to_json, render_locks,
 };
+pub use printable::printable_json;
 pub use rule::{
     Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{
-    Detail, TextOptions, escape, render_finding, render_paragraph, render_rules, render_text,
-    share_sentence,
+    Detail, TextOptions, escape, process_name, render_finding, render_paragraph, render_rules,
+    render_text, share_sentence,
 };
 
 #[cfg(test)]

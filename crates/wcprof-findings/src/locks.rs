@@ -13,6 +13,7 @@ use wcprof_types::{Pid, Tid};
 
 use crate::finding::{Evidence, EvidenceLine};
 use crate::matching::CompiledRule;
+use crate::printable::printable_json;
 use crate::rule::{Rule, Show};
 use crate::rule_set::RuleSet;
 use crate::totals::percent;
@@ -186,9 +187,7 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
 /// # Errors
 /// A share is not finite, which those of [`lock_report`] never are.
 pub fn locks_to_json(report: &LockReport) -> Result<String, serde_json::Error> {
-    let mut text = serde_json::to_string_pretty(report)?;
-    text.push('\n');
-    Ok(text)
+    printable_json(report)
 }
 
 fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> u64 {

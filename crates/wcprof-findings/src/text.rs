@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use wcprof_profile::model::{Profile, State};
 
 use crate::files::FILES;
@@ -284,8 +285,8 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
     prose(out, "advice", first_sentence(&finding.advice), width);
 }
 
-/// What a user calls the process: `osd.3`.
-fn process_name<'p>(profile: &'p Profile, finding: &'p Finding) -> &'p str {
+/// What a user calls the process of a finding: `osd.3`; not escaped.
+pub fn process_name<'p>(profile: &'p Profile, finding: &'p Finding) -> &'p str {
     let is_on = |host: &str| finding.host.is_empty() || host == finding.host;
     let mut processes = profile.processes.iter();
     let known = processes.find(|p| p.pid == finding.pid && is_on(&p.host));
@@ -414,9 +415,12 @@ fn share_text(share: &TimeShare, subject: &str) -> String {
 
 /// The share of time that a finding rests on, as a sentence without a full stop; names are escaped.
 /// `None` for settings.
-pub fn share_sentence(finding: &Finding, process: &str) -> Option<String> {
+pub fn share_sentence(profile: &Profile, finding: &Finding) -> Option<String> {
     match &finding.basis {
-        Basis::Time(share) => Some(share_text(share, &subject(finding, process))),
+        Basis::Time(share) => {
+            let subject = subject(finding, process_name(profile, finding));
+            Some(share_text(share, &subject))
+        }
         Basis::Setting(_) => None,
     }
 }
@@ -461,10 +465,15 @@ fn tree(out: &mut String, evidence: &Evidence, width: usize) {
 }
 
 pub(crate) fn cut(line: &str, width: usize) -> String {
-    if line.chars().count() <= width {
+    if line.width() <= width {
         return line.to_owned();
     }
-    let head: String = line.chars().take(width.saturating_sub(3)).collect();
+    let mut taken = 3;
+    let has_room = |c: &char| {
+        taken += c.width().unwrap_or(0);
+        taken <= width
+    };
+    let head: String = line.chars().take_while(has_room).collect();
     format!("{head}...")
 }
 
@@ -478,7 +487,7 @@ fn wrapped(out: &mut String, head: &str, text: &str, indent: usize, width: usize
     let mut line = head.to_owned();
     let mut at_start = true;
     for word in escape(text.trim()).split_whitespace() {
-        let length = line.chars().count() + 1 + word.chars().count();
+        let length = line.width() + 1 + word.width();
         if !at_start && length > width {
             let _ = writeln!(out, "{}", line.trim_end());
             line = " ".repeat(indent);

@@ -25,6 +25,7 @@ const CALLS: &[(&str, u32)] = &[
     ("sigtimedwait", 128),
     ("rt_sigtimedwait", 128),
     ("futex_wait", 202),
+    ("futex_wait_cancelable", 202),
     ("futex_abstimed_wait_common", 202),
     ("futex_abstimed_wait_common64", 202),
     ("futex_abstimed_wait_cancelable64", 202),
@@ -56,9 +57,16 @@ pub(crate) fn of_leaf(name: &str) -> Option<Wait> {
                 .strip_prefix(call)
                 .is_some_and(|rest| matches!(rest, "_nocancel" | "_time64" | "64" | ".isra.0"))
     })?;
+    // glibc waits there with FUTEX_WAIT_BITSET_PRIVATE (sysdeps/nptl/futex-internal.c); a plain wait
+    // below a condition would be one for its mutex.
+    let op = if name.starts_with("futex_abstimed_") {
+        137
+    } else {
+        0
+    };
     Some(Wait {
         syscall: Some(*number),
-        op: 0,
+        op,
         fd: None,
         futex: None,
         kernel: String::new(),
@@ -117,5 +125,8 @@ mod tests {
         assert_eq!(call("__poll_nocancel"), Some(7));
         assert_eq!(call("ThreadPool::worker(int)"), None);
         assert_eq!(call("poller"), None);
+        let op = |name| of_leaf(name).map(|w| w.op);
+        assert_eq!(op("__futex_abstimed_wait_common64"), Some(137));
+        assert_eq!(op("__lll_lock_wait"), Some(0));
     }
 }

@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use serde::Serialize;
 use wcprof_diff::{Line, LineName, ProfileDiff, Unit, Value};
+use wcprof_findings::printable_json;
 
 use crate::diff_text::diff_warning;
 
@@ -36,8 +37,7 @@ pub fn diff_json(diff: &ProfileDiff, out: &mut impl Write) -> io::Result<()> {
             })
             .collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &document).map_err(io::Error::from)?;
-    writeln!(out)
+    out.write_all(printable_json(&document)?.as_bytes())
 }
 
 #[derive(Serialize)]

@@ -44,16 +44,20 @@ pub fn diff_text(
     out: &mut impl Write,
 ) -> io::Result<()> {
     for (label, side) in ["before", "after "].into_iter().zip(&diff.sides) {
-        let shown: Vec<_> = side
+        let mut shown: Vec<_> = side
             .processes
             .iter()
             .take(MAX_NAMES)
             .map(|p| terminal_name(p))
             .collect();
+        if shown.is_empty() {
+            shown.push("no process".into());
+        }
         let more = side.processes.len().saturating_sub(MAX_NAMES);
-        let ops = side
-            .n_ops
-            .map_or_else(String::new, |n| format!(", {n} operations"));
+        let ops = side.n_ops.map_or_else(String::new, |n| match n {
+            1.0 => ", 1 operation".to_owned(),
+            n => format!(", {n} operations"),
+        });
         let line = format!(
             "{label}: {}{}: {}, {}, {} shown{ops}, {}",
             shown.join(", "),
@@ -116,7 +120,7 @@ fn write_table(
     writeln!(out, "{}", cut(head.trim_end(), options.width))?;
     let n_significant = table.lines.iter().filter(|l| l.is_significant()).count();
     for line in table.lines.iter().take(options.max_lines) {
-        write_line(diff.unit, table.kind, line, options, out)?;
+        write_line(diff, table.kind, line, options, out)?;
     }
     let n_left = table.lines.len().saturating_sub(options.max_lines);
     let n_marked = n_significant.saturating_sub(options.max_lines);
@@ -136,14 +140,20 @@ fn write_table(
     Ok(())
 }
 
+/// Whether what a warning says is why nothing is tested.
+fn is_untestable(diff: &ProfileDiff) -> bool {
+    let is_why = |w: &Warning| matches!(w, Warning::NoTime(_) | Warning::TooShort(_));
+    diff.warnings.iter().any(is_why)
+}
+
 fn write_line(
-    unit: Unit,
+    diff: &ProfileDiff,
     kind: TableKind,
     line: &Line,
     options: &DiffTextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let number = |value: f64| figure(unit, kind, value);
+    let number = |value: f64| figure(diff.unit, kind, value);
     let signed = |value: f64| {
         let sign = if value < 0.0 { "-" } else { "+" };
         format!("{sign}{}", number(value.abs()))
@@ -154,6 +164,7 @@ fn write_line(
             format!("{} .. {}", signed(change.low), signed(change.high)),
             if change.significant { "*" } else { " " },
         ),
+        None if diff.n_tested == 0 && is_untestable(diff) => ("not tested".to_owned(), " "),
         None => ("too few samples".to_owned(), " "),
     };
     let text = format!(

@@ -10,7 +10,7 @@ use wcprof_profile::{FunctionGroup, FunctionWeight, View, function_groups};
 
 use crate::escape::terminal_name;
 use crate::group::key_name;
-use crate::text::TextOptions;
+use crate::text::{TextOptions, say_left_out};
 use crate::units::{count, cut, duration, percent, plus_minus};
 
 /// Writes the functions of `view` by total time. Those below its `min_percent` of their group's
@@ -21,7 +21,11 @@ pub fn functions(
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    for (at, group) in function_groups(profile, view).iter().enumerate() {
+    let groups = function_groups(profile, view);
+    let (listed, empty): (Vec<_>, Vec<_>) = groups
+        .iter()
+        .partition(|group| !options.only_shown || group.shown > 0);
+    for (at, group) in listed.iter().enumerate() {
         if at > 0 {
             writeln!(out)?;
         }
@@ -36,7 +40,7 @@ pub fn functions(
         writeln!(out, "{}", cut(&head, options.width))?;
         table(profile, group, view.min_percent, options, out)?;
     }
-    Ok(())
+    say_left_out(listed.len(), empty.len(), out)
 }
 
 fn table(

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
 
 use serde::Serialize;
+use wcprof_findings::printable_json;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Group, GroupBy, GroupKey, Label, Node, Relation, Trees, View};
 
@@ -35,8 +36,7 @@ pub fn json(
             .map(|g| group(profile, &trees, g))
             .collect(),
     };
-    serde_json::to_writer_pretty(&mut *out, &document).map_err(io::Error::from)?;
-    writeln!(out)
+    out.write_all(printable_json(&document)?.as_bytes())
 }
 
 #[derive(Serialize)]

@@ -48,4 +48,5 @@ pub use json::{JSON_VERSION, json};
 pub use screen::{Screen, screen};
 pub use svg::{icicle, svg};
 pub use text::{TextOptions, text};
+pub use units::{columns, cut};
 pub use uwpmp::{UwpmpOptions, uwpmp};

@@ -61,6 +61,7 @@ pub fn screen(profile: &Profile, screen: &Screen<'_>, out: &mut impl Write) -> i
             color: screen.color,
             // A blank line and the header come out of the pool's rows.
             max_nodes: Some((rows / n_pools).saturating_sub(2)),
+            only_shown: false,
         };
         write_group(profile, &trees, group, &options, out)?;
     }

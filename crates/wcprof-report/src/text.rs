@@ -13,7 +13,7 @@ use wcprof_profile::{Group, Label, Node, Trees};
 
 use crate::escape::terminal_name;
 use crate::group::group_name;
-use crate::units::{count, cut, duration, percent, plus_minus};
+use crate::units::{columns, count, cut, duration, percent, plus_minus};
 
 /// How to print.
 #[derive(Copy, Clone, Debug, Default)]
@@ -22,8 +22,11 @@ pub struct TextOptions {
     pub width: Option<usize>,
     /// Use ANSI colors.
     pub color: bool,
-    /// Most nodes a group; the heaviest, nearest to the tree's roots, are shown. `None` for all.
+    /// Most nodes a group; the heaviest, nearest to the tree's roots, are shown, and `...` follows
+    /// those that have others below them, none of which is. `None` for all.
     pub max_nodes: Option<usize>,
+    /// Count groups without any time to show, and do not list them.
+    pub only_shown: bool,
 }
 
 /// Writes the trees as text.
@@ -33,13 +36,32 @@ pub fn text(
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    for (at, group) in trees.groups.iter().enumerate() {
+    let (listed, empty): (Vec<_>, Vec<_>) = trees
+        .groups
+        .iter()
+        .partition(|group| !options.only_shown || group.weight > 0);
+    for (at, group) in listed.iter().enumerate() {
         if at > 0 {
             writeln!(out)?;
         }
         write_group(profile, trees, group, options, out)?;
     }
-    Ok(())
+    say_left_out(listed.len(), empty.len(), out)
+}
+
+/// How many groups are not listed.
+pub(crate) fn say_left_out(
+    n_listed: usize,
+    n_empty: usize,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    match (n_listed, n_empty) {
+        (_, 0) => Ok(()),
+        // Then there is nothing to say here.
+        (0, _) => Ok(()),
+        (_, 1) => writeln!(out, "\n1 other has no time that passes the filters"),
+        (_, n) => writeln!(out, "\n{n} others have no time that passes the filters"),
+    }
 }
 
 /// Writes one group: its header and its tree.
@@ -71,13 +93,12 @@ pub(crate) fn write_group(
         let Some(node) = group.nodes.get(at) else {
             continue;
         };
-        write_node(profile, trees, group, node, &lead, options, out)?;
-        branch(
-            &visible(&node.children),
-            node.children.len(),
-            &below,
-            &mut next,
-        );
+        let children = visible(&node.children);
+        // What is below it had no room.
+        let goes_on = children.is_empty() && !node.children.is_empty();
+        let mark = if goes_on { " ..." } else { "" };
+        write_node(profile, trees, group, node, (&lead, mark), options, out)?;
+        branch(&children, node.children.len(), &below, &mut next);
     }
     Ok(())
 }
@@ -126,7 +147,7 @@ fn write_node(
     trees: &Trees,
     group: &Group,
     node: &Node,
-    lead: &str,
+    (lead, mark): (&str, &str),
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
@@ -137,9 +158,9 @@ fn write_node(
     let state = annotation(group, node).map_or_else(String::new, |s| format!(" {}", s.frame()));
     let width = options
         .width
-        .map(|w| w.saturating_sub(figures.chars().count() + 2 + state.len()));
+        .map(|w| w.saturating_sub(columns(&figures) + 2 + mark.len() + state.len()));
     let tree = format!("{lead}{}", terminal_name(&name));
-    let tree = cut(&tree, width);
+    let tree = format!("{}{mark}", cut(&tree, width));
     if options.color {
         let color = match share {
             s if s >= 20.0 => "\x1b[1;31m",

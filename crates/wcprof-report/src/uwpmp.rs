@@ -12,7 +12,7 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::{Group, GroupBy, GroupKey, Trees, View};
 
 use crate::escape::terminal_name;
-use crate::units::{cut, percent};
+use crate::units::{columns, cut, head as head_of, percent};
 
 /// How to print.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ fn tree(
 fn cut_line(head: &str, name: &str, width: Option<usize>) -> String {
     let line = format!("{head}{name}");
     match width {
-        Some(width) if head.chars().count() + 3 > width => line.chars().take(width).collect(),
+        Some(width) if columns(head) + 3 > width => head_of(&line, width).to_owned(),
         _ => cut(&line, width).into_owned(),
     }
 }

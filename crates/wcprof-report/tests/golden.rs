@@ -177,6 +177,7 @@ fn text_terminal() {
         width: Some(50),
         color: true,
         max_nodes: Some(4),
+        ..TextOptions::default()
     };
     check(
         "text-color.txt",

@@ -164,7 +164,7 @@ proptest! {
     #[test]
     fn never_panics(profile in profile(), view in any_view(), width in 0usize..100) {
         let trees = Trees::new(&profile, &view);
-        let options = TextOptions { width: Some(width), color: false, max_nodes: Some(width / 4) };
+        let options = TextOptions { width: Some(width), color: false, max_nodes: Some(width / 4), only_shown: false };
         let mut out = Vec::new();
         text(&profile, &trees, &options, &mut out).unwrap();
         let uwpmp_options = UwpmpOptions {

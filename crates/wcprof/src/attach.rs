@@ -1,5 +1,6 @@
 //! `wcprof attach`: records, saves, and prints where the time went.
 
+use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
@@ -20,6 +21,7 @@ use crate::open::{
     KernelSide, Opened, hotspot_rules, say, say_problems, state_rules, write_output,
 };
 use crate::report::{cores_of, title};
+use crate::same_file::is_same_file;
 use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
 use crate::symbols;
@@ -36,13 +38,22 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     names::check(&args.symbols)?;
     let chosen = select::targets(&args.targets, args.children)?;
     for remark in &chosen.remarks {
-        eprintln!("wcprof: {remark}");
+        tell!("wcprof: {remark}");
     }
     let first = chosen.targets.first().map_or(Pid(0), |t| t.pid());
     let path = match &args.output {
         Some(path) => path.clone(),
         None => default_trace_path(first),
     };
+    if let Some(svg) = &args.flamegraph
+        && (*svg == path || is_same_file(fs::metadata(svg), fs::metadata(&path)))
+    {
+        let error = anyhow::anyhow!(
+            "`{}` cannot be both the trace and the flame graph",
+            svg.display()
+        );
+        return Err(Failure::new(Exit::Usage, error).hint("choose another file for one of them"));
+    }
     let options = SessionOptions {
         targets: chosen.targets,
         children: args.children,
@@ -62,11 +73,11 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
     let mut session = record(&options)?;
     if let Some(remark) = &session.remark {
-        eprintln!("wcprof: {remark}");
+        tell!("wcprof: {remark}");
     }
     if session.recorded.n_left_out > 0 {
         let n = session.recorded.n_left_out;
-        eprintln!("wcprof: {n} processes that were started meanwhile could not be recorded");
+        tell!("wcprof: {n} processes that were started meanwhile could not be recorded");
     }
     let mut opened = Opened::read(&path, None)?;
     // What could not be written (full disk) is still known here.
@@ -80,7 +91,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let (local, problems) =
         local_names::of_recording(&opened.tables, (&session.recorded).into(), &mut symbols);
     for problem in problems {
-        eprintln!("wcprof: {problem}");
+        tell!("wcprof: {problem}");
     }
     opened.tables.local_names = local;
     local_names::count(&opened.tables, &mut report);
@@ -90,12 +101,12 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         .writer
         .write_local_names(&opened.tables.local_names)
     {
-        eprintln!("wcprof: names of code without a file are not saved in the trace: {error}");
+        tell!("wcprof: names of code without a file are not saved in the trace: {error}");
     }
     if !args.raw
         && let Err(error) = session.recorded.writer.write_symbols(&symbols)
     {
-        eprintln!("wcprof: function names are not saved in the trace: {error}");
+        tell!("wcprof: function names are not saved in the trace: {error}");
     }
     // Rules are made for user stacks.
     let profile = opened.profile(Some(&symbols), &rules, KernelSide::Hidden);
@@ -105,13 +116,16 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         false => profile,
     };
     let cores = cores_of(&profile, &args.rules, None)?;
-    print_end(&profile, &findings, cores.as_ref())?;
+    // What is to be written is, even if nobody reads the rest of what is printed.
+    let printed = print_end(&profile, &findings, cores.as_ref());
     say_missing_names(&profile, &report, &path, args.raw);
     say_module_problems(&session);
-    if let Some(svg_path) = &args.flamegraph {
-        write_flamegraph(&profile, svg_path)?;
-    }
-    say_next(&path, args);
+    let flamegraph = args.flamegraph.as_deref();
+    let drawn = flamegraph.map(|svg_path| write_flamegraph(&profile, svg_path));
+    let drawn = drawn.transpose();
+    say_next(&path, flamegraph.filter(|_| drawn.is_ok()));
+    printed?;
+    drawn?;
     match &session.loss {
         None => Ok(()),
         Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
@@ -171,7 +185,7 @@ fn say_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, raw
     let losses = Headline::new(profile).losses;
     let many = losses.n_unresolved as f64 > MANY_UNRESOLVED * losses.n_frames as f64;
     if many {
-        eprintln!("wcprof: {}", symbols::summary(report, trace));
+        tell!("wcprof: {}", symbols::summary(report, trace));
     }
     match (raw, many) {
         // They are looked for when the trace is read.
@@ -183,7 +197,7 @@ fn say_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, raw
 
 fn say_module_problems(session: &Session) {
     for problem in &session.recorded.problems {
-        eprintln!(
+        tell!(
             "wcprof: stacks through `{}` are cut: {}",
             wcprof_report::terminal_name(&problem.path),
             problem.reason
@@ -202,11 +216,11 @@ fn write_flamegraph(profile: &Profile, path: &Path) -> Result<(), Failure> {
     write_output(Some(&path.to_owned()), &bytes)
 }
 
-fn say_next(trace: &Path, args: &AttachArgs) {
+fn say_next(trace: &Path, flamegraph: Option<&Path>) {
     let trace = trace.display();
-    eprintln!("\ntrace: {trace}");
-    if let Some(svg) = &args.flamegraph {
-        eprintln!("flame graph: {}", svg.display());
+    tell!("\ntrace: {trace}");
+    if let Some(svg) = flamegraph {
+        tell!("flame graph: {}", svg.display());
     }
-    eprintln!("more: wcprof report {trace} --by pool [--invert]; wcprof hotspots {trace}");
+    tell!("more: wcprof report {trace} --by pool [--invert]; wcprof hotspots {trace}");
 }

@@ -113,7 +113,7 @@ pub(crate) struct AttachArgs {
     #[arg(long)]
     pub(crate) children: bool,
     /// Length of the recording in seconds; 0, and by default with --keep, records until Ctrl-C
-    #[arg(short, long, value_name = "SECS", default_value_t = 10.0, default_value_if("keep", ArgPredicate::IsPresent, "0"), value_parser = duration)]
+    #[arg(short, long, value_name = "SECS", default_value_t = 10.0, default_value_if("keep", ArgPredicate::IsPresent, "0"), value_parser = duration, allow_negative_numbers = true)]
     pub(crate) duration: f64,
     /// Trace file; default: wcprof-PID-DATE.wct in the current folder, with the first pid
     #[arg(short, long, value_name = "TRACE")]
@@ -138,11 +138,14 @@ pub(crate) struct AttachArgs {
     pub(crate) raw: bool,
 }
 
+const RATE_HZ: u32 = 99;
+const MAX_CPU: u32 = 20;
+
 /// How processes are sampled.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SamplingArgs {
     /// Samples of each thread a second, 1 to 1000
-    #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(short, long, value_name = "HZ", default_value_t = RATE_HZ, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rate: u32,
     /// Record only threads whose name matches; may be given several times
     #[arg(long, value_name = "GLOB")]
@@ -155,18 +158,18 @@ pub(crate) struct SamplingArgs {
     pub(crate) engine: EngineArg,
     /// Most CPU that wcprof itself may use, in percent of one core, 1 to 100; beyond it the rate
     /// is lowered
-    #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "PCT", default_value_t = MAX_CPU, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) max_cpu: u32,
 }
 
 impl Default for SamplingArgs {
     fn default() -> Self {
         Self {
-            rate: 99,
+            rate: RATE_HZ,
             threads: Vec::new(),
             exclude_threads: Vec::new(),
             engine: EngineArg::Auto,
-            max_cpu: 20,
+            max_cpu: MAX_CPU,
         }
     }
 }
@@ -279,7 +282,7 @@ pub(crate) struct ReportArgs {
     pub(crate) by: Option<ByArg>,
     /// Operations done during the recording: adds CPU time of an operation, in all and by class of
     /// process
-    #[arg(long, value_name = "N", value_parser = operations)]
+    #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true)]
     pub(crate) ops: Option<f64>,
     #[command(flatten)]
     pub(crate) part: PartArgs,
@@ -305,7 +308,7 @@ pub(crate) struct ReportArgs {
     pub(crate) files: bool,
     /// Prune branches below this share of their group's shown time; 0 prunes nothing [default: 0.5
     /// for text and functions, 0.1 for uwpmp, svg and icicle, 0.02 for html, else 0]
-    #[arg(long, value_name = "P", value_parser = percent)]
+    #[arg(long, value_name = "P", value_parser = percent, allow_negative_numbers = true)]
     pub(crate) min_percent: Option<f64>,
     /// How function names are printed
     #[arg(long, value_enum, default_value_t = NamesArg::Full)]
@@ -430,7 +433,7 @@ pub(crate) struct HotspotsArgs {
     pub(crate) json: bool,
     /// Operations done during the recording: adds CPU time of an operation, in all and by class of
     /// process
-    #[arg(long, value_name = "N", value_parser = operations)]
+    #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true)]
     pub(crate) ops: Option<f64>,
     #[command(flatten)]
     pub(crate) rules: RuleArgs,
@@ -492,7 +495,7 @@ pub(crate) struct DoctorArgs {
 #[derive(Args, Debug)]
 pub(crate) struct DemoArgs {
     /// Length of the recording in seconds
-    #[arg(short, long, value_name = "SECS", default_value_t = 5.0, value_parser = demo_duration)]
+    #[arg(short, long, value_name = "SECS", default_value_t = 5.0, value_parser = demo_duration, allow_negative_numbers = true)]
     pub(crate) duration: f64,
     /// How to observe the workload
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]

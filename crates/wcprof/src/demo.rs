@@ -38,7 +38,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let mut workload = Workload(child);
     let pid = workload.0.id() as i32;
     wait_until_running(&mut workload)?;
-    eprintln!(
+    tell!(
         "wcprof: workload runs as pid {pid}: 3 msgr-workers, 8 tp_osd_tp, bstore_kv_sync and idle pools"
     );
     attach::run(&AttachArgs {

@@ -14,6 +14,8 @@ use crate::failure::{Exit, Failure};
 use crate::filters::{PartArgs, StackArgs};
 use crate::names;
 use crate::open::{KernelSide, profile_of, write_output};
+use crate::report::say_empty;
+use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
 
 #[derive(Args, Debug)]
@@ -23,7 +25,7 @@ pub(crate) struct DiffArgs {
     /// Trace of after the change
     pub(crate) after: PathBuf,
     /// Operations done in each recording: compare time per operation, not per second
-    #[arg(long, value_name = "N,M", value_parser = operations)]
+    #[arg(long, value_name = "N,M", value_parser = operations, allow_negative_numbers = true)]
     pub(crate) per_op: Option<Operations>,
     /// Only these tables, by comma [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "TABLE")]
@@ -32,7 +34,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
     /// Leave out, and do not test, what is below this share of the time shown, on average of both
-    #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = percent)]
+    #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = percent, allow_negative_numbers = true)]
     pub(crate) min_percent: f64,
     /// Also write a differential flame graph
     #[arg(long, value_name = "FILE.svg")]
@@ -73,6 +75,10 @@ pub(crate) enum TableArg {
 pub(crate) struct Operations([f64; 2]);
 
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
+    if let Some(output) = &args.flamegraph {
+        refuse_input(&args.before, output)?;
+        refuse_input(&args.after, output)?;
+    }
     let mut view = View {
         idle: args.idle == IdleArg::Show,
         min_percent: args.min_percent,
@@ -87,6 +93,11 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
         n_ops: args.per_op.map(|ops| ops.0),
     };
     let found = diff(&before, &after, &options);
+    for (profile, side) in [&before, &after].into_iter().zip(&found.sides) {
+        if side.shown_ns == 0 {
+            say_empty(profile, &options.view);
+        }
+    }
     let mut out = Vec::new();
     if args.json {
         diff_json(&found, &mut out)?;
@@ -145,7 +156,8 @@ fn tables(by: &[TableArg]) -> Vec<TableKind> {
 /// `N,M`, both above 0.
 fn operations(text: &str) -> Result<Operations, String> {
     let count = |text: &str| match text.trim().parse::<f64>() {
-        Ok(n) if n > 0.0 && n.is_finite() => Ok(n),
+        // As `--ops` of a report.
+        Ok(n) if n > 0.0 && n <= 1e18 => Ok(n),
         _ => Err("two counts above 0, before and after, are wanted: 120000,118500".to_owned()),
     };
     let (before, after) = text.split_once(',').unwrap_or((text, ""));
@@ -160,7 +172,9 @@ mod tests {
     #[test]
     fn counts() {
         assert_eq!(operations("10, 20.5"), Ok(Operations([10.0, 20.5])));
-        for bad in ["10", "10,", "0,1", "1,-1", "nan,1", "1,inf", "1,2,3"] {
+        for bad in [
+            "10", "10,", "0,1", "1,-1", "nan,1", "1,inf", "1,2,3", "1e19,1",
+        ] {
             assert!(operations(bad).is_err(), "{bad}");
         }
     }

@@ -15,10 +15,10 @@ use crate::time::parse_time;
 pub(crate) struct PartArgs {
     /// Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in
     /// seconds)
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub(crate) from: Option<TimeNs>,
     /// End of the time window
-    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub(crate) to: Option<TimeNs>,
     /// Only threads whose name or pool matches; may be given several times
     #[arg(long, value_name = "GLOB")]

@@ -7,7 +7,7 @@ use wcprof_report::cores_text;
 use crate::cli::HotspotsArgs;
 use crate::failure::{Exit, Failure};
 use crate::open::{KernelSide, hotspot_rules, profile_of, write_output};
-use crate::report::cores_of;
+use crate::report::{cores_of, say_no_threads};
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
@@ -33,6 +33,7 @@ pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
         KernelSide::Hidden,
     )?;
     args.part.check(&profile)?;
+    say_no_threads(&profile, &threads);
     keep_threads(&mut profile, &threads);
     let findings = hotspots(&profile, &rules);
     let cores = cores_of(&profile, &args.rules, args.ops)?;
@@ -46,5 +47,10 @@ pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     if let Some(cores) = cores.filter(|_| !args.json) {
         text = format!("{}\n{text}", cores_text(&cores));
     }
-    write_output(None, text.as_bytes())
+    write_output(None, text.as_bytes())?;
+    if findings.is_empty() && !profile.threads.is_empty() {
+        let trace = trace.display();
+        tell!("wcprof: `wcprof report {trace} --by pool --invert` shows where the time goes");
+    }
+    Ok(())
 }

@@ -86,18 +86,18 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
         wcprof_import::guess_waits(&mut trace);
     }
     if let Some(why) = name_kernel(&mut trace) {
-        eprintln!("wcprof: kernel functions have no names: {why}");
+        tell!("wcprof: kernel functions have no names: {why}");
     }
     let mut writer = TraceWriter::create(&args.output, &trace.tables.header)?;
     wcprof_import::write(&trace, &mut writer)?;
-    eprintln!(
+    tell!(
         "wcprof: {} threads, {} samples in {output}; `wcprof report {output}` prints them",
         trace.tables.threads.len(),
         trace.tables.stats.n_observations,
         output = args.output.display(),
     );
     for note in &trace.tables.header.notes {
-        eprintln!("wcprof: {}", wcprof_report::terminal_name(note));
+        tell!("wcprof: {}", wcprof_report::terminal_name(note));
     }
     Ok(())
 }

@@ -3,14 +3,17 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use wcprof_record::TargetFiles;
+use wcprof_profile::model::Profile;
+use wcprof_profile::{ProfileBuilder, Rules};
+use wcprof_record::{Kept, TargetFiles};
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::model::{Frame, FrameId, Module, SymbolFrame, SymbolTable, Tables};
-use wcprof_types::{Avma, BuildId, Pid, RelativeAddress};
+use wcprof_trace::ring::Cut;
+use wcprof_types::{Avma, BuildId, Pid, RelativeAddress, TimeNs};
 
 use crate::cli::SymbolArgs;
 use crate::failure::Failure;
-use crate::local_names::{Origin, jit_names, place_of_jit};
+use crate::local_names::{CutOrigin, Origin, jit_names, place_of_jit};
 use crate::names;
 
 /// After a look-up as many times its time pass without one: a debug file that takes a second to read
@@ -50,7 +53,7 @@ impl LiveNames {
     }
 
     /// The names of the tables' frames, as far as they are known by now.
-    pub(crate) fn of(
+    fn of(
         &mut self,
         tables: &Tables,
         recorded: Origin<'_>,
@@ -123,6 +126,27 @@ impl LiveNames {
             self.not_before = Some(Instant::now() + taken * PAUSE);
         }
         Ok(known)
+    }
+
+    /// What happened in a part of a recording until `to`, a time of the recording, with the names that
+    /// are known by now.
+    pub(crate) fn profile(
+        &mut self,
+        kept: &Kept,
+        cut: &Cut<'_>,
+        to: TimeNs,
+        (args, options): (&SymbolArgs, &SymbolOptions),
+        rules: &Rules,
+    ) -> Result<Profile, Failure> {
+        let tables = cut.tables();
+        let symbols = self.of(tables, CutOrigin::of(kept, cut).get(), args, options)?;
+        let to = TimeNs(to.0.saturating_sub(cut.from().0));
+        let mut builder = ProfileBuilder::new().with_window(TimeNs(0), to);
+        cut.for_each_span(|span| {
+            builder.add_span(span);
+            Ok(())
+        })?;
+        Ok(builder.finish(tables, Some(&symbols), rules))
     }
 
     /// Looks up names of frames in files.

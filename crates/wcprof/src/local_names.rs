@@ -6,11 +6,12 @@ use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 
 use anyhow::Context;
-use wcprof_record::{Recorded, TargetFiles, UnmappedFrames};
+use wcprof_record::{Kept, Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
     Frame, FrameId, LaterName, LocalNames, Module, ProcessId, SymbolFrame, SymbolTable, Tables,
 };
+use wcprof_trace::ring::Cut;
 use wcprof_types::{Avma, TimeNs};
 
 /// The module of the vdso.
@@ -37,6 +38,35 @@ impl<'a> From<&'a Recorded> for Origin<'a> {
             unmapped: &recorded.unmapped,
             begin: recorded.begin,
             duration: recorded.stats.duration.0,
+        }
+    }
+}
+
+/// The same of a part of a recording that goes on, with what it refers to.
+#[derive(Debug)]
+pub(crate) struct CutOrigin {
+    files: Vec<TargetFiles>,
+    unmapped: UnmappedFrames,
+    begin: u64,
+    duration: u64,
+}
+
+impl CutOrigin {
+    pub(crate) fn of(kept: &Kept, cut: &Cut<'_>) -> Self {
+        Self {
+            files: kept.files(cut),
+            unmapped: kept.unmapped(cut),
+            begin: kept.begin(cut),
+            duration: cut.tables().stats.duration.0,
+        }
+    }
+
+    pub(crate) fn get(&self) -> Origin<'_> {
+        Origin {
+            files: &self.files,
+            unmapped: &self.unmapped,
+            begin: self.begin,
+            duration: self.duration,
         }
     }
 }

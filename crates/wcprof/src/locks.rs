@@ -6,6 +6,7 @@ use wcprof_profile::keep_threads;
 use crate::cli::LocksArgs;
 use crate::failure::{Exit, Failure};
 use crate::open::{KernelSide, hotspot_rules, profile_of, write_output};
+use crate::report::say_no_threads;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &LocksArgs) -> Result<(), Failure> {
@@ -15,6 +16,7 @@ pub(crate) fn run(args: &LocksArgs) -> Result<(), Failure> {
     let kernel = KernelSide::Hidden;
     let mut profile = profile_of(&args.trace, window, &args.rules, &args.symbols, kernel)?;
     args.part.check(&profile)?;
+    say_no_threads(&profile, &threads);
     keep_threads(&mut profile, &threads);
     let report = lock_report(&profile, &rules);
     let text = match args.json {

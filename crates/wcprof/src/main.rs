@@ -1,6 +1,10 @@
 //! wcprof: a wallclock profiler for native Linux processes. The command line chains the stages;
 //! what each does is in the other crates.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
+#[macro_use]
+mod tell;
 
 mod attach;
 mod check;
@@ -47,7 +51,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{failure}");
+            tell!("{failure}");
             ExitCode::from(failure.exit as u8)
         }
     }

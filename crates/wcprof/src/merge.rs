@@ -10,22 +10,22 @@ use wcprof_types::snapshot::Snapshot;
 
 use crate::cli::{AlignArg, MergeArgs};
 use crate::failure::{Exit, Failure};
-use crate::same_file::{identity, is_same_file};
+use crate::same_file::{identity, refuse_input};
 
 pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     refuse_twice(&args.traces)?;
     for path in &args.traces {
-        refuse_output(path, &args.output)?;
+        refuse_input(path, &args.output)?;
     }
     let mut sources: Vec<Tables> = Vec::new();
     for path in &args.traces {
         let read = TraceReader::open(path).and_then(|reader| reader.read(|_, _| {}));
         let (tables, ending) = read.map_err(|error| of_file(path, error.into()))?;
         if ending != Ending::Clean {
-            eprintln!("wcprof: `{}`: {ending}", path.display());
+            tell!("wcprof: `{}`: {ending}", path.display());
         }
         if tables.symbols.is_none() {
-            eprintln!(
+            tell!(
                 "wcprof: `{}` holds no function names (recorded with --raw, or cut): give --debug-dir or --sysroot to \
                  the commands that read the merged trace",
                 path.display()
@@ -46,16 +46,21 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     let spans = |i: usize| TraceReader::open(args.traces.get(i).map_or(Path::new(""), |p| p));
     let losses = merge(&sources, align, spans, &mut writer)?;
     if losses.n_unnamed > 0 {
-        eprintln!(
+        tell!(
             "wcprof: {} frames of JIT code lost their names: the traces have other code at the same \
              addresses",
             losses.n_unnamed
         );
     }
     let n_processes: usize = sources.iter().map(|t| t.processes.len()).sum();
-    eprintln!(
-        "wcprof: {} of {n_processes} processes on {}, {}",
+    tell!(
+        "wcprof: {} of {n_processes} {} on {}, {}",
         args.output.display(),
+        if n_processes == 1 {
+            "process"
+        } else {
+            "processes"
+        },
         wcprof_report::terminal_name(&header.host),
         match align {
             Align::Clock => "by the hosts' clocks",
@@ -162,15 +167,6 @@ fn refuse_twice(traces: &[PathBuf]) -> Result<(), Failure> {
         }
     }
     Ok(())
-}
-
-/// Writing would empty the file before it is read.
-fn refuse_output(input: &Path, output: &Path) -> Result<(), Failure> {
-    if !is_same_file(fs::metadata(input), fs::metadata(output)) {
-        return Ok(());
-    }
-    let error = anyhow::anyhow!("`{}` is one of the traces to merge", output.display());
-    Err(Failure::new(Exit::Usage, error).hint("choose another file with -o"))
 }
 
 fn of_file(path: &Path, mut failure: Failure) -> Failure {

@@ -163,7 +163,7 @@ fn symbolize(
     if let Some(client) = &options.debuginfod {
         progress::clear();
         for failure in client.failures() {
-            eprintln!("wcprof: {failure}");
+            tell!("wcprof: {failure}");
         }
     }
     result

@@ -5,7 +5,7 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terminal_size::{Width, terminal_size_of};
-use wcprof_report::terminal_name;
+use wcprof_report::{cut, terminal_name};
 use wcprof_symbols::{Download, OnProgress};
 
 /// Cells of the bar.
@@ -20,8 +20,13 @@ pub(crate) fn on_terminal() -> Option<OnProgress> {
     is_terminal.then(|| Arc::new(show) as OnProgress)
 }
 
+/// How wide the terminal of messages is.
+pub(crate) fn columns_of_stderr() -> usize {
+    terminal_size_of(std::io::stderr()).map_or(80, |(Width(w), _)| usize::from(w))
+}
+
 fn show(download: &Download) {
-    let width = terminal_size_of(std::io::stderr()).map_or(80, |(Width(w), _)| usize::from(w));
+    let width = columns_of_stderr();
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // A terminal that has gone is no reason to stop.
     let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(download, width));
@@ -57,7 +62,7 @@ fn line(download: &Download, width: usize) -> String {
     if download.received > 0 {
         let _ = write!(text, " from {}", download.server);
     }
-    text.chars().take(width.saturating_sub(1)).collect()
+    cut(&text, Some(width.saturating_sub(1))).into_owned()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use std::io::{BufWriter, Write};
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
 use wcprof_profile::model::{Profile, Row, State};
-use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, cores};
+use wcprof_profile::{Cores, Direction, GroupBy, Relation, ThreadFilter, Trees, View, cores};
 use wcprof_report::{
     Headline, TextOptions, UwpmpOptions, cores_text, folded, functions, icicle, json, svg,
     terminal_name, text, uwpmp,
@@ -19,9 +19,13 @@ use crate::filters::around;
 use crate::html;
 use crate::names;
 use crate::open::{KernelSide, Spans, named, state_rules, write_output};
+use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
+    if let Some(output) = &args.output {
+        refuse_input(&args.trace, output)?;
+    }
     let mut view = view(args)?;
     if args.format == FormatArg::Html {
         html::check(args)?;
@@ -68,15 +72,19 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         _ => {
             let cores = cores_of(&profile, &args.rules, args.ops)?;
             let mut out = Vec::new();
-            render(
+            let rendered = render(
                 &profile,
                 spans.as_ref(),
                 args,
                 &view,
                 cores.as_ref(),
                 &mut out,
-            )
-            .context("failed to render the report")?;
+            );
+            if rendered.is_err() {
+                // A flame graph of nothing is none.
+                say_empty(&profile, &view);
+            }
+            rendered.context("failed to render the report")?;
             write_output(args.output.as_ref(), &out)?;
         }
     }
@@ -112,6 +120,8 @@ fn render(
         width: terminal.width.filter(|_| to_terminal),
         color: terminal.color && to_terminal,
         max_nodes: None,
+        // Without such filters the states of a group that was idle are of interest.
+        only_shown: view.states.is_some() || view.focus.is_some() || view.around.is_some(),
     };
     let title = || title(profile);
     match args.format {
@@ -188,8 +198,7 @@ fn timeline(profile: &Profile, spans: Option<&Spans>) -> anyhow::Result<Timeline
 }
 
 /// When filters leave nothing, says what the trace has.
-fn say_empty(profile: &Profile, view: &View) {
-    const MOST: usize = 8;
+pub(crate) fn say_empty(profile: &Profile, view: &View) {
     let passes = |row: &&Row| {
         view.shows(row.state)
             && profile
@@ -209,21 +218,35 @@ fn say_empty(profile: &Profile, view: &View) {
     {
         return;
     }
-    eprintln!("wcprof: no time passes the filters");
+    tell!("wcprof: no time passes the filters");
     if profile.rows.iter().any(|row| passes(&row)) {
-        eprintln!("wcprof: no stack does; --format functions lists the functions of this trace");
+        tell!("wcprof: no stack does; --format functions lists the functions of this trace");
         return;
     }
     if !view.idle && profile.rows.iter().any(|r| r.state == State::Idle) {
-        eprintln!("wcprof: idle time is hidden; --idle show shows it");
+        tell!("wcprof: idle time is hidden; --idle show shows it");
     }
+    say_pools(profile);
+}
+
+/// When filters leave no thread, says which pools there are.
+pub(crate) fn say_no_threads(profile: &Profile, filter: &ThreadFilter) {
+    let mut threads = profile.threads.iter();
+    if !threads.any(|thread| filter.matches(profile, thread)) {
+        tell!("wcprof: no thread passes the filters");
+        say_pools(profile);
+    }
+}
+
+fn say_pools(profile: &Profile) {
+    const MOST: usize = 8;
     let pools = pools_by_time(profile);
     let more = match pools.len().saturating_sub(MOST) {
         0 => String::new(),
         n => format!(" and {n} more"),
     };
     let pools = pools[..pools.len().min(MOST)].join(", ");
-    eprintln!(
+    tell!(
         "wcprof: pools of this trace: {}{more}",
         terminal_name(&pools)
     );
@@ -260,9 +283,7 @@ fn say_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
         )
     {
         let share = Headline::new(profile).share(State::Idle);
-        eprintln!(
-            "wcprof: {share:.1} % of the thread time is idle and hidden; --idle show shows it"
-        );
+        tell!("wcprof: {share:.1} % of the thread time is idle and hidden; --idle show shows it");
     }
 }
 
@@ -321,13 +342,13 @@ fn say_direction(args: &ReportArgs) {
         FormatArg::Firefox => "the Firefox Profiler",
         FormatArg::Csv => "CSV",
         FormatArg::Html if args.invert => {
-            eprintln!("wcprof: --invert changes nothing: the page has both directions");
+            tell!("wcprof: --invert changes nothing: the page has both directions");
             return;
         }
         _ => return,
     };
     if args.invert {
-        eprintln!("wcprof: --invert changes nothing: {name} has the root first");
+        tell!("wcprof: --invert changes nothing: {name} has the root first");
     }
 }
 

@@ -1,8 +1,11 @@
 //! Whether two paths are one file: what is written must not take the place of what is read.
 
-use std::fs::Metadata;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::failure::{Exit, Failure};
 
 /// Device and inode.
 pub(crate) fn identity(file: &Metadata) -> (u64, u64) {
@@ -15,4 +18,16 @@ pub(crate) fn is_same_file(a: io::Result<Metadata>, b: io::Result<Metadata>) -> 
         (Ok(a), Ok(b)) => identity(&a) == identity(&b),
         _ => false,
     }
+}
+
+/// Refuses to write where a trace is that is read.
+pub(crate) fn refuse_input(input: &Path, output: &Path) -> Result<(), Failure> {
+    if !is_same_file(fs::metadata(input), fs::metadata(output)) {
+        return Ok(());
+    }
+    let error = anyhow::anyhow!(
+        "`{}` is the trace that is read: it is not written over",
+        output.display()
+    );
+    Err(Failure::new(Exit::Usage, error).hint("choose another file"))
 }

@@ -13,8 +13,8 @@ use anyhow::Context;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use tokio::sync::{oneshot, watch};
 use wcprof_capture::{
-    EngineKind, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
-    Target, TickBatch, monotonic_ns,
+    EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
+    StackRequest, Target, TickBatch, monotonic_ns,
 };
 use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
 use wcprof_trace::TraceWriter;
@@ -24,6 +24,7 @@ use wcprof_types::Pid;
 use crate::cli::EngineArg;
 use crate::doctor;
 use crate::failure::{Exit, Failure};
+use crate::progress::columns_of_stderr;
 
 /// Batches that may wait for the recorder: two seconds at 99 Hz.
 const BATCHES: usize = 200;
@@ -281,7 +282,8 @@ fn wait(
             }
         }
         if show {
-            eprint!("\r\x1b[K");
+            // A terminal that has gone is no reason to stop.
+            let _ = write!(std::io::stderr(), "\r\x1b[K");
         }
         Ok(())
     })
@@ -307,7 +309,10 @@ fn show_status(progress: &Progress, options: &SessionOptions) {
     if options.duration.is_none() {
         line.push_str("; Ctrl-C ends");
     }
-    eprint!("\r\x1b[K{line}");
+    // A line that wraps cannot be written over.
+    let room = columns_of_stderr().saturating_sub(1);
+    let line = wcprof_report::cut(&line, Some(room));
+    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     // The status line is a courtesy: a terminal that is gone is noticed elsewhere.
     let _ = std::io::stderr().flush();
 }
@@ -342,15 +347,16 @@ fn header(sampler: &Sampler, options: &SessionOptions) -> Header {
     }
 }
 
-type NameFilter = Box<dyn Fn(&str) -> bool + Send>;
-
 /// Names that match an include glob (all, without one) and no exclude glob.
-fn thread_filter(include: &[String], exclude: &[String]) -> Result<NameFilter, Failure> {
+fn thread_filter(include: &[String], exclude: &[String]) -> Result<Option<KeepThread>, Failure> {
+    if include.is_empty() && exclude.is_empty() {
+        return Ok(None);
+    }
     let (include, exclude) = (globs(include)?, globs(exclude)?);
     let all = include.is_empty();
-    Ok(Box::new(move |name| {
+    Ok(Some(Box::new(move |name| {
         (all || include.is_match(name)) && !exclude.is_match(name)
-    }))
+    })))
 }
 
 pub(crate) fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
@@ -390,8 +396,8 @@ mod tests {
             let own = |p: &[&str]| p.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>();
             thread_filter(&own(i), &own(e)).unwrap()
         };
-        assert!(filter(&[], &[])("x"));
-        let msgr = filter(&["msgr-*", "IO *"], &["*-2"]);
+        assert!(filter(&[], &[]).is_none());
+        let msgr = filter(&["msgr-*", "IO *"], &["*-2"]).unwrap();
         assert!(msgr("msgr-worker-1") && msgr("IO io0"));
         assert!(!msgr("msgr-worker-2") && !msgr("tp_osd_tp"));
         assert!(thread_filter(&["[".into()], &[]).is_err());

@@ -13,7 +13,9 @@ use std::sync::Arc;
 
 use linux_perf_data::linux_perf_event_reader::{RawData, Regs};
 use wcprof_symbols::open_regular;
-use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs};
+use wcprof_types::{
+    Avma, BuildId, FileOffset, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs, parse_maps,
+};
 use wcprof_unwind::{ModuleCode, StackCopy, TextMemory, UnwindLimits, Unwinder, UnwoundStack};
 
 use super::maps::{Map, Maps};
@@ -331,14 +333,12 @@ fn read(path: &str, build_id: &BuildId) -> Option<Code> {
 /// The vdso of this kernel, which all its processes share.
 fn own_vdso() -> Option<Vec<u8>> {
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
-    let line = maps.lines().find(|line| line.ends_with(VDSO))?;
-    let (start, end) = line.split_whitespace().next()?.split_once('-')?;
-    let start = u64::from_str_radix(start, 16).ok()?;
-    let end = u64::from_str_radix(end, 16).ok()?;
-    let len = usize::try_from(end.checked_sub(start)?).ok()?;
+    let maps = parse_maps(&maps).ok()?;
+    let Mapping { start, end, .. } = maps.iter().find(|mapping| mapping.path == VDSO)?;
+    let len = usize::try_from(end.0.checked_sub(start.0)?).ok()?;
     let mut bytes = vec![0; len.min(MAX_VDSO_BYTES)];
     let memory = File::open("/proc/self/mem").ok()?;
-    memory.read_exact_at(&mut bytes, start).ok()?;
+    memory.read_exact_at(&mut bytes, start.0).ok()?;
     Some(bytes)
 }
 

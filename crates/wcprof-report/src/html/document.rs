@@ -1,7 +1,7 @@
 //! A profile to the page's data, all but the trees and the map.
 
 use serde::Serialize;
-use wcprof_findings::{Basis, Finding, share_sentence};
+use wcprof_findings::{Basis, Finding, process_name, share_sentence};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Group, GroupBy, GroupKey, View};
 
@@ -237,15 +237,14 @@ pub(super) fn finding(
         Basis::Time(share) => (share.matched_ns, share.wall_ns, share.states.as_slice()),
         _ => (0, 0, &[][..]),
     };
-    let known = profile.processes.iter().find(|p| p.pid == finding.pid);
-    let process = known.map_or(&finding.process, |p| &p.title);
+    let process = process_name(profile, finding);
     let basis = match &finding.basis {
         Basis::Setting(found) => found
             .settings
             .iter()
             .map(|s| strings.id(&format!("{}: {} [{}]", s.name, s.value, s.origin)))
             .collect(),
-        _ => share_sentence(finding, process)
+        _ => share_sentence(profile, finding)
             .iter()
             .map(|s| strings.id(s))
             .collect(),

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use wcprof_capture::probe::{Probe, Subject, Verdict};
+use wcprof_findings::printable_json;
 
 const SCHEMA: &str = "wcprof-check";
 const VERSION: u32 = 1;
@@ -45,9 +46,7 @@ pub(super) fn render(probe: &Probe) -> serde_json::Result<String> {
         reason: &probe.reason,
         checks: checks.collect(),
     };
-    let mut text = serde_json::to_string_pretty(&document)?;
-    text.push('\n');
-    Ok(text)
+    printable_json(&document)
 }
 
 fn subject(subject: Subject) -> &'static str {

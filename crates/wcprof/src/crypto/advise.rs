@@ -15,6 +15,7 @@ use msgr_crypto::run::Residency;
 use msgr_crypto::shapes::Shape;
 use msgr_crypto_ffi::{Capabilities, GcmKernel, VersionNumber};
 use serde::Serialize;
+use wcprof_findings::printable_json;
 use wcprof_report::terminal_name;
 
 use self::mix::Mix;
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
                 Some(path) => (read(path)?, Calibrated::Saved),
                 None => {
                     let library = open(None)?;
-                    eprintln!(
+                    tell!(
                         "wcprof: a trace holds no library: this system's is measured, which may not be \
                          that of the trace; --calibration takes another"
                     );
@@ -146,8 +147,7 @@ pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
                 calibrated,
                 report: &report,
             };
-            let json = serde_json::to_string_pretty(&advice);
-            json.map_err(|error| Failure::new(Exit::Failure, error))? + "\n"
+            printable_json(&advice).map_err(|error| Failure::new(Exit::Failure, error))?
         }
         false => text(
             &verdict,

@@ -77,14 +77,14 @@ pub(crate) fn open(path: Option<&Path>) -> Result<Library, Failure> {
 
 /// Calibrates, and says so, since it takes seconds.
 pub(crate) fn measure(library: &Library) -> Result<Calibration, Failure> {
-    eprintln!(
+    tell!(
         "wcprof: measuring {}: 3 seconds, longer beside other work",
         terminal_name(library.version())
     );
     let calibration = calibrate(library, &CalibrationOptions::default())
         .map_err(|error| Failure::new(Exit::Failure, error))?;
     if calibration.disturbed_share > DISTURBED {
-        eprintln!(
+        tell!(
             "wcprof: other work slowed this core during {:.0} % of the measurements; they are less \
              exact, measure again on a calmer machine",
             100.0 * calibration.disturbed_share

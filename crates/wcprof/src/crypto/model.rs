@@ -11,6 +11,7 @@ use msgr_crypto::model::{Load, Report, WORTHWHILE};
 use msgr_crypto::plot::throughput_svg;
 use msgr_crypto::run::Residency;
 use msgr_crypto::shapes::{Shape, Side, builtin, parse_shapes};
+use wcprof_findings::printable_json;
 
 use super::calibrate::{heading, measure, open};
 use super::table::{Table, bytes, ns, signed_percent};
@@ -121,10 +122,7 @@ fn json(report: &Report) -> Result<String, Failure> {
         version: 1,
         report,
     };
-    let mut json = serde_json::to_string_pretty(&document)
-        .map_err(|error| Failure::new(Exit::Failure, error))?;
-    json.push('\n');
-    Ok(json)
+    printable_json(&document).map_err(|error| Failure::new(Exit::Failure, error))
 }
 
 fn text(report: &Report, calibration: &Calibration) -> String {

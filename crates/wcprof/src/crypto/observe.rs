@@ -10,6 +10,7 @@ use clap::Args;
 use msgr_crypto::observed::{Observation, Role};
 use msgr_crypto::shapes::{Shape, Side, builtin};
 use serde::Serialize;
+use wcprof_findings::printable_json;
 
 use crate::failure::{Exit, Failure};
 use crate::open::write_output;
@@ -165,8 +166,5 @@ fn json(watched: &Watched) -> Result<String, Failure> {
         version: 1,
         watched,
     };
-    let mut json = serde_json::to_string_pretty(&document)
-        .map_err(|error| Failure::new(Exit::Failure, error))?;
-    json.push('\n');
-    Ok(json)
+    printable_json(&document).map_err(|error| Failure::new(Exit::Failure, error))
 }

@@ -95,7 +95,7 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
         return Err(Failure::new(Exit::Failure, error)
             .hint("restart the process, or `--lib PATH` for a library of the same version"));
     }
-    eprintln!(
+    tell!(
         "wcprof: measuring {} of process {}, in a confined process of its own: 3 seconds, longer beside \
          other work",
         terminal_name(path),

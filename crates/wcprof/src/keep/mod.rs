@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
-use wcprof_profile::{ProfileBuilder, Rules};
+use wcprof_profile::Rules;
 use wcprof_record::Kept;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
@@ -25,7 +25,6 @@ use crate::cli::AttachArgs;
 use crate::failure::{Exit, Failure};
 use crate::live::{self, Live, Takers};
 use crate::live_names::LiveNames;
-use crate::local_names::Origin;
 use crate::session::{SessionOptions, subject};
 use watch::Watch;
 use write::{NameOptions, check_folder, numbered, write};
@@ -90,7 +89,7 @@ pub(crate) fn run(
         ordered,
         refused: Box::new(move |reason| {
             refused.store(true, Ordering::Relaxed);
-            eprintln!(
+            tell!(
                 "wcprof: no file is written for {reason}: {MAX_WAITING} others are still being written"
             );
         }),
@@ -126,13 +125,13 @@ pub(crate) fn run(
     });
     let (mut number, ended) = number?;
     if let Some(remark) = &ended.remark {
-        eprintln!("wcprof: {remark}");
+        tell!("wcprof: {remark}");
     }
     let path = numbered(base, &mut number);
     let written = write(&ended.kept, path, ended.reason, &names)?;
     say_written(&written, &ended.reason, &ended.kept);
     let last = written.path.display();
-    eprintln!("more: wcprof report {last} --by pool [--invert]; wcprof hotspots {last}");
+    tell!("more: wcprof report {last} --by pool [--invert]; wcprof hotspots {last}");
     match ended.loss {
         Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
             .hint("what was kept until then is written")),
@@ -146,19 +145,19 @@ pub(crate) fn run(
 
 fn say_begin(options: &SessionOptions, keep: Duration, args: &AttachArgs, base: &Path) {
     let subject = subject(options, options.targets.len());
-    eprintln!(
+    tell!(
         "wcprof: recording {subject}; the last {} s are kept in at most {} MB",
         keep.as_secs_f64(),
         args.keep.keep_memory
     );
     for condition in &args.keep.trigger {
-        eprintln!("wcprof: trigger: {condition}");
+        tell!("wcprof: trigger: {condition}");
     }
     let example = base.with_file_name(format!(
         "{}-N.wct",
         base.file_stem().unwrap_or_default().to_string_lossy()
     ));
-    eprintln!(
+    tell!(
         "wcprof: `kill -USR1 {}` writes them to {}; Ctrl-C writes them and ends",
         std::process::id(),
         example.display()
@@ -166,7 +165,7 @@ fn say_begin(options: &SessionOptions, keep: Duration, args: &AttachArgs, base: 
 }
 
 fn say_written(written: &write::Written, reason: &dyn std::fmt::Display, kept: &Kept) {
-    eprintln!(
+    tell!(
         "wcprof: wrote {}: {:.1} s, {} threads, {} KiB ({reason})",
         written.path.display(),
         written.duration.0 as f64 / 1e9,
@@ -176,7 +175,7 @@ fn say_written(written: &write::Written, reason: &dyn std::fmt::Display, kept: &
     let memory = kept.snapshot.memory();
     if memory.n_shortened > 0 {
         let mega = |bytes: usize| bytes as f64 / (1 << 20) as f64;
-        eprintln!(
+        tell!(
             "wcprof: less is kept than --keep says, since --keep-memory is used up: {:.1} of {:.0} MB are \
              in use, and the oldest part was dropped {} times",
             mega(memory.bytes),
@@ -200,7 +199,7 @@ fn write_all(
             Ok(written) => say_written(&written, &reason, &kept),
             Err(failure) => {
                 failed.store(true, Ordering::Relaxed);
-                eprintln!("{failure}\nwcprof: recording goes on");
+                tell!("{failure}\nwcprof: recording goes on");
             }
         }
     }
@@ -267,19 +266,19 @@ impl Watcher {
                     quiet_until = TimeNs(now.0.saturating_add(keep));
                     if n_written == self.limit {
                         let n = self.limit;
-                        eprintln!("wcprof: {n} files by triggers: these are all (--trigger-limit)");
+                        tell!("wcprof: {n} files by triggers: these are all (--trigger-limit)");
                     }
                     if self.orders.send(reason).is_err() {
                         return;
                     }
                 }
                 Ok(_) => {}
-                Err(failure) => eprintln!("{failure}\nwcprof: a second is not looked at"),
+                Err(failure) => tell!("{failure}\nwcprof: a second is not looked at"),
             }
             from = to;
         }
         let spent = self.names.spent().as_secs_f64();
-        eprintln!("wcprof: names for triggers took {spent:.2} s");
+        tell!("wcprof: names for triggers took {spent:.2} s");
     }
 
     /// Takes a part of what was recorded; gives the reason if a condition holds now.
@@ -292,23 +291,8 @@ impl Watcher {
         rules: &Rules,
     ) -> Result<Option<Reason>, Failure> {
         let cut = kept.snapshot.cut(from)?;
-        let tables = cut.tables();
-        let (files, unmapped) = (kept.files(&cut), kept.unmapped(&cut));
-        let origin = Origin {
-            files: &files,
-            unmapped: &unmapped,
-            begin: kept.begin(&cut),
-            duration: tables.stats.duration.0,
-        };
-        let symbols = self.names.of(tables, origin, names.args, &names.options)?;
-        let begin = cut.from().0;
-        let to = TimeNs(to.0.saturating_sub(begin));
-        let mut builder = ProfileBuilder::new().with_window(TimeNs(0), to);
-        cut.for_each_span(|span| {
-            builder.add_span(span);
-            Ok(())
-        })?;
-        let profile = builder.finish(tables, Some(&symbols), rules);
+        let symbols = (names.args, &names.options);
+        let profile = self.names.profile(kept, &cut, to, symbols, rules)?;
         let mut reason = None;
         for watch in &mut self.watches {
             if let Some(share) = watch.take(&profile) {

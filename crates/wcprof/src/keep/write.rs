@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use wcprof_record::Kept;
 use wcprof_symbols::SymbolOptions;
+use wcprof_trace::ring::Cut;
 use wcprof_trace::{TraceError, TraceWriter};
 use wcprof_types::TimeNs;
 
 use crate::cli::SymbolArgs;
 use crate::failure::Failure;
-use crate::local_names::{self, Origin};
+use crate::local_names::{self, CutOrigin};
 use crate::names;
 
 /// `osd.wct` to `osd-1.wct`, `osd-2.wct` ...: the first that is not taken from `number` on, which is
@@ -100,20 +101,14 @@ pub(crate) fn write(
 
 fn write_names(
     kept: &Kept,
-    cut: &wcprof_trace::ring::Cut<'_>,
+    cut: &Cut<'_>,
     writer: &mut TraceWriter<fs::File>,
     names: &NameOptions<'_>,
 ) -> Result<(), Failure> {
     let tables = cut.tables();
-    let files = kept.files(cut);
-    let unmapped = kept.unmapped(cut);
-    let (mut symbols, _) = names::of_recording(tables, &files, names.args, &names.options)?;
-    let origin = Origin {
-        files: &files,
-        unmapped: &unmapped,
-        begin: kept.begin(cut),
-        duration: tables.stats.duration.0,
-    };
+    let origin = CutOrigin::of(kept, cut);
+    let origin = origin.get();
+    let (mut symbols, _) = names::of_recording(tables, origin.files, names.args, &names.options)?;
     // What stands in the way of single names is said when the trace is read.
     let (local, _) = local_names::of_recording(tables, origin, &mut symbols);
     writer.write_local_names(&local)?;

@@ -1,6 +1,7 @@
 //! The health of names as JSON, `wcprof-symbols` version 1; `docs/symbols.md` describes it.
 
 use serde::Serialize;
+use wcprof_findings::printable_json;
 
 use super::health::Health;
 
@@ -77,5 +78,5 @@ pub(super) fn render(health: &Health) -> serde_json::Result<String> {
         n_saved_unresolved: health.n_saved_unresolved,
         modules: modules.collect(),
     };
-    serde_json::to_string_pretty(&document).map(|text| text + "\n")
+    printable_json(&document)
 }

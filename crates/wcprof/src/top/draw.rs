@@ -6,6 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
 use wcprof_profile::model::State;
+use wcprof_report::{columns, cut};
 
 use super::model::{Model, Row, RowKey};
 use super::state::Ui;
@@ -83,11 +84,12 @@ fn line_of(row: &Row, ui: &Ui, color: bool) -> Line<'static> {
         RowKey::Pool(..) => format!("+ {}", row.name),
         RowKey::Thread(..) => format!("    {}", row.name),
     };
-    let name: String = name.chars().take(NAME).collect();
+    let name = cut(&name, Some(NAME));
+    let blank = " ".repeat(NAME.saturating_sub(columns(&name)));
     let of = |states: &[State]| -> f64 {
         100.0 * states.iter().map(|s| row.states[*s as usize]).sum::<f64>()
     };
-    let mut spans = vec![Span::raw(format!("{name:<NAME$} {:>4} ", row.n_threads))];
+    let mut spans = vec![Span::raw(format!("{name}{blank} {:>4} ", row.n_threads))];
     for (state, cells) in bar(&row.states) {
         let text = mark(state).to_string().repeat(cells);
         spans.push(match color {

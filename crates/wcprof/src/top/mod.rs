@@ -21,8 +21,8 @@ use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent};
 use tokio::signal::unix::{SignalKind, signal};
 use wcprof_findings::{Finding, RuleSet, hotspots};
+use wcprof_profile::Rules;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_record::Kept;
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::ring::RingOptions;
@@ -33,7 +33,6 @@ use crate::failure::{Exit, Failure};
 use crate::keep::write::{self, NameOptions, check_folder, numbered};
 use crate::live::{self, Takers};
 use crate::live_names::LiveNames;
-use crate::local_names::Origin;
 use crate::names;
 use crate::open::{hotspot_rules, state_rules};
 use crate::select;
@@ -183,7 +182,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         return Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}")));
     }
     if stop.load(Ordering::Relaxed) {
-        eprintln!("wcprof: ended by a signal");
+        tell!("wcprof: ended by a signal");
     }
     Ok(())
 }
@@ -297,24 +296,12 @@ impl Painter {
         let from = TimeNs(to.saturating_sub(self.window_ns));
         let (profile, line) = {
             let cut = kept.snapshot.cut(from)?;
-            let tables = cut.tables();
-            let (files, unmapped) = (kept.files(&cut), kept.unmapped(&cut));
-            let origin = Origin {
-                files: &files,
-                unmapped: &unmapped,
-                begin: kept.begin(&cut),
-                duration: tables.stats.duration.0,
-            };
-            let symbols = self
+            let symbols = (&args.symbols, &self.symbols);
+            let profile = self
                 .names
-                .of(tables, origin, &args.symbols, &self.symbols)?;
+                .profile(&kept, &cut, TimeNs(to), symbols, &self.rules)?;
             let until = TimeNs(to.saturating_sub(cut.from().0));
-            let mut builder = ProfileBuilder::new().with_window(TimeNs(0), until);
-            cut.for_each_span(|span| {
-                builder.add_span(span);
-                Ok(())
-            })?;
-            let profile = builder.finish(tables, Some(&symbols), &self.rules);
+            let tables = cut.tables();
             let stats = &tables.stats;
             let line = format!(
                 "the last {:.1} s; {:.0} s recorded, {:.0} s kept; {} Hz, engine {}; wcprof {:.1} % of a core",
@@ -403,6 +390,8 @@ impl View<'_> {
             if let Some(picture) = &picture {
                 let width = terminal.size().map_or(100, |size| size.width);
                 model = Model::new(&picture.profile, &picture.findings, &ui, width.into());
+                // Pages beyond the end are not to be gone back through.
+                ui.scroll = ui.scroll.min(model.pane.len().saturating_sub(1));
             }
         }
     }

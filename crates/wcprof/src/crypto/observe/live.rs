@@ -53,7 +53,7 @@ fn is_circumstance(error: &UprobeError) -> bool {
 }
 
 fn by_protocol(pid: i32, comm: &str, reason: &str) -> Watched {
-    eprintln!("wcprof: update calls were not observed: {reason}");
+    tell!("wcprof: update calls were not observed: {reason}");
     let shapes = shapes_by_protocol(Role::of_process(comm));
     Watched {
         pid,
@@ -136,7 +136,7 @@ fn burst(
         }
     })?;
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
-    eprintln!(
+    tell!(
         "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in process {pid} \
          for {} s, and the while it takes to put them in and out; each call takes about {:.1} us \
          longer meanwhile",
@@ -148,7 +148,7 @@ fn burst(
         args.duration,
         cost.sampled_ns / 1e3
     );
-    let report = burst.run(|| eprintln!("wcprof: watching"))?;
+    let report = burst.run(|| tell!("wcprof: watching"))?;
     let observation = Observation::new(&seen(&report), Role::of_process(target.comm()));
     let facts = facts(&report, cost, paths);
     complain(&report);
@@ -209,26 +209,26 @@ fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstF
 fn complain(report: &BurstReport) {
     match report.removal {
         Removal::Verified | Removal::Exited => {}
-        Removal::Unknown => eprintln!(
+        Removal::Unknown => tell!(
             "wcprof: the breakpoints are closed, but the target's memory can not be read to verify it"
         ),
-        Removal::Differs(address) => eprintln!(
+        Removal::Differs(address) => tell!(
             "wcprof: the code at {:#x} is not what it was before: another tracer may have a probe there; \
              wcprof holds none any more",
             address.0
         ),
     }
     if report.end == BurstEnd::Exited {
-        eprintln!("wcprof: the target exited during the burst");
+        tell!("wcprof: the target exited during the burst");
     }
     if report.end == BurstEnd::Full {
-        eprintln!(
+        tell!(
             "wcprof: the burst ended early: more than {} calls",
             report.events.len()
         );
     }
     if report.n_born > 0 {
-        eprintln!(
+        tell!(
             "wcprof: {} threads were born during the burst; their calls are not seen",
             report.n_born
         );

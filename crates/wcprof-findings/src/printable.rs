@@ -1,0 +1,49 @@
+//! What serializes to JSON that a terminal may show.
+//!
+//! JSON itself escapes only the characters below U+0020. Those here would still drive a terminal or
+//! reorder its lines, so that they are written as `\uXXXX`; a reader of the JSON sees no difference.
+
+use serde::Serialize;
+
+/// The value as one indented JSON document that ends with a newline, without a control character other
+/// than that.
+///
+/// # Errors
+/// The value is none of JSON: a key that is no text.
+pub fn printable_json<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
+    let json = serde_json::to_string_pretty(value)?;
+    let mut text = String::with_capacity(json.len() + 1);
+    for c in json.chars() {
+        // They occur in strings alone.
+        match c {
+            '\u{7f}'..='\u{9f}'
+            | '\u{ad}'
+            | '\u{61c}'
+            | '\u{200b}'..='\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}'
+            | '\u{fff9}'..='\u{fffb}' => text.push_str(&format!("\\u{:04x}", u32::from(c))),
+            c => text.push(c),
+        }
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that nothing drives a terminal, that the same text is read again, and that other letters
+    /// stay as they are.
+    #[test]
+    fn harmless() {
+        let nasty = "a\u{1b}[2J\u{7f}\u{9b}31m\u{202e}\u{200b}\\u009b größe→ファイル\0";
+        let text = printable_json(&nasty).unwrap();
+        let bad = |c: char| c.is_control() || ('\u{200b}'..='\u{206f}').contains(&c);
+        assert!(!text.trim_end_matches('\n').contains(bad), "{text:?}");
+        assert!(text.contains("größe→ファイル"), "{text}");
+        assert_eq!(serde_json::from_str::<String>(&text).unwrap(), nasty);
+    }
+}
