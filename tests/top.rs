@@ -10,7 +10,10 @@ use nix::unistd::Pid;
 use tempfile::TempDir;
 use wcprof_trace::{Ending, TraceReader};
 
-use crate::common::{RemoteProcess, Variant, assert_weights, fixture, quiet, skip, text, wcprof};
+use crate::common::{
+    Engine, RemoteProcess, Variant, alone, assert_weights, fixture, quiet, skip, text, wcprof,
+};
+use crate::suite::usable;
 
 /// What is not on the screen within this will not come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -111,12 +114,13 @@ impl Drop for Screen {
 }
 
 /// `wcprof top`, whose pid goes into a file, then its exit code and the modes of the terminal.
-fn command(pid: i32, folder: &Path, flags: &str) -> String {
+fn command(pid: i32, folder: &Path, engine: Engine, flags: &str) -> String {
     format!(
-        "cd {}; sh -c 'echo $$ > pid; exec \"$0\" \"$@\"' {} top {pid} --engine procfs-only \
+        "cd {}; sh -c 'echo $$ > pid; exec \"$0\" \"$@\"' {} top {pid} --engine {} \
          --max-cpu 100 -o v.wct {flags}; echo EXIT=$?; echo STTY; stty -a; echo MODES; cat",
         folder.display(),
-        env!("CARGO_BIN_EXE_wcprof")
+        env!("CARGO_BIN_EXE_wcprof"),
+        engine.name()
     )
 }
 
@@ -127,7 +131,12 @@ fn view() {
     let _load = quiet();
     let target = RemoteProcess::start(&fixture("contend.c", Variant::NoFramePointers));
     let folder = tempfile::tempdir().expect("temporary folder");
-    let command = command(target.pid(), folder.path(), "--window 2");
+    let command = command(
+        target.pid(),
+        folder.path(),
+        Engine::ProcfsOnly,
+        "--window 2",
+    );
     let Some(screen) = Screen::run("top: view", &command) else {
         return;
     };
@@ -167,7 +176,7 @@ fn ends() {
     let _load = quiet();
     let mut target = RemoteProcess::start(&fixture("contend.c", Variant::NoFramePointers));
     let folder = tempfile::tempdir().expect("temporary folder");
-    let command = command(target.pid(), folder.path(), "");
+    let command = command(target.pid(), folder.path(), Engine::ProcfsOnly, "");
     let Some(screen) = Screen::run("top: ends", &command) else {
         return;
     };
@@ -178,6 +187,42 @@ fn ends() {
     let pid = pid.trim().parse().expect("a number");
     kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it still runs");
     screen.assert_restored("EXIT=0");
+}
+
+/// Check that names which only the running machine can give are in the view: of a perf map, a
+/// jitdump, and the vdso.
+#[test]
+fn local_names() {
+    let engines = [Engine::ProcfsOnly, Engine::Procfs, Engine::Bpf];
+    for engine in engines.into_iter().filter(|e| usable(*e, "top: names")) {
+        let _load = alone();
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let program = fixture("jit.c", Variant::FramePointers);
+        let mut jit = RemoteProcess::start_command(Command::new(program).arg(folder.path()));
+        let vdso = RemoteProcess::start(&fixture("vdso.c", Variant::NoFramePointers));
+        let mut shown = vec![
+            (jit.pid(), "j-map", ["jit_mapped(int)", "sleep_long"]),
+            // Which of its two functions is at the address changes all the time.
+            (jit.pid(), "j-dump", ["jit_", "nap"]),
+        ];
+        if engine.sees_running() {
+            shown.push((vdso.pid(), "v-clock", ["\u{2500}time\n", "ask_for_ever"]));
+        }
+        for (pid, thread, names) in shown {
+            let flags = format!("--threads {thread}");
+            let command = command(pid, folder.path(), engine, &flags);
+            let Some(screen) = Screen::run("top: names", &command) else {
+                return;
+            };
+            let title = format!("tree of {thread}");
+            let text = screen.wait_for(&[&title, names[0], names[1]]);
+            assert!(!text.contains("jit_old"), "{text}");
+            screen.keys("q");
+            screen.assert_restored("EXIT=0");
+        }
+        jit.tell("END");
+        jit.answer("MARK");
+    }
 }
 
 /// Check what is said without a terminal.

@@ -16,7 +16,9 @@ pub(crate) use proc::{
 };
 pub(crate) use remote::{Mark, RemoteProcess, copy_program};
 pub(crate) use skip::{has_capability, skip};
-pub(crate) use wcprof::{Attach, Engine, Recording, assert_weights, text, wait_for_trace, wcprof};
+pub(crate) use wcprof::{
+    Attach, Engine, Recording, assert_weights, text, wait_for_samples, wait_for_trace, wcprof,
+};
 
 /// Assert that a share is what it should be: within two points, or four standard deviations of a
 /// share counted on `n_samples` if that is more.

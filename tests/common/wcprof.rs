@@ -183,8 +183,26 @@ fn trace_in(folder: &TempDir) -> PathBuf {
 /// Wait until a recording that runs has begun to write its trace.
 #[track_caller]
 pub(crate) fn wait_for_trace(folder: &TempDir) {
+    wait_for_more(folder, 0);
+}
+
+/// Wait until something that was sampled is in the trace: before that a thread may not have been
+/// observed yet.
+#[track_caller]
+pub(crate) fn wait_for_samples(folder: &TempDir) {
+    let header = wait_for_more(folder, 0);
+    wait_for_more(folder, header);
+}
+
+/// Wait until the trace is longer than this; how long it is then.
+#[track_caller]
+fn wait_for_more(folder: &TempDir, than: u64) -> u64 {
     let begin = Instant::now();
-    while fs::metadata(trace_in(folder)).map_or(0, |m| m.len()) == 0 {
+    loop {
+        let len = fs::metadata(trace_in(folder)).map_or(0, |m| m.len());
+        if len > than {
+            return len;
+        }
         assert!(
             begin.elapsed() < Duration::from_secs(30),
             "no trace is written"

@@ -2,8 +2,27 @@
 
 use crate::common::{
     Attach, CpuLog, Engine, Folded, Recording, RemoteProcess, StopWatch, Variant, alone,
-    assert_share, fixture, run_delay_ns, skip, wait_for_thread, wait_for_trace,
+    assert_share, fixture, run_delay_ns, skip, wait_for_samples, wait_for_thread,
 };
+
+/// Threads that are left out are not taken for ones that came and went unseen.
+pub(crate) fn left_out(engine: Engine) {
+    let _load = alone();
+    let target = RemoteProcess::start(&fixture("spin.c", Variant::NoFramePointers));
+    for flags in [
+        &["--threads", "spin-c-*"][..],
+        &["--exclude-threads", "spinner"],
+    ] {
+        let recording = Attach::new(engine, target.pid())
+            .seconds(1.5)
+            .flags(flags)
+            .run();
+        recording.assert_sound(engine);
+        let tables = recording.trace().0.tables;
+        let names: Vec<&str> = tables.threads.iter().map(|t| t.name()).collect();
+        assert_eq!(names, ["spin-c-nofp"], "{flags:?}");
+    }
+}
 
 pub(crate) fn spinner(engine: Engine) {
     let _load = alone();
@@ -118,8 +137,8 @@ pub(crate) fn starved(engine: Engine) {
     let pid = target.pid();
     let tid = wait_for_thread(pid, "starved");
     let delay = run_delay_ns(pid, tid);
-    let (child, folder) = Attach::new(engine, pid).seconds(2.5).spawn();
-    wait_for_trace(&folder);
+    let (child, folder) = Attach::new(engine, pid).seconds(3.5).spawn();
+    wait_for_samples(&folder);
     target.tell("HOG");
     target.answer("MARK");
     let recording = Recording::finish(child, folder);

@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
 
 use crate::common::{
-    Attach, Engine, Folded, RemoteProcess, Variant, assert_weights, fixture, has_capability, quiet,
-    skip, text, wcprof,
+    Attach, Engine, Folded, RemoteProcess, Variant, alone, assert_weights, fixture, has_capability,
+    quiet, skip, text, wcprof,
 };
 use crate::input::TinyDisk;
 
@@ -247,6 +247,74 @@ pub(crate) fn trigger(engine: Engine) {
     assert!(output.status.success(), "{output:?}");
 }
 
+/// What only the running machine can name: JIT code by its perf map and its jitdump, and the vdso. The
+/// conditions that must never hold come first: one that holds at the same look is the reason that is
+/// given.
+pub(crate) fn local_names(engine: Engine) {
+    let _load = alone();
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let program = fixture("jit.c", Variant::FramePointers);
+    let mut target = RemoteProcess::start_command(Command::new(program).arg(folder.path()));
+    let conditions = [
+        "func:jit_old of j-map > 0% over 2s",
+        "func:jit_mapped of j-dump > 0% over 2s",
+        "func:jit_other* of all > 0% over 2s",
+        "func:jit_mapped of j-map > 90% over 2s",
+        "func:jit_mapped(int) of j-map > 90% over 2s",
+    ];
+    let (trace, reason) = triggered(engine, target.pid(), folder.path(), &conditions);
+    let part = "trigger: func:jit_mapped of j-map > 90% over 2s (it is ";
+    assert!(reason.starts_with(part), "{reason}");
+    let mapped = folded(&trace).thread("j-map");
+    let right = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
+    assert!(right.share_of(&mapped) > 0.99, "{}", mapped.show());
+
+    // Either has the address of the other a moment later.
+    let conditions = [
+        "func:jit_third of j-dump > 0% over 2s",
+        "func:jit_[fs]* of j-dump > 50% over 2s",
+    ];
+    let (_, reason) = triggered(engine, target.pid(), folder.path(), &conditions);
+    assert!(reason.contains("func:jit_[fs]* of j-dump"), "{reason}");
+    target.tell("END");
+    target.answer("MARK");
+
+    if !engine.sees_running() {
+        return;
+    }
+    let target = RemoteProcess::start(&fixture("vdso.c", Variant::NoFramePointers));
+    let conditions = [
+        "func:tim of v-clock > 0% over 2s",
+        "func:time of vdso-* > 0% over 2s",
+        "func:time of v-clock > 1% over 2s",
+    ];
+    let (trace, reason) = triggered(engine, target.pid(), folder.path(), &conditions);
+    let part = "func:time of v-clock > 1% over 2s";
+    assert!(reason.contains(part), "{reason}");
+    let clock = folded(&trace).thread("v-clock");
+    let named = clock.chain(&["ask_for_ever", "time"]);
+    assert!(named.total() > 0, "{}", clock.show());
+}
+
+/// The first file that a trigger writes, and why it was written.
+#[track_caller]
+fn triggered(engine: Engine, pid: i32, folder: &Path, conditions: &[&str]) -> (PathBuf, String) {
+    let trace = folder.join("n.wct");
+    let attach = Attach::new(engine, pid).seconds(0.0);
+    let mut flags = vec!["--keep", "10s"];
+    flags.extend(conditions.iter().flat_map(|text| ["--trigger", text]));
+    let flight = Flight::start(&attach, &trace, &flags);
+    let line = flight.line("wrote");
+    assert_eq!(flight.end(), Some(0));
+    let path = line
+        .split(": ")
+        .nth(1)
+        .and_then(|l| l.strip_prefix("wrote "));
+    let path = PathBuf::from(path.expect("a path"));
+    let reason = read(&path).tables.stats.end_reason;
+    (path, reason)
+}
+
 /// Check that a file which does not fit on the disk is removed and said, that recording goes on, and
 /// that the exit code tells.
 #[test]
@@ -290,14 +358,17 @@ fn memory_limit() {
     let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
     let flags = ["--keep", "1h", "--keep-memory", "8"];
     let flight = Flight::start(&attach, &folder.path().join("t.wct"), &flags);
-    // Each file says how often something was dropped by then, if it was.
+    // What is said of a file after its name, that something was dropped and how often, comes before the
+    // name of the next one.
     let mut last = 0;
-    for _ in 0..3 {
-        let n_dropped = loop {
-            flight.signal(Signal::SIGUSR1);
-            flight.line("wrote");
-            flight.signal(Signal::SIGUSR1);
+    let mut n_said = 0;
+    while n_said < 3 {
+        flight.signal(Signal::SIGUSR1);
+        loop {
             let line = flight.lines.recv_timeout(PATIENCE).expect("a line");
+            if line.contains("wrote") {
+                break;
+            }
             let Some((_, counts)) = line.split_once("--keep-memory is used up: ") else {
                 continue;
             };
@@ -311,10 +382,10 @@ fn memory_limit() {
             assert_eq!(*limit, MEGABYTES, "{line}");
             assert!(*used > 1.0 && *used <= MEGABYTES, "{line}");
             if *n as u64 > last {
-                break *n as u64;
+                n_said += 1;
+                last = *n as u64;
             }
-        };
-        last = n_dropped;
+        }
     }
     assert_eq!(flight.end(), Some(0));
     assert!(last >= 3);

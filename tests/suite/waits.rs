@@ -122,7 +122,7 @@ pub(crate) fn sleep_split(engine: Engine) {
     let _load = quiet();
     let mut target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
     let before = target.mark();
-    let recording = Attach::new(engine, target.pid()).seconds(5.4).run();
+    let recording = Attach::new(engine, target.pid()).seconds(6.5).run();
     let after = target.mark();
     recording.assert_sound(engine);
     let n_samples = n_samples(&recording, "sleeper-");
