@@ -2,6 +2,7 @@
 //!
 //! An expression is run once for each function of the profile; stacks are then compared by bit.
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use wcprof_profile::NameSet;
@@ -19,9 +20,9 @@ struct FunctionBits(Vec<bool>);
 
 impl FunctionBits {
     fn new(profile: &Profile, test: &FrameTest) -> Self {
-        // The expressions were compiled when the rule was read; should that fail here after
-        // all, nothing matches.
-        let functions = NameSet::new(&test.function, MAX_REGEX_BYTES).ok();
+        // Compiled only where a module has them. That was done when the rule was read, too; should it
+        // fail here after all, nothing matches.
+        let functions = LazyCell::new(|| NameSet::new(&test.function, MAX_REGEX_BYTES).ok());
         let mut modules: HashMap<&str, bool> = HashMap::new();
         let bits = profile.functions.iter().map(|f| {
             let in_module = test.module.is_empty()

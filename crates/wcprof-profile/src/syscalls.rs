@@ -1,6 +1,13 @@
 //! System call numbers of x86-64 to names and back (`arch/x86/entry/syscalls/syscall_64.tbl`).
 
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
 const TABLE: &str = include_str!("../data/syscalls.txt");
+
+/// Rules name dozens of calls.
+static NUMBERS: LazyLock<HashMap<&str, u32>> =
+    LazyLock::new(|| entries().map(|(number, name)| (name, number)).collect());
 
 fn entries() -> impl Iterator<Item = (u32, &'static str)> {
     TABLE.lines().filter_map(|line| {
@@ -16,9 +23,7 @@ pub fn syscall_name(number: u32) -> Option<&'static str> {
 
 /// The number of a system call; `None` for a name that is not in the table.
 pub fn syscall_number(name: &str) -> Option<u32> {
-    entries()
-        .find(|&(_, n)| n == name)
-        .map(|(number, _)| number)
+    NUMBERS.get(name).copied()
 }
 
 #[cfg(test)]

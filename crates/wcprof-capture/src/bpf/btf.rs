@@ -68,15 +68,27 @@ pub(super) fn reduce(
     structs: &[String],
     functions: &[&str],
 ) -> Result<KernelTypes, BtfError> {
-    let all = AllTypes::read(bytes)?;
+    let tables = Tables::read(bytes)?;
     // The kernel's strings are unique, so that names can be compared by their offset.
     let structs: Vec<&str> = structs.iter().map(String::as_str).collect();
-    let names = all.name_offsets(&[&structs, functions].concat());
+    let names = tables.name_offsets(&[&structs, functions].concat());
+    // Of a hundred thousand types nearly all fail this test.
+    let mut is_near = [false; 1 << 12];
+    for &name in names.iter().flatten() {
+        is_near[name as usize % is_near.len()] = true;
+    }
+    let mut near = Vec::new();
+    let all = AllTypes::read(tables, |id, kind, name| {
+        let is_wanted = is_near[name as usize % is_near.len()];
+        if is_wanted && matches!(kind, KIND_STRUCT | KIND_FUNC) {
+            near.push(id);
+        }
+    })?;
     let (wanted, names) = names.split_at(structs.len());
     let wanted: Vec<u32> = wanted.iter().copied().flatten().collect();
     let mut out = Reduced::new(&all, &wanted);
     let mut function_ids = vec![None; names.len()];
-    for id in 1..=all.offsets.len() as u32 {
+    for id in near {
         let ty = all.get(id)?;
         if ty.kind == KIND_STRUCT && wanted.contains(&ty.name) {
             out.add(id, 0)?;
@@ -94,11 +106,11 @@ pub(super) fn reduce(
 
 /// Names of the structs in `bytes`, without what follows three underscores (a "flavor").
 pub(super) fn struct_names(bytes: &[u8]) -> Result<Vec<String>, BtfError> {
-    let all = AllTypes::read(bytes)?;
+    let all = AllTypes::read(Tables::read(bytes)?, |_, _, _| ())?;
     let mut names = Vec::new();
     for id in 1..=all.offsets.len() as u32 {
         let ty = all.get(id)?;
-        let name = all.string(ty.name);
+        let name = all.tables.string(ty.name);
         let plain = name.split("___").next().unwrap_or_default();
         if ty.kind == KIND_STRUCT && !plain.is_empty() {
             names.push(plain.to_owned());
@@ -109,10 +121,16 @@ pub(super) fn struct_names(bytes: &[u8]) -> Result<Vec<String>, BtfError> {
     Ok(names)
 }
 
-/// All types, in place.
-struct AllTypes<'a> {
+/// The two tables of BTF.
+#[derive(Copy, Clone)]
+struct Tables<'a> {
     types: &'a [u8],
     strings: &'a [u8],
+}
+
+/// All types, in place.
+struct AllTypes<'a> {
+    tables: Tables<'a>,
     /// Where type `i + 1` begins.
     offsets: Vec<u32>,
 }
@@ -129,7 +147,7 @@ struct Type<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> AllTypes<'a> {
+impl<'a> Tables<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, BtfError> {
         let magic = bytes.first_chunk().map(|b| u16::from_ne_bytes(*b));
         if bytes.len() < HEADER_LEN || magic != Some(MAGIC) {
@@ -141,46 +159,9 @@ impl<'a> AllTypes<'a> {
                 .get(begin..begin + word(bytes, at + 4) as usize)
                 .ok_or(BtfError::Table(bytes.len()))
         };
-        let mut all = Self {
+        Ok(Self {
             types: table(8)?,
             strings: table(16)?,
-            // Types take about 30 bytes with what follows them.
-            offsets: Vec::with_capacity(bytes.len() / 32),
-        };
-        let mut at = 0;
-        while at < all.types.len() {
-            all.offsets.push(at as u32);
-            let info = word(all.types, at + 4);
-            let (kind, n) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-            at += TYPE_LEN
-                + match kind {
-                    KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
-                    KIND_ARRAY => 12,
-                    KIND_STRUCT | KIND_UNION | KIND_DATASEC | KIND_ENUM64 => n * 12,
-                    KIND_ENUM | KIND_FUNC_PROTO => n * 8,
-                    KIND_PTR..=KIND_TYPE_TAG => 0,
-                    kind => {
-                        let id = all.offsets.len() as u32;
-                        return Err(BtfError::Kind { id, kind });
-                    }
-                };
-        }
-        Ok(all)
-    }
-
-    fn get(&self, id: u32) -> Result<Type<'a>, BtfError> {
-        let at = id
-            .checked_sub(1)
-            .and_then(|i| self.offsets.get(i as usize))
-            .ok_or(BtfError::NoSuchType(id))?;
-        let bytes = self.types.get(*at as usize..).unwrap_or_default();
-        let info = word(bytes, 4);
-        Ok(Type {
-            name: word(bytes, 0),
-            info,
-            kind: info >> 24 & 0x1f,
-            size: word(bytes, 8),
-            rest: bytes.get(TYPE_LEN..).unwrap_or_default(),
         })
     }
 
@@ -217,6 +198,49 @@ impl<'a> AllTypes<'a> {
             at = end + 1;
         }
         out
+    }
+}
+
+impl<'a> AllTypes<'a> {
+    /// Walks all types, and shows the id, kind and name of each.
+    fn read(tables: Tables<'a>, mut show: impl FnMut(u32, u32, u32)) -> Result<Self, BtfError> {
+        let types = tables.types;
+        // Types take about 20 bytes with what follows them.
+        let mut offsets = Vec::with_capacity(types.len() / 20);
+        let mut at = 0;
+        while at < types.len() {
+            offsets.push(at as u32);
+            let id = offsets.len() as u32;
+            let info = word(types, at + 4);
+            let (kind, n) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
+            show(id, kind, word(types, at));
+            at += TYPE_LEN
+                + match kind {
+                    KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
+                    KIND_ARRAY => 12,
+                    KIND_STRUCT | KIND_UNION | KIND_DATASEC | KIND_ENUM64 => n * 12,
+                    KIND_ENUM | KIND_FUNC_PROTO => n * 8,
+                    KIND_PTR..=KIND_TYPE_TAG => 0,
+                    kind => return Err(BtfError::Kind { id, kind }),
+                };
+        }
+        Ok(Self { tables, offsets })
+    }
+
+    fn get(&self, id: u32) -> Result<Type<'a>, BtfError> {
+        let at = id
+            .checked_sub(1)
+            .and_then(|i| self.offsets.get(i as usize))
+            .ok_or(BtfError::NoSuchType(id))?;
+        let bytes = self.tables.types.get(*at as usize..).unwrap_or_default();
+        let info = word(bytes, 4);
+        Ok(Type {
+            name: word(bytes, 0),
+            info,
+            kind: info >> 24 & 0x1f,
+            size: word(bytes, 8),
+            rest: bytes.get(TYPE_LEN..).unwrap_or_default(),
+        })
     }
 }
 
@@ -310,7 +334,7 @@ impl<'a> Reduced<'a> {
     }
 
     fn intern(&mut self, name: u32) -> u32 {
-        let name = self.all.bytes_of(name);
+        let name = self.all.tables.bytes_of(name);
         if name.is_empty() {
             return 0;
         }
@@ -408,12 +432,13 @@ mod tests {
         let names = ["outer".to_owned(), "missing".to_owned()];
         let kept = reduce(&sample(), &names, &["visit", "x"]).unwrap();
         assert_eq!(kept.functions, [Some(8), None]);
-        let all = AllTypes::read(&kept.btf).unwrap();
-        let id = (1..).find(|&id| all.string(all.get(id).unwrap().name) == "outer");
+        let all = AllTypes::read(Tables::read(&kept.btf).unwrap(), |_, _, _| ()).unwrap();
+        let string = |name| all.tables.string(name);
+        let id = (1..).find(|&id| string(all.get(id).unwrap().name) == "outer");
         let outer = all.get(id.unwrap()).unwrap();
         assert_eq!((outer.size, outer.info), (24, KIND_STRUCT << 24 | 2));
         let inner = all.get(word(outer.rest, 4)).unwrap();
-        assert_eq!(all.string(word(inner.rest, 12)), "x");
+        assert_eq!(string(word(inner.rest, 12)), "x");
         assert_eq!(word(inner.rest, 20), 64);
         let other = all.get(word(outer.rest, 16)).unwrap();
         assert_eq!((other.size, other.info & 0xffff), (4, 0));

@@ -16,6 +16,8 @@ use crate::opener::{is_regular, reopen};
 
 /// Files of one value.
 const SMALL: usize = 64 << 10;
+/// As much as most of them are long, `status` included.
+const FIRST_READ: usize = 4 << 10;
 /// Entries of a folder.
 const MAX_ENTRIES: usize = 1 << 16;
 /// Notes on what could not be read.
@@ -162,7 +164,8 @@ impl Tree {
         absent: Absent,
     ) -> Option<(Vec<u8>, bool)> {
         let read = self.file(path).and_then(|file| {
-            let mut bytes = Vec::new();
+            // Room from the start: files of `/proc` tell no size, and each read costs a system call.
+            let mut bytes = Vec::with_capacity(limit.min(FIRST_READ));
             file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
         });
