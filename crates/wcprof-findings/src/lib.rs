@@ -19,10 +19,12 @@ mod locks;
 mod matching;
 mod totals;
 
+mod columns;
 mod json;
 mod printable;
 mod text;
 
+pub use columns::{columns, cut, head};
 pub use finding::{Basis, Evidence, EvidenceLine, Finding, Setting, SettingsFound, TimeShare};
 pub use hotspots::{MIN_TICKS, hotspots};
 pub use json::{JSON_SCHEMA, JSON_VERSION, RULES_SCHEMA, from_json, rules_to_json, to_json};
@@ -30,7 +32,7 @@ pub use locks::{
     Hold, LOCKS_SCHEMA, LOCKS_VERSION, LockReport, LockSite, Unknown, Waiters, lock_report,
     locks_to_json, render_locks,
 };
-pub use printable::printable_json;
+pub use printable::{is_invisible, printable_json};
 pub use rule::{
     Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };

@@ -14,21 +14,23 @@ pub fn printable_json<T: Serialize>(value: &T) -> Result<String, serde_json::Err
     let json = serde_json::to_string_pretty(value)?;
     let mut text = String::with_capacity(json.len() + 1);
     for c in json.chars() {
-        // They occur in strings alone.
-        match c {
-            '\u{7f}'..='\u{9f}'
-            | '\u{ad}'
-            | '\u{61c}'
-            | '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2060}'..='\u{206f}'
-            | '\u{feff}'
-            | '\u{fff9}'..='\u{fffb}' => text.push_str(&format!("\\u{:04x}", u32::from(c))),
-            c => text.push(c),
+        // Line feeds are the document's own; all others occur in strings alone.
+        if c != '\n' && (c.is_control() || is_invisible(c)) {
+            text.push_str(&format!("\\u{:04x}", u32::from(c)));
+        } else {
+            text.push(c);
         }
     }
     text.push('\n');
     Ok(text)
+}
+
+/// Directional marks, embeddings and overrides, and zero-width characters: a name must not change
+/// how the text around it reads.
+pub fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
 #[cfg(test)]

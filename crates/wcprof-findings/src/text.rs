@@ -2,13 +2,14 @@
 
 use std::fmt::Write;
 
-use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 use wcprof_profile::model::{Profile, State};
 
+use crate::columns::{columns, cut};
 use crate::files::FILES;
 use crate::finding::{Basis, Evidence, Finding, Setting, TimeShare};
 use crate::hotspots::{base_name, plural};
 use crate::locks::HELD_BY;
+use crate::printable::is_invisible;
 use crate::rule::{Base, Scope};
 use crate::rule_set::RuleSet;
 use crate::totals::percent;
@@ -242,7 +243,7 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
         pools(finding),
         escape(&finding.title)
     );
-    let _ = writeln!(out, "{}", cut(&title, width));
+    let _ = writeln!(out, "{}", cut(&title, Some(width)));
     match &finding.basis {
         Basis::Time(share) => {
             let subject = subject(finding, process_name(profile, finding));
@@ -266,7 +267,7 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
         let names: Vec<String> = chain.map(|line| escape(&line.name)).collect();
         let percent = evidence.lines.first().map_or(0.0, |line| line.percent);
         let text = format!("  evidence: {percent:.1} % {}", names.join(" < "));
-        let _ = writeln!(out, "{}", cut(&text, width));
+        let _ = writeln!(out, "{}", cut(&text, Some(width)));
     }
     // The last one is the tree, which is above.
     let n_special = finding.evidence.len().saturating_sub(1);
@@ -279,7 +280,7 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
         if let Some(line) = evidence.lines.first() {
             let name = escape(&line.name);
             let text = format!("  {label:<8}: {:.1} %{unit}: {name}", line.percent);
-            let _ = writeln!(out, "{}", cut(&text, width));
+            let _ = writeln!(out, "{}", cut(&text, Some(width)));
         }
     }
     prose(out, "advice", first_sentence(&finding.advice), width);
@@ -456,25 +457,12 @@ fn tree(out: &mut String, evidence: &Evidence, width: usize) {
         let prefix: String = open.iter().collect();
         let name = escape(&line.name);
         let text = format!("    {prefix}+ {:.2}% {name}", line.percent);
-        let _ = writeln!(out, "{}", cut(&text, width));
+        let _ = writeln!(out, "{}", cut(&text, Some(width)));
         open.push(if has_sibling { '|' } else { ' ' });
     }
     if evidence.n_cut > 0 {
         let _ = writeln!(out, "    ({} cut)", plural(evidence.n_cut, "line"));
     }
-}
-
-pub(crate) fn cut(line: &str, width: usize) -> String {
-    if line.width() <= width {
-        return line.to_owned();
-    }
-    let mut taken = 3;
-    let has_room = |c: &char| {
-        taken += c.width().unwrap_or(0);
-        taken <= width
-    };
-    let head: String = line.chars().take_while(has_room).collect();
-    format!("{head}...")
 }
 
 /// `  label: text`, wrapped; the lines that follow are indented under the text.
@@ -487,7 +475,7 @@ fn wrapped(out: &mut String, head: &str, text: &str, indent: usize, width: usize
     let mut line = head.to_owned();
     let mut at_start = true;
     for word in escape(text.trim()).split_whitespace() {
-        let length = line.width() + 1 + word.width();
+        let length = columns(&line) + 1 + columns(word);
         if !at_start && length > width {
             let _ = writeln!(out, "{}", line.trim_end());
             line = " ".repeat(indent);
@@ -502,13 +490,12 @@ fn wrapped(out: &mut String, head: &str, text: &str, indent: usize, width: usize
     let _ = writeln!(out, "{}", line.trim_end());
 }
 
-/// The text with `?` for every character that could drive a terminal or reorder its line;
+/// The text with `?` for every character that could drive a terminal, or reorder or hide text;
 /// newlines and tabs become spaces.
 pub fn escape(text: &str) -> String {
     let safe = |c: char| match c {
         '\n' | '\t' => ' ',
-        '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => '?',
-        c if c.is_control() => '?',
+        c if c.is_control() || is_invisible(c) => '?',
         c => c,
     };
     text.chars().map(safe).collect()

@@ -3,10 +3,11 @@
 use std::io::{self, Write};
 
 use wcprof_diff::{Line, LineName, ProfileDiff, Table, TableKind, Unit, Value, Warning};
+use wcprof_findings::cut;
 
 use crate::escape::terminal_name;
 use crate::headline::recorded_by;
-use crate::units::{count, cut, duration};
+use crate::units::{count, duration};
 
 /// Frames of a stack that its line names, leaf first.
 const MAX_FRAMES: usize = 6;

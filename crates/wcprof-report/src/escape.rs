@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use wcprof_findings::is_invisible;
+
 /// For a terminal: control characters and those that reorder or hide text become `?`.
 pub fn terminal_name(name: &str) -> Cow<'_, str> {
     replace(name, |c| c.is_control() || is_invisible(c), '?')
@@ -24,14 +26,6 @@ pub(crate) fn xml_text(text: &str) -> Cow<'_, str> {
         },
         '?',
     )
-}
-
-/// Directional marks, embeddings and overrides, and zero-width characters: a name must not change
-/// how the text around it reads.
-fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
 fn replace(name: &str, bad: impl Fn(char) -> bool, with: char) -> Cow<'_, str> {

@@ -5,13 +5,14 @@
 
 use std::io::{self, Write};
 
+use wcprof_findings::cut;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{FunctionGroup, FunctionWeight, View, function_groups};
 
 use crate::escape::terminal_name;
 use crate::group::key_name;
 use crate::text::{TextOptions, say_left_out};
-use crate::units::{count, cut, duration, percent, plus_minus};
+use crate::units::{count, duration, percent, plus_minus};
 
 /// Writes the functions of `view` by total time. Those below its `min_percent` of their group's
 /// shown time are counted, not listed; `max_nodes` of the options limits the lines of a group.

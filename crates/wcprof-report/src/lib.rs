@@ -48,5 +48,4 @@ pub use json::{JSON_VERSION, json};
 pub use screen::{Screen, screen};
 pub use svg::{icicle, svg};
 pub use text::{TextOptions, text};
-pub use units::{columns, cut};
 pub use uwpmp::{UwpmpOptions, uwpmp};

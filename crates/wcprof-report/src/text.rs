@@ -8,12 +8,13 @@
 
 use std::io::{self, Write};
 
+use wcprof_findings::{columns, cut};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Group, Label, Node, Trees};
 
 use crate::escape::terminal_name;
 use crate::group::group_name;
-use crate::units::{columns, count, cut, duration, percent, plus_minus};
+use crate::units::{count, duration, percent, plus_minus};
 
 /// How to print.
 #[derive(Copy, Clone, Debug, Default)]
@@ -56,9 +57,8 @@ pub(crate) fn say_left_out(
     out: &mut impl Write,
 ) -> io::Result<()> {
     match (n_listed, n_empty) {
-        (_, 0) => Ok(()),
-        // Then there is nothing to say here.
-        (0, _) => Ok(()),
+        // Where no group is listed there is nothing to say here.
+        (0, _) | (_, 0) => Ok(()),
         (_, 1) => writeln!(out, "\n1 other has no time that passes the filters"),
         (_, n) => writeln!(out, "\n{n} others have no time that passes the filters"),
     }

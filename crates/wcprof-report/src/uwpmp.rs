@@ -8,11 +8,12 @@
 
 use std::io::{self, Write};
 
+use wcprof_findings::{columns, cut, head as head_of};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Group, GroupBy, GroupKey, Trees, View};
 
 use crate::escape::terminal_name;
-use crate::units::{columns, cut, head as head_of, percent};
+use crate::units::percent;
 
 /// How to print.
 #[derive(Clone, Debug)]

@@ -5,7 +5,8 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terminal_size::{Width, terminal_size_of};
-use wcprof_report::{cut, terminal_name};
+use wcprof_findings::cut;
+use wcprof_report::terminal_name;
 use wcprof_symbols::{Download, OnProgress};
 
 /// Cells of the bar.

@@ -311,7 +311,7 @@ fn show_status(progress: &Progress, options: &SessionOptions) {
     }
     // A line that wraps cannot be written over.
     let room = columns_of_stderr().saturating_sub(1);
-    let line = wcprof_report::cut(&line, Some(room));
+    let line = wcprof_findings::cut(&line, Some(room));
     let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     // The status line is a courtesy: a terminal that is gone is noticed elsewhere.
     let _ = std::io::stderr().flush();

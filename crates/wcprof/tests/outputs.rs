@@ -2,25 +2,15 @@
 //! places that cannot be written; and what is said when there is nothing to print.
 
 mod support;
+#[path = "support/traces.rs"]
+mod traces;
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
-const OSD: &str = "ceph-osd-secure-randread.wct";
-const QEMU: &str = "qemu-librbd-writeback.wct";
-
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/traces")
-}
-
-/// Runs in the folder of the traces.
-fn wcprof(args: &[&str]) -> Output {
-    let mut command = support::command(args);
-    command.current_dir(fixtures());
-    command.output().expect("the program runs")
-}
+use traces::{OSD, QEMU, fixtures, wcprof};
 
 #[track_caller]
 fn assert_fails(args: &[&str], code: i32, parts: &[&str]) {

@@ -2,25 +2,12 @@
 //! `WCPROF_BLESS=1` writes the golden files anew.
 
 mod support;
+#[path = "support/traces.rs"]
+mod traces;
 
-use std::path::{Path, PathBuf};
-use std::process::Output;
+use traces::{OSD, QEMU, fixtures, wcprof};
 
 use serde_json::Value;
-
-const OSD: &str = "ceph-osd-secure-randread.wct";
-const QEMU: &str = "qemu-librbd-writeback.wct";
-
-fn fixtures() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/traces")
-}
-
-/// Runs in the folder of the traces, so that outputs name them without a path.
-fn wcprof(args: &[&str]) -> Output {
-    let mut command = support::command(args);
-    command.current_dir(fixtures());
-    command.output().expect("the program runs")
-}
 
 #[track_caller]
 fn text(args: &[&str]) -> String {

@@ -112,13 +112,7 @@ impl Passes {
         self.held.clear();
         loop {
             self.run(pid, first, 0)?;
-            let len = self.shared.word(LEN) as usize;
-            let parsed = bytes.len();
-            bytes.extend_from_slice(self.shared.bytes(RECORDS..RECORDS.saturating_add(len)));
-            let end = wire::parse(bytes, parsed, &mut *sink)?;
-            if end != parsed + len {
-                return Err(BpfError::Truncated(parsed.saturating_add(len) - end));
-            }
+            self.read(0..self.shared.word(LEN) as usize, bytes, sink)?;
             let next = self.shared.word(NEXT);
             if next >= self.shared.word(N_CHANGED) {
                 break;
@@ -168,15 +162,26 @@ impl Passes {
         let Some(Held { records, end }) = self.held.pop_front() else {
             return Ok(None);
         };
-        let parsed = bytes.len();
-        let (from, to) = (RECORDS + records.start, RECORDS.saturating_add(records.end));
-        bytes.extend_from_slice(self.shared.bytes(from..to));
-        let used = wire::parse(bytes, parsed, &mut *sink)?;
-        if used != parsed + records.len() {
-            return Err(BpfError::Truncated(bytes.len().abs_diff(used)));
-        }
+        self.read(records, bytes, sink)?;
         sink(Record::End(end));
         Ok(Some(end))
+    }
+
+    /// Appends some of the records, by their place among them, to `bytes`, and calls `sink` for each.
+    fn read(
+        &self,
+        records: Range<usize>,
+        bytes: &mut Vec<u8>,
+        sink: &mut impl FnMut(Record),
+    ) -> Result<(), BpfError> {
+        let begin = bytes.len();
+        let (from, to) = (RECORDS + records.start, RECORDS.saturating_add(records.end));
+        bytes.extend_from_slice(self.shared.bytes(from..to));
+        let used = wire::parse(bytes, begin, sink)?;
+        match used == begin + records.len() {
+            true => Ok(()),
+            false => Err(BpfError::Truncated((begin + records.len()).abs_diff(used))),
+        }
     }
 
     /// Has the program go on with the pass from a changed thread on, 0 for a new pass, and put its

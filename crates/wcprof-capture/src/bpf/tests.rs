@@ -127,11 +127,14 @@ impl Reader {
     /// Snapshots until the thread is in its `read`.
     fn wait_blocked(&self, engine: &mut BpfEngine) -> TaskRecord {
         wait_for("blocked reader", || {
-            let task = find(engine, self.tid)?;
-            let number = task.regs.unwrap().syscall.number();
-            (task.state.is_blocked() && number == Some(SYS_READ)).then_some(task)
+            find(engine, self.tid).filter(is_blocked_in_read)
         })
     }
+}
+
+fn is_blocked_in_read(task: &TaskRecord) -> bool {
+    let number = task.regs.and_then(|r| r.syscall.number());
+    task.state.is_blocked() && number == Some(SYS_READ)
 }
 
 /// A thread that runs until it is told to stop.

@@ -42,9 +42,17 @@ pub(crate) struct BpfSnapshots {
     list: bool,
     /// Kernel stacks were asked for.
     kernel: bool,
-    /// Threads and kept timer samples at the last pass that was held, and whether samples had come
-    /// since the one before: the last of these may not have been in its ring yet.
-    held: (u32, u32, bool),
+    last_held: LastHeld,
+}
+
+/// The last pass that was held.
+#[derive(Copy, Clone, Debug)]
+struct LastHeld {
+    n_threads: u32,
+    /// Timer samples that the filter had kept by then.
+    n_kept: u32,
+    /// Some came since the pass before: the last of these may not have been in its ring yet.
+    had_samples: bool,
 }
 
 impl BpfSnapshots {
@@ -70,7 +78,11 @@ impl BpfSnapshots {
             boot_offset: boot_offset_ns(),
             list: false,
             kernel,
-            held: (0, 0, true),
+            last_held: LastHeld {
+                n_threads: 0,
+                n_kept: 0,
+                had_samples: true,
+            },
         })
     }
 
@@ -180,11 +192,17 @@ impl Snapshots for BpfSnapshots {
         let Some(pass) = self.engine.hold_changes()? else {
             return Ok(None);
         };
-        let (n_threads, n_kept, more) = self.held;
-        self.held = (pass.n_threads, pass.n_kept, pass.n_kept != n_kept);
+        let before = self.last_held;
+        let now = LastHeld {
+            n_threads: pass.n_threads,
+            n_kept: pass.n_kept,
+            had_samples: pass.n_kept != before.n_kept,
+        };
+        self.last_held = now;
+        let other_threads = now.n_threads != before.n_threads;
         Ok(Some(HeldSnapshot {
             time: pass.time_ns,
-            urgent: pass.n_urgent > 0 || pass.n_threads != n_threads || more || self.held.2,
+            urgent: pass.n_urgent > 0 || other_threads || before.had_samples || now.had_samples,
         }))
     }
 

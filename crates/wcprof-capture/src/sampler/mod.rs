@@ -332,10 +332,7 @@ impl Sampler {
         let slot = match run.slots.entry(now.tid) {
             std::collections::hash_map::Entry::Occupied(slot) => slot.into_mut(),
             std::collections::hash_map::Entry::Vacant(vacant) => {
-                let keep = self
-                    .keep_thread
-                    .as_ref()
-                    .is_none_or(|keep| keep(&now.comm.as_ref().map_or(String::new(), Comm::name)));
+                let keep = self.keeps(now.comm.as_ref());
                 let is_older = self
                     .targets
                     .get(now.target)
@@ -360,13 +357,8 @@ impl Sampler {
         slot.tick = run.tick;
         slot.catch_up(unlisted.0, unlisted.1);
         slot.listed(run.unlisted.0);
-        if slot.is_renamed(&now)
-            && let Some(comm) = &now.comm
-        {
-            slot.keep = self
-                .keep_thread
-                .as_ref()
-                .is_none_or(|keep| keep(&comm.name()));
+        if slot.is_renamed(&now) {
+            slot.keep = self.keeps(now.comm.as_ref());
         }
         if !slot.keep {
             return;
@@ -402,6 +394,12 @@ impl Sampler {
             None => {}
         }
         run.batch.threads.push(tick);
+    }
+
+    /// Whether a thread of this name is to be recorded.
+    fn keeps(&self, comm: Option<&Comm>) -> bool {
+        let name = || comm.map_or(String::new(), Comm::name);
+        self.keep_thread.as_ref().is_none_or(|keep| keep(&name()))
     }
 
     fn notice_exits(&mut self, run: &mut Run<'_>) {

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use wcprof_profile::model::LockKind;
 
 use super::{Hold, LockReport, LockSite};
+use crate::columns::cut;
 use crate::hotspots::plural;
-use crate::text::{cut, duration, escape, prose};
+use crate::text::{duration, escape, prose};
 use crate::totals::percent;
 
 /// Pools of waiters printed for a site.
@@ -65,11 +66,11 @@ fn one(out: &mut String, site: &LockSite, several: bool, width: usize) {
         duration(site.lost_ns),
         escape(&site.function)
     );
-    let _ = writeln!(out, "{}", cut(&title, width));
+    let _ = writeln!(out, "{}", cut(&title, Some(width)));
     prose(out, "lock", &kinds(site), width);
     if !site.callers.is_empty() {
         let text = format!("  called  : {}", escape(&site.callers.join(" < ")));
-        let _ = writeln!(out, "{}", cut(&text, width));
+        let _ = writeln!(out, "{}", cut(&text, Some(width)));
     }
     let waiters: Vec<String> = site
         .waiters
@@ -99,7 +100,7 @@ fn one(out: &mut String, site: &LockSite, several: bool, width: usize) {
     }
     for hold in shown {
         let text = format!("    {:5.1} %{} {}", hold.percent, mark(hold), held(hold));
-        let _ = writeln!(out, "{}", cut(&text, width));
+        let _ = writeln!(out, "{}", cut(&text, Some(width)));
     }
     if n_more > 0 {
         let _ = writeln!(out, "    and {}", plural(n_more, "lighter stack"));

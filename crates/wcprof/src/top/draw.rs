@@ -5,8 +5,8 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
+use wcprof_findings::{columns, cut};
 use wcprof_profile::model::State;
-use wcprof_report::{columns, cut};
 
 use super::model::{Model, Row, RowKey};
 use super::state::Ui;

@@ -24,9 +24,7 @@ impl Held {
         }
         let tid = Tid(cat.pid().0);
         let task = wait_for("blocked child", || {
-            let task = find(&mut looker, tid)?;
-            let number = task.regs?.syscall.number();
-            (task.state.is_blocked() && number == Some(SYS_READ)).then_some(task)
+            find(&mut looker, tid).filter(is_blocked_in_read)
         });
         let sp = task.regs?.sp;
         let maps = fs::read_to_string(format!("/proc/{}/maps", cat.pid())).unwrap();
@@ -57,13 +55,12 @@ impl Held {
 
     /// Has the child run once more, and gives the pass at which it is blocked again.
     fn change(&mut self) -> Option<HeldPass> {
-        let number = |task: &TaskRecord| task.regs.and_then(|r| r.syscall.number());
         let before = find(&mut self.looker, Tid(self.cat.pid().0)).unwrap();
         self.cat.0.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         wait_for("one more run", || {
             let now = find(&mut self.looker, before.tid).unwrap();
             let ran = now.counters.nvcsw > before.counters.nvcsw;
-            (ran && now.state.is_blocked() && number(&now) == Some(SYS_READ)).then_some(())
+            (ran && is_blocked_in_read(&now)).then_some(())
         });
         self.engine.hold_changes().unwrap()
     }
