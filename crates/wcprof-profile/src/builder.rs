@@ -116,7 +116,6 @@ pub struct ProfileBuilder {
     firsts: Vec<u64>,
     blocks: Blocks,
     n_spans: u64,
-    batch: SpanBatch,
     /// Times outside are left out.
     window: Option<(TimeNs, TimeNs)>,
     renamed: RenamedStacks,
@@ -175,14 +174,6 @@ impl ProfileBuilder {
 
     /// Adds many spans, as [`add_span`](Self::add_span) would one after another, but thread by thread:
     /// what one thread did fits the processor's caches.
-    pub fn add_spans(&mut self, spans: &[Span]) {
-        let mut batch = std::mem::take(&mut self.batch);
-        batch.sort(spans);
-        self.add_batch(&batch);
-        self.batch = batch;
-    }
-
-    /// The same for spans that are sorted already.
     pub fn add_batch(&mut self, batch: &SpanBatch) {
         if self.cutter.is_beyond(batch.latest().0) {
             // Slices become longer somewhere in between.

@@ -101,6 +101,26 @@ struct Table {
     n: usize,
 }
 
+impl Table {
+    /// The place and the entry of a key with this hash, of those with its tag the first that `is_it`;
+    /// or [`FREE`] and the place where it would be, which a table without places does not have.
+    #[inline]
+    fn probe(&self, hash: u64, is_it: impl Fn(u32) -> bool) -> (usize, u32) {
+        let Some(mask) = self.places.len().checked_sub(1) else {
+            return (usize::MAX, FREE);
+        };
+        let mut at = hash as usize & mask;
+        // A table is never full.
+        loop {
+            let Place { entry, tag: found } = self.places[at];
+            if entry == FREE || found == tag(hash) && is_it(entry) {
+                return (at, entry);
+            }
+            at = (at + 1) & mask;
+        }
+    }
+}
+
 /// An entry's index and a part of its hash, which nearly always tells it from others without a look
 /// at the entry itself.
 #[derive(Copy, Clone, Debug)]
@@ -150,8 +170,8 @@ impl<T> Index<T> {
     #[inline]
     pub(crate) fn find(&self, key: &Key) -> Option<&T> {
         let table = self.tables.get(place_of(key.thread()))?;
-        let (_, found) = self.place(table, key, hash(&self.hash, key));
-        self.entries.get(found? as usize).map(|entry| &entry.value)
+        let (_, entry) = table.probe(hash(&self.hash, key), |entry| self.is_at(entry, key));
+        self.entries.get(entry as usize).map(|entry| &entry.value)
     }
 
     /// Where a key probably is. To look for many keys before their values are needed lets the
@@ -159,21 +179,10 @@ impl<T> Index<T> {
     #[inline]
     pub(crate) fn hint(&self, key: &Key) -> Hint {
         let hash = hash(&self.hash, key);
-        let mut entry = FREE;
-        if let Some(table) = self.tables.get(place_of(key.thread()))
-            && let Some(mask) = table.places.len().checked_sub(1)
-        {
-            let mut at = hash as usize & mask;
-            // A table is never full.
-            loop {
-                let place = table.places[at];
-                if place.entry == FREE || place.tag == tag(hash) {
-                    entry = place.entry;
-                    break;
-                }
-                at = (at + 1) & mask;
-            }
-        }
+        let entry = match self.tables.get(place_of(key.thread())) {
+            Some(table) => table.probe(hash, |_| true).1,
+            None => FREE,
+        };
         Hint {
             hash,
             entry,
@@ -184,8 +193,7 @@ impl<T> Index<T> {
     /// Looks whether a hint is right, which for many keys is again done before their values are needed.
     #[inline]
     pub(crate) fn confirm(&self, key: &Key, hint: &mut Hint) {
-        let entry = self.entries.get(hint.entry as usize);
-        hint.is_right = entry.is_some_and(|entry| entry.key == *key);
+        hint.is_right = self.is_at(hint.entry, key);
     }
 
     /// A key's value, made if there is none, and its index.
@@ -210,30 +218,16 @@ impl<T> Index<T> {
         if at >= self.tables.len() {
             self.tables.resize_with(at + 1, Table::default);
         }
-        match self.place(&self.tables[at], key, hash) {
-            (_, Some(index)) => index as usize,
-            (place, None) => self.insert(at, place, hash, *key, make()),
+        match self.tables[at].probe(hash, |entry| self.is_at(entry, key)) {
+            (place, FREE) => self.insert(at, place, hash, *key, make()),
+            (_, entry) => entry as usize,
         }
     }
 
-    /// The entry of a key, or the place where it would be; the place is none in a full table.
     #[inline]
-    fn place(&self, table: &Table, key: &Key, hash: u64) -> (usize, Option<u32>) {
-        let Some(mask) = table.places.len().checked_sub(1) else {
-            return (usize::MAX, None);
-        };
-        let mut at = hash as usize & mask;
-        // A table is never full.
-        loop {
-            let place = table.places[at];
-            match self.entries.get(place.entry as usize) {
-                None => return (at, None),
-                Some(entry) if place.tag == tag(hash) && entry.key == *key => {
-                    return (at, Some(place.entry));
-                }
-                Some(_) => at = (at + 1) & mask,
-            }
-        }
+    fn is_at(&self, entry: u32, key: &Key) -> bool {
+        let entry = self.entries.get(entry as usize);
+        entry.is_some_and(|entry| entry.key == *key)
     }
 
     fn insert(&mut self, table: usize, place: usize, hash: u64, key: Key, value: T) -> usize {

@@ -47,11 +47,10 @@ impl Opened {
     /// Reads a trace for [`add_up`](Self::add_up).
     pub(crate) fn read(path: &Path, window: Window) -> Result<Self, Failure> {
         let mut builder = with_window(ProfileBuilder::new(), window);
-        let (tables, ending, is_partial) = for_each_batch(
+        let (tables, ending, is_partial) = add_all(
             path,
             |tables| !(tables.locks.looks.is_empty() && tables.local_names.later.is_empty()),
-            |spans, batch: &mut SpanBatch| batch.sort(spans),
-            |batch| builder.add_batch(batch),
+            &mut builder,
         )?;
         Ok(Self {
             tables,
@@ -75,13 +74,7 @@ impl Opened {
             .with_renamed(renamed)
             .with_locks(locks);
         let mut builder = with_window(builder, self.window);
-        let add = |batch: &SpanBatch| builder.add_batch(batch);
-        let (tables, ..) = for_each_batch(
-            &self.path,
-            |_| false,
-            |spans, batch: &mut SpanBatch| batch.sort(spans),
-            add,
-        )?;
+        let (tables, ..) = add_all(&self.path, |_| false, &mut builder)?;
         self.builder = builder;
         // In a trace that did not end cleanly these are known by the spans.
         self.tables.threads = tables.threads;
@@ -161,6 +154,16 @@ fn with_window(builder: ProfileBuilder, window: Window) -> ProfileBuilder {
         Some((from, to)) => builder.with_window(from, to),
         None => builder,
     }
+}
+
+/// Adds the spans of a trace to `builder` until `enough` says so, see [`for_each_batch`].
+fn add_all(
+    path: &Path,
+    enough: impl FnMut(&Tables) -> bool + Send,
+    builder: &mut ProfileBuilder,
+) -> Result<(Tables, Ending, bool), Failure> {
+    let sort = |spans: &[Span], batch: &mut SpanBatch| batch.sort(spans);
+    for_each_batch(path, enough, sort, |batch| builder.add_batch(batch))
 }
 
 /// Hands over the spans of a trace, many at a time and as `prepare` makes them, until `enough` says so of

@@ -10,7 +10,7 @@ use wcprof_types::{ThreadState, TimeNs};
 
 use super::spans::{
     HAS_STACK, HAS_WAIT, Last, N_COLUMNS, NEXT_INTERVAL, NS_PER_US, SAME_INTERVAL, STATE_MASK,
-    Sizes, WEIGHT_AS_GUESSED, check_interval, state, to_ns,
+    STATES, Sizes, WEIGHT_AS_GUESSED, check_interval, state, to_ns,
 };
 use super::wire::{Input, known};
 use crate::error::Malformed;
@@ -27,20 +27,14 @@ struct Seen {
     latest: u64,
 }
 
-impl Seen {
-    const NOTHING: Self = Self {
-        last: Last {
-            start: 0,
-            end: 0,
-            left: 0,
-            weight: 0,
-            stack: 0,
-            wait: 0,
-            blocked: false,
-        },
-        first: u64::MAX,
-        latest: 0,
-    };
+impl Default for Seen {
+    fn default() -> Self {
+        Self {
+            last: Last::default(),
+            first: u64::MAX,
+            latest: 0,
+        }
+    }
 }
 
 /// Where the next span begins, and what its guesses are made of.
@@ -219,7 +213,7 @@ impl SpanReader {
         let state = state(flags & STATE_MASK)?;
         let at = thread as usize;
         if at >= self.threads.len() {
-            self.threads.resize(at + 1, Seen::NOTHING);
+            self.threads.resize(at + 1, Seen::default());
         }
         let seen = &mut self.threads[at];
         let last = &mut seen.last;
@@ -268,18 +262,6 @@ impl SpanReader {
         Ok((span, Cursor { at, thread, end }))
     }
 }
-
-/// The states by their code.
-const STATES: [Option<ThreadState>; STATE_MASK as usize + 1] = [
-    Some(ThreadState::OnCpu),
-    Some(ThreadState::Guest),
-    Some(ThreadState::Runnable),
-    Some(ThreadState::Blocked),
-    Some(ThreadState::StealIrq),
-    Some(ThreadState::Unknown),
-    None,
-    None,
-];
 
 /// The number that four bytes begin with, and how many bytes it has. 5 if it has more than these.
 #[inline(always)]

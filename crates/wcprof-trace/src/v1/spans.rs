@@ -233,6 +233,18 @@ pub(super) fn check_interval(start: u64, end: u64) -> Result<(), Malformed> {
     Ok(())
 }
 
+/// The states by their code.
+pub(super) const STATES: [Option<ThreadState>; STATE_MASK as usize + 1] = [
+    Some(ThreadState::OnCpu),
+    Some(ThreadState::Guest),
+    Some(ThreadState::Runnable),
+    Some(ThreadState::Blocked),
+    Some(ThreadState::StealIrq),
+    Some(ThreadState::Unknown),
+    None,
+    None,
+];
+
 fn state_code(state: ThreadState) -> u8 {
     match state {
         ThreadState::OnCpu => 0,
@@ -245,18 +257,24 @@ fn state_code(state: ThreadState) -> u8 {
 }
 
 pub(super) fn state(code: u8) -> Result<ThreadState, Malformed> {
-    Ok(match code {
-        0 => ThreadState::OnCpu,
-        1 => ThreadState::Guest,
-        2 => ThreadState::Runnable,
-        3 => ThreadState::Blocked,
-        4 => ThreadState::StealIrq,
-        5 => ThreadState::Unknown,
-        _ => {
-            return Err(Malformed::UnknownCode {
-                what: "thread state",
-                code: code.into(),
-            });
-        }
+    let known = STATES.get(usize::from(code)).copied().flatten();
+    known.ok_or(Malformed::UnknownCode {
+        what: "thread state",
+        code: code.into(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a state is read back from the code it is written as.
+    #[test]
+    fn states() {
+        for (code, known) in (0..).zip(STATES) {
+            assert_eq!(state(code).ok(), known);
+            assert!(known.is_none_or(|state| state_code(state) == code));
+        }
+        assert!(state(STATES.len() as u8).is_err());
+    }
 }
