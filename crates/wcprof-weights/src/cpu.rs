@@ -49,7 +49,7 @@ impl<K: Copy> CpuAccount<K> {
             .map(|hit| hit.place)
     }
 
-    /// Adds `run` ns of run time that lie in `start..end`, and the samples since the last call.
+    /// Adds `run` ns of run time that lie in `start..end` as far as there is room, and the samples since the last call.
     pub(crate) fn add(
         &mut self,
         run: u64,
@@ -62,6 +62,7 @@ impl<K: Copy> CpuAccount<K> {
         }
         self.total += run;
         self.pending += run;
+        self.since = self.since.min(end.saturating_sub(self.pending));
         for hit in hits {
             if self.waiting.len() < MAX_WAITING {
                 self.waiting.push(*hit);

@@ -9,6 +9,11 @@ use crate::{Observation, Piece, Sched, TimerHit};
 /// (10 ms at `CONFIG_HZ=100`, 4 ms at 250; `kernel/sched/core.c`, `sched_tick`) and some slack.
 const SETTLE_NS: u64 = 12_000_000;
 
+/// A thread that is running or queued, nobody can tell which, and shows neither a switch nor run time has
+/// been displaced or robbed of its CPU by the hypervisor: the next switch or run time tells. It is waited
+/// for this long.
+const HOLD_NS: u64 = 1_000_000_000;
+
 /// One thread's account.
 #[derive(Clone, Debug)]
 pub struct Ledger<K> {
@@ -33,6 +38,8 @@ pub struct Ledger<K> {
     surely_queued: bool,
     /// It ran for most of the last interval.
     ran_lately: bool,
+    /// For how long it has shown neither a switch nor run time while running or queued.
+    still: u64,
 }
 
 impl<K: Copy> Ledger<K> {
@@ -52,6 +59,7 @@ impl<K: Copy> Ledger<K> {
             blocked_possible: blocked,
             surely_queued: false,
             ran_lately: false,
+            still: 0,
         }
     }
 
@@ -99,6 +107,10 @@ impl<K: Copy> Ledger<K> {
             self.blocked_possible = true;
         }
         self.ran_lately = interval.run > wall / 2;
+        self.still = match interval.is_still() {
+            true => self.still + wall,
+            false => 0,
+        };
         self.settle_counters(&interval, hits, emit);
         match now.sched {
             Sched::Blocked => self.seen_blocked(&interval, emit),
@@ -160,7 +172,10 @@ impl<K: Copy> Ledger<K> {
         let run = self.run_due.min(self.pending);
         self.run_due -= run;
         self.pending -= run;
-        self.cpu.add(run, hits, (self.pending_since, end), emit);
+        // What was counted in this interval was not run long before it.
+        let recent = interval.prev.time.saturating_sub(SETTLE_NS);
+        let since = self.pending_since.max(recent);
+        self.cpu.add(run, hits, (since, end), emit);
         let queued = self.delay_due.min(self.pending);
         self.delay_due -= queued;
         self.give_runnable_at(queued, interval.runnable_place(self), end, emit);
@@ -238,29 +253,31 @@ impl<K: Copy> Ledger<K> {
     /// Executing or queued. A thread that was woken and has an unchanged count has not run yet.
     fn seen_running(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
         let end = interval.now.time;
+        let wall = end.saturating_sub(interval.prev.time);
         if !interval.same {
             self.surely_queued = false;
             self.advance = 0;
-            let excess = self.pending.saturating_sub(SETTLE_NS);
+            // A switch settles the counters. Since then it may have been displaced again.
+            let excess = self.pending.saturating_sub(wall.max(SETTLE_NS));
             self.give_unexplained(excess, end, emit);
         } else if interval.prev.sched == Sched::Blocked {
             // Woken at an unknown moment of the interval: half of it on average.
             let half = self.pending / 2;
             self.give_blocked(half, interval.prev.place, 0, end, emit);
             self.surely_queued = true;
-        } else if self.surely_queued {
-            let all = self.pending;
-            self.advance += all;
-            self.give_runnable(all, end, emit);
-        } else {
-            let excess = self.pending.saturating_sub(SETTLE_NS);
-            let wall = end.saturating_sub(interval.prev.time);
-            if interval.run < wall / 2 {
-                self.advance += excess;
-                self.give_runnable(excess, end, emit);
-            } else {
-                self.give_unexplained(excess, end, emit);
-            }
+        } else if interval.run > 0 {
+            // It was on its CPU at the last observation: what is older and unexplained was not waited.
+            self.surely_queued = false;
+            let excess = interval.carried.saturating_sub(SETTLE_NS);
+            self.give_unexplained(excess.min(self.pending), end, emit);
+        } else if self.surely_queued || self.still > HOLD_NS {
+            let queued = match self.surely_queued {
+                true => self.pending,
+                false => self.still.min(self.pending),
+            };
+            self.surely_queued = true;
+            self.advance += queued;
+            self.give_runnable(queued, end, emit);
         }
     }
 
@@ -337,6 +354,12 @@ struct Interval<K> {
 }
 
 impl<K: Copy> Interval<K> {
+    /// Whether it shows neither a switch nor run time, and no wait.
+    fn is_still(&self) -> bool {
+        let awake = |sched| matches!(sched, Sched::Running);
+        self.same && self.run == 0 && awake(self.prev.sched) && awake(self.now.sched)
+    }
+
     /// The stack for run-queue delay: where it was preempted or woken.
     fn runnable_place(&self, ledger: &Ledger<K>) -> Option<K> {
         match self.now.sched {
