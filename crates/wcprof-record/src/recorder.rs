@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 use wcprof_capture::{
@@ -120,6 +121,13 @@ pub struct Recorder<S = TraceWriter<File>> {
     flushed: u64,
 }
 
+/// A moment of `CLOCK_MONOTONIC` that was a little while ago, in ns since 1970 (UTC).
+fn unix_ns_at(monotonic: u64) -> u64 {
+    let ago = monotonic_ns().saturating_sub(monotonic);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0, |now| (now.as_nanos() as u64).saturating_sub(ago))
+}
+
 impl<S> std::fmt::Debug for Recorder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Recorder")
@@ -183,6 +191,10 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     fn take_batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
+        let is_first = self.begin.is_none();
+        if is_first {
+            self.writer.begins_at(unix_ns_at(batch.time));
+        }
         self.count(batch);
         for (_, target) in &batch.joined {
             self.join(target)?;
@@ -230,7 +242,7 @@ impl<S: TraceSink> Recorder<S> {
         for &(target, end, time) in &batch.ended {
             self.end_process(target, end, time)?;
         }
-        if batch.time.saturating_sub(self.flushed) >= FLUSH_NS {
+        if is_first || batch.time.saturating_sub(self.flushed) >= FLUSH_NS {
             self.flushed = batch.time;
             self.flush()?;
         }

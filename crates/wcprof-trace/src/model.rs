@@ -66,7 +66,7 @@ pub struct Header {
     pub kernel: String,
     /// CPUs online.
     pub n_cpus: u32,
-    /// Wall-clock time of the beginning, nanoseconds since 1970 (UTC).
+    /// Wall-clock time of time 0, nanoseconds since 1970 (UTC).
     pub started_unix_ns: u64,
 }
 

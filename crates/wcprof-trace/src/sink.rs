@@ -18,6 +18,7 @@ use crate::writer::TraceWriter;
 /// needs, but only in [`sweep`](Self::sweep): whoever remembers ids asks afterwards which of them hold.
 #[allow(missing_docs)]
 pub trait TraceSink {
+    fn begins_at(&mut self, unix_ns: u64);
     fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError>;
     fn process_ended(&mut self, process: ProcessId, end: &ProcessEnd) -> Result<(), TraceError>;
     fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError>;
@@ -93,6 +94,10 @@ pub trait TraceSink {
 }
 
 impl<W: Write> TraceSink for TraceWriter<W> {
+    fn begins_at(&mut self, unix_ns: u64) {
+        Self::begins_at(self, unix_ns);
+    }
+
     fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError> {
         Self::add_process(self, process)
     }

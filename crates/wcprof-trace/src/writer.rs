@@ -65,7 +65,7 @@ pub struct TraceWriter<W: Write> {
 /// Encoded entries that are in no block yet.
 #[derive(Debug, Default)]
 struct Pending {
-    header: Vec<u8>,
+    header: Option<Header>,
     processes: NewEntries,
     modules: NewEntries,
     threads: NewEntries,
@@ -208,8 +208,10 @@ impl<W: Write> TraceWriter<W> {
     ) -> Result<Self, TraceError> {
         let mut unsent = MAGIC.to_vec();
         unsent.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        let mut pending = Pending::default();
-        entries::put_header(&mut pending.header, header);
+        let pending = Pending {
+            header: Some(header.clone()),
+            ..Pending::default()
+        };
         let mut writer = Self {
             sink,
             rewind,
@@ -226,8 +228,16 @@ impl<W: Write> TraceWriter<W> {
             stats: None,
         };
         // Whether the disk is full is known before a recording begins.
-        writer.flush()?;
+        writer.send()?;
         Ok(writer)
+    }
+
+    /// Sets when the recording began, ns since 1970 (UTC), in place of what the header says: time 0 of the
+    /// trace is known only when sampling has begun. Without effect once a block is written.
+    pub fn begins_at(&mut self, unix_ns: u64) {
+        if let Some(header) = &mut self.pending.header {
+            header.started_unix_ns = unix_ns;
+        }
     }
 
     /// Adds a process.
@@ -607,7 +617,10 @@ impl<W: Write> TraceWriter<W> {
         let mut sections = Vec::with_capacity(self.pending.len() + 1024);
         let mut scratch = Vec::new();
         let p = &mut self.pending;
-        put_section(&mut sections, section::HEADER, &p.header);
+        if let Some(header) = p.header.take() {
+            entries::put_header(&mut scratch, &header);
+            put_section(&mut sections, section::HEADER, &scratch);
+        }
         for (entries, tag) in [
             (&mut p.processes, section::PROCESSES),
             (&mut p.modules, section::MODULES),
@@ -641,7 +654,6 @@ impl<W: Write> TraceWriter<W> {
         put_section(&mut sections, section::SPANS, &scratch);
         put_section(&mut sections, section::STATS, &p.stats);
         sections.append(&mut p.setups);
-        p.header.clear();
         p.cgroups.clear();
         p.process_ends.clear();
         p.sources.clear();

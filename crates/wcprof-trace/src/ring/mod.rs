@@ -328,6 +328,10 @@ fn heap<T>(values: &[Option<T>], of: impl Fn(&T) -> usize) -> usize {
 }
 
 impl TraceSink for Ring {
+    fn begins_at(&mut self, unix_ns: u64) {
+        self.header.started_unix_ns = unix_ns;
+    }
+
     fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError> {
         let id = ProcessId(self.next_process);
         self.next_process = next(self.next_process)?;

@@ -36,11 +36,24 @@ proptest! {
     #[test]
     fn any_bytes(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
         let _ = TraceReader::from_reader(bytes.as_slice()).map(TraceReader::read_all);
-        let writer = TraceWriter::new(Vec::new(), &header()).unwrap();
+        let mut writer = TraceWriter::new(Vec::new(), &header()).unwrap();
+        writer.flush().unwrap();
         let mut file = writer.into_inner();
         file.extend_from_slice(&bytes);
         let _ = TraceReader::from_reader(file.as_slice()).map(TraceReader::read_all);
     }
+}
+
+/// Check that the time of the beginning can be set until the first block is written, not later.
+#[test]
+fn beginning() {
+    let mut writer = TraceWriter::new(Vec::new(), &header()).unwrap();
+    writer.begins_at(7);
+    writer.flush().unwrap();
+    writer.begins_at(8);
+    writer.finish(&final_stats()).unwrap();
+    let (trace, _) = read(&writer.into_inner());
+    assert_eq!(trace.tables.header.started_unix_ns, 7);
 }
 
 /// Check a trace that fills every table, with names.
