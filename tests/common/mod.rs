@@ -12,12 +12,14 @@ pub(crate) use build::{Variant, build_tiny32, fixture, output_folder};
 pub(crate) use folded::{Folded, is_function};
 pub(crate) use load::{alone, quiet};
 pub(crate) use proc::{
-    CpuLog, StopWatch, children, run_delay_ns, voluntary_switches, wait_for_epoll, wait_for_thread,
+    CpuLog, StopWatch, children, run_delay_ns, voluntary_switches, wait_for_epoll,
+    wait_for_run_time, wait_for_thread,
 };
 pub(crate) use remote::{Mark, RemoteProcess, copy_program};
 pub(crate) use skip::{has_capability, skip};
 pub(crate) use wcprof::{
-    Attach, Engine, Recording, assert_weights, text, wait_for_samples, wait_for_trace, wcprof,
+    Attach, Engine, Recording, assert_weights, interrupt, text, wait_for_trace, wait_for_write,
+    wcprof,
 };
 
 /// Assert that a share is what it should be: within two points, or four standard deviations of a

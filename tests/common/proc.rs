@@ -80,11 +80,30 @@ pub(crate) fn voluntary_switches(pid: i32) -> BTreeMap<i32, u64> {
         .collect()
 }
 
-/// Nanoseconds that a thread has waited on a run queue (second field of schedstat).
+/// Nanoseconds that a thread has waited on a run queue, up to when it last got a CPU (second field of
+/// schedstat).
 pub(crate) fn run_delay_ns(pid: i32, tid: i32) -> u64 {
+    schedstat(pid, tid, 1)
+}
+
+/// Wait until a busy thread has run once more.
+#[track_caller]
+pub(crate) fn wait_for_run_time(pid: i32, tid: i32) {
+    let begin = Instant::now();
+    let before = schedstat(pid, tid, 0);
+    while schedstat(pid, tid, 0) == before {
+        assert!(
+            begin.elapsed() < Duration::from_secs(10),
+            "thread does not run"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn schedstat(pid: i32, tid: i32, field: usize) -> u64 {
     fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"))
         .ok()
-        .and_then(|text| text.split_whitespace().nth(1)?.parse().ok())
+        .and_then(|text| text.split_whitespace().nth(field)?.parse().ok())
         .expect("kernel has schedstat")
 }
 

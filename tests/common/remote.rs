@@ -105,6 +105,18 @@ impl Mark {
         self.get(key) - earlier.get(key)
     }
 
+    /// The counters at a moment between this mark and a later one, `real` ns since 1970, as if they had
+    /// grown evenly.
+    pub(crate) fn towards(&self, later: &Self, real: u64) -> Self {
+        let whole = later.since(self, "real").max(1);
+        let part = (real - self.get("real")) as f64 / whole as f64;
+        let at = |(key, &value): (&String, &u64)| {
+            let grown = (later.get(key) - value) as f64 * part;
+            (key.clone(), value + grown as u64)
+        };
+        Self(self.0.iter().map(at).collect())
+    }
+
     /// A counter.
     #[track_caller]
     pub(crate) fn get(&self, key: &str) -> u64 {

@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
@@ -142,18 +144,23 @@ impl Attach {
         Recording::finish(child, folder)
     }
 
-    /// The same, with the target's counters as near to the begin and the end of the recording as
-    /// they were asked for: what it did while wcprof started or wrote its report is left out.
+    /// The same, with the target's counters at the begin and at the end of what was recorded: what it
+    /// did while wcprof started or wrote its report is left out.
     #[track_caller]
     pub(crate) fn run_marked(&self, target: &mut RemoteProcess) -> (Recording, Mark, Mark) {
         let over = AtomicBool::new(false);
-        let mut marks = vec![(unix_ns(), target.mark())];
+        let mut marks = vec![target.mark()];
         let (child, folder) = self.spawn();
         let output = thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) {
+                loop {
+                    // The last mark is after the end.
+                    let last = over.load(Ordering::Relaxed);
+                    marks.push(target.mark());
+                    if last {
+                        break;
+                    }
                     thread::sleep(Duration::from_millis(20));
-                    marks.push((unix_ns(), target.mark()));
                 }
             });
             let output = child.wait_with_output();
@@ -162,47 +169,50 @@ impl Attach {
         });
         let recording = Recording::of(output, folder);
         let (begin, end) = recording.stretch();
-        let nearest = |time: u64| {
-            let mark = marks.iter().min_by_key(|(at, _)| at.abs_diff(time));
-            mark.expect("there is one").1.clone()
+        let at = |time: u64| {
+            let next = marks.partition_point(|mark| mark.get("real") < time);
+            assert!(next > 0 && next < marks.len(), "marks do not reach");
+            marks[next - 1].towards(&marks[next], time)
         };
-        let (before, after) = (nearest(begin), nearest(end));
+        let (before, after) = (at(begin), at(end));
         (recording, before, after)
     }
 }
 
-fn unix_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.expect("it is after 1970").as_nanos() as u64
+fn trace_len(folder: &TempDir) -> u64 {
+    fs::metadata(trace_in(folder)).map_or(0, |m| m.len())
 }
 
 fn trace_in(folder: &TempDir) -> PathBuf {
     folder.path().join("test.wct")
 }
 
-/// Wait until a recording that runs has begun to write its trace.
+/// End a recording as Ctrl-C does.
+#[track_caller]
+pub(crate) fn interrupt(wcprof: &Child) {
+    kill(Pid::from_raw(wcprof.id() as i32), Signal::SIGINT).expect("wcprof runs");
+}
+
+/// Bytes of a trace before its first block.
+const FILE_HEAD: u64 = 12;
+
+/// Wait until sampling has begun: what is done from then on is recorded.
 #[track_caller]
 pub(crate) fn wait_for_trace(folder: &TempDir) {
-    wait_for_more(folder, 0);
+    wait_for_more(folder, FILE_HEAD);
 }
 
-/// Wait until something that was sampled is in the trace: before that a thread may not have been
-/// observed yet.
+/// Wait until the trace is written once more. Between two writes lies a second of the recording.
 #[track_caller]
-pub(crate) fn wait_for_samples(folder: &TempDir) {
-    let header = wait_for_more(folder, 0);
-    wait_for_more(folder, header);
+pub(crate) fn wait_for_write(folder: &TempDir) {
+    wait_for_more(folder, trace_len(folder));
 }
 
-/// Wait until the trace is longer than this; how long it is then.
+/// Wait until the trace is longer than this.
 #[track_caller]
-fn wait_for_more(folder: &TempDir, than: u64) -> u64 {
+fn wait_for_more(folder: &TempDir, than: u64) {
     let begin = Instant::now();
-    loop {
-        let len = fs::metadata(trace_in(folder)).map_or(0, |m| m.len());
-        if len > than {
-            return len;
-        }
+    while trace_len(folder) <= than {
         assert!(
             begin.elapsed() < Duration::from_secs(30),
             "no trace is written"

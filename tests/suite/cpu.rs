@@ -1,8 +1,11 @@
 //! Threads that run, or want to.
 
+use wcprof_trace::model::Span;
+
 use crate::common::{
     Attach, CpuLog, Engine, Folded, Recording, RemoteProcess, StopWatch, Variant, alone,
-    assert_share, fixture, run_delay_ns, skip, wait_for_samples, wait_for_thread,
+    assert_share, fixture, interrupt, run_delay_ns, skip, wait_for_run_time, wait_for_thread,
+    wait_for_trace,
 };
 
 /// Threads that are left out are not taken for ones that came and went unseen.
@@ -84,12 +87,10 @@ pub(crate) fn cpu_split(engine: Engine) {
     // Two idle CPUs give 10 000 samples in one round; what else runs here takes its part of them.
     let (mut got, mut truth, mut n_samples) = ([0_u64; 2], [0_u64; 2], 0);
     for _round in 0..5 {
-        let before = target.mark();
-        let recording = Attach::new(engine, target.pid())
+        let (recording, before, after) = Attach::new(engine, target.pid())
             .seconds(6.0)
             .rate(997)
-            .run();
-        let after = target.mark();
+            .run_marked(&mut target);
         recording.assert_sound(engine);
         let on_cpu = burners(&recording).states(&["[on-cpu]"]);
         let parts = ["burn_seven", "burn_three"].map(|f| on_cpu.chain(&["burner", f]).total());
@@ -137,11 +138,14 @@ pub(crate) fn starved(engine: Engine) {
     let pid = target.pid();
     let tid = wait_for_thread(pid, "starved");
     let delay = run_delay_ns(pid, tid);
-    let (child, folder) = Attach::new(engine, pid).seconds(3.5).spawn();
-    wait_for_samples(&folder);
+    let (child, folder) = Attach::new(engine, pid).seconds(0.0).spawn();
+    wait_for_trace(&folder);
     target.tell("HOG");
     target.answer("MARK");
+    interrupt(&child);
     let recording = Recording::finish(child, folder);
+    // What it waits at the end of the recording is counted when it runs again.
+    wait_for_run_time(pid, tid);
     let delay = run_delay_ns(pid, tid) - delay;
     let truth = target.mark();
     recording.assert_sound(engine);
@@ -163,22 +167,24 @@ pub(crate) fn starved(engine: Engine) {
     );
 }
 
-/// Runnable time of a thread in spans that lie between two moments of wall-clock time
-/// (nanoseconds since 1970), give or take three ticks.
+/// Runnable time of a thread that spans put between two moments of wall-clock time (nanoseconds since
+/// 1970), or may have put there: a span says that its weight lies somewhere in it.
 fn runnable_between(recording: &Recording, comm: &str, begin: u64, end: u64) -> u64 {
-    const SLACK: u64 = 30_000_000;
     let (trace, _) = recording.trace();
     let origin = trace.tables.header.started_unix_ns;
+    let inside = |span: &Span| {
+        let (from, to) = (origin + span.start.0, origin + span.end.0);
+        let overlap = to.min(end).saturating_sub(from.max(begin));
+        overlap.min(span.weight)
+    };
     trace
         .spans
         .iter()
         .filter(|span| {
             trace.tables.threads[span.thread.0 as usize].name() == comm
                 && span.state == wcprof_types::ThreadState::Runnable
-                && origin + span.start.0 + SLACK >= begin
-                && origin + span.end.0 <= end + SLACK
         })
-        .map(|span| span.weight)
+        .map(inside)
         .sum()
 }
 

@@ -17,13 +17,11 @@ pub(crate) fn code_without_a_file(engine: Engine) {
     let folder = tempfile::tempdir().expect("temporary folder");
     let program = fixture("jit.c", Variant::FramePointers);
     let mut target = RemoteProcess::start_command(Command::new(program).arg(folder.path()));
-    let before = target.mark();
     // Names of such code are in the trace even when no others are.
-    let recording = Attach::new(engine, target.pid())
+    let (recording, before, after) = Attach::new(engine, target.pid())
         .seconds(4.0)
         .flags(&["--raw"])
-        .run();
-    let after = target.mark();
+        .run_marked(&mut target);
     target.tell("END");
     target.answer("MARK");
     recording.assert_sound(engine);

@@ -1,29 +1,24 @@
 //! How a recording ends when it does not end by its duration.
 
-use std::thread;
-use std::time::Duration;
+use std::process::Child;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use wcprof_trace::Ending;
 
 use crate::common::{
-    Attach, Engine, Recording, RemoteProcess, Variant, fixture, quiet, wait_for_trace,
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, quiet, wait_for_trace,
+    wait_for_write,
 };
 
-/// Long enough to hold a few dozen samples.
-const A_WHILE: Duration = Duration::from_millis(700);
-
-/// Record for ever, do something to the target or to wcprof after a while, and take what comes.
+/// Record for ever, do something to the target or to wcprof after a second, and take what comes.
 fn recording_that_ends(
     engine: Engine,
     target: &mut RemoteProcess,
-    end: impl FnOnce(&mut RemoteProcess, i32),
+    end: impl FnOnce(&mut RemoteProcess, &Child),
 ) -> Recording {
     let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
     wait_for_trace(&folder);
-    thread::sleep(A_WHILE);
-    end(target, child.id() as i32);
+    wait_for_write(&folder);
+    end(target, &child);
     Recording::finish(child, folder)
 }
 
@@ -42,7 +37,7 @@ fn assert_kept(recording: &Recording, reason: &str, comm: &str, function: &str) 
     let thread = recording.folded().thread(comm);
     let right = thread.chain(&[function]);
     assert!(
-        right.total() > 300_000,
+        right.total() > 800_000,
         "little time is kept:\n{}",
         thread.show()
     );
@@ -52,17 +47,22 @@ fn assert_kept(recording: &Recording, reason: &str, comm: &str, function: &str) 
 pub(crate) fn renamed(engine: Engine) {
     let _load = quiet();
     let mut target = RemoteProcess::start(&fixture("rename.c", Variant::NoFramePointers));
-    let (child, folder) = Attach::new(engine, target.pid()).seconds(2.5).spawn();
+    let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
     wait_for_trace(&folder);
-    thread::sleep(A_WHILE);
+    wait_for_write(&folder);
     target.tell("RENAME");
     target.answer("MARK");
+    // Names are read once a second.
+    wait_for_write(&folder);
+    wait_for_write(&folder);
+    interrupt(&child);
     let recording = Recording::finish(child, folder);
     recording.assert_sound(engine);
     let folded = recording.folded();
     let thread = folded.thread("new-name");
     let sleeping = thread.chain(&["named_sleep"]);
-    assert!(sleeping.total() > 2_400_000, "{}", folded.show());
+    assert!(sleeping.total() > 1_800_000, "{}", folded.show());
+    assert!(sleeping.share_of(&thread) > 0.99, "{}", thread.show());
     assert_eq!(folded.thread("old-name").total(), 0);
 }
 
@@ -88,11 +88,9 @@ pub(crate) fn target_execs(engine: Engine) {
 pub(crate) fn interrupted(engine: Engine) {
     let _load = quiet();
     let target = &mut RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
-    let recording = recording_that_ends(engine, target, |_, wcprof| {
-        kill(Pid::from_raw(wcprof), Signal::SIGINT).expect("wcprof runs");
-    });
+    let recording = recording_that_ends(engine, target, |_, wcprof| interrupt(wcprof));
     recording.assert_sound(engine);
     assert_kept(&recording, "interrupted", "waiter", "waiter");
     let observed = recording.trace().0.tables.stats.duration.0;
-    assert!(observed > 600_000_000, "{observed} ns until Ctrl-C");
+    assert!(observed >= 1_000_000_000, "{observed} ns until Ctrl-C");
 }

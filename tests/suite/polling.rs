@@ -6,10 +6,9 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::many::interrupt;
 use crate::common::{
-    Attach, Engine, Recording, RemoteProcess, Variant, alone, assert_share, fixture, text,
-    wait_for_trace, wcprof,
+    Attach, Engine, Recording, RemoteProcess, Variant, alone, assert_share, fixture, interrupt,
+    text, wait_for_trace, wcprof,
 };
 
 /// What `wcprof hotspots --json` says of a rule.
@@ -44,7 +43,8 @@ fn record(engine: Engine, mode: &str) -> Recording {
         assert!(begin.elapsed() < PATIENCE, "reactors do not get CPU time");
         thread::sleep(Duration::from_millis(20));
     }
-    let recording = interrupt(child, folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
     recording.assert_sound(engine);
     recording
 }

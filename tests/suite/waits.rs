@@ -34,9 +34,9 @@ fn each_wait_of(engine: Engine, variant: Variant) {
     let mut target = RemoteProcess::start_command(
         Command::new(fixture("waits.c", variant)).arg(output_folder()),
     );
-    let before = target.mark();
-    let recording = Attach::new(engine, target.pid()).seconds(5.0).run();
-    let after = target.mark();
+    let (recording, before, after) = Attach::new(engine, target.pid())
+        .seconds(5.0)
+        .run_marked(&mut target);
     recording.assert_sound(engine);
     let folded = recording.folded();
     let exited = folded.thread("[exited threads, not sampled]");
@@ -121,22 +121,32 @@ fn assert_whole(thread: &Folded) {
 pub(crate) fn sleep_split(engine: Engine) {
     let _load = quiet();
     let mut target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
-    let before = target.mark();
-    let recording = Attach::new(engine, target.pid()).seconds(6.5).run();
-    let after = target.mark();
-    recording.assert_sound(engine);
-    let n_samples = n_samples(&recording, "sleeper-");
-    assert!(n_samples >= 10_000, "only {n_samples} samples");
-    let folded = recording.folded();
-    let seven = folded.chain(&["sleeper", "wait_seven"]).total() as f64;
-    let three = folded.chain(&["sleeper", "wait_three"]).total() as f64;
-    let truth = after.since(&before, "seven") as f64;
-    let truth = truth / (truth + after.since(&before, "three") as f64);
-    assert_share("wait_seven", seven / (seven + three), truth, n_samples);
+    // One round gives 10 000 samples unless ticks are missed.
+    let (mut got, mut truth) = ([0_u64; 2], [0_u64; 2]);
+    let (mut n_samples, mut n_rounds) = (0, 0);
+    while n_samples < 10_000 {
+        assert!(n_rounds < 5, "only {n_samples} samples");
+        n_rounds += 1;
+        let (recording, before, after) = Attach::new(engine, target.pid())
+            .seconds(6.5)
+            .run_marked(&mut target);
+        recording.assert_sound(engine);
+        n_samples += count_samples(&recording, "sleeper-");
+        let folded = recording.folded();
+        for (i, part) in ["seven", "three"].into_iter().enumerate() {
+            let function = folded.chain(&["sleeper", &format!("wait_{part}")]);
+            got[i] += function.states(&["[sleep]"]).total();
+            // Where a thread waited for a CPU between two ticks is not known.
+            truth[i] += after.since(&before, part);
+            truth[i] -= after.since(&before, &format!("{part}_delay"));
+        }
+    }
+    let share = |times: [u64; 2]| times[0] as f64 / (times[0] + times[1]) as f64;
+    assert_share("wait_seven", share(got), share(truth), n_samples);
 }
 
 /// Ticks that observed threads with such names, all threads together.
-fn n_samples(recording: &crate::common::Recording, prefix: &str) -> u64 {
+fn count_samples(recording: &crate::common::Recording, prefix: &str) -> u64 {
     let (trace, _) = recording.trace();
     let threads = trace.tables.threads.iter();
     threads
@@ -148,13 +158,11 @@ fn n_samples(recording: &crate::common::Recording, prefix: &str) -> u64 {
 pub(crate) fn busy_a_tenth(engine: Engine) {
     let _load = quiet();
     let mut target = RemoteProcess::start(&fixture("busy10.c", Variant::NoFramePointers));
-    let before = target.mark();
     // Ten times the usual rate, so that the part it is busy in rests on 500 samples.
-    let recording = Attach::new(engine, target.pid())
+    let (recording, before, after) = Attach::new(engine, target.pid())
         .seconds(5.0)
         .rate(997)
-        .run();
-    let after = target.mark();
+        .run_marked(&mut target);
     recording.assert_sound(engine);
     let folded = recording.folded().thread("busy-10");
     let truth = after.since(&before, "busy") as f64 / after.since(&before, "period") as f64;
