@@ -7,8 +7,6 @@ mod traces;
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::path::{Path, PathBuf};
-use std::process::Output;
 
 use traces::{OSD, QEMU, fixtures, wcprof};
 
