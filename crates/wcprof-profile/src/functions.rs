@@ -18,8 +18,10 @@ pub(crate) struct Functions {
     /// Each source line is a function of its own.
     lines: bool,
     ids: HashMap<Function, FunctionId, FastState>,
-    /// By frame, and the name of [`later_names`] that holds.
-    of_frame: HashMap<(FrameId, usize), Box<[FunctionId]>, FastState>,
+    /// By frame.
+    of_frame: Vec<Option<Box<[FunctionId]>>>,
+    /// Where one of its [`later_names`] holds: by frame and how many of them began.
+    of_later: HashMap<(FrameId, usize), Box<[FunctionId]>, FastState>,
 }
 
 impl Functions {
@@ -66,26 +68,61 @@ impl Functions {
         symbols: Option<&SymbolTable>,
     ) -> &[FunctionId] {
         let later = later_names(tables, frame);
-        let n_past = later.partition_point(|name| name.since <= time);
-        let key = (frame, n_past);
-        if !self.of_frame.contains_key(&key) {
-            let now = n_past.checked_sub(1).and_then(|i| later.get(i));
-            let ids = resolve(frame, now, tables, symbols)
-                .into_iter()
-                .map(|function| {
-                    let line = function.line.filter(|_| self.lines);
-                    self.intern(Function { line, ..function })
-                })
-                .collect();
-            self.of_frame.insert(key, ids);
+        match later.partition_point(|name| name.since <= time) {
+            0 => self.of_first(frame, tables, symbols),
+            n_past => {
+                let key = (frame, n_past);
+                if !self.of_later.contains_key(&key) {
+                    let ids = self.resolve(frame, later.get(n_past - 1), tables, symbols);
+                    self.of_later.insert(key, ids);
+                }
+                &self.of_later[&key]
+            }
         }
-        &self.of_frame[&key]
+    }
+
+    /// The same while no later name holds.
+    fn of_first(
+        &mut self,
+        frame: FrameId,
+        tables: &Tables,
+        symbols: Option<&SymbolTable>,
+    ) -> &[FunctionId] {
+        let at = frame.0 as usize;
+        if at >= tables.frames.len() {
+            return &[];
+        }
+        if at >= self.of_frame.len() {
+            self.of_frame.resize(tables.frames.len(), None);
+        }
+        if self.of_frame[at].is_none() {
+            self.of_frame[at] = Some(self.resolve(frame, None, tables, symbols));
+        }
+        self.of_frame[at].as_deref().unwrap_or_default()
+    }
+
+    fn resolve(
+        &mut self,
+        frame: FrameId,
+        now: Option<&LaterName>,
+        tables: &Tables,
+        symbols: Option<&SymbolTable>,
+    ) -> Box<[FunctionId]> {
+        let functions = resolve(frame, now, tables, symbols).into_iter();
+        let intern = |function: Function| {
+            let line = function.line.filter(|_| self.lines);
+            self.intern(Function { line, ..function })
+        };
+        functions.map(intern).collect()
     }
 }
 
 /// The later names of a frame, by time.
 pub(crate) fn later_names(tables: &Tables, frame: FrameId) -> &[LaterName] {
     let later = &tables.local_names.later;
+    if later.is_empty() {
+        return &[];
+    }
     let begin = later.partition_point(|name| name.frame < frame);
     let rest = later.get(begin..).unwrap_or_default();
     let n = rest.partition_point(|name| name.frame == frame);

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use wcprof_trace::FastState;
 
 use crate::label::Label;
-use crate::model::{Profile, Row, State};
+use crate::model::{Profile, ProfileStackId, Row, State};
 use crate::precision::{Course, Estimator, Interval};
 use crate::prepared::Prepared;
 use crate::view::{GroupBy, View};
@@ -123,9 +123,7 @@ impl Trees {
         let estimator = profile.estimator();
         // Of each group's observed time.
         let mut courses = vec![Course::default(); groups.len()];
-        // Children by (group, parent + 1 or 0, label).
-        let mut index: HashMap<(usize, usize, Label), usize, FastState> = HashMap::default();
-        let mut path = Vec::new();
+        let mut paths = Paths::default();
         for (at, row) in profile.rows.iter().enumerate() {
             let Some(&Some(g)) = group_of.get(row.thread) else {
                 continue;
@@ -137,26 +135,22 @@ impl Trees {
             if let Some(estimator) = &estimator {
                 courses[g].add(&estimator.course(&row.slices));
             }
-            if row.weight == 0 || !prepared.path(row, &mut path) {
+            if row.weight == 0 {
                 continue;
             }
+            let Some(end) = paths.end(g, group, row, &prepared) else {
+                continue;
+            };
             add(&mut group.weight, row.weight);
             add(&mut group.n_samples, row.n_samples);
-            let mut parent = None;
-            for &label in &path {
-                let key = (g, parent.map_or(0, |p: usize| p + 1), label);
-                let node = *index.entry(key).or_insert_with(|| {
-                    group.nodes.push(Node::new(label, parent));
-                    group.nodes.len() - 1
-                });
-                group.nodes[node].add(row);
-                parent = Some(node);
-            }
-            if let Some(end) = parent {
-                add(&mut group.nodes[end].self_weight, row.weight);
-                group.rows.push((at, end));
-            }
+            let node = &mut group.nodes[end];
+            add(&mut node.weight, row.weight);
+            add(&mut node.self_weight, row.weight);
+            add(&mut node.n_samples, row.n_samples);
+            add(&mut node.states[row.state as usize], row.weight);
+            group.rows.push((at, end));
         }
+        groups.iter_mut().for_each(sum_up);
         for (group, course) in groups.iter_mut().zip(&courses) {
             if view.min_percent > 0.0 {
                 prune(group, view.min_percent);
@@ -179,6 +173,59 @@ impl Trees {
     }
 }
 
+/// The nodes of paths so far, and the ends of those that rows have.
+#[derive(Default)]
+struct Paths {
+    /// Nodes by (group, parent + 1 or 0, label).
+    nodes: HashMap<(usize, usize, Label), usize, FastState>,
+    /// By group and all that a path depends on; `None` when the view does not show it.
+    ends: HashMap<PathKey, Option<usize>, FastState>,
+    labels: Vec<Label>,
+}
+
+type PathKey = (usize, State, Option<ProfileStackId>, Option<u32>);
+
+impl Paths {
+    /// The node at the end of a row's path, made if it is new; `None` when the view does not show the row.
+    fn end(
+        &mut self,
+        g: usize,
+        group: &mut Group,
+        row: &Row,
+        prepared: &Prepared<'_>,
+    ) -> Option<usize> {
+        let key = (g, row.state, row.stack, row.wait);
+        if let Some(&known) = self.ends.get(&key) {
+            return known;
+        }
+        let mut end = None;
+        if prepared.path(row, &mut self.labels) {
+            for &label in &self.labels {
+                let key = (g, end.map_or(0, |parent: usize| parent + 1), label);
+                let node = *self.nodes.entry(key).or_insert_with(|| {
+                    group.nodes.push(Node::new(label, end));
+                    group.nodes.len() - 1
+                });
+                end = Some(node);
+            }
+        }
+        self.ends.insert(key, end);
+        end
+    }
+}
+
+/// Adds to each node what its descendants have: so far it has what ends there.
+fn sum_up(group: &mut Group) {
+    for at in (0..group.nodes.len()).rev() {
+        // A node comes after its parent.
+        let (before, rest) = group.nodes.split_at_mut(at);
+        let node = &rest[0];
+        if let Some(parent) = node.parent.and_then(|p| before.get_mut(p)) {
+            parent.add(node.weight, node.n_samples, &node.states);
+        }
+    }
+}
+
 impl Node {
     fn new(label: Label, parent: Option<usize>) -> Self {
         Self {
@@ -193,10 +240,12 @@ impl Node {
         }
     }
 
-    fn add(&mut self, row: &Row) {
-        add(&mut self.weight, row.weight);
-        add(&mut self.n_samples, row.n_samples);
-        add(&mut self.states[row.state as usize], row.weight);
+    fn add(&mut self, weight: u64, n_samples: u64, states: &[u64; State::ALL.len()]) {
+        add(&mut self.weight, weight);
+        add(&mut self.n_samples, n_samples);
+        for (sum, weight) in self.states.iter_mut().zip(states) {
+            add(sum, *weight);
+        }
     }
 }
 
