@@ -2,7 +2,7 @@
 //!
 //! Memory grows with distinct (thread, state, wait, stack), not with spans.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 
 use wcprof_trace::FastState;
 use wcprof_trace::model::{
@@ -10,11 +10,9 @@ use wcprof_trace::model::{
 };
 use wcprof_types::{Avma, Tid, TimeNs, Wait, osd_id, program_name, vm_name};
 
-use crate::batch::SpanBatch;
 use crate::classify::{Classifier, Subject};
 use crate::functions::Functions;
-use crate::index::{Hint, Index, Key};
-use crate::locks::{Found, LockTimes, Share, is_recursive, kind_of, owner, raw_state};
+use crate::locks::{Found, LockTimes, is_recursive, kind_of, owner, raw_state};
 use crate::model::{
     Function, Holder, LockKind, LockRow, Profile, ProfileModule, ProfileProcess, ProfileStack,
     ProfileStackId, ProfileThread, Row, State, TimeAxis, UnknownHolder,
@@ -22,111 +20,21 @@ use crate::model::{
 use crate::pools::pools;
 use crate::renamed::RenamedStacks;
 use crate::rules::Rules;
-use crate::slices::{Blocks, Cutter, GrowingSlices, Slices};
+use crate::slices::{Blocks, Slices};
 use crate::span_rows::SpanRows;
 use crate::stacks::Stacks;
+use crate::sums::{Adder, N_SHARDS, Sums, Wanted};
 
 /// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
 const EXITED: &str = "[exited threads, not sampled]";
 
-#[derive(Clone, Debug, Default)]
-struct Sum {
-    weight: u64,
-    n_samples: u64,
-    slices: GrowingSlices,
-}
-
-/// A span's part in the window.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Part {
-    /// Since the window begins, ns.
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) weight: u64,
-    pub(crate) n_samples: u64,
-}
-
-/// What of a span lies in the window; `None` for nothing. Parts of adjacent windows add up.
-#[inline]
-pub(crate) fn part(span: &Span, window: Option<(TimeNs, TimeNs)>) -> Option<Part> {
-    let (start, end) = (span.start.0, span.end.0.max(span.start.0));
-    let n_samples = u64::from(span.n_samples);
-    match window {
-        Some(window) => part_of_window(span, window),
-        None => Some(Part {
-            start,
-            end,
-            weight: span.weight,
-            n_samples,
-        }),
-    }
-}
-
-fn part_of_window(span: &Span, (from, to): (TimeNs, TimeNs)) -> Option<Part> {
-    let (start, end) = (span.start.0, span.end.0.max(span.start.0));
-    let n_samples = u64::from(span.n_samples);
-    // A moment belongs to the window that it ends, so that the last moment has one.
-    if start == end && !(from.0 < end && end <= to.0 || (end == 0 && from.0 == 0)) {
-        return None;
-    }
-    if start != end && (end <= from.0 || to.0 <= start) {
-        return None;
-    }
-    let (a, b) = (start.max(from.0), end.min(to.0));
-    let until = |whole: u64, time: u64| match end - start {
-        0 => whole,
-        length => (u128::from(whole) * u128::from(time - start) / u128::from(length)) as u64,
-    };
-    let share = |whole| match start == end {
-        true => whole,
-        false => until(whole, b) - until(whole, a),
-    };
-    Some(Part {
-        start: a - from.0.min(a),
-        end: b - from.0.min(b),
-        weight: share(span.weight),
-        n_samples: share(n_samples),
-    })
-}
-
-/// The end of what of a span lies in the window, since the window begins.
-fn end_in(span: &Span, window: Option<(TimeNs, TimeNs)>) -> Option<u64> {
-    match window {
-        None => Some(span.end.0.max(span.start.0)),
-        Some(_) => part(span, window).map(|part| part.end),
-    }
-}
-
-/// Spans that are looked for before the first of them is added.
-const N_AHEAD: usize = 32;
-
-/// Where a span's sum probably is, and what of the span counts.
-#[derive(Copy, Clone)]
-struct Ahead {
-    key: Key,
-    hint: Hint,
-    part: Part,
-}
-
 /// Adds up spans, then names, classifies and groups them.
 #[derive(Debug, Default)]
 pub struct ProfileBuilder {
-    sums: Index<Sum>,
-    /// By sum: the place of its first span among all.
-    firsts: Vec<u64>,
-    blocks: Blocks,
-    n_spans: u64,
-    /// Times outside are left out.
-    window: Option<(TimeNs, TimeNs)>,
-    renamed: RenamedStacks,
+    shards: [Sums; N_SHARDS],
+    wanted: Wanted,
     /// Frames of one function at several source lines are kept apart.
     lines: bool,
-    cutter: Cutter,
-    /// The latest end of a span, since the window begins.
-    latest: u64,
-    locks: LockTimes,
-    /// By sum: what its lock's memory showed.
-    held: HashMap<usize, BTreeMap<Share, u64>>,
 }
 
 impl ProfileBuilder {
@@ -137,17 +45,16 @@ impl ProfileBuilder {
 
     /// Takes of each span what lies in `from..to` (since the recording began). Profiles of windows
     /// that follow each other add up to that of the whole.
-    pub fn with_window(self, from: TimeNs, to: TimeNs) -> Self {
-        Self {
-            window: Some((from, to.max(from))),
-            ..self
-        }
+    pub fn with_window(mut self, from: TimeNs, to: TimeNs) -> Self {
+        self.wanted.window = Some((from, to.max(from)));
+        self
     }
 
     /// For a trace that was read before: keeps spans of a stack whose code was replaced apart by
     /// what ran at their time.
-    pub fn with_renamed(self, renamed: RenamedStacks) -> Self {
-        Self { renamed, ..self }
+    pub fn with_renamed(mut self, renamed: RenamedStacks) -> Self {
+        self.wanted.renamed = renamed;
+        self
     }
 
     /// Keeps frames of one function at several source lines apart, and shows the lines.
@@ -159,106 +66,53 @@ impl ProfileBuilder {
     }
 
     /// For a trace with looks at locks that was read before.
-    pub fn with_locks(self, locks: LockTimes) -> Self {
-        Self { locks, ..self }
+    pub fn with_locks(mut self, locks: LockTimes) -> Self {
+        self.wanted.locks = locks;
+        self
     }
 
     /// Adds one span.
     pub fn add_span(&mut self, span: &Span) {
-        self.widen_for(span);
-        if let Some(ahead) = self.look_for(span) {
-            self.add(&ahead, span, self.n_spans);
-        }
-        self.n_spans += 1;
-    }
-
-    /// Adds many spans, as [`add_span`](Self::add_span) would one after another, but thread by thread:
-    /// what one thread did fits the processor's caches.
-    pub fn add_batch(&mut self, batch: &SpanBatch) {
-        if self.cutter.is_beyond(batch.latest().0) {
-            // Slices become longer somewhere in between.
-            batch.in_order().for_each(|span| self.add_span(span));
-            return;
-        }
-        let (spans, order) = batch.by_thread();
-        let mut ahead = Vec::with_capacity(N_AHEAD);
-        for (spans, order) in spans.chunks(N_AHEAD).zip(order.chunks(N_AHEAD)) {
-            ahead.clear();
-            ahead.extend(spans.iter().map(|span| self.look_for(span)));
-            for ahead in ahead.iter_mut().flatten() {
-                self.sums.confirm(&ahead.key, &mut ahead.hint);
-            }
-            for ((ahead, span), &at) in ahead.iter().zip(spans).zip(order) {
-                if let Some(ahead) = ahead {
-                    self.add(ahead, span, self.n_spans + u64::from(at));
-                }
-            }
-        }
-        self.n_spans += spans.len() as u64;
-    }
-
-    /// `None` for a span outside the window.
-    #[inline]
-    fn look_for(&self, span: &Span) -> Option<Ahead> {
-        let part = part(span, self.window)?;
-        let key = Key::of(span, &self.renamed);
-        let hint = self.sums.hint(&key);
-        Some(Ahead { key, hint, part })
-    }
-
-    /// Makes slices long enough for a span.
-    fn widen_for(&mut self, span: &Span) {
-        let Some(end) = end_in(span, self.window) else {
-            return;
-        };
-        while self.cutter.is_beyond(end) {
-            let all = self.sums.values_mut().map(|sum| &mut sum.slices);
-            self.cutter.widen(all, &mut self.blocks);
+        for mut adder in self.adders() {
+            adder.add_span(span);
         }
     }
 
-    #[inline]
-    fn add(&mut self, ahead: &Ahead, span: &Span, ordinal: u64) {
-        let Ahead { key, hint, part } = ahead;
-        self.latest = self.latest.max(part.end);
-        let (at, sum) = self.sums.get_or_insert(key, *hint, Sum::default);
-        sum.add(part, self.cutter, &mut self.blocks);
-        if at == self.firsts.len() {
-            self.firsts.push(ordinal);
-        }
-        if !self.locks.is_empty() && self.locks.is_wait(span) {
-            let begin = self.window.map_or(0, |(from, _)| from.0);
-            let span = Span {
-                start: TimeNs(part.start + begin),
-                end: TimeNs(part.end + begin),
-                weight: part.weight,
-                ..span.clone()
-            };
-            let held = self.held.entry(at).or_default();
-            self.locks.shares(&span, held);
-        }
+    /// What adds up spans, each those of some threads: they can work side by side, and each must be given
+    /// all spans, in the order of the trace.
+    pub fn adders(&mut self) -> impl Iterator<Item = Adder<'_>> {
+        let shards = self.shards.iter_mut().enumerate();
+        shards.map(|(shard, sums)| Adder::new(shard, &self.wanted, sums))
     }
 
-    /// Indices of sums in the order in which they first appeared.
-    fn in_order(&self) -> Vec<usize> {
-        let firsts = self.firsts.iter().copied();
-        let mut order: Vec<(u64, usize)> = firsts.zip(0..).collect();
+    /// Shard and index of all sums in the order in which they first appeared.
+    fn in_order(&self) -> Vec<(usize, usize)> {
+        let mut order = Vec::new();
+        for (shard, sums) in self.shards.iter().enumerate() {
+            let firsts = sums.firsts.iter().zip(0..);
+            order.extend(firsts.map(|(&first, at)| (first, shard, at)));
+        }
         order.sort_unstable();
-        order.into_iter().map(|(_, at)| at).collect()
+        order
+            .into_iter()
+            .map(|(_, shard, at)| (shard, at))
+            .collect()
     }
 
     /// The part of the recording that the spans are about, and how often slices must become twice
     /// as long for it.
     fn axis(&self, tables: &Tables) -> (TimeAxis, u32) {
         let duration = tables.stats.duration.0;
-        let (start, end) = match self.window {
-            None => (0, duration.max(self.latest)),
+        let latest = self.shards.iter().fold(0, |end, sums| end.max(sums.latest));
+        let (start, end) = match self.wanted.window {
+            None => (0, duration.max(latest)),
             Some((from, to)) => {
-                let end = to.0.min(duration.max(from.0.saturating_add(self.latest)));
+                let end = to.0.min(duration.max(from.0.saturating_add(latest)));
                 (from.0, end.max(from.0))
             }
         };
-        let mut cutter = self.cutter;
+        // All shards have the same.
+        let mut cutter = self.shards[0].cutter;
         let mut n_halvings = 0;
         // The recording may go on long after its last span.
         while cutter.is_beyond(end - start) {
@@ -269,7 +123,7 @@ impl ProfileBuilder {
             start: TimeNs(start),
             end: TimeNs(end),
             slice_ns: cutter.slice_ns(),
-            is_window: self.window.is_some(),
+            is_window: self.wanted.window.is_some(),
         };
         (axis, n_halvings)
     }
@@ -303,14 +157,16 @@ impl ProfileBuilder {
         rules: &Rules,
         with_kernel: bool,
     ) -> (Profile, SpanRows) {
-        let mut rows = vec![None; self.sums.len()];
-        let profile = self.build(tables, symbols, rules, !with_kernel, |sum, row| {
-            rows[sum] = Some(row);
+        let mut rows: [Vec<Option<usize>>; N_SHARDS] =
+            std::array::from_fn(|shard| vec![None; self.shards[shard].index.len()]);
+        let profile = self.build(tables, symbols, rules, !with_kernel, |(shard, sum), row| {
+            rows[shard][sum] = Some(row);
         });
+        let of = |shard: usize| self.shards[shard].index.map(|sum| rows[shard][sum]);
         let found = SpanRows {
-            rows: self.sums.map(|sum| rows[sum]),
-            window: self.window,
-            renamed: self.renamed.clone(),
+            rows: std::array::from_fn(of),
+            window: self.wanted.window,
+            renamed: self.wanted.renamed.clone(),
         };
         (profile, found)
     }
@@ -321,7 +177,7 @@ impl ProfileBuilder {
         symbols: Option<&SymbolTable>,
         rules: &Rules,
         without_kernel: bool,
-        mut each: impl FnMut(usize, usize),
+        mut each: impl FnMut((usize, usize), usize),
     ) -> Profile {
         let symbols = symbols.or(tables.symbols.as_ref());
         let (time, n_halvings) = self.axis(tables);
@@ -370,8 +226,9 @@ impl ProfileBuilder {
         let mut rows: Vec<Row> = Vec::new();
         let mut row_ids: HashMap<_, usize, FastState> = HashMap::default();
         let mut lock_rows = LockRows::default();
-        for at_sum in self.in_order() {
-            let Some((key, sum)) = self.sums.get(at_sum) else {
+        for (shard, at_sum) in self.in_order() {
+            let sums = &self.shards[shard];
+            let Some((key, sum)) = sums.index.get(at_sum) else {
                 continue;
             };
             let at = key.thread().0 as usize;
@@ -407,9 +264,9 @@ impl ProfileBuilder {
                     wait: wait.map(|(_, w)| w),
                 };
                 let kind = lost.kind(&stacks.list, &functions.list);
-                let shares = self.shares_of(at_sum, sum.weight);
+                let shares = sums.shares_of(at_sum, sum.weight);
                 for (share, weight) in shares {
-                    let found = share.found.and_then(|id| self.locks.found(id));
+                    let found = share.found.and_then(|id| self.wanted.locks.found(id));
                     let owner = lost.owner(kind, found);
                     let holder = owner.map(|owner| {
                         let wait = owner.wait.and_then(|id| tables.waits.get(id.0 as usize));
@@ -472,10 +329,10 @@ impl ProfileBuilder {
                 });
                 rows.len() - 1
             });
-            each(at_sum, row);
+            each((shard, at_sum), row);
             rows[row]
                 .slices
-                .merge(&sum.slices, &self.blocks, n_halvings);
+                .merge(&sum.slices, &sums.blocks, n_halvings);
             rows[row].weight = rows[row].weight.saturating_add(sum.weight);
             rows[row].n_samples = rows[row].n_samples.saturating_add(sum.n_samples);
         }
@@ -505,14 +362,6 @@ impl ProfileBuilder {
             waits,
             rows,
             locks: lock_rows.list,
-        }
-    }
-
-    /// What a sum's lock showed; without looks, that nobody looked.
-    fn shares_of(&self, sum: usize, weight: u64) -> Vec<(Share, u64)> {
-        match self.held.get(&sum) {
-            Some(held) if !held.is_empty() => held.iter().map(|(s, w)| (*s, *w)).collect(),
-            _ => vec![(Share::NOT_LOOKED, weight)],
         }
     }
 }
@@ -567,18 +416,6 @@ impl LockRows {
                 self.ids.insert(key, self.list.len());
                 self.list.push(row);
             }
-        }
-    }
-}
-
-impl Sum {
-    #[inline]
-    fn add(&mut self, part: &Part, cutter: Cutter, blocks: &mut Blocks) {
-        self.weight = self.weight.saturating_add(part.weight);
-        self.n_samples = self.n_samples.saturating_add(part.n_samples);
-        if part.weight > 0 {
-            let interval = (part.start, part.end);
-            cutter.add(&mut self.slices, blocks, interval, part.weight);
         }
     }
 }

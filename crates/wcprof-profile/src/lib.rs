@@ -6,8 +6,8 @@
 //! Nothing here does I/O.
 #![forbid(unsafe_code)]
 
-mod batch;
 mod builder;
+mod by_thread;
 mod classify;
 mod cores;
 mod filter;
@@ -26,12 +26,13 @@ mod slices;
 mod span_rows;
 mod stacks;
 mod student;
+mod sums;
 mod syscalls;
 mod totals;
 mod tree;
 mod view;
+mod window;
 
-pub use batch::SpanBatch;
 pub use builder::ProfileBuilder;
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, ThreadGlobs, keep_threads};
@@ -45,6 +46,7 @@ pub use renamed::RenamedStacks;
 pub use rules::{Rules, RulesError};
 pub use span_rows::{RowSpan, SpanRows};
 pub use student::{two_sided_p, two_sided_quantile};
+pub use sums::Adder;
 pub use syscalls::{syscall_name, syscall_number};
 pub use totals::{FunctionGroup, FunctionWeight, function_groups, function_weights};
 pub use tree::{Group, GroupKey, Node, Trees};

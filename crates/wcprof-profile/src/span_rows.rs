@@ -2,17 +2,18 @@
 //! time axis need.
 
 use wcprof_trace::model::Span;
-use wcprof_types::TimeNs;
 
-use crate::builder::part;
 use crate::index::{Index, Key};
 use crate::renamed::RenamedStacks;
+use crate::sums::{N_SHARDS, shard_of};
+use crate::window::{Window, part};
 
 /// Finds the row of a span.
 #[derive(Clone, Debug)]
 pub struct SpanRows {
-    pub(crate) rows: Index<Option<usize>>,
-    pub(crate) window: Option<(TimeNs, TimeNs)>,
+    /// By shard of the threads.
+    pub(crate) rows: [Index<Option<usize>>; N_SHARDS],
+    pub(crate) window: Window,
     pub(crate) renamed: RenamedStacks,
 }
 
@@ -37,7 +38,7 @@ impl SpanRows {
     pub fn find(&self, span: &Span) -> Option<RowSpan> {
         let part = part(span, self.window)?;
         Some(RowSpan {
-            row: (*self.rows.find(&Key::of(span, &self.renamed))?)?,
+            row: (*self.rows[shard_of(span.thread)].find(&Key::of(span, &self.renamed))?)?,
             start: part.start,
             end: part.end,
             weight: part.weight,

@@ -258,7 +258,7 @@ fn forged_ids() {
 #[test]
 fn many_at_a_time() {
     use support::random::Random;
-    use wcprof_profile::{ProfileBuilder, Rules, SpanBatch};
+    use wcprof_profile::{ProfileBuilder, Rules};
     use wcprof_types::TimeNs;
     let mut random = Random::new(7);
     let mut m = Maker::new();
@@ -297,10 +297,8 @@ fn many_at_a_time() {
         assert!(expected.rows.len() > 60);
         for n in [1, 31, 32, 33, 1000, 3000] {
             let mut many = builder();
-            let mut batch = SpanBatch::default();
-            for spans in m.spans.chunks(n) {
-                batch.sort(spans);
-                many.add_batch(&batch);
+            for mut adder in many.adders() {
+                m.spans.chunks(n).for_each(|spans| adder.add_spans(spans));
             }
             assert!(
                 many.finish(&m.tables, None, &rules) == expected,

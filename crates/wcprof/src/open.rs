@@ -1,14 +1,13 @@
 //! A saved trace to a profile: reads the file, finds names, applies the rules.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{channel, sync_channel};
 
 use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{
-    LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanBatch, SpanRows,
-};
+use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
 use wcprof_report::terminal_name;
 use wcprof_symbols::{Problem, SymbolReport};
 use wcprof_trace::model::{Span, SymbolTable, Tables};
@@ -47,10 +46,10 @@ impl Opened {
     /// Reads a trace for [`add_up`](Self::add_up).
     pub(crate) fn read(path: &Path, window: Window) -> Result<Self, Failure> {
         let mut builder = with_window(ProfileBuilder::new(), window);
-        let (tables, ending, is_partial) = add_all(
+        let (tables, ending, is_partial) = for_each_batch(
             path,
             |tables| !(tables.locks.looks.is_empty() && tables.local_names.later.is_empty()),
-            &mut builder,
+            of_each(&mut builder),
         )?;
         Ok(Self {
             tables,
@@ -74,7 +73,7 @@ impl Opened {
             .with_renamed(renamed)
             .with_locks(locks);
         let mut builder = with_window(builder, self.window);
-        let (tables, ..) = add_all(&self.path, |_| false, &mut builder)?;
+        let (tables, ..) = for_each_batch(&self.path, |_| false, of_each(&mut builder))?;
         self.builder = builder;
         // In a trace that did not end cleanly these are known by the spans.
         self.tables.threads = tables.threads;
@@ -135,16 +134,12 @@ pub(crate) struct Spans {
 
 impl Spans {
     /// Calls `each` with every span that is in the profile, in the order of the trace.
-    pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan)) -> anyhow::Result<()> {
-        let copy = |spans: &[Span], batch: &mut Vec<Span>| {
-            batch.clear();
-            batch.extend_from_slice(spans);
-        };
-        let rows = |spans: &Vec<Span>| {
+    pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan) + Send) -> anyhow::Result<()> {
+        let rows = |spans: &[Span]| {
             let found = spans.iter().filter_map(|span| self.rows.find(span));
             found.for_each(&mut each);
         };
-        for_each_batch(&self.path, |_| false, copy, rows).map_err(|failure| failure.error)?;
+        for_each_batch(&self.path, |_| false, [rows]).map_err(|failure| failure.error)?;
         Ok(())
     }
 }
@@ -156,65 +151,59 @@ fn with_window(builder: ProfileBuilder, window: Window) -> ProfileBuilder {
     }
 }
 
-/// Adds the spans of a trace to `builder` until `enough` says so, see [`for_each_batch`].
-fn add_all(
-    path: &Path,
-    enough: impl FnMut(&Tables) -> bool + Send,
-    builder: &mut ProfileBuilder,
-) -> Result<(Tables, Ending, bool), Failure> {
-    let sort = |spans: &[Span], batch: &mut SpanBatch| batch.sort(spans);
-    for_each_batch(path, enough, sort, |batch| builder.add_batch(batch))
+/// What adds spans to `builder`, on as many threads as it can use.
+fn of_each(builder: &mut ProfileBuilder) -> impl Iterator<Item = impl FnMut(&[Span]) + Send> {
+    let adders = builder.adders();
+    adders.map(|mut adder| move |spans: &[Span]| adder.add_spans(spans))
 }
 
-/// Hands over the spans of a trace, many at a time and as `prepare` makes them, until `enough` says so of
-/// the tables: see [`TraceReader::read_spans_until`]. Decodes, prepares and calls `each` on three threads:
-/// none takes half of the time.
-fn for_each_batch<B: Default + Send>(
+/// Hands over the spans of a trace, many at a time, to each of `users` on a thread of its own, until `enough`
+/// says so of the tables: see [`TraceReader::read_spans_until`].
+fn for_each_batch(
     path: &Path,
-    enough: impl FnMut(&Tables) -> bool + Send,
-    mut prepare: impl FnMut(&[Span], &mut B) + Send,
-    mut each: impl FnMut(&B),
+    enough: impl FnMut(&Tables) -> bool,
+    users: impl IntoIterator<Item = impl FnMut(&[Span]) + Send>,
 ) -> Result<(Tables, Ending, bool), Failure> {
-    const BATCH: usize = 1 << 16;
-    const MAX_WAITING: usize = 1;
-    let (decoded, to_prepare) = sync_channel::<Vec<Span>>(MAX_WAITING);
-    let (prepared, to_use) = sync_channel::<B>(MAX_WAITING);
-    // What was used comes back, so that memory is taken once.
-    let (emptied, empty) = channel::<Vec<Span>>();
-    let (used, usable) = channel::<B>();
+    // With what is made of it, it fits the second cache of a processor.
+    const BATCH: usize = 1 << 13;
+    const MAX_WAITING: usize = 8;
     let read = TraceReader::open(path).and_then(|reader| {
         std::thread::scope(|scope| {
-            let decoder = scope.spawn(move || {
-                let mut spans = Vec::with_capacity(BATCH);
-                let read = reader.read_spans_until(enough, |_, span| {
-                    spans.push(span);
-                    if spans.len() == BATCH {
-                        let next = empty.try_recv();
-                        let next = next.unwrap_or_else(|_| Vec::with_capacity(BATCH));
-                        // The other side takes until this one ends.
-                        let _ = decoded.send(std::mem::replace(&mut spans, next));
+            // What all have used comes back, so that memory is taken once.
+            let (used, usable) = channel::<Vec<Span>>();
+            let mut channels = Vec::new();
+            for mut user in users {
+                let (sender, batches) = sync_channel::<Arc<Vec<Span>>>(MAX_WAITING);
+                channels.push(sender);
+                let used = used.clone();
+                scope.spawn(move || {
+                    for batch in batches {
+                        user(&batch);
+                        if let Some(mut spans) = Arc::into_inner(batch) {
+                            spans.clear();
+                            let _ = used.send(spans);
+                        }
                     }
                 });
-                let _ = decoded.send(spans);
-                read
-            });
-            scope.spawn(move || {
-                for mut spans in to_prepare {
-                    let mut batch = usable.try_recv().unwrap_or_default();
-                    prepare(&spans, &mut batch);
-                    let _ = prepared.send(batch);
-                    spans.clear();
-                    let _ = emptied.send(spans);
+            }
+            let hand_over = |spans: Vec<Span>| {
+                let batch = Arc::new(spans);
+                for channel in &channels {
+                    // The other side takes until this one ends, or panics, which the scope passes on.
+                    let _ = channel.send(Arc::clone(&batch));
+                }
+            };
+            let mut spans = Vec::with_capacity(BATCH);
+            let read = reader.read_spans_until(enough, |_, span| {
+                spans.push(span);
+                if spans.len() == BATCH {
+                    let next = usable.try_recv();
+                    let next = next.unwrap_or_else(|_| Vec::with_capacity(BATCH));
+                    hand_over(std::mem::replace(&mut spans, next));
                 }
             });
-            for batch in to_use {
-                each(&batch);
-                let _ = used.send(batch);
-            }
-            match decoder.join() {
-                Ok(read) => read,
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
+            hand_over(spans);
+            read
         })
     });
     read.map_err(|error| {

@@ -161,12 +161,12 @@ fn render(
 
 /// Writes CSV while the trace is read once more.
 fn csv(profile: &Profile, spans: &Spans, args: &ReportArgs, view: &View) -> Result<(), Failure> {
-    let out: Box<dyn Write> = match &args.output {
+    let out: Box<dyn Write + Send> = match &args.output {
         Some(path) => {
             let file = std::fs::File::create(path);
             Box::new(file.with_context(|| format!("failed to write `{}`", path.display()))?)
         }
-        None => Box::new(std::io::stdout().lock()),
+        None => Box::new(std::io::stdout()),
     };
     let mut csv = CsvWriter::new(profile, view, BufWriter::new(out))?;
     let mut result = Ok(());
