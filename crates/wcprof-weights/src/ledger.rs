@@ -356,8 +356,8 @@ struct Interval<K> {
 impl<K: Copy> Interval<K> {
     /// Whether it shows neither a switch nor run time, and no wait.
     fn is_still(&self) -> bool {
-        let awake = |sched| matches!(sched, Sched::Running);
-        self.same && self.run == 0 && awake(self.prev.sched) && awake(self.now.sched)
+        let scheds = (self.prev.sched, self.now.sched);
+        self.same && self.run == 0 && matches!(scheds, (Sched::Running, Sched::Running))
     }
 
     /// The stack for run-queue delay: where it was preempted or woken.

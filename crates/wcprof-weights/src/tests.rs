@@ -73,12 +73,14 @@ impl Model {
             n_runs += u64::from(runs && !on_cpu);
             on_cpu = runs;
             match act {
-                Act::Run(_) => {
-                    let settled = 4 * MS * (time / (4 * MS));
-                    run += match over {
-                        true => end - start,
-                        false => settled.clamp(start, time) - start,
-                    };
+                Act::Run(_) | Act::Robbed(_) => {
+                    if matches!(act, Act::Run(_)) {
+                        let settled = 4 * MS * (time / (4 * MS));
+                        run += match over {
+                            true => end - start,
+                            false => settled.clamp(start, time) - start,
+                        };
+                    }
                     sched = Sched::OnCpu;
                     place = None;
                     if over {
@@ -99,15 +101,6 @@ impl Model {
                 Act::Block(_, p) => {
                     sched = Sched::Blocked;
                     place = Some(p);
-                }
-                Act::Robbed(_) => {
-                    sched = Sched::OnCpu;
-                    place = None;
-                    if over {
-                        let (switch, block) = self.leaves(i);
-                        switches += u64::from(switch);
-                        voluntary += u64::from(block);
-                    }
                 }
             }
         }
