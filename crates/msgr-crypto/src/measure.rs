@@ -34,6 +34,9 @@ pub struct Effort {
     pub rounds: usize,
     /// Nanoseconds of a sample.
     pub sample_ns: f64,
+    /// CPU time of all cases that are measured together, after which each has what samples it has: other
+    /// work that never ends must not make a measurement endless.
+    pub most_cpu: Duration,
 }
 
 /// At most so many times the wanted rounds are made while samples are disturbed.
@@ -366,8 +369,12 @@ pub(crate) fn measure(
         case.prepare(memory, effort)?;
     }
     let most = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
+    let enough_ns = cpu_now()? + effort.most_cpu.as_nanos() as f64;
     let mut order: Vec<usize> = (0..cases.len()).collect();
     for round in 0..most * MOST_ROUNDS {
+        if round >= FEWEST && cpu_now()? > enough_ns {
+            break;
+        }
         let mut n_wanting = 0;
         shuffle(&mut order, round);
         for index in &order {
@@ -544,6 +551,7 @@ mod tests {
         let effort = Effort {
             rounds: 3,
             sample_ns: 1000.0,
+            most_cpu: Duration::MAX,
         };
         let spin = |n: u64, _: &mut Memory| {
             for i in 0..n {
@@ -559,6 +567,15 @@ mod tests {
                 .iter()
                 .all(|case| (3..=9).contains(&case.samples.len()))
         );
+        // Nothing left of the CPU time: the fewest samples are taken, and no more.
+        let effort = Effort {
+            rounds: 20,
+            most_cpu: Duration::ZERO,
+            ..effort
+        };
+        let measured = measure(&mut cases, &mut memory, &mut reference, effort).unwrap();
+        assert_eq!(measured.ns.len(), 2);
+        assert!(cases.iter().all(|case| case.samples.len() == FEWEST));
         let mut bad = [Case::new(|_, _| Err(CallError::TagMismatch))];
         let error = measure(&mut bad, &mut memory, &mut reference, effort).unwrap_err();
         assert!(matches!(error, MeasureError::Call(_)));

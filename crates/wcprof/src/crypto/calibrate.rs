@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::time::Duration;
 
 use msgr_crypto::calibration::{Calibration, CalibrationOptions, Fit, calibrate};
 use msgr_crypto::measure::Effort;
@@ -236,6 +237,7 @@ fn errors(
     let effort = Effort {
         rounds: 15,
         sample_ns: 150_000.0,
+        most_cpu: Duration::MAX,
     };
     let residencies = [Residency::Hot, Residency::L2Cold, Residency::MemoryCold];
     let checked = verify(library, calibration, shapes, &residencies, effort)
