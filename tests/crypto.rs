@@ -496,20 +496,22 @@ fn hanging_library() {
     if !has_capability() {
         return skip("hanging_library", "needs root to confine a process");
     }
-    let folder = open_folder();
-    let target = start_evil(folder.path(), "HANG");
-    assert_fails(&calibrate(target.pid()), 1, &["did not finish in time"]);
-    // It was killed and waited for: no process is left that maps the library but the target.
-    let maps_it = |pid: &str| {
-        fs::read_to_string(format!("/proc/{pid}/maps"))
-            .is_ok_and(|maps| maps.contains(&folder.path().display().to_string()))
-    };
-    let n_left = fs::read_dir("/proc")
-        .expect("/proc can be read")
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|pid| pid.parse::<i32>().is_ok_and(|pid| pid != target.pid()) && maps_it(pid))
-        .count();
-    assert_eq!(n_left, 0);
+    for define in ["SPIN", "SLEEP"] {
+        let folder = open_folder();
+        let target = start_evil(folder.path(), define);
+        assert_fails(&calibrate(target.pid()), 1, &["did not finish in time"]);
+        // It was killed and waited for: no process is left that maps the library but the target.
+        let maps_it = |pid: &str| {
+            fs::read_to_string(format!("/proc/{pid}/maps"))
+                .is_ok_and(|maps| maps.contains(&folder.path().display().to_string()))
+        };
+        let n_left = fs::read_dir("/proc")
+            .expect("/proc can be read")
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|pid| pid.parse::<i32>().is_ok_and(|pid| pid != target.pid()) && maps_it(pid))
+            .count();
+        assert_eq!(n_left, 0, "{define}");
+    }
 }
 
 /// Check that a copy of a real library is measured where only the target's mount namespace has it, and

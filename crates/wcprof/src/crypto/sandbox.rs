@@ -13,6 +13,7 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ use anyhow::{Context, anyhow};
 use msgr_crypto::calibration::Calibration;
 use msgr_crypto_ffi::Library;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::Signal;
 use wcprof_capture::Target;
 use wcprof_capture::uprobe::{CryptoModule, ModuleKind, UprobeError, find_crypto_modules};
 use wcprof_report::terminal_name;
@@ -30,8 +32,13 @@ use crate::failure::{Exit, Failure};
 
 pub(crate) use child::{SandboxArgs, run as run_child};
 
-/// Longer than a calibration takes on a machine that is busy with other work.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// A library hangs when its process neither ran nor waited for a CPU for so long. One that computes for
+/// ever is ended by the limit of its CPU time.
+const STALLED: Duration = Duration::from_secs(20);
+/// For all of it, also where it sleeps and wakes for ever.
+const PATIENCE: Duration = Duration::from_secs(600);
+const IN_TIME: &str = "the library did not finish in time: its confined process was ended (it hangs, \
+                       or this machine is too busy)";
 /// A calibration has about 40 KiB.
 const MAX_ANSWER: usize = 4 << 20;
 /// Larger than any libcrypto.
@@ -127,10 +134,12 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
         return Err(refused(terminal_name(&reason).into_owned()));
     }
     if answer.is_empty() {
-        let how = status.map_or_else(|e| e.to_string(), |status| status.to_string());
-        return Err(refused(format!(
-            "the confined process ended without a result ({how})"
-        )));
+        let ended = |how: &str| format!("the confined process ended without a result ({how})");
+        return Err(refused(match status {
+            Ok(status) if status.signal() == Some(Signal::SIGXCPU as i32) => IN_TIME.to_owned(),
+            Ok(status) => ended(&status.to_string()),
+            Err(error) => ended(&error.to_string()),
+        }));
     }
     let calibration = Calibration::from_json(&answer);
     let mut calibration =
@@ -140,27 +149,35 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     Ok(calibration)
 }
 
+/// Nanoseconds that a process of one thread ran and waited for a CPU; `None` where the kernel does not
+/// tell. Fields of `/proc/PID/schedstat`: proc_pid_schedstat in fs/proc/base.c.
+fn active_ns(pid: u32) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
+    fields.next()?.ok()?.checked_add(fields.next()?.ok()?)
+}
+
 /// All that the child writes, up to limits of time and size.
 fn read_answer(child: &mut Child) -> Result<String, Failure> {
     let failed = |text: &str| Err(Failure::new(Exit::Failure, anyhow!("{text}")));
     let Some(mut pipe) = child.stdout.take() else {
         return failed("the confined process has no pipe");
     };
-    let end = Instant::now() + PATIENCE;
+    let begin = Instant::now();
+    let mut moved = (begin, active_ns(child.id()));
     let mut answer = Vec::new();
     let mut chunk = [0; 1 << 16];
     loop {
-        let left = end.saturating_duration_since(Instant::now());
-        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
         let mut fds = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
-        let ready = poll(&mut fds, timeout);
-        if left.is_zero() || ready == Ok(0) {
-            return failed(
-                "the library did not finish in time: its confined process was ended (it hangs, or this \
-                 machine is too busy)",
-            );
+        let ready = poll(&mut fds, PollTimeout::from(1000_u16));
+        let active = active_ns(child.id());
+        if active.is_none() || active != moved.1 {
+            moved = (Instant::now(), active);
         }
-        if ready.is_err() {
+        if moved.0.elapsed() > STALLED || begin.elapsed() > PATIENCE {
+            return Ok(format!("error: {IN_TIME}"));
+        }
+        if !matches!(ready, Ok(1..)) {
             continue;
         }
         let n = pipe
