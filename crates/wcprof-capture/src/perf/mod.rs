@@ -207,15 +207,15 @@ impl PerfSampler {
     /// Hands every waiting sample to `sink`, ring by ring, oldest first in each.
     pub fn drain(&mut self, mut sink: impl FnMut(&PerfSample<'_>)) -> DrainCounts {
         let mut counts = DrainCounts::default();
+        let kernel_stacks = self.spec.kernel_stacks;
         for ring in &mut self.rings {
-            while ring.next_record(&mut self.buffer) {
-                match parse_record_with(&self.buffer, self.spec.kernel_stacks) {
-                    Some(Record::Sample(sample)) => sink(&sample),
-                    Some(Record::Lost(n)) => counts.n_lost += n,
-                    Some(Record::Other) => {}
-                    None => counts.n_malformed += 1,
-                }
-            }
+            let mut take = |record: &[u8]| match parse_record_with(record, kernel_stacks) {
+                Some(Record::Sample(sample)) => sink(&sample),
+                Some(Record::Lost(n)) => counts.n_lost += n,
+                Some(Record::Other) => {}
+                None => counts.n_malformed += 1,
+            };
+            while ring.with_record(&mut self.buffer, &mut take) {}
         }
         counts
     }

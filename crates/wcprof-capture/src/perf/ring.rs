@@ -66,6 +66,17 @@ impl Ring {
 
     /// Copies the next record (with its header) into `out`; false when there is none.
     pub(crate) fn next_record(&mut self, out: &mut Vec<u8>) -> bool {
+        let mut wrapped = Vec::new();
+        self.with_record(&mut wrapped, |record| {
+            out.clear();
+            out.extend_from_slice(record);
+        })
+    }
+
+    /// Calls `sink` for the next record (with its header) where the kernel put it, or in `wrapped` when
+    /// it goes over the end of the ring; false when there is none. A sample has room for the largest
+    /// stack, of which little is used: it is not worth being read as a whole.
+    pub(crate) fn with_record(&mut self, wrapped: &mut Vec<u8>, sink: impl FnOnce(&[u8])) -> bool {
         let head_at = std::mem::offset_of!(perf_event_mmap_page, data_head);
         let tail_at = std::mem::offset_of!(perf_event_mmap_page, data_tail);
         // Acquire: the record's bytes are written before the kernel moves the head.
@@ -76,32 +87,46 @@ impl Ring {
             return false;
         }
         let mut header = [0; HEADER];
-        self.copy(tail, &mut header);
+        let (a, b) = self.waiting_bytes(tail, HEADER);
+        for (to, from) in header.iter_mut().zip(a.iter().chain(b)) {
+            *to = *from;
+        }
         let size = usize::from(u16::from_ne_bytes([header[6], header[7]]));
         if size < HEADER || size as u64 > waiting {
             // Cannot happen with a sane kernel; give up what is waiting rather than loop.
             self.position(tail_at).store(head, Ordering::Release);
             return false;
         }
-        out.resize(size, 0);
-        self.copy(tail, out);
-        // Release: the copy is done before the kernel may reuse the bytes.
+        match self.waiting_bytes(tail, size) {
+            (whole, []) => sink(whole),
+            (a, b) => {
+                wrapped.clear();
+                wrapped.extend_from_slice(a);
+                wrapped.extend_from_slice(b);
+                sink(wrapped);
+            }
+        }
+        // Release: the record was read before the kernel may reuse its bytes.
         self.position(tail_at)
             .store(tail.wrapping_add(size as u64), Ordering::Release);
         true
     }
 
-    /// Copies out of the data pages, wrapping at their end. `out` is shorter than they are.
-    fn copy(&self, position: u64, out: &mut [u8]) {
-        let start = (position % Self::data_bytes() as u64) as usize;
-        let first = out.len().min(Self::data_bytes() - start);
-        let (a, b) = out.split_at_mut(first);
-        // SAFETY: both ranges lie in the data pages (start + first <= data_bytes, b is shorter than
-        // the rest), and the kernel does not write between tail and head until the tail moves.
+    /// `len` bytes from `tail` on that the kernel has written, at most as many as wait: up to the end of
+    /// the data pages, and the rest from their beginning.
+    fn waiting_bytes(&self, tail: u64, len: usize) -> (&[u8], &[u8]) {
+        let start = (tail % Self::data_bytes() as u64) as usize;
+        let len = len.min(Self::data_bytes());
+        let first = len.min(Self::data_bytes() - start);
+        // SAFETY: both ranges lie in the data pages (start + first <= data_bytes, and the rest is not
+        // longer than they are). The kernel does not write between tail and head until the tail
+        // moves, and only `with_record` moves it, with exclusive access.
         unsafe {
             let data = self.base.as_ptr().add(PAGE);
-            a.copy_from_slice(slice::from_raw_parts(data.add(start), a.len()));
-            b.copy_from_slice(slice::from_raw_parts(data, b.len()));
+            (
+                slice::from_raw_parts(data.add(start), first),
+                slice::from_raw_parts(data, len - first),
+            )
         }
     }
 }
