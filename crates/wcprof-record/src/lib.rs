@@ -8,6 +8,7 @@ mod kept;
 mod live_stack;
 mod locks;
 mod modules;
+mod need;
 mod process;
 mod recorder;
 mod replay;

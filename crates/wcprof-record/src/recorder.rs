@@ -24,14 +24,13 @@ use wcprof_weights::{Piece, TimerHit};
 
 use crate::locks::Locks;
 use crate::modules::{ModuleProblem, SharedFiles, TargetFiles};
+use crate::need::Unwinding;
 use crate::process::{ProcessState, UnmappedFrames};
 use crate::replay::Reads;
 use crate::threads::{Place, ThreadState};
 
 /// The trace is written out this often.
 const FLUSH_NS: u64 = 1_000_000_000;
-/// Unwindings of a thread after which what it needs is known.
-const SETTLED: u32 = 16;
 /// Unexplained CPU time of the process that can be counters not settled yet, per CPU.
 const UNSETTLED_NS: u64 = 12_000_000;
 
@@ -587,7 +586,18 @@ impl<S: TraceSink> Recorder<S> {
             self.stack_frames.push(id);
         }
         if blocked {
-            self.ask_for(thread, bytes.len(), copy.limit.is_some());
+            let unwinding = Unwinding {
+                sp: copy.regs.sp,
+                copied: bytes.len(),
+                needed: self.reads.extent,
+                end,
+                could_be_longer: copy.limit.is_some(),
+            };
+            let known = self.threads.get_mut(&thread);
+            if let Some(request) = known.and_then(|known| known.need.learn(thread.1, &unwinding)) {
+                // The sampler is gone at the end of a recording: nothing to ask for then.
+                let _ = self.requests.send(request);
+            }
         }
         let stack = self.intern_stack(end)?;
         if let Some(process) = of(&mut self.processes, thread.0) {
@@ -625,30 +635,6 @@ impl<S: TraceSink> Recorder<S> {
             leaf = Some(self.writer.intern_node(leaf, frame)?);
         }
         Ok(self.writer.intern_leaf(leaf, end)?)
-    }
-
-    /// Has the sampler copy what unwinding needs: twice as much where it needed more than it got,
-    /// less where it needed far less.
-    fn ask_for(&mut self, key: (TargetId, Tid), copied: usize, could_be_longer: bool) {
-        let needed = self.reads.extent;
-        let short = self.unwound.end == StackEnd::CopyTooShort || needed > copied;
-        let Some(thread) = self.threads.get_mut(&key) else {
-            return;
-        };
-        let tid = key.1;
-        thread.needed = thread.needed.max(needed);
-        let bytes = if short && could_be_longer {
-            thread.needed = needed;
-            needed.max(copied) * 2
-        } else if thread.n_unwound >= SETTLED && thread.needed * 3 < copied * 2 {
-            thread.needed + thread.needed / 4
-        } else {
-            thread.n_unwound += 1;
-            return;
-        };
-        thread.n_unwound = 0;
-        // The sampler is gone at the end of a recording: nothing to ask for then.
-        let _ = self.requests.send(StackRequest { tid, bytes });
     }
 
     pub(crate) fn time(&self, monotonic: u64) -> TimeNs {

@@ -5,6 +5,8 @@ use wcprof_trace::model::{StackId, ThreadId, WaitId};
 use wcprof_types::Sched;
 use wcprof_weights::{Ledger, Observation, Piece, TimerHit};
 
+use crate::need::Need;
+
 /// A stack with what the thread waits in.
 pub(crate) type Place = (Option<StackId>, Option<WaitId>);
 
@@ -23,9 +25,8 @@ pub(crate) struct ThreadState {
     last_hit: Option<(u64, Place)>,
     pub(crate) first_time: u64,
     pub(crate) n_ticks: u64,
-    /// Most bytes of its stack that an unwinding needed, over `n_unwound` of them.
-    pub(crate) needed: usize,
-    pub(crate) n_unwound: u32,
+    /// How much of its stack is to be copied.
+    pub(crate) need: Need,
 }
 
 impl ThreadState {
@@ -56,8 +57,7 @@ impl ThreadState {
             sched: tick.sched,
             last_hit: None,
             n_ticks: 0,
-            needed: 0,
-            n_unwound: 0,
+            need: Need::default(),
         }
     }
 

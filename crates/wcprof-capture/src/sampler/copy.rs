@@ -9,7 +9,7 @@ use super::slot::Slot;
 use super::start::KernelSource;
 use super::targets::Observed;
 use super::{Run, Sampler};
-use crate::engine::{InSyscall, SnapshotStack, Snapshots, StackWant, ThreadSnapshot};
+use crate::engine::{InSyscall, SnapshotStack, Snapshots, ThreadSnapshot};
 use crate::fds::{FdCache, needs_proof, unname};
 use crate::memory::{ReadRange, read_ranges};
 use crate::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
@@ -58,7 +58,10 @@ pub(super) struct Again {
 
 /// Bytes to copy from `sp`: what unwinding is known to need, as far as the mapping goes.
 fn read_len(slot: &Slot, sp: Avma, limit: Option<Avma>) -> usize {
-    let room = limit.map_or_else(|| UNKNOWN_READ - sp.0 % UNKNOWN_READ, |l| l.0 - sp.0);
+    let room = limit.map_or_else(
+        || UNKNOWN_READ - sp.0 % UNKNOWN_READ,
+        |limit| slot.end_of(sp, limit).0 - sp.0,
+    );
     (slot.read_size as u64).min(room) as usize
 }
 
@@ -140,15 +143,10 @@ impl Sampler {
         if let Some(regs) = now.regs.filter(|_| !now.kernel_side) {
             let range = stack_map.range(target, regs.sp, now.time);
             let limit = range.as_ref().map(|range| range.end);
-            if let (Some(mapping), Some(host_tid)) = (range, now.host_tid) {
-                let want = StackWant {
-                    mapping,
-                    bytes: slot.read_size,
-                };
-                if slot.want.as_ref() != Some(&want) {
-                    self.snapshots.want_stack(host_tid, &want);
-                    slot.want = Some(want);
-                }
+            if let (Some(mapping), Some(host_tid)) = (range, now.host_tid)
+                && let Some(want) = slot.new_want(mapping, regs.sp)
+            {
+                self.snapshots.want_stack(host_tid, want);
             }
             job.stack = StackCopy::Torn;
             match &now.stack {
@@ -287,8 +285,8 @@ impl Sampler {
         let targets = &mut self.targets;
         let (batch, slots, deep) = (&mut run.batch, &run.slots, &mut run.deep_sample);
         let drained = perf.drain(|sample| {
-            let unwanted = slots.get(&sample.tid).is_some_and(|slot| !slot.keep);
-            if unwanted {
+            let slot = slots.get(&sample.tid);
+            if slot.is_some_and(|slot| !slot.keep) {
                 return;
             }
             let Some(id) = targets.of_pid(sample.pid) else {
@@ -302,7 +300,8 @@ impl Sampler {
             };
             let stack = sample.regs.map(|regs| {
                 let limit = stack_map.limit(target, regs.sp, sample.time);
-                let room = limit.map_or(usize::MAX, |limit| (limit.0 - regs.sp.0) as usize);
+                let end = limit.map(|limit| slot.map_or(limit, |s| s.end_of(regs.sp, limit)));
+                let room = end.map_or(usize::MAX, |end| (end.0 - regs.sp.0) as usize);
                 let bytes = &sample.stack[..sample.stack.len().min(room)];
                 *deep |= bytes.len() < room && limit.is_some();
                 let at = batch.stacks.len();

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError};
 use std::time::Duration;
 
-use wcprof_types::Tid;
+use wcprof_types::{Avma, Tid};
 
 use crate::tid_map::TidMap;
 
@@ -64,13 +64,15 @@ pub enum SamplingEnd {
     Failed(SnapshotError),
 }
 
-/// How much of a thread's stack its unwinding needs: more than was copied, or much less.
+/// How much of a thread's stack its unwinding needs: more than was copied, or less.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct StackRequest {
     /// Whose.
     pub tid: Tid,
-    /// Bytes from the stack pointer upward.
-    pub bytes: usize,
+    /// Bytes from the stack pointer upward; `None`: as many as before.
+    pub bytes: Option<usize>,
+    /// First address after what is needed, for stack pointers below it in the same mapping.
+    pub end: Option<Avma>,
 }
 
 /// What a running sampler is connected to.
@@ -241,11 +243,11 @@ impl Sampler {
         let mut grown = false;
         while let Ok(request) = run.links.requests.try_recv() {
             if let Some(slot) = run.slots.get_mut(&request.tid)
-                && slot.resize(request.bytes)
+                && slot.resize(&request)
             {
                 grown = true;
                 if let Some((host_tid, want)) = slot.grown_want() {
-                    self.snapshots.want_stack(host_tid, want);
+                    self.snapshots.want_stack(host_tid, &want);
                 }
             }
         }

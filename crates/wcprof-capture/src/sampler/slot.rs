@@ -1,9 +1,12 @@
 //! What the sampler remembers of each thread between ticks.
 
-use wcprof_types::Sched;
+use std::ops::Range;
+
+use wcprof_types::{Avma, Sched};
 
 use crate::engine::{StackWant, ThreadSnapshot};
 
+use super::StackRequest;
 use super::batch::{KernelStack, Since, StackCopy, TargetId, ThreadTick};
 
 /// First guess of how much of a stack to copy; what unwinding needs is learned soon.
@@ -23,6 +26,10 @@ pub(super) struct Slot {
     sent: u64,
     /// Bytes of stack to copy.
     pub(super) read_size: usize,
+    /// First address after what unwinding needs of its stack.
+    stack_end: Option<Avma>,
+    /// The mapping that its stack pointer last was in, and that pointer.
+    mapping: Option<(Range<Avma>, Avma)>,
     /// Copy the stack again even if the thread did not run.
     pub(super) force: bool,
     /// Number of the tick that last saw it.
@@ -32,7 +39,7 @@ pub(super) struct Slot {
     /// Ticks at which unchanged threads were not listed, as far as they are accounted here.
     n_unlisted: u64,
     /// What the engine was told to copy of its stack.
-    pub(super) want: Option<StackWant>,
+    want: Option<StackWant>,
     /// The lock that it waits for, if that is looked at.
     pub(super) lock: Option<u64>,
 }
@@ -45,6 +52,8 @@ impl Slot {
             deferred: None,
             sent: first.time,
             read_size: FIRST_READ,
+            stack_end: None,
+            mapping: None,
             force: false,
             tick,
             keep,
@@ -136,19 +145,42 @@ impl Slot {
         tick
     }
 
-    /// What the engine is to copy of its stack from now on, if it copies any.
-    pub(super) fn grown_want(&mut self) -> Option<(i32, &StackWant)> {
-        let want = self.want.as_mut()?;
-        want.bytes = self.read_size;
-        Some((self.last.host_tid?, want))
+    /// First address after what is to be copied from `sp` upward, which lies in `mapping`.
+    pub(super) fn end_of(&self, sp: Avma, mapping_end: Avma) -> Avma {
+        // A thread can have many stacks (coroutines, signal handlers): the end is of one of them.
+        let end = self.stack_end.filter(|&end| sp < end && end < mapping_end);
+        end.unwrap_or(mapping_end)
+    }
+
+    /// What the engine is to copy of its stack from now on, if that is something else than before.
+    pub(super) fn new_want(&mut self, mapping: Range<Avma>, sp: Avma) -> Option<&StackWant> {
+        let want = StackWant {
+            mapping: mapping.start..self.end_of(sp, mapping.end),
+            bytes: self.read_size,
+        };
+        self.mapping = Some((mapping, sp));
+        if self.want.as_ref() == Some(&want) {
+            return None;
+        }
+        Some(self.want.insert(want))
+    }
+
+    /// The same after [`Self::resize`].
+    pub(super) fn grown_want(&mut self) -> Option<(i32, StackWant)> {
+        let (mapping, sp) = self.mapping.clone()?;
+        let host_tid = self.last.host_tid?;
+        Some((host_tid, self.new_want(mapping, sp)?.clone()))
     }
 
     /// Another part of the stack is needed from now on; true when it is larger, so that copying
     /// the same stack again makes sense.
-    pub(super) fn resize(&mut self, wanted: usize) -> bool {
-        let size = wanted.next_multiple_of(256).clamp(MIN_READ, MAX_READ);
-        let grows = size > self.read_size;
+    pub(super) fn resize(&mut self, request: &StackRequest) -> bool {
+        let size = request.bytes.map_or(self.read_size, |bytes| {
+            bytes.next_multiple_of(256).clamp(MIN_READ, MAX_READ)
+        });
+        let grows = size > self.read_size || (self.stack_end.is_some() && request.end.is_none());
         self.read_size = size;
+        self.stack_end = request.end;
         self.force |= grows;
         grows
     }
@@ -214,6 +246,34 @@ pub(super) mod tests {
         assert_eq!(slot.advance(renamed, None).comm.as_deref(), Some("after"));
         assert!(slot.unchanged(&blocked(4, Some("after"))));
         assert!(slot.unchanged(&blocked(5, None)));
+    }
+
+    /// Check that a stack is copied as far as unwinding needs it, that this holds for one stack of a thread
+    /// alone, and that an end that is taken back makes a larger part needed.
+    #[test]
+    fn ends() {
+        let mut slot = Slot::new(&snapshot(), true, 1, 0);
+        let mapping = Avma(0x1000)..Avma(0x9000);
+        let wanted = |slot: &mut Slot, sp| {
+            let want = slot.new_want(mapping.clone(), Avma(sp))?;
+            Some((want.mapping.end.0, want.bytes))
+        };
+        assert_eq!(wanted(&mut slot, 0x5000), Some((0x9000, FIRST_READ)));
+        assert_eq!(wanted(&mut slot, 0x5008), None);
+        let request = |bytes, end: Option<u64>| StackRequest {
+            tid: Tid(7),
+            bytes,
+            end: end.map(Avma),
+        };
+        assert!(!slot.resize(&request(None, Some(0x6000))));
+        assert_eq!(wanted(&mut slot, 0x5000), Some((0x6000, FIRST_READ)));
+        assert_eq!(wanted(&mut slot, 0x6000), Some((0x9000, FIRST_READ)));
+        assert_eq!(slot.end_of(Avma(0x100), Avma(0x200)), Avma(0x200));
+        assert!(!slot.resize(&request(Some(1), Some(0x6000))));
+        assert_eq!(wanted(&mut slot, 0x5000), Some((0x6000, MIN_READ)));
+        assert!(slot.resize(&request(None, None)) && slot.force);
+        assert_eq!(wanted(&mut slot, 0x5000), Some((0x9000, MIN_READ)));
+        assert!(slot.resize(&request(Some(8000), None)));
     }
 
     /// A thread that waits.
