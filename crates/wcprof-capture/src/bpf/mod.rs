@@ -313,6 +313,14 @@ impl BpfEngine {
         }))
     }
 
+    /// Timer samples that the filter had kept by the last pass; 0 where passes cannot be held.
+    pub(crate) fn n_kept(&self) -> u32 {
+        match &self.way {
+            Way::Own(passes) => passes.n_kept(),
+            _ => 0,
+        }
+    }
+
     /// Makes the next [`BpfEngine::snapshot_changes`] return every thread in full.
     pub fn forget_seen(&mut self) {
         self.changes_generation = self.changes_generation.wrapping_add(1).max(1);

@@ -196,6 +196,11 @@ impl Passes {
         })
     }
 
+    /// Timer samples that the filter had kept by the last pass.
+    pub(super) fn n_kept(&self) -> u32 {
+        self.shared.word(N_KEPT)
+    }
+
     fn time(&self, at: usize) -> u64 {
         let bytes = self.shared.bytes(at..at + 8);
         bytes.first_chunk().map_or(0, |b| u64::from_ne_bytes(*b))

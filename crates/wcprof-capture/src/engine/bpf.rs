@@ -49,10 +49,9 @@ pub(crate) struct BpfSnapshots {
 #[derive(Copy, Clone, Debug)]
 struct LastHeld {
     n_threads: u32,
-    /// Timer samples that the filter had kept by then.
+    /// Timer samples that the filter had kept by then, and by the last pass that was read.
     n_kept: u32,
-    /// Some came since the pass before: the last of these may not have been in its ring yet.
-    had_samples: bool,
+    n_kept_read: u32,
 }
 
 impl BpfSnapshots {
@@ -81,7 +80,7 @@ impl BpfSnapshots {
             last_held: LastHeld {
                 n_threads: 0,
                 n_kept: 0,
-                had_samples: true,
+                n_kept_read: 0,
             },
         })
     }
@@ -182,6 +181,7 @@ impl Snapshots for BpfSnapshots {
             .engine
             .snapshot_changes(list, &mut self.changes, stacks)?;
         self.hand_on(out, &info, list);
+        self.last_held.n_kept_read = self.engine.n_kept();
         Ok(())
     }
 
@@ -192,17 +192,13 @@ impl Snapshots for BpfSnapshots {
         let Some(pass) = self.engine.hold_changes()? else {
             return Ok(None);
         };
-        let before = self.last_held;
-        let now = LastHeld {
-            n_threads: pass.n_threads,
-            n_kept: pass.n_kept,
-            had_samples: pass.n_kept != before.n_kept,
-        };
-        self.last_held = now;
-        let other_threads = now.n_threads != before.n_threads;
+        let other_threads = pass.n_threads != self.last_held.n_threads;
+        self.last_held.n_threads = pass.n_threads;
+        self.last_held.n_kept = pass.n_kept;
         Ok(Some(HeldSnapshot {
             time: pass.time_ns,
-            urgent: pass.n_urgent > 0 || other_threads || before.had_samples || now.had_samples,
+            urgent: pass.n_urgent > 0 || other_threads,
+            n_samples: pass.n_kept.wrapping_sub(self.last_held.n_kept_read),
         }))
     }
 
@@ -214,6 +210,7 @@ impl Snapshots for BpfSnapshots {
         if let Some(info) = self.engine.take_held(&mut self.changes, stacks)? {
             self.hand_on(out, &info, false);
         }
+        self.last_held.n_kept_read = self.last_held.n_kept;
         Ok(())
     }
 

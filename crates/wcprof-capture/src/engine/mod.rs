@@ -171,8 +171,10 @@ pub(crate) struct HeldSnapshot {
     /// When it began, `CLOCK_MONOTONIC` ns.
     pub(crate) time: u64,
     /// It is to be read now: something in it has to be looked at while it is still so, or a thread was
-    /// born or has exited, or timer samples wait.
+    /// born or has exited.
     pub(crate) urgent: bool,
+    /// Timer samples since the last snapshot that was read.
+    pub(crate) n_samples: u32,
 }
 
 /// Takes snapshots of all threads.

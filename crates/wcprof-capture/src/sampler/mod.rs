@@ -42,6 +42,11 @@ const IDENTITY_NS: u64 = 100_000_000;
 /// Ticks handed on at once: a fifth of a second at 99 Hz. Waking the recorder costs more than what it
 /// does with a tick.
 const MAX_TICKS: u32 = 20;
+/// Timer samples that wait in the rings for other ticks, all of which can be in one: half of its room.
+const MAX_HELD_SAMPLES: u32 = 7;
+/// After a sample that is deeper than its copy the next are read at once for so long: the rest of the stack is read
+/// while it is still there.
+const DEEP_NS: u64 = 1_000_000_000;
 /// Bytes of stacks handed on at once.
 const MAX_BYTES: usize = 1 << 20;
 /// wcprof's own CPU use and the target's CPU clock are read this often.
@@ -110,6 +115,7 @@ impl Sampler {
             last_end: None,
             n_waiting: 0,
             deep_sample: false,
+            deep_until: 0,
             clocks_read: false,
             unlisted: (0, begin),
             mentioned: begin,
@@ -157,7 +163,7 @@ impl Sampler {
         {
             let due = run.clock.due(held.time);
             run.held.push(due);
-            if held.urgent {
+            if held.urgent || held.n_samples >= run.max_held_samples(held.time) {
                 self.take_held(run)?;
             }
             return Ok(held.time);
@@ -224,6 +230,9 @@ impl Sampler {
         self.look_at_locks(run);
         if is_last {
             self.drain_timer_samples(run);
+            if run.deep_sample {
+                run.deep_until = due.time + DEEP_NS;
+            }
         }
         let mut account = run.tick == 1;
         if due.time.saturating_sub(run.account.0) >= ACCOUNT_NS {
@@ -233,7 +242,8 @@ impl Sampler {
         if account {
             self.read_cpu_clocks(run);
         }
-        if run.is_due() {
+        // Not before the samples of all ticks in it are there.
+        if is_last && run.is_due() {
             run.send()?;
         }
         Ok(())
@@ -478,6 +488,8 @@ struct Run<'a> {
     n_waiting: u32,
     /// A sample in it is deeper than its copy.
     deep_sample: bool,
+    /// Until then samples are not held back, since there were deep ones.
+    deep_until: u64,
     /// The clocks of processes were read: threads that wait are handed on in the same pass.
     clocks_read: bool,
     /// Ticks so far at which unchanged threads were not listed, and when the last was.
@@ -501,6 +513,14 @@ impl Run<'_> {
         self.counts.n_missed += due.missed;
         self.batch.time = due.time;
         self.n_waiting += 1;
+    }
+
+    /// Timer samples at which they are to be read.
+    fn max_held_samples(&self, now: u64) -> u32 {
+        match now < self.deep_until {
+            true => 1,
+            false => MAX_HELD_SAMPLES,
+        }
     }
 
     /// Several ticks make a batch, so that the receiver is woken less often. Samples of running
