@@ -7,6 +7,8 @@
 //! branches indent.
 
 use std::io::{self, Write};
+use std::panic::resume_unwind;
+use std::thread;
 
 use wcprof_findings::{columns, cut};
 use wcprof_profile::model::{Profile, State};
@@ -15,6 +17,9 @@ use wcprof_profile::{Group, Label, Node, Trees};
 use crate::escape::terminal_name;
 use crate::group::group_name;
 use crate::units::{count, duration, percent, plus_minus};
+
+/// From so many nodes on two threads write half of them each.
+const MANY_NODES: usize = 20_000;
 
 /// How to print.
 #[derive(Copy, Clone, Debug, Default)]
@@ -41,13 +46,48 @@ pub fn text(
         .groups
         .iter()
         .partition(|group| !options.only_shown || group.weight > 0);
-    for (at, group) in listed.iter().enumerate() {
+    let n_nodes: usize = listed.iter().map(|group| group.nodes.len()).sum();
+    if n_nodes < MANY_NODES {
+        write_groups(profile, trees, &listed, options, out)?;
+        return say_left_out(listed.len(), empty.len(), out);
+    }
+    let mut n_before = 0;
+    let is_first = |group: &&&Group| {
+        let is_first = n_before < n_nodes / 2;
+        n_before += group.nodes.len();
+        is_first
+    };
+    let n_first = listed.iter().take_while(is_first).count();
+    let (first, second) = listed.split_at(n_first);
+    thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            let mut bytes = Vec::new();
+            write_groups(profile, trees, second, options, &mut bytes).map(|()| bytes)
+        });
+        write_groups(profile, trees, first, options, out)?;
+        let bytes = second.join().unwrap_or_else(|panic| resume_unwind(panic))?;
+        if !bytes.is_empty() {
+            writeln!(out)?;
+        }
+        out.write_all(&bytes)
+    })?;
+    say_left_out(listed.len(), empty.len(), out)
+}
+
+fn write_groups(
+    profile: &Profile,
+    trees: &Trees,
+    groups: &[&Group],
+    options: &TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    for (at, group) in groups.iter().enumerate() {
         if at > 0 {
             writeln!(out)?;
         }
         write_group(profile, trees, group, options, out)?;
     }
-    say_left_out(listed.len(), empty.len(), out)
+    Ok(())
 }
 
 /// How many groups are not listed.

@@ -372,3 +372,31 @@ fn headline_of_odd_traces() {
     let text = Headline::new(&profile).text();
     assert!(text.starts_with("ceph-osd (pid 100)"), "{text}");
 }
+
+/// Check that many groups, which two threads write, come in order, each once and as it is alone.
+#[test]
+fn many_groups() {
+    let profile = osd();
+    let options = TextOptions::default();
+    let few = Trees::new(&profile, &view(GroupBy::Thread));
+    let n_nodes: usize = few.groups.iter().map(|group| group.nodes.len()).sum();
+    let times = 50_000 / n_nodes;
+    let many = Trees {
+        groups: few
+            .groups
+            .iter()
+            .cloned()
+            .cycle()
+            .take(times * few.groups.len())
+            .collect(),
+        ..few.clone()
+    };
+    let few = run(|out| text(&profile, &few, &options, out));
+    let mut expected = few.clone();
+    for _ in 1..times {
+        expected.push(b'\n');
+        expected.extend_from_slice(&few);
+    }
+    let many = run(|out| text(&profile, &many, &options, out));
+    assert!(times > 1 && many == expected);
+}

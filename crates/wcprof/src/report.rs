@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
+use std::mem::ManuallyDrop;
 
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
@@ -91,6 +92,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     say_hidden(&profile, args, &view);
     say_direction(args);
     say_empty(&profile, &view);
+    // The process ends: freeing many small pieces would take longer.
+    std::mem::forget((opened, symbols, profile, spans));
     Ok(())
 }
 
@@ -130,7 +133,9 @@ fn render(
             if let Some(cores) = cores {
                 writeln!(out, "{}", cores_text(cores))?;
             }
-            text(profile, &Trees::new(profile, view), &options, out)
+            // The process ends soon: freeing many small pieces takes longer than that.
+            let trees = ManuallyDrop::new(Trees::new(profile, view));
+            text(profile, &trees, &options, out)
         }
         FormatArg::Functions => {
             writeln!(out, "{}", Headline::new(profile).text())?;
