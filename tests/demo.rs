@@ -72,7 +72,7 @@ fn workload_ends_with_demo() {
         if let Some(pid) = children(demo.id() as i32).first() {
             break *pid;
         }
-        assert!(begin.elapsed() < Duration::from_secs(10), "no workload");
+        assert!(begin.elapsed() < Duration::from_secs(60), "no workload");
         thread::sleep(Duration::from_millis(5));
     };
     demo.kill().expect("demo runs");
@@ -80,7 +80,7 @@ fn workload_ends_with_demo() {
     let begin = Instant::now();
     while alive(workload) {
         assert!(
-            begin.elapsed() < Duration::from_secs(10),
+            begin.elapsed() < Duration::from_secs(60),
             "workload goes on"
         );
         thread::sleep(Duration::from_millis(5));

@@ -33,7 +33,7 @@ pub(crate) fn wait_for_epoll(pid: i32, n_threads: usize) {
     let begin = Instant::now();
     while thread_ids(pid).keys().filter(|tid| in_epoll(tid)).count() < n_threads {
         assert!(
-            begin.elapsed() < Duration::from_secs(10),
+            begin.elapsed() < Duration::from_secs(60),
             "threads do not reach epoll_wait"
         );
         thread::sleep(Duration::from_millis(1));
@@ -50,7 +50,7 @@ pub(crate) fn wait_for_thread(pid: i32, comm: &str) -> i32 {
             return *tid;
         }
         assert!(
-            begin.elapsed() < Duration::from_secs(10),
+            begin.elapsed() < Duration::from_secs(60),
             "no thread {comm}"
         );
         thread::sleep(Duration::from_millis(1));
@@ -93,7 +93,7 @@ pub(crate) fn wait_for_run_time(pid: i32, tid: i32) {
     let before = schedstat(pid, tid, 0);
     while schedstat(pid, tid, 0) == before {
         assert!(
-            begin.elapsed() < Duration::from_secs(10),
+            begin.elapsed() < Duration::from_secs(60),
             "thread does not run"
         );
         thread::sleep(Duration::from_millis(1));

@@ -12,7 +12,7 @@ use crate::failure::{Exit, Failure};
 
 /// The workload has threads of this name once it runs.
 const LAST_THREAD: &str = "finisher";
-const START_TIMEOUT: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The child, which ends by itself when its standard input does.
 struct Workload(Child);
@@ -77,7 +77,7 @@ fn wait_until_running(workload: &mut Workload) -> Result<(), Failure> {
             return Ok(());
         }
         if begin.elapsed() > START_TIMEOUT {
-            let error = anyhow::anyhow!("the workload did not start within 10 s");
+            let error = anyhow::anyhow!("the workload did not start within 30 s");
             return Err(Failure::new(Exit::Failure, error));
         }
         std::thread::sleep(Duration::from_millis(5));
