@@ -42,15 +42,9 @@ pub(crate) struct BpfSnapshots {
     list: bool,
     /// Kernel stacks were asked for.
     kernel: bool,
-    last_held: LastHeld,
-}
-
-/// The last pass that was held.
-#[derive(Copy, Clone, Debug)]
-struct LastHeld {
-    n_threads: u32,
-    /// Timer samples that the filter had kept by then, and by the last pass that was read.
-    n_kept: u32,
+    /// Threads of the last pass that was held.
+    n_threads_held: u32,
+    /// Timer samples that the filter had kept by the last pass that was read.
     n_kept_read: u32,
 }
 
@@ -77,11 +71,8 @@ impl BpfSnapshots {
             boot_offset: boot_offset_ns(),
             list: false,
             kernel,
-            last_held: LastHeld {
-                n_threads: 0,
-                n_kept: 0,
-                n_kept_read: 0,
-            },
+            n_threads_held: 0,
+            n_kept_read: 0,
         })
     }
 
@@ -181,7 +172,7 @@ impl Snapshots for BpfSnapshots {
             .engine
             .snapshot_changes(list, &mut self.changes, stacks)?;
         self.hand_on(out, &info, list);
-        self.last_held.n_kept_read = self.engine.n_kept();
+        self.n_kept_read = self.engine.n_kept();
         Ok(())
     }
 
@@ -192,13 +183,12 @@ impl Snapshots for BpfSnapshots {
         let Some(pass) = self.engine.hold_changes()? else {
             return Ok(None);
         };
-        let other_threads = pass.n_threads != self.last_held.n_threads;
-        self.last_held.n_threads = pass.n_threads;
-        self.last_held.n_kept = pass.n_kept;
+        let other_threads = pass.n_threads != self.n_threads_held;
+        self.n_threads_held = pass.n_threads;
         Ok(Some(HeldSnapshot {
             time: pass.time_ns,
             urgent: pass.n_urgent > 0 || other_threads,
-            n_samples: pass.n_kept.wrapping_sub(self.last_held.n_kept_read),
+            n_samples: pass.n_kept.wrapping_sub(self.n_kept_read),
         }))
     }
 
@@ -210,7 +200,7 @@ impl Snapshots for BpfSnapshots {
         if let Some(info) = self.engine.take_held(&mut self.changes, stacks)? {
             self.hand_on(out, &info, false);
         }
-        self.last_held.n_kept_read = self.last_held.n_kept;
+        self.n_kept_read = self.engine.n_kept();
         Ok(())
     }
 

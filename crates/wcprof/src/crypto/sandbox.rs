@@ -23,6 +23,7 @@ use msgr_crypto_ffi::Library;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use wcprof_capture::Target;
+use wcprof_capture::procfs::parse_schedstat;
 use wcprof_capture::uprobe::{CryptoModule, ModuleKind, UprobeError, find_crypto_modules};
 use wcprof_report::terminal_name;
 use wcprof_types::Pid;
@@ -150,11 +151,11 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
 }
 
 /// Nanoseconds that a process of one thread ran and waited for a CPU; `None` where the kernel does not
-/// tell. Fields of `/proc/PID/schedstat`: proc_pid_schedstat in fs/proc/base.c.
+/// tell.
 fn active_ns(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
-    let mut fields = text.split_ascii_whitespace().map(str::parse::<u64>);
-    fields.next()?.ok()?.checked_add(fields.next()?.ok()?)
+    let stat = parse_schedstat(&text)?;
+    stat.run_ns.checked_add(stat.delay_ns)
 }
 
 /// All that the child writes, up to limits of time and size.
