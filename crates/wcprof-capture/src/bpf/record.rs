@@ -137,16 +137,6 @@ pub struct Queue {
     pub reader_arrival: u64,
 }
 
-impl Queue {
-    /// The wait on a run queue that is not over, ns; not in `run_delay_ns` yet.
-    pub fn queued_ns(self) -> u64 {
-        match self.last_queued {
-            0 => 0,
-            since => self.reader_arrival.saturating_sub(since),
-        }
-    }
-}
-
 /// User registers saved at kernel entry.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct TaskRegs {
@@ -220,20 +210,6 @@ mod tests {
         assert!(state(2, false, 0).is_blocked() && !state(2, false, 0).is_runnable());
         let dead = state(0x80, false, 0x20);
         assert!(dead.is_exiting() && !dead.is_blocked() && !dead.is_runnable());
-    }
-
-    /// Check that a thread queued after the reader arrived, or not queued, has waited 0.
-    #[test]
-    fn queued_time() {
-        let queue = |last_queued, reader_arrival| Queue {
-            run_delay_ns: 0,
-            n_runs: 0,
-            last_queued,
-            reader_arrival,
-        };
-        assert_eq!(queue(0, 500).queued_ns(), 0);
-        assert_eq!(queue(600, 500).queued_ns(), 0);
-        assert_eq!(queue(200, 500).queued_ns(), 300);
     }
 
     /// Check that -1 in `orig_ax` is no system call.

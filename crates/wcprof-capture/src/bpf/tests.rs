@@ -216,7 +216,7 @@ fn blocked_thread(make: Make) {
     assert!(stack.contains(reader.local));
     let code = maps.iter().find(|m| m.contains(regs.ip)).unwrap();
     assert!(code.executable);
-    assert_eq!(task.queue.map_or(0, Queue::queued_ns), 0);
+    assert_eq!(task.queue.map_or(0, |q| q.last_queued), 0);
     reader.finish();
 }
 

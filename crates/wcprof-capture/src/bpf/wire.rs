@@ -232,8 +232,8 @@ pub(super) mod tests {
         assert_eq!(t.counters.switches(), 40 + 48);
         assert_eq!(t.counters.run_time_ns, 56);
         let q = t.queue.unwrap();
-        assert_eq!((q.run_delay_ns, q.n_runs, q.last_queued), (64, 72, 80));
-        assert_eq!(q.queued_ns(), 8);
+        assert_eq!((q.run_delay_ns, q.n_runs), (64, 72));
+        assert_eq!((q.last_queued, q.reader_arrival), (80, 88));
         let regs = t.regs.unwrap();
         assert_eq!((regs.ip, regs.sp, regs.bp), (Avma(104), Avma(112), 120));
         assert_eq!(regs.syscall.orig_ax, 128);

@@ -10,6 +10,7 @@ use std::os::fd::BorrowedFd;
 
 use wcprof_types::{Pid, Sched, Tid};
 
+use super::queue_clock::QueueClock;
 use super::{
     Comm, HeldSnapshot, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, StackWant,
     ThreadSnapshot,
@@ -38,6 +39,7 @@ pub(crate) struct BpfSnapshots {
     schedstats: TidMap<File>,
     max_held: usize,
     boot_offset: u64,
+    clock: QueueClock,
     /// The next snapshot lists unchanged threads.
     list: bool,
     /// Kernel stacks were asked for.
@@ -69,6 +71,7 @@ impl BpfSnapshots {
             schedstats: TidMap::default(),
             max_held,
             boot_offset: boot_offset_ns(),
+            clock: QueueClock::default(),
             list: false,
             kernel,
             n_threads_held: 0,
@@ -95,7 +98,9 @@ impl BpfSnapshots {
             Sched::Blocked
         } else {
             Sched::Queued {
-                waited_ns: task.queue.map(|q| q.queued_ns()),
+                waited_ns: task
+                    .queue
+                    .map(|q| self.clock.waited_ns(task.time_ns, q.last_queued)),
             }
         };
         // Those of a thread on a CPU are of its last kernel entry, not of now.
@@ -139,6 +144,9 @@ impl BpfSnapshots {
         out.incomplete = info.incomplete;
         out.gone.clear();
         for (task, stack) in &self.changes.changed {
+            if let Some(queue) = task.queue {
+                self.clock.learn(task.time_ns, queue.reader_arrival);
+            }
             if task.state.is_exiting() {
                 continue;
             }

@@ -2,6 +2,7 @@
 
 mod bpf;
 mod procfs;
+mod queue_clock;
 
 use std::fmt;
 use std::io;
