@@ -1,11 +1,11 @@
 //! That a target does not notice wcprof, nor its sudden end.
 
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{
-    Attach, Engine, RemoteProcess, StopWatch, Variant, alone, fixture, quiet, voluntary_switches,
-    wait_for_epoll, wait_for_trace,
+    Attach, Engine, Mark, RemoteProcess, StopWatch, Variant, alone, fixture, quiet,
+    voluntary_switches, wait_for_epoll, wait_for_trace,
 };
 use crate::suite::usable;
 
@@ -93,12 +93,7 @@ fn killed(engine: Engine) {
         thread::sleep(Duration::from_millis((random >> 33) % 100));
         child.kill().expect("wcprof runs");
         child.wait().expect("wcprof can be waited for");
-        let now = spinning.mark();
-        assert!(
-            now.since(&rounds, "rounds") > 0,
-            "round {round}: the spinner spins"
-        );
-        rounds = now;
+        rounds = spins(&mut spinning, &rounds, round);
     }
     for watch in watches {
         watch.assert_untouched();
@@ -111,4 +106,18 @@ fn killed(engine: Engine) {
         0,
         "the spinner never waited"
     );
+}
+
+/// Wait until the spinner has got a CPU and spun since `before`.
+fn spins(spinning: &mut RemoteProcess, before: &Mark, round: u32) -> Mark {
+    let begin = Instant::now();
+    loop {
+        let now = spinning.mark();
+        if now.since(before, "rounds") > 0 {
+            return now;
+        }
+        let waited = begin.elapsed() < Duration::from_secs(60);
+        assert!(waited, "round {round}: the spinner does not spin");
+        thread::sleep(Duration::from_millis(5));
+    }
 }

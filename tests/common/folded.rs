@@ -68,6 +68,11 @@ impl Folded {
         self.filter(Line::has_stack)
     }
 
+    /// Lines of all but the waits for a CPU.
+    pub(crate) fn not_runnable(&self) -> Self {
+        self.filter(|l| l.state != "[runnable]")
+    }
+
     /// Lines off-CPU in a wait of any kind.
     pub(crate) fn waits(&self) -> Self {
         self.filter(|l| !["[on-cpu]", "[guest]", "[runnable]", "[steal/irq]"].contains(&&*l.state))
@@ -161,5 +166,11 @@ fn folded_lines() {
     assert_eq!(folded.chain(&["f", "g"]).total(), 20);
     assert_eq!(folded.chain(&["g", "main"]).total(), 0);
     assert_eq!(folded.waits().total(), 95);
+    assert_eq!(
+        Folded::parse("a/1;f;[lock] 3\na/1;f;[runnable] 2\n")
+            .not_runnable()
+            .total(),
+        3
+    );
     assert!((folded.states(&["[idle]"]).share_of(&folded) - 0.75).abs() < 1e-12);
 }

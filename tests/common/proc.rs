@@ -141,20 +141,20 @@ impl CpuLog {
         Self { over, thread }
     }
 
-    /// End; the CPU seconds used in a second between two moments of wall-clock time
-    /// (nanoseconds since 1970).
+    /// End; the least and the most CPU seconds that were used in a second between two moments of wall-clock
+    /// time (nanoseconds since 1970). The log has both moments between two of its lines each.
     #[track_caller]
-    pub(crate) fn cpus_between(self, begin: u64, end: u64) -> f64 {
+    pub(crate) fn cpus_between(self, begin: u64, end: u64) -> (f64, f64) {
         self.over.store(true, Ordering::Relaxed);
         let log = self.thread.join().expect("log does not panic");
-        let at = |moment: u64| {
+        let around = |moment: u64| {
             let after = log.partition_point(|(wall, _)| *wall < moment);
             assert!(after > 0 && after < log.len(), "log does not reach");
-            let ((wall_0, cpu_0), (wall_1, cpu_1)) = (log[after - 1], log[after]);
-            let part = (moment - wall_0) as f64 / (wall_1 - wall_0).max(1) as f64;
-            cpu_0 as f64 + part * (cpu_1 - cpu_0) as f64
+            (log[after - 1].1, log[after].1)
         };
-        (at(end) - at(begin)) / (end - begin) as f64
+        let (first, last) = (around(begin), around(end));
+        let cpus = |ns: u64| ns as f64 / (end - begin) as f64;
+        (cpus(last.0.saturating_sub(first.1)), cpus(last.1 - first.0))
     }
 }
 

@@ -105,9 +105,17 @@ impl Mark {
         self.get(key) - earlier.get(key)
     }
 
+    /// The counters at a moment that marks, oldest first, lie around.
+    #[track_caller]
+    pub(crate) fn at(marks: &[Self], real: u64) -> Self {
+        let next = marks.partition_point(|mark| mark.get("real") < real);
+        assert!(next > 0 && next < marks.len(), "marks do not reach");
+        marks[next - 1].towards(&marks[next], real)
+    }
+
     /// The counters at a moment between this mark and a later one, `real` ns since 1970, as if they had
     /// grown evenly.
-    pub(crate) fn towards(&self, later: &Self, real: u64) -> Self {
+    fn towards(&self, later: &Self, real: u64) -> Self {
         let whole = later.since(self, "real").max(1);
         let part = (real - self.get("real")) as f64 / whole as f64;
         let at = |(key, &value): (&String, &u64)| {

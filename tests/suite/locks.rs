@@ -6,7 +6,7 @@ use std::thread;
 use serde_json::Value;
 
 use crate::common::{
-    Attach, Engine, Mark, Recording, RemoteProcess, Variant, assert_share, children, fixture,
+    Attach, Engine, Mark, Recording, RemoteProcess, Variant, assert_within, children, fixture,
     has_capability, quiet, skip, text, tolerance, wcprof,
 };
 
@@ -104,7 +104,7 @@ fn assert_blame(engine: Engine, target: &mut RemoteProcess, pid: i32) {
         "a condition variable is no lock: {:#}",
         report.0
     );
-    assert_mutex(engine, &report, (&before, &after));
+    assert_mutex(engine, &report, (&before, &after), recording.stalled);
     let text = report_text(&recording);
     assert!(
         text.contains("want_mutex") && text.contains("l-holder"),
@@ -113,7 +113,7 @@ fn assert_blame(engine: Engine, target: &mut RemoteProcess, pid: i32) {
 }
 
 /// Check lost time and hold stacks of the mutex that is taken and given back.
-fn assert_mutex(engine: Engine, report: &Report, (before, after): (&Mark, &Mark)) {
+fn assert_mutex(engine: Engine, report: &Report, (before, after): (&Mark, &Mark), stalled: f64) {
     let site = report.site("want_mutex");
     assert_eq!(site["kinds"], serde_json::json!(["mutex"]));
     assert_eq!(site["n_locks"], 1);
@@ -123,7 +123,9 @@ fn assert_mutex(engine: Engine, report: &Report, (before, after): (&Mark, &Mark)
     let truth = (after.since(before, "want") - after.since(before, "want_off")) as f64
         / after.since(before, "wall") as f64;
     let got = lost / duration;
-    assert_share("time lost", got / WAITERS, truth / WAITERS, 4 * 450);
+    let (got, truth) = (got / WAITERS, truth / WAITERS);
+    let allowed = tolerance(truth, 4 * 450) + stalled;
+    assert_within("time lost", got, truth, allowed);
     let holds = site["held_by"].as_array().expect("a list");
     let share = |keep: &dyn Fn(&Value) -> bool| -> f64 {
         let holds = holds.iter().filter(|h| h["pool"] == "l-holder" && keep(h));
@@ -135,7 +137,7 @@ fn assert_mutex(engine: Engine, report: &Report, (before, after): (&Mark, &Mark)
         ["asleep", "woken", "busy"].map(|key| after.since(before, key) as f64);
     let truth = asleep / (asleep + woken + busy);
     let got = share(&|h| has_frame(h, "hold_asleep") && h["state"] == "sleep");
-    let tolerance = tolerance(truth, 450);
+    let tolerance = tolerance(truth, 450) + stalled;
     // The rest: between two owners, and waiters that have it for a moment.
     assert!(
         (got - truth).abs() <= tolerance + 0.03,
@@ -151,9 +153,10 @@ fn assert_mutex(engine: Engine, report: &Report, (before, after): (&Mark, &Mark)
         // One that waits for a CPU was displaced in hold_busy, or woken in hold_asleep.
         let with_stack = share(&|h| h["state"] == "on-cpu" && has_frame(h, "l_holder"));
         let busy = share(&|h| h["state"] == "on-cpu" && has_frame(h, "hold_busy"));
+        // Where timer samples are as late as the ticks, one taken in hold_asleep may be the nearest.
         assert!(
-            with_stack > 0.0 && busy > with_stack * 0.8,
-            "in hold_busy: {busy:.3} of {with_stack:.3}: {site:#}"
+            with_stack > 0.0 && busy > with_stack * (0.8 - stalled),
+            "in hold_busy: {busy:.3} of {with_stack:.3}, CPUs stood still for {stalled:.3}: {site:#}"
         );
     }
 }
