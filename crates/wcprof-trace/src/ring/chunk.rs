@@ -154,13 +154,17 @@ impl OpenChunk {
             false => zstd.compress(&raw).map_err(TraceError::Write)?,
         };
         packed.shrink_to_fit();
-        let next = Facts {
-            before: stats.clone(),
-            end: stats.duration,
+        let mut facts = std::mem::take(&mut self.facts);
+        facts.end = facts.end.max(stats.duration);
+        // Its spans may end later than the counts say: threads are observed after a tick's begin, and a
+        // full chunk is closed before the counts are brought up to its time.
+        let mut before = stats.clone();
+        before.duration = facts.end;
+        self.facts = Facts {
+            before,
+            end: facts.end,
             ..Facts::default()
         };
-        let mut facts = std::mem::replace(&mut self.facts, next);
-        facts.end = facts.end.max(stats.duration);
         for (ids, marks) in [
             (&mut facts.stacks, &mut self.stacks),
             (&mut facts.waits, &mut self.waits),

@@ -287,6 +287,37 @@ fn memory_limit() {
     assert_eq!(sum(&trace, 0), kept);
 }
 
+/// Check that weights add up where chunks that were full between two flushes are dropped: what is kept
+/// begins at their end, not at the flush before them.
+#[test]
+fn full_chunks_are_dropped() {
+    let mut ring = ring(1000, 8 << 10);
+    let process = process(&mut ring, 1);
+    let thread = ring.add_thread(process, Tid(1), TimeNs(0), "t").unwrap();
+    let stacks = [stack(&mut ring, &[1]), stack(&mut ring, &[2, 1])];
+    tick(&mut ring, S, &[thread]);
+    let mut now = S;
+    for i in 0..1_000_000_u64 {
+        let length = (1 + i.wrapping_mul(0x9e37_79b9_7f4a_7c15) % 50) * 1000;
+        let of = span(
+            thread,
+            now,
+            now + length,
+            length,
+            stacks[(length / 1000 % 2) as usize],
+        );
+        ring.span(&of).unwrap();
+        now += length;
+    }
+    assert!(ring.chunks.len() > 2, "{ring:?}");
+    tick(&mut ring, now, &[thread]);
+    ring.sweep(&[]);
+    assert!(ring.n_shortened > 0 && ring.start() > TimeNs(S), "{ring:?}");
+    let trace = trace(&ring.snapshot(Vec::new()), 0);
+    let seen = &trace.tables.threads[0];
+    assert_eq!(sum(&trace, 0), seen.end.0 - seen.start.0);
+}
+
 /// Check that of a thread's names the one that held at the cut and later ones are kept.
 #[test]
 fn names() {
