@@ -68,9 +68,9 @@ impl Folded {
         self.filter(Line::has_stack)
     }
 
-    /// Lines of all but the waits for a CPU.
-    pub(crate) fn not_runnable(&self) -> Self {
-        self.filter(|l| l.state != "[runnable]")
+    /// All but the waits for a CPU and what the hypervisor took: what is done of itself.
+    pub(crate) fn unhindered(&self) -> Self {
+        self.filter(|l| !["[runnable]", "[steal/irq]"].contains(&&*l.state))
     }
 
     /// Lines off-CPU in a wait of any kind.
@@ -166,11 +166,8 @@ fn folded_lines() {
     assert_eq!(folded.chain(&["f", "g"]).total(), 20);
     assert_eq!(folded.chain(&["g", "main"]).total(), 0);
     assert_eq!(folded.waits().total(), 95);
-    assert_eq!(
-        Folded::parse("a/1;f;[lock] 3\na/1;f;[runnable] 2\n")
-            .not_runnable()
-            .total(),
-        3
-    );
+    let robbed =
+        Folded::parse("a/1;[steal/irq];[steal/irq] 4\na/1;f;[lock] 3\na/1;f;[runnable] 2\n");
+    assert_eq!(robbed.unhindered().total(), 3);
     assert!((folded.states(&["[idle]"]).share_of(&folded) - 0.75).abs() < 1e-12);
 }

@@ -131,11 +131,15 @@ impl CpuLog {
             let over = Arc::clone(&over);
             thread::spawn(move || {
                 let mut log = Vec::new();
-                while !over.load(Ordering::Relaxed) {
+                loop {
+                    // The last line is after the end.
+                    let last = over.load(Ordering::Relaxed);
                     log.push((clock_ns(ClockId::CLOCK_REALTIME), clock_ns(clock)));
+                    if last {
+                        break log;
+                    }
                     thread::sleep(Duration::from_millis(5));
                 }
-                log
             })
         };
         Self { over, thread }

@@ -90,7 +90,7 @@ pub(crate) fn cpu_split(engine: Engine) {
     }
     // Two idle CPUs give 10 000 samples in one round; what else runs here takes its part of them.
     let (mut got, mut truth, mut n_samples) = ([0_u64; 2], [0_u64; 2], 0);
-    for _round in 0..5 {
+    for _round in 0..20 {
         let (recording, before, after) = Attach::new(engine, target.pid())
             .seconds(6.0)
             .rate(997)

@@ -107,8 +107,7 @@ pub(crate) fn in_a_container(engine: Engine) {
 /// Assert that names were found for a thread's time, but for what it was robbed of.
 #[track_caller]
 fn assert_named(thread: &Folded, named_us: u64) {
-    let all = thread.total() - thread.states(&["[steal/irq]"]).total();
-    let share = named_us as f64 / all.max(1) as f64;
+    let share = named_us as f64 / thread.unhindered().total().max(1) as f64;
     assert!(share > 0.95, "{}", thread.show());
 }
 

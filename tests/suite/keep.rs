@@ -170,7 +170,7 @@ pub(crate) fn signals(engine: Engine) {
         let n_ticks = tables.stats.n_ticks;
         assert!((1..=210).contains(&n_ticks), "{n_ticks} ticks in 2 s");
     }
-    let thread = folded(&path(last)).thread("waiter");
+    let thread = folded(&path(last)).thread("waiter").waits();
     assert!(
         thread.chain(&["waiter"]).share_of(&thread) > 0.99,
         "names are saved: {}",

@@ -41,7 +41,9 @@ fn assert_kept(recording: &Recording, reason: &str, comm: &str, function: &str) 
         "little time is kept:\n{}",
         thread.show()
     );
-    assert!(right.share_of(&thread) > 0.99, "{}", thread.show());
+    // How long it runs, and waits for a CPU, when it is woken in the end is the machine's affair.
+    let waits = thread.waits();
+    assert!(right.waits().share_of(&waits) > 0.99, "{}", thread.show());
 }
 
 pub(crate) fn renamed(engine: Engine) {
@@ -62,7 +64,12 @@ pub(crate) fn renamed(engine: Engine) {
     let thread = folded.thread("new-name");
     let sleeping = thread.chain(&["named_sleep"]);
     assert!(sleeping.total() > 1_800_000, "{}", folded.show());
-    assert!(sleeping.share_of(&thread) > 0.99, "{}", thread.show());
+    let waits = thread.waits();
+    assert!(
+        sleeping.waits().share_of(&waits) > 0.99,
+        "{}",
+        thread.show()
+    );
     assert_eq!(folded.thread("old-name").total(), 0);
 }
 

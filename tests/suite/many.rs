@@ -60,7 +60,7 @@ pub(crate) fn several(engine: Engine) {
         }
     }
     let folded = recording.folded();
-    let waiting = folded.thread("waiter");
+    let waiting = folded.thread("waiter").waits();
     assert!(waiting.chain(&["waiter", "epoll_wait"]).share_of(&waiting) > 0.99);
     let sleeping = folded.chain(&["wait_seven"]);
     assert!(sleeping.total() > 500_000, "{}", folded.show());
@@ -99,7 +99,7 @@ pub(crate) fn one_exits(engine: Engine) {
         "{stayed:?}"
     );
     // Names are found although it is gone.
-    let waiting = recording.folded().thread("waiter");
+    let waiting = recording.folded().thread("waiter").waits();
     assert!(waiting.chain(&["waiter"]).share_of(&waiting) > 0.99);
 }
 
@@ -125,7 +125,7 @@ pub(crate) fn one_execs(engine: Engine) {
         "what it runs now was not asked for"
     );
     let folded = recording.folded();
-    let before = folded.thread("before-exec");
+    let before = folded.thread("before-exec").waits();
     assert!(before.chain(&["sleep_before_exec"]).share_of(&before) > 0.99);
 }
 
