@@ -129,12 +129,13 @@ impl CpuLog {
         let over = Arc::new(AtomicBool::new(false));
         let thread = {
             let over = Arc::clone(&over);
+            let line = move || (clock_ns(ClockId::CLOCK_REALTIME), clock_ns(clock));
+            let mut log = vec![line()];
             thread::spawn(move || {
-                let mut log = Vec::new();
                 loop {
                     // The last line is after the end.
                     let last = over.load(Ordering::Relaxed);
-                    log.push((clock_ns(ClockId::CLOCK_REALTIME), clock_ns(clock)));
+                    log.push(line());
                     if last {
                         break log;
                     }
