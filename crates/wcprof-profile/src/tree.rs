@@ -1,6 +1,7 @@
 //! A profile to call trees: grouped, filtered, root first or leaf first, pruned, in a fixed order.
 
 use std::collections::HashMap;
+use std::thread;
 
 use wcprof_trace::FastState;
 
@@ -9,6 +10,9 @@ use crate::model::{Profile, ProfileStackId, Row, State};
 use crate::precision::{Course, Estimator, Interval};
 use crate::prepared::Prepared;
 use crate::view::{GroupBy, View};
+
+/// From so many rows on two threads make the trees of half of them each.
+const MANY_ROWS: usize = 5_000;
 
 /// Whose tree it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -119,26 +123,92 @@ impl Trees {
     pub fn new(profile: &Profile, view: &View) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         let group_of = assign(profile, view, &mut groups);
-        let prepared = Prepared::new(profile, view);
-        let estimator = profile.estimator();
+        let maker = Maker {
+            profile,
+            view,
+            group_of: &group_of,
+            prepared: Prepared::new(profile, view),
+            estimator: profile.estimator(),
+        };
+        let n_first = half(profile, &group_of, groups.len());
+        let (first, second) = groups.split_at_mut(n_first);
+        thread::scope(|scope| {
+            if !second.is_empty() {
+                scope.spawn(|| maker.make(second, n_first));
+            }
+            maker.make(first, 0);
+        });
+        groups.retain(|g| g.observed() > 0);
+        groups.sort_by(|a, b| {
+            b.weight
+                .cmp(&a.weight)
+                .then_with(|| a.threads.first().cmp(&b.threads.first()))
+        });
+        Self {
+            groups,
+            min_percent: view.min_percent,
+        }
+    }
+}
+
+/// How many groups have half of the rows; all where there are few rows.
+fn half(profile: &Profile, group_of: &[Option<usize>], n_groups: usize) -> usize {
+    if profile.rows.len() < MANY_ROWS {
+        return n_groups;
+    }
+    let mut n_rows = vec![0_usize; n_groups];
+    for row in &profile.rows {
+        if let Some(&Some(g)) = group_of.get(row.thread) {
+            n_rows[g] += 1;
+        }
+    }
+    let n_all: usize = n_rows.iter().sum();
+    let mut n_before = 0;
+    let is_first = |n: &&usize| {
+        let is_first = n_before < n_all / 2;
+        n_before += **n;
+        is_first
+    };
+    n_rows.iter().take_while(is_first).count()
+}
+
+/// Makes the trees of groups, each group's by itself.
+struct Maker<'a> {
+    profile: &'a Profile,
+    view: &'a View,
+    group_of: &'a [Option<usize>],
+    prepared: Prepared<'a>,
+    estimator: Option<Estimator>,
+}
+
+impl Maker<'_> {
+    /// Makes the trees of these groups, the first of which has that index.
+    fn make(&self, groups: &mut [Group], first: usize) {
+        let Self {
+            profile,
+            view,
+            estimator,
+            ..
+        } = self;
         // Of each group's observed time.
         let mut courses = vec![Course::default(); groups.len()];
         let mut paths = Paths::default();
         for (at, row) in profile.rows.iter().enumerate() {
-            let Some(&Some(g)) = group_of.get(row.thread) else {
+            let Some(&Some(g)) = self.group_of.get(row.thread) else {
                 continue;
             };
+            let g = g.wrapping_sub(first);
             let Some(group) = groups.get_mut(g) else {
                 continue;
             };
             add(&mut group.states[row.state as usize], row.weight);
-            if let Some(estimator) = &estimator {
+            if let Some(estimator) = estimator {
                 courses[g].add(&estimator.course(&row.slices));
             }
             if row.weight == 0 {
                 continue;
             }
-            let Some(end) = paths.end(g, group, row, &prepared) else {
+            let Some(end) = paths.end(g, group, row, &self.prepared) else {
                 continue;
             };
             add(&mut group.weight, row.weight);
@@ -150,25 +220,15 @@ impl Trees {
             add(&mut node.states[row.state as usize], row.weight);
             group.rows.push((at, end));
         }
-        groups.iter_mut().for_each(sum_up);
         for (group, course) in groups.iter_mut().zip(&courses) {
+            sum_up(group);
             if view.min_percent > 0.0 {
                 prune(group, view.min_percent);
             }
-            if let Some(estimator) = &estimator {
+            if let Some(estimator) = estimator {
                 intervals(group, profile, estimator, course);
             }
             link(group, profile, view.min_percent);
-        }
-        groups.retain(|g| g.observed() > 0);
-        groups.sort_by(|a, b| {
-            b.weight
-                .cmp(&a.weight)
-                .then_with(|| a.threads.first().cmp(&b.threads.first()))
-        });
-        Self {
-            groups,
-            min_percent: view.min_percent,
         }
     }
 }
