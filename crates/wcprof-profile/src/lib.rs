@@ -49,5 +49,5 @@ pub use student::{two_sided_p, two_sided_quantile};
 pub use sums::Adder;
 pub use syscalls::{syscall_name, syscall_number};
 pub use totals::{FunctionGroup, FunctionWeight, function_groups, function_weights};
-pub use tree::{Group, GroupKey, Node, Trees};
+pub use tree::{Group, GroupKey, Node, Trees, half};
 pub use view::{Around, Direction, FunctionName, GroupBy, Relation, View};

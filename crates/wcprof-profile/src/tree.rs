@@ -130,7 +130,7 @@ impl Trees {
             prepared: Prepared::new(profile, view),
             estimator: profile.estimator(),
         };
-        let n_first = half(profile, &group_of, groups.len());
+        let n_first = first_half(profile, &group_of, groups.len());
         let (first, second) = groups.split_at_mut(n_first);
         thread::scope(|scope| {
             if !second.is_empty() {
@@ -151,8 +151,8 @@ impl Trees {
     }
 }
 
-/// How many groups have half of the rows; all where there are few rows.
-fn half(profile: &Profile, group_of: &[Option<usize>], n_groups: usize) -> usize {
+/// How many groups, from the first on, have half of the rows; all where there are few rows.
+fn first_half(profile: &Profile, group_of: &[Option<usize>], n_groups: usize) -> usize {
     if profile.rows.len() < MANY_ROWS {
         return n_groups;
     }
@@ -162,14 +162,19 @@ fn half(profile: &Profile, group_of: &[Option<usize>], n_groups: usize) -> usize
             n_rows[g] += 1;
         }
     }
-    let n_all: usize = n_rows.iter().sum();
-    let mut n_before = 0;
-    let is_first = |n: &&usize| {
-        let is_first = n_before < n_all / 2;
-        n_before += **n;
+    half(&n_rows)
+}
+
+/// How many of these, from the first on, make up half of their sum: two threads share work of such sizes.
+pub fn half(sizes: &[usize]) -> usize {
+    let sum: usize = sizes.iter().sum();
+    let mut before = 0;
+    let is_first = |size: &&usize| {
+        let is_first = before < sum / 2;
+        before += **size;
         is_first
     };
-    n_rows.iter().take_while(is_first).count()
+    sizes.iter().take_while(is_first).count()
 }
 
 /// Makes the trees of groups, each group's by itself.
@@ -182,7 +187,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    /// Makes the trees of these groups, the first of which has that index.
+    /// Makes the trees of these groups; `first` is the index of the first of them.
     fn make(&self, groups: &mut [Group], first: usize) {
         let Self {
             profile,
@@ -450,5 +455,21 @@ fn link(group: &mut Group, profile: &Profile, min_percent: f64) {
     group.roots = roots;
     for (node, children) in group.nodes.iter_mut().zip(children) {
         node.children = children;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the first part has half of the sum or the one that passes it, and that nothing is lost
+    /// of lists that cannot be shared.
+    #[test]
+    fn halves() {
+        assert_eq!(half(&[]), 0);
+        assert_eq!(half(&[9]), 1);
+        assert_eq!(half(&[1, 1, 1, 1]), 2);
+        assert_eq!(half(&[5, 1, 1]), 1);
+        assert_eq!(half(&[1, 1, 5]), 3);
     }
 }

@@ -12,7 +12,7 @@ use std::thread;
 
 use wcprof_findings::{columns, cut};
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Group, Label, Node, Trees};
+use wcprof_profile::{Group, Label, Node, Trees, half};
 
 use crate::escape::terminal_name;
 use crate::group::group_name;
@@ -46,19 +46,12 @@ pub fn text(
         .groups
         .iter()
         .partition(|group| !options.only_shown || group.weight > 0);
-    let n_nodes: usize = listed.iter().map(|group| group.nodes.len()).sum();
-    if n_nodes < MANY_NODES {
+    let n_nodes: Vec<usize> = listed.iter().map(|group| group.nodes.len()).collect();
+    if n_nodes.iter().sum::<usize>() < MANY_NODES {
         write_groups(profile, trees, &listed, options, out)?;
         return say_left_out(listed.len(), empty.len(), out);
     }
-    let mut n_before = 0;
-    let is_first = |group: &&&Group| {
-        let is_first = n_before < n_nodes / 2;
-        n_before += group.nodes.len();
-        is_first
-    };
-    let n_first = listed.iter().take_while(is_first).count();
-    let (first, second) = listed.split_at(n_first);
+    let (first, second) = listed.split_at(half(&n_nodes));
     thread::scope(|scope| {
         let second = scope.spawn(|| {
             let mut bytes = Vec::new();
