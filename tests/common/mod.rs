@@ -5,6 +5,7 @@ mod folded;
 mod load;
 mod proc;
 mod remote;
+mod samples;
 mod skip;
 mod wcprof;
 
@@ -16,6 +17,7 @@ pub(crate) use proc::{
     wait_for_run_time, wait_for_thread,
 };
 pub(crate) use remote::{Mark, RemoteProcess, copy_program};
+pub(crate) use samples::Samples;
 pub(crate) use skip::{has_capability, skip};
 pub(crate) use wcprof::{
     Attach, Engine, Recording, assert_weights, interrupt, text, wait_for_trace, wait_for_write,

@@ -1,9 +1,10 @@
 //! Threads that run, or want to.
 
 use wcprof_trace::model::Span;
+use wcprof_types::ThreadState;
 
 use crate::common::{
-    Attach, CpuLog, Engine, Folded, Recording, RemoteProcess, StopWatch, Variant, alone,
+    Attach, CpuLog, Engine, Folded, Recording, RemoteProcess, Samples, StopWatch, Variant, alone,
     assert_share, fixture, interrupt, run_delay_ns, skip, wait_for_run_time, wait_for_thread,
     wait_for_trace,
 };
@@ -89,8 +90,9 @@ pub(crate) fn cpu_split(engine: Engine) {
         return;
     }
     // Two idle CPUs give 10 000 samples in one round; what else runs here takes its part of them.
-    let (mut got, mut truth, mut n_samples) = ([0_u64; 2], [0_u64; 2], 0);
-    for _round in 0..20 {
+    let (mut got, mut truth) = ([0_u64; 2], [0_u64; 2]);
+    let mut samples = Samples::default();
+    while samples.too_few() {
         let (recording, before, after) = Attach::new(engine, target.pid())
             .seconds(6.0)
             .rate(997)
@@ -104,21 +106,21 @@ pub(crate) fn cpu_split(engine: Engine) {
             "run time without its function:\n{}",
             on_cpu.show()
         );
-        n_samples += recording.trace().0.tables.stats.n_timer_samples;
+        samples.add(&recording, |thread, state| {
+            thread.starts_with("burner") && state == ThreadState::OnCpu
+        });
         for (i, key) in ["seven", "three"].into_iter().enumerate() {
             got[i] += parts[i];
             truth[i] += after.since(&before, key);
         }
-        if n_samples >= 10_000 {
-            break;
-        }
     }
-    assert!(
-        n_samples >= 10_000,
-        "only {n_samples} samples of running threads"
-    );
     let share = |times: [u64; 2]| times[0] as f64 / (times[0] + times[1]) as f64;
-    assert_share("burn_seven", share(got), share(truth), n_samples);
+    assert_share(
+        "burn_seven",
+        share(got),
+        share(truth),
+        samples.n_effective(),
+    );
 }
 
 /// The burning threads, which must never be blocked.
@@ -191,7 +193,7 @@ fn runnable_between(recording: &Recording, comm: &str, begin: u64, end: u64) -> 
         .iter()
         .filter(|span| {
             trace.tables.threads[span.thread.0 as usize].name() == comm
-                && span.state == wcprof_types::ThreadState::Runnable
+                && span.state == ThreadState::Runnable
         })
         .map(inside)
         .sum()

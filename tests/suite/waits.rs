@@ -4,8 +4,8 @@ use std::process::Command;
 use std::thread;
 
 use crate::common::{
-    Attach, Engine, Folded, RemoteProcess, Variant, assert_share, fixture, output_folder, quiet,
-    tolerance,
+    Attach, Engine, Folded, RemoteProcess, Samples, Variant, assert_share, fixture, output_folder,
+    quiet, tolerance,
 };
 
 /// Thread, function that waits, state.
@@ -119,17 +119,15 @@ fn assert_whole(thread: &Folded) {
 pub(crate) fn sleep_split(engine: Engine) {
     let _load = quiet();
     let mut target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
-    // One round gives 10 000 samples unless ticks are missed.
+    // One round gives 10 000 samples unless ticks are late or missed.
     let (mut got, mut truth) = ([0_u64; 2], [0_u64; 2]);
-    let (mut n_samples, mut n_rounds) = (0, 0);
-    while n_samples < 10_000 {
-        assert!(n_rounds < 20, "only {n_samples} samples");
-        n_rounds += 1;
+    let mut samples = Samples::default();
+    while samples.too_few() {
         let (recording, before, after) = Attach::new(engine, target.pid())
             .seconds(6.5)
             .run_marked(&mut target);
         recording.assert_sound(engine);
-        n_samples += count_samples(&recording, "sleeper-");
+        samples.add(&recording, |thread, _| thread.starts_with("sleeper-"));
         let folded = recording.folded();
         for (i, part) in ["seven", "three"].into_iter().enumerate() {
             let function = folded.chain(&["sleeper", &format!("wait_{part}")]);
@@ -140,17 +138,12 @@ pub(crate) fn sleep_split(engine: Engine) {
         }
     }
     let share = |times: [u64; 2]| times[0] as f64 / (times[0] + times[1]) as f64;
-    assert_share("wait_seven", share(got), share(truth), n_samples);
-}
-
-/// Ticks that observed threads with such names, all threads together.
-fn count_samples(recording: &crate::common::Recording, prefix: &str) -> u64 {
-    let (trace, _) = recording.trace();
-    let threads = trace.tables.threads.iter();
-    threads
-        .filter(|t| t.name().starts_with(prefix))
-        .map(|t| t.n_ticks)
-        .sum()
+    assert_share(
+        "wait_seven",
+        share(got),
+        share(truth),
+        samples.n_effective(),
+    );
 }
 
 pub(crate) fn busy_a_tenth(engine: Engine) {
