@@ -1,5 +1,7 @@
 //! Runs the rules over a profile.
 
+mod imbalance;
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -216,68 +218,6 @@ impl<'a> Tested<'a> {
     fn threads_of(&self, pool: usize) -> &'a [usize] {
         let pool = self.index.profile.pools.get(pool);
         pool.map_or(&[], |pool| pool.threads.as_slice())
-    }
-
-    /// Pools of which few threads do most of what the rule counts.
-    fn imbalance(&self, processes: &[(usize, Vec<usize>)], findings: &mut Vec<Finding>) {
-        let mut rows_of = self.rows_by_thread();
-        let bases = self.bases();
-        let base_of = |thread: usize| bases.get(thread).map_or(0.0, |&ns| ns as f64);
-        let threshold = &self.rule.threshold;
-        for &pool in processes.iter().flat_map(|(_, pools)| pools) {
-            let threads = self.threads_of(pool).iter().copied();
-            let threads: Vec<usize> = threads.filter(|&t| self.is_observed(t)).collect();
-            if threads.len() < MIN_LIKE_THREADS || !self.looks_at(pool) {
-                continue;
-            }
-            let weight = |t: &usize| Sum::rows(rows_of.get(t).map_or(&[][..], Vec::as_slice));
-            let sums: Vec<Sum> = threads.iter().map(weight).collect();
-            // Shares of each one's own time: threads that starve get less CPU time to work in.
-            let load = |(t, s): (&usize, &Sum)| s.weight as f64 / base_of(*t).max(1.0);
-            let loads: Vec<f64> = threads.iter().zip(&sums).map(load).collect();
-            let enough = |s: &Sum| s.n_samples >= threshold.min_samples;
-            let of_enough = loads.iter().zip(&sums).filter(|(_, s)| enough(s));
-            let most = of_enough.map(|(load, _)| *load).fold(0.0, f64::max);
-            let all = Sum::weights(&sums) as f64;
-            let base: f64 = threads.iter().map(|&t| base_of(t)).sum();
-            let factor = most * base / all.max(1.0);
-            if factor < threshold.max_over_mean || most * 100.0 < threshold.percent {
-                continue;
-            }
-            // Those that do the others' work, too.
-            let of_all = threads.iter().zip(&sums).zip(&loads);
-            let (busy, weights): (Vec<usize>, Vec<u64>) = of_all
-                .filter(|((_, sum), load)| **load > 0.7 * most && enough(sum))
-                .map(|((&t, sum), _)| (t, sum.weight))
-                .unzip();
-            let longest = weights.into_iter().max().unwrap_or(0);
-            if percent(longest, self.index.duration_ns) < threshold.min_wall_percent {
-                continue;
-            }
-            let rows: Vec<Counted<'a>> = busy
-                .iter()
-                .filter_map(|t| rows_of.remove(t))
-                .flatten()
-                .collect();
-            let line = self.load_line(pool, &threads, &sums, factor);
-            findings.extend(self.thread_finding(pool, &busy, &rows, Some(line)));
-        }
-    }
-
-    /// The time that each thread's share is of, ns.
-    fn bases(&self) -> Vec<u64> {
-        let mut bases = vec![0_u64; self.profile().threads.len()];
-        for row in &self.profile().rows {
-            let counts = match self.rule.threshold.of {
-                Base::OnCpu => row.state == State::OnCpu,
-                Base::NonIdle => row.state != State::Idle,
-                Base::Wall => true,
-            };
-            if let Some(base) = bases.get_mut(row.thread).filter(|_| counts) {
-                *base = base.saturating_add(row.weight);
-            }
-        }
-        bases
     }
 
     fn is_observed(&self, thread: usize) -> bool {

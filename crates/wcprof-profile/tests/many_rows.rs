@@ -67,7 +67,8 @@ fn assert_like_alone(view: &View, key_name: impl Fn(&Profile, &Group) -> String,
     assert_eq!(trees.groups.len(), n_groups);
     assert!(trees.groups.is_sorted_by(|a, b| a.weight >= b.weight));
     // By thread a few of them tell: of the first half, of the second, and around the middle.
-    let chosen = |at: usize| n_groups < 50 || at % 23 == 0 || at.abs_diff(n_groups / 2) < 3;
+    let chosen =
+        |at: usize| n_groups < 50 || at.is_multiple_of(23) || at.abs_diff(n_groups / 2) < 3;
     for (at, group) in trees
         .groups
         .iter()
