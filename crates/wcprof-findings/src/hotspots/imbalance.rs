@@ -13,6 +13,8 @@ use crate::totals::percent;
 struct Worker {
     thread: usize,
     sum: Sum,
+    /// Its own time, ns.
+    base: u64,
     /// A share of its own time: threads that starve get less CPU time to work in.
     load: f64,
     /// Whether its samples are enough to judge it by.
@@ -24,7 +26,6 @@ impl<'a> Tested<'a> {
     pub(super) fn imbalance(&self, processes: &[(usize, Vec<usize>)], findings: &mut Vec<Finding>) {
         let mut rows_of = self.rows_by_thread();
         let bases = self.bases();
-        let base_of = |thread: usize| bases.get(thread).map_or(0.0, |&ns| ns as f64);
         let threshold = &self.rule.threshold;
         for &pool in processes.iter().flat_map(|(_, pools)| pools) {
             let threads = self.threads_of(pool).iter().copied();
@@ -35,17 +36,20 @@ impl<'a> Tested<'a> {
             let rows = |thread: usize| rows_of.get(&thread).map_or(&[][..], Vec::as_slice);
             let worker = |&thread: &usize| {
                 let sum = Sum::rows(rows(thread));
+                let base = bases.get(thread).copied().unwrap_or(0);
                 Worker {
                     thread,
                     sum,
-                    load: sum.weight as f64 / base_of(thread).max(1.0),
+                    base,
+                    load: sum.weight as f64 / base.max(1) as f64,
                     is_known: sum.n_samples >= threshold.min_samples,
                 }
             };
             let workers: Vec<Worker> = threads.iter().map(worker).collect();
             let sums: Vec<Sum> = workers.iter().map(|w| w.sum).collect();
-            let base: f64 = threads.iter().map(|&t| base_of(t)).sum();
-            let load_of_all = (Sum::weights(&sums) as f64).max(1.0) / base.max(1.0);
+            let base: f64 = workers.iter().map(|w| w.base as f64).sum();
+            // Infinite without such time: then nothing is above it.
+            let load_of_all = (Sum::weights(&sums) as f64).max(1.0) / base;
 
             let known = || workers.iter().filter(|w| w.is_known);
             let Some(most) = known().max_by(|a, b| a.load.total_cmp(&b.load)) else {
@@ -54,7 +58,7 @@ impl<'a> Tested<'a> {
             let factor = most.load / load_of_all;
             if factor < threshold.max_over_mean
                 || most.load * 100.0 < threshold.percent
-                || self.least_load(most.thread, rows(most.thread)) <= load_of_all
+                || self.least_load(most, rows(most.thread)) <= load_of_all
             {
                 continue;
             }
@@ -75,19 +79,19 @@ impl<'a> Tested<'a> {
         }
     }
 
-    /// The low end of the 95 % interval of a thread's load, a share of its own time; the load itself where
-    /// the recording is too short for one. What a thread did in one long moment, or what few samples say,
-    /// may be the others' lot in the next recording.
-    fn least_load(&self, thread: usize, counted: &[Counted<'_>]) -> f64 {
-        let estimator = self.profile().estimator();
+    /// The low end of the 95 % interval of a worker's load; the load itself where the recording is too
+    /// short for one. What a thread did in one long moment, or what few samples say, may be the others'
+    /// lot in the next recording.
+    fn least_load(&self, worker: &Worker, counted: &[Counted<'_>]) -> f64 {
+        let Some(estimator) = self.profile().estimator() else {
+            return worker.load;
+        };
         let rows = self.profile().rows.iter();
-        let rows = rows.filter(|row| row.thread == thread && self.is_of_base(row.state));
-        let (whole, of) = total(rows, estimator.as_ref());
-        let (weight, course) = total(counted.iter().map(|c| c.row), estimator.as_ref());
-        let least = estimator
-            .as_ref()
-            .map_or(weight, |e| e.interval(weight, &course, whole, &of).low);
-        least as f64 / (whole as f64).max(1.0)
+        let rows = rows.filter(|row| row.thread == worker.thread && self.is_of_base(row.state));
+        let whole = course(&estimator, rows);
+        let course = course(&estimator, counted.iter().map(|c| c.row));
+        let interval = estimator.interval(worker.sum.weight, &course, worker.base, &whole);
+        interval.low as f64 / worker.base.max(1) as f64
     }
 
     /// Whether the time that shares are of has this state.
@@ -112,12 +116,10 @@ impl<'a> Tested<'a> {
     }
 }
 
-/// The weight of rows, ns, and its course.
-fn total<'r>(rows: impl Iterator<Item = &'r Row>, estimator: Option<&Estimator>) -> (u64, Course) {
-    rows.fold((0, Course::default()), |(weight, mut course), row| {
-        if let Some(estimator) = estimator {
-            course.add(&estimator.course(&row.slices));
-        }
-        (u64::saturating_add(weight, row.weight), course)
+/// The course of the weight of rows.
+fn course<'r>(estimator: &Estimator, rows: impl Iterator<Item = &'r Row>) -> Course {
+    rows.fold(Course::default(), |mut course, row| {
+        course.add(&estimator.course(&row.slices));
+        course
     })
 }
