@@ -106,10 +106,7 @@ impl Read {
 /// A worker that ran, waited for a mutex and ran again, a second thread that sleeps, and an idle one.
 fn example() -> Maker {
     let mut maker = Maker::new();
-    let at = |maker: &mut Maker, start: u64, end: u64| {
-        let span = maker.spans.last_mut().expect("a span");
-        (span.start, span.end) = (TimeNs(start * MS), TimeNs(end * MS));
-    };
+    let at = |maker: &mut Maker, start: u64, end: u64| maker.move_last(start * MS, end * MS);
     let worker = maker.thread(101, "worker");
     let lock = [
         "main",

@@ -5,7 +5,6 @@ mod support;
 
 use support::{MS, Maker};
 use wcprof_findings::{RuleSet, hotspots};
-use wcprof_types::TimeNs;
 
 /// Whether four reactors are called uneven that are each on its CPU for a second of 100 ticks, of which
 /// those that `works` names are work and the others empty polling.
@@ -19,8 +18,7 @@ fn is_uneven(works: impl Fn(usize, u64) -> bool) -> bool {
                 false => &["reactor_run", "thread_poll", "nvmf_tcp_poll_group_poll"],
             };
             m.on_cpu(thread, stack, 10 * MS);
-            let span = m.spans.last_mut().expect("one was added");
-            (span.start, span.end) = (TimeNs(10 * tick * MS), TimeNs(10 * (tick + 1) * MS));
+            m.move_last(10 * tick * MS, 10 * (tick + 1) * MS);
         }
     }
     let rules = RuleSet::builtin().expect("the built-in rules are valid");

@@ -6,35 +6,27 @@ use support::random::Random;
 use support::{MS, Maker};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{
-    Direction, Group, GroupBy, GroupKey, Interval, ThreadFilter, Trees, View, keep_threads,
+    Direction, Group, GroupBy, GroupKey, Interval, Node, ThreadFilter, Trees, View, keep_threads,
 };
-use wcprof_types::TimeNs;
 
 const N_THREADS: usize = 400;
-const N_POOLS: usize = 7;
-
-fn pool_name(at: usize) -> String {
-    format!("pool-{}-", ["a", "b", "c", "d", "e", "f", "g"][at])
-}
+const POOLS: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Threads of several pools, each one second of 20 stacks at random.
 fn many_rows() -> Profile {
     let mut random = Random::new(1);
     let mut m = Maker::new();
     for i in 0..N_THREADS {
-        // Pools of unlike sizes.
-        let pool = (i * i) % N_POOLS;
-        let thread = m.thread(1000 + i as i32, &format!("{}{i}", pool_name(pool)));
+        // Pools of unlike sizes: 3, 2, 2 and 2 of 9.
+        let pool = POOLS[i % 9 % 4];
+        let thread = m.thread(1000 + i as i32, &format!("pool-{pool}-{i}"));
         for at in 0..20 {
             let names: Vec<_> = (0..1 + (random.unit() * 6.0) as usize)
                 .map(|depth| format!("f{depth}_{}", (random.unit() * 4.0) as usize))
                 .collect();
             let names: Vec<_> = names.iter().map(String::as_str).collect();
             m.on_cpu(thread, &names, 50 * MS);
-            let span = m.spans.last_mut().expect("one was added");
-            span.start = TimeNs(at * 50 * MS);
-            span.end = TimeNs((at + 1) * 50 * MS);
-            span.n_samples = 5;
+            m.move_last(at * 50 * MS, (at + 1) * 50 * MS);
         }
     }
     m.profile()
@@ -44,7 +36,7 @@ fn many_rows() -> Profile {
 type Shown = Vec<(usize, String, u64, u64, u64, Option<Interval>)>;
 
 fn shown(profile: &Profile, group: &Group, view: &View) -> Shown {
-    let node = |(_, node, depth): (usize, &wcprof_profile::Node, usize)| {
+    let node = |(_, node, depth): (usize, &Node, usize)| {
         let name = node.label.text(profile, view.min_percent).into_owned();
         (
             depth,
@@ -127,7 +119,6 @@ fn by_pool() {
             GroupKey::Pool(name) => name.replace('N', "*"),
             _ => unreachable!("grouped by pool"),
         };
-        // Squares modulo 7 are 0, 1, 2 and 4.
-        assert_like_alone(&view, name, 4);
+        assert_like_alone(&view, name, POOLS.len());
     }
 }

@@ -273,17 +273,11 @@ fn many_at_a_time() {
             0 => ThreadState::Blocked,
             _ => ThreadState::OnCpu,
         };
-        m.span(
-            threads[below(9)],
-            state,
-            None,
-            stack.copied(),
-            1 + below(5) as u64 * MS,
-        );
-        if let Some(span) = m.spans.last_mut() {
-            let start = (at * MS / 3).saturating_sub(below(20) as u64 * MS);
-            (span.start, span.end) = (TimeNs(start), TimeNs(start + span.weight));
-        }
+        let thread = threads[below(9)];
+        let weight = 1 + below(5) as u64 * MS;
+        m.span(thread, state, None, stack.copied(), weight);
+        let start = (at * MS / 3).saturating_sub(below(20) as u64 * MS);
+        m.move_last(start, start + weight);
     }
     let rules = Rules::builtin().unwrap();
     for window in [None, Some((TimeNs(100 * MS), TimeNs(777 * MS)))] {

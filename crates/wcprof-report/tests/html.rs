@@ -15,7 +15,7 @@ use wcprof_findings::{Basis, Evidence, EvidenceLine, Finding, Scope, Severity, T
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupBy, ProfileBuilder, RowSpan, Rules, View};
 use wcprof_report::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
-use wcprof_types::{Pid, StackEnd, ThreadState, Tid, TimeNs};
+use wcprof_types::{Pid, StackEnd, ThreadState, Tid};
 
 /// What a page must show as text and nothing else.
 const NASTY: &[&str] = &[
@@ -55,7 +55,7 @@ fn osd() -> Maker {
             &["libc:clone3", "libc:epoll_wait"],
             700 * MS,
         );
-        at(&mut m, 300 * MS, 1000 * MS);
+        m.move_last(300 * MS, 1000 * MS);
     }
     let worker = m.thread(103, "tp_osd_tp");
     let stack = m.stack(
@@ -70,16 +70,10 @@ fn osd() -> Maker {
     let blocked = ThreadState::Blocked;
     m.span(worker, blocked, Some(wait), Some(stack), 250 * MS);
     m.span(worker, ThreadState::OnCpu, None, None, 750 * MS);
-    at(&mut m, 250 * MS, 1000 * MS);
+    m.move_last(250 * MS, 1000 * MS);
     let idle = m.thread(104, "idle");
     m.blocked(idle, syscall("epoll_wait"), &["libc:epoll_wait"], 1000 * MS);
     m
-}
-
-/// Moves the last span.
-fn at(m: &mut Maker, start: u64, end: u64) {
-    let span = m.spans.last_mut().expect("there is a span");
-    (span.start, span.end) = (TimeNs(start), TimeNs(end));
 }
 
 fn profile_of(m: &Maker) -> (Profile, Vec<RowSpan>) {
@@ -250,7 +244,7 @@ fn size() {
         for s in 0..4 {
             let (leaf, root) = (format!("{t} {s} {long}"), format!("{t} {long}"));
             m.on_cpu(thread, &["main", &root, &leaf], (s as u64 + 1) * MS);
-            at(&mut m, s as u64 * 100 * MS, (s as u64 + 1) * 100 * MS);
+            m.move_last(s as u64 * 100 * MS, (s as u64 + 1) * 100 * MS);
         }
     }
     let (profile, spans) = profile_of(&m);
@@ -339,9 +333,9 @@ fn overlap() {
     let mut m = Maker::new();
     let thread = m.thread(1, "late");
     m.on_cpu(thread, &["main", "f"], 400 * MS);
-    at(&mut m, 0, 1000 * MS);
+    m.move_last(0, 1000 * MS);
     m.on_cpu(thread, &["main", "g"], 600 * MS);
-    at(&mut m, 300 * MS, 900 * MS);
+    m.move_last(300 * MS, 900 * MS);
     let (profile, spans) = profile_of(&m);
     let data = data(&page(&profile, &spans, &view(), HtmlOptions::default()));
     let sums = map_ns(&data);

@@ -192,6 +192,12 @@ impl Maker {
         });
     }
 
+    /// Moves the last span, whose weight stays.
+    pub fn move_last(&mut self, start: u64, end: u64) {
+        let span = self.spans.last_mut().expect("a span");
+        (span.start, span.end) = (TimeNs(start), TimeNs(end));
+    }
+
     /// On-CPU time with a whole stack.
     pub fn on_cpu(&mut self, thread: ThreadId, root_first: &[&str], weight: u64) {
         let stack = self.stack(root_first, StackEnd::Root);
