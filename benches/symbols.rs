@@ -53,7 +53,8 @@ fn query(path: &Path) -> ModuleQuery {
 fn modules(c: &mut Criterion) {
     let folder = tempfile::tempdir().expect("temporary folder");
     let path = folder.path().join("module");
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/inline.cc");
+    let source =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/wcprof-symbols/tests/data/inline.cc");
     let status = Command::new("g++")
         .args(["-O2", "-g", "-gz=zlib", "-o"])
         .arg(&path)

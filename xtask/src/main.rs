@@ -86,3 +86,19 @@ fn run(task: Task) -> Result<()> {
         Task::Bench(args) => bench::run(&args),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that every command that README and docs show is one.
+    #[test]
+    fn documented() {
+        let commands = wcprof_testkit::doc_commands(&["cargo", "xtask"]);
+        assert!(commands.len() > 10, "{}", commands.len());
+        for command in commands {
+            let parsed = Cli::try_parse_from(&command.words[1..]);
+            assert!(parsed.is_ok(), "{command:?}: {}", parsed.unwrap_err());
+        }
+    }
+}

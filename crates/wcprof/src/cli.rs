@@ -539,6 +539,17 @@ mod tests {
         Cli::command().debug_assert();
     }
 
+    /// Check that every command that README and docs show is one, with flags that there are.
+    #[test]
+    fn documented() {
+        let commands = wcprof_testkit::doc_commands(&["wcprof"]);
+        assert!(commands.len() > 50, "{}", commands.len());
+        for command in commands {
+            let parsed = Cli::try_parse_from(&command.words);
+            assert!(parsed.is_ok(), "{command:?}: {}", parsed.unwrap_err());
+        }
+    }
+
     /// Check that processes can be chosen in several ways at once, and that one must be.
     #[test]
     fn targets() {

@@ -68,6 +68,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("wcprof-demo", &[]),
+    ("wcprof-testkit", &["wcprof-types", "wcprof-trace"]),
     ("msgr-crypto-ffi", &[]),
     ("msgr-crypto", &["msgr-crypto-ffi"]),
     (
@@ -88,6 +89,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-export",
             "wcprof-import",
             "wcprof-demo",
+            "wcprof-testkit",
+            "msgr-crypto-ffi",
+            "msgr-crypto",
+        ],
+    ),
+    (
+        "wcprof-benches",
+        &[
+            "wcprof-types",
+            "wcprof-unwind",
+            "wcprof-trace",
+            "wcprof-symbols",
             "msgr-crypto-ffi",
             "msgr-crypto",
         ],
@@ -107,7 +120,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "msgr-crypto",
         ],
     ),
-    ("xtask", &[]),
+    ("xtask", &["wcprof-testkit"]),
 ];
 
 /// The part of `cargo metadata` that matters here.

@@ -81,7 +81,9 @@ fn is_unsafe(line: &str) -> bool {
 }
 
 fn is_crate_root(name: &str) -> bool {
-    name.ends_with("src/lib.rs") || name.ends_with("src/main.rs") || name == "tests/main.rs"
+    name.ends_with("src/lib.rs")
+        || name.ends_with("src/main.rs")
+        || name.starts_with("tests/") && name.ends_with("/main.rs")
 }
 
 #[cfg(test)]

@@ -1,0 +1,7 @@
+//! Profiles compared.
+#![forbid(unsafe_code)]
+
+#[path = "../../../wcprof-profile/tests/support/mod.rs"]
+mod support;
+
+mod steady;

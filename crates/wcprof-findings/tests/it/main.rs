@@ -1,0 +1,7 @@
+//! Findings of synthetic traces.
+#![forbid(unsafe_code)]
+
+#[path = "../../../wcprof-profile/tests/support/mod.rs"]
+mod support;
+
+mod imbalance;

@@ -1,0 +1,4 @@
+//! The corpus of the fuzz targets.
+#![forbid(unsafe_code)]
+
+mod corpus;

@@ -1,0 +1,5 @@
+//! Files of other profilers.
+#![forbid(unsafe_code)]
+
+mod perf;
+mod text;

@@ -1,0 +1,13 @@
+//! Traces to profiles.
+#![forbid(unsafe_code)]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod cores;
+mod locks;
+mod many_rows;
+mod precision;
+mod profile;
+mod states;
+mod views;

@@ -1,0 +1,303 @@
+//! Spans to profiles: names, stacks, pools, sums.
+
+use crate::support;
+
+use support::{MS, Maker, kernel, syscall};
+use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{GroupBy, ThreadFilter, Trees, View, function_weights};
+use wcprof_types::{StackEnd, ThreadState};
+
+fn names(profile: &Profile, row: usize) -> Vec<&str> {
+    let stack = profile.rows[row].stack.unwrap();
+    profile.stacks[stack.0 as usize]
+        .frames
+        .iter()
+        .map(|f| profile.functions[f.0 as usize].name.as_str())
+        .collect()
+}
+
+/// Check that inline functions are frames between their caller and callee, root first.
+#[test]
+fn inline_order() {
+    let mut m = Maker::new();
+    let t = m.thread(1, "t");
+    m.on_cpu(t, &["main", "inner()+middle()+outer()", "leaf()"], 1);
+    assert_eq!(
+        names(&m.profile(), 0),
+        ["main", "outer()", "middle()", "inner()", "leaf()"]
+    );
+}
+
+/// Check the names of frames without symbols: the function's start in the file, the address
+/// outside modules, the kernel's place, which is left out below user frames.
+#[test]
+fn unnamed() {
+    let mut m = Maker::new();
+    let t = m.thread(1, "t");
+    m.on_cpu(t, &["?1a2b40", "0x7f0012345678", "k:do_idle"], 1);
+    m.on_cpu(t, &["k:io_wq_worker"], 1);
+    let profile = m.profile();
+    assert_eq!(names(&profile, 0), ["libc.so.6+0x1a2b40", "0x7f0012345678"]);
+    assert_eq!(names(&profile, 1), ["io_wq_worker"]);
+    for function in &profile.functions {
+        assert_eq!(
+            function.resolved,
+            function.module == "[kernel]",
+            "{function:?}"
+        );
+    }
+}
+
+/// Check that without any symbols a frame of a program that is not position independent shows its
+/// address in the file.
+#[test]
+fn no_symbols() {
+    let mut m = Maker::new();
+    let t = m.thread(1, "t");
+    m.on_cpu(t, &["main"], 1);
+    m.tables.symbols = None;
+    assert_eq!(names(&m.profile(), 0), ["ceph-osd+0x400000"]);
+}
+
+/// Check that spans alike become one row, across addresses of one function, and that sums and
+/// counts are kept.
+#[test]
+fn rows_merge() {
+    let mut m = Maker::new();
+    let (a, b) = (m.thread(1, "a"), m.thread(2, "b"));
+    for _ in 0..3 {
+        m.on_cpu(a, &["main", "work()"], 10);
+        m.on_cpu(b, &["main", "work()"], 1);
+    }
+    let profile = m.profile();
+    let rows: Vec<_> = profile
+        .rows
+        .iter()
+        .map(|r| (r.thread, r.weight, r.n_samples))
+        .collect();
+    assert_eq!(rows, [(0, 30, 3), (1, 3, 3)]);
+    assert_eq!(profile.rows[0].stack, profile.rows[1].stack);
+}
+
+/// Check that a thread without a user stack is shown by its kernel place.
+#[test]
+fn kernel_place() {
+    let mut m = Maker::new();
+    let t = m.thread(1, "iou-wrk-7");
+    let none = m.stack(&[], StackEnd::NoUserStack);
+    let wait = m.wait(kernel("io_wq_worker"));
+    m.span(t, ThreadState::Blocked, Some(wait), Some(none), 5);
+    m.span(t, ThreadState::Blocked, Some(wait), None, 5);
+    let profile = m.profile();
+    assert_eq!(names(&profile, 0), ["io_wq_worker"]);
+    assert_eq!(profile.rows.len(), 1);
+    assert_eq!(profile.rows[0].state, State::Idle);
+}
+
+/// Check pools: by rule, by number, alone, and apart by process.
+#[test]
+fn pools() {
+    let mut m = Maker::new();
+    for (tid, comm) in [
+        "msgr-worker-2",
+        "tp_osd_tp",
+        "tp_osd_tp",
+        "CPU 0/KVM",
+        "IO mon_iothread",
+        "IO iothread1",
+        "rocksdb:low0",
+        "reactor_3",
+        "reader 1",
+        "reader 2",
+        "solo 7",
+        "CPU 1/KVM",
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        m.thread(tid as i32 + 1, comm);
+    }
+    let other = m.process(200, "ceph-osd");
+    m.thread_of(other, 50, "tp_osd_tp");
+    let profile = m.profile();
+    let pools: Vec<_> = profile
+        .pools
+        .iter()
+        .map(|p| (p.name.as_str(), p.pid.0, p.threads.len()))
+        .collect();
+    assert_eq!(
+        pools,
+        [
+            ("msgr-worker-N", 100, 1),
+            ("tp_osd_tp", 100, 2),
+            ("CPU N/KVM", 100, 2),
+            ("IO ...", 100, 2),
+            ("rocksdb:low", 100, 1),
+            ("reactor_N", 100, 1),
+            ("reader N", 100, 2),
+            ("solo 7", 100, 1),
+            ("tp_osd_tp", 200, 1),
+        ]
+    );
+    for (at, thread) in profile.threads.iter().enumerate() {
+        assert!(profile.pools[thread.pool].threads.contains(&at));
+    }
+}
+
+/// Check that the stand-in for exited threads has its name and, as its lifetime, its weights.
+#[test]
+fn exited() {
+    let mut m = Maker::new();
+    let t = m.thread(0, "");
+    m.span(t, ThreadState::OnCpu, None, None, 7 * MS);
+    let profile = m.profile();
+    assert_eq!(profile.threads[0].comm, "[exited threads, not sampled]");
+    assert_eq!(profile.threads[0].observed_ns, 7 * MS);
+}
+
+/// Check that threads are chosen by name or pool, and that exclusion wins.
+#[test]
+fn filters() {
+    let mut m = Maker::new();
+    for (tid, comm) in ["msgr-worker-0", "msgr-worker-1", "tp_osd_tp"]
+        .into_iter()
+        .enumerate()
+    {
+        let t = m.thread(tid as i32 + 1, comm);
+        m.on_cpu(t, &["main"], 1);
+    }
+    let profile = m.profile();
+    let shown = |include: &[&str], exclude: &[&str]| {
+        let threads = ThreadFilter::new(include, exclude).unwrap();
+        let trees = Trees::new(
+            &profile,
+            &View {
+                threads,
+                ..View::default()
+            },
+        );
+        trees.groups.len()
+    };
+    assert_eq!(shown(&[], &[]), 3);
+    assert_eq!(shown(&["msgr-worker-N"], &[]), 2);
+    assert_eq!(shown(&["msgr-*"], &["*-1"]), 1);
+    assert_eq!(shown(&[], &["*"]), 0);
+    assert!(ThreadFilter::new(&["["], &[]).is_err());
+}
+
+/// Check that recursion counts once in a function's total and that idle time is left out.
+#[test]
+fn totals() {
+    let mut m = Maker::new();
+    let t = m.thread(1, "t");
+    m.on_cpu(t, &["main", "rec()", "rec()", "rec()"], 10);
+    m.blocked(t, syscall("epoll_wait"), &["main", "epoll"], 90);
+    let profile = m.profile();
+    let weights: Vec<_> = function_weights(&profile, &View::default())
+        .into_iter()
+        .map(|w| {
+            let name = profile.functions[w.function.0 as usize].name.as_str();
+            (name, w.total_weight, w.self_weight)
+        })
+        .collect();
+    // Frames of different addresses are still one function.
+    assert_eq!(weights, [("main", 10, 0), ("rec()", 10, 10)]);
+}
+
+/// Check the order of siblings: by weight, then by name.
+#[test]
+fn order() {
+    let mut m = Maker::new();
+    let t = m.thread(1, "t");
+    for (name, weight) in [("c", 5), ("b", 5), ("a", 1), ("d", 9)] {
+        m.on_cpu(t, &["main", name], weight);
+    }
+    let profile = m.profile();
+    let trees = Trees::new(
+        &profile,
+        &View {
+            by: GroupBy::All,
+            ..View::default()
+        },
+    );
+    let order: Vec<_> = trees.groups[0]
+        .walk()
+        .map(|(_, node, _)| node.label.text(&profile, 0.0).into_owned())
+        .collect();
+    assert_eq!(order, ["main", "d", "b", "c", "a"]);
+}
+
+/// Check that ids a forged trace got wrong neither panic nor make a ring.
+#[test]
+fn forged_ids() {
+    use wcprof_trace::model::{FrameId, NodeId, StackId, StackNode, ThreadId, WaitId};
+    let mut m = Maker::new();
+    let t = m.thread(1, "t");
+    m.on_cpu(t, &["main", "f"], 1);
+    m.tables.nodes[0].caller = Some(NodeId(1));
+    m.tables.nodes.push(StackNode {
+        caller: Some(NodeId(99)),
+        frame: FrameId(99),
+    });
+    m.tables.stacks[0].leaf = Some(NodeId(2));
+    m.span(
+        t,
+        ThreadState::Blocked,
+        Some(WaitId(9)),
+        Some(StackId(9)),
+        1,
+    );
+    m.span(ThreadId(u32::MAX), ThreadState::OnCpu, None, None, 1);
+    let profile = m.profile();
+    assert_eq!(profile.rows.len(), 2);
+    assert!(profile.rows[1].stack.is_none());
+}
+
+/// Check that spans added many at a time give the profile that they give one by one: of threads in any
+/// order, in a window too, while slices become longer and new places are met.
+#[test]
+fn many_at_a_time() {
+    use support::random::Random;
+    use wcprof_profile::{ProfileBuilder, Rules};
+    use wcprof_types::TimeNs;
+    let mut random = Random::new(7);
+    let mut m = Maker::new();
+    let threads: Vec<_> = (0..9).map(|tid| m.thread(tid + 1, "t")).collect();
+    let stacks: Vec<_> = ["a", "b", "c", "d", "e", "f", "g"]
+        .map(|name| m.stack(&["main", name], StackEnd::Root))
+        .into();
+    let mut below = |n: usize| (random.unit() * n as f64) as usize;
+    for at in 0..3000_u64 {
+        let stack = stacks.get(below(1 + at as usize / 300));
+        let state = match below(3) {
+            0 => ThreadState::Blocked,
+            _ => ThreadState::OnCpu,
+        };
+        let thread = threads[below(9)];
+        let weight = 1 + below(5) as u64 * MS;
+        m.span(thread, state, None, stack.copied(), weight);
+        let start = (at * MS / 3).saturating_sub(below(20) as u64 * MS);
+        m.move_last(start, start + weight);
+    }
+    let rules = Rules::builtin().unwrap();
+    for window in [None, Some((TimeNs(100 * MS), TimeNs(777 * MS)))] {
+        let builder = || match window {
+            None => ProfileBuilder::new(),
+            Some((from, to)) => ProfileBuilder::new().with_window(from, to),
+        };
+        let mut one_by_one = builder();
+        m.spans.iter().for_each(|span| one_by_one.add_span(span));
+        let expected = one_by_one.finish(&m.tables, None, &rules);
+        assert!(expected.rows.len() > 60);
+        for n in [1, 31, 32, 33, 1000, 3000] {
+            let mut many = builder();
+            for mut adder in many.adders() {
+                m.spans.chunks(n).for_each(|spans| adder.add_spans(spans));
+            }
+            assert!(
+                many.finish(&m.tables, None, &rules) == expected,
+                "{n} at a time"
+            );
+        }
+    }
+}

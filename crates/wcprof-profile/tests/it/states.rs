@@ -1,0 +1,478 @@
+//! Waits and stacks to states, by the built-in rules and by a user's.
+
+use crate::support;
+
+use std::sync::LazyLock;
+
+use support::{Maker, kernel, syscall, syscall_fd, syscall_op};
+use wcprof_profile::Rules;
+use wcprof_profile::model::State;
+use wcprof_types::{FdKind, StackEnd, ThreadState, Wait};
+
+/// A thread that is parked below functions, as rustc 1.95 names it.
+fn parked(below: &[&'static str]) -> Vec<&'static str> {
+    let park = [
+        "<std::thread::thread::Thread>::park",
+        "<std::sys::sync::thread_parking::futex::Parker>::park",
+        "std::sys::pal::unix::futex::futex_wait",
+        "libc:syscall",
+    ];
+    [below, &park].concat()
+}
+
+fn state_of(comm: &str, wait: Wait, root_first: &[&str]) -> State {
+    static RULES: LazyLock<Rules> = LazyLock::new(|| Rules::builtin().unwrap());
+    state_with(&RULES, comm, wait, root_first)
+}
+
+fn state_with(rules: &Rules, comm: &str, wait: Wait, root_first: &[&str]) -> State {
+    let mut maker = Maker::new();
+    let thread = maker.thread(101, comm);
+    maker.blocked(thread, wait, root_first, 10);
+    let profile = maker.profile_with(rules);
+    assert_eq!(profile.rows.len(), 1);
+    profile.rows[0].state
+}
+
+/// Check the default state of system calls that need no stack.
+#[test]
+fn by_system_call() {
+    for (wait, state) in [
+        (syscall("epoll_wait"), State::Idle),
+        (syscall("epoll_pwait"), State::Idle),
+        (syscall("poll"), State::Idle),
+        (syscall("ppoll"), State::Idle),
+        (syscall("select"), State::Idle),
+        (syscall("pselect6"), State::Idle),
+        (syscall("io_getevents"), State::Idle),
+        (syscall("io_uring_enter"), State::Idle),
+        (syscall("rt_sigtimedwait"), State::Idle),
+        (syscall("pause"), State::Idle),
+        (syscall("semtimedop"), State::Idle),
+        (syscall("nanosleep"), State::Sleep),
+        (syscall("clock_nanosleep"), State::Sleep),
+        (syscall_fd("recvmsg", FdKind::Socket), State::Net),
+        (syscall("sendmsg"), State::Net),
+        (syscall("accept4"), State::Net),
+        (syscall("connect"), State::Net),
+        (syscall_fd("read", FdKind::Socket), State::Net),
+        (syscall_fd("write", FdKind::Socket), State::Net),
+        (syscall_fd("read", FdKind::Regular), State::Disk),
+        (syscall_fd("pread64", FdKind::Block), State::Disk),
+        (syscall_fd("pwritev2", FdKind::Block), State::Disk),
+        (syscall("fdatasync"), State::Disk),
+        (syscall("fsync"), State::Disk),
+        (syscall_fd("read", FdKind::Anon), State::Idle),
+        (syscall_fd("read", FdKind::Pipe), State::Blocked),
+        (syscall_fd("read", FdKind::Unknown), State::Blocked),
+        (syscall_op("ioctl", 0xae80), State::Idle),
+        (syscall_op("ioctl", 1), State::Blocked),
+        (syscall("wait4"), State::Blocked),
+        (syscall("waitid"), State::Blocked),
+        (syscall("futex"), State::Blocked),
+        (Wait::default(), State::Blocked),
+        (kernel("io_wqe_worker"), State::Idle),
+        (kernel("io_wq_worker"), State::Idle),
+        (kernel("vhost_worker"), State::Idle),
+        (kernel("vhost_task_fn"), State::Idle),
+        (kernel("blkdev_issue_flush"), State::Disk),
+    ] {
+        let name = format!("{wait:?}");
+        assert_eq!(state_of("t", wait, &["main"]), state, "{name}");
+    }
+}
+
+/// Check that the stack tells a lock from a condition, also where glibc's inner functions have no
+/// names.
+#[test]
+fn futex_by_stack() {
+    let root = "start_thread";
+    for (op, stack, state) in [
+        (
+            128,
+            &["work()", "libc:pthread_mutex_lock", "?85120"][..],
+            State::Lock,
+        ),
+        (
+            128,
+            &[
+                "work()",
+                "libc:___pthread_mutex_lock",
+                "libc:__lll_lock_wait",
+            ],
+            State::Lock,
+        ),
+        (
+            128,
+            &["f", "libc:pthread_rwlock_wrlock", "?8000", "?9000"],
+            State::Lock,
+        ),
+        (
+            128,
+            &["malloc", "libc:__lll_lock_wait_private"],
+            State::Lock,
+        ),
+        (134, &["unnamed"], State::Lock),
+        (
+            393,
+            &[
+                "loop()",
+                "libc:pthread_cond_wait@@GLIBC_2.3.2",
+                "?85bd8",
+                "?85000",
+            ],
+            State::Idle,
+        ),
+        (
+            137,
+            &[
+                "std::condition_variable::wait(std::unique_lock<std::mutex>&)",
+                "libc:pthread_cond_wait",
+                "?1",
+            ],
+            State::Idle,
+        ),
+        (
+            393,
+            &[
+                "loop()",
+                "libc:___pthread_cond_timedwait64",
+                "libc:__futex_abstimed_wait_common",
+            ],
+            State::Idle,
+        ),
+        (
+            128,
+            &["loop()", "libc:pthread_cond_wait", "?85120"],
+            State::Lock,
+        ),
+        // As glibc 2.28 waits, and takes the mutex again.
+        (
+            128,
+            &["loop()", "libc:pthread_cond_wait@@GLIBC_2.3.2"],
+            State::Idle,
+        ),
+        (
+            128,
+            &[
+                "loop()",
+                "libc:__pthread_cond_wait",
+                "libc:__pthread_cond_wait_common",
+                "libc:futex_wait_cancelable",
+            ],
+            State::Idle,
+        ),
+        (
+            128,
+            &[
+                "loop()",
+                "libc:__pthread_cond_wait",
+                "libc:__pthread_cond_wait_common",
+                "libc:__pthread_mutex_cond_lock",
+                "libc:__lll_lock_wait",
+            ],
+            State::Lock,
+        ),
+        (393, &["loop()", "libc:sem_wait", "?85120"], State::Idle),
+        (
+            393,
+            &["loop()", "libc:__new_sem_wait_slow64.constprop.0"],
+            State::Idle,
+        ),
+        (
+            137,
+            &["std::sys::sync::mutex::futex::Mutex::lock_contended"],
+            State::Lock,
+        ),
+        (
+            137,
+            &["std::sys::sync::condvar::futex::Condvar::wait"],
+            State::Idle,
+        ),
+        (
+            137,
+            &["<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"],
+            State::Idle,
+        ),
+        (
+            137,
+            &[
+                "std::thread::park",
+                "std::sys::sync::thread_parking::futex::Parker::park",
+            ],
+            State::Idle,
+        ),
+        (137, &parked(&[]), State::Idle),
+        (
+            137,
+            &parked(&["std::sync::mpmc::list::Channel<T>::recv"]),
+            State::Idle,
+        ),
+        (
+            137,
+            &parked(&["std::sync::mpmc::array::Channel<T>::send"]),
+            State::Blocked,
+        ),
+        (
+            137,
+            &parked(&["<crossbeam_channel::flavors::zero::Channel<u64>>::send"]),
+            State::Blocked,
+        ),
+        (
+            137,
+            &parked(&["std::thread::scoped::scope"]),
+            State::Blocked,
+        ),
+        (
+            137,
+            &parked(&[
+                "std::thread::scoped::scope",
+                "crate::main::{closure#0}",
+                "std::sync::mpmc::list::Channel<T>::recv",
+                "std::sync::mpmc::list::Channel<T>::recv::{{closure}}",
+            ]),
+            State::Idle,
+        ),
+        (
+            128,
+            &["parking_lot::raw_mutex::RawMutex::lock_slow", "x"],
+            State::Lock,
+        ),
+        (
+            128,
+            &["sync.(*Mutex).lockSlow", "runtime.futex"],
+            State::Lock,
+        ),
+        (
+            128,
+            &[
+                "tcmalloc::CentralFreeList::Populate(int)",
+                "SpinLock::SlowLock()",
+                "base::internal::SpinLockDelay(int volatile*, int, int)",
+            ],
+            State::Lock,
+        ),
+        (
+            265,
+            &["main", "libc:pthread_join", "libc:__pthread_clockjoin_ex"],
+            State::Blocked,
+        ),
+        (128, &["nothing", "known"], State::Blocked),
+    ] {
+        let mut frames = vec![root];
+        frames.extend_from_slice(stack);
+        assert_eq!(
+            state_of("t", syscall_op("futex", op), &frames),
+            state,
+            "{frames:?}"
+        );
+    }
+}
+
+/// Check that the built-in rules override the table: synchronous calls, timers, the main loop.
+#[test]
+fn builtin_rules() {
+    let cond = || syscall_op("futex", 393);
+    for (comm, wait, stack, state) in [
+        (
+            "fio",
+            cond(),
+            &[
+                "main",
+                "librbd::Image::read(unsigned long, unsigned long, ceph::buffer::v15_2_0::list&)",
+                "C_SaferCond::wait()",
+                "libc:pthread_cond_wait",
+            ][..],
+            State::Blocked,
+        ),
+        (
+            "fio",
+            cond(),
+            &["rbd_read", "libc:pthread_cond_wait"],
+            State::Blocked,
+        ),
+        (
+            "rados",
+            cond(),
+            &[
+                "librados::v14_2_0::IoCtx::operate(std::string const&)",
+                "libc:pthread_cond_wait",
+            ],
+            State::Blocked,
+        ),
+        (
+            "tp_osd_tp",
+            cond(),
+            &[
+                "ShardedThreadPool::shardedthreadpool_worker(unsigned int)",
+                "OSD::ShardedOpWQ::_process(unsigned int, ceph::heartbeat_handle_d*)",
+                "libc:pthread_cond_wait",
+            ],
+            State::Idle,
+        ),
+        (
+            "safe_timer",
+            syscall("clock_nanosleep"),
+            &[
+                "SafeTimerThread::entry()",
+                "CommonSafeTimer<std::mutex>::timer_thread()",
+            ],
+            State::Idle,
+        ),
+        (
+            "safe_timer",
+            syscall_op("futex", 128),
+            &[
+                "CommonSafeTimer<std::mutex>::timer_thread()",
+                "libc:pthread_mutex_lock",
+            ],
+            State::Lock,
+        ),
+        (
+            "qemu",
+            syscall("futex"),
+            &["call_rcu_thread", "qemu_event_wait"],
+            State::Idle,
+        ),
+    ] {
+        assert_eq!(state_of(comm, wait, stack), state, "{comm} {stack:?}");
+    }
+}
+
+/// Check that states other than blocked are taken as they are, whatever the stack says.
+#[test]
+fn other_states() {
+    for (raw, state) in [
+        (ThreadState::OnCpu, State::OnCpu),
+        (ThreadState::Guest, State::Guest),
+        (ThreadState::Runnable, State::Runnable),
+        (ThreadState::StealIrq, State::StealIrq),
+    ] {
+        let mut maker = Maker::new();
+        let thread = maker.thread(101, "t");
+        let stack = maker.stack(&["libc:pthread_mutex_lock"], StackEnd::Root);
+        let wait = maker.wait(syscall("epoll_wait"));
+        maker.span(thread, raw, Some(wait), Some(stack), 5);
+        assert_eq!(maker.profile().rows[0].state, state);
+    }
+}
+
+/// Check that a gateway's threads that wait for the end and for messages are idle, and its reads elsewhere
+/// are not.
+#[test]
+fn gateway() {
+    let rules = Rules::builtin().unwrap();
+    let check = |call: &str, stack: &[&str]| state_with(&rules, "radosgw", syscall(call), stack);
+    let main = "radosgw_Main(int, char const**)";
+    let waiting = ["main", main, "safe_read_exact", "safe_read", "read"];
+    assert_eq!(check("read", &waiting), State::Idle);
+    let busy = ["main", main, "a", "b", "c", "d", "e", "read"];
+    assert_ne!(check("read", &busy), State::Idle);
+    let manager = [
+        "start_thread",
+        "rgw::amqp::Manager::run()",
+        "clock_nanosleep",
+    ];
+    assert_eq!(check("clock_nanosleep", &manager), State::Idle);
+    assert_ne!(
+        check("clock_nanosleep", &["f", "clock_nanosleep"]),
+        State::Idle
+    );
+}
+
+/// Check that a user's rule precedes the built-in ones and can look at everything it may name.
+#[test]
+fn user_rules() {
+    let file = r#"
+        [[state]]
+        state = "disk"
+        when = ["idle"]
+        stack = ['^my_wait$']
+        leaf = 2
+        module = ["ceph-*"]
+        without = ['^other$']
+        syscall = ["epoll_wait"]
+        pool = ["worker-*"]
+        process = ["ceph-osd"]
+        why = "an example"
+    "#;
+    let rules = Rules::with_user_files(&[("my.toml", file)]).unwrap();
+    let check = |comm: &str, wait: Wait, stack: &[&str]| state_with(&rules, comm, wait, stack);
+    let epoll = || syscall("epoll_wait");
+    assert_eq!(
+        check("worker-1", epoll(), &["my_wait", "leaf"]),
+        State::Disk
+    );
+    assert_eq!(
+        check("worker-1", epoll(), &["my_wait", "a", "leaf"]),
+        State::Idle
+    );
+    assert_eq!(
+        check("worker-1", epoll(), &["libc:my_wait", "leaf"]),
+        State::Idle
+    );
+    assert_eq!(
+        check("worker-1", epoll(), &["other", "my_wait"]),
+        State::Idle
+    );
+    assert_eq!(check("reader", epoll(), &["my_wait"]), State::Idle);
+    assert_eq!(
+        check("worker-1", syscall("poll"), &["my_wait"]),
+        State::Idle
+    );
+}
+
+/// Check that a mistake in a rules file names the file, the line and the mistake.
+#[test]
+fn mistakes() {
+    for (text, line, what) in [
+        (
+            "[[state]]\nstate = \"bored\"\n",
+            2,
+            "unknown state \"bored\"",
+        ),
+        (
+            "[[state]]\nstate = \"idle\"\nstack = ['(']\n",
+            3,
+            "bad regular expression",
+        ),
+        (
+            "[[state]]\nstate = \"idle\"\nsyscall = [\"read\",\n\"reed\"]\n",
+            4,
+            "unknown system call \"reed\"",
+        ),
+        (
+            "[[state]]\nstate = \"idle\"\nfd = [\"sock\"]\n",
+            3,
+            "unknown kind of descriptor",
+        ),
+        ("[[state]]\nstate = \"idle\"\nleaf = 3\n", 3, "`leaf` needs"),
+        (
+            "[[state]]\nstate = \"idle\"\nstak = []\n",
+            3,
+            "unknown field `stak`",
+        ),
+        (
+            "[[state]]\nstate = \"idle\"\npool = [\"[\"]\n",
+            3,
+            "error parsing glob",
+        ),
+        ("\n[[pool]]\nname = \"x\"\n", 2, "missing field `comm`"),
+        (
+            "[[default]]\nstate = \"idle\"\nwhen = [\"lock\"]\n",
+            3,
+            "`when` is for [[state]]",
+        ),
+        ("x = [\n", 1, ""),
+    ] {
+        let error = Rules::with_user_files(&[("my.toml", text)]).unwrap_err();
+        assert_eq!(error.file, "my.toml");
+        assert!(error.what.contains(what), "{error}");
+        assert_eq!(error.line, line, "{error}");
+        assert!(
+            error
+                .to_string()
+                .starts_with("failed to read rules `my.toml`, line ")
+        );
+    }
+}

@@ -1,0 +1,401 @@
+//! Every format against its golden file. `WCPROF_BLESS=1` writes the files anew.
+
+use crate::support;
+
+use std::path::PathBuf;
+
+use support::{MS, Maker, kernel, syscall, syscall_op};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{Direction, GroupBy, ThreadFilter, Trees, View};
+use wcprof_report::{
+    Headline, Screen, TextOptions, UwpmpOptions, folded, json, screen, svg, text, uwpmp,
+};
+use wcprof_types::{StackEnd, ThreadState, Wait};
+
+fn check(name: &str, got: &[u8]) {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/golden")
+        .join(name);
+    if std::env::var_os("WCPROF_BLESS").is_some() {
+        std::fs::write(&path, got).unwrap();
+    }
+    let want = std::fs::read(&path).unwrap_or_default();
+    assert!(
+        got == want,
+        "`{name}` differs from its golden file (WCPROF_BLESS=1 rewrites it):\n{}",
+        String::from_utf8_lossy(got)
+    );
+}
+
+fn run(write: impl FnOnce(&mut Vec<u8>) -> std::io::Result<()>) -> Vec<u8> {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    out
+}
+
+/// Messengers that decrypt, an op pool with a lock, a worker without a user stack, hostile names,
+/// recursion, a truncated stack, inline frames, a second process, time without a stack.
+fn osd() -> Profile {
+    let mut m = Maker::new();
+    let decrypt = [
+        "libc:clone3",
+        "EventCenter::process_events(unsigned int)",
+        "AsyncConnection::process()",
+        "EVP_DecryptUpdate",
+    ];
+    for (i, tid) in [101, 102].into_iter().enumerate() {
+        let thread = m.thread(tid, &format!("msgr-worker-{i}"));
+        let mut stack = decrypt.to_vec();
+        stack.push("?1a2b40");
+        m.on_cpu(thread, &stack, 300 * MS + 333);
+        m.on_cpu(thread, &decrypt, 50 * MS + 333);
+        m.blocked(
+            thread,
+            syscall("epoll_wait"),
+            &[
+                "libc:clone3",
+                "EventCenter::process_events(unsigned int)",
+                "libc:epoll_wait",
+            ],
+            600 * MS,
+        );
+        m.span(thread, ThreadState::Runnable, None, None, 49 * MS + 334);
+    }
+    let op = m.thread(110, "tp_osd_tp");
+    m.blocked(
+        op,
+        syscall_op("futex", 128),
+        &[
+            "libc:clone3",
+            "inner()+outer()",
+            "libc:pthread_mutex_lock",
+            "?85120",
+        ],
+        400 * MS,
+    );
+    m.on_cpu(
+        op,
+        &["libc:clone3", "rec(int)", "rec(int)", "rec(int)", "leaf()"],
+        90 * MS,
+    );
+    m.on_cpu(op, &["libc:clone3", "small()"], MS);
+    m.on_cpu(op, &["libc:clone3", "tiny()"], MS / 2);
+    let cut = m.stack(&["outer()", "alloca_user()"], StackEnd::NoUnwindInfo);
+    m.span(op, ThreadState::OnCpu, None, Some(cut), 108 * MS);
+    m.span(op, ThreadState::OnCpu, None, None, 200 * MS);
+    m.span(op, ThreadState::StealIrq, None, None, 100 * MS);
+    m.on_cpu(op, &["0x7f0012345678"], 100 * MS);
+    let worker = m.thread(120, "iou-wrk-110");
+    let none = m.stack(&[], StackEnd::NoUserStack);
+    let idle = m.wait(kernel("io_wq_worker"));
+    m.span(
+        worker,
+        ThreadState::Blocked,
+        Some(idle),
+        Some(none),
+        900 * MS,
+    );
+    let flush = m.wait(kernel("blkdev_issue_flush"));
+    m.span(
+        worker,
+        ThreadState::Blocked,
+        Some(flush),
+        Some(none),
+        100 * MS,
+    );
+    let exited = m.thread(0, "exited");
+    m.span(exited, ThreadState::OnCpu, None, None, 70 * MS);
+    let other = m.process(200, "evil;\x1b[31m</script>");
+    let hostile = m.thread_of(other, 201, "a;b \"<script>\n\u{202e}/9");
+    m.on_cpu(
+        hostile,
+        &[
+            "main",
+            "</script><script>alert('x')</script>",
+            "a;b\t\"&amp;\" 42",
+        ],
+        40 * MS,
+    );
+    m.blocked(
+        hostile,
+        Wait::default(),
+        &["main", "größe::ファイル()"],
+        10 * MS,
+    );
+    let stats = &mut m.tables.stats;
+    stats.n_observations = 500;
+    stats.n_timer_samples = 90;
+    stats.n_torn = 2;
+    stats.n_late = 1;
+    stats.ends.insert(StackEnd::Root, 580);
+    stats.ends.insert(StackEnd::NoUnwindInfo, 10);
+    stats.own_cpu_ns = 12 * MS;
+    m.profile()
+}
+
+fn view(by: GroupBy) -> View {
+    View {
+        by,
+        ..View::default()
+    }
+}
+
+fn inverted(by: GroupBy) -> View {
+    View {
+        direction: Direction::LeafFirst,
+        ..view(by)
+    }
+}
+
+fn text_of(profile: &Profile, view: &View, options: &TextOptions) -> Vec<u8> {
+    run(|out| text(profile, &Trees::new(profile, view), options, out))
+}
+
+/// Check the text tree by thread, and inverted by pool with pruning.
+#[test]
+fn text_trees() {
+    let profile = osd();
+    let plain = TextOptions::default();
+    check(
+        "text-thread.txt",
+        &text_of(&profile, &view(GroupBy::Thread), &plain),
+    );
+    let pools = View {
+        min_percent: 5.0,
+        idle: true,
+        ..inverted(GroupBy::Pool)
+    };
+    check("text-pool-inverted.txt", &text_of(&profile, &pools, &plain));
+}
+
+/// Check colors and that no line is wider than asked.
+#[test]
+fn text_terminal() {
+    let profile = osd();
+    let options = TextOptions {
+        width: Some(50),
+        color: true,
+        max_nodes: Some(4),
+        ..TextOptions::default()
+    };
+    check(
+        "text-color.txt",
+        &text_of(&profile, &view(GroupBy::Process), &options),
+    );
+    let options = TextOptions {
+        width: Some(50),
+        ..TextOptions::default()
+    };
+    let out = text_of(&profile, &view(GroupBy::All), &options);
+    let out = String::from_utf8(out).unwrap();
+    assert!(out.lines().all(|line| line.chars().count() <= 50), "{out}");
+}
+
+/// Check uwpmp's format, forward and inverted, whole and cut to a terminal.
+#[test]
+fn uwpmp_format() {
+    let profile = osd();
+    let forward = UwpmpOptions::default();
+    check("uwpmp.txt", &run(|out| uwpmp(&profile, &forward, out)));
+    let inverted = UwpmpOptions {
+        view: View {
+            direction: Direction::LeafFirst,
+            min_percent: 5.0,
+            threads: ThreadFilter::new(&["tp_*"], &[]).unwrap(),
+            ..forward.view
+        },
+        width: Some(40),
+    };
+    check(
+        "uwpmp-inverted.txt",
+        &run(|out| uwpmp(&profile, &inverted, out)),
+    );
+}
+
+fn folded_of(profile: &Profile, view: &View) -> Vec<u8> {
+    run(|out| folded(profile, &Trees::new(profile, view), out))
+}
+
+/// Check folded stacks by every group, with states, inverted, pruned.
+#[test]
+fn folded_format() {
+    let profile = osd();
+    let shown = |view: View| View { idle: true, ..view };
+    check(
+        "folded-thread.txt",
+        &folded_of(&profile, &shown(view(GroupBy::Thread))),
+    );
+    let states = View {
+        state_frames: true,
+        ..shown(view(GroupBy::Thread))
+    };
+    check("folded-states.txt", &folded_of(&profile, &states));
+    let states = View {
+        state_frames: true,
+        ..inverted(GroupBy::Pool)
+    };
+    check(
+        "folded-states-inverted-pool.txt",
+        &folded_of(&profile, &states),
+    );
+    let pruned = View {
+        min_percent: 1.5,
+        ..view(GroupBy::Process)
+    };
+    check("folded-pruned-process.txt", &folded_of(&profile, &pruned));
+    check("folded-all.txt", &folded_of(&profile, &view(GroupBy::All)));
+}
+
+/// Check the JSON document that the schema's description shows.
+#[test]
+fn json_format() {
+    let profile = osd();
+    let view = View {
+        threads: ThreadFilter::new(&["tp_osd_tp"], &[]).unwrap(),
+        min_percent: 1.0,
+        ..inverted(GroupBy::Pool)
+    };
+    let out = run(|out| json(&profile, &view, None, out));
+    check("report.json", &out);
+    let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    assert_eq!(value["version"], wcprof_report::JSON_VERSION);
+}
+
+/// Check that hostile names stay text in JSON.
+#[test]
+fn json_hostile() {
+    let profile = osd();
+    let out = run(|out| json(&profile, &view(GroupBy::Thread), None, out));
+    let value: serde_json::Value = serde_json::from_slice(&out).unwrap();
+    let names: Vec<_> = value["groups"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|g| g["name"].as_str())
+        .collect();
+    assert!(
+        names.contains(&"a;b \"<script>\n\u{202e}/9/201"),
+        "{names:?}"
+    );
+}
+
+/// Check the flame graph, that it has titles, search and units, and that nothing in a name is
+/// markup.
+#[test]
+fn svg_format() {
+    let profile = osd();
+    let out = run(|out| {
+        svg(
+            &profile,
+            &view(GroupBy::Thread),
+            "evil <b> & \"title\"\x07",
+            out,
+        )
+    });
+    let out = String::from_utf8(out).unwrap();
+    // inferno's own two scripts are the only ones.
+    let frames = out.split("<svg id=\"frames\"").nth(1).unwrap();
+    assert!(
+        !frames.contains("<script") && !frames.contains("alert('x')<"),
+        "{frames}"
+    );
+    assert!(frames.contains("&lt;/script&gt;&lt;script&gt;alert"));
+    assert!(out.contains("evil &lt;b&gt; &amp; &quot;title&quot;?"));
+    assert!(out.contains("Search") && out.contains(" us, "));
+    assert!(
+        !out.chars().any(|c| c.is_control() && c != '\n'),
+        "control character"
+    );
+    assert!(frames.contains("(300,000 us, "), "a weight in microseconds");
+    // A name that ends in a number is not taken for a second weight.
+    assert!(frames.contains("\u{a0}42 (40,000 us, "), "{frames}");
+    let again = run(|out| {
+        svg(
+            &profile,
+            &view(GroupBy::Thread),
+            "evil <b> & \"title\"\x07",
+            out,
+        )
+    });
+    assert!(out.as_bytes() == again, "not the same bytes twice");
+}
+
+/// Check that an empty view is an error that says what to do, not an empty picture.
+#[test]
+fn svg_empty() {
+    let profile = osd();
+    let view = View {
+        states: Some(vec![]),
+        ..view(GroupBy::All)
+    };
+    let error = svg(&profile, &view, "t", &mut Vec::new()).unwrap_err();
+    assert!(error.to_string().contains("idle time is hidden"));
+}
+
+/// Check the headline.
+#[test]
+fn headline() {
+    check("headline.txt", Headline::new(&osd()).text().as_bytes());
+}
+
+/// Check what `attach` prints at its end, and that it fits the screen.
+#[test]
+fn end_screen() {
+    let profile = osd();
+    let options = Screen {
+        rows: 40,
+        width: Some(80),
+        color: false,
+        hotspots: "AES-GCM: 30 % of msgr-worker-N\n",
+        threads: ThreadFilter::all(),
+    };
+    let out = run(|out| screen(&profile, &options, out));
+    check("screen.txt", &out);
+    assert!(out.iter().filter(|b| **b == b'\n').count() <= 40);
+}
+
+/// Check that wcprof's own CPU time is a share of all recordings of a merged trace, and that processes of
+/// which no thread was seen are named all the same.
+#[test]
+fn headline_of_odd_traces() {
+    let mut profile = osd();
+    profile.stats.own_cpu_ns = 100 * MS;
+    profile.recorded_ns = 2000 * MS;
+    let text = Headline::new(&profile).text();
+    assert!(
+        text.contains("wcprof itself: 100 ms CPU (5.0 % of one core)"),
+        "{text}"
+    );
+    profile.threads.clear();
+    profile.rows.clear();
+    let text = Headline::new(&profile).text();
+    assert!(text.starts_with("ceph-osd (pid 100)"), "{text}");
+}
+
+/// Check that many groups, which two threads write, come in order, each once and as it is alone.
+#[test]
+fn many_groups() {
+    let profile = osd();
+    let options = TextOptions::default();
+    let few = Trees::new(&profile, &view(GroupBy::Thread));
+    let n_nodes: usize = few.groups.iter().map(|group| group.nodes.len()).sum();
+    let times = 50_000 / n_nodes;
+    let many = Trees {
+        groups: few
+            .groups
+            .iter()
+            .cloned()
+            .cycle()
+            .take(times * few.groups.len())
+            .collect(),
+        ..few.clone()
+    };
+    let few = run(|out| text(&profile, &few, &options, out));
+    let mut expected = few.clone();
+    for _ in 1..times {
+        expected.push(b'\n');
+        expected.extend_from_slice(&few);
+    }
+    let many = run(|out| text(&profile, &many, &options, out));
+    assert!(times > 1 && many == expected);
+}

@@ -1,0 +1,13 @@
+//! Symbolization of ELF files that are built for the tests with `gcc` and binutils.
+
+mod common;
+mod debug_files;
+mod debuginfod;
+mod dwarf;
+mod dwz;
+mod hostile;
+mod large;
+mod mini_debug_info;
+mod naming;
+mod split;
+mod system;

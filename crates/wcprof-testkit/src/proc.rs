@@ -1,0 +1,234 @@
+//! What the kernel says of a target, read while wcprof observes it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+
+/// Ids of the threads of `pid`, with their names.
+fn thread_ids(pid: i32) -> BTreeMap<i32, String> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("target lives");
+    tasks
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter_map(|tid: i32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).ok()?;
+            Some((tid, name.trim_end().to_owned()))
+        })
+        .collect()
+}
+
+/// Wait until as many threads as that are in `epoll_wait`.
+#[track_caller]
+pub fn wait_for_epoll(pid: i32, n_threads: usize) {
+    let in_epoll = |tid: &i32| {
+        // epoll_wait and epoll_pwait of x86-64.
+        fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))
+            .is_ok_and(|call| call.starts_with("232 ") || call.starts_with("281 "))
+    };
+    let begin = Instant::now();
+    while thread_ids(pid).keys().filter(|tid| in_epoll(tid)).count() < n_threads {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "threads do not reach epoll_wait"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Wait for a thread of this name; its id.
+#[track_caller]
+pub fn wait_for_thread(pid: i32, comm: &str) -> i32 {
+    let begin = Instant::now();
+    loop {
+        let ids = thread_ids(pid);
+        if let Some((tid, _)) = ids.iter().find(|(_, name)| *name == comm) {
+            return *tid;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "no thread {comm}"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Pids of the children that the main thread of `pid` started.
+pub fn children(pid: i32) -> Vec<i32> {
+    fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"))
+        .unwrap_or_default()
+        .split_whitespace()
+        .filter_map(|pid| pid.parse().ok())
+        .collect()
+}
+
+/// Voluntary context switches of each thread but the main one: a thread that waits and is not
+/// woken makes none.
+pub fn voluntary_switches(pid: i32) -> BTreeMap<i32, u64> {
+    thread_ids(pid)
+        .into_keys()
+        .filter(|tid| *tid != pid)
+        .filter_map(|tid| {
+            let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+            let count = field(&status, "voluntary_ctxt_switches:")?.parse().ok()?;
+            Some((tid, count))
+        })
+        .collect()
+}
+
+/// Nanoseconds that a thread has waited on a run queue, up to when it last got a CPU (second field of
+/// schedstat).
+pub fn run_delay_ns(pid: i32, tid: i32) -> u64 {
+    schedstat(pid, tid, 1)
+}
+
+/// Wait until a busy thread has run once more.
+#[track_caller]
+pub fn wait_for_run_time(pid: i32, tid: i32) {
+    let begin = Instant::now();
+    let before = schedstat(pid, tid, 0);
+    while schedstat(pid, tid, 0) == before {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "thread does not run"
+        );
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+fn schedstat(pid: i32, tid: i32, field: usize) -> u64 {
+    fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat"))
+        .ok()
+        .and_then(|text| text.split_whitespace().nth(field)?.parse().ok())
+        .expect("kernel has schedstat")
+}
+
+fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
+    status
+        .lines()
+        .find_map(|line| line.strip_prefix(name))
+        .map(str::trim)
+}
+
+/// Writes down the CPU clock of a process again and again, so that its use of the CPU over any
+/// stretch of time is known afterwards.
+#[derive(Debug)]
+pub struct CpuLog {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Vec<(u64, u64)>>,
+}
+
+impl CpuLog {
+    /// Begin to write.
+    pub fn start(pid: i32) -> Self {
+        let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).expect("target lives");
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let over = Arc::clone(&over);
+            let line = move || (clock_ns(ClockId::CLOCK_REALTIME), clock_ns(clock));
+            let mut log = vec![line()];
+            thread::spawn(move || {
+                loop {
+                    // The last line is after the end.
+                    let last = over.load(Ordering::Relaxed);
+                    log.push(line());
+                    if last {
+                        break log;
+                    }
+                    thread::sleep(Duration::from_millis(5));
+                }
+            })
+        };
+        Self { over, thread }
+    }
+
+    /// End; the least and the most CPU seconds that were used in a second between two moments of wall-clock
+    /// time (nanoseconds since 1970). The log has both moments between two of its lines each.
+    #[track_caller]
+    pub fn cpus_between(self, begin: u64, end: u64) -> (f64, f64) {
+        self.over.store(true, Ordering::Relaxed);
+        let log = self.thread.join().expect("log does not panic");
+        let around = |moment: u64| {
+            let after = log.partition_point(|(wall, _)| *wall < moment);
+            assert!(after > 0 && after < log.len(), "log does not reach");
+            (log[after - 1].1, log[after].1)
+        };
+        let (first, last) = (around(begin), around(end));
+        let cpus = |ns: u64| ns as f64 / (end - begin) as f64;
+        (cpus(last.0.saturating_sub(first.1)), cpus(last.1 - first.0))
+    }
+}
+
+fn clock_ns(clock: ClockId) -> u64 {
+    clock_gettime(clock).map_or(0, |t| {
+        t.tv_sec() as u64 * 1_000_000_000 + t.tv_nsec() as u64
+    })
+}
+
+/// Looks at every thread of a process again and again for a tracer or a stop.
+#[derive(Debug)]
+pub struct StopWatch {
+    over: Arc<AtomicBool>,
+    thread: JoinHandle<Seen>,
+}
+
+/// What was seen.
+#[derive(Debug, Default)]
+struct Seen {
+    n_looks: u64,
+    trouble: Vec<String>,
+}
+
+impl StopWatch {
+    /// Begin to look.
+    pub fn start(pid: i32) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let over = Arc::clone(&over);
+            thread::spawn(move || {
+                let mut seen = Seen::default();
+                while !over.load(Ordering::Relaxed) {
+                    look(pid, &mut seen);
+                    thread::sleep(Duration::from_millis(2));
+                }
+                seen
+            })
+        };
+        Self { over, thread }
+    }
+
+    /// End, and assert that no look found a tracer or a stopped thread.
+    #[track_caller]
+    pub fn assert_untouched(self) {
+        self.over.store(true, Ordering::Relaxed);
+        let seen = self.thread.join().expect("watch does not panic");
+        assert!(seen.n_looks > 0, "nobody looked");
+        assert!(
+            seen.trouble.is_empty(),
+            "target was touched: {:?}",
+            seen.trouble
+        );
+    }
+}
+
+fn look(pid: i32, seen: &mut Seen) {
+    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
+        return;
+    };
+    for task in tasks.flatten() {
+        let Ok(status) = fs::read_to_string(task.path().join("status")) else {
+            continue;
+        };
+        seen.n_looks += 1;
+        let state = field(&status, "State:").unwrap_or_default();
+        let tracer = field(&status, "TracerPid:").unwrap_or_default();
+        if state.starts_with(['T', 't']) || tracer != "0" {
+            seen.trouble
+                .push(format!("{:?}: state {state}, tracer {tracer}", task.path()));
+        }
+    }
+}

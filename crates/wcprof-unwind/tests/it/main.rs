@@ -1,0 +1,8 @@
+//! Unwinding of real and of hostile code.
+#![forbid(unsafe_code)]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod hostile;
+mod real_code;

@@ -1,0 +1,18 @@
+//! The command on saved traces and files.
+#![forbid(unsafe_code)]
+
+#[path = "../support/mod.rs"]
+mod support;
+#[path = "../support/traces.rs"]
+mod traces;
+
+mod bad_input;
+mod check;
+mod crypto_model;
+mod doctor;
+mod html;
+mod import;
+mod outputs;
+mod replay;
+mod symbols;
+mod views;

@@ -1,0 +1,152 @@
+//! Where output goes and where it cannot go: over a trace that is read, to readers that have gone, to
+//! places that cannot be written; and what is said when there is nothing to print.
+
+use crate::support;
+use crate::traces;
+
+use std::fs;
+use std::os::unix::fs::symlink;
+
+use traces::{OSD, QEMU, fixtures, wcprof};
+
+#[track_caller]
+fn assert_fails(args: &[&str], code: i32, parts: &[&str]) {
+    let output = wcprof(args);
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{args:?}: {message}");
+    assert!(output.stdout.is_empty(), "{args:?}");
+    for part in parts {
+        assert!(message.contains(part), "{args:?}: {part}: {message}");
+    }
+}
+
+/// Check that no format takes the place of the trace that it is made of, by whichever path.
+#[test]
+fn trace_is_not_written_over() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let path = |name: &str| folder.path().join(name);
+    fs::copy(fixtures().join(OSD), path("a.wct")).expect("the trace can be copied");
+    let before = fs::read(path("a.wct")).expect("it is there");
+    symlink("a.wct", path("link.wct")).expect("a link can be made");
+    fs::hard_link(path("a.wct"), path("hard.wct")).expect("a link can be made");
+    let trace = path("a.wct").display().to_string();
+    for name in ["a.wct", "link.wct", "hard.wct"] {
+        let output = path(name).display().to_string();
+        for format in ["text", "csv", "html", "svg", "firefox"] {
+            let args = ["report", &trace, "--format", format, "-o", &output];
+            assert_fails(&args, 2, &["is the trace that is read", "another file"]);
+        }
+        for traces in [[trace.as_str(), QEMU], [QEMU, trace.as_str()]] {
+            let args = [&["diff"], &traces[..], &["--flamegraph", &output]].concat();
+            assert_fails(&args, 2, &["is the trace that is read"]);
+        }
+        let args = ["merge", &trace, QEMU, "-o", &output];
+        assert_fails(&args, 2, &["is the trace that is read"]);
+    }
+    assert_eq!(fs::read(path("a.wct")).expect("it is there"), before);
+}
+
+/// Check that what cannot be written is said with its path, and leaves exit code 1.
+#[test]
+fn places_that_cannot_be_written() {
+    for format in ["text", "csv", "html", "svg"] {
+        for (place, why) in [("/proc/none", "No such file"), ("/proc", "directory")] {
+            let args = ["report", OSD, "--format", format, "-o", place];
+            let parts = [&format!("failed to write `{place}`"), why];
+            assert_fails(&args, 1, &parts);
+        }
+    }
+}
+
+/// Check that a reader of the messages who has gone changes nothing: neither the output nor the exit
+/// code. The same for a reader of the output.
+#[test]
+fn readers_have_gone() {
+    let run = |both: bool| {
+        let args = ["report", OSD, "--focus", "no_such_function", "--by", "pool"];
+        let mut command = support::command(&args);
+        command.current_dir(fixtures());
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        if both {
+            command.stdout(writer.try_clone().expect("a descriptor"));
+        }
+        command.stderr(writer);
+        command.output().expect("the program runs")
+    };
+    let output = run(false);
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+    assert!(output.stdout.starts_with(b"osd.0 (pid "), "{output:?}");
+    assert_eq!(run(true).status.code(), Some(0));
+    let mut command = support::command(&["report", "none.wct"]);
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = command.stderr(writer).output().expect("the program runs");
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+}
+
+/// Check that what has nothing to show says so and what to try, and prints no groups without time.
+#[test]
+fn nothing_to_show() {
+    for (args, parts) in [
+        (
+            &["report", OSD, "--focus", "no_such_function"][..],
+            &["no time passes", "--format functions lists"][..],
+        ),
+        (
+            &["report", OSD, "--format", "functions", "--pools", "none"],
+            &["no time passes", "pools of this trace: tp_osd_tp, "],
+        ),
+        (
+            &["hotspots", OSD, "--pools", "none"],
+            &["no thread passes", "pools of this trace: tp_osd_tp, "],
+        ),
+        (
+            &["locks", OSD, "--threads", "none"],
+            &["no thread passes", "pools of this trace: tp_osd_tp, "],
+        ),
+        (
+            &["hotspots", OSD, "--pools", "log"],
+            &["`wcprof report ceph-osd-secure-randread.wct --by pool --invert` shows"],
+        ),
+        (
+            &["diff", OSD, QEMU, "--pools", "none"],
+            &["pools of this trace: tp_osd_tp, ", "pools of this trace: "],
+        ),
+    ] {
+        let output = wcprof(args);
+        let message = String::from_utf8_lossy(&output.stderr);
+        let printed = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{args:?}: {message}");
+        for part in parts {
+            assert!(message.contains(part), "{args:?}: {part}: {message}");
+        }
+        assert!(!printed.contains(", 0 ns shown ("), "{args:?}: {printed}");
+        assert!(!printed.contains(": : "), "{args:?}: {printed}");
+    }
+    let drawn = ["report", OSD, "--format", "svg", "--pools", "none"];
+    assert_fails(&drawn, 1, &["nothing to draw", "pools of this trace: tp_"]);
+    // Those that have no time in a state are counted.
+    let args = ["report", OSD, "--by", "pool", "--state", "lock"];
+    let printed = support::printed(&args, wcprof(&args));
+    assert!(printed.contains("tp_osd_tp: 16 threads"), "{printed}");
+    assert!(
+        printed.contains(" others have no time that passes"),
+        "{printed}"
+    );
+}
+
+/// Check that negative numbers are refused as values, not taken for flags.
+#[test]
+fn negative_numbers() {
+    for (args, parts) in [
+        (
+            &["--from", "-1s"][..],
+            ["invalid value '-1s'", "not a time"],
+        ),
+        (&["--min-percent", "-1"], ["invalid value '-1'", "0 to 100"]),
+        (&["--ops", "-5"], ["invalid value '-5'", "must be 1 to"]),
+    ] {
+        assert_fails(&[&["report", OSD], args].concat(), 2, &parts);
+    }
+}

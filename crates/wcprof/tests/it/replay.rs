@@ -1,0 +1,359 @@
+//! Saved traces of real programs in, views out: what wcprof said of them must not change unnoticed.
+//! `WCPROF_BLESS=1` writes the golden files anew.
+
+use crate::support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+fn fixture(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fixtures/traces")
+        .join(name)
+}
+
+#[track_caller]
+fn wcprof(args: &[&str]) -> String {
+    let output = support::command(args).output();
+    support::printed(args, output.expect("the program runs"))
+}
+
+fn golden(name: &str, actual: &str) {
+    let path = fixture(name);
+    if std::env::var_os("WCPROF_BLESS").is_some() {
+        std::fs::write(&path, actual).expect("the golden file is writable");
+    }
+    let expected = std::fs::read_to_string(&path).expect("the golden file exists");
+    assert!(
+        expected == actual,
+        "{} differs; `WCPROF_BLESS=1` accepts:\n{actual}",
+        path.display()
+    );
+}
+
+/// Every view of a trace that has a golden file.
+fn views(stem: &str) {
+    let trace = fixture(&format!("{stem}.wct"));
+    let trace = trace.to_str().expect("the path is text");
+    golden(
+        &format!("{stem}.hotspots.txt"),
+        &wcprof(&["hotspots", trace]),
+    );
+    let tree = [
+        "report",
+        trace,
+        "--by",
+        "pool",
+        "--invert",
+        "--min-percent",
+        "3",
+    ];
+    golden(&format!("{stem}.pools.txt"), &wcprof(&tree));
+}
+
+fn findings(stem: &str) -> Vec<String> {
+    rules_found("hotspots", stem)
+}
+
+/// What doctor finds in a trace.
+fn settings(stem: &str) -> Vec<String> {
+    rules_found("doctor", stem)
+}
+
+fn rules_found(command: &str, stem: &str) -> Vec<String> {
+    let trace = fixture(&format!("{stem}.wct"));
+    let json = wcprof(&[command, "--json", trace.to_str().expect("the path is text")]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
+    let findings = json["findings"].as_array().expect("a list");
+    let id = |f: &serde_json::Value| f["rule"].as_str().expect("an id").to_owned();
+    findings.iter().map(id).collect()
+}
+
+/// Check the views of a real ceph-osd in secure mode, and that AES-GCM and libc's malloc are
+/// found in it and the rbd cache is not.
+#[test]
+fn ceph_osd() {
+    let stem = "ceph-osd-secure-randread";
+    views(stem);
+    let found = findings(stem);
+    for id in ["aes-gcm", "libc-malloc"] {
+        assert!(found.iter().any(|f| f == id), "{id} in {found:?}");
+    }
+    assert!(found.iter().all(|f| f != "rbd-cache"), "{found:?}");
+}
+
+/// Check the views of a real QEMU with librbd's cache on, and that the cache is found.
+#[test]
+fn qemu() {
+    let stem = "qemu-librbd-writeback";
+    views(stem);
+    let found = findings(stem);
+    assert!(found.iter().any(|f| f == "rbd-cache"), "{found:?}");
+}
+
+/// Check that each step of the lab's story shows what there is to tune, and no more what was tuned: neither a
+/// finding, nor a setting, nor a frame.
+#[test]
+fn story() {
+    const RULES: [&str; 3] = ["rbd-cache", "libc-malloc", "aes-gcm"];
+    const SETTINGS: [&str; 3] = ["qemu-rbd-cache", "libc-malloc", "msgr-secure"];
+    const FRAMES: [&str; 3] = ["ObjectCacher", "", "AES128GCM_OnWire"];
+    for (stem, expected) in [
+        ("story-1-cache-qemu", [true, true, false]),
+        ("story-1-cache-osd", [false, true, false]),
+        ("story-2-no-cache-qemu", [false, true, false]),
+        ("story-2-no-cache-osd", [false, true, false]),
+        ("story-3-tcmalloc-qemu", [false, false, false]),
+        ("story-3-tcmalloc-osd", [false, false, false]),
+        ("story-4-secure-qemu", [false, false, true]),
+        ("story-4-secure-osd", [false, false, true]),
+    ] {
+        let found = findings(stem);
+        let settings = settings(stem);
+        let trace = fixture(&format!("{stem}.wct"));
+        let trace = trace.to_str().expect("the path is text");
+        let folded = wcprof(&["report", trace, "--format", "folded"]);
+        for (i, expected) in expected.into_iter().enumerate() {
+            let is_found = found.iter().any(|id| id == RULES[i]);
+            assert_eq!(is_found, expected, "{stem}: {} in {found:?}", RULES[i]);
+            let is_set = settings.iter().any(|id| id == SETTINGS[i]);
+            assert_eq!(is_set, expected, "{stem}: {} in {settings:?}", SETTINGS[i]);
+            let is_seen = folded.contains(FRAMES[i]);
+            assert!(
+                FRAMES[i].is_empty() || is_seen == expected,
+                "{stem}: {}",
+                FRAMES[i]
+            );
+        }
+    }
+}
+
+/// Check that limits that were made on purpose are found: a client's only messenger thread, and an OSD's only
+/// thread for a pool of one placement group.
+#[test]
+fn provoked() {
+    for (stem, rule) in [
+        ("fio-one-messenger", "msgr-saturated"),
+        ("osd-one-pg", "pool-imbalance"),
+    ] {
+        let found = findings(stem);
+        assert!(found.iter().any(|id| id == rule), "{stem}: {found:?}");
+    }
+}
+
+/// Check that no fixture names the host that it was recorded on, or its kernel's builder.
+#[test]
+fn fixtures_are_anonymous() {
+    let folder = fixture("");
+    let mut n = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder is readable") {
+        let path = entry.expect("the folder is readable").path();
+        if path.extension().is_none_or(|e| e != "wct") {
+            continue;
+        }
+        n += 1;
+        let reader = wcprof_trace::TraceReader::open(&path).expect("the trace opens");
+        let (tables, _) = reader.read(|_, _| ()).expect("the trace is whole");
+        let mut kernels = vec![tables.header.kernel.clone()];
+        let mut hosts = vec![tables.header.host.clone()];
+        for source in &tables.sources {
+            kernels.push(source.kernel.clone());
+            hosts.push(source.host.clone());
+        }
+        for setup in &tables.setups {
+            let setup: serde_json::Value = serde_json::from_str(setup).expect("valid JSON");
+            let text = |key: &str| setup["host"][key].as_str().unwrap_or_default().to_owned();
+            kernels.push(text("kernel"));
+            hosts.push(text("name"));
+        }
+        let is_version = |kernel: &String| kernel.chars().all(|c| c.is_ascii_digit() || c == '.');
+        assert!(
+            kernels.iter().all(is_version),
+            "{}: {kernels:?}",
+            path.display()
+        );
+        let is_plain = |host: &String| ["", "lab", "host1", "node1"].contains(&host.as_str());
+        assert!(hosts.iter().all(is_plain), "{}: {hosts:?}", path.display());
+    }
+    assert!(n > 10, "{n}");
+}
+
+/// Check that folded weights of each thread add up to the time it was observed, which JSON states.
+#[test]
+fn folded_adds_up() {
+    for stem in ["ceph-osd-secure-randread", "qemu-librbd-writeback"] {
+        let trace = fixture(&format!("{stem}.wct"));
+        let trace = trace.to_str().expect("the path is text");
+        let sum = |args: &[&str]| -> u64 {
+            let all = [
+                &["report", trace, "--format", "folded", "--idle", "show"],
+                args,
+            ]
+            .concat();
+            let folded = wcprof(&all);
+            let weight = |line: &str| line.rsplit(' ').next().and_then(|w| w.parse::<u64>().ok());
+            folded.lines().map(|l| weight(l).expect("a weight")).sum()
+        };
+        let by_thread = sum(&[]);
+        assert!(by_thread > 100_000_000, "{by_thread}");
+        for grouping in ["pool", "process", "all"] {
+            assert_eq!(sum(&["--by", grouping]), by_thread, "{grouping}");
+            assert_eq!(sum(&["--by", grouping, "--invert", "--states"]), by_thread);
+        }
+    }
+}
+
+/// Check that exports hold the time that JSON says, with filters and groups and without.
+#[test]
+fn exports_add_up() {
+    let trace = fixture("ceph-osd-secure-randread.wct");
+    let trace = trace.to_str().expect("the path is text");
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_str(&wcprof(args)).expect("valid JSON")
+    };
+    let numbers = |list: &serde_json::Value| -> Vec<f64> {
+        let list = list.as_array().expect("a list").iter();
+        list.map(|n| n.as_f64().expect("a number")).collect()
+    };
+    let filters: [&[&str]; 4] = [
+        &[],
+        &["--idle", "show", "--by", "pool"],
+        &[
+            "--from",
+            "2s",
+            "--to",
+            "4s",
+            "--state",
+            "on-cpu,lock",
+            "--threads",
+            "msgr-*",
+        ],
+        &[
+            "--focus",
+            "BlueStore",
+            "--hide",
+            "^std::",
+            "--kernel",
+            "--lines",
+            "--min-percent",
+            "2",
+        ],
+    ];
+    for args in filters {
+        let report = |format| [&["report", trace, "--format", format], args].concat();
+        let groups = json(&report("json"));
+        let groups = groups["groups"].as_array().expect("a list");
+        let shown: f64 = groups.iter().filter_map(|g| g["shown_ns"].as_f64()).sum();
+        assert!(shown > 1e6, "{args:?}");
+
+        let csv = wcprof(&report("csv"));
+        let weight = |line: &str| line.split(',').nth(2).and_then(|w| w.parse::<f64>().ok());
+        let sum: f64 = csv.lines().skip(1).filter_map(weight).sum();
+        assert_eq!(sum, shown, "csv {args:?}");
+
+        let speedscope = json(&report("speedscope"));
+        let profiles = speedscope["profiles"].as_array().expect("a list");
+        let mut sum = 0.0;
+        for profile in profiles {
+            let samples = profile["samples"].as_array().expect("a list");
+            for (stack, weight) in samples.iter().zip(numbers(&profile["weights"])) {
+                if stack.as_array().is_some_and(|s| !s.is_empty()) {
+                    sum += weight;
+                }
+            }
+        }
+        assert_eq!(sum, shown, "speedscope {args:?}");
+
+        let firefox = json(&report("firefox"));
+        let threads = firefox["threads"].as_array().expect("a list");
+        let weights = threads.iter().map(|t| numbers(&t["samples"]["weight"]));
+        let sum: f64 = weights.flatten().sum();
+        assert!(
+            (sum * 1e6 - shown).abs() < 1e3,
+            "firefox {args:?}: {sum} ms, {shown} ns"
+        );
+    }
+}
+
+/// Check that nothing is found in idle programs, and in programs busy with their own work only that
+/// the machine had too few CPUs for all that ran; and of settings what is so.
+#[test]
+fn no_false_alarms() {
+    const STARVED: &[&str] = &["run-queue-delay"];
+    const NONE: &[&str] = &[];
+    for (stem, hotspots, settings) in [
+        ("redis-server-load", STARVED, NONE),
+        ("postgres-load", STARVED, NONE),
+        ("cc1plus", STARVED, NONE),
+        ("qemu-idle", NONE, &["qemu-tcg"][..]),
+        ("ceph-osd-idle", NONE, &["libc-malloc"][..]),
+    ] {
+        assert_eq!(findings(stem), hotspots, "{stem}");
+        assert_eq!(self::settings(stem), settings, "{stem}");
+    }
+}
+
+/// Check that a rule of the user's own, named by `--rules`, is listed beside the built-in ones and finds
+/// what it is for, that a file of state rules still is one, and that a broken rule is an error.
+#[test]
+fn own_rule() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).expect("the file is writable");
+        path.to_str().expect("the path is text").to_owned()
+    };
+    let text = r#"
+id = "workers-wait"
+title = "Workers wait for work"
+severity = "info"
+explanation = "Nothing to do."
+advice = "More load."
+verify = "Attach again."
+gain = { text = "none", source = "a test" }
+match = { states = ["idle"], pools = ["tp_osd_tp"] }
+threshold = { of = "wall", percent = 50.0, why = "half of the time" }
+sources = [{ report = "a test", figure = "50 %" }]
+"#;
+    let own = write("own.toml", text);
+    let states = write(
+        "states.toml",
+        "[[state]]\nstate = \"blocked\"\npool = [\"no-such-pool\"]\n",
+    );
+    let trace = fixture("ceph-osd-secure-randread.wct");
+    let trace = trace.to_str().expect("the path is text");
+    let args = ["hotspots", trace, "--rules", &own, "--rules", &states];
+    let found = wcprof(&args);
+    assert!(
+        found.contains("Workers wait for work (workers-wait)"),
+        "{found}"
+    );
+    let list = wcprof(&["hotspots", "--list", "--rules", &own]);
+    for id in [
+        "workers-wait [info]",
+        "aes-gcm [medium]",
+        "half of the time",
+    ] {
+        assert!(list.contains(id), "{id} in {list}");
+    }
+    let json = wcprof(&["hotspots", "--list", "--json"]);
+    let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
+    let rules = json["rules"].as_array().expect("a list");
+    for rule in rules {
+        assert!(
+            rule["sources"].as_array().is_some_and(|s| !s.is_empty()),
+            "{rule}"
+        );
+    }
+    let broken = write(
+        "broken.toml",
+        &text.replace("percent = 50.0", "percent = 500.0"),
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
+        .args(["hotspots", trace, "--rules", &broken])
+        .output()
+        .expect("the program runs");
+    assert_eq!(output.status.code(), Some(2));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(errors.contains("threshold.percent"), "{errors}");
+}

@@ -1,0 +1,218 @@
+//! Filters, groups and comparisons of saved traces, by the command line.
+//! `WCPROF_BLESS=1` writes the golden files anew.
+
+use crate::support;
+use crate::traces;
+
+use traces::{OSD, QEMU, fixtures, wcprof};
+
+use serde_json::Value;
+
+#[track_caller]
+fn text(args: &[&str]) -> String {
+    support::printed(args, wcprof(args))
+}
+
+fn golden(name: &str, actual: &str) {
+    let path = fixtures().join(name);
+    if std::env::var_os("WCPROF_BLESS").is_some() {
+        std::fs::write(&path, actual).expect("the golden file is writable");
+    }
+    let expected = std::fs::read_to_string(&path).expect("the golden file exists");
+    assert!(
+        expected == actual,
+        "{} differs; `WCPROF_BLESS=1` accepts:\n{actual}",
+        path.display()
+    );
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&text(args)).expect("valid JSON")
+}
+
+fn list(value: &Value) -> &[Value] {
+    value.as_array().map_or(&[], Vec::as_slice)
+}
+
+fn observed(args: &[&str]) -> u64 {
+    let report = json(&[&["report", OSD, "--format", "json"], args].concat());
+    let groups = list(&report["groups"]).iter();
+    groups
+        .map(|g| g["observed_ns"].as_u64().expect("a time"))
+        .sum()
+}
+
+/// Check that windows that follow each other add up to the whole trace, to the nanosecond, and
+/// that pools and threads split it.
+#[test]
+fn parts_add_up() {
+    let whole = observed(&[]);
+    let windows = [
+        observed(&["--to", "2500ms"]),
+        observed(&["--from", "2.5s", "--to", "0.1m"]),
+        observed(&["--from", "6"]),
+    ];
+    assert!(windows.iter().all(|w| *w > 0), "{windows:?}");
+    assert_eq!(windows.iter().sum::<u64>(), whole);
+    let workers = observed(&["--pools", "msgr-worker-*"]);
+    let none = observed(&["--pools", "msgr-worker-*", "--processes", "radosgw"]);
+    assert!(0 < workers && workers < whole);
+    assert_eq!(none, 0);
+    assert_eq!(observed(&["--processes", "ceph-*"]), whole);
+}
+
+/// Check that every node of the JSON has an interval that holds its weight.
+#[test]
+fn intervals() {
+    let report = json(&["report", OSD, "--format", "json", "--by", "pool"]);
+    let mut n = 0;
+    for group in list(&report["groups"]) {
+        for node in list(&group["nodes"]) {
+            let of = |key: &str| node[key].as_u64().expect("a time");
+            assert!(of("low_ns") <= of("weight_ns") && of("weight_ns") <= of("high_ns"));
+            assert!(of("high_ns") <= group["observed_ns"].as_u64().expect("a time"));
+            n += 1;
+        }
+    }
+    assert!(n > 500, "{n}");
+}
+
+/// Check filters together, callers, and the flat profile against golden files.
+#[test]
+fn filtered_views() {
+    let filtered = [
+        "report",
+        OSD,
+        "--from",
+        "2s",
+        "--to",
+        "8s",
+        "--pools",
+        "msgr-worker-*",
+        "--state",
+        "on-cpu",
+        "--focus",
+        "EVP_",
+        "--hide",
+        "^libcrypto",
+        "--by",
+        "all",
+        "--min-percent",
+        "5",
+    ];
+    golden("ceph-osd-secure-randread.filtered.txt", &text(&filtered));
+    let callers = [
+        "report",
+        OSD,
+        "--callers-of",
+        "operator new",
+        "--min-percent",
+        "10",
+        "--names",
+        "short",
+    ];
+    golden("ceph-osd-secure-randread.callers.txt", &text(&callers));
+    let flat = [
+        "report",
+        OSD,
+        "--format",
+        "functions",
+        "--by",
+        "process",
+        "--min-percent",
+        "3",
+        "--names",
+        "short",
+    ];
+    golden("ceph-osd-secure-randread.functions.txt", &text(&flat));
+}
+
+/// Check that hotspots of a part say so, and of a part without the messenger do not find AES-GCM.
+#[test]
+fn hotspots_of_a_part() {
+    let found = text(&["hotspots", OSD, "--pools", "msgr-worker-*", "--from", "1s"]);
+    assert!(found.contains("AES-128-GCM"), "{found}");
+    let other = text(&["hotspots", OSD, "--pools", "bstore_*"]);
+    assert!(!other.contains("AES-128-GCM"), "{other}");
+}
+
+/// Check that wrong filters fail with advice, and that filters that leave nothing say what there is.
+#[test]
+fn wrong_filters() {
+    let failed = |args: &[&str]| {
+        let output = wcprof(&[&["report", OSD], args].concat());
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    assert!(failed(&["--from", "5s", "--to", "3s"]).contains("ends before it begins"));
+    assert!(failed(&["--from", "100s"]).contains("it is 10.0 s long"));
+    assert!(failed(&["--from", "soon"]).contains("not a time"));
+    assert!(failed(&["--pools", "["]).contains("globs know"));
+    assert!(failed(&["--focus", "("]).contains("bad regular expression"));
+    assert!(failed(&["--focus", "(a{1000}){1000}"]).contains("bad regular expression"));
+    assert!(failed(&["--state", "busy"]).contains("known: on-cpu"));
+    assert!(failed(&["--callers-of", "no_such"]).contains("no function is named `no_such`"));
+    assert!(failed(&["--callers-of", "pthread_cond_wai"]).contains("pthread_cond_wait"));
+    let empty = wcprof(&["report", OSD, "--pools", "nothing-*"]);
+    let said = String::from_utf8_lossy(&empty.stderr).into_owned();
+    assert!(empty.status.success());
+    assert!(
+        said.contains("no time passes the filters") && said.contains("msgr-worker-N"),
+        "{said}"
+    );
+}
+
+/// Check that a trace compared with itself has no change and no warning.
+#[test]
+fn a_trace_with_itself() {
+    let same = text(&["diff", OSD, OSD]);
+    assert!(same.contains("\n0 of "), "{same}");
+    assert!(!same.contains("warning"), "{same}");
+    let found = json(&["diff", OSD, OSD, "--json"]);
+    assert_eq!(found["n_significant"], 0);
+    for table in list(&found["tables"]) {
+        for line in list(&table["lines"]) {
+            assert_eq!(line["change"], 0.0, "{line}");
+        }
+    }
+}
+
+/// Check the comparison of two programs: the warning, the tables, and the flame graph.
+#[test]
+fn two_programs() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let svg = dir.path().join("diff.svg");
+    let args = [
+        "diff",
+        OSD,
+        QEMU,
+        "--limit",
+        "4",
+        "--names",
+        "short",
+        "--flamegraph",
+        svg.to_str().expect("text"),
+    ];
+    let found = text(&args);
+    assert!(found.contains("warning: different programs: ceph-osd before, qemu-system-x86 after"));
+    golden("ceph-osd-to-qemu.diff.txt", &found);
+    let svg = std::fs::read_to_string(svg).expect("the flame graph exists");
+    assert!(svg.contains("</svg>") && svg.contains("msgr-worker-N"));
+    let classes = text(&["diff", OSD, QEMU, "--by", "class"]);
+    assert!(
+        classes.contains("osd (1 -> 0 processes)") && classes.contains("qemu (0 -> 1 processes)")
+    );
+    assert!(!classes.contains("functions, self"));
+}
+
+/// Check values per operation, and wrong counts of operations.
+#[test]
+fn per_operation() {
+    let found = json(&["diff", OSD, OSD, "--per-op", "1000,2000", "--json"]);
+    assert_eq!(found["unit"], "ns/op");
+    let class = &found["tables"][0]["lines"][0];
+    let [before, after] = ["before", "after"].map(|s| class[s]["value"].as_f64().expect("a value"));
+    assert!((before / after - 2.0).abs() < 1e-9, "{class}");
+    let wrong = wcprof(&["diff", OSD, OSD, "--per-op", "0,1"]);
+    assert_eq!(wrong.status.code(), Some(2));
+}

@@ -1,0 +1,28 @@
+//! The built `wcprof` against live processes that need the CPUs: these tests run one at a time.
+//!
+//! `tests/README.md` has the table of which assertions hold for which engine.
+#![forbid(unsafe_code)]
+
+mod cpu;
+mod demo;
+mod polling;
+mod stripped;
+
+wcprof_testkit::engine_tests! {
+    each {
+        cpu::left_out: "Check that the CPU time of threads which are left out is not that of exited ones.",
+        cpu::spinner: "Check that a spinner is on-CPU or runnable, never blocked, and not disturbed.",
+        cpu::busy_a_tenth: "Check a thread that is busy 10 % of the time.",
+        cpu::cpu_split: "Check a 70/30 split of CPU time.",
+        cpu::starved: "Check that a thread starved for 300 ms is runnable in the right ticks.",
+        cpu::churn: "Check that no CPU time is lost to threads that live for a few milliseconds.",
+        cpu::vcpu: "Check that a spinning vCPU is a guest and a halted one is idle.",
+    }
+    any {
+        cpu::churn_saturated: "Check the same as churn while something else wants both CPUs.",
+        polling::reactors: "Check that a reactor which does the others' work is found, and not when it is spread.",
+    }
+    long {
+        cpu::cpu_split_exact: "Check a 70/30 split of CPU time on 10 000 samples.",
+    }
+}

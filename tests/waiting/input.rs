@@ -1,0 +1,579 @@
+//! Bad input and bad circumstances: a clear error, advice, the documented exit code.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+use wcprof_trace::model::Trace;
+use wcprof_trace::{Ending, TraceReader};
+
+use wcprof_testkit::{
+    Attach, Engine, Recording, RemoteProcess, Variant, build_tiny32, copy_program, fixture,
+    has_capability, output_folder, skip, text, wcprof,
+};
+
+const FAILURE: i32 = 1;
+const USAGE: i32 = 2;
+const NO_TARGET: i32 = 3;
+const NOT_PERMITTED: i32 = 4;
+const BAD_TRACE: i32 = 5;
+
+/// Run to the end in an empty folder.
+fn run(args: &[&str]) -> Output {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    wcprof()
+        .args(args)
+        .current_dir(folder.path())
+        .output()
+        .expect("wcprof starts")
+}
+
+/// Assert an exit code, that the message holds these words, and that nothing is on standard
+/// output.
+#[track_caller]
+fn assert_fails(output: &Output, code: i32, words: &[&str]) {
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    for word in words {
+        assert!(message.contains(word), "no {word:?} in: {message}");
+    }
+    assert_eq!(text(&output.stdout), "", "standard output is for data");
+    assert!(!message.contains("panicked"), "{message}");
+}
+
+/// A pid that no process has: one that just ended and was waited for.
+fn free_pid() -> i32 {
+    let mut child = Command::new("true").spawn().expect("true runs");
+    let pid = child.id() as i32;
+    child.wait().expect("true ends");
+    pid
+}
+
+/// A short recording of a quiet target.
+fn small_recording() -> Recording {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    Attach::new(Engine::ProcfsOnly, target.pid())
+        .seconds(1.2)
+        .run()
+}
+
+/// Check a pid that does not exist, for each command that takes one.
+#[test]
+fn no_such_pid() {
+    let pid = free_pid().to_string();
+    let output = run(&["attach", &pid, "-d", "1"]);
+    assert_fails(&output, NO_TARGET, &[&pid, "hint:"]);
+    let output = run(&["check", &pid]);
+    assert_eq!(output.status.code(), Some(NO_TARGET));
+    for pid in ["0", "-5", "x", "99999999999"] {
+        let output = run(&["attach", pid, "-d", "1"]);
+        assert!(
+            matches!(output.status.code(), Some(USAGE | NO_TARGET)),
+            "{pid}: {output:?}"
+        );
+    }
+}
+
+/// Check that a kernel thread is refused with a better tool's name.
+#[test]
+fn kernel_thread() {
+    let kernel = fs::read_to_string("/proc/2/comm").is_ok_and(|comm| comm == "kthreadd\n");
+    if !kernel {
+        return skip(
+            "kernel_thread",
+            "kthreadd is not visible in this pid namespace",
+        );
+    }
+    let output = run(&["attach", "2", "-d", "1"]);
+    assert_fails(&output, NO_TARGET, &["kernel thread", "perf"]);
+}
+
+/// Check that a 32-bit target is refused.
+#[test]
+fn thirty_two_bit() {
+    let program = match build_tiny32() {
+        Ok(program) => program,
+        Err(reason) => return skip("thirty_two_bit", reason.lines().next().unwrap_or_default()),
+    };
+    let target = RemoteProcess::start(&program);
+    let output = run(&["attach", &target.pid().to_string(), "-d", "1"]);
+    assert_fails(&output, NO_TARGET, &["32-bit"]);
+}
+
+/// Check that a pid which exists only inside another pid namespace is answered with the host's.
+#[test]
+fn pid_of_another_namespace() {
+    if !has_capability() {
+        return skip("pid_of_another_namespace", "needs root to unshare");
+    }
+    // A second process in the namespace gets pid 2 there, which a kernel thread has out here; so
+    // push the counter to a pid that is free out here.
+    let wanted = free_pid();
+    let target = RemoteProcess::start_command(
+        Command::new("unshare")
+            .args([
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                "sh",
+                "-ec",
+            ])
+            .arg("echo $(($0 - 1)) > /proc/sys/kernel/ns_last_pid; \"$1\"; true")
+            .arg(wanted.to_string())
+            .arg(fixture("eintr.c", Variant::NoFramePointers)),
+    );
+    let inside = target.keys["pid"].to_string();
+    if Path::new("/proc").join(&inside).exists() {
+        return skip(
+            "pid_of_another_namespace",
+            "the pid was taken out here meanwhile",
+        );
+    }
+    let host = wcprof_testkit::children(wcprof_testkit::children(target.pid())[0])[0].to_string();
+    let output = run(&["attach", &inside, "-d", "1"]);
+    assert_fails(&output, NO_TARGET, &[&inside, &host]);
+}
+
+/// Check that rate, duration and CPU budget out of range are refused with the range.
+#[test]
+fn out_of_range() {
+    for (flag, value, words) in [
+        ("-r", "0", &["1", "1000"][..]),
+        ("-r", "100000", &["1", "1000"]),
+        ("-r", "x", &["-r"]),
+        ("-d", "-1", &["-d"]),
+        ("-d", "nan", &["seconds"]),
+        ("-d", "1e9", &["86400", "seconds"]),
+        ("--max-cpu", "0", &["1", "100"]),
+        ("--engine", "gdb", &["bpf", "procfs", "procfs-only"]),
+    ] {
+        let output = run(&["attach", "1", &format!("{flag}={value}")]);
+        let code = output.status.code();
+        assert_eq!(code, Some(USAGE), "{flag} {value}: {output:?}");
+        for word in words {
+            assert!(
+                text(&output.stderr).contains(word),
+                "{flag} {value}: {output:?}"
+            );
+        }
+    }
+}
+
+/// Check that an output that can not be written is refused before anything is recorded.
+#[test]
+fn output_not_writable() {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let missing = folder.path().join("missing/t.wct");
+    for path in [missing.as_path(), folder.path(), Path::new("/dev/null")] {
+        let begin = Instant::now();
+        let output = Attach::new(Engine::ProcfsOnly, target.pid())
+            .seconds(20.0)
+            .command(path)
+            .output()
+            .expect("wcprof starts");
+        assert_fails(
+            &output,
+            FAILURE,
+            &["failed to", &path.display().to_string()],
+        );
+        assert!(begin.elapsed() < Duration::from_secs(15), "refused late");
+    }
+}
+
+/// Check that a trace is private to its owner.
+#[test]
+fn trace_mode() {
+    let recording = small_recording();
+    let mode = fs::metadata(recording.path())
+        .expect("trace exists")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+/// A tmpfs of 1 MiB with little room left, mounted while this lives.
+pub(crate) struct TinyDisk(pub(crate) TempDir);
+
+impl TinyDisk {
+    pub(crate) fn mount(room: usize) -> Self {
+        let disk = Self(tempfile::tempdir().expect("temporary folder"));
+        let status = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", "size=1m", "none"])
+            .arg(disk.0.path())
+            .status();
+        assert!(status.is_ok_and(|s| s.success()), "tmpfs can be mounted");
+        fs::write(disk.0.path().join("filler"), vec![1; (1 << 20) - room]).expect("it fits");
+        disk
+    }
+}
+
+impl Drop for TinyDisk {
+    fn drop(&mut self) {
+        // Lazily, so that a file held open does not keep it.
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+/// Check that a full disk ends the recording, loudly, and that what was written is readable.
+#[test]
+fn disk_full() {
+    if !has_capability() {
+        return skip("disk_full", "needs root to mount a tmpfs");
+    }
+    let disk = TinyDisk::mount(200 * 1024);
+    let trace = disk.0.path().join("t.wct");
+    let target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
+    let output = Attach::new(Engine::ProcfsOnly, target.pid())
+        .seconds(20.0)
+        .rate(997)
+        .command(&trace)
+        .output()
+        .expect("wcprof starts");
+    let message = text(&output.stderr);
+    assert!(message.contains("No space left"), "{message}");
+    assert!(message.contains("kept"), "{message}");
+    assert!(!message.contains("panicked"), "{message}");
+    let (trace, ending) = TraceReader::open(&trace)
+        .and_then(TraceReader::read_all)
+        .expect("what was written is readable");
+    assert_ne!(ending, Ending::Clean);
+    assert!(!trace.spans.is_empty());
+}
+
+/// Check that `kill -9` leaves a trace that `report` reads, saying that it is not whole.
+#[test]
+fn killed_while_recording() {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let (mut child, folder) = Attach::new(Engine::ProcfsOnly, target.pid())
+        .seconds(0.0)
+        .spawn();
+    let trace = folder.path().join("test.wct");
+    let begin = Instant::now();
+    loop {
+        let read = TraceReader::open(&trace).and_then(TraceReader::read_all);
+        let of_waiter = |trace: &Trace| {
+            let mut threads = trace.spans.iter().map(|span| span.thread.0 as usize);
+            threads.any(|thread| trace.tables.threads[thread].name() == "waiter")
+        };
+        if read.is_ok_and(|(trace, _)| of_waiter(&trace)) {
+            break;
+        }
+        assert!(
+            begin.elapsed() < Duration::from_secs(30),
+            "nothing is saved"
+        );
+        thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().expect("wcprof runs");
+    child.wait().expect("wcprof can be waited for");
+    let trace = trace.display().to_string();
+    let output = run(&["report", &trace, "--format", "folded", "--idle", "show"]);
+    assert!(output.status.success(), "{output:?}");
+    assert!(text(&output.stdout).contains("waiter/"));
+    assert!(
+        text(&output.stderr).contains("did not end cleanly"),
+        "{output:?}"
+    );
+}
+
+/// A changed copy of a trace, in a folder of its own.
+fn changed(bytes: &[u8]) -> (TempDir, PathBuf) {
+    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
+    let path = folder.path().join("changed.wct");
+    fs::write(&path, bytes).expect("can be written");
+    (folder, path)
+}
+
+/// Check traces that are foreign, newer, empty, cut or damaged, with both commands that read one.
+#[test]
+fn bad_traces() {
+    let good = fs::read(small_recording().path()).expect("trace can be read");
+    let mut newer = good.clone();
+    newer[8..12].copy_from_slice(&999_u32.to_le_bytes());
+    let mut damaged = good.clone();
+    damaged[40] ^= 0x55;
+    let cases: [(&str, &[u8], &str); 6] = [
+        ("perf.data", b"PERFILE2 and so on, and so on", "perf"),
+        (
+            "foreign",
+            b"\x7fELF\x02\x01\x01 and so on",
+            "not a wcprof trace",
+        ),
+        ("newer", &newer, "version 999"),
+        ("empty", b"", "trace"),
+        ("cut in its header", &good[..30], "whole block"),
+        ("damaged", &damaged, "damaged"),
+    ];
+    for (what, bytes, word) in cases {
+        let (_folder, path) = changed(bytes);
+        for command in ["report", "hotspots"] {
+            let output = run(&[command, &path.display().to_string()]);
+            let message = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(BAD_TRACE), "{what}: {message}");
+            assert!(message.contains(word), "{what}: {message}");
+            assert_eq!(text(&output.stdout), "");
+        }
+    }
+    let output = run(&["report", "no-such-file.wct"]);
+    assert_fails(&output, FAILURE, &["no-such-file.wct"]);
+}
+
+/// Check that a trace which is cut anywhere is read up to the cut, or refused as holding nothing.
+#[test]
+fn cut_traces() {
+    let recording = small_recording();
+    let good = fs::read(recording.path()).expect("trace can be read");
+    let mut n_read = 0;
+    for tenth in 0..10 {
+        let (_folder, path) = changed(&good[..good.len() * tenth / 10]);
+        let output = run(&["report", &path.display().to_string(), "--format", "folded"]);
+        match output.status.code() {
+            Some(0) => {
+                n_read += 1;
+                assert!(!output.stderr.is_empty(), "the cut is not mentioned");
+            }
+            code => assert_eq!(code, Some(BAD_TRACE), "{output:?}"),
+        }
+    }
+    assert!(n_read > 0, "no cut trace can be read");
+}
+
+/// Check that a reader that goes away early is no failure.
+#[test]
+fn broken_pipe() {
+    let recording = small_recording();
+    for args in [
+        &["--format", "folded"][..],
+        &["--format", "json"],
+        &["--format", "svg"],
+        &[],
+    ] {
+        let mut child = wcprof()
+            .arg("report")
+            .arg(recording.path())
+            .args(args)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("wcprof starts");
+        drop(child.stdout.take());
+        let output = child.wait_with_output().expect("wcprof can be waited for");
+        assert!(output.status.success(), "{args:?}: {output:?}");
+        assert_eq!(text(&output.stderr), "", "{args:?}");
+    }
+}
+
+/// Check that an output which can not be written to is a failure, unlike a broken pipe.
+#[test]
+fn full_output() {
+    let recording = small_recording();
+    let full = fs::OpenOptions::new()
+        .write(true)
+        .open("/dev/full")
+        .expect("/dev/full");
+    let output = wcprof()
+        .arg("report")
+        .arg(recording.path())
+        .args(["--format", "folded"])
+        .stdout(full)
+        .stderr(Stdio::piped())
+        .output()
+        .expect("wcprof starts");
+    assert_eq!(output.status.code(), Some(FAILURE), "{output:?}");
+    assert!(text(&output.stderr).contains("No space left"), "{output:?}");
+}
+
+/// Check what an unprivileged user is told about a process of another: the capability that is
+/// missing, and the exit code.
+#[test]
+fn not_permitted() {
+    if !has_capability() {
+        return skip("not_permitted", "needs root to become another user");
+    }
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    // The build's folder may be closed to others: run a copy.
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let open = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(folder.path(), open.clone()).expect("folder is ours");
+    let program = folder.path().join("wcprof");
+    copy_program(Path::new(env!("CARGO_BIN_EXE_wcprof")), &program);
+    fs::set_permissions(&program, open).expect("file is ours");
+    let as_nobody = |args: &[&str]| {
+        Command::new("setpriv")
+            .args(["--reuid=65534", "--regid=65534", "--clear-groups"])
+            .arg(&program)
+            .args(args)
+            .current_dir("/")
+            .stdin(Stdio::null())
+            .output()
+            .expect("setpriv runs")
+    };
+    let pid = target.pid().to_string();
+    for engine in ["auto", "bpf", "procfs", "procfs-only"] {
+        let args = [
+            "attach",
+            &pid,
+            "--engine",
+            engine,
+            "-d",
+            "1",
+            "-o",
+            "/tmp/none.wct",
+        ];
+        assert_fails(&as_nobody(&args), NOT_PERMITTED, &["CAP_", "hint:"]);
+    }
+    let output = as_nobody(&["check", &pid]);
+    let message = format!("{}{}", text(&output.stdout), text(&output.stderr));
+    assert!(message.contains("CAP_SYS_PTRACE"), "{message}");
+    assert!(message.contains("perf_event_paranoid"), "{message}");
+}
+
+/// Check that hostile names, of a thread and of a file, reach no terminal as they are.
+#[test]
+fn hostile_names() {
+    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
+    let program = folder.path().join("evil;\x1b[31m\nx");
+    copy_program(&fixture("eintr.c", Variant::NoFramePointers), &program);
+    let target = RemoteProcess::start(&program);
+    let recording = Attach::new(Engine::ProcfsOnly, target.pid())
+        .seconds(1.0)
+        .run();
+    let mut outputs = vec![text(&recording.output.stdout).to_owned()];
+    for format in ["text", "uwpmp", "folded", "svg", "json"] {
+        outputs.push(recording.report(&["--format", format, "--idle", "show"]));
+    }
+    for output in outputs {
+        assert!(!output.contains('\x1b'), "{output}");
+    }
+    // Also sorted lines of known form: the newline of the name did not make one of its own.
+    recording.folded();
+}
+
+/// Check the help of every command, and that a command that does not exist is wrong usage.
+#[test]
+fn usage() {
+    for command in ["attach", "report", "hotspots", "check", "demo"] {
+        let output = run(&[command, "--help"]);
+        assert!(output.status.success());
+        assert!(text(&output.stdout).contains("Usage: wcprof"));
+    }
+    assert_eq!(run(&["atach"]).status.code(), Some(USAGE));
+    assert_eq!(run(&["report"]).status.code(), Some(USAGE));
+}
+
+/// Check that standard output of a recording can be a closed pipe and the trace is whole all the
+/// same.
+#[test]
+fn attach_into_broken_pipe() {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let (mut child, folder) = Attach::new(Engine::ProcfsOnly, target.pid())
+        .seconds(1.0)
+        .spawn();
+    drop(child.stdout.take());
+    let mut message = String::new();
+    let mut stderr = child.stderr.take().expect("stderr is a pipe");
+    stderr
+        .read_to_string(&mut message)
+        .expect("stderr is UTF-8");
+    assert!(
+        child.wait().expect("can be waited for").success(),
+        "{message}"
+    );
+    let trace = folder.path().join("test.wct");
+    let (_, ending) = TraceReader::open(trace)
+        .and_then(TraceReader::read_all)
+        .expect("trace is readable");
+    assert_eq!(ending, Ending::Clean);
+    // Keep the target until here.
+    std::io::stderr().flush().expect("stderr works");
+    drop(target);
+}
+
+/// Check that processes are found by name, program, OSD, virtual machine and group, together, and
+/// what is said when there is none.
+#[test]
+fn chosen_processes() {
+    use std::os::unix::process::CommandExt;
+    let fixture = fixture("eintr.c", Variant::NoFramePointers);
+    let start = |name: &str, args: &[&str]| {
+        RemoteProcess::start_command(Command::new(&fixture).arg0(name).args(args))
+    };
+    let osd = start("/usr/bin/ceph-osd", &["-f", "--id", "987654"]);
+    let vm = start("qemu-kvm", &["-name", "guest=wcprof-test,debug-threads=on"]);
+    let named = start("/opt/wcprof-odd-name", &[]);
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let trace = folder.path().join("chosen.wct");
+    let output = wcprof()
+        .args(["attach", "--osd", "987654", "--vm", "wcprof-test"])
+        .args(["--name", "wcprof-odd-*", "-d", "1", "-o"])
+        .arg(&trace)
+        .output()
+        .expect("wcprof starts");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let (trace, _) = TraceReader::open(&trace)
+        .and_then(TraceReader::read_all)
+        .expect("trace can be read");
+    let pids: Vec<i32> = trace.tables.processes.iter().map(|p| p.pid.0).collect();
+    let mut expected = [osd.pid(), vm.pid(), named.pid()];
+    expected.sort_unstable();
+    assert_eq!(pids, expected);
+    for args in [
+        ["--osd", "1234567"],
+        ["--vm", "no-such-machine"],
+        ["--name", "no-such-name"],
+        ["--cgroup", "/no/such/group"],
+    ] {
+        let output = run(&["attach", args[0], args[1], "-d", "1"]);
+        assert_fails(&output, NO_TARGET, &[args[0], args[1], "hint:"]);
+    }
+    assert_fails(&run(&["attach", "--name", "["]), USAGE, &["hint:"]);
+    assert_eq!(run(&["attach", "--children"]).status.code(), Some(USAGE));
+}
+
+/// Check a merged trace: both recordings are in it, later it can be read like any other; a file
+/// that is no trace, one of another version, and an output that is an input are refused.
+#[test]
+fn merged_traces() {
+    let (a, b) = (small_recording(), small_recording());
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let both = folder.path().join("both.wct");
+    let paths = [a.path(), b.path(), both].map(|p| p.display().to_string());
+    let [a_path, b_path, both] = [&*paths[0], &*paths[1], &*paths[2]];
+    let output = run(&["merge", a_path, b_path, "-o", both]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report = |path: &str| {
+        let output = run(&[
+            "report", path, "--by", "pool", "--format", "folded", "--idle", "show",
+        ]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let sum = text(&output.stdout)
+            .lines()
+            .filter(|l| l.starts_with("waiter"));
+        let weights = sum.filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok());
+        weights.sum::<u64>()
+    };
+    let (one, two, all) = (report(a_path), report(b_path), report(both));
+    assert!(all.abs_diff(one + two) <= 2, "{one} + {two} != {all}");
+    assert_fails(
+        &run(&["merge", a_path, b_path, "-o", a_path]),
+        USAGE,
+        &[a_path],
+    );
+    let foreign = folder.path().join("foreign.wct");
+    fs::write(&foreign, "no trace").expect("file can be written");
+    let foreign = foreign.display().to_string();
+    let output = run(&["merge", a_path, &foreign, "-o", both]);
+    assert_fails(&output, BAD_TRACE, &["not a wcprof trace", &foreign]);
+    let mut bytes = fs::read(a.path()).expect("trace can be read");
+    bytes[8] = 99;
+    fs::write(&foreign, &bytes).expect("file can be written");
+    let output = run(&["merge", a_path, &foreign, "-o", both]);
+    assert_fails(&output, BAD_TRACE, &["format version 99", &foreign]);
+}

@@ -1,0 +1,194 @@
+//! Code that is in no file.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use wcprof_testkit::{
+    Attach, Engine, Folded, RemoteProcess, Variant, assert_within, children, fixture,
+    has_capability, skip,
+};
+
+pub(crate) fn code_without_a_file(engine: Engine) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let program = fixture("jit.c", Variant::FramePointers);
+    let mut target = RemoteProcess::start_command(Command::new(program).arg(folder.path()));
+    // Names of such code are in the trace even when no others are.
+    let (recording, before, after) = Attach::new(engine, target.pid())
+        .seconds(4.0)
+        .flags(&["--raw"])
+        .run_marked(&mut target);
+    target.tell("END");
+    target.answer("MARK");
+    recording.assert_sound(engine);
+
+    let folded = recording.folded();
+    let mapped = folded.thread("j-map");
+    let right = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
+    assert!(right.share_of(&mapped) > 0.99, "{}", mapped.show());
+
+    if recording.stood_still("code_without_a_file", engine) {
+        return;
+    }
+    let dumped = folded.thread("j-dump");
+    let (first, second) = (
+        dumped.chain(&["jit_first", "nap"]),
+        dumped.chain(&["jit_second", "nap"]),
+    );
+    let truth = ["first", "second"].map(|key| after.since(&before, key) as f64);
+    let share = truth[0] / (truth[0] + truth[1]);
+    let measured = first.total() as f64 / (first.total() + second.total()).max(1) as f64;
+    let tolerance = recording.verdict.tolerance(share, 400);
+    assert_within("jit_first", measured, share, tolerance);
+    assert_named(
+        &dumped,
+        first.total() + second.total(),
+        recording.verdict.stalled,
+    );
+
+    let local = recording.trace().0.tables.local_names;
+    let lines = local
+        .names
+        .frames
+        .values()
+        .flatten()
+        .chain(local.later.iter().flat_map(|l| &l.functions));
+    let of_first: Vec<_> = lines.filter(|f| f.name == "jit_first").collect();
+    assert!(!of_first.is_empty());
+    for function in of_first {
+        assert_eq!(
+            (function.file.as_deref(), function.line),
+            (Some("/srv/app.js"), Some(42))
+        );
+    }
+}
+
+/// A target with a `/tmp` and a pid of its own, as in a container: its files are there, and what lies at
+/// the same paths out here is of others.
+pub(crate) fn in_a_container(engine: Engine) {
+    if !has_capability() {
+        return skip("jit::in_a_container", "needs root to unshare");
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut target = RemoteProcess::start_command(
+        Command::new("unshare")
+            .args([
+                "--mount",
+                "--pid",
+                "--fork",
+                "--mount-proc",
+                "--kill-child",
+                "sh",
+                "-ec",
+            ])
+            .arg(
+                "mount -t tmpfs none \"$0\"; cp \"$1\" \"$0/jit\"; cd \"$0\"; \
+                 mount -t tmpfs none /tmp; exec ./jit /tmp",
+            )
+            .arg(folder.path())
+            .arg(fixture("jit.c", Variant::FramePointers)),
+    );
+    let pid = children(target.pid())[0];
+    // By the pid that is seen out here: no file of the target's.
+    let decoy = Decoy(format!("/tmp/perf-{pid}.map"));
+    fs::write(&decoy.0, "0 7fffffffffff of_somebody_else\n").expect("/tmp can be written to");
+    let (recording, _, _) = Attach::new(engine, pid)
+        .seconds(1.5)
+        .run_marked(&mut target);
+    target.tell("END");
+    target.answer("MARK");
+    recording.assert_sound(engine);
+
+    let folded = recording.folded();
+    let mapped = folded.thread("j-map");
+    let right = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
+    assert!(right.share_of(&mapped) > 0.99, "{}", mapped.show());
+    let dumped = folded.thread("j-dump");
+    let named = ["jit_first", "jit_second"].map(|name| dumped.chain(&[name, "nap"]).total());
+    assert_named(&dumped, named[0] + named[1], recording.verdict.stalled);
+}
+
+/// Assert that names were found for a thread's time, but for what it was robbed of.
+#[track_caller]
+fn assert_named(thread: &Folded, named_us: u64, stalled: f64) {
+    let share = named_us as f64 / thread.unhindered().total().max(1) as f64;
+    assert!(
+        share > 0.95 - stalled,
+        "{share:.3}, CPUs stood still for {stalled:.3}:\n{}",
+        thread.show()
+    );
+}
+
+/// A target whose `/tmp`, where its perf map would be, is on a file system that never answers: no
+/// request, no look-up that its server has taken, or only not when the file is closed.
+pub(crate) fn hung_file_system(engine: Engine) {
+    if !has_capability() {
+        return skip("jit::hung_file_system", "needs root to unshare");
+    }
+    if !Path::new("/dev/fuse").exists() {
+        return skip("jit::hung_file_system", "this kernel has no FUSE");
+    }
+    for (mode, is_taken, is_read) in [
+        ("requests", false, false),
+        ("lookups", true, false),
+        ("closing", true, true),
+    ] {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let mut target = RemoteProcess::start_command(
+            Command::new("unshare")
+                .arg("--mount")
+                .arg(fixture("jit.c", Variant::FramePointers))
+                .arg(folder.path()),
+        );
+        // It cannot remove the file itself from below the mount.
+        let _map = Decoy(format!("/tmp/perf-{}.map", target.pid()));
+        let pid = target.pid().to_string();
+        let mut server = RemoteProcess::start_command(
+            Command::new("nsenter")
+                .args(["--mount", "--target", &pid])
+                .arg(fixture("hung_fuse.c", Variant::NoFramePointers))
+                .args([mode, &pid])
+                // A library path below the mount would make it wait for itself.
+                .env_clear(),
+        );
+        // The end of the server frees whoever waits for it: then the test fails, but ends.
+        let (done, waits) = mpsc::channel::<()>();
+        let guard = thread::spawn(move || {
+            let in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
+            let mark = in_time.then(|| server.mark());
+            server.close();
+            mark
+        });
+        let recording = Attach::new(engine, target.pid()).seconds(1.0).run();
+        done.send(()).expect("the guard waits");
+        let mark = guard.join().expect("no panic");
+        let mark = mark.unwrap_or_else(|| panic!("{mode}: wcprof waited for the server"));
+        assert_eq!(mark.get("taken") > 0, is_taken, "{mode}");
+        // The target removes its perf map: with the server it would wait, too.
+        target.tell("END");
+        target.answer("MARK");
+        recording.assert_sound(engine);
+        let folded = recording.folded();
+        let mapped = folded.thread("j-map");
+        let named = mapped.chain(&["jit_mapped(int)", "sleep_long"]);
+        assert_eq!(named.total() > 0, is_read, "{mode}: {}", mapped.show());
+        let dumped = folded.thread("j-dump");
+        assert!(dumped.total() > 0, "{mode}: {}", dumped.show());
+        let said = recording.said();
+        let no_answer = said.contains("did not answer within 2 s");
+        assert_eq!(no_answer, !is_read, "{mode}: {said}");
+    }
+}
+
+/// A file that is removed in the end.
+struct Decoy(String);
+
+impl Drop for Decoy {
+    fn drop(&mut self) {
+        // It may never have been made.
+        let _ = fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,93 @@
+//! Targets whose files are not where, or not what, they usually are.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use wcprof_testkit::{
+    Attach, Engine, RemoteProcess, Variant, children, copy_program, fixture, has_capability,
+    output_folder, skip,
+};
+
+pub(crate) fn layouts(engine: Engine) {
+    thread::scope(|scope| {
+        scope.spawn(|| linked(engine, Variant::Static));
+        scope.spawn(|| linked(engine, Variant::NonPie));
+        scope.spawn(|| deleted(engine));
+        if has_capability() {
+            scope.spawn(|| mount_namespace(engine));
+            scope.spawn(|| pid_namespace(engine));
+        } else {
+            skip("layouts in other namespaces", "needs root to unshare");
+        }
+    });
+}
+
+fn start(program: &Path) -> RemoteProcess {
+    RemoteProcess::start_command(Command::new(program).arg(output_folder()))
+}
+
+fn linked(engine: Engine, variant: Variant) {
+    let target = start(&fixture("waits.c", variant));
+    assert_named(engine, target.pid(), &format!("{variant:?}"));
+}
+
+fn deleted(engine: Engine) {
+    let folder = tempfile::tempdir_in(output_folder()).expect("temporary folder");
+    let program = folder.path().join("deleted");
+    copy_program(&fixture("waits.c", Variant::NoFramePointers), &program);
+    let target = start(&program);
+    fs::remove_file(&program).expect("can be removed");
+    assert_named(engine, target.pid(), "deleted");
+}
+
+/// A program on a tmpfs that only the target's mount namespace has.
+fn mount_namespace(engine: Engine) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let target = RemoteProcess::start_command(
+        Command::new("unshare")
+            .args(["-m", "sh", "-ec"])
+            .arg("mount -t tmpfs none \"$0\"; cp \"$1\" \"$0/inside\"; exec \"$0/inside\" \"$2\"")
+            .arg(folder.path())
+            .arg(fixture("waits.c", Variant::FramePointers))
+            .arg(output_folder()),
+    );
+    assert!(!folder.path().join("inside").exists());
+    assert_named(engine, target.pid(), "mount namespace");
+}
+
+/// A program that is pid 1 in a pid namespace of its own, given by its pid out here.
+fn pid_namespace(engine: Engine) {
+    let target = RemoteProcess::start_command(
+        Command::new("unshare")
+            .args(["--pid", "--fork", "--mount-proc", "--kill-child"])
+            .arg(fixture("waits.c", Variant::NoFramePointers))
+            .arg(output_folder()),
+    );
+    assert_eq!(target.keys.get("pid"), Some(&1));
+    let inside = children(target.pid());
+    assert_eq!(inside.len(), 1);
+    assert_named(engine, inside[0], "pid namespace");
+}
+
+/// Check that stacks are whole and have names.
+fn assert_named(engine: Engine, pid: i32, what: &str) {
+    let recording = Attach::new(engine, pid).seconds(1.5).run();
+    recording.assert_sound(engine);
+    let folded = recording.folded();
+    for (comm, chain, state) in [
+        ("w-cond", ["w_cond", "wait_in_cond"], "[idle]"),
+        ("w-epoll", ["w_epoll", "wait_in_epoll"], "[idle]"),
+        ("w-rwlock", ["w_rwlock", "want_rwlock"], "[lock]"),
+        ("w-pipe", ["w_pipe", "wait_in_pipe"], "[blocked]"),
+    ] {
+        let thread = folded.thread(comm);
+        let right = thread.chain(&chain).states(&[state]);
+        assert!(
+            right.share_of(&thread) > 0.999,
+            "{what}: {comm} should be in {chain:?} {state}:\n{}",
+            thread.show()
+        );
+    }
+}

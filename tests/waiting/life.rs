@@ -1,0 +1,99 @@
+//! How a recording ends when it does not end by its duration.
+
+use std::process::Child;
+
+use wcprof_trace::Ending;
+
+use wcprof_testkit::{
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, wait_for_trace,
+    wait_for_write,
+};
+
+/// Record for ever, do something to the target or to wcprof after a second, and take what comes.
+fn recording_that_ends(
+    engine: Engine,
+    target: &mut RemoteProcess,
+    end: impl FnOnce(&mut RemoteProcess, &Child),
+) -> Recording {
+    let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    wait_for_write(&folder);
+    end(target, &child);
+    Recording::finish(child, folder)
+}
+
+#[track_caller]
+fn assert_kept(recording: &Recording, reason: &str, comm: &str, function: &str) {
+    let (trace, ending) = recording.trace();
+    assert_eq!(ending, Ending::Clean);
+    let stats = &trace.tables.stats;
+    assert!(stats.complete);
+    assert!(
+        stats.end_reason.contains(reason),
+        "ended by {:?}",
+        stats.end_reason
+    );
+    // Names are saved also when the target is gone.
+    let thread = recording.folded().thread(comm);
+    let right = thread.chain(&[function]);
+    assert!(
+        right.total() > 800_000,
+        "little time is kept:\n{}",
+        thread.show()
+    );
+    // How long it runs, and waits for a CPU, when it is woken in the end is the machine's affair.
+    let waits = thread.waits();
+    assert!(right.waits().share_of(&waits) > 0.99, "{}", thread.show());
+}
+
+pub(crate) fn renamed(engine: Engine) {
+    let mut target = RemoteProcess::start(&fixture("rename.c", Variant::NoFramePointers));
+    let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    wait_for_write(&folder);
+    target.tell("RENAME");
+    target.answer("MARK");
+    // Names are read once a second.
+    wait_for_write(&folder);
+    wait_for_write(&folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    recording.assert_sound(engine);
+    let folded = recording.folded();
+    let thread = folded.thread("new-name");
+    let sleeping = thread.chain(&["named_sleep"]);
+    assert!(sleeping.total() > 1_800_000, "{}", folded.show());
+    let waits = thread.waits();
+    assert!(
+        sleeping.waits().share_of(&waits) > 0.99,
+        "{}",
+        thread.show()
+    );
+    assert_eq!(folded.thread("old-name").total(), 0);
+}
+
+pub(crate) fn target_exits(engine: Engine) {
+    let mut target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let recording = recording_that_ends(engine, &mut target, |target, _| {
+        assert!(target.close().success());
+    });
+    assert_kept(&recording, "exited", "waiter", "waiter");
+}
+
+pub(crate) fn target_execs(engine: Engine) {
+    let mut target = RemoteProcess::start(&fixture("exec.c", Variant::NoFramePointers));
+    let recording = recording_that_ends(engine, &mut target, |target, _| {
+        target.tell("EXEC");
+        target.answer("EXECED");
+    });
+    assert_kept(&recording, "exec", "before-exec", "sleep_before_exec");
+}
+
+pub(crate) fn interrupted(engine: Engine) {
+    let target = &mut RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let recording = recording_that_ends(engine, target, |_, wcprof| interrupt(wcprof));
+    recording.assert_sound(engine);
+    assert_kept(&recording, "interrupted", "waiter", "waiter");
+    let observed = recording.trace().0.tables.stats.duration.0;
+    assert!(observed >= 1_000_000_000, "{observed} ns until Ctrl-C");
+}

@@ -1,0 +1,60 @@
+//! The built `wcprof` against live processes whose threads mostly wait: many of these tests run beside each
+//! other (`cargo test --test waiting -- --test-threads 12`).
+//!
+//! The targets are the programs of `fixtures/src`, compiled here when a test first asks for one.
+//! `tests/README.md` has the table of which assertions hold for which engine.
+#![forbid(unsafe_code)]
+
+mod crypto;
+mod files;
+mod harm;
+mod input;
+mod jit;
+mod keep;
+mod kernel;
+mod layouts;
+mod life;
+mod locks;
+mod many;
+mod perf;
+mod stacks;
+mod top;
+mod waits;
+
+wcprof_testkit::engine_tests! {
+    each {
+        waits::each_wait: "Check that every kind of wait has its state, its stack and its share.",
+        waits::sleep_split: "Check a 70/30 split of sleeping time.",
+        stacks::hard_frames: "Check stacks with frames sized at run time and stacks of 500 frames.",
+        stacks::signal_stack: "Check that a signal handler on a stack of its own leads back to what it interrupted.",
+        kernel::blocked: "Check the kernel stacks of threads blocked in a pipe, a sleep and a futex.",
+        kernel::running: "Check the kernel stacks of a thread that runs in the kernel.",
+        layouts::layouts: "Check static, non-PIE, deleted and namespaced targets.",
+        locks::blame: "Check who holds mutexes and rwlocks, in a pid namespace too, and that conditions are not blamed.",
+        files::files: "Check the files and sockets that threads wait for.",
+        life::renamed: "Check that a thread which changes its name is shown with the last one.",
+        life::target_exits: "Check that the target's exit ends the recording and keeps it.",
+        life::target_execs: "Check that an exec ends the recording and keeps it.",
+        many::several: "Check a recording of two processes: threads, names and weights of each.",
+        many::one_exits: "Check that a process which exits ends its own part alone.",
+        many::one_execs: "Check that a process which runs another program ends its own part alone.",
+        many::children: "Check children that were there, are forked, and run another program.",
+        jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
+        jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
+        harm::waiting_threads: "Check that waiting threads are not woken, stopped or traced, and that no wait ends with EINTR.",
+        harm::killed: "Check that `kill -9` of wcprof leaves the target as it was.",
+    }
+    any {
+        stacks::names: "Check demangled C++ and Rust names and inline frames.",
+        locks::two_processes: "Check that each process's locks are blamed on its own threads.",
+        keep::signals: "Check that each SIGUSR1 writes the last time, of the right length, and that the end does.",
+        keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",
+        keep::local_names: "Check that conditions know names of JIT code and of the vdso, and names that are not there do not hold.",
+        life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",
+        jit::hung_file_system: "Check that a file system that never answers does not hold up the end.",
+    }
+    long {
+        waits::sleep_split_exact: "Check a 70/30 split of sleeping time on 10 000 samples.",
+        harm::killed_often: "Check that 50 times `kill -9` of wcprof leave the target as it was.",
+    }
+}

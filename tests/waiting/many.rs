@@ -1,0 +1,166 @@
+//! Several processes in one recording.
+
+use tempfile::TempDir;
+use wcprof_trace::model::Trace;
+
+use wcprof_testkit::{
+    Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, wait_for_trace,
+    wait_for_write,
+};
+
+fn start(program: &'static str) -> RemoteProcess {
+    RemoteProcess::start(&fixture(program, Variant::NoFramePointers))
+}
+
+/// Wait until a second is recorded of what has begun now.
+fn wait_for_a_second(folder: &TempDir) {
+    wait_for_write(folder);
+    wait_for_write(folder);
+}
+
+/// Observed time of the threads of a process, ns, by its place in the trace.
+fn observed(trace: &Trace, process: usize) -> Vec<u64> {
+    let threads = trace.tables.threads.iter();
+    threads
+        .filter(|t| t.process.0 as usize == process && t.tid.0 != 0)
+        .map(|t| t.end.0 - t.start.0)
+        .collect()
+}
+
+/// Why and when the part of a process ended, if it ended before the recording.
+fn end_of(trace: &Trace, process: usize) -> Option<(&str, u64)> {
+    let ends = trace.tables.process_ends.iter();
+    let mut ends = ends.filter(|(id, _)| id.0 as usize == process);
+    ends.next()
+        .map(|(_, end)| (end.reason.as_str(), end.time.0))
+}
+
+pub(crate) fn several(engine: Engine) {
+    let (waiters, sleepers) = (start("eintr.c"), start("split_sleep.c"));
+    let recording = Attach::new(engine, waiters.pid())
+        .and(sleepers.pid())
+        .and(waiters.pid())
+        .seconds(2.0)
+        .run();
+    recording.assert_sound(engine);
+    let (trace, _) = recording.trace();
+    let pids: Vec<i32> = trace.tables.processes.iter().map(|p| p.pid.0).collect();
+    assert_eq!(pids, [waiters.pid(), sleepers.pid()], "each once, in order");
+    assert!(trace.tables.process_ends.is_empty());
+    // Ten waiters and the main thread; all of each for the whole time.
+    assert_eq!(observed(&trace, 0).len(), 11);
+    for process in [0, 1] {
+        let whole = trace.tables.stats.duration.0;
+        for ns in observed(&trace, process) {
+            assert!(
+                ns > whole - 300_000_000,
+                "process {process}: observed for {ns} of {whole} ns"
+            );
+        }
+    }
+    let folded = recording.folded();
+    let waiting = folded.thread("waiter").waits();
+    assert!(waiting.chain(&["waiter", "epoll_wait"]).share_of(&waiting) > 0.99);
+    let sleeping = folded.chain(&["wait_seven"]);
+    assert!(sleeping.total() > 500_000, "{}", folded.show());
+    let text = recording.report(&["--by", "process"]);
+    for pid in pids {
+        assert!(text.contains(&format!("(pid {pid})")), "{text}");
+    }
+}
+
+pub(crate) fn one_exits(engine: Engine) {
+    let (mut going, staying) = (start("eintr.c"), start("eintr.c"));
+    let attach = Attach::new(engine, going.pid()).and(staying.pid());
+    let (child, folder) = attach.seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    wait_for_write(&folder);
+    assert!(going.close().success());
+    wait_for_a_second(&folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    recording.assert_sound(engine);
+    let (trace, _) = recording.trace();
+    let (reason, time) = end_of(&trace, 0).expect("one has left");
+    assert_eq!(reason, "exited");
+    assert_eq!(end_of(&trace, 1), None);
+    let whole = trace.tables.stats.duration.0;
+    assert!(time < whole - 400_000_000, "left at {time} of {whole} ns");
+    let (gone, stayed) = (observed(&trace, 0), observed(&trace, 1));
+    assert_eq!((gone.len(), stayed.len()), (11, 11));
+    assert!(
+        gone.iter().all(|ns| *ns > 300_000_000 && *ns <= time),
+        "{gone:?}"
+    );
+    assert!(
+        stayed.iter().all(|ns| *ns > whole - 300_000_000),
+        "{stayed:?}"
+    );
+    // Names are found although it is gone.
+    let waiting = recording.folded().thread("waiter").waits();
+    assert!(waiting.chain(&["waiter"]).share_of(&waiting) > 0.99);
+}
+
+pub(crate) fn one_execs(engine: Engine) {
+    let (mut changing, staying) = (start("exec.c"), start("eintr.c"));
+    let attach = Attach::new(engine, changing.pid()).and(staying.pid());
+    let (child, folder) = attach.seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    wait_for_write(&folder);
+    changing.tell("EXEC");
+    changing.answer("EXECED");
+    wait_for_a_second(&folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    recording.assert_sound(engine);
+    let (trace, _) = recording.trace();
+    assert_eq!(end_of(&trace, 0).map(|(reason, _)| reason), Some("exec"));
+    assert_eq!(end_of(&trace, 1), None);
+    assert_eq!(
+        trace.tables.processes.len(),
+        2,
+        "what it runs now was not asked for"
+    );
+    let folded = recording.folded();
+    let before = folded.thread("before-exec").waits();
+    assert!(before.chain(&["sleep_before_exec"]).share_of(&before) > 0.99);
+}
+
+pub(crate) fn children(engine: Engine) {
+    let mut parent = start("fork.c");
+    let pid = parent.pid();
+    let mut begin = |command: &str| {
+        parent.tell(command);
+        let pid = parent.answer("STARTED").get("pid").copied();
+        parent.answer("MARK");
+        pid.expect("a pid") as i32
+    };
+    let there = begin("FORK");
+    let attach = Attach::new(engine, pid).flags(&["--children"]);
+    let (child, folder) = attach.seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    wait_for_write(&folder);
+    let forked = begin("FORK");
+    let other = begin("EXEC");
+    wait_for_a_second(&folder);
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    recording.assert_sound(engine);
+    let (trace, _) = recording.trace();
+    let folded = recording.folded();
+    let pids: Vec<i32> = trace.tables.processes.iter().map(|p| p.pid.0).collect();
+    for pid in [there, forked, other] {
+        assert!(pids.contains(&pid), "{pid} is not among {pids:?}");
+    }
+    let whole = trace.tables.stats.duration.0 / 1000;
+    let of = |comm: &str, function: &str| folded.thread(comm).chain(&[function]).total();
+    // One for the whole time, one for its second half.
+    let children = of("child", "child_sleep");
+    assert!(
+        children > whole + 400_000,
+        "{children} us:\n{}",
+        folded.show()
+    );
+    let other = of("other", "other_sleep");
+    assert!(other > 400_000, "{other} us:\n{}", folded.show());
+}

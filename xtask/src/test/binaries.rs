@@ -1,0 +1,211 @@
+//! Compiles the tests and runs their programs: most of them beside each other, live ones by themselves.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::sync::{Mutex, PoisonError, mpsc};
+use std::thread;
+
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+
+use super::summary::Summary;
+use crate::process::cargo;
+
+/// Live tests whose targets sleep leave the CPUs to each other.
+const WAITING_THREADS: &str = "12";
+
+/// Which tests of a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Which {
+    /// Those that always run.
+    Quick,
+    /// Those that are marked `#[ignore]`.
+    Long,
+}
+
+/// A compiled program of tests.
+#[derive(Debug, Clone)]
+pub struct Binary {
+    /// Its target, as in `waiting`.
+    name: String,
+    program: PathBuf,
+    /// Folder of its package, in which it runs.
+    folder: PathBuf,
+}
+
+/// A line of cargo's output; only what is needed of a compiled target.
+#[derive(Debug, Deserialize)]
+struct Message {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    executable: Option<PathBuf>,
+    target: Option<Target>,
+    profile: Option<Profile>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Target {
+    name: String,
+}
+
+#[derive(Debug, Deserialize)]
+struct Profile {
+    test: bool,
+}
+
+/// Compiles all tests; returns their programs.
+///
+/// # Errors
+/// When they cannot be compiled.
+pub fn build() -> Result<Vec<Binary>> {
+    let output = cargo()?
+        .args(["test", "--workspace", "--exclude", "wcprof-benches"])
+        .args(["--lib", "--bins", "--tests", "--no-run", "--locked"])
+        .arg("--message-format=json-render-diagnostics")
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .context("failed to run cargo")?;
+    if !output.status.success() {
+        bail!("cargo test --no-run failed: {}", output.status);
+    }
+    let text = String::from_utf8(output.stdout).context("cargo's output is not text")?;
+    let mut binaries = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with('{')) {
+        binaries.extend(binary(line)?);
+    }
+    Ok(binaries)
+}
+
+fn binary(line: &str) -> Result<Option<Binary>> {
+    let message: Message = serde_json::from_str(line).context("failed to parse cargo's output")?;
+    let is_test = message.profile.is_some_and(|profile| profile.test);
+    let (Some(program), Some(manifest), Some(target)) =
+        (message.executable, message.manifest_path, message.target)
+    else {
+        return Ok(None);
+    };
+    if message.reason != "compiler-artifact" || !is_test {
+        return Ok(None);
+    }
+    let folder = manifest.parent().context("a manifest is in a folder")?;
+    Ok(Some(Binary {
+        name: target.name,
+        program,
+        folder: folder.to_owned(),
+    }))
+}
+
+impl Binary {
+    fn command(&self, which: Which) -> Command {
+        let mut command = Command::new(&self.program);
+        command.current_dir(&self.folder).stdin(Stdio::null());
+        if which == Which::Long {
+            command.arg("--ignored");
+        }
+        command
+    }
+
+    fn is_live(&self) -> bool {
+        ["waiting", "running"].contains(&self.name.as_str())
+    }
+}
+
+/// Runs all programs but the live ones, as many at a time as there are CPUs. The output of each is shown
+/// when it ends.
+///
+/// # Errors
+/// When one fails.
+pub fn run_beside_each_other(summary: &mut Summary, which: Which) -> Result<()> {
+    let programs = build()?.into_iter().filter(|binary| !binary.is_live());
+    let queue: Mutex<VecDeque<Binary>> = Mutex::new(programs.collect());
+    let next = || {
+        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
+        queue.pop_front()
+    };
+    let n_workers = thread::available_parallelism().map_or(1, usize::from);
+    let (sender, results) = mpsc::channel();
+    let mut failed = Vec::new();
+    thread::scope(|scope| {
+        for _ in 0..n_workers {
+            let sender = sender.clone();
+            scope.spawn(move || {
+                while let Some(binary) = next() {
+                    let output = binary.command(which).output();
+                    // Nobody listens only when all is over.
+                    let _ = sender.send((binary, output));
+                }
+            });
+        }
+        drop(sender);
+        for (binary, output) in results {
+            if !show(summary, &binary, output) {
+                failed.push(binary.program.display().to_string());
+            }
+        }
+    });
+    if failed.is_empty() {
+        return Ok(());
+    }
+    bail!("these failed: {}", failed.join(", "))
+}
+
+fn show(summary: &mut Summary, binary: &Binary, output: std::io::Result<Output>) -> bool {
+    println!("\n{}", binary.program.display());
+    match output {
+        Ok(output) => {
+            summary.keep_output(&output.stdout);
+            summary.keep_output(&output.stderr);
+            output.status.success()
+        }
+        Err(error) => {
+            println!("failed to run: {error}");
+            false
+        }
+    }
+}
+
+/// Runs the program of this name by itself.
+///
+/// # Errors
+/// When it fails.
+pub fn run_live(summary: &mut Summary, name: &str, which: Which) -> Result<()> {
+    let all = build()?;
+    let binary = all
+        .iter()
+        .find(|binary| binary.name == name)
+        .with_context(|| format!("there are no tests {name:?}"))?;
+    let n_threads = if name == "running" {
+        "1"
+    } else {
+        WAITING_THREADS
+    };
+    let mut command = binary.command(which);
+    summary.pass_on(command.args(["--test-threads", n_threads]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a test's program is told from other lines of cargo.
+    #[test]
+    fn programs() {
+        let line = r#"{"reason":"compiler-artifact","manifest_path":"/r/crates/a/Cargo.toml",
+            "target":{"name":"it"},"profile":{"test":true},"executable":"/r/target/debug/deps/it-1"}"#;
+        let found = binary(line).unwrap().unwrap();
+        assert_eq!(found.name, "it");
+        assert_eq!(found.folder, PathBuf::from("/r/crates/a"));
+        let program = line.replace("\"test\":true", "\"test\":false");
+        assert!(binary(&program).unwrap().is_none());
+        let library = line.replace("\"/r/target/debug/deps/it-1\"", "null");
+        assert!(binary(&library).unwrap().is_none());
+        assert!(
+            binary(r#"{"reason":"build-finished","success":true}"#)
+                .unwrap()
+                .is_none()
+        );
+        assert!(binary("{").is_err());
+    }
+}
