@@ -239,12 +239,14 @@ impl<K: Copy> Ledger<K> {
         }
         let waited = match waited_ns {
             Some(ns) => ns.saturating_sub(self.advance).min(self.pending),
-            None if was_queued && interval.same => self.pending,
+            // For how long it had been queued before, the counter will tell.
+            None if was_queued && interval.same => interval.wall().min(self.pending),
             None => return,
         };
         self.advance += waited;
         self.give_runnable_at(waited, now.place, now.time, emit);
-        if interval.prev.sched == Sched::Blocked || self.pending > SETTLE_NS {
+        let is_old = interval.prev.sched == Sched::Blocked || self.pending > SETTLE_NS;
+        if waited_ns.is_some() && is_old {
             let rest = self.pending;
             self.give_unexplained(rest, now.time, emit);
         }
@@ -253,7 +255,7 @@ impl<K: Copy> Ledger<K> {
     /// Executing or queued. A thread that was woken and has an unchanged count has not run yet.
     fn seen_running(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
         let end = interval.now.time;
-        let wall = end.saturating_sub(interval.prev.time);
+        let wall = interval.wall();
         if !interval.same {
             self.surely_queued = false;
             self.advance = 0;
@@ -271,8 +273,9 @@ impl<K: Copy> Ledger<K> {
             let excess = interval.carried.saturating_sub(SETTLE_NS);
             self.give_unexplained(excess.min(self.pending), end, emit);
         } else if self.surely_queued || self.still > HOLD_NS {
+            // When in the interval before it was woken, the counter will tell.
             let queued = match self.surely_queued {
-                true => self.pending,
+                true => wall.min(self.pending),
                 false => self.still.min(self.pending),
             };
             self.surely_queued = true;
@@ -354,6 +357,10 @@ struct Interval<K> {
 }
 
 impl<K: Copy> Interval<K> {
+    fn wall(&self) -> u64 {
+        self.now.time.saturating_sub(self.prev.time)
+    }
+
     /// Whether it shows neither a switch nor run time, and no wait.
     fn is_still(&self) -> bool {
         let scheds = (self.prev.sched, self.now.sched);
