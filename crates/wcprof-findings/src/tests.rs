@@ -3,5 +3,6 @@
 mod builder;
 mod format;
 mod locks;
+mod reactors;
 mod rule_files;
 mod rules;

@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use wcprof_capture::{Liveness, SocketNames, StackBytes, Target, TargetError};
-use wcprof_trace::model::{Frame, FrameId, ModuleId, Process, ProcessId, ThreadId};
+use wcprof_trace::model::{Frame, FrameId, ModuleId, Process, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, RelativeAddress};
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
 
+use crate::exited::ExitedCpu;
 use crate::live_stack::{LiveStack, LiveText};
 use crate::locks::Locks;
 use crate::modules::{ModuleProblem, Modules, SharedFiles, TargetFiles};
@@ -21,25 +22,6 @@ use crate::replay::{Reads, Replay, Watched};
 const REFRESH_NS: u64 = 500_000_000;
 /// Frames of which the id is remembered; beyond it the memory starts afresh.
 const MAX_FRAME_IDS: usize = 1 << 20;
-
-/// CPU time of threads that were born and died between two ticks.
-#[derive(Debug, Default)]
-pub(crate) struct ExitedCpu {
-    /// The process's CPU clock when its part began, and last.
-    pub(crate) first: Option<u64>,
-    pub(crate) last: u64,
-    /// CPU time that threads showed, and that was given to the pseudo-thread, ns.
-    pub(crate) shown: u64,
-    pub(crate) thread: Option<ThreadId>,
-    pub(crate) since: u64,
-}
-
-impl ExitedCpu {
-    /// CPU time that the process used so far.
-    pub(crate) fn used(&self) -> u64 {
-        self.last.saturating_sub(self.first.unwrap_or(0))
-    }
-}
 
 /// A process of the recording.
 pub(crate) struct ProcessState {

@@ -22,6 +22,7 @@ use wcprof_types::{
 use wcprof_unwind::UnwoundStack;
 use wcprof_weights::{Piece, TimerHit};
 
+use crate::exited::ExitedCpu;
 use crate::locks::Locks;
 use crate::modules::{ModuleProblem, SharedFiles, TargetFiles};
 use crate::need::Unwinding;
@@ -31,8 +32,6 @@ use crate::threads::{Place, ThreadState};
 
 /// The trace is written out this often.
 const FLUSH_NS: u64 = 1_000_000_000;
-/// Unexplained CPU time of the process that can be counters not settled yet, per CPU.
-const UNSETTLED_NS: u64 = 12_000_000;
 
 /// Why a recording failed.
 #[derive(Debug, Error)]
@@ -231,12 +230,11 @@ impl<S: TraceSink> Recorder<S> {
             self.end_thread(thread)?;
         }
         for &(target, cpu) in &batch.process_cpu_ns {
-            if let Some(process) = of(&mut self.processes, target) {
-                process.exited.first.get_or_insert(cpu);
-                process.exited.last = cpu;
-            }
-            let unsettled = UNSETTLED_NS * self.n_cpus;
-            self.give_exited(target, unsettled, unsettled)?;
+            let n_cpus = self.n_cpus;
+            self.give_exited(target, |exited, now| {
+                exited.read(cpu);
+                exited.take_settled(n_cpus, now)
+            })?;
         }
         for &(target, end, time) in &batch.ended {
             self.end_process(target, end, time)?;
@@ -356,13 +354,7 @@ impl<S: TraceSink> Recorder<S> {
         for thread in threads {
             self.end_thread(thread)?;
         }
-        // What threads show that were seen to the end is exact now, but for what they ran since.
-        let used = self
-            .processes
-            .get(target.0 as usize)
-            .and_then(Option::as_ref)
-            .map_or(0, |process| process.exited.used());
-        self.give_exited(target, (used / 200).max(UNSETTLED_NS), 0)
+        self.give_exited(target, ExitedCpu::take_rest)
     }
 
     /// How far it is.
@@ -493,12 +485,11 @@ impl<S: TraceSink> Recorder<S> {
                 StackCopy::Unchanged => thread.place,
                 _ => place,
             };
-            let before = thread.ledger.run_ns();
-            thread.observe(tick, place, &mut self.pieces);
-            if let Some(process) = of(&mut self.processes, tick.target) {
-                process.exited.shown += thread.ledger.run_ns() - before;
-            }
+            let run = thread.observe(tick, place, &mut self.pieces);
             let id = thread.id;
+            if let Some(process) = of(&mut self.processes, tick.target) {
+                process.exited.show(run);
+            }
             self.write_pieces(id)?;
         }
         Ok(())
@@ -673,10 +664,9 @@ impl<S: TraceSink> Recorder<S> {
 
     fn end_thread(&mut self, key: (TargetId, Tid)) -> Result<(), RecordError> {
         if let Some(mut thread) = self.threads.remove(&key) {
-            let before = thread.ledger.run_ns();
-            thread.finish(&mut self.pieces);
+            let run = thread.finish(&mut self.pieces);
             if let Some(process) = of(&mut self.processes, key.0) {
-                process.exited.shown += thread.ledger.run_ns() - before;
+                process.exited.show(run);
             }
             self.write_pieces(thread.id)?;
             self.note_thread(&thread)?;
@@ -700,48 +690,33 @@ impl<S: TraceSink> Recorder<S> {
             .thread_seen(thread.id, start, end, thread.n_ticks)?)
     }
 
-    /// CPU time that the process used and none of its threads showed is of threads that came and
-    /// went between two ticks. Less than `slack` ns is noise; `keep` ns may still be shown.
-    fn give_exited(&mut self, target: TargetId, slack: u64, keep: u64) -> Result<(), RecordError> {
+    /// Writes what `take` gives, now, of the CPU time of threads that came and went unseen.
+    fn give_exited(
+        &mut self,
+        target: TargetId,
+        take: impl FnOnce(&mut ExitedCpu, u64) -> Vec<Piece<Place>>,
+    ) -> Result<(), RecordError> {
+        let now = self.last_time;
         let Some(process) = of(&mut self.processes, target) else {
             return Ok(());
         };
-        let of = process.id;
-        let exited = &mut process.exited;
-        let gap = exited.used().saturating_sub(exited.shown);
-        let end = self.last_time;
-        let interval = end.saturating_sub(exited.since);
-        if gap <= slack || interval == 0 {
+        let pieces = take(&mut process.exited, now);
+        if pieces.is_empty() {
             return Ok(());
         }
-        let id = match exited.thread {
+        let id = match process.exited.thread {
             Some(id) => id,
             None => {
                 let name = "[exited threads, not sampled]";
                 let begin = TimeNs(0);
-                let id = self.writer.add_thread(of, Tid(0), begin, name)?;
-                exited.thread = Some(id);
+                let id = self.writer.add_thread(process.id, Tid(0), begin, name)?;
+                process.exited.thread = Some(id);
                 id
             }
         };
-        // Several such threads may have run at a time, but no span weighs more than its interval.
-        let mut rest = gap.saturating_sub(keep);
-        exited.shown += rest;
-        while rest > 0 {
-            let weight = rest.min(interval);
-            rest -= weight;
-            self.pieces.push(Piece {
-                start: exited.since,
-                end,
-                weight,
-                n_samples: 0,
-                state: State::OnCpu,
-                place: None,
-            });
-        }
-        exited.since = end;
+        self.pieces.extend(pieces);
         self.write_pieces(id)?;
-        let end = self.time(end);
+        let end = self.time(now);
         Ok(self.writer.thread_seen(id, TimeNs(0), end, 0)?)
     }
 }

@@ -61,13 +61,15 @@ impl ThreadState {
         }
     }
 
-    /// Accounts a tick; the pieces of the time since the last one go to `pieces`.
+    /// Accounts a tick; the pieces of the time since the last one go to `pieces`. Gives the run time of
+    /// that, ns.
     pub(crate) fn observe(
         &mut self,
         tick: &ThreadTick,
         place: Option<Place>,
         pieces: &mut Vec<Piece<Place>>,
-    ) {
+    ) -> u64 {
+        let before = self.ledger.run_ns();
         self.n_ticks += u64::from(tick.n_ticks);
         let mut now = observation(tick, place);
         now.n_ticks = tick.n_ticks;
@@ -89,6 +91,7 @@ impl ThreadState {
         if place.is_some() {
             self.place = place;
         }
+        self.ledger.run_ns() - before
     }
 
     /// Where it was at a tick that its last observation is of: blocked or queued the place seen
@@ -122,9 +125,12 @@ impl ThreadState {
         pieces
     }
 
-    /// Samples after the last observation have no time to stand for.
-    pub(crate) fn finish(&mut self, pieces: &mut Vec<Piece<Place>>) {
+    /// Gives out the rest, and how much of it is run time, ns. Samples after the last observation have
+    /// no time to stand for.
+    pub(crate) fn finish(&mut self, pieces: &mut Vec<Piece<Place>>) -> u64 {
+        let before = self.ledger.run_ns();
         self.ledger.finish(&mut |piece| pieces.push(piece));
+        self.ledger.run_ns() - before
     }
 }
 

@@ -32,8 +32,8 @@ pub struct Ledger<K> {
     /// The last place it was seen blocked in.
     last_blocked: Option<K>,
     ever_blocked: bool,
-    /// It may have been blocked since everything was last explained.
-    blocked_possible: bool,
+    /// How much of the pending time it may have been blocked for.
+    maybe_blocked: u64,
     /// It was woken and has not run since.
     surely_queued: bool,
     /// It ran for most of the last interval.
@@ -56,7 +56,7 @@ impl<K: Copy> Ledger<K> {
             advance: 0,
             last_blocked: first.place.filter(|_| blocked),
             ever_blocked: blocked,
-            blocked_possible: blocked,
+            maybe_blocked: 0,
             surely_queued: false,
             ran_lately: false,
             still: 0,
@@ -104,7 +104,7 @@ impl<K: Copy> Ledger<K> {
             _ => !interval.same,
         };
         if slept || interval.prev.sched == Sched::Blocked || now.sched == Sched::Blocked {
-            self.blocked_possible = true;
+            self.maybe_blocked = self.pending;
         }
         self.ran_lately = interval.run > wall / 2;
         self.still = match interval.is_still() {
@@ -124,6 +124,7 @@ impl<K: Copy> Ledger<K> {
                 self.last_blocked = now.place;
             }
         }
+        self.maybe_blocked = self.maybe_blocked.min(self.pending);
         if self.pending <= wall {
             // What is left is younger than the interval: later pieces need not reach further back.
             self.pending_since = self.pending_since.max(interval.prev.time);
@@ -215,7 +216,6 @@ impl<K: Copy> Ledger<K> {
             self.give_blocked(left, now.place, 1, now.time, emit);
         }
         self.pending = 0;
-        self.blocked_possible = false;
     }
 
     fn seen_on_cpu(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
@@ -239,12 +239,14 @@ impl<K: Copy> Ledger<K> {
         }
         let waited = match waited_ns {
             Some(ns) => ns.saturating_sub(self.advance).min(self.pending),
-            None if was_queued && interval.same => self.pending,
+            // For how long it had been queued before, the counter will tell.
+            None if was_queued && interval.same => interval.wall().min(self.pending),
             None => return,
         };
         self.advance += waited;
         self.give_runnable_at(waited, now.place, now.time, emit);
-        if interval.prev.sched == Sched::Blocked || self.pending > SETTLE_NS {
+        let is_old = interval.prev.sched == Sched::Blocked || self.pending > SETTLE_NS;
+        if waited_ns.is_some() && is_old {
             let rest = self.pending;
             self.give_unexplained(rest, now.time, emit);
         }
@@ -253,7 +255,7 @@ impl<K: Copy> Ledger<K> {
     /// Executing or queued. A thread that was woken and has an unchanged count has not run yet.
     fn seen_running(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
         let end = interval.now.time;
-        let wall = end.saturating_sub(interval.prev.time);
+        let wall = interval.wall();
         if !interval.same {
             self.surely_queued = false;
             self.advance = 0;
@@ -271,8 +273,9 @@ impl<K: Copy> Ledger<K> {
             let excess = interval.carried.saturating_sub(SETTLE_NS);
             self.give_unexplained(excess.min(self.pending), end, emit);
         } else if self.surely_queued || self.still > HOLD_NS {
+            // When in the interval before it was woken, the counter will tell.
             let queued = match self.surely_queued {
-                true => self.pending,
+                true => wall.min(self.pending),
                 false => self.still.min(self.pending),
             };
             self.surely_queued = true;
@@ -281,14 +284,16 @@ impl<K: Copy> Ledger<K> {
         }
     }
 
-    /// Pending time that no counter explains: blocked if that is possible, else steal or
+    /// Pending time that no counter explains: blocked as far as that is possible, else steal or
     /// interrupts. A thread never seen blocked has no place to be blocked in.
     fn give_unexplained(&mut self, ns: u64, end: u64, emit: &mut impl FnMut(Piece<K>)) {
-        if self.ever_blocked && self.blocked_possible {
-            self.give_blocked(ns, self.last_blocked, 0, end, emit);
-        } else {
-            self.give(ns, ThreadState::StealIrq, None, 0, end, emit);
-        }
+        let blocked = match self.ever_blocked {
+            true => ns.min(self.maybe_blocked),
+            false => 0,
+        };
+        self.maybe_blocked -= blocked;
+        self.give_blocked(blocked, self.last_blocked, 0, end, emit);
+        self.give(ns - blocked, ThreadState::StealIrq, None, 0, end, emit);
     }
 
     fn give_blocked(
@@ -354,6 +359,10 @@ struct Interval<K> {
 }
 
 impl<K: Copy> Interval<K> {
+    fn wall(&self) -> u64 {
+        self.now.time.saturating_sub(self.prev.time)
+    }
+
     /// Whether it shows neither a switch nor run time, and no wait.
     fn is_still(&self) -> bool {
         let scheds = (self.prev.sched, self.now.sched);

@@ -1,0 +1,88 @@
+//! A process's CPU clock, and the run time that its threads showed, to the CPU time of threads that came
+//! and went unseen, and of others after they were last seen.
+
+use wcprof_trace::model::ThreadId;
+use wcprof_types::ThreadState as State;
+use wcprof_weights::Piece;
+
+use crate::threads::Place;
+
+/// Unexplained CPU time of the process that can be counters not settled yet, per CPU.
+const UNSETTLED_NS: u64 = 12_000_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct ExitedCpu {
+    /// The process's CPU clock when its part began, and last.
+    first: Option<u64>,
+    last: u64,
+    /// CPU time that threads showed, and that was given to the pseudo-thread, ns.
+    shown: u64,
+    /// The pseudo-thread, once there is one.
+    pub(crate) thread: Option<ThreadId>,
+    /// When something was given last, and where its interval began.
+    pub(crate) since: u64,
+    before: u64,
+}
+
+impl ExitedCpu {
+    /// Takes a reading of the process's CPU clock, ns.
+    pub(crate) fn read(&mut self, cpu: u64) {
+        self.first.get_or_insert(cpu);
+        self.last = cpu;
+    }
+
+    /// Takes account of run time that a thread showed, ns.
+    pub(crate) fn show(&mut self, run: u64) {
+        self.shown += run;
+    }
+
+    /// What is sure to be of threads that nobody saw while others still run on `n_cpus` CPUs.
+    pub(crate) fn take_settled(&mut self, n_cpus: u64, now: u64) -> Vec<Piece<Place>> {
+        let unsettled = UNSETTLED_NS * n_cpus;
+        self.take(unsettled, unsettled, now)
+    }
+
+    /// What is left when all threads have ended: what they show that were seen to the end is exact, but
+    /// for what they ran since.
+    pub(crate) fn take_rest(&mut self, now: u64) -> Vec<Piece<Place>> {
+        let used = self.last.saturating_sub(self.first.unwrap_or(0));
+        self.take((used / 200).max(UNSETTLED_NS), 0, now)
+    }
+
+    /// CPU time that the process used and none of its threads showed is of threads that came and
+    /// went between two ticks. Less than `slack` ns is noise; `keep` ns may still be shown.
+    fn take(&mut self, slack: u64, keep: u64, now: u64) -> Vec<Piece<Place>> {
+        let used = self.last.saturating_sub(self.first.unwrap_or(0));
+        let gap = used.saturating_sub(self.shown);
+        // What is left at the end is of the same interval as what was just given.
+        let start = match now > self.since {
+            true => self.since,
+            false => self.before,
+        };
+        let interval = now.saturating_sub(start);
+        if gap <= slack || interval == 0 {
+            return Vec::new();
+        }
+        // Several such threads may have run at a time, but no span weighs more than its interval.
+        let mut rest = gap.saturating_sub(keep);
+        self.shown += rest;
+        let mut pieces = Vec::new();
+        while rest > 0 {
+            let weight = rest.min(interval);
+            rest -= weight;
+            pieces.push(Piece {
+                start,
+                end: now,
+                weight,
+                n_samples: 0,
+                state: State::OnCpu,
+                place: None,
+            });
+        }
+        (self.before, self.since) = (start, now);
+        pieces
+    }
+}
+
+#[cfg(test)]
+mod tests;
