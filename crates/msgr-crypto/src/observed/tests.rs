@@ -148,7 +148,7 @@ fn names() {
         ),
     ] {
         let shape = Shape::new("", side, calls).unwrap();
-        assert_eq!(name_of(&shape, role), name, "{calls}");
+        assert_eq!(frame_name(&shape, role), name, "{calls}");
     }
     assert_eq!(Role::of_process("ceph-osd"), Role::Osd);
     assert_eq!(Role::of_process("qemu-system-x86"), Role::Client);
