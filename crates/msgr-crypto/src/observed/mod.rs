@@ -12,7 +12,6 @@
 //! as an edge and makes no frame. Contexts that never show the beginning of a frame (cephx, TLS) are
 //! counted apart. Sources: `src/msg/async/frames_v2.cc`, `crypto_onwire.cc` of Ceph.
 
-mod json;
 mod name;
 mod process;
 mod split;
@@ -23,7 +22,6 @@ use serde::Serialize;
 
 use crate::shapes::{Shape, Side};
 
-pub use json::{ObservationError, SCHEMA};
 pub use name::{Role, frame_name};
 pub use process::{BurstFacts, FrameSource, ProcessFrames, ProtocolShape, shapes_by_protocol};
 
@@ -66,7 +64,7 @@ pub enum Seen {
 }
 
 /// Sums of all that was seen.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Observation {
     /// Calls, of all kinds.
     pub n_calls: u64,
@@ -91,7 +89,7 @@ pub struct Observation {
 }
 
 /// A direction.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct SideSeen {
     /// Contexts with frames of the messenger: connections.
     pub n_connections: u64,
@@ -116,7 +114,7 @@ pub struct SideSeen {
 }
 
 /// A thread.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ThreadSeen {
     /// Calls that decrypt.
     pub n_rx: u64,
@@ -129,7 +127,7 @@ pub struct ThreadSeen {
 }
 
 /// Frames of one shape.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct ShapeSeen {
     /// Whole frames seen.
     pub count: u64,
