@@ -1,5 +1,5 @@
-//! AES-128-GCM of the messenger by size of a call, strategy and distance of the data. Ids read like the
-//! tables of `docs/crypto.md`: what, how, bytes.
+//! AES-128-GCM of the messenger by size of a call and strategy. Ids read like the tables of
+//! `docs/crypto.md`: what, how, bytes.
 //!
 //! `update` times `EVP_*Update` alone, as `openssl speed` did up to 3.0.15 and 3.4.0; `message` times
 //! nonce, update, tag and final. The two must not be compared with each other.
@@ -9,8 +9,7 @@ use std::time::{Duration, Instant};
 
 use criterion::measurement::WallTime;
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
-use msgr_crypto::host::Host;
-use msgr_crypto::run::{Distance, Memory, Residency, Runner};
+use msgr_crypto::run::Runner;
 use msgr_crypto::shapes::{Shape, Side, builtin};
 use msgr_crypto::strategy::{Arrangement, Placement, Plan, Strategy};
 use msgr_crypto_ffi::{Direction, Library};
@@ -19,8 +18,6 @@ const KEY: [u8; 16] = [1; 16];
 const NONCE: [u8; 12] = [2; 12];
 const SIZES: [usize; 10] = [16, 64, 256, 512, 1024, 2048, 4096, 16384, 65536, 1 << 20];
 const MESSAGE: usize = 16384;
-/// Frames between two evictions of distant data.
-const COLD_STRETCH: u64 = 16;
 
 /// The library named by `MSGR_CRYPTO_LIB`, or the system's.
 fn library() -> Library {
@@ -41,8 +38,8 @@ fn shape(side: Side, calls: Vec<usize>) -> Shape {
     }
 }
 
-fn runner<'lib>(library: &'lib Library, plan: Plan, distance: Distance) -> Runner<'lib> {
-    Runner::new(library, plan, distance).expect("AES-128-GCM")
+fn runner<'lib>(library: &'lib Library, plan: &Plan) -> Runner<'lib> {
+    Runner::new(library, plan).expect("AES-128-GCM")
 }
 
 fn updates(c: &mut Criterion) {
@@ -66,12 +63,12 @@ fn updates(c: &mut Criterion) {
 fn messages(c: &mut Criterion) {
     let library = library();
     for side in [Side::Rx, Side::Tx] {
-        let placement = Strategy::now(side).placement;
+        let placement = Strategy::ceph(side).placement;
         let mut group = c.benchmark_group(format!("message/{side}"));
         for size in SIZES {
             let strategy = Strategy::new(Arrangement::PerBuffer, placement);
             let plan = Plan::new(&shape(side, vec![size]), strategy);
-            bench(&mut group, &library, plan, Distance::HOT, &size.to_string());
+            bench(&mut group, &library, &plan, &size.to_string());
         }
     }
 }
@@ -80,7 +77,7 @@ fn messages(c: &mut Criterion) {
 fn fragments(c: &mut Criterion) {
     let library = library();
     for side in [Side::Rx, Side::Tx] {
-        let now = Strategy::now(side);
+        let now = Strategy::ceph(side);
         let copying = match side {
             Side::Rx => Arrangement::Coalesced,
             Side::Tx => Arrangement::Gathered,
@@ -90,13 +87,7 @@ fn fragments(c: &mut Criterion) {
             let shape = shape(side, vec![fragment; MESSAGE / fragment]);
             for strategy in [now, Strategy::new(copying, now.placement)] {
                 let id = format!("{}/{fragment}", strategy.id());
-                bench(
-                    &mut group,
-                    &library,
-                    Plan::new(&shape, strategy),
-                    Distance::HOT,
-                    &id,
-                );
+                bench(&mut group, &library, &Plan::new(&shape, strategy), &id);
             }
         }
         group.finish();
@@ -104,40 +95,21 @@ fn fragments(c: &mut Criterion) {
         for batch in (4..=20).step_by(2).map(|power| 1 << power) {
             let strategy = Strategy::new(Arrangement::Contiguous, Placement::InPlace);
             let plan = Plan::new(&shape(side, vec![1 << 20]), strategy.with_batch(batch));
-            bench(
-                &mut group,
-                &library,
-                plan,
-                Distance::HOT,
-                &batch.to_string(),
-            );
+            bench(&mut group, &library, &plan, &batch.to_string());
         }
     }
 }
 
 fn frames(c: &mut Criterion) {
     let library = library();
-    let host = Host::detect();
-    for residency in [Residency::Hot, Residency::L2Cold, Residency::MemoryCold] {
-        let Some(distance) = residency.distance(&host) else {
-            println!("too little memory for {}", residency.id());
-            continue;
-        };
-        let mut group = c.benchmark_group(format!("frame/{}", residency.id()));
-        for shape in builtin() {
-            let strategies = [Strategy::now(shape.side)]
-                .into_iter()
-                .chain(Strategy::alternatives(shape.side));
-            for strategy in strategies {
-                let id = format!("{} {}/{}", shape.side, shape.name, strategy.id());
-                bench(
-                    &mut group,
-                    &library,
-                    Plan::new(&shape, strategy),
-                    distance,
-                    &id,
-                );
-            }
+    let mut group = c.benchmark_group("frame");
+    for shape in builtin() {
+        let strategies = [Strategy::ceph(shape.side)]
+            .into_iter()
+            .chain(Strategy::alternatives(shape.side));
+        for strategy in strategies {
+            let id = format!("{} {}/{}", shape.side, shape.name, strategy.id());
+            bench(&mut group, &library, &Plan::new(&shape, strategy), &id);
         }
     }
 }
@@ -145,35 +117,14 @@ fn frames(c: &mut Criterion) {
 fn bench(
     group: &mut criterion::BenchmarkGroup<'_, WallTime>,
     library: &Library,
-    plan: Plan,
-    distance: Distance,
+    plan: &Plan,
     id: &str,
 ) {
     group.throughput(Throughput::Bytes(plan.n_bytes() as u64));
     // Nothing is allocated for a benchmark that is filtered out.
     group.bench_function(id, |b| {
-        let mut runner = runner(library, plan.clone(), distance);
-        let mut memory = Memory::default();
-        runner.begin(&mut memory);
-        if distance == Distance::HOT {
-            return b.iter(|| runner.run(1, &mut memory).expect("right tags"));
-        }
-        b.iter_custom(|n| {
-            let mut elapsed = Duration::ZERO;
-            let mut left = n;
-            while left > 0 {
-                let now = left.min(COLD_STRETCH);
-                runner.approach(1 + now, &mut memory);
-                // What is not to be distant, as the code itself, comes back first.
-                runner.run(1, &mut memory).expect("right tags");
-                let begin = Instant::now();
-                runner.run(now, &mut memory).expect("right tags");
-                elapsed += begin.elapsed();
-                runner.leave(&mut memory);
-                left -= now;
-            }
-            elapsed
-        });
+        let mut runner = runner(library, plan);
+        b.iter(|| runner.run(1).expect("right tags"));
     });
 }
 
@@ -204,7 +155,7 @@ fn threads(c: &mut Criterion) {
     let shape = shapes
         .iter()
         .find(|shape| shape.side == Side::Rx && shape.name == "16K read reply");
-    let plan = Plan::new(shape.expect("built-in shape"), Strategy::now(Side::Rx));
+    let plan = Plan::new(shape.expect("built-in shape"), Strategy::ceph(Side::Rx));
     let mut group = c.benchmark_group("threads/RX 16K read reply");
     let mut n_threads = 1;
     while n_threads <= n_cpus {
@@ -220,12 +171,10 @@ fn parallel(library: &Library, plan: &Plan, n_threads: usize, n: u64) -> Duratio
     let barrier = std::sync::Barrier::new(n_threads);
     std::thread::scope(|scope| {
         let work = || {
-            let mut runner = runner(library, plan.clone(), Distance::HOT);
-            let mut memory = Memory::default();
-            runner.begin(&mut memory);
+            let mut runner = runner(library, plan);
             barrier.wait();
             let begin = Instant::now();
-            runner.run(n, &mut memory).expect("right tags");
+            runner.run(n).expect("right tags");
             begin.elapsed()
         };
         let threads: Vec<_> = (0..n_threads).map(|_| scope.spawn(work)).collect();

@@ -1,10 +1,10 @@
-//! What the safe calls and the plans add to bare EVP calls, which must be at most 2 %: both by turns,
+//! What the safe calls and the plans add to bare EVP calls, which must be at most 2 %: both alternately,
 //! the faster half of the samples of each. Fails beyond that.
 
 use std::process::ExitCode;
 use std::time::Instant;
 
-use msgr_crypto::run::{Distance, Memory, Runner};
+use msgr_crypto::run::Runner;
 use msgr_crypto::shapes::{Shape, Side};
 use msgr_crypto::strategy::{Plan, Strategy};
 use msgr_crypto_ffi::{Context, Direction, Library, raw};
@@ -46,16 +46,14 @@ fn main() -> ExitCode {
         let shape = Shape::new("", Side::Rx, calls).expect("notation");
         let parts = &shape.units[0];
         let mut bare = Bare::new(&library, parts);
-        let plan = Plan::new(&shape, Strategy::now(Side::Rx));
-        let mut runner = Runner::new(&library, plan, Distance::HOT).expect("runner");
-        let mut memory = Memory::default();
-        runner.begin(&mut memory);
+        let plan = Plan::new(&shape, Strategy::ceph(Side::Rx));
+        let mut runner = Runner::new(&library, &plan).expect("runner");
         let is_within = compare(
             &format!("message {calls}"),
             |n| bare.run(n),
-            |n| runner.run(n, &mut memory).expect("right tags"),
+            |n| runner.run(n).expect("right tags"),
         );
-        // Some ten nanoseconds a message are much of one that is no frame: shown, not judged.
+        // Ten nanoseconds are many for a message that is no frame: shown, but no failure.
         is_good &= is_within || calls == "16";
     }
     match is_good {

@@ -496,7 +496,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__crypto__subcmd__model)
-            opts="-h -V --calibration --speed --shapes --threads --iops --data --json --svg --side --help --version"
+            opts="-h -V --calibration --speed --shapes --threads --iops --json --svg --side --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -520,10 +520,6 @@ _wcprof() {
                     ;;
                 --iops)
                     COMPREPLY=($(compgen -f "${cur}"))
-                    return 0
-                    ;;
-                --data)
-                    COMPREPLY=($(compgen -W "hot l2-cold memory-cold" -- "${cur}"))
                     return 0
                     ;;
                 --svg)

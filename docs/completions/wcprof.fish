@@ -266,7 +266,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -s h -l help -d 'P
 complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (a second, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
@@ -277,7 +277,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_su
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s o -l output -d 'Save the calibration (JSON) for `wcprof crypto model`' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l shapes -d 'Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l json -d 'Print the calibration as JSON'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l verify -d 'Also run every frame by every strategy and print how far off the model is (one to four minutes)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l verify -d 'Also run every frame by every strategy and print the error of the model (a minute)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l calibration -d 'Calibration to use, from `wcprof crypto calibrate -o` [default: measure the system\'s now]' -r -F
@@ -285,9 +285,6 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_su
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l shapes -d 'Frames of your own (TOML, see docs/crypto.md) [default: those of real clusters]' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l threads -d 'Messenger threads that are busy all the time' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l iops -d 'I/Os a second that they do together' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l data -d 'Where a frame\'s data is when its turn comes' -r -f -a "hot\t'In the caches of the core'
-l2-cold\t'In the last-level cache'
-memory-cold\t'In memory'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l svg -d 'Also draw throughput against the size of a call' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l side -d 'The direction that is drawn' -r -f -a "rx\t'Received: decrypted'
 tx\t'Sent: encrypted'"
@@ -309,7 +306,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_su
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from confined-calibrate" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from confined-calibrate" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (a second, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
@@ -339,7 +336,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (a second, longer beside other work)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'

@@ -555,15 +555,14 @@ fn saved_calibration(folder: &Path, call_ns: f64) -> PathBuf {
         "tail": nothing, "head": nothing, "shifted": nothing, "out_of_place": nothing, "first": nothing,
     });
     let calibration = serde_json::json!({
-        "schema": "msgr-crypto-calibration", "version": 4,
+        "schema": "msgr-crypto-calibration", "version": 5,
         "library": {
             "version": "OpenSSL 3.0.0 of a test", "path": null, "kernel": "aesni-stitched",
             "cpu_features": ["aes"],
         },
-        "host": {"cpu": "a CPU", "l2_bytes": 1 << 20, "l3_bytes": 32 << 20},
+        "host": {"cpu": "a CPU", "l2_bytes": 1 << 20},
         "made_unix": 1, "cpu_seconds": 2.0, "reference_ns": 3000.0, "disturbed_share": 0.0,
         "encrypt": costs, "decrypt": costs, "copy": line(5.0, 0.02),
-        "l2_cold": null, "memory_cold": null,
     });
     let path = folder.join(format!("{call_ns}.json"));
     fs::write(&path, calibration.to_string()).expect("can be written");

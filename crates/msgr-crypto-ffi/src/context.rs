@@ -284,7 +284,7 @@ mod tests {
         );
     }
 
-    /// Check that decryption gives the plaintext back, in place, and a wrong tag is told.
+    /// Check that decryption gives the plaintext back, in place, and a wrong tag is an error.
     #[test]
     fn tags() {
         let library = Library::system().unwrap();

@@ -6,7 +6,6 @@
 //! What is added to a call is a bounds check and a check of the result (`benches/crypto_harness.rs`
 //! measures it against [`raw`]).
 
-mod cache;
 mod context;
 mod error;
 mod functions;
@@ -14,7 +13,6 @@ mod kernel;
 mod library;
 pub mod raw;
 
-pub use cache::{CAN_FLUSH, flush};
 pub use context::{Context, Direction};
 pub use error::{CallError, LibraryError};
 pub use kernel::{Capabilities, GcmKernel};

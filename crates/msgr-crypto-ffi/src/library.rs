@@ -194,7 +194,7 @@ impl Library {
     }
 
     /// CPU features that this library uses: after `OPENSSL_ia32cap` of this process's environment
-    /// where the library tells (since 3.0), else all that the CPU has.
+    /// where the library reports them (since 3.0), else all that the CPU has.
     pub fn capabilities(&self) -> Capabilities {
         let settings = self.functions.info.map(|info| {
             // SAFETY: OPENSSL_info returns a constant string, or null.

@@ -31,7 +31,7 @@ pub fn updates(context: &mut Context<'_>, data: &mut [u8], n: u64) -> bool {
 }
 
 /// `n` times a message of these parts, in place: nonce, an update a part, tag, final. The data flips
-/// between ciphertext and plaintext, so the tags are used by turns, the first one first.
+/// between ciphertext and plaintext, so the tags are used alternately, the first one first.
 /// Whether every call succeeded.
 pub fn messages(
     context: &mut Context<'_>,

@@ -2,6 +2,7 @@
 //! that.
 #![forbid(unsafe_code)]
 
+pub mod advice;
 pub mod calibration;
 pub mod frame;
 pub mod host;
@@ -9,7 +10,9 @@ pub mod measure;
 pub mod model;
 pub mod observed;
 pub mod plot;
+mod printable;
 pub mod run;
 pub mod shapes;
 pub mod strategy;
+pub mod text;
 pub mod verify;

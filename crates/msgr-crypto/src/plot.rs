@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use crate::calibration::Calibration;
 use crate::model::SideReport;
+use crate::printable::printable;
 use crate::shapes::Side;
 
 const WIDTH: f64 = 760.0;
@@ -237,24 +238,18 @@ fn text(svg: &mut String, at: (f64, f64), anchor: &str, color: &str, text: &str)
     );
 }
 
-/// Text of a calibration is anybody's: what means something in XML is escaped, what no document may
-/// hold or would reorder text is replaced, and it is cut.
+/// Text of a calibration can be anybody's: it is cut, what no document may hold or would reorder text is
+/// replaced, and what means something in XML is escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
-    for c in text.chars().take(120) {
+    for c in printable(text).chars().take(120) {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            '\u{200b}'..='\u{200f}'
-            | '\u{2028}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{feff}'
-            | '\u{fffe}'
-            | '\u{ffff}' => out.push('?'),
-            c if c.is_control() => out.push('?'),
+            '\u{fffe}' | '\u{ffff}' => out.push('?'),
             c => out.push(c),
         }
     }
@@ -266,12 +261,11 @@ mod tests {
     use super::*;
     use crate::calibration::tests::example;
     use crate::model::Report;
-    use crate::run::Residency;
     use crate::shapes::Shape;
 
     fn svg(calibration: &Calibration) -> String {
         let shapes = [Shape::new("x", Side::Rx, "16").unwrap()];
-        let report = Report::new(&shapes, calibration, Residency::Hot, None);
+        let report = Report::new(&shapes, calibration, None);
         throughput_svg(calibration, &report.sides[0])
     }
 

@@ -55,7 +55,7 @@ impl Strategy {
     }
 
     /// What Ceph does at this side: a call a buffer, in place when it receives.
-    pub const fn now(side: Side) -> Self {
+    pub const fn ceph(side: Side) -> Self {
         match side {
             Side::Rx => Self::new(Arrangement::PerBuffer, Placement::InPlace),
             Side::Tx => Self::new(Arrangement::PerBuffer, Placement::OutOfPlace),
@@ -65,7 +65,7 @@ impl Strategy {
     /// What could be done instead: nothing copied, if the buffers could be allocated together; copied
     /// to the result; copied to scratch.
     pub const fn alternatives(side: Side) -> [Self; 3] {
-        let placement = Self::now(side).placement;
+        let placement = Self::ceph(side).placement;
         [
             Self::new(Arrangement::Contiguous, placement),
             Self::new(Arrangement::Gathered, Placement::OutOfPlace),
@@ -157,6 +157,16 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// Bytes that it encrypts or decrypts.
+    pub fn update_len(&self) -> usize {
+        match self {
+            Self::Copy { .. } => 0,
+            Self::InPlace(span) | Self::Update { from: span, .. } => span.len,
+        }
+    }
+}
+
 /// What is done for a frame, unit by unit. Each unit begins with its nonce and ends with its tag.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Plan {
@@ -196,12 +206,7 @@ impl Plan {
 
     /// Bytes that are encrypted or decrypted.
     pub fn n_bytes(&self) -> usize {
-        self.ops()
-            .map(|op| match op {
-                Op::Copy { .. } => 0,
-                Op::InPlace(span) | Op::Update { from: span, .. } => span.len,
-            })
-            .sum()
+        self.ops().map(Op::update_len).sum()
     }
 
     /// Update calls.
@@ -314,7 +319,7 @@ fn pieces(buffer: Span, batch: usize) -> impl Iterator<Item = Span> {
     })
 }
 
-/// Buffers cut and put together to chunks of `batch` bytes; empty ones vanish.
+/// Buffers cut and joined to chunks of `batch` bytes; empty ones vanish.
 fn chunks(buffers: &[Span], batch: usize) -> Vec<Vec<Span>> {
     let mut chunks: Vec<Vec<Span>> = Vec::new();
     let mut room = 0;

@@ -1,10 +1,9 @@
-//! Files of users: rules, shapes, calibrations, observations. And the frames of the messenger.
+//! Files of users: rules, shapes, calibrations. And the frames of the messenger.
 
 use std::path::Path;
 
 use msgr_crypto::calibration::{Calibration, parse_speed_table};
 use msgr_crypto::frame::{Frame, NonceSequence, Opener, Revision, Sealer, Segment};
-use msgr_crypto::observed::Observation;
 use msgr_crypto::shapes::parse_shapes;
 use wcprof_findings::RuleSet;
 use wcprof_profile::Rules;
@@ -43,7 +42,7 @@ pub(crate) fn crypto_files(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else {
         return;
     };
-    match which % 4 {
+    match which % 3 {
         0 => {
             if let Ok(shapes) = parse_shapes(text) {
                 assert!(shapes.len() <= text.len());
@@ -53,9 +52,6 @@ pub(crate) fn crypto_files(data: &[u8]) {
             if let Ok(calibration) = Calibration::from_json(text) {
                 let _ = format!("{calibration:?}");
             }
-        }
-        2 => {
-            let _ = Observation::from_json(text).map(|o| format!("{o:?}"));
         }
         _ => {
             let _ = parse_speed_table(text).map(|c| format!("{c:?}"));

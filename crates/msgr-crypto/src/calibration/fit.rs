@@ -31,9 +31,9 @@ pub struct Regime {
     pub call_ns: f64,
     /// What a byte costs, nanoseconds.
     pub byte_ns: f64,
-    /// Median distance of a point from the line, as a share of the point.
+    /// Median error of the line at a point, as a share of the point.
     pub median_error: f64,
-    /// Largest distance.
+    /// Largest error.
     pub max_error: f64,
 }
 
@@ -46,7 +46,7 @@ impl Regime {
 
 impl Fit {
     /// Lines through the update costs of whole blocks, 16 B to 64 KiB.
-    pub fn of(costs: &DirectionCosts) -> Self {
+    pub fn new(costs: &DirectionCosts) -> Self {
         let points: Vec<(u64, f64)> = costs
             .update
             .points()
@@ -93,7 +93,7 @@ fn thin(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
     kept
 }
 
-/// Least squares of relative distances; `None` when two points do not make a rising line.
+/// Least squares of relative errors; `None` when two points do not make a rising line.
 fn line(points: &[(u64, f64)]) -> Option<Regime> {
     let (mut w, mut wx, mut wxx, mut wy, mut wxy) = (0.0, 0.0, 0.0, 0.0, 0.0);
     for (x, y) in points {
@@ -143,7 +143,7 @@ mod tests {
     /// Check that a line is found as it is, and half its peak is where call and bytes cost the same.
     #[test]
     fn one_regime() {
-        let fit = Fit::of(&costs(|n| 22.0 + 0.17 * n as f64));
+        let fit = Fit::new(&costs(|n| 22.0 + 0.17 * n as f64));
         let [regime] = fit.regimes[..] else {
             panic!("{fit:?}")
         };
@@ -156,7 +156,7 @@ mod tests {
     /// Check that a step between two code paths is found where it is.
     #[test]
     fn two_regimes() {
-        let fit = Fit::of(&costs(|n| match n {
+        let fit = Fit::new(&costs(|n| match n {
             0..=256 => 15.0 + 0.037 * n as f64,
             _ => 47.0 + 0.043 * n as f64,
         }));
@@ -170,9 +170,9 @@ mod tests {
     /// Check that too few points, or a table that does not rise, give no line.
     #[test]
     fn no_line() {
-        assert!(Fit::of(&DirectionCosts::default()).bulk().is_none());
+        assert!(Fit::new(&DirectionCosts::default()).bulk().is_none());
         assert!(
-            Fit::of(&costs(|_| 10.0))
+            Fit::new(&costs(|_| 10.0))
                 .bulk()
                 .is_none_or(|r| r.byte_ns < 1e-9)
         );

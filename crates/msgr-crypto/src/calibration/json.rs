@@ -2,21 +2,16 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Calibration, ColdCosts, Curve, DirectionCosts, Fit, LibraryFacts};
-use crate::host::Host;
+use super::{Calibration, Curve, DirectionCosts, Fit};
 
 /// `schema` of the document.
 pub const SCHEMA: &str = "msgr-crypto-calibration";
-const VERSION: u32 = 4;
-/// A calibration has about 40 KiB.
+const VERSION: u32 = 5;
+/// A calibration has about 10 KiB.
 const MAX_BYTES: usize = 4 << 20;
 /// Longest text in a file: paths and names of CPUs.
 const MAX_TEXT: usize = 4096;
 const MAX_FEATURES: usize = 100;
-/// Most sizes of pieces.
-const MAX_PIECES: usize = 100;
-/// More than small buffers of a frame have.
-const MAX_BASE: u64 = 1 << 20;
 /// No call takes a minute.
 const MAX_NS: f64 = 6e10;
 
@@ -33,8 +28,8 @@ pub enum CalibrationError {
     /// JSON of something else.
     #[error("the schema is `{0}`, not `{SCHEMA}`")]
     Schema(String),
-    /// Written by a later version.
-    #[error("calibration version {0} is not known; this program reads {VERSION}")]
+    /// Written by another version.
+    #[error("calibration version {0} is not known; this program reads version {VERSION}")]
     Version(u32),
     /// A value that no measurement gives.
     #[error("`{field}` {reason}")]
@@ -47,30 +42,20 @@ pub enum CalibrationError {
 }
 
 /// What identifies a document.
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct Head {
     schema: String,
     version: u32,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Document {
-    schema: String,
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
     version: u32,
-    library: LibraryFacts,
-    host: Host,
-    made_unix: u64,
-    cpu_seconds: f64,
-    reference_ns: f64,
-    disturbed_share: f64,
-    encrypt: DirectionCosts,
-    decrypt: DirectionCosts,
-    copy: Curve,
-    l2_cold: Option<ColdCosts>,
-    memory_cold: Option<ColdCosts>,
+    #[serde(flatten)]
+    calibration: &'a Calibration,
     /// For readers of the file; made from the tables, and not read back.
-    #[serde(default, skip_deserializing)]
-    fit: Option<Fits>,
+    fit: Fits,
 }
 
 #[derive(Serialize)]
@@ -85,27 +70,15 @@ impl Calibration {
     /// # Errors
     /// When a value is not a number, which [`Calibration::from_json`] never gives.
     pub fn to_json(&self) -> Result<String, CalibrationError> {
-        let this = self.clone();
-        let document = Document {
-            schema: SCHEMA.to_owned(),
+        Ok(serde_json::to_string(&Document {
+            schema: SCHEMA,
             version: VERSION,
-            fit: Some(Fits {
-                encrypt: Fit::of(&this.encrypt),
-                decrypt: Fit::of(&this.decrypt),
-            }),
-            library: this.library,
-            host: this.host,
-            made_unix: this.made_unix,
-            cpu_seconds: this.cpu_seconds,
-            reference_ns: this.reference_ns,
-            disturbed_share: this.disturbed_share,
-            encrypt: this.encrypt,
-            decrypt: this.decrypt,
-            copy: this.copy,
-            l2_cold: this.l2_cold,
-            memory_cold: this.memory_cold,
-        };
-        Ok(serde_json::to_string(&document)?)
+            calibration: self,
+            fit: Fits {
+                encrypt: Fit::new(&self.encrypt),
+                decrypt: Fit::new(&self.decrypt),
+            },
+        })?)
     }
 
     /// From a document; fields that are not known are ignored.
@@ -124,20 +97,7 @@ impl Calibration {
         if head.version != VERSION {
             return Err(CalibrationError::Version(head.version));
         }
-        let document: Document = serde_json::from_str(text)?;
-        let calibration = Self {
-            library: document.library,
-            host: document.host,
-            made_unix: document.made_unix,
-            cpu_seconds: document.cpu_seconds,
-            reference_ns: document.reference_ns,
-            disturbed_share: document.disturbed_share,
-            encrypt: document.encrypt,
-            decrypt: document.decrypt,
-            copy: document.copy,
-            l2_cold: document.l2_cold,
-            memory_cold: document.memory_cold,
-        };
+        let calibration: Self = serde_json::from_str(text)?;
         calibration.check()?;
         Ok(calibration)
     }
@@ -160,46 +120,17 @@ impl Calibration {
         if self.library.cpu_features.len() > MAX_FEATURES {
             return Err(bad("library.cpu_features", "has too many names"));
         }
-        let host = &self.host;
-        if host.l2_bytes == 0 || host.l3_bytes < host.l2_bytes || host.l3_bytes > 1 << 40 {
-            return Err(bad("host.l2_bytes", "and `host.l3_bytes` are no caches"));
+        if !(1..=1 << 40).contains(&self.host.l2_bytes) {
+            return Err(bad("host.l2_bytes", "is no size of a cache"));
         }
         check_time("cpu_seconds", self.cpu_seconds)?;
         check_time("reference_ns", self.reference_ns)?;
         if !(0.0..=1.0).contains(&self.disturbed_share) {
-            return Err(bad("disturbed_share", "is no share"));
+            return Err(bad("disturbed_share", "is not between 0 and 1"));
         }
         check_direction("encrypt", &self.encrypt)?;
         check_direction("decrypt", &self.decrypt)?;
         check_curve("copy", &self.copy, false)?;
-        for (name, cold) in [
-            ("l2_cold", &self.l2_cold),
-            ("memory_cold", &self.memory_cold),
-        ] {
-            let Some(cold) = cold else { continue };
-            for (way, frames) in cold.ways() {
-                if frames.base > MAX_BASE {
-                    return Err(bad(
-                        &format!("{name}.{way}.base"),
-                        "is no size of small buffers",
-                    ));
-                }
-                for (field, curve) in [("small", &frames.small), ("data", &frames.data)] {
-                    check_curve(&format!("{name}.{way}.{field}"), curve, true)?;
-                }
-                let field = format!("{name}.{way}.pieces");
-                let pieces = &frames.pieces;
-                if pieces.len() > MAX_PIECES {
-                    return Err(bad(&field, "has too many sizes"));
-                }
-                if pieces.windows(2).any(|pair| pair[0].bytes >= pair[1].bytes) {
-                    return Err(bad(&field, "has sizes that do not grow"));
-                }
-                for pieces in pieces {
-                    check_curve(&field, &pieces.each, true)?;
-                }
-            }
-        }
         Ok(())
     }
 }
@@ -232,7 +163,7 @@ fn check_direction(name: &str, costs: &DirectionCosts) -> Result<(), Calibration
     if points.last().is_some_and(|(_, ns)| *ns <= 0.0) {
         return Err(bad(
             &format!("{name}.update"),
-            "says that bytes cost nothing",
+            "has bytes that cost nothing",
         ));
     }
     Ok(())

@@ -2,10 +2,9 @@
 //!
 //! An update of `n` bytes that begins at a block border costs `f(n)`, a unit without updates costs
 //! `unit_ns`. `f` is kept as a table with enough points to see the kernel's steps: every 16 bytes up
-//! to 1 KiB, one period of its pattern, and sizes up to megabytes. What calls that begin or end within
-//! a block cost more, and what data in distant caches costs, is kept as corrections.
+//! to 1 KiB, one period of its pattern, and sizes up to half a megabyte. What calls that begin or end
+//! within a block cost more is kept as corrections. All of it is for data in the caches of the core.
 
-mod cold;
 mod curve;
 mod fit;
 mod json;
@@ -15,11 +14,8 @@ mod take;
 use serde::{Deserialize, Serialize};
 
 use crate::host::Host;
-use crate::run::Residency;
 use crate::shapes::Side;
 
-pub(crate) use cold::Anchors;
-pub use cold::{ColdCosts, ColdFrames, ColdPieces};
 pub use curve::Curve;
 pub use fit::{Fit, Regime};
 pub use json::CalibrationError;
@@ -36,7 +32,7 @@ pub(crate) const PERIOD_BEGIN: u64 = 1536;
 pub(crate) const BLOCK: u64 = 16;
 
 /// Costs of one libcrypto on one machine.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Calibration {
     /// Which library.
     pub library: LibraryFacts,
@@ -46,8 +42,8 @@ pub struct Calibration {
     pub made_unix: u64,
     /// CPU time the measurement took, in seconds.
     pub cpu_seconds: f64,
-    /// What the reference took at its best: comparing it with a new measurement tells how the clock
-    /// rate changed since; 0 when unknown.
+    /// What the reference took at its best: the difference to a new measurement is the change of the clock
+    /// rate since; 0 when unknown.
     pub reference_ns: f64,
     /// Share of the measurements that had to be made while something else slowed the core; figures are
     /// less exact then.
@@ -56,12 +52,8 @@ pub struct Calibration {
     pub encrypt: DirectionCosts,
     /// Costs of a receiver.
     pub decrypt: DirectionCosts,
-    /// memcpy by size, hot.
+    /// memcpy by size.
     pub copy: Curve,
-    /// What data in the last-level cache costs; `None` when it was not measured.
-    pub l2_cold: Option<ColdCosts>,
-    /// What data in memory costs; `None` when it was not measured.
-    pub memory_cold: Option<ColdCosts>,
 }
 
 /// The library that was measured.
@@ -77,7 +69,7 @@ pub struct LibraryFacts {
     pub cpu_features: Vec<String>,
 }
 
-/// Costs of one direction, hot, in nanoseconds.
+/// Costs of one direction in nanoseconds.
 #[derive(Clone, PartialEq, Default, Debug, Serialize, Deserialize)]
 pub struct DirectionCosts {
     /// A unit without updates: nonce, tag and final.
@@ -118,17 +110,8 @@ impl Calibration {
     }
 
     /// Whether copies were measured; a table of `openssl speed` has none.
-    pub fn knows_copies(&self) -> bool {
+    pub fn has_copy_costs(&self) -> bool {
         self.copy.points().len() > 1
-    }
-
-    /// Corrections for data this far away; `None` for hot data, or when it was not measured.
-    pub fn cold(&self, residency: Residency) -> Option<&ColdCosts> {
-        match residency {
-            Residency::Hot => None,
-            Residency::L2Cold => self.l2_cold.as_ref(),
-            Residency::MemoryCold => self.memory_cold.as_ref(),
-        }
     }
 }
 

@@ -1,8 +1,7 @@
-//! The table of `openssl speed -evp aes-128-gcm` to a calibration, where nothing better is at hand.
+//! The table of `openssl speed -evp aes-128-gcm` to a calibration, where there is nothing better.
 //!
-//! Such a table knows six sizes and only updates: no cost of a unit, no copies, no distant data. The
-//! calibration is the line `b + c * n` that fits it best, and the model leaves out what it can not
-//! know.
+//! Such a table has six sizes and only updates: no cost of a unit, and no copies. The calibration is the
+//! line `b + c * n` that fits it best, and the model leaves out the rest.
 
 use super::{Calibration, Curve, DirectionCosts, Fit, LibraryFacts};
 use crate::host::Host;
@@ -35,7 +34,7 @@ pub enum SpeedTableError {
     /// A release whose `speed` sets key, nonce and tag for each operation.
     #[error(
         "made by OpenSSL {0}: since 3.0.16 and 3.4.1 `speed` sets key, nonce and tag for each \
-         operation, so its table does not tell what an update costs; measure with `wcprof crypto \
+         operation, so its table does not show what an update costs; measure with `wcprof crypto \
          calibrate`"
     )]
     WholeOperations(String),
@@ -94,7 +93,7 @@ pub fn parse_speed_table(text: &str) -> Result<Calibration, SpeedTableError> {
         .iter()
         .zip(&figures)
         .map(|(size, figure)| (*size, *size as f64 / (figure * 1e3) * 1e9));
-    calibration_of(points.collect(), version)
+    calibration_from_points(points.collect(), version)
 }
 
 /// Whether `speed` of this release sets key, nonce and tag each time (pull request 25823: 3.0.16,
@@ -115,7 +114,7 @@ fn measures_whole_operations(version: &str) -> bool {
     }
 }
 
-fn calibration_of(
+fn calibration_from_points(
     points: Vec<(u64, f64)>,
     version: Option<String>,
 ) -> Result<Calibration, SpeedTableError> {
@@ -123,7 +122,7 @@ fn calibration_of(
         update: Curve::new(points),
         ..DirectionCosts::default()
     };
-    let fit = Fit::of(&costs);
+    let fit = Fit::new(&costs);
     let line = fit.bulk().ok_or(SpeedTableError::NoLine)?;
     let at = |bytes: u64| line.call_ns + line.byte_ns * bytes as f64;
     if at(0) < 0.0 {
@@ -157,7 +156,6 @@ fn calibration_of(
         host: Host {
             cpu: "unknown".to_owned(),
             l2_bytes: u64::from(u32::MAX),
-            l3_bytes: u64::from(u32::MAX),
         },
         made_unix: 0,
         cpu_seconds: 0.0,
@@ -166,8 +164,6 @@ fn calibration_of(
         encrypt: costs.clone(),
         decrypt: costs,
         copy: zero,
-        l2_cold: None,
-        memory_cold: None,
     })
 }
 

@@ -33,29 +33,6 @@ pub(crate) fn costs() -> DirectionCosts {
 }
 
 pub(crate) fn example() -> Calibration {
-    // Sums of powers of two, which survive a file.
-    let frames = |per: f64| ColdFrames {
-        small: Curve::new(vec![(0, 0.0), (1000, 1000.0 * per)]),
-        data: Curve::new(vec![
-            (512, 10.0 + 512.0 * per),
-            (10_512, 10.0 + 10_512.0 * per),
-        ]),
-        base: 320,
-        pieces: vec![ColdPieces {
-            bytes: 1024,
-            each: Curve::new(vec![(8192, 7.0)]),
-        }],
-    };
-    let cold = |per: f64| ColdCosts {
-        in_place: frames(per),
-        in_place_together: frames(per),
-        out_of_place: frames(2.0 * per),
-        out_of_place_together: frames(2.0 * per),
-        gathered_rx: frames(per),
-        gathered_tx: frames(per),
-        coalesced_in_scratch: frames(per),
-        coalesced: frames(per),
-    };
     Calibration {
         library: LibraryFacts {
             version: "OpenSSL 3.0.0".into(),
@@ -66,7 +43,6 @@ pub(crate) fn example() -> Calibration {
         host: Host {
             cpu: "a CPU".into(),
             l2_bytes: 512 << 10,
-            l3_bytes: 32 << 20,
         },
         made_unix: 1,
         cpu_seconds: 2.0,
@@ -75,8 +51,6 @@ pub(crate) fn example() -> Calibration {
         encrypt: costs(),
         decrypt: costs(),
         copy: Curve::new(vec![(0, 2.0), (65536, 2002.0)]),
-        l2_cold: Some(cold(0.0078125)),
-        memory_cold: Some(cold(0.125)),
     }
 }
 
@@ -136,13 +110,8 @@ fn malformed_files() {
     assert!(Calibration::from_json(&more.to_string()).is_ok());
     for (pointer, new, part) in [
         ("/schema", "x".into(), "the schema is `x`"),
-        ("/version", 2.into(), "version 2 is not known"),
-        ("/version", 5.into(), "version 5 is not known"),
-        (
-            "/memory_cold/in_place/base",
-            (1_u64 << 50).into(),
-            "`memory_cold.in_place.base` is no size",
-        ),
+        ("/version", 4.into(), "version 4 is not known"),
+        ("/version", 6.into(), "version 6 is not known"),
         (
             "/encrypt/unit_ns",
             (-1.0).into(),
@@ -168,22 +137,8 @@ fn malformed_files() {
             serde_json::json!([[0, 1e300]]),
             "`copy` has a time",
         ),
-        (
-            "/l2_cold/coalesced/data",
-            serde_json::json!([[-1, 1.0]]),
-            "invalid value",
-        ),
-        (
-            "/memory_cold/gathered_tx/pieces",
-            serde_json::json!([{"bytes": 2, "each": [[1, 1.0]]}, {"bytes": 2, "each": [[1, 1.0]]}]),
-            "`memory_cold.gathered_tx.pieces` has sizes that do not grow",
-        ),
-        (
-            "/memory_cold/gathered_tx/pieces/0/each",
-            serde_json::json!([]),
-            "`memory_cold.gathered_tx.pieces` has no points",
-        ),
-        ("/host/l2_bytes", 0.into(), "are no caches"),
+        ("/copy", serde_json::json!([[-1, 1.0]]), "invalid value"),
+        ("/host/l2_bytes", 0.into(), "is no size of a cache"),
         (
             "/host/cpu",
             "x".repeat(5000).into(),

@@ -36,7 +36,7 @@ pub enum FrameError {
     /// More bytes are needed; nothing was lost, and it can be tried again with more.
     #[error("the frame is truncated: {needed} bytes are needed, {got} are there")]
     Truncated {
-        /// Bytes from the beginning of the frame, as far as can be told by now.
+        /// Bytes from the beginning of the frame, as far as known by now.
         needed: usize,
         /// Bytes that were given.
         got: usize,

@@ -45,7 +45,7 @@ struct Vector {
 }
 
 /// Check whole frames of both revisions, byte by byte, against `data/make_frame_vectors.py`, and that
-/// the layout tells their length.
+/// the layout gives their length.
 #[test]
 fn vectors() {
     let vectors: Vectors =
@@ -160,7 +160,7 @@ fn tampered() {
     }
 }
 
-/// Check that every beginning of a frame is told to be truncated, with the bytes that are needed, and
+/// Check that every beginning of a frame is reported as truncated, with the bytes that are needed, and
 /// that the frame opens when they have come.
 #[test]
 fn truncated() {
@@ -182,7 +182,7 @@ fn truncated() {
     }
 }
 
-/// Check that frames out of order and frames that come twice are told from tampering, and from each
+/// Check that frames out of order and frames that come twice are distinguished from tampering, and from each
 /// other.
 #[test]
 fn order() {
@@ -298,7 +298,7 @@ fn malformed_preambles() {
     assert!(error.to_string().contains("checksum"));
 }
 
-/// Check that a sender's abort in the epilogue is told from a frame, in both revisions.
+/// Check that a sender's abort in the epilogue is distinguished from a frame, in both revisions.
 #[test]
 fn aborted() {
     use super::gcm::Gcm;

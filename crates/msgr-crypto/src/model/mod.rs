@@ -3,7 +3,7 @@
 mod predict;
 mod report;
 
-pub use predict::{Prediction, predict, residency_of};
+pub use predict::{Prediction, fits_cache, predict};
 pub use report::{
     Alternative, Cost, FrameLoad, FrameReport, Load, Report, SideReport, Verdict, WORTHWHILE,
 };

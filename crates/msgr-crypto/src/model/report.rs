@@ -4,8 +4,7 @@ use serde::Serialize;
 
 use crate::calibration::{Calibration, Fit, LibraryFacts};
 use crate::host::Host;
-use crate::model::predict::{Prediction, predict};
-use crate::run::Residency;
+use crate::model::predict::{Prediction, fits_cache, predict};
 use crate::shapes::{Shape, Side};
 use crate::strategy::{Arrangement, Plan, Strategy};
 
@@ -37,8 +36,6 @@ pub struct Report {
     pub library: LibraryFacts,
     /// The machine that was calibrated.
     pub host: Host,
-    /// Where the data is taken to be.
-    pub residency: &'static str,
     /// Each shape.
     pub frames: Vec<FrameReport>,
     /// Each direction that shapes have.
@@ -66,7 +63,9 @@ pub struct FrameReport {
     pub per_io: f64,
     /// What Ceph does.
     pub now: Cost,
-    /// What could be done instead; those that the calibration can not tell are left out.
+    /// Whether it fits L2; copies of larger frames are not predicted.
+    pub fits_cache: bool,
+    /// What could be done instead; those that can not be predicted are left out.
     pub alternatives: Vec<Alternative>,
     /// All its bytes at the peak rate, nothing else: no way to call can be faster.
     pub bulk_ns: f64,
@@ -87,10 +86,6 @@ pub struct Cost {
     pub updates_ns: f64,
     /// Copies.
     pub copies_ns: f64,
-    /// Distance of the data.
-    pub distance_ns: f64,
-    /// Where the data is: further away than asked for when the frame does not fit.
-    pub residency: &'static str,
 }
 
 impl From<Prediction> for Cost {
@@ -100,8 +95,6 @@ impl From<Prediction> for Cost {
             units_ns: prediction.units_ns,
             updates_ns: prediction.updates_ns,
             copies_ns: prediction.copies_ns,
-            distance_ns: prediction.distance_ns,
-            residency: prediction.residency.id(),
         }
     }
 }
@@ -167,18 +160,13 @@ pub struct Verdict {
 
 impl Report {
     /// What `calibration` predicts for `shapes`.
-    pub fn new(
-        shapes: &[Shape],
-        calibration: &Calibration,
-        residency: Residency,
-        load: Option<Load>,
-    ) -> Self {
-        let fits = [Side::Rx, Side::Tx].map(|side| (side, Fit::of(calibration.direction(side))));
+    pub fn new(shapes: &[Shape], calibration: &Calibration, load: Option<Load>) -> Self {
+        let fits = [Side::Rx, Side::Tx].map(|side| (side, Fit::new(calibration.direction(side))));
         let frames: Vec<FrameReport> = shapes
             .iter()
             .map(|shape| {
                 let fit = fits.iter().find(|(side, _)| *side == shape.side);
-                frame(shape, calibration, residency, fit.map(|(_, fit)| fit), load)
+                frame(shape, calibration, fit.map(|(_, fit)| fit), load)
             })
             .collect();
         let sides = fits
@@ -188,13 +176,12 @@ impl Report {
                 side,
                 half_peak_bytes: fit.bulk().map(|regime| regime.half_peak_bytes()),
                 fit,
-                break_even_bytes: break_even(side, calibration, residency),
+                break_even_bytes: break_even(side, calibration),
             })
             .collect();
         Self {
             library: calibration.library.clone(),
             host: calibration.host.clone(),
-            residency: residency.id(),
             verdict: verdict(&frames),
             frames,
             sides,
@@ -220,29 +207,31 @@ impl FrameReport {
 fn frame(
     shape: &Shape,
     calibration: &Calibration,
-    residency: Residency,
     fit: Option<&Fit>,
     load: Option<Load>,
 ) -> FrameReport {
-    let cost = |strategy| Cost::from(predict(&Plan::new(shape, strategy), calibration, residency));
-    let now = cost(Strategy::now(shape.side));
+    let ceph = Plan::new(shape, Strategy::ceph(shape.side));
+    let now = Cost::from(predict(&ceph, calibration));
     let saved_share = |ns: f64| match now.ns > 0.0 {
         true => 1.0 - ns / now.ns,
         false => 0.0,
     };
     let alternatives: Vec<Alternative> = Strategy::alternatives(shape.side)
         .into_iter()
-        .filter(|strategy| {
-            strategy.arrangement == Arrangement::Contiguous || calibration.knows_copies()
-        })
-        .map(|strategy| {
-            let cost = cost(strategy);
-            Alternative {
+        .filter_map(|strategy| {
+            let plan = Plan::new(shape, strategy);
+            let has_copies = strategy.arrangement != Arrangement::Contiguous;
+            let can_predict = calibration.has_copy_costs() && fits_cache(&plan, calibration);
+            if has_copies && !can_predict {
+                return None;
+            }
+            let cost = Cost::from(predict(&plan, calibration));
+            Some(Alternative {
                 strategy: strategy.id(),
                 description: strategy.to_string(),
                 cost,
                 saved_share: saved_share(cost.ns),
-            }
+            })
         })
         .collect();
     let bytes = shape.n_bytes();
@@ -257,6 +246,7 @@ fn frame(
         n_calls: shape.n_calls(),
         per_io: shape.per_io,
         now,
+        fits_cache: fits_cache(&ceph, calibration),
         alternatives,
         bulk_ns,
         call_share: (call_ns / now.ns).clamp(0.0, 1.0),
@@ -287,13 +277,13 @@ fn frame_load(frame: &FrameReport, load: Load) -> FrameLoad {
 }
 
 /// Largest fragment, in powers of two, up to which copying pays.
-fn break_even(side: Side, calibration: &Calibration, residency: Residency) -> Option<usize> {
-    if !calibration.knows_copies() {
+fn break_even(side: Side, calibration: &Calibration) -> Option<usize> {
+    if !calibration.has_copy_costs() {
         return None;
     }
     let copying = match side {
-        Side::Rx => Strategy::new(Arrangement::Coalesced, Strategy::now(side).placement),
-        Side::Tx => Strategy::new(Arrangement::Gathered, Strategy::now(side).placement),
+        Side::Rx => Strategy::new(Arrangement::Coalesced, Strategy::ceph(side).placement),
+        Side::Tx => Strategy::new(Arrangement::Gathered, Strategy::ceph(side).placement),
     };
     let pays = |fragment: usize| {
         let shape = Shape {
@@ -303,8 +293,8 @@ fn break_even(side: Side, calibration: &Calibration, residency: Residency) -> Op
             per_io: 1.0,
             source: String::new(),
         };
-        let ns = |strategy| predict(&Plan::new(&shape, strategy), calibration, residency).ns();
-        ns(copying) < ns(Strategy::now(side))
+        let ns = |strategy| predict(&Plan::new(&shape, strategy), calibration).ns();
+        ns(copying) < ns(Strategy::ceph(side))
     };
     (4..=13)
         .map(|power| 1_usize << power)

@@ -3,7 +3,6 @@
 use super::*;
 use crate::calibration::parse_speed_table;
 use crate::calibration::tests::example;
-use crate::run::Residency;
 use crate::shapes::{Shape, Side};
 use crate::strategy::{Arrangement, Placement, Plan, Strategy};
 
@@ -13,16 +12,16 @@ fn shape(side: Side, calls: &str) -> Shape {
     Shape::new("x", side, calls).unwrap()
 }
 
-/// Check a frame against its sum by hand: two units, the calls, nothing for hot data.
+/// Check a frame against its sum by hand: two units, the calls, no copies.
 #[test]
 fn hot_sum() {
     let calibration = example();
-    let plan = Plan::new(&shape(Side::Rx, "80,0 | 192,96"), Strategy::now(Side::Rx));
-    let prediction = predict(&plan, &calibration, Residency::Hot);
+    let plan = Plan::new(&shape(Side::Rx, "80,0 | 192,96"), Strategy::ceph(Side::Rx));
+    let prediction = predict(&plan, &calibration);
     assert_eq!(prediction.units_ns, 200.0);
     // 80: 20 + 5; empty: 5; 192: 20 + 20; 96: 20 + 10; first of each unit: 4.
     assert_eq!(prediction.updates_ns, 25.0 + 5.0 + 40.0 + 30.0 + 2.0 * 4.0);
-    assert_eq!((prediction.copies_ns, prediction.distance_ns), (0.0, 0.0));
+    assert_eq!(prediction.copies_ns, 0.0);
     assert_eq!(prediction.ns(), 308.0);
 }
 
@@ -32,32 +31,25 @@ fn copies() {
     let calibration = example();
     let strategy = Strategy::new(Arrangement::Gathered, Placement::OutOfPlace);
     let plan = Plan::new(&shape(Side::Tx, "64,32"), strategy);
-    let prediction = predict(&plan, &calibration, Residency::Hot);
+    let prediction = predict(&plan, &calibration);
     let copy = |bytes: f64| 2.0 + 2000.0 * bytes / 65536.0;
     assert!((prediction.copies_ns - copy(64.0) - copy(32.0)).abs() < 1e-9);
     assert_eq!(prediction.updates_ns, 34.0);
 }
 
-/// Check that distance is that of small buffers, of data, and of the pieces it comes in.
+/// Check that of a frame larger than L2 only what copies nothing is predicted, and that is marked.
 #[test]
-fn distance() {
+fn larger_than_cache() {
     let calibration = example();
-    let ns = |calls: &str, residency| {
-        let plan = Plan::new(&shape(Side::Rx, calls), Strategy::now(Side::Rx));
-        predict(&plan, &calibration, residency).distance_ns
-    };
-    let near = |a: f64, b: f64| assert!((a - b).abs() < 1e-9, "{a}, not {b}");
-    // They lie together.
-    near(ns("64,80", Residency::L2Cold), 144.0 / 128.0);
-    near(ns("64,80", Residency::MemoryCold), 144.0 / 8.0);
-    assert_eq!(ns("64,80", Residency::Hot), 0.0);
-    // 320 bytes of small buffers are in the curve of data.
-    let data = 10.0 + 4096.0 / 128.0;
-    near(ns("320,4096", Residency::L2Cold), data);
-    near(ns("64,4096", Residency::L2Cold), data - 256.0 / 128.0);
-    near(ns("320,1024x4", Residency::L2Cold), data + 3.0 * 7.0);
-    // Half a mebibyte and more is not hot, whatever was asked for.
-    assert!(ns("1048576", Residency::Hot) > 8000.0);
+    let shapes = [
+        shape(Side::Tx, "65536x2"),
+        Shape::new("y", Side::Tx, "65536x8").unwrap(),
+    ];
+    let report = Report::new(&shapes, &calibration, None);
+    let n = |frame: &FrameReport| (frame.fits_cache, frame.alternatives.len());
+    let all: Vec<_> = report.frames.iter().map(n).collect();
+    assert_eq!(all, [(true, 3), (false, 1)]);
+    assert_eq!(report.frames[1].alternatives[0].strategy, "contiguous");
 }
 
 /// Check the users' report of 2022 with its own table: at 87 000 I/Os a second by three threads,
@@ -70,7 +62,7 @@ fn report_of_2022() {
         threads: 3,
         iops: 87_000.0,
     };
-    let report = Report::new(&shapes, &calibration, Residency::Hot, Some(load));
+    let report = Report::new(&shapes, &calibration, Some(load));
     let frame = &report.frames[0];
     let frame_load = frame.load.unwrap();
     assert_eq!(format!("{:.1}", frame_load.thread_percent), "12.5");
@@ -78,14 +70,14 @@ fn report_of_2022() {
     assert_eq!(format!("{:.1}", frame_load.gain_points), "0.3");
     assert_eq!(format!("{:.1}", frame_load.bulk_thread_percent), "11.9");
     assert!(!report.verdict.batching_helps, "{:?}", report.verdict);
-    // A gain of 0.3 points of a thread is as much in I/Os.
+    // A gain of 0.3 points of a thread is the same share in I/Os.
     assert!((frame_load.iops_bound / 87_000.0 - 1.0) < 0.004);
-    // The table knows no copies: only what copies nothing can be told.
+    // The table has no copies: only strategies without copies can be predicted.
     assert_eq!(frame.alternatives.len(), 1);
 
     let many = |calls: &str| {
         let shapes = [shape(Side::Rx, calls)];
-        let report = Report::new(&shapes, &calibration, Residency::Hot, Some(load));
+        let report = Report::new(&shapes, &calibration, Some(load));
         format!("{:.1}", report.frames[0].load.unwrap().thread_percent)
     };
     assert_eq!(many("80,0 | 192,4096x4,16,0"), "12.8");
@@ -102,7 +94,7 @@ fn verdicts() {
     few.name = "few".into();
     let mut many = shape(Side::Tx, "32,48 | 64x256,16");
     many.name = "many".into();
-    let report = |shapes: &[Shape]| Report::new(shapes, &calibration, Residency::Hot, None).verdict;
+    let report = |shapes: &[Shape]| Report::new(shapes, &calibration, None).verdict;
     let verdict = report(&[few.clone()]);
     assert!(
         !verdict.batching_helps && verdict.helped.is_empty(),
@@ -122,7 +114,7 @@ fn break_even() {
     let mut calibration = example();
     let report = |calibration: &_| {
         let shapes = [shape(Side::Tx, "16")];
-        Report::new(&shapes, calibration, Residency::Hot, None).sides[0].break_even_bytes
+        Report::new(&shapes, calibration, None).sides[0].break_even_bytes
     };
     let with_copies = report(&calibration);
     assert!(

@@ -1,7 +1,7 @@
 //! Update calls as they were seen in a live process, to GCM units, frames and named shapes.
 //!
 //! The beginning and the end of a unit are not seen, only the calls between. In secure mode (msgr
-//! v2.1) they can be told all the same, by context (one for each connection and direction):
+//! v2.1) they can be found all the same, by context (one for each connection and direction):
 //!
 //! * Received: Ceph decrypts an emptied buffer after the last one of a unit, so a call of 0 bytes ends
 //!   each unit. The first unit of a frame is `80,0`: preamble 32 and inline 48. The last unit of a
@@ -12,8 +12,8 @@
 //! as an edge and makes no frame. Contexts that never show the beginning of a frame (cephx, TLS) are
 //! counted apart. Sources: `src/msg/async/frames_v2.cc`, `crypto_onwire.cc` of Ceph.
 
-mod json;
 mod name;
+mod process;
 mod split;
 
 use std::collections::BTreeMap;
@@ -22,12 +22,12 @@ use serde::Serialize;
 
 use crate::shapes::{Shape, Side};
 
-pub use json::{ObservationError, SCHEMA};
-pub use name::{Role, name_of};
+pub use name::{Role, frame_name};
+pub use process::{BurstFacts, FrameSource, ProcessFrames, ProtocolShape, shapes_by_protocol};
 
 /// Contexts that are kept apart; calls of others are counted, and make no frames.
 const MAX_CONTEXTS: usize = 20_000;
-/// Different lengths in the histogram of a side; rarer ones beyond are put together.
+/// Different lengths in the histogram of a side; others are counted together.
 const MAX_LENGTHS: usize = 10_000;
 /// Different shapes that are kept; frames of others are counted.
 const MAX_SHAPES: usize = 2000;
@@ -63,8 +63,8 @@ pub enum Seen {
     },
 }
 
-/// All that was seen in a while, put together.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, serde::Deserialize)]
+/// Sums of all that was seen.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Observation {
     /// Calls, of all kinds.
     pub n_calls: u64,
@@ -89,7 +89,7 @@ pub struct Observation {
 }
 
 /// A direction.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct SideSeen {
     /// Contexts with frames of the messenger: connections.
     pub n_connections: u64,
@@ -114,7 +114,7 @@ pub struct SideSeen {
 }
 
 /// A thread.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct ThreadSeen {
     /// Calls that decrypt.
     pub n_rx: u64,
@@ -127,20 +127,20 @@ pub struct ThreadSeen {
 }
 
 /// Frames of one shape.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, serde::Deserialize)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 pub struct ShapeSeen {
     /// Whole frames seen.
     pub count: u64,
     /// Direction.
     pub side: Side,
-    /// What it is, as far as its lengths tell.
+    /// What it is, as far as its lengths show.
     pub name: String,
     /// Its calls, in the notation of shapes: `80,0 | 192,16384,16,0`.
     pub calls: String,
 }
 
 impl Observation {
-    /// Puts together what was seen. `role` decides between names that the same lengths can have.
+    /// Adds up what was seen. `role` decides between names that the same lengths can have.
     pub fn new(seen: &[Seen], role: Role) -> Self {
         let mut this = Self::default();
         let mut streams: BTreeMap<(u64, Side), split::Stream> = BTreeMap::new();
@@ -246,7 +246,7 @@ impl Observation {
                 ShapeSeen {
                     count,
                     side,
-                    name: name_of(&shape, role),
+                    name: frame_name(&shape, role),
                     calls: shape.notation(),
                 }
             })
@@ -268,8 +268,8 @@ impl Observation {
         self.rx.n_frames + self.tx.n_frames
     }
 
-    /// The most frequent shapes for the model, put together by name, until `share` of all bytes and
-    /// calls are in. `per_io` is how often each came, for one of the most frequent.
+    /// The `max` most frequent shapes for the model, one for each name. `per_io` is how often each came,
+    /// for one of the most frequent.
     pub fn model_shapes(&self, max: usize) -> Vec<Shape> {
         let mut by_name: BTreeMap<(Side, &str), (u64, &ShapeSeen)> = BTreeMap::new();
         // The first of a name is the most frequent one.

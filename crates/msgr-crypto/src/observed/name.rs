@@ -1,4 +1,4 @@
-//! The calls of a frame to what it is, as far as lengths tell.
+//! The calls of a frame to a name for it, as far as lengths show.
 
 use crate::shapes::{Shape, Side};
 
@@ -12,7 +12,7 @@ const SMALL: usize = 512;
 /// Most bytes of padding and of a short map of extents.
 const MAX_EXTRA: usize = 64;
 
-/// What the observed process does, which tells requests from replies.
+/// What the observed process does, which distinguishes requests from replies.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub enum Role {
     /// A client: librbd, CephFS, RGW towards the OSDs.
@@ -43,7 +43,7 @@ impl Role {
 }
 
 /// Data of a frame: bytes, and the buffers that hold them.
-pub(super) fn data_of(shape: &Shape) -> Option<(usize, usize)> {
+pub(super) fn data_buffers(shape: &Shape) -> Option<(usize, usize)> {
     let last: Vec<usize> = match shape.units.as_slice() {
         [_, .., last] => last.iter().copied().filter(|len| *len > 0).collect(),
         _ => return None,
@@ -79,7 +79,7 @@ pub(super) fn data_of(shape: &Shape) -> Option<(usize, usize)> {
 }
 
 /// A name: `16 KiB read reply`, `16 KiB write in 4 buffers`, `no data`, `control`.
-pub fn name_of(shape: &Shape, role: Role) -> String {
+pub fn frame_name(shape: &Shape, role: Role) -> String {
     let has_epilogue = shape.units.len() > 1
         && shape
             .units
@@ -91,7 +91,7 @@ pub fn name_of(shape: &Shape, role: Role) -> String {
             _ => "control, long".into(),
         };
     }
-    let Some((bytes, n_buffers)) = data_of(shape) else {
+    let Some((bytes, n_buffers)) = data_buffers(shape) else {
         return match (role, shape.side) {
             (Role::Client, Side::Tx) => "request without data",
             (Role::Client, Side::Rx) => "reply without data",

@@ -53,7 +53,7 @@ impl Stream {
 }
 
 fn split_stretch(calls: &[usize], side: Side, out: &mut Frames) {
-    let format = Format::of(calls, side);
+    let format = Format::detect(calls, side);
     let begins: Vec<usize> = (0..calls.len())
         .filter(|at| format.begins_at(calls, *at))
         .collect();
@@ -90,7 +90,7 @@ enum Format {
 }
 
 impl Format {
-    fn of(calls: &[usize], side: Side) -> Self {
+    fn detect(calls: &[usize], side: Side) -> Self {
         match side {
             Side::Tx => Self::Tx,
             Side::Rx if calls.contains(&0) => Self::RxEmpty,

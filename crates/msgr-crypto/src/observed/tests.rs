@@ -148,7 +148,7 @@ fn names() {
         ),
     ] {
         let shape = Shape::new("", side, calls).unwrap();
-        assert_eq!(name_of(&shape, role), name, "{calls}");
+        assert_eq!(frame_name(&shape, role), name, "{calls}");
     }
     assert_eq!(Role::of_process("ceph-osd"), Role::Osd);
     assert_eq!(Role::of_process("qemu-system-x86"), Role::Client);
@@ -236,29 +236,18 @@ fn others() {
     assert!(observed.model_shapes(10).is_empty());
 }
 
-/// Check the document of an observation letter by letter, and that it comes back the same.
+/// Check the JSON of an observation letter by letter.
 #[test]
 fn golden() {
     let builtin = builtin();
     let reply = find(&builtin, Side::Rx, "4K read reply");
     let observed = Observation::new(&calls(1, Side::Rx, &frames(&[reply], 2)), Role::Client);
-    let json = observed.to_json().unwrap();
+    let json = serde_json::to_string(&observed).unwrap();
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/src/observed/golden.json");
     if std::env::var_os("WCPROF_BLESS").is_some() {
         std::fs::write(file, format!("{json}\n")).unwrap();
     }
     assert_eq!(json, std::fs::read_to_string(file).unwrap().trim_end());
-    assert_eq!(Observation::from_json(&json).unwrap(), observed);
-    for bad in ["", "{}", "[]", r#"{"schema":"x","version":1}"#] {
-        assert!(Observation::from_json(bad).is_err(), "{bad}");
-    }
-    let newer = json.replacen("\"version\":1", "\"version\":2", 1);
-    assert!(
-        Observation::from_json(&newer)
-            .unwrap_err()
-            .to_string()
-            .contains("version 2")
-    );
 }
 
 proptest! {
@@ -293,8 +282,6 @@ proptest! {
         }
         prop_assert_eq!(accounted, lens.len() as u64);
         prop_assert_eq!(observed.n_calls, lens.len() as u64);
-        let json = observed.to_json().unwrap();
-        prop_assert_eq!(Observation::from_json(&json).unwrap(), observed);
     }
 
     /// Check that frames of the published shapes, in any order and cut anywhere, are found again,

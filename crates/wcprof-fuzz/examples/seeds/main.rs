@@ -255,12 +255,10 @@ impl Seeds {
             }
         }
         let shapes = fs::read(repository("crates/msgr-crypto/data/shapes.toml"))?;
-        let observed = fs::read(repository("crates/msgr-crypto/src/observed/golden.json"))?;
         for (which, name, text) in [
             (0, "shapes", shapes.as_slice()),
             (1, "calibration", CALIBRATION.as_bytes()),
-            (2, "observed", &observed),
-            (3, "speed", SPEED.as_bytes()),
+            (2, "speed", SPEED.as_bytes()),
         ] {
             let mut input = vec![which];
             input.extend(text);

@@ -1,11 +1,12 @@
 //! `wcprof crypto`: what the encryption of Ceph's messenger costs, and what would lower it.
 
 mod advise;
+mod burst;
 mod calibrate;
+mod files;
 mod model;
 mod observe;
 mod sandbox;
-mod table;
 
 use std::path::PathBuf;
 
@@ -21,7 +22,7 @@ pub(crate) struct CryptoArgs {
 
 #[derive(Subcommand, Debug)]
 enum CryptoCommand {
-    /// Measure what AES-128-GCM calls of a libcrypto cost on this machine (3 seconds, longer beside other work)
+    /// Measure what AES-128-GCM calls of a libcrypto cost on this machine (a second, longer beside other work)
     #[command(after_help = "Examples:\n  wcprof crypto calibrate -o here.json\n  \
         wcprof crypto calibrate --lib /opt/openssl-3.5/lib/libcrypto.so.3 -o newer.json\n  \
         wcprof crypto calibrate --verify")]
@@ -64,7 +65,7 @@ pub(crate) struct CalibrateArgs {
     /// Print the calibration as JSON
     #[arg(long)]
     json: bool,
-    /// Also run every frame by every strategy and print how far off the model is (one to four minutes)
+    /// Also run every frame by every strategy and print the error of the model (a minute)
     #[arg(long, conflicts_with = "json")]
     verify: bool,
     /// Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]
@@ -89,9 +90,6 @@ pub(crate) struct ModelArgs {
     /// I/Os a second that they do together
     #[arg(long, value_name = "N", requires = "threads", value_parser = iops)]
     iops: Option<f64>,
-    /// Where a frame's data is when its turn comes
-    #[arg(long, value_enum, default_value_t = DataArg::Hot)]
-    data: DataArg,
     /// Machine-readable output
     #[arg(long)]
     json: bool,
@@ -101,16 +99,6 @@ pub(crate) struct ModelArgs {
     /// The direction that is drawn
     #[arg(long, value_enum, default_value_t = SideArg::Rx, requires = "svg")]
     side: SideArg,
-}
-
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum DataArg {
-    /// In the caches of the core
-    Hot,
-    /// In the last-level cache
-    L2Cold,
-    /// In memory
-    MemoryCold,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]

@@ -40,7 +40,7 @@ const STALLED: Duration = Duration::from_secs(20);
 const PATIENCE: Duration = Duration::from_secs(600);
 const IN_TIME: &str = "the library did not finish in time: its confined process was ended (it hangs, \
                        or this machine is too busy)";
-/// A calibration has about 40 KiB.
+/// A calibration has about 10 KiB.
 const MAX_ANSWER: usize = 4 << 20;
 /// Larger than any libcrypto.
 const MAX_LIBRARY: u64 = 64 << 20;
@@ -104,7 +104,7 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
             .hint("restart the process, or `--lib PATH` for a library of the same version"));
     }
     tell!(
-        "wcprof: measuring {} of process {}, in a confined process of its own: 3 seconds, longer beside \
+        "wcprof: measuring {} of process {}, in a confined process of its own: a second, longer beside \
          other work",
         terminal_name(path),
         target.pid()
@@ -189,7 +189,7 @@ fn read_answer(child: &mut Child) -> Result<String, Failure> {
         }
         answer.extend_from_slice(chunk.get(..n).unwrap_or_default());
         if answer.len() > MAX_ANSWER {
-            return failed("the confined process says more than a calibration has");
+            return failed("the confined process wrote more than a calibration has");
         }
     }
     match String::from_utf8(answer) {

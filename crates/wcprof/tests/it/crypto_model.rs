@@ -186,9 +186,6 @@ fn bad_flags() {
     ] {
         fails(args, 2);
     }
-    // A table of `openssl speed` knows no distant data.
-    let error = fails(&["model", "--speed", REPORT, "--data", "memory-cold"], 2);
-    assert!(error.contains("no figures for memory-cold data"), "{error}");
 }
 
 /// Check that a library that is none is refused with the reason and where to find the right one.

@@ -20,11 +20,11 @@ use nix::unistd::{Gid, Uid, chroot, close, fchdir, getuid, setgroups, setresgid,
 use super::filter;
 use crate::failure::{Exit, Failure};
 
-/// CPU seconds: thrice what a calibration takes beside other work. SIGXCPU tells the parent why it ended;
+/// CPU seconds: several times what a calibration takes beside other work. SIGXCPU shows the parent why it ended;
 /// who ignores that is killed a second later.
 const CPU_SECONDS: u64 = 30;
-/// Memory: the measurement of distant data needs some multiples of the last-level cache.
-const ADDRESS_SPACE: u64 = 4 << 30;
+/// Memory: far more than library and measurements need.
+const ADDRESS_SPACE: u64 = 1 << 30;
 const OPEN_FILES: u64 = 16;
 /// The user that stands for root in here.
 const NOBODY: u32 = 65534;

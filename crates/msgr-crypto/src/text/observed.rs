@@ -1,43 +1,38 @@
-//! What was observed, as tables to read.
+//! The frames of a process to the tables of `wcprof crypto observe`.
 
 use std::fmt::Write;
 
-use msgr_crypto::observed::{Observation, SideSeen};
-use msgr_crypto::shapes::Side;
-use wcprof_report::terminal_name;
-
-use super::super::table::Table;
-use super::{BurstFacts, Source, Watched};
+use super::table::Table;
+use crate::observed::{BurstFacts, FrameSource, Observation, ProcessFrames, SideSeen};
+use crate::printable::printable;
+use crate::shapes::Side;
 
 /// Rows of a table that are shown; the rest is added up.
 const MAX_ROWS: usize = 12;
 
-pub(super) fn text(watched: &Watched) -> String {
-    let mut out = format!(
-        "{}, process {}\n",
-        terminal_name(&watched.comm),
-        watched.pid
-    );
-    match &watched.source {
-        Source::Live { burst, observation } => {
+/// Cost of the burst, frames, lengths of calls and threads of a process.
+pub fn observed_text(process: &ProcessFrames) -> String {
+    let mut out = format!("{}, process {}\n", printable(&process.comm), process.pid);
+    match &process.source {
+        FrameSource::Live { burst, observation } => {
             out.push_str(&burst_text(burst));
             for side in [Side::Rx, Side::Tx] {
                 out.push_str(&side_text(side, observation));
             }
-            out.push_str(&lengths(observation));
-            out.push_str(&threads(observation));
+            out.push_str(&length_table(observation));
+            out.push_str(&thread_table(observation));
             let _ = writeln!(
                 out,
-                "\nNext: wcprof crypto advise {} says what would save time.",
-                watched.pid
+                "\nNext: `wcprof crypto advise {}` says what would save time.",
+                process.pid
             );
         }
-        Source::Protocol { reason, shapes } => {
+        FrameSource::Protocol { reason, shapes } => {
             let _ = writeln!(
                 out,
-                "NOT OBSERVED: {}\nFrames that such a process has by the protocol and on other \
-                 clusters; lengths of fronts, and buffers of\ndata that is sent, may differ:\n",
-                terminal_name(reason)
+                "NOT OBSERVED: {}\nFrames that such a process has by the protocol and on other clusters. \
+                 Lengths of fronts, and buffers of data\nthat is sent, may differ:\n",
+                printable(reason)
             );
             let mut table = Table::new(2, &["frame", "calls"]);
             for shape in shapes {
@@ -45,8 +40,8 @@ pub(super) fn text(watched: &Watched) -> String {
             }
             out.push_str(&table.render());
             out.push_str(
-                "\nA recording tells more without privileges: wcprof attach PID, then wcprof crypto \
-                 advise TRACE.\n",
+                "\nA recording needs fewer privileges: `wcprof attach PID`, then `wcprof crypto advise \
+                 TRACE`.\n",
             );
         }
     }
@@ -56,11 +51,11 @@ pub(super) fn text(watched: &Watched) -> String {
 fn burst_text(burst: &BurstFacts) -> String {
     let mut out = String::new();
     for library in &burst.libraries {
-        let _ = writeln!(out, "library {}", terminal_name(library));
+        let _ = writeln!(out, "library {}", printable(library));
     }
     let _ = writeln!(
         out,
-        "{:.3} s, {} threads ({} not observed, {} born meanwhile): {} calls, {} of them not seen{}",
+        "{:.3} s, {} threads ({} not observed, {} started meanwhile): {} calls, {} of them not seen{}",
         burst.seconds,
         burst.n_threads,
         burst.n_threads_not_observed,
@@ -72,24 +67,26 @@ fn burst_text(burst: &BurstFacts) -> String {
             n => format!(", {n} records not understood"),
         }
     );
+    let thread_seconds = burst.trapped_seconds * burst.n_threads.max(1) as f64;
     let _ = writeln!(
         out,
         "cost: {:.1} ms of CPU time, {:.1} % of these threads for the {:.2} s that breakpoints were in: \
-         {} calls seen x {:.2} us,\n      and about as many a second not seen, while they were put in and out, \
-         x {:.2} us (measured on wcprof itself)",
+         {:.2} us for each of the {} calls\n      seen, and {:.2} us for each call while breakpoints were \
+         put in and out, at the same rate (measured on wcprof itself)",
         burst.cost_seconds * 1e3,
-        100.0 * burst.cost_seconds
-            / (burst.trapped_seconds * burst.n_threads.max(1) as f64).max(1e-9),
+        100.0 * burst.cost_seconds / thread_seconds.max(1e-9),
         burst.trapped_seconds,
-        burst.n_hits,
         burst.ns_per_hit / 1e3,
+        burst.n_hits,
         burst.ns_per_silent_hit / 1e3,
     );
     out.push_str(match burst.removal {
-        "verified" => "breakpoints: gone; the code is what it was before\n",
+        "verified" => "breakpoints: removed; the code is as before\n",
         "exited" => "breakpoints: gone with the process\n",
-        "unknown" => "breakpoints: closed; the target's memory can not be read to verify it\n",
-        _ => "breakpoints: closed, but the code differs from before: another tracer's?\n",
+        "unknown" => {
+            "breakpoints: closed; not verified, because the target's memory can not be read\n"
+        }
+        _ => "breakpoints: closed, but the code is not as before: perhaps another tracer's probe\n",
     });
     out
 }
@@ -108,7 +105,7 @@ fn side_text(side: Side, observation: &Observation) -> String {
         seen.n_calls(),
         seen.n_bytes
     );
-    out.push_str(&not_frames(seen));
+    out.push_str(&calls_without_frame(seen));
     let of_side: Vec<_> = observation
         .shapes
         .iter()
@@ -125,7 +122,7 @@ fn side_text(side: Side, observation: &Observation) -> String {
     }
     // Names stand last, as the longest column.
     for (line, name) in table.render().lines().zip(&names) {
-        let _ = writeln!(out, "{line}  {}", terminal_name(name));
+        let _ = writeln!(out, "{line}  {}", printable(name));
     }
     let rest: u64 = of_side.iter().skip(MAX_ROWS).map(|shape| shape.count).sum();
     if rest > 0 {
@@ -135,7 +132,7 @@ fn side_text(side: Side, observation: &Observation) -> String {
     out
 }
 
-fn not_frames(seen: &SideSeen) -> String {
+fn calls_without_frame(seen: &SideSeen) -> String {
     let mut parts = Vec::new();
     if seen.n_edge_calls > 0 {
         parts.push(format!("{} at the edges of the burst", seen.n_edge_calls));
@@ -151,11 +148,11 @@ fn not_frames(seen: &SideSeen) -> String {
     }
     match parts.is_empty() {
         true => String::new(),
-        false => format!("calls outside of whole frames: {}\n", parts.join(", ")),
+        false => format!("calls outside whole frames: {}\n", parts.join(", ")),
     }
 }
 
-fn lengths(observation: &Observation) -> String {
+fn length_table(observation: &Observation) -> String {
     let mut rows: Vec<(u64, u64, u64)> = Vec::new();
     let sides = [&observation.rx, &observation.tx];
     let mut all: Vec<u64> = sides
@@ -194,7 +191,7 @@ fn lengths(observation: &Observation) -> String {
     out
 }
 
-fn threads(observation: &Observation) -> String {
+fn thread_table(observation: &Observation) -> String {
     let mut table = Table::new(0, &["thread", "RX calls", "TX calls", "bytes", "lost"]);
     for (tid, seen) in observation.threads.iter().take(2 * MAX_ROWS) {
         table.row(&[
@@ -215,5 +212,90 @@ fn share(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".into(),
         _ => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::observed::{Role, Seen, SeenCall};
+
+    fn calls(lens: &[i32]) -> Vec<Seen> {
+        let call = |len: &i32| {
+            Seen::Call(SeenCall {
+                context: 1,
+                side: Side::Rx,
+                len: *len,
+                is_aad: false,
+                tid: 7,
+                time_ns: 0,
+            })
+        };
+        lens.iter().map(call).collect()
+    }
+
+    /// Check the tables of a burst that saw two frames and the beginning of a third, letter by letter.
+    #[test]
+    fn live() {
+        let seen = calls(&[80, 0, 192, 4096, 16, 0, 80, 0, 192, 4096, 16, 0, 80, 0]);
+        let process = ProcessFrames {
+            pid: 42,
+            comm: "fio\u{1b}".into(),
+            source: FrameSource::Live {
+                burst: Box::new(BurstFacts {
+                    libraries: vec!["/lib/libcrypto.so.3".into()],
+                    seconds: 0.2,
+                    trapped_seconds: 0.5,
+                    n_threads: 1,
+                    n_hits: 14,
+                    removal: "verified",
+                    ns_per_hit: 1900.0,
+                    ns_per_silent_hit: 900.0,
+                    cost_seconds: 0.005,
+                    ..BurstFacts::default()
+                }),
+                observation: Box::new(Observation::new(&seen, Role::Client)),
+            },
+        };
+        let expected = "\
+fio?, process 42
+library /lib/libcrypto.so.3
+0.200 s, 1 threads (0 not observed, 0 started meanwhile): 14 calls, 0 of them not seen
+cost: 5.0 ms of CPU time, 1.0 % of these threads for the 0.50 s that breakpoints were in: 1.90 us for each of \
+the 14 calls
+      seen, and 0.90 us for each call while breakpoints were put in and out, at the same rate (measured on \
+wcprof itself)
+breakpoints: removed; the code is as before
+
+RX (decrypt): 1 connections, 2 frames, 4 units, 14 calls, 8848 bytes
+calls outside whole frames: 2 at the edges of the burst
+frames    share  frame | units
+     2  100.0 %  4 KiB read reply: 80,0 | 192,4096,16,0
+
+TX (encrypt): 0 connections, 0 frames, 0 units, 0 calls, 0 bytes
+
+Lengths of calls
+bytes  RX calls   share  TX calls  share
+    0         5  35.7 %         0      -
+   16         2  14.3 %         0      -
+   80         3  21.4 %         0      -
+  192         2  14.3 %         0      -
+ 4096         2  14.3 %         0      -
+
+thread  RX calls  TX calls  bytes  lost
+     7        14         0   8848     0
+
+Next: `wcprof crypto advise 42` says what would save time.
+";
+        assert_eq!(observed_text(&process), expected);
+    }
+
+    /// Check that frames by the protocol are marked as such, with the reason.
+    #[test]
+    fn by_protocol() {
+        let text = observed_text(&ProcessFrames::by_protocol(42, "qemu", "no\nprivilege"));
+        assert!(text.starts_with("qemu, process 42\nNOT OBSERVED: no?privilege\n"));
+        assert!(text.contains("RX 16K read reply"), "{text}");
+        assert!(!text.contains("TX 16K read reply"), "{text}");
     }
 }

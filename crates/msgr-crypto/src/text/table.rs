@@ -2,18 +2,18 @@
 
 use std::fmt::Write;
 
-use wcprof_report::terminal_name;
+use crate::printable::printable;
 
 /// A table whose first columns are names, to the left, and the others figures, to the right.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(super) struct Table {
     n_names: usize,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// With its heading.
-    pub(crate) fn new(n_names: usize, heading: &[&str]) -> Self {
+    pub(super) fn new(n_names: usize, heading: &[&str]) -> Self {
         let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
         Self {
             n_names,
@@ -22,12 +22,12 @@ impl Table {
     }
 
     /// A row; text from files is made harmless.
-    pub(crate) fn row(&mut self, cells: &[&str]) {
-        let cells = cells.iter().map(|cell| terminal_name(cell).into_owned());
-        self.rows.push(cells.collect());
+    pub(super) fn row(&mut self, cells: &[&str]) {
+        self.rows
+            .push(cells.iter().map(|cell| printable(cell)).collect());
     }
 
-    pub(crate) fn render(&self) -> String {
+    pub(super) fn render(&self) -> String {
         let n_columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));
@@ -53,7 +53,7 @@ impl Table {
 }
 
 /// Bytes: `96 B`, `16 KiB`, `1 MiB`.
-pub(crate) fn bytes(n: u64) -> String {
+pub(super) fn bytes(n: u64) -> String {
     match n {
         _ if n >= 1 << 20 && n.is_multiple_of(1 << 20) => format!("{} MiB", n >> 20),
         _ if n >= 1 << 10 && n.is_multiple_of(1 << 10) => format!("{} KiB", n >> 10),
@@ -62,7 +62,7 @@ pub(crate) fn bytes(n: u64) -> String {
 }
 
 /// Nanoseconds with three digits and more: `41.3`, `4131`.
-pub(crate) fn ns(ns: f64) -> String {
+pub(super) fn ns(ns: f64) -> String {
     match ns {
         _ if ns < 99.95 => format!("{ns:.1}"),
         _ => format!("{ns:.0}"),
@@ -70,7 +70,7 @@ pub(crate) fn ns(ns: f64) -> String {
 }
 
 /// A share as signed percent.
-pub(crate) fn signed_percent(share: f64) -> String {
+pub(super) fn signed_percent(share: f64) -> String {
     format!("{:+.1} %", 100.0 * share)
 }
 

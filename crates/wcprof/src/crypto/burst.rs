@@ -1,9 +1,11 @@
-//! A burst on a live process: announced, made, and put together; or the reason why there was none.
+//! A live process to its frames, by a burst of breakpoints; or the reason why there was none.
 
 use std::time::Duration;
 
 use globset::{Glob, GlobSet, GlobSetBuilder};
-use msgr_crypto::observed::{Observation, Role, Seen, SeenCall};
+use msgr_crypto::observed::{
+    BurstFacts, FrameSource, Observation, ProcessFrames, Role, Seen, SeenCall,
+};
 use msgr_crypto::shapes::Side;
 use wcprof_capture::uprobe::{
     Burst, BurstEnd, BurstEvent, BurstOptions, BurstReport, Removal, TrapCost, UpdateFunction,
@@ -13,14 +15,14 @@ use wcprof_capture::{Target, TargetError, procfs};
 use wcprof_report::terminal_name;
 use wcprof_types::Pid;
 
-use super::{BurstArgs, BurstFacts, ProtocolShape, Source, Watched, shapes_by_protocol};
+use super::observe::BurstArgs;
 use crate::failure::{Exit, Failure};
 
 /// Threads of Ceph's messenger, in daemons and in librados.
 const WORKERS: &str = "msgr-worker-*";
 
-/// Observes a process; without the privilege or the kernel for it, says what the protocol says.
-pub(crate) fn watch(pid: i32, args: &BurstArgs) -> Result<Watched, Failure> {
+/// Observes a process; without the privilege or the kernel for it, the frames that it has by the protocol.
+pub(super) fn observe_process(pid: i32, args: &BurstArgs) -> Result<ProcessFrames, Failure> {
     let target = match Target::open(Pid(pid)) {
         Ok(target) => target,
         Err(error @ (TargetError::NotPermitted { .. } | TargetError::Hidden(_))) => {
@@ -30,12 +32,12 @@ pub(crate) fn watch(pid: i32, args: &BurstArgs) -> Result<Watched, Failure> {
         }
         Err(error) => return Err(error.into()),
     };
-    let names = globs(&args.threads)?;
+    let names = thread_globs(&args.threads)?;
     match burst(&target, args, names.as_ref()) {
-        Ok((facts, observation)) => Ok(Watched {
+        Ok((facts, observation)) => Ok(ProcessFrames {
             pid,
             comm: target.comm().to_owned(),
-            source: Source::Live {
+            source: FrameSource::Live {
                 burst: Box::new(facts),
                 observation: Box::new(observation),
             },
@@ -47,30 +49,14 @@ pub(crate) fn watch(pid: i32, args: &BurstArgs) -> Result<Watched, Failure> {
     }
 }
 
-/// Not the target's fault: other means say something of it.
+/// Whether this machine does not allow or support probes: then there is still the protocol.
 fn is_circumstance(error: &UprobeError) -> bool {
     error.is_privilege() || matches!(error, UprobeError::NoPmu(_) | UprobeError::Pmu { .. })
 }
 
-fn by_protocol(pid: i32, comm: &str, reason: &str) -> Watched {
+fn by_protocol(pid: i32, comm: &str, reason: &str) -> ProcessFrames {
     tell!("wcprof: update calls were not observed: {reason}");
-    let shapes = shapes_by_protocol(Role::of_process(comm));
-    Watched {
-        pid,
-        comm: comm.to_owned(),
-        source: Source::Protocol {
-            reason: reason.to_owned(),
-            shapes: shapes
-                .into_iter()
-                .map(|shape| ProtocolShape {
-                    calls: shape.notation(),
-                    name: shape.name,
-                    side: shape.side,
-                    origin: shape.source,
-                })
-                .collect(),
-        },
-    }
+    ProcessFrames::by_protocol(pid, comm, reason)
 }
 
 fn failure(error: UprobeError) -> Failure {
@@ -88,7 +74,7 @@ fn failure(error: UprobeError) -> Failure {
 }
 
 /// `None`: those of the messenger, or else all.
-fn globs(patterns: &[String]) -> Result<Option<GlobSet>, Failure> {
+fn thread_globs(patterns: &[String]) -> Result<Option<GlobSet>, Failure> {
     if patterns.is_empty() {
         return Ok(None);
     }
@@ -114,21 +100,21 @@ fn burst(
     let cost = measure_trap_cost(pmu, module)?;
     let pid = target.pid();
     let workers = Glob::new(WORKERS).map(|glob| glob.compile_matcher()).ok();
-    let name_of = |tid| procfs::thread_name(pid, tid).unwrap_or_default();
+    let thread_name = |tid| procfs::thread_name(pid, tid).unwrap_or_default();
     let has_workers = procfs::list_threads(pid)
         .unwrap_or_default()
         .into_iter()
         .any(|tid| {
             workers
                 .as_ref()
-                .is_some_and(|glob| glob.is_match(name_of(tid)))
+                .is_some_and(|glob| glob.is_match(thread_name(tid)))
         });
     let options = BurstOptions {
         length: Duration::from_secs_f64(args.duration),
         ..BurstOptions::default()
     };
     let burst = Burst::new(target, pmu, &modules, options, |tid| {
-        let name = name_of(tid);
+        let name = thread_name(tid);
         match (names, &workers) {
             (Some(names), _) => names.is_match(name),
             (None, Some(workers)) if has_workers => workers.is_match(name),
@@ -138,8 +124,7 @@ fn burst(
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
     tell!(
         "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in process {pid} \
-         for {} s, and the while it takes to put them in and out; each call takes about {:.1} us \
-         longer meanwhile",
+         for {} s, plus the time to put them in and out; each call takes about {:.1} us longer meanwhile",
         paths
             .iter()
             .map(|path| terminal_name(path).into_owned())
@@ -151,7 +136,7 @@ fn burst(
     let report = burst.run(|| tell!("wcprof: watching"))?;
     let observation = Observation::new(&seen(&report), Role::of_process(target.comm()));
     let facts = facts(&report, cost, paths);
-    complain(&report);
+    warn_about(&report);
     Ok((facts, observation))
 }
 
@@ -205,16 +190,16 @@ fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstF
     }
 }
 
-/// What the user must know of the burst.
-fn complain(report: &BurstReport) {
+/// Warns of what makes the observation incomplete, or the target other than before.
+fn warn_about(report: &BurstReport) {
     match report.removal {
         Removal::Verified | Removal::Exited => {}
         Removal::Unknown => tell!(
-            "wcprof: the breakpoints are closed, but the target's memory can not be read to verify it"
+            "wcprof: the breakpoints are closed; not verified, because the target's memory can not be read"
         ),
         Removal::Differs(address) => tell!(
-            "wcprof: the code at {:#x} is not what it was before: another tracer may have a probe there; \
-             wcprof holds none any more",
+            "wcprof: the code at {:#x} is not as before: perhaps another tracer has a probe there; wcprof has none \
+             any more",
             address.0
         ),
     }
@@ -229,7 +214,7 @@ fn complain(report: &BurstReport) {
     }
     if report.n_born > 0 {
         tell!(
-            "wcprof: {} threads were born during the burst; their calls are not seen",
+            "wcprof: {} threads started during the burst; their calls are not seen",
             report.n_born
         );
     }

@@ -1,0 +1,188 @@
+//! A libcrypto to its calibration: half a second of CPU time, about three seconds while other work
+//! disturbs it.
+//!
+//! Everything is measured by the code that runs whole frames. So what that code itself costs is in the
+//! table, and is the same for the table and for what it predicts.
+
+mod cases;
+mod direction;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use msgr_crypto_ffi::Library;
+
+use self::cases::{CaseSet, REPEAT, span};
+use self::direction::DirectionCases;
+use super::{Calibration, Curve, DirectionCosts, LibraryFacts};
+use crate::host::Host;
+use crate::measure::{Effort, MeasureError, Reference, thread_cpu_ns};
+use crate::shapes::Side;
+use crate::strategy::{Area, Op};
+
+/// Bytes of the copies that are measured.
+const COPIES: [usize; 15] = [
+    0, 16, 64, 128, 192, 288, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131_072,
+];
+
+/// How to calibrate.
+#[derive(Copy, Clone, Debug)]
+pub struct CalibrationOptions {
+    /// Samples and their length.
+    pub effort: Effort,
+    /// How long to sleep in all, at most, while other work slows the core.
+    pub patience: Duration,
+}
+
+impl Default for CalibrationOptions {
+    fn default() -> Self {
+        Self {
+            effort: Effort {
+                rounds: 11,
+                sample_ns: 100_000.0,
+                max_cpu: Duration::from_secs(1),
+            },
+            patience: Duration::from_secs(8),
+        }
+    }
+}
+
+/// Measures what calls of `library` cost on this machine, on the thread that calls.
+///
+/// # Errors
+/// When libcrypto fails, or the measurements make no sense.
+pub fn calibrate(
+    library: &Library,
+    options: &CalibrationOptions,
+) -> Result<Calibration, MeasureError> {
+    let begin_ns = thread_cpu_ns()?;
+    let host = Host::detect();
+    let mut session = Session {
+        library,
+        l2_bytes: host.l2_bytes,
+        effort: options.effort,
+        reference: Reference::new(library, options.patience)?,
+        n_cases: 0,
+        n_disturbed: 0,
+    };
+    let encrypt = session.direction_costs(Side::Tx)?;
+    let decrypt = session.direction_costs(Side::Rx)?;
+    let copy = session.copy_costs()?;
+    let made = SystemTime::now().duration_since(UNIX_EPOCH);
+    let calibration = Calibration {
+        library: LibraryFacts::from_library(library),
+        host,
+        made_unix: made.map_or(0, |time| time.as_secs()),
+        cpu_seconds: (thread_cpu_ns()? - begin_ns) / 1e9,
+        reference_ns: session.reference.best_ns,
+        disturbed_share: session.n_disturbed as f64 / session.n_cases.max(1) as f64,
+        encrypt,
+        decrypt,
+        copy,
+    };
+    calibration
+        .check()
+        .map_err(|error| MeasureError::Unstable(error.to_string()))?;
+    Ok(calibration)
+}
+
+impl LibraryFacts {
+    /// What a loaded library says of itself.
+    pub fn from_library(library: &Library) -> Self {
+        let features = library.capabilities().names();
+        Self {
+            version: library.version().to_owned(),
+            path: library.path().map(|path| path.display().to_string()),
+            kernel: library.gcm_kernel().id().to_owned(),
+            cpu_features: features.into_iter().map(str::to_owned).collect(),
+        }
+    }
+}
+
+/// What all measurements of a calibration share.
+struct Session<'lib> {
+    library: &'lib Library,
+    l2_bytes: u64,
+    effort: Effort,
+    reference: Reference<'lib>,
+    n_cases: usize,
+    n_disturbed: usize,
+}
+
+impl<'lib> Session<'lib> {
+    fn direction_costs(&mut self, side: Side) -> Result<DirectionCosts, MeasureError> {
+        let mut set = CaseSet::new(self.library, side);
+        let cases = DirectionCases::add(&mut set, self.l2_bytes)?;
+        Ok(cases.costs(&self.measure(set)?))
+    }
+
+    fn copy_costs(&mut self) -> Result<Curve, MeasureError> {
+        let mut set = CaseSet::new(self.library, Side::Tx);
+        let unit = set.add_plan(vec![vec![]])?;
+        let mut copies = Vec::new();
+        // Source and destination are to fit half of L2.
+        let fits = |len: &usize| 4 * *len as u64 <= self.l2_bytes;
+        for len in COPIES.into_iter().filter(fits) {
+            let copy = Op::Copy {
+                from: span(Area::Source, 0, len),
+                to: span(Area::Destination, 0, len),
+            };
+            copies.push((len, set.add_plan(vec![vec![copy; REPEAT]])?));
+        }
+        let ns = self.measure(set)?;
+        Ok(curve(copies.iter().map(|(len, case)| {
+            (*len, ((ns[*case] - ns[unit]) / REPEAT as f64).max(0.0))
+        })))
+    }
+
+    /// Nanoseconds of each case.
+    fn measure(&mut self, set: CaseSet<'lib>) -> Result<Vec<f64>, MeasureError> {
+        let measured = set.measure(&mut self.reference, self.effort)?;
+        self.n_cases += measured.ns.len();
+        self.n_disturbed += measured.is_disturbed.iter().filter(|is| **is).count();
+        Ok(measured.ns)
+    }
+}
+
+fn curve(points: impl IntoIterator<Item = (usize, f64)>) -> Curve {
+    Curve::new(
+        points
+            .into_iter()
+            .map(|(len, ns)| (len as u64, ns))
+            .collect(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{BLOCK, DENSE, PERIOD};
+    use super::*;
+
+    /// Check that a calibration by the least effort is sound whatever else runs here: every size is
+    /// there, and it survives its file.
+    #[test]
+    fn smallest_effort() {
+        let library = Library::system().unwrap();
+        let options = CalibrationOptions {
+            effort: Effort {
+                rounds: 3,
+                sample_ns: 5000.0,
+                max_cpu: Duration::MAX,
+            },
+            patience: Duration::ZERO,
+        };
+        let calibration = calibrate(&library, &options).unwrap();
+        for costs in [&calibration.encrypt, &calibration.decrypt] {
+            let n_points = costs.update.points().len() as u64;
+            assert!(n_points > (DENSE + PERIOD) / BLOCK, "{n_points}");
+            assert!(costs.update_ns(0, 16384) > 0.0 && costs.unit_ns > 0.0);
+        }
+        assert!(calibration.has_copy_costs());
+        assert_eq!(calibration.library.version, library.version());
+        let text = calibration.to_json().unwrap();
+        let read = Calibration::from_json(&text).unwrap();
+        assert_eq!(
+            read.encrypt.update.points().len(),
+            calibration.encrypt.update.points().len()
+        );
+    }
+}

@@ -1,0 +1,262 @@
+//! Work to nanoseconds: samples of many cases in turn, those that something disturbed left out, and
+//! their medians.
+
+mod clock;
+mod reference;
+mod statistics;
+
+use std::time::{Duration, Instant};
+
+use msgr_crypto_ffi::CallError;
+
+use self::clock::Stopwatch;
+use self::statistics::{Sample, scaled, shuffle, typical, undisturbed};
+use crate::run::Runner;
+
+pub(crate) use clock::thread_cpu_ns;
+pub(crate) use reference::Reference;
+pub(crate) use statistics::median;
+
+/// Why something could not be measured.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MeasureError {
+    /// libcrypto failed.
+    #[error("failed to run a measurement: {0}")]
+    Call(#[from] CallError),
+    /// The kernel has no CPU clock of the thread.
+    #[error("failed to read the CPU clock of this thread: {0}")]
+    Clock(#[from] nix::Error),
+    /// What was measured makes no sense: another load, or a virtual machine that was moved.
+    #[error("the measurement gave impossible figures ({0}); measure again on a calmer machine")]
+    Unstable(String),
+}
+
+/// How long to measure.
+#[derive(Copy, Clone, Debug)]
+pub struct Effort {
+    /// Undisturbed samples of each case that are wanted; the median is taken.
+    pub rounds: usize,
+    /// Nanoseconds of a sample.
+    pub sample_ns: f64,
+    /// CPU time of all cases that are measured together. When it is used up, each case keeps the samples
+    /// that it has, so that other work that never ends does not make a measurement endless.
+    pub max_cpu: Duration,
+}
+
+/// While samples are disturbed, rounds are repeated up to this multiple of the wanted ones.
+const MAX_ROUNDS: usize = 3;
+/// Fewer undisturbed samples than this make no median.
+const MIN_SAMPLES: usize = 3;
+/// Work that takes longer than two samples gets this multiple of the wanted rounds, unless it settles
+/// before.
+const LONG_WORK_ROUNDS: usize = 3;
+/// This number of undisturbed samples can be enough ...
+const MIN_SETTLED: usize = 5;
+/// ... if the fastest [`MIN_SAMPLES`] of them differ by no more than this share: more samples would
+/// find the same minimum again.
+const SETTLED_WITHIN: f64 = 0.01;
+
+/// Work that can be repeated, and its samples.
+pub(crate) struct Case<'a> {
+    /// Does the work that number of times.
+    work: Box<dyn FnMut(u64) -> Result<(), CallError> + 'a>,
+    /// Repetitions in a sample, and before it.
+    n: u64,
+    n_warm_up: u64,
+    /// Samples that are wanted.
+    rounds: usize,
+    samples: Vec<Sample>,
+}
+
+impl<'a> Case<'a> {
+    pub(crate) fn new(work: impl FnMut(u64) -> Result<(), CallError> + 'a) -> Self {
+        Self {
+            work: Box::new(work),
+            n: 1,
+            n_warm_up: 1,
+            rounds: 1,
+            samples: Vec::new(),
+        }
+    }
+
+    pub(crate) fn of_runner(mut runner: Runner<'a>) -> Self {
+        Self::new(move |n| runner.run(n))
+    }
+
+    /// Finds how often the work fits into a sample.
+    fn prepare(&mut self, effort: Effort) -> Result<(), MeasureError> {
+        self.samples.clear();
+        let (n, once_ns) = self.repetitions(effort.sample_ns)?;
+        self.n = n;
+        self.n_warm_up = (n / 16).clamp(1, 200);
+        self.rounds = match once_ns > 2.0 * effort.sample_ns {
+            true => effort.rounds * LONG_WORK_ROUNDS,
+            false => effort.rounds,
+        };
+        Ok(())
+    }
+
+    /// How often the work fits into a sample, and what it takes once.
+    fn repetitions(&mut self, sample_ns: f64) -> Result<(u64, f64), MeasureError> {
+        let mut n = 1_u64;
+        loop {
+            // A sample that is much too short would measure the clocks.
+            let mut least = f64::INFINITY;
+            for _ in 0..3 {
+                let begin = Instant::now();
+                (self.work)(n)?;
+                least = least.min(begin.elapsed().as_nanos() as f64);
+            }
+            if least >= sample_ns / 4.0 || n >= 1 << 30 {
+                let wanted = n as f64 * sample_ns / least.max(1.0);
+                return Ok(((wanted as u64).clamp(1, 1 << 30), least / n as f64));
+            }
+            n *= 4;
+        }
+    }
+
+    /// Whether it needs another sample in this round, with `limit` for the reference.
+    fn needs_sample(&self, round: usize, limit: f64) -> bool {
+        let n_undisturbed = undisturbed(&self.samples, limit).count();
+        let has_enough = n_undisturbed >= self.rounds
+            || (round >= self.rounds && n_undisturbed > MIN_SAMPLES)
+            || round >= self.rounds * MAX_ROUNDS;
+        !has_enough && !self.is_settled(limit)
+    }
+
+    fn is_settled(&self, limit: f64) -> bool {
+        let mut ns: Vec<f64> = undisturbed(&self.samples, limit).collect();
+        if ns.len() < MIN_SETTLED {
+            return false;
+        }
+        ns.sort_by(f64::total_cmp);
+        match (ns.first(), ns.get(MIN_SAMPLES - 1)) {
+            (Some(least), Some(most)) => most - least <= SETTLED_WITHIN * least,
+            _ => false,
+        }
+    }
+
+    fn take_sample(&mut self, reference: &mut Reference<'_>) -> Result<(), MeasureError> {
+        let before = reference.wait_until_calm()?;
+        (self.work)(self.n_warm_up)?;
+        let begin = Stopwatch::start()?;
+        (self.work)(self.n)?;
+        let elapsed = begin.stop()?;
+        let after = reference.measure()?;
+        self.samples.push(Sample {
+            ns: (elapsed.wall_ns - reference.clock_ns).max(0.0) / self.n as f64,
+            reference_ns: match elapsed.ran_throughout() {
+                true => before.max(after),
+                false => f64::INFINITY,
+            },
+        });
+        Ok(())
+    }
+}
+
+/// What was measured.
+#[derive(Clone, Debug)]
+pub(crate) struct Measured {
+    /// Nanoseconds of one repetition of each case.
+    pub(crate) ns: Vec<f64>,
+    /// Whether a case had too few undisturbed samples; its figure is scaled then.
+    pub(crate) is_disturbed: Vec<bool>,
+}
+
+/// Nanoseconds of one repetition of each case: the median of the faster half of its samples.
+///
+/// Cases take turns, in an order that changes, so that slow changes affect all alike. Each sample comes
+/// after repetitions that are not counted, because the case before has filled the caches. Samples during
+/// which the reference says that the core was slowed do not count; more are taken then.
+pub(crate) fn measure(
+    cases: &mut [Case<'_>],
+    reference: &mut Reference<'_>,
+    effort: Effort,
+) -> Result<Measured, MeasureError> {
+    for case in cases.iter_mut() {
+        case.prepare(effort)?;
+    }
+    let most = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
+    let end_ns = thread_cpu_ns()? + effort.max_cpu.as_nanos() as f64;
+    let mut order: Vec<usize> = (0..cases.len()).collect();
+    for round in 0..most * MAX_ROUNDS {
+        if round >= MIN_SAMPLES && thread_cpu_ns()? > end_ns {
+            break;
+        }
+        let mut is_complete = true;
+        shuffle(&mut order, round);
+        for index in &order {
+            let Some(case) = cases.get_mut(*index) else {
+                continue;
+            };
+            if case.needs_sample(round, reference.limit()) {
+                is_complete = false;
+                case.take_sample(reference)?;
+            }
+        }
+        if is_complete {
+            break;
+        }
+    }
+    let mut measured = Measured {
+        ns: Vec::with_capacity(cases.len()),
+        is_disturbed: Vec::with_capacity(cases.len()),
+    };
+    for case in cases {
+        let ns: Vec<f64> = undisturbed(&case.samples, reference.limit()).collect();
+        let is_disturbed = ns.len() < MIN_SAMPLES;
+        measured.is_disturbed.push(is_disturbed);
+        measured.ns.push(match is_disturbed {
+            false => typical(&ns),
+            true => scaled(&case.samples, reference.best_ns),
+        });
+    }
+    Ok(measured)
+}
+
+#[cfg(test)]
+mod tests {
+    use msgr_crypto_ffi::Library;
+
+    use super::*;
+
+    /// Check that each case is run in every round, and that a failure ends the measurement.
+    #[test]
+    fn rounds() {
+        let library = Library::system().unwrap();
+        let mut reference = Reference::new(&library, Duration::ZERO).unwrap();
+        assert!(reference.best_ns > 0.0);
+        let effort = Effort {
+            rounds: 3,
+            sample_ns: 1000.0,
+            max_cpu: Duration::MAX,
+        };
+        let spin = |n: u64| {
+            for i in 0..n {
+                std::hint::black_box(i);
+            }
+            Ok(())
+        };
+        let mut cases = [Case::new(spin), Case::new(spin)];
+        let measured = measure(&mut cases, &mut reference, effort).unwrap();
+        assert_eq!(measured.ns.len(), 2);
+        assert!(
+            cases
+                .iter()
+                .all(|case| (3..=9).contains(&case.samples.len()))
+        );
+        // Nothing left of the CPU time: the fewest samples are taken, and no more.
+        let effort = Effort {
+            rounds: 20,
+            max_cpu: Duration::ZERO,
+            ..effort
+        };
+        let measured = measure(&mut cases, &mut reference, effort).unwrap();
+        assert_eq!(measured.ns.len(), 2);
+        assert!(cases.iter().all(|case| case.samples.len() == MIN_SAMPLES));
+        let mut bad = [Case::new(|_| Err(CallError::TagMismatch))];
+        let error = measure(&mut bad, &mut reference, effort).unwrap_err();
+        assert!(matches!(error, MeasureError::Call(_)));
+    }
+}
