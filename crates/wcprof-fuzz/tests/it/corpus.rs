@@ -34,7 +34,7 @@ fn corpus() {
         .iter()
         .filter_map(|target| {
             let output = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "replay", "--nocapture", "--test-threads=1"])
+                .args(["--exact", "corpus::replay", "--nocapture", "--test-threads=1"])
                 .env(TARGET, target.name)
                 .output()
                 .unwrap();
@@ -99,7 +99,7 @@ fn limits() {
     }
     for which in ["memory", "time"] {
         let output = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "limits", "--nocapture"])
+            .args(["--exact", "corpus::limits", "--nocapture"])
             .env("WCPROF_FUZZ_LIMIT", which)
             .output()
             .unwrap();
