@@ -34,7 +34,12 @@ fn corpus() {
         .iter()
         .filter_map(|target| {
             let output = Command::new(std::env::current_exe().unwrap())
-                .args(["--exact", "corpus::replay", "--nocapture", "--test-threads=1"])
+                .args([
+                    "--exact",
+                    "corpus::replay",
+                    "--nocapture",
+                    "--test-threads=1",
+                ])
                 .env(TARGET, target.name)
                 .output()
                 .unwrap();
