@@ -598,12 +598,16 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__demo__subcmd__workload)
-            opts="-h -V --help --version"
+            opts="-h -V --disk --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
             fi
             case "${prev}" in
+                --disk)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

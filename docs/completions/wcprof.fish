@@ -319,6 +319,7 @@ procfs\t'/proc and perf events'
 procfs-only\t'/proc alone: running threads have no stack'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo" -s V -l version -d 'Print version'
+complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -l disk -d 'Folder of the slow disk; real files without it' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand demo-workload" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "attach" -d 'Record a live process, save the trace and print where its time went'

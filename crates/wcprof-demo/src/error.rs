@@ -1,4 +1,4 @@
-//! What can end the workload early.
+//! What can end the workload early, or leave it without a slow disk.
 
 use std::io;
 
@@ -6,12 +6,12 @@ use nix::errno::Errno;
 use openssl::error::ErrorStack;
 use thiserror::Error;
 
-/// Why the workload ended early.
+/// Why the workload ended early, or has no slow disk.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum DemoError {
     /// A file or a thread could not be had.
-    #[error("demo workload failed to {action}")]
+    #[error("the demo failed to {action}")]
     Io {
         /// What was tried.
         action: &'static str,
@@ -19,7 +19,7 @@ pub enum DemoError {
         source: io::Error,
     },
     /// A system call failed.
-    #[error("demo workload failed to {action}")]
+    #[error("the demo failed to {action}")]
     Sys {
         /// What was tried.
         action: &'static str,

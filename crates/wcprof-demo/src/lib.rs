@@ -2,11 +2,13 @@
 //!
 //! Messenger threads decrypt AES-128-GCM frames through libcrypto and hand operations to an op
 //! pool, whose threads build and drop many small objects under a contended lock; what they
-//! produce is written and synced by one thread, and a finisher completes it. Further pools only
+//! produce is written and flushed by one thread, and a finisher completes it. Further pools only
 //! wait. Functions carry the names of their models, so that hotspot rules see what they would
-//! see in an OSD. The load is bounded by the process's CPU clock.
+//! see in an OSD. The load is bounded by the process's CPU clock; waits for the disk, and for the
+//! lock that is held meanwhile, have a known length on every machine.
 #![forbid(unsafe_code)]
 
+mod disk;
 mod error;
 mod idle;
 mod kv;
@@ -14,16 +16,21 @@ mod msgr;
 mod ops;
 mod pace;
 mod queue;
+mod slow_disk;
 mod wire;
 
 use std::os::unix::process::parent_id;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+pub use disk::FLUSH_TIME;
 pub use error::DemoError;
+pub use slow_disk::SlowDisk;
 
+use crate::disk::{DiskFile, LOG, OBJECTS};
 use crate::idle::IdlePools;
 use crate::kv::Transaction;
 use crate::msgr::Messenger;
@@ -37,12 +44,16 @@ const N_OP_THREADS: usize = 8;
 const N_MSGR_THREADS: usize = 3;
 /// How often the main thread looks at the clock and lets the next messages arrive.
 const ARRIVAL_INTERVAL: Duration = Duration::from_millis(4);
+/// How long after an error the parent's end may show.
+const PARENT_END: Duration = Duration::from_secs(1);
 
 /// What to run.
 #[derive(Clone, Debug, Default)]
 pub struct DemoOptions {
     /// Length of the run; `None` runs until the parent process is gone.
     pub seconds: Option<f64>,
+    /// The folder of a [`SlowDisk`] that another process serves; `None` writes real files.
+    pub disk: Option<PathBuf>,
 }
 
 /// Run the workload in this process until its time is over or its parent is gone.
@@ -52,17 +63,26 @@ pub struct DemoOptions {
 /// renamed and the process's CPU clock paces the load.
 ///
 /// # Errors
-/// When a thread can not be started, the temporary file can not be written, or libcrypto refuses
-/// to decrypt. All threads have ended by then.
-pub fn run(options: DemoOptions) -> Result<(), DemoError> {
+/// When a thread can not be started, a file can not be written, or libcrypto refuses to decrypt. All
+/// threads have ended by then. Nothing is an error any more once the parent is gone, who may have
+/// served the disk.
+pub fn run(options: &DemoOptions) -> Result<(), DemoError> {
     let parent = parent_id();
     nix::sys::prctl::set_name(c"demo-osd").map_err(DemoError::sys("name the main thread"))?;
-    let osd = Osd::start()?;
+    let ended = work(options, || parent_id() != parent);
+    if ended.is_err() && (parent_hung_up(PARENT_END)? || parent_id() != parent) {
+        return Ok(());
+    }
+    ended
+}
+
+fn work(options: &DemoOptions, is_orphan: impl Fn() -> bool) -> Result<(), DemoError> {
+    let osd = Osd::start(options.disk.as_deref())?;
     let begin = Instant::now();
     let length = options.seconds.filter(|s| *s >= 0.0);
     let over = || {
         length.is_some_and(|s| begin.elapsed().as_secs_f64() >= s)
-            || parent_id() != parent
+            || is_orphan()
             || osd.failed.load(Ordering::Relaxed)
     };
     let mut pace = Pace::new();
@@ -91,7 +111,9 @@ struct Osd {
 }
 
 impl Osd {
-    fn start() -> Result<Self, DemoError> {
+    fn start(disk: Option<&Path>) -> Result<Self, DemoError> {
+        let log = DiskFile::open(disk, LOG)?;
+        let objects = DiskFile::open(disk, OBJECTS)?;
         let mut osd = Self {
             messenger: Messenger::new(N_MSGR_THREADS)?,
             ops: Queue::new(),
@@ -102,7 +124,7 @@ impl Osd {
             failed: Arc::default(),
             threads: Vec::new(),
         };
-        match osd.spawn_all() {
+        match osd.spawn_all(log, objects) {
             Ok(()) => Ok(osd),
             Err(error) => {
                 osd.stop()?;
@@ -111,24 +133,21 @@ impl Osd {
         }
     }
 
-    fn spawn_all(&mut self) -> Result<(), DemoError> {
+    fn spawn_all(&mut self, log: DiskFile, objects: DiskFile) -> Result<(), DemoError> {
         for worker in self.messenger.workers() {
             let ops = self.ops.clone();
             let name = format!("msgr-worker-{}", worker.index());
             self.spawn(&name, move || msgr::entry(&worker, &ops))?;
         }
-        let pool = OpPool::new();
+        let pool = OpPool::new(objects);
         for _ in 0..N_OP_THREADS {
             let (pool, ops) = (pool.clone(), self.ops.clone());
             let transactions = self.transactions.clone();
-            self.spawn("tp_osd_tp", move || {
-                ops::entry(&pool, &ops, &transactions);
-                Ok(())
-            })?;
+            self.spawn("tp_osd_tp", move || ops::entry(&pool, &ops, &transactions))?;
         }
         let (transactions, completions) = (self.transactions.clone(), self.completions.clone());
         self.spawn("bstore_kv_sync", move || {
-            kv::kv_sync_thread(&transactions, &completions)
+            kv::kv_sync_thread(log, &transactions, &completions)
         })?;
         let completions = self.completions.clone();
         let n_completed = Arc::clone(&self.n_completed);
@@ -185,7 +204,7 @@ mod tests {
     /// Check that the whole workload starts, works through all its stages and ends by itself.
     #[test]
     fn runs_and_ends() {
-        let osd = Osd::start().unwrap();
+        let osd = Osd::start(None).unwrap();
         let n_threads = N_MSGR_THREADS + N_OP_THREADS + 2 + osd.idle.threads().len();
         assert_eq!(osd.threads.len(), n_threads);
         while osd.n_completed.load(Ordering::Relaxed) < 100 {
@@ -194,6 +213,10 @@ mod tests {
             thread::yield_now();
         }
         osd.stop().unwrap();
-        run(DemoOptions { seconds: Some(0.0) }).unwrap();
+        run(&DemoOptions {
+            seconds: Some(0.0),
+            disk: None,
+        })
+        .unwrap();
     }
 }

@@ -81,6 +81,9 @@ pub(crate) enum Command {
     DemoWorkload {
         /// Seconds it runs.
         seconds: f64,
+        /// Folder of the slow disk; real files without it.
+        #[arg(long)]
+        disk: Option<PathBuf>,
     },
 }
 

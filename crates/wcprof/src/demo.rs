@@ -1,10 +1,11 @@
-//! `wcprof demo`: starts the built-in workload in a child process and attaches to it.
+//! `wcprof demo`: starts the built-in workload in a child process, serves its disk and attaches to it.
 
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use wcprof_demo::DemoOptions;
+use wcprof_demo::{DemoError, DemoOptions, FLUSH_TIME, SlowDisk};
 
 use crate::attach;
 use crate::cli::{AttachArgs, DemoArgs, KeepArgs, RuleArgs, SamplingArgs, SymbolArgs, TargetArgs};
@@ -29,9 +30,13 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let program = std::env::current_exe().context("failed to find wcprof's own program")?;
     // Long enough for the recording and its start; the closed pipe ends it sooner.
     let seconds = args.duration + 60.0;
-    let child = Command::new(program)
-        .arg("demo-workload")
-        .arg(seconds.to_string())
+    let disk = SlowDisk::start();
+    let mut command = Command::new(program);
+    command.arg("demo-workload").arg(seconds.to_string());
+    if let Ok(disk) = &disk {
+        command.arg("--disk").arg(disk.folder());
+    }
+    let child = command
         .stdin(Stdio::piped())
         .spawn()
         .context("failed to start the workload")?;
@@ -41,6 +46,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     tell!(
         "wcprof: workload runs as pid {pid}: 3 msgr-workers, 8 tp_osd_tp, bstore_kv_sync and idle pools"
     );
+    say_disk(disk);
     attach::run(&AttachArgs {
         keep: KeepArgs::default(),
         targets: TargetArgs {
@@ -60,6 +66,20 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         symbols: SymbolArgs::default(),
         raw: false,
     })
+}
+
+/// Closes the folder, too: the workload has inherited it.
+fn say_disk(disk: Result<SlowDisk, DemoError>) {
+    let ms = FLUSH_TIME.as_millis();
+    match disk {
+        Ok(_) => tell!(
+            "wcprof: its disk is a slow one that wcprof provides (FUSE): a flush takes {ms} ms on every machine"
+        ),
+        Err(error) => tell!(
+            "wcprof: its disk is this machine's, flushed repeatedly for {ms} ms: under load, or in memory, that may be no finding ({:#})",
+            anyhow::Error::new(error)
+        ),
+    }
 }
 
 fn wait_until_running(workload: &mut Workload) -> Result<(), Failure> {
@@ -84,9 +104,10 @@ fn wait_until_running(workload: &mut Workload) -> Result<(), Failure> {
     }
 }
 
-pub(crate) fn workload(seconds: f64) -> Result<(), Failure> {
-    wcprof_demo::run(DemoOptions {
+pub(crate) fn workload(seconds: f64, disk: Option<PathBuf>) -> Result<(), Failure> {
+    wcprof_demo::run(&DemoOptions {
         seconds: Some(seconds),
+        disk,
     })
     .map_err(|e| Failure::new(Exit::Failure, e))
 }

@@ -67,7 +67,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Hotspots(args) => hotspots::run(&args),
         Command::Locks(args) => locks::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::DemoWorkload { seconds } => demo::workload(seconds),
+        Command::DemoWorkload { seconds, disk } => demo::workload(seconds, disk),
         Command::Symbols(args) => symbols::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),

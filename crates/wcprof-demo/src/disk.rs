@@ -1,0 +1,131 @@
+//! Files whose flushes take a known time: those of a [`SlowDisk`](crate::SlowDisk), or real files
+//! that are flushed again and again for as long.
+
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::process;
+use std::time::{Duration, Instant};
+
+use crate::error::DemoError;
+
+/// What each flush takes, at least.
+pub const FLUSH_TIME: Duration = Duration::from_millis(8);
+/// Length that a file is used in a circle with. It is the wait that counts, not what is written.
+const FILE_LEN: u64 = 64 << 10;
+/// A real file that is flushed this often within [`FLUSH_TIME`] is in memory: there is nothing to wait for.
+const MAX_FLUSHES: usize = 1000;
+/// What makes the next flush of a real file write something.
+const BLOCK: [u8; 4096] = [0; 4096];
+
+/// The transaction log.
+pub(crate) const LOG: &str = "slow-disk.wal";
+/// The objects' data.
+pub(crate) const OBJECTS: &str = "slow-disk.block";
+/// The files of a disk.
+pub(crate) const FILES: [&str; 2] = [LOG, OBJECTS];
+
+/// One file of the disk.
+#[derive(Debug)]
+pub(crate) struct DiskFile {
+    file: File,
+    position: u64,
+}
+
+impl DiskFile {
+    /// A file of a slow disk's folder, or a real one.
+    pub(crate) fn open(folder: Option<&Path>, name: &'static str) -> Result<Self, DemoError> {
+        let file = match folder {
+            Some(folder) => OpenOptions::new()
+                .write(true)
+                .open(folder.join(name))
+                .map_err(DemoError::io("open a file of its slow disk"))?,
+            None => create_unlinked(name).map_err(DemoError::io(
+                "create a file in `/var/tmp` or the temporary folder",
+            ))?,
+        };
+        Ok(Self { file, position: 0 })
+    }
+
+    /// Write behind what was written before; beyond 64 KiB data is left out.
+    pub(crate) fn append(&mut self, data: &[u8]) -> io::Result<()> {
+        let data = &data[..data.len().min(FILE_LEN as usize)];
+        if self.position + data.len() as u64 > FILE_LEN {
+            self.position = 0;
+        }
+        self.file.write_all_at(data, self.position)?;
+        self.position += data.len() as u64;
+        Ok(())
+    }
+
+    /// Wait until what was written is on the disk, for [`FLUSH_TIME`] at least. A slow disk takes
+    /// that long for one flush.
+    ///
+    /// Returns the number of flushes.
+    #[inline(never)]
+    pub(crate) fn flush(&self) -> io::Result<usize> {
+        let begin = Instant::now();
+        let mut n = 0;
+        loop {
+            self.file.sync_data()?;
+            n += 1;
+            if n == MAX_FLUSHES || begin.elapsed() >= FLUSH_TIME {
+                return Ok(n);
+            }
+            self.file.write_all_at(&BLOCK, self.position)?;
+        }
+    }
+}
+
+/// A file without a name once this returns, so that nothing is left behind however the process ends.
+fn create_unlinked(name: &str) -> io::Result<File> {
+    // Not the usual temporary folder first: in memory there is nothing to wait for.
+    let folders = [PathBuf::from("/var/tmp"), env::temp_dir()];
+    let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
+    for folder in folders {
+        let path = folder.join(format!("wcprof-demo-{}-{name}", process::id()));
+        result = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|file| fs::remove_file(&path).map(|()| file));
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a real file is flushed until the time is over, and that it has no name.
+    #[test]
+    fn real_file_takes_its_time() {
+        let mut file = DiskFile::open(None, LOG).unwrap();
+        for _ in 0..3 {
+            file.append(&[7; 100_000]).unwrap();
+            let begin = Instant::now();
+            let n = file.flush().unwrap();
+            assert!(n == MAX_FLUSHES || begin.elapsed() >= FLUSH_TIME);
+        }
+        for folder in [PathBuf::from("/var/tmp"), env::temp_dir()] {
+            let path = folder.join(format!("wcprof-demo-{}-{LOG}", process::id()));
+            assert!(!path.exists());
+        }
+    }
+
+    /// Check that a file does not grow beyond its length, whatever is written.
+    #[test]
+    fn used_in_a_circle() {
+        let mut file = DiskFile::open(None, OBJECTS).unwrap();
+        for len in [100, 48 << 10, 32 << 10, 9 << 20, 1] {
+            file.append(&vec![1; len]).unwrap();
+            assert!(file.file.metadata().unwrap().len() <= FILE_LEN);
+        }
+    }
+}
