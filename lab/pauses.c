@@ -1,4 +1,4 @@
-/* Stops all CPUs at once for 0.2 to 1.4 s, again and again, with 4 to 20 s between, as a hypervisor does
+/* Stops all CPUs at once for 0.2 to 1.4 s, again and again, with 6 to 30 s between, as a hypervisor does
  * that takes them away: a thread of the highest real-time priority on each CPU spins meanwhile. Needs root.
  * The scheduler's limits for such threads are lifted while it runs, and then set to the kernel's defaults.
  * Prints each pause's length, and ends when standard input closes. */
@@ -96,7 +96,7 @@ static void *make_pauses(void *unused)
             random ^= random << 17;
             values[i] = random;
         }
-        uint64_t begin = now_ns() + (4000 + values[0] % 16000) * MS;
+        uint64_t begin = now_ns() + (6000 + values[0] % 24000) * MS;
         uint64_t length = (200 + values[1] % 1200) * MS;
         __atomic_store_n(&pause_begin, begin, __ATOMIC_RELEASE);
         __atomic_store_n(&pause_end, begin + length, __ATOMIC_RELEASE);

@@ -54,9 +54,6 @@ pub(crate) fn spinner(engine: Engine) {
             "a spinner is never blocked:\n{}",
             waits.show()
         );
-        if recording.stood_still("spinner", engine) {
-            continue;
-        }
         let on_cpu = folded.states(&["[on-cpu]"]);
         let (begin, end) = recording.stretch();
         let (least, most) = cpu.cpus_between(begin, end);
@@ -93,7 +90,7 @@ pub(crate) fn cpu_split(engine: Engine) {
         return;
     }
     let mut split = Split::default();
-    add_burners(&mut split, engine, &mut target, 2.0);
+    add_burners(&mut split, engine, &mut target, 4.0);
     if !stood_still(&split.verdict(), "cpu_split", engine) {
         split.assert_wide("burn_seven");
     }
@@ -156,9 +153,6 @@ pub(crate) fn busy_a_tenth(engine: Engine) {
     recording.assert_sound(engine);
     let folded = recording.folded().thread("busy-10");
     let truth = after.since(&before, "busy") as f64 / after.since(&before, "period") as f64;
-    if recording.stood_still("busy_a_tenth", engine) {
-        return;
-    }
     // Run time is exact, whatever the number of samples.
     let on_cpu = folded.states(&["[on-cpu]"]);
     assert_share("busy-10 on-CPU", on_cpu.share_of(&folded), truth, u64::MAX);
@@ -206,9 +200,6 @@ pub(crate) fn starved(engine: Engine) {
     let stalled = recording.verdict.stalled_ns;
     let truth = target.mark();
     recording.assert_sound(engine);
-    if recording.stood_still("starved", engine) {
-        return;
-    }
     assert!(truth.get("starved") > 280_000_000, "{truth:?}");
 
     let folded = recording.folded().thread("starved");
@@ -252,19 +243,19 @@ fn runnable_between(recording: &Recording, comm: &str, begin: u64, end: u64) -> 
 pub(crate) fn churn(engine: Engine) {
     let _load = alone();
     let target = RemoteProcess::start(&fixture("churn.c", Variant::NoFramePointers));
-    assert_no_cpu_time_lost("churn", engine, target);
+    assert_no_cpu_time_lost(engine, target);
 }
 
 pub(crate) fn churn_saturated(engine: Engine) {
     let _load = alone();
     let _hog = RemoteProcess::start(&fixture("split_cpu.c", Variant::NoFramePointers));
     let target = RemoteProcess::start(&fixture("churn.c", Variant::NoFramePointers));
-    assert_no_cpu_time_lost("churn_saturated", engine, target);
+    assert_no_cpu_time_lost(engine, target);
 }
 
 /// Assert that all threads together show the CPU time that the process used, that threads which live on show
 /// theirs, and that no more than the time of short-lived ones is without a thread.
-fn assert_no_cpu_time_lost(test: &str, engine: Engine, mut target: RemoteProcess) {
+fn assert_no_cpu_time_lost(engine: Engine, mut target: RemoteProcess) {
     let cpu = CpuLog::start(target.pid());
     let (recording, before, after) = Attach::new(engine, target.pid())
         .seconds(4.0)
@@ -272,9 +263,6 @@ fn assert_no_cpu_time_lost(test: &str, engine: Engine, mut target: RemoteProcess
     let (begin, end) = recording.stretch();
     let (least, most) = cpu.cpus_between(begin, end);
     recording.assert_sound(engine);
-    if recording.stood_still(test, engine) {
-        return;
-    }
     let on_cpu = recording.folded().states(&["[on-cpu]"]);
     let length = (end - begin) as f64;
     let cpus = |folded: &Folded| folded.total() as f64 * 1000.0 / length;
@@ -287,7 +275,7 @@ fn assert_no_cpu_time_lost(test: &str, engine: Engine, mut target: RemoteProcess
     let steady = on_cpu.thread("steady");
     let steady_truth = after.since(&before, "steady") as f64 / length;
     assert_within("CPUs of steady", cpus(&steady), steady_truth, 0.02);
-    assert!(steady_truth > 0.06, "steady gets a CPU: {steady_truth}");
+    assert!(steady_truth > 0.04, "steady gets a CPU: {steady_truth}");
     // What is left of the process's time is that of short-lived threads, their birth and their end.
     let exited = on_cpu.thread("[exited threads, not sampled]");
     let bound = most - steady_truth + 0.02;

@@ -18,7 +18,7 @@ pub(crate) fn code_without_a_file(engine: Engine) {
     let mut target = RemoteProcess::start_command(Command::new(program).arg(folder.path()));
     // Names of such code are in the trace even when no others are.
     let (recording, before, after) = Attach::new(engine, target.pid())
-        .seconds(4.0)
+        .seconds(5.0)
         .flags(&["--raw"])
         .run_marked(&mut target);
     target.tell("END");

@@ -164,7 +164,7 @@ pub(crate) fn signals(engine: Engine) {
         let waiter = tables.threads.iter().find(|t| t.name() == "waiter");
         let waiter = waiter.expect("the thread is there");
         // It is heard of once a second, until then there is nothing of it.
-        assert_eq!(waiter.start.0, 0);
+        assert!(waiter.start.0 < 20_000_000, "{waiter:?}");
         assert!(waiter.end.0 > 700_000_000, "{waiter:?}");
         let n_ticks = tables.stats.n_ticks;
         assert!((1..=210).contains(&n_ticks), "{n_ticks} ticks in 2 s");

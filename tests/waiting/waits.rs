@@ -4,7 +4,8 @@ use std::process::Command;
 use std::thread;
 
 use wcprof_testkit::{
-    Attach, Engine, Folded, RemoteProcess, Split, Variant, fixture, output_folder, stood_still,
+    Attach, Engine, Folded, RemoteProcess, Samples, Split, Variant, fixture, output_folder,
+    stood_still,
 };
 
 /// Thread, function that waits, state.
@@ -66,7 +67,11 @@ fn each_wait_of(engine: Engine, variant: Variant) {
         };
         let [of, other] = truths.map(time);
         let truth = of / (of + other);
-        let tolerance = recording.verdict.tolerance(truth, 450);
+        let mut samples = Samples::default();
+        samples.add(&recording, |thread, _| thread == comm);
+        let tolerance = recording
+            .verdict
+            .tolerance(truth, samples.n_effective().min(450));
         some_wait(&folded.thread(comm), functions, (truth, tolerance), state);
     };
     wait(
@@ -120,7 +125,7 @@ fn assert_whole(thread: &Folded) {
 pub(crate) fn sleep_split(engine: Engine) {
     let mut target = RemoteProcess::start(&fixture("split_sleep.c", Variant::NoFramePointers));
     let mut split = Split::default();
-    add_sleepers(&mut split, engine, &mut target, 3.0);
+    add_sleepers(&mut split, engine, &mut target, 5.0);
     if !stood_still(&split.verdict(), "sleep_split", engine) {
         split.assert_wide("wait_seven");
     }

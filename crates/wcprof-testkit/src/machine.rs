@@ -15,8 +15,8 @@ use crate::remote::RemoteProcess;
 
 /// How far a short recording may be off beyond its samples, on a machine with other work.
 const WIDE: f64 = 0.03;
-/// A recording is not judged when each CPU stood still, or was stolen, for more of it than this.
-const STOOD_STILL: f64 = 0.15;
+/// A recording is not judged when its CPUs stood still, or were stolen, for more of it than this.
+const STOOD_STILL: f64 = 0.25;
 /// ... and when it stood still for this much and so many ticks were missed,
 const SHAKEN: f64 = 0.02;
 const MANY_MISSED: f64 = 0.3;
@@ -28,10 +28,8 @@ const FEW_SAMPLES: u64 = 200;
 pub struct Verdict {
     /// Time in which CPUs stood still, summed over the CPUs, nanoseconds.
     pub stalled_ns: u64,
-    /// The same per time of the recording: how far a share can be off.
+    /// Mean share of the recording for which a CPU stood still: how far a share can be off.
     pub stalled: f64,
-    /// Mean share of the recording for which a CPU stood still.
-    standstill: f64,
     /// Share of CPU time that the hypervisor says it took.
     stolen: f64,
     /// Share of ticks that were missed.
@@ -47,14 +45,12 @@ impl Verdict {
         let mut machine = MACHINE.lock();
         machine.look();
         let (from, to) = (machine.at(begin), machine.at(end));
-        let length = (end - begin).max(1) as f64;
+        let cpu_ns = (end - begin).max(1) as f64 * machine.n_cpus.max(1) as f64;
         let stalled_ns = to.stalled.saturating_sub(from.stalled);
-        let stalled = stalled_ns as f64 / length;
         let total = to.cpu_time.saturating_sub(from.cpu_time).max(1) as f64;
         Self {
             stalled_ns,
-            stalled,
-            standstill: stalled / machine.n_cpus.max(1) as f64,
+            stalled: stalled_ns as f64 / cpu_ns,
             stolen: to.stolen.saturating_sub(from.stolen) as f64 / total,
             missed,
             n_effective: None,
@@ -77,7 +73,7 @@ impl Verdict {
 
     /// Whether no share of this recording can be judged.
     pub fn stood_still(&self) -> bool {
-        let gone = self.standstill.max(self.stolen);
+        let gone = self.stalled.max(self.stolen);
         let few = self.n_effective.is_some_and(|n| n < FEW_SAMPLES);
         gone > STOOD_STILL || gone > SHAKEN && (self.missed > MANY_MISSED || few)
     }
@@ -89,7 +85,7 @@ impl fmt::Display for Verdict {
         write!(
             f,
             "machine stood still: CPUs {:.1} % of the time, {:.1} % stolen, {:.1} % of ticks missed",
-            percent(self.standstill),
+            percent(self.stalled),
             percent(self.stolen),
             percent(self.missed)
         )?;
@@ -190,9 +186,9 @@ fn cpu_times(stat: &str) -> (u64, u64) {
 mod tests {
     use super::*;
 
-    fn verdict(standstill: f64, stolen: f64, missed: f64, n: u64) -> bool {
+    fn verdict(stalled: f64, stolen: f64, missed: f64, n: u64) -> bool {
         let verdict = Verdict {
-            standstill,
+            stalled,
             stolen,
             missed,
             ..Verdict::default()
@@ -204,8 +200,8 @@ mod tests {
     /// loops beside a test make them, are not.
     #[test]
     fn reasons() {
-        assert!(verdict(0.2, 0.0, 0.0, 10_000));
-        assert!(verdict(0.0, 0.2, 0.0, 10_000));
+        assert!(verdict(0.3, 0.0, 0.0, 10_000));
+        assert!(verdict(0.0, 0.3, 0.0, 10_000));
         assert!(verdict(0.05, 0.0, 0.4, 10_000));
         assert!(verdict(0.05, 0.0, 0.0, 100));
         assert!(!verdict(0.1, 0.1, 0.1, 10_000));
