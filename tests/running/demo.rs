@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use wcprof_trace::{Ending, TraceReader};
 
-use wcprof_testkit::{alone, children, has_capability, skip, text, wcprof};
+use wcprof_testkit::{alone, children, has_capability, printed, skip, text, wcprof};
 
 const TRACE: &str = "wcprof-demo.wct";
 /// What the demo waits for: rule and pool.
@@ -87,13 +87,7 @@ fn finds_its_hotspots() {
 
 /// Rule and pool of each finding.
 fn findings(trace: &Path) -> Vec<(String, String)> {
-    let output = wcprof()
-        .args(["hotspots", "--json"])
-        .arg(trace)
-        .output()
-        .expect("wcprof starts");
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let json: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let json: Value = serde_json::from_str(&printed("hotspots", trace, &["--json"])).expect("JSON");
     let name = |value: &Value| value.as_str().expect("a name").to_owned();
     json["findings"]
         .as_array()

@@ -10,19 +10,13 @@ use wcprof_types::ThreadState;
 
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Samples, Variant, alone, assert_share, fixture,
-    interrupt, text, wait_for_trace, wcprof,
+    interrupt, printed, wait_for_trace,
 };
 
 /// What `wcprof hotspots --json` says of a rule.
 fn finding(recording: &Recording, rule: &str) -> Option<serde_json::Value> {
-    let output = wcprof()
-        .arg("hotspots")
-        .arg(recording.path())
-        .arg("--json")
-        .output()
-        .expect("wcprof starts");
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    let all: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let json = printed("hotspots", &recording.path(), &["--json"]);
+    let all: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let findings = all["findings"].as_array().expect("a list");
     findings.iter().find(|f| f["rule"] == rule).cloned()
 }

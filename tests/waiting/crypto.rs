@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use wcprof_testkit::{
-    RemoteProcess, Variant, fixture, has_capability, output_folder, skip, text, wcprof,
+    RemoteProcess, Variant, assert_fails, fixture, has_capability, output_folder, skip, text,
+    wcprof,
 };
 
 /// Frames of each thread and direction for one GO.
@@ -274,16 +275,6 @@ fn observe(pid: i32) -> Output {
         .args(["crypto", "observe", &pid.to_string(), "-d", "0.05"])
         .output()
         .expect("wcprof starts")
-}
-
-#[track_caller]
-fn assert_fails(output: &Output, code: i32, words: &[&str]) {
-    let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{message}");
-    for word in words {
-        assert!(message.contains(word), "no {word:?} in: {message}");
-    }
-    assert_eq!(text(&output.stdout), "", "standard output is for data");
 }
 
 /// Check a process without libcrypto, and pids that are none.

@@ -13,8 +13,8 @@ use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
 
 use wcprof_testkit::{
-    Attach, Engine, Recording, RemoteProcess, Variant, build_tiny32, copy_program, fixture,
-    has_capability, output_folder, skip, text, wcprof,
+    Attach, Engine, Recording, RemoteProcess, Variant, assert_fails, build_tiny32, copy_program,
+    fixture, has_capability, output_folder, skip, text, wcprof,
 };
 
 const FAILURE: i32 = 1;
@@ -31,19 +31,6 @@ fn run(args: &[&str]) -> Output {
         .current_dir(folder.path())
         .output()
         .expect("wcprof starts")
-}
-
-/// Assert an exit code, that the message holds these words, and that nothing is on standard
-/// output.
-#[track_caller]
-fn assert_fails(output: &Output, code: i32, words: &[&str]) {
-    let message = text(&output.stderr);
-    assert_eq!(output.status.code(), Some(code), "{message}");
-    for word in words {
-        assert!(message.contains(word), "no {word:?} in: {message}");
-    }
-    assert_eq!(text(&output.stdout), "", "standard output is for data");
-    assert!(!message.contains("panicked"), "{message}");
 }
 
 /// A pid that no process has: one that just ended and was waited for.

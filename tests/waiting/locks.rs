@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use wcprof_testkit::{
     Attach, Engine, Mark, Recording, RemoteProcess, Variant, Verdict, assert_within, children,
-    fixture, has_capability, skip, text, wcprof,
+    fixture, has_capability, printed, skip,
 };
 
 /// Threads of the fixture that want its one mutex again and again.
@@ -206,16 +206,5 @@ fn report_text(recording: &Recording) -> String {
 }
 
 fn locks(recording: &Recording, args: &[&str]) -> String {
-    let output = wcprof()
-        .arg("locks")
-        .arg(recording.path())
-        .args(args)
-        .output()
-        .expect("wcprof starts");
-    assert!(
-        output.status.success(),
-        "wcprof locks failed: {}",
-        text(&output.stderr)
-    );
-    text(&output.stdout).to_owned()
+    printed("locks", &recording.path(), args)
 }

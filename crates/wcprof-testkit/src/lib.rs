@@ -28,8 +28,8 @@ pub use remote::{Mark, RemoteProcess, copy_program};
 pub use samples::{Samples, Split};
 pub use skip::{has_capability, skip};
 pub use wcprof::{
-    Attach, Engine, Recording, assert_weights, interrupt, program, stood_still, text,
-    wait_for_trace, wait_for_write, wcprof,
+    Attach, Engine, Recording, assert_fails, assert_weights, interrupt, printed, program,
+    stood_still, text, wait_for_trace, wait_for_write, wcprof,
 };
 
 /// Assert that a share is what it should be: within two points, or four standard deviations of a

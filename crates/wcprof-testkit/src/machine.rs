@@ -208,7 +208,7 @@ mod tests {
         assert!(!verdict(0.0, 0.01, 0.9, 10));
     }
 
-    /// Check that stolen time is told from the rest of a line as the kernel writes it.
+    /// Check that stolen and whole time are read from a line as the kernel writes it.
     #[test]
     fn stolen_time() {
         let stat = "cpu  10 1 20 300 4 0 5 60 7 8\ncpu0 1 2 3 4\n";

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
-use wcprof_trace::model::Trace;
+use wcprof_trace::model::{Tables, Trace};
 use wcprof_trace::{Ending, TraceReader};
 
 use crate::build::program_folder;
@@ -66,6 +66,49 @@ pub fn wcprof() -> Command {
 #[track_caller]
 pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("output is UTF-8")
+}
+
+/// What a command prints of a trace; it must succeed.
+#[track_caller]
+pub fn printed(command: &str, trace: &Path, args: &[&str]) -> String {
+    let output = wcprof()
+        .arg(command)
+        .arg(trace)
+        .args(args)
+        .output()
+        .expect("wcprof starts");
+    assert!(
+        output.status.success(),
+        "wcprof {command} {args:?} failed: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text(&output.stdout).to_owned()
+}
+
+/// Assert an exit code, that the message holds these words, and that nothing is on standard
+/// output.
+#[track_caller]
+pub fn assert_fails(output: &Output, code: i32, words: &[&str]) {
+    let message = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    for word in words {
+        assert!(message.contains(word), "no {word:?} in: {message}");
+    }
+    assert_eq!(text(&output.stdout), "", "standard output is for data");
+    assert!(!message.contains("panicked"), "{message}");
+}
+
+#[track_caller]
+fn read_trace(path: &Path) -> (Trace, Ending) {
+    TraceReader::open(path)
+        .and_then(TraceReader::read_all)
+        .unwrap_or_else(|e| panic!("trace can not be read: {e}"))
+}
+
+/// Begin and end of a recording, nanoseconds since 1970.
+fn stretch(tables: &Tables) -> (u64, u64) {
+    let begin = tables.header.started_unix_ns;
+    (begin, begin + tables.stats.duration.0)
 }
 
 /// A recording to be made.
@@ -258,16 +301,15 @@ impl Recording {
             output.status,
             String::from_utf8_lossy(&output.stderr)
         );
-        let mut recording = Self {
+        let tables = read_trace(&trace_in(&folder)).0.tables;
+        let stats = &tables.stats;
+        let missed = stats.n_missed as f64 / (stats.n_ticks + stats.n_missed).max(1) as f64;
+        let (begin, end) = stretch(&tables);
+        Self {
             folder,
             output,
-            verdict: Verdict::default(),
-        };
-        let (begin, end) = recording.stretch();
-        let stats = recording.trace().0.tables.stats;
-        let missed = stats.n_missed as f64 / (stats.n_ticks + stats.n_missed).max(1) as f64;
-        recording.verdict = Verdict::on(begin, end, missed);
-        recording
+            verdict: Verdict::on(begin, end, missed),
+        }
     }
 
     /// Whether the machine stood still, so that no share can be judged; says so.
@@ -284,9 +326,7 @@ impl Recording {
     /// The whole trace.
     #[track_caller]
     pub fn trace(&self) -> (Trace, Ending) {
-        TraceReader::open(self.path())
-            .and_then(TraceReader::read_all)
-            .unwrap_or_else(|e| panic!("trace can not be read: {e}"))
+        read_trace(&self.path())
     }
 
     /// What `wcprof attach` said on stderr.
@@ -297,26 +337,13 @@ impl Recording {
     /// Begin and end, nanoseconds since 1970.
     #[track_caller]
     pub fn stretch(&self) -> (u64, u64) {
-        let tables = self.trace().0.tables;
-        let begin = tables.header.started_unix_ns;
-        (begin, begin + tables.stats.duration.0)
+        stretch(&self.trace().0.tables)
     }
 
     /// What `wcprof report` prints with these arguments.
     #[track_caller]
     pub fn report(&self, args: &[&str]) -> String {
-        let output = wcprof()
-            .arg("report")
-            .arg(self.path())
-            .args(args)
-            .output()
-            .expect("wcprof starts");
-        assert!(
-            output.status.success(),
-            "wcprof report {args:?} failed: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        text(&output.stdout).to_owned()
+        printed("report", &self.path(), args)
     }
 
     /// The same with the kernel's functions.

@@ -189,7 +189,7 @@ pub fn run_live(summary: &mut Summary, name: &str, which: Which) -> Result<()> {
 mod tests {
     use super::*;
 
-    /// Check that a test's program is told from other lines of cargo.
+    /// Check that only lines of cargo that name a test's program give one.
     #[test]
     fn programs() {
         let line = r#"{"reason":"compiler-artifact","manifest_path":"/r/crates/a/Cargo.toml",
