@@ -5,6 +5,8 @@
 mod dependencies;
 mod fixtures;
 mod license;
+mod loops;
+mod shape;
 mod sources;
 
 use std::path::PathBuf;

@@ -1,11 +1,15 @@
-//! What every Rust file keeps: a module doc, a bounded length, and no `unsafe` outside one crate.
+//! What every Rust file keeps: a module doc, bounded lengths, no loops, and no `unsafe` outside one crate.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
+use super::{loops, shape};
+
 const MAX_LINES: usize = 800;
+const MAX_MEDIAN_LINES: usize = 200;
 
 /// The only places with `unsafe`. The second calls libcrypto, the third runs as the first process of
 /// a virtual machine.
@@ -21,6 +25,8 @@ const MAY_BE_UNSAFE: &[&str] = &[
 /// When a file can not be read.
 pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let mut findings = Vec::new();
+    let mut lengths = Vec::new();
+    let mut crates: BTreeMap<&Path, Vec<(&Path, syn::File)>> = BTreeMap::new();
     for file in files {
         if file.extension().is_none_or(|e| e != "rs") {
             continue;
@@ -33,8 +39,34 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
                 .into_iter()
                 .map(|finding| format!("{name}: {finding}")),
         );
+        lengths.push(text.lines().count());
+        let Some((folder, below)) = in_crate(file) else {
+            continue;
+        };
+        let code = syn::parse_file(&text).with_context(|| format!("failed to parse `{name}`"))?;
+        let shapes = shape::check(&code);
+        findings.extend(shapes.into_iter().map(|text| format!("{name}: {text}")));
+        crates.entry(folder).or_default().push((below, code));
+    }
+    for (folder, files) in &crates {
+        let files: Vec<_> = files.iter().map(|(path, code)| (*path, code)).collect();
+        let loops = loops::check(&files);
+        findings.extend(loops.into_iter().map(|text| format!("{}: {text}", folder.display())));
+    }
+    lengths.sort_unstable();
+    let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
+    if median > MAX_MEDIAN_LINES {
+        findings.push(format!("the median file has {median} lines; {MAX_MEDIAN_LINES} is the most"));
     }
     Ok(findings)
+}
+
+/// The folder of a file's crate, and its path below the crate's `src/`, if it is no test.
+fn in_crate(file: &Path) -> Option<(&Path, &Path)> {
+    let src = file.ancestors().find(|folder| folder.ends_with("src"))?;
+    let below = file.strip_prefix(src).ok()?;
+    let is_test = below.components().any(|part| part.as_os_str() == "tests") || below.ends_with("tests.rs");
+    (!is_test).then_some((src.parent()?, below))
 }
 
 fn findings_in(name: &str, text: &str) -> Vec<String> {
