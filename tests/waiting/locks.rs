@@ -119,7 +119,6 @@ fn assert_mutex(
     (before, after): (&Mark, &Mark),
     verdict: &Verdict,
 ) {
-    let stalled = verdict.stalled;
     let site = report.site("want_mutex");
     assert_eq!(site["kinds"], serde_json::json!(["mutex"]));
     assert_eq!(site["n_locks"], 1);
@@ -160,9 +159,11 @@ fn assert_mutex(
         let with_stack = share(&|h| h["state"] == "on-cpu" && has_frame(h, "l_holder"));
         let busy = share(&|h| h["state"] == "on-cpu" && has_frame(h, "hold_busy"));
         // Where timer samples are as late as the ticks, one taken in hold_asleep may be the nearest.
+        let outside = with_stack - busy;
+        let allowed = 0.2 * with_stack + verdict.tolerance(0.0, 450);
         assert!(
-            with_stack > 0.0 && busy > with_stack * (0.8 - stalled),
-            "in hold_busy: {busy:.3} of {with_stack:.3}, CPUs stood still for {stalled:.3}: {site:#}"
+            with_stack > 0.0 && outside <= allowed,
+            "not in hold_busy: {outside:.3} of {with_stack:.3}, {allowed:.3} allowed: {site:#}"
         );
     }
 }
