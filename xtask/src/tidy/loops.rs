@@ -90,7 +90,9 @@ fn loops(edges: &BTreeMap<&Module, BTreeSet<Module>>) -> BTreeSet<BTreeSet<Modul
 fn resolve(path: &[String], uses: &BTreeMap<Module, Uses<'_>>) -> Option<Module> {
     let mut path = path.to_vec();
     for _ in 0..MAX_REEXPORTS {
-        let at = (0..=path.len()).rev().find(|&n| uses.contains_key(&path[..n]))?;
+        let at = (0..=path.len())
+            .rev()
+            .find(|&n| uses.contains_key(&path[..n]))?;
         let found = &uses[&path[..at]];
         match path.get(at).and_then(|item| found.reexports.get(item)) {
             Some(target) => path = [target, &path[at + 1..]].concat(),
@@ -129,7 +131,10 @@ impl Uses<'_> {
     /// the imported name is.
     fn paths(&self) -> impl Iterator<Item = Module> {
         let named = self.named.iter().filter_map(|path| {
-            let imported = self.imports.get(&path[0]).map(|start| [start, &path[1..]].concat());
+            let imported = self
+                .imports
+                .get(&path[0])
+                .map(|start| [start, &path[1..]].concat());
             imported.or_else(|| self.absolute(path))
         });
         let imported = self.imports.values().cloned();
@@ -243,7 +248,11 @@ mod tests {
     fn no_loops() {
         let parent = "mod b; mod c; pub use b::B; fn f() { c::g(); }";
         let child = "use super::B; pub fn g() {}";
-        let files = [("a/mod.rs", parent), ("a/b.rs", "pub struct B;"), ("a/c.rs", child)];
+        let files = [
+            ("a/mod.rs", parent),
+            ("a/b.rs", "pub struct B;"),
+            ("a/c.rs", child),
+        ];
         assert_eq!(findings(&files), Vec::<String>::new());
         let test = "#[cfg(test)] mod tests { use super::super::*; }";
         assert!(findings(&[("lib.rs", "mod a; use a::A;"), ("a.rs", test)]).is_empty());
@@ -254,10 +263,13 @@ mod tests {
     fn found() {
         let parent = "mod b; use b::B; pub struct A;";
         let files = [("lib.rs", parent), ("b.rs", "pub struct B(crate::A);")];
-        assert_eq!(findings(&files), ["these files use each other: lib.rs, b.rs"]);
+        assert_eq!(
+            findings(&files),
+            ["these files use each other: lib.rs, b.rs"]
+        );
         let files = [
             ("a.rs", "fn f() { crate::b::f() }"),
-            ("b.rs", "use super::c;"),
+            ("b.rs", "use super::c; fn f() { c::g() }"),
             ("c.rs", "use crate::a::f;"),
         ];
         assert_eq!(findings(&files).len(), 1);

@@ -3,7 +3,6 @@
 //! Tests are not counted. Formats keep the fields that their format has: what serde reads or writes, what
 //! the kernel lays out (`repr(C)`) and what clap parses may have as many fields as it needs.
 
-use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 const MAX_FUNCTION_LINES: usize = 80;
@@ -42,12 +41,12 @@ struct Shapes {
 }
 
 impl Shapes {
-    fn function(&mut self, signature: &syn::Signature, span: proc_macro2::Span) {
-        let n_lines = span.end().line - signature.span().start().line + 1;
+    fn function(&mut self, signature: &syn::Signature, body: &syn::Block) {
+        let line = signature.fn_token.span.start().line;
+        let n_lines = body.brace_token.span.close().end().line - line + 1;
         if n_lines > MAX_FUNCTION_LINES {
             self.findings.push(format!(
-                "line {}: `{}` has {n_lines} lines; {MAX_FUNCTION_LINES} is the most",
-                signature.span().start().line,
+                "line {line}: `{}` has {n_lines} lines; {MAX_FUNCTION_LINES} is the most",
                 signature.ident
             ));
         }
@@ -55,8 +54,7 @@ impl Shapes {
         // The trait decides on the parameters.
         if n_parameters > MAX_PARAMETERS && !self.in_trait_impl {
             self.findings.push(format!(
-                "line {}: `{}` has {n_parameters} parameters; {MAX_PARAMETERS} is the most",
-                signature.span().start().line,
+                "line {line}: `{}` has {n_parameters} parameters; {MAX_PARAMETERS} is the most",
                 signature.ident
             ));
         }
@@ -80,14 +78,14 @@ impl<'ast> Visit<'ast> for Shapes {
 
     fn visit_item_fn(&mut self, item: &'ast syn::ItemFn) {
         if !is_test(&item.attrs) {
-            self.function(&item.sig, item.block.span());
+            self.function(&item.sig, &item.block);
             visit::visit_item_fn(self, item);
         }
     }
 
     fn visit_impl_item_fn(&mut self, item: &'ast syn::ImplItemFn) {
         if !is_test(&item.attrs) {
-            self.function(&item.sig, item.block.span());
+            self.function(&item.sig, &item.block);
             visit::visit_impl_item_fn(self, item);
         }
     }
@@ -141,11 +139,7 @@ mod tests {
         let function = |n: usize| format!("fn f() {{\n{}}}\n", "g();\n".repeat(n - 2));
         assert_eq!(findings(&function(MAX_FUNCTION_LINES)), 0);
         assert_eq!(findings(&function(MAX_FUNCTION_LINES + 1)), 1);
-        let list = |n: usize| {
-            (0..n)
-                .map(|i| format!("a{i}: u8,"))
-                .collect::<String>()
-        };
+        let list = |n: usize| (0..n).map(|i| format!("a{i}: u8,")).collect::<String>();
         assert_eq!(findings(&format!("fn f({}) {{}}", list(MAX_PARAMETERS))), 0);
         let many = format!("fn f({}) {{}}", list(MAX_PARAMETERS + 1));
         assert_eq!(findings(&many), 1);

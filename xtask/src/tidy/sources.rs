@@ -51,12 +51,18 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     for (folder, files) in &crates {
         let files: Vec<_> = files.iter().map(|(path, code)| (*path, code)).collect();
         let loops = loops::check(&files);
-        findings.extend(loops.into_iter().map(|text| format!("{}: {text}", folder.display())));
+        findings.extend(
+            loops
+                .into_iter()
+                .map(|text| format!("{}: {text}", folder.display())),
+        );
     }
     lengths.sort_unstable();
     let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
     if median > MAX_MEDIAN_LINES {
-        findings.push(format!("the median file has {median} lines; {MAX_MEDIAN_LINES} is the most"));
+        findings.push(format!(
+            "the median file has {median} lines; {MAX_MEDIAN_LINES} is the most"
+        ));
     }
     Ok(findings)
 }
@@ -65,7 +71,8 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
 fn in_crate(file: &Path) -> Option<(&Path, &Path)> {
     let src = file.ancestors().find(|folder| folder.ends_with("src"))?;
     let below = file.strip_prefix(src).ok()?;
-    let is_test = below.components().any(|part| part.as_os_str() == "tests") || below.ends_with("tests.rs");
+    let is_test =
+        below.components().any(|part| part.as_os_str() == "tests") || below.ends_with("tests.rs");
     (!is_test).then_some((src.parent()?, below))
 }
 
