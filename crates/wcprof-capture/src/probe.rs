@@ -12,7 +12,7 @@ mod tests;
 use wcprof_types::Pid;
 
 use crate::engine::EngineKind;
-use crate::target::{Target, TargetError};
+use wcprof_host::{Target, TargetError};
 
 /// What a line of the check is about.
 #[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]

@@ -1,9 +1,8 @@
 //! What comes from a live process and its kernel: `/proc`, perf rings, the task iterator, the
 //! target's libcrypto.
 
-use wcprof_capture::fuzz;
-use wcprof_capture::perf::{Record, parse_record};
-use wcprof_capture::procfs::{parse_schedstat, parse_stat, parse_status, parse_syscall};
+use wcprof_host::procfs::{parse_schedstat, parse_stat, parse_status, parse_syscall};
+use wcprof_perf::{Record, parse_record};
 use wcprof_types::parse_maps;
 
 /// Which file (`u8`), and its text.
@@ -39,15 +38,15 @@ pub(crate) fn perf_record(data: &[u8]) {
     if let Some(Record::Sample(sample)) = parse_record(data) {
         assert!(sample.stack.len() <= data.len());
     }
-    fuzz::uprobe_record(data);
+    wcprof_perf::fuzz::uprobe_record(data);
 }
 
 /// What the task iterator wrote.
 pub(crate) fn task_records(data: &[u8]) {
-    fuzz::task_records(data);
+    wcprof_capture::fuzz::task_records(data);
 }
 
 /// The target's libcrypto.
 pub(crate) fn crypto_module(data: &[u8]) {
-    fuzz::crypto_module(data);
+    wcprof_perf::fuzz::crypto_module(data);
 }

@@ -1,7 +1,7 @@
 //! The target's memory, read while it runs: the rest of a stack that was copied too short, and
 //! code bytes that prove a return address.
 
-use wcprof_capture::read_memory;
+use wcprof_host::read_memory;
 use wcprof_types::{Avma, Pid};
 use wcprof_unwind::{ReadError, StackMemory, TextMemory};
 

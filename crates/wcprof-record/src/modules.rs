@@ -9,7 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use wcprof_capture::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT, Target, read_status};
+use wcprof_host::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT, Target, read_status};
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Pid, Svma};
 use wcprof_unwind::{ModuleCode, ModuleKey, SharedModules, Unwinder};

@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wcprof_capture::{Liveness, SocketNames, StackBytes, Target, TargetError};
+use wcprof_capture::StackBytes;
+use wcprof_host::{Liveness, SocketNames, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, Process, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, RelativeAddress};

@@ -8,10 +8,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use thiserror::Error;
 use wcprof_capture::{
-    KernelStack, LockGlance, StackBytes, StackCopy, StackRequest, Target, TargetEnd, TargetError,
-    TargetId, ThreadTick, TickBatch, TickCounts, add_recording_cpu, monotonic_ns, own_cpu_ns,
-    thread_cpu_ns,
+    KernelStack, LockGlance, StackBytes, StackCopy, StackRequest, TargetEnd, TargetId, ThreadTick,
+    TickBatch, TickCounts, add_recording_cpu,
 };
+use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
+use wcprof_host::{Target, TargetError};
 use wcprof_trace::model::{
     Frame, FrameId, Header, LockLook, NodeId, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId,
 };

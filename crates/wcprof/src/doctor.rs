@@ -7,10 +7,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use wcprof_capture::{SetupError, Target, TargetError, read_setup};
 use wcprof_doctor::{
     Observed, TextOptions, diagnose, from_saved, render_list, render_text, to_json, to_saved,
 };
+use wcprof_host::{SetupError, Target, TargetError, read_setup};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Tables;
 use wcprof_types::Pid;

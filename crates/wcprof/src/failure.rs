@@ -3,7 +3,8 @@
 use std::fmt;
 use std::io;
 
-use wcprof_capture::{StartError, TargetError};
+use wcprof_capture::StartError;
+use wcprof_host::TargetError;
 use wcprof_record::RecordError;
 use wcprof_trace::TraceError;
 

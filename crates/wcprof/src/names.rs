@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use wcprof_capture::LiveFileError;
+use wcprof_host::LiveFileError;
 use wcprof_profile::model::{Function, FunctionId, Profile};
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{

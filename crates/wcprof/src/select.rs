@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use globset::Glob;
-use wcprof_capture::select::{Candidate, Selector, descendants, processes};
-use wcprof_capture::{Target, TargetError};
+use wcprof_host::select::{Candidate, Selector, descendants, processes};
+use wcprof_host::{Target, TargetError};
 use wcprof_types::Pid;
 
 use crate::cli::TargetArgs;

@@ -14,8 +14,10 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use tokio::sync::{oneshot, watch};
 use wcprof_capture::{
     EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
-    StackRequest, Target, TickBatch, monotonic_ns,
+    StackRequest, TickBatch,
 };
+use wcprof_host::Target;
+use wcprof_host::clock::monotonic_ns;
 use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
 use wcprof_trace::TraceWriter;
 use wcprof_trace::model::Header;

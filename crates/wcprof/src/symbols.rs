@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use wcprof_capture::Target;
+use wcprof_host::Target;
 use wcprof_symbols::{ModuleReport, Problem, SymbolReport};
 use wcprof_types::Pid;
 

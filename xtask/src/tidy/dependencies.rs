@@ -11,7 +11,12 @@ use crate::process::{capture, cargo};
 /// What each crate may use, in the order of the data flow. Tests obey it, too.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("wcprof-types", &[]),
-    ("wcprof-capture", &["wcprof-types"]),
+    ("wcprof-host", &["wcprof-types"]),
+    ("wcprof-perf", &["wcprof-types", "wcprof-host"]),
+    (
+        "wcprof-capture",
+        &["wcprof-types", "wcprof-host", "wcprof-perf"],
+    ),
     ("wcprof-unwind", &["wcprof-types"]),
     ("wcprof-weights", &["wcprof-types"]),
     ("wcprof-trace", &["wcprof-types"]),
@@ -19,6 +24,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "wcprof-record",
         &[
             "wcprof-types",
+            "wcprof-host",
             "wcprof-capture",
             "wcprof-unwind",
             "wcprof-weights",
@@ -75,6 +81,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "wcprof",
         &[
             "wcprof-types",
+            "wcprof-host",
+            "wcprof-perf",
             "wcprof-capture",
             "wcprof-unwind",
             "wcprof-weights",
@@ -109,6 +117,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "wcprof-fuzz",
         &[
             "wcprof-types",
+            "wcprof-host",
+            "wcprof-perf",
             "wcprof-capture",
             "wcprof-unwind",
             "wcprof-trace",

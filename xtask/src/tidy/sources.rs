@@ -11,9 +11,11 @@ use super::{loops, shape};
 const MAX_LINES: usize = 800;
 const MAX_MEDIAN_LINES: usize = 200;
 
-/// The only places with `unsafe`. The second calls libcrypto, the third runs as the first process of
-/// a virtual machine.
+/// The only places with `unsafe`: those that call the kernel, the one that calls libcrypto, and the first
+/// process of a virtual machine.
 const MAY_BE_UNSAFE: &[&str] = &[
+    "crates/wcprof-host/",
+    "crates/wcprof-perf/",
     "crates/wcprof-capture/",
     "crates/msgr-crypto-ffi/",
     "xtask/vm/",

@@ -16,7 +16,7 @@ use wcprof_types::Pid;
 use super::BpfError;
 use super::sys::{Shared, run_program};
 use super::wire::{self, End, Record};
-use crate::fds::is_quiet;
+use wcprof_host::fds::is_quiet;
 
 /// Inode of the initial pid namespace: `PROC_PID_INIT_INO`, `include/linux/proc_ns.h`.
 const INITIAL_NAMESPACE: u64 = 0xefff_fffc;

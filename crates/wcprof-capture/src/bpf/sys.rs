@@ -13,7 +13,8 @@ use std::ptr::NonNull;
 use aya_obj::generated::bpf_insn;
 use wcprof_types::Pid;
 
-use crate::sys::{map, system_call, word};
+use crate::sys::{system_call, word};
+use wcprof_host::sys::map;
 
 const BPF_MAP_CREATE: libc::c_long = 0;
 const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;

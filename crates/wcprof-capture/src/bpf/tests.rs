@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use nix::sched::CloneFlags;
 use wcprof_types::{Avma, Tid, parse_maps};
 
-use crate::perf::{PerfOptions, PerfSampler};
+use wcprof_perf::{PerfOptions, PerfSampler};
 
 use super::*;
 
@@ -401,7 +401,7 @@ fn stack_copies(make: Make) {
     };
     let mut memory = vec![0; 4096];
     let mut memory_at = |address: Avma, len: usize| {
-        let n = crate::memory::read_memory(own_pid(), address, &mut memory[..len]).unwrap();
+        let n = wcprof_host::read_memory(own_pid(), address, &mut memory[..len]).unwrap();
         memory[..n].to_vec()
     };
     assert_eq!(copy(start..end, 1000), memory_at(sp, 1000));

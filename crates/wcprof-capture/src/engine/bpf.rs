@@ -16,10 +16,10 @@ use super::{
     ThreadSnapshot,
 };
 use crate::bpf::{BpfEngine, BpfError, Changes, SnapshotInfo, TaskFlags, TaskRecord, WantedStack};
-use crate::procfs::{line_buffer, parse_schedstat, read_line};
 use crate::sampler::TargetId;
-use crate::sys::boot_offset_ns;
 use crate::tid_map::TidMap;
+use wcprof_host::clock::boot_offset_ns;
+use wcprof_host::procfs::{line_buffer, parse_schedstat, read_line};
 
 /// A process whose threads are snapshotted.
 #[derive(Copy, Clone, Debug)]

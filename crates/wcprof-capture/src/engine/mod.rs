@@ -146,7 +146,7 @@ pub enum SnapshotError {
     Bpf(#[from] crate::bpf::BpfError),
     /// The timers of running threads could not be started.
     #[error(transparent)]
-    Perf(#[from] crate::perf::PerfError),
+    Perf(#[from] wcprof_perf::PerfError),
 }
 
 /// All threads at one tick.

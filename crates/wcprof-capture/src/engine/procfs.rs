@@ -10,13 +10,13 @@ use wcprof_types::{Pid, Sched, Tid};
 use super::{
     Comm, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, ThreadSnapshot,
 };
-use crate::procfs::{
+use crate::sampler::TargetId;
+use crate::tid_map::TidMap;
+use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
+use wcprof_host::procfs::{
     SchedStat, SyscallState, line_buffer, list_threads, parse_schedstat, parse_stat, parse_syscall,
     read_line, thread_name,
 };
-use crate::sampler::TargetId;
-use crate::sys::{boot_offset_ns, monotonic_ns};
-use crate::tid_map::TidMap;
 
 /// A thread's name is read again this often.
 const NAME_NS: u64 = 1_000_000_000;

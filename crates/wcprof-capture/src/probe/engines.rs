@@ -5,7 +5,7 @@ use wcprof_types::Pid;
 use super::{ProbeLine, Subject};
 use crate::engine::EngineKind;
 use crate::sampler::{Sampler, SamplerOptions, StartError};
-use crate::target::{Target, TargetError};
+use wcprof_host::{Target, TargetError};
 
 /// Every engine, the first that works, and why.
 pub(super) fn lines(

@@ -6,11 +6,11 @@ use std::io::Read;
 use wcprof_types::{Pid, Tid};
 
 use super::{ProbeLine, Subject, Verdict};
-use crate::perf::{PerfOptions, PerfSampler};
-use crate::procfs::{Status, parse_status};
 use crate::sampler::DUMP_BYTES;
-use crate::sys::{CAP_BPF, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 use crate::{bpf, sys};
+use wcprof_host::procfs::{Status, parse_status};
+use wcprof_host::sys::{CAP_BPF, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
+use wcprof_perf::{PerfOptions, PerfSampler, perf_event_open_reaches_kernel};
 
 /// `PROC_PID_INIT_INO` and `PROC_USER_INIT_INO` of `include/linux/proc_ns.h`: numbers of the first
 /// namespaces, the same on every machine.
@@ -55,7 +55,7 @@ impl Machine {
             mountinfo: text("/proc/self/mountinfo"),
             pid_ns: link("/proc/self/ns/pid"),
             user_ns: link("/proc/self/ns/user"),
-            n_cpus: crate::perf::online_cpus().map_or(1, |cpus| cpus.len()),
+            n_cpus: wcprof_perf::online_cpus().map_or(1, |cpus| cpus.len()),
             open_files: limit(Resource::RLIMIT_NOFILE),
             locked_memory: limit(Resource::RLIMIT_MEMLOCK),
         }
@@ -241,7 +241,7 @@ fn seccomp(machine: &Machine) -> ProbeLine {
         ("bpf", bpf, "no engine bpf"),
         (
             "perf_event_open",
-            Some(sys::perf_event_open_reaches_kernel()),
+            Some(perf_event_open_reaches_kernel()),
             "no timers: only procfs-only works",
         ),
         (

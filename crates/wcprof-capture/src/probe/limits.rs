@@ -4,10 +4,10 @@ use wcprof_types::Pid;
 
 use super::kernel::Machine;
 use super::{ProbeLine, Subject};
-use crate::perf::RING_BYTES;
-use crate::procfs::list_threads;
 use crate::sampler::OWN_FILES;
 use crate::sys::{Punctuality, become_punctual};
+use wcprof_host::procfs::list_threads;
+use wcprof_perf::RING_BYTES;
 
 const CAP_IPC_LOCK: u32 = 14;
 

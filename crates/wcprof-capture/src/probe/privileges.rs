@@ -3,7 +3,7 @@
 
 use super::kernel::Machine;
 use super::{ProbeLine, Subject};
-use crate::sys::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
+use wcprof_host::sys::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 
 struct Capability {
     bit: u32,

@@ -11,10 +11,10 @@ use nix::sys::stat::Mode;
 use wcprof_types::{Mapping, Pid};
 
 use super::{ProbeLine, Subject};
-use crate::files::LiveFiles;
-use crate::memory::read_memory;
-use crate::procfs::{SyscallState, list_threads, parse_schedstat, parse_syscall};
-use crate::target::{Target, TargetError, read_status};
+use wcprof_host::LiveFiles;
+use wcprof_host::procfs::{SyscallState, list_threads, parse_schedstat, parse_syscall};
+use wcprof_host::read_memory;
+use wcprof_host::{Target, TargetError, read_status};
 
 /// Binaries that are opened at most; a process with more is judged by these.
 const MAX_BINARIES: usize = 256;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
 use super::locks::LockGlance;
-use crate::target::Target;
+use wcprof_host::Target;
 
 /// A process of a recording: 0 for the first target, then counting on, later ones too. A pid that is
 /// used again is another one.

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 
 use wcprof_types::Pid;
 
-use crate::procfs::{line_buffer, list_processes, parse_stat, read_line};
+use wcprof_host::procfs::{line_buffer, list_processes, parse_stat, read_line};
 
 /// The number given out last in wcprof's pid namespace (needs `CONFIG_CHECKPOINT_RESTORE`).
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";

@@ -10,9 +10,9 @@ use super::start::KernelSource;
 use super::targets::Observed;
 use super::{Run, Sampler};
 use crate::engine::{InSyscall, SnapshotStack, Snapshots, ThreadSnapshot};
-use crate::fds::{FdCache, needs_proof, unname};
-use crate::memory::{ReadRange, read_ranges};
-use crate::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
+use wcprof_host::fds::{FdCache, needs_proof, unname};
+use wcprof_host::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
+use wcprof_host::{ReadRange, read_ranges};
 
 /// Stacks read before their switch counts are checked: the fewer, the fewer are torn.
 const BATCH: usize = 16;

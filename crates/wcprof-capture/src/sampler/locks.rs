@@ -15,9 +15,9 @@ use super::batch::{TargetId, TickBatch};
 use super::slot::Slot;
 use super::{Run, Sampler};
 use crate::engine::{InSyscall, Snapshots, ThreadSnapshot};
-use crate::memory::{ReadRange, read_ranges};
-use crate::procfs::parse_status;
 use crate::tid_map::TidMap;
+use wcprof_host::procfs::parse_status;
+use wcprof_host::{ReadRange, read_ranges};
 
 /// Locks of a process looked at in one tick; the others have their turn in the next.
 const MAX_LOOKS: usize = 64;

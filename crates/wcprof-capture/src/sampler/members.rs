@@ -9,7 +9,7 @@ use super::children::parent_of;
 use super::targets::Observed;
 use super::{IDENTITY_NS, Run, Sampler, SamplingEnd};
 use crate::bpf::MAX_TARGETS;
-use crate::target::{Liveness, Target, TargetError};
+use wcprof_host::{Liveness, Target, TargetError};
 
 /// Processes of a recording, those that have left among them.
 const MAX_PROCESSES: usize = 1 << 16;

@@ -29,11 +29,12 @@ pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{KeepThread, Sampler, SamplerOptions, StartError};
 
 use crate::engine::{Comm, SnapshotError, SnapshotSet, SnapshotStack, ThreadSnapshot};
-use crate::perf::PerfSampler;
-use crate::sys::{monotonic_ns, sampling_cpu_ns};
+use crate::sys::sampling_cpu_ns;
 use clock::{DueTick, TickClock};
 use copy::Again;
 use slot::Slot;
+use wcprof_host::clock::monotonic_ns;
+use wcprof_perf::PerfSampler;
 
 /// An unchanged thread is mentioned at least this often, so that a cut trace lacks little.
 const MENTION_NS: u64 = 1_000_000_000;

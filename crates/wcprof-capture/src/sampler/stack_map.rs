@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use wcprof_types::{Avma, Mapping};
 
-use crate::target::Target;
+use wcprof_host::Target;
 
 /// The mappings are read again at most this often for stack pointers that none of them holds.
 const REFRESH_NS: u64 = 20_000_000;

@@ -14,14 +14,12 @@ use super::copy::{Again, CopyRead};
 use super::targets::Targets;
 use crate::bpf::BpfError;
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, Snapshots};
-use crate::memory::{ReadRange, read_memory};
-use crate::perf::{PerfError, PerfMode, PerfOptions, PerfSampler, online_cpus};
-use crate::procfs::list_threads;
-use crate::sys::{
-    CAP_SYS_PTRACE, Punctuality, become_punctual, has_capability, process_vm_readv_reaches_kernel,
-    raise_open_files,
-};
-use crate::target::Target;
+use crate::sys::{Punctuality, become_punctual, process_vm_readv_reaches_kernel, raise_open_files};
+use wcprof_host::Target;
+use wcprof_host::procfs::list_threads;
+use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
+use wcprof_host::{ReadRange, read_memory};
+use wcprof_perf::{PerfError, PerfMode, PerfOptions, PerfSampler, online_cpus};
 
 /// Stack copied with each timer sample, as far as there is so much of it; deeper stacks are
 /// continued from live memory. Ceph's messenger has a frame with 1024 iovecs, 16 KiB.

@@ -7,9 +7,9 @@ use wcprof_types::{Pid, Tid};
 use super::batch::TargetId;
 use super::locks::LockWatch;
 use super::stack_map::StackMap;
-use crate::fds::FdCache;
-use crate::target::Target;
 use crate::tid_map::TidMap;
+use wcprof_host::Target;
+use wcprof_host::fds::FdCache;
 
 /// A process that is sampled.
 #[derive(Debug)]

@@ -7,11 +7,11 @@ use msgr_crypto::observed::{
     BurstFacts, FrameSource, Observation, ProcessFrames, Role, Seen, SeenCall,
 };
 use msgr_crypto::shapes::Side;
-use wcprof_capture::uprobe::{
+use wcprof_host::{Target, TargetError, procfs};
+use wcprof_perf::uprobe::{
     Burst, BurstEnd, BurstEvent, BurstOptions, BurstReport, Removal, TrapCost, UpdateFunction,
     UprobeError, UprobePmu, find_crypto_modules, measure_trap_cost,
 };
-use wcprof_capture::{Target, TargetError, procfs};
 use wcprof_report::terminal_name;
 use wcprof_types::Pid;
 

@@ -22,9 +22,9 @@ use msgr_crypto::calibration::Calibration;
 use msgr_crypto_ffi::Library;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
-use wcprof_capture::Target;
-use wcprof_capture::procfs::parse_schedstat;
-use wcprof_capture::uprobe::{CryptoModule, ModuleKind, UprobeError, find_crypto_modules};
+use wcprof_host::Target;
+use wcprof_host::procfs::parse_schedstat;
+use wcprof_perf::uprobe::{CryptoModule, ModuleKind, UprobeError, find_crypto_modules};
 use wcprof_report::terminal_name;
 use wcprof_types::Pid;
 

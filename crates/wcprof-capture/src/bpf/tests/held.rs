@@ -88,7 +88,7 @@ fn in_order() {
         runs = task.counters.nvcsw;
         let mut memory = vec![0; stack.len()];
         assert!(stack.start >= 3 && stack.len() >= 256, "{stack:?}");
-        crate::memory::read_memory(held.cat.pid(), held.sp, &mut memory).unwrap();
+        wcprof_host::read_memory(held.cat.pid(), held.sp, &mut memory).unwrap();
         // What lies above the frame of `read` does not change from one call to the next.
         assert_eq!(bytes[stack.clone()], memory);
     }

@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use perf_event_open_sys::{bindings, ioctls};
 
 use super::record::REGS;
-use crate::perf::PerfError;
+use crate::event::PerfError;
 
 /// A probe on one thread.
 #[derive(Debug)]

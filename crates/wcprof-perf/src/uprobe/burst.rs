@@ -6,17 +6,17 @@ use std::ffi::CString;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use wcprof_host::clock::monotonic_ns;
+use wcprof_host::procfs::list_threads;
+use wcprof_host::{Target, read_memory};
 use wcprof_types::{Avma, Pid, Tid};
 
 use super::event::{Event, Spec};
 use super::record::{BurstEvent, Parsed, UpdateFunction, parse};
 use super::site::CryptoModule;
 use super::{UprobeError, UprobePmu};
-use crate::memory::read_memory;
-use crate::perf::{PerfError, ring::Ring};
-use crate::procfs::list_threads;
-use crate::sys::monotonic_ns;
-use crate::target::Target;
+use crate::event::PerfError;
+use crate::ring::Ring;
 
 /// Time between two looks at the rings: each holds 8000 calls, a thread makes at most 700 000 a
 /// second with a probe on them.

@@ -5,19 +5,13 @@
 //! event per thread and CPU otherwise (2.2-2.7 us). Hardware counters are never used: many
 //! virtual machines have none.
 
-mod event;
-mod record;
-pub(crate) mod ring;
+use std::os::fd::{AsRawFd, OwnedFd};
 
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-
-use event::EventSpec;
-pub use event::PerfError;
-pub(crate) use event::online_cpus;
-pub use record::{CpuMode, PerfSample, Record, parse_record, parse_record_with};
-pub(crate) use ring::RING_BYTES;
-use ring::Ring;
 use wcprof_types::Tid;
+
+use crate::event::{self, EventSpec, PerfError, PerfOptions, online_cpus};
+use crate::record::{PerfSample, Record, parse_record_with};
+use crate::ring::Ring;
 
 /// How running threads are sampled.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -52,21 +46,6 @@ pub struct PerfSampler {
     max_events: usize,
     n_unwatched: usize,
     buffer: Vec<u8>,
-}
-
-/// What to sample.
-#[derive(Copy, Clone, Debug)]
-pub struct PerfOptions<'a> {
-    /// CPU time between two samples, ns.
-    pub period_ns: u64,
-    /// Bytes of stack copied with each sample.
-    pub dump_bytes: u32,
-    /// The kernel's part of the call chain, too.
-    pub kernel_stacks: bool,
-    /// Program that drops samples of other processes.
-    pub filter: Option<BorrowedFd<'a>>,
-    /// Descriptors that events of single threads may take; threads beyond it are not sampled.
-    pub max_events: usize,
 }
 
 impl PerfSampler {
@@ -187,7 +166,7 @@ impl PerfSampler {
     }
 
     /// Whether a BPF program sees, and counts, each sample before it is written.
-    pub(crate) fn is_filtered(&self) -> bool {
+    pub fn is_filtered(&self) -> bool {
         self.mode == PerfMode::PerCpuFiltered
     }
 

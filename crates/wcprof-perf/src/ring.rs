@@ -6,16 +6,16 @@ use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use perf_event_open_sys::bindings::{perf_event_header, perf_event_mmap_page};
+use wcprof_host::sys::map;
 
-use super::PerfError;
-use crate::sys::map;
+use crate::event::PerfError;
 
 /// Data pages: 512 KiB hold 15 samples with 32 KiB of stack, 150 ms of late ticks at 99 Hz. With
 /// its header page that is what `kernel.perf_event_mlock_kb` (516) allows everyone.
 const DATA_PAGES: usize = 128;
 const PAGE: usize = 4096;
 /// Locked memory of one ring.
-pub(crate) const RING_BYTES: usize = (1 + DATA_PAGES) * PAGE;
+pub const RING_BYTES: usize = (1 + DATA_PAGES) * PAGE;
 const HEADER: usize = size_of::<perf_event_header>();
 
 /// One ring. The kernel writes at `data_head`, we read at `data_tail`; both only grow.

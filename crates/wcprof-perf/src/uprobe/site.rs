@@ -9,11 +9,10 @@ use std::os::unix::fs::FileExt;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, ReadRef, elf};
+use wcprof_host::{LiveFiles, Target};
 use wcprof_types::{Avma, Mapping};
 
 use super::{UpdateFunction, UprobeError};
-use crate::files::LiveFiles;
-use crate::target::Target;
 
 /// Copies of OpenSSL in one process; more are not looked at.
 const MAX_MODULES: usize = 4;

@@ -18,7 +18,7 @@ use wcprof_types::{Pid, Tid};
 const LINE_BYTES: usize = 1024;
 
 /// Reads a small file of one line that is held open, from its beginning.
-pub(crate) fn read_line<'b>(file: &File, buffer: &'b mut [u8; LINE_BYTES]) -> io::Result<&'b str> {
+pub fn read_line<'b>(file: &File, buffer: &'b mut [u8; LINE_BYTES]) -> io::Result<&'b str> {
     let n = file.read_at(buffer, 0)?;
     // A thread's name may hold any byte, so `stat` need not be UTF-8: such a line is refused here
     // and read lossily where the name matters.
@@ -26,12 +26,12 @@ pub(crate) fn read_line<'b>(file: &File, buffer: &'b mut [u8; LINE_BYTES]) -> io
 }
 
 /// A zeroed buffer for [`read_line`].
-pub(crate) const fn line_buffer() -> [u8; LINE_BYTES] {
+pub const fn line_buffer() -> [u8; LINE_BYTES] {
     [0; LINE_BYTES]
 }
 
 /// All processes of wcprof's pid namespace, ascending.
-pub(crate) fn list_processes() -> Vec<i32> {
+pub fn list_processes() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let mut pids: Vec<i32> = entries
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -61,7 +61,7 @@ pub fn thread_name(pid: Pid, tid: Tid) -> io::Result<String> {
 }
 
 /// What a thread is blocked in at this moment, by its `syscall` file.
-pub(crate) fn blocked_in(pid: Pid, tid: Tid) -> Option<SyscallState> {
+pub fn blocked_in(pid: Pid, tid: Tid) -> Option<SyscallState> {
     let file = File::open(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     parse_syscall(read_line(&file, &mut line_buffer()).ok()?)
 }

@@ -17,8 +17,6 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
 use nix::sys::stat::{FileStat, Mode, SFlag, fstat};
 
-use crate::sys::word;
-
 /// A message of the child must follow the one before within this.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// A copy that takes longer is done without.
@@ -276,6 +274,12 @@ impl Answer {
             inode: u64::from(word(bytes, 16)) | u64::from(word(bytes, 20)) << 32,
         }
     }
+}
+
+fn word(bytes: &[u8], at: usize) -> u32 {
+    let rest = bytes.get(at..);
+    rest.and_then(<[u8]>::first_chunk)
+        .map_or(0, |b| u32::from_ne_bytes(*b))
 }
 
 fn words<const WORDS: usize, const BYTES: usize>(words: [u32; WORDS]) -> [u8; BYTES] {

@@ -1,10 +1,9 @@
 //! Why update calls can not be observed.
 
 use thiserror::Error;
+use wcprof_host::{LiveFileError, TargetError};
 
-use crate::files::LiveFileError;
-use crate::perf::PerfError;
-use crate::target::TargetError;
+use crate::event::PerfError;
 
 /// Why no burst was made.
 #[derive(Debug, Error)]

@@ -3,11 +3,10 @@
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
+use nix::errno::Errno;
 use perf_event_open_sys::{bindings, ioctls};
 use thiserror::Error;
-
-use super::PerfOptions;
-use crate::sys;
+use wcprof_host::sys::{CAP_PERFMON, CAP_SYS_ADMIN, has_capability};
 
 /// Registers in a sample: ax, si, bp, sp, ip, r8 to r11
 /// (`arch/x86/include/uapi/asm/perf_regs.h`), which the kernel writes in this order.
@@ -64,6 +63,21 @@ pub enum PerfError {
     },
 }
 
+/// What to sample.
+#[derive(Copy, Clone, Debug)]
+pub struct PerfOptions<'a> {
+    /// CPU time between two samples, ns.
+    pub period_ns: u64,
+    /// Bytes of stack copied with each sample.
+    pub dump_bytes: u32,
+    /// The kernel's part of the call chain, too.
+    pub kernel_stacks: bool,
+    /// Program that drops samples of other processes.
+    pub filter: Option<BorrowedFd<'a>>,
+    /// Descriptors that events of single threads may take; threads beyond it are not sampled.
+    pub max_events: usize,
+}
+
 #[derive(Copy, Clone, Debug)]
 pub(super) struct EventSpec {
     pub(super) period_ns: u64,
@@ -84,7 +98,7 @@ impl EventSpec {
 }
 
 /// The CPUs that are online, as `/sys/devices/system/cpu/online` lists them (`0-3,6`).
-pub(crate) fn online_cpus() -> Result<Vec<i32>, PerfError> {
+pub fn online_cpus() -> Result<Vec<i32>, PerfError> {
     let path = "/sys/devices/system/cpu/online";
     let text = std::fs::read_to_string(path).map_err(|source| PerfError::Other {
         call: "reading /sys/devices/system/cpu/online",
@@ -169,10 +183,27 @@ fn open_error(error: io::Error) -> PerfError {
     }
 }
 
+/// Whether `perf_event_open` gets past a seccomp filter: unknown flags are refused by the kernel
+/// before anything else.
+pub fn perf_event_open_reaches_kernel() -> bool {
+    // SAFETY: the flags are invalid, so the kernel reads no memory and opens nothing.
+    let result = unsafe {
+        libc::syscall(
+            libc::SYS_perf_event_open,
+            std::ptr::null::<u8>(),
+            0,
+            -1,
+            -1,
+            libc::c_ulong::MAX,
+        )
+    };
+    Errno::result(result).err() == Some(Errno::EINVAL)
+}
+
 /// Told apart by a call that the kernel answers in a known way whatever the privileges are.
 fn why_refused() -> &'static str {
-    let capable = sys::has_capability(sys::CAP_PERFMON) || sys::has_capability(sys::CAP_SYS_ADMIN);
-    match (sys::perf_event_open_reaches_kernel(), capable) {
+    let capable = has_capability(CAP_PERFMON) || has_capability(CAP_SYS_ADMIN);
+    match (perf_event_open_reaches_kernel(), capable) {
         (false, _) => {
             "a seccomp filter of this container or service refuses it; allow it, or run wcprof on the host"
         }

@@ -18,14 +18,15 @@ const MAX_PATH: usize = 4096;
 /// refers to is read for each wait, and holds only for a thread that proves not to have run since
 /// it was seen in that wait. The caller asks for the proof ([`needs_proof`], [`unname`]).
 #[derive(Debug)]
-pub(crate) struct FdCache {
+pub struct FdCache {
     pid: Pid,
     /// Types of files, which cost another system call.
     files: HashMap<i32, FdTarget>,
 }
 
 impl FdCache {
-    pub(crate) fn new(pid: Pid) -> Self {
+    /// Reads nothing yet.
+    pub fn new(pid: Pid) -> Self {
         Self {
             pid,
             files: HashMap::new(),
@@ -33,7 +34,7 @@ impl FdCache {
     }
 
     /// The wait of a thread blocked in system call `number` with `args`.
-    pub(crate) fn wait(&mut self, number: Option<u32>, args: [u64; 3]) -> Wait {
+    pub fn wait(&mut self, number: Option<u32>, args: [u64; 3]) -> Wait {
         let Some(number) = number else {
             return Wait::default();
         };
@@ -79,13 +80,13 @@ impl FdCache {
 const EPOLL: &str = "[eventpoll]";
 
 /// Whether the descriptor was read, which may be another file's by now, or closed.
-pub(crate) fn needs_proof(wait: &Wait) -> bool {
+pub fn needs_proof(wait: &Wait) -> bool {
     wait.fd.as_ref().is_some_and(|fd| fd.path != EPOLL)
 }
 
 /// Takes the name away. The type of the file stays, for the state of the wait: calls that block on
 /// one descriptor number by turns for files of several types are rare.
-pub(crate) fn unname(wait: &mut Wait) {
+pub fn unname(wait: &mut Wait) {
     if let Some(fd) = &mut wait.fd {
         fd.path.clear();
     }
@@ -93,7 +94,7 @@ pub(crate) fn unname(wait: &mut Wait) {
 
 /// Whether a wait in this call names nothing that has to be read while the thread waits: no file, and
 /// no word in memory (`futex`).
-pub(crate) fn is_quiet(call: i64) -> bool {
+pub fn is_quiet(call: i64) -> bool {
     call != libc::SYS_futex && takes_fd(call) != Takes::Any
 }
 

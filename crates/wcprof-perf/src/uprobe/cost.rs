@@ -5,12 +5,13 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
 
+use wcprof_host::LiveFiles;
+use wcprof_host::clock::thread_cpu_ns;
 use wcprof_types::{Pid, parse_maps_line};
 
 use super::event::{Event, Spec};
 use super::{CryptoModule, UprobeError, UprobePmu};
-use crate::perf::ring::Ring;
-use crate::sys::thread_cpu_ns;
+use crate::ring::Ring;
 
 /// Calls of one round: fewer samples than a ring holds.
 const CALLS: u32 = 1000;
@@ -128,7 +129,7 @@ fn own_function(probed: extern "C" fn()) -> Result<(File, String, u64), UprobeEr
         .filter_map(|line| parse_maps_line(line).ok())
         .find(|mapping| mapping.contains(wcprof_types::Avma(address)))
         .ok_or_else(|| failed("its code is not mapped".into()))?;
-    let files = crate::files::LiveFiles::new(Pid(std::process::id() as i32));
+    let files = LiveFiles::new(Pid(std::process::id() as i32));
     let file = files.open_mapping(&mapping)?;
     Ok((file, path, address - mapping.start.0 + mapping.offset.0))
 }

@@ -8,6 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use thiserror::Error;
 use wcprof_types::{Mapping, Pid, parse_maps_line, redact_args};
 
+use crate::clock::process_cpu_ns;
 use crate::procfs::{Status, TaskStat, list_processes, parse_stat, parse_status};
 use crate::sys;
 
@@ -275,7 +276,7 @@ impl Target {
 
     /// CPU time of all its threads, exited ones included, ns; exact at the moment of the call.
     pub fn cpu_ns(&self) -> Option<u64> {
-        sys::process_cpu_ns(self.pid).ok()
+        process_cpu_ns(self.pid).ok()
     }
 }
 

@@ -1,0 +1,28 @@
+//! What a Linux host says about its processes: `/proc` and `/sys` to targets, mappings, open files, waits,
+//! memory and settings.
+//!
+//! Nothing here stops, signals or writes to a process. Everything that a process may choose (paths, names,
+//! memory) is taken to be hostile.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!(
+    "wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu"
+);
+
+pub mod clock;
+pub mod fds;
+mod files;
+mod memory;
+mod opener;
+pub mod procfs;
+pub mod select;
+mod setup;
+mod sockets;
+pub mod sys;
+mod target;
+
+pub use files::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT};
+pub use memory::{ReadRange, read_memory, read_ranges};
+pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
+pub use sockets::SocketNames;
+pub use target::{Liveness, Target, TargetError, read_status};

@@ -1,0 +1,23 @@
+//! The kernel's perf events: timer samples of running threads ([`PerfSampler`]), and short bursts of
+//! breakpoints on the update calls of a target's libcrypto ([`uprobe`]).
+//!
+//! Timers only read. Breakpoints are the one exception to "no write to the target": the user asks for
+//! them, and they are verified gone.
+
+#[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
+compile_error!(
+    "wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu"
+);
+
+mod event;
+#[doc(hidden)]
+pub mod fuzz;
+mod record;
+mod ring;
+mod timers;
+pub mod uprobe;
+
+pub use event::{PerfError, PerfOptions, online_cpus, perf_event_open_reaches_kernel};
+pub use record::{CpuMode, PerfSample, Record, parse_record, parse_record_with};
+pub use ring::RING_BYTES;
+pub use timers::{DrainCounts, PerfMode, PerfSampler};
