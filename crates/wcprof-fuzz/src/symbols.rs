@@ -8,7 +8,7 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use wcprof_symbols::elf::ElfFile;
 use wcprof_symbols::{
     AddressQuery, FunctionStarts, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity,
-    ModuleQuery, ModuleReport, OpenError, SymbolOptions, fuzz, jitdump_names, kernel_names,
+    ModuleQuery, ModuleReport, NoFile, OpenError, SymbolOptions, fuzz, jitdump_names, kernel_names,
     perf_map_names, short_name, symbolize_modules, without_clone_suffix,
 };
 use wcprof_types::{Avma, Svma};
@@ -52,11 +52,8 @@ impl ModuleFiles for Image {
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
         let is_package = path.extension().is_some_and(|e| e == "dwp");
         let split = self.split.as_ref().filter(|s| s.is_package == is_package);
-        let image = split.ok_or_else(|| OpenError::NotFound(path.to_owned()))?;
-        let failed = |source: std::io::Error| OpenError::Io {
-            path: path.to_owned(),
-            source,
-        };
+        let image = split.ok_or_else(|| NoFile::NotFound.at(path))?;
+        let failed = |error: std::io::Error| NoFile::from(error).at(path);
         let file = memfd_create(c"split", MFdFlags::MFD_CLOEXEC).map_err(|e| failed(e.into()))?;
         let mut file = File::from(file);
         file.write_all(&image.image).map_err(failed)?;

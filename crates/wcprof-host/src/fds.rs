@@ -1,13 +1,11 @@
 //! What a blocked thread waits in: its system call and the file behind the descriptor.
 
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::fs;
 
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags, statx};
 use wcprof_types::lock::is_wait;
 use wcprof_types::{Avma, FdKind, FdTarget, Pid, Wait};
-
-use crate::sys::file_type;
 
 /// Descriptors whose files' types are remembered; beyond that the memory is emptied.
 const MAX_REMEMBERED: usize = 4096;
@@ -151,26 +149,24 @@ fn takes_fd(call: i64) -> Takes {
 
 /// What a descriptor's link names, and the file's type; nothing of the target is opened.
 fn target_of(pid: Pid, fd: i32, link: Option<String>) -> FdTarget {
-    let Some(name) = link else {
-        return FdTarget {
-            kind: FdKind::Unknown,
-            path: String::new(),
-        };
-    };
+    let name = link.unwrap_or_default();
     let (kind, path) = match name.split_once(':') {
         Some(("socket", _)) => (FdKind::Socket, name.as_str()),
         Some(("pipe", _)) => (FdKind::Pipe, name.as_str()),
         // `[eventpoll]`, `[eventfd]`, `kvm-vcpu:0`
         Some(("anon_inode", what)) => (FdKind::Anon, what),
+        _ if name.is_empty() => (FdKind::Unknown, ""),
         _ => {
-            let link = CString::new(link_of(pid, fd)).ok();
-            let file_type = link.and_then(|link| file_type(&link));
-            (file_type.map_or(FdKind::Unknown, kind_of), name.as_str())
+            // What the kernel knows already: a network file system is not asked.
+            let flags = AtFlags::STATX_DONT_SYNC;
+            let stat = statx(CWD, link_of(pid, fd), flags, StatxFlags::TYPE);
+            let kind = stat.map_or(FdKind::Unknown, |stat| kind_of(stat.stx_mode));
+            (kind, name.as_str())
         }
     };
     FdTarget {
         kind,
-        path: cut(path),
+        path: path.chars().take(MAX_PATH).collect(),
     }
 }
 
@@ -183,20 +179,16 @@ fn read_link(pid: Pid, fd: i32) -> Option<String> {
     Some(name.to_string_lossy().into_owned())
 }
 
-fn kind_of(file_type: libc::mode_t) -> FdKind {
-    match file_type {
-        libc::S_IFREG => FdKind::Regular,
-        libc::S_IFBLK => FdKind::Block,
-        libc::S_IFCHR => FdKind::Char,
-        libc::S_IFDIR => FdKind::Directory,
-        libc::S_IFSOCK => FdKind::Socket,
-        libc::S_IFIFO => FdKind::Pipe,
+fn kind_of(mode: u16) -> FdKind {
+    match FileType::from_raw_mode(mode.into()) {
+        FileType::RegularFile => FdKind::Regular,
+        FileType::BlockDevice => FdKind::Block,
+        FileType::CharacterDevice => FdKind::Char,
+        FileType::Directory => FdKind::Directory,
+        FileType::Socket => FdKind::Socket,
+        FileType::Fifo => FdKind::Pipe,
         _ => FdKind::Unknown,
     }
-}
-
-fn cut(path: &str) -> String {
-    path.chars().take(MAX_PATH).collect()
 }
 
 #[cfg(test)]

@@ -11,9 +11,8 @@ compile_error!(
 
 pub mod clock;
 pub mod fds;
-mod files;
 mod memory;
-mod opener;
+pub mod open;
 pub mod procfs;
 pub mod select;
 mod setup;
@@ -21,8 +20,7 @@ mod sockets;
 pub mod sys;
 mod target;
 
-pub use files::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
 pub use sockets::SocketNames;
-pub use target::{Liveness, Target, TargetError, read_status};
+pub use target::{Liveness, Target, TargetError};

@@ -1,21 +1,17 @@
 //! Which processes of this machine are meant: by name, control group, virtual machine, OSD or parent.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Read;
 use std::path::Path;
 
 use globset::GlobMatcher;
 use wcprof_types::{Pid, osd_id, program_name, vm_name};
 
-use crate::procfs::{list_processes, parse_stat};
+use crate::procfs::{list_processes, parse_stat, read_text};
 
-/// Bytes read of a command line or a list of control groups.
-const MAX_TEXT: u64 = 1 << 16;
 /// Where control groups are mounted.
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// What is known of a process before it is a target. Not for output: the command line is as it is.
+/// A process that may become a target. Not for output: its command line still holds secrets.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Candidate {
     /// Its pid.
@@ -92,19 +88,14 @@ pub fn processes() -> Vec<Candidate> {
 }
 
 fn candidate(pid: i32) -> Option<Candidate> {
-    let text = |name: &str| -> Option<String> {
-        let mut bytes = Vec::new();
-        let file = File::open(format!("/proc/{pid}/{name}")).ok()?;
-        file.take(MAX_TEXT).read_to_end(&mut bytes).ok()?;
-        Some(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let stat = parse_stat(&text("stat")?)?;
+    let text = |name: &str| read_text(Pid(pid), name).unwrap_or_default();
+    let stat = parse_stat(&text("stat"))?;
     if stat.is_kernel_thread() || matches!(stat.state, 'Z' | 'X') {
         return None;
     }
     // What another user may not read has no arguments here and is found by its name alone.
-    let args = text("cmdline").unwrap_or_default();
-    let cgroups = text("cgroup").unwrap_or_default();
+    let args = text("cmdline");
+    let cgroups = text("cgroup");
     Some(Candidate {
         pid: Pid(pid),
         parent: Pid(stat.parent),

@@ -2,15 +2,17 @@
 
 use std::fs;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{PidfdFlags, pidfd_open};
 use thiserror::Error;
 use wcprof_types::{Mapping, Pid, parse_maps_line, redact_args};
 
 use crate::clock::process_cpu_ns;
-use crate::procfs::{Status, TaskStat, list_processes, parse_stat, parse_status};
-use crate::sys;
+use crate::open::open_regular;
+use crate::procfs::{TaskStat, list_processes, parse_stat, read_status, read_text};
 
 /// More mappings than the kernel's default limit (`vm.max_map_count`, 65 530) are not read.
 const MAX_MAPPINGS: usize = 1 << 20;
@@ -155,20 +157,13 @@ impl Target {
         if pid.0 <= 0 {
             return Err(TargetError::NoSuchProcess(pid));
         }
-        let status = match read_status(pid) {
-            Ok(status) => status,
-            Err(e) if matches!(e.raw_os_error(), Some(libc::ENOENT | libc::ESRCH)) => {
-                return Err(absent(pid));
-            }
+        let file = format!("/proc/{pid}/status");
+        let status = read_status(pid).map_err(|e| match TargetError::io(pid, file, e, false) {
+            TargetError::NoSuchProcess(_) => absent(pid),
             // Everybody may read this file, unless the mount hides it.
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EACCES | libc::EPERM)) => {
-                return Err(TargetError::Hidden(pid));
-            }
-            Err(e) => {
-                let file = format!("/proc/{pid}/status");
-                return Err(TargetError::io(pid, file, e, false));
-            }
-        };
+            TargetError::NotPermitted { .. } => TargetError::Hidden(pid),
+            other => other,
+        })?;
         if let Some(tgid) = status.tgid.filter(|&tgid| tgid != pid) {
             return Err(TargetError::IsThread {
                 tid: pid,
@@ -184,7 +179,7 @@ impl Target {
         if matches!(stat.state, 'Z' | 'X') {
             return Err(TargetError::Zombie(pid));
         }
-        let pidfd = sys::pidfd_open(pid)
+        let pidfd = open_pidfd(pid)
             .map_err(|e| TargetError::io(pid, format!("pidfd of {pid}"), e, uid_differs))?;
         let target = Self {
             pid,
@@ -200,10 +195,10 @@ impl Target {
 
     fn refuse_32_bit(&self) -> Result<(), TargetError> {
         let mut ident = [0; 5];
-        let file = fs::File::open(format!("/proc/{}/exe", self.pid));
+        let file = open_regular(Path::new(&format!("/proc/{}/exe", self.pid)));
+        let read = file.map(|mut f| f.read_exact(&mut ident));
         // EI_CLASS 1 is ELFCLASS32. A binary that cannot be read is left to the unwinder.
-        let read = file.and_then(|mut f| f.read_exact(&mut ident));
-        if read.is_ok() && ident == [0x7f, b'E', b'L', b'F', 1] {
+        if matches!(read, Ok(Ok(()))) && ident == [0x7f, b'E', b'L', b'F', 1] {
             return Err(TargetError::ThirtyTwoBit(self.pid));
         }
         Ok(())
@@ -219,14 +214,10 @@ impl Target {
         &self.comm
     }
 
-    /// Its command line, arguments apart, without secrets; at most 64 KiB of it.
+    /// Its command line, arguments apart, without secrets; at most 64 KiB of it. Empty when it cannot be
+    /// read.
     pub fn cmdline(&self) -> Vec<String> {
-        let mut bytes = Vec::new();
-        if let Ok(file) = fs::File::open(format!("/proc/{}/cmdline", self.pid)) {
-            // What cannot be read is left out: the command line is shown, not relied on.
-            let _ = file.take(1 << 16).read_to_end(&mut bytes);
-        }
-        let text = String::from_utf8_lossy(&bytes);
+        let text = read_text(self.pid, "cmdline").unwrap_or_default();
         let args: Vec<String> = text.split_terminator('\0').map(str::to_owned).collect();
         redact_args(&args)
     }
@@ -235,12 +226,7 @@ impl Target {
     /// that of the unified hierarchy, or where the process is in its root (or there is none) the
     /// longest of the others; empty when it cannot be read.
     pub fn cgroup(&self) -> String {
-        let mut bytes = Vec::new();
-        if let Ok(file) = fs::File::open(format!("/proc/{}/cgroup", self.pid)) {
-            // What cannot be read is left out: the path is shown, not relied on.
-            let _ = file.take(1 << 16).read_to_end(&mut bytes);
-        }
-        cgroup_path(&String::from_utf8_lossy(&bytes)).to_owned()
+        cgroup_path(&read_text(self.pid, "cgroup").unwrap_or_default()).to_owned()
     }
 
     /// Its mappings, by address. Lines that cannot be parsed are left out.
@@ -257,8 +243,8 @@ impl Target {
 
     /// Whether it has exited (all of its threads).
     pub fn has_exited(&self) -> bool {
-        let mut fds = [PollFd::new(self.pidfd.as_fd(), PollFlags::POLLIN)];
-        matches!(poll(&mut fds, PollTimeout::ZERO), Ok(n) if n > 0)
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).is_ok_and(|n| n > 0)
     }
 
     /// Whether it still runs the same program.
@@ -280,57 +266,47 @@ impl Target {
     }
 }
 
-/// Reads and parses `/proc/PID/status`.
-pub fn read_status(pid: Pid) -> io::Result<Status> {
-    let bytes = fs::read(format!("/proc/{pid}/status"))?;
-    Ok(parse_status(&String::from_utf8_lossy(&bytes)))
+fn read_stat(pid: Pid) -> Result<TaskStat, TargetError> {
+    let failed = |e| TargetError::io(pid, format!("/proc/{pid}/stat"), e, false);
+    let text = read_text(pid, "stat").map_err(failed)?;
+    parse_stat(&text).ok_or_else(|| failed(io::Error::other("unexpected form")))
 }
 
-fn read_stat(pid: Pid) -> Result<TaskStat, TargetError> {
-    let file = format!("/proc/{pid}/stat");
-    let bytes = fs::read(&file).map_err(|e| TargetError::io(pid, file.clone(), e, false))?;
-    parse_stat(&String::from_utf8_lossy(&bytes)).ok_or(TargetError::Io {
-        file,
-        source: io::Error::other("unexpected form"),
-    })
+/// A descriptor of a process, which becomes readable when the whole thread group has exited.
+fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
+    let pid = rustix::process::Pid::from_raw(pid.0).ok_or(io::ErrorKind::NotFound)?;
+    Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
 /// Says whether an absent pid is one of another pid namespace.
 fn absent(pid: Pid) -> TargetError {
     // A process that this call finds is there.
-    if sys::pidfd_open(pid).is_ok() && read_status(pid).is_err() {
+    if open_pidfd(pid).is_ok() && read_status(pid).is_err() {
         return TargetError::Hidden(pid);
     }
-    let is_it = |host: &Pid| {
+    let has_it_inside = |host: &Pid| {
         read_status(*host)
             .is_ok_and(|status| status.ns_pids.len() > 1 && status.ns_pids.last() == Some(&pid.0))
     };
-    let hosts = list_processes().into_iter().map(Pid).filter(is_it);
-    let hosts: Vec<Pid> = hosts.collect();
-    if hosts.is_empty() {
-        TargetError::NoSuchProcess(pid)
-    } else {
-        TargetError::OtherPidNamespace { pid, hosts }
+    let hosts = list_processes().into_iter().map(Pid);
+    let hosts: Vec<Pid> = hosts.filter(has_it_inside).collect();
+    match hosts.is_empty() {
+        true => TargetError::NoSuchProcess(pid),
+        false => TargetError::OtherPidNamespace { pid, hosts },
     }
 }
 
 /// Of the lines `hierarchy:controllers:path` (`cgroups(7)`) the path that says most.
 fn cgroup_path(lines: &str) -> &str {
-    let mut longest = "";
-    for line in lines.lines() {
-        let mut fields = line.splitn(3, ':');
-        let (Some(hierarchy), Some(_), Some(path)) = (fields.next(), fields.next(), fields.next())
-        else {
-            continue;
-        };
-        if hierarchy == "0" && path.len() > 1 {
-            return path;
-        }
-        if path.len() > longest.len() {
-            longest = path;
-        }
-    }
-    longest
+    let groups = || {
+        lines
+            .lines()
+            .filter_map(|line| Some((line, line.splitn(3, ':').nth(2)?)))
+    };
+    let unified = groups().find(|(line, path)| line.starts_with("0:") && path.len() > 1);
+    // Of several as long, the first.
+    let longest = || groups().rev().max_by_key(|(_, path)| path.len());
+    unified.or_else(longest).map_or("", |(_, path)| path)
 }
 
 #[cfg(test)]
@@ -406,8 +382,7 @@ mod tests {
         let target = Target::open(pid).unwrap();
         drop(child.stdin.take());
         // Waits for the exit without reaping it.
-        let mut fds = [PollFd::new(target.pidfd.as_fd(), PollFlags::POLLIN)];
-        poll(&mut fds, PollTimeout::NONE).unwrap();
+        poll(&mut [PollFd::new(&target.pidfd, PollFlags::IN)], None).unwrap();
         assert_eq!(target.liveness(), Liveness::Exited);
         assert!(matches!(Target::open(pid), Err(TargetError::Zombie(_))));
         child.wait().unwrap();

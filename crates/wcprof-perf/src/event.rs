@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use perf_event_open_sys::{bindings, ioctls};
 use thiserror::Error;
 use wcprof_host::sys::{CAP_PERFMON, CAP_SYS_ADMIN, has_capability};
+use wcprof_types::parse_cpus;
 
 /// Registers in a sample: ax, si, bp, sp, ip, r8 to r11
 /// (`arch/x86/include/uapi/asm/perf_regs.h`), which the kernel writes in this order.
@@ -104,20 +105,10 @@ pub fn online_cpus() -> Result<Vec<i32>, PerfError> {
         call: "reading /sys/devices/system/cpu/online",
         source,
     })?;
-    Ok(parse_cpu_list(&text))
-}
-
-fn parse_cpu_list(text: &str) -> Vec<i32> {
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        if let (Ok(first), Ok(last)) = (first.parse::<i32>(), last.parse::<i32>())
-            && last.saturating_sub(first) < 1 << 16
-        {
-            cpus.extend(first..=last);
-        }
-    }
-    cpus
+    Ok(parse_cpus(&text)
+        .into_iter()
+        .map(|cpu| cpu as i32)
+        .collect())
 }
 
 /// Opens a disabled event.
@@ -249,17 +240,4 @@ pub(super) fn set_filter(fd: &OwnedFd, program: BorrowedFd<'_>) -> Result<(), Pe
     check("PERF_EVENT_IOC_SET_BPF", unsafe {
         ioctls::SET_BPF(fd.as_raw_fd(), program.as_raw_fd() as u32)
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check lists with ranges, gaps and rubbish.
-    #[test]
-    fn cpu_lists() {
-        assert_eq!(parse_cpu_list("0-3,6\n"), [0, 1, 2, 3, 6]);
-        assert_eq!(parse_cpu_list("0\n"), [0]);
-        assert_eq!(parse_cpu_list("x,2-1,0-99999999"), [] as [i32; 0]);
-    }
 }

@@ -2,14 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 
-use wcprof_host::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT, Target, read_status};
+use wcprof_host::Target;
+use wcprof_host::open::{HeldFile, LiveFiles, OpenError, REMOTE_TIMEOUT};
+use wcprof_host::procfs::read_status;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Pid, Svma};
 use wcprof_unwind::{ModuleCode, ModuleKey, SharedModules, Unwinder};
@@ -72,20 +73,20 @@ impl TargetFiles {
     }
 
     /// The jitdumps that it has mapped (`jit-PID.dump`).
-    pub fn jitdumps(&self) -> impl Iterator<Item = Result<File, LiveFileError>> {
+    pub fn jitdumps(&self) -> impl Iterator<Item = Result<File, OpenError>> {
         self.jitdumps.iter().map(|file| self.files.open_held(file))
     }
 
     /// Its perf maps: `/tmp/perf-PID.map` in its mount namespace, if they belong to it or to root. A
     /// file that is not there is left out.
-    pub fn perf_maps(&self) -> Vec<Result<File, LiveFileError>> {
+    pub fn perf_maps(&self) -> Vec<Result<File, OpenError>> {
         let open = |pid: &i32| {
             let path = format!("/tmp/perf-{pid}.map");
             self.files.open_owned(Path::new(&path), self.uid)
         };
-        let is_there = |opened: &Result<File, LiveFileError>| match opened {
-            Err(LiveFileError::Io { source, .. }) => source.kind() != io::ErrorKind::NotFound,
-            _ => true,
+        let is_there = |opened: &Result<File, OpenError>| match opened {
+            Err(error) => !error.is_not_found(),
+            Ok(_) => true,
         };
         let pids = self.pids.iter().filter(|_| self.files.has_root());
         pids.map(open).filter(is_there).collect()
@@ -103,7 +104,7 @@ impl TargetFiles {
     }
 
     /// Opens another regular file of the target's mount namespace.
-    pub fn open(&self, path: &Path) -> Result<File, LiveFileError> {
+    pub fn open(&self, path: &Path) -> Result<File, OpenError> {
         self.files.open_regular(path)
     }
 }

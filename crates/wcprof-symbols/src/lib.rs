@@ -3,7 +3,7 @@
 //! Works on files alone and never on a live process; files that this machine lacks may come from
 //! debuginfod servers, if the caller names any ([`Debuginfod`]). The caller says how a module's file is opened
 //! ([`ModuleFiles`]); [`LocalFiles`] takes the file at the recorded path on this machine,
-//! [`RootedFiles`] looks below a container's root. Everything read is taken to be hostile: only
+//! [`Root`] looks below a container's root. Everything read is taken to be hostile: only
 //! regular files are opened, nothing is mapped into memory, every table has a limit that its error
 //! names.
 //!
@@ -45,7 +45,7 @@ pub use debuginfod::{
 };
 pub use demangle::{MAX_NAME_CHARS, demangle};
 pub use files::{
-    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, RootedFiles, open_regular,
+    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, open_regular,
 };
 pub use function_starts::FunctionStarts;
 pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};

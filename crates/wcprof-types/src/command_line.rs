@@ -13,18 +13,17 @@ fn is_program(comm: &str, args: &[String], test: impl Fn(&str) -> bool) -> bool 
     test(comm) || program_name(args).is_some_and(test)
 }
 
-/// The value of an option given as `-x VALUE`, `--xy VALUE` or `--xy=VALUE`.
-fn option<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
+/// The value of an option given as `-x VALUE`, `--xy VALUE` or `--xy=VALUE`, whether its name is spelled with
+/// `-` or `_`. `names` are its names with their dashes, spelled with `-`.
+pub fn option_value<'a>(args: &'a [String], names: &[&str]) -> Option<&'a str> {
     let mut args = args.iter().skip(1);
     while let Some(arg) = args.next() {
-        for name in names {
-            match arg.strip_prefix(name) {
-                Some("") => return args.next().map(String::as_str),
-                Some(rest) if name.starts_with("--") && rest.starts_with('=') => {
-                    return rest.get(1..);
-                }
-                _ => {}
-            }
+        let (name, value) = match arg.split_once('=') {
+            Some((name, value)) if name.starts_with("--") => (name, Some(value)),
+            _ => (arg.as_str(), None),
+        };
+        if names.contains(&name.replace('_', "-").as_str()) {
+            return value.or_else(|| args.next().map(String::as_str));
         }
     }
     None
@@ -36,7 +35,7 @@ pub fn vm_name(comm: &str, args: &[String]) -> Option<String> {
     if !is_program(comm, args, is_qemu) {
         return None;
     }
-    let value = option(args, &["-name", "--name"])?;
+    let value = option_value(args, &["-name", "--name"])?;
     let parts = qemu_options(value).into_iter().enumerate();
     let mut names = parts.filter_map(|(i, part)| match part.split_once('=') {
         Some(("guest", name)) => Some(name.to_owned()),
@@ -52,7 +51,8 @@ pub fn osd_id<'a>(comm: &str, args: &'a [String]) -> Option<&'a str> {
     if !is_program(comm, args, |name| name == "ceph-osd") {
         return None;
     }
-    option(args, &["--id", "-i"]).or_else(|| option(args, &["--name", "-n"])?.strip_prefix("osd."))
+    option_value(args, &["--id", "-i"])
+        .or_else(|| option_value(args, &["--name", "-n"])?.strip_prefix("osd."))
 }
 
 /// Parts of an option's value between commas; a doubled comma is one of the text (QEMU,

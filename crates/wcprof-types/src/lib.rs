@@ -7,6 +7,7 @@
 
 mod address;
 mod command_line;
+mod cpu_list;
 pub mod lock;
 mod mapping;
 mod redact;
@@ -15,7 +16,8 @@ pub mod snapshot;
 mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
-pub use command_line::{osd_id, program_name, qemu_options, vm_name};
+pub use command_line::{option_value, osd_id, program_name, qemu_options, vm_name};
+pub use cpu_list::{cpu_list, parse_cpus};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
 pub use redact::{REDACTED, redact_args, redact_value};
 pub use sample::{FdKind, FdTarget, ScratchRegs, UserRegs, Wait};

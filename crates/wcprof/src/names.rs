@@ -3,17 +3,16 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
-use wcprof_host::LiveFileError;
+use wcprof_host::open::{NoFile, OpenError, Root};
 use wcprof_profile::model::{Function, FunctionId, Profile};
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
-    Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError,
-    RootedFiles, SymbolOptions, SymbolReport, short_name, symbolize_tables, without_clone_suffix,
+    Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity,
+    SymbolOptions, SymbolReport, short_name, symbolize_tables, without_clone_suffix,
 };
 use wcprof_trace::model::{SymbolFrame, SymbolTable, Tables};
 
@@ -24,7 +23,7 @@ use crate::progress;
 /// Files of this machine, or of a copy of another machine's root.
 enum Files {
     Local(LocalFiles),
-    Sysroot(RootedFiles),
+    Sysroot(Root),
 }
 
 impl Files {
@@ -32,14 +31,10 @@ impl Files {
         let Some(path) = &args.sysroot else {
             return Ok(Self::Local(LocalFiles));
         };
-        let root = File::open(path)
-            .and_then(|dir| match dir.metadata()?.is_dir() {
-                true => Ok(dir),
-                false => Err(io::ErrorKind::NotADirectory.into()),
-            })
+        let root = Root::new(path)
             .with_context(|| format!("failed to open sysroot `{}`", path.display()))
             .map_err(|e| Failure::new(Exit::Usage, e))?;
-        Ok(Self::Sysroot(RootedFiles::new(root.into())))
+        Ok(Self::Sysroot(root))
     }
 }
 
@@ -49,7 +44,7 @@ impl ModuleFiles for Files {
             Self::Local(files) => files.open(module),
             // Nothing says that a module without a build-id is the one that was loaded.
             Self::Sysroot(_) if module.build_id.is_none() => {
-                Err(OpenError::Unverifiable(module.path.clone().into()))
+                Err(NoFile::NoBuildId.at(&module.path))
             }
             Self::Sysroot(files) => files.open(module),
         }
@@ -79,12 +74,8 @@ impl ModuleFiles for Recorded<'_> {
         let handle = |start| self.of(module).find_map(|files| files.module(start));
         match module.start.and_then(handle) {
             Some(Handle::File(file)) => {
-                file.try_clone()
-                    .map(ModuleFile::File)
-                    .map_err(|source| OpenError::Io {
-                        path: module.path.clone().into(),
-                        source,
-                    })
+                let file = file.try_clone().map(ModuleFile::File);
+                file.map_err(|e| NoFile::from(e).at(&module.path))
             }
             Some(Handle::Bytes(bytes)) => Ok(ModuleFile::Bytes(bytes.clone())),
             // It could not be opened while recording; the file of that name here is used only if
@@ -95,26 +86,14 @@ impl ModuleFiles for Recorded<'_> {
 
     fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
         let Some(files) = self.of(module).next() else {
-            return Err(OpenError::NotFound(path.to_owned()));
+            return Err(NoFile::NotFound.at(path));
         };
-        match files.open(path) {
-            Ok(file) => Ok(file),
-            Err(LiveFileError::Io { source, .. })
-                if matches!(
-                    source.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
-                ) =>
-            {
-                match &self.1 {
-                    // What a container lacks is not taken from the host on the target's word.
-                    Files::Local(_) => Err(OpenError::NotFound(path.to_owned())),
-                    Files::Sysroot(files) => files.open_path(module, path),
-                }
+        match (files.open(path), &self.1) {
+            // What a container lacks is not taken from the host on the target's word.
+            (Err(error), Files::Sysroot(files)) if error.is_not_found() => {
+                files.open_path(module, path)
             }
-            Err(error) => Err(OpenError::Io {
-                path: path.to_owned(),
-                source: io::Error::other(error.to_string()),
-            }),
+            (opened, _) => opened,
         }
     }
 }

@@ -31,7 +31,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-trace",
         ],
     ),
-    ("wcprof-symbols", &["wcprof-types", "wcprof-trace"]),
+    (
+        "wcprof-symbols",
+        &["wcprof-types", "wcprof-host", "wcprof-trace"],
+    ),
     (
         "wcprof-profile",
         &["wcprof-types", "wcprof-trace", "wcprof-symbols"],

@@ -11,10 +11,12 @@ use nix::sys::stat::Mode;
 use wcprof_types::{Mapping, Pid};
 
 use super::{ProbeLine, Subject};
-use wcprof_host::LiveFiles;
-use wcprof_host::procfs::{SyscallState, list_threads, parse_schedstat, parse_syscall};
+use wcprof_host::open::LiveFiles;
+use wcprof_host::procfs::{
+    SyscallState, list_threads, parse_schedstat, parse_syscall, read_status,
+};
 use wcprof_host::read_memory;
-use wcprof_host::{Target, TargetError, read_status};
+use wcprof_host::{Target, TargetError};
 
 /// Binaries that are opened at most; a process with more is judged by these.
 const MAX_BINARIES: usize = 256;

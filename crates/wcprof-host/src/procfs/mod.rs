@@ -1,4 +1,4 @@
-//! Text files of `/proc/PID`: parsed here, pure where possible.
+//! Text files of `/proc/PID`, read and parsed.
 
 mod stat;
 mod status;
@@ -9,7 +9,7 @@ pub use status::{NamespacePids, Status, parse_status};
 pub use syscall::{SyscallState, parse_syscall};
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
 
 use wcprof_types::{Pid, Tid};
@@ -28,6 +28,23 @@ pub fn read_line<'b>(file: &File, buffer: &'b mut [u8; LINE_BYTES]) -> io::Resul
 /// A zeroed buffer for [`read_line`].
 pub const fn line_buffer() -> [u8; LINE_BYTES] {
     [0; LINE_BYTES]
+}
+
+/// Bytes read of a longer file.
+const MAX_TEXT: u64 = 1 << 16;
+
+/// The text of a file of a process, such as `cmdline` or `task/TID/comm`: at most 64 KiB of it, bytes that
+/// are not UTF-8 replaced.
+pub fn read_text(pid: Pid, name: &str) -> io::Result<String> {
+    let mut bytes = Vec::new();
+    let file = File::open(format!("/proc/{pid}/{name}"))?;
+    file.take(MAX_TEXT).read_to_end(&mut bytes)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+/// Reads and parses `/proc/PID/status`.
+pub fn read_status(pid: Pid) -> io::Result<Status> {
+    Ok(parse_status(&read_text(pid, "status")?))
 }
 
 /// All processes of wcprof's pid namespace, ascending.
@@ -55,8 +72,7 @@ pub fn list_threads(pid: Pid) -> io::Result<Vec<Tid>> {
 
 /// A thread's name, bytes that are not UTF-8 replaced.
 pub fn thread_name(pid: Pid, tid: Tid) -> io::Result<String> {
-    let bytes = std::fs::read(format!("/proc/{pid}/task/{tid}/comm"))?;
-    let text = String::from_utf8_lossy(&bytes);
+    let text = read_text(pid, &format!("task/{tid}/comm"))?;
     Ok(text.strip_suffix('\n').unwrap_or(&text).to_owned())
 }
 
@@ -73,16 +89,12 @@ const MAX_KERNEL_FRAMES: usize = 64;
 /// one in brackets (`/proc/PID/task/TID/stack`, needs `CAP_SYS_ADMIN`); else the one that its `wchan`
 /// names. Empty when neither can be read.
 pub fn kernel_stack(pid: Pid, tid: Tid) -> Vec<String> {
-    let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stack"));
-    let names = parse_kernel_stack(&stack.unwrap_or_default());
-    if !names.is_empty() {
-        return names;
+    let text = |name: &str| read_text(pid, &format!("task/{tid}/{name}")).unwrap_or_default();
+    let mut names = parse_kernel_stack(&text("stack"));
+    if names.is_empty() {
+        names.extend(Some(text("wchan")).filter(|name| !name.is_empty() && name != "0"));
     }
-    let wchan = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan"));
-    let wchan = wchan
-        .into_iter()
-        .filter(|name| name != "0" && !name.is_empty());
-    wchan.collect()
+    names
 }
 
 /// Lines as `[<0>] nvme_queue_rq+0x5d/0x6d0 [nvme]` (`fs/proc/base.c`, `proc_pid_stack`).
@@ -101,20 +113,13 @@ fn parse_kernel_stack(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Innermost functions of a blocked thread's kernel stack (`/proc/PID/task/TID/stack`, needs
-/// `CAP_SYS_ADMIN`), else its `wchan`; empty when neither can be read.
+/// The innermost function of [`kernel_stack`], without its module; empty when there is none.
 pub fn kernel_place(pid: Pid, tid: Tid) -> String {
-    let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/stack"));
-    // `[<0>] io_wqe_worker+0x181/0x3a0`
-    let innermost = stack.ok().and_then(|text| {
-        let line = text.lines().next()?;
-        let name = line.split_once("] ")?.1;
-        Some(name.split_once('+').map_or(name, |(n, _)| n).to_owned())
-    });
-    innermost
-        .or_else(|| std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/wchan")).ok())
-        .filter(|name| name != "0")
-        .unwrap_or_default()
+    let innermost = kernel_stack(pid, tid)
+        .into_iter()
+        .next()
+        .unwrap_or_default();
+    innermost.split(' ').next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use wcprof_types::redact_value;
 use wcprof_types::snapshot::{CephSetup, ProcessSetup};
+use wcprof_types::{option_value, redact_value};
 
 use super::tree::{Absent, Tree};
 
@@ -30,11 +30,11 @@ const OPTIONS: [&str; 13] = [
 ];
 
 /// Who a Ceph process is: `osd.3`, `client.admin`.
-struct Name {
+struct Name<'a> {
     kind: &'static str,
-    id: String,
-    cluster: String,
-    conf: Option<String>,
+    id: &'a str,
+    cluster: &'a str,
+    conf: Option<&'a str>,
 }
 
 pub(super) fn read(
@@ -43,104 +43,67 @@ pub(super) fn read(
     args: &[String],
     setup: &ProcessSetup,
 ) -> Option<CephSetup> {
-    let maps_librados = setup
-        .libraries
-        .iter()
-        .flatten()
-        .any(|l| l.file_name().starts_with("librados.so"));
+    let mut libraries = setup.libraries.iter().flatten();
     let program = args.first().and_then(|a| a.rsplit('/').next());
     let kind = match program.unwrap_or_default() {
         "ceph-osd" => "osd",
         "ceph-mon" => "mon",
         "ceph-mds" => "mds",
         "ceph-mgr" => "mgr",
-        _ if program == Some("radosgw") || maps_librados => "client",
+        "radosgw" => "client",
+        _ if libraries.any(|l| l.file_name().starts_with("librados.so")) => "client",
         _ => return None,
     };
     let environ = setup.environ.as_ref();
-    let env_conf = environ.and_then(|e| e.get("CEPH_CONF")).cloned();
-    let name = name(kind, args, env_conf);
-    let root = tree.below(&format!("{dir}/root"))?;
+    let name = name(kind, args, environ.and_then(|e| e.get("CEPH_CONF")));
+    let root = tree.enter(&format!("{dir}/root"))?;
     let default = format!("/etc/ceph/{}.conf", name.cluster);
-    let conf_path = name.conf.clone().unwrap_or(default);
+    let conf_path = name.conf.unwrap_or(&default);
     let mut ceph = CephSetup::default();
-    match root.bytes(&conf_path, MAX_CONF, Absent::Noted) {
-        Some((bytes, _)) => {
-            ceph.conf = options(&String::from_utf8_lossy(&bytes), &name);
-            ceph.conf_path = conf_path;
-        }
-        None => tree.left_out(&conf_path, reason(root)),
+    if let Some((bytes, _)) = root.bytes(conf_path, MAX_CONF, Absent::Noted) {
+        ceph.conf = options(&String::from_utf8_lossy(&bytes), &name);
+        ceph.conf_path = conf_path.to_owned();
     }
     if kind == "osd" {
-        let root = tree.below(&format!("{dir}/root"))?;
-        let data = format!("/var/lib/ceph/osd/{}-{}", name.cluster, name.id);
-        let data = option(args, "osd-data").unwrap_or(data);
+        let default = format!("/var/lib/ceph/osd/{}-{}", name.cluster, name.id);
+        let data = option_value(args, &["--osd-data"]).unwrap_or(&default);
         for link in ["block", "block.db", "block.wal"] {
             let target = root.link(&format!("{data}/{link}"));
             ceph.links.extend(target.map(|t| (link.to_owned(), t)));
         }
     }
+    for unread in root.into_unread() {
+        tree.left_out(&unread.path, unread.reason);
+    }
     Some(ceph)
 }
 
-fn reason(root: Tree) -> String {
-    let notes = root.into_unread();
-    notes
-        .first()
-        .map_or("not there".into(), |n| n.reason.clone())
-}
-
-/// The value of `--name VALUE`, `--name=VALUE` or `-x VALUE`; spelled with `-` or `_`.
-fn option(args: &[String], wanted: &str) -> Option<String> {
-    let short = wanted.len() == 1;
-    let mut args = args.iter().peekable();
-    while let Some(arg) = args.next() {
-        let (key, value) = match arg.split_once('=') {
-            Some((key, value)) => (key, Some(value.to_owned())),
-            None => (arg.as_str(), None),
-        };
-        let dashes = if short { "-" } else { "--" };
-        let Some(key) = key.strip_prefix(dashes) else {
-            continue;
-        };
-        if key.replace('_', "-") == wanted {
-            return value.or_else(|| args.peek().map(|v| (*v).clone()));
-        }
-    }
-    None
-}
-
-fn name(kind: &'static str, args: &[String], env_conf: Option<String>) -> Name {
-    let full = option(args, "name").or_else(|| option(args, "n"));
-    let id = option(args, "id").or_else(|| option(args, "i"));
+fn name<'a>(kind: &'static str, args: &'a [String], env_conf: Option<&'a String>) -> Name<'a> {
+    let full = option_value(args, &["--name", "-n"]).and_then(|full| full.split_once('.'));
+    let conf = option_value(args, &["--conf", "-c"]);
     let mut name = Name {
         kind,
         id: full
-            .and_then(|full| Some(full.split_once('.')?.1.to_owned()))
-            .or(id)
-            .unwrap_or_else(|| "admin".into()),
-        cluster: option(args, "cluster").unwrap_or_else(|| "ceph".into()),
-        conf: option(args, "conf")
-            .or_else(|| option(args, "c"))
-            .or(env_conf),
+            .map(|(_, id)| id)
+            .or_else(|| option_value(args, &["--id", "-i"]))
+            .unwrap_or("admin"),
+        cluster: option_value(args, &["--cluster"]).unwrap_or("ceph"),
+        conf: conf.or(env_conf.map(String::as_str)),
     };
     // QEMU's rbd images name their own.
     for arg in args.iter().filter(|a| a.contains("rbd")) {
-        let is_url = arg.contains("rbd:");
-        let id = if is_url {
-            value(arg, "id", ":")
-        } else {
-            value(arg, "user", ",\"")
+        let (user, before) = match arg.contains("rbd:") {
+            true => ("id", ":"),
+            false => ("user", ",\""),
         };
-        let conf = value(arg, "conf", if is_url { ":" } else { ",\"" });
-        name.id = id.unwrap_or(name.id);
-        name.conf = conf.or(name.conf);
+        name.id = value(arg, user, before).unwrap_or(name.id);
+        name.conf = value(arg, "conf", before).or(name.conf);
     }
     name
 }
 
 /// The value of `key=VALUE` or `"key":"VALUE"` behind one of the characters `before`.
-fn value(text: &str, key: &str, before: &str) -> Option<String> {
+fn value<'t>(text: &'t str, key: &str, before: &str) -> Option<&'t str> {
     let found = text.match_indices(key).find_map(|(at, _)| {
         let behind = text.get(..at)?.chars().next_back()?;
         let rest = text.get(at + key.len()..)?;
@@ -150,37 +113,31 @@ fn value(text: &str, key: &str, before: &str) -> Option<String> {
         before.contains(behind).then_some(rest)
     })?;
     let end = found.find([':', ',', '"']).unwrap_or(found.len());
-    Some(found[..end].to_owned())
+    Some(&found[..end])
 }
 
 /// The options that count for this process.
-fn options(text: &str, name: &Name) -> BTreeMap<String, String> {
+fn options(text: &str, name: &Name<'_>) -> BTreeMap<String, String> {
     let own = format!("{}.{}", name.kind, name.id);
     let sections = ["global", name.kind, own.as_str()];
     let mut found: BTreeMap<String, (usize, String)> = BTreeMap::new();
     let mut rank = None;
-    let joined = text.replace("\\\n", " ");
-    for line in joined.lines() {
+    for line in text.replace("\\\n", " ").lines() {
         let line = line.split(['#', ';']).next().unwrap_or_default().trim();
         if let Some(section) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
             rank = sections.iter().position(|s| *s == section.trim());
         } else if let (Some(rank), Some((key, value))) = (rank, line.split_once('=')) {
-            let words: Vec<&str> = key
-                .split([' ', '_', '-', '\t'])
-                .filter(|w| !w.is_empty())
-                .collect();
-            let key = words.join("_");
-            let value = redact_value(value.trim().trim_matches('"'));
-            let better = found.get(&key).is_none_or(|(other, _)| *other <= rank);
-            if better && OPTIONS.iter().any(|o| key.starts_with(o)) {
+            let words = key.split([' ', '_', '-', '\t']).filter(|w| !w.is_empty());
+            let key = words.collect::<Vec<_>>().join("_");
+            let overrides = found.get(&key).is_none_or(|(other, _)| *other <= rank);
+            if overrides && OPTIONS.iter().any(|o| key.starts_with(o)) {
+                let value = redact_value(value.trim().trim_matches('"'));
                 found.insert(key, (rank, value));
             }
         }
     }
-    found
-        .into_iter()
-        .map(|(key, (_, value))| (key, value))
-        .collect()
+    let values = found.into_iter().map(|(key, (_, value))| (key, value));
+    values.collect()
 }
 
 #[cfg(test)]
@@ -194,34 +151,28 @@ mod tests {
     /// Check who a process is, for daemons and for QEMU in each of its ways to name an image.
     #[test]
     fn names() {
-        let osd = name(
-            "osd",
-            &args("ceph-osd -f --cluster c1 --id 3 --setuser ceph"),
-            None,
-        );
-        assert_eq!((osd.id.as_str(), osd.cluster.as_str()), ("3", "c1"));
-        let rgw = name("client", &args("radosgw -n client.rgw.a -c /x.conf"), None);
-        assert_eq!(
-            (rgw.id.as_str(), rgw.conf.as_deref()),
-            ("rgw.a", Some("/x.conf"))
-        );
+        let line = args("ceph-osd -f --cluster c1 --id 3 --setuser ceph");
+        let osd = name("osd", &line, None);
+        assert_eq!((osd.id, osd.cluster), ("3", "c1"));
+        let line = args("radosgw -n client.rgw.a -c /x.conf");
+        let rgw = name("client", &line, None);
+        assert_eq!((rgw.id, rgw.conf), ("rgw.a", Some("/x.conf")));
         for drive in [
             "qemu -drive file=rbd:p/i:id=vm:key=x:conf=/e/c.conf,if=none,id=drive0",
             "qemu -blockdev driver=rbd,pool=p,image=i,user=vm,conf=/e/c.conf,node-name=n",
             r#"qemu -blockdev {"driver":"rbd","pool":"p","user":"vm","conf":"/e/c.conf"}"#,
         ] {
-            let vm = name("client", &args(drive), None);
-            assert_eq!(
-                (vm.id.as_str(), vm.conf.as_deref()),
-                ("vm", Some("/e/c.conf"))
-            );
+            let line = args(drive);
+            let vm = name("client", &line, None);
+            assert_eq!((vm.id, vm.conf), ("vm", Some("/e/c.conf")));
         }
     }
 
     /// Check sections by rank whatever their order, spellings, comments and options left out.
     #[test]
     fn sections() {
-        let osd = name("osd", &args("ceph-osd -i 3"), None);
+        let line = args("ceph-osd -i 3");
+        let osd = name("osd", &line, None);
         let text = "[osd.3]\nms cluster mode = secure ; why\n[global]\nms_cluster_mode = crc\n\
                     ms service mode = crc # x\nkey = secret\nfsid = 1\n[osd.4]\nms_service_mode = secure\n\
                     [osd]\nosd op num \\\nshards = 4\n";

@@ -1,11 +1,10 @@
-//! Control groups of a process, and the ones above them: CPU limits, throttling, memory held up.
+//! Control groups of a process and the ones above them, to CPU limits, throttling, memory limits.
 
 use wcprof_types::snapshot::Cgroup;
 
-use super::tree::{Absent, Tree};
-use super::{exists, leading_number};
+use super::tree::{Absent, Tree, leading_number};
 
-/// Levels above a process's group that are looked at.
+/// Groups above a process's own that are read.
 const MAX_LEVELS: usize = 32;
 /// Where version 2 is mounted: alone, or beside version 1.
 const V2: [&str; 2] = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"];
@@ -24,37 +23,27 @@ pub(super) fn read(tree: &Tree, dir: &str) -> Vec<Cgroup> {
     let mut groups = Vec::new();
     for line in text.lines() {
         // `hierarchy:controllers:path` (cgroups(7)).
-        let mut fields = line.splitn(3, ':');
-        let (Some(_), Some(controllers), Some(group)) =
-            (fields.next(), fields.next(), fields.next())
-        else {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
             continue;
         };
         if group.contains("/..") {
             tree.left_out(
                 &path,
-                "the group lies outside of wcprof's own cgroup namespace",
+                "the group is outside of wcprof's own cgroup namespace",
             );
-            continue;
-        }
-        if controllers.is_empty() {
-            let mount = V2
-                .iter()
-                .find(|m| exists(tree, &format!("{m}/cgroup.controllers")) || has_v2(tree, m));
-            if let Some(mount) = mount {
-                levels(group).for_each(|g| groups.extend(version2(tree, mount, g)));
+        } else if controllers.is_empty() {
+            let is_mounted = |m: &&&str| tree.text(&format!("{m}/cgroup.controllers")).is_some();
+            if let Some(mount) = V2.iter().find(is_mounted) {
+                groups.extend(levels(group).filter_map(|g| version2(tree, mount, g)));
             }
         } else if controllers.split(',').any(|c| c == "cpu")
-            && let Some(mount) = V1.iter().find(|m| exists(tree, m))
+            && let Some(mount) = V1.iter().find(|m| tree.has_folder(m))
         {
-            levels(group).for_each(|g| groups.extend(version1(tree, mount, g)));
+            groups.extend(levels(group).filter_map(|g| version1(tree, mount, g)));
         }
     }
     groups
-}
-
-fn has_v2(tree: &Tree, mount: &str) -> bool {
-    tree.text(&format!("{mount}/cgroup.controllers")).is_some()
 }
 
 /// The group itself, then those above it, without the root.
@@ -66,7 +55,7 @@ fn levels(group: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A number of a file of `key number` lines.
-fn field(text: Option<&String>, key: &str) -> Option<u64> {
+fn count(text: Option<&str>, key: &str) -> Option<u64> {
     text?.lines().find_map(|line| {
         let (name, value) = line.split_once(' ')?;
         (name == key).then(|| value.trim().parse().ok())?
@@ -75,44 +64,42 @@ fn field(text: Option<&String>, key: &str) -> Option<u64> {
 
 fn version2(tree: &Tree, mount: &str, group: &str) -> Option<Cgroup> {
     let file = |name: &str| tree.text(&format!("{mount}{group}/{name}"));
-    let max = file("cpu.max");
-    let (stat, events) = (file("cpu.stat"), file("memory.events"));
-    let level = Cgroup {
+    let (max, stat, events) = (file("cpu.max"), file("cpu.stat"), file("memory.events"));
+    // `max 100000` or `200000 100000`: quota and period.
+    let (max, stat) = (max.as_deref(), stat.as_deref());
+    has_limit(Cgroup {
         path: group.to_owned(),
-        quota_us: max.as_deref().and_then(leading_number),
-        period_us: max
-            .as_deref()
-            .and_then(|m| m.split_once(' ')?.1.parse().ok()),
-        n_periods: field(stat.as_ref(), "nr_periods"),
-        n_throttled: field(stat.as_ref(), "nr_throttled"),
-        throttled_us: field(stat.as_ref(), "throttled_usec"),
-        n_memory_high: field(events.as_ref(), "high"),
+        quota_us: max.and_then(leading_number),
+        period_us: max.and_then(|m| m.split_once(' ')?.1.parse().ok()),
+        n_periods: count(stat, "nr_periods"),
+        n_throttled: count(stat, "nr_throttled"),
+        throttled_us: count(stat, "throttled_usec"),
+        n_memory_high: count(events.as_deref(), "high"),
         cpus: file("cpuset.cpus.effective").filter(|c| !c.is_empty()),
-    };
-    tells(level)
+    })
 }
 
 fn version1(tree: &Tree, mount: &str, group: &str) -> Option<Cgroup> {
-    let file = |name: &str| tree.text(&format!("{mount}{group}/{name}"));
-    let stat = file("cpu.stat");
-    let level = Cgroup {
+    let path = |name: &str| format!("{mount}{group}/{name}");
+    let stat = tree.text(&path("cpu.stat"));
+    let stat = stat.as_deref();
+    has_limit(Cgroup {
         path: group.to_owned(),
         // -1: no limit.
-        quota_us: file("cpu.cfs_quota_us").and_then(|q| q.parse().ok()),
-        period_us: file("cpu.cfs_period_us").and_then(|p| p.parse().ok()),
-        n_periods: field(stat.as_ref(), "nr_periods"),
-        n_throttled: field(stat.as_ref(), "nr_throttled"),
-        throttled_us: field(stat.as_ref(), "throttled_time").map(|ns| ns / 1000),
+        quota_us: tree.number(&path("cpu.cfs_quota_us")),
+        period_us: tree.number(&path("cpu.cfs_period_us")),
+        n_periods: count(stat, "nr_periods"),
+        n_throttled: count(stat, "nr_throttled"),
+        throttled_us: count(stat, "throttled_time").map(|ns| ns / 1000),
         ..Cgroup::default()
-    };
-    tells(level)
+    })
 }
 
-/// A group in which there is something to see.
-fn tells(level: Cgroup) -> Option<Cgroup> {
-    let some = level.quota_us.is_some()
-        || level.n_periods.is_some()
-        || level.n_memory_high.is_some()
-        || level.cpus.is_some();
-    some.then_some(level)
+/// Groups with neither a limit nor a count are left out.
+fn has_limit(group: Cgroup) -> Option<Cgroup> {
+    let some = group.quota_us.is_some()
+        || group.n_periods.is_some()
+        || group.n_memory_high.is_some()
+        || group.cpus.is_some();
+    some.then_some(group)
 }

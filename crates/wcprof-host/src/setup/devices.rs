@@ -2,9 +2,9 @@
 
 use wcprof_types::snapshot::{BlockDevice, Irq, Nic, ProcessSetup};
 
-use super::tree::{Absent, Tree};
+use super::tree::Tree;
 
-/// Devices on devices that are followed (LVM on dm-crypt on RAID on partitions).
+/// Devices below devices (LVM on dm-crypt on RAID on partitions), down to this depth.
 const MAX_DEPTH: usize = 6;
 const MAX_DEVICES: usize = 64;
 const MAX_IRQS: usize = 256;
@@ -34,18 +34,14 @@ fn add(tree: &Tree, name: &str, depth: usize, devices: &mut Vec<BlockDevice>) {
     if depth > MAX_DEPTH || devices.len() >= MAX_DEVICES || devices.iter().any(|d| d.name == name) {
         return;
     }
-    let members = tree.list(&format!("{folder}/slaves"), Absent::Fine);
-    let members = members.unwrap_or_default();
+    let members = tree.names(&format!("{folder}/slaves"));
     devices.push(BlockDevice {
         rotational: tree
             .number(&format!("{folder}/queue/rotational"))
-            .map(|r| r != 0),
+            .map(|r: u8| r != 0),
         scheduler: tree.text(&format!("{folder}/queue/scheduler")),
-        numa_node: above(&folder).find_map(|d| numa_node(tree, d)),
-        irqs: above(&folder)
-            .map(|d| irqs(tree, d))
-            .find(|irqs| !irqs.is_empty())
-            .unwrap_or_default(),
+        numa_node: numa_node(tree, &folder),
+        irqs: irqs(tree, &folder),
         members: members.clone(),
         name,
     });
@@ -60,26 +56,30 @@ fn above(folder: &str) -> impl Iterator<Item = &str> {
         .take_while(|f| f.starts_with("/sys/devices/") && !f.starts_with("/sys/devices/virtual/"))
 }
 
+/// The NUMA node of a device, or of what it is plugged into.
 fn numa_node(tree: &Tree, folder: &str) -> Option<i32> {
-    tree.number(&format!("{folder}/numa_node"))?.try_into().ok()
+    above(folder).find_map(|d| tree.number(&format!("{d}/numa_node")))
+}
+
+/// The interrupts of a device, or of what it is plugged into.
+fn irqs(tree: &Tree, folder: &str) -> Vec<Irq> {
+    let mut all = above(folder).map(|d| pci_irqs(tree, d));
+    all.find(|irqs| !irqs.is_empty()).unwrap_or_default()
 }
 
 /// The interrupts of a PCI device: one a queue (MSI), or its line.
-fn irqs(tree: &Tree, folder: &str) -> Vec<Irq> {
-    let numbers = match tree.list(&format!("{folder}/msi_irqs"), Absent::Fine) {
-        Some(numbers) if !numbers.is_empty() => numbers,
-        _ => tree
-            .text(&format!("{folder}/irq"))
-            .filter(|n| n != "0")
-            .into_iter()
-            .collect(),
-    };
+fn pci_irqs(tree: &Tree, folder: &str) -> Vec<Irq> {
+    let mut numbers = tree.names(&format!("{folder}/msi_irqs"));
+    if numbers.is_empty() {
+        let line = tree.text(&format!("{folder}/irq"));
+        numbers.extend(line.filter(|n| n != "0"));
+    }
     numbers
         .iter()
         .take(MAX_IRQS)
         .filter_map(|number| {
             let folder = format!("/proc/irq/{number}");
-            // What the hardware does, where the kernel tells; else what it is allowed to do.
+            // Where the interrupts go, if the kernel shows it; else where they may go.
             let cpus = tree
                 .text(&format!("{folder}/effective_affinity_list"))
                 .filter(|cpus| !cpus.is_empty())
@@ -94,9 +94,7 @@ fn irqs(tree: &Tree, folder: &str) -> Vec<Irq> {
 
 /// Network devices with hardware below them that are up.
 pub(super) fn nics(tree: &Tree) -> Vec<Nic> {
-    let names = tree
-        .list("/sys/class/net", Absent::Fine)
-        .unwrap_or_default();
+    let names = tree.names("/sys/class/net");
     names
         .iter()
         .filter_map(|name| {
@@ -107,11 +105,8 @@ pub(super) fn nics(tree: &Tree) -> Vec<Nic> {
             let hardware = tree.real(&format!("{class}/device"))?;
             Some(Nic {
                 name: name.clone(),
-                numa_node: above(&hardware).find_map(|d| numa_node(tree, d)),
-                irqs: above(&hardware)
-                    .map(|d| irqs(tree, d))
-                    .find(|irqs| !irqs.is_empty())
-                    .unwrap_or_default(),
+                numa_node: numa_node(tree, &hardware),
+                irqs: irqs(tree, &hardware),
             })
         })
         .take(MAX_NICS)

@@ -1,18 +1,17 @@
-//! Open files of a process: counted, and those that say where its data lies.
+//! Open files of a process, to their number and the files that hold its data.
 
 use std::collections::BTreeMap;
 
 use wcprof_types::snapshot::{OpenFile, ProcessSetup};
 
-use super::lines;
-use super::tree::{Absent, Tree};
+use super::tree::{Absent, Tree, field, leading_number};
 
 /// Files that are kept.
 const MAX_FILES: usize = 64;
 /// Descriptors that are looked at.
 const MAX_FDS: usize = 1 << 16;
 const MAX_MOUNTINFO: usize = 4 << 20;
-/// What is written there is no data of the process's service.
+/// Files below these are not data of the process's service.
 const NOT_DATA: [&str; 5] = ["/dev/", "/proc/", "/sys/", "/var/log/", "/run/"];
 
 pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
@@ -25,7 +24,7 @@ pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
     open.limit = limits
         .lines()
         .find_map(|l| l.strip_prefix("Max open files"))
-        .and_then(super::leading_number);
+        .and_then(leading_number);
     let mounts = mounts(tree, dir);
     for fd in fds.iter().take(MAX_FDS) {
         let Some(path) = tree.link(&format!("{dir}/fd/{fd}")) else {
@@ -60,7 +59,7 @@ fn data_file(
     let device = path
         .strip_prefix("/dev/")
         .map(|name| name.replace('/', "!"))
-        .filter(|name| super::exists(tree, &format!("/sys/class/block/{name}")));
+        .filter(|name| tree.has_folder(&format!("/sys/class/block/{name}")));
     if let Some(device) = device {
         return Some(OpenFile {
             path: path.to_owned(),
@@ -72,13 +71,12 @@ fn data_file(
         return None;
     }
     let info = tree.text(&format!("{dir}/fdinfo/{fd}"))?;
-    let field = |name: &str| lines(&info).find(|(key, _)| *key == name).map(|(_, v)| v);
     // O_WRONLY or O_RDWR, in octal.
-    let flags = u32::from_str_radix(field("flags")?, 8).ok()?;
+    let flags = u32::from_str_radix(field(&info, "flags")?, 8).ok()?;
     if flags & 0o3 == 0 {
         return None;
     }
-    let number = mounts.get(&field("mnt_id")?.parse().ok()?)?;
+    let number = mounts.get(&field(&info, "mnt_id")?.parse().ok()?)?;
     let device = tree.real(&format!("/sys/dev/block/{number}"));
     Some(OpenFile {
         path: path.to_owned(),

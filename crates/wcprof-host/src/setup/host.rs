@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use wcprof_types::snapshot::{HostSetup, HugePages, NumaNode, ProcessSetup};
 
-use super::tree::{Absent, Tree};
-use super::{devices, leading_number, lines, process};
+use super::tree::{Absent, Tree, field, leading_number};
+use super::{devices, process};
 
 const MAX_CPUS: usize = 8192;
 /// CPU features that advice rests on.
@@ -25,16 +25,22 @@ const FLAGS: [&str; 13] = [
     "sse4_2",
 ];
 
+const KSM: [&str; 6] = [
+    "run",
+    "pages_shared",
+    "pages_sharing",
+    "full_scans",
+    "pages_to_scan",
+    "sleep_millisecs",
+];
+const THP: [&str; 2] = ["enabled", "defrag"];
+
 pub(super) fn read(tree: &Tree, process: &mut ProcessSetup) -> HostSetup {
     let text = |path: &str| tree.text(path).unwrap_or_default();
     let cpuinfo = tree.long_text("/proc/cpuinfo", 64 << 10, Absent::Fine);
     let cpuinfo = cpuinfo.unwrap_or_default();
-    let field = |name: &str| {
-        lines(&cpuinfo)
-            .find(|(key, _)| *key == name)
-            .map(|(_, v)| v)
-    };
-    let flags: Vec<&str> = field("flags").unwrap_or_default().split(' ').collect();
+    let flags = field(&cpuinfo, "flags").unwrap_or_default();
+    let has_flag = |flag: &str| flags.split(' ').any(|f| f == flag);
     let meminfo = text("/proc/meminfo");
     let others = process::others(tree, process.pid);
     process.vhost = others.vhost;
@@ -42,34 +48,17 @@ pub(super) fn read(tree: &Tree, process: &mut ProcessSetup) -> HostSetup {
         name: text("/proc/sys/kernel/hostname"),
         kernel: text("/proc/sys/kernel/osrelease"),
         cpus: text("/sys/devices/system/cpu/online"),
-        cpu_model: field("model name").unwrap_or_default().to_owned(),
+        cpu_model: field(&cpuinfo, "model name").unwrap_or_default().to_owned(),
         cpu_flags: FLAGS
-            .iter()
-            .filter(|f| flags.contains(f))
-            .map(|&f| f.to_owned())
+            .into_iter()
+            .filter(|f| has_flag(f))
+            .map(str::to_owned)
             .collect(),
         nodes: nodes(tree),
-        ksm: values(
-            tree,
-            "/sys/kernel/mm/ksm",
-            &[
-                "run",
-                "pages_shared",
-                "pages_sharing",
-                "full_scans",
-                "pages_to_scan",
-                "sleep_millisecs",
-            ],
-        ),
-        thp: values(
-            tree,
-            "/sys/kernel/mm/transparent_hugepage",
-            &["enabled", "defrag"],
-        ),
+        ksm: values(tree, "/sys/kernel/mm/ksm", &KSM),
+        thp: values(tree, "/sys/kernel/mm/transparent_hugepage", &THP),
         huge_pages: huge_pages(tree),
-        memory_kib: lines(&meminfo)
-            .find(|(key, _)| *key == "MemTotal")
-            .and_then(|(_, v)| leading_number(v)),
+        memory_kib: field(&meminfo, "MemTotal").and_then(leading_number),
         devices: devices::of_process(tree, process),
         nics: devices::nics(tree),
         irqbalance: others.irqbalance,
@@ -86,7 +75,7 @@ fn values(tree: &Tree, folder: &str, names: &[&str]) -> BTreeMap<String, String>
 
 fn nodes(tree: &Tree) -> Vec<NumaNode> {
     let folder = "/sys/devices/system/node";
-    let names = tree.list(folder, Absent::Fine).unwrap_or_default();
+    let names = tree.names(folder);
     let mut nodes: Vec<NumaNode> = names
         .iter()
         .filter_map(|name| {
@@ -102,11 +91,8 @@ fn nodes(tree: &Tree) -> Vec<NumaNode> {
 
 fn huge_pages(tree: &Tree) -> Vec<HugePages> {
     let folder = "/sys/kernel/mm/hugepages";
-    let names = tree.list(folder, Absent::Fine).unwrap_or_default();
-    let number = |name: &str, file: &str| {
-        let n = tree.number(&format!("{folder}/{name}/{file}"))?;
-        u64::try_from(n).ok()
-    };
+    let names = tree.names(folder);
+    let number = |name: &str, file: &str| tree.number(&format!("{folder}/{name}/{file}"));
     names
         .iter()
         .filter_map(|name| {
@@ -117,19 +103,16 @@ fn huge_pages(tree: &Tree) -> Vec<HugePages> {
                 free: number(name, "free_hugepages")?,
             })
         })
-        .filter(|pages| pages.total > 0)
+        .filter(|pages: &HugePages| pages.total > 0)
         .collect()
 }
 
 /// Governors are a policy's, not a CPU's.
 fn frequencies(tree: &Tree, host: &mut HostSetup) {
     let folder = "/sys/devices/system/cpu/cpufreq";
-    let policies = tree.list(folder, Absent::Fine).unwrap_or_default();
-    for policy in policies
-        .iter()
-        .filter(|p| p.starts_with("policy"))
-        .take(MAX_CPUS)
-    {
+    let policies = tree.names(folder);
+    let policies = policies.iter().filter(|p| p.starts_with("policy"));
+    for policy in policies.take(MAX_CPUS) {
         let file = |name: &str| tree.text(&format!("{folder}/{policy}/{name}"));
         let cpus = file("affected_cpus").map_or(1, |c| c.split_ascii_whitespace().count() as u64);
         if let Some(governor) = file("scaling_governor") {
@@ -138,9 +121,8 @@ fn frequencies(tree: &Tree, host: &mut HostSetup) {
         if let Some(preference) = file("energy_performance_preference") {
             *host.energy_preferences.entry(preference).or_default() += cpus;
         }
-        host.cpufreq_driver = host
-            .cpufreq_driver
-            .take()
-            .or_else(|| file("scaling_driver"));
+        if host.cpufreq_driver.is_none() {
+            host.cpufreq_driver = file("scaling_driver");
+        }
     }
 }

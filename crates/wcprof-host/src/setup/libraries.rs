@@ -7,7 +7,7 @@ use wcprof_types::{Mapping, Pid, parse_maps_line};
 
 use super::malloc;
 use super::tree::{Absent, Tree};
-use crate::files::LiveFiles;
+use crate::open::LiveFiles;
 
 const MAX_MAPS: usize = 32 << 20;
 const MAX_LIBRARIES: usize = 1024;
@@ -55,25 +55,15 @@ fn is_file(mapping: &Mapping) -> bool {
     mapping.inode != 0 && mapping.path.starts_with('/')
 }
 
-/// What is looked for in a library, by its file name.
-enum Wanted {
-    /// `OpenSSL 3.0.15 3 Sep 2024` (`OPENSSL_VERSION_TEXT`).
-    OpenSsl,
-    /// `CEPH_GIT_NICE_VER`, a string of its own: `16.2.15`, `19.2.1-222.el9cp`.
-    Ceph,
-}
-
+/// The version text inside a library of OpenSSL or Ceph.
 fn version(tree: &Tree, pid: Pid, mapping: &Mapping) -> Option<String> {
     let name = mapping.path.rsplit('/').next()?;
-    let wanted = match name {
-        _ if name.starts_with("libcrypto.so") || name.starts_with("libcrypto-") => Wanted::OpenSsl,
-        _ if name.starts_with("libceph-common.so") => Wanted::Ceph,
-        _ => return None,
-    };
-    let bytes = content(tree, pid, mapping)?;
-    match wanted {
-        Wanted::OpenSsl => openssl(&bytes),
-        Wanted::Ceph => ceph(&bytes),
+    if name.starts_with("libcrypto.so") || name.starts_with("libcrypto-") {
+        openssl(&content(tree, pid, mapping)?)
+    } else if name.starts_with("libceph-common.so") {
+        ceph(&content(tree, pid, mapping)?)
+    } else {
+        None
     }
 }
 
@@ -89,18 +79,11 @@ fn content(tree: &Tree, pid: Pid, mapping: &Mapping) -> Option<Vec<u8>> {
         return None;
     }
     let mut bytes = Vec::new();
-    let file = files.open_mapping(mapping).map_err(|e| e.to_string());
-    let read = file.and_then(|file| {
-        let taken = file.take(MAX_SEARCHED).read_to_end(&mut bytes);
-        taken.map_err(|e| e.to_string())
-    });
-    match read {
-        Ok(_) => Some(bytes),
-        Err(reason) => {
-            tree.left_out(&mapping.path, reason);
-            None
-        }
-    }
+    let read = files.open_mapping(mapping).map_err(|e| e.reason);
+    let read = read.and_then(|file| Ok(file.take(MAX_SEARCHED).read_to_end(&mut bytes)?));
+    read.map_err(|reason| tree.left_out(&mapping.path, reason.to_string()))
+        .ok()?;
+    Some(bytes)
 }
 
 /// The rest of a C string of printable characters.
@@ -110,33 +93,28 @@ fn c_string(bytes: &[u8]) -> Option<&str> {
     (!text.contains(char::is_control)).then_some(text)
 }
 
+/// `OpenSSL 3.0.15 3 Sep 2024` (`OPENSSL_VERSION_TEXT`): a string of its own.
 fn openssl(bytes: &[u8]) -> Option<String> {
     const BEGIN: &[u8] = b"OpenSSL ";
-    let found = bytes.windows(BEGIN.len() + 1).enumerate().find(|(at, w)| {
-        w.starts_with(BEGIN)
-            && w.last().is_some_and(u8::is_ascii_digit)
-            && (*at == 0 || bytes.get(at - 1) == Some(&0))
+    let mut strings = bytes.split_inclusive(|&b| b == 0);
+    let found = strings.find(|string| {
+        string.starts_with(BEGIN) && string.get(BEGIN.len()).is_some_and(u8::is_ascii_digit)
     });
-    let (at, _) = found?;
-    c_string(bytes.get(at..)?).map(str::to_owned)
+    c_string(found?).map(str::to_owned)
 }
 
-/// A string that is a version by itself; `None` when there are several different ones.
+/// `CEPH_GIT_NICE_VER`, a string of its own: `16.2.15`, `19.2.1-222.el9cp`. `None` when there are several
+/// different ones.
 fn ceph(bytes: &[u8]) -> Option<String> {
-    let mut found: Option<&str> = None;
-    for string in bytes.split(|&b| b == 0) {
-        if !(5..=40).contains(&string.len()) {
-            continue;
-        }
-        let Some(text) = std::str::from_utf8(string).ok().filter(|t| is_version(t)) else {
-            continue;
-        };
-        if found.is_some_and(|other| other != text) {
-            return None;
-        }
-        found = Some(text);
-    }
-    found.map(str::to_owned)
+    let strings = bytes
+        .split(|&b| b == 0)
+        .filter(|s| (5..=40).contains(&s.len()));
+    let mut versions =
+        strings.filter_map(|s| std::str::from_utf8(s).ok().filter(|t| is_version(t)));
+    let first = versions.next()?;
+    versions
+        .all(|other| other == first)
+        .then(|| first.to_owned())
 }
 
 /// `16.2.15` and `19.2.1-222.el9cp`; Ceph's major numbers began at 9 when it took three numbers.

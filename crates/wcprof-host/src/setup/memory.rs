@@ -4,23 +4,20 @@ use std::collections::BTreeMap;
 
 use wcprof_types::snapshot::{NumaMemory, ProcessSetup};
 
-use super::tree::{Absent, Tree};
-use super::{leading_number, lines};
+use super::tree::{Absent, Tree, fields, leading_number};
 
 /// Resident memory, KiB, above which files that walk page tables are not read: 16 GiB.
 pub const MAX_WALK_KIB: u64 = 16 << 20;
 const MAX_NUMA_MAPS: usize = 32 << 20;
 
 pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
-    setup.ksm_merging_pages = tree
-        .number(&format!("{dir}/ksm_merging_pages"))
-        .and_then(|n| n.try_into().ok());
+    setup.ksm_merging_pages = tree.number(&format!("{dir}/ksm_merging_pages"));
     let resident = setup.status.get("VmRSS").and_then(|v| leading_number(v));
     let rollup = format!("{dir}/smaps_rollup");
     let may_walk = !tree.is_live() || resident.unwrap_or(0) <= MAX_WALK_KIB;
     if may_walk {
         let text = tree.long_text(&rollup, 1 << 16, Absent::Fine);
-        let sums = text.as_deref().map(lines).into_iter().flatten();
+        let sums = text.as_deref().map(fields).into_iter().flatten();
         // The first line is a mapping's, with addresses.
         let is_sum = |(key, _): &(&str, &str)| !key.contains(' ');
         setup.rollup_kib = sums
@@ -34,16 +31,11 @@ pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
             format!("walks the page tables of more than {gib} GiB, which would delay the process"),
         );
     }
-    let nodes = tree.list("/sys/devices/system/node", Absent::Fine);
-    let is_node = |name: &&String| {
-        name.strip_prefix("node")
-            .is_some_and(|n| n.parse::<u32>().is_ok())
-    };
-    if nodes.iter().flatten().filter(is_node).count() > 1 {
-        setup.numa = match may_walk {
-            true => numa_maps(tree, dir).or_else(|| numa_stat(tree, dir)),
-            false => numa_stat(tree, dir),
-        };
+    let nodes = tree.names("/sys/devices/system/node");
+    let numbers = nodes.iter().filter_map(|name| name.strip_prefix("node"));
+    if numbers.filter(|n| n.parse::<u32>().is_ok()).count() > 1 {
+        let walked = may_walk.then(|| numa_maps(tree, dir)).flatten();
+        setup.numa = walked.or_else(|| numa_stat(tree, dir));
     }
 }
 

@@ -19,11 +19,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use memory::MAX_WALK_KIB;
 use thiserror::Error;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::{SNAPSHOT_SCHEMA, SNAPSHOT_VERSION, Snapshot};
 
-use tree::{Absent, Tree};
+use tree::Tree;
 
 /// Why nothing could be read.
 #[derive(Debug, Error)]
@@ -92,28 +93,9 @@ pub fn read_setup(root: &Path, pid: Pid) -> Result<Snapshot, SetupError> {
     })
 }
 
-pub use memory::MAX_WALK_KIB;
-
 /// What tells this process and this program from a later one with its number.
 fn identity(tree: &Tree, pid: Pid) -> Option<(u64, u64)> {
     let stat = tree.text(&format!("/proc/{pid}/stat"))?;
     let stat = crate::procfs::parse_stat(&stat)?;
     Some((stat.start_ticks, stat.start_stack))
-}
-
-/// `key: value` lines.
-fn lines(text: &str) -> impl Iterator<Item = (&str, &str)> {
-    text.lines()
-        .filter_map(|line| line.split_once(':'))
-        .map(|(key, value)| (key.trim(), value.trim()))
-}
-
-/// The number that `12 kB` begins with.
-fn leading_number(text: &str) -> Option<u64> {
-    text.split_ascii_whitespace().next()?.parse().ok()
-}
-
-/// Whether a folder or file is there.
-fn exists(tree: &Tree, path: &str) -> bool {
-    tree.list(path, Absent::Fine).is_some()
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use wcprof_types::snapshot::{ProcessSetup, ThreadSetup};
 use wcprof_types::{Pid, Tid, redact_args, redact_value};
 
-use super::tree::{Absent, Tree};
-use super::{ceph, cgroup, files, libraries, lines, memory};
+use super::tree::{Absent, Tree, field, fields};
+use super::{ceph, cgroup, files, libraries, memory};
 use crate::procfs::parse_stat;
 
 /// Bytes of a command line; the kernel's own limit is a few MiB.
@@ -69,7 +69,7 @@ pub(super) fn read(tree: &Tree, pid: Pid) -> ProcessSetup {
     setup.cmdline = redact_args(&raw_args);
     setup.environ = environ(tree, &dir);
     if let Some(status) = tree.long_text(&format!("{dir}/status"), 1 << 16, Absent::Noted) {
-        let kept = lines(&status).filter(|(key, _)| STATUS.contains(key));
+        let kept = fields(&status).filter(|(key, _)| STATUS.contains(key));
         setup.status = kept.map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     }
     threads(tree, &dir, &mut setup);
@@ -134,17 +134,16 @@ fn threads(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
 
 fn thread(tree: &Tree, dir: &str, tid: &str) -> Option<ThreadSetup> {
     let status = tree.text(&format!("{dir}/status"))?;
-    let field = |name: &str| lines(&status).find(|(key, _)| *key == name).map(|(_, v)| v);
     let stat = tree.text(&format!("{dir}/stat")).unwrap_or_default();
     Some(ThreadSetup {
         tid: Tid(tid.parse().ok()?),
-        comm: match parse_stat(&stat) {
-            Some(stat) => stat.comm,
-            None => tree
-                .text(&format!("{dir}/comm"))
-                .or_else(|| field("Name").map(str::to_owned))?,
-        },
-        cpus: field("Cpus_allowed_list").unwrap_or_default().to_owned(),
+        comm: parse_stat(&stat)
+            .map(|stat| stat.comm)
+            .or_else(|| tree.text(&format!("{dir}/comm")))
+            .or_else(|| field(&status, "Name").map(str::to_owned))?,
+        cpus: field(&status, "Cpus_allowed_list")
+            .unwrap_or_default()
+            .to_owned(),
         last_cpu: last_cpu(&stat),
     })
 }

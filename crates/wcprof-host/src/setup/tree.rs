@@ -1,18 +1,16 @@
 //! Files below a root folder to bytes and text: `/` of this machine, or a copy of `/proc` and `/sys` of
-//! another one. No link leads out of the root, only regular files are opened, and every read has
-//! a limit. What could not be read is noted.
+//! another one. Every read has a limit, and what could not be read is noted.
 
 use std::cell::RefCell;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
-use nix::sys::stat::{Mode, fstat};
 use wcprof_types::snapshot::Unread;
 
-use crate::opener::{is_regular, reopen};
+use crate::open::{NoFile, Root, open_handle};
 
 /// Files of one value.
 const SMALL: usize = 64 << 10;
@@ -25,21 +23,21 @@ const MAX_UNREAD: usize = 64;
 
 /// A root folder.
 #[derive(Debug)]
-pub(crate) struct Tree {
-    root: OwnedFd,
-    /// Real path of the root, without a slash at its end.
+pub(super) struct Tree {
+    root: Root,
+    /// Real path of the root.
     prefix: PathBuf,
     unread: RefCell<Vec<Unread>>,
     /// Paths that were opened, and the one that is to be refused.
     #[cfg(test)]
-    pub(crate) opened: RefCell<Vec<String>>,
+    pub(super) opened: RefCell<Vec<String>>,
     #[cfg(test)]
-    pub(crate) refused: Option<String>,
+    pub(super) refused: Option<String>,
 }
 
 /// Whether the absence of a file is worth a note.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Absent {
+pub(super) enum Absent {
     /// Other kernels and hosts lack it.
     Fine,
     /// It is always there.
@@ -47,14 +45,14 @@ pub(crate) enum Absent {
 }
 
 impl Tree {
-    pub(crate) fn new(root: &Path) -> io::Result<Self> {
+    pub(super) fn new(root: &Path) -> io::Result<Self> {
+        Self::below_root(Root::new(root)?)
+    }
+
+    fn below_root(root: Root) -> io::Result<Self> {
         Ok(Self {
-            root: open(
-                root,
-                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-                Mode::empty(),
-            )?,
-            prefix: fs::canonicalize(root)?,
+            prefix: fs::read_link(by_descriptor(&root))?,
+            root,
             unread: RefCell::default(),
             #[cfg(test)]
             opened: RefCell::default(),
@@ -64,35 +62,24 @@ impl Tree {
     }
 
     /// A tree whose root is the folder or magic link `path` of this one (`/proc/PID/root`).
-    pub(crate) fn below(&self, path: &str) -> Option<Self> {
-        let handle = self.handle(path, false);
-        let handle = handle
-            .map_err(|e| self.note(path, &e, Absent::Noted))
-            .ok()?;
-        let prefix = fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd())).ok()?;
-        Some(Self {
-            root: handle,
-            prefix,
-            unread: RefCell::default(),
-            #[cfg(test)]
-            opened: RefCell::default(),
-            #[cfg(test)]
-            refused: None,
-        })
+    pub(super) fn enter(&self, path: &str) -> Option<Self> {
+        let entered = self.permit(path).and_then(|()| self.root.enter(path));
+        let tree = entered.and_then(Self::below_root).map_err(NoFile::from);
+        self.or_note(path, Absent::Noted, tree)
     }
 
     /// Whether this is the machine that wcprof runs on.
-    pub(crate) fn is_live(&self) -> bool {
+    pub(super) fn is_live(&self) -> bool {
         self.prefix == Path::new("/")
     }
 
     /// What could not be read.
-    pub(crate) fn into_unread(self) -> Vec<Unread> {
+    pub(super) fn into_unread(self) -> Vec<Unread> {
         self.unread.into_inner()
     }
 
     /// Notes that something was left out, and why.
-    pub(crate) fn left_out(&self, path: &str, reason: impl Into<String>) {
+    pub(super) fn left_out(&self, path: &str, reason: impl Into<String>) {
         let mut unread = self.unread.borrow_mut();
         if unread.len() < MAX_UNREAD && unread.iter().all(|u| u.path != path) {
             unread.push(Unread {
@@ -102,88 +89,66 @@ impl Tree {
         }
     }
 
-    fn note(&self, path: &str, error: &io::Error, absent: Absent) {
-        let gone = matches!(
-            error.raw_os_error(),
-            Some(libc::ENOENT | libc::ESRCH | libc::ENOTDIR)
-        );
-        // Files of some devices exist without content.
-        let empty = matches!(error.raw_os_error(), Some(libc::EINVAL | libc::ENODEV));
-        if !((gone || empty) && absent == Absent::Fine) {
-            let reason = match error.raw_os_error() {
-                Some(libc::EACCES | libc::EPERM) => "not permitted".to_owned(),
-                Some(libc::ENOENT) => "not there".to_owned(),
-                _ => error.to_string(),
-            };
+    fn or_note<T>(&self, path: &str, absent: Absent, read: Result<T, NoFile>) -> Option<T> {
+        let (is_absent, reason) = match read {
+            Ok(read) => return Some(read),
+            Err(NoFile::NotFound) => (true, "not there".to_owned()),
+            Err(NoFile::System(error)) => match error.raw_os_error() {
+                Some(libc::EACCES | libc::EPERM) => (false, "not permitted".to_owned()),
+                // Files of some devices exist without content.
+                Some(libc::ESRCH | libc::EINVAL | libc::ENODEV) => (true, error.to_string()),
+                _ => (false, error.to_string()),
+            },
+            Err(other) => (false, other.to_string()),
+        };
+        if !is_absent || absent == Absent::Noted {
             self.left_out(path, reason);
         }
+        None
     }
 
-    fn handle(&self, path: &str, confined: bool) -> io::Result<OwnedFd> {
+    /// Tests note each path, and refuse one.
+    fn permit(&self, _path: &str) -> io::Result<()> {
         #[cfg(test)]
         {
-            self.opened.borrow_mut().push(path.to_owned());
-            if self.refused.as_deref() == Some(path) {
+            self.opened.borrow_mut().push(_path.to_owned());
+            if self.refused.as_deref() == Some(_path) {
                 return Err(io::Error::from_raw_os_error(libc::EACCES));
             }
         }
-        let mut resolve = ResolveFlag::RESOLVE_IN_ROOT;
-        if confined {
-            resolve |= ResolveFlag::RESOLVE_NO_MAGICLINKS;
-        }
-        let how = OpenHow::new()
-            .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
-            .resolve(resolve);
-        if confined {
-            return Ok(openat2(&self.root, Path::new(path), how)?);
-        }
-        // The kernel refuses magic links below RESOLVE_IN_ROOT: that one link is followed by name.
-        let name = format!(
-            "/proc/self/fd/{}/{}",
-            self.root.as_raw_fd(),
-            path.trim_start_matches('/')
-        );
-        let flags = OFlag::O_PATH | OFlag::O_CLOEXEC | OFlag::O_DIRECTORY;
-        Ok(open(Path::new(&name), flags, Mode::empty())?)
+        Ok(())
     }
 
-    /// A regular file, open for reading.
-    pub(crate) fn file(&self, path: &str) -> io::Result<File> {
-        let handle = self.handle(path, true)?;
-        if !is_regular(&fstat(&handle)?) {
-            return Err(io::Error::other("not a regular file"));
-        }
-        Ok(reopen(&handle)?.into())
+    fn handle(&self, path: &str) -> io::Result<OwnedFd> {
+        self.permit(path)?;
+        self.root.handle(path)
     }
 
-    /// At most `limit` bytes of a file, and whether there are more.
-    pub(crate) fn bytes(
+    /// At most `limit` bytes of a regular file, and whether there are more.
+    pub(super) fn bytes(
         &self,
         path: &str,
         limit: usize,
         absent: Absent,
     ) -> Option<(Vec<u8>, bool)> {
-        let read = self.file(path).and_then(|file| {
+        let handle = self.handle(path).map_err(NoFile::from);
+        let opened = handle.and_then(|handle| open_handle(&handle));
+        let read = opened.and_then(|(file, _)| {
             // Room from the start: files of `/proc` tell no size, and each read costs a system call.
             let mut bytes = Vec::with_capacity(limit.min(FIRST_READ));
-            file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+            File::from(file)
+                .take(limit as u64 + 1)
+                .read_to_end(&mut bytes)?;
             Ok(bytes)
         });
-        match read {
-            Ok(mut bytes) => {
-                let cut = bytes.len() > limit;
-                bytes.truncate(limit);
-                Some((bytes, cut))
-            }
-            Err(error) => {
-                self.note(path, &error, absent);
-                None
-            }
-        }
+        let mut bytes = self.or_note(path, absent, read)?;
+        let cut = bytes.len() > limit;
+        bytes.truncate(limit);
+        Some((bytes, cut))
     }
 
     /// A whole text file; bytes that are not UTF-8 are replaced. A longer one is cut, and noted.
-    pub(crate) fn long_text(&self, path: &str, limit: usize, absent: Absent) -> Option<String> {
+    pub(super) fn long_text(&self, path: &str, limit: usize, absent: Absent) -> Option<String> {
         let (bytes, cut) = self.bytes(path, limit, absent)?;
         if cut {
             self.left_out(
@@ -195,21 +160,21 @@ impl Tree {
     }
 
     /// A small file of `/proc` or `/sys` without white space around it.
-    pub(crate) fn text(&self, path: &str) -> Option<String> {
+    pub(super) fn text(&self, path: &str) -> Option<String> {
         let (bytes, _) = self.bytes(path, SMALL, Absent::Fine)?;
         Some(String::from_utf8_lossy(&bytes).trim().to_owned())
     }
 
     /// A number in a file of its own.
-    pub(crate) fn number(&self, path: &str) -> Option<i64> {
+    pub(super) fn number<T: FromStr>(&self, path: &str) -> Option<T> {
         self.text(path)?.parse().ok()
     }
 
-    /// Names in a folder, sorted; numbers by value.
-    pub(crate) fn list(&self, path: &str, absent: Absent) -> Option<Vec<String>> {
-        let listed = self.handle(path, true).and_then(|handle| {
-            let folder = fs::read_dir(format!("/proc/self/fd/{}", handle.as_raw_fd()))?;
+    /// Names in a folder, sorted; numbers by value. `None` when it cannot be read.
+    pub(super) fn list(&self, path: &str, absent: Absent) -> Option<Vec<String>> {
+        let listed = self.handle(path).and_then(|handle| {
             // A thread that exits while its folder is read ends the listing early.
+            let folder = fs::read_dir(by_descriptor(&handle))?;
             let names = folder.take(MAX_ENTRIES).map_while(Result::ok);
             let mut names: Vec<String> = names
                 .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -217,33 +182,55 @@ impl Tree {
             names.sort_by_key(|name| (name.parse().unwrap_or(u64::MAX), name.clone()));
             Ok(names)
         });
-        match listed {
-            Ok(names) => Some(names),
-            Err(error) => {
-                self.note(path, &error, absent);
-                None
-            }
-        }
+        self.or_note(path, absent, listed.map_err(NoFile::from))
+    }
+
+    /// Names in a folder that other kernels and hosts may lack.
+    pub(super) fn names(&self, path: &str) -> Vec<String> {
+        self.list(path, Absent::Fine).unwrap_or_default()
+    }
+
+    /// Whether a folder is there.
+    pub(super) fn has_folder(&self, path: &str) -> bool {
+        self.list(path, Absent::Fine).is_some()
     }
 
     /// Where a symbolic link points to, as it is written.
-    pub(crate) fn link(&self, path: &str) -> Option<String> {
-        #[cfg(test)]
-        if self.refused.as_deref() == Some(path) {
-            return None;
-        }
+    pub(super) fn link(&self, path: &str) -> Option<String> {
         let (folder, name) = path.rsplit_once('/')?;
-        let handle = self.handle(folder, true).ok()?;
+        let handle = self.permit(path).and_then(|()| self.handle(folder)).ok()?;
         // Not followed, so that a magic link is read and not opened.
-        let target = fs::read_link(format!("/proc/self/fd/{}/{name}", handle.as_raw_fd())).ok()?;
+        let target = fs::read_link(by_descriptor(&handle).join(name)).ok()?;
         Some(target.to_string_lossy().into_owned())
     }
 
     /// The path of a file or folder without links, as seen inside the root.
-    pub(crate) fn real(&self, path: &str) -> Option<String> {
-        let handle = self.handle(path, true).ok()?;
-        let real = fs::read_link(format!("/proc/self/fd/{}", handle.as_raw_fd())).ok()?;
+    pub(super) fn real(&self, path: &str) -> Option<String> {
+        let handle = self.handle(path).ok()?;
+        let real = fs::read_link(by_descriptor(&handle)).ok()?;
         let inside = real.strip_prefix(&self.prefix).ok()?;
         Some(format!("/{}", inside.to_string_lossy()))
     }
+}
+
+/// A path to what a handle refers to.
+fn by_descriptor(handle: &impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", handle.as_fd().as_raw_fd()))
+}
+
+/// `key: value` lines.
+pub(super) fn fields(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines()
+        .filter_map(|line| line.split_once(':'))
+        .map(|(key, value)| (key.trim(), value.trim()))
+}
+
+/// The value of a `key: value` line.
+pub(super) fn field<'t>(text: &'t str, key: &str) -> Option<&'t str> {
+    fields(text).find(|(name, _)| *name == key).map(|(_, v)| v)
+}
+
+/// The number that `12 kB` begins with.
+pub(super) fn leading_number(text: &str) -> Option<u64> {
+    text.split_ascii_whitespace().next()?.parse().ok()
 }

@@ -5,8 +5,8 @@ use std::fs::File;
 use std::hint::black_box;
 use std::os::fd::AsRawFd;
 
-use wcprof_host::LiveFiles;
 use wcprof_host::clock::thread_cpu_ns;
+use wcprof_host::open::LiveFiles;
 use wcprof_types::{Pid, parse_maps_line};
 
 use super::event::{Event, Spec};

@@ -1,7 +1,8 @@
 //! Why update calls can not be observed.
 
 use thiserror::Error;
-use wcprof_host::{LiveFileError, TargetError};
+use wcprof_host::TargetError;
+use wcprof_host::open::OpenError;
 
 use crate::event::PerfError;
 
@@ -48,7 +49,7 @@ pub enum UprobeError {
     MayHang(String),
     /// The target's file can not be opened.
     #[error(transparent)]
-    File(#[from] LiveFileError),
+    File(#[from] OpenError),
     /// No thread to observe.
     #[error("process {0} has no thread of a name that is asked for")]
     NoThreads(i32),

@@ -9,7 +9,8 @@ use std::os::unix::fs::FileExt;
 
 use object::read::elf::{ElfFile64, FileHeader, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, ReadRef, elf};
-use wcprof_host::{LiveFiles, Target};
+use wcprof_host::Target;
+use wcprof_host::open::LiveFiles;
 use wcprof_types::{Avma, Mapping};
 
 use super::{UpdateFunction, UprobeError};

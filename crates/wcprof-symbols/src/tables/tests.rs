@@ -8,7 +8,7 @@ use wcprof_trace::model::{Header, ModuleId, Process, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, Svma};
 
 use super::*;
-use crate::files::{ModuleFile, OpenError};
+use crate::files::{ModuleFile, NoFile, OpenError};
 
 /// Notes which modules are opened, and has none.
 #[derive(Default)]
@@ -17,11 +17,11 @@ struct NoFiles(Mutex<Vec<ModuleIdentity>>);
 impl ModuleFiles for NoFiles {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
         self.0.lock().unwrap().push(module.clone());
-        Err(OpenError::NotAFile(module.path.clone()))
+        Err(NoFile::NotAFile.at(&module.path))
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        Err(OpenError::NotFound(path.to_owned()))
+        Err(NoFile::NotFound.at(path))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use wcprof_symbols::{LocalFiles, ModuleIdentity, ModuleSymbols, RootedFiles};
+use wcprof_symbols::{LocalFiles, ModuleIdentity, ModuleSymbols, Root};
 
 use crate::common::{Fixture, run, symbolize};
 
@@ -114,7 +114,7 @@ fn inside_root() {
     let shared = Shared::build("{dir}/common.debug");
     let root = tempfile::tempdir().unwrap();
     std::fs::copy(&shared.fixture.path, root.path().join("module")).unwrap();
-    let files = RootedFiles::new(std::fs::File::open(root.path()).unwrap().into());
+    let files = Root::new(root.path()).unwrap();
     let identity = ModuleIdentity {
         path: "/module".to_owned(),
         ..shared.identity.clone()

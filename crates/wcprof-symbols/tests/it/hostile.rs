@@ -8,8 +8,8 @@ use std::sync::OnceLock;
 use proptest::prelude::{ProptestConfig, any, prop, proptest};
 use wcprof_symbols::elf::{ElfError, ElfFile};
 use wcprof_symbols::{
-    FunctionStarts, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, SymbolOptions,
-    open_regular,
+    FunctionStarts, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError,
+    SymbolOptions, open_regular,
 };
 
 use crate::common::{Fixture, symbolize};
@@ -23,7 +23,7 @@ impl ModuleFiles for Image {
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        Err(OpenError::NotFound(path.to_owned()))
+        Err(NoFile::NotFound.at(path))
     }
 }
 
@@ -125,7 +125,7 @@ impl ModuleFiles for Shrinks<'_> {
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
         let writer = File::options().write(true).open(self.path).unwrap();
         writer.set_len(self.len).unwrap();
-        Err(OpenError::NotFound(path.to_owned()))
+        Err(NoFile::NotFound.at(path))
     }
 }
 

@@ -5,9 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use wcprof_symbols::elf::ElfFile;
-use wcprof_symbols::{
-    LocalFiles, ModuleSymbols, RootedFiles, SourceKind, SymbolOptions, open_regular,
-};
+use wcprof_symbols::{LocalFiles, ModuleSymbols, Root, SourceKind, SymbolOptions, open_regular};
 use wcprof_trace::model::SymbolFrame;
 
 use crate::common::{Fixture, data, run, symbolize};
@@ -383,7 +381,7 @@ fn inside_root() {
         .join(split.fixture.dir.path().strip_prefix("/").unwrap());
     std::fs::create_dir_all(&inside).unwrap();
     std::fs::copy(&split.fixture.path, inside.join("module")).unwrap();
-    let files = RootedFiles::new(std::fs::File::open(root.path()).unwrap().into());
+    let files = Root::new(root.path()).unwrap();
     let frames = |files: &dyn wcprof_symbols::ModuleFiles| {
         let identity = split.fixture.identity();
         symbolize(&identity, files, &split.fixture.options, &split.addresses).frames

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use wcprof_symbols::{
-    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, OpenError, SymbolOptions,
+    LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, SymbolOptions,
 };
 use wcprof_types::{Mapping, parse_maps_line};
 
@@ -84,7 +84,7 @@ impl ModuleFiles for Vdso {
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        Err(OpenError::NotFound(path.to_owned()))
+        Err(NoFile::NotFound.at(path))
     }
 }
 

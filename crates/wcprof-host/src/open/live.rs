@@ -6,17 +6,16 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use nix::fcntl::{OFlag, open};
-use nix::sys::stat::{Mode, fstat};
-use thiserror::Error;
 use wcprof_types::{Avma, Mapping, Pid};
 
+use super::child::{ANSWER_TIMEOUT, Child, Opened, Request};
+use super::reason::{NoFile, OpenError};
+use super::regular::{Root, handle, open_handle};
 use crate::memory::read_memory;
-use crate::opener::{ANSWER_TIMEOUT, Opened, Opener, Refusal, Request, is_regular, reopen};
 
 /// The first bytes of a file and of its mapping are compared: ELF header, program headers and, in
 /// practice, the build-id note.
@@ -37,56 +36,14 @@ const REMOTE: [&str; 10] = [
     "virtiofs",
 ];
 
-/// What does not answer within this is done without.
+/// How long wcprof waits for a remote file system.
 pub const REMOTE_TIMEOUT: Duration = ANSWER_TIMEOUT;
-
-/// Why a mapped file was not opened.
-#[derive(Debug, Error)]
-pub enum LiveFileError {
-    /// FIFO, device, socket or directory.
-    #[error("`{0}` is not a regular file")]
-    NotRegular(String),
-    /// Deleted, and `map_files` may not be used.
-    #[error(
-        "`{0}` was deleted or replaced; opening it through /proc/PID/map_files needs CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE"
-    )]
-    Deleted(String),
-    /// The name leads to another file now.
-    #[error("`{0}` was replaced by another file since it was mapped")]
-    Replaced(String),
-    /// Somebody else may have put it there.
-    #[error("`{path}` belongs to user {found}, not to the target's user or root")]
-    Owner {
-        /// Its path in the target.
-        path: String,
-        /// Its owner.
-        found: u32,
-    },
-    /// Anything else.
-    #[error("failed to open `{path}`: {source}")]
-    Io {
-        /// Its path in the target.
-        path: String,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-impl LiveFileError {
-    /// What becomes of the system's errors with this path in the target.
-    fn io(path: &str) -> impl Fn(io::Error) -> Self + '_ {
-        |source| Self::Io {
-            path: path.to_owned(),
-            source,
-        }
-    }
-}
 
 /// Opens files of one target.
 #[derive(Debug)]
 pub struct LiveFiles {
     pid: Pid,
-    root: Option<OwnedFd>,
+    root: Option<Root>,
     /// Devices of the file systems that it has mounted, and whether they may hang.
     mounts: HashMap<(u32, u32), bool>,
     lookups: Mutex<Lookups>,
@@ -96,7 +53,7 @@ pub struct LiveFiles {
 #[derive(Debug)]
 enum Lookups {
     NotStarted,
-    Running(Opener),
+    Running(Child),
     /// A server hung: nothing else is tried.
     Hung,
 }
@@ -123,12 +80,7 @@ impl LiveFiles {
         let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
         Self {
             pid,
-            root: open(
-                Path::new(&format!("/proc/{pid}/root")),
-                OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC,
-                Mode::empty(),
-            )
-            .ok(),
+            root: Root::of_process(pid).ok(),
             mounts: mounted_devices(&String::from_utf8_lossy(&mounts)),
             lookups: Mutex::new(Lookups::NotStarted),
         }
@@ -141,142 +93,64 @@ impl LiveFiles {
 
     /// Whether the file is on a network file system or FUSE, as far as is known.
     pub fn may_hang(&self, mapping: &Mapping) -> bool {
-        self.mounts
-            .get(&mapping.device)
-            .is_some_and(|remote| *remote)
+        self.mounts.get(&mapping.device) == Some(&true)
     }
 
     /// Opens the file of a mapping. What is on FUSE or 9p is copied.
-    pub fn open_mapping(&self, mapping: &Mapping) -> Result<File, LiveFileError> {
-        match self.handle(mapping) {
+    ///
+    /// # Errors
+    /// When it is no regular file, may not be opened, or its server does not answer.
+    pub fn open_mapping(&self, mapping: &Mapping) -> Result<File, OpenError> {
+        let opened = match self.handle(mapping) {
             Some(handle) => self.open_handle(&handle, mapping),
             None => self.open_by_name(mapping),
-        }
+        };
+        opened.map_err(|reason| reason.at(&mapping.path))
     }
 
     /// Holds the file of a mapping, to open it later.
-    pub fn hold(&self, mapping: &Mapping) -> Result<HeldFile, LiveFileError> {
+    ///
+    /// # Errors
+    /// Without the privilege for `map_files`, those of [`Self::open_mapping`].
+    pub fn hold(&self, mapping: &Mapping) -> Result<HeldFile, OpenError> {
+        let path = mapping.path.clone();
         let held = match self.handle(mapping) {
             Some(handle) => Held::Handle(handle),
-            None => Held::File(self.open_by_name(mapping)?),
+            None => Held::File(self.open_by_name(mapping).map_err(|e| e.at(&path))?),
         };
-        let path = mapping.path.clone();
         Ok(HeldFile { held, path })
     }
 
     /// Opens a file that was held.
-    pub fn open_held(&self, file: &HeldFile) -> Result<File, LiveFileError> {
-        match &file.held {
-            Held::File(held) => held.try_clone().map_err(LiveFileError::io(&file.path)),
-            Held::Handle(handle) => self
-                .ask(&file.path, Request::Handle(handle.as_fd()))
-                .map(|opened| opened.file.into()),
-        }
-    }
-
-    /// The file of a mapping, whatever its name leads to now; `None` without the privilege.
-    fn handle(&self, mapping: &Mapping) -> Option<OwnedFd> {
-        let name = format!("{:x}-{:x}", mapping.start.0, mapping.end.0);
-        open_path(&PathBuf::from(format!(
-            "/proc/{}/map_files/{name}",
-            self.pid
-        )))
-        .ok()
-    }
-
-    fn open_handle(&self, handle: &OwnedFd, mapping: &Mapping) -> Result<File, LiveFileError> {
-        // A mount that is not known may be of any kind: it is newer, or gone.
-        if self.mounts.get(&mapping.device) != Some(&false) {
-            let opened = self.ask(&mapping.path, Request::Handle(handle.as_fd()))?;
-            return Ok(opened.file.into());
-        }
-        match fstat(handle).map(|stat| is_regular(&stat)) {
-            Ok(true) => reopen(handle).map(File::from),
-            Ok(false) => return Err(LiveFileError::NotRegular(mapping.path.clone())),
-            Err(errno) => Err(errno),
-        }
-        .map_err(|e| LiveFileError::io(&mapping.path)(e.into()))
-    }
-
-    fn open_by_name(&self, mapping: &Mapping) -> Result<File, LiveFileError> {
-        let exe = PathBuf::from(format!("/proc/{}/exe", self.pid));
-        if fs::read_link(&exe).is_ok_and(|p| p.to_string_lossy() == mapping.path)
-            && let Ok(handle) = open_path(&exe)
-        {
-            return self.open_handle(&handle, mapping);
-        }
-        if mapping.path.ends_with(" (deleted)") {
-            return Err(LiveFileError::Deleted(mapping.path.clone()));
-        }
-        let path = unescape(&mapping.path);
-        let opened = self.ask(&mapping.path, Request::path(Path::new(&path)))?;
-        // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
-        // compared with the target's memory in any case.
-        if opened.inode != mapping.inode && opened.device == mapping.device {
-            return Err(LiveFileError::Replaced(mapping.path.clone()));
-        }
-        let file = opened.file.into();
-        if mapping.offset.0 == 0 && !self.begins_like(&file, mapping.start) {
-            return Err(LiveFileError::Replaced(mapping.path.clone()));
-        }
-        Ok(file)
+    ///
+    /// # Errors
+    /// As [`Self::open_mapping`].
+    pub fn open_held(&self, file: &HeldFile) -> Result<File, OpenError> {
+        let opened = match &file.held {
+            Held::File(held) => held.try_clone().map_err(NoFile::from),
+            Held::Handle(handle) => self.ask_for_file(Request::Handle(handle.as_fd())),
+        };
+        opened.map_err(|reason| reason.at(&file.path))
     }
 
     /// Opens a regular file by its absolute path in the target's mount namespace; symbolic links
     /// cannot lead out of its root.
-    pub fn open_regular(&self, path: &Path) -> Result<File, LiveFileError> {
-        let opened = self.ask(&path.to_string_lossy(), Request::path(path))?;
-        Ok(opened.file.into())
+    ///
+    /// # Errors
+    /// As [`Self::open_mapping`].
+    pub fn open_regular(&self, path: &Path) -> Result<File, OpenError> {
+        let opened = self.ask_for_file(Request::Path(path));
+        opened.map_err(|reason| reason.at(path))
     }
 
     /// Opens a regular file that belongs to `uid` or root, by its absolute path in the target's mount
     /// namespace; it must not be a symbolic link itself.
-    pub fn open_owned(&self, path: &Path, uid: u32) -> Result<File, LiveFileError> {
-        let request = Request::Path {
-            path,
-            follow: false,
-            owner: Some(uid),
-        };
-        let opened = self.ask(&path.to_string_lossy(), request)?;
-        Ok(opened.file.into())
-    }
-
-    /// Opens what may be on a server that hangs. `name` is for errors.
-    fn ask(&self, name: &str, request: Request<'_>) -> Result<Opened, LiveFileError> {
-        let failed = LiveFileError::io(name);
-        if self.root.is_none() && matches!(request, Request::Path { .. }) {
-            return Err(failed(io::ErrorKind::PermissionDenied.into()));
-        }
-        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Lookups::NotStarted = *lookups {
-            let root = self.root.as_ref().map(AsFd::as_fd);
-            *lookups = Lookups::Running(Opener::start(root).map_err(&failed)?);
-        }
-        let answer = match &*lookups {
-            Lookups::Running(opener) => opener.open(request),
-            _ => Err(Refusal::NoAnswer),
-        };
-        answer.map_err(|refusal| match refusal {
-            Refusal::NotRegular => LiveFileError::NotRegular(name.to_owned()),
-            Refusal::Owner(found) => LiveFileError::Owner {
-                path: name.to_owned(),
-                found,
-            },
-            Refusal::NoCopy => failed(io::Error::other(NO_COPY)),
-            Refusal::NoAnswer => {
-                *lookups = Lookups::Hung;
-                failed(io::Error::new(io::ErrorKind::TimedOut, NO_ANSWER))
-            }
-            Refusal::Errno(errno) => failed(errno.into()),
-        })
-    }
-
-    fn begins_like(&self, file: &File, start: Avma) -> bool {
-        let (mut on_disk, mut in_memory) = ([0; COMPARED], [0; COMPARED]);
-        let read = file.read_at(&mut on_disk, 0).unwrap_or(0);
-        let mapped = read_memory(self.pid, start, &mut in_memory).unwrap_or(0);
-        let n = read.min(mapped);
-        n >= 64 && on_disk[..n] == in_memory[..n]
+    ///
+    /// # Errors
+    /// As [`Self::open_mapping`], or when it belongs to somebody else.
+    pub fn open_owned(&self, path: &Path, uid: u32) -> Result<File, OpenError> {
+        let opened = self.ask_for_file(Request::Owned(path, uid));
+        opened.map_err(|reason| reason.at(path))
     }
 
     /// A copy of the vdso.
@@ -287,19 +161,76 @@ impl LiveFiles {
         bytes.truncate(n);
         Some(bytes)
     }
-}
 
-const NO_ANSWER: &str = "its file system did not answer within 2 s";
-const NO_COPY: &str = "it is on FUSE or 9p, and too large for a copy";
+    /// The file of a mapping, whatever its name leads to now; `None` without the privilege.
+    fn handle(&self, mapping: &Mapping) -> Option<OwnedFd> {
+        let (start, end) = (mapping.start.0, mapping.end.0);
+        handle(format!("/proc/{}/map_files/{start:x}-{end:x}", self.pid)).ok()
+    }
 
-/// `O_PATH`: neither hangs on a FIFO nor touches a device.
-fn open_path(path: &Path) -> io::Result<OwnedFd> {
-    Ok(open(path, OFlag::O_PATH | OFlag::O_CLOEXEC, Mode::empty())?)
-}
+    fn open_handle(&self, handle: &OwnedFd, mapping: &Mapping) -> Result<File, NoFile> {
+        // A mount that is not known may be of any kind: it is newer, or gone.
+        match self.mounts.get(&mapping.device) {
+            Some(false) => open_handle(handle).map(|(file, _)| file.into()),
+            _ => self.ask_for_file(Request::Handle(handle.as_fd())),
+        }
+    }
 
-/// The kernel writes a newline in a path as `\012` (`seq_file_path`, `fs/seq_file.c`).
-fn unescape(path: &str) -> String {
-    path.replace("\\012", "\n")
+    fn open_by_name(&self, mapping: &Mapping) -> Result<File, NoFile> {
+        let exe = format!("/proc/{}/exe", self.pid);
+        if fs::read_link(&exe).is_ok_and(|path| path.to_string_lossy() == mapping.path)
+            && let Ok(handle) = handle(exe)
+        {
+            return self.open_handle(&handle, mapping);
+        }
+        if mapping.path.ends_with(" (deleted)") {
+            return Err(NoFile::Deleted);
+        }
+        // The kernel writes a newline in a path as `\012` (`seq_file_path`, `fs/seq_file.c`).
+        let path = mapping.path.replace("\\012", "\n");
+        let opened = self.ask(Request::Path(Path::new(&path)))?;
+        // Btrfs and overlay show another device in `maps` than in `stat`: the first bytes are
+        // compared with the target's memory in any case.
+        if opened.inode != mapping.inode && opened.device == mapping.device {
+            return Err(NoFile::Replaced);
+        }
+        let file = opened.file.into();
+        if mapping.offset.0 == 0 && !self.begins_like(&file, mapping.start) {
+            return Err(NoFile::Replaced);
+        }
+        Ok(file)
+    }
+
+    fn ask_for_file(&self, request: Request<'_>) -> Result<File, NoFile> {
+        self.ask(request).map(|opened| opened.file.into())
+    }
+
+    /// Opens what may be on a server that hangs.
+    fn ask(&self, request: Request<'_>) -> Result<Opened, NoFile> {
+        if self.root.is_none() && !matches!(request, Request::Handle(_)) {
+            return Err(io::Error::from(io::ErrorKind::PermissionDenied).into());
+        }
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Lookups::NotStarted = *lookups {
+            *lookups = Lookups::Running(Child::start(self.root.as_ref().map(AsFd::as_fd))?);
+        }
+        let Lookups::Running(child) = &*lookups else {
+            return Err(NoFile::NoAnswer);
+        };
+        let opened = child.open(request);
+        if let Err(NoFile::NoAnswer) = opened {
+            *lookups = Lookups::Hung;
+        }
+        opened
+    }
+
+    fn begins_like(&self, file: &File, start: Avma) -> bool {
+        let (mut on_disk, mut in_memory) = ([0; COMPARED], [0; COMPARED]);
+        let read = file.read_at(&mut on_disk, 0).unwrap_or(0);
+        let mapped = read_memory(self.pid, start, &mut in_memory).unwrap_or(0);
+        let n = read.min(mapped);
+        n >= 64 && on_disk[..n] == in_memory[..n]
+    }
 }
 
 /// Devices of the file systems in `/proc/PID/mountinfo` (proc(5)), and whether they are on a network or
@@ -366,14 +297,14 @@ mod tests {
     fn refuses() {
         let folder = tempfile::tempdir().unwrap();
         let fifo = folder.path().join("fifo");
-        nix::unistd::mkfifo(&fifo, Mode::S_IRUSR | Mode::S_IWUSR).unwrap();
+        nix::unistd::mkfifo(&fifo, nix::sys::stat::Mode::S_IRUSR).unwrap();
         let files = LiveFiles::new(me());
         let error = files.open_regular(&fifo).unwrap_err();
-        assert!(matches!(error, LiveFileError::NotRegular(_)), "{error}");
+        assert!(matches!(error.reason, NoFile::NotRegular(_)), "{error}");
         let mut files = LiveFiles::new(me());
         // With the folder as root, a link to /etc/passwd is looked for inside it.
         std::os::unix::fs::symlink("/etc/passwd", folder.path().join("link")).unwrap();
-        files.root = Some(open_path(folder.path()).unwrap());
+        files.root = Some(Root::new(folder.path()).unwrap());
         assert!(files.open_regular(Path::new("/link")).is_err());
         fs::create_dir(folder.path().join("etc")).unwrap();
         fs::write(folder.path().join("etc/passwd"), "inside").unwrap();
@@ -388,32 +319,29 @@ mod tests {
     fn owned() {
         let folder = tempfile::tempdir().unwrap();
         let mut files = LiveFiles::new(me());
-        files.root = Some(open_path(folder.path()).unwrap());
+        files.root = Some(Root::new(folder.path()).unwrap());
         let uid = nix::unistd::geteuid().as_raw();
         let map = folder.path().join("perf-1.map");
         fs::write(&map, "1 1 a\n").unwrap();
         std::os::unix::fs::symlink("/perf-1.map", folder.path().join("link")).unwrap();
-        nix::unistd::mkfifo(&folder.path().join("fifo"), Mode::S_IRUSR).unwrap();
+        nix::unistd::mkfifo(&folder.path().join("fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
         assert!(files.open_owned(Path::new("/perf-1.map"), uid).is_ok());
         for refused in ["/link", "/fifo"] {
             let error = files.open_owned(Path::new(refused), uid).unwrap_err();
-            assert!(matches!(error, LiveFileError::NotRegular(_)), "{error}");
+            assert!(matches!(error.reason, NoFile::NotRegular(_)), "{error}");
         }
         let error = files.open_owned(Path::new("/perf-2.map"), uid).unwrap_err();
-        assert!(matches!(error, LiveFileError::Io { .. }), "{error}");
+        assert!(error.is_not_found(), "{error}");
         if uid != 0 {
             let error = files
                 .open_owned(Path::new("/perf-1.map"), uid + 1)
                 .unwrap_err();
-            assert!(matches!(error, LiveFileError::Owner { .. }), "{error}");
+            assert!(matches!(error.reason, NoFile::Owner(_)), "{error}");
         } else if nix::unistd::chown(&map, Some(12345.into()), None).is_ok() {
             let error = files
                 .open_owned(Path::new("/perf-1.map"), 54321)
                 .unwrap_err();
-            assert!(
-                matches!(error, LiveFileError::Owner { found: 12345, .. }),
-                "{error}"
-            );
+            assert!(matches!(error.reason, NoFile::Owner(12345)), "{error}");
         }
     }
 

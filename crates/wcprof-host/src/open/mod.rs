@@ -1,0 +1,22 @@
+//! Opens files that others chose: of a live process, below a root folder, on this machine. The result is
+//! always a regular file, open for reading.
+//!
+//! The owner of a process chooses the paths that its mappings, links and traces name. Such a path may lead
+//! to a FIFO (opening it hangs), to a device (opening it has side effects), to a server that never answers,
+//! or out of a container. Therefore:
+//!
+//! - A path is resolved to a handle (`O_PATH`) first, which opens nothing. A regular file is then opened
+//!   through its handle, so that nobody can exchange it in between.
+//! - Below a [`Root`] no link leads out of it, and magic links of `/proc` are refused.
+//! - `/proc/PID/root`, `exe` and `map_files` are magic links, too. They are entered on purpose, here alone.
+//! - A child process looks up what may be on a server that hangs. It is left behind if nobody answers.
+
+mod child;
+mod live;
+mod reason;
+mod regular;
+
+pub use live::{HeldFile, LiveFiles, REMOTE_TIMEOUT};
+pub use reason::{NoFile, OpenError};
+pub(crate) use regular::open_handle;
+pub use regular::{Root, nameless_file, open_regular};
