@@ -1,13 +1,12 @@
-//! Turns a snapshot of how a process and its host are set up into findings: settings that cost
-//! time, each with where it was read, advice, and the report that the advice rests on.
+//! A snapshot of how a process and its host are set up, to findings: settings that cost time, each with
+//! its origin, advice, and the report that the advice rests on.
 //!
-//! Nothing is read here but the snapshot, so a saved one and one from a trace give the same bytes
-//! on any machine. A check has three outcomes: a finding, passed, or unknown. What the snapshot does
-//! not hold is unknown, never a finding.
+//! Only the snapshot is read, so a saved one and one from a trace give the same bytes on any machine. A
+//! check has three outcomes: a finding, passed, or unknown. What the snapshot lacks is unknown, never a
+//! finding.
 #![forbid(unsafe_code)]
 
 mod checks;
-mod cpu_list;
 mod json;
 mod qemu;
 mod report;
@@ -28,7 +27,7 @@ use wcprof_types::snapshot::Snapshot;
 /// # Errors
 /// None as built: a test reads the texts of all checks.
 pub fn diagnose(snapshot: &Snapshot, observed: &Observed) -> Result<Report, TextsError> {
-    let texts = texts::Texts::builtin()?;
+    let texts = texts::builtin()?;
     let mut out = report::Out::new(snapshot, observed, &texts);
     checks::all(&mut out);
     Ok(out.finish())

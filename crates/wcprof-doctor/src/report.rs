@@ -1,4 +1,4 @@
-//! What checks say.
+//! Results of checks to a report: findings, what is not known, what passed.
 
 use serde::Serialize;
 use wcprof_findings::{Basis, Finding, Setting, SettingsFound};
@@ -6,14 +6,14 @@ use wcprof_types::snapshot::Snapshot;
 
 use crate::texts::Texts;
 
-/// All that the checks of a snapshot say.
+/// The results of all checks of a snapshot.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Report {
     /// The worst first.
     pub findings: Vec<Finding>,
-    /// What could not be told.
+    /// Questions without an answer.
     pub unknown: Vec<Unknown>,
-    /// What is as it should be.
+    /// Checks that found nothing wrong.
     pub passed: Vec<Passed>,
 }
 
@@ -37,11 +37,11 @@ pub struct Passed {
     pub seen: String,
 }
 
-/// Where checks put what they say.
+/// What checks read, and where they put their results.
 #[derive(Debug)]
 pub(crate) struct Out<'a> {
     pub(crate) snapshot: &'a Snapshot,
-    /// What was seen at work.
+    /// What a recording shows.
     pub(crate) observed: &'a Observed,
     texts: &'a Texts,
     report: Report,
@@ -78,8 +78,13 @@ impl<'a> Out<'a> {
         }
     }
 
-    /// A finding of check `id`; nothing without settings. `{name}` in its texts is replaced.
-    pub(crate) fn found(&mut self, id: &str, settings: Vec<Setting>, names: &[(&str, &str)]) {
+    /// A finding of check `id`; nothing without settings.
+    pub(crate) fn found(&mut self, id: &str, settings: impl IntoIterator<Item = Setting>) {
+        self.found_with(id, settings.into_iter().collect(), &[]);
+    }
+
+    /// A finding in whose texts `{name}` is replaced.
+    pub(crate) fn found_with(&mut self, id: &str, settings: Vec<Setting>, names: &[(&str, &str)]) {
         let Some(text) = self.texts.get(id).filter(|_| !settings.is_empty()) else {
             return;
         };
@@ -109,20 +114,20 @@ impl<'a> Out<'a> {
         });
     }
 
-    /// A finding if there are settings, else passed if something was looked at.
+    /// A finding if there are settings, else passed if something was seen.
     pub(crate) fn found_or_passed(
         &mut self,
         id: &str,
         settings: Vec<Setting>,
         seen: impl Into<String>,
     ) {
-        if settings.is_empty() {
-            self.passed(id, seen);
-        } else {
-            self.found(id, settings, &[]);
+        match settings.is_empty() {
+            true => self.passed(id, seen),
+            false => self.found(id, settings),
         }
     }
 
+    /// Nothing is wrong with what was `seen`; nothing is said when that is empty.
     pub(crate) fn passed(&mut self, check: &str, seen: impl Into<String>) {
         let seen = seen.into();
         if !seen.is_empty() {
@@ -133,6 +138,7 @@ impl<'a> Out<'a> {
         }
     }
 
+    /// The question cannot be answered, for this reason; `next` is how to answer it.
     pub(crate) fn unknown(
         &mut self,
         check: &str,

@@ -6,7 +6,7 @@ use wcprof_findings::{escape, render_finding, render_paragraph};
 use wcprof_types::snapshot::Snapshot;
 
 use crate::report::Report;
-use crate::texts::{Texts, TextsError};
+use crate::texts::{self, TextsError};
 
 /// How a report is printed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -44,11 +44,8 @@ pub fn render_text(snapshot: &Snapshot, report: &Report, options: TextOptions) -
     }
     for unknown in &report.unknown {
         out.push_str(&render_paragraph(&unknown.check, &unknown.reason, width));
-        out.push_str(&render_paragraph(
-            "",
-            &format!("-> {}", unknown.next),
-            width,
-        ));
+        let next = format!("-> {}", unknown.next);
+        out.push_str(&render_paragraph("", &next, width));
     }
     if options.all && !report.passed.is_empty() {
         out.push_str("\npassed\n");
@@ -88,7 +85,7 @@ pub fn render_text(snapshot: &Snapshot, report: &Report, options: TextOptions) -
 /// None as built.
 pub fn render_list(width: usize) -> Result<String, TextsError> {
     let mut out = String::new();
-    for (id, text) in Texts::builtin()?.iter() {
+    for (id, text) in texts::builtin()? {
         let _ = writeln!(out, "{id} [{}] {}", text.severity.name(), text.title);
         out.push_str(&render_paragraph("test", &text.test, width));
         for source in &text.sources {

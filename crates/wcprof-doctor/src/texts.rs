@@ -1,5 +1,5 @@
-//! What is said when a check finds something: severity, advice and sources, as data in
-//! `checks/*.toml`. What is tested is code, in `checks/`.
+//! The texts of findings (severity, advice, sources), which are data in `checks/*.toml`. What is tested is
+//! code, in `checks/`.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use wcprof_findings::{Gain, Severity, Source};
 
 /// Texts that cannot be used.
 #[derive(Debug, Error)]
-#[error("failed to parse `{file}`: {message}")]
+#[error("failed to parse `{file}`: {source}")]
 pub struct TextsError {
     file: &'static str,
-    message: String,
+    source: toml::de::Error,
 }
 
 const BUILTIN: [(&str, &str); 4] = [
@@ -22,7 +22,7 @@ const BUILTIN: [(&str, &str); 4] = [
     ("host.toml", include_str!("../checks/host.toml")),
 ];
 
-/// What is said of a finding.
+/// The texts of one check.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct CheckText {
@@ -38,30 +38,16 @@ pub(crate) struct CheckText {
 }
 
 /// The texts of all checks, by id.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Texts(BTreeMap<String, CheckText>);
+pub(crate) type Texts = BTreeMap<String, CheckText>;
 
-impl Texts {
-    pub(crate) fn builtin() -> Result<Self, TextsError> {
-        let mut all = BTreeMap::new();
-        for (file, text) in BUILTIN {
-            let checks: BTreeMap<String, CheckText> =
-                toml::from_str(text).map_err(|e| TextsError {
-                    file,
-                    message: e.to_string(),
-                })?;
-            all.extend(checks);
-        }
-        Ok(Self(all))
+/// The texts that wcprof comes with.
+pub(crate) fn builtin() -> Result<Texts, TextsError> {
+    let mut all = Texts::new();
+    for (file, text) in BUILTIN {
+        let checks: Texts = toml::from_str(text).map_err(|source| TextsError { file, source })?;
+        all.extend(checks);
     }
-
-    pub(crate) fn get(&self, id: &str) -> Option<&CheckText> {
-        self.0.get(id)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &CheckText)> {
-        self.0.iter().map(|(id, text)| (id.as_str(), text))
-    }
+    Ok(all)
 }
 
 #[cfg(test)]
@@ -71,8 +57,8 @@ mod tests {
     /// Check that every check's texts are complete, and that every id in the code has them.
     #[test]
     fn complete() {
-        let texts = Texts::builtin().unwrap();
-        for (id, t) in texts.iter() {
+        let texts = builtin().unwrap();
+        for (id, t) in &texts {
             for text in [
                 &t.title,
                 &t.test,
@@ -101,7 +87,7 @@ mod tests {
             let id = part.split('"').nth(1).unwrap();
             assert!(texts.get(id).is_some(), "no texts for {id}");
         }
-        for (id, _) in texts.iter() {
+        for id in texts.keys() {
             assert!(code.contains(&format!("\"{id}\"")), "no check for {id}");
         }
     }

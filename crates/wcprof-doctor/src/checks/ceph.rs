@@ -1,10 +1,9 @@
 //! Ceph: encryption of the messenger, the AES code it gets, OSD threads.
 
-use std::collections::BTreeMap;
+use wcprof_types::option_value;
 
-use wcprof_findings::Setting;
-
-use super::Kind;
+use super::kind::Kind;
+use super::storage::leaves;
 use crate::report::{Out, setting};
 
 const ID_SECURE: &str = "msgr-secure";
@@ -14,38 +13,33 @@ const ID_OSD_THREADS: &str = "osd-threads-flash";
 /// Threads that `osd_op_num_shards_hdd` times `osd_op_num_threads_per_shard_hdd` give, at most.
 const HDD_THREADS: usize = 5;
 
+/// What OpenSSL's AES-GCM code for AVX-512 needs.
+const AVX512_AES: [&str; 6] = [
+    "vaes",
+    "vpclmulqdq",
+    "avx512f",
+    "avx512dq",
+    "avx512bw",
+    "avx512vl",
+];
+/// The first version of OpenSSL with that code.
+const AVX512_SINCE: (u32, u32) = (3, 1);
+
 pub(super) fn check(out: &mut Out<'_>, kind: &Kind) {
-    if kind.is_ceph(out) {
-        let secure = messenger(out, kind);
-        aes(out, secure);
+    if kind.is_ceph(&out.snapshot.process) {
+        let is_secure = messenger(out, kind);
+        aes(out, is_secure);
     }
     if matches!(kind, Kind::Osd) {
         osd_threads(out);
     }
 }
 
-/// `--ms-cluster-mode=secure`, `--ms_cluster_mode secure`.
-fn argument<'a>(args: &'a [String], option: &str) -> Option<&'a str> {
-    let mut args = args.iter().peekable();
-    while let Some(arg) = args.next() {
-        let Some(arg) = arg.strip_prefix("--") else {
-            continue;
-        };
-        let (key, value) = match arg.split_once('=') {
-            Some((key, value)) => (key, Some(value)),
-            None => (arg, None),
-        };
-        if key.replace('-', "_") == option {
-            return value.or_else(|| args.peek().map(|v| v.as_str()));
-        }
-    }
-    None
-}
-
 /// Value and origin of an option.
 fn option<'a>(out: &Out<'a>, name: &str) -> Option<(&'a str, String)> {
     let process = &out.snapshot.process;
-    if let Some(value) = argument(&process.cmdline, name) {
+    let argument = format!("--{}", name.replace('_', "-"));
+    if let Some(value) = option_value(&process.cmdline, &[&argument]) {
         return Some((value, "command line".into()));
     }
     let ceph = process.ceph.as_ref()?;
@@ -54,56 +48,42 @@ fn option<'a>(out: &Out<'a>, name: &str) -> Option<(&'a str, String)> {
 }
 
 /// Whether its data connections are known to be encrypted.
-fn messenger(out: &mut Out<'_>, kind: &Kind) -> Option<bool> {
+fn messenger(out: &mut Out<'_>, kind: &Kind) -> bool {
     let names: &[&str] = match kind {
         Kind::Osd => &["ms_cluster_mode", "ms_service_mode"],
         _ => &["ms_client_mode"],
     };
-    let mut secure: Vec<Setting> = Vec::new();
-    let mut known: BTreeMap<&str, String> = BTreeMap::new();
+    let (mut secure, mut plain, mut missing) = (Vec::new(), Vec::new(), Vec::new());
     for name in names {
-        if let Some((value, origin)) = option(out, name) {
+        match option(out, name) {
             // The first mode of the list is what this side prefers.
-            if value.trim().starts_with("secure") {
+            Some((value, origin)) if value.trim().starts_with("secure") => {
                 secure.push(setting(*name, value, origin));
-            } else {
-                known.insert(name, format!("{name} = {value} ({origin})"));
             }
+            Some((value, origin)) => plain.push(format!("{name} = {value} ({origin})")),
+            None => missing.push(*name),
         }
     }
-    let missing: Vec<&str> = names
-        .iter()
-        .copied()
-        .filter(|n| !known.contains_key(n) && secure.iter().all(|s| s.name != *n))
-        .collect();
-    let missing = match &out.observed.encrypting {
-        Some(function) => {
-            secure.push(setting("at work", function.clone(), "stacks of the trace"));
-            Vec::new()
-        }
-        None => missing,
-    };
+    if let Some(function) = &out.observed.encrypting {
+        secure.push(setting("at work", function, "stacks of the trace"));
+        missing.clear();
+    }
     let is_secure = !secure.is_empty();
-    out.found_or_passed(
-        ID_SECURE,
-        secure,
-        known.into_values().collect::<Vec<_>>().join(", "),
-    );
-    if missing.is_empty() {
-        return Some(is_secure);
+    out.found_or_passed(ID_SECURE, secure, plain.join(", "));
+    if !missing.is_empty() {
+        let pid = out.snapshot.process.pid;
+        out.unknown(
+            ID_SECURE,
+            format!(
+                "{} not set on the command line or in the configuration file; the monitors may set it, and the default is `crc secure`",
+                missing.join(", ")
+            ),
+            format!(
+                "its stacks show it, under load: `wcprof attach {pid}`, then `wcprof doctor TRACE` finds it, or `aes-gcm` of `wcprof hotspots`"
+            ),
+        );
     }
-    let pid = out.snapshot.process.pid;
-    out.unknown(
-        ID_SECURE,
-        format!(
-            "{} not set on the command line or in the configuration file; the monitors may set it, and the default is `crc secure`",
-            missing.join(", ")
-        ),
-        format!(
-            "its stacks tell, under load: `wcprof attach {pid}`, then `wcprof doctor TRACE` finds it, or `aes-gcm` of `wcprof hotspots`"
-        ),
-    );
-    is_secure.then_some(true)
+    is_secure
 }
 
 /// `OpenSSL 3.0.15 3 Sep 2024` to (3, 0).
@@ -113,78 +93,65 @@ fn version(text: &str) -> Option<(u32, u32)> {
     Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
 }
 
-fn aes(out: &mut Out<'_>, secure: Option<bool>) {
-    let snapshot = out.snapshot;
-    let mut libraries = snapshot.process.libraries.iter().flatten();
+/// The AES code that OpenSSL runs here.
+fn aes(out: &mut Out<'_>, is_secure: bool) {
+    let (process, flags) = (&out.snapshot.process, &out.snapshot.host.cpu_flags);
+    let mut libraries = process.libraries.iter().flatten();
     let Some(crypto) = libraries.find(|l| l.file_name().starts_with("libcrypto")) else {
         return;
     };
-    let has = |flag: &str| snapshot.host.cpu_flags.iter().any(|f| f == flag);
-    if snapshot.host.cpu_flags.is_empty() {
-        out.unknown(
+    let has = |flag: &str| flags.iter().any(|f| f == flag);
+    let mask = process
+        .environ
+        .as_ref()
+        .and_then(|e| e.get("OPENSSL_ia32cap"));
+    match (mask, &crypto.version) {
+        _ if flags.is_empty() => out.unknown(
             ID_AES,
             "the processor's features are not known",
             "`grep flags /proc/cpuinfo`",
-        );
-        return;
-    }
-    if !has("aes") || !has("pclmulqdq") {
-        let flags = snapshot.host.cpu_flags.join(" ");
-        let found = vec![setting("processor features", flags, "/proc/cpuinfo")];
-        if secure == Some(true) {
-            out.found(ID_AES_HIDDEN, found, &[]);
+        ),
+        _ if !has("aes") || !has("pclmulqdq") => {
+            let found = setting("processor features", flags.join(" "), "/proc/cpuinfo");
+            out.found(ID_AES_HIDDEN, is_secure.then_some(found));
         }
-        return;
-    }
-    let environ = snapshot.process.environ.as_ref();
-    if let Some(mask) = environ.and_then(|e| e.get("OPENSSL_ia32cap")) {
-        if hides_aes(mask) {
-            let found = vec![setting("OPENSSL_ia32cap", mask.clone(), "environ")];
-            out.found(ID_AES_HIDDEN, found, &[]);
-        } else {
-            out.unknown(
-                ID_AES,
-                format!("OPENSSL_ia32cap={mask} changes what OpenSSL sees of the processor"),
-                "`man OPENSSL_ia32cap`; `wcprof crypto calibrate --pid PID` measures",
-            );
+        (Some(mask), _) if hides_aes(mask) => {
+            out.found(ID_AES_HIDDEN, [setting("OPENSSL_ia32cap", mask, "environ")]);
         }
-        return;
-    }
-    let Some(text) = &crypto.version else {
-        let next = format!("`strings {} | grep '^OpenSSL [0-9]'`", crypto.path);
-        out.unknown(ID_AES, "libcrypto's version was not found", next);
-        return;
-    };
-    let needed = [
-        "vaes",
-        "vpclmulqdq",
-        "avx512f",
-        "avx512dq",
-        "avx512bw",
-        "avx512vl",
-    ];
-    let capable = needed.iter().all(|f| has(f));
-    match version(text) {
-        Some(v) if capable && v < (3, 1) && secure == Some(true) => {
-            let found = vec![
-                setting("libcrypto", text.clone(), crypto.path.clone()),
-                setting("processor", needed.join(" "), "/proc/cpuinfo"),
-            ];
-            out.found(ID_AES, found, &[]);
+        (Some(mask), _) => out.unknown(
+            ID_AES,
+            format!("OPENSSL_ia32cap={mask} changes what OpenSSL sees of the processor"),
+            "`man OPENSSL_ia32cap`; `wcprof crypto calibrate --pid PID` measures",
+        ),
+        (None, None) => {
+            let next = format!("`strings {} | grep '^OpenSSL [0-9]'`", crypto.path);
+            out.unknown(ID_AES, "libcrypto's version was not found", next);
         }
-        Some(v) => {
-            let kernel = match capable && v >= (3, 1) {
-                true => "AVX-512 (VAES)",
-                false if has("avx") && has("movbe") => "AES-NI, stitched with PCLMULQDQ",
-                false => "AES-NI",
+        (None, Some(text)) => {
+            let is_capable = AVX512_AES.iter().all(|f| has(f));
+            let is_new = version(text).map(|v| v >= AVX512_SINCE);
+            let code = match (is_new, is_capable) {
+                (Some(false), true) if is_secure => {
+                    let processor = setting("processor", AVX512_AES.join(" "), "/proc/cpuinfo");
+                    out.found(
+                        ID_AES,
+                        [setting("libcrypto", text, &crypto.path), processor],
+                    );
+                    return;
+                }
+                (None, _) => "",
+                (Some(true), true) => ": AVX-512 (VAES)",
+                _ if has("avx") && has("movbe") => ": AES-NI, stitched with PCLMULQDQ",
+                _ => ": AES-NI",
             };
-            let more = match capable && v < (3, 1) {
-                true => "; the processor has VAES and AVX-512, which OpenSSL uses since 3.1",
-                false => "",
+            let more = match (is_new, is_capable) {
+                (Some(false), true) => {
+                    "; the processor has VAES and AVX-512, which OpenSSL uses since 3.1"
+                }
+                _ => "",
             };
-            out.passed(ID_AES, format!("{text}: {kernel}{more}"));
+            out.passed(ID_AES, format!("{text}{code}{more}"));
         }
-        None => out.passed(ID_AES, text.clone()),
     }
 }
 
@@ -210,55 +177,37 @@ fn hides_aes(mask: &str) -> bool {
 
 fn osd_threads(out: &mut Out<'_>) {
     let process = &out.snapshot.process;
-    let n = process
-        .threads
-        .iter()
-        .filter(|t| t.comm == "tp_osd_tp")
+    let names = || process.threads.iter().map(|t| t.comm.as_str());
+    let n = names().filter(|&comm| comm == "tp_osd_tp").count();
+    let messengers = names()
+        .filter(|comm| comm.starts_with("msgr-worker"))
         .count();
-    let devices = &out.snapshot.host.devices;
-    let data = process
-        .fds
-        .iter()
-        .flat_map(|f| &f.files)
-        .find(|f| f.is_device);
-    let leaf = data.and_then(|d| {
-        super::storage::leaves(devices, &d.device)
-            .into_iter()
-            .next()
+    let mut files = process.fds.iter().flat_map(|f| &f.files);
+    let disk = files.find(|f| f.is_device).and_then(|data| {
+        let leaves = leaves(&out.snapshot.host.devices, &data.device);
+        leaves.into_iter().next()
     });
-    let shape: Vec<String> = ["osd_op_num_shards", "osd_op_num_threads_per_shard"]
-        .iter()
-        .filter_map(|o| option(out, o).map(|(value, origin)| format!("{o} = {value} ({origin})")))
-        .collect();
-    let messengers = process
-        .threads
-        .iter()
-        .filter(|t| t.comm.starts_with("msgr-worker"))
-        .count();
-    match leaf {
-        Some(disk) if n > 0 && n <= HDD_THREADS && disk.rotational == Some(false) => {
+    let options = ["osd_op_num_shards", "osd_op_num_threads_per_shard"].into_iter();
+    let options = options.filter_map(|name| {
+        let (value, origin) = option(out, name)?;
+        Some(format!("{name} = {value} ({origin})"))
+    });
+    let options: Vec<String> = options.collect();
+    match disk {
+        Some(disk) if (1..=HDD_THREADS).contains(&n) && disk.rotational == Some(false) => {
+            let task = format!("/proc/{}/task", process.pid);
+            let queue = format!("/sys/block/{}/queue/rotational", disk.name);
             let mut found = vec![
-                setting(
-                    "threads tp_osd_tp",
-                    n.to_string(),
-                    format!("/proc/{}/task", process.pid),
-                ),
-                setting(
-                    format!("{} rotational", disk.name),
-                    "0",
-                    format!("/sys/block/{}/queue/rotational", disk.name),
-                ),
+                setting("threads tp_osd_tp", n.to_string(), task),
+                setting(format!("{} rotational", disk.name), "0", queue),
             ];
-            found.extend(shape.iter().map(|s| setting("set", s.clone(), "")));
-            out.found(ID_OSD_THREADS, found, &[]);
+            found.extend(options.iter().map(|text| setting("set", text, "")));
+            out.found(ID_OSD_THREADS, found);
         }
         _ if n > 0 => {
-            let mut seen = format!("{n} threads tp_osd_tp, {messengers} msgr-worker");
-            for text in shape {
-                seen.push_str("; ");
-                seen.push_str(&text);
-            }
-            out.passed(ID_OSD_THREADS, seen);
+            let threads = format!("{n} threads tp_osd_tp, {messengers} msgr-worker");
+            let seen = [&[threads], options.as_slice()].concat();
+            out.passed(ID_OSD_THREADS, seen.join("; "));
         }
         _ => {}
     }

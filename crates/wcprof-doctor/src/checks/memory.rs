@@ -1,6 +1,7 @@
 //! Huge pages, transparent and reserved; KSM; swap.
 
-use super::{Kind, bytes, plural};
+use super::kind::Kind;
+use super::words::{bytes, chosen, plural};
 use crate::report::{Out, setting};
 
 const ID_SMALL_PAGES: &str = "qemu-small-pages";
@@ -11,11 +12,11 @@ const ID_SWAP: &str = "swapped-out";
 
 /// Guests smaller than this gain nothing worth a change.
 const MIN_GUEST_KIB: u64 = 1 << 20;
-/// Share of huge pages from which on a guest is taken to have them.
+/// A guest with at least this share of huge pages has them.
 const MOSTLY_PERCENT: u64 = 50;
-/// Reserved memory that nothing uses, from which on it is said.
+/// Less reserved memory that nothing uses is not worth a finding.
 const MIN_RESERVED_KIB: u64 = 256 << 10;
-/// Swapped memory below this is what no one touches.
+/// Less swapped memory is what no one touches.
 const MIN_SWAP_KIB: u64 = 16 << 10;
 
 pub(super) fn check(out: &mut Out<'_>, kind: &Kind) {
@@ -26,7 +27,7 @@ pub(super) fn check(out: &mut Out<'_>, kind: &Kind) {
         Some(swap) if swap >= MIN_SWAP_KIB => {
             let value = bytes(swap << 10);
             let origin = format!("/proc/{}/status", process.pid);
-            out.found(ID_SWAP, vec![setting("VmSwap", value, origin)], &[]);
+            out.found(ID_SWAP, [setting("VmSwap", value, origin)]);
         }
         Some(swap) => out.passed(ID_SWAP, format!("{swap} KiB")),
         None => {}
@@ -40,24 +41,15 @@ fn kib(out: &Out<'_>, key: &str) -> Option<u64> {
     (n < 1 << 50).then_some(n)
 }
 
-/// `always [madvise] never` to `madvise`.
-fn chosen(text: &str) -> &str {
-    let inside = text
-        .split_once('[')
-        .and_then(|(_, rest)| rest.split_once(']'));
-    inside.map_or(text, |(chosen, _)| chosen)
-}
-
 fn huge_pages(out: &mut Out<'_>, kind: &Kind) {
     let snapshot = out.snapshot;
     let (process, host) = (&snapshot.process, &snapshot.host);
     let reserved: u64 = kib(out, "HugetlbPages").unwrap_or(0);
     let resident = kib(out, "VmRSS");
-    let transparent = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"]
-        .iter()
-        .filter_map(|key| process.rollup_kib.get(*key))
-        .fold(0_u64, |sum, n| sum.saturating_add(*n));
-    let thp = host.thp.get("enabled").map(|t| chosen(t));
+    let transparent = ["AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"].into_iter();
+    let transparent = transparent.filter_map(|key| process.rollup_kib.get(key));
+    let transparent = transparent.fold(0_u64, |sum, n| sum.saturating_add(*n));
+    let thp = host.thp.get("enabled").and_then(|t| chosen(t));
     let text = format!(
         "{} in reserved huge pages, {} in transparent ones, of {} resident",
         bytes(reserved << 10),
@@ -74,27 +66,24 @@ fn huge_pages(out: &mut Out<'_>, kind: &Kind) {
                 "`grep AnonHugePages /proc/PID/smaps_rollup` as root",
             );
         } else if huge.saturating_mul(100) / guest < MOSTLY_PERCENT {
-            let mut found = vec![setting("memory", text.clone(), "status, smaps_rollup")];
+            let mut found = vec![setting("memory", text, "status, smaps_rollup")];
             let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
             found.extend(thp.map(|t| setting("transparent huge pages", t, enabled)));
-            out.found(ID_SMALL_PAGES, found, &[]);
+            out.found(ID_SMALL_PAGES, found);
         } else {
-            out.passed(ID_SMALL_PAGES, text.clone());
+            out.passed(ID_SMALL_PAGES, text);
         }
     } else {
         out.passed(ID_SMALL_PAGES, text);
     }
     unused(out, reserved);
-    let defrag = host.thp.get("defrag").map(|d| chosen(d));
+    let defrag = host.thp.get("defrag").and_then(|d| chosen(d));
     let disabled = process.status.get("THP_enabled").map(String::as_str) == Some("0");
     match (thp, defrag) {
         (Some("always"), Some("always")) if !disabled => {
-            let folder = "/sys/kernel/mm/transparent_hugepage";
-            let found = vec![
-                setting("enabled", "always", format!("{folder}/enabled")),
-                setting("defrag", "always", format!("{folder}/defrag")),
-            ];
-            out.found(ID_THP_DEFRAG, found, &[]);
+            let file = |name| format!("/sys/kernel/mm/transparent_hugepage/{name}");
+            let found = ["enabled", "defrag"].map(|name| setting(name, "always", file(name)));
+            out.found(ID_THP_DEFRAG, found);
         }
         (Some(thp), defrag) => {
             let own = if disabled {
@@ -102,9 +91,10 @@ fn huge_pages(out: &mut Out<'_>, kind: &Kind) {
             } else {
                 ""
             };
+            let defrag = defrag.unwrap_or("unknown");
             out.passed(
                 ID_THP_DEFRAG,
-                format!("enabled {thp}, defrag {}{own}", defrag.unwrap_or("unknown")),
+                format!("enabled {thp}, defrag {defrag}{own}"),
             );
         }
         _ => {}
@@ -113,23 +103,19 @@ fn huge_pages(out: &mut Out<'_>, kind: &Kind) {
 
 /// Huge pages that are set aside while nothing uses them.
 fn unused(out: &mut Out<'_>, used_here: u64) {
-    let pools = &out.snapshot.host.huge_pages;
-    let mut found = Vec::new();
-    let mut seen = Vec::new();
-    for pool in pools {
+    let (mut found, mut seen) = (Vec::new(), Vec::new());
+    for pool in &out.snapshot.host.huge_pages {
         let free = pool.free.saturating_mul(pool.size_kib);
         let text = format!(
             "{} of {} free",
             pool.free,
-            plural(usize::try_from(pool.total).unwrap_or(usize::MAX), "page"),
+            plural(pool.total as usize, "page")
         );
         let size = format!("huge pages of {} KiB", pool.size_kib);
         if pool.free == pool.total && free >= MIN_RESERVED_KIB && used_here == 0 {
             let path = format!("/sys/kernel/mm/hugepages/hugepages-{}kB", pool.size_kib);
-            let value = format!(
-                "{text}: {} that nothing uses",
-                bytes(free.min(1 << 50) << 10)
-            );
+            let unused = bytes(free.min(1 << 50) << 10);
+            let value = format!("{text}: {unused} that nothing uses");
             found.push(setting(size, value, path));
         } else {
             seen.push(format!("{size}: {text}"));
@@ -139,24 +125,22 @@ fn unused(out: &mut Out<'_>, used_here: u64) {
 }
 
 fn ksm(out: &mut Out<'_>) {
-    let snapshot = out.snapshot;
-    let ksm = &snapshot.host.ksm;
-    let Some(run) = ksm.get("run") else {
-        return;
-    };
-    let own = snapshot.process.ksm_merging_pages;
-    if run == "1" {
-        let mut found = vec![setting("run", "1", "/sys/kernel/mm/ksm/run")];
-        if let Some(sharing) = ksm.get("pages_sharing") {
-            let origin = "/sys/kernel/mm/ksm/pages_sharing";
-            found.push(setting("pages saved on this host", sharing.clone(), origin));
+    let process = &out.snapshot.process;
+    let ksm = &out.snapshot.host.ksm;
+    match ksm.get("run").map(String::as_str) {
+        Some("1") => {
+            let sharing = ksm.get("pages_sharing").map(|n| {
+                let origin = "/sys/kernel/mm/ksm/pages_sharing";
+                setting("pages saved on this host", n, origin)
+            });
+            let own = process.ksm_merging_pages.map(|n| {
+                let origin = format!("/proc/{}/ksm_merging_pages", process.pid);
+                setting("pages of this process", n.to_string(), origin)
+            });
+            let run = setting("run", "1", "/sys/kernel/mm/ksm/run");
+            out.found(ID_KSM, [Some(run), sharing, own].into_iter().flatten());
         }
-        if let Some(own) = own {
-            let origin = format!("/proc/{}/ksm_merging_pages", snapshot.process.pid);
-            found.push(setting("pages of this process", own.to_string(), origin));
-        }
-        out.found(ID_KSM, found, &[]);
-    } else {
-        out.passed(ID_KSM, "off");
+        Some(_) => out.passed(ID_KSM, "off"),
+        None => {}
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wcprof_findings::Setting;
-use wcprof_types::snapshot::{Irq, ThreadSetup};
+use wcprof_types::snapshot::ThreadSetup;
+use wcprof_types::{cpu_list, parse_cpus};
 
-use super::{Kind, bytes, plural};
-use crate::cpu_list;
+use super::kind::Kind;
+use super::words::{bytes, plural};
 use crate::report::{Out, setting};
 
 const ID_NUMA_REMOTE: &str = "numa-memory-remote";
@@ -26,194 +26,159 @@ const MANY_QUEUES: usize = 4;
 
 pub(super) fn check(out: &mut Out<'_>, kind: &Kind) {
     let threads = &out.snapshot.process.threads;
-    let cpus: BTreeSet<u32> = threads
-        .iter()
-        .flat_map(|t| cpu_list::parse(&t.cpus))
-        .collect();
-    if threads.is_empty() || cpus.is_empty() {
+    let cpus = cpus_of(threads);
+    if cpus.is_empty() {
         out.unknown(
             ID_NUMA_REMOTE,
             "the CPUs of the threads are not known",
             "`taskset -acp PID`",
         );
     } else {
-        numa(out, &cpus);
-        interrupts(out, &cpus);
+        let nodes = out.snapshot.host.nodes.iter();
+        let nodes = nodes.map(|n| (n.id, parse_cpus(&n.cpus))).collect();
+        numa(out, &nodes, &cpus);
+        interrupts(out, &nodes, &cpus);
         narrow(out, kind, &cpus);
-        vhost(out, kind);
+        vhost(out, kind, &nodes);
     }
     governor(out);
 }
 
-/// Nodes by their CPUs.
-fn nodes(out: &Out<'_>) -> BTreeMap<u32, BTreeSet<u32>> {
-    let nodes = out.snapshot.host.nodes.iter();
-    nodes.map(|n| (n.id, cpu_list::parse(&n.cpus))).collect()
+type Cpus = BTreeSet<u32>;
+/// CPUs by NUMA node.
+type Nodes = BTreeMap<u32, Cpus>;
+
+fn cpus_of<'a>(threads: impl IntoIterator<Item = &'a ThreadSetup>) -> Cpus {
+    threads
+        .into_iter()
+        .flat_map(|t| parse_cpus(&t.cpus))
+        .collect()
 }
 
 /// Nodes on which one of `cpus` is.
-fn nodes_of(nodes: &BTreeMap<u32, BTreeSet<u32>>, cpus: &BTreeSet<u32>) -> BTreeSet<u32> {
+fn nodes_of(nodes: &Nodes, cpus: &Cpus) -> BTreeSet<u32> {
     let on = nodes.iter().filter(|(_, n)| !n.is_disjoint(cpus));
     on.map(|(&id, _)| id).collect()
 }
 
-fn names(nodes: &BTreeSet<u32>) -> String {
-    cpu_list::list(nodes)
-}
-
-fn numa(out: &mut Out<'_>, cpus: &BTreeSet<u32>) {
-    let nodes = nodes(out);
-    let n_with_cpus = nodes.values().filter(|cpus| !cpus.is_empty()).count();
-    if n_with_cpus < 2 {
+fn numa(out: &mut Out<'_>, nodes: &Nodes, cpus: &Cpus) {
+    if nodes.values().filter(|cpus| !cpus.is_empty()).count() < 2 {
         let n = plural(nodes.len().max(1), "NUMA node");
         out.passed(ID_NUMA_REMOTE, format!("{n}: nothing is remote"));
         return;
     }
-    let may_run = nodes_of(&nodes, cpus);
     let Some(memory) = &out.snapshot.process.numa else {
-        out.unknown(
-            ID_NUMA_REMOTE,
-            "memory by node is not known",
-            "`numastat -p PID`",
-        );
+        let reason = "memory by node is not known";
+        out.unknown(ID_NUMA_REMOTE, reason, "`numastat -p PID`");
         return;
     };
-    let total: u64 = memory
-        .bytes
-        .values()
-        .fold(0, |sum, n| sum.saturating_add(*n));
-    let on = |wanted: &dyn Fn(&u32) -> bool| -> u64 {
-        let of = memory.bytes.iter().filter(|(node, _)| wanted(node));
-        of.fold(0, |sum, (_, n)| sum.saturating_add(*n))
-    };
-    let remote = on(&|node| !may_run.contains(node));
-    let by_node: Vec<String> = memory
+    let may_run = nodes_of(nodes, cpus);
+    let sum = |bytes: u64, (_, n): (&u32, &u64)| bytes.saturating_add(*n);
+    let total: u64 = memory.bytes.iter().fold(0, sum);
+    let remote = memory
         .bytes
         .iter()
-        .map(|(node, n)| format!("node {node}: {}", bytes(*n)))
-        .collect();
+        .filter(|(node, _)| !may_run.contains(node));
+    let remote: u64 = remote.fold(0, sum);
+    let by_node = memory
+        .bytes
+        .iter()
+        .map(|(node, n)| format!("node {node}: {}", bytes(*n)));
+    let by_node = by_node.collect::<Vec<_>>().join(", ");
+    let node = cpu_list(&may_run);
+    let allowed = format!("{} (node {node})", cpu_list(cpus));
     let found = vec![
-        setting("memory", by_node.join(", "), memory.source.clone()),
-        setting(
-            "CPUs its threads may use",
-            format!("{} (node {})", cpu_list::list(cpus), names(&may_run)),
-            "Cpus_allowed_list",
-        ),
+        setting("memory", &by_node, &memory.source),
+        setting("CPUs its threads may use", allowed, "Cpus_allowed_list"),
     ];
-    let share = |part: u64| part.saturating_mul(100) / total.max(1);
+    let is_large = |part: u64| part.saturating_mul(100) / total.max(1) >= REMOTE_PERCENT;
+    let n_large = memory.bytes.values().filter(|n| is_large(**n)).count();
     if total < MIN_BYTES {
         out.passed(ID_NUMA_REMOTE, format!("{} in all", bytes(total)));
-    } else if share(remote) >= REMOTE_PERCENT {
-        let node = names(&may_run);
-        out.found(ID_NUMA_REMOTE, found, &[("node", &node)]);
-    } else if may_run.len() > 1
-        && memory
-            .bytes
-            .values()
-            .filter(|n| share(**n) >= REMOTE_PERCENT)
-            .count()
-            > 1
-    {
-        out.found(ID_NUMA_SPREAD, found, &[]);
+    } else if is_large(remote) {
+        out.found_with(ID_NUMA_REMOTE, found, &[("node", &node)]);
+    } else if may_run.len() > 1 && n_large > 1 {
+        out.found(ID_NUMA_SPREAD, found);
     } else {
-        out.passed(ID_NUMA_REMOTE, by_node.join(", "));
+        out.passed(ID_NUMA_REMOTE, by_node);
     }
 }
 
-/// CPUs of a device's interrupts.
-fn irq_cpus(irqs: &[Irq]) -> BTreeSet<u32> {
-    irqs.iter().flat_map(|i| cpu_list::parse(&i.cpus)).collect()
-}
-
-fn interrupts(out: &mut Out<'_>, cpus: &BTreeSet<u32>) {
+fn interrupts(out: &mut Out<'_>, nodes: &Nodes, cpus: &Cpus) {
     let host = &out.snapshot.host;
-    let nodes = nodes(out);
-    let home = nodes_of(&nodes, cpus);
+    let home = nodes_of(nodes, cpus);
     let blocks = host.devices.iter().map(|d| (&d.name, &d.irqs, d.numa_node));
     let nics = host.nics.iter().map(|n| (&n.name, &n.irqs, n.numa_node));
-    let mut remote: Vec<Setting> = Vec::new();
-    let mut single: Vec<Setting> = Vec::new();
-    let mut seen = Vec::new();
-    let n_cpus = cpu_list::parse(&host.cpus).len();
-    for (name, irqs, node) in blocks.chain(nics).filter(|(_, irqs, _)| !irqs.is_empty()) {
-        let cpus = irq_cpus(irqs);
-        let on = nodes_of(&nodes, &cpus);
-        let text = format!(
-            "{} on CPUs {} (node {}){}",
+    let (mut remote, mut single, mut seen) = (Vec::new(), Vec::new(), Vec::new());
+    let n_cpus = parse_cpus(&host.cpus).len();
+    for (name, irqs, node) in blocks.chain(nics) {
+        let Some(first) = irqs.first() else { continue };
+        let cpus: Cpus = irqs.iter().flat_map(|i| parse_cpus(&i.cpus)).collect();
+        let on = nodes_of(nodes, &cpus);
+        let mut text = format!(
+            "{} on CPUs {} (node {})",
             plural(irqs.len(), "interrupt"),
-            cpu_list::list(&cpus),
-            names(&on),
-            node.filter(|n| *n >= 0)
-                .map_or(String::new(), |n| format!(", the device is on node {n}")),
+            cpu_list(&cpus),
+            cpu_list(&on),
         );
-        let origin = format!("/proc/irq/{}", irqs.first().map_or(0, |i| i.number));
+        if let Some(node) = node.filter(|n| *n >= 0) {
+            text.push_str(&format!(", the device is on node {node}"));
+        }
+        let origin = format!("/proc/irq/{}", first.number);
         // The process is bound to some of the nodes, the interrupts come in on others alone.
         if home.len() < nodes.len() && !home.is_empty() && !on.is_empty() && on.is_disjoint(&home) {
-            remote.push(setting(name.clone(), text.clone(), origin.clone()));
+            remote.push(setting(name, &text, &origin));
         }
         if irqs.len() >= MANY_QUEUES && cpus.len() == 1 && n_cpus >= MANY_QUEUES {
-            single.push(setting(name.clone(), text.clone(), origin));
+            single.push(setting(name, &text, &origin));
         }
         seen.push(format!("{name}: {text}"));
     }
-    let node = names(&home);
+    let has_irqbalance = host.irqbalance == Some(true);
     if remote.is_empty() {
         let mut text = seen.join("; ");
-        if host.irqbalance == Some(true) && !text.is_empty() {
+        if has_irqbalance && !text.is_empty() {
             text.push_str("; irqbalance runs, and may move them");
         }
         out.passed(ID_IRQ_NODE, text);
     } else {
-        if host.irqbalance == Some(true) {
-            remote.push(setting(
-                "irqbalance",
-                "runs: it would undo what is set by hand",
-                "/proc",
-            ));
-        }
-        out.found(ID_IRQ_NODE, remote, &[("node", &node)]);
+        let undone = "runs: it would undo what is set by hand";
+        remote.extend(has_irqbalance.then(|| setting("irqbalance", undone, "/proc")));
+        out.found_with(ID_IRQ_NODE, remote, &[("node", &cpu_list(&home))]);
     }
-    out.found_or_passed(ID_IRQ_ONE_CPU, single, "");
+    out.found(ID_IRQ_ONE_CPU, single);
 }
 
 /// Many working threads on very few CPUs of a large host.
-fn narrow(out: &mut Out<'_>, kind: &Kind, cpus: &BTreeSet<u32>) {
-    let process = &out.snapshot.process;
-    let n_online = cpu_list::parse(&out.snapshot.host.cpus).len();
-    let lists: BTreeSet<&str> = process.threads.iter().map(|t| t.cpus.as_str()).collect();
-    let seen = format!(
-        "{} may use CPUs {}, in {}",
-        plural(process.threads.len(), "thread"),
-        cpu_list::list(cpus),
-        plural(lists.len(), "set"),
-    );
-    let needs: usize = match kind {
-        Kind::Osd | Kind::Gateway => 2,
-        Kind::Qemu(_) => process.threads.iter().filter(|t| is_vcpu(t)).count().max(1),
-        _ => 1,
-    };
-    let tight = match kind {
-        Kind::Osd | Kind::Gateway => cpus.len() < needs,
+fn narrow(out: &mut Out<'_>, kind: &Kind, cpus: &Cpus) {
+    let threads = &out.snapshot.process.threads;
+    let n_online = parse_cpus(&out.snapshot.host.cpus).len();
+    let is_narrow = match kind {
+        Kind::Osd | Kind::Gateway => cpus.len() < 2,
         // Main loop, iothreads and messengers need a place beside the vCPUs.
-        Kind::Qemu(_) => cpus.len() < needs.min(n_online),
+        Kind::Qemu(_) => {
+            let n_vcpus = threads.iter().filter(|t| is_vcpu(t)).count();
+            cpus.len() < n_vcpus.max(1).min(n_online)
+        }
         _ => false,
     };
-    if tight && n_online > cpus.len() {
-        let found = vec![
-            setting(
-                "CPUs its threads may use",
-                cpu_list::list(cpus),
-                "Cpus_allowed_list",
-            ),
-            setting("threads", process.threads.len().to_string(), "task"),
-            setting(
-                "CPUs online",
-                n_online.to_string(),
-                "/sys/devices/system/cpu/online",
-            ),
+    if is_narrow && n_online > cpus.len() {
+        let online = "/sys/devices/system/cpu/online";
+        let allowed = cpu_list(cpus);
+        let found = [
+            setting("CPUs its threads may use", allowed, "Cpus_allowed_list"),
+            setting("threads", threads.len().to_string(), "task"),
+            setting("CPUs online", n_online.to_string(), online),
         ];
-        out.found(ID_NARROW, found, &[]);
+        out.found(ID_NARROW, found);
     } else {
+        let lists: BTreeSet<&str> = threads.iter().map(|t| t.cpus.as_str()).collect();
+        let seen = format!(
+            "{} may use CPUs {}, in {}",
+            plural(threads.len(), "thread"),
+            cpu_list(cpus),
+            plural(lists.len(), "set"),
+        );
         out.passed(ID_NARROW, seen);
     }
 }
@@ -224,7 +189,7 @@ fn is_vcpu(thread: &ThreadSetup) -> bool {
 }
 
 /// vhost threads and vCPUs: the same node, other CPUs.
-fn vhost(out: &mut Out<'_>, kind: &Kind) {
+fn vhost(out: &mut Out<'_>, kind: &Kind, nodes: &Nodes) {
     let process = &out.snapshot.process;
     let own = process
         .threads
@@ -234,97 +199,69 @@ fn vhost(out: &mut Out<'_>, kind: &Kind) {
     if vhost.is_empty() || !matches!(kind, Kind::Qemu(_)) {
         return;
     }
-    let cpus = |t: &&ThreadSetup| cpu_list::parse(&t.cpus);
-    let vcpus: BTreeSet<u32> = process
-        .threads
-        .iter()
-        .filter(|t| is_vcpu(t))
-        .flat_map(|t| cpus(&t))
-        .collect();
-    let all = cpu_list::parse(&out.snapshot.host.cpus);
-    let served: BTreeSet<u32> = vhost.iter().flat_map(cpus).collect();
-    let nodes = nodes(out);
-    let (of_vcpus, of_vhost) = (nodes_of(&nodes, &vcpus), nodes_of(&nodes, &served));
-    let found = vec![
-        setting(
-            "vCPUs",
-            format!("CPUs {}", cpu_list::list(&vcpus)),
-            "Cpus_allowed_list",
-        ),
-        setting(
-            plural(vhost.len(), "vhost thread"),
-            format!("CPUs {}", cpu_list::list(&served)),
-            "Cpus_allowed_list",
-        ),
-    ];
-    let pinned = !vcpus.is_empty() && vcpus != all;
-    let apart = of_vcpus.is_disjoint(&of_vhost) && !of_vhost.is_empty();
-    let inside = served.is_subset(&vcpus);
-    if pinned && (apart || inside) {
-        out.found(ID_VHOST, found, &[]);
+    let vcpus = cpus_of(process.threads.iter().filter(|t| is_vcpu(t)));
+    let served = cpus_of(vhost.iter().copied());
+    let (of_vcpus, of_vhost) = (nodes_of(nodes, &vcpus), nodes_of(nodes, &served));
+    let is_pinned = !vcpus.is_empty() && vcpus != parse_cpus(&out.snapshot.host.cpus);
+    let is_apart = of_vcpus.is_disjoint(&of_vhost) && !of_vhost.is_empty();
+    let (on, vhost_on) = (cpu_list(&vcpus), cpu_list(&served));
+    if is_pinned && (is_apart || served.is_subset(&vcpus)) {
+        let name = plural(vhost.len(), "vhost thread");
+        let found = [("vCPUs".to_owned(), on), (name, vhost_on)];
+        let found =
+            found.map(|(name, on)| setting(name, format!("CPUs {on}"), "Cpus_allowed_list"));
+        out.found(ID_VHOST, found);
     } else {
-        out.passed(
-            ID_VHOST,
-            format!(
-                "vCPUs on {}, vhost on {}",
-                cpu_list::list(&vcpus),
-                cpu_list::list(&served)
-            ),
-        );
+        out.passed(ID_VHOST, format!("vCPUs on {on}, vhost on {vhost_on}"));
     }
 }
 
 fn governor(out: &mut Out<'_>) {
     let host = &out.snapshot.host;
     if host.governors.is_empty() {
-        let virtual_machine = host.cpu_flags.iter().any(|f| f == "hypervisor");
-        if virtual_machine {
-            out.passed(
+        match host.cpu_flags.iter().any(|f| f == "hypervisor") {
+            true => out.passed(
                 ID_GOVERNOR,
                 "no cpufreq: a virtual machine, whose host decides",
-            );
-        } else {
-            out.unknown(
+            ),
+            false => out.unknown(
                 ID_GOVERNOR,
                 "no cpufreq in /sys",
                 "the firmware's power profile",
-            );
+            ),
         }
         return;
     }
     let driver = host.cpufreq_driver.as_deref().unwrap_or("unknown");
-    let list = |map: &BTreeMap<String, u64>| -> String {
-        let parts: Vec<String> = map
+    let list = |map: &BTreeMap<String, u64>| {
+        let parts = map
             .iter()
-            .map(|(k, n)| format!("{k} ({})", plural(*n as usize, "CPU")))
-            .collect();
-        parts.join(", ")
+            .map(|(k, n)| format!("{k} ({})", plural(*n as usize, "CPU")));
+        parts.collect::<Vec<_>>().join(", ")
     };
     let text = format!("{}, driver {driver}", list(&host.governors));
     // These drivers choose frequencies themselves; their `powersave` is bounded by the preference.
     let own_choice = driver.starts_with("intel_pstate") || driver.starts_with("amd-pstate");
-    let saving = |value: &String| matches!(value.as_str(), "power" | "balance_power");
-    let slow = match own_choice {
+    let has =
+        |map: &BTreeMap<String, u64>, names: [&str; 2]| names.iter().any(|n| map.contains_key(*n));
+    let is_slow = match own_choice {
         true => {
-            host.energy_preferences.keys().any(saving)
+            has(&host.energy_preferences, ["power", "balance_power"])
                 && !host.governors.contains_key("performance")
         }
-        false => host
-            .governors
-            .keys()
-            .any(|g| matches!(g.as_str(), "powersave" | "conservative")),
+        false => has(&host.governors, ["powersave", "conservative"]),
     };
-    if slow {
+    if is_slow {
         let mut found = vec![setting("governor", text, "/sys/devices/system/cpu/cpufreq")];
-        if own_choice {
+        found.extend(own_choice.then(|| {
             let preference = list(&host.energy_preferences);
-            found.push(setting(
+            setting(
                 "energy preference",
                 preference,
                 "energy_performance_preference",
-            ));
-        }
-        out.found(ID_GOVERNOR, found, &[]);
+            )
+        }));
+        out.found(ID_GOVERNOR, found);
     } else {
         out.passed(ID_GOVERNOR, text);
     }

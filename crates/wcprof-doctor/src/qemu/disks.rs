@@ -41,8 +41,7 @@ impl Interface {
     }
 }
 
-/// QEMU's cache mode, in the three switches that it stands for. Of [`Cache::direct`] `None` is the
-/// default: off.
+/// QEMU's cache mode, as the switches that it stands for.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Cache {
     /// `cache=...` as given.
@@ -64,6 +63,15 @@ pub(crate) struct Disk {
     pub(crate) device: String,
     /// The iothread that serves it, or its controller.
     pub(crate) iothread: Option<String>,
+    /// The option it was read from.
+    pub(crate) origin: String,
+    /// How QEMU serves it.
+    pub(crate) io: DiskIo,
+}
+
+/// What a drive or node does its I/O with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct DiskIo {
     /// Format driver, when it is given: `raw`, `qcow2`.
     pub(crate) format: Option<String>,
     /// Protocol driver: `rbd`, `file`, `host_device`.
@@ -77,8 +85,6 @@ pub(crate) struct Disk {
     /// `rbd_cache` and `rbd_cache_policy` in the file name.
     pub(crate) rbd_cache: Option<String>,
     pub(crate) rbd_cache_policy: Option<String>,
-    /// The option it was read from.
-    pub(crate) origin: String,
 }
 
 /// Options about disks.
@@ -87,41 +93,30 @@ pub(super) struct Lines {
     pub(super) drives: Vec<Options>,
     pub(super) nodes: Vec<Options>,
     pub(super) ide: Vec<String>,
-    /// More disks are in a file.
-    pub(super) incomplete: bool,
-}
-
-/// What is below a drive or node.
-struct Backend {
-    format: Option<String>,
-    protocol: String,
-    file: String,
-    cache: Cache,
-    aio: Option<String>,
-    rbd_cache: Option<String>,
-    rbd_cache_policy: Option<String>,
 }
 
 impl Lines {
     pub(super) fn disks(&self, devices: &[Options], machine: Option<&str>) -> Vec<Disk> {
-        let mut disks = Vec::new();
-        for device in devices {
-            if let Some(drive) = device.get("drive") {
-                disks.extend(self.of_device(device, drive, devices));
-            }
-        }
-        for drive in &self.drives {
-            disks.extend(of_drive(drive, machine));
-        }
-        for file in &self.ide {
+        let of_devices = devices
+            .iter()
+            .filter_map(|device| self.of_device(device, devices));
+        let of_drives = self
+            .drives
+            .iter()
+            .filter_map(|drive| of_drive(drive, machine));
+        let ide = self.ide.iter().map(|file| {
             let drive = Options::parse(&file.replace(',', ",,"), "file");
-            disks.push(disk("(none)", Interface::Ide, "-hda".into(), &drive));
-        }
-        disks.truncate(MAX_DISKS);
-        disks
+            disk("(none)", Interface::Ide, "-hda", &drive)
+        });
+        of_devices
+            .chain(of_drives)
+            .chain(ide)
+            .take(MAX_DISKS)
+            .collect()
     }
 
-    fn of_device(&self, device: &Options, drive: &str, devices: &[Options]) -> Option<Disk> {
+    fn of_device(&self, device: &Options, devices: &[Options]) -> Option<Disk> {
+        let drive = device.get("drive")?;
         let driver = device.get("driver")?;
         let controller = controller(device, devices);
         let interface = match driver {
@@ -137,17 +132,21 @@ impl Lines {
             _ => Interface::Other,
         };
         let iothread = iothread(device).or_else(|| controller.and_then(iothread));
-        let found = match self.drives.iter().find(|d| d.get("id") == Some(drive)) {
-            Some(options) => (backend(options, None), "-drive"),
+        let (io, origin) = match self.drives.iter().find(|d| d.get("id") == Some(drive)) {
+            Some(options) => (disk_io(options, None), "-drive"),
             None => (self.of_node(drive)?, "-blockdev"),
         };
-        if found.0.file.is_empty() && found.0.protocol.is_empty() {
+        if io.file.is_empty() && io.protocol.is_empty() {
             return None;
         }
-        let mut disk = with_backend(drive, interface, driver, found.0);
-        disk.iothread = iothread.map(str::to_owned);
-        disk.origin = format!("{} of {drive}", found.1);
-        Some(disk)
+        Some(Disk {
+            id: drive.to_owned(),
+            interface,
+            device: driver.to_owned(),
+            iothread: iothread.map(str::to_owned),
+            origin: format!("{origin} of {drive}"),
+            io,
+        })
     }
 
     fn node(&self, name: &str) -> Option<&Options> {
@@ -155,7 +154,7 @@ impl Lines {
     }
 
     /// What is below a node: filters, a format, and the node that does the I/O.
-    fn of_node(&self, name: &str) -> Option<Backend> {
+    fn of_node(&self, name: &str) -> Option<DiskIo> {
         let first = self.node(name)?;
         let below = |node: &&Options| node.get("file").and_then(|name| self.node(name));
         let chain: Vec<&Options> = std::iter::successors(Some(first), below)
@@ -165,10 +164,10 @@ impl Lines {
         let at = chain.iter().position(|n| has_format(n)).unwrap_or(0);
         let format = chain.get(at).copied()?;
         let child = chain.get(at + 1..).and_then(|c| c.last()).copied();
-        let mut backend = backend(format, child);
+        let mut io = disk_io(format, child);
         // Nodes are never probed: one without a format is read as it is.
-        backend.format.get_or_insert_with(|| "raw".into());
-        Some(backend)
+        io.format.get_or_insert_with(|| "raw".into());
+        Some(io)
     }
 }
 
@@ -180,20 +179,20 @@ fn iothread(device: &Options) -> Option<&str> {
         .or(mapped.map(|_| "iothread-vq-mapping"))
 }
 
+const CONTROLLERS: [&str; 6] = [
+    "virtio-scsi",
+    "lsi",
+    "megasas",
+    "mptsas",
+    "am53c974",
+    "pvscsi",
+];
+
 /// The controller of a SCSI disk: the one its bus names, or the only one.
 fn controller<'a>(device: &Options, devices: &'a [Options]) -> Option<&'a Options> {
     let is_controller = |d: &&Options| {
         let driver = d.get("driver").unwrap_or_default();
-        [
-            "virtio-scsi",
-            "lsi",
-            "megasas",
-            "mptsas",
-            "am53c974",
-            "pvscsi",
-        ]
-        .iter()
-        .any(|c| driver.starts_with(c))
+        CONTROLLERS.iter().any(|c| driver.starts_with(c))
     };
     let mut all = devices.iter().filter(is_controller);
     match device.get("bus").and_then(|bus| bus.rsplit_once('.')) {
@@ -219,29 +218,17 @@ fn of_drive(drive: &Options, machine: Option<&str>) -> Option<Disk> {
         _ => (Interface::Other, "if="),
     };
     let id = drive.get("id").unwrap_or("(none)");
-    Some(disk(id, interface, device.into(), drive))
+    Some(disk(id, interface, device, drive))
 }
 
-fn disk(id: &str, interface: Interface, device: String, drive: &Options) -> Disk {
-    let mut disk = with_backend(id, interface, &device, backend(drive, None));
-    disk.origin = "-drive".into();
-    disk
-}
-
-fn with_backend(id: &str, interface: Interface, device: &str, backend: Backend) -> Disk {
+fn disk(id: &str, interface: Interface, device: &str, drive: &Options) -> Disk {
     Disk {
         id: id.to_owned(),
         interface,
         device: device.to_owned(),
         iothread: None,
-        format: backend.format,
-        protocol: backend.protocol,
-        file: backend.file,
-        cache: backend.cache,
-        aio: backend.aio,
-        rbd_cache: backend.rbd_cache,
-        rbd_cache_policy: backend.rbd_cache_policy,
-        origin: String::new(),
+        origin: "-drive".into(),
+        io: disk_io(drive, None),
     }
 }
 
@@ -250,7 +237,7 @@ const FORMATS: [&str; 9] = [
 ];
 
 /// What a drive, or a node over its child, does its I/O with.
-fn backend(options: &Options, child: Option<&Options>) -> Backend {
+fn disk_io(options: &Options, child: Option<&Options>) -> DiskIo {
     let driver = options.get("driver").or_else(|| options.get("format"));
     let format = driver.filter(|d| FORMATS.contains(d));
     // The node that does the I/O: a child of its own, one written inside, or the node itself.
@@ -284,7 +271,7 @@ fn backend(options: &Options, child: Option<&Options>) -> Backend {
         "rbd" => (rbd("rbd_cache"), rbd("rbd_cache_policy")),
         _ => (None, None),
     };
-    Backend {
+    DiskIo {
         format: format.map(str::to_owned),
         file: image,
         cache: cache(options, child),

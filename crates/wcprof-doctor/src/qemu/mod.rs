@@ -21,10 +21,6 @@ pub(crate) struct Machine {
     pub(crate) devices: Vec<Options>,
     /// `-object`.
     pub(crate) objects: Vec<Options>,
-    /// Memory of the guest in MiB, when it is given as a plain number.
-    pub(crate) memory_mib: Option<u64>,
-    /// `-mem-path`.
-    pub(crate) mem_path: Option<String>,
     /// Disks of the guest.
     pub(crate) disks: Vec<Disk>,
 }
@@ -36,7 +32,7 @@ pub(crate) fn is_qemu(args: &[String]) -> bool {
         .is_some_and(|p| p.starts_with("qemu-system-") || matches!(p, "qemu-kvm" | "kvm" | "qemu"))
 }
 
-/// Reads a command line. Options that are not understood are left out.
+/// Parses a command line. Unknown options are left out.
 pub(crate) fn parse(args: &[String]) -> Machine {
     let mut machine = Machine::default();
     let mut lines = disks::Lines::default();
@@ -69,22 +65,15 @@ pub(crate) fn parse(args: &[String]) -> Machine {
             }
             "accel" => {
                 let options = Options::parse(value, "accel");
-                machine
-                    .accelerators
-                    .extend(options.get("accel").map(str::to_owned));
+                let accel = options.get("accel").map(str::to_owned);
+                machine.accelerators.extend(accel);
             }
             "cpu" => machine.cpu = Some((*value).clone()),
             "device" => machine.devices.push(Options::parse(value, "driver")),
             "object" => machine.objects.push(Options::parse(value, "qom-type")),
-            "m" => {
-                let size = Options::parse(value, "size");
-                machine.memory_mib = size.get("size").and_then(mebibytes);
-            }
-            "mem-path" => machine.mem_path = Some((*value).clone()),
             "drive" => lines.drives.push(Options::parse(value, "file")),
             "blockdev" => lines.nodes.push(Options::parse(value, "driver")),
             "hda" | "hdb" | "hdc" | "hdd" => lines.ide.push((*value).clone()),
-            "readconfig" => lines.incomplete = true,
             _ => continue,
         }
         args.next();
@@ -95,19 +84,6 @@ pub(crate) fn parse(args: &[String]) -> Machine {
     }
     machine.disks = lines.disks(&machine.devices, machine.machine.get("type"));
     machine
-}
-
-/// `4096`, `4096M`, `4G`.
-fn mebibytes(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let n: u64 = digits.parse().ok()?;
-    match text.get(digits.len()..)?.to_ascii_lowercase().as_str() {
-        "" | "m" | "mb" | "mib" => Some(n),
-        "k" | "kb" | "kib" => Some(n / 1024),
-        "g" | "gb" | "gib" => n.checked_mul(1024),
-        "t" | "tb" | "tib" => n.checked_mul(1 << 20),
-        _ => None,
-    }
 }
 
 impl Machine {

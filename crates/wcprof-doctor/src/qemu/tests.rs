@@ -23,9 +23,12 @@ fn plain_rbd() {
         "format=raw,file=rbd:p/i:id=a:conf=/etc/ceph/ceph.conf:rbd_cache=false",
     ]);
     assert_eq!(disk.interface, Interface::Ide);
-    assert_eq!((disk.protocol.as_str(), disk.file.as_str()), ("rbd", "p/i"));
-    assert_eq!(disk.rbd_cache.as_deref(), Some("false"));
-    assert!(!disk.cache.direct);
+    assert_eq!(
+        (disk.io.protocol.as_str(), disk.io.file.as_str()),
+        ("rbd", "p/i")
+    );
+    assert_eq!(disk.io.rbd_cache.as_deref(), Some("false"));
+    assert!(!disk.io.cache.direct);
 }
 
 /// Check libvirt's JSON nodes: format over protocol, where the protocol's cache counts, and the
@@ -48,11 +51,11 @@ fn libvirt_blockdev() {
     assert_eq!(disk.interface, Interface::VirtioBlk);
     assert_eq!(disk.iothread.as_deref(), Some("iothread1"));
     assert_eq!(
-        (disk.protocol.as_str(), disk.file.as_str()),
+        (disk.io.protocol.as_str(), disk.io.file.as_str()),
         ("rbd", "vms/d0")
     );
-    assert_eq!(disk.format.as_deref(), Some("raw"));
-    assert!(disk.cache.direct && !disk.cache.no_flush);
+    assert_eq!(disk.io.format.as_deref(), Some("raw"));
+    assert!(disk.io.cache.direct && !disk.io.cache.no_flush);
 }
 
 /// Check a node without a format (newer libvirt), a filter above one, several iothreads for one
@@ -73,21 +76,21 @@ fn node_chains() {
     ]);
     assert_eq!(plain.iothread.as_deref(), Some("iothread-vq-mapping"));
     assert_eq!(
-        (plain.format.as_deref(), plain.file.as_str()),
+        (plain.io.format.as_deref(), plain.io.file.as_str()),
         (Some("raw"), "p/i")
     );
-    assert!(plain.cache.direct);
+    assert!(plain.io.cache.direct);
     let filtered = with(&[
         r#"{"driver":"throttle","node-name":"top","throttle-group":"g","file":"f"}"#,
         r#"{"driver":"qcow2","node-name":"f","file":"s"}"#,
         r#"{"driver":"host_device","filename":"/dev/x","aio":"native","node-name":"s","cache":{"direct":true}}"#,
     ]);
-    assert_eq!(filtered.format.as_deref(), Some("qcow2"));
+    assert_eq!(filtered.io.format.as_deref(), Some("qcow2"));
     assert_eq!(
-        (filtered.protocol.as_str(), filtered.file.as_str()),
+        (filtered.io.protocol.as_str(), filtered.io.file.as_str()),
         ("host_device", "/dev/x")
     );
-    assert!(filtered.cache.direct);
+    assert!(filtered.io.cache.direct);
     with(&[r#"{"driver":"raw","node-name":"top","file":"top","filename":"x"}"#]);
 }
 
@@ -110,10 +113,10 @@ fn scsi() {
     let virtio = one(&args("virtio-scsi-pci,id=scsi0,iothread=io1"));
     assert_eq!(virtio.interface, Interface::VirtioScsi);
     assert_eq!(virtio.iothread.as_deref(), Some("io1"));
-    assert_eq!(virtio.format.as_deref(), Some("qcow2"));
-    assert_eq!(virtio.protocol, "host_device");
-    assert_eq!(virtio.aio.as_deref(), Some("native"));
-    assert!(virtio.cache.direct);
+    assert_eq!(virtio.io.format.as_deref(), Some("qcow2"));
+    assert_eq!(virtio.io.protocol, "host_device");
+    assert_eq!(virtio.io.aio.as_deref(), Some("native"));
+    assert!(virtio.io.cache.direct);
     let emulated = one(&args("lsi53c895a,id=scsi0"));
     assert_eq!(emulated.interface, Interface::EmulatedScsi);
     assert_eq!(machine(&args("lsi")).accelerators, ["kvm"]);
@@ -130,12 +133,12 @@ fn cache_modes() {
         ("unsafe", false, true),
     ] {
         let drive = format!("file=/x.img,if=virtio,cache={mode}");
-        let cache = one(&["qemu-system-x86_64", "-drive", &drive]).cache;
+        let cache = one(&["qemu-system-x86_64", "-drive", &drive]).io.cache;
         assert_eq!((cache.direct, cache.no_flush), (direct, no_flush), "{mode}");
     }
 }
 
-/// Check names, accelerators, memory, and disks that are none.
+/// Check names, accelerators, and disks that are none.
 #[test]
 fn the_rest() {
     let m = machine(&[
@@ -161,11 +164,9 @@ fn the_rest() {
     ]);
     assert_eq!(m.name.as_deref(), Some("plain"));
     assert_eq!(m.accelerators, ["kvm", "tcg"]);
-    assert_eq!(m.memory_mib, Some(4096));
     assert_eq!(m.machine.get("type"), Some("q35"));
     assert_eq!(m.disks.len(), 1);
-    assert_eq!(m.disks[0].file, "/a,b.img");
-    assert_eq!(mebibytes("99999999999999999999"), None);
+    assert_eq!(m.disks[0].io.file, "/a,b.img");
 }
 
 /// Check that no text makes the parser panic.
