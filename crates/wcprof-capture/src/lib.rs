@@ -1,6 +1,31 @@
-//! Observes live processes: snapshots of their threads, copies of their stacks, timer samples.
+//! Samples live processes: the state of each thread at each tick, and the stacks that changed.
 //!
 //! It never stops, signals or writes to a target.
+//!
+//! # One tick
+//!
+//! [`Sampler::run`] has a thread of its own and does this 99 times a second:
+//!
+//! 1. **Targets.** The clock wakes it. Processes that exited or began another program leave the set of
+//!    targets; their children join it if that is asked for.
+//! 2. **Engine.** An engine takes one snapshot of all threads: `engine/bpf.rs` by one run of a BPF iterator
+//!    (`bpf/`), `engine/procfs.rs` by reading `/proc`. For each thread it has the state, run time, delay, number
+//!    of runs, registers and system call; the BPF engine also copies stacks. Threads that did not run since the
+//!    last tick are only counted. A snapshot that nobody needs at once may stay in the kernel for some ticks.
+//! 3. **Slots.** Each thread has a slot with its last snapshot. If the thread did not run since, its stack is
+//!    the same: the slot counts the tick, and that is all.
+//! 4. **Stacks.** For a thread that ran and blocks again, the top of its stack is copied, its wait is named
+//!    (system call, file, lock), and its kernel stack is read if that is asked for. Then the number of runs is
+//!    read again. A thread that ran meanwhile has a torn copy, which is read again or dropped and counted.
+//! 5. **Timer samples.** The rings of perf events (`wcprof-perf`) are drained: stacks of running threads, which
+//!    a sampler in user space cannot see. Samples that the kernel lost are counted.
+//! 6. **Batch.** All of it is one [`TickBatch`]. Several ticks are sent together through a bounded channel to
+//!    the recorder, which unwinds and writes. If the channel is full, the batch is dropped and counted: sampling
+//!    never waits.
+//! 7. **Budget.** Once a second the CPU time of sampling and recording is compared with its limit, and the rate
+//!    is lowered if it is above.
+//!
+//! The recorder answers with [`StackRequest`]s: a thread whose frames reach deeper gets a larger copy.
 
 #[cfg(not(all(target_os = "linux", target_arch = "x86_64")))]
 compile_error!(

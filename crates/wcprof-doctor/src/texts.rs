@@ -85,7 +85,7 @@ mod tests {
         .concat();
         for part in code.split("const ID_").skip(1) {
             let id = part.split('"').nth(1).unwrap();
-            assert!(texts.get(id).is_some(), "no texts for {id}");
+            assert!(texts.contains_key(id), "no texts for {id}");
         }
         for id in texts.keys() {
             assert!(code.contains(&format!("\"{id}\"")), "no check for {id}");

@@ -35,8 +35,10 @@ pub(crate) fn procfs(data: &[u8]) {
 
 /// A record of a perf ring: of a timer, and of a breakpoint.
 pub(crate) fn perf_record(data: &[u8]) {
-    if let Some(Record::Sample(sample)) = parse_record(data) {
-        assert!(sample.stack.len() <= data.len());
+    for callchain in [false, true] {
+        if let Some(Record::Sample(sample)) = parse_record(data, callchain) {
+            assert!(sample.stack.len() + sample.kernel.len() <= data.len());
+        }
     }
     wcprof_perf::fuzz::uprobe_record(data);
 }

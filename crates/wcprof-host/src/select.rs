@@ -58,14 +58,14 @@ impl Selector {
                 glob.is_match(&process.comm)
                     || program_name(&process.args).is_some_and(|name| glob.is_match(name))
             }
-            Self::Cgroup(path) => process.cgroups.iter().any(|cgroup| {
-                is_below(cgroup, path)
-                    // `/sys/fs/cgroup/cpu/a` names the hierarchy before the group (version 1).
-                    || path
-                        .trim_start_matches('/')
-                        .split_once('/')
-                        .is_some_and(|(_, rest)| is_below(cgroup, &format!("/{rest}")))
-            }),
+            Self::Cgroup(path) => {
+                // `/sys/fs/cgroup/cpu/a` names the hierarchy before the group (version 1).
+                let without_hierarchy = path.get(1..).and_then(|p| Some(&p[p.find('/')?..]));
+                let mut paths = [Some(path.as_str()), without_hierarchy]
+                    .into_iter()
+                    .flatten();
+                paths.any(|path| process.cgroups.iter().any(|cgroup| is_below(cgroup, path)))
+            }
             Self::Vm(name) => vm_name(&process.comm, &process.args).as_ref() == Some(name),
             Self::Osd(id) => osd_id(&process.comm, &process.args) == Some(id),
         }
@@ -112,17 +112,16 @@ fn candidate(pid: i32) -> Option<Candidate> {
 pub fn descendants(processes: &[Candidate], of: &BTreeSet<Pid>) -> BTreeSet<Pid> {
     let mut found = of.clone();
     // A child may have a smaller number than its parent, where numbers began afresh.
-    loop {
-        let new: Vec<Pid> = processes
-            .iter()
-            .filter(|p| found.contains(&p.parent) && !found.contains(&p.pid))
-            .map(|p| p.pid)
-            .collect();
-        if new.is_empty() {
-            return found.difference(of).copied().collect();
+    let mut n_before = 0;
+    while found.len() > n_before {
+        n_before = found.len();
+        for process in processes {
+            if found.contains(&process.parent) {
+                found.insert(process.pid);
+            }
         }
-        found.extend(new);
     }
+    &found - of
 }
 
 #[cfg(test)]

@@ -1,10 +1,10 @@
-//! Names of sockets: the inode that a descriptor's link tells to addresses, from the tables in
+//! The inode in a descriptor's link to the addresses of its socket, from the tables in
 //! `/proc/PID/net` of the target's own network namespace (`net/ipv4/tcp_ipv4.c`,
 //! `net/unix/af_unix.c`).
 //!
 //! The kernel walks all sockets of the namespace for each reading, which on a busy host takes
-//! long: it is read when a socket is not known, never by the sampler, and the seldomer the longer
-//! it takes.
+//! long. So it is read when a socket is not known, never by the sampler, and less often the longer it
+//! takes.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -65,13 +65,9 @@ impl SocketNames {
             return;
         }
         self.names.clear();
-        for (table, protocol) in [
-            ("tcp", "tcp"),
-            ("tcp6", "tcp"),
-            ("udp", "udp"),
-            ("udp6", "udp"),
-        ] {
-            self.read_table(table, |line| inet_line(line, protocol));
+        for protocol in ["tcp", "udp"] {
+            self.read_table(protocol, |line| inet_line(line, protocol));
+            self.read_table(&format!("{protocol}6"), |line| inet_line(line, protocol));
         }
         self.read_table("unix", unix_line);
         let pause = (begin.elapsed() * PAUSE_FACTOR).max(MIN_PAUSE);
@@ -131,17 +127,14 @@ fn address(text: &str) -> Option<SocketAddr> {
     let ip = match ip.len() {
         8 => IpAddr::V4(Ipv4Addr::from(word(0)?)),
         32 => {
-            let mut bytes = [0; 16];
-            for (at, part) in bytes.chunks_exact_mut(4).enumerate() {
-                part.copy_from_slice(&word(at)?);
-            }
-            let ip = Ipv6Addr::from(bytes);
-            // A socket of IPv6 that speaks IPv4.
-            ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
+            let words = [word(0)?, word(1)?, word(2)?, word(3)?].concat();
+            let bytes: [u8; 16] = words.try_into().ok()?;
+            IpAddr::V6(Ipv6Addr::from(bytes))
         }
         _ => return None,
     };
-    Some(SocketAddr::new(ip, port))
+    // A socket of IPv6 that speaks IPv4 shows its IPv4 address.
+    Some(SocketAddr::new(ip.to_canonical(), port))
 }
 
 /// `Num RefCount Protocol Flags Type St Inode Path`
@@ -155,16 +148,10 @@ fn unix_line(line: &str) -> Option<(u64, String)> {
         rest = after;
     }
     let inode = inode?.parse().ok()?;
-    let path: String = rest
-        .trim_start_matches(' ')
-        .chars()
-        .take(MAX_PATH)
-        .collect();
-    let name = match path.as_str() {
-        "" => "unix (unnamed)".to_owned(),
-        path => format!("unix {path}"),
-    };
-    Some((inode, name))
+    let path = rest.trim_start_matches(' ');
+    let path: String = path.chars().take(MAX_PATH).collect();
+    let name = if path.is_empty() { "(unnamed)" } else { &path };
+    Some((inode, format!("unix {name}")))
 }
 
 #[cfg(test)]

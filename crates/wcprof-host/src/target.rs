@@ -103,7 +103,7 @@ pub struct Target {
     uid_differs: bool,
 }
 
-/// The same process with the same program.
+/// Whether it is the same process with the same program.
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
         (self.pid, self.identity) == (other.pid, other.identity)
@@ -113,27 +113,23 @@ impl PartialEq for Target {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 struct Identity {
     start_ticks: u64,
-    start_code: u64,
-    start_stack: u64,
-}
-
-impl From<&TaskStat> for Identity {
-    fn from(stat: &TaskStat) -> Self {
-        Self {
-            start_ticks: stat.start_ticks,
-            start_code: stat.start_code,
-            start_stack: stat.start_stack,
-        }
-    }
+    /// First address of the text, bottom of the stack.
+    program: (u64, u64),
 }
 
 impl Identity {
-    fn compare(&self, now: &Self) -> Liveness {
-        // The kernel shows zeros for a main thread without memory: it has exited, alone or with all
-        // others, of which only the pidfd tells.
-        let is_exiting = (now.start_code, now.start_stack) == (0, 0);
+    fn new(stat: &TaskStat) -> Self {
+        Self {
+            start_ticks: stat.start_ticks,
+            program: (stat.start_code, stat.start_stack),
+        }
+    }
+
+    fn compare(self, now: Self) -> Liveness {
         match now.start_ticks == self.start_ticks {
-            true if is_exiting || now == self => Liveness::Same,
+            // The kernel shows zeros for a main thread without memory: it has exited, alone or with all
+            // others; only the pidfd shows which.
+            true if now == self || now.program == (0, 0) => Liveness::Same,
             true => Liveness::Exec,
             false => Liveness::Exited,
         }
@@ -184,7 +180,7 @@ impl Target {
         let target = Self {
             pid,
             pidfd,
-            identity: Identity::from(&stat),
+            identity: Identity::new(&stat),
             comm: stat.comm,
             uid_differs,
         };
@@ -232,8 +228,8 @@ impl Target {
     /// Its mappings, by address. Lines that cannot be parsed are left out.
     pub fn mappings(&self) -> Result<Vec<Mapping>, TargetError> {
         let file = format!("/proc/{}/maps", self.pid);
-        let bytes =
-            fs::read(&file).map_err(|e| TargetError::io(self.pid, file, e, self.uid_differs))?;
+        let failed = |e| TargetError::io(self.pid, file.clone(), e, self.uid_differs);
+        let bytes = fs::read(&file).map_err(failed)?;
         Ok(String::from_utf8_lossy(&bytes)
             .lines()
             .take(MAX_MAPPINGS)
@@ -253,7 +249,7 @@ impl Target {
             return Liveness::Exited;
         }
         match read_stat(self.pid) {
-            Ok(stat) => self.identity.compare(&Identity::from(&stat)),
+            Ok(stat) => self.identity.compare(Identity::new(&stat)),
             Err(TargetError::NoSuchProcess(_)) => Liveness::Exited,
             // Not readable for the moment (it changes its credentials): keep going.
             Err(_) => Liveness::Same,
@@ -278,7 +274,7 @@ fn open_pidfd(pid: Pid) -> io::Result<OwnedFd> {
     Ok(pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// Says whether an absent pid is one of another pid namespace.
+/// Why a pid is absent: hidden, of another pid namespace, or of no process.
 fn absent(pid: Pid) -> TargetError {
     // A process that this call finds is there.
     if open_pidfd(pid).is_ok() && read_status(pid).is_err() {
@@ -326,17 +322,16 @@ mod tests {
     /// Check what another program, another process and a main thread that has exited are taken for.
     #[test]
     fn identities() {
-        let of = |start_ticks, start_code, start_stack| Identity {
+        let identity = |start_ticks, start_code, start_stack| Identity {
             start_ticks,
-            start_code,
-            start_stack,
+            program: (start_code, start_stack),
         };
-        let before = of(7, 0x1000, 0x7fff_0000);
-        assert_eq!(before.compare(&before), Liveness::Same);
-        let exec = before.compare(&of(7, 0x2000, 0x7fff_8000));
+        let before = identity(7, 0x1000, 0x7fff_0000);
+        assert_eq!(before.compare(before), Liveness::Same);
+        let exec = before.compare(identity(7, 0x2000, 0x7fff_8000));
         assert_eq!(exec, Liveness::Exec);
-        assert_eq!(before.compare(&of(7, 0, 0)), Liveness::Same);
-        assert_eq!(before.compare(&of(8, 0, 0)), Liveness::Exited);
+        assert_eq!(before.compare(identity(7, 0, 0)), Liveness::Same);
+        assert_eq!(before.compare(identity(8, 0, 0)), Liveness::Exited);
     }
 
     /// Check that the unified hierarchy comes first, and one of version 1 where it is empty.

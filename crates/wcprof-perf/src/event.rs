@@ -1,10 +1,12 @@
-//! `perf_event_open(2)`: one function a system call, errno mapped to meaning.
+//! Perf events: one function a system call, errno mapped to meaning.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
-use perf_event_open_sys::{bindings, ioctls};
+use perf_event_open_sys::bindings::{self, perf_event_attr};
+use perf_event_open_sys::ioctls;
 use thiserror::Error;
 use wcprof_host::sys::{CAP_PERFMON, CAP_SYS_ADMIN, has_capability};
 use wcprof_types::parse_cpus;
@@ -64,38 +66,17 @@ pub enum PerfError {
     },
 }
 
-/// What to sample.
+/// What a timer samples.
 #[derive(Copy, Clone, Debug)]
-pub struct PerfOptions<'a> {
+pub(crate) struct Timer {
     /// CPU time between two samples, ns.
-    pub period_ns: u64,
+    pub(crate) period_ns: u64,
     /// Bytes of stack copied with each sample.
-    pub dump_bytes: u32,
+    pub(crate) dump_bytes: u32,
+    /// Time in the kernel, too.
+    pub(crate) kernel: bool,
     /// The kernel's part of the call chain, too.
-    pub kernel_stacks: bool,
-    /// Program that drops samples of other processes.
-    pub filter: Option<BorrowedFd<'a>>,
-    /// Descriptors that events of single threads may take; threads beyond it are not sampled.
-    pub max_events: usize,
-}
-
-#[derive(Copy, Clone, Debug)]
-pub(super) struct EventSpec {
-    pub(super) period_ns: u64,
-    pub(super) dump_bytes: u32,
-    pub(super) kernel: bool,
-    pub(super) kernel_stacks: bool,
-}
-
-impl EventSpec {
-    pub(super) fn new(options: &PerfOptions<'_>, kernel: bool) -> Self {
-        Self {
-            period_ns: options.period_ns,
-            dump_bytes: options.dump_bytes,
-            kernel,
-            kernel_stacks: options.kernel_stacks,
-        }
-    }
+    pub(crate) kernel_stacks: bool,
 }
 
 /// The CPUs that are online, as `/sys/devices/system/cpu/online` lists them (`0-3,6`).
@@ -111,49 +92,113 @@ pub fn online_cpus() -> Result<Vec<i32>, PerfError> {
         .collect())
 }
 
-/// Opens a disabled event.
-pub(super) fn open(spec: &EventSpec, tid: i32, cpu: i32) -> Result<OwnedFd, PerfError> {
-    let mut attr = bindings::perf_event_attr {
-        type_: bindings::PERF_TYPE_SOFTWARE,
-        size: size_of::<bindings::perf_event_attr>() as u32,
-        config: u64::from(bindings::PERF_COUNT_SW_CPU_CLOCK),
-        sample_type: u64::from(
-            bindings::PERF_SAMPLE_TID
-                | bindings::PERF_SAMPLE_TIME
-                | bindings::PERF_SAMPLE_REGS_USER
-                | bindings::PERF_SAMPLE_STACK_USER,
-        ),
-        sample_regs_user: REGS_USER,
-        sample_stack_user: spec.dump_bytes,
-        clockid: libc::CLOCK_MONOTONIC,
-        ..Default::default()
-    };
-    attr.__bindgen_anon_1.sample_period = spec.period_ns;
-    attr.set_disabled(1);
-    attr.set_use_clockid(1);
-    attr.set_exclude_kernel(u64::from(!spec.kernel));
-    attr.set_exclude_hv(1);
-    if spec.kernel_stacks {
-        attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CALLCHAIN);
-        attr.set_exclude_callchain_user(1);
-        attr.sample_max_stack = MAX_KERNEL_FRAMES;
+/// An open perf event.
+#[derive(Debug)]
+pub(crate) struct Event(OwnedFd);
+
+impl Event {
+    /// Opens the event that `attr` describes, on thread `tid` or (-1) all, on `cpu` or (-1) all.
+    pub(crate) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result<Self> {
+        attr.size = size_of::<perf_event_attr>() as u32;
+        let flags = u64::from(bindings::PERF_FLAG_FD_CLOEXEC);
+        // SAFETY: `attr` is a live perf_event_attr whose `size` says how large it is; the kernel only
+        // reads it and what it points to (and may write `size` on E2BIG).
+        let fd = unsafe { perf_event_open_sys::perf_event_open(attr, tid, cpu, -1, flags) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call returned a new descriptor that nobody else owns.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
     }
-    // SAFETY: `attr` is a live perf_event_attr whose `size` says how large it is; the kernel only
-    // reads it (and may write `size` on E2BIG).
-    let fd = unsafe {
-        perf_event_open_sys::perf_event_open(
-            &mut attr,
-            tid,
-            cpu,
-            -1,
-            u64::from(bindings::PERF_FLAG_FD_CLOEXEC),
-        )
-    };
-    if fd < 0 {
-        return Err(open_error(io::Error::last_os_error()));
+
+    /// Opens a disabled timer.
+    pub(crate) fn open_timer(timer: &Timer, tid: i32, cpu: i32) -> Result<Self, PerfError> {
+        let mut attr = perf_event_attr {
+            type_: bindings::PERF_TYPE_SOFTWARE,
+            config: u64::from(bindings::PERF_COUNT_SW_CPU_CLOCK),
+            sample_type: u64::from(
+                bindings::PERF_SAMPLE_TID
+                    | bindings::PERF_SAMPLE_TIME
+                    | bindings::PERF_SAMPLE_REGS_USER
+                    | bindings::PERF_SAMPLE_STACK_USER,
+            ),
+            sample_regs_user: REGS_USER,
+            sample_stack_user: timer.dump_bytes,
+            clockid: libc::CLOCK_MONOTONIC,
+            ..Default::default()
+        };
+        attr.__bindgen_anon_1.sample_period = timer.period_ns;
+        attr.set_disabled(1);
+        attr.set_use_clockid(1);
+        attr.set_exclude_kernel(u64::from(!timer.kernel));
+        attr.set_exclude_hv(1);
+        if timer.kernel_stacks {
+            attr.sample_type |= u64::from(bindings::PERF_SAMPLE_CALLCHAIN);
+            attr.set_exclude_callchain_user(1);
+            attr.sample_max_stack = MAX_KERNEL_FRAMES;
+        }
+        Self::open(&mut attr, tid, cpu).map_err(open_error)
     }
-    // SAFETY: the call returned a new descriptor that nobody else owns.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+
+    pub(crate) fn enable(&self) -> Result<(), PerfError> {
+        // SAFETY: an ioctl without memory arguments on a descriptor we own.
+        check("PERF_EVENT_IOC_ENABLE", unsafe {
+            ioctls::ENABLE(self.0.as_raw_fd(), 0)
+        })
+    }
+
+    pub(crate) fn disable(&self) -> Result<(), PerfError> {
+        // SAFETY: an ioctl without memory arguments on a descriptor we own.
+        check("PERF_EVENT_IOC_DISABLE", unsafe {
+            ioctls::DISABLE(self.0.as_raw_fd(), 0)
+        })
+    }
+
+    pub(crate) fn set_period(&self, period_ns: u64) -> Result<(), PerfError> {
+        // SAFETY: the kernel reads one u64, which lives across the call.
+        check("PERF_EVENT_IOC_PERIOD", unsafe {
+            ioctls::PERIOD(self.0.as_raw_fd(), period_ns)
+        })
+    }
+
+    /// Sends samples to the ring of another event.
+    pub(crate) fn set_output(&self, ring_event: RawFd) -> Result<(), PerfError> {
+        // SAFETY: an ioctl that takes a descriptor number by value; the ring's event is open.
+        check("PERF_EVENT_IOC_SET_OUTPUT", unsafe {
+            ioctls::SET_OUTPUT(self.0.as_raw_fd(), ring_event)
+        })
+    }
+
+    /// The program's return value 0 drops the sample (`kernel/events/core.c`, `bpf_overflow_handler`).
+    pub(crate) fn set_filter(&self, program: BorrowedFd<'_>) -> Result<(), PerfError> {
+        // SAFETY: an ioctl that takes a descriptor number by value; the program's is open.
+        check("PERF_EVENT_IOC_SET_BPF", unsafe {
+            ioctls::SET_BPF(self.0.as_raw_fd(), program.as_raw_fd() as u32)
+        })
+    }
+
+    /// Its identifier in samples.
+    pub(crate) fn id(&self) -> io::Result<u64> {
+        let mut id = 0;
+        // SAFETY: the kernel writes one u64, which lives across the call.
+        match unsafe { ioctls::ID(self.0.as_raw_fd(), &mut id) } {
+            0.. => Ok(id),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+
+    /// How often it happened while it was enabled, whether that gave a sample or not.
+    pub(crate) fn count(&self) -> io::Result<u64> {
+        let mut bytes = [0; 8];
+        File::from(self.0.try_clone()?).read_exact(&mut bytes)?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+}
+
+impl AsRawFd for Event {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
 }
 
 fn open_error(error: io::Error) -> PerfError {
@@ -191,7 +236,7 @@ pub fn perf_event_open_reaches_kernel() -> bool {
     Errno::result(result).err() == Some(Errno::EINVAL)
 }
 
-/// Told apart by a call that the kernel answers in a known way whatever the privileges are.
+/// Distinguished by a call that the kernel answers in a known way whatever the privileges are.
 fn why_refused() -> &'static str {
     let capable = has_capability(CAP_PERFMON) || has_capability(CAP_SYS_ADMIN);
     match (perf_event_open_reaches_kernel(), capable) {
@@ -211,33 +256,4 @@ fn check(call: &'static str, result: i32) -> Result<(), PerfError> {
         return Err(PerfError::Other { call, source });
     }
     Ok(())
-}
-
-pub(super) fn enable(fd: &OwnedFd) -> Result<(), PerfError> {
-    // SAFETY: an ioctl without memory arguments on a descriptor we own.
-    check("PERF_EVENT_IOC_ENABLE", unsafe {
-        ioctls::ENABLE(fd.as_raw_fd(), 0)
-    })
-}
-
-pub(super) fn set_period(fd: &OwnedFd, period_ns: u64) -> Result<(), PerfError> {
-    // SAFETY: the kernel reads one u64, which lives across the call.
-    check("PERF_EVENT_IOC_PERIOD", unsafe {
-        ioctls::PERIOD(fd.as_raw_fd(), period_ns)
-    })
-}
-
-pub(super) fn set_output(fd: &OwnedFd, ring_event: RawFd) -> Result<(), PerfError> {
-    // SAFETY: an ioctl that takes a descriptor number by value; the ring's event is open.
-    check("PERF_EVENT_IOC_SET_OUTPUT", unsafe {
-        ioctls::SET_OUTPUT(fd.as_raw_fd(), ring_event)
-    })
-}
-
-/// The program's return value 0 drops the sample (`kernel/events/core.c`, `bpf_overflow_handler`).
-pub(super) fn set_filter(fd: &OwnedFd, program: BorrowedFd<'_>) -> Result<(), PerfError> {
-    // SAFETY: an ioctl that takes a descriptor number by value; the program's is open.
-    check("PERF_EVENT_IOC_SET_BPF", unsafe {
-        ioctls::SET_BPF(fd.as_raw_fd(), program.as_raw_fd() as u32)
-    })
 }

@@ -17,7 +17,7 @@ mod ring;
 mod timers;
 pub mod uprobe;
 
-pub use event::{PerfError, PerfOptions, online_cpus, perf_event_open_reaches_kernel};
-pub use record::{CpuMode, PerfSample, Record, parse_record, parse_record_with};
+pub use event::{PerfError, online_cpus, perf_event_open_reaches_kernel};
+pub use record::{CpuMode, PerfSample, Record, parse_record};
 pub use ring::RING_BYTES;
-pub use timers::{DrainCounts, PerfMode, PerfSampler};
+pub use timers::{DrainCounts, PerfMode, PerfOptions, PerfSampler};

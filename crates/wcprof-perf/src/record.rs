@@ -53,26 +53,38 @@ const KVM_RUN: u64 = 0xae80;
 /// (`arch/x86/entry/entry_64.S`): so `ax` tells a system call from an interrupt.
 const IN_SYSCALL_AX: u64 = -(libc::ENOSYS as i64) as u64;
 
-/// Parses a record with its header. `None` when it is malformed.
-pub fn parse_record(bytes: &[u8]) -> Option<Record<'_>> {
-    parse_record_with(bytes, false)
+/// Parses a record with its header; `callchain`: samples were asked for with call chains. `None` when it is
+/// malformed.
+pub fn parse_record(bytes: &[u8], callchain: bool) -> Option<Record<'_>> {
+    match parse_raw(bytes)? {
+        Raw::Sample(misc, mut reader) => sample(&mut reader, misc, callchain).map(Record::Sample),
+        Raw::Lost(n) => Some(Record::Lost(n)),
+        Raw::Other => Some(Record::Other),
+    }
 }
 
-/// The same of samples that were asked for with call chains.
-pub fn parse_record_with(bytes: &[u8], callchain: bool) -> Option<Record<'_>> {
+/// A record whose sample, with the `misc` of its header, is not parsed yet.
+pub(crate) enum Raw<'a> {
+    Sample(u16, Reader<'a>),
+    Lost(u64),
+    Other,
+}
+
+/// Parses the header of a record. `None` when it is malformed.
+pub(crate) fn parse_raw(bytes: &[u8]) -> Option<Raw<'_>> {
     let mut reader = Reader(bytes);
     let kind = reader.u32()?;
     let misc = reader.u16()?;
     let _size = reader.u16()?;
-    match kind {
-        bindings::PERF_RECORD_SAMPLE => sample(&mut reader, misc, callchain).map(Record::Sample),
+    Some(match kind {
+        bindings::PERF_RECORD_SAMPLE => Raw::Sample(misc, reader),
         bindings::PERF_RECORD_LOST => {
             let _id = reader.u64()?;
-            Some(Record::Lost(reader.u64()?))
+            Raw::Lost(reader.u64()?)
         }
-        bindings::PERF_RECORD_LOST_SAMPLES => Some(Record::Lost(reader.u64()?)),
-        _ => Some(Record::Other),
-    }
+        bindings::PERF_RECORD_LOST_SAMPLES => Raw::Lost(reader.u64()?),
+        _ => Raw::Other,
+    })
 }
 
 fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<PerfSample<'a>> {
@@ -148,7 +160,8 @@ fn kernel_part(chain: &[u8]) -> &[u8] {
     rest.get(..n * 8).unwrap_or_default()
 }
 
-struct Reader<'a>(&'a [u8]);
+/// Bytes of a record that are not read yet.
+pub(crate) struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
     fn take(&mut self, n: usize) -> Option<&'a [u8]> {
@@ -161,11 +174,11 @@ impl<'a> Reader<'a> {
         Some(u16::from_ne_bytes(self.take(2)?.try_into().ok()?))
     }
 
-    fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         Some(u32::from_ne_bytes(self.take(4)?.try_into().ok()?))
     }
 
-    fn u64(&mut self) -> Option<u64> {
+    pub(crate) fn u64(&mut self) -> Option<u64> {
         Some(u64::from_ne_bytes(self.take(8)?.try_into().ok()?))
     }
 }
@@ -212,7 +225,7 @@ mod tests {
     #[test]
     fn whole_sample() {
         let bytes = record(9, 2, &body(1, 2), &[5; 16], 8);
-        let Some(Record::Sample(s)) = parse_record(&bytes) else {
+        let Some(Record::Sample(s)) = parse_record(&bytes, false) else {
             panic!()
         };
         assert_eq!((s.pid, s.tid, s.time), (Pid(7), Tid(9), 123));
@@ -236,7 +249,7 @@ mod tests {
         let in_call = record(9, 1, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
         let in_user = record(9, 2, &body(IN_SYSCALL_AX, KVM_RUN), &[0; 16], 0);
         let other = record(9, 1, &body(0, KVM_RUN), &[0; 16], 0);
-        let flag = |bytes: &[u8]| match parse_record(bytes) {
+        let flag = |bytes: &[u8]| match parse_record(bytes, false) {
             Some(Record::Sample(s)) => s.in_kvm_run,
             other => panic!("{other:?}"),
         };
@@ -249,9 +262,12 @@ mod tests {
     fn malformed() {
         let bytes = record(9, 2, &body(1, 2), &[5; 16], 8);
         for n in 0..bytes.len() {
-            assert_eq!(parse_record(&bytes[..n]), None, "cut at {n}");
+            assert_eq!(parse_record(&bytes[..n], false), None, "cut at {n}");
         }
-        assert_eq!(parse_record(&record(9, 2, &body(1, 2), &[5; 16], 17)), None);
+        assert_eq!(
+            parse_record(&record(9, 2, &body(1, 2), &[5; 16], 17), false),
+            None
+        );
     }
 
     /// Check that the kernel's part of a call chain is found between its marks, and that a chain which
@@ -274,7 +290,7 @@ mod tests {
             (&[], &[]),
         ] {
             let bytes = with(chain);
-            let Some(Record::Sample(s)) = parse_record_with(&bytes, true) else {
+            let Some(Record::Sample(s)) = parse_record(&bytes, true) else {
                 panic!("{chain:?}")
             };
             let expected: Vec<u8> = expected.iter().flat_map(|w| w.to_ne_bytes()).collect();
@@ -283,18 +299,18 @@ mod tests {
         }
         let mut cut = with(&[kernel, 7]);
         cut[24..32].copy_from_slice(&u64::MAX.to_ne_bytes());
-        assert_eq!(parse_record_with(&cut, true), None);
+        assert_eq!(parse_record(&cut, true), None);
     }
 
     /// Check that lost records are counted and unknown ones passed over.
     #[test]
     fn lost_and_other() {
         assert_eq!(
-            parse_record(&record(2, 0, &[1, 42], &[], 0)),
+            parse_record(&record(2, 0, &[1, 42], &[], 0), false),
             Some(Record::Lost(42))
         );
         assert_eq!(
-            parse_record(&record(3, 0, &[], &[], 0)),
+            parse_record(&record(3, 0, &[], &[], 0), false),
             Some(Record::Other)
         );
     }

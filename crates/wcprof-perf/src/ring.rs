@@ -1,6 +1,6 @@
 //! The memory that the kernel writes samples into (`perf_event_mmap_page` and the data pages).
 
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr::NonNull;
 use std::slice;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use perf_event_open_sys::bindings::{perf_event_header, perf_event_mmap_page};
 use wcprof_host::sys::map;
 
-use crate::event::PerfError;
+use crate::event::{Event, PerfError};
 
 /// Data pages: 512 KiB hold 15 samples with 32 KiB of stack, 150 ms of late ticks at 99 Hz. With
 /// its header page that is what `kernel.perf_event_mlock_kb` (516) allows everyone.
 const DATA_PAGES: usize = 128;
 const PAGE: usize = 4096;
+const DATA_BYTES: usize = DATA_PAGES * PAGE;
 /// Locked memory of one ring.
 pub const RING_BYTES: usize = (1 + DATA_PAGES) * PAGE;
 const HEADER: usize = size_of::<perf_event_header>();
@@ -30,9 +31,9 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps the ring of `event`, which must stay open as long as the ring is used.
-    pub(crate) fn new(event: &OwnedFd) -> Result<Self, PerfError> {
+    pub(crate) fn new(event: &Event) -> Result<Self, PerfError> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let base = map(event, Self::mapped(), protection, libc::MAP_SHARED);
+        let base = map(event, RING_BYTES, protection, libc::MAP_SHARED);
         let base = base.map_err(|source| match source.raw_os_error() {
             Some(libc::EPERM | libc::ENOMEM) => PerfError::LockedMemory,
             _ => PerfError::Other {
@@ -44,14 +45,6 @@ impl Ring {
             base,
             event: event.as_raw_fd(),
         })
-    }
-
-    const fn mapped() -> usize {
-        (1 + DATA_PAGES) * PAGE
-    }
-
-    const fn data_bytes() -> usize {
-        DATA_PAGES * PAGE
     }
 
     pub(super) fn event_fd(&self) -> RawFd {
@@ -115,9 +108,9 @@ impl Ring {
     /// `len` bytes from `tail` on that the kernel has written, at most as many as wait: up to the end of
     /// the data pages, and the rest from their beginning.
     fn waiting_bytes(&self, tail: u64, len: usize) -> (&[u8], &[u8]) {
-        let start = (tail % Self::data_bytes() as u64) as usize;
-        let len = len.min(Self::data_bytes());
-        let first = len.min(Self::data_bytes() - start);
+        let start = (tail % DATA_BYTES as u64) as usize;
+        let len = len.min(DATA_BYTES);
+        let first = len.min(DATA_BYTES - start);
         // SAFETY: both ranges lie in the data pages (start + first <= data_bytes, and the rest is not
         // longer than they are). The kernel does not write between tail and head until the tail
         // moves, and only `with_record` moves it, with exclusive access.
@@ -134,6 +127,6 @@ impl Ring {
 impl Drop for Ring {
     fn drop(&mut self) {
         // SAFETY: the mapping was made in `new` with this length and nothing refers to it any more.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), Self::mapped()) };
+        unsafe { libc::munmap(self.base.as_ptr().cast(), RING_BYTES) };
     }
 }

@@ -5,12 +5,12 @@
 //! event per thread and CPU otherwise (2.2-2.7 us). Hardware counters are never used: many
 //! virtual machines have none.
 
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 
 use wcprof_types::Tid;
 
-use crate::event::{self, EventSpec, PerfError, PerfOptions, online_cpus};
-use crate::record::{PerfSample, Record, parse_record_with};
+use crate::event::{Event, PerfError, Timer, online_cpus};
+use crate::record::{PerfSample, Record, parse_record};
 use crate::ring::Ring;
 
 /// How running threads are sampled.
@@ -24,13 +24,28 @@ pub enum PerfMode {
     PerThread,
 }
 
-/// What the kernel said while samples were read.
+/// What was lost, by the kernel's own count, while samples were read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 pub struct DrainCounts {
     /// Samples that the kernel dropped since the last time.
     pub n_lost: u64,
     /// Records that could not be parsed.
     pub n_malformed: u64,
+}
+
+/// What to sample.
+#[derive(Copy, Clone, Debug)]
+pub struct PerfOptions<'a> {
+    /// CPU time between two samples, ns.
+    pub period_ns: u64,
+    /// Bytes of stack copied with each sample.
+    pub dump_bytes: u32,
+    /// The kernel's part of the call chain, too.
+    pub kernel_stacks: bool,
+    /// Program that drops samples of other processes.
+    pub filter: Option<BorrowedFd<'a>>,
+    /// Descriptors that events of single threads may take; threads beyond it are not sampled.
+    pub max_events: usize,
 }
 
 /// Open events and their rings.
@@ -41,60 +56,59 @@ pub struct PerfSampler {
     started: bool,
     rings: Vec<Ring>,
     /// Events by the thread they watch (`None`: a whole CPU).
-    events: Vec<(Option<Tid>, OwnedFd)>,
-    spec: EventSpec,
+    events: Vec<(Option<Tid>, Event)>,
+    timer: Timer,
     max_events: usize,
     n_unwatched: usize,
     buffer: Vec<u8>,
 }
 
 impl PerfSampler {
-    /// One event a CPU, silent until [`Self::start`]. Needs `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or
-    /// `perf_event_paranoid` < 0.
-    pub fn per_cpu(options: &PerfOptions<'_>) -> Result<Self, PerfError> {
-        let spec = EventSpec::new(options, true);
-        let mut events = Vec::new();
-        let mut rings = Vec::new();
-        for cpu in online_cpus()? {
-            let fd = match event::open(&spec, -1, cpu) {
-                // The CPU went away between the listing and the call.
-                Err(PerfError::NoSuchCpu) => continue,
-                fd => fd?,
-            };
-            if let Some(program) = options.filter {
-                event::set_filter(&fd, program)?;
-            }
-            rings.push(Ring::new(&fd)?);
-            events.push((None, fd));
-        }
-        Ok(Self {
-            mode: match options.filter {
-                Some(_) => PerfMode::PerCpuFiltered,
-                None => PerfMode::PerCpu,
-            },
+    fn new(mode: PerfMode, options: &PerfOptions<'_>) -> Self {
+        Self {
+            mode,
             started: false,
-            rings,
-            events,
-            spec,
+            rings: Vec::new(),
+            events: Vec::new(),
+            timer: Timer {
+                period_ns: options.period_ns,
+                dump_bytes: options.dump_bytes,
+                kernel: true,
+                kernel_stacks: options.kernel_stacks,
+            },
             max_events: options.max_events,
             n_unwatched: 0,
             buffer: Vec::new(),
-        })
+        }
+    }
+
+    /// One event a CPU, silent until [`Self::start`]. Needs `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or
+    /// `perf_event_paranoid` < 0.
+    pub fn per_cpu(options: &PerfOptions<'_>) -> Result<Self, PerfError> {
+        let mode = match options.filter {
+            Some(_) => PerfMode::PerCpuFiltered,
+            None => PerfMode::PerCpu,
+        };
+        let mut sampler = Self::new(mode, options);
+        for cpu in online_cpus()? {
+            let event = match Event::open_timer(&sampler.timer, -1, cpu) {
+                // The CPU went away between the listing and the call.
+                Err(PerfError::NoSuchCpu) => continue,
+                event => event?,
+            };
+            if let Some(program) = options.filter {
+                event.set_filter(program)?;
+            }
+            sampler.rings.push(Ring::new(&event)?);
+            sampler.events.push((None, event));
+        }
+        Ok(sampler)
     }
 
     /// Events of single threads, all of a CPU writing into one ring, silent until
     /// [`Self::start`]. Threads born later are added with [`Self::add_thread`].
     pub fn per_thread(options: &PerfOptions<'_>, tids: &[Tid]) -> Result<Self, PerfError> {
-        let mut sampler = Self {
-            mode: PerfMode::PerThread,
-            started: false,
-            rings: Vec::new(),
-            events: Vec::new(),
-            spec: EventSpec::new(options, true),
-            max_events: options.max_events,
-            n_unwatched: 0,
-            buffer: Vec::new(),
-        };
+        let mut sampler = Self::new(PerfMode::PerThread, options);
         let mut first_error = None;
         for tid in tids {
             match sampler.add_thread(*tid) {
@@ -114,7 +128,7 @@ impl PerfSampler {
     /// Begins to sample.
     pub fn start(&mut self) -> Result<(), PerfError> {
         self.started = true;
-        self.events.iter().try_for_each(|(_, fd)| event::enable(fd))
+        self.events.iter().try_for_each(|(_, event)| event.enable())
     }
 
     /// Watches one more thread; nothing to do when whole CPUs are watched.
@@ -127,22 +141,22 @@ impl PerfSampler {
             return Err(PerfError::TooManyFiles);
         }
         for (i, cpu) in cpus.into_iter().enumerate() {
-            let fd = match event::open(&self.spec, tid.0, cpu) {
+            let event = match Event::open_timer(&self.timer, tid.0, cpu) {
                 // Kernel samples are not for everyone: user mode only is better than nothing.
-                Err(PerfError::NotPermitted { .. }) if self.spec.kernel => {
-                    self.spec.kernel = false;
-                    event::open(&self.spec, tid.0, cpu)?
+                Err(PerfError::NotPermitted { .. }) if self.timer.kernel => {
+                    self.timer.kernel = false;
+                    Event::open_timer(&self.timer, tid.0, cpu)?
                 }
-                fd => fd?,
+                event => event?,
             };
             match self.rings.get(i) {
-                Some(ring) => event::set_output(&fd, ring.event_fd())?,
-                None => self.rings.push(Ring::new(&fd)?),
+                Some(ring) => event.set_output(ring.event_fd())?,
+                None => self.rings.push(Ring::new(&event)?),
             }
             if self.started {
-                event::enable(&fd)?;
+                event.enable()?;
             }
-            self.events.push((Some(tid), fd));
+            self.events.push((Some(tid), event));
         }
         Ok(())
     }
@@ -150,8 +164,8 @@ impl PerfSampler {
     /// Stops watching a thread that has exited. The event that owns a ring stays open.
     pub fn remove_thread(&mut self, tid: Tid) {
         let rings = &self.rings;
-        self.events.retain(|(watched, fd)| {
-            *watched != Some(tid) || rings.iter().any(|r| r.event_fd() == fd.as_raw_fd())
+        self.events.retain(|(watched, event)| {
+            *watched != Some(tid) || rings.iter().any(|r| r.event_fd() == event.as_raw_fd())
         });
     }
 
@@ -172,23 +186,23 @@ impl PerfSampler {
 
     /// Whether time in the kernel is sampled too.
     pub fn sees_kernel(&self) -> bool {
-        self.spec.kernel
+        self.timer.kernel
     }
 
     /// Changes the CPU time between two samples, ns.
     pub fn set_period(&mut self, period_ns: u64) -> Result<(), PerfError> {
-        self.spec.period_ns = period_ns;
+        self.timer.period_ns = period_ns;
         self.events
             .iter()
-            .try_for_each(|(_, fd)| event::set_period(fd, period_ns))
+            .try_for_each(|(_, event)| event.set_period(period_ns))
     }
 
     /// Hands every waiting sample to `sink`, ring by ring, oldest first in each.
     pub fn drain(&mut self, mut sink: impl FnMut(&PerfSample<'_>)) -> DrainCounts {
         let mut counts = DrainCounts::default();
-        let kernel_stacks = self.spec.kernel_stacks;
+        let kernel_stacks = self.timer.kernel_stacks;
         for ring in &mut self.rings {
-            let mut take = |record: &[u8]| match parse_record_with(record, kernel_stacks) {
+            let mut take = |record: &[u8]| match parse_record(record, kernel_stacks) {
                 Some(Record::Sample(sample)) => sink(&sample),
                 Some(Record::Lost(n)) => counts.n_lost += n,
                 Some(Record::Other) => {}

@@ -42,8 +42,8 @@ pub(super) fn read(tree: &Tree, process: &mut ProcessSetup) -> HostSetup {
     let flags = field(&cpuinfo, "flags").unwrap_or_default();
     let has_flag = |flag: &str| flags.split(' ').any(|f| f == flag);
     let meminfo = text("/proc/meminfo");
-    let others = process::others(tree, process.pid);
-    process.vhost = others.vhost;
+    let (vhost, irqbalance) = process::others(tree, process.pid);
+    process.vhost = vhost;
     let mut host = HostSetup {
         name: text("/proc/sys/kernel/hostname"),
         kernel: text("/proc/sys/kernel/osrelease"),
@@ -61,7 +61,7 @@ pub(super) fn read(tree: &Tree, process: &mut ProcessSetup) -> HostSetup {
         memory_kib: field(&meminfo, "MemTotal").and_then(leading_number),
         devices: devices::of_process(tree, process),
         nics: devices::nics(tree),
-        irqbalance: others.irqbalance,
+        irqbalance,
         ..HostSetup::default()
     };
     frequencies(tree, &mut host);

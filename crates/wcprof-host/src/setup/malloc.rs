@@ -1,8 +1,10 @@
-//! Whose `malloc` a live process calls: the dynamic linker has written its address into a slot of
-//! every module that imports it. Reads memory of the process and no file.
+//! Memory of a live process to the library whose `malloc` it calls: the dynamic linker has written the
+//! address into a slot of every module that imports it. No file is read.
 //!
 //! Facts: the ELF specification (dynamic section, `DT_JMPREL`, `DT_RELA`), x86-64 psABI (relocation
-//! types 6 and 7), glibc's `elf/do-rel.h`. Everything read is hostile: counts and ranges are capped.
+//! types 6 and 7), glibc's `elf/do-rel.h`. What is read is hostile: counts and ranges are capped.
+
+use std::collections::HashSet;
 
 use wcprof_types::snapshot::Malloc;
 use wcprof_types::{Avma, Mapping, Pid};
@@ -22,33 +24,23 @@ const PT_DYNAMIC: u32 = 2;
 
 /// The first module, the program first, whose slot leads into another module.
 pub(super) fn find(pid: Pid, mappings: &[Mapping]) -> Option<Malloc> {
-    let begins = mappings
-        .iter()
-        .filter(|m| m.offset.0 == 0 && m.inode != 0 && m.readable);
-    let mut seen: Vec<&str> = Vec::new();
-    for first in begins {
-        if seen.len() >= MAX_MODULES {
-            break;
-        }
-        if seen.contains(&first.path.as_str()) {
-            continue;
-        }
-        seen.push(&first.path);
-        let module = Module::read(pid, first.start.0);
-        let Some(target) = module.and_then(|m| m.slot("malloc")) else {
-            continue;
-        };
-        let target = Avma(target);
-        let called = mappings.iter().find(|m| m.contains(target) && m.executable);
+    let mut seen = HashSet::new();
+    let is_first = |m: &&Mapping| m.offset.0 == 0 && m.inode != 0 && m.readable;
+    let firsts = mappings.iter().filter(is_first);
+    let mut modules = firsts
+        .filter(|m| seen.insert(m.path.as_str()))
+        .take(MAX_MODULES);
+    modules.find_map(|first| {
+        let target = Avma(Module::read(pid, first.start.0)?.slot("malloc")?);
+        let called = mappings
+            .iter()
+            .find(|m| m.contains(target) && m.executable)?;
         // A slot that still leads into its own module is not bound yet.
-        if let Some(called) = called.filter(|c| c.inode != 0 && c.path != first.path) {
-            return Some(Malloc {
-                caller: first.path.clone(),
-                provider: called.path.clone(),
-            });
-        }
-    }
-    None
+        (called.inode != 0 && called.path != first.path).then(|| Malloc {
+            caller: first.path.clone(),
+            provider: called.path.clone(),
+        })
+    })
 }
 
 #[derive(Default)]
@@ -65,18 +57,15 @@ struct Module {
 }
 
 fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at.checked_add(8)?)?;
-    Some(u64::from_le_bytes(bytes.try_into().ok()?))
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    let bytes = bytes.get(at..at.checked_add(4)?)?;
-    Some(u32::from_le_bytes(bytes.try_into().ok()?))
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    let bytes = bytes.get(at..at.checked_add(2)?)?;
-    Some(u16::from_le_bytes(bytes.try_into().ok()?))
+    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
 /// At most [`MAX_TABLE`] bytes; what is not mapped is missing at the end.
@@ -99,8 +88,7 @@ impl Module {
             return None;
         }
         let headers = read(pid, start.checked_add(at)?, u64::from(n) * 56)?;
-        let mut bias = None;
-        let mut dynamic = None;
+        let (mut bias, mut dynamic) = (None, None);
         for header in headers.chunks_exact(56) {
             let (offset, address) = (u64_at(header, 8)?, u64_at(header, 16)?);
             match u32_at(header, 0)? {
@@ -119,11 +107,8 @@ impl Module {
         for entry in entries.chunks_exact(16) {
             let (tag, value) = (u64_at(entry, 0)?, u64_at(entry, 8)?);
             // glibc has made pointers absolute; other linkers leave them relative to the module.
-            let address = if value < bias {
-                value.wrapping_add(bias)
-            } else {
-                value
-            };
+            let is_relative = value < bias;
+            let address = value.wrapping_add(if is_relative { bias } else { 0 });
             match tag {
                 0 => break,
                 2 => module.tables[0].1 = value,

@@ -88,16 +88,11 @@ fn cmdline(tree: &Tree, dir: &str, setup: &mut ProcessSetup) -> Vec<String> {
         return Vec::new();
     };
     let text = String::from_utf8_lossy(&bytes);
-    let mut args = Vec::new();
-    for arg in text.split_terminator('\0') {
-        if args.len() == MAX_ARGS {
-            cut = true;
-            break;
-        }
-        let end = arg.floor_char_boundary(MAX_ARG);
-        cut |= end < arg.len();
-        args.push(arg[..end].to_owned());
-    }
+    let all: Vec<&str> = text.split_terminator('\0').collect();
+    cut |= all.len() > MAX_ARGS || all.iter().any(|arg| arg.len() > MAX_ARG);
+    let kept = all.iter().take(MAX_ARGS);
+    let args = kept.map(|arg| arg[..arg.floor_char_boundary(MAX_ARG)].to_owned());
+    let args = args.collect();
     if cut {
         tree.left_out(&path, "too long; the rest was not read");
     }
@@ -124,12 +119,10 @@ fn threads(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
         return;
     };
     setup.n_more_threads = tids.len().saturating_sub(MAX_THREADS) as u64;
-    for tid in tids.iter().take(MAX_THREADS) {
-        // A thread that exited meanwhile is left out.
-        setup
-            .threads
-            .extend(thread(tree, &format!("{dir}/task/{tid}"), tid));
-    }
+    // A thread that exited meanwhile is left out.
+    let threads = tids.iter().take(MAX_THREADS);
+    let threads = threads.filter_map(|tid| thread(tree, &format!("{dir}/task/{tid}"), tid));
+    setup.threads.extend(threads);
 }
 
 fn thread(tree: &Tree, dir: &str, tid: &str) -> Option<ThreadSetup> {
@@ -154,32 +147,22 @@ fn last_cpu(stat: &str) -> Option<u32> {
     rest.split_ascii_whitespace().nth(36)?.parse().ok()
 }
 
-/// Names of other processes: kernel threads of `vhost`, and whether irqbalance runs.
-pub(super) struct Others {
-    pub(super) vhost: Vec<ThreadSetup>,
-    pub(super) irqbalance: Option<bool>,
-}
-
-pub(super) fn others(tree: &Tree, pid: Pid) -> Others {
-    let mut others = Others {
-        vhost: Vec::new(),
-        irqbalance: None,
-    };
+/// What the names of other processes show: kernel threads of `vhost` that serve this one, and whether
+/// irqbalance runs (`None` when the processes could not be listed).
+pub(super) fn others(tree: &Tree, pid: Pid) -> (Vec<ThreadSetup>, Option<bool>) {
     let Some(names) = tree.list("/proc", Absent::Noted) else {
-        return others;
+        return (Vec::new(), None);
     };
-    others.irqbalance = Some(false);
-    let vhost = format!("vhost-{pid}");
+    let (mut vhost, mut irqbalance) = (Vec::new(), false);
+    let vhost_name = format!("vhost-{pid}");
     let pids = names.iter().filter(|n| n.parse::<u32>().is_ok());
     for other in pids.take(MAX_PROCESSES) {
-        match tree.text(&format!("/proc/{other}/comm")).as_deref() {
-            Some("irqbalance") => others.irqbalance = Some(true),
-            Some(comm) if comm == vhost => {
-                let dir = format!("/proc/{other}");
-                others.vhost.extend(thread(tree, &dir, other));
-            }
+        let dir = format!("/proc/{other}");
+        match tree.text(&format!("{dir}/comm")) {
+            Some(comm) if comm == "irqbalance" => irqbalance = true,
+            Some(comm) if comm == vhost_name => vhost.extend(thread(tree, &dir, other)),
             _ => {}
         }
     }
-    others
+    (vhost, Some(irqbalance))
 }

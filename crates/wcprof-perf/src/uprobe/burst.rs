@@ -2,7 +2,6 @@
 //! they are gone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::CString;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -11,14 +10,15 @@ use wcprof_host::procfs::list_threads;
 use wcprof_host::{Target, read_memory};
 use wcprof_types::{Avma, Pid, Tid};
 
-use super::event::{Event, Spec};
+use super::error::UprobeError;
+use super::pmu::UprobePmu;
+use super::probe::{Place, Probe};
 use super::record::{BurstEvent, Parsed, UpdateFunction, parse};
 use super::site::CryptoModule;
-use super::{UprobeError, UprobePmu};
-use crate::event::PerfError;
+use crate::event::{Event, PerfError};
 use crate::ring::Ring;
 
-/// Time between two looks at the rings: each holds 8000 calls, a thread makes at most 700 000 a
+/// Time between two reads of the rings: each holds 8000 calls, a thread makes at most 700 000 a
 /// second with a probe on them.
 const LOOK: Duration = Duration::from_millis(1);
 /// Bytes of each function that are compared before and after.
@@ -65,7 +65,7 @@ pub enum Removal {
     Verified,
     /// The target has exited, and its memory with it.
     Exited,
-    /// Its memory can not be read, before or after.
+    /// Its memory cannot be read, before or after.
     Unknown,
     /// The bytes at this address still differ.
     Differs(Avma),
@@ -137,9 +137,9 @@ pub struct Burst<'a> {
 
 struct Thread {
     tid: Tid,
-    /// Dropped before the events, one of which owns it.
+    /// Dropped before the probes, one of which owns it.
     ring: Ring,
-    events: Vec<(Event, UpdateFunction)>,
+    probes: Vec<(Probe, UpdateFunction)>,
     n_samples: u64,
     n_lost: u64,
 }
@@ -206,13 +206,18 @@ impl<'a> Burst<'a> {
         if open.is_empty() {
             return Err(UprobeError::NoThreads(self.target.pid().0));
         }
-        for (event, _) in open.iter().flat_map(|thread| &thread.events) {
-            event.enable()?;
-        }
+        let each = |open: &[Thread], change: fn(&Event) -> Result<(), PerfError>| {
+            let mut all = open.iter().flat_map(|thread| &thread.probes);
+            all.try_for_each(|(probe, _)| change(&probe.event))
+        };
+        each(&open, Event::enable)?;
         let begin_ns = monotonic_ns();
         watching();
         let begin = Instant::now();
-        let mut log = Log::new(self.options.max_calls);
+        let mut log = Log {
+            max: self.options.max_calls,
+            ..Log::default()
+        };
         let end = loop {
             std::thread::sleep(LOOK.min(self.options.length));
             open.iter_mut().for_each(|thread| thread.drain(&mut log));
@@ -226,18 +231,16 @@ impl<'a> Burst<'a> {
                 break BurstEnd::Exited;
             }
         };
-        for (event, _) in open.iter().flat_map(|thread| &thread.events) {
-            event.disable()?;
-        }
+        each(&open, Event::disable)?;
         let end_ns = monotonic_ns();
-        let n_born = threads(self.target)
+        let born = threads(self.target)
             .into_iter()
             .filter(|t| !known.contains(t));
-        let n_born = n_born.count();
+        let n_born = born.count();
         let mut counts = Vec::with_capacity(open.len());
         for thread in &mut open {
             thread.drain(&mut log);
-            let hits = thread.events.iter().map(|(event, _)| event.count());
+            let hits = thread.probes.iter().map(|(probe, _)| probe.event.count());
             counts.push(ThreadCounts {
                 tid: thread.tid,
                 n_hits: hits.map(|n| n.unwrap_or(0)).sum(),
@@ -262,49 +265,32 @@ impl<'a> Burst<'a> {
 
     /// Probes on one thread; `None` when it has ended.
     fn open(&self, tid: Tid) -> Result<Option<Thread>, UprobeError> {
-        let mut events: Vec<(Event, UpdateFunction)> = Vec::new();
-        let mut ring = None;
+        let mut probes: Vec<(Probe, UpdateFunction)> = Vec::new();
         for module in self.modules {
-            // The kernel follows the link, whatever namespace the file is in or whether it has a
-            // name at all.
-            let path = format!("/proc/self/fd/{}", module.file.as_raw_fd());
-            let Ok(path) = CString::new(path) else {
-                continue;
-            };
             for site in &module.sites {
-                let spec = Spec {
-                    kind: self.pmu.kind,
-                    path: &path,
+                let place = Place {
+                    pmu: self.pmu,
+                    file: &module.file,
+                    path: &module.path,
                     offset: site.offset,
                 };
-                let event = match Event::open(spec, tid.0) {
-                    Ok(event) => event,
-                    Err(source) => match source.raw_os_error() {
-                        Some(libc::ESRCH) => return Ok(None),
-                        Some(libc::EACCES | libc::EPERM) => return Err(UprobeError::NotPermitted),
-                        Some(libc::EMFILE | libc::ENFILE) => {
-                            return Err(PerfError::TooManyFiles.into());
-                        }
-                        _ => {
-                            return Err(UprobeError::Refused {
-                                path: module.path.clone(),
-                                offset: site.offset,
-                                source,
-                            });
-                        }
-                    },
+                let Some(probe) = Probe::open(place, tid)? else {
+                    return Ok(None);
                 };
-                match events.first() {
-                    Some((owner, _)) => event.share_ring(owner)?,
-                    None => ring = Some(Ring::new(event.fd())?),
-                }
-                events.push((event, site.function));
+                probes.push((probe, site.function));
             }
         }
-        Ok(ring.map(|ring| Thread {
+        let Some(((owner, _), others)) = probes.split_first() else {
+            return Ok(None);
+        };
+        let ring = Ring::new(&owner.event)?;
+        for (probe, _) in others {
+            probe.event.set_output(owner.event.as_raw_fd())?;
+        }
+        Ok(Some(Thread {
             tid,
             ring,
-            events,
+            probes,
             n_samples: 0,
             n_lost: 0,
         }))
@@ -312,6 +298,7 @@ impl<'a> Burst<'a> {
 }
 
 /// What was read so far.
+#[derive(Default)]
 struct Log {
     events: Vec<BurstEvent>,
     max: usize,
@@ -321,16 +308,6 @@ struct Log {
 }
 
 impl Log {
-    fn new(max: usize) -> Self {
-        Self {
-            events: Vec::new(),
-            max,
-            n_dropped: 0,
-            n_malformed: 0,
-            buffer: Vec::new(),
-        }
-    }
-
     fn push(&mut self, event: BurstEvent) {
         if self.events.len() < self.max {
             self.events.push(event);
@@ -350,9 +327,10 @@ impl Thread {
             match parse(&log.buffer) {
                 Some(Parsed::Sample(id, raw)) => {
                     self.n_samples += 1;
-                    let event = self.events.iter().find(|(event, _)| event.id == id);
-                    match event {
-                        Some((_, function)) => log.push(BurstEvent::Call(raw.of(*function))),
+                    match self.probes.iter().find(|(probe, _)| probe.id == id) {
+                        Some((_, function)) => {
+                            log.push(BurstEvent::Call(raw.of_function(*function)))
+                        }
                         None => log.n_malformed += 1,
                     }
                 }
@@ -377,7 +355,7 @@ fn nanos(duration: Duration) -> u64 {
 
 type Text = BTreeMap<u64, [u8; TEXT]>;
 
-/// The first bytes of each function in the target's memory; `None` when they can not be read.
+/// The first bytes of each function in the target's memory; `None` when they cannot be read.
 fn text(pid: Pid, modules: &[CryptoModule]) -> Option<Text> {
     let addresses = modules
         .iter()

@@ -1,21 +1,23 @@
 //! What a probe costs a call here and now: measured on a function of wcprof itself.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::fs::File;
 use std::hint::black_box;
-use std::os::fd::AsRawFd;
 
 use wcprof_host::clock::thread_cpu_ns;
 use wcprof_host::open::LiveFiles;
-use wcprof_types::{Pid, parse_maps_line};
+use wcprof_types::{Avma, Pid, Tid, parse_maps_line};
 
-use super::event::{Event, Spec};
-use super::{CryptoModule, UprobeError, UprobePmu};
+use super::error::UprobeError;
+use super::pmu::UprobePmu;
+use super::probe::{Place, Probe};
+use super::site::CryptoModule;
 use crate::ring::Ring;
 
 /// Calls of one round: fewer samples than a ring holds.
 const CALLS: u32 = 1000;
 const ROUNDS: usize = 5;
+const OWN_PROGRAM: &str = "/proc/self/exe";
 
 /// Nanoseconds of CPU time that a call takes longer with a probe.
 #[derive(Copy, Clone, PartialEq, Debug)]
@@ -66,43 +68,34 @@ pub fn measure_trap_cost(pmu: UprobePmu, module: &CryptoModule) -> Result<TrapCo
 }
 
 pub(super) fn measure(pmu: UprobePmu, probed: extern "C" fn()) -> Result<TrapCost, UprobeError> {
-    let (file, path, offset) = own_function(probed)?;
-    let proc_path = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd())).unwrap_or_default();
-    let spec = Spec {
-        kind: pmu.kind,
-        path: &proc_path,
+    let (file, offset) = own_function(probed)?;
+    let place = Place {
+        pmu,
+        file: &file,
+        path: OWN_PROGRAM,
         offset,
     };
-    let bare = round(probed);
+    let bare = shortest(|| calls(probed));
     let tid = nix::unistd::gettid().as_raw();
-    let event = Event::open(spec, tid).map_err(|source| match source.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => UprobeError::NotPermitted,
-        _ => UprobeError::Refused {
-            path,
-            offset,
-            source,
-        },
-    })?;
-    let trapped = round(probed);
-    let mut ring = Ring::new(event.fd())?;
-    event.enable()?;
+    let probe = Probe::open(place, Tid(tid))?.ok_or(UprobeError::NoThreads(tid))?;
+    let trapped = shortest(|| calls(probed));
+    let mut ring = Ring::new(&probe.event)?;
+    probe.event.enable()?;
     let mut buffer = Vec::new();
-    let sampled = (0..ROUNDS)
-        .map(|_| {
-            let ns = calls(probed);
-            while ring.next_record(&mut buffer) {}
-            ns
-        })
-        .fold(f64::INFINITY, f64::min);
+    let sampled = shortest(|| {
+        let ns = calls(probed);
+        while ring.next_record(&mut buffer) {}
+        ns
+    });
     Ok(TrapCost {
         sampled_ns: (sampled - bare).max(0.0),
         trap_ns: (trapped - bare).max(0.0),
     })
 }
 
-fn round(probed: extern "C" fn()) -> f64 {
-    (0..ROUNDS)
-        .map(|_| calls(probed))
+fn shortest(round: impl FnMut() -> f64) -> f64 {
+    std::iter::repeat_with(round)
+        .take(ROUNDS)
         .fold(f64::INFINITY, f64::min)
 }
 
@@ -115,21 +108,20 @@ fn calls(probed: extern "C" fn()) -> f64 {
     (thread_cpu_ns() - begin) as f64 / f64::from(CALLS)
 }
 
-/// This program's file, its path, and where the function is in it.
-fn own_function(probed: extern "C" fn()) -> Result<(File, String, u64), UprobeError> {
+/// This program's file, and where the function is in it.
+fn own_function(probed: extern "C" fn()) -> Result<(File, u64), UprobeError> {
     let address = probed as *const c_void as u64;
-    let path = "/proc/self/exe".to_owned();
     let failed = |reason: String| UprobeError::Symbols {
-        path: "/proc/self/exe".to_owned(),
+        path: OWN_PROGRAM.to_owned(),
         reason,
     };
     let maps = std::fs::read_to_string("/proc/self/maps").map_err(|e| failed(e.to_string()))?;
     let mapping = maps
         .lines()
         .filter_map(|line| parse_maps_line(line).ok())
-        .find(|mapping| mapping.contains(wcprof_types::Avma(address)))
+        .find(|mapping| mapping.contains(Avma(address)))
         .ok_or_else(|| failed("its code is not mapped".into()))?;
     let files = LiveFiles::new(Pid(std::process::id() as i32));
     let file = files.open_mapping(&mapping)?;
-    Ok((file, path, address - mapping.start.0 + mapping.offset.0))
+    Ok((file, address - mapping.start.0 + mapping.offset.0))
 }

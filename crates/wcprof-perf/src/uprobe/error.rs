@@ -1,4 +1,4 @@
-//! Why update calls can not be observed.
+//! Why update calls cannot be observed.
 
 use thiserror::Error;
 use wcprof_host::TargetError;
@@ -47,14 +47,14 @@ pub enum UprobeError {
     /// On a file system whose server may not answer.
     #[error("`{0}` is on a network file system or FUSE, which may never answer")]
     MayHang(String),
-    /// The target's file can not be opened.
+    /// The target's file cannot be opened.
     #[error(transparent)]
     File(#[from] OpenError),
     /// No thread to observe.
     #[error("process {0} has no thread of a name that is asked for")]
     NoThreads(i32),
     /// The kernel refuses the probe.
-    #[error("the kernel can not probe `{path}` at {offset:#x}: {source}")]
+    #[error("the kernel cannot probe `{path}` at {offset:#x}: {source}")]
     Refused {
         /// Its path in the target.
         path: String,
@@ -66,7 +66,7 @@ pub enum UprobeError {
     /// Rings or ioctls.
     #[error(transparent)]
     Perf(#[from] PerfError),
-    /// The process is gone or can not be read.
+    /// The process is gone or cannot be read.
     #[error(transparent)]
     Target(#[from] TargetError),
 }

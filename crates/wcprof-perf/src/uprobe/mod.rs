@@ -12,8 +12,8 @@
 mod burst;
 mod cost;
 mod error;
-mod event;
 mod pmu;
+mod probe;
 mod record;
 mod site;
 
@@ -27,7 +27,7 @@ pub use site::{CryptoModule, ModuleKind, find_crypto_modules};
 /// A record of the ring, for the fuzz target.
 pub(crate) fn fuzz_record(bytes: &[u8]) {
     if let Some(record::Parsed::Sample(_, call)) = record::parse(bytes) {
-        let _ = call.of(UpdateFunction::Encrypt);
+        let _ = call.of_function(UpdateFunction::Encrypt);
     }
 }
 

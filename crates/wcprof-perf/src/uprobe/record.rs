@@ -7,6 +7,8 @@
 use perf_event_open_sys::bindings;
 use wcprof_types::Tid;
 
+use crate::record::{Raw, parse_raw};
+
 /// Registers in a sample.
 pub(super) const REGS: u64 = (1 << bindings::PERF_REG_X86_SI)
     | (1 << bindings::PERF_REG_X86_DI)
@@ -51,7 +53,7 @@ pub struct UpdateCall {
     pub time: u64,
 }
 
-/// What a ring told.
+/// What the kernel reported of a thread.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum BurstEvent {
     /// A call.
@@ -81,7 +83,7 @@ pub(super) struct RawCall {
 }
 
 impl RawCall {
-    pub(super) fn of(self, function: UpdateFunction) -> UpdateCall {
+    pub(super) fn of_function(self, function: UpdateFunction) -> UpdateCall {
         UpdateCall {
             function,
             context: self.context,
@@ -95,31 +97,27 @@ impl RawCall {
 
 /// Parses a record with its header. `None` when it is malformed.
 pub(super) fn parse(bytes: &[u8]) -> Option<Parsed> {
-    let word = |at: usize| {
-        let bytes = bytes.get(at..at.checked_add(8)?)?;
-        Some(u64::from_ne_bytes(bytes.try_into().ok()?))
+    let mut reader = match parse_raw(bytes)? {
+        Raw::Sample(_, reader) => reader,
+        Raw::Lost(n) => return Some(Parsed::Lost(n)),
+        Raw::Other => return Some(Parsed::Other),
     };
-    let kind = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?);
-    match kind {
-        bindings::PERF_RECORD_SAMPLE => {
-            let ids = word(16)?;
-            // No registers: a kernel thread, which calls no libcrypto.
-            if word(32)? == u64::from(bindings::PERF_SAMPLE_REGS_ABI_NONE) {
-                return None;
-            }
-            let (si, di, r8) = (word(40)?, word(48)?, word(56)?);
-            let call = RawCall {
-                tid: Tid((ids >> 32) as i32),
-                time: word(24)?,
-                context: di,
-                // `inl` is an int: the upper half of the register is rubbish.
-                len: r8 as i32,
-                is_aad: si == 0,
-            };
-            Some(Parsed::Sample(word(8)?, call))
-        }
-        bindings::PERF_RECORD_LOST => Some(Parsed::Lost(word(16)?)),
-        bindings::PERF_RECORD_LOST_SAMPLES => Some(Parsed::Lost(word(8)?)),
-        _ => Some(Parsed::Other),
+    let id = reader.u64()?;
+    let _pid = reader.u32()?;
+    let tid = Tid(reader.u32()? as i32);
+    let time = reader.u64()?;
+    // No registers: a kernel thread, which calls no libcrypto.
+    if reader.u64()? == u64::from(bindings::PERF_SAMPLE_REGS_ABI_NONE) {
+        return None;
     }
+    let (si, di, r8) = (reader.u64()?, reader.u64()?, reader.u64()?);
+    let call = RawCall {
+        tid,
+        time,
+        context: di,
+        // `inl` is an int: the upper half of the register is rubbish.
+        len: r8 as i32,
+        is_aad: si == 0,
+    };
+    Some(Parsed::Sample(id, call))
 }

@@ -51,11 +51,11 @@ pub struct CryptoModule {
 }
 
 impl CryptoModule {
-    /// First bytes of an update function; zero when they can not be read.
+    /// First bytes of an update function; zero when they cannot be read.
     pub(super) fn first_bytes(&self) -> [u8; 4] {
         let mut bytes = [0; 4];
         if let Some(site) = self.sites.first() {
-            // What can not be read counts as the slowest kind.
+            // What cannot be read counts as the slowest kind.
             let _ = self.file.read_exact_at(&mut bytes, site.offset);
         }
         bytes
@@ -65,7 +65,7 @@ impl CryptoModule {
 /// Finds OpenSSL in a target: its libcrypto, or functions of its program.
 ///
 /// # Errors
-/// When there is none, or its file can not be opened or understood.
+/// When there is none, or its file cannot be opened or understood.
 pub fn find_crypto_modules(target: &Target) -> Result<Vec<CryptoModule>, UprobeError> {
     let mappings = target.mappings()?;
     let files = LiveFiles::new(target.pid());
