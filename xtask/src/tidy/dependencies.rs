@@ -13,7 +13,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("wcprof-types", &[]),
     ("wcprof-capture", &["wcprof-types"]),
     ("wcprof-unwind", &["wcprof-types"]),
-    ("wcprof-weights", &["wcprof-types"]),
     ("wcprof-trace", &["wcprof-types"]),
     (
         "wcprof-record",
@@ -21,7 +20,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-types",
             "wcprof-capture",
             "wcprof-unwind",
-            "wcprof-weights",
             "wcprof-trace",
         ],
     ),
@@ -36,17 +34,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("wcprof-doctor", &["wcprof-types", "wcprof-findings"]),
     (
-        "wcprof-diff",
-        &["wcprof-types", "wcprof-trace", "wcprof-profile"],
-    ),
-    (
         "wcprof-report",
         &[
             "wcprof-types",
             "wcprof-trace",
             "wcprof-profile",
             "wcprof-findings",
-            "wcprof-diff",
         ],
     ),
     (
@@ -77,13 +70,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-types",
             "wcprof-capture",
             "wcprof-unwind",
-            "wcprof-weights",
             "wcprof-trace",
             "wcprof-record",
             "wcprof-symbols",
             "wcprof-profile",
             "wcprof-findings",
-            "wcprof-diff",
             "wcprof-doctor",
             "wcprof-report",
             "wcprof-export",
