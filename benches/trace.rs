@@ -6,7 +6,7 @@ use std::io;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use wcprof_trace::model::{Frame, Header, Process, Span, StackId, ThreadId};
-use wcprof_trace::{TraceReader, TraceWriter};
+use wcprof_trace::{TraceReader, TraceSink, TraceWriter};
 use wcprof_types::{Avma, Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 const N_THREADS: u64 = 70;

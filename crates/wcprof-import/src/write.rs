@@ -3,7 +3,7 @@
 use std::io::Write;
 
 use wcprof_trace::model::Trace;
-use wcprof_trace::{TraceError, TraceWriter};
+use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 
 /// Writes a whole trace. The writer must be new: ids are those of the trace.
 ///

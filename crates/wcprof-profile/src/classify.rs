@@ -4,19 +4,20 @@
 
 use std::collections::HashMap;
 
+use globset::GlobSet;
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
 use crate::functions::KERNEL;
-use crate::model::{Function, FunctionId, ProfileStack, ProfileStackId, State};
+use crate::model::{FunctionId, ProfileStackId, State};
 use crate::rules::{Mark, Rules, StateRule};
+use crate::stacks::Stacks;
 
 /// What is to be classified.
 pub(crate) struct Subject<'a> {
     pub(crate) raw: ThreadState,
     pub(crate) wait: Option<&'a Wait>,
     pub(crate) stack: Option<ProfileStackId>,
-    pub(crate) stacks: &'a [ProfileStack],
-    pub(crate) functions: &'a [Function],
+    pub(crate) stacks: &'a Stacks<'a>,
     pub(crate) comm: &'a str,
     pub(crate) pool: &'a str,
     pub(crate) process: &'a str,
@@ -53,7 +54,7 @@ impl<'r> Classifier<'r> {
         let rules = self.rules;
         let empty = Marks::new();
         let marks = match subject.stack {
-            Some(id) => self.marks(id, subject),
+            Some(id) => self.marks(id, subject.stacks),
             None => &empty,
         };
         let by_default = rules
@@ -66,29 +67,17 @@ impl<'r> Classifier<'r> {
             .map_or(by_default, |rule| rule.state)
     }
 
-    fn marks(&mut self, id: ProfileStackId, subject: &Subject<'_>) -> &Marks {
-        let rules = self.rules;
-        let of_function = &mut self.of_function;
+    fn marks(&mut self, id: ProfileStackId, stacks: &Stacks<'_>) -> &Marks {
         self.of_stack.entry(id).or_insert_with(|| {
             let mut marks = Marks::new();
-            let frames = subject
-                .stacks
-                .get(id.0 as usize)
-                .map_or(&[][..], |s| &s.frames);
+            let frames = stacks.get(id).map_or(&[][..], |stack| &stack.frames);
             // Whether the kernel's side is shown must not change a state.
-            let is_kernel = |id: &FunctionId| {
-                let function = subject.functions.get(id.0 as usize);
-                function.is_some_and(|f| f.module == KERNEL)
-            };
-            let n = frames.iter().rposition(|id| !is_kernel(id));
-            let frames = n.and_then(|n| frames.get(..=n)).unwrap_or(frames);
-            for (depth, function) in frames.iter().rev().enumerate() {
-                let of_function = of_function.entry(*function).or_insert_with(|| {
-                    subject
-                        .functions
-                        .get(function.0 as usize)
-                        .map(|f| rules.marks(&f.name, &f.module))
-                        .unwrap_or_default()
+            let n = stacks.functions.n_without_kernel(frames);
+            let frames = &frames[..n.unwrap_or(frames.len())];
+            for (depth, &function) in frames.iter().rev().enumerate() {
+                let of_function = self.of_function.entry(function).or_insert_with(|| {
+                    let function = stacks.functions.get(function);
+                    function.map_or_else(Box::default, |f| self.rules.marks(&f.name, &f.module))
                 });
                 for &mark in of_function.iter() {
                     marks.entry(mark).or_insert(depth);
@@ -107,34 +96,27 @@ fn applies(
     by_default: Option<State>,
 ) -> bool {
     let wait = subject.wait;
+    let is_in = |set: &Option<GlobSet>, names: &[&str]| {
+        let set = set.as_ref();
+        set.is_none_or(|set| names.iter().any(|name| set.is_match(name)))
+    };
     by_default.is_none_or(|state| rule.when.is_empty() || rule.when.contains(&state))
         && rule
             .stack
             .is_none_or(|mark| marks.get(&mark).is_some_and(|depth| *depth < rule.leaf))
         && rule.without.is_none_or(|mark| !marks.contains_key(&mark))
-        && rule
-            .syscalls
-            .as_ref()
+        && (rule.syscalls.as_ref())
             .is_none_or(|numbers| wait.is_some_and(|w| numbers.contains(&w.syscall)))
-        && rule
-            .ops
-            .as_ref()
-            .is_none_or(|ops| wait.is_some_and(|w| ops.contains(&w.op)))
+        && (rule.ops.as_ref()).is_none_or(|ops| wait.is_some_and(|w| ops.contains(&w.op)))
         && rule.fds.as_ref().is_none_or(|kinds| {
-            wait.and_then(|w| w.fd.as_ref())
-                .is_some_and(|fd| kinds.contains(&fd.kind))
+            let fd = wait.and_then(|w| w.fd.as_ref());
+            fd.is_some_and(|fd| kinds.contains(&fd.kind))
         })
         && rule.kernel.as_ref().is_none_or(|set| {
             kernel_place(subject).is_some_and(|place| set.is_match(place.as_bytes()))
         })
-        && rule
-            .pool
-            .as_ref()
-            .is_none_or(|set| set.is_match(subject.comm) || set.is_match(subject.pool))
-        && rule
-            .process
-            .as_ref()
-            .is_none_or(|set| set.is_match(subject.process))
+        && is_in(&rule.pool, &[subject.comm, subject.pool])
+        && is_in(&rule.process, &[subject.process])
 }
 
 /// Where in the kernel a thread without a user stack waits: from the wait, else the stack's leaf.
@@ -144,10 +126,10 @@ fn kernel_place<'a>(subject: &Subject<'a>) -> Option<&'a str> {
     {
         return Some(&wait.kernel);
     }
-    let stack = subject.stacks.get(subject.stack?.0 as usize)?;
+    let stack = subject.stacks.get(subject.stack?)?;
     if stack.end != StackEnd::NoUserStack {
         return None;
     }
-    let function = subject.functions.get(stack.frames.last()?.0 as usize)?;
+    let function = subject.stacks.functions.get(*stack.frames.last()?)?;
     (function.module == KERNEL).then_some(function.name.as_str())
 }

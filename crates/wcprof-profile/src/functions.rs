@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexSet;
 use wcprof_trace::FastState;
 use wcprof_trace::model::{Frame, FrameId, LaterName, SymbolFrame, SymbolTable, Tables};
 use wcprof_types::TimeNs;
@@ -11,169 +12,112 @@ use crate::model::{Function, FunctionId};
 /// The module name of kernel places.
 pub(crate) const KERNEL: &str = "[kernel]";
 
-/// Interned functions, and the functions of each frame met so far.
-#[derive(Debug, Default)]
-pub(crate) struct Functions {
-    pub(crate) list: Vec<Function>,
+/// The functions of a trace's frames, each once.
+#[derive(Debug)]
+pub(crate) struct Functions<'a> {
+    pub(crate) tables: &'a Tables,
+    symbols: Option<&'a SymbolTable>,
     /// Each source line is a function of its own.
     lines: bool,
-    ids: HashMap<Function, FunctionId, FastState>,
-    /// By frame.
-    of_frame: Vec<Option<Box<[FunctionId]>>>,
-    /// Where one of its [`later_names`] holds: by frame and how many of them began.
-    of_later: HashMap<(FrameId, usize), Box<[FunctionId]>, FastState>,
+    list: IndexSet<Function, FastState>,
+    /// By frame, and by how many of its [`later_names`] hold already.
+    of_frame: HashMap<(FrameId, usize), Box<[FunctionId]>, FastState>,
 }
 
-impl Functions {
-    /// Functions that are told apart by source lines, too, or are not.
-    pub(crate) fn new(lines: bool) -> Self {
+impl<'a> Functions<'a> {
+    /// No functions yet. `symbols` name the frames of `tables`; with `lines`, each source line
+    /// becomes a function of its own.
+    pub(crate) fn new(tables: &'a Tables, symbols: Option<&'a SymbolTable>, lines: bool) -> Self {
         Self {
+            tables,
+            symbols,
             lines,
-            ..Self::default()
+            list: IndexSet::default(),
+            of_frame: HashMap::default(),
         }
     }
 
     pub(crate) fn intern(&mut self, function: Function) -> FunctionId {
-        if let Some(&id) = self.ids.get(&function) {
-            return id;
-        }
-        let id = FunctionId(self.list.len() as u32);
-        self.list.push(function.clone());
-        self.ids.insert(function, id);
-        id
+        FunctionId(self.list.insert_full(function).0 as u32)
     }
 
-    /// Takes the kernel's functions off the leaf side of a stack, root first. Of one without others
-    /// the innermost stays: it says where the thread is.
-    pub(crate) fn drop_kernel(&self, frames: &mut Vec<FunctionId>) {
-        let is_kernel = |id: &FunctionId| {
-            let function = self.list.get(id.0 as usize);
-            function.is_some_and(|f| f.module == KERNEL)
-        };
-        match frames.iter().rposition(|id| !is_kernel(id)) {
-            Some(last) => frames.truncate(last + 1),
-            None => {
-                frames.drain(..frames.len().saturating_sub(1));
-            }
-        }
+    pub(crate) fn get(&self, id: FunctionId) -> Option<&Function> {
+        self.list.get_index(id.0 as usize)
+    }
+
+    /// All functions; a [`FunctionId`] is an index into them.
+    pub(crate) fn into_list(self) -> Vec<Function> {
+        self.list.into_iter().collect()
+    }
+
+    /// How many frames of a stack (root first) are left without the kernel's functions on its leaf
+    /// side; `None` when all are the kernel's.
+    pub(crate) fn n_without_kernel(&self, frames: &[FunctionId]) -> Option<usize> {
+        let is_kernel = |id: &FunctionId| self.get(*id).is_some_and(|f| f.module == KERNEL);
+        Some(frames.iter().rposition(|id| !is_kernel(id))? + 1)
     }
 
     /// The functions at a frame at a time, innermost inline function first. Empty for a frame that
     /// the tables lack.
-    pub(crate) fn of_frame(
-        &mut self,
-        frame: FrameId,
-        time: TimeNs,
-        tables: &Tables,
-        symbols: Option<&SymbolTable>,
-    ) -> &[FunctionId] {
-        let later = later_names(tables, frame);
-        match later.partition_point(|name| name.since <= time) {
-            0 => self.of_first(frame, tables, symbols),
-            n_past => {
-                let key = (frame, n_past);
-                if !self.of_later.contains_key(&key) {
-                    let ids = self.resolve(frame, later.get(n_past - 1), tables, symbols);
-                    self.of_later.insert(key, ids);
-                }
-                &self.of_later[&key]
-            }
+    pub(crate) fn of_frame(&mut self, frame: FrameId, time: TimeNs) -> &[FunctionId] {
+        let later = later_names(self.tables, frame);
+        let n_past = later.partition_point(|name| name.since <= time);
+        let key = (frame, n_past);
+        if !self.of_frame.contains_key(&key) {
+            let latest = n_past.checked_sub(1).and_then(|at| later.get(at));
+            let functions = self.resolve(frame, latest).into_iter();
+            let ids = functions.map(|function| self.intern(function)).collect();
+            self.of_frame.insert(key, ids);
         }
+        &self.of_frame[&key]
     }
 
-    /// The same while no later name holds.
-    fn of_first(
-        &mut self,
-        frame: FrameId,
-        tables: &Tables,
-        symbols: Option<&SymbolTable>,
-    ) -> &[FunctionId] {
-        let at = frame.0 as usize;
-        if at >= tables.frames.len() {
-            return &[];
-        }
-        if at >= self.of_frame.len() {
-            self.of_frame.resize(tables.frames.len(), None);
-        }
-        if self.of_frame[at].is_none() {
-            self.of_frame[at] = Some(self.resolve(frame, None, tables, symbols));
-        }
-        self.of_frame[at].as_deref().unwrap_or_default()
-    }
-
-    fn resolve(
-        &mut self,
-        frame: FrameId,
-        now: Option<&LaterName>,
-        tables: &Tables,
-        symbols: Option<&SymbolTable>,
-    ) -> Box<[FunctionId]> {
-        let functions = resolve(frame, now, tables, symbols).into_iter();
-        let intern = |function: Function| {
-            let line = function.line.filter(|_| self.lines);
-            self.intern(Function { line, ..function })
+    /// `latest` is the frame's later name that holds, if one does.
+    fn resolve(&self, id: FrameId, latest: Option<&LaterName>) -> Vec<Function> {
+        let Some(frame) = self.tables.frames.get(id.0 as usize) else {
+            return Vec::new();
         };
-        functions.map(intern).collect()
+        let module = match frame {
+            Frame::Native { module, .. } => {
+                let module = self.tables.modules.get(module.0 as usize);
+                module.map_or("", |m| m.file_name())
+            }
+            Frame::Unmapped(_) => "",
+            Frame::Kernel(_) | Frame::KernelCode(_) => KERNEL,
+        };
+        let local = match latest {
+            Some(name) => Some(&name.functions),
+            None => self.tables.local_names.names.frames.get(&id),
+        };
+        let names = local
+            .filter(|names| !names.is_empty())
+            .or_else(|| self.symbols?.frames.get(&id));
+        match names {
+            Some(names) if !names.is_empty() => names
+                .iter()
+                .map(|symbol| Function {
+                    name: symbol.name.clone(),
+                    module: module.to_owned(),
+                    resolved: symbol.resolved,
+                    line: line(symbol).filter(|_| self.lines),
+                })
+                .collect(),
+            _ => vec![Function {
+                name: unnamed(frame, self.tables),
+                module: module.to_owned(),
+                resolved: matches!(frame, Frame::Kernel(_)),
+                line: None,
+            }],
+        }
     }
 }
 
 /// The later names of a frame, by time.
 pub(crate) fn later_names(tables: &Tables, frame: FrameId) -> &[LaterName] {
     let later = &tables.local_names.later;
-    if later.is_empty() {
-        return &[];
-    }
     let begin = later.partition_point(|name| name.frame < frame);
-    let rest = later.get(begin..).unwrap_or_default();
-    let n = rest.partition_point(|name| name.frame == frame);
-    rest.get(..n).unwrap_or_default()
-}
-
-fn resolve(
-    id: FrameId,
-    now: Option<&LaterName>,
-    tables: &Tables,
-    symbols: Option<&SymbolTable>,
-) -> Vec<Function> {
-    let Some(frame) = tables.frames.get(id.0 as usize) else {
-        return Vec::new();
-    };
-    let module = match frame {
-        Frame::Native { module, .. } => tables
-            .modules
-            .get(module.0 as usize)
-            .map_or("", |m| m.file_name()),
-        Frame::Unmapped(_) => "",
-        Frame::Kernel(_) | Frame::KernelCode(_) => KERNEL,
-    };
-    let local = match now {
-        Some(now) => Some(&now.functions),
-        None => tables.local_names.names.frames.get(&id),
-    };
-    let found = |names: Option<&'_ Vec<SymbolFrame>>| names.is_some_and(|n| !n.is_empty());
-    let names = match found(local) {
-        true => local,
-        false => symbols.and_then(|s| s.frames.get(&id)),
-    };
-    if let Some(names) = names
-        && !names.is_empty()
-    {
-        return names
-            .iter()
-            .map(|symbol| Function {
-                name: symbol.name.clone(),
-                module: module.to_owned(),
-                resolved: symbol.resolved,
-                line: line(symbol),
-            })
-            .collect();
-    }
-    vec![Function {
-        name: unnamed(frame, tables),
-        module: module.to_owned(),
-        resolved: matches!(frame, Frame::Kernel(_)),
-        line: None,
-    }]
+    let n = later[begin..].partition_point(|name| name.frame == frame);
+    &later[begin..begin + n]
 }
 
 fn line(symbol: &SymbolFrame) -> Option<String> {

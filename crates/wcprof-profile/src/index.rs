@@ -38,7 +38,7 @@ pub(crate) struct Key {
 
 impl Key {
     #[inline]
-    pub(crate) fn of(span: &Span, renamed: &RenamedStacks) -> Self {
+    pub(crate) fn from_span(span: &Span, renamed: &RenamedStacks) -> Self {
         let parts = u8::from(span.wait.is_some()) | u8::from(span.stack.is_some()) << 1;
         Self {
             thread: span.thread.0,
@@ -306,7 +306,7 @@ mod tests {
         for round in 0..3 {
             for thread in [0, 1, 7, MAX_TABLES as u32 + 5, u32::MAX] {
                 for stack in 0..100 {
-                    let key = Key::of(&span(thread, stack), &renamed);
+                    let key = Key::from_span(&span(thread, stack), &renamed);
                     let hint = index.hint(&key);
                     let (at, n) = index.get_or_insert(&key, hint, || 0);
                     assert_eq!(*n, round);
@@ -319,7 +319,7 @@ mod tests {
         }
         assert_eq!(index.len(), 500);
         assert!(index.tables.len() <= MAX_TABLES + 1);
-        let unknown = Key::of(&span(0, 101), &renamed);
+        let unknown = Key::from_span(&span(0, 101), &renamed);
         assert_eq!(index.find(&unknown), None);
         let doubled = index.map(|at| at * 2);
         for at in 0..index.len() {
@@ -334,7 +334,7 @@ mod tests {
         let renamed = RenamedStacks::default();
         let mut index = Index::default();
         let keys: Vec<Key> = (0..500)
-            .map(|n| Key::of(&span(n % 3, n / 2), &renamed))
+            .map(|n| Key::from_span(&span(n % 3, n / 2), &renamed))
             .collect();
         let old: Vec<Hint> = keys.iter().map(|key| index.hint(key)).collect();
         for (key, mut hint) in keys.iter().zip(old) {

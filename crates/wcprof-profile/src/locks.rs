@@ -15,6 +15,7 @@ use wcprof_trace::model::{
 use wcprof_types::lock::{FutexWords, is_pi_lock};
 use wcprof_types::{Avma, ThreadState, TimeNs, Wait};
 
+use crate::functions::Functions;
 use crate::model::{Function, LockKind, ProfileStack, UnknownHolder};
 
 /// Frames next to the leaf that tell the kind of lock.
@@ -74,7 +75,7 @@ struct Look {
 
 impl LockTimes {
     /// Those of a trace; many have none.
-    pub fn of(tables: &Tables) -> Self {
+    pub fn from_tables(tables: &Tables) -> Self {
         let mut times = Self::default();
         if tables.locks.looks.is_empty() {
             return times;
@@ -207,14 +208,13 @@ impl LockTimes {
 }
 
 /// The kind of lock that a thread waits for, by the functions next to its leaf.
-pub(crate) fn kind_of(stack: &ProfileStack, functions: &[Function], wait: &Wait) -> LockKind {
+pub(crate) fn kind_of(stack: &ProfileStack, functions: &Functions<'_>, wait: &Wait) -> LockKind {
     if is_pi_lock(wait.op) {
         return LockKind::Mutex;
     }
     let frames = stack.frames.iter().rev().take(LEAF_FRAMES);
-    let frames = frames.filter_map(|id| functions.get(id.0 as usize));
     frames
-        .filter_map(|function| kind_by_name(function, wait))
+        .filter_map(|id| kind_by_name(functions.get(*id)?, wait))
         .next()
         .unwrap_or(LockKind::Other)
 }
@@ -299,7 +299,6 @@ pub(crate) fn raw_state(state: OwnerState) -> ThreadState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::FunctionId;
     use wcprof_types::StackEnd;
 
     fn wait(op: u32) -> Wait {
@@ -312,18 +311,18 @@ mod tests {
     }
 
     fn kind(leaf_first: &[&str], op: u32) -> LockKind {
-        let functions: Vec<Function> = leaf_first
-            .iter()
-            .rev()
-            .map(|name| Function {
+        let tables = Tables::default();
+        let mut functions = Functions::new(&tables, None, false);
+        let root_first = leaf_first.iter().rev().map(|name| {
+            functions.intern(Function {
                 name: (*name).into(),
                 module: "libc.so.6".into(),
                 resolved: true,
                 line: None,
             })
-            .collect();
+        });
         let stack = ProfileStack {
-            frames: (0..functions.len() as u32).map(FunctionId).collect(),
+            frames: root_first.collect(),
             end: StackEnd::Root,
         };
         kind_of(&stack, &functions, &wait(op))

@@ -53,19 +53,7 @@ impl State {
 
     /// Its name, as in `[on-cpu]` without the brackets.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::OnCpu => "on-cpu",
-            Self::Guest => "guest",
-            Self::Runnable => "runnable",
-            Self::Lock => "lock",
-            Self::Disk => "disk",
-            Self::Net => "net",
-            Self::Sleep => "sleep",
-            Self::Idle => "idle",
-            Self::Blocked => "blocked",
-            Self::StealIrq => "steal/irq",
-            Self::Unknown => "unknown",
-        }
+        self.frame().trim_matches(['[', ']'])
     }
 
     /// Its frame in a stack, `[on-cpu]`.
@@ -229,7 +217,7 @@ pub struct Row {
 }
 
 /// Time of one thread lost to one lock while one other held it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LockRow {
     /// The waiting thread: index into [`Profile::threads`].
     pub thread: usize,
@@ -298,14 +286,12 @@ pub enum UnknownHolder {
 }
 
 /// A symbolized, classified, aggregated trace.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Profile {
     /// The trace's header.
     pub header: Header,
     /// The counts of the whole recording.
     pub stats: Stats,
-    /// Lengths of all recordings that the trace was merged of, together, ns; of a recording its own.
-    pub recorded_ns: u64,
     /// Which part of the recording the rows are about, and how it is sliced.
     pub time: TimeAxis,
     /// Processes in the order of the trace.

@@ -14,7 +14,7 @@ pub struct RenamedStacks(HashMap<StackId, Vec<TimeNs>>);
 
 impl RenamedStacks {
     /// Those of a trace; most have none.
-    pub fn of(tables: &Tables) -> Self {
+    pub fn from_tables(tables: &Tables) -> Self {
         let mut stacks = HashMap::new();
         if tables.local_names.later.is_empty() {
             return Self(stacks);

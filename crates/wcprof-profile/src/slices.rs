@@ -22,6 +22,8 @@ pub struct TimeAxis {
     pub slice_ns: u64,
     /// The profile is about a part of the recording only.
     pub is_window: bool,
+    /// Length of the whole recording, ns; of a merged trace, of all its recordings together.
+    pub recorded_ns: u64,
 }
 
 impl TimeAxis {

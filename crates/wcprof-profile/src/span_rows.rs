@@ -5,14 +5,13 @@ use wcprof_trace::model::Span;
 
 use crate::index::{Index, Key};
 use crate::renamed::RenamedStacks;
-use crate::sums::{N_SHARDS, shard_of};
 use crate::window::{Window, part};
 
 /// Finds the row of a span.
 #[derive(Clone, Debug)]
 pub struct SpanRows {
-    /// By shard of the threads.
-    pub(crate) rows: [Index<Option<usize>>; N_SHARDS],
+    /// By shard: a thread is in that of its id modulo their number.
+    pub(crate) rows: Vec<Index<Option<usize>>>,
     pub(crate) window: Window,
     pub(crate) renamed: RenamedStacks,
 }
@@ -37,8 +36,9 @@ impl SpanRows {
     /// a span that was not added.
     pub fn find(&self, span: &Span) -> Option<RowSpan> {
         let part = part(span, self.window)?;
+        let shard = self.rows.get(span.thread.0 as usize % self.rows.len())?;
         Some(RowSpan {
-            row: (*self.rows[shard_of(span.thread)].find(&Key::of(span, &self.renamed))?)?,
+            row: (*shard.find(&Key::from_span(span, &self.renamed))?)?,
             start: part.start,
             end: part.end,
             weight: part.weight,

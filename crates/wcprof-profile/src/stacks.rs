@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexSet;
 use wcprof_trace::FastState;
-use wcprof_trace::model::{StackId, SymbolTable, Tables};
+use wcprof_trace::model::StackId;
 use wcprof_types::{StackEnd, TimeNs};
 
 use crate::functions::{Functions, KERNEL};
@@ -13,56 +14,53 @@ use crate::model::{Function, FunctionId, ProfileStack, ProfileStackId};
 /// trace can cost.
 const MAX_FUNCTIONS: usize = 16_384;
 
-/// Interned stacks of functions, and the one of each trace stack met so far.
-#[derive(Debug, Default)]
-pub(crate) struct Stacks {
-    pub(crate) list: Vec<ProfileStack>,
-    ids: HashMap<ProfileStack, ProfileStackId, FastState>,
+/// The stacks of functions of a trace's stacks, each once.
+#[derive(Debug)]
+pub(crate) struct Stacks<'a> {
+    pub(crate) functions: Functions<'a>,
+    list: IndexSet<ProfileStack, FastState>,
     of_trace: HashMap<(StackId, TimeNs), Option<ProfileStackId>, FastState>,
-    /// Kernel functions below a user stack are left out.
+    /// Kernel functions on the leaf side of a user stack are left out.
     without_kernel: bool,
 }
 
-impl Stacks {
-    pub(crate) fn new(without_kernel: bool) -> Self {
+impl<'a> Stacks<'a> {
+    /// No stacks yet.
+    pub(crate) fn new(functions: Functions<'a>, without_kernel: bool) -> Self {
         Self {
+            functions,
+            list: IndexSet::default(),
+            of_trace: HashMap::default(),
             without_kernel,
-            ..Self::default()
         }
+    }
+
+    pub(crate) fn get(&self, id: ProfileStackId) -> Option<&ProfileStack> {
+        self.list.get_index(id.0 as usize)
+    }
+
+    /// All functions and all stacks, in the order of their ids.
+    pub(crate) fn into_lists(self) -> (Vec<Function>, Vec<ProfileStack>) {
+        (self.functions.into_list(), self.list.into_iter().collect())
     }
 
     /// The stack of functions of a trace stack at a time. `None` when the time has no stack at all: the
     /// thread ran where the engine could not see it, or the tables lack the stack.
-    pub(crate) fn of_trace(
-        &mut self,
-        stack: StackId,
-        time: TimeNs,
-        functions: &mut Functions,
-        tables: &Tables,
-        symbols: Option<&SymbolTable>,
-    ) -> Option<ProfileStackId> {
+    pub(crate) fn of_trace(&mut self, stack: StackId, time: TimeNs) -> Option<ProfileStackId> {
         if let Some(&id) = self.of_trace.get(&(stack, time)) {
             return id;
         }
-        let id = expand(stack, time, functions, tables, symbols)
+        let id = self
+            .expand(stack, time)
             .filter(|s| !(s.frames.is_empty() && s.end == StackEnd::NotSampled))
-            .map(|mut s| {
-                if self.without_kernel {
-                    functions.drop_kernel(&mut s.frames);
-                }
-                self.intern(s)
-            });
+            .map(|s| self.intern(s));
         self.of_trace.insert((stack, time), id);
         id
     }
 
     /// A stack of one kernel place, for a thread without a user stack.
-    pub(crate) fn of_kernel_place(
-        &mut self,
-        place: &str,
-        functions: &mut Functions,
-    ) -> ProfileStackId {
-        let function = functions.intern(Function {
+    pub(crate) fn of_kernel_place(&mut self, place: &str) -> ProfileStackId {
+        let function = self.functions.intern(Function {
             name: place.to_owned(),
             module: KERNEL.to_owned(),
             resolved: true,
@@ -74,47 +72,38 @@ impl Stacks {
         })
     }
 
-    pub(crate) fn is_empty(&self, stack: ProfileStackId) -> bool {
-        self.list
-            .get(stack.0 as usize)
-            .is_none_or(|s| s.frames.is_empty())
-    }
-
     fn intern(&mut self, stack: ProfileStack) -> ProfileStackId {
-        if let Some(&id) = self.ids.get(&stack) {
-            return id;
-        }
-        let id = ProfileStackId(self.list.len() as u32);
-        self.list.push(stack.clone());
-        self.ids.insert(stack, id);
-        id
+        ProfileStackId(self.list.insert_full(stack).0 as u32)
     }
-}
 
-fn expand(
-    stack: StackId,
-    time: TimeNs,
-    functions: &mut Functions,
-    tables: &Tables,
-    symbols: Option<&SymbolTable>,
-) -> Option<ProfileStack> {
-    let stack = tables.stacks.get(stack.0 as usize)?;
-    let mut frames: Vec<FunctionId> = Vec::new();
-    let mut end = stack.end;
-    let mut next = stack.leaf;
-    while let Some(id) = next {
-        let Some(node) = tables.nodes.get(id.0 as usize) else {
-            break;
-        };
-        frames.extend_from_slice(functions.of_frame(node.frame, time, tables, symbols));
-        if frames.len() > MAX_FUNCTIONS {
-            frames.truncate(MAX_FUNCTIONS);
-            end = StackEnd::TooManyFrames;
-            break;
+    fn expand(&mut self, stack: StackId, time: TimeNs) -> Option<ProfileStack> {
+        let tables = self.functions.tables;
+        let stack = tables.stacks.get(stack.0 as usize)?;
+        let mut frames: Vec<FunctionId> = Vec::new();
+        let mut end = stack.end;
+        let mut next = stack.leaf;
+        while let Some(id) = next
+            && let Some(node) = tables.nodes.get(id.0 as usize)
+        {
+            frames.extend_from_slice(self.functions.of_frame(node.frame, time));
+            if frames.len() > MAX_FUNCTIONS {
+                frames.truncate(MAX_FUNCTIONS);
+                end = StackEnd::TooManyFrames;
+                break;
+            }
+            // A caller has a smaller id, so that a forged chain cannot be a ring.
+            next = node.caller.filter(|caller| *caller < id);
         }
-        // A caller has a smaller id, so that a forged chain cannot be a ring.
-        next = node.caller.filter(|caller| *caller < id);
+        frames.reverse();
+        if self.without_kernel {
+            match self.functions.n_without_kernel(&frames) {
+                Some(n) => frames.truncate(n),
+                // The innermost stays: it says where the thread is.
+                None => {
+                    frames.drain(..frames.len().saturating_sub(1));
+                }
+            }
+        }
+        Some(ProfileStack { frames, end })
     }
-    frames.reverse();
-    Some(ProfileStack { frames, end })
 }

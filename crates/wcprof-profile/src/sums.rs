@@ -1,4 +1,4 @@
-//! Spans to sums by thread, state, wait and stack, in shards of threads that are added up side by side.
+//! Spans to sums by thread, state, wait and stack. Each shard of the threads is added up by itself.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,13 +12,20 @@ use crate::renamed::RenamedStacks;
 use crate::slices::{Blocks, Cutter, GrowingSlices};
 use crate::window::{Part, Window, end_in, latest_in, part};
 
-/// Shards of the threads. Decoding takes about as long as adding up one of two.
-pub(crate) const N_SHARDS: usize = 2;
+/// Most shards. Adding up takes about twice as long as decoding, which one thread does.
+const MAX_SHARDS: usize = 8;
 
-/// The shard that a thread is in.
-#[inline]
-pub(crate) fn shard_of(thread: ThreadId) -> usize {
-    thread.0 as usize % N_SHARDS
+/// One shard of all threads.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Shard {
+    at: u32,
+    n_shards: u32,
+}
+
+impl Shard {
+    fn has(self, thread: ThreadId) -> bool {
+        thread.0 % self.n_shards == self.at
+    }
 }
 
 /// Which time counts, and what spans are told apart by.
@@ -31,8 +38,9 @@ pub(crate) struct Wanted {
 }
 
 /// The sums of one shard.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Sums {
+    shard: Shard,
     pub(crate) index: Index<Sum>,
     /// By sum: the place of its first span among those of all shards.
     pub(crate) firsts: Vec<u64>,
@@ -47,7 +55,28 @@ pub(crate) struct Sums {
     held: HashMap<usize, BTreeMap<Share, u64>>,
 }
 
+/// Empty sums for each shard; a thread is in the shard of its id modulo their number.
+pub(crate) fn shards() -> Vec<Sums> {
+    let n_shards = rayon::current_num_threads().clamp(1, MAX_SHARDS) as u32;
+    let shards = (0..n_shards).map(|at| Shard { at, n_shards });
+    shards.map(Sums::new).collect()
+}
+
 impl Sums {
+    fn new(shard: Shard) -> Self {
+        Self {
+            shard,
+            index: Index::default(),
+            firsts: Vec::new(),
+            blocks: Blocks::default(),
+            n_spans: 0,
+            by_thread: ByThread::default(),
+            cutter: Cutter::default(),
+            latest: 0,
+            held: HashMap::new(),
+        }
+    }
+
     /// What a sum's lock showed; without looks, that nobody looked.
     pub(crate) fn shares_of(&self, sum: usize, weight: u64) -> Vec<(Share, u64)> {
         match self.held.get(&sum) {
@@ -87,95 +116,77 @@ struct Ahead {
     part: Part,
 }
 
-/// Adds up the spans of one shard's threads.
-#[derive(Debug)]
-pub struct Adder<'b> {
-    shard: usize,
-    wanted: &'b Wanted,
-    sums: &'b mut Sums,
-}
-
-impl<'b> Adder<'b> {
-    pub(crate) fn new(shard: usize, wanted: &'b Wanted, sums: &'b mut Sums) -> Self {
-        Self {
-            shard,
-            wanted,
-            sums,
-        }
-    }
-
-    /// Adds one span.
-    pub fn add_span(&mut self, span: &Span) {
-        self.widen_for(span);
-        if shard_of(span.thread) == self.shard
-            && let Some(ahead) = self.look_for(span)
+impl Sums {
+    /// Counts one span, and adds it if it is of this shard.
+    pub(crate) fn add_span(&mut self, span: &Span, wanted: &Wanted) {
+        self.widen_for(span, wanted.window);
+        if self.shard.has(span.thread)
+            && let Some(ahead) = self.look_for(span, wanted)
         {
-            self.add(&ahead, span, 0);
+            self.add(&ahead, span, wanted, 0);
         }
-        self.sums.n_spans += 1;
+        self.n_spans += 1;
     }
 
     /// Adds many spans (at most 2^32), as [`add_span`](Self::add_span) would one after another, but thread
     /// by thread: what one thread did fits the processor's caches.
-    pub fn add_spans(&mut self, spans: &[Span]) {
-        let latest = latest_in(spans, self.wanted.window);
-        if self.sums.cutter.is_beyond(latest) {
+    pub(crate) fn add_spans(&mut self, spans: &[Span], wanted: &Wanted) {
+        let latest = latest_in(spans, wanted.window);
+        if self.cutter.is_beyond(latest) {
             // Slices become longer somewhere in between.
-            spans.iter().for_each(|span| self.add_span(span));
+            spans.iter().for_each(|span| self.add_span(span, wanted));
             return;
         }
-        let mut by_thread = std::mem::take(&mut self.sums.by_thread);
-        let (sorted, order) = by_thread.sort(spans, |thread| shard_of(thread) == self.shard);
+        let mut by_thread = std::mem::take(&mut self.by_thread);
+        let (sorted, order) = by_thread.sort(spans, |thread| self.shard.has(thread));
         let mut ahead = Vec::with_capacity(N_AHEAD);
         for (spans, order) in sorted.chunks(N_AHEAD).zip(order.chunks(N_AHEAD)) {
             ahead.clear();
-            ahead.extend(spans.iter().map(|span| self.look_for(span)));
+            ahead.extend(spans.iter().map(|span| self.look_for(span, wanted)));
             for ahead in ahead.iter_mut().flatten() {
-                self.sums.index.confirm(&ahead.key, &mut ahead.hint);
+                self.index.confirm(&ahead.key, &mut ahead.hint);
             }
             for ((ahead, span), &at) in ahead.iter().zip(spans).zip(order) {
                 if let Some(ahead) = ahead {
-                    self.add(ahead, span, at);
+                    self.add(ahead, span, wanted, at);
                 }
             }
         }
-        self.sums.by_thread = by_thread;
-        self.sums.n_spans += spans.len() as u64;
+        self.by_thread = by_thread;
+        self.n_spans += spans.len() as u64;
     }
 
     /// `None` for a span outside the window.
     #[inline]
-    fn look_for(&self, span: &Span) -> Option<Ahead> {
-        let part = part(span, self.wanted.window)?;
-        let key = Key::of(span, &self.wanted.renamed);
-        let hint = self.sums.index.hint(&key);
+    fn look_for(&self, span: &Span, wanted: &Wanted) -> Option<Ahead> {
+        let part = part(span, wanted.window)?;
+        let key = Key::from_span(span, &wanted.renamed);
+        let hint = self.index.hint(&key);
         Some(Ahead { key, hint, part })
     }
 
-    /// Makes slices long enough for a span, be it of this shard or not: all shards have the same.
-    fn widen_for(&mut self, span: &Span) {
-        let Some(end) = end_in(span, self.wanted.window) else {
+    /// Makes slices long enough for a span of any shard: all shards have slices of one length.
+    fn widen_for(&mut self, span: &Span, window: Window) {
+        let Some(end) = end_in(span, window) else {
             return;
         };
-        let sums = &mut *self.sums;
-        while sums.cutter.is_beyond(end) {
-            let all = sums.index.values_mut().map(|sum| &mut sum.slices);
-            sums.cutter.widen(all, &mut sums.blocks);
+        while self.cutter.is_beyond(end) {
+            let all = self.index.values_mut().map(|sum| &mut sum.slices);
+            self.cutter.widen(all, &mut self.blocks);
         }
     }
 
-    /// Adds the span that comes so many after those of before.
+    /// Adds the span at offset `at_span` from the spans counted so far.
     #[inline]
-    fn add(&mut self, ahead: &Ahead, span: &Span, at_span: u32) {
+    fn add(&mut self, ahead: &Ahead, span: &Span, wanted: &Wanted, at_span: u32) {
         let Ahead { key, hint, part } = ahead;
-        let sums = &mut *self.sums;
-        sums.latest = sums.latest.max(part.end);
-        let (at, sum) = sums.index.get_or_insert(key, *hint, Sum::default);
-        sum.add(part, sums.cutter, &mut sums.blocks);
-        if at == sums.firsts.len() {
-            sums.firsts.push(sums.n_spans + u64::from(at_span));
+        self.latest = self.latest.max(part.end);
+        let (at, sum) = self.index.get_or_insert(key, *hint, Sum::default);
+        sum.add(part, self.cutter, &mut self.blocks);
+        if at == self.firsts.len() {
+            self.firsts.push(self.n_spans + u64::from(at_span));
         }
-        let Wanted { window, locks, .. } = self.wanted;
+        let Wanted { window, locks, .. } = wanted;
         if !locks.is_empty() && locks.is_wait(span) {
             let begin = window.map_or(0, |(from, _)| from.0);
             let span = Span {
@@ -184,8 +195,7 @@ impl<'b> Adder<'b> {
                 weight: part.weight,
                 ..span.clone()
             };
-            let held = sums.held.entry(at).or_default();
-            locks.shares(&span, held);
+            locks.shares(&span, self.held.entry(at).or_default());
         }
     }
 }

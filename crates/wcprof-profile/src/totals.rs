@@ -3,10 +3,11 @@
 use std::collections::{HashMap, HashSet};
 
 use crate::model::{FunctionId, Profile};
-use crate::precision::{Course, Interval};
+use crate::precision::{Course, Estimator, Interval};
 use crate::prepared::Prepared;
 use crate::tree::{Group, GroupKey, assign};
 use crate::view::{GroupBy, View};
+use crate::weight_sum::WeightSum;
 
 /// The weight of one function.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -68,11 +69,9 @@ pub fn function_groups(profile: &Profile, view: &View) -> Vec<FunctionGroup> {
             continue;
         };
         let sums = &mut sums[g];
-        let course = estimator
-            .as_ref()
-            .map_or_else(Course::default, |e| e.course(&row.slices));
-        sums.observed = sums.observed.saturating_add(row.weight);
-        sums.course.add(&course);
+        let estimator = estimator.as_ref();
+        let course = estimator.map_or_else(Course::default, |e| e.course(&row.slices));
+        sums.observed.add(row, &course);
         let Some((_, frames)) = prepared.frames(row) else {
             continue;
         };
@@ -83,44 +82,23 @@ pub fn function_groups(profile: &Profile, view: &View) -> Vec<FunctionGroup> {
             if !seen.insert(function) {
                 continue;
             }
-            let sum = sums.functions.entry(function).or_default();
-            sum.total.add(row.weight, row.n_samples, &course);
+            let [leaf, total] = sums.functions.entry(function).or_default();
+            total.add(row, &course);
             if depth == 0 {
-                sum.leaf.add(row.weight, row.n_samples, &course);
+                leaf.add(row, &course);
             }
         }
     }
     let mut list: Vec<FunctionGroup> = groups
         .into_iter()
         .zip(sums)
-        .filter(|(_, sums)| sums.observed > 0)
-        .map(|(group, sums)| {
-            let interval = |sum: &Sum| {
-                let whole = (sums.observed, &sums.course);
-                let estimator = estimator.as_ref()?;
-                Some(estimator.interval(sum.weight, &sum.course, whole.0, whole.1))
-            };
-            let mut functions: Vec<_> = sums
-                .functions
-                .iter()
-                .map(|(&function, f)| FunctionWeight {
-                    function,
-                    self_weight: f.leaf.weight,
-                    total_weight: f.total.weight,
-                    self_samples: f.leaf.n_samples,
-                    total_samples: f.total.n_samples,
-                    self_interval: interval(&f.leaf),
-                    total_interval: interval(&f.total),
-                })
-                .collect();
-            sort(profile, &mut functions);
-            FunctionGroup {
-                key: group.key,
-                threads: group.threads,
-                observed: sums.observed,
-                shown: sums.shown,
-                functions,
-            }
+        .filter(|(_, sums)| sums.observed.weight > 0)
+        .map(|(group, sums)| FunctionGroup {
+            key: group.key,
+            threads: group.threads,
+            observed: sums.observed.weight,
+            shown: sums.shown,
+            functions: functions(profile, &sums, estimator.as_ref()),
         })
         .collect();
     list.sort_by(|a, b| {
@@ -131,45 +109,39 @@ pub fn function_groups(profile: &Profile, view: &View) -> Vec<FunctionGroup> {
     list
 }
 
-fn sort(profile: &Profile, functions: &mut [FunctionWeight]) {
-    let name = |id: FunctionId| {
-        profile
-            .functions
-            .get(id.0 as usize)
-            .map(|f| (&f.name, &f.module))
+/// By total weight (heaviest first), then by name.
+fn functions(profile: &Profile, sums: &Sums, estimator: Option<&Estimator>) -> Vec<FunctionWeight> {
+    let interval = |sum: &WeightSum| {
+        let whole = &sums.observed;
+        Some(estimator?.interval(sum.weight, &sum.course, whole.weight, &whole.course))
+    };
+    let weight = |(&function, [leaf, total]): (&FunctionId, &[WeightSum; 2])| FunctionWeight {
+        function,
+        self_weight: leaf.weight,
+        total_weight: total.weight,
+        self_samples: leaf.n_samples,
+        total_samples: total.n_samples,
+        self_interval: interval(leaf),
+        total_interval: interval(total),
+    };
+    let mut functions: Vec<_> = sums.functions.iter().map(weight).collect();
+    let name = |f: &FunctionWeight| {
+        let function = profile.functions.get(f.function.0 as usize);
+        function.map(|f| (&f.name, &f.module))
     };
     functions.sort_by(|a, b| {
         b.total_weight
             .cmp(&a.total_weight)
-            .then_with(|| name(a.function).cmp(&name(b.function)))
+            .then_with(|| name(a).cmp(&name(b)))
     });
+    functions
 }
 
+/// Sums of one group.
 #[derive(Default)]
 struct Sums {
-    observed: u64,
+    observed: WeightSum,
     shown: u64,
-    course: Course,
-    functions: HashMap<FunctionId, FunctionSums>,
-}
-
-#[derive(Default)]
-struct FunctionSums {
-    leaf: Sum,
-    total: Sum,
-}
-
-#[derive(Default)]
-struct Sum {
-    weight: u64,
-    n_samples: u64,
-    course: Course,
-}
-
-impl Sum {
-    fn add(&mut self, weight: u64, n_samples: u64, course: &Course) {
-        self.weight = self.weight.saturating_add(weight);
-        self.n_samples = self.n_samples.saturating_add(n_samples);
-        self.course.add(course);
-    }
+    /// By function: where it is the leaf, and where it is anywhere in the stack.
+    functions: HashMap<FunctionId, [WeightSum; 2]>,
 }

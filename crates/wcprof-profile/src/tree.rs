@@ -1,8 +1,8 @@
 //! A profile to call trees: grouped, filtered, root first or leaf first, pruned, in a fixed order.
 
 use std::collections::HashMap;
-use std::thread;
 
+use rayon::prelude::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 use wcprof_trace::FastState;
 
 use crate::label::Label;
@@ -10,9 +10,6 @@ use crate::model::{Profile, ProfileStackId, Row, State};
 use crate::precision::{Course, Estimator, Interval};
 use crate::prepared::Prepared;
 use crate::view::{GroupBy, View};
-
-/// From so many rows on two threads make the trees of half of them each.
-const MANY_ROWS: usize = 5_000;
 
 /// Whose tree it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -119,25 +116,26 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// Builds the trees.
+    /// Builds the trees, side by side on all CPUs.
     pub fn new(profile: &Profile, view: &View) -> Self {
         let mut groups: Vec<Group> = Vec::new();
         let group_of = assign(profile, view, &mut groups);
+        let mut rows_of = vec![Vec::new(); groups.len()];
+        for (at, row) in profile.rows.iter().enumerate() {
+            if let Some(&Some(group)) = group_of.get(row.thread) {
+                rows_of[group].push(at);
+            }
+        }
         let maker = Maker {
             profile,
             view,
-            group_of: &group_of,
             prepared: Prepared::new(profile, view),
             estimator: profile.estimator(),
         };
-        let n_first = first_half(profile, &group_of, groups.len());
-        let (first, second) = groups.split_at_mut(n_first);
-        thread::scope(|scope| {
-            if !second.is_empty() {
-                scope.spawn(|| maker.make(second, n_first));
-            }
-            maker.make(first, 0);
-        });
+        groups
+            .par_iter_mut()
+            .zip(&rows_of)
+            .for_each(|(group, rows)| maker.make(group, rows));
         groups.retain(|g| g.observed() > 0);
         groups.sort_by(|a, b| {
             b.weight
@@ -149,20 +147,6 @@ impl Trees {
             min_percent: view.min_percent,
         }
     }
-}
-
-/// How many groups, from the first on, have half of the rows; all where there are few rows.
-fn first_half(profile: &Profile, group_of: &[Option<usize>], n_groups: usize) -> usize {
-    if profile.rows.len() < MANY_ROWS {
-        return n_groups;
-    }
-    let mut n_rows = vec![0_usize; n_groups];
-    for row in &profile.rows {
-        if let Some(&Some(g)) = group_of.get(row.thread) {
-            n_rows[g] += 1;
-        }
-    }
-    half(&n_rows)
 }
 
 /// How many of these, from the first on, make up half of their sum: two threads share work of such sizes.
@@ -181,39 +165,27 @@ pub fn half(sizes: &[usize]) -> usize {
 struct Maker<'a> {
     profile: &'a Profile,
     view: &'a View,
-    group_of: &'a [Option<usize>],
     prepared: Prepared<'a>,
     estimator: Option<Estimator>,
 }
 
 impl Maker<'_> {
-    /// Makes the trees of these groups; `first` is the index of the first of them.
-    fn make(&self, groups: &mut [Group], first: usize) {
-        let Self {
-            profile,
-            view,
-            estimator,
-            ..
-        } = self;
-        // Of each group's observed time.
-        let mut courses = vec![Course::default(); groups.len()];
+    /// Makes the tree of a group of these rows.
+    fn make(&self, group: &mut Group, rows: &[usize]) {
+        let Self { profile, view, .. } = self;
+        // Of the group's observed time.
+        let mut course = Course::default();
         let mut paths = Paths::default();
-        for (at, row) in profile.rows.iter().enumerate() {
-            let Some(&Some(g)) = self.group_of.get(row.thread) else {
-                continue;
-            };
-            let g = g.wrapping_sub(first);
-            let Some(group) = groups.get_mut(g) else {
-                continue;
-            };
+        for &at in rows {
+            let row = &profile.rows[at];
             add(&mut group.states[row.state as usize], row.weight);
-            if let Some(estimator) = estimator {
-                courses[g].add(&estimator.course(&row.slices));
+            if let Some(estimator) = &self.estimator {
+                course.add(&estimator.course(&row.slices));
             }
             if row.weight == 0 {
                 continue;
             }
-            let Some(end) = paths.end(g, group, row, &self.prepared) else {
+            let Some(end) = paths.end(&mut group.nodes, row, &self.prepared) else {
                 continue;
             };
             add(&mut group.weight, row.weight);
@@ -225,51 +197,42 @@ impl Maker<'_> {
             add(&mut node.states[row.state as usize], row.weight);
             group.rows.push((at, end));
         }
-        for (group, course) in groups.iter_mut().zip(&courses) {
-            sum_up(group);
-            if view.min_percent > 0.0 {
-                prune(group, view.min_percent);
-            }
-            if let Some(estimator) = estimator {
-                intervals(group, profile, estimator, course);
-            }
-            link(group, profile, view.min_percent);
+        sum_up(group);
+        if view.min_percent > 0.0 {
+            prune(group, view.min_percent);
         }
+        if let Some(estimator) = &self.estimator {
+            intervals(group, profile, estimator, &course);
+        }
+        link(group, profile, view.min_percent);
     }
 }
 
-/// The nodes of paths so far, and the ends of those that rows have.
+/// The nodes of a group's paths so far, and the ends of those that rows have.
 #[derive(Default)]
 struct Paths {
-    /// Nodes by (group, parent + 1 or 0, label).
-    nodes: HashMap<(usize, usize, Label), usize, FastState>,
-    /// By group and all that a path depends on; `None` when the view does not show it.
+    /// Nodes by parent and label.
+    nodes: HashMap<(Option<usize>, Label), usize, FastState>,
+    /// By all that a path depends on; `None` when the view does not show it.
     ends: HashMap<PathKey, Option<usize>, FastState>,
     labels: Vec<Label>,
 }
 
-type PathKey = (usize, State, Option<ProfileStackId>, Option<u32>);
+type PathKey = (State, Option<ProfileStackId>, Option<u32>);
 
 impl Paths {
     /// The node at the end of a row's path, made if it is new; `None` when the view does not show the row.
-    fn end(
-        &mut self,
-        g: usize,
-        group: &mut Group,
-        row: &Row,
-        prepared: &Prepared<'_>,
-    ) -> Option<usize> {
-        let key = (g, row.state, row.stack, row.wait);
+    fn end(&mut self, nodes: &mut Vec<Node>, row: &Row, prepared: &Prepared<'_>) -> Option<usize> {
+        let key = (row.state, row.stack, row.wait);
         if let Some(&known) = self.ends.get(&key) {
             return known;
         }
         let mut end = None;
         if prepared.path(row, &mut self.labels) {
             for &label in &self.labels {
-                let key = (g, end.map_or(0, |parent: usize| parent + 1), label);
-                let node = *self.nodes.entry(key).or_insert_with(|| {
-                    group.nodes.push(Node::new(label, end));
-                    group.nodes.len() - 1
+                let node = *self.nodes.entry((end, label)).or_insert_with(|| {
+                    nodes.push(Node::new(label, end));
+                    nodes.len() - 1
                 });
                 end = Some(node);
             }
@@ -348,25 +311,18 @@ pub(crate) fn assign(
             group_of.push(None);
             continue;
         }
+        let process = profile.process_of(thread);
         let key = match view.by {
             GroupBy::Thread => GroupKey::Thread(at),
-            GroupBy::Pool => GroupKey::Pool(
-                profile
-                    .pools
-                    .get(thread.pool)
-                    .map_or_else(|| thread.comm.clone(), |p| p.name.clone()),
-            ),
+            GroupBy::Pool => {
+                let pool = profile.pools.get(thread.pool);
+                GroupKey::Pool(pool.map_or(&thread.comm, |p| &p.name).clone())
+            }
             GroupBy::Process => GroupKey::Process(thread.process),
-            GroupBy::Host => GroupKey::Host(
-                profile
-                    .process_of(thread)
-                    .map_or_else(String::new, |p| p.host.clone()),
-            ),
-            GroupBy::Cgroup => GroupKey::Cgroup(
-                profile
-                    .process_of(thread)
-                    .map_or_else(String::new, |p| p.cgroup.clone()),
-            ),
+            GroupBy::Host => GroupKey::Host(process.map(|p| p.host.clone()).unwrap_or_default()),
+            GroupBy::Cgroup => {
+                GroupKey::Cgroup(process.map(|p| p.cgroup.clone()).unwrap_or_default())
+            }
             GroupBy::All => GroupKey::All,
         };
         let group = *index.entry(key.clone()).or_insert_with(|| {
@@ -414,13 +370,8 @@ fn prune(group: &mut Group, min_percent: f64) {
             kept.push(Node::new(Label::Below, node.parent));
             kept.len() - 1
         });
-        let merged = &mut kept[at];
-        add(&mut merged.weight, node.weight);
-        add(&mut merged.self_weight, node.weight);
-        add(&mut merged.n_samples, node.n_samples);
-        for (sum, weight) in merged.states.iter_mut().zip(node.states) {
-            add(sum, weight);
-        }
+        kept[at].add(node.weight, node.n_samples, &node.states);
+        add(&mut kept[at].self_weight, node.weight);
         target.push(at);
         pruned.push(true);
     }

@@ -3,9 +3,9 @@
 
 use wcprof_trace::model::ThreadId;
 use wcprof_types::ThreadState as State;
-use wcprof_weights::Piece;
 
 use crate::threads::Place;
+use crate::weights::Piece;
 
 /// Unexplained CPU time of the process that can be counters not settled yet, per CPU.
 const UNSETTLED_NS: u64 = 12_000_000;

@@ -3,9 +3,10 @@
 use wcprof_trace::model::ProcessId;
 use wcprof_trace::ring::{Cut, Ring, Snapshot};
 
+use crate::error::RecordError;
 use crate::modules::TargetFiles;
-use crate::process::UnmappedFrames;
-use crate::recorder::{RecordError, Recorder};
+use crate::recorder::Recorder;
+use crate::unmapped::UnmappedFrames;
 
 /// What a ring held at a moment, and what its names are found by.
 #[derive(Debug)]
@@ -59,20 +60,17 @@ impl Recorder<Ring> {
 
     /// Ends the recording, and gives what the ring holds; `reason` says why it ended.
     pub fn finish_kept(mut self, reason: &str) -> (Kept, Option<RecordError>) {
-        let failed = self.end_all(reason);
-        for process in self.processes.iter_mut().flatten() {
-            process.hold_late_files();
-        }
+        let (_, failed) = self.end_all(reason);
         (self.take(Vec::new()), failed)
     }
 
     fn take(&self, rest: Vec<wcprof_trace::model::Span>) -> Kept {
-        let processes = self.processes.iter().flatten();
+        let processes = self.processes.iter();
         Kept {
             snapshot: self.writer.snapshot(rest),
-            begin: self.begin.unwrap_or(0),
+            begin: self.clock.begin.unwrap_or(0),
             files: processes.map(|p| (p.id, p.files())).collect(),
-            unmapped: self.unmapped.clone(),
+            unmapped: self.stacks.unmapped.clone(),
         }
     }
 }

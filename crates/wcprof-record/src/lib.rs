@@ -4,6 +4,7 @@
 //! unwound stacks and weighted spans of the trace. It may fall behind: the sampler never waits.
 #![forbid(unsafe_code)]
 
+mod error;
 mod exited;
 mod kept;
 mod live_stack;
@@ -13,9 +14,13 @@ mod need;
 mod process;
 mod recorder;
 mod replay;
+mod stacks;
 mod threads;
+mod unmapped;
+mod weights;
 
+pub use error::RecordError;
 pub use kept::Kept;
 pub use modules::{Handle, ModuleProblem, TargetFiles};
-pub use process::UnmappedFrames;
-pub use recorder::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
+pub use recorder::{Progress, Recorded, Recorder, RecorderOptions};
+pub use unmapped::UnmappedFrames;

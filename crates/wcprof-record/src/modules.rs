@@ -175,8 +175,8 @@ impl Modules {
         &self.files
     }
 
-    pub(crate) fn into_parts(self) -> (Vec<ModuleProblem>, TargetFiles) {
-        (self.problems, self.files)
+    pub(crate) fn problems(&self) -> &[ModuleProblem] {
+        &self.problems
     }
 
     /// The trace's module of an unwound frame, its load bias and its base.

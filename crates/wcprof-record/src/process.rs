@@ -4,19 +4,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wcprof_capture::StackBytes;
+use wcprof_capture::{StackBytes, TargetId};
 use wcprof_host::{Liveness, SocketNames, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, Process, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, RelativeAddress};
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
 
+use crate::error::RecordError;
 use crate::exited::ExitedCpu;
 use crate::live_stack::{LiveStack, LiveText};
 use crate::locks::Locks;
 use crate::modules::{ModuleProblem, Modules, SharedFiles, TargetFiles};
-use crate::recorder::RecordError;
 use crate::replay::{Reads, Replay, Watched};
+use crate::unmapped::UnmappedFrames;
 
 /// Mappings are read again at most this often for code that is in no module; more often while a
 /// process is young, when it loads its libraries.
@@ -96,8 +97,9 @@ impl ProcessState {
         self.modules.files().clone()
     }
 
-    pub(crate) fn into_files(self) -> (Vec<ModuleProblem>, TargetFiles) {
-        self.modules.into_parts()
+    /// Modules that stacks could not be unwound through.
+    pub(crate) fn problems(&self) -> &[ModuleProblem] {
+        self.modules.problems()
     }
 
     /// Whether the mappings may be read again.
@@ -200,55 +202,43 @@ impl ProcessState {
     }
 }
 
-/// Whose the frames outside of every module are: an address can mean different code in two processes.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct UnmappedFrames(HashMap<FrameId, Option<ProcessId>>);
-
-impl UnmappedFrames {
-    fn note(&mut self, frame: FrameId, process: ProcessId) {
-        let owner = self.0.entry(frame).or_insert(Some(process));
-        if *owner != Some(process) {
-            *owner = None;
-        }
-    }
-
-    /// Forgets frames.
-    pub(crate) fn retain(&mut self, holds: impl Fn(FrameId) -> bool) {
-        self.0.retain(|frame, _| holds(*frame));
-    }
-
-    /// The same by other numbers of frames and processes; those that have none are left out.
-    pub fn renumbered(
-        &self,
-        frame: impl Fn(FrameId) -> Option<FrameId>,
-        process: impl Fn(ProcessId) -> Option<ProcessId>,
-    ) -> Self {
-        let moved = self
-            .0
-            .iter()
-            .filter_map(|(id, owner)| Some((frame(*id)?, owner.and_then(&process))));
-        Self(moved.collect())
-    }
-
-    /// The process whose stacks have the frame, if it is one alone.
-    pub fn owner(&self, frame: FrameId) -> Option<ProcessId> {
-        self.0.get(&frame).copied().flatten()
-    }
+/// All processes of a recording.
+#[derive(Default)]
+pub(crate) struct Processes {
+    /// By [`TargetId`]; `None` when the sink has forgotten it.
+    list: Vec<Option<Box<ProcessState>>>,
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Processes {
+    pub(crate) fn push(&mut self, process: ProcessState) {
+        self.list.push(Some(Box::new(process)));
+    }
 
-    /// Check that a frame of one process has an owner, and one of two has none.
-    #[test]
-    fn owners() {
-        let mut frames = UnmappedFrames::default();
-        for (frame, process) in [(1, 0), (1, 0), (2, 0), (2, 1), (2, 0)] {
-            frames.note(FrameId(frame), ProcessId(process));
+    /// The process of a target, if it is still known.
+    pub(crate) fn get_mut(&mut self, target: TargetId) -> Option<&mut ProcessState> {
+        self.list.get_mut(target.0 as usize)?.as_deref_mut()
+    }
+
+    /// The targets of all processes, also of forgotten ones.
+    pub(crate) fn targets(&self) -> impl Iterator<Item = TargetId> + use<> {
+        (0..self.list.len() as u32).map(TargetId)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &ProcessState> {
+        self.list.iter().flatten().map(AsRef::as_ref)
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ProcessState> {
+        self.list.iter_mut().flatten().map(AsMut::as_mut)
+    }
+
+    /// Forgets processes and ids that the sink has given up.
+    pub(crate) fn forget(&mut self, sink: &impl TraceSink) {
+        for slot in &mut self.list {
+            match slot {
+                Some(process) if sink.holds_process(process.id) => process.forget(sink),
+                _ => *slot = None,
+            }
         }
-        assert_eq!(frames.owner(FrameId(1)), Some(ProcessId(0)));
-        assert_eq!(frames.owner(FrameId(2)), None);
-        assert_eq!(frames.owner(FrameId(3)), None);
     }
 }

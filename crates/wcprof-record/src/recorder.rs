@@ -1,49 +1,35 @@
 //! Batches in, spans of a trace out.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use thiserror::Error;
+use indexmap::IndexSet;
 use wcprof_capture::{
     KernelStack, LockGlance, StackBytes, StackCopy, StackRequest, TargetEnd, TargetId, ThreadTick,
-    TickBatch, TickCounts, add_recording_cpu,
+    TickBatch, TickCounts, TimerSample, add_recording_cpu,
 };
+use wcprof_host::Target;
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
-use wcprof_host::{Target, TargetError};
-use wcprof_trace::model::{
-    Frame, FrameId, Header, LockLook, NodeId, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId,
-};
-use wcprof_trace::{TraceError, TraceSink, TraceWriter};
-use wcprof_types::{
-    Avma, FdKind, FrameAddress, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait,
-};
-use wcprof_unwind::UnwoundStack;
-use wcprof_weights::{Piece, TimerHit};
+use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
+use wcprof_trace::{TraceSink, TraceWriter};
+use wcprof_types::{FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
 
+use crate::error::RecordError;
 use crate::exited::ExitedCpu;
 use crate::locks::Locks;
-use crate::modules::{ModuleProblem, SharedFiles, TargetFiles};
+use crate::modules::{ModuleProblem, TargetFiles};
 use crate::need::Unwinding;
-use crate::process::{ProcessState, UnmappedFrames};
-use crate::replay::Reads;
+use crate::process::{ProcessState, Processes};
+use crate::stacks::{Copied, Stacks};
 use crate::threads::{Place, ThreadState};
+use crate::unmapped::UnmappedFrames;
+use crate::weights::{Piece, TimerHit};
 
 /// The trace is written out this often.
 const FLUSH_NS: u64 = 1_000_000_000;
-
-/// Why a recording failed.
-#[derive(Debug, Error)]
-pub enum RecordError {
-    /// The trace could not be written.
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    /// The target could not be read.
-    #[error(transparent)]
-    Target(#[from] TargetError),
-}
 
 /// What a recording is made of.
 #[derive(Debug)]
@@ -96,28 +82,41 @@ pub struct Progress {
 
 /// Fills a trace from batches.
 pub struct Recorder<S = TraceWriter<File>> {
-    /// By [`TargetId`]; `None` when the sink has forgotten it.
-    pub(crate) processes: Vec<Option<Box<ProcessState>>>,
+    pub(crate) processes: Processes,
     n_running: usize,
-    /// When the first tick began, `CLOCK_MONOTONIC` ns: the trace's time 0.
-    pub(crate) begin: Option<u64>,
-    last_time: u64,
-    n_cpus: u64,
-    pub(crate) writer: S,
-    shared: SharedFiles,
-    unwound: UnwoundStack,
-    reads: Reads,
-    stack_frames: Vec<FrameId>,
-    pub(crate) unmapped: UnmappedFrames,
-    /// Leaves of the stacks met so far, to which the kernel's part is added; `None` without one.
-    leaves: Option<HashMap<StackId, (Option<NodeId>, StackEnd)>>,
     pub(crate) threads: HashMap<(TargetId, Tid), ThreadState>,
+    pub(crate) stacks: Stacks,
+    pub(crate) clock: Clock,
+    pub(crate) writer: S,
+    n_cpus: u64,
+    /// Pieces of one thread that are to be written.
     pieces: Vec<Piece<Place>>,
     requests: Sender<StackRequest>,
+    totals: Totals,
+}
+
+/// The sampler's clock (`CLOCK_MONOTONIC`, ns) to the trace's.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    /// When the first tick began: the trace's time 0.
+    pub(crate) begin: Option<u64>,
+    last: u64,
+    /// When the trace was written out last.
+    flushed: u64,
+}
+
+impl Clock {
+    pub(crate) fn time(&self, monotonic: u64) -> TimeNs {
+        TimeNs(monotonic.saturating_sub(self.begin.unwrap_or(0)))
+    }
+}
+
+/// What is counted over the whole recording.
+#[derive(Debug, Default)]
+struct Totals {
     stats: Stats,
     n_left_out: u64,
     state_ns: [u64; 3],
-    flushed: u64,
 }
 
 /// A moment of `CLOCK_MONOTONIC` that was a little while ago, in ns since 1970 (UTC).
@@ -130,8 +129,8 @@ fn unix_ns_at(monotonic: u64) -> u64 {
 impl<S> std::fmt::Debug for Recorder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Recorder")
-            .field("n_processes", &self.processes.len())
-            .field("stats", &self.stats)
+            .field("n_running", &self.n_running)
+            .field("totals", &self.totals)
             .finish_non_exhaustive()
     }
 }
@@ -145,25 +144,16 @@ impl<S: TraceSink> Recorder<S> {
         options: RecorderOptions,
     ) -> Result<Self, RecordError> {
         let mut recorder = Self {
-            processes: Vec::new(),
+            processes: Processes::default(),
             n_running: 0,
-            begin: None,
-            last_time: 0,
-            n_cpus: u64::from(options.header.n_cpus),
-            writer,
-            shared: SharedFiles::default(),
-            unwound: UnwoundStack::default(),
-            reads: Reads::default(),
-            stack_frames: Vec::new(),
-            unmapped: UnmappedFrames::default(),
-            leaves: options.kernel.then(HashMap::new),
             threads: HashMap::new(),
+            stacks: Stacks::new(options.kernel),
+            clock: Clock::default(),
+            writer,
+            n_cpus: u64::from(options.header.n_cpus),
             pieces: Vec::new(),
             requests: options.requests,
-            stats: Stats::default(),
-            n_left_out: 0,
-            state_ns: [0; 3],
-            flushed: 0,
+            totals: Totals::default(),
         };
         for target in targets {
             recorder.join(target)?;
@@ -174,9 +164,9 @@ impl<S: TraceSink> Recorder<S> {
     /// Takes in one more process.
     fn join(&mut self, target: &Arc<Target>) -> Result<(), RecordError> {
         let mut process = ProcessState::new(Arc::clone(target), &mut self.writer)?;
-        process.read_modules(monotonic_ns(), &mut self.writer, &mut self.shared)?;
-        process.exited.since = self.last_time;
-        self.processes.push(Some(Box::new(process)));
+        process.read_modules(monotonic_ns(), &mut self.writer, &mut self.stacks.shared)?;
+        process.exited.since = self.clock.last;
+        self.processes.push(process);
         self.n_running += 1;
         Ok(())
     }
@@ -190,9 +180,9 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     fn take_batch(&mut self, batch: &TickBatch) -> Result<(), RecordError> {
-        let is_first = self.begin.is_none();
+        let is_first = self.clock.begin.is_none();
         if is_first {
-            self.writer.begins_at(unix_ns_at(batch.time));
+            self.begin(batch.time);
         }
         self.count(batch);
         for (_, target) in &batch.joined {
@@ -202,21 +192,7 @@ impl<S: TraceSink> Recorder<S> {
             self.know_thread(tick)?;
         }
         for sample in &batch.timer_samples {
-            // A thread that no tick has seen (yet): its time is found by the process's CPU clock.
-            let key = (sample.target, sample.tid);
-            if !self.threads.contains_key(&key) {
-                continue;
-            }
-            let Some(copy) = &sample.stack else { continue };
-            let stack = self.unwind(key, copy, &batch.stacks, false, sample.time)?;
-            let stack = self.add_kernel(stack, &sample.kernel, &batch.stacks)?;
-            if let Some(thread) = self.threads.get_mut(&key) {
-                thread.hits.push(TimerHit {
-                    time: sample.time,
-                    place: (Some(stack), None),
-                    guest: sample.guest,
-                });
-            }
+            self.timer_sample(sample, &batch.stacks)?;
         }
         let mut glances = batch.locks.iter().peekable();
         for (i, tick) in batch.threads.iter().enumerate() {
@@ -240,9 +216,40 @@ impl<S: TraceSink> Recorder<S> {
         for &(target, end, time) in &batch.ended {
             self.end_process(target, end, time)?;
         }
-        if is_first || batch.time.saturating_sub(self.flushed) >= FLUSH_NS {
-            self.flushed = batch.time;
+        if is_first || batch.time.saturating_sub(self.clock.flushed) >= FLUSH_NS {
+            self.clock.flushed = batch.time;
             self.flush()?;
+        }
+        Ok(())
+    }
+
+    /// The first tick is the trace's time 0.
+    fn begin(&mut self, time: u64) {
+        self.writer.set_start(unix_ns_at(time));
+        self.clock.begin = Some(time);
+        for process in self.processes.iter_mut() {
+            process.exited.since = time;
+        }
+    }
+
+    fn timer_sample(&mut self, sample: &TimerSample, stacks: &[u8]) -> Result<(), RecordError> {
+        // A thread that no tick has seen (yet): its time is found by the process's CPU clock.
+        let key = (sample.target, sample.tid);
+        if let Some(copy) = &sample.stack
+            && self.threads.contains_key(&key)
+        {
+            let (stack, _) = self.unwind(key, copy, stacks, sample.time)?;
+            let writer = &mut self.writer;
+            let stack = self
+                .stacks
+                .add_kernel(stack, &sample.kernel, stacks, writer)?;
+            if let Some(thread) = self.threads.get_mut(&key) {
+                thread.hits.push(TimerHit {
+                    time: sample.time,
+                    place: (Some(stack), None),
+                    guest: sample.guest,
+                });
+            }
         }
         Ok(())
     }
@@ -251,32 +258,24 @@ impl<S: TraceSink> Recorder<S> {
     pub(crate) fn flush(&mut self) -> Result<(), RecordError> {
         self.note_threads()?;
         self.write_all_looks(Locks::take_all)?;
-        self.stats.own_cpu_ns = own_cpu_ns();
-        self.writer.set_stats(&self.stats)?;
+        self.writer.set_stats(&self.stats())?;
         self.writer.flush()?;
         if self.writer.sweep_due() {
-            let mut held = Vec::new();
-            for thread in self.threads.values() {
-                held.extend(thread.places());
-            }
+            let threads = self.threads.values();
+            let held: Vec<Place> = threads.flat_map(ThreadState::places).collect();
             self.writer.sweep(&held);
-            self.forget();
+            self.stacks.forget(&self.writer);
+            self.processes.forget(&self.writer);
         }
         Ok(())
     }
 
-    /// Forgets the ids that hold no more.
-    fn forget(&mut self) {
-        let writer = &self.writer;
-        if let Some(leaves) = &mut self.leaves {
-            leaves.retain(|stack, _| writer.holds_stack(*stack));
-        }
-        self.unmapped.retain(|frame| writer.holds_frame(frame));
-        for slot in &mut self.processes {
-            match slot {
-                Some(process) if writer.holds_process(process.id) => process.forget(writer),
-                _ => *slot = None,
-            }
+    /// The counts so far.
+    fn stats(&self) -> Stats {
+        Stats {
+            ends: self.stacks.ends.clone(),
+            own_cpu_ns: own_cpu_ns(),
+            ..self.totals.stats.clone()
         }
     }
 
@@ -288,8 +287,8 @@ impl<S: TraceSink> Recorder<S> {
         time: u64,
     ) -> Result<(), RecordError> {
         self.finish_process(target)?;
-        let time = self.time(time);
-        if let Some(process) = of(&mut self.processes, target) {
+        let time = self.clock.time(time);
+        if let Some(process) = self.processes.get_mut(target) {
             process.end();
             let reason = match end {
                 TargetEnd::Exited => "exited",
@@ -303,55 +302,49 @@ impl<S: TraceSink> Recorder<S> {
         Ok(())
     }
 
-    /// Ends all threads; `reason` says why the recording ended.
-    pub(crate) fn end_all(&mut self, reason: &str) -> Option<RecordError> {
-        let all = (0..).map(TargetId).take(self.processes.len());
+    /// Ends all threads; `reason` says why the recording ended. Gives the final counts.
+    pub(crate) fn end_all(&mut self, reason: &str) -> (Stats, Option<RecordError>) {
         let mut write_error = None;
-        for target in all {
+        for target in self.processes.targets() {
             let finished = self.finish_process(target);
             write_error = write_error.or(finished.err());
         }
-        self.stats.own_cpu_ns = own_cpu_ns();
-        self.stats.own_rss_bytes = own_peak_rss();
-        self.stats.end_reason = reason.to_owned();
-        self.stats.complete = true;
-        let written = self.writer.finish(&self.stats);
-        write_error.or(written.err().map(RecordError::Trace))
+        let stats = Stats {
+            own_rss_bytes: own_peak_rss(),
+            end_reason: reason.to_owned(),
+            complete: true,
+            ..self.stats()
+        };
+        for process in self.processes.iter_mut() {
+            process.hold_late_files();
+        }
+        let written = self.writer.finish(&stats);
+        let write_error = write_error.or(written.err().map(RecordError::Trace));
+        (stats, write_error)
     }
 
     /// Ends the recording and gives its counts; `reason` says why it ended.
     pub fn finish(mut self, reason: &str) -> Recorded<S> {
-        let write_error = self.end_all(reason);
-        let (mut problems, mut files) = (Vec::new(), Vec::new());
-        for mut process in self.processes.into_iter().flatten() {
-            process.hold_late_files();
-            let (of_process, handles) = process.into_files();
-            // The same library in many processes is one problem.
-            problems.extend(of_process);
-            files.push(handles);
-        }
-        let mut known = HashSet::new();
-        problems.retain(|problem: &ModuleProblem| known.insert(problem.clone()));
+        let (stats, write_error) = self.end_all(reason);
+        // The same library in many processes is one problem.
+        let problems = self.processes.iter().flat_map(ProcessState::problems);
+        let problems: IndexSet<ModuleProblem> = problems.cloned().collect();
         Recorded {
+            stats,
+            begin: self.clock.begin.unwrap_or(0),
+            problems: problems.into_iter().collect(),
+            files: self.processes.iter().map(ProcessState::files).collect(),
+            unmapped: self.stacks.unmapped,
+            n_left_out: self.totals.n_left_out,
             write_error,
-            begin: self.begin.unwrap_or(0),
-            stats: self.stats,
-            problems,
-            files,
-            unmapped: self.unmapped,
-            n_left_out: self.n_left_out,
             writer: self.writer,
         }
     }
 
     fn finish_process(&mut self, target: TargetId) -> Result<(), RecordError> {
         self.write_looks(target, Locks::take_all)?;
-        let threads: Vec<(TargetId, Tid)> = self
-            .threads
-            .keys()
-            .copied()
-            .filter(|(of, _)| *of == target)
-            .collect();
+        let keys = self.threads.keys().copied();
+        let threads: Vec<_> = keys.filter(|(of, _)| *of == target).collect();
         for thread in threads {
             self.end_thread(thread)?;
         }
@@ -361,21 +354,20 @@ impl<S: TraceSink> Recorder<S> {
     /// How far it is.
     pub fn progress(&self) -> Progress {
         Progress {
-            recorded_ns: self.time(self.last_time).0,
+            recorded_ns: self.clock.time(self.clock.last).0,
             n_threads: self.threads.len(),
             n_processes: self.n_running,
-            stats: self.stats.clone(),
+            stats: self.stats(),
             trace_bytes: self.writer.len_bytes(),
-            state_ns: self.state_ns,
+            state_ns: self.totals.state_ns,
         }
     }
 
     fn glance(&mut self, glance: &LockGlance) {
-        let begin = self.begin.unwrap_or(0);
-        let time = |at: u64| TimeNs(at.saturating_sub(begin));
-        if let Some(process) = of(&mut self.processes, glance.target) {
-            let of = process.id;
-            process.locks.glance(of, glance, &self.threads, time);
+        if let Some(process) = self.processes.get_mut(glance.target) {
+            let (id, threads) = (process.id, &self.threads);
+            let time = |at: u64| self.clock.time(at);
+            process.locks.glance(id, glance, threads, time);
         }
     }
 
@@ -388,7 +380,7 @@ impl<S: TraceSink> Recorder<S> {
         }
         for &(target, tid, tick) in &batch.moved {
             if let Some(thread) = self.threads.get(&(target, tid)) {
-                self.writer.waiter_moved(thread.id, self.time(tick))?;
+                self.writer.waiter_moved(thread.id, self.clock.time(tick))?;
             }
         }
         if batch.n_locks_skipped > 0 {
@@ -401,7 +393,7 @@ impl<S: TraceSink> Recorder<S> {
         &mut self,
         take: impl Fn(&mut Locks) -> Vec<LockLook>,
     ) -> Result<(), RecordError> {
-        let mut targets = (0..self.processes.len() as u32).map(TargetId);
+        let mut targets = self.processes.targets();
         targets.try_for_each(|target| self.write_looks(target, &take))
     }
 
@@ -411,25 +403,17 @@ impl<S: TraceSink> Recorder<S> {
         target: TargetId,
         take: impl Fn(&mut Locks) -> Vec<LockLook>,
     ) -> Result<(), RecordError> {
-        let Some(process) = of(&mut self.processes, target) else {
-            return Ok(());
-        };
-        let looks = take(&mut process.locks);
-        Ok(looks
-            .iter()
-            .try_for_each(|look| self.writer.lock_look(look))?)
+        if let Some(process) = self.processes.get_mut(target) {
+            for look in take(&mut process.locks) {
+                self.writer.lock_look(&look)?;
+            }
+        }
+        Ok(())
     }
 
     fn count(&mut self, batch: &TickBatch) {
-        if self.begin.is_none() {
-            self.begin = Some(batch.time);
-            self.flushed = batch.time;
-            for process in self.processes.iter_mut().flatten() {
-                process.exited.since = batch.time;
-            }
-        }
-        self.last_time = self.last_time.max(batch.time);
-        let now = self.time(self.last_time);
+        self.clock.last = self.clock.last.max(batch.time);
+        let now = self.clock.time(self.clock.last);
         let TickCounts {
             n_ticks,
             n_late,
@@ -441,8 +425,8 @@ impl<S: TraceSink> Recorder<S> {
             n_left_out,
             new_rate_hz,
         } = batch.counts;
-        self.n_left_out += n_left_out;
-        let stats = &mut self.stats;
+        self.totals.n_left_out += n_left_out;
+        let stats = &mut self.totals.stats;
         stats.duration = now;
         stats.n_ticks += n_ticks;
         stats.n_late += n_late;
@@ -459,20 +443,16 @@ impl<S: TraceSink> Recorder<S> {
 
     fn know_thread(&mut self, tick: &ThreadTick) -> Result<(), RecordError> {
         let key = (tick.target, tick.tid);
-        if !self.threads.contains_key(&key) {
-            let seen = self.time(tick.time);
-            let Some(process) = of(&mut self.processes, tick.target) else {
-                return Ok(());
-            };
+        let seen = self.clock.time(tick.time);
+        if let Some(thread) = self.threads.get(&key) {
+            if let Some(name) = &tick.comm {
+                self.writer.thread_name(thread.id, seen, name)?;
+            }
+        } else if let Some(process) = self.processes.get_mut(tick.target) {
             let name = tick.comm.as_deref().unwrap_or("?");
             let id = self.writer.add_thread(process.id, tick.tid, seen, name)?;
-            let thread = ThreadState::new(id, tick, self.begin.unwrap_or(0));
-            self.threads.insert(key, thread);
-        } else if let Some(name) = &tick.comm
-            && let Some(thread) = self.threads.get(&key)
-        {
-            let (id, seen) = (thread.id, self.time(tick.time));
-            self.writer.thread_name(id, seen, name)?;
+            let begin = self.clock.begin.unwrap_or(0);
+            self.threads.insert(key, ThreadState::new(id, tick, begin));
         }
         Ok(())
     }
@@ -480,15 +460,14 @@ impl<S: TraceSink> Recorder<S> {
     fn thread_tick(&mut self, tick: &ThreadTick, stacks: &[u8]) -> Result<(), RecordError> {
         self.know_thread(tick)?;
         let place = self.place(tick, stacks)?;
-        let key = (tick.target, tick.tid);
-        if let Some(thread) = self.threads.get_mut(&key) {
+        if let Some(thread) = self.threads.get_mut(&(tick.target, tick.tid)) {
             let place = match tick.stack {
                 StackCopy::Unchanged => thread.place,
                 _ => place,
             };
             let run = thread.observe(tick, place, &mut self.pieces);
             let id = thread.id;
-            if let Some(process) = of(&mut self.processes, tick.target) {
+            if let Some(process) = self.processes.get_mut(tick.target) {
                 process.exited.show(run);
             }
             self.write_pieces(id)?;
@@ -502,17 +481,28 @@ impl<S: TraceSink> Recorder<S> {
             StackCopy::None | StackCopy::Unchanged | StackCopy::Torn => return Ok(None),
             StackCopy::Copied(copy) => {
                 let key = (tick.target, tick.tid);
-                let stack = self.unwind(key, copy, stacks, true, tick.time)?;
-                self.add_kernel(stack, &tick.kernel, stacks)?
+                let (stack, unwinding) = self.unwind(key, copy, stacks, tick.time)?;
+                // The next copies can be longer or shorter.
+                if let Some(unwinding) = unwinding
+                    && let Some(thread) = self.threads.get_mut(&key)
+                    && let Some(request) = thread.need.learn(tick.tid, &unwinding)
+                {
+                    // The sampler is gone at the end of a recording: nothing to ask for then.
+                    let _ = self.requests.send(request);
+                }
+                stack
             }
-            StackCopy::NoUserStack if tick.kernel != KernelStack::None => {
-                let end = StackEnd::NoUserStack;
-                *self.stats.ends.entry(end).or_default() += 1;
-                let empty = self.intern_stack(end)?;
-                self.add_kernel(empty, &tick.kernel, stacks)?
+            StackCopy::NoUserStack => {
+                let has_kernel_stack = tick.kernel != KernelStack::None;
+                let (wait, writer) = (tick.wait.as_ref(), &mut self.writer);
+                self.stacks
+                    .without_user_stack(wait, has_kernel_stack, writer)?
             }
-            StackCopy::NoUserStack => self.kernel_stack(tick.wait.as_ref())?,
         };
+        let writer = &mut self.writer;
+        let stack = self
+            .stacks
+            .add_kernel(stack, &tick.kernel, stacks, writer)?;
         let wait = match &tick.wait {
             Some(wait) if tick.sched == Sched::Blocked => Some(self.wait(tick.target, wait)?),
             _ => None,
@@ -522,7 +512,7 @@ impl<S: TraceSink> Recorder<S> {
 
     fn wait(&mut self, target: TargetId, wait: &Wait) -> Result<WaitId, RecordError> {
         let mut wait = wait.clone();
-        if let Some(process) = of(&mut self.processes, target) {
+        if let Some(process) = self.processes.get_mut(target) {
             wait.futex = wait.futex.and_then(|at| process.locks.address(at));
             if let Some(fd) = &mut wait.fd
                 && fd.kind == FdKind::Socket
@@ -534,111 +524,31 @@ impl<S: TraceSink> Recorder<S> {
         Ok(self.writer.intern_wait(wait)?)
     }
 
-    fn kernel_stack(&mut self, wait: Option<&Wait>) -> Result<StackId, RecordError> {
-        *self.stats.ends.entry(StackEnd::NoUserStack).or_default() += 1;
-        let name = wait.map(|w| w.kernel.clone()).unwrap_or_default();
-        let frame = match name.is_empty() {
-            true => None,
-            false => Some(self.writer.intern_frame(Frame::Kernel(name))?),
-        };
-        Ok(self.writer.intern_stack(frame, StackEnd::NoUserStack)?)
-    }
-
-    /// Unwinds one copy of a thread's stack. Of one that was `blocked` the next copies can be
-    /// longer or shorter.
+    /// Unwinds one copy of a thread's stack; see [`Stacks::unwind`].
     fn unwind(
         &mut self,
         thread: (TargetId, Tid),
         copy: &StackBytes,
-        stacks: &[u8],
-        blocked: bool,
-        now: u64,
-    ) -> Result<StackId, RecordError> {
-        let bytes = stacks.get(copy.bytes.clone()).unwrap_or_default();
-        let Some(process) = of(&mut self.processes, thread.0) else {
-            return self.intern_stack(StackEnd::NotSampled);
-        };
-        if let Some((stack, end)) = process.replay.find(&copy.regs, bytes) {
-            *self.stats.ends.entry(end).or_default() += 1;
-            return Ok(stack);
-        }
-        process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
-        let unknown = self.unwound.frames.iter().any(|f| f.module.is_none());
-        if unknown && process.may_refresh(now) {
-            // A library may have been loaded since.
-            process.read_modules(now, &mut self.writer, &mut self.shared)?;
-            process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
-        }
-        let end = self.unwound.end;
-        *self.stats.ends.entry(end).or_default() += 1;
-        self.stack_frames.clear();
-        for i in (0..self.unwound.frames.len()).rev() {
-            let unmapped = &mut self.unmapped;
-            let id = process.frame(&self.unwound, i, &mut self.writer, unmapped)?;
-            self.stack_frames.push(id);
-        }
-        if blocked {
-            let unwinding = Unwinding {
-                sp: copy.regs.sp,
-                copied: bytes.len(),
-                needed: self.reads.extent,
-                end,
-                could_be_longer: copy.limit.is_some(),
-            };
-            let known = self.threads.get_mut(&thread);
-            if let Some(request) = known.and_then(|known| known.need.learn(thread.1, &unwinding)) {
-                // The sampler is gone at the end of a recording: nothing to ask for then.
-                let _ = self.requests.send(request);
+        all: &[u8],
+        time: u64,
+    ) -> Result<(StackId, Option<Unwinding>), RecordError> {
+        let copied = Copied { copy, all, time };
+        match self.processes.get_mut(thread.0) {
+            Some(process) => self.stacks.unwind(process, &copied, &mut self.writer),
+            None => {
+                let end = StackEnd::NotSampled;
+                let stack = self.stacks.intern(Vec::new(), end, &mut self.writer)?;
+                Ok((stack, None))
             }
         }
-        let stack = self.intern_stack(end)?;
-        if let Some(process) = of(&mut self.processes, thread.0) {
-            process.replay.remember(&copy.regs, &self.reads, stack, end);
-        }
-        Ok(stack)
-    }
-
-    /// The stack of `stack_frames`; what it takes them for is taken over.
-    fn intern_stack(&mut self, end: StackEnd) -> Result<StackId, RecordError> {
-        let mut leaf = None;
-        for frame in self.stack_frames.drain(..) {
-            leaf = Some(self.writer.intern_node(leaf, frame)?);
-        }
-        let stack = self.writer.intern_leaf(leaf, end)?;
-        if let Some(leaves) = &mut self.leaves {
-            leaves.insert(stack, (leaf, end));
-        }
-        Ok(stack)
-    }
-
-    /// The same stack with the kernel's part on its leaf side.
-    fn add_kernel(
-        &mut self,
-        stack: StackId,
-        kernel: &KernelStack,
-        stacks: &[u8],
-    ) -> Result<StackId, RecordError> {
-        let known = self.leaves.as_ref().and_then(|leaves| leaves.get(&stack));
-        let Some(&(mut leaf, end)) = known else {
-            return Ok(stack);
-        };
-        for frame in kernel_frames(kernel, stacks) {
-            let frame = self.writer.intern_frame(frame)?;
-            leaf = Some(self.writer.intern_node(leaf, frame)?);
-        }
-        Ok(self.writer.intern_leaf(leaf, end)?)
-    }
-
-    pub(crate) fn time(&self, monotonic: u64) -> TimeNs {
-        TimeNs(monotonic.saturating_sub(self.begin.unwrap_or(0)))
     }
 
     pub(crate) fn span(&self, thread: ThreadId, piece: &Piece<Place>) -> Span {
         let (stack, wait) = piece.place.unwrap_or((None, None));
         Span {
             thread,
-            start: self.time(piece.start),
-            end: self.time(piece.end),
+            start: self.clock.time(piece.start),
+            end: self.clock.time(piece.end),
             weight: piece.weight,
             n_samples: piece.n_samples,
             state: piece.state,
@@ -655,7 +565,7 @@ impl<S: TraceSink> Recorder<S> {
                 State::Runnable => 1,
                 State::Blocked | State::StealIrq | State::Unknown => 2,
             };
-            self.state_ns[group] += piece.weight;
+            self.totals.state_ns[group] += piece.weight;
             self.writer.span(&self.span(thread, piece))?;
         }
         pieces.clear();
@@ -666,7 +576,7 @@ impl<S: TraceSink> Recorder<S> {
     fn end_thread(&mut self, key: (TargetId, Tid)) -> Result<(), RecordError> {
         if let Some(mut thread) = self.threads.remove(&key) {
             let run = thread.finish(&mut self.pieces);
-            if let Some(process) = of(&mut self.processes, key.0) {
+            if let Some(process) = self.processes.get_mut(key.0) {
                 process.exited.show(run);
             }
             self.write_pieces(thread.id)?;
@@ -685,7 +595,7 @@ impl<S: TraceSink> Recorder<S> {
 
     fn note_thread(&mut self, thread: &ThreadState) -> Result<(), RecordError> {
         let (start, end) = (thread.first_time, thread.ledger.last_time());
-        let (start, end) = (self.time(start), self.time(end));
+        let (start, end) = (self.clock.time(start), self.clock.time(end));
         Ok(self
             .writer
             .thread_seen(thread.id, start, end, thread.n_ticks)?)
@@ -697,8 +607,8 @@ impl<S: TraceSink> Recorder<S> {
         target: TargetId,
         take: impl FnOnce(&mut ExitedCpu, u64) -> Vec<Piece<Place>>,
     ) -> Result<(), RecordError> {
-        let now = self.last_time;
-        let Some(process) = of(&mut self.processes, target) else {
+        let now = self.clock.last;
+        let Some(process) = self.processes.get_mut(target) else {
             return Ok(());
         };
         let pieces = take(&mut process.exited, now);
@@ -717,36 +627,8 @@ impl<S: TraceSink> Recorder<S> {
         };
         self.pieces.extend(pieces);
         self.write_pieces(id)?;
-        let end = self.time(now);
+        let end = self.clock.time(now);
         Ok(self.writer.thread_seen(id, TimeNs(0), end, 0)?)
-    }
-}
-
-/// The state of a process, if it is one that is known.
-fn of(processes: &mut [Option<Box<ProcessState>>], target: TargetId) -> Option<&mut ProcessState> {
-    processes.get_mut(target.0 as usize)?.as_deref_mut()
-}
-
-/// The frames of a kernel stack, root first.
-fn kernel_frames(kernel: &KernelStack, stacks: &[u8]) -> Vec<Frame> {
-    match kernel {
-        KernelStack::None => Vec::new(),
-        KernelStack::Names(names) => names.iter().rev().cloned().map(Frame::Kernel).collect(),
-        KernelStack::Addresses { bytes, interrupted } => {
-            let words = stacks
-                .get(bytes.clone())
-                .unwrap_or_default()
-                .chunks_exact(8);
-            let address =
-                |word: &[u8]| Avma(u64::from_ne_bytes(word.try_into().unwrap_or_default()));
-            let frame = |(i, word)| match i == 0 && *interrupted {
-                true => FrameAddress::InstructionPointer(address(word)),
-                false => FrameAddress::ReturnAddress(address(word)),
-            };
-            let leaf_first: Vec<_> = words.enumerate().map(frame).collect();
-            let frames = leaf_first.into_iter().rev();
-            frames.map(|f| Frame::KernelCode(f.for_lookup())).collect()
-        }
     }
 }
 

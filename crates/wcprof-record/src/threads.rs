@@ -3,9 +3,9 @@
 use wcprof_capture::{Since, StackCopy, ThreadTick};
 use wcprof_trace::model::{StackId, ThreadId, WaitId};
 use wcprof_types::Sched;
-use wcprof_weights::{Ledger, Observation, Piece, TimerHit};
 
 use crate::need::Need;
+use crate::weights::{Ledger, Observation, Piece, TimerHit};
 
 /// A stack with what the thread waits in.
 pub(crate) type Place = (Option<StackId>, Option<WaitId>);
@@ -77,8 +77,7 @@ impl ThreadState {
         self.hits.sort_unstable_by_key(|h| h.time);
         let n_due = self.hits.partition_point(|h| h.time <= tick.time);
         let due = &self.hits[..n_due];
-        self.ledger
-            .observe(now, due, &mut |piece| pieces.push(piece));
+        self.ledger.observe(now, due, pieces);
         if let Some(hit) = due.last() {
             self.last_hit = Some((hit.time, hit.place));
         }
@@ -121,7 +120,7 @@ impl ThreadState {
     /// What it would give out were this the end.
     pub(crate) fn rest(&self) -> Vec<Piece<Place>> {
         let mut pieces = Vec::new();
-        self.ledger.clone().finish(&mut |piece| pieces.push(piece));
+        self.ledger.clone().finish(&mut pieces);
         pieces
     }
 
@@ -129,7 +128,7 @@ impl ThreadState {
     /// no time to stand for.
     pub(crate) fn finish(&mut self, pieces: &mut Vec<Piece<Place>>) -> u64 {
         let before = self.ledger.run_ns();
-        self.ledger.finish(&mut |piece| pieces.push(piece));
+        self.ledger.finish(pieces);
         self.ledger.run_ns() - before
     }
 }

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
-use wcprof_diff::{Line, LineName, ProfileDiff, Unit, Value};
 use wcprof_findings::printable_json;
+use wcprof_profile::diff::{Line, LineName, ProfileDiff, Unit, Value};
 
 use crate::diff_text::diff_warning;
 
@@ -103,7 +103,7 @@ struct ValueOut {
     n_samples: u64,
 }
 
-fn side(side: &wcprof_diff::Side) -> SideOut {
+fn side(side: &wcprof_profile::diff::Side) -> SideOut {
     SideOut {
         processes: side.processes.clone(),
         duration_ns: side.duration_ns,

@@ -4,7 +4,7 @@
 use std::io::{self, Write};
 
 use inferno::flamegraph::{Options, from_lines};
-use wcprof_diff::{ProfileDiff, StackPair, Unit};
+use wcprof_profile::diff::{ProfileDiff, StackPair, Unit};
 
 use crate::escape::{folded_name, xml_text};
 use crate::svg::plain;

@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use wcprof_diff::{Line, LineName, ProfileDiff, Table, TableKind, Unit, Value, Warning};
 use wcprof_findings::cut;
+use wcprof_profile::diff::{Line, LineName, ProfileDiff, Table, TableKind, Unit, Value, Warning};
 
 use crate::escape::terminal_name;
 use crate::headline::recorded_by;

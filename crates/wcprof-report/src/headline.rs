@@ -130,7 +130,7 @@ impl Headline {
                 cut: (!stats.complete).then(|| stats.end_reason.clone()),
             },
             own_cpu_ns: stats.own_cpu_ns,
-            recorded_ns: profile.recorded_ns,
+            recorded_ns: profile.time.recorded_ns,
             notes: profile.header.notes.clone(),
         }
     }

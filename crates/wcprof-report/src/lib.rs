@@ -11,7 +11,7 @@
 //! | `svg`, `icicle` | [`svg`](fn@svg), [`icicle`] | a browser |
 //! | `html` | [`HtmlPage`] | a browser: all views in one file |
 //!
-//! A [`ProfileDiff`](wcprof_diff::ProfileDiff) is written by [`diff_text`](fn@diff_text),
+//! A [`ProfileDiff`](wcprof_profile::diff::ProfileDiff) is written by [`diff_text`](fn@diff_text),
 //! [`diff_json`](fn@diff_json) and [`diff_svg`](fn@diff_svg).
 //!
 //! Names come from the target and are hostile: each format escapes them for its destination.

@@ -10,15 +10,15 @@
 //!
 //! `cargo xtask bench report` runs both.
 
-use std::collections::BTreeMap;
 use std::error::Error;
+use std::fs::File;
 use std::path::Path;
 
 use wcprof_trace::model::{
-    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, StackId, Stats,
-    SymbolFrame, SymbolTable, ThreadId, WaitId,
+    Frame, FrameId, Header, Module, Process, ProcessId, Span, StackId, Stats, SymbolFrame,
+    SymbolTable, Tables, Thread,
 };
-use wcprof_trace::{TraceReader, TraceWriter};
+use wcprof_trace::{Ids, TraceReader, TraceSink, TraceWriter};
 use wcprof_types::{
     Avma, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid, TimeNs,
 };
@@ -59,20 +59,21 @@ impl Numbers {
     }
 }
 
+const N_THREADS: u64 = 70;
+const TICK_NS: u64 = 10_000_000;
+const N_FUNCTIONS: u64 = 3000;
+const POOLS: [&str; 9] = ["a", "b", "c", "d", "e", "f", "g", "h", "i"];
+const N_POOLS: u64 = POOLS.len() as u64;
+
 fn distinct(n_samples: u64, n_stacks: usize, file: &Path) -> Result<(), Failure> {
-    const N_THREADS: u64 = 70;
-    const TICK_NS: u64 = 10_000_000;
-    const N_FUNCTIONS: u64 = 3000;
-    const N_POOLS: u64 = 9;
     let header = Header {
         wcprof_version: env!("CARGO_PKG_VERSION").into(),
         engine: "bpf".into(),
-        notes: Vec::new(),
         rate_hz: 100,
         host: "generated".into(),
         kernel: "generated".into(),
         n_cpus: 8,
-        started_unix_ns: 0,
+        ..Header::default()
     };
     let mut writer = TraceWriter::create(file, &header)?;
     let process = writer.add_process(Process {
@@ -81,62 +82,12 @@ fn distinct(n_samples: u64, n_stacks: usize, file: &Path) -> Result<(), Failure>
         cmdline: Vec::new(),
         cgroup: String::new(),
     })?;
-    let module = writer.add_module(Module {
-        process,
-        path: "/usr/bin/generated".into(),
-        build_id: None,
-        start: Avma(0x40_0000),
-        end: Avma(0x4000_0000),
-        offset: FileOffset(0),
-        bias: LoadBias(0),
-        base: Svma(0x40_0000),
-        deleted: false,
-    })?;
-    let mut symbols = SymbolTable::default();
-    let mut frames = Vec::new();
-    for function in 0..N_FUNCTIONS {
-        let frame = writer.intern_frame(Frame::Native {
-            module,
-            address: RelativeAddress(function * 256 + 17),
-            function: None,
-        })?;
-        let name = format!(
-            "generated::namespace_{}::function_{function}(int, char const*)",
-            function % 40
-        );
-        let names = vec![SymbolFrame {
-            name,
-            file: Some(format!("/usr/src/generated/file_{}.cc", function % 200)),
-            line: Some(function as u32 % 900 + 1),
-            inlined: false,
-            resolved: true,
-        }];
-        symbols.frames.insert(frame, names);
-        frames.push(frame);
-    }
-    // Stacks branch like those of programs: most of a stack is that of a stack before.
+    let (frames, symbols) = functions(&mut writer, process)?;
     let mut numbers = Numbers(1);
-    let mut paths: Vec<Vec<FrameId>> = vec![Vec::new()];
-    let mut stacks: Vec<StackId> = Vec::new();
-    while stacks.len() < n_stacks {
-        let mut path = paths[numbers.below(paths.len() as u64) as usize].clone();
-        if path.len() > 5 {
-            path.truncate(5 + numbers.below(path.len() as u64 - 5) as usize);
-        }
-        for _ in 0..4 + numbers.below(12) {
-            path.push(frames[numbers.below(N_FUNCTIONS) as usize]);
-        }
-        path.truncate(40);
-        stacks.push(writer.intern_stack(path.iter().copied(), StackEnd::Root)?);
-        paths.push(path);
-    }
+    let stacks = stacks(&mut writer, &frames, n_stacks, &mut numbers)?;
     let threads = (0..N_THREADS)
         .map(|i| {
-            let name = format!(
-                "pool_{}-{}",
-                ["a", "b", "c", "d", "e", "f", "g", "h", "i",][(i % N_POOLS) as usize],
-                i / N_POOLS
-            );
+            let name = format!("pool_{}-{}", POOLS[(i % N_POOLS) as usize], i / N_POOLS);
             writer.add_thread(process, Tid(i as i32 + 1), TimeNs(0), &name)
         })
         .collect::<Result<Vec<_>, _>>()?;
@@ -185,10 +136,71 @@ fn distinct(n_samples: u64, n_stacks: usize, file: &Path) -> Result<(), Failure>
     Ok(())
 }
 
-/// The ids of one copy, by those of the original.
+/// Adds a module with functions: their frames and names.
+fn functions(
+    writer: &mut TraceWriter<File>,
+    process: ProcessId,
+) -> Result<(Vec<FrameId>, SymbolTable), Failure> {
+    let module = writer.add_module(Module {
+        process,
+        path: "/usr/bin/generated".into(),
+        build_id: None,
+        start: Avma(0x40_0000),
+        end: Avma(0x4000_0000),
+        offset: FileOffset(0),
+        bias: LoadBias(0),
+        base: Svma(0x40_0000),
+        deleted: false,
+    })?;
+    let mut symbols = SymbolTable::default();
+    let mut frames = Vec::new();
+    for function in 0..N_FUNCTIONS {
+        let frame = writer.intern_frame(Frame::Native {
+            module,
+            address: RelativeAddress(function * 256 + 17),
+            function: None,
+        })?;
+        let space = function % 40;
+        let names = vec![SymbolFrame {
+            name: format!("generated::namespace_{space}::function_{function}(int, char const*)"),
+            file: Some(format!("/usr/src/generated/file_{}.cc", function % 200)),
+            line: Some(function as u32 % 900 + 1),
+            inlined: false,
+            resolved: true,
+        }];
+        symbols.frames.insert(frame, names);
+        frames.push(frame);
+    }
+    Ok((frames, symbols))
+}
+
+/// Adds stacks that branch like those of programs: most of a stack is that of a stack before.
+fn stacks(
+    writer: &mut TraceWriter<File>,
+    frames: &[FrameId],
+    n_stacks: usize,
+    numbers: &mut Numbers,
+) -> Result<Vec<StackId>, Failure> {
+    let mut paths: Vec<Vec<FrameId>> = vec![Vec::new()];
+    let mut stacks: Vec<StackId> = Vec::new();
+    while stacks.len() < n_stacks {
+        let mut path = paths[numbers.below(paths.len() as u64) as usize].clone();
+        if path.len() > 5 {
+            path.truncate(5 + numbers.below(path.len() as u64 - 5) as usize);
+        }
+        for _ in 0..4 + numbers.below(12) {
+            path.push(frames[numbers.below(N_FUNCTIONS) as usize]);
+        }
+        path.truncate(40);
+        stacks.push(writer.intern_stack(path.iter().copied(), StackEnd::Root)?);
+        paths.push(path);
+    }
+    Ok(stacks)
+}
+
+/// One copy of the recording, and when it begins.
 struct Copy {
-    threads: Vec<ThreadId>,
-    stacks: Vec<StackId>,
+    ids: Ids,
     shift: u64,
 }
 
@@ -199,22 +211,16 @@ fn copies(n: u64, seconds: u64, trace: &Path, file: &Path) -> Result<(), Failure
     let duration = seconds * 1_000_000_000;
     let mut writer = TraceWriter::create(file, &tables.header)?;
     let mut symbols = SymbolTable::default();
-    let waits: Vec<WaitId> = tables
-        .waits
-        .iter()
-        .map(|wait| writer.intern_wait(wait.clone()))
-        .collect::<Result<_, _>>()?;
     let mut all = Vec::new();
     for at in 0..n {
-        let names = &mut symbols.frames;
         // No two begin alike, and one of them with the recording.
-        all.push(copy(
-            &mut writer,
-            tables,
-            at,
-            at * 7919 * 1_000_000 % lap,
-            names,
-        )?);
+        let shift = at * 7919 * 1_000_000 % lap;
+        let ids = writer.add_tables(&copy(tables, at, shift))?;
+        for (id, functions) in tables.symbols.iter().flat_map(|symbols| &symbols.frames) {
+            let frame = ids.frames[id.0 as usize];
+            symbols.frames.insert(frame, functions.clone());
+        }
+        all.push(Copy { ids, shift });
     }
     spans.sort_by_key(|span| span.end);
     let mut n_samples = 0;
@@ -228,13 +234,11 @@ fn copies(n: u64, seconds: u64, trace: &Path, file: &Path) -> Result<(), Failure
                 if span.end.0 + shift > until {
                     break;
                 }
+                let span = copy.ids.span(span).ok_or("a span of an unknown thread")?;
                 writer.span(&Span {
-                    thread: copy.threads[span.thread.0 as usize],
                     start: TimeNs(span.start.0 + shift),
                     end: TimeNs(span.end.0 + shift),
-                    wait: span.wait.map(|id| waits[id.0 as usize]),
-                    stack: span.stack.map(|id| copy.stacks[id.0 as usize]),
-                    ..*span
+                    ..span
                 })?;
                 n_samples += u64::from(span.n_samples);
                 *at += 1;
@@ -247,7 +251,7 @@ fn copies(n: u64, seconds: u64, trace: &Path, file: &Path) -> Result<(), Failure
     }
     let mut n_observations = 0;
     for copy in &all {
-        for (thread, &id) in tables.threads.iter().zip(&copy.threads) {
+        for (thread, &id) in tables.threads.iter().zip(&copy.ids.threads) {
             let ticks = thread.n_ticks * (duration - copy.shift) / lap;
             n_observations += ticks;
             writer.thread_seen(id, TimeNs(copy.shift), TimeNs(duration), ticks)?;
@@ -267,64 +271,29 @@ fn copies(n: u64, seconds: u64, trace: &Path, file: &Path) -> Result<(), Failure
     Ok(())
 }
 
-/// Adds one more process like that of `tables`, `shift` ns after the recording began.
-fn copy(
-    writer: &mut TraceWriter<std::fs::File>,
-    tables: &wcprof_trace::model::Tables,
-    at: u64,
-    shift: u64,
-    names: &mut BTreeMap<FrameId, Vec<SymbolFrame>>,
-) -> Result<Copy, Failure> {
+/// Tables of processes like those of `tables`, of which threads are first seen `shift` ns after the
+/// recording began.
+fn copy(tables: &Tables, at: u64, shift: u64) -> Tables {
     let offset = at as i32 * 100_000;
-    let mut processes: Vec<ProcessId> = Vec::new();
-    for process in &tables.processes {
-        processes.push(writer.add_process(Process {
-            pid: Pid(process.pid.0 + offset),
-            ..process.clone()
-        })?);
+    let mut copy = Tables {
+        processes: tables.processes.clone(),
+        modules: tables.modules.clone(),
+        frames: tables.frames.clone(),
+        nodes: tables.nodes.clone(),
+        stacks: tables.stacks.clone(),
+        waits: tables.waits.clone(),
+        ..Tables::default()
+    };
+    for process in &mut copy.processes {
+        process.pid.0 += offset;
     }
-    let mut modules: Vec<ModuleId> = Vec::new();
-    for module in &tables.modules {
-        modules.push(writer.add_module(Module {
-            process: processes[module.process.0 as usize],
-            ..module.clone()
-        })?);
-    }
-    let mut frames: Vec<FrameId> = Vec::new();
-    for (frame, id) in tables.frames.iter().zip(0..) {
-        let mut frame = frame.clone();
-        if let Frame::Native { module, .. } = &mut frame {
-            *module = modules[module.0 as usize];
-        }
-        let new = writer.intern_frame(frame)?;
-        let saved = tables.symbols.as_ref().map(|symbols| &symbols.frames);
-        if let Some(functions) = saved.and_then(|saved| saved.get(&FrameId(id))) {
-            names.insert(new, functions.clone());
-        }
-        frames.push(new);
-    }
-    let mut nodes: Vec<NodeId> = Vec::new();
-    for node in &tables.nodes {
-        let caller = node.caller.map(|id| nodes[id.0 as usize]);
-        nodes.push(writer.intern_node(caller, frames[node.frame.0 as usize])?);
-    }
-    let mut stacks: Vec<StackId> = Vec::new();
-    for stack in &tables.stacks {
-        let leaf = stack.leaf.map(|id| nodes[id.0 as usize]);
-        stacks.push(writer.intern_leaf(leaf, stack.end)?);
-    }
-    let mut threads: Vec<ThreadId> = Vec::new();
-    for thread in &tables.threads {
-        threads.push(writer.add_thread(
-            processes[thread.process.0 as usize],
-            Tid(thread.tid.0 + offset),
-            TimeNs(shift),
-            thread.name(),
-        )?);
-    }
-    Ok(Copy {
-        threads,
-        stacks,
-        shift,
-    })
+    copy.threads = tables
+        .threads
+        .iter()
+        .map(|thread| {
+            let (tid, name) = (Tid(thread.tid.0 + offset), thread.name().to_owned());
+            Thread::new(thread.process, tid, TimeNs(shift), name)
+        })
+        .collect();
+    copy
 }

@@ -7,9 +7,9 @@ use std::path::Path;
 
 use crate::error::TraceError;
 use crate::model::SymbolTable;
+use crate::names::pack_symbols;
+use crate::output::lock;
 use crate::reader::{Ending, TraceReader};
-use crate::v1::section;
-use crate::writer::{lock, pack_symbols};
 
 /// Appends names of frames to a trace file, in place of names that it has.
 ///
@@ -39,7 +39,7 @@ pub fn append_symbols(path: impl AsRef<Path>, table: &SymbolTable) -> Result<(),
         return Err(TraceError::DamagedForAppend { offset });
     }
     let mut blocks = Vec::new();
-    pack_symbols(section::SYMBOLS, table, tables.frames.len(), &mut blocks)?;
+    pack_symbols(table, tables.frames.len(), &mut blocks)?;
     file.set_len(end).map_err(TraceError::Write)?;
     file.write_all(&blocks).map_err(|e| {
         // Should this fail too, readers find a partial block, which they ignore.

@@ -8,10 +8,14 @@
 pub mod model;
 
 mod append;
+mod batches;
+mod content;
 mod error;
-mod hash;
 pub mod limits;
 mod merge;
+mod names;
+mod output;
+mod pending;
 mod reader;
 pub mod ring;
 mod sink;
@@ -24,9 +28,12 @@ mod tests;
 
 pub use append::append_symbols;
 pub use error::{Malformed, TraceError};
-pub use hash::{FastHasher, FastState};
+/// A fast hash for interning. It is seeded for each table, so that a target cannot choose addresses
+/// that collide.
+pub use foldhash::fast::RandomState as FastState;
 pub use merge::{Align, MergeLosses, merge, merged_header};
 pub use reader::{Ending, TraceReader};
 pub use sink::TraceSink;
 pub use v1::FORMAT_VERSION;
+pub use whole::Ids;
 pub use writer::TraceWriter;

@@ -209,6 +209,18 @@ pub struct Thread {
 }
 
 impl Thread {
+    /// A thread as it was first seen, with the name that it had then.
+    pub fn new(process: ProcessId, tid: Tid, seen: TimeNs, name: String) -> Self {
+        Self {
+            process,
+            tid,
+            names: vec![(seen, name)],
+            start: seen,
+            end: seen,
+            n_ticks: 0,
+        }
+    }
+
     /// The last name seen.
     pub fn name(&self) -> &str {
         self.names.last().map_or("", |(_, n)| n)
@@ -271,6 +283,28 @@ pub struct Stats {
     pub end_reason: String,
     /// The recording ended cleanly; false when the file was cut (`kill -9`, full disk).
     pub complete: bool,
+}
+
+impl Stats {
+    /// The counts that add up over recordings, in the order of the file.
+    pub(crate) fn counts(&self) -> [u64; 9] {
+        self.clone().counts_mut().map(|count| *count)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn counts_mut(&mut self) -> [&mut u64; 9] {
+        [
+            &mut self.n_ticks,
+            &mut self.n_late,
+            &mut self.n_missed,
+            &mut self.n_observations,
+            &mut self.n_torn,
+            &mut self.n_timer_samples,
+            &mut self.n_lost,
+            &mut self.n_dropped_batches,
+            &mut self.own_cpu_ns,
+        ]
+    }
 }
 
 /// A function at a frame, as symbols name it.
@@ -381,7 +415,7 @@ pub enum OwnerState {
 }
 
 /// Everything of a trace but its spans.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Tables {
     /// Facts known at the beginning.
     pub header: Header,
@@ -421,20 +455,7 @@ impl Tables {
     pub fn new(header: Header) -> Self {
         Self {
             header,
-            processes: Vec::new(),
-            process_ends: BTreeMap::new(),
-            sources: Vec::new(),
-            modules: Vec::new(),
-            threads: Vec::new(),
-            frames: Vec::new(),
-            nodes: Vec::new(),
-            stacks: Vec::new(),
-            waits: Vec::new(),
-            stats: Stats::default(),
-            symbols: None,
-            setups: Vec::new(),
-            local_names: LocalNames::default(),
-            locks: LockFacts::default(),
+            ..Self::default()
         }
     }
 

@@ -1,7 +1,5 @@
-//! Where a recording goes while it runs: to a file ([`TraceWriter`]) or to a ring in memory
-//! ([`Ring`](crate::ring::Ring)).
-
-use std::io::Write;
+//! Where a recording goes while it runs: to a file ([`TraceWriter`](crate::TraceWriter)) or to a
+//! ring in memory ([`Ring`](crate::ring::Ring)).
 
 use wcprof_types::{StackEnd, Tid, TimeNs, Wait};
 
@@ -10,18 +8,26 @@ use crate::model::{
     Frame, FrameId, LockLook, Module, ModuleId, NodeId, Process, ProcessEnd, ProcessId, Span,
     StackId, Stats, ThreadId, WaitId,
 };
-use crate::writer::TraceWriter;
 
 /// What takes the parts of a recording, in the order in which they become known.
 ///
-/// Methods do what those of [`TraceWriter`] of the same name do. A sink may forget what it no longer
-/// needs, but only in [`sweep`](Self::sweep): whoever remembers ids asks afterwards which of them hold.
-#[allow(missing_docs)]
+/// A sink may forget what it no longer needs, but only in [`sweep`](Self::sweep): whoever remembers
+/// ids asks afterwards which of them are still valid.
 pub trait TraceSink {
-    fn begins_at(&mut self, unix_ns: u64);
+    /// Sets when the recording began, ns since 1970 (UTC), in place of what the header says: time 0 of
+    /// the trace is known only when sampling has begun. A writer ignores it after its first block.
+    fn set_start(&mut self, unix_ns: u64);
+
+    /// Adds a process.
     fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError>;
+
+    /// Notes that a process's part of the recording is over.
     fn process_ended(&mut self, process: ProcessId, end: &ProcessEnd) -> Result<(), TraceError>;
+
+    /// Adds a module of a process.
     fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError>;
+
+    /// Adds a thread with the name (`comm`) that it had when it was first seen.
     fn add_thread(
         &mut self,
         process: ProcessId,
@@ -29,8 +35,13 @@ pub trait TraceSink {
         seen: TimeNs,
         name: &str,
     ) -> Result<ThreadId, TraceError>;
+
+    /// Notes a thread's name; nothing when it is the one noted last.
     fn thread_name(&mut self, thread: ThreadId, seen: TimeNs, name: &str)
     -> Result<(), TraceError>;
+
+    /// Notes what is known now of a thread: its first and last observation and the ticks that
+    /// observed it. Replaces what was noted before.
     fn thread_seen(
         &mut self,
         thread: ThreadId,
@@ -38,19 +49,49 @@ pub trait TraceSink {
         end: TimeNs,
         n_ticks: u64,
     ) -> Result<(), TraceError>;
+
+    /// The id of a frame; equal frames have one id.
     fn intern_frame(&mut self, frame: Frame) -> Result<FrameId, TraceError>;
+
+    /// The id of a frame below its caller; `None` for the root-most frame.
     fn intern_node(&mut self, caller: Option<NodeId>, frame: FrameId)
     -> Result<NodeId, TraceError>;
+
+    /// The id of a stack by its leaf.
     fn intern_leaf(&mut self, leaf: Option<NodeId>, end: StackEnd) -> Result<StackId, TraceError>;
+
+    /// The id of a wait.
     fn intern_wait(&mut self, wait: Wait) -> Result<WaitId, TraceError>;
+
+    /// Adds looks at a lock; a writer only counts those beyond
+    /// [`MAX_LOOKS`](crate::limits::MAX_LOOKS).
     fn lock_look(&mut self, look: &LockLook) -> Result<(), TraceError>;
+
+    /// Notes looks at locks that were left out.
     fn locks_skipped(&mut self, n: u64) -> Result<(), TraceError>;
+
+    /// Notes a thread's number in its own pid namespace.
     fn own_tid(&mut self, thread: ThreadId, own: Tid) -> Result<(), TraceError>;
+
+    /// Notes that a thread left its wait while the lock was looked at.
     fn waiter_moved(&mut self, thread: ThreadId, tick: TimeNs) -> Result<(), TraceError>;
+
+    /// Adds a span. A trace counts microseconds: what a weight has beyond whole ones is added to the
+    /// thread's next span, so that sums are right to a microsecond. Traces are small when spans come
+    /// in the order of their ends, and a thread's spans of one interval one after the other.
     fn span(&mut self, span: &Span) -> Result<(), TraceError>;
+
+    /// Notes the counts so far, for a recording that does not end cleanly.
     fn set_stats(&mut self, stats: &Stats) -> Result<(), TraceError>;
+
+    /// Writes what is pending. Call it about once a second.
     fn flush(&mut self) -> Result<(), TraceError>;
+
+    /// Writes what is pending and the final counts, which end the recording: only names may
+    /// follow. After an error it can be called again.
     fn finish(&mut self, stats: &Stats) -> Result<(), TraceError>;
+
+    /// Bytes in the file or the ring.
     fn len_bytes(&self) -> u64;
 
     /// The id of a stack by its frames, root first.
@@ -77,7 +118,7 @@ pub trait TraceSink {
     /// Forgets what neither spans that are kept nor `held` refer to.
     fn sweep(&mut self, _held: &[(Option<StackId>, Option<WaitId>)]) {}
 
-    /// Whether an id that was given out still holds.
+    /// Whether an id that was given out is still valid.
     fn holds_frame(&self, _frame: FrameId) -> bool {
         true
     }
@@ -90,108 +131,5 @@ pub trait TraceSink {
     /// The same of a process.
     fn holds_process(&self, _process: ProcessId) -> bool {
         true
-    }
-}
-
-impl<W: Write> TraceSink for TraceWriter<W> {
-    fn begins_at(&mut self, unix_ns: u64) {
-        Self::begins_at(self, unix_ns);
-    }
-
-    fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError> {
-        Self::add_process(self, process)
-    }
-
-    fn process_ended(&mut self, process: ProcessId, end: &ProcessEnd) -> Result<(), TraceError> {
-        Self::process_ended(self, process, end)
-    }
-
-    fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError> {
-        Self::add_module(self, module)
-    }
-
-    fn add_thread(
-        &mut self,
-        process: ProcessId,
-        tid: Tid,
-        seen: TimeNs,
-        name: &str,
-    ) -> Result<ThreadId, TraceError> {
-        Self::add_thread(self, process, tid, seen, name)
-    }
-
-    fn thread_name(
-        &mut self,
-        thread: ThreadId,
-        seen: TimeNs,
-        name: &str,
-    ) -> Result<(), TraceError> {
-        Self::thread_name(self, thread, seen, name)
-    }
-
-    fn thread_seen(
-        &mut self,
-        thread: ThreadId,
-        start: TimeNs,
-        end: TimeNs,
-        n_ticks: u64,
-    ) -> Result<(), TraceError> {
-        Self::thread_seen(self, thread, start, end, n_ticks)
-    }
-
-    fn intern_frame(&mut self, frame: Frame) -> Result<FrameId, TraceError> {
-        Self::intern_frame(self, frame)
-    }
-
-    fn intern_node(
-        &mut self,
-        caller: Option<NodeId>,
-        frame: FrameId,
-    ) -> Result<NodeId, TraceError> {
-        Self::intern_node(self, caller, frame)
-    }
-
-    fn intern_leaf(&mut self, leaf: Option<NodeId>, end: StackEnd) -> Result<StackId, TraceError> {
-        Self::intern_leaf(self, leaf, end)
-    }
-
-    fn intern_wait(&mut self, wait: Wait) -> Result<WaitId, TraceError> {
-        Self::intern_wait(self, wait)
-    }
-
-    fn lock_look(&mut self, look: &LockLook) -> Result<(), TraceError> {
-        Self::lock_look(self, look)
-    }
-
-    fn locks_skipped(&mut self, n: u64) -> Result<(), TraceError> {
-        Self::locks_skipped(self, n)
-    }
-
-    fn own_tid(&mut self, thread: ThreadId, own: Tid) -> Result<(), TraceError> {
-        Self::own_tid(self, thread, own)
-    }
-
-    fn waiter_moved(&mut self, thread: ThreadId, tick: TimeNs) -> Result<(), TraceError> {
-        Self::waiter_moved(self, thread, tick)
-    }
-
-    fn span(&mut self, span: &Span) -> Result<(), TraceError> {
-        Self::span(self, span)
-    }
-
-    fn set_stats(&mut self, stats: &Stats) -> Result<(), TraceError> {
-        Self::set_stats(self, stats)
-    }
-
-    fn flush(&mut self) -> Result<(), TraceError> {
-        Self::flush(self)
-    }
-
-    fn finish(&mut self, stats: &Stats) -> Result<(), TraceError> {
-        Self::finish(self, stats)
-    }
-
-    fn len_bytes(&self) -> u64 {
-        Self::len_bytes(self)
     }
 }

@@ -89,3 +89,17 @@ pub enum FdKind {
     /// It could not be read.
     Unknown,
 }
+
+impl FdKind {
+    /// Every value, in declaration order; `kind as usize` is its place here.
+    pub const ALL: [Self; 8] = [
+        Self::Regular,
+        Self::Block,
+        Self::Char,
+        Self::Directory,
+        Self::Socket,
+        Self::Pipe,
+        Self::Anon,
+        Self::Unknown,
+    ];
+}

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use wcprof_diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::View;
+use wcprof_profile::diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::model::Profile;
 use wcprof_report::{DiffTextOptions, diff_json, diff_svg, diff_text};
 

@@ -44,7 +44,8 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     let header = merged_header(&sources, env!("CARGO_PKG_VERSION"));
     let mut writer = TraceWriter::create(&args.output, &header)?;
     let spans = |i: usize| TraceReader::open(args.traces.get(i).map_or(Path::new(""), |p| p));
-    let losses = merge(&sources, align, spans, &mut writer)?;
+    let n_processes: usize = sources.iter().map(|t| t.processes.len()).sum();
+    let losses = merge(sources, align, spans, &mut writer)?;
     if losses.n_unnamed > 0 {
         tell!(
             "wcprof: {} frames of JIT code lost their names: the traces have other code at the same \
@@ -52,7 +53,6 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
             losses.n_unnamed
         );
     }
-    let n_processes: usize = sources.iter().map(|t| t.processes.len()).sum();
     tell!(
         "wcprof: {} of {n_processes} {} on {}, {}",
         args.output.display(),

@@ -1,8 +1,6 @@
 //! A saved trace to a profile: reads the file, finds names, applies the rules.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::mpsc::{channel, sync_channel};
 
 use anyhow::Context;
 use wcprof_findings::RuleSet;
@@ -49,7 +47,7 @@ impl Opened {
         let (tables, ending, is_partial) = for_each_batch(
             path,
             |tables| !(tables.locks.looks.is_empty() && tables.local_names.later.is_empty()),
-            of_each(&mut builder),
+            |spans| builder.add_spans(spans),
         )?;
         Ok(Self {
             tables,
@@ -64,8 +62,8 @@ impl Opened {
     /// Reads the spans again if what is known only at the end of a trace is needed for them: that code
     /// was replaced while it was recorded, or who held locks.
     pub(crate) fn add_up(&mut self) -> Result<(), Failure> {
-        let renamed = RenamedStacks::of(&self.tables);
-        let locks = LockTimes::of(&self.tables);
+        let renamed = RenamedStacks::from_tables(&self.tables);
+        let locks = LockTimes::from_tables(&self.tables);
         if !self.is_partial && renamed.is_empty() && locks.is_empty() {
             return Ok(());
         }
@@ -73,7 +71,8 @@ impl Opened {
             .with_renamed(renamed)
             .with_locks(locks);
         let mut builder = with_window(builder, self.window);
-        let (tables, ..) = for_each_batch(&self.path, |_| false, of_each(&mut builder))?;
+        let each = |spans: &[Span]| builder.add_spans(spans);
+        let (tables, ..) = for_each_batch(&self.path, |_| false, each)?;
         self.builder = builder;
         // In a trace that did not end cleanly these are known by the spans.
         self.tables.threads = tables.threads;
@@ -139,7 +138,7 @@ impl Spans {
             let found = spans.iter().filter_map(|span| self.rows.find(span));
             found.for_each(&mut each);
         };
-        for_each_batch(&self.path, |_| false, [rows]).map_err(|failure| failure.error)?;
+        for_each_batch(&self.path, |_| false, rows).map_err(|failure| failure.error)?;
         Ok(())
     }
 }
@@ -151,61 +150,14 @@ fn with_window(builder: ProfileBuilder, window: Window) -> ProfileBuilder {
     }
 }
 
-/// What adds spans to `builder`, on as many threads as it can use.
-fn of_each(builder: &mut ProfileBuilder) -> impl Iterator<Item = impl FnMut(&[Span]) + Send> {
-    let adders = builder.adders();
-    adders.map(|mut adder| move |spans: &[Span]| adder.add_spans(spans))
-}
-
-/// Hands over the spans of a trace, many at a time, to each of `users` on a thread of its own, until `enough`
-/// says so of the tables: see [`TraceReader::read_spans_until`].
+/// Reads a trace: see [`TraceReader::read_batches_until`].
 fn for_each_batch(
     path: &Path,
     enough: impl FnMut(&Tables) -> bool,
-    users: impl IntoIterator<Item = impl FnMut(&[Span]) + Send>,
+    each: impl FnMut(&[Span]) + Send,
 ) -> Result<(Tables, Ending, bool), Failure> {
-    // With what is made of it, it fits the second cache of a processor.
-    const BATCH: usize = 1 << 13;
-    const MAX_WAITING: usize = 8;
-    let read = TraceReader::open(path).and_then(|reader| {
-        std::thread::scope(|scope| {
-            // What all have used comes back, so that memory is taken once.
-            let (used, usable) = channel::<Vec<Span>>();
-            let mut channels = Vec::new();
-            for mut user in users {
-                let (sender, batches) = sync_channel::<Arc<Vec<Span>>>(MAX_WAITING);
-                channels.push(sender);
-                let used = used.clone();
-                scope.spawn(move || {
-                    for batch in batches {
-                        user(&batch);
-                        if let Some(mut spans) = Arc::into_inner(batch) {
-                            spans.clear();
-                            let _ = used.send(spans);
-                        }
-                    }
-                });
-            }
-            let hand_over = |spans: Vec<Span>| {
-                let batch = Arc::new(spans);
-                for channel in &channels {
-                    // The other side takes until this one ends, or panics, which the scope passes on.
-                    let _ = channel.send(Arc::clone(&batch));
-                }
-            };
-            let mut spans = Vec::with_capacity(BATCH);
-            let read = reader.read_spans_until(enough, |_, span| {
-                spans.push(span);
-                if spans.len() == BATCH {
-                    let next = usable.try_recv();
-                    let next = next.unwrap_or_else(|_| Vec::with_capacity(BATCH));
-                    hand_over(std::mem::replace(&mut spans, next));
-                }
-            });
-            hand_over(spans);
-            read
-        })
-    });
+    let reader = TraceReader::open(path);
+    let read = reader.and_then(|reader| reader.read_batches_until(enough, each));
     read.map_err(|error| {
         let mut failure = Failure::from(error);
         failure.error = failure

@@ -18,7 +18,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["wcprof-types", "wcprof-host", "wcprof-perf"],
     ),
     ("wcprof-unwind", &["wcprof-types"]),
-    ("wcprof-weights", &["wcprof-types"]),
     ("wcprof-trace", &["wcprof-types"]),
     (
         "wcprof-record",
@@ -27,7 +26,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-host",
             "wcprof-capture",
             "wcprof-unwind",
-            "wcprof-weights",
             "wcprof-trace",
         ],
     ),
@@ -45,17 +43,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("wcprof-doctor", &["wcprof-types", "wcprof-findings"]),
     (
-        "wcprof-diff",
-        &["wcprof-types", "wcprof-trace", "wcprof-profile"],
-    ),
-    (
         "wcprof-report",
         &[
             "wcprof-types",
             "wcprof-trace",
             "wcprof-profile",
             "wcprof-findings",
-            "wcprof-diff",
         ],
     ),
     (
@@ -88,13 +81,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-perf",
             "wcprof-capture",
             "wcprof-unwind",
-            "wcprof-weights",
             "wcprof-trace",
             "wcprof-record",
             "wcprof-symbols",
             "wcprof-profile",
             "wcprof-findings",
-            "wcprof-diff",
             "wcprof-doctor",
             "wcprof-report",
             "wcprof-export",

@@ -63,7 +63,7 @@ pub(crate) struct ThreadSnapshot {
     /// `CLOCK_MONOTONIC`, ns.
     pub(crate) time: u64,
     pub(crate) sched: Sched,
-    /// Changes with each switch; see `wcprof_weights::Observation::switches`.
+    /// Changes with each switch; see `Observation::switches` of `wcprof-record`.
     pub(crate) switches: u64,
     pub(crate) voluntary: Option<u64>,
     pub(crate) run_ns: u64,

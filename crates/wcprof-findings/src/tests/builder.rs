@@ -2,6 +2,7 @@
 
 use wcprof_profile::model::{
     Function, FunctionId, Pool, Profile, ProfileStack, ProfileStackId, ProfileThread, Row, State,
+    TimeAxis,
 };
 use wcprof_trace::model::{Header, Stats};
 use wcprof_types::{Pid, StackEnd, Tid, TimeNs, Wait};
@@ -40,8 +41,10 @@ impl Builder {
                 complete: true,
                 ..Stats::default()
             },
-            recorded_ns: n_ticks * TICK_NS,
-            time: Default::default(),
+            time: TimeAxis {
+                recorded_ns: n_ticks * TICK_NS,
+                ..TimeAxis::default()
+            },
             processes: Vec::new(),
             modules: Vec::new(),
             functions: Vec::new(),

@@ -1,7 +1,7 @@
 //! A small recording, written by hand.
 
 use wcprof_trace::model::{Frame, Header, Module, Process, Span, Stats, SymbolFrame, SymbolTable};
-use wcprof_trace::{TraceError, TraceWriter};
+use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::{
     Avma, BuildId, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,
     ThreadState, Tid, TimeNs, Wait,

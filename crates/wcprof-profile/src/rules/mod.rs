@@ -13,23 +13,6 @@ use wcprof_types::FdKind;
 use crate::NameSet;
 use crate::model::State;
 
-use parse::Source;
-
-/// The built-in rules, in order of precedence.
-const BUILTIN: [(&str, &str); 5] = [
-    ("ceph.toml", include_str!("../../data/rules/ceph.toml")),
-    ("qemu.toml", include_str!("../../data/rules/qemu.toml")),
-    (
-        "classes.toml",
-        include_str!("../../data/rules/classes.toml"),
-    ),
-    ("pools.toml", include_str!("../../data/rules/pools.toml")),
-    (
-        "defaults.toml",
-        include_str!("../../data/rules/defaults.toml"),
-    ),
-];
-
 /// A rules file that is not valid.
 #[derive(Debug, Error)]
 #[error("failed to read rules `{file}`, line {line}: {what}")]
@@ -109,26 +92,6 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// The built-in rules alone.
-    pub fn builtin() -> Result<Self, RulesError> {
-        Self::with_user_files::<&str>(&[])
-    }
-
-    /// The user's rules, each a file's name (for errors) and its text, before the built-in ones.
-    pub fn with_user_files<S: AsRef<str>>(files: &[(S, S)]) -> Result<Self, RulesError> {
-        let user = files.iter().map(|(name, text)| Source {
-            name: name.as_ref(),
-            text: text.as_ref(),
-            is_builtin: false,
-        });
-        let builtin = BUILTIN.iter().map(|&(name, text)| Source {
-            name,
-            text,
-            is_builtin: true,
-        });
-        parse::rules(user.chain(builtin))
-    }
-
     /// The rules that change what the default table gave.
     pub(crate) fn states(&self) -> impl Iterator<Item = &StateRule> {
         self.states.iter()

@@ -65,55 +65,93 @@ struct RawClass {
     _why: Option<String>,
 }
 
-/// Reads files in order of precedence.
-pub(super) fn rules<'a>(files: impl Iterator<Item = Source<'a>>) -> Result<Rules, RulesError> {
-    let mut collected = Collected::default();
-    for source in files {
-        let raw: RawFile = toml::from_str(source.text)
-            .map_err(|e| source.error(e.span().map_or(0, |s| s.start), e.message()))?;
-        for rule in &raw.state {
-            let rule = collected.state(rule, &source)?;
-            collected.states.push(rule);
-        }
-        for rule in &raw.default {
-            if let Some(first) = rule.when.as_ref().and_then(|when| when.first()) {
-                return Err(source.error(
-                    first.span().start,
-                    "`when` is for [[state]]: a [[default]] is what it looks at",
-                ));
-            }
-            let rule = collected.state(rule, &source)?;
-            collected.defaults.push(rule);
-        }
-        for rule in &raw.class {
-            collected.classes.push(ClassRule {
-                process: source.globs(Some(&rule.process))?.unwrap_or_default(),
-                name: rule.name.clone(),
-                ratio_to: rule.ratio_to.clone(),
-            });
-        }
-        for rule in &raw.pool {
-            collected.pools.push(PoolRule {
-                comm: source.regex(&rule.comm)?,
-                process: source.globs(rule.process.as_ref())?,
-                name: rule.name.clone(),
-            });
-        }
+/// The built-in rules, in order of precedence.
+const BUILTIN: [(&str, &str); 5] = [
+    ("ceph.toml", include_str!("../../data/rules/ceph.toml")),
+    ("qemu.toml", include_str!("../../data/rules/qemu.toml")),
+    (
+        "classes.toml",
+        include_str!("../../data/rules/classes.toml"),
+    ),
+    ("pools.toml", include_str!("../../data/rules/pools.toml")),
+    (
+        "defaults.toml",
+        include_str!("../../data/rules/defaults.toml"),
+    ),
+];
+
+impl Rules {
+    /// The built-in rules alone.
+    pub fn builtin() -> Result<Self, RulesError> {
+        Self::with_user_files::<&str>(&[])
     }
-    // A user's were each compiled by themselves before; what can fail now is the size of the whole.
-    let regexes = NameSet::new(&collected.regexes, MAX_REGEX_BYTES).map_err(|e| RulesError {
-        file: "all rules together".to_owned(),
-        line: 0,
-        what: e.to_string(),
-    })?;
-    Ok(Rules {
-        states: collected.states,
-        defaults: collected.defaults,
-        pools: collected.pools,
-        classes: collected.classes,
-        patterns: collected.patterns,
-        regexes,
-    })
+
+    /// The user's rules, each a file's name (for errors) and its text, before the built-in ones.
+    pub fn with_user_files<S: AsRef<str>>(files: &[(S, S)]) -> Result<Self, RulesError> {
+        let user = files.iter().map(|(name, text)| Source {
+            name: name.as_ref(),
+            text: text.as_ref(),
+            is_builtin: false,
+        });
+        let builtin = BUILTIN.iter().map(|&(name, text)| Source {
+            name,
+            text,
+            is_builtin: true,
+        });
+        Self::from_sources(user.chain(builtin))
+    }
+
+    /// Reads sources in order of precedence.
+    fn from_sources<'a>(sources: impl Iterator<Item = Source<'a>>) -> Result<Self, RulesError> {
+        let mut collected = Collected::default();
+        for source in sources {
+            let raw: RawFile = toml::from_str(source.text)
+                .map_err(|e| source.error(e.span().map_or(0, |s| s.start), e.message()))?;
+            for rule in &raw.state {
+                let rule = collected.state(rule, &source)?;
+                collected.states.push(rule);
+            }
+            for rule in &raw.default {
+                if let Some(first) = rule.when.as_ref().and_then(|when| when.first()) {
+                    return Err(source.error(
+                        first.span().start,
+                        "`when` is for [[state]]: a [[default]] is what it looks at",
+                    ));
+                }
+                let rule = collected.state(rule, &source)?;
+                collected.defaults.push(rule);
+            }
+            for rule in &raw.class {
+                collected.classes.push(ClassRule {
+                    process: source.glob_set(&rule.process)?,
+                    name: rule.name.clone(),
+                    ratio_to: rule.ratio_to.clone(),
+                });
+            }
+            for rule in &raw.pool {
+                collected.pools.push(PoolRule {
+                    comm: source.regex(&rule.comm)?,
+                    process: source.globs(&rule.process)?,
+                    name: rule.name.clone(),
+                });
+            }
+        }
+        // A user's were each compiled by themselves before; what can fail now is the size of the whole.
+        let regexes =
+            NameSet::new(&collected.regexes, MAX_REGEX_BYTES).map_err(|e| RulesError {
+                file: "all rules together".to_owned(),
+                line: 0,
+                what: e.to_string(),
+            })?;
+        Ok(Self {
+            states: collected.states,
+            defaults: collected.defaults,
+            pools: collected.pools,
+            classes: collected.classes,
+            patterns: collected.patterns,
+            regexes,
+        })
+    }
 }
 
 /// Size of the program of all expressions together, bytes.
@@ -131,79 +169,58 @@ struct Collected {
 
 impl Collected {
     fn state(&mut self, raw: &RawState, source: &Source<'_>) -> Result<StateRule, RulesError> {
-        let when = raw
-            .when
-            .iter()
-            .flatten()
+        let when = raw.when.iter().flatten();
+        let when = when
             .map(|name| source.state(name))
             .collect::<Result<_, _>>()?;
         let stack = match (&raw.stack, &raw.module) {
             (None, None) => None,
-            (names, modules) => Some(self.pattern(names.as_ref(), modules.as_ref(), source)?),
+            (names, modules) => Some(self.pattern(names, modules, source)?),
         };
         if let (Some(leaf), None) = (&raw.leaf, stack) {
             return Err(source.error(leaf.span().start, "`leaf` needs `stack` or `module`"));
         }
         let without = match &raw.without {
             None => None,
-            names => Some(self.pattern(names.as_ref(), None, source)?),
+            names => Some(self.pattern(names, &None, source)?),
         };
-        let syscalls = raw
-            .syscall
-            .as_ref()
-            .map(|names| {
-                names
-                    .iter()
-                    .map(|name| match name.get_ref().as_str() {
-                        "none" => Ok(None),
-                        known => syscall_number(known).map(Some).ok_or_else(|| {
-                            source
-                                .error(name.span().start, &format!("unknown system call {known:?}"))
-                        }),
-                    })
-                    .collect()
-            })
-            .transpose()?;
-        let fds = raw
-            .fd
-            .as_ref()
-            .map(|kinds| kinds.iter().map(|kind| source.fd_kind(kind)).collect())
-            .transpose()?;
-        let kernel = raw
-            .kernel
-            .as_ref()
-            .map(|regexes| {
-                for regex in regexes {
-                    source.check_regex(regex)?;
-                }
-                let at = regexes.first().map_or(0, |r| r.span().start);
-                let texts: Vec<&str> = regexes.iter().map(|r| r.get_ref().as_str()).collect();
-                NameSet::new(&texts, MAX_REGEX_BYTES).map_err(|e| source.error(at, &e.to_string()))
-            })
-            .transpose()?;
+        let syscall = |name: &Spanned<String>| match name.get_ref().as_str() {
+            "none" => Ok(None),
+            known => syscall_number(known).map(Some).ok_or_else(|| {
+                source.error(name.span().start, &format!("unknown system call {known:?}"))
+            }),
+        };
+        let kernel = |regexes: &Texts| {
+            regexes
+                .iter()
+                .try_for_each(|regex| source.check_regex(regex))?;
+            let at = regexes.first().map_or(0, |r| r.span().start);
+            let texts: Vec<&str> = regexes.iter().map(|r| r.get_ref().as_str()).collect();
+            NameSet::new(&texts, MAX_REGEX_BYTES).map_err(|e| source.error(at, &e.to_string()))
+        };
         Ok(StateRule {
             when,
             stack,
             leaf: raw.leaf.as_ref().map_or(usize::MAX, |leaf| *leaf.get_ref()),
             without,
-            syscalls,
+            syscalls: each(&raw.syscall, syscall)?,
             ops: raw.op.as_ref().map(|ops| ops.iter().copied().collect()),
-            fds,
-            kernel,
-            pool: source.globs(raw.pool.as_ref())?,
-            process: source.globs(raw.process.as_ref())?,
+            fds: each(&raw.fd, |kind| source.fd_kind(kind))?,
+            kernel: raw.kernel.as_ref().map(kernel).transpose()?,
+            pool: source.globs(&raw.pool)?,
+            process: source.globs(&raw.process)?,
             state: source.state(&raw.state)?,
         })
     }
 
     fn pattern(
         &mut self,
-        names: Option<&Texts>,
-        modules: Option<&Texts>,
+        names: &Option<Texts>,
+        modules: &Option<Texts>,
         source: &Source<'_>,
     ) -> Result<Mark, RulesError> {
         let start = self.regexes.len();
-        for name in names.into_iter().flatten() {
+        for name in names.iter().flatten() {
             source.check_regex(name)?;
             self.regexes.push(name.get_ref().clone());
         }
@@ -221,12 +238,23 @@ impl Collected {
     }
 }
 
+/// What each of some texts means; `None` for no texts.
+fn each<T, L: FromIterator<T>>(
+    texts: &Option<Texts>,
+    meaning: impl Fn(&Spanned<String>) -> Result<T, RulesError>,
+) -> Result<Option<L>, RulesError> {
+    let texts = texts.as_ref();
+    texts
+        .map(|texts| texts.iter().map(meaning).collect())
+        .transpose()
+}
+
 /// A rules file.
-pub(super) struct Source<'a> {
+struct Source<'a> {
     /// For errors.
-    pub(super) name: &'a str,
-    pub(super) text: &'a str,
-    pub(super) is_builtin: bool,
+    name: &'a str,
+    text: &'a str,
+    is_builtin: bool,
 }
 
 impl Source<'_> {
@@ -258,18 +286,18 @@ impl Source<'_> {
         self.regex(text).map(drop)
     }
 
-    fn globs(&self, texts: Option<&Texts>) -> Result<Option<GlobSet>, RulesError> {
-        let Some(texts) = texts else {
-            return Ok(None);
-        };
+    fn globs(&self, texts: &Option<Texts>) -> Result<Option<GlobSet>, RulesError> {
+        texts.as_ref().map(|texts| self.glob_set(texts)).transpose()
+    }
+
+    fn glob_set(&self, texts: &Texts) -> Result<GlobSet, RulesError> {
         let mut set = GlobSetBuilder::new();
         let mut at = 0;
         for text in texts {
             at = text.span().start;
             set.add(Glob::new(text.get_ref()).map_err(|e| self.error(at, &e.to_string()))?);
         }
-        let set = set.build().map_err(|e| self.error(at, &e.to_string()))?;
-        Ok(Some(set))
+        set.build().map_err(|e| self.error(at, &e.to_string()))
     }
 
     fn state(&self, name: &Spanned<String>) -> Result<State, RulesError> {
@@ -279,24 +307,24 @@ impl Source<'_> {
     }
 
     fn fd_kind(&self, name: &Spanned<String>) -> Result<FdKind, RulesError> {
-        Ok(match name.get_ref().as_str() {
-            "regular" => FdKind::Regular,
-            "block" => FdKind::Block,
-            "char" => FdKind::Char,
-            "directory" => FdKind::Directory,
-            "socket" => FdKind::Socket,
-            "pipe" => FdKind::Pipe,
-            "anon" => FdKind::Anon,
-            "unknown" => FdKind::Unknown,
-            other => {
-                return Err(self.error(
-                    name.span().start,
-                    &format!(
-                        "unknown kind of descriptor {other:?} (known: regular, block, char, \
-                         directory, socket, pipe, anon, unknown)"
-                    ),
-                ));
-            }
+        const KNOWN: [(&str, FdKind); 8] = [
+            ("regular", FdKind::Regular),
+            ("block", FdKind::Block),
+            ("char", FdKind::Char),
+            ("directory", FdKind::Directory),
+            ("socket", FdKind::Socket),
+            ("pipe", FdKind::Pipe),
+            ("anon", FdKind::Anon),
+            ("unknown", FdKind::Unknown),
+        ];
+        let found = KNOWN.iter().find(|(known, _)| known == name.get_ref());
+        found.map(|(_, kind)| *kind).ok_or_else(|| {
+            let names = KNOWN.map(|(known, _)| known).join(", ");
+            let what = format!(
+                "unknown kind of descriptor {:?} (known: {names})",
+                name.get_ref()
+            );
+            self.error(name.span().start, &what)
         })
     }
 }

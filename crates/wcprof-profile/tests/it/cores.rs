@@ -95,9 +95,9 @@ fn hosts() {
         duration: TimeNs(duration * MS),
         n_processes,
     };
-    assert_eq!(m.profile().recorded_ns, 1000 * MS);
+    assert_eq!(m.profile().time.recorded_ns, 1000 * MS);
     m.tables.sources = vec![source("a", 1, 1000), source("b", 3, 500)];
-    assert_eq!(m.profile().recorded_ns, 1500 * MS);
+    assert_eq!(m.profile().time.recorded_ns, 1500 * MS);
     let profile = m.profile();
     let found = cores(&profile, &Rules::builtin().unwrap(), None);
     let osd = found

@@ -40,7 +40,7 @@ fn look(since: u64, until: u64, thread: ThreadId, stack: StackId, wait: WaitId) 
 }
 
 fn profile(recording: &Maker) -> Profile {
-    let times = LockTimes::of(&recording.tables);
+    let times = LockTimes::from_tables(&recording.tables);
     let mut builder = ProfileBuilder::new().with_locks(times);
     for span in &recording.spans {
         builder.add_span(span);

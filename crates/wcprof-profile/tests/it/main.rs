@@ -5,6 +5,7 @@
 mod support;
 
 mod cores;
+mod diff;
 mod locks;
 mod many_rows;
 mod precision;

@@ -291,9 +291,7 @@ fn many_at_a_time() {
         assert!(expected.rows.len() > 60);
         for n in [1, 31, 32, 33, 1000, 3000] {
             let mut many = builder();
-            for mut adder in many.adders() {
-                m.spans.chunks(n).for_each(|spans| adder.add_spans(spans));
-            }
+            m.spans.chunks(n).for_each(|spans| many.add_spans(spans));
             assert!(
                 many.finish(&m.tables, None, &rules) == expected,
                 "{n} at a time"

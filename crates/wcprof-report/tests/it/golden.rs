@@ -360,7 +360,7 @@ fn end_screen() {
 fn headline_of_odd_traces() {
     let mut profile = osd();
     profile.stats.own_cpu_ns = 100 * MS;
-    profile.recorded_ns = 2000 * MS;
+    profile.time.recorded_ns = 2000 * MS;
     let text = Headline::new(&profile).text();
     assert!(
         text.contains("wcprof itself: 100 ms CPU (5.0 % of one core)"),

@@ -7,10 +7,12 @@ use wcprof_types::TimeNs;
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::table::Marks;
+use super::tables::mark_place;
 use crate::error::{Malformed, TraceError};
-use crate::model::{LockLook, LockOwner, Span, Stats, ThreadId};
+use crate::model::{LockLook, LockOwner, Span, StackId, Stats, ThreadId, WaitId};
+use crate::v1::entries::Sizes;
 use crate::v1::span_reader::SpanReader;
-use crate::v1::spans::{Columns, Guesses, Sizes};
+use crate::v1::spans::{Columns, Guesses};
 use crate::v1::wire::Input;
 
 /// Spans that are closed. They stand alone: their differences begin at zero.
@@ -49,13 +51,9 @@ impl Chunk {
         let raw = Decompressor::new()
             .and_then(|mut zstd| zstd.decompress(&self.packed, self.raw_len))
             .map_err(TraceError::Read)?;
-        let all = Sizes {
-            n_threads: usize::MAX,
-            n_stacks: usize::MAX,
-            n_waits: usize::MAX,
-        };
+        let all = Sizes([usize::MAX; 7]);
         let mut failed = None;
-        let read = SpanReader::default().read(&mut Input(&raw), all, |span| match each(span) {
+        let read = SpanReader::default().read(&mut Input(&raw), &all, |span| match each(span) {
             Ok(()) => Ok(()),
             Err(error) => {
                 failed = Some(error);
@@ -70,21 +68,15 @@ impl Chunk {
 
     /// Bytes of memory.
     pub(crate) fn bytes(&self) -> usize {
-        let Facts {
-            stacks,
-            waits,
-            threads,
-            looks,
-            moved,
-            ..
-        } = &self.facts;
-        let owners: usize = looks.iter().map(|look| look.owners.capacity()).sum();
+        let facts = &self.facts;
+        let owners = facts.looks.iter().map(|look| look.owners.capacity());
+        let ids = [&facts.stacks, &facts.waits, &facts.threads].map(Vec::capacity);
         size_of::<Self>()
             + self.packed.capacity()
-            + (stacks.capacity() + waits.capacity() + threads.capacity()) * 4
-            + looks.capacity() * size_of::<LockLook>()
-            + owners * size_of::<LockOwner>()
-            + moved.capacity() * size_of::<(ThreadId, TimeNs)>()
+            + ids.iter().sum::<usize>() * size_of::<u32>()
+            + facts.looks.capacity() * size_of::<LockLook>()
+            + owners.sum::<usize>() * size_of::<LockOwner>()
+            + facts.moved.capacity() * size_of::<(ThreadId, TimeNs)>()
     }
 }
 
@@ -101,26 +93,19 @@ pub(crate) struct OpenChunk {
 
 impl OpenChunk {
     pub(crate) fn span(&mut self, span: &Span) {
-        self.threads.mark(span.thread.0);
-        if let Some(stack) = span.stack {
-            self.stacks.mark(stack.0);
-        }
-        if let Some(wait) = span.wait {
-            self.waits.mark(wait.0);
-        }
+        self.mark(span.thread, span.stack, span.wait);
         self.facts.end = self.facts.end.max(span.end);
         self.guesses.put(&mut self.columns, span);
     }
 
+    fn mark(&mut self, thread: ThreadId, stack: Option<StackId>, wait: Option<WaitId>) {
+        self.threads.mark(thread.0);
+        mark_place((stack, wait), &mut self.stacks, &mut self.waits);
+    }
+
     pub(crate) fn look(&mut self, look: &LockLook) {
         for owner in &look.owners {
-            self.threads.mark(owner.thread.0);
-            if let Some(stack) = owner.stack {
-                self.stacks.mark(stack.0);
-            }
-            if let Some(wait) = owner.wait {
-                self.waits.mark(wait.0);
-            }
+            self.mark(owner.thread, owner.stack, owner.wait);
         }
         self.facts.end = self.facts.end.max(look.until);
         self.facts.looks.push(look.clone());

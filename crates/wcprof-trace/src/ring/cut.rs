@@ -5,18 +5,23 @@
 //! then off is taken from, or given to, those of its spans that the cut goes through. So the weights
 //! of each thread add up to the time it was observed after the cut.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
+use std::hash::{BuildHasher, Hash};
 use std::io::Write;
 
-use wcprof_types::TimeNs;
+use foldhash::fast::RandomState as FastState;
+use indexmap::IndexSet;
+use wcprof_types::{Avma, TimeNs};
 
-use super::{RingThread, Snapshot};
+use super::counts::{scale, stats_since};
+use super::snapshot::Snapshot;
+use super::tables::RingThread;
 use crate::error::TraceError;
 use crate::model::{
-    Frame, FrameId, LockLook, LockOwner, ModuleId, NodeId, ProcessId, Span, StackId, Stats, Tables,
-    Thread, ThreadId, WaitId,
+    Frame, FrameId, LockLook, LockOwner, Module, ModuleId, NodeId, ProcessEnd, ProcessId, Span,
+    Stack, StackId, StackNode, Stats, Tables, Thread, ThreadId, WaitId,
 };
-use crate::model::{Stack, StackNode};
+use crate::sink::TraceSink;
 use crate::writer::TraceWriter;
 
 /// The end of a recording as a trace of its own.
@@ -31,45 +36,40 @@ pub struct Cut<'a> {
     off: Vec<i64>,
 }
 
-/// Ids of the ring to those of the trace.
+/// Ids of the ring, each at the place of its id in the trace: in the order of first use.
 #[derive(Debug, Default)]
 struct Ids {
-    processes: BTreeMap<ProcessId, ProcessId>,
-    modules: BTreeMap<ModuleId, ModuleId>,
-    threads: Map,
-    frames: Map,
-    nodes: Map,
-    stacks: Map,
-    waits: Map,
+    processes: IndexSet<ProcessId>,
+    modules: IndexSet<ModuleId>,
+    threads: IndexSet<ThreadId, FastState>,
+    frames: IndexSet<FrameId, FastState>,
+    nodes: IndexSet<NodeId, FastState>,
+    stacks: IndexSet<StackId, FastState>,
+    waits: IndexSet<WaitId, FastState>,
 }
 
-/// Dense numbers in the order of first use.
-#[derive(Debug, Default)]
-struct Map {
-    of: Vec<u32>,
-    n: u32,
+/// The id in the trace of one of the ring.
+fn new_id<T: Hash + Eq, S: BuildHasher>(ids: &IndexSet<T, S>, id: &T) -> Option<u32> {
+    Some(ids.get_index_of(id)? as u32)
 }
 
-const NONE: u32 = u32::MAX;
+/// The same, added if it is new.
+fn add_id<T: Hash + Eq, S: BuildHasher>(ids: &mut IndexSet<T, S>, id: T) -> u32 {
+    ids.insert_full(id).0 as u32
+}
 
-impl Map {
-    fn get(&self, id: u32) -> Option<u32> {
-        self.of.get(id as usize).copied().filter(|&to| to != NONE)
-    }
-
-    fn add(&mut self, id: u32) -> u32 {
-        let at = id as usize;
-        if at >= self.of.len() {
-            self.of.resize(at + 1, NONE);
-        }
-        self.of[at] = self.n;
-        self.n += 1;
-        self.n - 1
+impl Snapshot {
+    /// The part from `from` on (or from its start) as a trace of its own, whose time 0 that is.
+    ///
+    /// # Errors
+    /// When packed spans cannot be read, which would be a bug or broken memory.
+    pub fn cut(&self, from: TimeNs) -> Result<Cut<'_>, TraceError> {
+        Cut::new(self, from.max(self.start()))
     }
 }
 
 impl<'a> Cut<'a> {
-    pub(super) fn new(snapshot: &'a Snapshot, from: TimeNs) -> Result<Self, TraceError> {
+    fn new(snapshot: &'a Snapshot, from: TimeNs) -> Result<Self, TraceError> {
         let mut cut = Self {
             snapshot,
             from,
@@ -80,11 +80,11 @@ impl<'a> Cut<'a> {
         cut.add_processes();
         cut.add_threads();
         let mut sums = vec![0_u64; cut.tables.threads.len()];
-        let mut add = |cut: &mut Self, span: &Span| {
-            if let Some(thread) = cut.ids.threads.get(span.thread.0)
+        let mut add = |span: &Span| {
+            if let Some(thread) = new_id(&cut.ids.threads, &span.thread)
                 && let Some(weight) = part(span, from)
-                && let Some(sum) = sums.get_mut(thread as usize)
             {
+                let sum = &mut sums[thread as usize];
                 *sum = sum.saturating_add(weight);
                 cut.add_stack(span.stack);
                 cut.add_wait(span.wait);
@@ -92,16 +92,13 @@ impl<'a> Cut<'a> {
         };
         for chunk in &snapshot.chunks {
             chunk.for_each(|span| {
-                add(&mut cut, &span);
+                add(&span);
                 Ok(())
             })?;
         }
-        snapshot.rest.iter().for_each(|span| add(&mut cut, span));
-        cut.off = cut
-            .tables
-            .threads
-            .iter()
-            .zip(sums)
+        snapshot.rest.iter().for_each(add);
+        let threads = cut.tables.threads.iter().zip(sums);
+        cut.off = threads
             .map(|(thread, sum)| match thread.tid.0 {
                 // Time of threads that exited unseen: it was not observed.
                 0 => 0,
@@ -124,12 +121,12 @@ impl<'a> Cut<'a> {
 
     /// What a frame of the ring is in this trace.
     pub fn frame(&self, frame: FrameId) -> Option<FrameId> {
-        self.ids.frames.get(frame.0).map(FrameId)
+        new_id(&self.ids.frames, &frame).map(FrameId)
     }
 
     /// What a process of the ring is in this trace.
     pub fn process(&self, process: ProcessId) -> Option<ProcessId> {
-        self.ids.processes.get(&process).copied()
+        new_id(&self.ids.processes, &process).map(ProcessId)
     }
 
     /// Hands over the spans, about in the order of their ends.
@@ -167,33 +164,26 @@ impl<'a> Cut<'a> {
 
     /// A span as the trace has it; `None` for one before the cut.
     fn span(&self, span: &Span, off: &mut [i64]) -> Option<Span> {
-        let thread = self.ids.threads.get(span.thread.0)?;
+        let thread = new_id(&self.ids.threads, &span.thread)?;
         let mut weight = part(span, self.from)?;
         let start = span.start.max(self.from);
-        if span.start < self.from
-            && let Some(off) = off.get_mut(thread as usize)
-        {
+        if span.start < self.from {
+            let off = &mut off[thread as usize];
             let length = (span.end.0 - start.0) as i64;
             let room = (-(weight as i64), (length - weight as i64).max(0));
             let taken = (*off).clamp(room.0, room.1);
             *off -= taken;
             weight = weight.saturating_add_signed(taken);
         }
+        let Ids { waits, stacks, .. } = &self.ids;
         Some(Span {
             thread: ThreadId(thread),
-            start: TimeNs(start.0 - self.from.0),
-            end: TimeNs(span.end.0 - self.from.0),
+            start: self.since(start),
+            end: self.since(span.end),
             weight,
-            n_samples: span.n_samples,
-            state: span.state,
-            wait: span
-                .wait
-                .and_then(|id| self.ids.waits.get(id.0))
-                .map(WaitId),
-            stack: span
-                .stack
-                .and_then(|id| self.ids.stacks.get(id.0))
-                .map(StackId),
+            wait: span.wait.and_then(|id| new_id(waits, &id)).map(WaitId),
+            stack: span.stack.and_then(|id| new_id(stacks, &id)).map(StackId),
+            ..*span
         })
     }
 
@@ -203,48 +193,46 @@ impl<'a> Cut<'a> {
 
     /// Processes that live, or of which a thread is in the trace; with their modules.
     fn add_processes(&mut self) {
-        let of_threads: std::collections::BTreeSet<ProcessId> = self
-            .snapshot
-            .threads
-            .iter()
-            .flatten()
-            .filter(|t| is_in(t, self.from))
-            .map(|t| t.thread.process)
-            .collect();
-        for (&id, known) in &self.snapshot.processes {
+        let ring = &self.snapshot.tables;
+        let threads = ring.threads.iter().flatten();
+        let in_trace = threads.filter(|t| is_in(t, self.from));
+        let of_threads: BTreeSet<ProcessId> = in_trace.map(|t| t.thread.process).collect();
+        for (&id, known) in &ring.processes {
             let over = known.end.as_ref().is_some_and(|e| e.time <= self.from);
             if over && !of_threads.contains(&id) {
                 continue;
             }
-            let new = ProcessId(self.tables.processes.len() as u32);
-            self.ids.processes.insert(id, new);
+            let new = ProcessId(add_id(&mut self.ids.processes, id));
             self.tables.processes.push(known.process.clone());
             if let Some(end) = &known.end {
-                let mut end = end.clone();
-                end.time = self.since(end.time);
+                let end = ProcessEnd {
+                    time: self.since(end.time),
+                    ..end.clone()
+                };
                 self.tables.process_ends.insert(new, end);
             }
         }
-        for (&id, module) in &self.snapshot.modules {
-            if let Some(&process) = self.ids.processes.get(&module.process) {
-                let new = ModuleId(self.tables.modules.len() as u32);
-                self.ids.modules.insert(id, new);
-                let mut module = module.clone();
-                module.process = process;
-                self.tables.modules.push(module);
+        for (&id, module) in &ring.modules {
+            if let Some(process) = self.process(module.process) {
+                add_id(&mut self.ids.modules, id);
+                self.tables.modules.push(Module {
+                    process,
+                    ..module.clone()
+                });
             }
         }
     }
 
     fn add_threads(&mut self) {
-        for (id, known) in (0..).zip(&self.snapshot.threads) {
+        let slots = self.snapshot.tables.threads.iter();
+        for (id, known) in (0..).map(ThreadId).zip(slots) {
             let Some(known) = known.as_ref().filter(|t| is_in(t, self.from)) else {
                 continue;
             };
-            let Some(&process) = self.ids.processes.get(&known.thread.process) else {
+            let Some(process) = self.process(known.thread.process) else {
                 continue;
             };
-            let new = ThreadId(self.ids.threads.add(id));
+            let new = ThreadId(add_id(&mut self.ids.threads, id));
             let thread = self.thread(&known.thread, process);
             self.tables.threads.push(thread);
             let own_tids = &mut self.tables.locks.own_tids;
@@ -274,14 +262,14 @@ impl<'a> Cut<'a> {
     }
 
     fn add_stack(&mut self, stack: Option<StackId>) -> Option<StackId> {
-        let id = stack?.0;
-        if let Some(known) = self.ids.stacks.get(id) {
+        let id = stack?;
+        if let Some(known) = new_id(&self.ids.stacks, &id) {
             return Some(StackId(known));
         }
-        let value = *self.snapshot.stacks.get(id as usize)?.as_ref()?;
+        let value = (*self.snapshot.tables.stacks.get(id.0 as usize)?)?;
         let leaf = self.add_nodes(value.leaf);
         self.tables.stacks.push(Stack { leaf, ..value });
-        Some(StackId(self.ids.stacks.add(id)))
+        Some(StackId(add_id(&mut self.ids.stacks, id)))
     }
 
     /// Root first, so that a caller has a smaller id.
@@ -290,90 +278,82 @@ impl<'a> Cut<'a> {
         let mut next = leaf;
         let mut caller = None;
         while let Some(id) = next {
-            if let Some(known) = self.ids.nodes.get(id.0) {
+            if let Some(known) = new_id(&self.ids.nodes, &id) {
                 caller = Some(NodeId(known));
                 break;
             }
-            let Some(Some(node)) = self.snapshot.nodes.get(id.0 as usize) else {
+            let Some(Some(node)) = self.snapshot.tables.nodes.get(id.0 as usize) else {
                 break;
             };
-            new.push((id, *node));
+            new.push((id, node.frame));
             next = node.caller;
         }
-        for (id, node) in new.into_iter().rev() {
-            let frame = self.add_frame(node.frame);
+        for (id, frame) in new.into_iter().rev() {
+            let frame = self.add_frame(frame);
             self.tables.nodes.push(StackNode { caller, frame });
-            caller = Some(NodeId(self.ids.nodes.add(id.0)));
+            caller = Some(NodeId(add_id(&mut self.ids.nodes, id)));
         }
         caller
     }
 
     fn add_frame(&mut self, id: FrameId) -> FrameId {
-        if let Some(known) = self.ids.frames.get(id.0) {
+        if let Some(known) = new_id(&self.ids.frames, &id) {
             return FrameId(known);
         }
-        let frame = match self.snapshot.frames.get(id.0 as usize) {
-            Some(Some(Frame::Native {
-                module,
-                address,
-                function,
-            })) => match self.ids.modules.get(module) {
-                Some(&module) => Frame::Native {
-                    module,
-                    address: *address,
-                    function: *function,
-                },
+        let known = self.snapshot.tables.frames.get(id.0 as usize);
+        let mut frame = known.cloned().flatten().unwrap_or(Frame::Unmapped(Avma(0)));
+        if let Frame::Native {
+            module, address, ..
+        } = &mut frame
+        {
+            match new_id(&self.ids.modules, module) {
+                Some(new) => *module = ModuleId(new),
                 // Of a process that is not in the trace: no span leads here.
-                None => Frame::Unmapped(wcprof_types::Avma(address.0)),
-            },
-            Some(Some(other)) => other.clone(),
-            _ => Frame::Unmapped(wcprof_types::Avma(0)),
-        };
+                None => frame = Frame::Unmapped(Avma(address.0)),
+            }
+        }
         self.tables.frames.push(frame);
-        FrameId(self.ids.frames.add(id.0))
+        FrameId(add_id(&mut self.ids.frames, id))
     }
 
     fn add_wait(&mut self, wait: Option<WaitId>) -> Option<WaitId> {
-        let id = wait?.0;
-        if let Some(known) = self.ids.waits.get(id) {
+        let id = wait?;
+        if let Some(known) = new_id(&self.ids.waits, &id) {
             return Some(WaitId(known));
         }
-        let value = self.snapshot.waits.get(id as usize)?.clone()?;
+        let value = self.snapshot.tables.waits.get(id.0 as usize)?.clone()?;
         self.tables.waits.push(value);
-        Some(WaitId(self.ids.waits.add(id)))
+        Some(WaitId(add_id(&mut self.ids.waits, id)))
     }
 
     /// Looks at locks, of which the last was after the cut.
     fn add_locks(&mut self) {
         let (snapshot, from) = (self.snapshot, self.from);
-        for chunk in &snapshot.chunks {
-            let facts = &chunk.facts;
+        for facts in snapshot.chunks.iter().map(|chunk| &chunk.facts) {
             self.tables.locks.n_skipped += facts.n_skipped;
             for look in facts.looks.iter().filter(|l| l.until > from) {
                 let Some(process) = self.process(look.process) else {
                     continue;
                 };
-                let mut owners = Vec::with_capacity(look.owners.len());
-                for owner in &look.owners {
-                    if let Some(thread) = self.ids.threads.get(owner.thread.0) {
-                        owners.push(LockOwner {
-                            thread: ThreadId(thread),
-                            stack: self.add_stack(owner.stack),
-                            wait: self.add_wait(owner.wait),
-                            ..*owner
-                        });
-                    }
-                }
-                self.tables.locks.looks.push(LockLook {
+                let owners = look.owners.iter().filter_map(|owner| {
+                    Some(LockOwner {
+                        thread: ThreadId(new_id(&self.ids.threads, &owner.thread)?),
+                        stack: self.add_stack(owner.stack),
+                        wait: self.add_wait(owner.wait),
+                        ..*owner
+                    })
+                });
+                let look = LockLook {
                     process,
+                    owners: owners.collect(),
                     since: self.since(look.since),
                     until: self.since(look.until),
-                    owners,
                     ..look.clone()
-                });
+                };
+                self.tables.locks.looks.push(look);
             }
             for (thread, tick) in facts.moved.iter().filter(|(_, tick)| *tick > from) {
-                if let Some(thread) = self.ids.threads.get(thread.0) {
+                if let Some(thread) = new_id(&self.ids.threads, thread) {
                     let moved = (ThreadId(thread), self.since(*tick));
                     self.tables.locks.moved.push(moved);
                 }
@@ -399,10 +379,6 @@ fn part(span: &Span, from: TimeNs) -> Option<u64> {
     }
 }
 
-fn scale(n: u64, part: u64, whole: u64) -> u64 {
-    (u128::from(n) * u128::from(part) / u128::from(whole.max(1))) as u64
-}
-
 fn empty_tables(snapshot: &Snapshot, from: TimeNs) -> Tables {
     let mut header = snapshot.header.clone();
     header.started_unix_ns = header.started_unix_ns.saturating_add(from.0);
@@ -417,57 +393,5 @@ fn empty_tables(snapshot: &Snapshot, from: TimeNs) -> Tables {
         stats: stats_since(snapshot, from),
         setups: snapshot.setups.clone(),
         ..Tables::new(header)
-    }
-}
-
-/// The counts since the cut. Between two chunks they are taken to grow evenly.
-fn stats_since(snapshot: &Snapshot, from: TimeNs) -> Stats {
-    let now = &snapshot.stats;
-    let befores = snapshot.chunks.iter().map(|chunk| &chunk.facts.before);
-    let mut last = None;
-    let mut next = now;
-    for before in befores {
-        if before.duration <= from {
-            last = Some(before);
-        } else {
-            next = before;
-            break;
-        }
-    }
-    let zero = Stats::default();
-    let last = last.unwrap_or(&zero);
-    let step = next.duration.0.saturating_sub(last.duration.0);
-    let into = from.0.saturating_sub(last.duration.0).min(step);
-    let since = |of: &dyn Fn(&Stats) -> u64| {
-        let grown = of(next).saturating_sub(of(last));
-        let at_cut = of(last).saturating_add(scale(grown, into, step));
-        of(now).saturating_sub(at_cut)
-    };
-    Stats {
-        duration: TimeNs(now.duration.0.saturating_sub(from.0)),
-        n_ticks: since(&|s| s.n_ticks),
-        n_late: since(&|s| s.n_late),
-        n_missed: since(&|s| s.n_missed),
-        n_observations: since(&|s| s.n_observations),
-        n_torn: since(&|s| s.n_torn),
-        n_timer_samples: since(&|s| s.n_timer_samples),
-        n_lost: since(&|s| s.n_lost),
-        n_dropped_batches: since(&|s| s.n_dropped_batches),
-        ends: now
-            .ends
-            .keys()
-            .map(|&end| (end, since(&|s| s.ends.get(&end).copied().unwrap_or(0))))
-            .filter(|(_, n)| *n > 0)
-            .collect(),
-        own_cpu_ns: since(&|s| s.own_cpu_ns),
-        own_rss_bytes: now.own_rss_bytes,
-        rate_changes: now
-            .rate_changes
-            .iter()
-            .filter(|(time, _)| *time > from)
-            .map(|(time, rate)| (TimeNs(time.0 - from.0), *rate))
-            .collect(),
-        end_reason: now.end_reason.clone(),
-        complete: now.complete,
     }
 }

@@ -4,9 +4,39 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::mem::size_of;
 
-use crate::error::{Malformed, TraceError};
-use crate::hash::FastState;
-use crate::v1::wire::within;
+use foldhash::fast::RandomState as FastState;
+use wcprof_types::Wait;
+
+use crate::error::TraceError;
+use crate::model::{Frame, Stack, StackNode};
+use crate::v1::entries::Entry;
+
+/// What a [`Table`] can hold.
+pub(crate) trait Interned: Clone + Eq + Hash + Entry {
+    /// Bytes of memory beside the value itself.
+    fn heap_bytes(&self) -> usize {
+        0
+    }
+}
+
+impl Interned for StackNode {}
+
+impl Interned for Stack {}
+
+impl Interned for Frame {
+    fn heap_bytes(&self) -> usize {
+        match self {
+            Self::Kernel(name) => name.len(),
+            Self::Native { .. } | Self::Unmapped(_) | Self::KernelCode(_) => 0,
+        }
+    }
+}
+
+impl Interned for Wait {
+    fn heap_bytes(&self) -> usize {
+        self.kernel.len() + self.fd.as_ref().map_or(0, |fd| fd.path.len())
+    }
+}
 
 /// Values by small ids, and ids by value.
 #[derive(Debug)]
@@ -14,6 +44,8 @@ pub(crate) struct Table<T> {
     values: Vec<Option<T>>,
     free: Vec<u32>,
     ids: HashMap<T, u32, FastState>,
+    /// Bytes that all values have elsewhere.
+    heap: usize,
 }
 
 impl<T> Default for Table<T> {
@@ -22,38 +54,32 @@ impl<T> Default for Table<T> {
             values: Vec::new(),
             free: Vec::new(),
             ids: HashMap::default(),
+            heap: 0,
         }
     }
 }
 
-impl<T: Clone + Eq + Hash> Table<T> {
-    /// The id of a value; `what` names the kind should there be more than `limit`.
-    pub(crate) fn intern(
-        &mut self,
-        value: T,
-        what: &'static str,
-        limit: usize,
-    ) -> Result<u32, TraceError> {
+impl<T: Interned> Table<T> {
+    /// The id of a value.
+    pub(crate) fn intern(&mut self, value: T) -> Result<u32, TraceError> {
         if let Some(&id) = self.ids.get(&value) {
             return Ok(id);
         }
-        within(what, self.ids.len() as u64 + 1, limit).map_err(TraceError::Invalid)?;
-        let id = match self.free.pop() {
-            Some(id) => id,
-            None => {
-                let len = self.values.len();
-                if len == self.values.capacity() {
-                    // Memory is limited and counted: doubling would waste half of it.
-                    self.values.reserve_exact((len / 8).max(64));
-                }
-                self.values.push(None);
-                u32::try_from(self.values.len() - 1)
-                    .map_err(|_| TraceError::Invalid(Malformed::NumberTooLarge))?
+        T::TABLE
+            .check_len(self.ids.len() + 1)
+            .map_err(TraceError::Invalid)?;
+        self.heap += value.heap_bytes();
+        let id = self.free.pop().unwrap_or_else(|| {
+            let len = self.values.len();
+            if len == self.values.capacity() {
+                // Memory is limited and counted: doubling would waste half of it.
+                self.values.reserve_exact((len / 8).max(64));
             }
-        };
-        if let Some(slot) = self.values.get_mut(id as usize) {
-            *slot = Some(value.clone());
-        }
+            self.values.push(None);
+            // Limits are far below 2^32.
+            len as u32
+        });
+        self.values[id as usize] = Some(value.clone());
         self.ids.insert(value, id);
         Ok(id)
     }
@@ -73,6 +99,7 @@ impl<T: Clone + Eq + Hash> Table<T> {
             if !marks.has(id)
                 && let Some(gone) = value.take()
             {
+                self.heap -= gone.heap_bytes();
                 self.ids.remove(&gone);
             }
         }
@@ -95,12 +122,12 @@ impl<T: Clone + Eq + Hash> Table<T> {
         }
     }
 
-    /// Bytes of memory, about; `heap` are those that all values have elsewhere.
-    pub(crate) fn bytes(&self, heap: usize) -> usize {
+    /// Bytes of memory, about.
+    pub(crate) fn bytes(&self) -> usize {
         self.values.capacity() * size_of::<Option<T>>()
             + self.ids.capacity() * (size_of::<(T, u32)>() + 1)
             + self.free.capacity() * size_of::<u32>()
-            + 2 * heap
+            + 2 * self.heap
     }
 }
 
@@ -118,6 +145,12 @@ impl Marks {
         let before = self.0[word];
         self.0[word] |= bit;
         before & bit == 0
+    }
+
+    pub(crate) fn mark_all(&mut self, ids: &[u32]) {
+        for &id in ids {
+            self.mark(id);
+        }
     }
 
     pub(crate) fn has(&self, id: u32) -> bool {
@@ -151,16 +184,17 @@ mod tests {
     #[test]
     fn ids_again() {
         let mut table = Table::default();
-        let mut id = |value: &str| table.intern(value.to_owned(), "values", 4).unwrap();
+        let frame = |name: &str| Frame::Kernel(name.to_owned());
+        let mut id = |name: &str| table.intern(frame(name)).unwrap();
         assert_eq!([id("a"), id("b"), id("c"), id("b")], [0, 1, 2, 1]);
         let mut marks = Marks::default();
         assert!(marks.mark(2) && !marks.mark(2));
         table.keep(&marks);
-        assert_eq!(table.get(2).map(String::as_str), Some("c"));
+        assert_eq!(table.get(2), Some(&frame("c")));
         assert_eq!(table.get(0), None);
-        let mut id = |value: &str| table.intern(value.to_owned(), "values", 4).unwrap();
+        let mut id = |name: &str| table.intern(frame(name)).unwrap();
         assert_eq!([id("c"), id("x"), id("a"), id("y")], [2, 0, 1, 3]);
-        assert!(table.intern("z".to_owned(), "values", 4).is_err());
+        assert_eq!(table.heap, 4);
     }
 
     /// Check the order of marked ids across words.

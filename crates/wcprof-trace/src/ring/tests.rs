@@ -229,8 +229,11 @@ fn nothing_grows() {
         most(&sizes[30..]) <= most(&sizes[..30]) * 11 / 10,
         "{sizes:?}"
     );
-    assert!(ring.threads.len() < 10 && ring.processes.len() < 10);
-    assert!(ring.stacks.values().len() < 4000, "ids are given out again");
+    assert!(ring.tables.threads.len() < 10 && ring.tables.processes.len() < 10);
+    assert!(
+        ring.tables.stacks.values().len() < 4000,
+        "ids are given out again"
+    );
     let trace = trace(&ring.snapshot(Vec::new()), 0);
     let tables = &trace.tables;
     assert_eq!(tables.stacks.len(), 5 * 201);

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use super::{Recording, final_stats, header, some_steps, some_trace};
+use crate::TraceSink;
 use crate::model::{Stats, Trace};
 use crate::{Ending, TraceError, TraceReader, TraceWriter};
 

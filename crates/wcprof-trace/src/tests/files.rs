@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::{final_stats, header, some_trace, symbols};
+use crate::TraceSink;
 use crate::{Ending, TraceError, TraceReader, TraceWriter, append_symbols};
 
 fn open_error(bytes: &[u8]) -> String {
@@ -63,7 +64,7 @@ fn foreign() {
         (b"\x28\xb5\x2f\xfd____________", "zstd"),
         (b"\x7fELF____________", "ELF"),
         (b"", "empty"),
-        (b"#!/bin/sh", "does not begin"),
+        (b"#!/bin/sh", "bad header"),
     ] {
         let error = open_error(bytes);
         assert!(error.contains("not a wcprof trace"), "{error}");

@@ -3,6 +3,7 @@
 use wcprof_types::{Avma, ThreadState};
 
 use super::{header, some_trace};
+use crate::TraceSink;
 use crate::model::*;
 use crate::{Align, Ending, MergeLosses, TraceReader, TraceWriter, merge, merged_header};
 use wcprof_types::{Pid, StackEnd, Tid, TimeNs};
@@ -18,7 +19,7 @@ fn merged(files: &[&[u8]], align: Align) -> (Trace, MergeLosses) {
     let header = merged_header(&tables, "9.9");
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let open = |i: usize| TraceReader::from_reader(files[i]);
-    let losses = merge(&tables, align, open, &mut writer).unwrap();
+    let losses = merge(tables, align, open, &mut writer).unwrap();
     (read(&writer.into_inner()), losses)
 }
 

@@ -16,12 +16,12 @@ use wcprof_types::{
     ThreadState, Tid, TimeNs, Wait,
 };
 
-use crate::TraceWriter;
 use crate::model::{
     Frame, FrameId, Header, LaterName, LocalNames, LockLook, LockOwner, Module, ModuleId, NodeId,
     OwnerState, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId, StackNode, Stats,
     SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
 };
+use crate::{TraceSink, TraceWriter};
 
 fn header() -> Header {
     Header {

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::{Recording, Step, final_stats, header, some_trace, symbols};
+use crate::TraceSink;
 use crate::model::{SymbolTable, Trace};
 use crate::{Ending, TraceError, TraceReader, TraceWriter};
 
@@ -48,9 +49,9 @@ proptest! {
 #[test]
 fn beginning() {
     let mut writer = TraceWriter::new(Vec::new(), &header()).unwrap();
-    writer.begins_at(7);
+    writer.set_start(7);
     writer.flush().unwrap();
-    writer.begins_at(8);
+    writer.set_start(8);
     writer.finish(&final_stats()).unwrap();
     let (trace, _) = read(&writer.into_inner());
     assert_eq!(trace.tables.header.started_unix_ns, 7);

@@ -3,6 +3,7 @@
 use wcprof_types::{Avma, Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 use super::{final_stats, header};
+use crate::TraceSink;
 use crate::TraceWriter;
 use crate::model::{Frame, Process, Span, StackId, ThreadId};
 

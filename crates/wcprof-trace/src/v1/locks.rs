@@ -4,8 +4,10 @@
 use wcprof_types::lock::{FutexWords, N_WORDS};
 use wcprof_types::{Avma, Tid, TimeNs};
 
-use super::entries::time;
-use super::wire::{Input, known, put, put_delta, within};
+use super::entries::{Sizes, Table};
+use super::wire::{
+    Input, check_interval, known, put, put_delta, put_optional, put_signed, unknown, within,
+};
 use crate::error::Malformed;
 use crate::limits::{MAX_LOOKS, MAX_OWNERS};
 use crate::model::{LockLook, LockOwner, OwnerState, ProcessId, StackId, Tables, ThreadId, WaitId};
@@ -32,7 +34,7 @@ pub(crate) fn put_address(out: &mut Vec<u8>, wait: WaitId, address: Avma) {
 pub(crate) fn put_own_tid(out: &mut Vec<u8>, thread: ThreadId, own: Tid) {
     out.push(OWN_TID);
     put(out, thread.0.into());
-    put_delta(out, own.0 as u64, 0);
+    put_signed(out, own.0);
 }
 
 pub(crate) fn put_moved(out: &mut Vec<u8>, thread: ThreadId, tick: TimeNs) {
@@ -46,37 +48,39 @@ pub(crate) fn put_skipped(out: &mut Vec<u8>, n: u64) {
     put(out, n);
 }
 
+/// Refuses a look that refers to entries that are not there.
+pub(crate) fn check(look: &LockLook, sizes: &Sizes) -> Result<(), Malformed> {
+    sizes.check(Table::Processes, "process", Some(look.process.0))?;
+    for owner in &look.owners {
+        sizes.check(Table::Threads, "thread", Some(owner.thread.0))?;
+        sizes.check(Table::Stacks, "stack", owner.stack.map(|id| id.0))?;
+        sizes.check(Table::Waits, "wait", owner.wait.map(|id| id.0))?;
+    }
+    Ok(())
+}
+
 pub(crate) fn put_look(out: &mut Vec<u8>, look: &LockLook, before: &mut Before) {
-    let LockLook {
-        process,
-        address,
-        since,
-        until,
-        n_looks,
-        words,
-        owners,
-    } = look;
     out.push(LOOK);
-    put(out, process.0.into());
-    put_delta(out, address.0, before.address);
-    put_delta(out, since.0, before.time);
-    put_delta(out, until.0, since.0);
-    put(out, (*n_looks).into());
-    for &word in &words.0 {
+    put(out, look.process.0.into());
+    put_delta(out, look.address.0, before.address);
+    put_delta(out, look.since.0, before.time);
+    put_delta(out, look.until.0, look.since.0);
+    put(out, look.n_looks.into());
+    for word in look.words.0 {
         put(out, word.into());
     }
-    let owners = &owners[..owners.len().min(MAX_OWNERS)];
+    let owners = &look.owners[..look.owners.len().min(MAX_OWNERS)];
     put(out, owners.len() as u64);
     for owner in owners {
         out.push(owner.word);
-        out.push(state_code(owner.state) | u8::from(owner.moved) << 2);
+        out.push(owner.state as u8 | u8::from(owner.moved) << 2);
         put(out, owner.thread.0.into());
-        put(out, owner.stack.map_or(0, |id| u64::from(id.0) + 1));
-        put(out, owner.wait.map_or(0, |id| u64::from(id.0) + 1));
+        put_optional(out, owner.stack.map(|id| id.0));
+        put_optional(out, owner.wait.map(|id| id.0));
     }
     *before = Before {
-        address: address.0,
-        time: until.0,
+        address: look.address.0,
+        time: look.until.0,
     };
 }
 
@@ -86,12 +90,8 @@ pub(crate) fn read(input: &mut Input<'_>, t: &mut Tables) -> Result<(), Malforme
     while !input.is_empty() {
         match input.byte()? {
             ADDRESS => {
-                let id = input.number32()?;
-                let address = Avma(input.number()?);
-                known("wait", id, t.waits.len())?;
-                if let Some(wait) = t.waits.get_mut(id as usize) {
-                    wait.futex = Some(address);
-                }
+                let id = input.id("wait", t.waits.len())?;
+                t.waits[id as usize].futex = Some(Avma(input.number()?));
             }
             LOOK => {
                 within("looks at locks", t.locks.looks.len() as u64 + 1, MAX_LOOKS)?;
@@ -100,42 +100,29 @@ pub(crate) fn read(input: &mut Input<'_>, t: &mut Tables) -> Result<(), Malforme
             }
             OWN_TID => {
                 let thread = thread(input, t)?;
-                let own = i32::try_from(input.delta(0)?.cast_signed())
-                    .map_err(|_| Malformed::NumberTooLarge)?;
-                t.locks.own_tids.insert(thread, Tid(own));
+                t.locks.own_tids.insert(thread, Tid(input.signed()?));
             }
             MOVED => {
                 within("moved threads", t.locks.moved.len() as u64 + 1, MAX_LOOKS)?;
                 let thread = thread(input, t)?;
-                t.locks.moved.push((thread, time(input.number()?)?));
+                t.locks.moved.push((thread, input.time()?));
             }
             SKIPPED => {
                 let n = input.number()?;
                 t.locks.n_skipped = t.locks.n_skipped.saturating_add(n);
             }
-            code => {
-                return Err(Malformed::UnknownCode {
-                    what: "fact about locks",
-                    code: code.into(),
-                });
-            }
+            code => return Err(unknown("fact about locks", code)),
         }
     }
     Ok(())
 }
 
 fn look(input: &mut Input<'_>, before: &mut Before, t: &Tables) -> Result<LockLook, Malformed> {
-    let process = input.number32()?;
-    known("process", process, t.processes.len())?;
+    let process = input.id("process", t.processes.len())?;
     let address = input.delta(before.address)?;
-    let since = time(input.delta(before.time)?)?;
-    let until = time(input.delta(since.0)?)?;
-    if since > until {
-        return Err(Malformed::Interval {
-            start: since.0,
-            end: until.0,
-        });
-    }
+    let since = input.delta(before.time)?;
+    let until = input.delta(since)?;
+    check_interval(since, until)?;
     let n_looks = input.number32()?;
     let mut words = [0; N_WORDS];
     for word in &mut words {
@@ -143,19 +130,17 @@ fn look(input: &mut Input<'_>, before: &mut Before, t: &Tables) -> Result<LockLo
     }
     let n = input.count()?;
     within("owners of a lock", n as u64, MAX_OWNERS)?;
-    let mut owners = Vec::with_capacity(n);
-    for _ in 0..n {
-        owners.push(owner(input, t)?);
-    }
+    let owners = (0..n).map(|_| owner(input, t));
+    let owners = owners.collect::<Result<_, _>>()?;
     *before = Before {
         address,
-        time: until.0,
+        time: until,
     };
     Ok(LockLook {
         process: ProcessId(process),
         address: Avma(address),
-        since,
-        until,
+        since: TimeNs(since),
+        until: TimeNs(until),
         n_looks,
         words: FutexWords(words),
         owners,
@@ -169,18 +154,10 @@ fn owner(input: &mut Input<'_>, t: &Tables) -> Result<LockOwner, Malformed> {
         0 => OwnerState::Running,
         1 => OwnerState::Queued,
         2 => OwnerState::Blocked,
-        _ => {
-            return Err(Malformed::UnknownCode {
-                what: "state of an owner",
-                code: code.into(),
-            });
-        }
+        _ => return Err(unknown("state of an owner", code)),
     };
     if code > 7 || usize::from(word) >= N_WORDS {
-        return Err(Malformed::UnknownCode {
-            what: "owner",
-            code: code.max(word).into(),
-        });
+        return Err(unknown("owner", code.max(word)));
     }
     Ok(LockOwner {
         word,
@@ -193,28 +170,16 @@ fn owner(input: &mut Input<'_>, t: &Tables) -> Result<LockOwner, Malformed> {
 }
 
 fn thread(input: &mut Input<'_>, t: &Tables) -> Result<ThreadId, Malformed> {
-    let id = input.number32()?;
-    known("thread", id, t.threads.len())?;
-    Ok(ThreadId(id))
+    input.id("thread", t.threads.len()).map(ThreadId)
 }
 
-/// An id + 1, or 0 for none.
+/// An id of a table of so many entries, if there is one.
 fn optional(
     input: &mut Input<'_>,
     what: &'static str,
     len: usize,
 ) -> Result<Option<u32>, Malformed> {
-    let Some(id) = input.number32()?.checked_sub(1) else {
-        return Ok(None);
-    };
-    known(what, id, len)?;
-    Ok(Some(id))
-}
-
-fn state_code(state: OwnerState) -> u8 {
-    match state {
-        OwnerState::Running => 0,
-        OwnerState::Queued => 1,
-        OwnerState::Blocked => 2,
-    }
+    let id = input.optional()?;
+    id.map_or(Ok(()), |id| known(what, id, len))?;
+    Ok(id)
 }

@@ -3,55 +3,15 @@
 pub(crate) mod block;
 pub(crate) mod entries;
 pub(crate) mod facts;
+mod file_header;
 pub(crate) mod locks;
 pub(crate) mod origins;
+pub(crate) mod section;
 pub(crate) mod span_reader;
 pub(crate) mod spans;
 pub(crate) mod symbols;
 pub(crate) mod wire;
 
-/// The format version that this crate writes and reads.
-pub const FORMAT_VERSION: u32 = 1;
-
-/// First bytes of a trace.
-pub(crate) const MAGIC: [u8; 8] = *b"\x89wcprof\n";
-
-/// Bytes of the file before the first block: magic and version.
-pub(crate) const FILE_HEADER_BYTES: usize = 12;
-
-/// What a section of a block holds. A reader skips sections from [`OPTIONAL_SECTIONS`] on that
-/// it does not know.
-pub(crate) mod section {
-    pub(crate) const HEADER: u8 = 1;
-    pub(crate) const PROCESSES: u8 = 2;
-    pub(crate) const MODULES: u8 = 3;
-    pub(crate) const THREADS: u8 = 4;
-    pub(crate) const THREAD_NAMES: u8 = 5;
-    pub(crate) const THREAD_FACTS: u8 = 6;
-    pub(crate) const FRAMES: u8 = 7;
-    pub(crate) const NODES: u8 = 8;
-    pub(crate) const STACKS: u8 = 9;
-    pub(crate) const WAITS: u8 = 10;
-    pub(crate) const SPANS: u8 = 11;
-    pub(crate) const STATS: u8 = 12;
-    pub(crate) const SYMBOLS: u8 = 13;
-    pub(crate) const CGROUPS: u8 = 128;
-    pub(crate) const SETUP: u8 = 129;
-    pub(crate) const LOCAL_NAMES: u8 = 130;
-    pub(crate) const LATER_NAMES: u8 = 131;
-    pub(crate) const LOCKS: u8 = 132;
-    pub(crate) const PROCESS_ENDS: u8 = 136;
-    pub(crate) const SOURCES: u8 = 137;
-}
-
-/// First tag of the sections that a reader may skip.
-pub(crate) const OPTIONAL_SECTIONS: u8 = 128;
-
-/// Appends a section: tag, length, content. An empty content is no section.
-pub(crate) fn put_section(out: &mut Vec<u8>, tag: u8, content: &[u8]) {
-    if !content.is_empty() {
-        out.push(tag);
-        wire::put(out, content.len() as u64);
-        out.extend_from_slice(content);
-    }
-}
+pub use file_header::FORMAT_VERSION;
+pub(crate) use file_header::{FILE_HEADER_BYTES, MAGIC};
+pub(crate) use section::{OPTIONAL_SECTIONS, put_section};

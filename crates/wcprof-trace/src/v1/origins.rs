@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::entries::time;
-use super::wire::{Input, known, put, put_str, within};
+use super::wire::{Input, put, put_str, within};
 use crate::error::Malformed;
 use crate::limits::MAX_SOURCES;
 use crate::model::{ProcessEnd, ProcessId, Source};
@@ -21,13 +20,12 @@ pub(crate) fn process_ends(
     ends: &mut BTreeMap<ProcessId, ProcessEnd>,
 ) -> Result<(), Malformed> {
     while !input.is_empty() {
-        let id = input.number32()?;
+        let id = ProcessId(input.id("process", n_processes)?);
         let end = ProcessEnd {
-            time: time(input.number()?)?,
+            time: input.time()?,
             reason: input.string()?,
         };
-        known("process", id, n_processes)?;
-        ends.insert(ProcessId(id), end);
+        ends.insert(id, end);
     }
     Ok(())
 }
@@ -59,8 +57,8 @@ pub(crate) fn sources(input: &mut Input<'_>, sources: &mut Vec<Source>) -> Resul
             n_cpus: input.number32()?,
             rate_hz: input.number32()?,
             started_unix_ns: input.number()?,
-            start: time(input.number()?)?,
-            duration: time(input.number()?)?,
+            start: input.time()?,
+            duration: input.time()?,
             n_processes: input.number32()?,
         });
     }

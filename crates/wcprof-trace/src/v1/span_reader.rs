@@ -1,18 +1,19 @@
 //! Columns back to spans.
 //!
-//! Nearly all numbers are short, so that a span's are taken from fixed-size words, without branches that
-//! the processor could not foresee. Whatever is not as usual (a long number, the end of a column, anything wrong) leaves the span to a
-//! slow way that looks at each byte and says what is wrong.
+//! Nearly all numbers are short. So a span's numbers are taken from words of fixed size, without branches
+//! that the processor cannot predict. Anything unusual (a long number, the end of a column, an error)
+//! leaves the span to the slow path, which checks each byte and says what is wrong.
 
 use std::hint::select_unpredictable;
 
 use wcprof_types::{ThreadState, TimeNs};
 
+use super::entries::{Sizes, Table};
 use super::spans::{
     HAS_STACK, HAS_WAIT, Last, N_COLUMNS, NEXT_INTERVAL, NS_PER_US, SAME_INTERVAL, STATE_MASK,
-    STATES, Sizes, WEIGHT_AS_GUESSED, check_interval, state, to_ns,
+    STATES, WEIGHT_AS_GUESSED, state, to_ns,
 };
-use super::wire::{Input, known};
+use super::wire::{Input, check_interval, known};
 use crate::error::Malformed;
 use crate::limits::MAX_TIME_NS;
 use crate::model::{Span, StackId, ThreadId, WaitId};
@@ -67,7 +68,7 @@ impl SpanReader {
     pub(crate) fn read(
         &mut self,
         input: &mut Input<'_>,
-        sizes: Sizes,
+        sizes: &Sizes,
         mut each: impl FnMut(Span) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         let (n, data, at, ends) = layout(input)?;
@@ -100,9 +101,154 @@ impl SpanReader {
         cursor: &mut Cursor,
         data: &[u8],
         ends: &[usize; N_COLUMNS],
-        sizes: Sizes,
+        sizes: &Sizes,
     ) -> Option<Span> {
         let mut at = cursor.at;
+        let raw = Raw::take(&mut at, data, ends)?;
+        let is = |flag: u8| raw.flags & flag != 0;
+        let state = STATES[usize::from(raw.flags & STATE_MASK)]?;
+        let thread = moved(cursor.thread.into(), raw.thread);
+        let seen = self.threads.get_mut(usize::try_from(thread).ok()?)?;
+        let last = &mut seen.last;
+
+        let is_same = is(SAME_INTERVAL);
+        let is_blocked = state == ThreadState::Blocked;
+        let from = select_unpredictable(is_same, last.start, moved(last.end, raw.start));
+        let to = select_unpredictable(is_same, last.end, moved(cursor.end, raw.end));
+        let length = to.wrapping_sub(from);
+        let left = select_unpredictable(is_same, last.left, length);
+        let as_last = is_same & is_blocked & last.blocked;
+        let guess = select_unpredictable(as_last, last.weight, left);
+        // What the guess lacks; nothing if it is right.
+        let half = u64::from(raw.weight >> 1);
+        let weight = select_unpredictable(raw.weight & 1 != 0, half, guess.wrapping_sub(half));
+        let wait = moved(last.wait.into(), raw.wait);
+        let stack = moved(last.stack.into(), raw.stack);
+        let is_usual = (from <= to)
+            & (to <= MAX_TIME_NS / NS_PER_US)
+            & (weight <= MAX_TIME_NS / NS_PER_US)
+            & (thread < sizes.get(Table::Threads) as u64)
+            & (!is(HAS_WAIT)
+                | ((wait < sizes.get(Table::Waits) as u64) & (wait <= u32::MAX.into())))
+            & (!is(HAS_STACK)
+                | ((stack < sizes.get(Table::Stacks) as u64) & (stack <= u32::MAX.into())));
+        if !is_usual {
+            return None;
+        }
+
+        *last = Last {
+            start: from,
+            end: to,
+            left: left.saturating_sub(weight),
+            weight,
+            stack: stack as u32,
+            wait: wait as u32,
+            blocked: is_blocked,
+        };
+        seen.first = seen.first.min(from);
+        seen.latest = seen.latest.max(to);
+        *cursor = Cursor {
+            at,
+            thread: thread as u32,
+            end: to,
+        };
+        Some(Span {
+            thread: ThreadId(thread as u32),
+            start: TimeNs(from * NS_PER_US),
+            end: TimeNs(to * NS_PER_US),
+            weight: weight * NS_PER_US,
+            n_samples: raw.n_samples,
+            state,
+            wait: is(HAS_WAIT).then_some(WaitId(wait as u32)),
+            stack: is(HAS_STACK).then_some(StackId(stack as u32)),
+        })
+    }
+
+    /// The next span, or what is wrong with it.
+    #[cold]
+    #[inline(never)]
+    fn slow(
+        &mut self,
+        before: Cursor,
+        data: &[u8],
+        ends: &[usize; N_COLUMNS],
+        sizes: &Sizes,
+    ) -> Result<(Span, Cursor), Malformed> {
+        let mut columns = columns(data, &before.at, ends);
+        let [flags, thread, start, end, weight, n_samples, wait, stack] = &mut columns;
+        let flags = flags.byte()?;
+        let thread = thread.delta32(before.thread)?;
+        known("thread", thread, sizes.get(Table::Threads))?;
+        let state = state(flags & STATE_MASK)?;
+        let at = thread as usize;
+        if at >= self.threads.len() {
+            self.threads.resize(at + 1, Seen::default());
+        }
+        let seen = &mut self.threads[at];
+        let last = &mut seen.last;
+        let guess = if flags & SAME_INTERVAL != 0 {
+            last.guess(state)
+        } else {
+            let from = match flags & NEXT_INTERVAL {
+                0 => start.delta(last.end)?,
+                _ => last.end,
+            };
+            let to = end.delta(before.end)?;
+            check_interval(to_ns(from)?, to_ns(to)?)?;
+            (last.start, last.end, last.left) = (from, to, to - from);
+            last.left
+        };
+        let weight = match flags & WEIGHT_AS_GUESSED {
+            0 => read_weight(weight, guess)?,
+            _ => guess,
+        };
+        last.take(state, weight);
+        if flags & HAS_WAIT != 0 {
+            last.wait = wait.delta32(last.wait)?;
+            known("wait", last.wait, sizes.get(Table::Waits))?;
+        }
+        if flags & HAS_STACK != 0 {
+            last.stack = stack.delta32(last.stack)?;
+            known("stack", last.stack, sizes.get(Table::Stacks))?;
+        }
+        let span = Span {
+            thread: ThreadId(thread),
+            start: TimeNs(to_ns(last.start)?),
+            end: TimeNs(to_ns(last.end)?),
+            weight: to_ns(weight)?,
+            n_samples: n_samples.number32()?,
+            state,
+            wait: (flags & HAS_WAIT != 0).then_some(WaitId(last.wait)),
+            stack: (flags & HAS_STACK != 0).then_some(StackId(last.stack)),
+        };
+        seen.first = seen.first.min(last.start);
+        seen.latest = seen.latest.max(last.end);
+        let end = last.end;
+        let mut at = *ends;
+        for (at, column) in at.iter_mut().zip(&columns) {
+            *at -= column.0.len();
+        }
+        Ok((span, Cursor { at, thread, end }))
+    }
+}
+
+/// The numbers of a span, as they are in the columns; 0 for those that are absent.
+struct Raw {
+    flags: u8,
+    thread: u32,
+    start: u32,
+    end: u32,
+    weight: u32,
+    n_samples: u32,
+    wait: u32,
+    stack: u32,
+}
+
+impl Raw {
+    /// Takes the numbers at these places of the columns; `None` when one of them is long, or a
+    /// column ends.
+    #[inline(always)]
+    fn take(at: &mut [usize; N_COLUMNS], data: &[u8], ends: &[usize; N_COLUMNS]) -> Option<Self> {
         let &flags = data.get(at[0])?;
         at[0] += 1;
         let is = |flag: u8| flags & flag != 0;
@@ -134,132 +280,17 @@ impl SpanReader {
             false => 0,
         };
         // Whether these are there cannot be foreseen: no branch.
-        let end = next(3, !is(SAME_INTERVAL))?;
-        let weight = next(4, !is(WEIGHT_AS_GUESSED))?;
-        let stack = next(7, is(HAS_STACK))?;
-
-        let state = STATES[usize::from(flags & STATE_MASK)]?;
-        let thread = moved(cursor.thread.into(), thread);
-        let seen = self.threads.get_mut(usize::try_from(thread).ok()?)?;
-        let last = &mut seen.last;
-
-        let is_same = is(SAME_INTERVAL);
-        let is_blocked = state == ThreadState::Blocked;
-        let from = select_unpredictable(is_same, last.start, moved(last.end, start));
-        let to = select_unpredictable(is_same, last.end, moved(cursor.end, end));
-        let length = to.wrapping_sub(from);
-        let left = select_unpredictable(is_same, last.left, length);
-        let as_last = is_same & is_blocked & last.blocked;
-        let guess = select_unpredictable(as_last, last.weight, left);
-        // What the guess lacks; nothing if it is right.
-        let lacking = guess.wrapping_sub(u64::from(weight >> 1));
-        let weight = select_unpredictable(weight & 1 != 0, u64::from(weight >> 1), lacking);
-        let wait = moved(last.wait.into(), wait);
-        let stack = moved(last.stack.into(), stack);
-        let is_usual = !unusual
-            & (from <= to)
-            & (to <= MAX_TIME_NS / NS_PER_US)
-            & (weight <= MAX_TIME_NS / NS_PER_US)
-            & (thread < sizes.n_threads as u64)
-            & (!is(HAS_WAIT) | ((wait < sizes.n_waits as u64) & (wait <= u32::MAX.into())))
-            & (!is(HAS_STACK) | ((stack < sizes.n_stacks as u64) & (stack <= u32::MAX.into())));
-        if !is_usual {
-            return None;
-        }
-
-        *last = Last {
-            start: from,
-            end: to,
-            left: left.saturating_sub(weight),
-            weight,
-            stack: stack as u32,
-            wait: wait as u32,
-            blocked: is_blocked,
-        };
-        seen.first = seen.first.min(from);
-        seen.latest = seen.latest.max(to);
-        *cursor = Cursor {
-            at,
-            thread: thread as u32,
-            end: to,
-        };
-        Some(Span {
-            thread: ThreadId(thread as u32),
-            start: TimeNs(from * NS_PER_US),
-            end: TimeNs(to * NS_PER_US),
-            weight: weight * NS_PER_US,
+        let raw = Self {
+            flags,
+            thread,
+            start,
+            end: next(3, !is(SAME_INTERVAL))?,
+            weight: next(4, !is(WEIGHT_AS_GUESSED))?,
             n_samples,
-            state,
-            wait: is(HAS_WAIT).then_some(WaitId(wait as u32)),
-            stack: is(HAS_STACK).then_some(StackId(stack as u32)),
-        })
-    }
-
-    /// The next span, or what is wrong with it.
-    #[cold]
-    #[inline(never)]
-    fn slow(
-        &mut self,
-        before: Cursor,
-        data: &[u8],
-        ends: &[usize; N_COLUMNS],
-        sizes: Sizes,
-    ) -> Result<(Span, Cursor), Malformed> {
-        let mut columns = columns(data, &before.at, ends);
-        let [flags, thread, start, end, weight, n_samples, wait, stack] = &mut columns;
-        let flags = flags.byte()?;
-        let thread = thread.delta32(before.thread)?;
-        known("thread", thread, sizes.n_threads)?;
-        let state = state(flags & STATE_MASK)?;
-        let at = thread as usize;
-        if at >= self.threads.len() {
-            self.threads.resize(at + 1, Seen::default());
-        }
-        let seen = &mut self.threads[at];
-        let last = &mut seen.last;
-        let guess = if flags & SAME_INTERVAL != 0 {
-            last.guess(state)
-        } else {
-            let from = match flags & NEXT_INTERVAL {
-                0 => start.delta(last.end)?,
-                _ => last.end,
-            };
-            let to = end.delta(before.end)?;
-            check_interval(to_ns(from)?, to_ns(to)?)?;
-            (last.start, last.end, last.left) = (from, to, to - from);
-            last.left
+            wait,
+            stack: next(7, is(HAS_STACK))?,
         };
-        let weight = match flags & WEIGHT_AS_GUESSED {
-            0 => read_weight(weight, guess)?,
-            _ => guess,
-        };
-        last.take(state, weight);
-        if flags & HAS_WAIT != 0 {
-            last.wait = wait.delta32(last.wait)?;
-            known("wait", last.wait, sizes.n_waits)?;
-        }
-        if flags & HAS_STACK != 0 {
-            last.stack = stack.delta32(last.stack)?;
-            known("stack", last.stack, sizes.n_stacks)?;
-        }
-        let span = Span {
-            thread: ThreadId(thread),
-            start: TimeNs(to_ns(last.start)?),
-            end: TimeNs(to_ns(last.end)?),
-            weight: to_ns(weight)?,
-            n_samples: n_samples.number32()?,
-            state,
-            wait: (flags & HAS_WAIT != 0).then_some(WaitId(last.wait)),
-            stack: (flags & HAS_STACK != 0).then_some(StackId(last.stack)),
-        };
-        seen.first = seen.first.min(last.start);
-        seen.latest = seen.latest.max(last.end);
-        let end = last.end;
-        let mut at = *ends;
-        for (at, column) in at.iter_mut().zip(&columns) {
-            *at -= column.0.len();
-        }
-        Ok((span, Cursor { at, thread, end }))
+        (!unusual).then_some(raw)
     }
 }
 
@@ -321,11 +352,7 @@ mod tests {
     use super::*;
     use crate::v1::spans::{Columns, Guesses};
 
-    const SIZES: Sizes = Sizes {
-        n_threads: 5,
-        n_stacks: 1 << 30,
-        n_waits: 300,
-    };
+    const SIZES: Sizes = Sizes([0, 0, 5, 0, 0, 1 << 30, 300]);
 
     type Read = (Vec<Span>, Result<SpanReader, Malformed>);
 
@@ -334,7 +361,7 @@ mod tests {
         let mut spans = Vec::new();
         let read = sections.iter().try_for_each(|section| {
             let mut input = Input(section);
-            reader.read(&mut input, SIZES, |span| {
+            reader.read(&mut input, &SIZES, |span| {
                 spans.push(span);
                 Ok(())
             })?;
@@ -353,7 +380,7 @@ mod tests {
             let (thread, end) = (reader.thread, reader.end);
             let mut cursor = Cursor { at, thread, end };
             for _ in 0..n {
-                let (span, after) = reader.slow(cursor, data, &ends, SIZES)?;
+                let (span, after) = reader.slow(cursor, data, &ends, &SIZES)?;
                 spans.push(span);
                 cursor = after;
             }

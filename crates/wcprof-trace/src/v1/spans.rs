@@ -6,9 +6,9 @@
 
 use wcprof_types::ThreadState;
 
-use super::wire::{known, put, put_delta};
+use super::entries::{Sizes, Table};
+use super::wire::{check_interval, put, put_delta, unknown};
 use crate::error::Malformed;
-use crate::limits::MAX_TIME_NS;
 use crate::model::{Span, StackId, WaitId};
 
 pub(super) const STATE_MASK: u8 = 0b111;
@@ -22,37 +22,27 @@ pub(super) const WEIGHT_AS_GUESSED: u8 = 1 << 7;
 
 pub(super) const N_COLUMNS: usize = 8;
 
+/// Columns by number, in the order of the file.
+const FLAGS: usize = 0;
+const THREAD: usize = 1;
+const START: usize = 2;
+const END: usize = 3;
+const WEIGHT: usize = 4;
+const N_SAMPLES: usize = 5;
+const WAIT: usize = 6;
+const STACK: usize = 7;
+
 /// Columns of the spans that are not written yet.
 #[derive(Debug, Default)]
 pub(crate) struct Columns {
     n: u64,
-    flags: Vec<u8>,
-    thread: Vec<u8>,
-    start: Vec<u8>,
-    end: Vec<u8>,
-    weight: Vec<u8>,
-    n_samples: Vec<u8>,
-    wait: Vec<u8>,
-    stack: Vec<u8>,
+    columns: [Vec<u8>; N_COLUMNS],
 }
 
 impl Columns {
-    fn all(&self) -> [&Vec<u8>; N_COLUMNS] {
-        [
-            &self.flags,
-            &self.thread,
-            &self.start,
-            &self.end,
-            &self.weight,
-            &self.n_samples,
-            &self.wait,
-            &self.stack,
-        ]
-    }
-
     /// Bytes in all columns.
     pub(crate) fn len(&self) -> usize {
-        self.all().iter().map(|column| column.len()).sum()
+        self.columns.iter().map(Vec::len).sum()
     }
 
     /// Appends the section's content and empties the columns. Nothing without spans.
@@ -61,23 +51,11 @@ impl Columns {
             return;
         }
         put(out, self.n);
-        for column in self.all() {
+        for column in &mut self.columns {
             put(out, column.len() as u64);
-            out.extend_from_slice(column);
+            out.append(column);
         }
         self.n = 0;
-        for column in [
-            &mut self.flags,
-            &mut self.thread,
-            &mut self.start,
-            &mut self.end,
-            &mut self.weight,
-            &mut self.n_samples,
-            &mut self.wait,
-            &mut self.stack,
-        ] {
-            column.clear();
-        }
     }
 }
 
@@ -147,11 +125,10 @@ impl Guesses {
 
     /// Appends a span, which the caller has checked.
     pub(crate) fn put(&mut self, columns: &mut Columns, span: &Span) {
-        put_delta(
-            &mut columns.thread,
-            span.thread.0.into(),
-            self.thread.into(),
-        );
+        columns.n += 1;
+        let columns = &mut columns.columns;
+        let thread = u64::from(span.thread.0);
+        put_delta(&mut columns[THREAD], thread, self.thread.into());
         let (start, end) = (span.start.0 / NS_PER_US, span.end.0 / NS_PER_US);
         let end_before = self.end;
         (self.thread, self.end) = (span.thread.0, end);
@@ -168,7 +145,7 @@ impl Guesses {
             weight = weight.min(end - start);
         }
         *unwritten_ns = weight_ns - weight * NS_PER_US;
-        let mut flags = state_code(span.state);
+        let mut flags = span.state as u8;
         let guess = if start == last.start && end == last.end {
             flags |= SAME_INTERVAL;
             last.guess(span.state)
@@ -176,64 +153,42 @@ impl Guesses {
             if start == last.end {
                 flags |= NEXT_INTERVAL;
             } else {
-                put_delta(&mut columns.start, start, last.end);
+                put_delta(&mut columns[START], start, last.end);
             }
-            put_delta(&mut columns.end, end, end_before);
+            put_delta(&mut columns[END], end, end_before);
             (last.start, last.end, last.left) = (start, end, end - start);
             last.left
         };
         if weight == guess {
             flags |= WEIGHT_AS_GUESSED;
         } else {
-            put_weight(&mut columns.weight, guess, weight);
+            put_weight(&mut columns[WEIGHT], guess, weight);
         }
-        put(&mut columns.n_samples, span.n_samples.into());
+        put(&mut columns[N_SAMPLES], span.n_samples.into());
         last.take(span.state, weight);
         if let Some(WaitId(wait)) = span.wait {
             flags |= HAS_WAIT;
-            put_delta(&mut columns.wait, wait.into(), last.wait.into());
+            put_delta(&mut columns[WAIT], wait.into(), last.wait.into());
             last.wait = wait;
         }
         if let Some(StackId(stack)) = span.stack {
             flags |= HAS_STACK;
-            put_delta(&mut columns.stack, stack.into(), last.stack.into());
+            put_delta(&mut columns[STACK], stack.into(), last.stack.into());
             last.stack = stack;
         }
-        columns.flags.push(flags);
-        columns.n += 1;
+        columns[FLAGS].push(flags);
     }
 }
 
-/// Sizes of the tables that spans refer to.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Sizes {
-    pub(crate) n_threads: usize,
-    pub(crate) n_stacks: usize,
-    pub(crate) n_waits: usize,
+/// Refuses a span that no reader would take.
+pub(crate) fn check(span: &Span, sizes: &Sizes) -> Result<(), Malformed> {
+    sizes.check(Table::Threads, "thread", Some(span.thread.0))?;
+    sizes.check(Table::Stacks, "stack", span.stack.map(|id| id.0))?;
+    sizes.check(Table::Waits, "wait", span.wait.map(|id| id.0))?;
+    check_interval(span.start.0, span.end.0)
 }
 
-impl Sizes {
-    /// Refuses a span that no reader would take.
-    pub(crate) fn check(&self, span: &Span) -> Result<(), Malformed> {
-        known("thread", span.thread.0, self.n_threads)?;
-        if let Some(stack) = span.stack {
-            known("stack", stack.0, self.n_stacks)?;
-        }
-        if let Some(wait) = span.wait {
-            known("wait", wait.0, self.n_waits)?;
-        }
-        check_interval(span.start.0, span.end.0)
-    }
-}
-
-pub(super) fn check_interval(start: u64, end: u64) -> Result<(), Malformed> {
-    if start > end || end > MAX_TIME_NS {
-        return Err(Malformed::Interval { start, end });
-    }
-    Ok(())
-}
-
-/// The states by their code.
+/// The states by their code: the order in which they are declared.
 pub(super) const STATES: [Option<ThreadState>; STATE_MASK as usize + 1] = [
     Some(ThreadState::OnCpu),
     Some(ThreadState::Guest),
@@ -245,23 +200,9 @@ pub(super) const STATES: [Option<ThreadState>; STATE_MASK as usize + 1] = [
     None,
 ];
 
-fn state_code(state: ThreadState) -> u8 {
-    match state {
-        ThreadState::OnCpu => 0,
-        ThreadState::Guest => 1,
-        ThreadState::Runnable => 2,
-        ThreadState::Blocked => 3,
-        ThreadState::StealIrq => 4,
-        ThreadState::Unknown => 5,
-    }
-}
-
 pub(super) fn state(code: u8) -> Result<ThreadState, Malformed> {
     let known = STATES.get(usize::from(code)).copied().flatten();
-    known.ok_or(Malformed::UnknownCode {
-        what: "thread state",
-        code: code.into(),
-    })
+    known.ok_or_else(|| unknown("thread state", code))
 }
 
 #[cfg(test)]
@@ -273,7 +214,7 @@ mod tests {
     fn states() {
         for (code, known) in (0..).zip(STATES) {
             assert_eq!(state(code).ok(), known);
-            assert!(known.is_none_or(|state| state_code(state) == code));
+            assert!(known.is_none_or(|state| state as u8 == code));
         }
         assert!(state(STATES.len() as u8).is_err());
     }

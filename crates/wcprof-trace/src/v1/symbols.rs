@@ -3,8 +3,7 @@
 
 use std::collections::HashMap;
 
-use super::entries::time;
-use super::wire::{Input, cut, known, put, put_str};
+use super::wire::{Input, cut, known, put, put_str, unknown, within};
 use crate::error::Malformed;
 use crate::limits::{MAX_INLINE, MAX_LATER_NAMES, MAX_TABLE_BYTES};
 use crate::model::{FrameId, LaterName, SymbolFrame, SymbolTable};
@@ -91,12 +90,7 @@ pub(crate) fn read(
             *table = Some(SymbolTable::default());
             *budget = MAX_TABLE_BYTES;
         }
-        code => {
-            return Err(Malformed::UnknownCode {
-                what: "symbols",
-                code: code.into(),
-            });
-        }
+        code => return Err(unknown("symbols", code)),
     }
     let table = table.get_or_insert_default();
     let n_strings = input.count()?;
@@ -105,11 +99,8 @@ pub(crate) fn read(
         .collect::<Result<_, _>>()?;
     // A string may be named any number of times, and each time is a copy in memory.
     let mut string = |input: &mut Input<'_>| {
-        let index = input.number32()?;
-        known("string", index, strings.len())?;
-        let s = strings.get(index as usize).copied().unwrap_or_default();
-        take(budget, s.len() + size_of::<SymbolFrame>())?;
-        Ok(s.to_owned())
+        let index = input.id("string", strings.len())?;
+        Ok(strings[index as usize])
     };
     let mut frame = 0_u32;
     for _ in 0..input.count()? {
@@ -117,24 +108,7 @@ pub(crate) fn read(
             .checked_add(input.number32()?)
             .ok_or(Malformed::NumberTooLarge)?;
         known("frame", frame, n_frames)?;
-        let n = input.count()?;
-        super::wire::within("functions of a frame", n as u64, MAX_INLINE)?;
-        let mut functions = Vec::with_capacity(n);
-        for _ in 0..n {
-            let flags = input.byte()?;
-            let name = string(input)?;
-            let file = (flags & HAS_FILE != 0).then(|| string(input)).transpose()?;
-            let line = (flags & HAS_LINE != 0)
-                .then(|| input.number32())
-                .transpose()?;
-            functions.push(SymbolFrame {
-                name,
-                file,
-                line,
-                inlined: flags & INLINED != 0,
-                resolved: flags & RESOLVED != 0,
-            });
-        }
+        let functions = read_functions(input, budget, &mut string)?;
         table.frames.insert(FrameId(frame), functions);
     }
     input.end()
@@ -178,32 +152,10 @@ pub(crate) fn read_later(
 ) -> Result<(), Malformed> {
     while !input.is_empty() {
         let n = later.len() as u64 + 1;
-        super::wire::within("later names", n, MAX_LATER_NAMES)?;
-        let frame = input.number32()?;
-        known("frame", frame, n_frames)?;
-        let since = time(input.number()?)?;
-        let n = input.count()?;
-        super::wire::within("functions of a frame", n as u64, MAX_INLINE)?;
-        let mut functions = Vec::with_capacity(n);
-        for _ in 0..n {
-            let flags = input.byte()?;
-            let name = input.str()?;
-            let file = (flags & HAS_FILE != 0).then(|| input.str()).transpose()?;
-            let line = (flags & HAS_LINE != 0)
-                .then(|| input.number32())
-                .transpose()?;
-            take(
-                budget,
-                name.len() + file.map_or(0, str::len) + size_of::<SymbolFrame>(),
-            )?;
-            functions.push(SymbolFrame {
-                name: name.to_owned(),
-                file: file.map(str::to_owned),
-                line,
-                inlined: flags & INLINED != 0,
-                resolved: flags & RESOLVED != 0,
-            });
-        }
+        within("later names", n, MAX_LATER_NAMES)?;
+        let frame = input.id("frame", n_frames)?;
+        let since = input.time()?;
+        let functions = read_functions(input, budget, Input::str)?;
         later.push(LaterName {
             frame: FrameId(frame),
             since,
@@ -211,6 +163,35 @@ pub(crate) fn read_later(
         });
     }
     Ok(())
+}
+
+/// Reads the functions of one frame; `string` reads a name or a file.
+fn read_functions<'a>(
+    input: &mut Input<'a>,
+    budget: &mut usize,
+    mut string: impl FnMut(&mut Input<'a>) -> Result<&'a str, Malformed>,
+) -> Result<Vec<SymbolFrame>, Malformed> {
+    let n = input.count()?;
+    within("functions of a frame", n as u64, MAX_INLINE)?;
+    let mut functions = Vec::with_capacity(n);
+    for _ in 0..n {
+        let flags = input.byte()?;
+        let name = string(input)?;
+        let file = (flags & HAS_FILE != 0).then(|| string(input)).transpose()?;
+        let line = (flags & HAS_LINE != 0)
+            .then(|| input.number32())
+            .transpose()?;
+        let n_bytes = name.len() + file.map_or(0, str::len) + size_of::<SymbolFrame>();
+        take(budget, n_bytes)?;
+        functions.push(SymbolFrame {
+            name: name.to_owned(),
+            file: file.map(str::to_owned),
+            line,
+            inlined: flags & INLINED != 0,
+            resolved: flags & RESOLVED != 0,
+        });
+    }
+    Ok(functions)
 }
 
 /// Takes bytes of what all names together may take in memory.

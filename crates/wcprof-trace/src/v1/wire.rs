@@ -1,7 +1,9 @@
 //! Numbers and strings as bytes, and back with every bound checked.
 
+use wcprof_types::TimeNs;
+
 use crate::error::Malformed;
-use crate::limits::{MAX_LIST, MAX_STRING_BYTES};
+use crate::limits::{MAX_LIST, MAX_STRING_BYTES, MAX_TIME_NS};
 
 /// Appends an unsigned LEB128 number.
 pub(crate) fn put(out: &mut Vec<u8>, mut n: u64) {
@@ -16,6 +18,16 @@ pub(crate) fn put(out: &mut Vec<u8>, mut n: u64) {
 pub(crate) fn put_delta(out: &mut Vec<u8>, a: u64, b: u64) {
     let d = a.wrapping_sub(b) as i64;
     put(out, ((d << 1) ^ (d >> 63)) as u64);
+}
+
+/// Appends a number that may be below zero.
+pub(crate) fn put_signed(out: &mut Vec<u8>, n: i32) {
+    put_delta(out, i64::from(n) as u64, 0);
+}
+
+/// Appends a number + 1, or 0 for none.
+pub(crate) fn put_optional(out: &mut Vec<u8>, n: Option<u32>) {
+    put(out, n.map_or(0, |n| u64::from(n) + 1));
 }
 
 /// Appends a string, cut to [`MAX_STRING_BYTES`].
@@ -121,6 +133,36 @@ impl<'a> Input<'a> {
         }
     }
 
+    /// A signed number of 32 bits, see [`put_signed`].
+    pub(crate) fn signed(&mut self) -> Result<i32, Malformed> {
+        i32::try_from(self.delta(0)?.cast_signed()).map_err(|_| Malformed::NumberTooLarge)
+    }
+
+    /// A time within the limit.
+    pub(crate) fn time(&mut self) -> Result<TimeNs, Malformed> {
+        checked_time(self.number()?)
+    }
+
+    /// An id of a table of so many entries.
+    pub(crate) fn id(&mut self, what: &'static str, len: usize) -> Result<u32, Malformed> {
+        let id = self.number32()?;
+        known(what, id, len)?;
+        Ok(id)
+    }
+
+    /// See [`put_optional`].
+    pub(crate) fn optional(&mut self) -> Result<Option<u32>, Malformed> {
+        let n = self.number()?.checked_sub(1);
+        n.map(u32::try_from)
+            .transpose()
+            .map_err(|_| Malformed::NumberTooLarge)
+    }
+
+    /// All that is left.
+    pub(crate) fn take_rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
     pub(crate) fn list<T>(
         &mut self,
         get_item: impl Fn(&mut Self) -> Result<T, Malformed>,
@@ -145,6 +187,28 @@ pub(crate) fn within(what: &'static str, count: u64, limit: usize) -> Result<(),
         return Err(Malformed::TooMany { what, count, limit });
     }
     Ok(())
+}
+
+/// Refuses a time beyond the limit.
+pub(crate) fn checked_time(ns: u64) -> Result<TimeNs, Malformed> {
+    check_interval(ns, ns)?;
+    Ok(TimeNs(ns))
+}
+
+/// Refuses an interval (ns) that ends before it begins, or beyond the limit.
+pub(crate) fn check_interval(start: u64, end: u64) -> Result<(), Malformed> {
+    if start > end || end > MAX_TIME_NS {
+        return Err(Malformed::Interval { start, end });
+    }
+    Ok(())
+}
+
+/// The error for a code without a meaning.
+pub(crate) fn unknown(what: &'static str, code: impl Into<u64>) -> Malformed {
+    Malformed::UnknownCode {
+        what,
+        code: code.into(),
+    }
 }
 
 /// Refuses an id that is not in its table.

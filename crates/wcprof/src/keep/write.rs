@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use wcprof_record::Kept;
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::ring::Cut;
-use wcprof_trace::{TraceError, TraceWriter};
+use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::TimeNs;
 
 use crate::cli::SymbolArgs;

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use wcprof_types::ThreadState;
+use wcprof_types::{Sched, ThreadState};
 
 use super::MS;
 use super::model::{Act, Model, VIEWS, View, WORK, Weights};
 use super::play::{play, sum, timer_period_ns, weights};
-use crate::{Ledger, Observation, Piece, Sched, TimerHit};
+use crate::weights::{Ledger, Observation, Piece, TimerHit};
 
 /// At 99 Hz.
 const TICK: u64 = 10 * MS + 101_010;
@@ -57,7 +57,7 @@ fn spinner() {
 fn stolen_time() {
     let first = Model::new(&[run(2000 * MS)]);
     let mut ledger = Ledger::new(first.at(0, View::Whole));
-    let mut by = BTreeMap::new();
+    let mut pieces = Vec::new();
     for i in 1..=100 {
         let mut now = first.at(i * 20 * MS, View::Whole);
         now.run_ns = now.run_ns / 5 * 4;
@@ -66,11 +66,10 @@ fn stolen_time() {
             place: 1,
             guest: false,
         };
-        ledger.observe(now, &[hit], &mut |p: Piece<u32>| {
-            *by.entry((p.state, p.place)).or_insert(0) += p.weight;
-        });
+        ledger.observe(now, &[hit], &mut pieces);
     }
-    ledger.finish(&mut |p| *by.entry((p.state, p.place)).or_insert(0) += p.weight);
+    ledger.finish(&mut pieces);
+    let by = weights(&pieces);
     let steal = sum(&by, ThreadState::StealIrq);
     assert!((380 * MS..=400 * MS).contains(&steal), "{steal}");
     assert_eq!(sum(&by, ThreadState::Blocked), 0);
@@ -240,14 +239,13 @@ fn never_sampled() {
         place: Some(7),
         n_ticks: 1,
     };
-    let mut by = BTreeMap::new();
+    let mut pieces = Vec::new();
     let mut ledger = Ledger::new(blocked(0, 0, 0));
     for i in 1..=10 {
-        ledger.observe(blocked(i * TICK, i * 1000, i), &[], &mut |p: Piece<u32>| {
-            *by.entry((p.state, p.place)).or_insert(0) += p.weight;
-        });
+        ledger.observe(blocked(i * TICK, i * 1000, i), &[], &mut pieces);
     }
-    ledger.finish(&mut |p| *by.entry((p.state, p.place)).or_insert(0) += p.weight);
+    ledger.finish(&mut pieces);
+    let by = weights(&pieces);
     assert_eq!(by[&(ThreadState::OnCpu, None)], 10_000);
     assert_eq!(by.values().sum::<u64>(), 10 * TICK);
 }
@@ -265,12 +263,12 @@ fn torn_stack() {
         place,
         n_ticks: 1,
     };
-    let mut by = BTreeMap::new();
+    let mut pieces = Vec::new();
     let mut ledger = Ledger::new(blocked(0, 0, None));
-    let mut emit = |p: Piece<u32>| *by.entry((p.state, p.place)).or_insert(0) += p.weight;
-    ledger.observe(blocked(100, 1, None), &[], &mut emit);
-    ledger.observe(blocked(200, 2, Some(5)), &[], &mut emit);
-    ledger.finish(&mut emit);
+    ledger.observe(blocked(100, 1, None), &[], &mut pieces);
+    ledger.observe(blocked(200, 2, Some(5)), &[], &mut pieces);
+    ledger.finish(&mut pieces);
+    let by = weights(&pieces);
     assert_eq!(by, BTreeMap::from([((ThreadState::Blocked, Some(5)), 200)]));
 }
 

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeSet;
 
-use wcprof_profile::model::Profile;
-use wcprof_profile::{Estimator, View, two_sided_p, two_sided_quantile};
-
-use crate::class::daemon_class;
-use crate::model::{
+use super::class::daemon_class;
+use super::model::{
     Change, Line, LineName, ProfileDiff, Side, StackPair, Table, TableKind, Unit, Value, Warning,
 };
-use crate::sums::{Lines, Sum, Sums};
-use crate::warnings::{rebuilt_modules, warnings};
+use super::sums::{Lines, Sums};
+use super::warnings::{rebuilt_modules, warnings};
+use crate::model::Profile;
+use crate::weight_sum::WeightSum;
+use crate::{Estimator, View, two_sided_p, two_sided_quantile};
 
 /// Chance that any line at all is called significant if nothing changed.
 const LEVEL: f64 = 0.05;
@@ -32,7 +32,7 @@ pub fn diff(before: &Profile, after: &Profile, options: &DiffOptions) -> Profile
     let profiles = [before, after];
     let estimators = profiles.map(Profile::estimator);
     let rebuilt = rebuilt_modules(profiles);
-    let mut sums = Sums::new();
+    let mut sums = Sums::default();
     for side in 0..2 {
         let estimator = estimators[side].as_ref();
         sums.add(side, profiles[side], &options.view, estimator, &rebuilt);
@@ -97,7 +97,7 @@ impl<'a> Recording<'a> {
         }
     }
 
-    fn value(&self, sum: &Sum) -> Value {
+    fn value(&self, sum: &WeightSum) -> Value {
         Value {
             weight_ns: sum.weight,
             per_unit: sum.weight as f64 * self.per_unit,
@@ -106,7 +106,7 @@ impl<'a> Recording<'a> {
     }
 
     /// Variance of the value, and its degrees of freedom.
-    fn variance(&self, sum: &Sum) -> Option<(f64, f64)> {
+    fn variance(&self, sum: &WeightSum) -> Option<(f64, f64)> {
         let estimator = self.estimator?;
         let edges = self.edge_variance * sum.n_threads as f64;
         let variance = estimator.variance(&sum.course) + edges;
@@ -163,14 +163,13 @@ impl Comparison<'_> {
         of: Option<[u64; 2]>,
         name: impl Fn(&K) -> LineName,
     ) -> Table {
-        let share = |sums: &[Sum; 2], of: [u64; 2]| {
+        let share = |sums: &[WeightSum; 2], of: [u64; 2]| {
             let parts = [0, 1].map(|side| sums[side].weight as f64 / of[side].max(1) as f64);
             // A side without any time has no say.
             let n = of.iter().filter(|ns| **ns > 0).count().max(1);
             100.0 * (parts[0] + parts[1]) / n as f64
         };
         let listed: Vec<_> = lines
-            .list
             .iter()
             .filter(|(_, sums)| of.is_none_or(|of| share(sums, of) >= self.min_percent))
             .map(|(key, sums)| Line {
@@ -181,13 +180,13 @@ impl Comparison<'_> {
             .collect();
         Table {
             kind,
-            n_below: lines.list.len() - listed.len(),
+            n_below: lines.len() - listed.len(),
             lines: listed,
         }
     }
 
     /// Welch's test, with the variances that the recordings show in themselves.
-    fn change(&self, sums: &[Sum; 2]) -> Option<Change> {
+    fn change(&self, sums: &[WeightSum; 2]) -> Option<Change> {
         if sums[0].n_samples.saturating_add(sums[1].n_samples) < MIN_SAMPLES {
             return None;
         }
@@ -214,7 +213,6 @@ impl Comparison<'_> {
     fn stacks(&self, sums: &Sums) -> Vec<StackPair> {
         let mut stacks: Vec<StackPair> = sums
             .stacks
-            .list
             .iter()
             .map(|(key, pair)| StackPair {
                 pool: sums.name(key.0).to_owned(),

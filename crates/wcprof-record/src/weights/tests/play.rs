@@ -3,7 +3,7 @@
 use wcprof_types::ThreadState;
 
 use super::model::{Model, View, Weights};
-use crate::{Ledger, Piece};
+use crate::weights::{Ledger, Piece};
 
 /// The period of the engines' timer.
 pub(super) fn timer_period_ns(rate: u64) -> u64 {
@@ -25,9 +25,9 @@ pub(super) fn play(
         let n = n_before + hits[n_before..].partition_point(|hit| hit.time <= tick);
         let due = &hits[n_before..n];
         n_before = n;
-        ledger.observe(model.at(tick, view), due, &mut |p| pieces.push(p));
+        ledger.observe(model.at(tick, view), due, &mut pieces);
     }
-    ledger.finish(&mut |p| pieces.push(p));
+    ledger.finish(&mut pieces);
     pieces
 }
 

@@ -3,7 +3,6 @@
 //! [`diff`] adds up both profiles by daemon class, pool, function and stack, matches the lines by
 //! name, and tests each change against how the weights varied within the recordings. How, and what
 //! that means, is in `docs/diff.md`. Nothing here does I/O.
-#![forbid(unsafe_code)]
 
 mod class;
 mod compare;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use wcprof_profile::model::Profile;
+use crate::model::Profile;
 
-use crate::model::Warning;
+use super::model::Warning;
 
 /// File names of modules of which the two sides have no build in common, in order.
 pub(crate) fn rebuilt_modules(profiles: [&Profile; 2]) -> Vec<String> {

@@ -5,10 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use wcprof_types::ThreadState;
+use wcprof_types::{Sched, ThreadState};
 
 use super::MS;
-use crate::{Observation, Sched, TimerHit};
+use crate::weights::{Observation, TimerHit};
 
 /// Weight by state and place, ns.
 pub(super) type Weights = BTreeMap<(ThreadState, Option<u32>), u64>;

@@ -1,12 +1,11 @@
 //! Many threads of one program on a machine to what the ledger made of them, against what they did.
 
-use wcprof_types::ThreadState;
+use wcprof_types::{Sched, ThreadState};
 
 use super::MS;
 use super::machine::{Around, Machine, Random, Step};
 use super::model::{Model, VIEWS, View, Weights};
 use super::play::{play, sum, timer_period_ns, weights};
-use crate::Sched;
 
 /// For how long the ledger leaves run time unsettled.
 pub(super) const SETTLE_NS: u64 = 12 * MS;

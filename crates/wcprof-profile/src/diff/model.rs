@@ -1,6 +1,6 @@
 //! What a comparison holds. "Before" and "after" are the two profiles in the order given.
 
-use wcprof_profile::model::State;
+use crate::model::State;
 use wcprof_types::BuildId;
 
 /// What values are divided by.

@@ -6,7 +6,9 @@ use std::sync::LazyLock;
 
 use support::Maker;
 use support::random::{Independent, Process, Random, Turns, Wander};
-use wcprof_diff::{DiffOptions, Line, LineName, ProfileDiff, TableKind, Unit, Warning, diff};
+use wcprof_profile::diff::{
+    DiffOptions, Line, LineName, ProfileDiff, TableKind, Unit, Warning, diff,
+};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules, View};
 use wcprof_trace::model::{Span, ThreadId};

@@ -1,22 +1,22 @@
 //! One thread's account: every nanosecond between two observations goes somewhere once.
 
-use wcprof_types::ThreadState;
+use wcprof_types::{Sched, ThreadState};
 
-use crate::cpu::CpuAccount;
-use crate::{Observation, Piece, Sched, TimerHit};
+use super::cpu::CpuAccount;
+use super::observation::{Observation, Piece, TimerHit};
 
 /// How long run time may stay unsettled for a thread that keeps running: one scheduler tick
 /// (10 ms at `CONFIG_HZ=100`, 4 ms at 250; `kernel/sched/core.c`, `sched_tick`) and some slack.
 const SETTLE_NS: u64 = 12_000_000;
 
-/// A thread that is running or queued, nobody can tell which, and shows neither a switch nor run time has
-/// been displaced or robbed of its CPU by the hypervisor: the next switch or run time tells. It is waited
-/// for this long.
+/// A thread that runs or is queued (the engine cannot tell which) and shows neither a switch nor run
+/// time was displaced, or the hypervisor took its CPU away. The next switch or run time tells which. The
+/// ledger waits for it this long.
 const HOLD_NS: u64 = 1_000_000_000;
 
 /// One thread's account.
 #[derive(Clone, Debug)]
-pub struct Ledger<K> {
+pub(crate) struct Ledger<K> {
     last: Observation<K>,
     cpu: CpuAccount<K>,
     /// Wall-clock time that nothing explained yet.
@@ -29,11 +29,7 @@ pub struct Ledger<K> {
     delay_due: u64,
     /// Runnable time given out before the kernel counted it.
     advance: u64,
-    /// The last place it was seen blocked in.
-    last_blocked: Option<K>,
-    ever_blocked: bool,
-    /// How much of the pending time it may have been blocked for.
-    maybe_blocked: u64,
+    blocked: Blocked<K>,
     /// It was woken and has not run since.
     surely_queued: bool,
     /// It ran for most of the last interval.
@@ -42,9 +38,26 @@ pub struct Ledger<K> {
     still: u64,
 }
 
+/// What is known of a thread's waits.
+#[derive(Clone, Debug)]
+struct Blocked<K> {
+    /// The last place it was seen blocked in.
+    last_place: Option<K>,
+    /// It was seen blocked.
+    ever: bool,
+    /// How much of the pending time it may have been blocked for.
+    maybe_ns: u64,
+}
+
+/// Pieces of time that are given out, and the end of the interval that they lie in.
+struct Out<'a, K> {
+    end: u64,
+    pieces: &'a mut Vec<Piece<K>>,
+}
+
 impl<K: Copy> Ledger<K> {
     /// Opens the account at the first observation; time before it is not the thread's.
-    pub fn new(first: Observation<K>) -> Self {
+    pub(crate) fn new(first: Observation<K>) -> Self {
         let blocked = first.sched == Sched::Blocked;
         Self {
             last: first,
@@ -54,9 +67,11 @@ impl<K: Copy> Ledger<K> {
             run_due: 0,
             delay_due: 0,
             advance: 0,
-            last_blocked: first.place.filter(|_| blocked),
-            ever_blocked: blocked,
-            maybe_blocked: 0,
+            blocked: Blocked {
+                last_place: first.place.filter(|_| blocked),
+                ever: blocked,
+                maybe_ns: 0,
+            },
             surely_queued: false,
             ran_lately: false,
             still: 0,
@@ -64,29 +79,33 @@ impl<K: Copy> Ledger<K> {
     }
 
     /// Time of the last observation, ns.
-    pub fn last_time(&self) -> u64 {
+    pub(crate) fn last_time(&self) -> u64 {
         self.last.time
     }
 
     /// Run time accounted so far, ns; some of it may still wait for a timer sample.
-    pub fn run_ns(&self) -> u64 {
+    pub(crate) fn run_ns(&self) -> u64 {
         self.cpu.total()
     }
 
     /// Every place that it remembers, some of them twice.
-    pub fn places(&self) -> impl Iterator<Item = K> + '_ {
-        let own = [self.last.place, self.last_blocked];
+    pub(crate) fn places(&self) -> impl Iterator<Item = K> + '_ {
+        let own = [self.last.place, self.blocked.last_place];
         own.into_iter().flatten().chain(self.cpu.places())
     }
 
     /// Accounts the interval since the last observation. `hits` are the timer samples of the
-    /// thread since then, oldest first. Pieces come out in no particular order.
-    pub fn observe(
+    /// thread since then, oldest first. Appends pieces, in no particular order.
+    pub(crate) fn observe(
         &mut self,
         now: Observation<K>,
         hits: &[TimerHit<K>],
-        emit: &mut impl FnMut(Piece<K>),
+        pieces: &mut Vec<Piece<K>>,
     ) {
+        let out = &mut Out {
+            end: now.time,
+            pieces,
+        };
         let wall = now.time.saturating_sub(self.last.time);
         let interval = Interval {
             prev: self.last,
@@ -104,27 +123,27 @@ impl<K: Copy> Ledger<K> {
             _ => !interval.same,
         };
         if slept || interval.prev.sched == Sched::Blocked || now.sched == Sched::Blocked {
-            self.maybe_blocked = self.pending;
+            self.blocked.maybe_ns = self.pending;
         }
         self.ran_lately = interval.run > wall / 2;
         self.still = match interval.is_still() {
             true => self.still + wall,
             false => 0,
         };
-        self.settle_counters(&interval, hits, emit);
+        self.settle_counters(&interval, hits, out);
         match now.sched {
-            Sched::Blocked => self.seen_blocked(&interval, emit),
-            Sched::OnCpu => self.seen_on_cpu(&interval, emit),
-            Sched::Queued { waited_ns } => self.seen_queued(&interval, waited_ns, emit),
-            Sched::Running => self.seen_running(&interval, emit),
+            Sched::Blocked => self.seen_blocked(&interval, out),
+            Sched::OnCpu => self.seen_on_cpu(out),
+            Sched::Queued { waited_ns } => self.seen_queued(&interval, waited_ns, out),
+            Sched::Running => self.seen_running(&interval, out),
         }
         if now.sched == Sched::Blocked {
-            self.ever_blocked = true;
+            self.blocked.ever = true;
             if now.place.is_some() {
-                self.last_blocked = now.place;
+                self.blocked.last_place = now.place;
             }
         }
-        self.maybe_blocked = self.maybe_blocked.min(self.pending);
+        self.blocked.maybe_ns = self.blocked.maybe_ns.min(self.pending);
         if self.pending <= wall {
             // What is left is younger than the interval: later pieces need not reach further back.
             self.pending_since = self.pending_since.max(interval.prev.time);
@@ -133,28 +152,31 @@ impl<K: Copy> Ledger<K> {
     }
 
     /// Closes the account at the last observation's time.
-    pub fn finish(&mut self, emit: &mut impl FnMut(Piece<K>)) {
-        let end = self.last.time;
+    pub(crate) fn finish(&mut self, pieces: &mut Vec<Piece<K>>) {
+        let out = &mut Out {
+            end: self.last.time,
+            pieces,
+        };
         match self.last.sched {
-            Sched::OnCpu => self.finish_running(emit),
-            Sched::Running if self.ran_lately => self.finish_running(emit),
+            Sched::OnCpu => self.finish_running(out),
+            Sched::Running if self.ran_lately => self.finish_running(out),
             Sched::Running | Sched::Queued { .. } => {
                 let all = self.pending;
-                self.give_runnable(all, end, emit);
+                self.give_runnable(all, out);
             }
             Sched::Blocked => {}
         }
-        self.cpu.finish(end, emit);
+        self.cpu.finish(out.end, out.pieces);
         let rest = self.pending;
-        self.give_unexplained(rest, end, emit);
+        self.give_unexplained(rest, out);
     }
 
     /// What is left is run time that the kernel has not counted yet, up to a scheduler tick of it.
-    fn finish_running(&mut self, emit: &mut impl FnMut(Piece<K>)) {
+    fn finish_running(&mut self, out: &mut Out<'_, K>) {
         let run = self.pending.min(SETTLE_NS);
         self.pending -= run;
         self.cpu
-            .add(run, &[], (self.pending_since, self.last.time), emit);
+            .add(run, &[], (self.pending_since, out.end), out.pieces);
     }
 
     /// Takes what the kernel's two counters explain out of the pending time.
@@ -162,9 +184,8 @@ impl<K: Copy> Ledger<K> {
         &mut self,
         interval: &Interval<K>,
         hits: &[TimerHit<K>],
-        emit: &mut impl FnMut(Piece<K>),
+        out: &mut Out<'_, K>,
     ) {
-        let end = interval.now.time;
         let delay = interval.now.delay_ns.saturating_sub(interval.prev.delay_ns);
         let paid = self.advance.min(delay);
         self.advance -= paid;
@@ -176,14 +197,14 @@ impl<K: Copy> Ledger<K> {
         // What was counted in this interval was not run long before it.
         let recent = interval.prev.time.saturating_sub(SETTLE_NS);
         let since = self.pending_since.max(recent);
-        self.cpu.add(run, hits, (since, end), emit);
+        self.cpu.add(run, hits, (since, out.end), out.pieces);
         let queued = self.delay_due.min(self.pending);
         self.delay_due -= queued;
-        self.give_runnable_at(queued, interval.runnable_place(self), end, emit);
+        self.give_runnable_at(queued, interval.runnable_place(self), out);
     }
 
     /// Off-CPU in a wait: both counters are settled, the rest was spent blocked.
-    fn seen_blocked(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
+    fn seen_blocked(&mut self, interval: &Interval<K>, out: &mut Out<'_, K>) {
         let (prev, now) = (&interval.prev, &interval.now);
         let rest = self.pending;
         self.advance = 0;
@@ -196,7 +217,7 @@ impl<K: Copy> Ledger<K> {
         }
         if same_wait {
             // A repeated copy of the same stack may be longer than the first.
-            self.give_blocked(rest, now.place.or(prev.place), now.n_ticks, now.time, emit);
+            self.give_blocked(rest, now.place.or(prev.place), now.n_ticks, out);
         } else {
             // What was carried into the interval belongs to the wait before; of the interval
             // itself each end seen blocked gets half, since a sleep that straddles a tick lies
@@ -207,22 +228,22 @@ impl<K: Copy> Ledger<K> {
             if let Some(place) = prev
                 .place
                 .filter(|_| was_blocked)
-                .or(self.last_blocked)
+                .or(self.blocked.last_place)
                 .filter(|_| old + before > 0)
             {
-                self.give_blocked(old + before, Some(place), 0, now.time, emit);
+                self.give_blocked(old + before, Some(place), 0, out);
             }
             let left = self.pending;
-            self.give_blocked(left, now.place, 1, now.time, emit);
+            self.give_blocked(left, now.place, 1, out);
         }
         self.pending = 0;
     }
 
-    fn seen_on_cpu(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
+    fn seen_on_cpu(&mut self, out: &mut Out<'_, K>) {
         self.surely_queued = false;
         self.advance = 0;
         let excess = self.pending.saturating_sub(SETTLE_NS);
-        self.give_unexplained(excess, interval.now.time, emit);
+        self.give_unexplained(excess, out);
     }
 
     /// On a run queue: the run time is settled, the current wait for a CPU is not counted yet.
@@ -230,7 +251,7 @@ impl<K: Copy> Ledger<K> {
         &mut self,
         interval: &Interval<K>,
         waited_ns: Option<u64>,
-        emit: &mut impl FnMut(Piece<K>),
+        out: &mut Out<'_, K>,
     ) {
         let now = &interval.now;
         let was_queued = matches!(interval.prev.sched, Sched::Queued { .. });
@@ -244,34 +265,33 @@ impl<K: Copy> Ledger<K> {
             None => return,
         };
         self.advance += waited;
-        self.give_runnable_at(waited, now.place, now.time, emit);
+        self.give_runnable_at(waited, now.place, out);
         let is_old = interval.prev.sched == Sched::Blocked || self.pending > SETTLE_NS;
         if waited_ns.is_some() && is_old {
             let rest = self.pending;
-            self.give_unexplained(rest, now.time, emit);
+            self.give_unexplained(rest, out);
         }
     }
 
     /// Executing or queued. A thread that was woken and has an unchanged count has not run yet.
-    fn seen_running(&mut self, interval: &Interval<K>, emit: &mut impl FnMut(Piece<K>)) {
-        let end = interval.now.time;
+    fn seen_running(&mut self, interval: &Interval<K>, out: &mut Out<'_, K>) {
         let wall = interval.wall();
         if !interval.same {
             self.surely_queued = false;
             self.advance = 0;
             // A switch settles the counters. Since then it may have been displaced again.
             let excess = self.pending.saturating_sub(wall.max(SETTLE_NS));
-            self.give_unexplained(excess, end, emit);
+            self.give_unexplained(excess, out);
         } else if interval.prev.sched == Sched::Blocked {
             // Woken at an unknown moment of the interval: half of it on average.
             let half = self.pending / 2;
-            self.give_blocked(half, interval.prev.place, 0, end, emit);
+            self.give_blocked(half, interval.prev.place, 0, out);
             self.surely_queued = true;
         } else if interval.run > 0 {
             // It was on its CPU at the last observation: what is older and unexplained was not waited.
             self.surely_queued = false;
             let excess = interval.carried.saturating_sub(SETTLE_NS);
-            self.give_unexplained(excess.min(self.pending), end, emit);
+            self.give_unexplained(excess.min(self.pending), out);
         } else if self.surely_queued || self.still > HOLD_NS {
             // When in the interval before it was woken, the counter will tell.
             let queued = match self.surely_queued {
@@ -280,46 +300,33 @@ impl<K: Copy> Ledger<K> {
             };
             self.surely_queued = true;
             self.advance += queued;
-            self.give_runnable(queued, end, emit);
+            self.give_runnable(queued, out);
         }
     }
 
     /// Pending time that no counter explains: blocked as far as that is possible, else steal or
     /// interrupts. A thread never seen blocked has no place to be blocked in.
-    fn give_unexplained(&mut self, ns: u64, end: u64, emit: &mut impl FnMut(Piece<K>)) {
-        let blocked = match self.ever_blocked {
-            true => ns.min(self.maybe_blocked),
+    fn give_unexplained(&mut self, ns: u64, out: &mut Out<'_, K>) {
+        let blocked = match self.blocked.ever {
+            true => ns.min(self.blocked.maybe_ns),
             false => 0,
         };
-        self.maybe_blocked -= blocked;
-        self.give_blocked(blocked, self.last_blocked, 0, end, emit);
-        self.give(ns - blocked, ThreadState::StealIrq, None, 0, end, emit);
+        self.blocked.maybe_ns -= blocked;
+        self.give_blocked(blocked, self.blocked.last_place, 0, out);
+        self.give(ns - blocked, ThreadState::StealIrq, None, 0, out);
     }
 
-    fn give_blocked(
-        &mut self,
-        ns: u64,
-        place: Option<K>,
-        n_samples: u32,
-        end: u64,
-        emit: &mut impl FnMut(Piece<K>),
-    ) {
-        self.give(ns, ThreadState::Blocked, place, n_samples, end, emit);
+    fn give_blocked(&mut self, ns: u64, place: Option<K>, n_samples: u32, out: &mut Out<'_, K>) {
+        self.give(ns, ThreadState::Blocked, place, n_samples, out);
     }
 
-    fn give_runnable(&mut self, ns: u64, end: u64, emit: &mut impl FnMut(Piece<K>)) {
-        let place = self.last_blocked.or(self.cpu.last_place());
-        self.give_runnable_at(ns, place, end, emit);
+    fn give_runnable(&mut self, ns: u64, out: &mut Out<'_, K>) {
+        let place = self.blocked.last_place.or(self.cpu.last_place());
+        self.give_runnable_at(ns, place, out);
     }
 
-    fn give_runnable_at(
-        &mut self,
-        ns: u64,
-        place: Option<K>,
-        end: u64,
-        emit: &mut impl FnMut(Piece<K>),
-    ) {
-        self.give(ns, ThreadState::Runnable, place, 1, end, emit);
+    fn give_runnable_at(&mut self, ns: u64, place: Option<K>, out: &mut Out<'_, K>) {
+        self.give(ns, ThreadState::Runnable, place, 1, out);
     }
 
     /// Takes time out of the pending and gives it out; nothing for 0 ns.
@@ -329,16 +336,15 @@ impl<K: Copy> Ledger<K> {
         state: ThreadState,
         place: Option<K>,
         n_samples: u32,
-        end: u64,
-        emit: &mut impl FnMut(Piece<K>),
+        out: &mut Out<'_, K>,
     ) {
         if ns == 0 {
             return;
         }
         self.pending -= ns;
-        emit(Piece {
+        out.pieces.push(Piece {
             start: self.pending_since,
-            end,
+            end: out.end,
             weight: ns,
             n_samples,
             state,
@@ -376,7 +382,7 @@ impl<K: Copy> Interval<K> {
             _ => None,
         }
         .or(self.prev.place)
-        .or(ledger.last_blocked)
+        .or(ledger.blocked.last_place)
         .or(ledger.cpu.last_place())
     }
 }

@@ -5,7 +5,7 @@
 
 use wcprof_types::ThreadState;
 
-use crate::{Piece, TimerHit};
+use super::observation::{Piece, TimerHit};
 
 /// Timer samples that may wait for run time; more are merged into the last one.
 const MAX_WAITING: usize = 64;
@@ -55,7 +55,7 @@ impl<K: Copy> CpuAccount<K> {
         run: u64,
         hits: &[TimerHit<K>],
         (start, end): (u64, u64),
-        emit: &mut impl FnMut(Piece<K>),
+        pieces: &mut Vec<Piece<K>>,
     ) {
         if self.pending == 0 {
             self.since = start;
@@ -78,18 +78,18 @@ impl<K: Copy> CpuAccount<K> {
         for (i, hit) in self.waiting.drain(..).enumerate() {
             // Cumulative rounding: the shares add up to `total` exactly.
             let upto = (u128::from(total) * (i as u128 + 1) / u128::from(n)) as u64;
-            emit(piece(hit, self.since, end, upto - given, 1));
+            pieces.push(piece(hit, self.since, end, upto - given, 1));
             given = upto;
         }
         self.pending = 0;
     }
 
     /// Gives what is left to the last sample's place, or to no place.
-    pub(crate) fn finish(&mut self, end: u64, emit: &mut impl FnMut(Piece<K>)) {
+    pub(crate) fn finish(&mut self, end: u64, pieces: &mut Vec<Piece<K>>) {
         if self.pending == 0 {
             return;
         }
-        emit(match self.last_hit {
+        pieces.push(match self.last_hit {
             Some(hit) => piece(hit, self.since, end, self.pending, 0),
             None => Piece {
                 start: self.since,
@@ -110,10 +110,9 @@ fn piece<K>(hit: TimerHit<K>, start: u64, end: u64, weight: u64, n_samples: u32)
         end,
         weight,
         n_samples,
-        state: if hit.guest {
-            ThreadState::Guest
-        } else {
-            ThreadState::OnCpu
+        state: match hit.guest {
+            true => ThreadState::Guest,
+            false => ThreadState::OnCpu,
         },
         place: Some(hit.place),
     }

@@ -1,0 +1,140 @@
+//! Both profiles to sums by line.
+
+use std::collections::HashMap;
+
+use indexmap::{IndexMap, IndexSet};
+
+use super::class::daemon_class;
+use crate::model::{FunctionId, Profile, Row, State};
+use crate::weight_sum::WeightSum;
+use crate::{Course, Estimator, View, for_each_shown, without_numbers};
+
+/// Lines by what they are about, in the order of first appearance: sums before and after.
+pub(crate) type Lines<K> = IndexMap<K, [WeightSum; 2]>;
+
+/// A name of either side, as an index into [`Sums::names`].
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Name(u32);
+
+/// All lines of both sides.
+#[derive(Debug, Default)]
+pub(crate) struct Sums {
+    names: IndexSet<String>,
+    /// By class: CPU time.
+    pub(crate) classes: Lines<Name>,
+    /// By pool; and by pool and state.
+    pub(crate) pools: Lines<(Name, Option<State>)>,
+    pub(crate) leaves: Lines<Name>,
+    pub(crate) totals: Lines<Name>,
+    /// By pool and frames, root first.
+    pub(crate) stacks: Lines<(Name, Box<[Name]>)>,
+    /// Time shown of each side, ns.
+    pub(crate) shown: [u64; 2],
+}
+
+impl Sums {
+    pub(crate) fn name(&self, name: Name) -> &str {
+        self.names
+            .get_index(name.0 as usize)
+            .map_or("", String::as_str)
+    }
+
+    fn intern(&mut self, name: &str) -> Name {
+        let known = self.names.get_index_of(name);
+        Name(known.unwrap_or_else(|| self.names.insert_full(name.to_owned()).0) as u32)
+    }
+
+    /// Adds a profile as one side. Functions without a name of the modules in `rebuilt` are one
+    /// function a module: their addresses say nothing about the other side's.
+    pub(crate) fn add(
+        &mut self,
+        side: usize,
+        profile: &Profile,
+        view: &View,
+        estimator: Option<&Estimator>,
+        rebuilt: &[String],
+    ) {
+        let functions = profile.functions.iter();
+        let functions: Vec<Name> = functions
+            .map(|f| match !f.resolved && rebuilt.contains(&f.module) {
+                true => self.intern(&format!("{}+?", f.module)),
+                false => self.intern(&f.name),
+            })
+            .collect();
+        // A lone thread's pool keeps its number.
+        let pools = profile.pools.iter();
+        let pools: Vec<Name> = pools
+            .map(|pool| self.intern(&without_numbers(&pool.name)))
+            .collect();
+        let not_sampled =
+            State::ALL.map(|state| self.intern(&format!("[{}, not sampled]", state.name())));
+        let truncated = self.intern("[truncated]");
+        let unknown = self.intern("");
+        let course = |row: &Row| estimator.map_or_else(Course::default, |e| e.course(&row.slices));
+        self.add_classes(side, profile, view, course);
+
+        let mut seen: Vec<Name> = Vec::new();
+        // Most rows share a stack with others of their pool.
+        let mut stack_lines: HashMap<(Name, Option<u32>, State), usize> = HashMap::new();
+        for_each_shown(profile, view, |row, frames: &[FunctionId]| {
+            let course = course(row);
+            let thread = profile.threads.get(row.thread);
+            let pool = thread.and_then(|t| pools.get(t.pool));
+            let pool = pool.copied().unwrap_or(unknown);
+            self.shown[side] = self.shown[side].saturating_add(row.weight);
+            for key in [(pool, None), (pool, Some(row.state))] {
+                self.pools.entry(key).or_default()[side].add(row, &course);
+            }
+            let name = |f: &FunctionId| functions.get(f.0 as usize).copied().unwrap_or(unknown);
+            let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
+            if let Some(leaf) = frames.last().map(name) {
+                self.leaves.entry(leaf).or_default()[side].add(row, &course);
+            }
+            seen.clear();
+            for function in frames.iter().rev().map(name) {
+                // Stacks are short, and recursion is rare.
+                if !seen.contains(&function) {
+                    seen.push(function);
+                    self.totals.entry(function).or_default()[side].add(row, &course);
+                }
+            }
+            let key = (pool, row.stack.map(|id| id.0), row.state);
+            let line = *stack_lines.entry(key).or_insert_with(|| {
+                let first = match stack {
+                    None => Some(not_sampled[row.state as usize]),
+                    Some(stack) => stack.end.is_truncated().then_some(truncated),
+                };
+                let path = first.into_iter().chain(frames.iter().map(name)).collect();
+                let line = self.stacks.entry((pool, path));
+                let index = line.index();
+                line.or_default();
+                index
+            });
+            self.stacks[line][side].add(row, &course);
+        });
+    }
+
+    /// CPU time of all threads that the filter chooses, whatever states and stacks are shown.
+    fn add_classes(
+        &mut self,
+        side: usize,
+        profile: &Profile,
+        view: &View,
+        course: impl Fn(&Row) -> Course,
+    ) {
+        let threads = profile.threads.iter();
+        let classes: Vec<Option<Name>> = threads
+            .map(|thread| {
+                let shown = view.threads.matches(profile, thread);
+                shown.then(|| self.intern(daemon_class(&thread.process_comm)))
+            })
+            .collect();
+        for row in &profile.rows {
+            if let Some(&Some(class)) = classes.get(row.thread)
+                && matches!(row.state, State::OnCpu | State::Guest)
+            {
+                self.classes.entry(class).or_default()[side].add(row, &course(row));
+            }
+        }
+    }
+}

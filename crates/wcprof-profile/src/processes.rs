@@ -1,0 +1,99 @@
+//! Processes, modules and threads of a trace to those of a profile.
+
+use std::collections::BTreeSet;
+
+use wcprof_trace::model::{Process, ProcessId, Tables, Thread};
+use wcprof_types::{Pid, osd_id, program_name, vm_name};
+
+use crate::model::{ProfileModule, ProfileProcess, ProfileThread, TimeAxis};
+use crate::rules::Rules;
+
+/// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
+const EXITED: &str = "[exited threads, not sampled]";
+
+/// Length of the recording, ns; of a merged trace, of all recordings together.
+pub(crate) fn recorded_ns(tables: &Tables) -> u64 {
+    match tables.sources.as_slice() {
+        [] => tables.stats.duration.0,
+        sources => sources
+            .iter()
+            .fold(0, |sum, source| sum.saturating_add(source.duration.0)),
+    }
+}
+
+/// Processes in the order of the trace.
+pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<ProfileProcess> {
+    let of = |(id, process): (ProcessId, &Process)| {
+        let (start, end) = match tables.source_of(id) {
+            Some(source) => (
+                source.start.0,
+                source.start.0.saturating_add(source.duration.0),
+            ),
+            None => (0, tables.stats.duration.0),
+        };
+        let Process { comm, cmdline, .. } = process;
+        let title = osd_id(comm, cmdline)
+            .map(|id| format!("osd.{id}"))
+            .or_else(|| vm_name(comm, cmdline));
+        ProfileProcess {
+            pid: process.pid,
+            comm: comm.clone(),
+            cgroup: process.cgroup.clone(),
+            title: title.unwrap_or_else(|| comm.clone()),
+            class: rules.class(comm, program_name(cmdline)).to_owned(),
+            host: tables.host_of(id).to_owned(),
+            recorded_ns: match time.is_window {
+                true => end.min(time.end.0).saturating_sub(start.max(time.start.0)),
+                false => end - start,
+            },
+            ended: tables.process_ends.get(&id).map(|end| end.reason.clone()),
+        }
+    };
+    let ids = (0..).map(ProcessId);
+    ids.zip(&tables.processes).map(of).collect()
+}
+
+/// Distinct modules by file name and build-id, in order.
+pub(crate) fn modules(tables: &Tables) -> Vec<ProfileModule> {
+    let modules = tables.modules.iter().map(|module| ProfileModule {
+        name: module.file_name().to_owned(),
+        build_id: module.build_id.clone(),
+    });
+    let distinct: BTreeSet<_> = modules.collect();
+    distinct.into_iter().collect()
+}
+
+/// Threads in the order of the trace; all are in pool 0.
+pub(crate) fn threads(tables: &Tables, time: &TimeAxis) -> Vec<ProfileThread> {
+    let of = |thread: &Thread| {
+        let process = tables.processes.get(thread.process.0 as usize);
+        let (start, end) = match time.is_window {
+            true => (
+                thread.start.max(time.start),
+                thread.end.min(time.end).max(time.start),
+            ),
+            false => (thread.start, thread.end),
+        };
+        let observed_ns = end.0.saturating_sub(start.0);
+        ProfileThread {
+            process: thread.process.0 as usize,
+            pid: process.map_or(Pid(0), |p| p.pid),
+            process_comm: process.map_or_else(String::new, |p| p.comm.clone()),
+            tid: thread.tid,
+            comm: match thread.tid.0 {
+                0 => EXITED.to_owned(),
+                _ => thread.name().to_owned(),
+            },
+            pool: 0,
+            n_ticks: match thread.end.0.saturating_sub(thread.start.0) {
+                0 => thread.n_ticks,
+                whole => {
+                    let ticks = u128::from(thread.n_ticks) * u128::from(observed_ns);
+                    (ticks / u128::from(whole)) as u64
+                }
+            },
+            observed_ns,
+        }
+    };
+    tables.threads.iter().map(of).collect()
+}

@@ -1,0 +1,220 @@
+//! Sums of spans to the rows of a profile: stacks named, states by rules, holders of locks.
+
+use std::collections::{BTreeMap, HashMap};
+
+use indexmap::{IndexMap, IndexSet};
+use wcprof_trace::FastState;
+use wcprof_trace::model::{LockOwner, Tables, WaitId};
+use wcprof_types::{ThreadState, Tid, TimeNs, Wait};
+
+use crate::classify::{Classifier, Subject};
+use crate::index::Key;
+use crate::locks::{LockTimes, Share, is_recursive, kind_of, owner, raw_state};
+use crate::model::{
+    Holder, LockKind, LockRow, Pool, Profile, ProfileStackId, ProfileThread, Row, State,
+    UnknownHolder,
+};
+use crate::rules::Rules;
+use crate::slices::Slices;
+use crate::stacks::Stacks;
+use crate::sums::Sums;
+
+/// What rows are told apart by: thread, state, stack and wait.
+type RowKey = (usize, State, Option<ProfileStackId>, Option<u32>);
+
+/// The rows so far, and all that they refer to.
+pub(crate) struct Rows<'a> {
+    tables: &'a Tables,
+    threads: Vec<ProfileThread>,
+    pools: Vec<Pool>,
+    stacks: Stacks<'a>,
+    classifier: Classifier<'a>,
+    waits: IndexSet<Wait>,
+    /// Indices into `waits`.
+    wait_ids: HashMap<WaitId, u32, FastState>,
+    rows: IndexMap<RowKey, Row, FastState>,
+    /// Lost time by what lock rows are told apart by, each with weight 0.
+    locks: IndexMap<LockRow, u64>,
+}
+
+impl<'a> Rows<'a> {
+    /// No rows yet.
+    pub(crate) fn new(
+        tables: &'a Tables,
+        (threads, pools): (Vec<ProfileThread>, Vec<Pool>),
+        stacks: Stacks<'a>,
+        rules: &'a Rules,
+    ) -> Self {
+        Self {
+            tables,
+            threads,
+            pools,
+            stacks,
+            classifier: Classifier::new(rules),
+            waits: IndexSet::new(),
+            wait_ids: HashMap::default(),
+            rows: IndexMap::default(),
+            locks: IndexMap::new(),
+        }
+    }
+
+    /// Adds the sum at an index, whose slices become twice as long `n_halvings` times. Gives the
+    /// index of its row; `None` for a thread that the tables lack.
+    pub(crate) fn add(
+        &mut self,
+        sums: &Sums,
+        at: usize,
+        n_halvings: u32,
+        locks: &LockTimes,
+    ) -> Option<usize> {
+        let (key, sum) = sums.index.get(at)?;
+        let thread = key.thread().0 as usize;
+        self.threads.get(thread)?;
+        let tables = self.tables;
+        let wait = key
+            .wait()
+            .and_then(|id| Some((id, tables.waits.get(id.0 as usize)?)));
+        let mut stack = self.stack(key);
+        if let Some((_, wait)) = wait
+            && !wait.kernel.is_empty()
+            && stack.is_none_or(|id| self.stacks.get(id).is_none_or(|s| s.frames.is_empty()))
+        {
+            stack = Some(self.stacks.of_kernel_place(&wait.kernel));
+        }
+        let state = self.state(key.state(), wait.map(|(_, wait)| wait), stack, thread);
+        if state == State::Lock {
+            let shares = sums.shares_of(at, sum.weight);
+            self.add_lock(key, shares, stack, wait.map(|(_, wait)| wait), locks);
+        }
+        // Waits for several locks at one place are one row.
+        let wait = wait.map(|(id, wait)| {
+            *self.wait_ids.entry(id).or_insert_with(|| {
+                let wait = Wait {
+                    futex: None,
+                    ..wait.clone()
+                };
+                self.waits.insert_full(wait).0 as u32
+            })
+        });
+        let entry = self.rows.entry((thread, state, stack, wait));
+        let index = entry.index();
+        let row = entry.or_insert_with(|| Row {
+            thread,
+            state,
+            stack,
+            wait,
+            weight: 0,
+            n_samples: 0,
+            slices: Slices::default(),
+        });
+        row.slices.merge(&sum.slices, &sums.blocks, n_halvings);
+        row.weight = row.weight.saturating_add(sum.weight);
+        row.n_samples = row.n_samples.saturating_add(sum.n_samples);
+        Some(index)
+    }
+
+    fn stack(&mut self, key: &Key) -> Option<ProfileStackId> {
+        self.stacks.of_trace(key.stack()?, key.since)
+    }
+
+    /// What a thread did; the index may be one of no thread.
+    fn state(
+        &mut self,
+        raw: ThreadState,
+        wait: Option<&Wait>,
+        stack: Option<ProfileStackId>,
+        thread: usize,
+    ) -> State {
+        let thread = self.threads.get(thread);
+        let pool = thread.and_then(|thread| self.pools.get(thread.pool));
+        self.classifier.state(&Subject {
+            raw,
+            wait,
+            stack,
+            stacks: &self.stacks,
+            comm: thread.map_or("", |thread| &thread.comm),
+            pool: pool.map_or("", |pool| &pool.name),
+            process: thread.map_or("", |thread| &thread.process_comm),
+        })
+    }
+
+    /// Adds time that was lost to a lock, by who held it.
+    fn add_lock(
+        &mut self,
+        key: &Key,
+        shares: Vec<(Share, u64)>,
+        stack: Option<ProfileStackId>,
+        wait: Option<&Wait>,
+        locks: &LockTimes,
+    ) {
+        let kind = match (stack.and_then(|id| self.stacks.get(id)), wait) {
+            (Some(stack), Some(wait)) => kind_of(stack, &self.stacks.functions, wait),
+            _ => LockKind::Other,
+        };
+        for (share, weight) in shares {
+            let found = share.found.and_then(|id| locks.found(id));
+            let owner = match (kind, wait, found) {
+                (LockKind::Other, ..) => Err(UnknownHolder::NotRecorded),
+                (_, Some(wait), Some(found)) => owner(kind, wait, found, key.thread()),
+                _ => Err(UnknownHolder::NotLooked),
+            };
+            let row = LockRow {
+                thread: key.thread().0 as usize,
+                stack,
+                address: wait.and_then(|wait| wait.futex),
+                kind,
+                recursive: found.is_some_and(|found| is_recursive(kind, &found.words)),
+                holder: owner.map(|owner| self.holder(&owner, key.since, share.moved)),
+                weight: 0,
+            };
+            let lost = self.locks.entry(row).or_default();
+            *lost = lost.saturating_add(weight);
+        }
+    }
+
+    fn holder(&mut self, owner: &LockOwner, since: TimeNs, waiter_moved: bool) -> Holder {
+        let tables = self.tables;
+        let wait = owner.wait.and_then(|id| tables.waits.get(id.0 as usize));
+        let stack = owner.stack.and_then(|id| self.stacks.of_trace(id, since));
+        let at = owner.thread.0 as usize;
+        let state = self.state(raw_state(owner.state), wait, stack, at);
+        let thread = self.threads.get(at);
+        Holder {
+            tid: thread.map_or(Tid(0), |thread| thread.tid),
+            pool: thread.map_or(usize::MAX, |thread| thread.pool),
+            state,
+            stack,
+            uncertain: owner.moved || waiter_moved,
+        }
+    }
+
+    /// A profile of the rows; what is known without them is left empty.
+    pub(crate) fn into_profile(self) -> Profile {
+        let mut threads = self.threads;
+        let rows: Vec<Row> = self.rows.into_values().collect();
+        // The thread that stands in for those that exited unseen has no lifetime of its own.
+        let exited = rows.iter().filter(|row| threads[row.thread].tid.0 == 0);
+        let mut of_exited: BTreeMap<usize, u64> = BTreeMap::new();
+        for row in exited {
+            let sum = of_exited.entry(row.thread).or_default();
+            *sum = sum.saturating_add(row.weight);
+        }
+        for (thread, observed_ns) in of_exited {
+            threads[thread].observed_ns = observed_ns;
+        }
+        let locks = self.locks.into_iter();
+        let (functions, stacks) = self.stacks.into_lists();
+        Profile {
+            functions,
+            stacks,
+            threads,
+            pools: self.pools,
+            waits: self.waits.into_iter().collect(),
+            rows,
+            locks: locks
+                .map(|(row, weight)| LockRow { weight, ..row })
+                .collect(),
+            ..Profile::default()
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Copies of stacks to stacks of a trace: unwound, or remembered from before.
+
+use std::collections::{BTreeMap, HashMap};
+
+use wcprof_capture::{KernelStack, StackBytes};
+use wcprof_trace::model::{Frame, FrameId, NodeId, StackId};
+use wcprof_trace::{TraceError, TraceSink};
+use wcprof_types::{Avma, FrameAddress, StackEnd, Wait};
+use wcprof_unwind::UnwoundStack;
+
+use crate::error::RecordError;
+use crate::modules::SharedFiles;
+use crate::need::Unwinding;
+use crate::process::ProcessState;
+use crate::replay::Reads;
+use crate::unmapped::UnmappedFrames;
+
+/// A copy of a stack in a batch.
+pub(crate) struct Copied<'a> {
+    pub(crate) copy: &'a StackBytes,
+    /// The bytes of all stacks of the batch.
+    pub(crate) all: &'a [u8],
+    /// When it was copied, `CLOCK_MONOTONIC` ns.
+    pub(crate) time: u64,
+}
+
+/// What unwinding the stacks of all processes needs, and what is known of them.
+#[derive(Debug, Default)]
+pub(crate) struct Stacks {
+    pub(crate) shared: SharedFiles,
+    pub(crate) unmapped: UnmappedFrames,
+    /// How often stacks ended for each reason.
+    pub(crate) ends: BTreeMap<StackEnd, u64>,
+    /// Leaves of the stacks met so far, to which the kernel's part is added; `None` without one.
+    leaves: Option<HashMap<StackId, (Option<NodeId>, StackEnd)>>,
+    // Memory that each unwinding uses again.
+    unwound: UnwoundStack,
+    reads: Reads,
+}
+
+impl Stacks {
+    /// No stacks yet; with `kernel`, batches hold kernel stacks.
+    pub(crate) fn new(kernel: bool) -> Self {
+        Self {
+            leaves: kernel.then(HashMap::new),
+            ..Self::default()
+        }
+    }
+
+    /// Unwinds a copy of a process's stack. What the unwinding needed is `None` for a stack that is
+    /// known from before.
+    pub(crate) fn unwind(
+        &mut self,
+        process: &mut ProcessState,
+        copied: &Copied<'_>,
+        sink: &mut impl TraceSink,
+    ) -> Result<(StackId, Option<Unwinding>), RecordError> {
+        let Copied { copy, all, time } = *copied;
+        let bytes = all.get(copy.bytes.clone()).unwrap_or_default();
+        if let Some((stack, end)) = process.replay.find(&copy.regs, bytes) {
+            self.count(end);
+            return Ok((stack, None));
+        }
+        process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
+        let unknown = self.unwound.frames.iter().any(|f| f.module.is_none());
+        if unknown && process.may_refresh(time) {
+            // A library may have been loaded since.
+            process.read_modules(time, sink, &mut self.shared)?;
+            process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
+        }
+        let end = self.unwound.end;
+        self.count(end);
+        let mut root_first = Vec::with_capacity(self.unwound.frames.len());
+        for i in (0..self.unwound.frames.len()).rev() {
+            root_first.push(process.frame(&self.unwound, i, sink, &mut self.unmapped)?);
+        }
+        let stack = self.intern(root_first, end, sink)?;
+        process.replay.remember(&copy.regs, &self.reads, stack, end);
+        let unwinding = Unwinding {
+            sp: copy.regs.sp,
+            copied: bytes.len(),
+            needed: self.reads.extent,
+            end,
+            could_be_longer: copy.limit.is_some(),
+        };
+        Ok((stack, Some(unwinding)))
+    }
+
+    fn count(&mut self, end: StackEnd) {
+        *self.ends.entry(end).or_default() += 1;
+    }
+
+    /// The stack of frames, root first.
+    pub(crate) fn intern(
+        &mut self,
+        root_first: Vec<FrameId>,
+        end: StackEnd,
+        sink: &mut impl TraceSink,
+    ) -> Result<StackId, TraceError> {
+        let mut leaf = None;
+        for frame in root_first {
+            leaf = Some(sink.intern_node(leaf, frame)?);
+        }
+        let stack = sink.intern_leaf(leaf, end)?;
+        if let Some(leaves) = &mut self.leaves {
+            leaves.insert(stack, (leaf, end));
+        }
+        Ok(stack)
+    }
+
+    /// The stack of a thread without a user stack: where in the kernel it waits, as far as the
+    /// engine says so.
+    pub(crate) fn without_user_stack(
+        &mut self,
+        wait: Option<&Wait>,
+        has_kernel_stack: bool,
+        sink: &mut impl TraceSink,
+    ) -> Result<StackId, TraceError> {
+        self.count(StackEnd::NoUserStack);
+        let place = wait.map(|wait| &wait.kernel);
+        let frame = match place.filter(|place| !place.is_empty() && !has_kernel_stack) {
+            Some(place) => vec![sink.intern_frame(Frame::Kernel(place.clone()))?],
+            None => Vec::new(),
+        };
+        self.intern(frame, StackEnd::NoUserStack, sink)
+    }
+
+    /// The same stack with the kernel's part on its leaf side; `all` are the bytes of all stacks of
+    /// the batch.
+    pub(crate) fn add_kernel(
+        &self,
+        stack: StackId,
+        kernel: &KernelStack,
+        all: &[u8],
+        sink: &mut impl TraceSink,
+    ) -> Result<StackId, TraceError> {
+        let known = self.leaves.as_ref().and_then(|leaves| leaves.get(&stack));
+        let Some(&(mut leaf, end)) = known else {
+            return Ok(stack);
+        };
+        for frame in kernel_frames(kernel, all) {
+            let frame = sink.intern_frame(frame)?;
+            leaf = Some(sink.intern_node(leaf, frame)?);
+        }
+        sink.intern_leaf(leaf, end)
+    }
+
+    /// Forgets ids that the sink has given up.
+    pub(crate) fn forget(&mut self, sink: &impl TraceSink) {
+        if let Some(leaves) = &mut self.leaves {
+            leaves.retain(|stack, _| sink.holds_stack(*stack));
+        }
+        self.unmapped.retain(|frame| sink.holds_frame(frame));
+    }
+}
+
+/// The frames of a kernel stack, root first.
+fn kernel_frames(kernel: &KernelStack, all: &[u8]) -> Vec<Frame> {
+    match kernel {
+        KernelStack::None => Vec::new(),
+        KernelStack::Names(names) => names.iter().rev().cloned().map(Frame::Kernel).collect(),
+        KernelStack::Addresses { bytes, interrupted } => {
+            let (words, _) = all.get(bytes.clone()).unwrap_or_default().as_chunks();
+            let leaf_first = words.iter().enumerate().map(|(i, word)| {
+                let address = Avma(u64::from_ne_bytes(*word));
+                match i == 0 && *interrupted {
+                    true => FrameAddress::InstructionPointer(address),
+                    false => FrameAddress::ReturnAddress(address),
+                }
+            });
+            let root_first = leaf_first.rev();
+            root_first
+                .map(|f| Frame::KernelCode(f.for_lookup()))
+                .collect()
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Sections of blocks to tables and spans. What a section refers to must have come before.
+
+use wcprof_types::Wait;
+
+use crate::error::Malformed;
+use crate::limits::{MAX_PROCESSES, MAX_TABLE_BYTES};
+use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Tables, Thread};
+use crate::v1::entries::{self, Entry, Sizes};
+use crate::v1::span_reader::SpanReader;
+use crate::v1::wire::{Input, unknown, within};
+use crate::v1::{OPTIONAL_SECTIONS, facts, locks, origins, section, symbols};
+
+/// What was read of a trace so far.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) tables: Tables,
+    spans: SpanReader,
+    /// Of all spans, ns.
+    weight: u64,
+    /// Spans are no longer read.
+    pub(crate) skips_spans: bool,
+    /// The final counts were read.
+    pub(crate) is_finished: bool,
+    has_header: bool,
+    /// Counts were read, be they final or not.
+    has_stats: bool,
+    memory: Memory,
+}
+
+/// Bytes that hostile tables may still take.
+#[derive(Debug)]
+struct Memory {
+    tables: usize,
+    symbols: usize,
+    local_names: usize,
+    later_names: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
+            tables: MAX_TABLE_BYTES,
+            symbols: MAX_TABLE_BYTES,
+            local_names: MAX_TABLE_BYTES,
+            later_names: MAX_TABLE_BYTES,
+        }
+    }
+}
+
+impl Content {
+    /// Takes over the sections of a block; `each` gets its spans.
+    pub(crate) fn apply(
+        &mut self,
+        sections: &[u8],
+        each: &mut impl FnMut(&Tables, Span) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        let mut rest = Input(sections);
+        while !rest.is_empty() {
+            let (tag, mut input) = next_section(&mut rest)?;
+            if self.has_header == (tag == section::HEADER) {
+                return Err(Malformed::Header);
+            }
+            if self.is_finished && !matches!(tag, section::SYMBOLS | OPTIONAL_SECTIONS..) {
+                return Err(Malformed::AfterEnd(tag));
+            }
+            let is_of_tables = !matches!(
+                tag,
+                section::THREAD_FACTS | section::SPANS | section::STATS | section::SYMBOLS
+            );
+            if is_of_tables {
+                let left = self.memory.tables.checked_sub(input.0.len());
+                self.memory.tables = left.ok_or(Malformed::TooMany {
+                    what: "bytes of tables",
+                    count: MAX_TABLE_BYTES as u64 + 1,
+                    limit: MAX_TABLE_BYTES as u64,
+                })?;
+            }
+            match tag {
+                section::SPANS if self.skips_spans => continue,
+                section::SPANS => self.spans(&mut input, each)?,
+                section::HEADER..=section::WAITS => self.table(tag, &mut input)?,
+                _ => self.facts(tag, &mut input)?,
+            }
+            input.end()?;
+        }
+        Ok(())
+    }
+
+    fn spans(
+        &mut self,
+        input: &mut Input<'_>,
+        each: &mut impl FnMut(&Tables, Span) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        let (tables, weight) = (&self.tables, &mut self.weight);
+        self.spans.read(input, &Sizes::from_tables(tables), |span| {
+            let sum = weight.checked_add(span.weight);
+            *weight = sum.ok_or(Malformed::WeightTooLarge)?;
+            each(tables, span)
+        })
+    }
+
+    /// The header, tables, and what is known of threads.
+    fn table(&mut self, tag: u8, input: &mut Input<'_>) -> Result<(), Malformed> {
+        let t = &mut self.tables;
+        let sizes = Sizes::from_tables(t);
+        match tag {
+            section::HEADER => {
+                t.header = entries::header(input)?;
+                self.has_header = true;
+                Ok(())
+            }
+            section::PROCESSES => read_table::<Process>(input, &mut t.processes, sizes),
+            section::MODULES => read_table::<Module>(input, &mut t.modules, sizes),
+            section::THREADS => read_table::<Thread>(input, &mut t.threads, sizes),
+            section::THREAD_NAMES => facts::names(input, &mut t.threads),
+            section::THREAD_FACTS => facts::seen(input, &mut t.threads),
+            section::FRAMES => read_table::<Frame>(input, &mut t.frames, sizes),
+            section::NODES => read_table::<StackNode>(input, &mut t.nodes, sizes),
+            section::STACKS => read_table::<Stack>(input, &mut t.stacks, sizes),
+            section::WAITS => read_table::<Wait>(input, &mut t.waits, sizes),
+            _ => Err(unknown("section", tag)),
+        }
+    }
+
+    /// Counts, names, and what older readers skip.
+    fn facts(&mut self, tag: u8, input: &mut Input<'_>) -> Result<(), Malformed> {
+        let Self { tables, memory, .. } = self;
+        let (n_processes, n_frames) = (tables.processes.len(), tables.frames.len());
+        match tag {
+            section::STATS => {
+                let (mut stats, is_final) = facts::stats(input)?;
+                stats.complete &= is_final;
+                tables.stats = stats;
+                self.has_stats = true;
+                self.is_finished = is_final;
+                Ok(())
+            }
+            section::SYMBOLS => {
+                symbols::read(input, n_frames, &mut tables.symbols, &mut memory.symbols)
+            }
+            section::CGROUPS => facts::cgroups(input, &mut tables.processes),
+            section::SETUP => {
+                within("setups", tables.setups.len() as u64 + 1, MAX_PROCESSES)?;
+                tables.setups.push(facts::setup(input)?);
+                Ok(())
+            }
+            section::LOCAL_NAMES => {
+                let mut names = Some(std::mem::take(&mut tables.local_names.names));
+                symbols::read(input, n_frames, &mut names, &mut memory.local_names)?;
+                tables.local_names.names = names.unwrap_or_default();
+                Ok(())
+            }
+            section::LATER_NAMES => {
+                let later = &mut tables.local_names.later;
+                symbols::read_later(input, n_frames, later, &mut memory.later_names)
+            }
+            section::LOCKS => locks::read(input, tables),
+            section::PROCESS_ENDS => {
+                origins::process_ends(input, n_processes, &mut tables.process_ends)
+            }
+            section::SOURCES => origins::sources(input, &mut tables.sources),
+            OPTIONAL_SECTIONS.. => {
+                input.take_rest();
+                Ok(())
+            }
+            _ => Err(unknown("section", tag)),
+        }
+    }
+
+    /// Fills in what the end of a recording says, for one that has no end.
+    pub(crate) fn reconstruct(&mut self) {
+        let t = &mut self.tables;
+        for (thread, seen) in t.threads.iter_mut().zip(self.spans.seen()) {
+            if let Some((start, end)) = seen {
+                thread.start = thread.start.min(start);
+                thread.end = thread.end.max(end);
+            }
+        }
+        let ends = t.threads.iter().map(|thread| thread.end);
+        t.stats.duration = ends.fold(t.stats.duration, Ord::max);
+        if !self.has_stats {
+            let ticks = t.threads.iter().map(|thread| thread.n_ticks);
+            t.stats.n_ticks = ticks.clone().max().unwrap_or(0);
+            t.stats.n_observations = ticks.fold(0, u64::saturating_add);
+        }
+    }
+}
+
+/// The header in the first section of a block.
+pub(crate) fn first_header(sections: &[u8]) -> Result<Header, Malformed> {
+    match next_section(&mut Input(sections))? {
+        (section::HEADER, mut input) => entries::header(&mut input),
+        _ => Err(Malformed::Header),
+    }
+}
+
+fn next_section<'a>(rest: &mut Input<'a>) -> Result<(u8, Input<'a>), Malformed> {
+    let tag = rest.byte()?;
+    let len = rest.number()?;
+    Ok((tag, Input(rest.bytes(len)?)))
+}
+
+/// Reads a section of a table: first id, count, entries.
+fn read_table<T: Entry>(
+    input: &mut Input<'_>,
+    table: &mut Vec<T>,
+    mut sizes: Sizes,
+) -> Result<(), Malformed> {
+    let found = input.number()?;
+    let expected = table.len() as u64;
+    if found != expected {
+        return Err(Malformed::Gap {
+            what: T::TABLE.what(),
+            found,
+            expected,
+        });
+    }
+    let n = input.count()?;
+    T::TABLE.check_len(table.len() + n)?;
+    for _ in 0..n {
+        // Limits are far below 2^32.
+        let entry = T::read(input, table.len() as u32)?;
+        entry.check(&sizes)?;
+        table.push(entry);
+        sizes.0[T::TABLE as usize] += 1;
+    }
+    Ok(())
+}

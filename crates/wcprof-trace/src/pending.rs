@@ -1,0 +1,105 @@
+//! What was added to a trace since its last block, encoded; to the sections of the next block.
+
+use std::collections::BTreeMap;
+
+use crate::model::Header;
+use crate::v1::spans::Columns;
+use crate::v1::wire::put;
+use crate::v1::{entries, put_section, section};
+
+/// Sections of a block, in their order: what refers to ids comes after the tables.
+const ORDER: [u8; 14] = [
+    section::PROCESSES,
+    section::MODULES,
+    section::THREADS,
+    section::FRAMES,
+    section::NODES,
+    section::STACKS,
+    section::WAITS,
+    section::LOCKS,
+    section::CGROUPS,
+    section::PROCESS_ENDS,
+    section::SOURCES,
+    section::THREAD_NAMES,
+    section::THREAD_FACTS,
+    section::SPANS,
+];
+
+/// Encoded content that is in no block yet.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) header: Option<Header>,
+    tables: BTreeMap<u8, NewEntries>,
+    facts: BTreeMap<u8, Vec<u8>>,
+    pub(crate) spans: Columns,
+    pub(crate) stats: Vec<u8>,
+    /// Whole sections.
+    pub(crate) setups: Vec<u8>,
+}
+
+/// Entries of a table that are in no block yet.
+#[derive(Debug, Default)]
+struct NewEntries {
+    n_before: u64,
+    n: u64,
+    bytes: Vec<u8>,
+}
+
+impl Pending {
+    /// Nothing but the header.
+    pub(crate) fn new(header: Header) -> Self {
+        Self {
+            header: Some(header),
+            ..Self::default()
+        }
+    }
+
+    /// Where to encode the next entry of a table, by its tag.
+    pub(crate) fn entry(&mut self, tag: u8) -> &mut Vec<u8> {
+        let table = self.tables.entry(tag).or_default();
+        table.n += 1;
+        &mut table.bytes
+    }
+
+    /// Where to encode more of another section, by its tag.
+    pub(crate) fn section(&mut self, tag: u8) -> &mut Vec<u8> {
+        self.facts.entry(tag).or_default()
+    }
+
+    /// Bytes, about; counts and what is written once are left out.
+    pub(crate) fn len(&self) -> usize {
+        let tables = self.tables.values().map(|table| table.bytes.len());
+        let facts = self.facts.values().map(Vec::len);
+        tables.chain(facts).sum::<usize>() + self.spans.len() + self.setups.len()
+    }
+
+    /// The sections of a block, in which all of it is then.
+    pub(crate) fn take_sections(&mut self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.len() + 1024);
+        let mut content = Vec::new();
+        if let Some(header) = self.header.take() {
+            entries::put_header(&mut content, &header);
+            put_section(&mut out, section::HEADER, &content);
+        }
+        self.spans
+            .take_into(self.facts.entry(section::SPANS).or_default());
+        for tag in ORDER {
+            if let Some(table) = self.tables.get_mut(&tag).filter(|table| table.n > 0) {
+                content.clear();
+                put(&mut content, table.n_before);
+                put(&mut content, table.n);
+                content.append(&mut table.bytes);
+                put_section(&mut out, tag, &content);
+                table.n_before += std::mem::take(&mut table.n);
+            }
+            if let Some(facts) = self.facts.get_mut(&tag) {
+                put_section(&mut out, tag, facts);
+                facts.clear();
+            }
+        }
+        put_section(&mut out, section::STATS, &self.stats);
+        self.stats.clear();
+        out.append(&mut self.setups);
+        out
+    }
+}

@@ -1,0 +1,204 @@
+//! What spans in a ring refer to. What nothing refers to any more is forgotten.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem::size_of;
+
+use wcprof_types::{Tid, TimeNs, Wait};
+
+use super::table::{Marks, Table};
+use crate::error::{Malformed, TraceError};
+use crate::model::{
+    Frame, Module, ModuleId, Process, ProcessEnd, ProcessId, Stack, StackId, StackNode, Thread,
+    ThreadId, WaitId,
+};
+
+/// A process, as long as it lives or something in the ring is of it.
+#[derive(Clone, Debug)]
+pub(super) struct RingProcess {
+    pub(super) process: Process,
+    pub(super) end: Option<ProcessEnd>,
+}
+
+impl RingProcess {
+    fn bytes(&self) -> usize {
+        let args = self.process.cmdline.iter().map(|arg| arg.len() + 24);
+        let texts = self.process.comm.len() + self.process.cgroup.len();
+        size_of::<Self>() + texts + args.sum::<usize>()
+    }
+}
+
+/// A thread, as long as it lives or something in the ring is of it.
+#[derive(Clone, Debug)]
+pub(super) struct RingThread {
+    pub(super) thread: Thread,
+    pub(super) own_tid: Option<Tid>,
+    pub(super) ended: bool,
+}
+
+/// All tables of a ring.
+#[derive(Debug, Default)]
+pub(super) struct RingTables {
+    pub(super) processes: BTreeMap<ProcessId, RingProcess>,
+    next_process: u32,
+    pub(super) modules: BTreeMap<ModuleId, Module>,
+    next_module: u32,
+    pub(super) threads: Vec<Option<RingThread>>,
+    free_threads: Vec<u32>,
+    pub(super) frames: Table<Frame>,
+    pub(super) nodes: Table<StackNode>,
+    pub(super) stacks: Table<Stack>,
+    pub(super) waits: Table<Wait>,
+}
+
+impl RingTables {
+    pub(super) fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError> {
+        let id = ProcessId(next(&mut self.next_process)?);
+        let process = RingProcess { process, end: None };
+        self.processes.insert(id, process);
+        Ok(id)
+    }
+
+    pub(super) fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError> {
+        let id = ModuleId(next(&mut self.next_module)?);
+        self.modules.insert(id, module);
+        Ok(id)
+    }
+
+    pub(super) fn add_thread(&mut self, thread: Thread) -> Result<ThreadId, TraceError> {
+        let thread = RingThread {
+            thread,
+            own_tid: None,
+            ended: false,
+        };
+        let id = match self.free_threads.pop() {
+            Some(id) => id,
+            None => {
+                self.threads.push(None);
+                u32::try_from(self.threads.len() - 1)
+                    .map_err(|_| TraceError::Invalid(Malformed::NumberTooLarge))?
+            }
+        };
+        self.threads[id as usize] = Some(thread);
+        Ok(ThreadId(id))
+    }
+
+    pub(super) fn thread(&mut self, id: ThreadId) -> Result<&mut RingThread, TraceError> {
+        let len = self.threads.len() as u64;
+        let known = self.threads.get_mut(id.0 as usize).and_then(Option::as_mut);
+        known.ok_or(TraceError::Invalid(Malformed::UnknownId {
+            what: "thread",
+            id: id.0.into(),
+            len,
+        }))
+    }
+
+    pub(super) fn end_process(&mut self, process: ProcessId, end: &ProcessEnd) {
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.end = Some(end.clone());
+        }
+        let threads = self.threads.iter_mut().flatten();
+        for thread in threads.filter(|t| t.thread.process == process) {
+            thread.ended = true;
+        }
+    }
+
+    /// Bytes of memory, about.
+    pub(super) fn bytes(&self) -> usize {
+        let processes: usize = self.processes.values().map(RingProcess::bytes).sum();
+        let modules = self.modules.values();
+        let modules: usize = modules.map(|m| m.path.len() + size_of::<Module>()).sum();
+        self.frames.bytes()
+            + self.nodes.bytes()
+            + self.stacks.bytes()
+            + self.waits.bytes()
+            + self.threads.capacity() * (size_of::<Option<RingThread>>() + 64)
+            + processes
+            + modules
+    }
+
+    /// Forgets threads and processes that ended before `from`, where all that is kept begins;
+    /// `used` are the threads of kept spans.
+    pub(super) fn drop_ended(&mut self, from: TimeNs, used: &Marks) {
+        let mut populated = BTreeSet::new();
+        for (id, slot) in (0..).zip(&mut self.threads) {
+            if slot.as_ref().is_some_and(|t| t.ended && !used.has(id)) {
+                *slot = None;
+                self.free_threads.push(id);
+            }
+            populated.extend(slot.as_ref().map(|t| t.thread.process));
+        }
+        let n = self.processes.len();
+        self.processes.retain(|id, process| {
+            let ended = process.end.as_ref().is_some_and(|end| end.time <= from);
+            !ended || populated.contains(id)
+        });
+        if self.processes.len() < n {
+            let processes = &self.processes;
+            self.modules
+                .retain(|_, module| processes.contains_key(&module.process));
+        }
+    }
+
+    /// Forgets stacks and waits that are not marked, and what only they refer to.
+    pub(super) fn keep(&mut self, stacks: &Marks, waits: &Marks) {
+        let (mut nodes, mut frames) = (Marks::default(), Marks::default());
+        for id in stacks.ids() {
+            let mut next = self.stacks.get(id).and_then(|stack| stack.leaf);
+            while let Some(node) = next
+                && nodes.mark(node.0)
+                && let Some(value) = self.nodes.get(node.0)
+            {
+                frames.mark(value.frame.0);
+                next = value.caller;
+            }
+        }
+        self.stacks.keep(stacks);
+        self.waits.keep(waits);
+        self.nodes.keep(&nodes);
+        self.frames.keep(&frames);
+    }
+
+    /// A copy of the values.
+    pub(super) fn values(&self) -> Values {
+        Values {
+            processes: self.processes.clone(),
+            modules: self.modules.clone(),
+            threads: self.threads.clone(),
+            frames: self.frames.values().to_vec(),
+            nodes: self.nodes.values().to_vec(),
+            stacks: self.stacks.values().to_vec(),
+            waits: self.waits.values().to_vec(),
+        }
+    }
+}
+
+/// What tables of a ring held at a moment, by id.
+#[derive(Clone, Debug)]
+pub(super) struct Values {
+    pub(super) processes: BTreeMap<ProcessId, RingProcess>,
+    pub(super) modules: BTreeMap<ModuleId, Module>,
+    pub(super) threads: Vec<Option<RingThread>>,
+    pub(super) frames: Vec<Option<Frame>>,
+    pub(super) nodes: Vec<Option<StackNode>>,
+    pub(super) stacks: Vec<Option<Stack>>,
+    pub(super) waits: Vec<Option<Wait>>,
+}
+
+/// Marks a stack and a wait, if there are any.
+pub(super) fn mark_place(
+    (stack, wait): (Option<StackId>, Option<WaitId>),
+    stacks: &mut Marks,
+    waits: &mut Marks,
+) {
+    stack.map(|id| stacks.mark(id.0));
+    wait.map(|id| waits.mark(id.0));
+}
+
+/// The next free id.
+fn next(id: &mut u32) -> Result<u32, TraceError> {
+    let free = *id;
+    *id = free
+        .checked_add(1)
+        .ok_or(TraceError::Invalid(Malformed::NumberTooLarge))?;
+    Ok(free)
+}
