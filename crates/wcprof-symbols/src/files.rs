@@ -211,19 +211,5 @@ fn absolute(path: &str) -> Result<&Path, OpenError> {
     }
 }
 
-/// A file that no path leads to. `/tmp` comes last, since it is often in memory.
-pub(crate) fn nameless_file() -> io::Result<File> {
-    let dirs = [Path::new("/var/tmp"), &std::env::temp_dir()].map(Path::to_owned);
-    let flags = OFlag::O_TMPFILE | OFlag::O_RDWR | OFlag::O_CLOEXEC;
-    let mut last = io::Error::from(io::ErrorKind::NotFound);
-    for dir in dirs {
-        match open(&dir, flags, Mode::S_IRUSR | Mode::S_IWUSR) {
-            Ok(file) => return Ok(File::from(file)),
-            Err(errno) => last = errno.into(),
-        }
-    }
-    Err(last)
-}
-
 #[cfg(test)]
 mod tests;

@@ -10,9 +10,11 @@ use crate::process::{capture, cargo};
 
 /// What each crate may use, in the order of the data flow. Tests obey it, too.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("itanium-demangle", &[]),
+    ("dwarf-stream", &[]),
     ("wcprof-types", &[]),
     ("wcprof-capture", &["wcprof-types"]),
-    ("wcprof-unwind", &["wcprof-types"]),
+    ("wcprof-unwind", &["dwarf-stream", "wcprof-types"]),
     ("wcprof-weights", &["wcprof-types"]),
     ("wcprof-trace", &["wcprof-types"]),
     (
@@ -25,7 +27,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "wcprof-trace",
         ],
     ),
-    ("wcprof-symbols", &["wcprof-types", "wcprof-trace"]),
+    (
+        "wcprof-symbols",
+        &[
+            "itanium-demangle",
+            "dwarf-stream",
+            "wcprof-types",
+            "wcprof-trace",
+        ],
+    ),
     (
         "wcprof-profile",
         &["wcprof-types", "wcprof-trace", "wcprof-symbols"],
@@ -108,6 +118,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "wcprof-fuzz",
         &[
+            "itanium-demangle",
+            "dwarf-stream",
             "wcprof-types",
             "wcprof-capture",
             "wcprof-unwind",
