@@ -11,7 +11,7 @@ use wcprof_symbols::{
     AddressQuery, LocalFiles, ModuleIdentity, ModuleQuery, SymbolOptions, demangle, open_regular,
     symbolize_modules,
 };
-use wcprof_types::Svma;
+use wcprof_types::{BuildId, Svma};
 
 const NAMES: [(&str, &str); 3] = [
     ("C++, short", "_ZN4ceph6buffer7v15_2_04list6appendEPKcj"),
@@ -35,13 +35,13 @@ fn query(path: &Path) -> ModuleQuery {
     let elf = ElfFile::from_file(file).expect("an ELF file");
     let text = elf.section(".text").expect("code");
     let address = |i: u64| AddressQuery {
-        address: Svma(text.address.0 + i * (text.size / 100).max(1)),
+        address: Svma(text.address + i * (text.size / 100).max(1)),
         function: None,
     };
     ModuleQuery {
         module: ModuleIdentity {
             path: path.to_string_lossy().into_owned(),
-            build_id: elf.build_id(),
+            build_id: elf.build_id().and_then(|id| BuildId::new(&id)),
             pid: None,
             start: None,
         },

@@ -4,7 +4,7 @@
 //! A section is: its name, as a position in [`NAMES`] (`u8`); [`COMPRESSED`] and [`EMPTY`] (`u8`);
 //! its address (`u32`); its size (`u16`); its bytes, unless [`EMPTY`]. All little-endian.
 
-use wcprof_symbols::elf::ElfFile;
+use dwarf_stream::elf::{ElfError, ElfFile};
 
 use crate::bytes::Bytes;
 
@@ -201,7 +201,7 @@ fn put(out: &mut Vec<u8>, values: &[u64], width: usize) {
 ///
 /// # Errors
 /// When it is no ELF file.
-pub fn pack(file: &[u8]) -> Result<Vec<u8>, wcprof_symbols::elf::ElfError> {
+pub fn pack(file: &[u8]) -> Result<Vec<u8>, ElfError> {
     let mut image = file.to_vec();
     // ET_DYN: split DWARF is in object files.
     if let Some(kind) = image.get_mut(16..18) {
@@ -222,7 +222,7 @@ pub fn pack(file: &[u8]) -> Result<Vec<u8>, wcprof_symbols::elf::ElfError> {
         let compressed = u8::from(section.flags & 0x800 != 0);
         out.push(name as u8);
         out.push((compressed * COMPRESSED) | (u8::from(stored.is_none()) * EMPTY));
-        out.extend((section.address.0 as u32).to_le_bytes());
+        out.extend((section.address as u32).to_le_bytes());
         out.extend(size.to_le_bytes());
         out.extend(stored.unwrap_or_default());
     }
@@ -249,7 +249,7 @@ mod tests {
         );
         let text = &elf.sections[1];
         assert!(text.is_executable() && !text.has_data());
-        assert_eq!((text.address.0, text.size), (0x1000, 0x200));
+        assert_eq!((text.address, text.size), (0x1000, 0x200));
         assert_eq!(elf.segments.len(), 1);
         assert_eq!(elf.read(&elf.sections[2], 10).unwrap(), [1, 2, 3]);
         assert_eq!(pack(&image).unwrap(), input);

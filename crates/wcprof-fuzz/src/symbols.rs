@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
+use dwarf_stream::elf::ElfFile;
+use dwarf_stream::{Budget, DwarfFiles, look_up};
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use wcprof_symbols::elf::ElfFile;
 use wcprof_symbols::{
     AddressQuery, FunctionStarts, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity,
     ModuleQuery, ModuleReport, NoFile, OpenError, SymbolOptions, fuzz, jitdump_names, kernel_names,
@@ -72,7 +73,7 @@ fn symbolize_all(image: &Image, inlines: bool) -> ModuleReport {
     if let Ok(elf) = ElfFile::from_bytes(image.module.clone()) {
         for section in elf.sections.iter().filter(|s| s.is_executable()).take(4) {
             let step = (section.size / N_ADDRESSES).max(1);
-            let all = (0..N_ADDRESSES).map(|i| section.address.0.wrapping_add(i * step));
+            let all = (0..N_ADDRESSES).map(|i| section.address.wrapping_add(i * step));
             addresses.extend(all);
         }
     }
@@ -131,7 +132,7 @@ pub(crate) fn elf(data: &[u8]) {
         }
     }
     if let Ok(code) = wcprof_unwind::ModuleCode::parse(data) {
-        let _ = (code.n_fdes(), code.n_bad_fdes(), code.heap_bytes());
+        let _ = (code.n_fdes(), code.heap_bytes());
         for address in [0, 0x1000, 0x1100, 0x2000] {
             let _ = (code.is_code(Svma(address)), code.file_offset(Svma(address)));
             if let Some(start) = code.fde_start(Svma(address)) {
@@ -221,7 +222,19 @@ pub(crate) fn debug_links(data: &[u8]) {
 /// Sections of DWARF (see [`image`]).
 pub(crate) fn dwarf(data: &[u8]) {
     let parts = image::parts(&mut Bytes(data));
-    symbolize(image::build(&parts), true);
+    let image = image::build(&parts);
+    if let Ok(elf) = ElfFile::from_bytes(image.clone()) {
+        let files = DwarfFiles {
+            main: &elf,
+            supplementary: None,
+            split: None,
+        };
+        let addresses: Vec<u64> = (0..N_ADDRESSES).map(|i| 0x1000 + i * 8).collect();
+        if let Ok(found) = look_up(files, &addresses, &Budget::new(MAX_MEMORY)) {
+            assert_eq!(found.frames.len(), addresses.len());
+        }
+    }
+    symbolize(image, true);
 }
 
 /// A module and the split DWARF that it names: whether that is a package (`u8`), bytes of the module's
@@ -308,6 +321,10 @@ pub(crate) fn names_cache(data: &[u8]) {
 
 /// A linkage name.
 pub(crate) fn demangle(data: &[u8]) {
+    if let Ok(name) = std::str::from_utf8(data) {
+        let text = itanium_demangle::demangle(name);
+        assert!(text.is_none() || name.starts_with("_Z"));
+    }
     let name = wcprof_symbols::demangle(data);
     // An escape of a control character is longer than it.
     assert!(name.chars().count() <= 10 * (MAX_NAME_CHARS + 1));

@@ -40,7 +40,7 @@ pub(crate) fn unwind(data: &[u8]) {
     let code = Arc::new(code);
     let mut unwinder = Unwinder::new();
     let added = unwinder.add_module(Avma(0), Avma(end), LoadBias(0), Some(Arc::clone(&code)));
-    if added.is_err() {
+    if added.is_none() {
         return;
     }
     let regs = UserRegs {

@@ -1,6 +1,8 @@
 //! Names, stacks and threads to the tables of a trace, within limits.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::Hash;
 
 use wcprof_trace::model::{
     Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
@@ -9,17 +11,18 @@ use wcprof_trace::model::{
 use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs, Wait};
 
 use crate::error::ImportError;
-use crate::{Options, limits};
+use crate::limits;
+use crate::options::Options;
 
 /// A trace under construction.
 #[derive(Debug)]
 pub(crate) struct Builder {
     pub(crate) trace: Trace,
-    frames: HashMap<Frame, FrameId>,
+    frames: HashMap<Frame, u32>,
     names: HashMap<String, FrameId>,
-    nodes: HashMap<StackNode, NodeId>,
-    stacks: HashMap<Stack, StackId>,
-    waits: HashMap<Wait, WaitId>,
+    nodes: HashMap<StackNode, u32>,
+    stacks: HashMap<Stack, u32>,
+    waits: HashMap<Wait, u32>,
     symbols: SymbolTable,
     names_bytes: usize,
     /// Stacks that were cut at the leaf side.
@@ -63,13 +66,21 @@ impl Builder {
         self.trace.tables.header.notes.push(text.into());
     }
 
+    /// Adds a remark for each count that is not 0.
+    pub(crate) fn note_counts<const N: usize>(&mut self, counts: [(u64, &str); N]) {
+        for (n, what) in counts.into_iter().filter(|(n, _)| *n > 0) {
+            self.note(format!("{n} {what}"));
+        }
+    }
+
     pub(crate) fn process(&mut self, pid: Pid, comm: &str) -> Result<ProcessId, ImportError> {
+        let processes = &mut self.trace.tables.processes;
         let id = next_id(
-            self.trace.tables.processes.len(),
+            processes.len(),
             limits::MAX_THREADS,
             "the number of processes",
         )?;
-        self.trace.tables.processes.push(Process {
+        processes.push(Process {
             pid,
             comm: cut(comm).to_owned(),
             cmdline: Vec::new(),
@@ -84,12 +95,9 @@ impl Builder {
         tid: Tid,
         name: &str,
     ) -> Result<ThreadId, ImportError> {
-        let id = next_id(
-            self.trace.tables.threads.len(),
-            limits::MAX_THREADS,
-            "the number of threads",
-        )?;
-        self.trace.tables.threads.push(Thread {
+        let threads = &mut self.trace.tables.threads;
+        let id = next_id(threads.len(), limits::MAX_THREADS, "the number of threads")?;
+        threads.push(Thread {
             process,
             tid,
             names: vec![(TimeNs(0), cut(name).to_owned())],
@@ -101,31 +109,19 @@ impl Builder {
     }
 
     pub(crate) fn module(&mut self, module: Module) -> Result<ModuleId, ImportError> {
-        let id = next_id(
-            self.trace.tables.modules.len(),
-            limits::MAX_MAPPINGS,
-            "the number of modules",
-        )?;
-        self.trace.tables.modules.push(module);
+        let modules = &mut self.trace.tables.modules;
+        let id = next_id(modules.len(), limits::MAX_MAPPINGS, "the number of modules")?;
+        modules.push(module);
         Ok(ModuleId(id))
     }
 
     pub(crate) fn frame(&mut self, frame: Frame) -> Result<FrameId, ImportError> {
-        if let Some(&id) = self.frames.get(&frame) {
-            return Ok(id);
-        }
-        let limit = wcprof_trace::limits::MAX_FRAMES;
-        let id = FrameId(next_id(
-            self.trace.tables.frames.len(),
-            limit,
-            "the number of functions",
-        )?);
-        self.trace.tables.frames.push(frame.clone());
-        self.frames.insert(frame, id);
-        Ok(id)
+        let limit = Limit("the number of functions", wcprof_trace::limits::MAX_FRAMES);
+        let frames = &mut self.trace.tables.frames;
+        intern(&mut self.frames, frames, frame, limit).map(FrameId)
     }
 
-    /// A frame of which the source tells nothing but its name.
+    /// A frame of which the source has nothing but the name.
     pub(crate) fn named(&mut self, name: &str) -> Result<FrameId, ImportError> {
         let name = cut(name);
         if let Some(&id) = self.names.get(name) {
@@ -133,10 +129,8 @@ impl Builder {
         }
         self.names_bytes = self.names_bytes.saturating_add(name.len());
         if self.names_bytes > limits::MAX_NAMES_BYTES {
-            return Err(ImportError::TooLarge {
-                what: "the size of all names",
-                limit: limits::MAX_NAMES_BYTES as u64,
-            });
+            let limit = limits::MAX_NAMES_BYTES;
+            return Err(ImportError::too_large("the size of all names", limit));
         }
         // Stands for no address: a number that makes it distinct, in a page that nothing maps.
         let id = self.frame(Frame::Unmapped(Avma(self.names.len() as u64 + 1)))?;
@@ -173,54 +167,28 @@ impl Builder {
                 caller: leaf,
                 frame,
             };
-            leaf = Some(match self.nodes.get(&node) {
-                Some(&id) => id,
-                None => {
-                    let n = self.trace.tables.nodes.len();
-                    let id = NodeId(next_id(
-                        n,
-                        limits::MAX_NODES,
-                        "the number of places in stacks",
-                    )?);
-                    self.trace.tables.nodes.push(node);
-                    self.nodes.insert(node, id);
-                    id
-                }
-            });
+            let limit = Limit("the number of places in stacks", limits::MAX_NODES);
+            let nodes = &mut self.trace.tables.nodes;
+            leaf = Some(NodeId(intern(&mut self.nodes, nodes, node, limit)?));
         }
-        let stack = Stack { leaf, end };
-        if let Some(&id) = self.stacks.get(&stack) {
-            return Ok(id);
-        }
-        let limit = wcprof_trace::limits::MAX_STACKS;
-        let id = StackId(next_id(
-            self.trace.tables.stacks.len(),
-            limit,
-            "the number of stacks",
-        )?);
-        self.trace.tables.stacks.push(stack);
-        self.stacks.insert(stack, id);
-        Ok(id)
+        let limit = Limit("the number of stacks", wcprof_trace::limits::MAX_STACKS);
+        let stacks = &mut self.trace.tables.stacks;
+        intern(&mut self.stacks, stacks, Stack { leaf, end }, limit).map(StackId)
     }
 
-    pub(crate) fn wait(&mut self, wait: Wait) -> WaitId {
-        if let Some(&id) = self.waits.get(&wait) {
-            return id;
-        }
-        // Waits differ by system call alone: there are few.
-        let id = WaitId(self.trace.tables.waits.len() as u32);
-        self.trace.tables.waits.push(wait.clone());
-        self.waits.insert(wait, id);
-        id
+    pub(crate) fn wait(&mut self, wait: Wait) -> Result<WaitId, ImportError> {
+        let limit = Limit("the number of waits", usize::MAX);
+        let waits = &mut self.trace.tables.waits;
+        intern(&mut self.waits, waits, wait, limit).map(WaitId)
     }
 
     /// Adds a span, and counts it as observations of its thread.
     pub(crate) fn span(&mut self, span: Span) -> Result<(), ImportError> {
         if self.trace.spans.len() >= limits::MAX_SPANS {
-            return Err(ImportError::TooLarge {
-                what: "the number of samples",
-                limit: limits::MAX_SPANS as u64,
-            });
+            return Err(ImportError::too_large(
+                "the number of samples",
+                limits::MAX_SPANS,
+            ));
         }
         let n = u64::from(span.n_samples);
         if let Some(thread) = self.trace.tables.threads.get_mut(span.thread.0 as usize) {
@@ -253,27 +221,36 @@ impl Builder {
     }
 }
 
+/// What is limited, and the limit.
+struct Limit(&'static str, usize);
+
+/// The id of a value, which is added to `values` if it is new.
+fn intern<T: Clone + Eq + Hash>(
+    ids: &mut HashMap<T, u32>,
+    values: &mut Vec<T>,
+    value: T,
+    Limit(what, limit): Limit,
+) -> Result<u32, ImportError> {
+    match ids.entry(value) {
+        Entry::Occupied(known) => Ok(*known.get()),
+        Entry::Vacant(new) => {
+            let id = next_id(values.len(), limit, what)?;
+            values.push(new.key().clone());
+            Ok(*new.insert(id))
+        }
+    }
+}
+
 fn next_id(len: usize, limit: usize, what: &'static str) -> Result<u32, ImportError> {
-    let too_large = ImportError::TooLarge {
-        what,
-        limit: limit as u64,
-    };
     match u32::try_from(len) {
         Ok(id) if len < limit => Ok(id),
-        _ => Err(too_large),
+        _ => Err(ImportError::too_large(what, limit)),
     }
 }
 
 /// A name within the limit, cut at a character.
 pub(crate) fn cut(name: &str) -> &str {
-    if name.len() <= limits::MAX_NAME_BYTES {
-        return name;
-    }
-    let mut end = limits::MAX_NAME_BYTES;
-    while !name.is_char_boundary(end) {
-        end -= 1;
-    }
-    &name[..end]
+    &name[..name.floor_char_boundary(limits::MAX_NAME_BYTES)]
 }
 
 /// Whether a name comes from a symbol: not an address, a module and an offset, or a placeholder.

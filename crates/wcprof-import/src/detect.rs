@@ -2,44 +2,16 @@
 
 use crate::error::ImportError;
 use crate::folded::split_weight;
+use crate::format::Format;
 use crate::pmp::{is_tree_line, thread_line};
 
-/// A format that can be imported.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Format {
-    /// `perf record`'s file.
-    Perf,
-    /// `root;...;leaf WEIGHT`, a stack a line.
-    Folded,
-    /// uwpmp's text.
-    Uwpmp,
-    /// gdbpmp's text.
-    Gdbpmp,
-}
+/// What gdbpmp saves, and what to do with it.
+const PICKLE: (&str, &str) = (
+    "a pickle of Python, as gdbpmp saves it",
+    "print it with `gdbpmp.py -i FILE` and import the text",
+);
 
-impl Format {
-    /// As given on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Perf => "perf",
-            Self::Folded => "folded",
-            Self::Uwpmp => "uwpmp",
-            Self::Gdbpmp => "gdbpmp",
-        }
-    }
-
-    /// In words.
-    pub fn what(self) -> &'static str {
-        match self {
-            Self::Perf => "perf.data",
-            Self::Folded => "folded stacks",
-            Self::Uwpmp => "uwpmp's text",
-            Self::Gdbpmp => "gdbpmp's text",
-        }
-    }
-}
-
-/// Beginnings of files that are not imported, and what to do with them.
+/// First bytes of files that are not imported, what they are, and what to do with them.
 const FOREIGN: &[(&[u8], &str, &str)] = &[
     (
         b"\x89wcprof\n",
@@ -60,21 +32,9 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
         "a program or a core dump",
         "what profilers record is imported",
     ),
-    (
-        b"\x80\x02",
-        "a pickle of Python, as gdbpmp saves it",
-        "print it with `gdbpmp.py -i FILE` and import the text",
-    ),
-    (
-        b"\x80\x03",
-        "a pickle of Python, as gdbpmp saves it",
-        "print it with `gdbpmp.py -i FILE` and import the text",
-    ),
-    (
-        b"\x80\x04",
-        "a pickle of Python, as gdbpmp saves it",
-        "print it with `gdbpmp.py -i FILE` and import the text",
-    ),
+    (b"\x80\x02", PICKLE.0, PICKLE.1),
+    (b"\x80\x03", PICKLE.0, PICKLE.1),
+    (b"\x80\x04", PICKLE.0, PICKLE.1),
     (
         b"<?xml",
         "XML, perhaps a flame graph",

@@ -4,7 +4,7 @@ use std::io;
 
 use thiserror::Error;
 
-use crate::detect::Format;
+use crate::format::Format;
 
 /// Why a file could not be imported.
 #[derive(Debug, Error)]
@@ -67,4 +67,11 @@ pub enum ImportError {
     /// `perf.data` that cannot be parsed.
     #[error("failed to parse perf.data: {0}")]
     Perf(String),
+}
+
+impl ImportError {
+    pub(crate) fn too_large(what: &'static str, limit: usize) -> Self {
+        let limit = limit as u64;
+        Self::TooLarge { what, limit }
+    }
 }

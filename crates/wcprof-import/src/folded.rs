@@ -4,13 +4,15 @@
 //! thread; else all is one thread. States stay unknown, and time has no order.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
-use wcprof_trace::model::{Span, ThreadId, Trace};
+use wcprof_trace::model::{Span, StackId, ThreadId, Trace};
 use wcprof_types::{Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 use crate::builder::Builder;
 use crate::error::ImportError;
-use crate::{Options, limits};
+use crate::limits;
+use crate::options::Options;
 
 /// What a unit of weight stands for when nobody says: what wcprof writes.
 const UNIT_NS: u64 = 1000;
@@ -37,75 +39,62 @@ fn thread_of(frame: &str) -> Option<(&str, i32)> {
 pub(crate) fn import(text: &str, options: &Options) -> Result<Trace, ImportError> {
     let unit = options.unit_ns.unwrap_or(UNIT_NS);
     let mut builder = Builder::new("folded stacks", options);
-    let lines = || text.lines().filter(|line| !line.trim().is_empty());
-    let good = || lines().filter_map(split_weight).filter(|(_, n)| *n > 0);
-    let n_bad = lines().filter(|line| split_weight(line).is_none()).count();
-    let is_by_thread = good().all(|(stack, _)| {
-        let first = stack.split(';').next().unwrap_or_default();
-        thread_of(first).is_some() && stack.contains(';')
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let n_bad = lines
+        .clone()
+        .filter(|line| split_weight(line).is_none())
+        .count();
+    let good = lines.filter_map(split_weight).filter(|(_, n)| *n > 0);
+    let is_by_thread = good.clone().all(|(stack, _)| {
+        let first = stack
+            .split_once(';')
+            .and_then(|(first, _)| thread_of(first));
+        first.is_some()
     });
     let process = builder.process(Pid(0), "imported")?;
     let mut threads: HashMap<(&str, i32), ThreadId> = HashMap::new();
-    let mut pending: Vec<(ThreadId, Span)> = Vec::new();
+    let mut spans: Vec<Span> = Vec::new();
     let mut totals: Vec<u64> = Vec::new();
-    for (stack, weight) in good() {
+    for (stack, weight) in good {
         let (key, frames) = match stack.split_once(';').filter(|_| is_by_thread) {
             Some((first, rest)) => (thread_of(first).unwrap_or((first, 1)), rest),
             None => (("imported", 1), stack),
         };
-        let thread = match threads.get(&key) {
-            Some(&id) => id,
-            None => {
-                let id = builder.thread(process, Tid(key.1), key.0)?;
-                threads.insert(key, id);
+        let thread = match threads.entry(key) {
+            Entry::Occupied(known) => *known.get(),
+            Entry::Vacant(new) => {
                 totals.push(0);
-                id
+                *new.insert(builder.thread(process, Tid(key.1), key.0)?)
             }
         };
-        let mut ids = Vec::new();
-        for name in frames.split(';') {
-            ids.push(builder.named(name)?);
-        }
-        let stack = builder.stack(ids, StackEnd::Root)?;
-        let too_long = || ImportError::TooLarge {
-            what: "the sum of all weights, ns,",
-            limit: limits::MAX_TIME_NS,
-        };
-        let ns = weight.checked_mul(unit).ok_or_else(too_long)?;
-        if let Some(total) = totals.get_mut(thread.0 as usize) {
-            *total = total
-                .checked_add(ns)
-                .filter(|t| *t <= limits::MAX_TIME_NS)
-                .ok_or_else(too_long)?;
-        }
-        pending.push((
-            thread,
-            Span {
-                thread,
-                start: TimeNs(0),
-                end: TimeNs(0),
-                weight: ns,
-                n_samples: u32::try_from(weight).unwrap_or(u32::MAX),
-                state: ThreadState::Unknown,
-                wait: None,
-                stack: Some(stack),
-            },
-        ));
-        if pending.len() > limits::MAX_SPANS {
+        let frames = frames.split(';').map(|name| builder.named(name));
+        let frames = frames.collect::<Result<Vec<_>, _>>()?;
+        let stack = builder.stack(frames, StackEnd::Root)?;
+        let span = span(thread, stack, weight, unit);
+        let total = &mut totals[thread.0 as usize];
+        *total = total.saturating_add(span.weight);
+        if *total > limits::MAX_TIME_NS {
             return Err(ImportError::TooLarge {
-                what: "the number of stacks",
-                limit: limits::MAX_SPANS as u64,
+                what: "the sum of all weights, ns,",
+                limit: limits::MAX_TIME_NS,
             });
         }
+        spans.push(span);
+        if spans.len() > limits::MAX_SPANS {
+            return Err(ImportError::too_large(
+                "the number of stacks",
+                limits::MAX_SPANS,
+            ));
+        }
     }
-    if pending.is_empty() {
+    if spans.is_empty() {
         return Err(ImportError::NoSamples(format!(
             " ({n_bad} lines are not `root;...;leaf WEIGHT`)"
         )));
     }
-    // When is unknown: each weight lies somewhere in its thread's whole time.
-    for (thread, mut span) in pending {
-        span.end = TimeNs(totals.get(thread.0 as usize).copied().unwrap_or_default());
+    // Its time is unknown: each weight lies somewhere in its thread's whole time.
+    for mut span in spans {
+        span.end = TimeNs(totals[span.thread.0 as usize]);
         builder.span(span)?;
     }
     let duration = totals.iter().copied().max().unwrap_or_default();
@@ -122,4 +111,18 @@ pub(crate) fn import(text: &str, options: &Options) -> Result<Trace, ImportError
         ));
     }
     Ok(builder.finish(duration))
+}
+
+/// A span of that weight, in units of `unit` ns, whose end is not known yet.
+fn span(thread: ThreadId, stack: StackId, weight: u64, unit: u64) -> Span {
+    Span {
+        thread,
+        start: TimeNs(0),
+        end: TimeNs(0),
+        weight: weight.saturating_mul(unit),
+        n_samples: u32::try_from(weight).unwrap_or(u32::MAX),
+        state: ThreadState::Unknown,
+        wait: None,
+        stack: Some(stack),
+    }
 }

@@ -1,8 +1,8 @@
-//! What other profilers left to a trace: `perf.data`, folded stacks, and the text that uwpmp and
-//! gdbpmp print.
+//! Files of other profilers to traces: `perf.data`, folded stacks, and the text that uwpmp and gdbpmp
+//! print.
 //!
-//! The trace says where it came from (engine and notes of its header) and what the source does not
-//! tell. What is read is hostile: sizes are limited ([`limits`]), text that is not understood is
+//! The trace says where it came from (engine and notes of its header) and what the source lacks. What
+//! is read is hostile: sizes are limited ([`limits`]), text that is not understood is
 //! counted and noted, and a file of another format is refused by its name ([`ImportError`]).
 #![forbid(unsafe_code)]
 
@@ -10,38 +10,24 @@ mod builder;
 mod detect;
 mod error;
 mod folded;
+mod format;
 pub mod limits;
+mod options;
 mod perf;
 mod pmp;
 mod waits;
 mod write;
 
-pub use detect::{Format, detect};
+pub use detect::detect;
 pub use error::ImportError;
+pub use format::Format;
+pub use options::Options;
 pub use waits::guess_waits;
 pub use write::write;
 
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
 use wcprof_trace::model::Trace;
-
-/// How to read.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Options {
-    /// The format; `None` recognizes it by its content.
-    pub format: Option<Format>,
-    /// Name of the source, for the trace's notes.
-    pub name: String,
-    /// Nanoseconds that one unit of a folded weight, or one sample of uwpmp or gdbpmp, stands for.
-    /// `None` for 1 us and 10 ms.
-    pub unit_ns: Option<u64>,
-    /// The tree is inverted (`unwindpmp -v`); `None` looks at its roots.
-    pub inverted: Option<bool>,
-    /// Version of wcprof, for the trace's header.
-    pub wcprof_version: String,
-    /// Time of the import, ns since 1970: that of the trace where the source tells none.
-    pub now_unix_ns: u64,
-}
 
 /// Reads a file into a trace.
 ///
@@ -85,13 +71,7 @@ fn text(source: impl Read) -> Result<String, ImportError> {
         .read_to_end(&mut bytes)
         .map_err(ImportError::Read)?;
     if bytes.len() > limits::MAX_TEXT_BYTES {
-        return Err(ImportError::TooLarge {
-            what: "the text",
-            limit: limits::MAX_TEXT_BYTES as u64,
-        });
+        return Err(ImportError::too_large("the text", limits::MAX_TEXT_BYTES));
     }
-    Ok(match String::from_utf8(bytes) {
-        Ok(text) => text,
-        Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-    })
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

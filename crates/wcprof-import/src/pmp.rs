@@ -8,10 +8,11 @@ use wcprof_trace::model::{Span, ThreadId, Trace};
 use wcprof_types::{Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 use crate::builder::Builder;
-use crate::detect::Format;
 use crate::error::ImportError;
+use crate::format::Format;
+use crate::limits;
+use crate::options::Options;
 use crate::waits;
-use crate::{Options, limits};
 
 /// What a sample stands for when nobody says.
 const UNIT_NS: u64 = 10_000_000;
@@ -100,35 +101,37 @@ struct Tree {
     nodes: Vec<Node>,
 }
 
-/// What the text says, and the lines that were not understood.
+impl Tree {
+    fn new(id: i32, comm: &str, n_samples: Option<u64>) -> Self {
+        Self {
+            id,
+            comm: comm.to_owned(),
+            n_samples,
+            nodes: Vec::new(),
+        }
+    }
+}
+
+/// The trees of a text, and the number of lines that were not understood.
 fn parse(text: &str) -> Result<(Vec<Tree>, usize), ImportError> {
     let mut trees: Vec<Tree> = Vec::new();
     let (mut n_bad, mut n_nodes) = (0, 0);
+    // Whether the name of the last node may go on.
     let mut may_go_on = false;
     for line in text.lines() {
         if let Some(head) = thread_line(line) {
-            trees.push(Tree {
-                id: head.id,
-                comm: head.comm.to_owned(),
-                n_samples: Some(head.n_samples),
-                nodes: Vec::new(),
-            });
+            trees.push(Tree::new(head.id, head.comm, Some(head.n_samples)));
             may_go_on = false;
         } else if let Some((column, hundredths, name)) = tree_line(line) {
             if trees.is_empty() {
-                trees.push(Tree {
-                    id: 1,
-                    comm: "imported".to_owned(),
-                    n_samples: None,
-                    nodes: Vec::new(),
-                });
+                trees.push(Tree::new(1, "imported", None));
             }
             n_nodes += 1;
             if n_nodes > limits::MAX_NODES || trees.len() > limits::MAX_THREADS {
-                return Err(ImportError::TooLarge {
-                    what: "the number of lines",
-                    limit: limits::MAX_NODES as u64,
-                });
+                return Err(ImportError::too_large(
+                    "the number of lines",
+                    limits::MAX_NODES,
+                ));
             }
             if let Some(tree) = trees.last_mut() {
                 tree.nodes.push(Node {
@@ -140,23 +143,16 @@ fn parse(text: &str) -> Result<(Vec<Tree>, usize), ImportError> {
             may_go_on = true;
         } else {
             let rest = unquoted(line);
-            let name = rest.trim_start_matches([' ', '|']).trim_end();
-            let is_aligned = rest.len() > rest.trim_start_matches([' ', '|']).len();
-            let node = trees.last_mut().and_then(|t| t.nodes.last_mut());
-            match node {
-                _ if name.is_empty() => may_go_on = false,
-                // `--truncate=false` wraps names, aligned under their begin.
-                Some(node)
-                    if may_go_on
-                        && is_aligned
-                        && node.name.len() + name.len() < limits::MAX_NAME_BYTES =>
-                {
-                    node.name.push_str(name);
-                }
-                _ if is_progress(name) => may_go_on = false,
+            let unaligned = rest.trim_start_matches([' ', '|']);
+            let name = unaligned.trim_end();
+            // `--truncate=false` wraps names, aligned under their start.
+            may_go_on &= !name.is_empty() && unaligned.len() < rest.len();
+            let node = trees.last_mut().and_then(|tree| tree.nodes.last_mut());
+            match node.filter(|node| node.name.len() + name.len() < limits::MAX_NAME_BYTES) {
+                Some(node) if may_go_on => node.name.push_str(name),
                 _ => {
-                    n_bad += 1;
                     may_go_on = false;
+                    n_bad += usize::from(!name.is_empty() && !is_progress(name));
                 }
             }
         }
@@ -222,60 +218,47 @@ fn is_inverted(trees: &[(Tree, Vec<Option<usize>>)]) -> Option<bool> {
 }
 
 pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Trace, ImportError> {
-    let (trees, mut n_bad) = parse(text)?;
+    let (mut trees, mut n_bad) = parse(text)?;
     let step = columns_a_level(&trees);
-    let trees: Vec<_> = trees
-        .into_iter()
-        .filter(|tree| !tree.nodes.is_empty())
-        .map(|tree| {
-            let depths = depths(&tree, step);
-            (tree, depths)
-        })
-        .collect();
-    let told = options.inverted.or_else(|| is_inverted(&trees));
+    trees.retain(|tree| !tree.nodes.is_empty());
+    let with_depths = trees.into_iter().map(|tree| {
+        let depths = depths(&tree, step);
+        (tree, depths)
+    });
+    let trees: Vec<_> = with_depths.collect();
+    let inverted = options.inverted.or_else(|| is_inverted(&trees));
     let unit = options.unit_ns.unwrap_or(UNIT_NS);
     let mut builder = Builder::new(format.what(), options);
     let process = builder.process(Pid(0), "imported")?;
-    let (mut duration, mut n_cut) = (0, 0_u64);
-    let mut n_headless = 0;
+    let (mut duration, mut n_cut, mut n_headless) = (0, 0, 0);
     for (tree, depths) in &trees {
         n_bad += depths.iter().filter(|d| d.is_none()).count();
         n_cut += tree
             .nodes
             .iter()
             .filter(|n| n.name.ends_with("..."))
-            .count() as u64;
-        let (n_samples, unit) = match tree.n_samples {
-            Some(n) => (n, unit),
-            None => {
-                n_headless += 1;
-                (HEADLESS_SAMPLES, (unit / 100).max(1))
-            }
+            .count();
+        n_headless += usize::from(tree.n_samples.is_none());
+        let scale = Scale {
+            n_samples: tree.n_samples.unwrap_or(HEADLESS_SAMPLES),
+            unit: match tree.n_samples {
+                Some(_) => unit,
+                None => (unit / 100).max(1),
+            },
+            inverted: inverted == Some(true),
         };
-        let total = n_samples
-            .checked_mul(unit)
-            .filter(|ns| *ns <= limits::MAX_TIME_NS)
-            .ok_or(ImportError::TooLarge {
-                what: "the time of a thread, ns,",
-                limit: limits::MAX_TIME_NS,
-            })?;
+        let total = scale.n_samples.checked_mul(scale.unit);
+        let total = total.filter(|ns| *ns <= limits::MAX_TIME_NS);
+        let total = total.ok_or(ImportError::TooLarge {
+            what: "the time of a thread, ns,",
+            limit: limits::MAX_TIME_NS,
+        })?;
         duration = duration.max(total);
         let thread = builder.thread(process, Tid(tree.id.max(1)), &tree.comm)?;
         if let Some(thread) = builder.trace.tables.threads.get_mut(thread.0 as usize) {
             thread.end = TimeNs(total);
         }
-        let inverted = told == Some(true);
-        add(
-            &mut builder,
-            thread,
-            tree,
-            depths,
-            &Scale {
-                n_samples,
-                unit,
-                inverted,
-            },
-        )?;
+        add(&mut builder, thread, tree, depths, &scale)?;
     }
     if builder.trace.spans.is_empty() {
         return Err(ImportError::NoSamples(String::new()));
@@ -287,24 +270,25 @@ pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Tr
     builder.note(
         "states are guessed: a wait where the innermost function is a call that blocks, else unknown",
     );
-    if told.is_none() {
-        builder
-            .note("taken as a forward tree: no function that threads begin with is at either end");
-    } else if told == Some(true) {
-        builder.note("the tree was inverted: where its branches were cut, callers are missing");
+    match inverted {
+        Some(false) => {}
+        Some(true) => {
+            builder.note("the tree was inverted: where its branches were cut, callers are missing")
+        }
+        None => builder
+            .note("taken as a forward tree: no function that threads begin with is at either end"),
     }
-    for (n, what) in [
-        (n_headless, "trees have no head: their thread is unknown"),
-        (n_bad, "lines were not understood and are left out"),
+    builder.note_counts([
         (
-            n_cut as usize,
+            n_headless as u64,
+            "trees have no head: their thread is unknown",
+        ),
+        (n_bad as u64, "lines were not understood and are left out"),
+        (
+            n_cut as u64,
             "names were cut by the terminal's width and end in `...`",
         ),
-    ] {
-        if n > 0 {
-            builder.note(format!("{n} {what}"));
-        }
-    }
+    ]);
     Ok(builder.finish(duration))
 }
 
@@ -351,11 +335,10 @@ fn add(
     }
     let mut frames = Vec::new();
     let mut names: Vec<&str> = Vec::new();
-    let first = |builder: &mut Builder, n: u64| match n {
-        0 => Ok(()),
-        n => builder.span(span(thread, scale, n, ThreadState::Unknown)),
-    };
-    first(builder, own.first().copied().unwrap_or_default())?;
+    let of_thread = own.first().copied().unwrap_or_default();
+    if of_thread > 0 {
+        builder.span(span(thread, scale, of_thread, ThreadState::Unknown))?;
+    }
     for ((node, depth), n) in nodes.iter().zip(own.iter().skip(1)) {
         frames.truncate(*depth);
         names.truncate(*depth);
@@ -364,30 +347,28 @@ fn add(
         if *n == 0 {
             continue;
         }
-        let (stack, leaf) = match scale.inverted {
-            true => {
-                let stack = builder.stack(frames.iter().rev().copied(), StackEnd::Root)?;
-                (stack, names.first())
-            }
-            false => (
-                builder.stack(frames.iter().copied(), StackEnd::Root)?,
-                names.last(),
-            ),
+        let mut root_first = frames.clone();
+        if scale.inverted {
+            root_first.reverse();
+        }
+        let leaf = match scale.inverted {
+            true => names.first(),
+            false => names.last(),
         };
-        let wait = leaf.and_then(|leaf| waits::of_leaf(leaf));
+        let wait = leaf.and_then(|leaf| waits::wait_of_leaf(leaf));
         let state = match wait {
             Some(_) => ThreadState::Blocked,
             None => ThreadState::Unknown,
         };
         let mut span = span(thread, scale, *n, state);
-        span.wait = wait.map(|wait| builder.wait(wait));
-        span.stack = Some(stack);
+        span.stack = Some(builder.stack(root_first, StackEnd::Root)?);
+        span.wait = wait.map(|wait| builder.wait(wait)).transpose()?;
         builder.span(span)?;
     }
     Ok(())
 }
 
-/// When is unknown: the weight lies somewhere in the thread's whole time.
+/// Its time is unknown: the weight lies somewhere in the thread's whole time.
 fn span(thread: ThreadId, scale: &Scale, n: u64, state: ThreadState) -> Span {
     let total = scale.n_samples.saturating_mul(scale.unit);
     Span {

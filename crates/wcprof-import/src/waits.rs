@@ -44,9 +44,9 @@ const CALLS: &[(&str, u32)] = &[
     ("sync_file_range", 277),
 ];
 
-/// The wait that the name of an innermost function (with or without arguments) tells; `None` when it
-/// may as well be running.
-pub(crate) fn of_leaf(name: &str) -> Option<Wait> {
+/// The wait that the name of an innermost function (with or without arguments) stands for; `None` when
+/// it may as well be running.
+pub(crate) fn wait_of_leaf(name: &str) -> Option<Wait> {
     let name = name.split(['(', '@']).next().unwrap_or(name).trim();
     let name = name.strip_prefix("__GI_").unwrap_or(name);
     let name = name.trim_start_matches('_');
@@ -73,8 +73,8 @@ pub(crate) fn of_leaf(name: &str) -> Option<Wait> {
     })
 }
 
-/// Gives blocked time without a wait the one that its innermost function outside the kernel tells, once
-/// functions have names.
+/// Gives blocked time without a wait the one of its innermost function outside the kernel, once functions
+/// have names.
 pub fn guess_waits(trace: &mut Trace) {
     let tables = &mut trace.tables;
     let Some(symbols) = &tables.symbols else {
@@ -86,7 +86,7 @@ pub fn guess_waits(trace: &mut Trace) {
             let at = tables.nodes.get(node?.0 as usize)?;
             match tables.frames.get(at.frame.0 as usize)? {
                 Frame::KernelCode(_) | Frame::Kernel(_) => node = at.caller,
-                _ => return of_leaf(&symbols.frames.get(&at.frame)?.first()?.name),
+                _ => return wait_of_leaf(&symbols.frames.get(&at.frame)?.first()?.name),
             }
         }
     };
@@ -117,7 +117,7 @@ mod tests {
     /// Check wrappers' names, and that functions that compute are no waits.
     #[test]
     fn leaves() {
-        let call = |name| of_leaf(name).and_then(|w| w.syscall);
+        let call = |name| wait_of_leaf(name).and_then(|w| w.syscall);
         assert_eq!(call("epoll_wait"), Some(232));
         assert_eq!(call("__GI___clock_nanosleep"), Some(230));
         assert_eq!(call("pthread_cond_wait@@GLIBC_2.3.2"), Some(202));
@@ -125,7 +125,7 @@ mod tests {
         assert_eq!(call("__poll_nocancel"), Some(7));
         assert_eq!(call("ThreadPool::worker(int)"), None);
         assert_eq!(call("poller"), None);
-        let op = |name| of_leaf(name).map(|w| w.op);
+        let op = |name| wait_of_leaf(name).map(|w| w.op);
         assert_eq!(op("__futex_abstimed_wait_common64"), Some(137));
         assert_eq!(op("__lll_lock_wait"), Some(0));
     }

@@ -224,7 +224,7 @@ impl Modules {
                 });
             let base = code.as_ref().map_or(Svma(0), |c| c.base());
             let build_id: Option<BuildId> = code.as_ref().and_then(|c| c.build_id().cloned());
-            let Ok(key) = unwinder.add_module(start, image.end, bias, code) else {
+            let Some(key) = unwinder.add_module(start, image.end, bias, code) else {
                 continue;
             };
             let path = &image.first.path;
@@ -266,7 +266,7 @@ impl Modules {
         let start = image.first.start.0;
         if image.first.path == "[vdso]" {
             let bytes = files.vdso(&image.first).ok_or("unreadable")?;
-            let code = ModuleCode::parse(bytes.as_slice()).map_err(|e| chain(&e));
+            let code = ModuleCode::parse(&bytes).map_err(|e| e.to_string());
             handles.insert(start, Arc::new(Handle::Bytes(bytes)));
             return Ok(shared.modules.intern(code?));
         }
@@ -279,7 +279,7 @@ impl Modules {
                 handles.insert(start, Arc::clone(handle));
                 return Ok(Arc::clone(code));
             }
-            let code = ModuleCode::parse(&file).map_err(|e| chain(&e));
+            let code = ModuleCode::read(&file).map_err(|e| e.to_string());
             let handle = Arc::new(Handle::File(file));
             handles.insert(start, Arc::clone(&handle));
             let code = shared.modules.intern(code?);
@@ -291,7 +291,7 @@ impl Modules {
         let (tx, rx) = mpsc::channel();
         // Left behind when the server does not answer: it holds one file and nothing else.
         std::thread::spawn(move || {
-            let code = ModuleCode::parse(&file).map_err(|e| chain(&e));
+            let code = ModuleCode::read(&file).map_err(|e| e.to_string());
             let _ = tx.send((code, file));
         });
         let (code, file) = rx
@@ -300,16 +300,6 @@ impl Modules {
         handles.insert(start, Arc::new(Handle::File(file)));
         Ok(shared.modules.intern(code?))
     }
-}
-
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 /// Whether a mapping is the mark that a runtime makes of its jitdump: executable, so that perf notices

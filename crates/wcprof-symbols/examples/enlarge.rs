@@ -5,7 +5,7 @@
 //! cargo run --release -p wcprof-symbols --example enlarge -- FROM TO 10
 //! ```
 //!
-//! `.debug_info` is repeated, `.debug_aranges` tells of the last copy, so that all others come before
+//! `.debug_info` is repeated, `.debug_aranges` describes the last copy, so that all others come before
 //! it. A compressed section is repeated as it is stored: zlib streams may follow each other.
 
 use std::error::Error;

@@ -68,7 +68,9 @@ fn main() -> Result<(), Failure> {
         let installed = open_regular(Path::new(path))
             .ok()
             .and_then(|file| ElfFile::from_file(file).ok());
-        let Some(elf) = installed.filter(|elf| elf.build_id().as_ref() == Some(build_id)) else {
+        let Some(elf) =
+            installed.filter(|elf| elf.build_id().as_deref() == Some(build_id.as_bytes()))
+        else {
             eprintln!("{path}: the file with build-id {build_id} is not here");
             continue;
         };
@@ -82,15 +84,10 @@ fn main() -> Result<(), Failure> {
         let third = elfutils(path, &asked)?;
         for (i, third) in differing.iter().zip(&third) {
             let (ours, theirs) = (&ours[*i], &theirs[*i]);
-            let class = classify(ours, theirs, third);
-            let examples = tally.classes.entry(class).or_default();
-            examples.push(format!(
-                "{path} {:#x}\n  wcprof {}\n  llvm   {}\n  eu     {}",
-                addresses[*i].0,
-                text(ours),
-                text(theirs),
-                text(third)
-            ));
+            let answers = [("wcprof", ours), ("llvm  ", theirs), ("eu    ", third)];
+            let answers = answers.map(|(who, answer)| format!("\n  {who} {}", text(answer)));
+            let example = format!("{path} {:#x}{}", addresses[*i].0, answers.concat());
+            tally.add_example(classify(ours, theirs, third), example);
         }
         println!("{}", tally.row(path.rsplit('/').next().unwrap_or(path)));
         total.add(tally);
@@ -135,7 +132,7 @@ fn add_spread(elf: &ElfFile, n: u64, addresses: &mut BTreeSet<Svma>) {
     if let Some(text) = elf.section(".text")
         && let Some(step) = text.size.checked_div(n)
     {
-        addresses.extend((0..n).map(|i| Svma(text.address.0 + i * step.max(1))));
+        addresses.extend((0..n).map(|i| Svma(text.address + i * step.max(1))));
     }
 }
 
@@ -292,10 +289,8 @@ fn normal(path: &str) -> String {
 #[derive(Debug, Default)]
 struct Tally {
     n: usize,
-    function: usize,
-    chain: usize,
-    lines: usize,
-    all: usize,
+    /// Addresses whose function, inline chain, lines, and all three agree.
+    agreeing: [usize; 4],
     differing: BTreeSet<usize>,
     classes: BTreeMap<&'static str, Vec<String>>,
 }
@@ -303,25 +298,22 @@ struct Tally {
 impl Tally {
     fn add(&mut self, other: Self) {
         self.n += other.n;
-        self.function += other.function;
-        self.chain += other.chain;
-        self.lines += other.lines;
-        self.all += other.all;
+        for (sum, n) in self.agreeing.iter_mut().zip(other.agreeing) {
+            *sum += n;
+        }
         for (class, examples) in other.classes {
             self.classes.entry(class).or_default().extend(examples);
         }
     }
 
+    fn add_example(&mut self, class: &'static str, example: String) {
+        self.classes.entry(class).or_default().push(example);
+    }
+
     fn row(&self, name: &str) -> String {
         let share = |n: usize| format!("{:.2} %", 100.0 * n as f64 / self.n.max(1) as f64);
-        format!(
-            "| {name} | {} | {} | {} | {} | {} |",
-            self.n,
-            share(self.function),
-            share(self.chain),
-            share(self.lines),
-            share(self.all)
-        )
+        let shares = self.agreeing.map(share).join(" | ");
+        format!("| {name} | {} | {shares} |", self.n)
     }
 }
 
@@ -349,21 +341,19 @@ fn compare(ours: &Answers, theirs: &Answers, aliases: &Aliases) -> Tally {
                 }
                 () => "(counted as agreeing) two names of the same symbol address",
             };
-            let example = format!("  {ours}  |  {theirs}");
-            tally.classes.entry(class).or_default().push(example);
+            tally.add_example(class, format!("  {ours}  |  {theirs}"));
         }
         let chain = same_chain(ours, theirs);
         let lines = same_places(ours, theirs);
         if lines && places(ours) != places(theirs) {
             let class = "(counted as agreeing) llvm puts a relative folder twice into the path";
-            let example = format!("  {}  |  {}", text(ours), text(theirs));
-            tally.classes.entry(class).or_default().push(example);
+            tally.add_example(class, format!("  {}  |  {}", text(ours), text(theirs)));
         }
-        tally.function += usize::from(function);
-        tally.chain += usize::from(chain);
-        tally.lines += usize::from(lines);
-        tally.all += usize::from(function && chain && lines);
-        if !(function && chain && lines) {
+        let all = function && chain && lines;
+        for (sum, agrees) in tally.agreeing.iter_mut().zip([function, chain, lines, all]) {
+            *sum += usize::from(agrees);
+        }
+        if !all {
             tally.differing.insert(i);
         }
     }
@@ -438,11 +428,10 @@ impl Aliases {
 
 /// Names of the inlined functions; that of the function itself is compared apart.
 fn same_chain(a: &[Function], b: &[Function]) -> bool {
-    let names = |frames: &[Function]| -> Vec<String> {
-        let inlined = frames.split_last().map_or(&[][..], |(_, inlined)| inlined);
-        inlined.iter().map(|f| f.name.clone()).collect()
-    };
-    names(a) == names(b)
+    fn names(frames: &[Function]) -> impl Iterator<Item = &str> {
+        frames.iter().rev().skip(1).map(|f| f.name.as_str())
+    }
+    names(a).eq(names(b))
 }
 
 /// Lines are the same, and so are paths. A compilation directory that is relative (`./csu`) stands

@@ -1,82 +1,73 @@
-//! What DWARF said about addresses before, kept on disk from one run to the next.
+//! A cache on disk of what DWARF says about addresses.
 //!
-//! One file a debug file, named by build-id. It holds nothing that could not be found again, so
-//! that it can be deleted at any time. A file is taken only if it is whole (its checksum), of this
+//! It has one file per debug file, named by build-id, and can be deleted at any time. A file is taken only if it is whole (its checksum), of this
 //! format, made from just this debug file (size, time of change, inode), and if nobody else can
 //! have written it; all that is in it is still checked, and its strings are escaped like those of
 //! any other file.
 
 mod format;
 
-use std::fs::{self, DirBuilder, OpenOptions};
+use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, SystemTime};
 
-use wcprof_types::{BuildId, Svma};
+use dwarf_stream::elf::ElfFile;
+use dwarf_stream::{Budget, DwarfError, DwarfFiles, DwarfFrame, DwarfFrames, look_up};
+use wcprof_types::BuildId;
 
-use crate::budget::Budget;
-use crate::dwarf::{self, DwarfError, DwarfFiles, DwarfFrame, DwarfFrames};
 use crate::files::open_regular;
+use crate::own_files::{check_place, is_own, make_dir};
 use format::Entries;
 
 /// Expanded DWARF that is looked up as fast as the cache is read, bytes.
 const MIN_DWARF: u64 = 1 << 20;
 /// Largest cache file, bytes.
 const MAX_FILE: u64 = 64 << 20;
-/// Addresses kept of one debug file. Beyond it those of the last run alone are kept.
+/// Most addresses kept of one debug file. Beyond it, only those of the last run are kept.
 const MAX_ADDRESSES: usize = 200_000;
 /// Bytes of all cache files; the ones that were not used for the longest time go first.
 const MAX_TOTAL: u64 = 256 << 20;
-/// What a writer left behind that did not end.
+/// Age of a temporary file that no running writer has.
 const ABANDONED: Duration = Duration::from_secs(3600);
 const SUFFIX: &str = "wcprof-names";
 
-/// Looks up sorted `addresses`, those that are known from before in the folder `dir`.
-pub(crate) fn lookup(
+/// Looks up sorted addresses. `dir` is the cache's folder, `build_id` that of the file with the DWARF;
+/// without either, nothing is cached.
+pub(crate) fn look_up_cached(
     dir: Option<&Path>,
     build_id: Option<&BuildId>,
     files: DwarfFiles<'_>,
-    addresses: &[Svma],
+    addresses: &[u64],
     budget: &Budget,
 ) -> Result<DwarfFrames, DwarfError> {
-    let slot = match (dir, build_id, dwarf::expanded_size(files)) {
-        (Some(dir), Some(id), Ok(size)) if size >= MIN_DWARF => Slot::of(dir, id, files),
+    let slot = match (dir, build_id, files.expanded_size()) {
+        (Some(dir), Some(id), Ok(size)) if size >= MIN_DWARF => Slot::new(dir, id, files),
         _ => None,
     };
     let Some(slot) = slot else {
-        return dwarf::lookup(files, addresses, budget);
+        return look_up(files, addresses, budget);
     };
     let mut known = slot.read().unwrap_or_default();
-    let missing: Vec<Svma> = addresses
-        .iter()
-        .copied()
-        .filter(|address| !known.contains_key(address))
-        .collect();
-    let (mut failed, mut split) = (None, Vec::new());
+    let n_read = known.len();
+    let mut missing = addresses.to_vec();
+    missing.retain(|address| !known.contains_key(address));
+    let mut result = DwarfFrames::default();
     if !missing.is_empty() {
-        let found = dwarf::lookup(files, &missing, budget)?;
-        (failed, split) = (found.failed, found.split);
-        known.extend(missing.into_iter().zip(found.frames));
+        result = look_up(files, &missing, budget)?;
+        known.extend(missing.into_iter().zip(result.frames));
     }
-    let frames: Vec<Vec<DwarfFrame>> = addresses
-        .iter()
-        .map(|address| known.get(address).cloned().unwrap_or_default())
-        .collect();
-    if failed.is_none() && slot.is_new(&known) {
+    let frames = |address| known.get(address).cloned().unwrap_or_default();
+    let frames: Vec<Vec<DwarfFrame>> = addresses.iter().map(frames).collect();
+    if result.failed.is_none() && known.len() != n_read {
         if known.len() > MAX_ADDRESSES {
             known = addresses.iter().copied().zip(frames.clone()).collect();
         }
         // Without a cache all is as right, and slower.
         let _ = slot.write(&known);
     }
-    Ok(DwarfFrames {
-        frames,
-        failed,
-        split,
-    })
+    Ok(DwarfFrames { frames, ..result })
 }
 
 /// The place of one debug file in the cache.
@@ -86,14 +77,13 @@ struct Slot {
     path: PathBuf,
     /// What the cache file must say it was made from.
     identity: String,
-    n_read: AtomicU32,
 }
 
 impl Slot {
-    fn of(dir: &Path, build_id: &BuildId, files: DwarfFiles<'_>) -> Option<Self> {
-        let main = files.main.stamp()?;
+    fn new(dir: &Path, build_id: &BuildId, files: DwarfFiles<'_>) -> Option<Self> {
+        let main = stamp(files.main)?;
         let supplementary = match files.supplementary {
-            Some(elf) => elf.stamp()?,
+            Some(elf) => stamp(elf)?,
             None => String::new(),
         };
         Some(Self {
@@ -103,7 +93,6 @@ impl Slot {
                 "wcprof {} {build_id} {main} {supplementary}",
                 env!("CARGO_PKG_VERSION")
             ),
-            n_read: AtomicU32::new(0),
         })
     }
 
@@ -111,65 +100,49 @@ impl Slot {
     fn read(&self) -> Option<Entries> {
         let file = open_regular(&self.path).ok()?;
         let metadata = file.metadata().ok()?;
-        let others_write = metadata.permissions().mode() & 0o022 != 0;
-        if metadata.uid() != own_uid() || others_write || metadata.len() > MAX_FILE {
+        if !is_own(&metadata) || metadata.len() > MAX_FILE {
             return None;
         }
         let mut bytes = Vec::new();
         (&file).take(MAX_FILE).read_to_end(&mut bytes).ok()?;
         let entries = format::decode(&bytes, &self.identity)?;
-        let n = u32::try_from(entries.len()).unwrap_or(u32::MAX);
-        self.n_read.store(n, Ordering::Relaxed);
         // It was used now.
         let _ = file.set_modified(SystemTime::now());
         Some(entries)
     }
 
-    fn is_new(&self, entries: &Entries) -> bool {
-        usize::try_from(self.n_read.load(Ordering::Relaxed)) != Ok(entries.len())
-    }
-
     /// Writes the entries to a file beside the old one, and then puts it in its place.
     fn write(&self, entries: &Entries) -> io::Result<()> {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
         let bytes = format::encode(entries, &self.identity);
         if bytes.len() as u64 > MAX_FILE {
             return Ok(());
         }
+        check_place(&self.dir)?;
         make_dir(&self.dir)?;
-        let n = COUNT.fetch_add(1, Ordering::Relaxed);
-        let temporary = self
-            .dir
-            .join(format!(".{}-{n}.{SUFFIX}", std::process::id()));
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        let written = file
-            .write_all(&bytes)
-            .and_then(|()| fs::rename(&temporary, &self.path));
-        if written.is_err() {
-            let _ = fs::remove_file(&temporary);
-        }
-        written?;
+        let suffix = format!(".{SUFFIX}");
+        let mut file = tempfile::Builder::new()
+            .prefix(".")
+            .suffix(&suffix)
+            .tempfile_in(&self.dir)?;
+        file.write_all(&bytes)?;
+        file.persist(&self.path)?;
         shrink(&self.dir, MAX_TOTAL)
     }
 }
 
-fn own_uid() -> u32 {
-    nix::unistd::geteuid().as_raw()
-}
-
-/// Makes the folder, in a place that is the user's own: `sudo` may leave another user's home.
-fn make_dir(dir: &Path) -> io::Result<()> {
-    let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
-    let existing = dir.ancestors().find(|d| d.exists()).ok_or_else(refused)?;
-    let metadata = fs::metadata(existing)?;
-    if metadata.uid() != own_uid() || metadata.permissions().mode() & 0o022 != 0 {
-        return Err(refused());
-    }
-    DirBuilder::new().recursive(true).mode(0o700).create(dir)
+/// Size, times of change and inode of a file: after a change it has another stamp. `None` for memory.
+fn stamp(elf: &ElfFile) -> Option<String> {
+    let metadata = elf.file()?.metadata().ok()?;
+    Some(format!(
+        "{}:{}.{:09}:{}.{:09}:{}:{}",
+        metadata.size(),
+        metadata.mtime(),
+        metadata.mtime_nsec(),
+        metadata.ctime(),
+        metadata.ctime_nsec(),
+        metadata.dev(),
+        metadata.ino()
+    ))
 }
 
 /// Removes the files that were not used for the longest time until `limit` bytes are left.

@@ -15,13 +15,14 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use dwarf_stream::elf::{ElfError, ElfFile, Kind, Source};
 use wcprof_types::BuildId;
 
 pub use options::{CachePath, DebuginfodOptions, Download, OnProgress, ServerFailure};
 
-use crate::elf::ElfFile;
+use crate::build_id::build_id_of;
 use crate::report::Problem;
-use cache::{Cache, Cached, Slot};
+use cache::{Cached, Slot};
 use server::{Outcome, Server};
 
 /// Bytes of a build-id that is asked for: GNU ld writes 16 or 20, elfutils takes less than 64.
@@ -44,12 +45,12 @@ impl Artifact {
         }
     }
 
-    fn parse(self, file: File) -> Result<ElfFile, String> {
-        match self {
-            Self::SharedDwarf => ElfFile::from_shared_dwarf(file),
-            _ => ElfFile::from_file(file),
-        }
-        .map_err(|e| e.to_string())
+    fn parse(self, file: File) -> Result<ElfFile, ElfError> {
+        let kind = match self {
+            Self::SharedDwarf => Kind::DwarfOnly,
+            Self::DebugInfo | Self::Executable => Kind::Linked,
+        };
+        ElfFile::parse(Source::from_file(file)?, kind)
     }
 }
 
@@ -58,7 +59,6 @@ impl Artifact {
 pub struct Debuginfod {
     options: DebuginfodOptions,
     servers: Vec<Server>,
-    cache: Option<Cache>,
 }
 
 impl Debuginfod {
@@ -67,7 +67,6 @@ impl Debuginfod {
         let servers = options.urls.iter().map(|url| Server::new(url));
         Self {
             servers: servers.collect(),
-            cache: options.cache.clone().map(Cache::new),
             options,
         }
     }
@@ -94,10 +93,8 @@ impl Debuginfod {
             build_id,
             artifact,
         };
-        let slot = self
-            .cache
-            .as_ref()
-            .map(|c| c.slot(&hex, artifact.file_name()));
+        let cache = self.options.cache.as_ref();
+        let slot = cache.map(|cache| Slot::new(cache, &hex, artifact.file_name()));
         match slot.as_ref().map_or(Cached::Absent, Slot::look_up) {
             Cached::File(file, path) => match request.check(file, &path) {
                 Ok(elf) => return Some((elf, path)),
@@ -165,7 +162,7 @@ impl Debuginfod {
             }
         };
         let file = place.file().try_clone();
-        let file = file.map_err(|e| Some(request.unusable(shown.clone(), e.to_string())))?;
+        let file = file.map_err(|e| Some(request.unusable(shown.clone(), e)))?;
         let checked = request.check(file, &shown);
         let elf = checked.map_err(|problem| {
             server.lost(begin.elapsed(), &self.options);
@@ -183,19 +180,19 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    fn unusable(&self, path: PathBuf, reason: String) -> Problem {
+    fn unusable(&self, path: PathBuf, reason: impl ToString) -> Problem {
         Problem::DebugUnusable {
             module: self.module.to_owned(),
             path,
-            reason,
+            reason: reason.to_string(),
         }
     }
 
     /// Takes a file only if it is what was asked for.
     fn check(&self, file: File, path: &std::path::Path) -> Result<ElfFile, Problem> {
         let elf = self.artifact.parse(file);
-        let elf = elf.map_err(|reason| self.unusable(path.to_owned(), reason))?;
-        let found = elf.build_id();
+        let elf = elf.map_err(|error| self.unusable(path.to_owned(), error))?;
+        let found = build_id_of(&elf);
         if found.as_ref() == Some(self.build_id) {
             return Ok(elf);
         }

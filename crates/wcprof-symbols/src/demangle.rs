@@ -2,18 +2,11 @@
 
 use std::fmt::{self, Write};
 
-use cpp_demangle::{BorrowedSymbol, DemangleOptions, ParseOptions};
-
-use crate::itanium;
-
-/// Characters of a name that are kept; a longer one ends in `…`.
+/// Longest name, characters; a longer one ends in `…`.
 pub const MAX_NAME_CHARS: usize = 4096;
 /// Longest linkage name that is demangled, bytes; a longer one is shown as it is. Demangling can
 /// take time that is quadratic in it.
 const MAX_LINKAGE_NAME: usize = 64 << 10;
-
-/// Nesting of a C++ name; takes some 3 MB of stack in a debug build. Names of parser combinators in ceph-osd need more than the crate's 96.
-const RECURSION_LIMIT: u32 = 192;
 
 /// Turns the linkage name of a function into what a reader expects.
 ///
@@ -29,7 +22,7 @@ pub fn demangle(linkage_name: &[u8]) -> String {
         _ => &text,
     };
     let mut out = Capped::default();
-    // An error says that the cap was met; what fit is kept.
+    // An error means that the limit was met; what fits is kept.
     let _ = write_name(name, &mut out);
     out.finish()
 }
@@ -86,76 +79,11 @@ fn split_cold(name: &str) -> (&str, bool) {
 }
 
 fn cpp(name: &str) -> Option<String> {
-    if !name.starts_with("_Z") && !name.starts_with("_GLOBAL_") {
-        return None;
-    }
     let mut out = Capped::default();
-    if itanium::demangle(name, &mut out).is_some() {
-        // Beyond the cap for the caller, too, who then says so.
-        out.text.push_str(if out.full { "…" } else { "" });
-        return Some(out.text);
-    }
-    let options = ParseOptions::default().recursion_limit(RECURSION_LIMIT);
-    let (symbol, tail) = BorrowedSymbol::with_tail_and_options(name.as_bytes(), &options).ok()?;
-    if !tail.is_empty() {
-        return None;
-    }
-    let mut out = Capped::default();
-    let options = DemangleOptions::default().recursion_limit(RECURSION_LIMIT);
-    let result = symbol.structured_demangle(&mut out, &options);
-    // A short name can stand for an endless text; the begin of it still tells what it is.
-    (result.is_ok() || out.full).then(|| like_binutils(&out.text))
-}
-
-/// Literals and empty parameter packs as binutils and GDB write them: `4ul` for
-/// `(unsigned long)4`, `f<A>(B)` for `f<A, >(B, &&)`. No other text of a name looks like these.
-fn like_binutils(name: &str) -> String {
-    const LITERALS: [(&str, &str); 6] = [
-        ("(unsigned int)", "u"),
-        ("(unsigned long)", "ul"),
-        ("(unsigned long long)", "ull"),
-        ("(long)", "l"),
-        ("(long long)", "ll"),
-        ("(int)", ""),
-    ];
-    const EMPTY_PACKS: [(&str, &str); 8] = [
-        // Before the shorter one, which begins alike.
-        (", >(&&)", ">()"),
-        (", >(&)", ">()"),
-        (", >", ">"),
-        (", &&)", ")"),
-        (", &)", ")"),
-        (",  const&)", ")"),
-        (">(&&)", ">()"),
-        (">(&)", ">()"),
-    ];
-    let mut out = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some(c) = rest.chars().next() {
-        let literal = LITERALS.iter().find_map(|(cast, suffix)| {
-            let value = rest.strip_prefix(cast)?;
-            let digits = value.strip_prefix('-').unwrap_or(value);
-            let end = digits.find(|c: char| !c.is_ascii_digit())?;
-            (end > 0).then(|| (value.split_at(value.len() - digits.len() + end), suffix))
-        });
-        let pack = || {
-            EMPTY_PACKS
-                .iter()
-                .find_map(|(from, to)| Some((rest.strip_prefix(from)?, to)))
-        };
-        if let Some(((value, tail), suffix)) = literal {
-            out.push_str(value);
-            out.push_str(suffix);
-            rest = tail;
-        } else if let Some((tail, text)) = pack() {
-            out.push_str(text);
-            rest = tail;
-        } else {
-            out.push(c);
-            rest = &rest[c.len_utf8()..];
-        }
-    }
-    out
+    itanium_demangle::write_demangled(name, &mut out)?;
+    // Beyond the limit for the caller, too, who then says so.
+    out.text.push_str(if out.full { "…" } else { "" });
+    Some(out.text)
 }
 
 /// Collects at most [`MAX_NAME_CHARS`] characters, then fails.

@@ -1,9 +1,8 @@
 //! Call frame information to the bounds of functions.
 
+use dwarf_stream::elf::{ElfError, ElfFile};
 use gimli::{BaseAddresses, CieOrFde, EhFrame, EndianSlice, LittleEndian, UnwindSection};
 use wcprof_types::Svma;
-
-use crate::elf::{ElfError, ElfFile};
 
 /// `.eh_frame` read at most, bytes.
 const MAX_EH_FRAME: u64 = 256 << 20;
@@ -17,16 +16,16 @@ pub struct FunctionStarts {
 }
 
 impl FunctionStarts {
-    /// Reads all FDEs. Those behind a malformed entry are left out, since nothing tells where they
+    /// Reads all FDEs. Those behind a malformed entry are left out, since it is unknown where they
     /// begin. Empty for a file without `.eh_frame`.
     pub fn read(elf: &ElfFile) -> Result<Self, ElfError> {
         let Some(section) = elf.section(".eh_frame") else {
             return Ok(Self::default());
         };
         let bytes = elf.read(section, MAX_EH_FRAME)?;
-        let mut bases = BaseAddresses::default().set_eh_frame(section.address.0);
+        let mut bases = BaseAddresses::default().set_eh_frame(section.address);
         if let Some(text) = elf.section(".text") {
-            bases = bases.set_text(text.address.0);
+            bases = bases.set_text(text.address);
         }
         let eh_frame = EhFrame::new(&bytes, LittleEndian);
         let mut ranges = fdes(&eh_frame, &bases);

@@ -12,18 +12,19 @@ use wcprof_trace::model::SymbolFrame;
 use wcprof_types::Avma;
 
 use crate::demangle::{demangle, printable};
+use crate::wanted::Wanted;
 
-/// Bytes read of a dump; most are code, which is passed over.
+/// Largest part of a dump that is read, bytes; most is code, which is passed over.
 const MAX_BYTES: u64 = 1 << 30;
-/// Bytes of one record.
+/// Largest record, bytes.
 const MAX_RECORD: u64 = 64 << 20;
-/// Bytes of one name.
+/// Longest name, bytes.
 const MAX_NAME: usize = 4096;
-/// Bytes of names kept for code that may be moved later.
+/// Most bytes of names kept for code that may be moved later.
 const MAX_KEPT: usize = 32 << 20;
-/// Names given to addresses.
+/// Most names given to addresses.
 const MAX_WORK: usize = 1 << 22;
-/// Bytes of text given to addresses. Real recordings stay far below: 20 000 addresses with ten names of
+/// Most bytes of text given to addresses. Real recordings stay far below: 20 000 addresses with ten names of
 /// 100 bytes each make 20 MB.
 const MAX_TEXT: usize = 64 << 20;
 
@@ -82,7 +83,7 @@ struct Line {
 }
 
 struct Dump {
-    wanted: Vec<u64>,
+    wanted: Wanted,
     codes: Vec<Vec<JitCode>>,
     /// By code index, for moves.
     names: HashMap<u64, String>,
@@ -113,9 +114,7 @@ pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames
     let rest = u64::from(word32(&header, 8)).saturating_sub(HEADER as u64);
     skip(&mut input, rest)?;
 
-    let mut wanted: Vec<u64> = addresses.iter().map(|a| a.0).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
+    let wanted = Wanted::new(addresses);
     let mut dump = Dump {
         codes: vec![Vec::new(); wanted.len()],
         wanted,
@@ -126,58 +125,58 @@ pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames
         text: 0,
     };
     let mut out = JitdumpNames::default();
-    loop {
-        let mut record = [0; RECORD_HEADER];
-        let n = fill(&mut input, &mut record)?;
-        if n == 0 {
-            break;
-        }
-        let (id, total) = (word32(&record, 0), u64::from(word32(&record, 4)));
-        let Some(len) = total.checked_sub(RECORD_HEADER as u64) else {
-            out.n_malformed += 1;
-            out.cut = true;
-            break;
-        };
-        if n < RECORD_HEADER || len > MAX_RECORD || dump.is_enough() {
-            out.cut = true;
-            break;
-        }
-        let since = if timed { word64(&record, 8) } else { 0 };
-        let mut body = (&mut input).take(len);
-        let done = match id {
-            CODE_LOAD => dump.load(&mut body, since)?,
-            CODE_MOVE => dump.moved(&mut body, since)?,
-            CODE_DEBUG_INFO => dump.debug_info(&mut body)?,
-            CODE_CLOSE => break,
-            // Unwinding information, and what later versions add.
-            _ => Some(()),
-        };
-        out.n_malformed += u64::from(done.is_none());
-        let left = body.limit();
-        if skip(&mut input, left)? < left {
+    while let Some(is_whole) = dump.record(&mut input, timed, &mut out)? {
+        if !is_whole {
             out.cut = true;
             break;
         }
     }
-    let codes = |address: &Avma| {
-        let at = dump.wanted.binary_search(&address.0).ok()?;
-        dump.codes.get(at).cloned()
-    };
-    out.codes = addresses
-        .iter()
-        .map(|a| codes(a).unwrap_or_default())
-        .collect();
+    out.codes = dump.wanted.in_order(addresses, &dump.codes);
     Ok(out)
 }
 
 impl Dump {
-    /// pid, tid, vma, address, size, index, name, code
-    fn load(&mut self, body: &mut impl Read, since: u64) -> io::Result<Option<()>> {
-        let mut fixed = [0; 40];
-        if fill(body, &mut fixed)? < fixed.len() {
+    /// Reads a record: false if no more can be read, `None` at the end.
+    fn record(
+        &mut self,
+        input: &mut impl Read,
+        timed: bool,
+        out: &mut JitdumpNames,
+    ) -> io::Result<Option<bool>> {
+        let mut record = [0; RECORD_HEADER];
+        let n = fill(input, &mut record)?;
+        if n == 0 {
             return Ok(None);
         }
-        let (address, size, index) = (word64(&fixed, 16), word64(&fixed, 24), word64(&fixed, 32));
+        let (id, total) = (word32(&record, 0), u64::from(word32(&record, 4)));
+        let Some(len) = total.checked_sub(RECORD_HEADER as u64) else {
+            out.n_malformed += 1;
+            return Ok(Some(false));
+        };
+        if n < RECORD_HEADER || len > MAX_RECORD || self.is_enough() {
+            return Ok(Some(false));
+        }
+        let since = if timed { word64(&record, 8) } else { 0 };
+        let mut body = (&mut *input).take(len);
+        let understood = match id {
+            CODE_LOAD => self.load(&mut body, since)?,
+            CODE_MOVE => self.moved(&mut body, since)?,
+            CODE_DEBUG_INFO => self.debug_info(&mut body)?,
+            CODE_CLOSE => return Ok(None),
+            // Unwinding information, and what later versions add.
+            _ => Some(()),
+        };
+        out.n_malformed += u64::from(understood.is_none());
+        let left = body.limit();
+        Ok(Some(skip(input, left)? == left))
+    }
+
+    /// pid, tid, vma, address, size, index, name, code
+    fn load(&mut self, body: &mut impl Read, since: u64) -> io::Result<Option<()>> {
+        let Some(head) = fixed::<40>(body)? else {
+            return Ok(None);
+        };
+        let (address, size, index) = (word64(&head, 16), word64(&head, 24), word64(&head, 32));
         let Some(name) = name(body)? else {
             return Ok(None);
         };
@@ -192,11 +191,10 @@ impl Dump {
 
     /// pid, tid, vma, old address, new address, size, index
     fn moved(&mut self, body: &mut impl Read, since: u64) -> io::Result<Option<()>> {
-        let mut fixed = [0; 48];
-        if fill(body, &mut fixed)? < fixed.len() {
+        let Some(head) = fixed::<48>(body)? else {
             return Ok(None);
-        }
-        let (address, size, index) = (word64(&fixed, 24), word64(&fixed, 32), word64(&fixed, 40));
+        };
+        let (address, size, index) = (word64(&head, 24), word64(&head, 32), word64(&head, 40));
         let Some(name) = self.names.get(&index).cloned() else {
             return Ok(None);
         };
@@ -205,46 +203,38 @@ impl Dump {
 
     /// address, count, then for each line: address, line, discriminator, file
     fn debug_info(&mut self, body: &mut impl Read) -> io::Result<Option<()>> {
-        let mut fixed = [0; 16];
-        if fill(body, &mut fixed)? < fixed.len() {
+        let Some(head) = fixed::<16>(body)? else {
             return Ok(None);
-        }
-        let (code, n) = (word64(&fixed, 0), word64(&fixed, 8));
+        };
+        let (code, n) = (word64(&head, 0), word64(&head, 8));
         // Lines are needed only where they may be the last ones before a wanted address.
-        if self.wanted.partition_point(|&w| w < code) == self.wanted.len() {
+        if self.wanted.first_from(code) == self.wanted.len() {
             return Ok(Some(()));
         }
         let mut lines: Vec<Line> = Vec::new();
         let mut file: Rc<str> = "".into();
         for _ in 0..n {
-            let mut entry = [0; 16];
-            if fill(body, &mut entry)? < entry.len() {
-                return Ok(None);
-            }
-            let Some(text) = name(body)? else {
+            let (Some(entry), Some(text)) = (fixed::<16>(body)?, name(body)?) else {
                 return Ok(None);
             };
             // The file of the entry before.
             if text != "\u{fffd}" {
                 file = printable(&text).into();
             }
-            let (address, line) = (word64(&entry, 0), word32(&entry, 8));
-            let at = self.wanted.partition_point(|&w| w < address);
+            let next = Line {
+                address: word64(&entry, 0),
+                line: word32(&entry, 8),
+                file: file.clone(),
+            };
+            // Of lines with no wanted address between them, the last one is enough.
+            let place = |line: &Line| self.wanted.first_from(line.address);
             if let Some(last) = lines.last_mut()
-                && last.address <= address
-                && self.wanted.partition_point(|&w| w < last.address) == at
+                && last.address <= next.address
+                && place(last) == place(&next)
             {
-                *last = Line {
-                    address,
-                    line,
-                    file: file.clone(),
-                };
+                *last = next;
             } else if lines.len() <= MAX_WORK / 64 {
-                lines.push(Line {
-                    address,
-                    line,
-                    file: file.clone(),
-                });
+                lines.push(next);
             }
         }
         // The last of several at one address stays the last.
@@ -268,15 +258,14 @@ impl Dump {
         lines: &[Line],
     ) -> Option<()> {
         let end = address.checked_add(size)?;
-        let first = self.wanted.partition_point(|&w| w < address);
-        let after = self.wanted.partition_point(|&w| w < end).max(first);
-        self.work += after - first;
-        if first == after {
+        let inside = self.wanted.between(address, end);
+        self.work += inside.len();
+        if inside.is_empty() {
             return Some(());
         }
         let name = demangle(name.as_bytes());
-        let wanted = self.wanted.get(first..after)?;
-        for (at, codes) in wanted.iter().zip(self.codes.get_mut(first..after)?) {
+        let wanted = self.wanted.0.get(inside.clone())?;
+        for (at, codes) in wanted.iter().zip(self.codes.get_mut(inside)?) {
             let after = lines.partition_point(|l| l.address <= *at);
             let line = after.checked_sub(1).and_then(|i| lines.get(i));
             self.text += name.len() + line.map_or(0, |l| l.file.len());
@@ -313,6 +302,12 @@ fn name(body: &mut impl Read) -> io::Result<Option<String>> {
         }
     }
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// The next `N` bytes; `None` where the input ends before.
+fn fixed<const N: usize>(body: &mut impl Read) -> io::Result<Option<[u8; N]>> {
+    let mut bytes = [0; N];
+    Ok((fill(body, &mut bytes)? == N).then_some(bytes))
 }
 
 fn word32(bytes: &[u8], at: usize) -> u32 {

@@ -11,6 +11,7 @@ use wcprof_types::Avma;
 
 use crate::demangle::printable;
 use crate::text_lines::read_line;
+use crate::wanted::Wanted;
 
 /// Bytes read of the list; that of a large kernel with all its modules has 20 MB.
 const MAX_BYTES: u64 = 256 << 20;
@@ -67,9 +68,7 @@ pub fn kernel_names(
     kallsyms: impl BufRead,
     addresses: &[Avma],
 ) -> Result<KernelNames, KallsymsError> {
-    let mut wanted: Vec<u64> = addresses.iter().map(|a| a.0).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
+    let wanted = Wanted::new(addresses);
     // Of each wanted address the last symbol between the one before it and itself.
     let mut below: Vec<Option<Near>> = vec![None; wanted.len()];
     let mut list = kallsyms.take(MAX_BYTES);
@@ -83,8 +82,7 @@ pub fn kernel_names(
         };
         n_symbols += 1;
         shown |= address != 0;
-        let at = wanted.partition_point(|&w| w < address);
-        let Some(near) = below.get_mut(at) else {
+        let Some(near) = below.get_mut(wanted.first_from(address)) else {
             continue;
         };
         let rank = rank(kind);
@@ -104,20 +102,14 @@ pub fn kernel_names(
         return Err(KallsymsError::Hidden);
     }
     let mut last: Option<&Near> = None;
-    let mut names = Vec::with_capacity(wanted.len());
-    for (address, near) in wanted.iter().zip(&below) {
+    let mut names: Vec<Option<String>> = Vec::with_capacity(wanted.len());
+    for (address, near) in wanted.0.iter().zip(&below) {
         last = near.as_ref().or(last);
-        names.push(
-            last.filter(|n| n.rank > 0 && address - n.address < MAX_FUNCTION)
-                .map(display),
-        );
+        let found = last.filter(|n| n.rank > 0 && address - n.address < MAX_FUNCTION);
+        names.push(found.map(display));
     }
-    let name = |address: &Avma| {
-        let at = wanted.binary_search(&address.0).ok()?;
-        names.get(at)?.clone()
-    };
     Ok(KernelNames {
-        names: addresses.iter().map(name).collect(),
+        names: wanted.in_order(addresses, &names),
         n_malformed,
     })
 }

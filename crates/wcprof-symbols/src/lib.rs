@@ -14,45 +14,49 @@
 //! Main entry points: [`symbolize_tables`] for a whole trace, [`symbolize_modules`] for addresses.
 #![forbid(unsafe_code)]
 
-mod budget;
+mod build_id;
 mod cache;
 mod clones;
+mod context;
 mod debug_files;
 mod debuginfod;
 mod demangle;
-mod dwarf;
-pub mod elf;
 mod files;
 mod function_starts;
 #[doc(hidden)]
 pub mod fuzz;
-mod itanium;
 mod jitdump;
 mod kallsyms;
+mod mini_debug_info;
 mod module;
 mod options;
+mod own_files;
 mod perf_map;
 mod plt;
+mod query;
 mod report;
 mod short;
 mod symtab;
 mod tables;
 mod text_lines;
+mod wanted;
 
 pub use clones::without_clone_suffix;
 pub use debuginfod::{
     CachePath, Debuginfod, DebuginfodOptions, Download, OnProgress, ServerFailure,
 };
 pub use demangle::{MAX_NAME_CHARS, demangle};
+pub use dwarf_stream::elf;
 pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, open_regular,
 };
 pub use function_starts::FunctionStarts;
 pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};
 pub use kallsyms::{KallsymsError, KernelNames, kernel_names};
-pub use module::{AddressQuery, ModuleQuery, ModuleSymbols, symbolize_modules};
+pub use module::symbolize_modules;
 pub use options::SymbolOptions;
 pub use perf_map::{PerfMapNames, perf_map_names};
+pub use query::{AddressQuery, ModuleQuery, ModuleSymbols};
 pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};
 pub use short::short_name;
 pub use tables::symbolize_tables;

@@ -1,4 +1,4 @@
-//! Addresses of modules to names, with the sources of each module asked in order.
+//! Addresses of modules to names, several modules at a time.
 
 mod naming;
 mod sources;
@@ -7,56 +7,17 @@ mod split;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use dwarf_stream::Budget;
 use wcprof_trace::model::SymbolFrame;
-use wcprof_types::Svma;
 
-use crate::budget::Budget;
-use crate::demangle::printable;
-use crate::files::{ModuleFiles, ModuleIdentity};
+use crate::context::Context;
+use crate::files::ModuleFiles;
 use crate::options::SymbolOptions;
+use crate::query::{AddressQuery, ModuleQuery, ModuleSymbols};
 use crate::report::{ModuleReport, Problem};
 
 /// Stack of a symbolizing thread: demangling and DWARF recurse, within limits.
 pub(crate) const STACK_SIZE: usize = 16 << 20;
-
-/// An address to name.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
-pub struct AddressQuery {
-    /// The lookup address: inside the call instruction for a return address.
-    pub address: Svma,
-    /// Start of the function by its FDE, when the unwinder found one.
-    pub function: Option<Svma>,
-}
-
-/// Addresses of one module to name.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ModuleQuery {
-    /// Which file.
-    pub module: ModuleIdentity,
-    /// What `+0xoffset` of unnamed functions counts from: the page-aligned address of the first
-    /// `PT_LOAD` segment.
-    pub base: Svma,
-    /// The addresses, in any order.
-    pub addresses: Vec<AddressQuery>,
-}
-
-impl ModuleQuery {
-    /// `module+0xoffset` of a place without a name.
-    fn unnamed(&self, place: Svma) -> String {
-        let offset = place.0.wrapping_sub(self.base.0);
-        format!("{}+{offset:#x}", printable(self.module.file_name()))
-    }
-}
-
-/// Names of one module's addresses.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct ModuleSymbols {
-    /// By address, in the order of [`ModuleQuery::addresses`]: its functions, innermost inline
-    /// function first; never empty, the last is not inlined.
-    pub frames: Vec<Vec<SymbolFrame>>,
-    /// What was used and what was missing.
-    pub report: ModuleReport,
-}
 
 /// Names addresses of many modules, several modules at a time. The results stand in the order of
 /// `queries` and do not depend on the number of threads.
@@ -123,15 +84,21 @@ fn no_thread(query: &ModuleQuery) -> ModuleSymbols {
     ModuleSymbols {
         frames: query.addresses.iter().map(unnamed).collect(),
         report: ModuleReport {
-            path: query.module.path.clone(),
-            build_id: query.module.build_id.clone(),
             problems: vec![problem],
             missing_symtab: true,
             missing_dwarf: true,
-            n_frames: query.addresses.len(),
             n_unresolved: query.addresses.len(),
-            ..ModuleReport::default()
+            ..new_report(query)
         },
+    }
+}
+
+fn new_report(query: &ModuleQuery) -> ModuleReport {
+    ModuleReport {
+        path: query.module.path.clone(),
+        build_id: query.module.build_id.clone(),
+        n_frames: query.addresses.len(),
+        ..ModuleReport::default()
     }
 }
 
@@ -142,23 +109,21 @@ fn symbolize_module(
     options: &SymbolOptions,
     budget: &Budget,
 ) -> ModuleSymbols {
-    let mut report = ModuleReport {
-        path: query.module.path.clone(),
-        build_id: query.module.build_id.clone(),
-        n_frames: query.addresses.len(),
-        ..ModuleReport::default()
-    };
+    let mut report = new_report(query);
     if query.addresses.is_empty() {
         return ModuleSymbols {
             frames: Vec::new(),
             report,
         };
     }
-    let sources = sources::open(&query.module, files, options, &mut report);
-    let frames = naming::name(query, sources, files, options, budget, &mut report);
-    report.n_unresolved = frames
-        .iter()
-        .filter(|chain| !chain.last().is_some_and(|f| f.resolved))
-        .count();
+    let context = Context {
+        module: &query.module,
+        files,
+        options,
+    };
+    let sources = sources::open(context, &mut report);
+    let frames = naming::name(query, context, &sources, budget, &mut report);
+    let is_unresolved = |chain: &&Vec<SymbolFrame>| !chain.last().is_some_and(|f| f.resolved);
+    report.n_unresolved = frames.iter().filter(is_unresolved).count();
     ModuleSymbols { frames, report }
 }

@@ -11,11 +11,12 @@ use wcprof_types::Avma;
 
 use crate::demangle::demangle;
 use crate::text_lines::read_line;
+use crate::wanted::Wanted;
 
-/// Bytes read of a map.
+/// Largest part of a map that is read, bytes.
 const MAX_BYTES: u64 = 256 << 20;
-/// Names given to addresses, those that others replace included: lines that all hold all addresses
-/// must not take forever.
+/// Most names given to addresses, replaced ones included: lines that all hold all addresses must not
+/// take forever.
 const MAX_WORK: usize = 1 << 26;
 
 /// What a perf map says.
@@ -35,9 +36,7 @@ pub struct PerfMapNames {
 /// # Errors
 /// When the map cannot be read.
 pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<PerfMapNames> {
-    let mut wanted: Vec<u64> = addresses.iter().map(|a| a.0).collect();
-    wanted.sort_unstable();
-    wanted.dedup();
+    let wanted = Wanted::new(addresses);
     let mut found: Vec<Option<Rc<[u8]>>> = vec![None; wanted.len()];
     let mut out = PerfMapNames::default();
     let mut map = map.take(MAX_BYTES);
@@ -48,27 +47,26 @@ pub fn perf_map_names(map: impl BufRead, addresses: &[Avma]) -> io::Result<PerfM
             out.n_malformed += 1;
             continue;
         };
-        let first = wanted.partition_point(|&w| w < start);
-        let after = wanted.partition_point(|&w| w < end);
-        if first >= after {
+        let inside = wanted.between(start, end);
+        if inside.is_empty() {
             continue;
         }
-        work += after - first;
+        work += inside.len();
         if work > MAX_WORK {
             out.cut = true;
             break;
         }
         let name: Rc<[u8]> = name.into();
-        for slot in found.get_mut(first..after).unwrap_or_default() {
+        for slot in found.get_mut(inside).unwrap_or_default() {
             *slot = Some(Rc::clone(&name));
         }
     }
     out.cut |= map.limit() == 0;
-    let name = |address: &Avma| {
-        let at = wanted.binary_search(&address.0).ok()?;
-        found.get(at)?.as_deref().map(demangle)
-    };
-    out.names = addresses.iter().map(name).collect();
+    let names: Vec<Option<String>> = found
+        .iter()
+        .map(|name| name.as_deref().map(demangle))
+        .collect();
+    out.names = wanted.in_order(addresses, &names);
     Ok(out)
 }
 

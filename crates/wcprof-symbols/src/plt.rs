@@ -6,19 +6,18 @@
 
 use std::collections::HashMap;
 
+use dwarf_stream::elf::{ElfError, ElfFile, Section, c_string, entries};
+use object::LittleEndian as LE;
+use object::elf::{
+    EM_X86_64, R_X86_64_GLOB_DAT, R_X86_64_IRELATIVE, R_X86_64_JUMP_SLOT, Rela64, Sym64,
+};
 use wcprof_types::Svma;
 
-use crate::elf::{ElfError, ElfFile, Section, c_string, u32_at, u64_at};
 use crate::symtab::{self, SymbolIndex, Table};
 
-/// PLT and relocation sections read at most, bytes each.
+/// Largest PLT or relocation section, bytes.
 const MAX_SECTION: u64 = 64 << 20;
-const EM_X86_64: u16 = 62;
-const RELOCATION_SIZE: usize = 24;
 const STUB_SIZE: u64 = 16;
-const R_X86_64_GLOB_DAT: u32 = 6;
-const R_X86_64_JUMP_SLOT: u32 = 7;
-const R_X86_64_IRELATIVE: u32 = 37;
 
 /// What a GOT slot holds once it is relocated.
 enum Target {
@@ -43,38 +42,37 @@ pub(crate) fn is_plt(section: &Section) -> bool {
 impl PltStubs {
     /// Reads all stubs of a file. Empty for other machines than x86-64.
     pub(crate) fn read(elf: &ElfFile, symbols: &SymbolIndex) -> Result<Self, ElfError> {
-        if elf.machine != EM_X86_64 {
+        if elf.machine != EM_X86_64.0 {
             return Ok(Self::default());
         }
         let (slots, lazy) = relocations(elf)?;
-        let (entries, strings) = match symtab::find(elf, Table::Dynamic) {
+        let (bytes, strings) = match symtab::find(elf, Table::Dynamic) {
             Some(section) => symtab::read_raw(elf, section)?,
             None => Default::default(),
         };
         let name = |target: &Target| match target {
             Target::Symbol(i) => {
-                let at = usize::try_from(*i).ok()?.checked_mul(24)?;
-                Some(c_string(&strings, u32_at(&entries, at)?).to_vec())
+                let symbol: &Sym64<LE> = entries(&bytes).get(*i as usize)?;
+                Some(c_string(&strings, symbol.st_name.get(LE)).to_vec())
             }
             Target::Ifunc(address) => symbols.at(Svma(*address)).map(<[u8]>::to_vec),
         };
         let mut stubs = Vec::new();
         for section in elf.sections.iter().filter(|s| is_plt(s)) {
             let bytes = elf.read(section, MAX_SECTION)?;
-            let size = match section.entry_size {
-                8 => 8,
-                _ => STUB_SIZE,
+            let size = if section.entry_size == 8 {
+                8
+            } else {
+                STUB_SIZE
             };
-            let mut start = section.address.0;
-            for stub in bytes.chunks(usize::try_from(size).unwrap_or(16)) {
-                let target = match decode(stub, start) {
-                    Some(Jump::Slot(slot)) => slots.get(&slot),
-                    Some(Jump::Lazy(i)) => usize::try_from(i)
-                        .ok()
-                        .and_then(|i| lazy.get(i))
-                        .and_then(|slot| slots.get(slot)),
+            let mut start = section.address;
+            for stub in bytes.chunks(size as usize) {
+                let slot = match decode(stub, start) {
+                    Some(Jump::Slot(slot)) => Some(slot),
+                    Some(Jump::Lazy(i)) => lazy.get(i as usize).copied(),
                     None => None,
                 };
+                let target = slot.and_then(|slot| slots.get(&slot));
                 let end = start.saturating_add(size);
                 if let Some(name) = target.and_then(name).filter(|n| !n.is_empty()) {
                     stubs.push((start, end, name));
@@ -105,25 +103,25 @@ fn relocations(elf: &ElfFile) -> Result<(HashMap<u64, Target>, Vec<u64>), ElfErr
             continue;
         };
         let bytes = elf.read(section, MAX_SECTION)?;
-        for entry in bytes.chunks_exact(RELOCATION_SIZE) {
-            let fields = || Some((u64_at(entry, 0)?, u64_at(entry, 8)?, u64_at(entry, 16)?));
-            let Some((slot, info, addend)) = fields() else {
-                continue;
-            };
+        for entry in entries::<Rela64<LE>>(&bytes) {
+            let slot = entry.r_offset.get(LE);
             if name == ".rela.plt" {
                 lazy.push(slot);
             }
-            // Elf64_Rela: the symbol in the upper half of r_info, the type in the lower.
-            let kind = info as u32;
-            let target = match kind {
-                R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => Target::Symbol((info >> 32) as u32),
-                R_X86_64_IRELATIVE => Target::Ifunc(addend),
+            let target = match entry.r_type(LE, false) {
+                R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT => Target::Symbol(entry.r_sym(LE, false)),
+                R_X86_64_IRELATIVE => Target::Ifunc(entry.r_addend.get(LE) as u64),
                 _ => continue,
             };
             slots.insert(slot, target);
         }
     }
     Ok((slots, lazy))
+}
+
+/// The `u32` at a position of a stub.
+fn u32_at(stub: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*stub.get(at..)?.first_chunk()?))
 }
 
 /// How a stub finds its function.

@@ -59,6 +59,19 @@ pub struct SourceUse {
     pub dwarf: bool,
 }
 
+impl SourceUse {
+    /// A file that gave nothing yet.
+    pub(crate) fn new(kind: SourceKind, path: PathBuf) -> Self {
+        Self {
+            kind,
+            path,
+            n_symtab: 0,
+            n_dynsym: 0,
+            dwarf: false,
+        }
+    }
+}
+
 /// Something that stood in the way of names. Its text says which module and which file.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]

@@ -10,7 +10,7 @@ const OPERATORS: [&str; 11] = [
 ];
 
 /// The short form of a demangled C++ name: `std::map<…>::find(…)` keeps its arguments' types, but
-/// template arguments become `<…>`, and namespaces that only tell versions of a library apart are
+/// template arguments become `<…>`, and namespaces that only distinguish versions of a library are
 /// left out (`ceph::buffer::v15_2_0::list` is `ceph::buffer::list`, `std::__cxx11::string` is
 /// `std::string`).
 ///

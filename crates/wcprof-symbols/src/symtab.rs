@@ -2,18 +2,17 @@
 
 use std::cmp::Reverse;
 
+use dwarf_stream::elf::{ElfError, ElfFile, Section, c_string, entries};
+use object::LittleEndian as LE;
+use object::elf::{
+    SHN_LORESERVE, SHN_UNDEF, SHN_XINDEX, SHT_DYNSYM, SHT_SYMTAB, STB_GLOBAL, STB_LOCAL, STT_FUNC,
+    STT_GNU_IFUNC, STT_NOTYPE, Sym64,
+};
 use wcprof_types::Svma;
 
-use crate::elf::{ElfError, ElfFile, Section, c_string, u16_at, u32_at, u64_at};
-
-/// Symbol and string tables read at most, bytes each.
+/// Largest symbol table and string table, bytes.
 const MAX_TABLE: u64 = 128 << 20;
 const MAX_STRINGS: u64 = 512 << 20;
-const ENTRY_SIZE: usize = 24;
-const SHT_SYMTAB: u32 = 2;
-const SHT_DYNSYM: u32 = 11;
-const SHN_LORESERVE: u16 = 0xff00;
-const SHN_XINDEX: u16 = 0xffff;
 
 /// Which table of a file.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -71,11 +70,10 @@ impl SymbolTable {
         let Some(section) = find(elf, which) else {
             return Ok(None);
         };
-        let (entries, strings) = read_raw(elf, section)?;
-        let symbols: Vec<Symbol> = entries
-            .chunks_exact(ENTRY_SIZE)
-            .filter_map(|entry| symbol(entry, &elf.sections, &strings))
-            .collect();
+        let (bytes, strings) = read_raw(elf, section)?;
+        let symbols = entries(&bytes).iter();
+        let symbols = symbols.filter_map(|entry| symbol(entry, &elf.sections, &strings));
+        let symbols: Vec<Symbol> = symbols.collect();
         Ok((!symbols.is_empty()).then_some(Self {
             symbols,
             strings,
@@ -95,7 +93,9 @@ pub(crate) fn find(elf: &ElfFile, which: Table) -> Option<&Section> {
         Table::Full => SHT_SYMTAB,
         Table::Dynamic => SHT_DYNSYM,
     };
-    elf.sections.iter().find(|s| s.kind == kind && s.has_data())
+    elf.sections
+        .iter()
+        .find(|s| s.kind == kind.0 && s.has_data())
 }
 
 /// The bytes of a symbol table and of its string table.
@@ -105,7 +105,7 @@ pub(crate) fn read_raw(elf: &ElfFile, section: &Section) -> Result<(Vec<u8>, Vec
         .and_then(|i| elf.sections.get(i))
         .filter(|s| s.has_data())
         .ok_or_else(|| ElfError::Malformed(format!("string table of {}", section.name)))?;
-    if usize::try_from(section.entry_size) != Ok(ENTRY_SIZE) {
+    if section.entry_size != size_of::<Sym64<LE>>() as u64 {
         return Err(ElfError::Malformed(format!("section {}", section.name)));
     }
     Ok((
@@ -114,39 +114,41 @@ pub(crate) fn read_raw(elf: &ElfFile, section: &Section) -> Result<(Vec<u8>, Vec
     ))
 }
 
-/// The function that a table entry (`Elf64_Sym`) defines.
-fn symbol(entry: &[u8], sections: &[Section], strings: &[u8]) -> Option<Symbol> {
-    let info = *entry.get(4)?;
-    let kind = match info & 0xf {
-        0 => Kind::NoType,
-        2 => Kind::Func,
-        10 => Kind::Ifunc,
+/// The function that a table entry defines.
+fn symbol(entry: &Sym64<LE>, sections: &[Section], strings: &[u8]) -> Option<Symbol> {
+    let kind = match entry.st_type() {
+        STT_NOTYPE => Kind::NoType,
+        STT_FUNC => Kind::Func,
+        STT_GNU_IFUNC => Kind::Ifunc,
         _ => return None,
     };
-    let index = u16_at(entry, 6)?;
-    if index == 0 || (index >= SHN_LORESERVE && index != SHN_XINDEX) {
+    let index = entry.st_shndx.get(LE);
+    if index == SHN_UNDEF || (index.0 >= SHN_LORESERVE && index != SHN_XINDEX) {
         return None;
     }
-    let start = u64_at(entry, 8)?;
-    let mut end = start.checked_add(u64_at(entry, 16)?)?;
+    let start = entry.st_value.get(LE);
+    let mut end = start.checked_add(entry.st_size.get(LE))?;
     let mut section_end = end;
     if index != SHN_XINDEX {
-        let section = sections.get(usize::from(index))?;
-        if !section.is_executable() || !(section.address.0..section.end().0).contains(&start) {
+        let section = sections.get(usize::from(index.0))?;
+        if !section.is_executable() || !(section.address..section.end()).contains(&start) {
             return None;
         }
-        section_end = section.end().0;
+        section_end = section.end();
         end = end.min(section_end);
     }
-    let name_at = u32_at(entry, 0)?;
+    let name_at = entry.st_name.get(LE);
     let name = c_string(strings, name_at);
     // `$x` and the like mark code and data inside functions.
     if name.is_empty() || (kind == Kind::NoType && name.starts_with(b"$")) {
         return None;
     }
-    let binding = info >> 4;
-    let mangled = name.starts_with(b"_Z") || name.starts_with(b"_R");
-    let underscores = name.iter().take_while(|b| **b == b'_').count();
+    let binding = entry.st_bind();
+    let is_mangled = name.starts_with(b"_Z") || name.starts_with(b"_R");
+    let underscores = match is_mangled {
+        true => 0,
+        false => name.iter().take_while(|b| **b == b'_').count(),
+    };
     Some(Symbol {
         start,
         end,
@@ -155,13 +157,9 @@ fn symbol(entry: &[u8], sections: &[Section], strings: &[u8]) -> Option<Symbol> 
         table: 0,
         rank: Rank {
             kind,
-            exported: binding != 0,
-            underscores: Reverse(if mangled {
-                0
-            } else {
-                u8::try_from(underscores).unwrap_or(u8::MAX)
-            }),
-            global: binding == 1,
+            exported: binding != STB_LOCAL,
+            underscores: Reverse(u8::try_from(underscores).unwrap_or(u8::MAX)),
+            global: binding == STB_GLOBAL,
             name_len: Reverse(u32::try_from(name.len()).unwrap_or(u32::MAX)),
         },
     })

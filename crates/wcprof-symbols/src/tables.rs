@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use wcprof_trace::model::{Frame, FrameId, Module, SymbolTable, Tables};
 
 use crate::files::{ModuleFiles, ModuleIdentity};
-use crate::module::{AddressQuery, ModuleQuery, symbolize_modules};
+use crate::module::symbolize_modules;
 use crate::options::SymbolOptions;
+use crate::query::{AddressQuery, ModuleQuery};
 use crate::report::{ModuleReport, SourceKind, SourceUse, SymbolReport};
 
 /// Names every frame of a trace that has an address in a module; others (the kernel's and those of no
@@ -92,13 +93,8 @@ impl LocalReports {
         report.n_frames += 1;
         report.n_unresolved += usize::from(!has_name);
         if has_name && report.sources.is_empty() {
-            report.sources.push(SourceUse {
-                kind: SourceKind::Recorded,
-                path: PathBuf::new(),
-                n_symtab: 0,
-                n_dynsym: 0,
-                dwarf: false,
-            });
+            let source = SourceUse::new(SourceKind::Recorded, PathBuf::new());
+            report.sources.push(source);
         }
         for source in &mut report.sources {
             source.n_symtab += usize::from(has_name);

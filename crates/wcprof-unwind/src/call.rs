@@ -1,9 +1,9 @@
-//! Tells from the bytes before an address whether a call could return to it.
+//! The bytes before an address to whether a call could return to it.
 //!
 //! The forms are `e8 rel32` and `ff /2` (Intel SDM volume 2, CALL, and table 2-2 for the lengths
 //! of ModRM, SIB and displacement). Prefixes come before the opcode, so they do not matter.
 
-/// Bytes before a return address that [`is_preceded_by_call`] looks at, at most.
+/// Most bytes before a return address that [`is_preceded_by_call`] reads.
 pub const CALL_LOOKBEHIND: usize = 7;
 
 /// Whether the bytes before an address, in memory order, end in a call instruction.

@@ -2,30 +2,47 @@
 //!
 //! Code bytes are not kept (20 MB for a ceph-osd); checks that need them ask for them.
 
-use std::fmt;
+use std::fs::File;
 use std::sync::Arc;
 
-use object::read::{CompressedData, CompressionFormat};
-use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Mapping, Svma};
+use dwarf_stream::elf::{ElfError, ElfFile, Kind, Segment, Source};
+use thiserror::Error;
+use wcprof_types::{BuildId, FileOffset, LoadBias, Mapping, Svma};
 
-use crate::elf::{
-    Elf, ElfError, LoadSegment, PT_GNU_EH_FRAME, PT_NOTE, Piece, ReadAt, SHF_COMPRESSED, SHT_NOTE,
-    read_checked, u32_at, u64_at,
-};
 use crate::index::{Cfi, Place, SectionKind};
 
-/// Most bytes of one section. Chromium's `.eh_frame`, the largest known, has about 20 MB.
+/// Largest section, bytes. Chromium's `.eh_frame`, the largest known, has about 20 MB.
 const MAX_SECTION: u64 = 64 << 20;
-
-const MAX_NOTES: u64 = 64 << 10;
-
+/// Most program headers; real files have about 14.
+const MAX_SEGMENTS: usize = 256;
+/// Addresses of a loadable file lie below this (the lower half of the address space).
+const MAX_SVMA: u64 = 1 << 47;
 const PAGE: u64 = 4096;
+const EM_X86_64: u16 = 62;
+const PT_LOAD: u32 = 1;
+const PT_GNU_EH_FRAME: u32 = 0x6474_e550;
+const PF_X: u32 = 1;
+
+/// Why a file gives no [`ModuleCode`].
+#[derive(Debug, Error)]
+pub enum CodeError {
+    /// It cannot be read, or is no ELF file.
+    #[error(transparent)]
+    Elf(#[from] ElfError),
+    /// It is for another machine.
+    #[error("not an x86-64 ELF file (machine {0})")]
+    NotX86_64(u16),
+    /// A header points outside the address space or is missing.
+    #[error("malformed ELF file: {0}")]
+    Malformed(&'static str),
+}
 
 /// What unwinding needs of an ELF file. Shared between the processes that map it.
 #[derive(Debug)]
 pub struct ModuleCode {
     build_id: Option<BuildId>,
-    loads: Vec<LoadSegment>,
+    /// The `PT_LOAD` segments, in the file's order.
+    loads: Vec<Segment>,
     base: Svma,
     end: Svma,
     pub(crate) cfi: Option<Cfi>,
@@ -34,44 +51,52 @@ pub struct ModuleCode {
 
 impl ModuleCode {
     /// Reads an ELF file. Missing or damaged call frame information is no error: the module then
-    /// has none (see [`Self::n_fdes`] and [`Self::n_bad_fdes`]).
-    pub fn parse<R: ReadAt + ?Sized>(file: &R) -> Result<Self, ElfError> {
-        let elf = Elf::parse(file)?;
-        let base = elf.loads.iter().map(|l| l.svma).next().unwrap_or(0) & !(PAGE - 1);
-        let end = elf
-            .loads
-            .iter()
-            .map(|l| l.svma + l.mem_size)
-            .max()
-            .unwrap_or(0);
-        let build_id = build_id(file, &elf);
-        let loads = elf.loads.clone();
-        let is_code = |svma: u64| {
-            loads
-                .iter()
-                .any(|l| l.executable && svma.checked_sub(l.svma).is_some_and(|o| o < l.mem_size))
-        };
-        let section_start = |name: &[u8]| elf.section(name).map_or(0, |s| s.svma);
+    /// has none (see [`Self::n_fdes`]).
+    pub fn read(file: &File) -> Result<Self, CodeError> {
+        let file = file.try_clone().map_err(|source| ElfError::Io {
+            what: "file".to_owned(),
+            source,
+        })?;
+        Self::new(Source::from_file(file)?)
+    }
+
+    /// The same of an image in memory, such as the vdso's.
+    pub fn parse(bytes: &[u8]) -> Result<Self, CodeError> {
+        Self::new(Source::Bytes(bytes.to_vec()))
+    }
+
+    fn new(source: Source) -> Result<Self, CodeError> {
+        let elf = ElfFile::parse(source, Kind::Loaded)?;
+        if elf.machine != EM_X86_64 {
+            return Err(CodeError::NotX86_64(elf.machine));
+        }
+        let loads = loads(&elf)?;
+        let base = loads.first().map_or(0, |l| l.address) & !(PAGE - 1);
+        let ends = loads.iter().map(|l| l.address + l.memory_size);
+        let end = ends.max().unwrap_or(0);
+        let section_start = |name| elf.section(name).map_or(0, |s| s.address);
         let place = |svma| Place {
             svma,
             base,
-            text: section_start(b".text"),
-            got: section_start(b".got"),
+            text: section_start(".text"),
+            got: section_start(".got"),
         };
-        let cfi = eh_frame(file, &elf).map(|(svma, data)| {
+        let is_code = |svma| is_code(&loads, svma);
+        let is_useful = |cfi: &Cfi| cfi.n_fdes() > 0;
+        let cfi = eh_frame(&elf, &loads).map(|(svma, data)| {
             Cfi::build(SectionKind::EhFrame, data.into(), place(svma), is_code)
         });
-        let debug_cfi = elf
-            .section(b".debug_frame")
-            .and_then(|section| section_data(file, section))
+        let debug_frame = elf.section(".debug_frame");
+        let debug_frame = debug_frame.and_then(|section| elf.read(section, MAX_SECTION).ok());
+        let debug_cfi = debug_frame
             .map(|data| Cfi::build(SectionKind::DebugFrame, data.into(), place(0), is_code));
         Ok(Self {
-            build_id,
-            loads,
+            build_id: elf.build_id().and_then(|id| BuildId::new(&id)),
+            cfi: cfi.filter(is_useful),
+            debug_cfi: debug_cfi.filter(is_useful),
             base: Svma(base),
             end: Svma(end),
-            cfi: cfi.filter(|c| c.n_fdes() > 0 || c.n_bad > 0),
-            debug_cfi: debug_cfi.filter(|c| c.n_fdes() > 0 || c.n_bad > 0),
+            loads,
         })
     }
 
@@ -90,89 +115,59 @@ impl ModuleCode {
         self.end
     }
 
-    /// The `PT_LOAD` segments, in the file's order.
-    pub fn segments(&self) -> &[LoadSegment] {
-        &self.loads
-    }
-
     /// The load bias, when `mapping` is of this file; `None` when no segment of it has that place
     /// in the file.
     pub fn load_bias(&self, mapping: &Mapping) -> Option<LoadBias> {
         let FileOffset(offset) = mapping.offset;
         // A page of the file may be mapped twice, at the end of one segment and the start of the
         // next: the right one has the mapping's permission.
-        let holds = |l: &&LoadSegment| {
+        let holds = |l: &&Segment| {
             let end = (l.offset + l.file_size).saturating_add(PAGE - 1) & !(PAGE - 1);
             l.file_size > 0 && ((l.offset & !(PAGE - 1))..end).contains(&offset)
         };
-        let segment = self
-            .loads
-            .iter()
-            .filter(holds)
-            .find(|l| l.executable == mapping.executable)
-            .or_else(|| self.loads.iter().find(holds))?;
-        let svma = segment
-            .svma
-            .wrapping_sub(segment.offset)
-            .wrapping_add(offset);
+        let mut held = self.loads.iter().filter(holds);
+        let segment = held
+            .clone()
+            .find(|l| is_executable(l) == mapping.executable)
+            .or_else(|| held.next())?;
+        let svma = segment.address.wrapping_sub(segment.offset);
+        let svma = svma.wrapping_add(offset);
         Some(LoadBias(mapping.start.0.wrapping_sub(svma)))
     }
 
     /// Whether the address is in an executable segment.
     pub fn is_code(&self, svma: Svma) -> bool {
-        self.loads
-            .iter()
-            .any(|l| l.executable && svma.0.checked_sub(l.svma).is_some_and(|o| o < l.mem_size))
+        is_code(&self.loads, svma.0)
     }
 
     /// Position in the file of an address, for reading code bytes; `None` when it is not loaded
     /// from the file.
     pub fn file_offset(&self, svma: Svma) -> Option<FileOffset> {
-        self.loads.iter().find_map(|l| {
-            let into = svma.0.checked_sub(l.svma).filter(|i| *i < l.file_size)?;
-            Some(FileOffset(l.offset + into))
-        })
+        file_range(&self.loads, svma.0).map(|(offset, _)| FileOffset(offset))
     }
 
-    /// First address of the function around `svma`, as far as an FDE tells. Give it a lookup
+    /// First address of the function around `svma`, if an FDE covers it. Give it a lookup
     /// address: the instruction after a call may belong to the next function.
     pub fn fde_start(&self, svma: Svma) -> Option<Svma> {
         self.sections().find_map(|c| c.function_start(svma.0))
     }
 
-    /// FDEs that can be used.
+    /// FDEs that can be used. Left out are damaged and over-long ones, and those for addresses outside the
+    /// code (a linker leaves such ones in `.debug_frame` for functions that it dropped).
     pub fn n_fdes(&self) -> usize {
         self.sections().map(Cfi::n_fdes).sum()
-    }
-
-    /// FDEs that were left out: damaged, over-long or for addresses outside the code (a linker
-    /// leaves such ones in `.debug_frame` for functions that it dropped).
-    pub fn n_bad_fdes(&self) -> u64 {
-        self.sections().map(|c| u64::from(c.n_bad)).sum()
     }
 
     /// Estimated heap memory in bytes.
     pub fn heap_bytes(&self) -> usize {
         self.sections().map(Cfi::heap_bytes).sum::<usize>()
-            + self.loads.len() * size_of::<LoadSegment>()
+            + self.loads.len() * size_of::<Segment>()
     }
 
     pub(crate) fn sections(&self) -> impl Iterator<Item = &Cfi> {
         self.cfi.iter().chain(&self.debug_cfi)
     }
-}
 
-impl fmt::Display for ModuleCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.build_id {
-            Some(id) => write!(f, "build-id {id}"),
-            None => write!(f, "no build-id"),
-        }?;
-        write!(f, ", {} FDEs", self.n_fdes())
-    }
-}
-
-impl ModuleCode {
     /// Whether two files would unwind alike; compares the bytes, so that a forged build-id gains
     /// nothing.
     pub(crate) fn same_as(&self, other: &Self) -> bool {
@@ -184,35 +179,79 @@ impl ModuleCode {
     }
 }
 
+/// The checked `PT_LOAD` segments.
+fn loads(elf: &ElfFile) -> Result<Vec<Segment>, CodeError> {
+    if elf.segments.len() > MAX_SEGMENTS {
+        return Err(CodeError::Malformed("too many program headers"));
+    }
+    let fits =
+        |from: u64, size: u64, limit: u64| from.checked_add(size).is_some_and(|end| end <= limit);
+    let loads = elf.segments.iter().filter(|s| s.kind == PT_LOAD).copied();
+    let loads: Vec<Segment> = loads.collect();
+    let is_valid = |l: &Segment| {
+        fits(l.address, l.memory_size, MAX_SVMA) && fits(l.offset, l.file_size, i64::MAX as u64)
+    };
+    match loads.as_slice() {
+        [] => Err(CodeError::Malformed("no PT_LOAD segment")),
+        loads if !loads.iter().all(is_valid) => {
+            Err(CodeError::Malformed("PT_LOAD outside the address space"))
+        }
+        _ => Ok(loads),
+    }
+}
+
+fn is_executable(load: &Segment) -> bool {
+    load.flags & PF_X != 0
+}
+
+fn is_code(loads: &[Segment], svma: u64) -> bool {
+    let is_inside = |l: &Segment| {
+        svma.checked_sub(l.address)
+            .is_some_and(|o| o < l.memory_size)
+    };
+    loads.iter().any(|l| is_executable(l) && is_inside(l))
+}
+
+/// Where in the file an address is, and how many bytes follow it; `None` outside what is loaded from the
+/// file.
+fn file_range(loads: &[Segment], svma: u64) -> Option<(u64, u64)> {
+    loads.iter().find_map(|l| {
+        let into = svma.checked_sub(l.address).filter(|i| *i < l.file_size)?;
+        Some((l.offset + into, l.file_size - into))
+    })
+}
+
 /// Address and bytes of `.eh_frame`: the section, else what `PT_GNU_EH_FRAME` points to.
-fn eh_frame<R: ReadAt + ?Sized>(file: &R, elf: &Elf) -> Option<(u64, Vec<u8>)> {
-    if let Some(section) = elf.section(b".eh_frame") {
-        let data = section_data(file, section)?;
-        return Some((section.svma, data));
+fn eh_frame(elf: &ElfFile, loads: &[Segment]) -> Option<(u64, Vec<u8>)> {
+    if let Some(section) = elf.section(".eh_frame") {
+        let data = elf.read(section, MAX_SECTION).ok()?;
+        return Some((section.address, data));
     }
     // Its end is unknown; the segment's end bounds it, a zero-length entry ends it.
-    let header = elf.others.iter().find(|p| p.kind == PT_GNU_EH_FRAME)?;
-    let bytes = read_checked(
-        file,
-        ".eh_frame_hdr",
+    let header = elf.segments.iter().find(|s| s.kind == PT_GNU_EH_FRAME)?;
+    let what = ".eh_frame_hdr";
+    let bytes = elf.read_range(
+        format_args!("{what}"),
         header.offset,
-        header.size,
+        header.file_size,
         MAX_SECTION,
-    )
-    .ok()?;
+    );
+    let bytes = bytes.ok()?;
     let svma = match bytes.get(..2)? {
         // DW_EH_PE_pcrel | DW_EH_PE_sdata4, the only encoding that linkers write.
         [1, 0x1b] => header
-            .svma
+            .address
             .wrapping_add(4)
             .wrapping_add_signed(i64::from(u32_at(&bytes, 4)? as i32)),
         [1, 0x03] => u64::from(u32_at(&bytes, 4)?),
         [1, 0x04 | 0x00] => u64_at(&bytes, 4)?,
         _ => return None,
     };
-    let (offset, size) = elf.file_range(svma)?;
-    let size = size.min(MAX_SECTION).min(file.size().checked_sub(offset)?);
-    let mut data = read_checked(file, ".eh_frame", offset, size, MAX_SECTION).ok()?;
+    let (offset, size) = file_range(loads, svma)?;
+    let size = size.min(MAX_SECTION).min(elf.len().checked_sub(offset)?);
+    let mut data = elf
+        .read_range(format_args!(".eh_frame"), offset, size, MAX_SECTION)
+        .ok()?;
     data.truncate(terminated_len(&data));
     data.shrink_to_fit();
     Some((svma, data))
@@ -238,63 +277,10 @@ fn terminated_len(data: &[u8]) -> usize {
     }
 }
 
-fn section_data<R: ReadAt + ?Sized>(file: &R, section: &Piece) -> Option<Vec<u8>> {
-    let name = "section";
-    let raw = read_checked(file, name, section.offset, section.size, MAX_SECTION).ok()?;
-    if section.flags & SHF_COMPRESSED == 0 {
-        return Some(raw);
-    }
-    // Elf64_Chdr: ch_type, reserved, ch_size, ch_addralign.
-    let format = match u32_at(&raw, 0)? {
-        1 => CompressionFormat::Zlib,
-        2 => CompressionFormat::Zstandard,
-        _ => return None,
-    };
-    let uncompressed_size = u64_at(&raw, 8).filter(|size| *size <= MAX_SECTION)?;
-    let compressed = CompressedData {
-        format,
-        data: raw.get(24..)?,
-        uncompressed_size,
-    };
-    compressed
-        .decompress()
-        .ok()
-        .map(std::borrow::Cow::into_owned)
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }
 
-/// The first `NT_GNU_BUILD_ID` of the note segments, else of the note sections.
-fn build_id<R: ReadAt + ?Sized>(file: &R, elf: &Elf) -> Option<BuildId> {
-    let segments = elf.others.iter().filter(|p| p.kind == PT_NOTE);
-    let sections = elf.sections.iter().filter(|s| s.kind == SHT_NOTE);
-    segments.chain(sections).find_map(|piece| {
-        let notes = read_checked(file, "notes", piece.offset, piece.size, MAX_NOTES).ok()?;
-        build_id_note(&notes)
-    })
-}
-
-/// Elf64_Nhdr: namesz, descsz, type; name and descriptor are padded to 4 bytes.
-pub(crate) fn build_id_note(notes: &[u8]) -> Option<BuildId> {
-    let padded = |size: u32| (size as usize).checked_add(3).map(|s| s & !3);
-    let mut at = 0_usize;
-    loop {
-        let name_size = u32_at(notes, at)?;
-        let size = u32_at(notes, at + 4)?;
-        let kind = u32_at(notes, at + 8)?;
-        let name_at = at + 12;
-        let data_at = name_at.checked_add(padded(name_size)?)?;
-        let data = notes.get(data_at..data_at.checked_add(size as usize)?)?;
-        if kind == 3 && notes.get(name_at..name_at + 4) == Some(b"GNU\0") && name_size == 4 {
-            return BuildId::new(data);
-        }
-        at = data_at.checked_add(padded(size)?)?;
-    }
-}
-
-/// First address of a mapped module under a bias, for callers that know only the file.
-impl ModuleCode {
-    /// The address range in the target at a bias; `None` when it wraps.
-    pub fn avma_range(&self, bias: LoadBias) -> Option<std::ops::Range<Avma>> {
-        let (start, end) = (bias.to_avma(self.base), bias.to_avma(self.end));
-        (start < end).then_some(start..end)
-    }
+fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
 }

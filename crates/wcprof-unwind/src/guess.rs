@@ -6,7 +6,7 @@ use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before};
 use crate::row::Fault;
-use crate::unwinder::{Cursor, Kind, Unwinder, raw};
+use crate::unwinder::{Cursor, Step, Unwinder, raw};
 use crate::walk::{UnwindLimits, is_user_address};
 
 /// Candidates that are unwound to the end, for one search.
@@ -35,7 +35,7 @@ impl Unwinder {
     /// and unwind on to the root.
     ///
     /// Left-overs of earlier calls in a frame's locals look like frames too, and lie below the
-    /// real one. The direct call tells them apart, since it names the function it calls. Where the
+    /// real one. A direct call distinguishes them, since it names the function it calls. Where the
     /// real call is indirect, any left-over that got as far makes the case ambiguous, and nothing
     /// is taken.
     pub(crate) fn search_bp<M: StackMemory + ?Sized>(
@@ -60,8 +60,8 @@ impl Unwinder {
                 ..*cursor
             };
             // Asked anew each time: a trial may have emptied the cache.
-            let (kind, _) = self.kind(cursor.address, text.as_deref_mut());
-            let Ok(caller) = self.step(&candidate, kind, memory) else {
+            let (step, _) = self.step_at(cursor.address, text.as_deref_mut());
+            let Ok(caller) = self.find_caller(&candidate, step, memory) else {
                 continue;
             };
             let FrameAddress::ReturnAddress(return_address) = caller.address else {
@@ -69,7 +69,7 @@ impl Unwinder {
             };
             let lookup = caller.address.for_lookup();
             let is_foreign = self.is_foreign_code(lookup);
-            if !(is_foreign || self.is_code(lookup)) || !links(slot, &caller, kind) {
+            if !(is_foreign || self.is_code(lookup)) || !links(slot, &caller, step) {
                 continue;
             }
             let evidence = match text.as_deref_mut() {
@@ -84,7 +84,7 @@ impl Unwinder {
             }
             n_trials += 1;
             if is_foreign {
-                // Code of a JIT compiler, whose own caller only its frame pointer tells. Where it keeps none,
+                // Code of a JIT compiler, whose own caller only its frame pointer has. Where it keeps none,
                 // what lies above may have called it, and not this function.
                 match self.goes_on_by_bp(caller, memory, text.as_deref_mut()) {
                     true if !ambiguous => return Ok(caller),
@@ -200,12 +200,12 @@ impl Unwinder {
         mut text: Option<&mut (dyn TextMemory + '_)>,
     ) -> bool {
         for depth in 0..TRIAL_FRAMES {
-            let (kind, _) = self.kind(cursor.address, text.as_deref_mut());
+            let (step, _) = self.step_at(cursor.address, text.as_deref_mut());
             let checked = text.is_none() || self.is_sure(cursor.address, text.as_deref_mut());
             if !checked {
                 return false;
             }
-            match self.step(&cursor, kind, memory) {
+            match self.find_caller(&cursor, step, memory) {
                 Ok(caller) => cursor = caller,
                 Err(Fault::End(StackEnd::Root)) => return true,
                 Err(Fault::End(StackEnd::CopyTooShort)) => return depth >= ENOUGH_FRAMES,
@@ -218,8 +218,8 @@ impl Unwinder {
 
 /// Whether a candidate is plausible as the place of a saved `rbp`: the saved value, where the
 /// caller uses it as a frame pointer, lies above; other callers may hold anything in it.
-fn links(slot: u64, caller: &Cursor, kind: Kind) -> bool {
-    matches!(kind, Kind::Own { .. })
+fn links(slot: u64, caller: &Cursor, step: Step) -> bool {
+    matches!(step, Step::Own { .. })
         || caller
             .bp
             .is_some_and(|saved| saved != slot && raw(caller.address) != saved)

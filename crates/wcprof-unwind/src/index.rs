@@ -13,11 +13,9 @@ use gimli::{
 };
 use wcprof_types::Svma;
 
-use crate::elf::u32_at;
-
 pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// Longest FDE or CIE that is believed, in bytes: one evaluation walks all of it. Real ones stay
+/// Longest FDE or CIE that is used, in bytes: one evaluation walks all of it. Real ones stay
 /// below a few KiB.
 const MAX_ENTRY: usize = 64 << 10;
 
@@ -60,8 +58,6 @@ pub(crate) struct Cfi {
     /// Start of `.text` and `.got`, which pointers may be relative to.
     pub text: u64,
     pub got: u64,
-    /// FDEs that could not be parsed, that lie outside the module's code or are over-long.
-    pub n_bad: u32,
     n_fdes: usize,
 }
 
@@ -71,13 +67,12 @@ impl std::fmt::Debug for Cfi {
             .field("kind", &self.kind)
             .field("len", &self.data.len())
             .field("n_fdes", &self.n_fdes)
-            .field("n_bad", &self.n_bad)
             .finish_non_exhaustive()
     }
 }
 
 impl Cfi {
-    /// Indexes a section. `is_code` tells whether an FDE's first address lies in the module's
+    /// Indexes a section. `is_code` says whether an FDE's first address lies in the module's
     /// executable segments.
     pub fn build(
         kind: SectionKind,
@@ -104,11 +99,10 @@ impl Cfi {
             base,
             table: Arc::new([]),
             bases,
-            n_bad: 0,
             n_fdes: 0,
             data,
         };
-        let (mut pairs, n_bad) = match kind {
+        let mut pairs = match kind {
             SectionKind::EhFrame => scan(&cfi.eh_frame(), &cfi.bases, is_code),
             SectionKind::DebugFrame => scan(&cfi.debug_frame(), &cfi.bases, is_code),
         };
@@ -129,7 +123,6 @@ impl Cfi {
                 .ok()
                 .zip(i32::try_from(fde_origin.wrapping_add(offset as u64) as i64).ok());
             let Some((start, fde)) = pair.filter(|(start, _)| *start >= 0) else {
-                cfi.n_bad += 1;
                 continue;
             };
             table.extend_from_slice(&start.to_le_bytes());
@@ -139,7 +132,6 @@ impl Cfi {
         // MAX_FDES keeps the count far below 2^32.
         table[12..16].copy_from_slice(&(cfi.n_fdes as u32).to_le_bytes());
         cfi.table = table.into();
-        cfi.n_bad += n_bad;
         cfi
     }
 
@@ -162,18 +154,11 @@ impl Cfi {
     /// Offset of the FDE with the greatest start not above `svma`; it may end before it.
     pub fn fde_offset(&self, svma: u64) -> Option<usize> {
         let wanted = u32::try_from(svma.checked_sub(self.base)?).ok()?;
-        let (mut low, mut high) = (0, self.n_fdes);
-        while low < high {
-            let middle = low + (high - low) / 2;
-            if u32_at(&self.table, HEADER + middle * 8)? <= wanted {
-                low = middle + 1;
-            } else {
-                high = middle;
-            }
-        }
-        let stored = u32_at(&self.table, HEADER + low.checked_sub(1)? * 8 + 4)?;
-        // Pairs are i32: sign-extend.
-        let relative = i64::from(stored as i32);
+        let (pairs, _) = self.table.get(HEADER..)?.as_chunks::<8>();
+        let start = |[a, b, c, d, ..]: &[u8; 8]| u32::from_le_bytes([*a, *b, *c, *d]);
+        let at = pairs.partition_point(|pair| start(pair) <= wanted);
+        let [.., a, b, c, d] = pairs.get(at.checked_sub(1)?)?;
+        let relative = i64::from(i32::from_le_bytes([*a, *b, *c, *d]));
         let offset = match self.kind {
             SectionKind::DebugFrame => relative,
             SectionKind::EhFrame => relative.wrapping_sub(self.svma.wrapping_sub(self.base) as i64),
@@ -207,51 +192,42 @@ pub(crate) fn fde_at<'a, S: UnwindSection<Slice<'a>>>(
         .ok()
 }
 
-/// Start and offset of every usable FDE, and the number of the others.
+/// Start and offset of every usable FDE.
 fn scan<'a, S: UnwindSection<Slice<'a>>>(
     section: &S,
     bases: &BaseAddresses,
     is_code: impl Fn(u64) -> bool,
-) -> (Vec<(u64, usize)>, u32) {
-    let (mut pairs, mut n_bad) = (Vec::new(), 0);
+) -> Vec<(u64, usize)> {
+    let mut pairs = Vec::new();
     let mut last_cie: Option<CommonInformationEntry<Slice<'a>>> = None;
     let mut entries = section.entries(bases);
-    while pairs.len() < MAX_FDES {
-        match entries.next() {
-            Ok(None) => break,
-            // The iterator is at its end after an error.
-            Err(_) => {
-                n_bad += 1;
-                break;
-            }
-            Ok(Some(CieOrFde::Cie(cie))) => {
+    // After an error the iterator is at its end.
+    while let Ok(Some(entry)) = entries.next()
+        && pairs.len() < MAX_FDES
+    {
+        let partial = match entry {
+            CieOrFde::Cie(cie) => {
                 last_cie = Some(cie);
+                continue;
             }
-            Ok(Some(CieOrFde::Fde(partial))) => {
-                let parsed = partial.parse(|section, bases, offset| {
-                    if let Some(cie) = last_cie
-                        .as_ref()
-                        .filter(|c| c.offset() == UnwindOffset::into(offset))
-                    {
-                        return Ok(cie.clone());
-                    }
-                    let cie = section.cie_from_offset(bases, offset)?;
-                    last_cie = Some(cie.clone());
-                    Ok(cie)
-                });
-                match parsed {
-                    Ok(fde)
-                        if fde.entry_len() <= MAX_ENTRY
-                            && fde.cie().entry_len() <= MAX_ENTRY
-                            && fde.len() > 0
-                            && is_code(fde.initial_address()) =>
-                    {
-                        pairs.push((fde.initial_address(), fde.offset()));
-                    }
-                    _ => n_bad += 1,
-                }
-            }
+            CieOrFde::Fde(partial) => partial,
+        };
+        let fde = partial.parse(|section, bases, offset| {
+            let known = last_cie
+                .clone()
+                .filter(|c| c.offset() == UnwindOffset::into(offset));
+            let cie = known.map_or_else(|| section.cie_from_offset(bases, offset), Ok)?;
+            last_cie = Some(cie.clone());
+            Ok(cie)
+        });
+        if let Ok(fde) = fde
+            && fde.entry_len() <= MAX_ENTRY
+            && fde.cie().entry_len() <= MAX_ENTRY
+            && fde.len() > 0
+            && is_code(fde.initial_address())
+        {
+            pairs.push((fde.initial_address(), fde.offset()));
         }
     }
-    (pairs, n_bad)
+    pairs
 }

@@ -1,8 +1,7 @@
 //! Turns registers, stack bytes and the call frame information of modules into a stack: frame
 //! addresses, leaf first, and the reason why there are no more of them.
 //!
-//! Nothing here knows a live process: [`ModuleCode`] reads an ELF file through [`ReadAt`],
-//! [`Unwinder`] reads stack memory through [`StackMemory`] and, to check guesses, code through
+//! Nothing here knows a live process: [`ModuleCode`] reads an ELF file, [`Unwinder`] reads stack memory through [`StackMemory`] and, to check guesses, code through
 //! [`TextMemory`]. ELF files and stacks are hostile input: sizes are capped, offsets checked,
 //! expressions bounded.
 //!
@@ -20,7 +19,6 @@ compile_error!("wcprof unwinds x86-64 stacks only; build it for an x86_64 target
 
 mod call;
 mod code;
-mod elf;
 mod guess;
 mod index;
 mod memory;
@@ -29,10 +27,8 @@ mod shared;
 mod unwinder;
 mod walk;
 
-pub use call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
-pub use code::ModuleCode;
-pub use elf::{ElfError, LoadSegment, ReadAt};
+pub use code::{CodeError, ModuleCode};
 pub use memory::{ReadError, SplicedStack, StackCopy, StackMemory, TextMemory};
 pub use shared::SharedModules;
-pub use unwinder::{ModuleError, ModuleKey, UnwindStats, Unwinder};
+pub use unwinder::{ModuleKey, Unwinder};
 pub use walk::{UnwindLimits, UnwoundFrame, UnwoundStack};

@@ -91,7 +91,6 @@ pub struct SplicedStack<'a, M: ?Sized> {
     copy: StackCopy<'a>,
     rest: &'a mut M,
     unsure: bool,
-    n_reads: u64,
 }
 
 impl<'a, M: StackMemory + ?Sized> SplicedStack<'a, M> {
@@ -101,13 +100,7 @@ impl<'a, M: StackMemory + ?Sized> SplicedStack<'a, M> {
             copy,
             rest,
             unsure: false,
-            n_reads: 0,
         }
-    }
-
-    /// Reads that the second source answered.
-    pub fn n_spliced_reads(&self) -> u64 {
-        self.n_reads
     }
 }
 
@@ -116,7 +109,6 @@ impl<M: StackMemory + ?Sized> StackMemory for SplicedStack<'_, M> {
         self.copy.read(address).or_else(|error| {
             let value = self.rest.read(address).map_err(|_| error)?;
             self.unsure = true;
-            self.n_reads += 1;
             Ok(value)
         })
     }

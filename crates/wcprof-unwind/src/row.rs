@@ -1,4 +1,4 @@
-//! Looks up one row of call frame information, judges who executes it, and executes those rows
+//! Looks up one row of call frame information, decides who executes it, and executes those rows
 //! that framehop does not: expressions that read memory, signal frames, unusual offsets.
 //!
 //! Together with `walk.rs` this holds all that is particular to x86-64 registers. Only `rip`,

@@ -33,12 +33,4 @@ impl SharedModules {
         known.push(Arc::downgrade(&code));
         code
     }
-
-    /// Estimated heap memory of the modules in use, in bytes.
-    pub fn heap_bytes(&self) -> usize {
-        let all = self.by_build_id.values().flatten();
-        all.filter_map(Weak::upgrade)
-            .map(|code| code.heap_bytes())
-            .sum()
-    }
 }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Unwinder as _};
 use gimli::UnwindContext;
-use thiserror::Error;
 use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
@@ -19,8 +18,8 @@ use crate::row::{Fault, Regs, Row, Shape};
 const N_RULE_CACHES: u64 = 16;
 const RULE_CACHE_SLOTS: u64 = 509;
 
-/// Slots of the cache of judged addresses, 24 bytes each.
-const N_KIND_SLOTS: usize = 8192;
+/// Slots of the cache of [`Step`]s by address, 24 bytes each.
+const N_STEP_SLOTS: usize = 8192;
 
 /// Most rows kept for execution here; beyond it both caches start afresh.
 const MAX_ROWS: usize = 4096;
@@ -41,32 +40,6 @@ const UC_RIP: u64 = 168;
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ModuleKey(pub u32);
 
-/// Why a module could not be added.
-#[derive(Clone, PartialEq, Eq, Debug, Error)]
-pub enum ModuleError {
-    /// The range is empty.
-    #[error("empty address range {start:#x}..{end:#x} for a module")]
-    EmptyRange {
-        /// First address.
-        start: u64,
-        /// First address after it.
-        end: u64,
-    },
-}
-
-/// Counts since the unwinder was made.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct UnwindStats {
-    /// Stacks unwound.
-    pub n_stacks: u64,
-    /// Frames found.
-    pub n_frames: u64,
-    /// Stacks with a frame that was guessed and checked.
-    pub n_guessed_stacks: u64,
-    /// Addresses judged because the cache did not know them.
-    pub n_cache_misses: u64,
-}
-
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub range: Range<u64>,
@@ -80,7 +53,7 @@ pub(crate) struct Entry {
 
 /// What to do at a lookup address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Kind {
+pub(crate) enum Step {
     End(StackEnd),
     Plain {
         from_bp: bool,
@@ -99,7 +72,7 @@ pub(crate) enum Kind {
     Start,
 }
 
-impl Kind {
+impl Step {
     /// The address is where execution goes on, although it was found as a return address: no call
     /// precedes it, and the byte before may be another function's.
     pub fn is_uncalled(self) -> bool {
@@ -115,14 +88,14 @@ struct Slot {
     /// 0 is never a lookup address of a module.
     address: u64,
     is_return: bool,
-    kind: Kind,
+    step: Step,
     module: u32,
 }
 
 const EMPTY: Slot = Slot {
     address: 0,
     is_return: false,
-    kind: Kind::End(StackEnd::NotInModule),
+    step: Step::End(StackEnd::NotInModule),
     module: NO_MODULE,
 };
 
@@ -149,14 +122,12 @@ pub struct Unwinder {
     slots: Box<[Slot]>,
     rows: Vec<(Row, Arc<ModuleCode>)>,
     context: UnwindContext<usize>,
-    pub(crate) stats: UnwindStats,
 }
 
 impl std::fmt::Debug for Unwinder {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Unwinder")
             .field("modules", &self.modules)
-            .field("stats", &self.stats)
             .finish_non_exhaustive()
     }
 }
@@ -176,26 +147,26 @@ impl Unwinder {
             next_key: 0,
             framehop: UnwinderX86_64::new(),
             rule_caches: (0..N_RULE_CACHES).map(|_| CacheX86_64::new()).collect(),
-            slots: vec![EMPTY; N_KIND_SLOTS].into(),
+            slots: vec![EMPTY; N_STEP_SLOTS].into(),
             rows: Vec::new(),
             context: UnwindContext::new(),
-            stats: UnwindStats::default(),
         }
     }
 
     /// Adds a module that covers `start..end` in the target. `code` is `None` for a file that
     /// could not be read: stacks then end there with [`StackEnd::ModuleUnreadable`]. Modules that
-    /// overlap the range are removed first, since the newer mapping replaced them.
+    /// overlap the range are removed first, since the newer mapping replaced them. `None` if the range is
+    /// empty.
     pub fn add_module(
         &mut self,
         start: Avma,
         end: Avma,
         bias: LoadBias,
         code: Option<Arc<ModuleCode>>,
-    ) -> Result<ModuleKey, ModuleError> {
+    ) -> Option<ModuleKey> {
         let (start, end) = (start.0, end.0);
         if start >= end {
-            return Err(ModuleError::EmptyRange { start, end });
+            return None;
         }
         while let Some(old) = self
             .modules
@@ -239,8 +210,8 @@ impl Unwinder {
         };
         let at = self.modules.partition_point(|m| m.range.start < start);
         self.modules.insert(at, entry);
-        self.forget();
-        Ok(key)
+        self.clear_caches();
+        Some(key)
     }
 
     /// Removes the module whose range begins at `start`; false when there is none.
@@ -252,24 +223,11 @@ impl Unwinder {
         if entry.in_framehop {
             self.framehop.remove_module(entry.range.start);
         }
-        self.forget();
+        self.clear_caches();
         true
     }
 
-    /// Removes every module, as after an exec.
-    pub fn clear(&mut self) {
-        while let Some(last) = self.modules.last() {
-            let start = Avma(last.range.start);
-            self.remove_module(start);
-        }
-    }
-
-    /// The module at an address.
-    pub fn module_at(&self, address: Avma) -> Option<ModuleKey> {
-        self.entry_at(address.0).map(|m| m.key)
-    }
-
-    /// First address of the function around a lookup address, as far as an FDE tells.
+    /// First address of the function around a lookup address, if an FDE covers it.
     pub fn fde_start(&self, lookup: Avma) -> Option<Avma> {
         let entry = self.entry_at(lookup.0)?;
         let start = entry.code.as_ref()?.fde_start(entry.bias.to_svma(lookup))?;
@@ -303,76 +261,57 @@ impl Unwinder {
             || self.entry_at(address.0).is_some_and(|m| m.code.is_none())
     }
 
-    /// Counts since it was made.
-    pub fn stats(&self) -> UnwindStats {
-        self.stats
-    }
-
-    /// Estimated heap memory in bytes, without the modules' shared sections (see
-    /// [`ModuleCode::heap_bytes`]).
-    pub fn heap_bytes(&self) -> usize {
-        // A framehop slot holds an address, a generation and a rule of up to 8 bytes.
-        let rules = N_RULE_CACHES as usize * RULE_CACHE_SLOTS as usize * 24;
-        // Rows of gimli's contexts: 192 register rules of 24 bytes, 5 of them a context.
-        let contexts = (N_RULE_CACHES as usize + 1) * 5 * 192 * 24;
-        rules
-            + contexts
-            + self.slots.len() * size_of::<Slot>()
-            + self.rows.capacity() * size_of::<(Row, Arc<ModuleCode>)>()
-            + self.modules.capacity() * (size_of::<Entry>() + 256)
-    }
-
     pub(crate) fn entry_at(&self, address: u64) -> Option<&Entry> {
         let at = self.modules.partition_point(|m| m.range.start <= address);
         let entry = self.modules.get(at.checked_sub(1)?)?;
         (address < entry.range.end).then_some(entry)
     }
 
-    fn forget(&mut self) {
+    fn clear_caches(&mut self) {
         self.slots.fill(EMPTY);
         self.rows.clear();
     }
 
     /// What to do at a frame, and its module.
     #[inline]
-    pub(crate) fn kind(
+    pub(crate) fn step_at(
         &mut self,
         address: FrameAddress<Avma>,
         text: Option<&mut (dyn TextMemory + '_)>,
-    ) -> (Kind, Option<ModuleKey>) {
+    ) -> (Step, Option<ModuleKey>) {
         let lookup = address.for_lookup().0;
         let is_return = matches!(address, FrameAddress::ReturnAddress(_));
-        let at = (lookup.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % N_KIND_SLOTS;
+        let at = (lookup.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % N_STEP_SLOTS;
         let slot = self.slots[at];
         if slot.address == lookup && slot.is_return == is_return {
             return (
-                slot.kind,
+                slot.step,
                 (slot.module != NO_MODULE).then_some(ModuleKey(slot.module)),
             );
         }
-        self.stats.n_cache_misses += 1;
-        let (kind, module) = self.judge(address, text);
+        let (step, module) = self.look_up_step(address, text);
         self.slots[at] = Slot {
             address: lookup,
             is_return,
-            kind,
+            step,
             module: module.map_or(NO_MODULE, |m| m.0),
         };
-        (kind, module)
+        (step, module)
     }
 
-    fn judge(
+    /// The same without the cache.
+    fn look_up_step(
         &mut self,
         address: FrameAddress<Avma>,
         mut text: Option<&mut (dyn TextMemory + '_)>,
-    ) -> (Kind, Option<ModuleKey>) {
+    ) -> (Step, Option<ModuleKey>) {
         let lookup = address.for_lookup();
         let Some(entry) = self.entry_at(lookup.0) else {
-            return (Kind::End(StackEnd::NotInModule), None);
+            return (Step::End(StackEnd::NotInModule), None);
         };
         let (key, in_framehop, bias) = (entry.key, entry.in_framehop, entry.bias);
         let Some(code) = entry.code.clone() else {
-            return (Kind::End(StackEnd::ModuleUnreadable), Some(key));
+            return (Step::End(StackEnd::ModuleUnreadable), Some(key));
         };
         let row = Row::find(&code, bias.to_svma(lookup).0, &mut self.context);
         // Nothing calls these: the kernel lets a handler return to the start of a trampoline
@@ -383,66 +322,67 @@ impl Unwinder {
             let exact_row = Row::find(&code, svma, &mut self.context);
             if let Some(exact_row) = exact_row.filter(|r| r.start == svma) {
                 if exact_row.signal {
-                    return (self.keep(exact_row, code), Some(key));
+                    return (self.keep_row(exact_row, code), Some(key));
                 }
                 // The instruction after a call may start a function too, when the call never
                 // returns; then the lookup address has a row, or the bytes before are a call.
                 let called = text.as_deref_mut().map(|t| is_called(exact.0, t));
                 if called == Some(false) || (called.is_none() && row.is_none()) {
-                    return (Kind::Start, Some(key));
+                    return (Step::Start, Some(key));
                 }
             }
         }
         if row.as_ref().is_none_or(|r| !r.signal) && is_sigreturn(address, text) {
-            return (Kind::Sigreturn, Some(key));
+            return (Step::Sigreturn, Some(key));
         }
         let Some(row) = row else {
-            return (Kind::End(StackEnd::NoUnwindInfo), Some(key));
+            return (Step::End(StackEnd::NoUnwindInfo), Some(key));
         };
-        let kind = match row.shape() {
-            Shape::Root => Kind::End(StackEnd::Root),
+        let step = match row.shape() {
+            Shape::Root => Step::End(StackEnd::Root),
             Shape::Plain {
                 from_bp,
                 restores_bp,
-            } if in_framehop => Kind::Plain {
+            } if in_framehop => Step::Plain {
                 from_bp,
                 restores_bp,
             },
-            _ => self.keep(row, code),
+            _ => self.keep_row(row, code),
         };
-        (kind, Some(key))
+        (step, Some(key))
     }
 
-    fn keep(&mut self, row: Row, code: Arc<ModuleCode>) -> Kind {
+    /// Keeps a row that is executed here.
+    fn keep_row(&mut self, row: Row, code: Arc<ModuleCode>) -> Step {
         if self.rows.len() >= MAX_ROWS {
-            self.forget();
+            self.clear_caches();
         }
         let (signal, scratch) = (row.signal, row.is_scratch_based());
         self.rows.push((row, code));
-        Kind::Own {
+        Step::Own {
             row: (self.rows.len() - 1) as u32,
             signal,
             scratch,
         }
     }
 
-    /// From a frame to its caller. `kind` is what [`Self::kind`] said of it.
+    /// From a frame to its caller. `step` is that of [`Self::step_at`].
     #[inline]
-    pub(crate) fn step<M: StackMemory + ?Sized>(
+    pub(crate) fn find_caller<M: StackMemory + ?Sized>(
         &mut self,
         cursor: &Cursor,
-        kind: Kind,
+        step: Step,
         memory: &mut M,
     ) -> Result<Cursor, Fault> {
         let is_leaf = matches!(cursor.address, FrameAddress::InstructionPointer(_));
-        let (regs, signal) = match kind {
-            Kind::End(end) => return Err(Fault::End(end)),
-            Kind::Start => return Err(Fault::End(StackEnd::Root)),
-            Kind::Plain { from_bp: true, .. } if cursor.bp.is_none() => {
+        let (regs, signal) = match step {
+            Step::End(end) => return Err(Fault::End(end)),
+            Step::Start => return Err(Fault::End(StackEnd::Root)),
+            Step::Plain { from_bp: true, .. } if cursor.bp.is_none() => {
                 return Err(Fault::NeedsBp);
             }
-            Kind::Plain { restores_bp, .. } => (self.plain(cursor, restores_bp, memory)?, false),
-            Kind::Own { row, signal, .. } => {
+            Step::Plain { restores_bp, .. } => (self.plain(cursor, restores_bp, memory)?, false),
+            Step::Own { row, signal, .. } => {
                 let Some((row, code)) = self.rows.get(row as usize) else {
                     return Err(Fault::End(StackEnd::NoUnwindInfo));
                 };
@@ -454,7 +394,7 @@ impl Unwinder {
                 };
                 (row.execute(code, regs, is_leaf, memory)?, signal)
             }
-            Kind::Sigreturn => (sigreturn(cursor.sp, memory)?, true),
+            Step::Sigreturn => (sigreturn(cursor.sp, memory)?, true),
         };
         if regs.ip == 0 {
             return Err(Fault::End(StackEnd::Root));

@@ -5,7 +5,7 @@ use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd, UserRegs};
 use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before};
 use crate::row::Fault;
-use crate::unwinder::{Cursor, Kind, ModuleKey, Unwinder, raw};
+use crate::unwinder::{Cursor, ModuleKey, Step, Unwinder, raw};
 
 /// `mov %rbx,%rsp`, with which glibc's `__start_context` begins.
 const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
@@ -85,8 +85,8 @@ impl Unwinder {
         };
         let mut scratch_of = None;
         stack.end = loop {
-            let (kind, module) = self.kind(cursor.address, text.as_deref_mut());
-            let address = if kind.is_uncalled() {
+            let (step, module) = self.step_at(cursor.address, text.as_deref_mut());
+            let address = if step.is_uncalled() {
                 FrameAddress::InstructionPointer(Avma(raw(cursor.address)))
             } else {
                 cursor.address
@@ -94,9 +94,9 @@ impl Unwinder {
             stack.frames.push(UnwoundFrame { address, module });
             if stack.frames.len() >= limits.max_frames.max(1) {
                 // The root-most frame may have been the last one allowed.
-                break match kind {
-                    Kind::End(end) => end,
-                    Kind::Start => StackEnd::Root,
+                break match step {
+                    Step::End(end) => end,
+                    Step::Start => StackEnd::Root,
                     _ => StackEnd::TooManyFrames,
                 };
             }
@@ -107,7 +107,7 @@ impl Unwinder {
                 cursor.scratch = ScratchRegs::default();
             }
             scratch_of = module;
-            let mut next = self.step(&cursor, kind, memory);
+            let mut next = self.find_caller(&cursor, step, memory);
             match next {
                 Err(Fault::NeedsBp) => {
                     next = self.search_bp(&cursor, memory, text.as_deref_mut(), limits);
@@ -127,7 +127,7 @@ impl Unwinder {
                 Err(Fault::End(end)) => break end,
                 Err(Fault::NeedsBp) => break StackEnd::NoUnwindInfo,
             };
-            if !is_leaf && matches!(kind, Kind::Own { scratch: true, .. }) {
+            if !is_leaf && matches!(step, Step::Own { scratch: true, .. }) {
                 stack.n_guessed += 1;
                 if !self.is_sure(caller.address, text.as_deref_mut()) {
                     break StackEnd::NoUnwindInfo;
@@ -141,9 +141,6 @@ impl Unwinder {
             }
             cursor = caller;
         };
-        self.stats.n_stacks += 1;
-        self.stats.n_frames += stack.frames.len() as u64;
-        self.stats.n_guessed_stacks += u64::from(stack.n_guessed > 0);
     }
 
     /// Whether an address from an unsure source can be where a call returns to. What the kernel
@@ -160,11 +157,11 @@ impl Unwinder {
         let FrameAddress::ReturnAddress(Avma(ip)) = address else {
             return true;
         };
-        let (kind, _) = self.kind(address, text.as_deref_mut());
-        match kind {
-            Kind::Own { signal: true, .. } | Kind::Sigreturn | Kind::End(StackEnd::Root) => true,
+        let (step, _) = self.step_at(address, text.as_deref_mut());
+        match step {
+            Step::Own { signal: true, .. } | Step::Sigreturn | Step::End(StackEnd::Root) => true,
             // Any left-over pointer to a function looks like this.
-            Kind::Start => text.is_some_and(|text| {
+            Step::Start => text.is_some_and(|text| {
                 let mut first = [0; START_CONTEXT.len()];
                 text.read_text(Avma(ip), &mut first) && first == START_CONTEXT
             }),

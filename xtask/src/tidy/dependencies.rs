@@ -10,6 +10,8 @@ use crate::process::{capture, cargo};
 
 /// What each crate may use, in the order of the data flow. Tests obey it, too.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("itanium-demangle", &[]),
+    ("dwarf-stream", &[]),
     ("wcprof-types", &[]),
     ("wcprof-host", &["wcprof-types"]),
     ("wcprof-perf", &["wcprof-types", "wcprof-host"]),
@@ -17,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "wcprof-capture",
         &["wcprof-types", "wcprof-host", "wcprof-perf"],
     ),
-    ("wcprof-unwind", &["wcprof-types"]),
+    ("wcprof-unwind", &["dwarf-stream", "wcprof-types"]),
     ("wcprof-trace", &["wcprof-types"]),
     (
         "wcprof-record",
@@ -31,7 +33,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "wcprof-symbols",
-        &["wcprof-types", "wcprof-host", "wcprof-trace"],
+        &[
+            "itanium-demangle",
+            "dwarf-stream",
+            "wcprof-types",
+            "wcprof-host",
+            "wcprof-trace",
+        ],
     ),
     (
         "wcprof-profile",
@@ -110,6 +118,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "wcprof-fuzz",
         &[
+            "itanium-demangle",
+            "dwarf-stream",
             "wcprof-types",
             "wcprof-host",
             "wcprof-perf",

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use linux_perf_data::linux_perf_event_reader::{RawData, Regs};
+use wcprof_symbols::elf::Source;
 use wcprof_symbols::open_regular;
 use wcprof_types::{
     Avma, BuildId, FileOffset, LoadBias, Mapping, ScratchRegs, StackEnd, UserRegs, parse_maps,
@@ -39,7 +40,7 @@ const MAX_UNWINDERS: usize = 32;
 /// Files that are held open, with their call frame information, and bytes of the latter.
 const MAX_FILES: usize = 512;
 const MAX_FILE_BYTES: usize = 512 << 20;
-/// Mappings that one unwinder is told of; perf records those of code alone.
+/// Most mappings of one unwinder; perf records only those of code.
 const MAX_MODULES: usize = 1 << 14;
 /// The same of all unwinders: each mapping makes one forget what it knew.
 const MAX_GIVEN: usize = 1 << 18;
@@ -47,15 +48,8 @@ const MAX_GIVEN: usize = 1 << 18;
 /// A file with the recorded build-id.
 #[derive(Debug)]
 struct Code {
-    bytes: Bytes,
+    source: Source,
     code: Arc<ModuleCode>,
-}
-
-#[derive(Debug)]
-enum Bytes {
-    File(File),
-    /// Of the vdso, which is no file.
-    Memory(Vec<u8>),
 }
 
 /// The unwinder of one process.
@@ -64,7 +58,7 @@ struct Known {
     unwinder: Unwinder,
     /// By begin: end, load bias, file.
     texts: BTreeMap<u64, (u64, LoadBias, Arc<Code>)>,
-    /// Mappings that it was told of.
+    /// Mappings that it was given.
     n_given: usize,
     /// When it was last used.
     used: u64,
@@ -162,7 +156,7 @@ impl Copies {
         let mut added = Vec::new();
         for start in changes.into_iter().take(MAX_MODULES) {
             if let Some(map) = maps.get(start) {
-                let kind = Kind::of(map);
+                let kind = Kind::new(map);
                 let code = (kind != Kind::NoFile).then(|| self.code(map)).flatten();
                 let code = code.and_then(|code| Some((bias(&code.code, start, map)?, code)));
                 added.push((start, map.end, kind, code));
@@ -268,22 +262,9 @@ enum Kind {
     NoFile,
 }
 
-impl Bytes {
-    fn read(&self, at: u64, out: &mut [u8]) -> bool {
-        match self {
-            Self::File(file) => file.read_exact_at(out, at).is_ok(),
-            Self::Memory(bytes) => {
-                let from = usize::try_from(at).unwrap_or(usize::MAX);
-                let found = bytes.get(from..).and_then(|rest| rest.get(..out.len()));
-                found.map(|found| out.copy_from_slice(found)).is_some()
-            }
-        }
-    }
-}
-
 impl Kind {
     /// `//anon` and `[vdso]` are how perf and the kernel name what has no file.
-    fn of(map: &Map) -> Self {
+    fn new(map: &Map) -> Self {
         match map.path.as_str() {
             VDSO => Self::Vdso,
             path if path.starts_with('/') && !path.starts_with("//") => Self::File,
@@ -306,7 +287,7 @@ impl Known {
         if kind == Kind::NoFile {
             unwinder.remove_module(Avma(start));
         }
-        if let (Ok(_), Some((bias, code))) = (added, code) {
+        if let (Some(_), Some((bias, code))) = (added, code) {
             self.texts.insert(start, (end, bias, code));
         }
     }
@@ -314,20 +295,17 @@ impl Known {
 
 /// Opens a file, or the vdso, and checks that it is what was recorded.
 fn read(path: &str, build_id: &BuildId) -> Option<Code> {
-    let (bytes, code) = match path {
-        VDSO => {
-            let bytes = own_vdso()?;
-            let code = ModuleCode::parse(bytes.as_slice()).ok()?;
-            (Bytes::Memory(bytes), code)
-        }
-        path => {
-            let file = open_regular(Path::new(path)).ok()?;
-            let code = ModuleCode::parse(&file).ok()?;
-            (Bytes::File(file), code)
-        }
+    let source = match path {
+        VDSO => Source::Bytes(own_vdso()?),
+        path => Source::from_file(open_regular(Path::new(path)).ok()?).ok()?,
     };
+    let code = match &source {
+        Source::File(file, _) => ModuleCode::read(file),
+        Source::Bytes(bytes) => ModuleCode::parse(bytes),
+    };
+    let code = code.ok()?;
     let code = Arc::new(code);
-    (code.build_id() == Some(build_id)).then_some(Code { bytes, code })
+    (code.build_id() == Some(build_id)).then_some(Code { source, code })
 }
 
 /// The vdso of this kernel, which all its processes share.
@@ -368,6 +346,11 @@ impl TextMemory for Text<'_> {
             .checked_add(bytes.len() as u64)
             .is_some_and(|until| until <= *end);
         let at = code.code.file_offset(bias.to_svma(address));
-        fits && at.is_some_and(|FileOffset(at)| code.bytes.read(at, bytes))
+        let mut read = |at| {
+            code.source
+                .read_into(format_args!("code"), at, bytes)
+                .is_ok()
+        };
+        fits && at.is_some_and(|FileOffset(at)| read(at))
     }
 }

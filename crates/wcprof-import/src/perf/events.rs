@@ -1,4 +1,4 @@
-//! What the events of a `perf.data` say of time.
+//! The events of a `perf.data`: what their samples say about time.
 
 use linux_perf_data::AttributeDescription;
 use linux_perf_data::linux_perf_event_reader::{
@@ -78,6 +78,23 @@ impl Event {
             period,
             hz,
             copies_stack: attr.sample_format.contains(SampleFormat::STACK_USER),
+        }
+    }
+}
+
+impl Event {
+    /// Whether its samples say that a thread ran.
+    pub(super) fn counts_cpu_time(&self) -> bool {
+        matches!(self.kind, Kind::Clock | Kind::Counted { .. })
+    }
+
+    /// What a count of its `n` samples, whose periods add up to `periods`, weighs in ns.
+    pub(super) fn scale(&self, n: u64, periods: u64) -> f64 {
+        match self.kind {
+            Kind::Counted { hz: Some(hz) } if periods > 0 => {
+                n as f64 * 1e9 / hz as f64 / periods as f64
+            }
+            _ => 1.0,
         }
     }
 }

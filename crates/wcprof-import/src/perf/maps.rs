@@ -175,15 +175,11 @@ impl Files {
 fn segments(path: &str, build_id: &BuildId) -> Option<Segments> {
     let file = open_regular(Path::new(path)).ok()?;
     let elf = ElfFile::from_file(file).ok()?;
-    if elf.build_id().as_ref() != Some(build_id) {
+    if elf.build_id().as_deref() != Some(build_id.as_bytes()) {
         return None;
     }
     let loaded = elf.segments.iter().filter(|s| s.kind == PT_LOAD);
-    Some(
-        loaded
-            .map(|s| (s.address.0, s.offset, s.file_size))
-            .collect(),
-    )
+    Some(loaded.map(|s| (s.address, s.offset, s.file_size)).collect())
 }
 
 #[cfg(test)]

@@ -7,22 +7,29 @@
 
 mod dwarf;
 mod events;
+mod finish;
 mod maps;
 mod preflight;
+mod processes;
 mod sound;
 mod threads;
 
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
-use linux_perf_data::linux_perf_event_reader::EventRecord;
+use linux_perf_data::linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, RawEventRecord};
 use linux_perf_data::{PerfFile, PerfFileReader, PerfFileRecord};
 use wcprof_trace::model::Trace;
 
 use crate::builder::Builder;
 use crate::error::ImportError;
-use crate::{Options, limits};
-use events::{Event, Kind};
+use crate::limits;
+use crate::options::Options;
+use events::Event;
+use processes::{NewMap, Processes};
 use threads::Recording;
+
+/// `PROT_EXEC` of a mapping.
+const PROT_EXEC: u32 = 4;
 
 pub(crate) fn import<R: Read + Seek>(
     mut source: R,
@@ -37,99 +44,101 @@ pub(crate) fn import<R: Read + Seek>(
     } = parsed.map_err(|e| ImportError::Perf(e.to_string()))?;
     let mut builder = Builder::new("perf.data", options);
     describe(&mut builder, &perf_file);
-    let events: Vec<Event> = perf_file
-        .event_attributes()
-        .iter()
-        .map(Event::new)
-        .collect();
-    let build_ids = perf_file.build_ids().unwrap_or_default();
-    let mut recording = Recording::new(builder, events, build_ids);
+    let events = perf_file.event_attributes().iter().map(Event::new);
+    let processes = Processes::new(perf_file.build_ids().unwrap_or_default());
+    let mut recording = Recording::new(builder, events.collect(), processes);
     let (mut n_records, mut n_bad) = (0_u64, 0_u64);
     let damage = loop {
-        let record = match record_iter.next_record(&mut perf_file) {
-            Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => (attr_index, record),
-            Ok(Some(PerfFileRecord::UserRecord(_))) => continue,
+        match record_iter.next_record(&mut perf_file) {
+            Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => {
+                n_records += 1;
+                n_bad += u64::from(!read(&mut recording, attr_index, &record)?);
+            }
+            Ok(Some(PerfFileRecord::UserRecord(_))) => {}
             Ok(None) => break None,
             Err(error) => break Some(error.to_string()),
-        };
-        n_records += 1;
-        let (attr, raw) = record;
-        if !sound::is_sound(&raw) {
-            n_bad += 1;
-            continue;
-        }
-        let common = raw.common_data().ok();
-        match raw.parse() {
-            Ok(EventRecord::Sample(sample)) => recording.sample(attr, &sample)?,
-            Ok(EventRecord::Comm(comm)) => {
-                let time = common.as_ref().and_then(|c| c.timestamp);
-                let name = String::from_utf8_lossy(&comm.name.as_slice()).into_owned();
-                recording.comm(comm.pid, comm.tid, &name, comm.is_execve, time)?;
-            }
-            Ok(EventRecord::Fork(fork)) => {
-                recording.fork(fork.pid, fork.tid, fork.ppid, fork.ptid)?;
-            }
-            Ok(EventRecord::Exit(exit)) => recording.exit(exit.tid, exit.timestamp)?,
-            Ok(EventRecord::Mmap(m)) if m.is_executable => {
-                let path = m.path.as_slice();
-                recording.map(
-                    m.pid,
-                    m.address,
-                    m.length,
-                    m.page_offset,
-                    &path,
-                    None,
-                    m.cpu_mode,
-                )?;
-            }
-            Ok(EventRecord::Mmap2(m)) if m.protection & 4 != 0 => {
-                let path = m.path.as_slice();
-                let id = match &m.file_id {
-                    linux_perf_data::linux_perf_event_reader::Mmap2FileId::BuildId(id) => Some(id),
-                    _ => None,
-                };
-                let id = id.map(Vec::as_slice);
-                recording.map(
-                    m.pid,
-                    m.address,
-                    m.length,
-                    m.page_offset,
-                    &path,
-                    id,
-                    m.cpu_mode,
-                )?;
-            }
-            Ok(EventRecord::Lost(lost)) => {
-                recording.n_lost = recording.n_lost.saturating_add(lost.count);
-            }
-            Ok(EventRecord::ContextSwitch(switch)) => {
-                if let Some(c) = common
-                    && let (Some(tid), Some(time)) = (c.tid, c.timestamp)
-                {
-                    recording.switch(tid, time, &switch)?;
-                }
-            }
-            Ok(_) => {}
-            Err(_) => n_bad += 1,
         }
     };
     if let Some(error) = damage {
-        if recording.n_samples == 0 {
+        if recording.counts.n_samples == 0 {
             return Err(ImportError::Perf(error));
         }
         recording.builder.note(format!(
             "the file is damaged after {n_records} records; the rest is missing: {error}"
         ));
     }
-    if n_bad > 0 {
-        recording
-            .builder
-            .note(format!("{n_bad} records were not understood"));
-    }
-    recording.finish()
+    let counts = [(n_bad, "records were not understood")];
+    recording.builder.note_counts(counts);
+    finish::finish(recording)
 }
 
-/// What the file says of itself.
+/// Adds one record of the event `attr`; returns whether it was understood.
+fn read(
+    recording: &mut Recording,
+    attr: usize,
+    raw: &RawEventRecord<'_>,
+) -> Result<bool, ImportError> {
+    if !sound::is_sound(raw) {
+        return Ok(false);
+    }
+    let Ok(record) = raw.parse() else {
+        return Ok(false);
+    };
+    let common = raw.common_data().ok();
+    match record {
+        EventRecord::Sample(sample) => recording.sample(attr, &sample)?,
+        EventRecord::Comm(comm) => {
+            let time = common.and_then(|c| c.timestamp);
+            let name = comm.name.as_slice();
+            let name = String::from_utf8_lossy(&name);
+            recording.comm(comm.pid, comm.tid, &name, comm.is_execve, time)?;
+        }
+        EventRecord::Fork(fork) => recording.fork(fork.pid, fork.tid, fork.ppid, fork.ptid)?,
+        EventRecord::Exit(exit) => recording.exit(exit.tid, exit.timestamp)?,
+        EventRecord::Mmap(m) if m.is_executable && matches!(m.cpu_mode, CpuMode::User) => {
+            let map = NewMap {
+                pid: m.pid,
+                start: m.address,
+                len: m.length,
+                offset: m.page_offset,
+                path: &m.path.as_slice(),
+                build_id: None,
+            };
+            recording.processes.map(map, &mut recording.builder)?;
+        }
+        EventRecord::Mmap2(m)
+            if m.protection & PROT_EXEC != 0 && matches!(m.cpu_mode, CpuMode::User) =>
+        {
+            let map = NewMap {
+                pid: m.pid,
+                start: m.address,
+                len: m.length,
+                offset: m.page_offset,
+                path: &m.path.as_slice(),
+                build_id: match &m.file_id {
+                    Mmap2FileId::BuildId(id) => Some(id),
+                    Mmap2FileId::InodeAndVersion(_) => None,
+                },
+            };
+            recording.processes.map(map, &mut recording.builder)?;
+        }
+        EventRecord::Lost(lost) => {
+            let n_lost = &mut recording.counts.n_lost;
+            *n_lost = n_lost.saturating_add(lost.count);
+        }
+        EventRecord::ContextSwitch(switch) => {
+            if let Some(c) = common
+                && let (Some(tid), Some(time)) = (c.tid, c.timestamp)
+            {
+                recording.switch(tid, time, &switch)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(true)
+}
+
+/// Adds what the file says about its recording.
 fn describe(builder: &mut Builder, file: &PerfFile) {
     let header = &mut builder.trace.tables.header;
     let text = |value: Result<Option<&str>, linux_perf_data::Error>| {
@@ -148,16 +157,4 @@ fn describe(builder: &mut Builder, file: &PerfFile) {
     let command: Vec<&str> = file.cmdline().ok().flatten().unwrap_or_default();
     let command: String = command.join(" ").chars().take(200).collect();
     builder.note(format!("events: {}; command: {command}", events.join(", ")));
-}
-
-/// What an on-CPU sample weighs, once all are known.
-fn scale(events: &[Event], event: usize, sums: &[(u64, u64)]) -> f64 {
-    let (n, periods) = sums.get(event).copied().unwrap_or_default();
-    match events.get(event) {
-        Some(Event {
-            kind: Kind::Counted { hz: Some(hz) },
-            ..
-        }) if periods > 0 => n as f64 * 1e9 / *hz as f64 / periods as f64,
-        _ => 1.0,
-    }
 }

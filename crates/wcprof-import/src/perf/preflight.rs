@@ -23,16 +23,23 @@ fn bad(what: &str) -> ImportError {
     ImportError::Perf(what.to_owned())
 }
 
-fn read_u64(source: &mut impl Read) -> Result<u64, ImportError> {
-    let mut bytes = [0; 8];
+fn read<const N: usize>(source: &mut impl Read) -> Result<[u8; N], ImportError> {
+    let mut bytes = [0; N];
     source.read_exact(&mut bytes).map_err(cut_short)?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(bytes)
+}
+
+fn read_u64(source: &mut impl Read) -> Result<u64, ImportError> {
+    read(source).map(u64::from_le_bytes)
 }
 
 fn read_u32(source: &mut impl Read) -> Result<u32, ImportError> {
-    let mut bytes = [0; 4];
-    source.read_exact(&mut bytes).map_err(cut_short)?;
-    Ok(u32::from_le_bytes(bytes))
+    read(source).map(u32::from_le_bytes)
+}
+
+fn seek(source: &mut impl Seek, at: u64) -> Result<(), ImportError> {
+    let result = source.seek(SeekFrom::Start(at));
+    result.map(|_| ()).map_err(ImportError::Read)
 }
 
 fn cut_short(error: std::io::Error) -> ImportError {
@@ -72,10 +79,8 @@ pub(super) fn check<R: Read + Seek>(source: R) -> Result<(), ImportError> {
             limit: MAX_FILE_BYTES,
         });
     }
-    source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
-    let mut magic = [0; 8];
-    source.read_exact(&mut magic).map_err(cut_short)?;
-    if &magic != b"PERFILE2" {
+    seek(&mut source, 0)?;
+    if &read::<8>(&mut source)? != b"PERFILE2" {
         return Err(bad(
             "it comes from a big-endian machine, which is not supported",
         ));
@@ -102,9 +107,7 @@ pub(super) fn check<R: Read + Seek>(source: R) -> Result<(), ImportError> {
     let bits = (0..256_u32).filter(|bit| features[*bit as usize / 64] >> (bit % 64) & 1 == 1);
     for (n, bit) in bits.enumerate() {
         let at = data.offset + data.size + n as u64 * 16;
-        source
-            .seek(SeekFrom::Start(at))
-            .map_err(ImportError::Read)?;
+        seek(&mut source, at)?;
         let section = Section::read(&mut source, file)?;
         if section.size > MAX_SECTION_BYTES {
             return Err(bad("a section beside the records is too large"));
@@ -132,9 +135,7 @@ fn attributes<R: Read + Seek>(
     for at in 0..n {
         // perf's attr_size includes the section of ids at the end of each entry.
         let ids = attrs.offset + at * attr_size + attr_size - 16;
-        source
-            .seek(SeekFrom::Start(ids))
-            .map_err(ImportError::Read)?;
+        seek(source, ids)?;
         if Section::read(source, file)?.size > MAX_SECTION_BYTES {
             return Err(bad("an event has too many ids"));
         }
@@ -144,9 +145,7 @@ fn attributes<R: Read + Seek>(
 
 /// The number of arguments, each of which has at least its length.
 fn command_line<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), ImportError> {
-    source
-        .seek(SeekFrom::Start(section.offset))
-        .map_err(ImportError::Read)?;
+    seek(source, section.offset)?;
     match u64::from(read_u32(source)?) <= section.size / 4 {
         true => Ok(()),
         false => Err(bad("the command line passes its end")),
@@ -158,7 +157,7 @@ fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), Im
     let end = section.offset + section.size;
     let mut at = section.offset;
     let seek = |source: &mut R, at: u64| match at <= end {
-        true => source.seek(SeekFrom::Start(at)).map_err(ImportError::Read),
+        true => seek(source, at),
         false => Err(bad("the descriptions of events pass their end")),
     };
     seek(source, at)?;
@@ -181,9 +180,7 @@ fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), Im
 
 /// The heads of all records.
 fn records<R: Read + Seek>(source: &mut BufReader<R>, data: Section) -> Result<(), ImportError> {
-    source
-        .seek(SeekFrom::Start(data.offset))
-        .map_err(ImportError::Read)?;
+    seek(source, data.offset)?;
     let mut left = data.size;
     while left >= 8 {
         let kind = read_u32(source)?;

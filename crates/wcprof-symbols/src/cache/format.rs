@@ -9,15 +9,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use wcprof_types::Svma;
-
-use crate::dwarf::DwarfFrame;
+use dwarf_stream::DwarfFrame;
 
 const MAGIC: &[u8] = b"wcprof names\n";
 const VERSION: u32 = 1;
 
-/// Functions at each address, innermost first.
-pub(super) type Entries = BTreeMap<Svma, Vec<DwarfFrame>>;
+/// Functions by address, innermost first.
+pub(super) type Entries = BTreeMap<u64, Vec<DwarfFrame>>;
 
 /// The bytes of a cache file.
 pub(super) fn encode(entries: &Entries, identity: &str) -> Vec<u8> {
@@ -25,7 +23,7 @@ pub(super) fn encode(entries: &Entries, identity: &str) -> Vec<u8> {
     let mut positions: HashMap<&str, u32> = HashMap::new();
     let mut body = Vec::new();
     for (address, frames) in entries {
-        body.extend(address.0.to_le_bytes());
+        body.extend(address.to_le_bytes());
         put_len(&mut body, frames.len());
         for frame in frames {
             for text in [&frame.name, &frame.file] {
@@ -73,46 +71,46 @@ pub(super) fn decode(bytes: &[u8], identity: &str) -> Option<Entries> {
     if reader.u32()? != VERSION || reader.text()? != identity {
         return None;
     }
-    let n_strings = reader.u32()?;
-    let mut strings: Vec<Arc<str>> = Vec::new();
-    for _ in 0..n_strings {
-        strings.push(reader.text()?.into());
-    }
+    let strings = reader.list(|r| Some(Arc::<str>::from(r.text()?)))?;
     let string = |position: u32| match position.checked_sub(1) {
         None => Some(None),
         Some(i) => strings.get(i as usize).map(|text| Some(text.clone())),
     };
-    let n_entries = reader.u32()?;
-    let mut entries = Entries::new();
-    for _ in 0..n_entries {
-        let address = Svma(reader.u64()?);
-        let n_frames = reader.u32()?;
-        let mut frames = Vec::new();
-        for _ in 0..n_frames {
-            frames.push(DwarfFrame {
-                name: string(reader.u32()?)?,
-                file: string(reader.u32()?)?,
-                line: Some(reader.u32()?).filter(|line| *line > 0),
-            });
-        }
-        entries.insert(address, frames);
-    }
+    let entries = reader.list(|r| {
+        let frames = |r: &mut Reader<'_>| {
+            Some(DwarfFrame {
+                name: string(r.u32()?)?,
+                file: string(r.u32()?)?,
+                line: Some(r.u32()?).filter(|line| *line > 0),
+            })
+        };
+        Some((r.u64()?, r.list(frames)?))
+    })?;
+    let entries = entries.into_iter().collect();
     reader.0.is_empty().then_some(entries)
 }
 
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn u32(&mut self) -> Option<u32> {
-        let (value, rest) = self.0.split_first_chunk()?;
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
-        Some(u32::from_le_bytes(*value))
+        Some(*bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
     }
 
     fn u64(&mut self) -> Option<u64> {
-        let (value, rest) = self.0.split_first_chunk()?;
-        self.0 = rest;
-        Some(u64::from_le_bytes(*value))
+        self.take().map(u64::from_le_bytes)
+    }
+
+    /// A number of items, and the items.
+    fn list<T>(&mut self, read: impl Fn(&mut Self) -> Option<T>) -> Option<Vec<T>> {
+        let n = self.u32()?;
+        (0..n).map(|_| read(self)).collect()
     }
 
     fn text(&mut self) -> Option<&'a str> {

@@ -1,32 +1,29 @@
-//! Build-id and kind of file to the place in the cache of debuginfod clients, as elfutils lays it
-//! out: `CACHE/HEX/debuginfo`, and an empty file for what no server has.
+//! Build-id and kind of file to the place in the cache that debuginfod clients share, as elfutils lays
+//! it out: `CACHE/HEX/debuginfo`, and an empty file for what no server has.
 //!
 //! Cleaning is left to elfutils: the times of use and the folder's settings are its own.
 
-use std::fs::{self, DirBuilder, File, FileTimes, OpenOptions, Permissions};
-use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::fs::{self, File, FileTimes, OpenOptions, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
+use tempfile::TempPath;
+
 use super::options::CachePath;
-use crate::files::{nameless_file, open_regular};
+use crate::files::open_regular;
+use crate::own_files::{check_place, is_own, make_dir, unnamed_file};
 
 /// How long a missing file is remembered, if the folder's `cache_miss_s` does not say.
 const CACHE_MISS: Duration = Duration::from_secs(600);
-/// Bytes of `cache_miss_s` that are looked at.
+/// Largest `cache_miss_s`, bytes.
 const MAX_SETTING: u64 = 64;
-
-/// The folder that all clients share.
-#[derive(Debug)]
-pub(super) struct Cache(CachePath);
 
 /// A file's place in the cache.
 #[derive(Debug)]
 pub(super) struct Slot {
-    root: PathBuf,
-    is_named: bool,
+    cache: CachePath,
     dir: PathBuf,
     path: PathBuf,
 }
@@ -40,24 +37,17 @@ pub(super) enum Cached {
     Absent,
 }
 
-impl Cache {
-    pub(super) fn new(path: CachePath) -> Self {
-        Self(path)
-    }
-
+impl Slot {
     /// `build_id` is hexadecimal, `name` one of the protocol's.
-    pub(super) fn slot(&self, build_id: &str, name: &str) -> Slot {
-        let dir = self.0.path.join(build_id);
-        Slot {
-            root: self.0.path.clone(),
-            is_named: self.0.is_named,
+    pub(super) fn new(cache: &CachePath, build_id: &str, name: &str) -> Self {
+        let dir = cache.path.join(build_id);
+        Self {
+            cache: cache.clone(),
             path: dir.join(name),
             dir,
         }
     }
-}
 
-impl Slot {
     pub(super) fn look_up(&self) -> Cached {
         let Some((file, metadata)) = self.open() else {
             return Cached::Absent;
@@ -81,14 +71,12 @@ impl Slot {
     fn open(&self) -> Option<(File, fs::Metadata)> {
         let file = open_regular(&self.path).ok()?;
         let metadata = file.metadata().ok()?;
-        let is_own = metadata.uid() == own_uid() && metadata.mode() & 0o022 == 0;
-        (self.is_named || is_own).then_some((file, metadata))
+        (self.cache.is_named || is_own(&metadata)).then_some((file, metadata))
     }
 
     fn remembered(&self) -> Duration {
-        use std::io::Read;
         let mut text = String::new();
-        let read = open_regular(&self.root.join("cache_miss_s"))
+        let read = open_regular(&self.cache.path.join("cache_miss_s"))
             .ok()
             .and_then(|file| file.take(MAX_SETTING).read_to_string(&mut text).ok());
         let seconds = read.and_then(|_| text.trim().parse().ok());
@@ -108,52 +96,43 @@ impl Slot {
     }
 
     fn make_dir(&self) -> io::Result<()> {
-        if !self.is_named {
-            check_owner(&self.dir)?;
+        if !self.cache.is_named {
+            check_place(&self.dir)?;
         }
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(&self.dir)
+        make_dir(&self.dir)
+    }
+
+    /// A new file beside this one, which goes away unless it is kept.
+    fn create_beside(&self) -> io::Result<(File, TempPath)> {
+        self.make_dir()?;
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let file = tempfile::Builder::new()
+            .prefix(&format!("{name}.wcprof-"))
+            .tempfile_in(&self.dir)?;
+        Ok(file.into_parts())
     }
 }
 
-/// Refuses to write below a folder of somebody else.
-fn check_owner(dir: &Path) -> io::Result<()> {
-    let refused = || io::Error::from(io::ErrorKind::PermissionDenied);
-    let existing = dir.ancestors().find(|d| d.exists()).ok_or_else(refused)?;
-    let metadata = fs::metadata(existing)?;
-    match metadata.uid() == own_uid() && metadata.mode() & 0o022 == 0 {
-        true => Ok(()),
-        false => Err(refused()),
-    }
-}
-
-fn own_uid() -> u32 {
-    nix::unistd::geteuid().as_raw()
-}
-
-/// A file that a download goes to: beside its place in the cache, or without a name where there is
-/// no cache. It goes away unless it is kept.
+/// A file that a download goes to: beside its place in the cache, or unnamed where there is no cache.
+/// It goes away unless it is kept.
 #[derive(Debug)]
 pub(super) struct Place<'s> {
     file: File,
-    named: Option<(&'s Slot, PathBuf)>,
+    named: Option<(&'s Slot, TempPath)>,
 }
 
 impl<'s> Place<'s> {
     pub(super) fn new(slot: Option<&'s Slot>) -> io::Result<Self> {
-        if let Some(slot) = slot
-            && let Ok((file, path)) = create_beside(slot)
-        {
-            return Ok(Self {
+        let beside = slot.and_then(|slot| Some((slot, slot.create_beside().ok()?)));
+        Ok(match beside {
+            Some((slot, (file, path))) => Self {
                 file,
                 named: Some((slot, path)),
-            });
-        }
-        Ok(Self {
-            file: nameless_file()?,
-            named: None,
+            },
+            None => Self {
+                file: unnamed_file()?,
+                named: None,
+            },
         })
     }
 
@@ -161,61 +140,38 @@ impl<'s> Place<'s> {
         &mut self.file
     }
 
-    /// Puts the file into its place in the cache, at once; where it then is. `None` if it has no
+    /// Puts the file into its place in the cache, at once; returns where it then is. `None` if it has no
     /// place: it can be read for as long as it is open.
     pub(super) fn keep(mut self, modified: Option<SystemTime>) -> Option<PathBuf> {
-        let (slot, path) = self.named.as_ref()?;
         if let Some(modified) = modified {
-            // For show only.
+            // Nothing depends on it.
             let _ = self.file.set_modified(modified);
         }
-        let kept = self
-            .file
-            .set_permissions(Permissions::from_mode(0o400))
-            .and_then(|()| fs::rename(path, &slot.path));
-        let place = slot.path.clone();
-        if kept.is_ok() {
-            self.named = None;
-        }
-        kept.is_ok().then_some(place)
+        let read_only = Permissions::from_mode(0o400);
+        self.file.set_permissions(read_only).ok()?;
+        let (slot, path) = self.named.take()?;
+        path.persist(&slot.path).ok()?;
+        Some(slot.path.clone())
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        if let Some((slot, path)) = &self.named {
-            // What cannot be removed is left to the cleaner.
-            let _ = fs::remove_file(path);
+        if let Some((slot, path)) = self.named.take() {
+            drop(path);
             // Unless it is of use to others.
             let _ = fs::remove_dir(&slot.dir);
         }
     }
 }
 
-fn create_beside(slot: &Slot) -> io::Result<(File, PathBuf)> {
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    slot.make_dir()?;
-    let n = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = slot.path.file_name().and_then(|n| n.to_str()).unwrap_or("");
-    let path = slot
-        .dir
-        .join(format!("{name}.wcprof-{}-{n}", std::process::id()));
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)?;
-    Ok((file, path))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn slot(dir: &Path, is_named: bool) -> Slot {
+    fn slot(dir: &std::path::Path, is_named: bool) -> Slot {
         let path = dir.join("cache");
-        Cache::new(CachePath { path, is_named }).slot("abcd", "debuginfo")
+        Slot::new(&CachePath { path, is_named }, "abcd", "debuginfo")
     }
 
     /// Check that a kept file is found again, and one that is not kept leaves nothing.
@@ -248,7 +204,7 @@ mod tests {
         let old = SystemTime::now() - Duration::from_secs(100);
         file.set_modified(old).unwrap();
         assert!(matches!(slot.look_up(), Cached::Missing));
-        fs::write(slot.root.join("cache_miss_s"), "50\n").unwrap();
+        fs::write(slot.cache.path.join("cache_miss_s"), "50\n").unwrap();
         assert!(matches!(slot.look_up(), Cached::Absent));
         assert!(!slot.path.exists());
     }
@@ -261,7 +217,7 @@ mod tests {
         let private = slot(dir.path(), false);
         let place = Place::new(Some(&private)).unwrap();
         assert_eq!(place.keep(None), None);
-        assert!(!private.root.exists());
+        assert!(!private.cache.path.exists());
         let named = slot(dir.path(), true);
         let place = Place::new(Some(&named)).unwrap();
         assert!(place.keep(None).is_some());

@@ -1,4 +1,4 @@
-//! Environment variables to a client's options, and what the client tells its caller.
+//! Environment variables to a client's options, and what the client reports to its caller.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Servers named at most.
+/// Most servers.
 const MAX_URLS: usize = 32;
 /// A file of a server that does not say how large it is, bytes.
 const MAX_UNKNOWN_SIZE: u64 = 1 << 30;

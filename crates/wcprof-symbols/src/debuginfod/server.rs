@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use httpdate::parse_http_date;
 use nix::sys::statvfs::fstatvfs;
+use ureq::http::Response;
 use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
-use ureq::{Agent, Proxy};
+use ureq::{Agent, Body, Proxy};
 
 use super::options::{DebuginfodOptions, ServerFailure};
 use crate::demangle::printable;
@@ -108,7 +110,7 @@ impl Server {
         }
     }
 
-    /// Notes time that was waited for nothing; too much of it ends the server.
+    /// Adds time that was lost on the server; too much of it ends its use.
     pub(super) fn lost(&self, time: Duration, options: &DebuginfodOptions) {
         let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
         let before = self.lost_ms.fetch_add(ms, Ordering::Relaxed);
@@ -123,7 +125,7 @@ impl Server {
     fn fail(&self, reason: String, given_up: bool) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         let was_alive = !self.is_dead.fetch_or(given_up, Ordering::Relaxed);
-        // What ended it is the last to be told.
+        // The reason for giving it up replaces earlier ones.
         if failure.is_none() || (given_up && was_alive) {
             *failure = Some(ServerFailure {
                 server: self.shown(),
@@ -189,28 +191,11 @@ impl Server {
         progress: &mut dyn FnMut(u64, Option<u64>),
     ) -> Result<Outcome, Stop> {
         let begin = Instant::now();
-        let mut request = self.agent(options).get(url);
-        if let Some(max_size) = options.max_size {
-            request = request.header("X-DEBUGINFOD-MAXSIZE", max_size.to_string());
-        }
-        let response = match request.call() {
-            Ok(response) => response,
-            Err(error) => return Err(stop(error, begin, options)),
+        let Some(response) = self.request(url, options, begin)? else {
+            return Ok(Outcome::Missing);
         };
-        match response.status().as_u16() {
-            200 => {}
-            404 => return Ok(Outcome::Missing),
-            // What debuginfod answers when the file is larger than the request allows.
-            406 if options.max_size.is_some() => return Err(too_large(None, options.max_size)),
-            status => {
-                self.lost(begin.elapsed(), options);
-                return Err(Stop::Failed(format!("it answered with status {status}")));
-            }
-        }
         let modified = response.headers().get("last-modified");
-        let modified = modified
-            .and_then(|date| date.to_str().ok())
-            .and_then(http_date);
+        let modified = modified.and_then(|date| parse_http_date(date.to_str().ok()?).ok());
         let size = response.body().content_length();
         let limit = match size {
             Some(size) => options.max_size.unwrap_or(size),
@@ -223,13 +208,15 @@ impl Server {
         let mut body = response.into_body().into_reader();
         let mut buffer = vec![0; STEP];
         let mut received = 0_u64;
-        let mut window = (begin, 0_u64);
-        let mut told = begin;
+        let mut pace = Pace {
+            begin,
+            window: (begin, 0),
+            reported: begin,
+        };
         loop {
-            let n = match body.read(&mut buffer) {
-                Ok(n) => n,
-                Err(error) => return Err(stop(ureq::Error::from(error), begin, options)),
-            };
+            let n = body
+                .read(&mut buffer)
+                .map_err(|error| stop(error.into(), begin, options))?;
             let bytes = buffer.get(..n).unwrap_or_default();
             if received == 0 && n >= 4 && !bytes.starts_with(b"\x7fELF") {
                 return Err(Stop::Refused("not an ELF file".to_owned()));
@@ -246,35 +233,77 @@ impl Server {
             }
             file.write_all(bytes)
                 .map_err(|e| Stop::Refused(format!("failed to write it: {e}")))?;
-            window.1 += n as u64;
-            let now = Instant::now();
-            if let Some(timeout) = options.timeout
-                && now.duration_since(window.0) >= timeout
-            {
-                if window.1 < MIN_BYTES {
-                    return Err(too_slow(timeout));
-                }
-                window = (now, 0);
-            }
-            if options
-                .max_time
-                .is_some_and(|max| now.duration_since(begin) >= max)
-            {
-                return Err(out_of_time(options));
-            }
-            if now.duration_since(told) >= PROGRESS_INTERVAL {
-                told = now;
+            if pace.check(n as u64, options)? {
                 progress(received, size);
             }
         }
-        if size.is_some_and(|size| size != received) {
-            return Err(Stop::Failed(format!(
-                "it ended a file after {received} of {} bytes",
-                size.unwrap_or(0)
-            )));
+        if let Some(size) = size.filter(|size| *size != received) {
+            let reason = format!("it ended a file after {received} of {size} bytes");
+            return Err(Stop::Failed(reason));
         }
-        progress(received, size.or(Some(received)));
+        progress(received, Some(received));
         Ok(Outcome::Downloaded { modified })
+    }
+
+    /// Asks for a file; `None` if the server does not have it.
+    fn request(
+        &self,
+        url: &str,
+        options: &DebuginfodOptions,
+        begin: Instant,
+    ) -> Result<Option<Response<Body>>, Stop> {
+        let mut request = self.agent(options).get(url);
+        if let Some(max_size) = options.max_size {
+            request = request.header("X-DEBUGINFOD-MAXSIZE", max_size.to_string());
+        }
+        let response = request
+            .call()
+            .map_err(|error| stop(error, begin, options))?;
+        match response.status().as_u16() {
+            200 => Ok(Some(response)),
+            404 => Ok(None),
+            // What debuginfod answers when the file is larger than the request allows.
+            406 if options.max_size.is_some() => Err(too_large(None, options.max_size)),
+            status => {
+                self.lost(begin.elapsed(), options);
+                Err(Stop::Failed(format!("it answered with status {status}")))
+            }
+        }
+    }
+}
+
+/// The times of a download.
+struct Pace {
+    begin: Instant,
+    /// Start of the span in which [`MIN_BYTES`] must come, and the bytes that came in it.
+    window: (Instant, u64),
+    /// When progress was last reported.
+    reported: Instant,
+}
+
+impl Pace {
+    /// Counts `n` bytes; returns whether it is time to report the progress.
+    fn check(&mut self, n: u64, options: &DebuginfodOptions) -> Result<bool, Stop> {
+        let now = Instant::now();
+        let has_passed = |since: Instant, span| now.duration_since(since) >= span;
+        self.window.1 += n;
+        if let Some(timeout) = options.timeout.filter(|t| has_passed(self.window.0, *t)) {
+            if self.window.1 < MIN_BYTES {
+                return Err(too_slow(timeout));
+            }
+            self.window = (now, 0);
+        }
+        if options
+            .max_time
+            .is_some_and(|max| has_passed(self.begin, max))
+        {
+            return Err(out_of_time(options));
+        }
+        let is_due = has_passed(self.reported, PROGRESS_INTERVAL);
+        if is_due {
+            self.reported = now;
+        }
+        Ok(is_due)
     }
 }
 
@@ -321,7 +350,7 @@ fn too_large(size: Option<u64>, limit: Option<u64>) -> Stop {
 
 /// Leaves room on the file system for others.
 fn check_free(file: &File, size: u64) -> Result<(), Stop> {
-    // A file system that does not tell is not guarded.
+    // A file system that does not state its size is not guarded.
     let Ok(stat) = fstatvfs(file.as_fd()) else {
         return Ok(());
     };
@@ -336,52 +365,9 @@ fn check_free(file: &File, size: u64) -> Result<(), Stop> {
     }
 }
 
-/// The time in `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110, 5.6.7).
-fn http_date(text: &str) -> Option<SystemTime> {
-    const MONTHS: [&str; 12] = [
-        "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
-    ];
-    let mut words = text.split_once(", ")?.1.split(' ');
-    let day: u64 = words.next()?.parse().ok()?;
-    let name = words.next()?;
-    let month = MONTHS.iter().position(|m| *m == name)? as u64 + 1;
-    let year: u64 = words.next()?.parse().ok()?;
-    let mut clock = words.next()?.split(':').map(|n| n.parse::<u64>().ok());
-    let (hour, minute, second) = (clock.next()??, clock.next()??, clock.next()??);
-    if !(1970..=9999).contains(&year) || !(1..=31).contains(&day) || hour > 23 || minute > 59 {
-        return None;
-    }
-    // Days since 1970, with years that begin in March.
-    let (y, m) = match month {
-        1 | 2 => (year - 1, month + 9),
-        _ => (year, month - 3),
-    };
-    let days = y * 365 + y / 4 - y / 100 + y / 400 + (m * 153 + 2) / 5 + day - 1;
-    let days = days.checked_sub(719_468)?;
-    let seconds = days * 86_400 + hour * 3600 + minute * 60 + second.min(60);
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check dates at the ends of years and of a leap month.
-    #[test]
-    fn dates() {
-        let seconds = |text| {
-            let time = http_date(text)?.duration_since(SystemTime::UNIX_EPOCH);
-            Some(time.unwrap().as_secs())
-        };
-        assert_eq!(seconds("Thu, 01 Jan 1970 00:00:00 GMT"), Some(0));
-        assert_eq!(seconds("Sun, 06 Nov 1994 08:49:37 GMT"), Some(784_111_777));
-        assert_eq!(seconds("Tue, 29 Feb 2000 23:59:59 GMT"), Some(951_868_799));
-        assert_eq!(
-            seconds("Tue, 31 Dec 2024 12:00:00 GMT"),
-            Some(1_735_646_400)
-        );
-        assert_eq!(seconds("yesterday"), None);
-    }
 
     /// Check that messages show neither user nor password of a URL.
     #[test]

@@ -2,23 +2,21 @@
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
-use std::path::PathBuf;
 
+use dwarf_stream::elf::{ElfError, ElfFile};
+use dwarf_stream::{Budget, DwarfFiles, DwarfFrame};
 use wcprof_trace::model::SymbolFrame;
 use wcprof_types::Svma;
 
 use super::sources::Sources;
 use super::split::Split;
-use super::{AddressQuery, ModuleQuery};
-use crate::budget::Budget;
-use crate::cache;
+use crate::build_id::build_id_of;
+use crate::cache::look_up_cached;
+use crate::context::Context;
 use crate::demangle::{demangle, printable};
-use crate::dwarf::{DwarfFiles, DwarfFrame, DwarfFrames};
-use crate::elf::{ElfError, ElfFile};
-use crate::files::ModuleFiles;
 use crate::function_starts::FunctionStarts;
-use crate::options::SymbolOptions;
 use crate::plt::{PltStubs, is_plt};
+use crate::query::{AddressQuery, ModuleQuery};
 use crate::report::{ModuleReport, Problem, SourceKind, SourceUse};
 
 /// Text of all inline frames of a module, bytes; beyond it they are left out. Real modules stay
@@ -28,31 +26,26 @@ const MAX_INLINE_TEXT: usize = 256 << 20;
 /// Names all addresses of `query`, in their order.
 pub(super) fn name(
     query: &ModuleQuery,
-    sources: Sources,
-    files: &dyn ModuleFiles,
-    options: &SymbolOptions,
+    context: Context<'_>,
+    sources: &Sources,
     budget: &Budget,
     report: &mut ModuleReport,
 ) -> Vec<Vec<SymbolFrame>> {
     let mut order: Vec<usize> = (0..query.addresses.len()).collect();
     order.sort_unstable_by_key(|i| query.addresses[*i]);
-    let sorted: Vec<Svma> = order.iter().map(|i| query.addresses[*i].address).collect();
-    let dwarf = match options.inlines {
-        true => {
-            let split = Split {
-                module: &query.module,
-                sources: &sources,
-                files,
-                options,
-            };
-            look_up(query, &sources, &split, &sorted, budget, report)
-        }
-        false => None,
+    let sorted: Vec<u64> = order
+        .iter()
+        .map(|i| query.addresses[*i].address.0)
+        .collect();
+    let mut chains = match context.options.inlines {
+        true => look_up(context, sources, &sorted, budget, report),
+        false => Vec::new(),
     };
-    let (mut chains, dwarf_path) = dwarf.unwrap_or_default();
+    chains.resize_with(sorted.len(), Vec::new);
     let mut naming = Naming {
         query,
-        sources: &sources,
+        context,
+        sources,
         function_starts: OnceCell::new(),
         plt: OnceCell::new(),
         demangled: HashMap::new(),
@@ -61,99 +54,68 @@ pub(super) fn name(
         n_cut: 0,
     };
     let mut frames = vec![Vec::new(); query.addresses.len()];
-    for (sorted_idx, i) in order.into_iter().enumerate() {
-        let chain = chains
-            .get_mut(sorted_idx)
-            .map(std::mem::take)
-            .unwrap_or_default();
+    for (i, chain) in order.into_iter().zip(chains) {
         frames[i] = naming.frames(query.addresses[i], chain);
     }
-    naming.problems(dwarf_path, report);
+    naming.report_problems(report);
     frames
 }
 
-/// What DWARF says about the sorted addresses, and the file that says it.
+/// What DWARF says about the sorted addresses; empty without DWARF.
 fn look_up(
-    query: &ModuleQuery,
+    context: Context<'_>,
     sources: &Sources,
-    split: &Split<'_>,
-    sorted: &[Svma],
+    sorted: &[u64],
     budget: &Budget,
     report: &mut ModuleReport,
-) -> Option<(Vec<Vec<DwarfFrame>>, PathBuf)> {
-    let own = sources
-        .own
-        .as_ref()
-        .map(|elf| (elf, SourceKind::Module, PathBuf::from(&query.module.path)));
-    let debug = sources
-        .debug
-        .as_ref()
-        .map(|file| (&file.elf, file.kind, file.path.clone()));
-    let mut candidates = own.into_iter().chain(debug);
-    let Some((elf, kind, path)) = candidates.find(|(elf, ..)| elf.has_dwarf()) else {
+) -> Vec<Vec<DwarfFrame>> {
+    const WHAT: &str = "inline frames and lines";
+    let Some((elf, kind, path)) = sources.with_dwarf() else {
         report.missing_dwarf = true;
-        return None;
+        return Vec::new();
     };
-    let module = query.module.file_name().to_owned();
-    let mut left_out = |what, reason| {
-        report.problems.push(Problem::LeftOut {
-            module: module.clone(),
-            path: path.clone(),
-            what,
-            reason,
-        });
-    };
+    let split = Split { context, sources };
     let files = DwarfFiles {
         main: elf,
         supplementary: sources.supplementary.as_ref(),
-        split: Some(split),
+        split: Some(&split),
     };
-    let build_id = elf.build_id();
-    let cache = split.options.cache.as_deref();
-    match cache::lookup(cache, build_id.as_ref(), files, sorted, budget) {
-        Ok(DwarfFrames {
-            frames,
-            failed,
-            split,
-        }) => {
-            let has_failed = failed.is_some();
-            if let Some((n, error)) = failed {
-                left_out(
-                    "inline frames and lines",
-                    format!("those of {n} addresses: {error}"),
-                );
-            }
-            let has_any = frames.iter().any(|chain| !chain.is_empty());
-            if has_failed && !has_any {
-                report.missing_dwarf = true;
-            } else if let Some(source) = report.sources.iter_mut().find(|s| s.kind == kind) {
-                source.dwarf = true;
-            }
-            report
-                .sources
-                .extend(split.into_iter().map(|file| SourceUse {
-                    kind: match file.is_package {
-                        true => SourceKind::SplitPackage,
-                        false => SourceKind::SplitObject,
-                    },
-                    path: file.path,
-                    n_symtab: 0,
-                    n_dynsym: 0,
-                    dwarf: true,
-                }));
-            Some((frames, path))
-        }
+    let cache = context.options.cache.as_deref();
+    let found = match look_up_cached(cache, build_id_of(elf).as_ref(), files, sorted, budget) {
+        Ok(found) => found,
         Err(error) => {
-            left_out("inline frames and lines", error.to_string());
+            report.problems.push(context.left_out(path, WHAT, error));
             report.missing_dwarf = true;
-            None
+            return Vec::new();
         }
+    };
+    let has_failed = found.failed.is_some();
+    if let Some((n, error)) = found.failed {
+        let reason = format!("those of {n} addresses: {error}");
+        report.problems.push(context.left_out(path, WHAT, reason));
     }
+    if has_failed && found.frames.iter().all(Vec::is_empty) {
+        report.missing_dwarf = true;
+    } else if let Some(source) = report.sources.iter_mut().find(|s| s.kind == kind) {
+        source.dwarf = true;
+    }
+    report.sources.extend(found.split.into_iter().map(|file| {
+        let kind = match file.is_package {
+            true => SourceKind::SplitPackage,
+            false => SourceKind::SplitObject,
+        };
+        SourceUse {
+            dwarf: true,
+            ..SourceUse::new(kind, file.path)
+        }
+    }));
+    found.frames
 }
 
 /// Names addresses of one module; reads further tables when an address needs them.
 struct Naming<'a> {
     query: &'a ModuleQuery,
+    context: Context<'a>,
     sources: &'a Sources,
     function_starts: OnceCell<Result<FunctionStarts, ElfError>>,
     plt: OnceCell<Result<PltStubs, ElfError>>,
@@ -205,7 +167,7 @@ impl Naming<'_> {
     }
 
     /// The name of the function itself. Symbol tables come before DWARF: both hold the same
-    /// linkage name, but only they tell `foo.cold` from `foo` and know which alias is exported.
+    /// linkage name, but only they distinguish `foo.cold` from `foo` and know which alias is exported.
     fn function(&mut self, at: AddressQuery, dwarf_name: Option<&str>) -> Option<String> {
         let sources = self.sources;
         if let Some(name) = sources.symbols.at(at.address) {
@@ -222,7 +184,7 @@ impl Naming<'_> {
         if let Some(name) = self.plt_stub(at.address).map(<[u8]>::to_vec) {
             return Some(format!("{}@plt", self.demangled(&name)));
         }
-        // Where there is call frame information, it tells how far a function goes.
+        // Where there is call frame information, it says how far a function goes.
         if self.function_start(at).is_some() {
             return None;
         }
@@ -252,14 +214,14 @@ impl Naming<'_> {
     fn plt_stub(&self, address: Svma) -> Option<&[u8]> {
         let own: &ElfFile = self.sources.own.as_ref()?;
         let mut plt = own.sections.iter().filter(|s| is_plt(s));
-        plt.find(|s| (s.address..s.end()).contains(&address))?;
+        plt.find(|s| (s.address..s.end()).contains(&address.0))?;
         let stubs = self
             .plt
             .get_or_init(|| PltStubs::read(own, &self.sources.symbols));
         stubs.as_ref().ok()?.at(address)
     }
 
-    /// `module+0xoffset` of the function's start, or of the address where no FDE tells it.
+    /// `module+0xoffset` of the function's start, or of the address where no FDE covers it.
     fn unnamed(&self, at: AddressQuery) -> String {
         self.query
             .unnamed(self.function_start(at).unwrap_or(at.address))
@@ -274,40 +236,33 @@ impl Naming<'_> {
         name
     }
 
-    fn problems(self, dwarf_path: PathBuf, report: &mut ModuleReport) {
-        let module = || self.query.module.file_name().to_owned();
-        let failed = [
-            (
-                ".eh_frame",
-                self.function_starts.get().and_then(|r| r.as_ref().err()),
-            ),
-            ("PLT stubs", self.plt.get().and_then(|r| r.as_ref().err())),
-        ];
-        for (what, error) in failed {
+    fn report_problems(self, report: &mut ModuleReport) {
+        let context = self.context;
+        let starts = self.function_starts.get().and_then(|r| r.as_ref().err());
+        let plt = self.plt.get().and_then(|r| r.as_ref().err());
+        for (what, error) in [(".eh_frame", starts), ("PLT stubs", plt)] {
             if let Some(error) = error {
-                report.problems.push(Problem::LeftOut {
-                    module: module(),
-                    path: PathBuf::from(&self.query.module.path),
-                    what,
-                    reason: error.to_string(),
-                });
+                let problem = context.left_out(&self.query.module.path, what, error);
+                report.problems.push(problem);
             }
         }
+        let with_dwarf = self.sources.with_dwarf();
+        let path = with_dwarf
+            .map(|(.., path)| path.clone())
+            .unwrap_or_default();
         if self.n_cut > 0 {
-            report.problems.push(Problem::LeftOut {
-                module: module(),
-                path: dwarf_path.clone(),
-                what: "inline frames",
-                reason: format!(
-                    "those of {} addresses, since the others take {MAX_INLINE_TEXT} bytes of text",
-                    self.n_cut
-                ),
-            });
+            let reason = format!(
+                "those of {} addresses, since the others take {MAX_INLINE_TEXT} bytes of text",
+                self.n_cut
+            );
+            report
+                .problems
+                .push(context.left_out(&path, "inline frames", reason));
         }
         if self.n_unnamed > 0 {
             report.problems.push(Problem::UnnamedInlines {
-                module: module(),
-                path: dwarf_path,
+                module: self.query.module.file_name().to_owned(),
+                path,
                 n: self.n_unnamed,
             });
         }

@@ -1,14 +1,16 @@
 //! Opens the files that can name a module's addresses.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use dwarf_stream::elf::ElfFile;
 use wcprof_types::BuildId;
 
-use crate::debug_files::{self, DebugFile, Search};
+use crate::build_id::build_id_of;
+use crate::context::Context;
+use crate::debug_files::{self, DebugFile};
 use crate::debuginfod::Artifact;
-use crate::elf::{ElfError, ElfFile};
-use crate::files::{ModuleFile, ModuleFiles, ModuleIdentity};
-use crate::options::SymbolOptions;
+use crate::files::ModuleFile;
+use crate::mini_debug_info::mini_debug_info;
 use crate::report::{ModuleReport, Problem, SourceKind, SourceUse};
 use crate::symtab::{SymbolIndex, SymbolTable, Table};
 
@@ -27,294 +29,210 @@ pub(super) struct Sources {
     pub(super) symbols: SymbolIndex,
 }
 
+impl Sources {
+    /// The file with DWARF, how it was found, and its path.
+    pub(super) fn with_dwarf(&self) -> Option<(&ElfFile, SourceKind, &PathBuf)> {
+        let own = self
+            .own
+            .iter()
+            .map(|elf| (elf, SourceKind::Module, &self.own_path));
+        let debug = self
+            .debug
+            .iter()
+            .map(|file| (&file.elf, file.kind, &file.path));
+        own.chain(debug).find(|(elf, ..)| elf.has_dwarf())
+    }
+}
+
 /// Opens a module's files and reads their symbol tables.
-pub(super) fn open(
-    module: &ModuleIdentity,
-    files: &dyn ModuleFiles,
-    options: &SymbolOptions,
-    report: &mut ModuleReport,
-) -> Sources {
-    let mut own_path = PathBuf::from(&module.path);
-    let mut own = open_own(module, files, &mut report.problems);
-    if own.is_none()
-        && let Some((elf, path)) = find_copy(module, files, options)
-    {
-        // What was wrong with the file at the module's path no longer matters.
-        report.problems.clear();
-        (own, own_path) = (Some(elf), path);
-    }
-    if own.is_none()
-        && let Some((elf, path)) = fetch(module, None, Artifact::Executable, options, report)
-    {
-        report.problems.clear();
-        (own, own_path) = (Some(elf), path);
-    }
-    let mut tables = Vec::new();
-    let mut has_symtab = false;
+pub(super) fn open(context: Context<'_>, report: &mut ModuleReport) -> Sources {
+    let mut opener = Opener {
+        context,
+        report,
+        tables: Vec::new(),
+    };
+    let (own, own_path) = match opener.own() {
+        Some((elf, path)) => (Some(elf), path),
+        None => (None, PathBuf::from(&context.module.path)),
+    };
+    let (mut has_symtab, mut has_mini) = (false, false);
     if let Some(elf) = &own {
-        let mut source = source(SourceKind::Module, own_path.clone());
-        let mut reader = Reader { module, report };
-        has_symtab = reader.read(elf, Table::Full, &mut source, &mut tables);
-        reader.read(elf, Table::Dynamic, &mut source, &mut tables);
-        report.sources.push(source);
-    }
-    let mut has_mini = false;
-    if !has_symtab && let Some(elf) = &own {
-        has_mini = read_mini(module, elf, report, &mut tables);
+        let mut source = SourceUse::new(SourceKind::Module, own_path.clone());
+        has_symtab = opener.read(elf, Table::Full, &mut source);
+        opener.read(elf, Table::Dynamic, &mut source);
+        opener.report.sources.push(source);
+        has_mini = !has_symtab && opener.read_mini(elf);
     }
     let has_dwarf = own.as_ref().is_some_and(ElfFile::has_dwarf);
-    let mut debug = None;
     let has_names = has_symtab || has_mini;
-    if !has_names || (options.inlines && !has_dwarf) {
-        debug = find_debug(module, own.as_ref(), files, options, report);
-        let gives_names = |elf: &ElfFile| elf.section(".symtab").is_some();
-        let is_enough = debug.as_ref().is_some_and(|file| {
-            (has_names || gives_names(&file.elf))
-                && (!options.inlines || has_dwarf || file.elf.has_dwarf())
-        });
-        if !is_enough {
-            let artifact = Artifact::DebugInfo;
-            let fetched = fetch(module, own.as_ref(), artifact, options, report);
-            let fetched = fetched.map(|(elf, path)| DebugFile {
-                elf,
-                kind: SourceKind::Debuginfod,
-                on_host: true,
-                path,
-            });
-            debug = fetched.or(debug);
-        }
+    let mut debug = None;
+    if !has_names || (context.options.inlines && !has_dwarf) {
+        let is_enough = |elf: &ElfFile| {
+            (has_names || elf.section(".symtab").is_some())
+                && (!context.options.inlines || has_dwarf || elf.has_dwarf())
+        };
+        debug = opener.debug(own.as_ref(), is_enough);
     }
     if let Some(file) = &debug {
-        let mut source = source(file.kind, file.path.clone());
-        if !has_symtab {
-            let mut reader = Reader { module, report };
-            has_symtab = reader.read(&file.elf, Table::Full, &mut source, &mut tables);
-        }
-        report.sources.push(source);
+        let mut source = SourceUse::new(file.kind, file.path.clone());
+        has_symtab = has_symtab || opener.read(&file.elf, Table::Full, &mut source);
+        opener.report.sources.push(source);
     }
-    report.missing_symtab = !has_symtab && !has_mini;
-    let with_dwarf = [
-        own.as_ref().map(|elf| (elf, own_path.as_path())),
-        debug.as_ref().map(|file| (&file.elf, file.path.as_path())),
-    ];
-    let with_dwarf = with_dwarf
-        .into_iter()
-        .flatten()
-        .find(|(elf, _)| elf.has_dwarf());
-    let supplementary = match with_dwarf {
-        Some((elf, path)) if options.inlines => {
-            find_supplementary(module, elf, path, files, options, report)
-        }
-        _ => None,
-    };
-    Sources {
+    opener.report.missing_symtab = !has_symtab && !has_mini;
+    let mut sources = Sources {
         own,
         own_path,
         debug,
-        supplementary,
-        symbols: SymbolIndex::new(tables),
+        supplementary: None,
+        symbols: SymbolIndex::new(opener.tables),
+    };
+    if context.options.inlines {
+        sources.supplementary = supplementary(context, &sources, report);
     }
+    sources
 }
 
-/// Reads the symbol table of the mini debug info; whether there was one.
-fn read_mini(
-    module: &ModuleIdentity,
-    elf: &ElfFile,
+/// The file that shares DWARF with the one that has it.
+fn supplementary(
+    context: Context<'_>,
+    sources: &Sources,
     report: &mut ModuleReport,
-    tables: &mut Vec<SymbolTable>,
-) -> bool {
-    let mini = match elf.mini_debug_info() {
-        Ok(Some(mini)) => mini,
-        Ok(None) => return false,
-        Err(error) => {
-            left_out(module, report, &module.path, ".gnu_debugdata", &error);
-            return false;
-        }
-    };
-    let mut source = source(SourceKind::MiniDebugInfo, PathBuf::from(&module.path));
-    let mut reader = Reader { module, report };
-    let has_symtab = reader.read(&mini, Table::Full, &mut source, tables);
-    if has_symtab {
-        report.sources.push(source);
-    }
-    has_symtab
-}
-
-fn source(kind: SourceKind, path: PathBuf) -> SourceUse {
-    SourceUse {
-        kind,
-        path,
-        n_symtab: 0,
-        n_dynsym: 0,
-        dwarf: false,
-    }
-}
-
-fn open_own(
-    module: &ModuleIdentity,
-    files: &dyn ModuleFiles,
-    problems: &mut Vec<Problem>,
 ) -> Option<ElfFile> {
-    let unusable = |reason: String| Problem::ModuleUnusable {
-        module: module.file_name().to_owned(),
-        reason,
-    };
-    let opened = files.open(module).map_err(|e| unusable(e.to_string()));
-    let parsed = opened.and_then(|file| {
-        match file {
+    let (elf, _, path) = sources.with_dwarf()?;
+    let problems = &mut report.problems;
+    let link = elf.alt_link().unwrap_or_else(|error| {
+        problems.push(context.left_out(path, ".gnu_debugaltlink", error));
+        None
+    })?;
+    debug_files::find_supplementary(context, path, &link, problems)
+}
+
+/// Opens files, and notes what fails.
+struct Opener<'a> {
+    context: Context<'a>,
+    report: &'a mut ModuleReport,
+    /// Symbol tables that were read.
+    tables: Vec<SymbolTable>,
+}
+
+impl Opener<'_> {
+    /// The module's own file: at its path, a copy elsewhere, or from a server.
+    fn own(&mut self) -> Option<(ElfFile, PathBuf)> {
+        match self.own_in_place() {
+            Ok(elf) => return Some((elf, PathBuf::from(&self.context.module.path))),
+            Err(problem) => self.report.problems.push(problem),
+        }
+        let found = debug_files::find_copy(self.context);
+        let found = found.or_else(|| self.fetch(None, Artifact::Executable))?;
+        // What was wrong with the file at the module's path no longer matters.
+        self.report.problems.clear();
+        Some(found)
+    }
+
+    fn own_in_place(&self) -> Result<ElfFile, Problem> {
+        let module = self.context.module;
+        let unusable = |reason: String| Problem::ModuleUnusable {
+            module: module.file_name().to_owned(),
+            reason,
+        };
+        let opened = self.context.files.open(module);
+        let elf = match opened.map_err(|error| unusable(error.to_string()))? {
             ModuleFile::File(file) => ElfFile::from_file(file),
             ModuleFile::Bytes(bytes) => ElfFile::from_bytes(bytes),
         }
-        .map_err(|e| unusable(format!("failed to read `{}`: {e}", module.path)))
-    });
-    let elf = parsed.map_err(|problem| problems.push(problem)).ok()?;
-    if let Some(wanted) = &module.build_id {
-        let found = elf.build_id();
-        if found.as_ref() != Some(wanted) {
-            problems.push(Problem::ModuleMismatch {
+        .map_err(|error| unusable(format!("failed to read `{}`: {error}", module.path)))?;
+        let found = build_id_of(&elf);
+        match &module.build_id {
+            Some(wanted) if found.as_ref() != Some(wanted) => Err(Problem::ModuleMismatch {
                 module: module.file_name().to_owned(),
                 path: module.path.clone(),
                 found,
                 wanted: wanted.clone(),
-            });
-            return None;
+            }),
+            _ => Ok(elf),
         }
     }
-    Some(elf)
-}
 
-/// A copy of the module elsewhere, which a build-id proves to be the same.
-fn find_copy(
-    module: &ModuleIdentity,
-    files: &dyn ModuleFiles,
-    options: &SymbolOptions,
-) -> Option<(ElfFile, PathBuf)> {
-    let search = Search {
-        module,
-        build_id: Some(module.build_id.as_ref()?),
-        link: None,
-        options,
-    };
-    debug_files::find_copy(&search, files)
-}
-
-/// A file of the module from a debuginfod server. What is no file has none.
-fn fetch(
-    module: &ModuleIdentity,
-    own: Option<&ElfFile>,
-    artifact: Artifact,
-    options: &SymbolOptions,
-    report: &mut ModuleReport,
-) -> Option<(ElfFile, PathBuf)> {
-    let client = options.debuginfod.as_ref()?;
-    let build_id = build_id(module, own).filter(|_| module.path.starts_with('/'))?;
-    client.fetch(
-        module.file_name(),
-        &build_id,
-        artifact,
-        &mut report.problems,
-    )
-}
-
-/// The build-id of the loaded image.
-fn build_id(module: &ModuleIdentity, own: Option<&ElfFile>) -> Option<BuildId> {
-    match (&module.build_id, own) {
-        (Some(id), _) => Some(id.clone()),
-        (None, Some(elf)) => elf.build_id(),
-        (None, None) => None,
-    }
-}
-
-/// The file that shares DWARF with this one.
-fn find_supplementary(
-    module: &ModuleIdentity,
-    elf: &ElfFile,
-    path: &Path,
-    files: &dyn ModuleFiles,
-    options: &SymbolOptions,
-    report: &mut ModuleReport,
-) -> Option<ElfFile> {
-    let link = elf.alt_link().unwrap_or_else(|error| {
-        left_out(module, report, path, ".gnu_debugaltlink", &error);
-        None
-    })?;
-    let search = Search {
-        module,
-        build_id: None,
-        link: None,
-        options,
-    };
-    debug_files::find_supplementary(&search, path, &link, files, &mut report.problems)
-}
-
-fn find_debug(
-    module: &ModuleIdentity,
-    own: Option<&ElfFile>,
-    files: &dyn ModuleFiles,
-    options: &SymbolOptions,
-    report: &mut ModuleReport,
-) -> Option<DebugFile> {
-    let build_id = build_id(module, own);
-    let link = own.map_or(Ok(None), ElfFile::debug_link);
-    let link = link.unwrap_or_else(|error| {
-        left_out(module, report, &module.path, ".gnu_debuglink", &error);
-        None
-    });
-    let search = Search {
-        module,
-        build_id: build_id.as_ref(),
-        link: link.as_ref(),
-        options,
-    };
-    debug_files::find(&search, files, &mut report.problems)
-}
-
-fn left_out(
-    module: &ModuleIdentity,
-    report: &mut ModuleReport,
-    path: impl Into<PathBuf>,
-    what: &'static str,
-    error: &ElfError,
-) {
-    report.problems.push(Problem::LeftOut {
-        module: module.file_name().to_owned(),
-        path: path.into(),
-        what,
-        reason: error.to_string(),
-    });
-}
-
-/// Reads symbol tables, noting what fails.
-struct Reader<'a> {
-    module: &'a ModuleIdentity,
-    report: &'a mut ModuleReport,
-}
-
-impl Reader<'_> {
-    /// Reads one table into `tables`; whether there was one.
-    fn read(
+    /// The separate debug file: the one on this machine if it is enough, else one from a server.
+    fn debug(
         &mut self,
-        elf: &ElfFile,
-        which: Table,
-        source: &mut SourceUse,
-        tables: &mut Vec<SymbolTable>,
-    ) -> bool {
+        own: Option<&ElfFile>,
+        is_enough: impl Fn(&ElfFile) -> bool,
+    ) -> Option<DebugFile> {
+        let problems = &mut self.report.problems;
+        let link = own.map_or(Ok(None), ElfFile::debug_link);
+        let link = link.unwrap_or_else(|error| {
+            let path = &self.context.module.path;
+            problems.push(self.context.left_out(path, ".gnu_debuglink", error));
+            None
+        });
+        let build_id = self.build_id(own);
+        let problems = &mut self.report.problems;
+        let found = debug_files::find(self.context, build_id.as_ref(), link.as_ref(), problems);
+        if found.as_ref().is_some_and(|file| is_enough(&file.elf)) {
+            return found;
+        }
+        let fetched = self.fetch(own, Artifact::DebugInfo);
+        let fetched = fetched.map(|(elf, path)| DebugFile {
+            elf,
+            kind: SourceKind::Debuginfod,
+            on_host: true,
+            path,
+        });
+        fetched.or(found)
+    }
+
+    /// A file of the module from a debuginfod server. What is no file has none.
+    fn fetch(&mut self, own: Option<&ElfFile>, artifact: Artifact) -> Option<(ElfFile, PathBuf)> {
+        let Context {
+            module, options, ..
+        } = self.context;
+        let client = options.debuginfod.as_ref()?;
+        let build_id = self
+            .build_id(own)
+            .filter(|_| module.path.starts_with('/'))?;
+        let problems = &mut self.report.problems;
+        client.fetch(module.file_name(), &build_id, artifact, problems)
+    }
+
+    /// The build-id of the loaded image.
+    fn build_id(&self, own: Option<&ElfFile>) -> Option<BuildId> {
+        let known = self.context.module.build_id.clone();
+        known.or_else(|| own.and_then(build_id_of))
+    }
+
+    /// Reads the symbol table of the mini debug info; returns whether there was one.
+    fn read_mini(&mut self, elf: &ElfFile) -> bool {
+        let path = PathBuf::from(&self.context.module.path);
+        let mini = mini_debug_info(elf).unwrap_or_else(|error| {
+            let problem = self.context.left_out(&path, ".gnu_debugdata", error);
+            self.report.problems.push(problem);
+            None
+        });
+        let mut source = SourceUse::new(SourceKind::MiniDebugInfo, path);
+        let has_symtab = mini.is_some_and(|mini| self.read(&mini, Table::Full, &mut source));
+        if has_symtab {
+            self.report.sources.push(source);
+        }
+        has_symtab
+    }
+
+    /// Reads one symbol table; returns whether there was one.
+    fn read(&mut self, elf: &ElfFile, which: Table, source: &mut SourceUse) -> bool {
+        let (what, n_functions) = match which {
+            Table::Full => (".symtab", &mut source.n_symtab),
+            Table::Dynamic => (".dynsym", &mut source.n_dynsym),
+        };
         match SymbolTable::read(elf, which) {
             Ok(Some(table)) => {
-                match which {
-                    Table::Full => source.n_symtab = table.len(),
-                    Table::Dynamic => source.n_dynsym = table.len(),
-                }
-                tables.push(table);
+                *n_functions = table.len();
+                self.tables.push(table);
                 true
             }
             Ok(None) => false,
             Err(error) => {
-                let what = match which {
-                    Table::Full => ".symtab",
-                    Table::Dynamic => ".dynsym",
-                };
-                left_out(self.module, self.report, &source.path, what, &error);
+                let problem = self.context.left_out(&source.path, what, error);
+                self.report.problems.push(problem);
                 false
             }
         }

@@ -5,97 +5,73 @@
 //! loaded in, as those of `.gnu_debuglink` do; the folders of debug files are this machine's, and
 //! only the last parts of a path count there.
 
-use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 
-use super::sources::Sources;
-use crate::dwarf::{DwarfError, SplitFile, SplitFiles};
-use crate::elf::ElfFile;
-use crate::files::{ModuleFiles, ModuleIdentity, OpenError, open_regular};
-use crate::options::SymbolOptions;
+use dwarf_stream::elf::{ElfFile, Kind, Source};
+use dwarf_stream::{DwarfError, SplitFile, SplitFiles};
 
-/// Longest path that is looked for, bytes: the limit of the system.
+use super::sources::Sources;
+use crate::context::Context;
+
+/// Longest path that is searched, bytes: the limit of the system.
 const MAX_PATH: usize = 4096;
 
 /// Split DWARF of one module.
 #[derive(Copy, Clone)]
 pub(super) struct Split<'a> {
-    pub(super) module: &'a ModuleIdentity,
+    pub(super) context: Context<'a>,
     pub(super) sources: &'a Sources,
-    pub(super) files: &'a dyn ModuleFiles,
-    pub(super) options: &'a SymbolOptions,
 }
 
 impl std::fmt::Debug for Split<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Split")
-            .field("module", self.module)
+            .field("module", self.context.module)
             .finish_non_exhaustive()
     }
 }
 
-/// A place to look at.
-struct Place {
-    path: PathBuf,
-    /// On this machine, and not where the module was loaded.
-    on_host: bool,
-}
+/// A path, and whether it is one of this machine and not where the module was loaded.
+type Place = (PathBuf, bool);
 
 impl Split<'_> {
     /// `None` when it is not there.
     fn open(&self, place: &Place, is_package: bool) -> Option<Result<SplitFile, DwarfError>> {
-        let opened = match place.on_host {
-            true => open_regular(&place.path),
-            false => self.files.open_path(self.module, &place.path),
+        let (path, on_host) = place;
+        let unusable = |reason: String| DwarfError::SplitUnusable {
+            path: path.display().to_string(),
+            reason,
         };
-        let file = match opened {
-            Ok(file) => file,
-            Err(error) if error.is_not_found() => return None,
-            Err(error) => return Some(Err(unusable(&place.path, &error))),
-        };
-        Some(self.parse(file, place, is_package))
-    }
-
-    fn parse(&self, file: File, place: &Place, is_package: bool) -> Result<SplitFile, DwarfError> {
-        let elf = ElfFile::from_shared_dwarf(file).map_err(|error| DwarfError::SplitUnusable {
-            path: place.path.display().to_string(),
-            reason: error.to_string(),
-        })?;
-        Ok(SplitFile {
-            elf,
-            path: place.path.clone(),
-            is_package,
-        })
+        let opened = self.context.open(path, *on_host)?;
+        let file = opened.map_err(|error| unusable(error.to_string()));
+        Some(file.and_then(|file| {
+            let source = Source::from_file(file);
+            let elf = source.and_then(|source| ElfFile::parse(source, Kind::DwarfOnly));
+            Ok(SplitFile {
+                elf: elf.map_err(|error| unusable(error.to_string()))?,
+                path: path.clone(),
+                is_package,
+            })
+        }))
     }
 
     fn package_places(&self) -> Vec<Place> {
-        let mut places = Vec::new();
-        let module = &self.module.path;
-        if module.starts_with('/') {
-            places.push(Place {
-                path: with_suffix(Path::new(module)),
-                on_host: false,
-            });
-        }
+        let module = Path::new(&self.context.module.path);
         let own = &self.sources.own_path;
-        if own != Path::new(module) {
-            places.push(Place {
-                path: with_suffix(own),
-                on_host: true,
-            });
-        }
-        if let Some(debug) = &self.sources.debug {
-            places.push(Place {
-                path: with_suffix(&debug.path),
-                on_host: debug.on_host,
-            });
-        }
-        let name = self.module.file_name();
+        let debug = self.sources.debug.as_ref();
+        let beside = [
+            module.is_absolute().then_some((module, false)),
+            (own != module).then_some((own, true)),
+            debug.map(|file| (file.path.as_path(), file.on_host)),
+        ];
+        let beside = beside.into_iter().flatten();
+        let mut places: Vec<Place> = beside
+            .map(|(path, on_host)| (with_suffix(path), on_host))
+            .collect();
+        let name = self.context.module.file_name();
         if !matches!(name, "" | "." | "..") {
-            places.extend(self.options.debug_dirs.iter().map(|dir| Place {
-                path: dir.join(format!("{name}.dwp")),
-                on_host: true,
-            }));
+            let dirs = self.context.options.debug_dirs.iter();
+            places.extend(dirs.map(|dir| (dir.join(format!("{name}.dwp")), true)));
         }
         places
     }
@@ -116,25 +92,15 @@ impl SplitFiles for Split<'_> {
         }
         let mut places = Vec::new();
         if compiled.is_absolute() {
-            places.push(Place {
-                path: compiled.clone(),
-                on_host: false,
-            });
+            places.push((compiled.clone(), false));
         }
-        let inside: PathBuf = normal(&compiled).collect();
-        for dir in &self.options.debug_dirs {
-            let relative: PathBuf = normal(Path::new(name)).collect();
-            let last = relative.file_name().map(PathBuf::from);
-            for path in [Some(inside.clone()), Some(relative), last]
-                .into_iter()
-                .flatten()
-            {
-                let path = dir.join(path);
-                if places.iter().all(|place| place.path != path) {
-                    places.push(Place {
-                        path,
-                        on_host: true,
-                    });
+        let relative = normal(Path::new(name));
+        let last = relative.file_name().map(PathBuf::from);
+        let inside = [Some(normal(&compiled)), Some(relative), last];
+        for dir in &self.context.options.debug_dirs {
+            for path in inside.iter().flatten().map(|path| dir.join(path)) {
+                if places.iter().all(|(known, _)| *known != path) {
+                    places.push((path, true));
                 }
             }
         }
@@ -143,21 +109,16 @@ impl SplitFiles for Split<'_> {
     }
 }
 
-/// The parts of a path that do not lead up or to the root.
-fn normal(path: &Path) -> impl Iterator<Item = Component<'_>> {
-    path.components()
+/// A path without the parts that lead up or to the root.
+fn normal(path: &Path) -> PathBuf {
+    let parts = path.components();
+    parts
         .filter(|part| matches!(part, Component::Normal(_)))
+        .collect()
 }
 
 fn with_suffix(path: &Path) -> PathBuf {
     let mut path = path.as_os_str().to_owned();
     path.push(".dwp");
     path.into()
-}
-
-fn unusable(path: &Path, error: &OpenError) -> DwarfError {
-    DwarfError::SplitUnusable {
-        path: path.display().to_string(),
-        reason: error.to_string(),
-    }
 }

@@ -18,7 +18,7 @@ fn table(lines: &[Line<'_>]) -> SymbolTable {
         name: ".text".to_owned(),
         kind: 1,
         flags: 6,
-        address: Svma(0x1000),
+        address: 0x1000,
         offset: 0x1000,
         size: 0x1000,
         link: 0,
@@ -36,10 +36,10 @@ fn table(lines: &[Line<'_>]) -> SymbolTable {
         entry.extend(size.to_le_bytes());
         symbols.push(entry);
     }
-    let symbols = symbols
-        .iter()
-        .filter_map(|entry| symbol(entry, &sections, &strings))
-        .collect();
+    let bytes = symbols.concat();
+    let symbols = entries(&bytes).iter();
+    let symbols = symbols.filter_map(|entry| symbol(entry, &sections, &strings));
+    let symbols = symbols.collect();
     SymbolTable {
         symbols,
         strings,

@@ -133,7 +133,7 @@ pub fn symbolize(
 /// The build-id of a file.
 pub fn build_id(path: &Path) -> BuildId {
     let elf = ElfFile::from_file(open_regular(path).unwrap()).unwrap();
-    elf.build_id().unwrap()
+    BuildId::new(&elf.build_id().unwrap()).unwrap()
 }
 
 /// Defined symbols by `nm`.

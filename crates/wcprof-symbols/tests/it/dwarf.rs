@@ -43,7 +43,7 @@ fn check(flags: &[&str]) {
     let image = std::fs::read(&fixture.path).unwrap();
     let elf = ElfFile::from_bytes(image.clone()).unwrap();
     let text = elf.section(".text").unwrap();
-    let addresses: Vec<u64> = (text.address.0..text.end().0).collect();
+    let addresses: Vec<u64> = (text.address..text.end()).collect();
     let expected = by_addr2line(&image, &addresses);
     let result = fixture.symbolize(&addresses);
     assert_eq!(result.report.problems, [], "{flags:?}");

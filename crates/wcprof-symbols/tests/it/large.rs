@@ -14,7 +14,7 @@ use wcprof_symbols::{
     AddressQuery, LocalFiles, ModuleIdentity, ModuleQuery, ModuleSymbols, SymbolOptions,
     open_regular, symbolize_modules,
 };
-use wcprof_types::Svma;
+use wcprof_types::{BuildId, Svma};
 
 /// Expanded bytes of a unit that is only there to be skipped.
 const FILLER: usize = 4 << 20;
@@ -76,7 +76,7 @@ fn symbolize(path: &Path, address: u64, options: &SymbolOptions) -> ModuleSymbol
     let query = ModuleQuery {
         module: ModuleIdentity {
             path: path.to_str().unwrap().to_owned(),
-            build_id: elf.build_id(),
+            build_id: elf.build_id().and_then(|id| BuildId::new(&id)),
             pid: None,
             start: None,
         },

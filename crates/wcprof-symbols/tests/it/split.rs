@@ -38,7 +38,7 @@ impl Split {
         compile(fixture.dir.path(), flags);
         let elf = ElfFile::from_file(open_regular(&fixture.path).unwrap()).unwrap();
         let text = elf.section(".text").unwrap();
-        let addresses: Vec<u64> = (text.address.0..text.end().0).collect();
+        let addresses: Vec<u64> = (text.address..text.end()).collect();
         let expected = fixture.symbolize(&addresses).frames;
         let code = elf.read(text, 1 << 20).unwrap();
         compile(fixture.dir.path(), &[flags, &["-gsplit-dwarf"]].concat());

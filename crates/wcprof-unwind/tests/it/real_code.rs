@@ -239,7 +239,6 @@ fn splice() {
         limits,
         &mut stack,
     );
-    assert!(spliced.n_spliced_reads() > 400);
     assert_eq!(stack, full);
 
     // The stack above was rewritten: its words are code addresses, but no call precedes them.
@@ -358,7 +357,6 @@ fn function_without_fde() {
     let at = starts.iter().position(Option::is_none).unwrap();
     assert_eq!(starts[at - 1], Some(dump.chain[2]), "middle is the callee");
     assert_eq!(starts[at + 1], Some(dump.chain[4]), "main is the caller");
-    assert_eq!(unwinder.stats().n_guessed_stacks, 1);
 
     unwinder.unwind(&dump.regs, &mut memory, None, limits, &mut stack);
     assert_eq!(
@@ -378,7 +376,7 @@ fn no_section_headers() {
     let check = |file: &[u8], what: &str| {
         let (mut unwinder, _) = dump.unwinder();
         let code = ModuleCode::parse(file).unwrap();
-        assert!(code.n_fdes() > 10, "{what}: {code}");
+        assert!(code.n_fdes() > 10, "{what}");
         let m = dump
             .mappings
             .iter()

@@ -1,0 +1,119 @@
+//! Bounded reads from a file or from memory.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::error::ElfError;
+
+/// Where the bytes of an ELF file come from.
+#[derive(Debug)]
+pub enum Source {
+    /// A regular file and its length when it was opened.
+    File(File, u64),
+    /// A copy in memory.
+    Bytes(Vec<u8>),
+}
+
+impl Source {
+    /// A regular file.
+    pub fn from_file(file: File) -> Result<Self, ElfError> {
+        let metadata = file.metadata().map_err(|source| ElfError::Io {
+            what: "file status".to_owned(),
+            source,
+        })?;
+        match metadata.is_file() {
+            true => Ok(Self::File(file, metadata.len())),
+            false => Err(ElfError::NotRegular),
+        }
+    }
+
+    pub(super) fn file(&self) -> Option<&File> {
+        match self {
+            Self::File(file, _) => Some(file),
+            Self::Bytes(_) => None,
+        }
+    }
+
+    pub(super) fn len(&self) -> u64 {
+        match self {
+            Self::File(_, len) => *len,
+            Self::Bytes(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Reads exactly `size` bytes at `offset`; `what` names them in errors.
+    pub(super) fn read(
+        &self,
+        what: fmt::Arguments<'_>,
+        offset: u64,
+        size: u64,
+        limit: u64,
+    ) -> Result<Vec<u8>, ElfError> {
+        // The file's length first: a size beyond it is a lie, not a reason to allocate.
+        if offset.checked_add(size).is_none_or(|end| end > self.len()) {
+            return Err(truncated(what, offset, size));
+        }
+        if size > limit {
+            return Err(ElfError::TooLarge {
+                what: what.to_string(),
+                size,
+                limit,
+            });
+        }
+        let len = usize::try_from(size).map_err(|_| truncated(what, offset, size))?;
+        let mut buffer = vec![0; len];
+        self.read_into(what, offset, &mut buffer)?;
+        Ok(buffer)
+    }
+
+    /// Fills `out` from `offset` on; `what` names the bytes in errors.
+    pub fn read_into(
+        &self,
+        what: fmt::Arguments<'_>,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<(), ElfError> {
+        let size = out.len() as u64;
+        let truncated = || truncated(what, offset, size);
+        match self {
+            Self::Bytes(bytes) => {
+                let start = usize::try_from(offset).map_err(|_| truncated())?;
+                let part = bytes.get(start..start.saturating_add(out.len()));
+                out.copy_from_slice(part.ok_or_else(truncated)?);
+                Ok(())
+            }
+            Self::File(file, _) => file.read_exact_at(out, offset).map_err(|source| {
+                match source.kind() {
+                    // It became shorter since it was opened.
+                    io::ErrorKind::UnexpectedEof => truncated(),
+                    _ => ElfError::Io {
+                        what: what.to_string(),
+                        source,
+                    },
+                }
+            }),
+        }
+    }
+
+    /// Calls `f` with everything from start to end, in pieces of at most 1 MiB.
+    pub(super) fn for_each_chunk(&self, mut f: impl FnMut(&[u8])) -> Result<(), ElfError> {
+        const CHUNK: u64 = 1 << 20;
+        let mut offset = 0;
+        while offset < self.len() {
+            let size = CHUNK.min(self.len() - offset);
+            f(&self.read(format_args!("file"), offset, size, CHUNK)?);
+            offset += size;
+        }
+        Ok(())
+    }
+}
+
+fn truncated(what: fmt::Arguments<'_>, offset: u64, size: u64) -> ElfError {
+    ElfError::Truncated {
+        what: what.to_string(),
+        offset,
+        size,
+    }
+}

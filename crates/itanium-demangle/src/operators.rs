@@ -1,0 +1,62 @@
+//! Codes of operators to their text and number of operands.
+
+/// Code, text, and number of operands in an expression; 0 if it is written in another way there.
+const OPERATORS: [(&str, &str, u8); 51] = [
+    ("aN", "&=", 2),
+    ("aS", "=", 2),
+    ("aa", "&&", 2),
+    ("ad", "&", 1),
+    ("an", "&", 2),
+    ("cl", "()", 0),
+    ("cm", ",", 2),
+    ("co", "~", 1),
+    ("dV", "/=", 2),
+    ("da", "delete[]", 1),
+    ("de", "*", 1),
+    ("dl", "delete", 1),
+    ("ds", ".*", 2),
+    ("dv", "/", 2),
+    ("eO", "^=", 2),
+    ("eo", "^", 2),
+    ("eq", "==", 2),
+    ("ge", ">=", 2),
+    ("gt", ">", 2),
+    ("ix", "[]", 0),
+    ("lS", "<<=", 2),
+    ("le", "<=", 2),
+    ("ls", "<<", 2),
+    ("lt", "<", 2),
+    ("mI", "-=", 2),
+    ("mL", "*=", 2),
+    ("mi", "-", 2),
+    ("ml", "*", 2),
+    ("mm", "--", 1),
+    ("na", "new[]", 0),
+    ("ne", "!=", 2),
+    ("ng", "-", 1),
+    ("nt", "!", 1),
+    ("nw", "new", 0),
+    ("oR", "|=", 2),
+    ("oo", "||", 2),
+    ("or", "|", 2),
+    ("pL", "+=", 2),
+    ("pl", "+", 2),
+    ("pm", "->*", 2),
+    ("pp", "++", 1),
+    ("ps", "+", 1),
+    ("pt", "->", 0),
+    ("qu", "?", 0),
+    ("rM", "%=", 2),
+    ("rS", ">>=", 2),
+    ("rm", "%", 2),
+    ("rs", ">>", 2),
+    ("ss", "<=>", 2),
+    ("aw", "co_await", 1),
+    ("st", "sizeof ", 0),
+];
+
+/// Text and number of operands of the operator with this code.
+pub(crate) fn find(code: &str) -> Option<(&'static str, u8)> {
+    let found = OPERATORS.iter().find(|(known, ..)| *known == code)?;
+    Some((found.1, found.2))
+}

@@ -1,0 +1,36 @@
+//! Formats of other profilers, by name.
+
+/// A format that can be imported.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Format {
+    /// `perf record`'s file.
+    Perf,
+    /// `root;...;leaf WEIGHT`, a stack a line.
+    Folded,
+    /// uwpmp's text.
+    Uwpmp,
+    /// gdbpmp's text.
+    Gdbpmp,
+}
+
+impl Format {
+    /// As given on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Perf => "perf",
+            Self::Folded => "folded",
+            Self::Uwpmp => "uwpmp",
+            Self::Gdbpmp => "gdbpmp",
+        }
+    }
+
+    /// In words.
+    pub fn what(self) -> &'static str {
+        match self {
+            Self::Perf => "perf.data",
+            Self::Folded => "folded stacks",
+            Self::Uwpmp => "uwpmp's text",
+            Self::Gdbpmp => "gdbpmp's text",
+        }
+    }
+}

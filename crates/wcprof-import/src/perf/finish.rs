@@ -1,0 +1,125 @@
+//! All that was read of a `perf.data` to the spans and notes of a trace.
+
+use wcprof_trace::model::{Span, Trace};
+use wcprof_types::TimeNs;
+
+use super::events::{Event, Kind};
+use super::threads::{Piece, Recording};
+use crate::error::ImportError;
+use crate::limits;
+
+/// Scales the time of threads, and counts it from the first moment on.
+pub(super) fn finish(mut recording: Recording) -> Result<Trace, ImportError> {
+    recording.end_waits()?;
+    let scale = |piece: &Piece, event: usize| {
+        let (n, periods) = recording.sums.get(event).copied().unwrap_or_default();
+        let event = recording.events.get(event);
+        let scale = event.map_or(1.0, |event| event.scale(n, periods));
+        (piece.weight as f64 * scale).round() as u64
+    };
+    let weight = |piece: &Piece| {
+        piece
+            .event
+            .map_or(piece.weight, |event| scale(piece, event))
+    };
+    let weights: Vec<u64> = recording.pieces.iter().map(weight).collect();
+    let begin = |(piece, weight): (&Piece, &u64)| piece.end.saturating_sub(*weight);
+    let Some(first) = recording.pieces.iter().zip(&weights).map(begin).min() else {
+        let n = recording.counts.n_other + recording.counts.n_idle;
+        return Err(ImportError::NoSamples(match n {
+            0 => String::new(),
+            n => format!(
+                " of time: {n} are of other events or of no process; record a clock, cycles or \
+                 sched:sched_switch"
+            ),
+        }));
+    };
+    let duration = recording.last.saturating_sub(first);
+    if duration > limits::MAX_TIME_NS {
+        return Err(ImportError::Perf("its times are too far apart".to_owned()));
+    }
+    let mut total = 0_u64;
+    for (piece, weight) in std::mem::take(&mut recording.pieces).iter().zip(&weights) {
+        let end = piece.end.saturating_sub(first);
+        let weight = (*weight).min(end);
+        total = total.saturating_add(weight);
+        let start = end - weight;
+        recording.builder.span(Span {
+            thread: piece.thread,
+            start: TimeNs(start),
+            end: TimeNs(end),
+            weight,
+            n_samples: 1,
+            state: piece.state,
+            wait: None,
+            stack: piece.stack,
+        })?;
+        let threads = &mut recording.builder.trace.tables.threads;
+        if let Some(thread) = threads.get_mut(piece.thread.0 as usize) {
+            thread.start = match thread.end.0 {
+                0 => TimeNs(start),
+                _ => thread.start.min(TimeNs(start)),
+            };
+            thread.end = thread.end.max(TimeNs(end));
+        }
+    }
+    if total > limits::MAX_TIME_NS {
+        return Err(ImportError::TooLarge {
+            what: "the sum of all weights, ns,",
+            limit: limits::MAX_TIME_NS,
+        });
+    }
+    note_unknowns(&mut recording);
+    let stats = &mut recording.builder.trace.tables.stats;
+    stats.n_lost = recording.counts.n_lost;
+    stats.ends.clone_from(&recording.processes.copies.ends);
+    Ok(recording.builder.finish(duration))
+}
+
+/// Notes what the source does not say.
+fn note_unknowns(recording: &mut Recording) {
+    let Recording {
+        builder,
+        counts,
+        processes,
+        events,
+        ..
+    } = recording;
+    let is = |kind: fn(&Kind) -> bool| events.iter().any(|e| kind(&e.kind));
+    let has_switches = is(|k| matches!(k, Kind::Switch | Kind::OffCpu)) || counts.has_switches;
+    let hz = events.iter().find_map(|e| e.hz).unwrap_or_default();
+    builder.trace.tables.header.rate_hz = u32::try_from(hz).unwrap_or_default();
+    builder.note(match has_switches {
+        false => "time off CPU was not recorded",
+        true => {
+            "what blocked threads waited for is guessed from the functions that they were in; time \
+             on a run queue after a wait counts as wait"
+        }
+    });
+    if !events.iter().any(Event::counts_cpu_time) {
+        builder.note("time on CPU has no stacks: no clock or cycles were recorded");
+    }
+    if is(|k| *k == Kind::Counted { hz: None }) {
+        builder.note("one count of the event counts as 1 ns: perf recorded no times");
+    }
+    let modules = builder.trace.tables.modules.iter();
+    let unknown = modules.filter(|m| m.build_id.is_none() && m.path.starts_with('/'));
+    let n_unknown = unknown.count() as u64;
+    for note in processes.copies.notes() {
+        builder.note(note);
+    }
+    builder.note_counts([
+        (
+            counts.n_open,
+            "waits have no recorded end (record with -a or --switch-events): each goes on until \
+             the thread's next sample",
+        ),
+        (counts.n_other, "samples of other events are left out"),
+        (counts.n_idle, "samples of the idle CPUs are left out"),
+        (
+            n_unknown,
+            "modules have no build-id, so that their functions have no names (record with \
+             --buildid-all)",
+        ),
+    ]);
+}

@@ -1,0 +1,235 @@
+//! Mappings and samples of processes to frames and stacks.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+use linux_perf_data::linux_perf_event_reader::{CpuMode, SampleRecord};
+use linux_perf_data::{DsoInfo, DsoKey};
+use wcprof_trace::model::{Frame, FrameId, ProcessId, StackId};
+use wcprof_types::{Avma, BuildId, Pid, StackEnd};
+
+use super::dwarf::Copies;
+use super::maps::{Files, Map, Maps};
+use crate::builder::{Builder, cut};
+use crate::error::ImportError;
+use crate::limits;
+
+/// Context markers of call chains (`include/uapi/linux/perf_event.h`).
+const CONTEXT_MAX: u64 = -4095_i64 as u64;
+const CONTEXT_KERNEL: u64 = -128_i64 as u64;
+const CONTEXT_USER: u64 = -512_i64 as u64;
+
+#[derive(Debug)]
+struct Process {
+    id: ProcessId,
+    maps: Maps,
+}
+
+/// The processes of a recording.
+#[derive(Debug)]
+pub(super) struct Processes {
+    by_pid: HashMap<i32, Process>,
+    build_ids: HashMap<String, BuildId>,
+    files: Files,
+    n_maps: usize,
+    pub(super) copies: Copies,
+}
+
+/// A mapping, as a record has it.
+pub(super) struct NewMap<'r> {
+    pub(super) pid: i32,
+    pub(super) start: u64,
+    pub(super) len: u64,
+    /// In the file, bytes.
+    pub(super) offset: u64,
+    pub(super) path: &'r [u8],
+    pub(super) build_id: Option<&'r [u8]>,
+}
+
+/// An address of a call chain.
+#[derive(Copy, Clone)]
+struct ChainAddress {
+    address: u64,
+    is_kernel: bool,
+    /// Execution was there; otherwise a call returns there.
+    is_exact: bool,
+}
+
+impl Processes {
+    pub(super) fn new(build_ids: HashMap<DsoKey, DsoInfo>) -> Self {
+        let build_ids = build_ids.into_iter().filter_map(|(key, info)| {
+            let path = match key {
+                DsoKey::Vdso64 => "[vdso]".to_owned(),
+                _ => String::from_utf8_lossy(&info.path).into_owned(),
+            };
+            Some((path, BuildId::new(&info.build_id)?))
+        });
+        Self {
+            by_pid: HashMap::new(),
+            build_ids: build_ids.collect(),
+            files: Files::default(),
+            n_maps: 0,
+            copies: Copies::default(),
+        }
+    }
+
+    /// The id of a process, which is added if it is new.
+    pub(super) fn id(&mut self, pid: i32, builder: &mut Builder) -> Result<ProcessId, ImportError> {
+        Ok(self.process(pid, builder)?.id)
+    }
+
+    fn process(&mut self, pid: i32, builder: &mut Builder) -> Result<&mut Process, ImportError> {
+        Ok(match self.by_pid.entry(pid) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => new.insert(Process {
+                id: builder.process(Pid(pid), "")?,
+                maps: Maps::default(),
+            }),
+        })
+    }
+
+    /// A process that executes another program has none of its mappings.
+    pub(super) fn exec(&mut self, pid: i32, builder: &mut Builder) -> Result<(), ImportError> {
+        self.process(pid, builder)?.maps = Maps::default();
+        self.copies.forget(pid);
+        Ok(())
+    }
+
+    /// A new process has the mappings of its parent.
+    pub(super) fn fork(
+        &mut self,
+        pid: i32,
+        parent: i32,
+        builder: &mut Builder,
+    ) -> Result<(), ImportError> {
+        if pid != parent
+            && let Some(process) = self.by_pid.get(&parent)
+        {
+            let maps = process.maps.inherited();
+            self.count_maps(maps.len())?;
+            self.process(pid, builder)?.maps = maps;
+            self.copies.forget(pid);
+        }
+        Ok(())
+    }
+
+    pub(super) fn map(
+        &mut self,
+        map: NewMap<'_>,
+        builder: &mut Builder,
+    ) -> Result<(), ImportError> {
+        if map.pid < 0 {
+            return Ok(());
+        }
+        let path = cut(&String::from_utf8_lossy(map.path)).to_owned();
+        let build_id = map.build_id.and_then(BuildId::new);
+        let build_id = build_id.or_else(|| self.build_ids.get(&path).cloned());
+        self.count_maps(1)?;
+        let end = map.start.saturating_add(map.len);
+        let maps = &mut self.process(map.pid, builder)?.maps;
+        maps.add(map.start, Map::new(end, map.offset, path, build_id));
+        Ok(())
+    }
+
+    fn count_maps(&mut self, n: usize) -> Result<(), ImportError> {
+        self.n_maps += n;
+        match self.n_maps > limits::MAX_MAPPINGS {
+            true => Err(ImportError::too_large(
+                "the number of mappings",
+                limits::MAX_MAPPINGS,
+            )),
+            false => Ok(()),
+        }
+    }
+
+    /// The stack of a sample.
+    pub(super) fn stack(
+        &mut self,
+        pid: i32,
+        sample: &SampleRecord<'_>,
+        copies_stack: bool,
+        builder: &mut Builder,
+    ) -> Result<StackId, ImportError> {
+        let mut chain = chain(sample);
+        let mut end = StackEnd::Root;
+        // The address of a sample in user space is the first one that the copy gives, too.
+        let has_callers = chain.iter().any(|at| !at.is_kernel && !at.is_exact);
+        if copies_stack
+            && !has_callers
+            && let (Some(regs), Some(copy)) = (&sample.user_regs, &sample.user_stack)
+        {
+            self.process(pid, builder)?;
+            if let Some(process) = self.by_pid.get_mut(&pid) {
+                let (frames, why) = self.copies.unwind(pid, &mut process.maps, regs, copy);
+                if !frames.is_empty() {
+                    chain.retain(|at| at.is_kernel);
+                }
+                // As lookup addresses, which are not to be changed again.
+                chain.extend(frames.into_iter().map(|address| ChainAddress {
+                    address,
+                    is_kernel: false,
+                    is_exact: true,
+                }));
+                end = why;
+            }
+        }
+        if chain.iter().all(|at| at.is_kernel) {
+            end = StackEnd::NoUserStack;
+        }
+        let mut root_first: Vec<FrameId> = Vec::with_capacity(chain.len());
+        for at in chain.into_iter().rev() {
+            let lookup = at.address.wrapping_sub(u64::from(!at.is_exact));
+            let frame = match at.is_kernel {
+                true => Frame::KernelCode(Avma(lookup)),
+                false => self.user_frame(pid, lookup, builder)?,
+            };
+            root_first.push(builder.frame(frame)?);
+        }
+        builder.stack(root_first, end)
+    }
+
+    fn user_frame(
+        &mut self,
+        pid: i32,
+        address: u64,
+        builder: &mut Builder,
+    ) -> Result<Frame, ImportError> {
+        self.process(pid, builder)?;
+        match self.by_pid.get_mut(&pid) {
+            Some(Process { id, maps }) => maps.frame(address, *id, builder, &mut self.files),
+            None => Ok(Frame::Unmapped(Avma(address))),
+        }
+    }
+}
+
+/// The call chain of a sample, leaf first; without one, the address of the sample.
+fn chain(sample: &SampleRecord<'_>) -> Vec<ChainAddress> {
+    let mut chain = Vec::new();
+    let mut is_kernel = matches!(sample.cpu_mode, CpuMode::Kernel);
+    let mut is_exact = true;
+    if let Some(addresses) = &sample.callchain {
+        for address in (0..addresses.len()).filter_map(|i| addresses.get(i)) {
+            if address >= CONTEXT_MAX {
+                is_kernel = address == CONTEXT_KERNEL || (is_kernel && address != CONTEXT_USER);
+                is_exact = true;
+            } else if chain.len() <= limits::MAX_FRAMES {
+                chain.push(ChainAddress {
+                    address,
+                    is_kernel,
+                    is_exact,
+                });
+                is_exact = false;
+            }
+        }
+    }
+    if chain.is_empty()
+        && let Some(address) = sample.ip
+    {
+        chain.push(ChainAddress {
+            address,
+            is_kernel,
+            is_exact: true,
+        });
+    }
+    chain
+}

@@ -1,0 +1,46 @@
+//! What is known when the files of a module are searched.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use crate::files::{ModuleFiles, ModuleIdentity, OpenError, open_regular};
+use crate::options::SymbolOptions;
+use crate::report::Problem;
+
+/// A module, and where its files may be.
+#[derive(Copy, Clone)]
+pub(crate) struct Context<'a> {
+    pub(crate) module: &'a ModuleIdentity,
+    pub(crate) files: &'a dyn ModuleFiles,
+    pub(crate) options: &'a SymbolOptions,
+}
+
+impl Context<'_> {
+    /// Opens a file of the mount namespace that the module was loaded in, or of this machine
+    /// (`on_host`); `None` when it is not there.
+    pub(crate) fn open(&self, path: &Path, on_host: bool) -> Option<Result<File, OpenError>> {
+        let opened = match on_host {
+            true => open_regular(path),
+            false => self.files.open_path(self.module, path),
+        };
+        match opened {
+            Err(error) if error.is_not_found() => None,
+            opened => Some(opened),
+        }
+    }
+
+    /// A part of the file at `path` that cannot be used, and why.
+    pub(crate) fn left_out(
+        &self,
+        path: impl Into<PathBuf>,
+        what: &'static str,
+        reason: impl ToString,
+    ) -> Problem {
+        Problem::LeftOut {
+            module: self.module.file_name().to_owned(),
+            path: path.into(),
+            what,
+            reason: reason.to_string(),
+        }
+    }
+}
