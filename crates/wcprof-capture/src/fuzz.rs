@@ -7,9 +7,13 @@ pub fn uprobe_record(bytes: &[u8]) {
     uprobe::fuzz_record(bytes);
 }
 
-/// What the task iterator wrote.
+/// What a BPF program wrote.
 pub fn task_records(bytes: &[u8]) {
-    bpf::fuzz_records(bytes);
+    let mut at = 0;
+    for (_, stack) in bpf::records(bytes, 0).map_while(Result::ok) {
+        assert!(at < stack.start && stack.end <= bytes.len());
+        at = stack.end;
+    }
 }
 
 /// The ELF file of a target's libcrypto.

@@ -9,7 +9,8 @@ compile_error!(
     "wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu"
 );
 
-pub mod bpf;
+mod batch;
+mod bpf;
 mod engine;
 mod fds;
 mod files;
@@ -29,13 +30,16 @@ mod target;
 mod tid_map;
 pub mod uprobe;
 
+pub use batch::{
+    KernelStack, LockGlance, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd, TargetId,
+    ThreadCounters, ThreadTick, TickBatch, TickCounts, TimerSample,
+};
+pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};
 pub use files::{HeldFile, LiveFileError, LiveFiles, REMOTE_TIMEOUT};
 pub use memory::{ReadRange, read_memory, read_ranges};
 pub use sampler::{
-    KeepThread, KernelStack, LockGlance, OwnerGlance, Sampler, SamplerLinks, SamplerOptions,
-    SamplingEnd, Since, StackBytes, StackCopy, StackRequest, StartError, TargetEnd, TargetId,
-    ThreadTick, TickBatch, TickCounts, TimerSample,
+    KeepThread, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest, StartError,
 };
 pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
 pub use sockets::SocketNames;
