@@ -30,8 +30,6 @@ struct seq_file;
 
 struct bpf_iter_meta {
 	struct seq_file *seq;
-	u64 session_id;
-	u64 seq_num;
 };
 
 struct pid_namespace;
@@ -92,7 +90,6 @@ struct bpf_iter__task {
 
 struct pt_regs {
 	unsigned long bp;
-	unsigned long r10;
 	unsigned long ax;
 	unsigned long dx;
 	unsigned long si;

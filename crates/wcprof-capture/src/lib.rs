@@ -32,7 +32,8 @@ compile_error!(
     "wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu"
 );
 
-pub mod bpf;
+mod batch;
+mod bpf;
 mod engine;
 #[doc(hidden)]
 pub mod fuzz;
@@ -41,10 +42,13 @@ mod sampler;
 mod sys;
 mod tid_map;
 
+pub use batch::{
+    KernelStack, LockGlance, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd, TargetId,
+    ThreadCounters, ThreadTick, TickBatch, TickCounts, TimerSample,
+};
+pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};
 pub use sampler::{
-    KeepThread, KernelStack, LockGlance, OwnerGlance, Sampler, SamplerLinks, SamplerOptions,
-    SamplingEnd, Since, StackBytes, StackCopy, StackRequest, StartError, TargetEnd, TargetId,
-    ThreadTick, TickBatch, TickCounts, TimerSample,
+    KeepThread, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest, StartError,
 };
 pub use sys::{Punctuality, add_recording_cpu};

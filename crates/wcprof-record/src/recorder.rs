@@ -383,8 +383,8 @@ impl<S: TraceSink> Recorder<S> {
                 self.writer.waiter_moved(thread.id, self.clock.time(tick))?;
             }
         }
-        if batch.n_locks_skipped > 0 {
-            self.writer.locks_skipped(batch.n_locks_skipped)?;
+        if batch.counts.n_locks_skipped > 0 {
+            self.writer.locks_skipped(batch.counts.n_locks_skipped)?;
         }
         self.write_all_looks(Locks::take_ready)
     }
@@ -422,6 +422,8 @@ impl<S: TraceSink> Recorder<S> {
             n_torn,
             n_lost,
             n_dropped_batches,
+            // Written with the looks.
+            n_locks_skipped: _,
             n_left_out,
             new_rate_hz,
         } = batch.counts;

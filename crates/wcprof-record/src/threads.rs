@@ -38,8 +38,8 @@ impl ThreadState {
                 time: born.clamp(begin, tick.time),
                 // It may have waited since, but not before.
                 sched: Sched::Running,
-                switches: tick.switches.wrapping_sub(1),
-                voluntary: tick.voluntary.map(|_| 0),
+                switches: tick.counters.switches.wrapping_sub(1),
+                voluntary: tick.counters.voluntary.map(|_| 0),
                 run_ns: 0,
                 delay_ns: 0,
                 place: None,
@@ -137,10 +137,10 @@ fn observation(tick: &ThreadTick, place: Option<Place>) -> Observation<Place> {
     Observation {
         time: tick.time,
         sched: tick.sched,
-        switches: tick.switches,
-        voluntary: tick.voluntary,
-        run_ns: tick.run_ns,
-        delay_ns: tick.delay_ns,
+        switches: tick.counters.switches,
+        voluntary: tick.counters.voluntary,
+        run_ns: tick.counters.run_ns,
+        delay_ns: tick.counters.delay_ns,
         place,
         n_ticks: tick.n_ticks,
     }

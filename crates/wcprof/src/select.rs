@@ -12,7 +12,7 @@ use crate::cli::TargetArgs;
 use crate::failure::{Exit, Failure};
 
 /// More than a host runs of what is tuned; each costs wcprof memory and time at each tick.
-pub(crate) const MAX_TARGETS: usize = wcprof_capture::bpf::MAX_TARGETS;
+pub(crate) const MAX_TARGETS: usize = wcprof_capture::MAX_TARGETS;
 
 /// Processes to record.
 #[derive(Debug)]

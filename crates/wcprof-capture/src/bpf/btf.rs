@@ -5,8 +5,11 @@
 //! structs of the given names are kept, with what their members' offsets depend on: pointers
 //! point to `void`, other structs are opaque. Format: `Documentation/bpf/btf.rst`.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
+use aya_obj::btf::BtfKind;
+use memchr::memmem;
 use thiserror::Error;
 
 use crate::sys::word;
@@ -14,25 +17,6 @@ use crate::sys::word;
 const MAGIC: u16 = 0xeb9f;
 const HEADER_LEN: usize = 24;
 const TYPE_LEN: usize = 12;
-
-const KIND_INT: u32 = 1;
-const KIND_PTR: u32 = 2;
-const KIND_ARRAY: u32 = 3;
-const KIND_STRUCT: u32 = 4;
-const KIND_UNION: u32 = 5;
-const KIND_ENUM: u32 = 6;
-const KIND_TYPEDEF: u32 = 8;
-const KIND_VOLATILE: u32 = 9;
-const KIND_CONST: u32 = 10;
-const KIND_RESTRICT: u32 = 11;
-const KIND_FUNC: u32 = 12;
-const KIND_FUNC_PROTO: u32 = 13;
-const KIND_VAR: u32 = 14;
-const KIND_DATASEC: u32 = 15;
-const KIND_FLOAT: u32 = 16;
-const KIND_DECL_TAG: u32 = 17;
-const KIND_TYPE_TAG: u32 = 18;
-const KIND_ENUM64: u32 = 19;
 
 /// Structs inside structs, modifiers on modifiers: deeper is no real kernel.
 const MAX_DEPTH: u32 = 64;
@@ -68,34 +52,21 @@ pub(super) fn reduce(
     structs: &[String],
     functions: &[&str],
 ) -> Result<KernelTypes, BtfError> {
-    let tables = Tables::read(bytes)?;
+    let all = AllTypes::read(bytes)?;
     // The kernel's strings are unique, so that names can be compared by their offset.
-    let structs: Vec<&str> = structs.iter().map(String::as_str).collect();
-    let names = tables.name_offsets(&[&structs, functions].concat());
-    // Of a hundred thousand types nearly all fail this test.
-    let mut is_near = [false; 1 << 12];
-    for &name in names.iter().flatten() {
-        is_near[name as usize % is_near.len()] = true;
-    }
-    let mut near = Vec::new();
-    let all = AllTypes::read(tables, |id, kind, name| {
-        let is_wanted = is_near[name as usize % is_near.len()];
-        if is_wanted && matches!(kind, KIND_STRUCT | KIND_FUNC) {
-            near.push(id);
-        }
-    })?;
-    let (wanted, names) = names.split_at(structs.len());
-    let wanted: Vec<u32> = wanted.iter().copied().flatten().collect();
-    let mut out = Reduced::new(&all, &wanted);
-    let mut function_ids = vec![None; names.len()];
-    for id in near {
-        let ty = all.get(id)?;
-        if ty.kind == KIND_STRUCT && wanted.contains(&ty.name) {
-            out.add(id, 0)?;
-        } else if ty.kind == KIND_FUNC
-            && let Some(at) = names.iter().position(|name| *name == Some(ty.name))
-        {
-            function_ids[at] = Some(id);
+    let structs: Vec<u32> = structs.iter().filter_map(|name| all.name(name)).collect();
+    let functions: Vec<Option<u32>> = functions.iter().map(|name| all.name(name)).collect();
+    let mut out = Reduced::new(&all, &structs);
+    let mut function_ids = vec![None; functions.len()];
+    for (id, ty) in all.iter() {
+        match ty.kind {
+            BtfKind::Struct if structs.contains(&ty.name) => drop(out.add(id, 0)?),
+            BtfKind::Func => {
+                if let Some(at) = functions.iter().position(|name| *name == Some(ty.name)) {
+                    function_ids[at] = Some(id);
+                }
+            }
+            _ => {}
         }
     }
     Ok(KernelTypes {
@@ -106,31 +77,37 @@ pub(super) fn reduce(
 
 /// Names of the structs in `bytes`, without what follows three underscores (a "flavor").
 pub(super) fn struct_names(bytes: &[u8]) -> Result<Vec<String>, BtfError> {
-    let all = AllTypes::read(Tables::read(bytes)?, |_, _, _| ())?;
-    let mut names = Vec::new();
-    for id in 1..=all.offsets.len() as u32 {
-        let ty = all.get(id)?;
-        let name = all.tables.string(ty.name);
-        let plain = name.split("___").next().unwrap_or_default();
-        if ty.kind == KIND_STRUCT && !plain.is_empty() {
-            names.push(plain.to_owned());
-        }
-    }
+    let all = AllTypes::read(bytes)?;
+    let structs = all.iter().filter(|(_, ty)| ty.kind == BtfKind::Struct);
+    let mut names: Vec<String> = structs
+        .map(|(_, ty)| {
+            all.string(ty.name)
+                .split("___")
+                .next()
+                .unwrap_or_default()
+                .to_owned()
+        })
+        .filter(|name| !name.is_empty())
+        .collect();
     names.sort();
     names.dedup();
     Ok(names)
 }
 
-/// The two tables of BTF.
-#[derive(Copy, Clone)]
-struct Tables<'a> {
-    types: &'a [u8],
-    strings: &'a [u8],
+/// Size of the struct `name`, and its members with their offsets in bytes.
+#[cfg(test)]
+pub(super) fn members_of(bytes: &[u8], name: &str) -> Option<(usize, Vec<(String, usize)>)> {
+    let all = AllTypes::read(bytes).ok()?;
+    let (_, ty) = all.iter().find(|(_, ty)| all.string(ty.name) == name)?;
+    let members = (0..ty.n_members()).map(|i| ty.member(i));
+    let members = members.map(|[name, _, bit]| (all.string(name).into_owned(), bit as usize / 8));
+    Some((ty.size as usize, members.collect()))
 }
 
 /// All types, in place.
 struct AllTypes<'a> {
-    tables: Tables<'a>,
+    types: &'a [u8],
+    strings: &'a [u8],
     /// Where type `i + 1` begins.
     offsets: Vec<u32>,
 }
@@ -140,14 +117,25 @@ struct Type<'a> {
     name: u32,
     /// With its count of members and its flag.
     info: u32,
-    kind: u32,
+    kind: BtfKind,
     /// Bytes, or the type it refers to.
     size: u32,
     /// What follows.
     rest: &'a [u8],
 }
 
-impl<'a> Tables<'a> {
+impl Type<'_> {
+    fn n_members(&self) -> usize {
+        (self.info & 0xffff) as usize
+    }
+
+    /// Name, type and offset in bits of a struct's member.
+    fn member(&self, i: usize) -> [u32; 3] {
+        [0, 4, 8].map(|at| word(self.rest, i * 12 + at))
+    }
+}
+
+impl<'a> AllTypes<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, BtfError> {
         let magic = bytes.first_chunk().map(|b| u16::from_ne_bytes(*b));
         if bytes.len() < HEADER_LEN || magic != Some(MAGIC) {
@@ -159,72 +147,32 @@ impl<'a> Tables<'a> {
                 .get(begin..begin + word(bytes, at + 4) as usize)
                 .ok_or(BtfError::Table(bytes.len()))
         };
-        Ok(Self {
-            types: table(8)?,
-            strings: table(16)?,
-        })
-    }
-
-    fn bytes_of(&self, offset: u32) -> &'a [u8] {
-        let rest = self.strings.get(offset as usize..).unwrap_or_default();
-        rest.split(|&b| b == 0).next().unwrap_or_default()
-    }
-
-    fn string(&self, offset: u32) -> std::borrow::Cow<'a, str> {
-        String::from_utf8_lossy(self.bytes_of(offset))
-    }
-
-    /// Where the strings have each of the names; the first where one is there twice.
-    fn name_offsets(&self, names: &[&str]) -> Vec<Option<u32>> {
-        let mut out = vec![None; names.len()];
-        let mut at = 0;
-        // Few strings are as long as one of them and begin as it does.
-        let longest = names.iter().map(|name| name.len()).max().unwrap_or(0);
-        let mut begins = vec![[false; 256]; longest + 1];
-        for name in names.iter().map(|name| name.as_bytes()) {
-            if let (Some(of_length), Some(&b)) = (begins.get_mut(name.len()), name.first()) {
-                of_length[usize::from(b)] = true;
-            }
-        }
-        // Once through megabytes of strings, not once a name.
-        for end in memchr::memchr_iter(0, self.strings) {
-            let string = self.strings.get(at..end).unwrap_or_default();
-            if let (Some(of_length), Some(&b)) = (begins.get(string.len()), string.first())
-                && of_length[usize::from(b)]
-                && let Some(i) = names.iter().position(|name| name.as_bytes() == string)
-            {
-                out[i] = out[i].or(u32::try_from(at).ok());
-            }
-            at = end + 1;
-        }
-        out
-    }
-}
-
-impl<'a> AllTypes<'a> {
-    /// Walks all types, and shows the id, kind and name of each.
-    fn read(tables: Tables<'a>, mut show: impl FnMut(u32, u32, u32)) -> Result<Self, BtfError> {
-        let types = tables.types;
+        let (types, strings) = (table(8)?, table(16)?);
         // Types take about 20 bytes with what follows them.
         let mut offsets = Vec::with_capacity(types.len() / 20);
         let mut at = 0;
         while at < types.len() {
             offsets.push(at as u32);
-            let id = offsets.len() as u32;
             let info = word(types, at + 4);
-            let (kind, n) = (info >> 24 & 0x1f, (info & 0xffff) as usize);
-            show(id, kind, word(types, at));
+            let n = (info & 0xffff) as usize;
             at += TYPE_LEN
-                + match kind {
-                    KIND_INT | KIND_VAR | KIND_DECL_TAG => 4,
-                    KIND_ARRAY => 12,
-                    KIND_STRUCT | KIND_UNION | KIND_DATASEC | KIND_ENUM64 => n * 12,
-                    KIND_ENUM | KIND_FUNC_PROTO => n * 8,
-                    KIND_PTR..=KIND_TYPE_TAG => 0,
-                    kind => return Err(BtfError::Kind { id, kind }),
+                + match kind_of(info) {
+                    BtfKind::Int | BtfKind::Var | BtfKind::DeclTag => 4,
+                    BtfKind::Array => 12,
+                    BtfKind::Struct | BtfKind::Union | BtfKind::DataSec | BtfKind::Enum64 => n * 12,
+                    BtfKind::Enum | BtfKind::FuncProto => n * 8,
+                    BtfKind::Unknown => {
+                        let (id, kind) = (offsets.len() as u32, info >> 24 & 0x1f);
+                        return Err(BtfError::Kind { id, kind });
+                    }
+                    _ => 0,
                 };
         }
-        Ok(Self { tables, offsets })
+        Ok(Self {
+            types,
+            strings,
+            offsets,
+        })
     }
 
     fn get(&self, id: u32) -> Result<Type<'a>, BtfError> {
@@ -232,29 +180,52 @@ impl<'a> AllTypes<'a> {
             .checked_sub(1)
             .and_then(|i| self.offsets.get(i as usize))
             .ok_or(BtfError::NoSuchType(id))?;
-        let bytes = self.tables.types.get(*at as usize..).unwrap_or_default();
+        let bytes = self.types.get(*at as usize..).unwrap_or_default();
         let info = word(bytes, 4);
         Ok(Type {
             name: word(bytes, 0),
             info,
-            kind: info >> 24 & 0x1f,
+            kind: kind_of(info),
             size: word(bytes, 8),
             rest: bytes.get(TYPE_LEN..).unwrap_or_default(),
         })
     }
+
+    fn iter(&self) -> impl Iterator<Item = (u32, Type<'a>)> {
+        (1..=self.offsets.len() as u32).filter_map(|id| Some((id, self.get(id).ok()?)))
+    }
+
+    fn string(&self, offset: u32) -> Cow<'a, str> {
+        String::from_utf8_lossy(self.bytes_of(offset))
+    }
+
+    fn bytes_of(&self, offset: u32) -> &'a [u8] {
+        let rest = self.strings.get(offset as usize..).unwrap_or_default();
+        rest.split(|&b| b == 0).next().unwrap_or_default()
+    }
+
+    /// Where the strings have a name.
+    fn name(&self, name: &str) -> Option<u32> {
+        let at = memmem::find(self.strings, &[b"\0", name.as_bytes(), b"\0"].concat())?;
+        u32::try_from(at + 1).ok()
+    }
+}
+
+/// `Unknown` for kinds that the format did not have yet.
+fn kind_of(info: u32) -> BtfKind {
+    BtfKind::try_from(info >> 24 & 0x1f).unwrap_or_default()
 }
 
 /// The types kept so far.
 struct Reduced<'a> {
     all: &'a AllTypes<'a>,
+    /// Names of structs whose members are kept.
     wanted: &'a [u32],
     types: Vec<u8>,
     strings: Vec<u8>,
     n_types: u32,
     /// By their id in the whole.
     known: HashMap<u32, u32>,
-    /// The integer types, by size and encoding, and the pointer.
-    scalars: HashMap<(u32, u32), u32>,
 }
 
 impl<'a> Reduced<'a> {
@@ -266,75 +237,64 @@ impl<'a> Reduced<'a> {
             strings: vec![0],
             n_types: 0,
             known: HashMap::new(),
-            scalars: HashMap::new(),
         }
     }
 
     /// Keeps type `id` as far as offsets depend on it, and gives its new id.
     fn add(&mut self, mut id: u32, depth: u32) -> Result<u32, BtfError> {
+        use BtfKind::{Const, Restrict, TypeTag, Typedef, Volatile};
         if depth > MAX_DEPTH {
             return Err(BtfError::Depth);
         }
         let mut ty = self.all.get(id)?;
         for _ in 0..MAX_DEPTH {
-            match ty.kind {
-                KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG => {
-                    id = ty.size;
-                    ty = self.all.get(id)?;
-                }
-                _ => break,
+            if !matches!(ty.kind, Typedef | Volatile | Const | Restrict | TypeTag) {
+                break;
             }
+            id = ty.size;
+            ty = self.all.get(id)?;
         }
         if let Some(&known) = self.known.get(&id) {
             return Ok(known);
         }
         let new = match ty.kind {
-            KIND_PTR => self.scalar(KIND_PTR, 0, 0),
-            KIND_INT => self.scalar(KIND_INT, ty.size, word(ty.rest, 0)),
-            KIND_ENUM | KIND_ENUM64 | KIND_FLOAT => self.scalar(KIND_INT, ty.size, ty.size * 8),
-            KIND_ARRAY => {
+            BtfKind::Ptr => self.emit(0, BtfKind::Ptr, 0, 0, &[]),
+            BtfKind::Int => self.integer(ty.size, word(ty.rest, 0)),
+            BtfKind::Enum | BtfKind::Enum64 | BtfKind::Float => self.integer(ty.size, ty.size * 8),
+            BtfKind::Array => {
                 let element = self.add(word(ty.rest, 0), depth + 1)?;
-                let index = self.scalar(KIND_INT, 4, 32);
-                self.emit(0, KIND_ARRAY << 24, 0, &[element, index, word(ty.rest, 8)])
+                let index = self.integer(4, 32);
+                let array = [element, index, word(ty.rest, 8)];
+                self.emit(0, BtfKind::Array, 0, 0, &array)
             }
-            KIND_STRUCT | KIND_UNION => self.add_struct(ty, depth)?,
-            _ => self.emit(0, KIND_STRUCT << 24, 0, &[]),
+            BtfKind::Struct | BtfKind::Union => self.add_struct(ty, depth)?,
+            _ => self.emit(0, BtfKind::Struct, 0, 0, &[]),
         };
         self.known.insert(id, new);
         Ok(new)
     }
 
     fn add_struct(&mut self, ty: Type<'a>, depth: u32) -> Result<u32, BtfError> {
-        let wanted = self.wanted.contains(&ty.name);
         // The members of an unnamed struct are members of the one around it.
-        if !wanted && ty.name != 0 {
-            return Ok(self.emit(0, ty.kind << 24, ty.size, &[]));
+        if ty.name != 0 && !self.wanted.contains(&ty.name) {
+            return Ok(self.emit(0, ty.kind, 0, ty.size, &[]));
         }
-        let n = (ty.info & 0xffff) as usize;
-        let mut members = Vec::with_capacity(n * 3);
-        for i in 0..n {
-            let name = self.intern(word(ty.rest, i * 12));
-            let member = self.add(word(ty.rest, i * 12 + 4), depth + 1)?;
-            members.extend([name, member, word(ty.rest, i * 12 + 8)]);
+        let mut members = Vec::with_capacity(ty.n_members() * 3);
+        for [name, member, bit] in (0..ty.n_members()).map(|i| ty.member(i)) {
+            let name = self.intern(name);
+            members.extend([name, self.add(member, depth + 1)?, bit]);
         }
         let name = self.intern(ty.name);
-        Ok(self.emit(name, ty.info, ty.size, &members))
+        // Members, and the flag for those that are fields of bits.
+        Ok(self.emit(name, ty.kind, ty.info & 0x8000_ffff, ty.size, &members))
     }
 
-    fn scalar(&mut self, kind: u32, size: u32, encoding: u32) -> u32 {
-        if let Some(&id) = self.scalars.get(&(size, encoding)) {
-            return id;
-        }
-        let id = match kind {
-            KIND_PTR => self.emit(0, KIND_PTR << 24, 0, &[]),
-            _ => self.emit(0, KIND_INT << 24, size, &[encoding]),
-        };
-        self.scalars.insert((size, encoding), id);
-        id
+    fn integer(&mut self, size: u32, encoding: u32) -> u32 {
+        self.emit(0, BtfKind::Int, 0, size, &[encoding])
     }
 
     fn intern(&mut self, name: u32) -> u32 {
-        let name = self.all.tables.bytes_of(name);
+        let name = self.all.bytes_of(name);
         if name.is_empty() {
             return 0;
         }
@@ -344,7 +304,8 @@ impl<'a> Reduced<'a> {
         at
     }
 
-    fn emit(&mut self, name: u32, info: u32, size: u32, rest: &[u32]) -> u32 {
+    fn emit(&mut self, name: u32, kind: BtfKind, info: u32, size: u32, rest: &[u32]) -> u32 {
+        let info = (kind as u32) << 24 | info;
         for v in [name, info, size].iter().chain(rest) {
             self.types.extend(v.to_ne_bytes());
         }
@@ -369,10 +330,9 @@ impl<'a> Reduced<'a> {
 
 #[cfg(test)]
 mod tests {
-    use aya_obj::btf::BtfKind;
     use proptest::prelude::*;
 
-    use super::super::load::parse_btf as parse;
+    use super::super::object::parse_btf as parse;
 
     use super::*;
 
@@ -389,14 +349,31 @@ mod tests {
                 + 1
         };
         let types: &[&[u32]] = &[
-            &[at("int"), KIND_INT << 24, 4, 0x0100_0020],
-            &[0, KIND_PTR << 24, 5],
-            &[0, KIND_ARRAY << 24, 0, 1, 1, 2],
-            &[0, KIND_STRUCT << 24 | 2, 16, at("p"), 2, 0, at("x"), 3, 64],
-            &[at("other"), KIND_STRUCT << 24 | 1, 4, at("x"), 1, 0],
+            &[at("int"), (BtfKind::Int as u32) << 24, 4, 0x0100_0020],
+            &[0, (BtfKind::Ptr as u32) << 24, 5],
+            &[0, (BtfKind::Array as u32) << 24, 0, 1, 1, 2],
+            &[
+                0,
+                (BtfKind::Struct as u32) << 24 | 2,
+                16,
+                at("p"),
+                2,
+                0,
+                at("x"),
+                3,
+                64,
+            ],
+            &[
+                at("other"),
+                (BtfKind::Struct as u32) << 24 | 1,
+                4,
+                at("x"),
+                1,
+                0,
+            ],
             &[
                 at("outer"),
-                KIND_STRUCT << 24 | 2,
+                (BtfKind::Struct as u32) << 24 | 2,
                 24,
                 0,
                 4,
@@ -405,9 +382,9 @@ mod tests {
                 7,
                 128,
             ],
-            &[0, KIND_CONST << 24, 5],
-            &[at("visit"), KIND_FUNC << 24, 9],
-            &[0, KIND_FUNC_PROTO << 24, 0],
+            &[0, (BtfKind::Const as u32) << 24, 5],
+            &[at("visit"), (BtfKind::Func as u32) << 24, 9],
+            &[0, (BtfKind::FuncProto as u32) << 24, 0],
         ];
         let types: Vec<u8> = types
             .concat()
@@ -432,11 +409,14 @@ mod tests {
         let names = ["outer".to_owned(), "missing".to_owned()];
         let kept = reduce(&sample(), &names, &["visit", "x"]).unwrap();
         assert_eq!(kept.functions, [Some(8), None]);
-        let all = AllTypes::read(Tables::read(&kept.btf).unwrap(), |_, _, _| ()).unwrap();
-        let string = |name| all.tables.string(name);
+        let all = AllTypes::read(&kept.btf).unwrap();
+        let string = |name| all.string(name);
         let id = (1..).find(|&id| string(all.get(id).unwrap().name) == "outer");
         let outer = all.get(id.unwrap()).unwrap();
-        assert_eq!((outer.size, outer.info), (24, KIND_STRUCT << 24 | 2));
+        assert_eq!(
+            (outer.size, outer.info),
+            (24, (BtfKind::Struct as u32) << 24 | 2)
+        );
         let inner = all.get(word(outer.rest, 4)).unwrap();
         assert_eq!(string(word(inner.rest, 12)), "x");
         assert_eq!(word(inner.rest, 20), 64);

@@ -7,7 +7,9 @@ use std::io;
 use thiserror::Error;
 use wcprof_types::Pid;
 
-use super::wire::WireError;
+use super::shared::{MAX_TARGETS, RecordError};
+use wcprof_host::procfs::parse_status;
+use wcprof_host::sys::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN};
 
 /// Lines of the verifier's log that an error shows.
 const LOG_LINES: usize = 8;
@@ -62,17 +64,17 @@ pub enum BpfError {
         /// The call's error.
         cause: io::Error,
     },
-    /// The iterator's output is no sequence of records.
+    /// What a program wrote is no sequence of records.
     #[error(transparent)]
-    Wire(#[from] WireError),
-    /// The iterator's output ended before its end record.
-    #[error("the task iterator's output ended early, {0} bytes into a record")]
-    Truncated(usize),
+    Record(#[from] RecordError),
+    /// A pass stopped before its end.
+    #[error("a pass of the BPF program over the threads stopped before its end")]
+    Truncated,
     /// No thread of this process exists.
     #[error("no such process: {0}")]
     NoSuchProcess(Pid),
     /// More targets than the maps hold.
-    #[error("too many targets: {0}, at most {max}", max = super::MAX_TARGETS)]
+    #[error("too many targets: {0}, at most {max}", max = MAX_TARGETS)]
     TooManyTargets(usize),
 }
 
@@ -152,17 +154,8 @@ fn why_not_permitted() -> String {
 }
 
 fn explain_not_permitted(status: &str, lockdown: &str, uid_map: &str) -> String {
-    const CAP_SYS_ADMIN: u32 = 21;
-    const CAP_PERFMON: u32 = 38;
-    const CAP_BPF: u32 = 39;
-    let field = |name: &str| {
-        status
-            .lines()
-            .find_map(|line| line.strip_prefix(name))
-            .map(str::trim)
-    };
-    let caps = field("CapEff:").and_then(|hex| u64::from_str_radix(hex, 16).ok());
-    let has = |cap: u32| caps.is_none_or(|caps| caps >> cap & 1 == 1);
+    let status = (!status.is_empty()).then(|| parse_status(status));
+    let has = |cap: u32| status.as_ref().is_none_or(|s| s.cap_eff >> cap & 1 == 1);
     let missing: Vec<&str> = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")]
         .iter()
         .filter(|(cap, _)| !has(*cap))
@@ -186,7 +179,7 @@ fn explain_not_permitted(status: &str, lockdown: &str, uid_map: &str) -> String 
                 on the host, or in a container that shares the host's user namespace"
             .to_owned();
     }
-    if field("Seccomp:").is_some_and(|mode| mode != "0") {
+    if status.is_some_and(|status| status.seccomp != 0) {
         return "a seccomp filter of this container or service probably blocks the system call \
                 `bpf`; allow it, or run wcprof on the host"
             .to_owned();

@@ -2,28 +2,33 @@
 
 use wcprof_types::Pid;
 
-use super::{BpfEngine, BpfError};
+use super::engine::{BpfEngine, Features};
+use super::error::BpfError;
 
 /// One thing that was tried.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Check {
+pub(crate) struct Check {
     /// What was tried.
-    pub feature: &'static str,
+    pub(crate) feature: &'static str,
     /// It works.
-    pub ok: bool,
+    pub(crate) ok: bool,
     /// What was found.
-    pub detail: String,
+    pub(crate) detail: String,
     /// What to do, or what wcprof does without it; empty when it works.
-    pub advice: String,
+    pub(crate) advice: String,
 }
 
 /// Loads the programs for wcprof itself and says what works. Leaves nothing behind.
-pub fn probe() -> Vec<Check> {
+pub(crate) fn probe() -> Vec<Check> {
     let own = i32::try_from(std::process::id()).map_or(Pid(0), Pid);
-    checks(BpfEngine::new(&[own]).as_ref().map(BpfEngine::features))
+    checks(
+        BpfEngine::new(&[own], false)
+            .as_ref()
+            .map(BpfEngine::features),
+    )
 }
 
-fn checks(engine: Result<&super::Features, &BpfError>) -> Vec<Check> {
+fn checks(engine: Result<&Features, &BpfError>) -> Vec<Check> {
     let features = match engine {
         Ok(features) => features,
         Err(e) => {
@@ -101,7 +106,6 @@ const PERF_FILTER: &str = "BPF filter of perf events";
 
 #[cfg(test)]
 mod tests {
-    use super::super::Features;
     use super::*;
 
     /// Check that each missing thing is a failed line with advice, and a working one is not.
@@ -111,7 +115,6 @@ mod tests {
         assert_eq!(failed.len(), 1);
         assert!(!failed[0].ok && failed[0].detail.contains("no such file"));
         let partly = checks(Ok(&Features {
-            no_kernel_stacks: None,
             no_own_passes: Some("refused".to_owned()),
             link_filter: false,
             no_perf_filter: Some("refused".to_owned()),
@@ -123,7 +126,6 @@ mod tests {
         );
         assert!(partly.iter().all(|c| c.ok == c.advice.is_empty()));
         let best = checks(Ok(&Features {
-            no_kernel_stacks: None,
             no_own_passes: None,
             link_filter: true,
             no_perf_filter: None,

@@ -4,66 +4,29 @@
 
 use std::ffi::CStr;
 use std::fs::File;
-use std::io;
-use std::mem::size_of;
-use std::ops::Range;
+use std::io::{self, ErrorKind, Read};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr::NonNull;
 
-use aya_obj::generated::bpf_insn;
+use aya_obj::Map as MapDefinition;
+use aya_obj::generated::{
+    BPF_F_SLEEPABLE, bpf_attach_type, bpf_attr,
+    bpf_attr__bindgen_ty_14__bindgen_ty_3__bindgen_ty_1 as iterator_info, bpf_cmd, bpf_insn,
+    bpf_prog_type,
+};
 use wcprof_types::Pid;
+use zerocopy::{Immutable, IntoBytes};
 
-use crate::sys::{system_call, word};
+use super::shared::Shared;
+use crate::sys::system_call;
 use wcprof_host::sys::map;
-
-const BPF_MAP_CREATE: libc::c_long = 0;
-const BPF_MAP_UPDATE_ELEM: libc::c_long = 2;
-const BPF_MAP_DELETE_ELEM: libc::c_long = 3;
-const BPF_PROG_LOAD: libc::c_long = 5;
-const BPF_PROG_TEST_RUN: libc::c_long = 10;
-const BPF_LINK_CREATE: libc::c_long = 28;
-const BPF_ITER_CREATE: libc::c_long = 33;
-const BPF_TRACE_ITER: u32 = 28;
-const BPF_PROG_TYPE_PERF_EVENT: u32 = 7;
-const BPF_PROG_TYPE_TRACING: u32 = 26;
-const BPF_PROG_TYPE_SYSCALL: u32 = 31;
-
-/// The program may sleep, for instance to read a page of another process.
-const BPF_F_SLEEPABLE: u32 = 1 << 4;
-
-/// A map to create.
-#[repr(C)]
-#[derive(Debug)]
-pub(super) struct MapSpec {
-    pub(super) map_type: u32,
-    pub(super) key_size: u32,
-    pub(super) value_size: u32,
-    pub(super) max_entries: u32,
-    pub(super) flags: u32,
-}
-
-/// `bpf_attr` of `BPF_MAP_UPDATE_ELEM` and `BPF_MAP_DELETE_ELEM`.
-#[repr(C)]
-struct MapUpdate {
-    map_fd: u32,
-    pad: u32,
-    key: u64,
-    value: u64,
-    flags: u64,
-}
-
-/// A program to load.
-#[derive(Debug)]
-pub(super) struct ProgramSpec<'a> {
-    pub(super) kind: ProgramKind,
-    pub(super) instructions: &'a [bpf_insn],
-    pub(super) license: &'a CStr,
-}
 
 /// Where a program runs.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum ProgramKind {
-    /// An iterator; the type id of its function in the kernel's BTF.
+    /// In an iterator; the type id of its function in the kernel's BTF.
     Iterator { function: u32, sleepable: bool },
     /// On samples of perf events.
     PerfEvent,
@@ -71,364 +34,189 @@ pub(super) enum ProgramKind {
     Syscall,
 }
 
-/// `bpf_attr` of `BPF_PROG_LOAD`, to `attach_btf_id`.
-#[repr(C)]
-#[derive(Default)]
-struct ProgLoad {
-    prog_type: u32,
-    insn_cnt: u32,
-    insns: u64,
-    license: u64,
-    log_level: u32,
-    log_size: u32,
-    log_buf: u64,
-    kern_version: u32,
-    prog_flags: u32,
-    prog_name: [u8; 16],
-    prog_ifindex: u32,
-    expected_attach_type: u32,
-    prog_btf_fd: u32,
-    func_info_rec_size: u32,
-    func_info: u64,
-    func_info_cnt: u32,
-    line_info_rec_size: u32,
-    line_info: u64,
-    line_info_cnt: u32,
-    attach_btf_id: u32,
-    attach_prog_fd: u32,
-    pad: u32,
-}
-
-/// `bpf_attr.link_create` of an iterator (`include/uapi/linux/bpf.h`).
-#[repr(C)]
-struct LinkCreate {
-    prog_fd: u32,
-    target_fd: u32,
-    attach_type: u32,
-    flags: u32,
-    /// Address of an [`IterLinkInfo`], or 0.
-    iter_info: u64,
-    iter_info_len: u32,
-    pad: u32,
-}
-
-/// `union bpf_iter_link_info`, its member `task`, padded to the union's size.
-#[repr(C)]
-struct IterLinkInfo {
-    tid: u32,
-    /// Only the threads of this process, as numbered in the caller's pid namespace.
-    pid: u32,
-    pid_fd: u32,
-    pad: u32,
-}
-
-/// `bpf_attr.iter_create`.
-#[repr(C)]
-struct IterCreate {
-    link_fd: u32,
-    flags: u32,
-}
-
 /// Creates an empty map.
-pub(super) fn create_map(spec: &MapSpec) -> io::Result<OwnedFd> {
-    // SAFETY: `spec` is the beginning of what BPF_MAP_CREATE reads and holds no addresses.
-    unsafe { bpf(BPF_MAP_CREATE, spec) }
+pub(super) fn create_map(map: &MapDefinition) -> io::Result<OwnedFd> {
+    let mut attr = no_attr();
+    attr.__bindgen_anon_1.map_type = map.map_type();
+    attr.__bindgen_anon_1.key_size = map.key_size();
+    attr.__bindgen_anon_1.value_size = map.value_size();
+    attr.__bindgen_anon_1.max_entries = map.max_entries();
+    attr.__bindgen_anon_1.map_flags = map.map_flags();
+    // SAFETY: `attr` holds what BPF_MAP_CREATE reads, and no addresses.
+    unsafe { open(bpf_cmd::BPF_MAP_CREATE, &mut attr) }
 }
 
-/// Sets one entry of a map whose keys and values have these lengths.
-///
-/// # Errors
-/// Those of the call. `EINVAL` for lengths that are not the map's.
-pub(super) fn update_map<const K: usize, const V: usize>(
-    map: &Map<K, V>,
-    key: &[u8; K],
-    value: &[u8; V],
-) -> io::Result<()> {
-    let attr = MapUpdate {
-        map_fd: map.0.as_raw_fd().cast_unsigned(),
-        pad: 0,
-        key: key.as_ptr() as u64,
-        value: value.as_ptr() as u64,
-        flags: 0,
-    };
-    // SAFETY: the kernel reads as many bytes as the map's keys and values have, which `Map::new`
-    // compared with `K` and `V`; both outlive the call.
-    unsafe { call(BPF_MAP_UPDATE_ELEM, &attr) }.map(drop)
-}
-
-/// Takes the entry of `key` out of the map.
-///
-/// # Errors
-/// Those of the call; `ENOENT` when there is none.
-pub(super) fn delete_from_map<const K: usize, const V: usize>(
-    map: &Map<K, V>,
-    key: &[u8; K],
-) -> io::Result<()> {
-    let attr = MapUpdate {
-        map_fd: map.0.as_raw_fd().cast_unsigned(),
-        pad: 0,
-        key: key.as_ptr() as u64,
-        value: 0,
-        flags: 0,
-    };
-    // SAFETY: the kernel reads as many bytes as the map's keys have, which `Map::new` compared with
-    // `K`; the key outlives the call.
-    unsafe { call(BPF_MAP_DELETE_ELEM, &attr) }.map(drop)
-}
-
-/// A map whose keys have `K` bytes and whose values have `V`.
+/// A map whose keys are 4 bytes and whose values are of type `V`.
 #[derive(Debug)]
-pub(super) struct Map<const K: usize, const V: usize>(OwnedFd);
+pub(super) struct Map<V>(OwnedFd, PhantomData<fn(V)>);
 
-impl<const K: usize, const V: usize> Map<K, V> {
-    /// `None` when the map was created with other lengths.
-    pub(super) fn new(fd: OwnedFd, spec: &MapSpec) -> Option<Self> {
-        let fits = spec.key_size as usize == K && spec.value_size as usize == V;
-        fits.then_some(Self(fd))
+impl<V: IntoBytes + Immutable> Map<V> {
+    /// `None` when the map was created with other sizes.
+    pub(super) fn new(fd: OwnedFd, map: &MapDefinition) -> Option<Self> {
+        let fits = map.key_size() == 4 && map.value_size() as usize == size_of::<V>();
+        fits.then_some(Self(fd, PhantomData))
+    }
+
+    /// Sets one entry.
+    pub(super) fn set(&self, key: i32, value: &V) -> io::Result<()> {
+        let mut attr = self.element(&key);
+        attr.__bindgen_anon_2.__bindgen_anon_1.value = std::ptr::from_ref(value) as u64;
+        // SAFETY: the kernel reads as many bytes as the map's keys and values have, which `new` compared
+        // with those of `key` and `V`; both outlive the call.
+        unsafe { bpf(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr) }.map(drop)
+    }
+
+    /// Removes an entry; `ENOENT` when there is none.
+    pub(super) fn remove(&self, key: i32) -> io::Result<()> {
+        // SAFETY: the kernel reads the 4 bytes of `key`, which outlives the call.
+        unsafe { bpf(bpf_cmd::BPF_MAP_DELETE_ELEM, &mut self.element(&key)) }.map(drop)
+    }
+
+    fn element(&self, key: &i32) -> bpf_attr {
+        let mut attr = no_attr();
+        attr.__bindgen_anon_2.map_fd = self.0.as_raw_fd().cast_unsigned();
+        attr.__bindgen_anon_2.key = std::ptr::from_ref(key) as u64;
+        attr
     }
 }
 
 /// Has the kernel verify and load a program. What its verifier says goes to `log`, when given.
-pub(super) fn load_program(spec: &ProgramSpec<'_>, log: Option<&mut [u8]>) -> io::Result<OwnedFd> {
-    let (prog_type, prog_flags, expected_attach_type, attach_btf_id) = match spec.kind {
-        ProgramKind::Iterator {
-            function,
-            sleepable,
-        } => (
-            BPF_PROG_TYPE_TRACING,
-            if sleepable { BPF_F_SLEEPABLE } else { 0 },
-            BPF_TRACE_ITER,
-            function,
-        ),
-        ProgramKind::PerfEvent => (BPF_PROG_TYPE_PERF_EVENT, 0, 0, 0),
-        ProgramKind::Syscall => (BPF_PROG_TYPE_SYSCALL, BPF_F_SLEEPABLE, 0, 0),
+pub(super) fn load_program(
+    kind: ProgramKind,
+    instructions: &[bpf_insn],
+    license: &CStr,
+    log: Option<&mut [u8]>,
+) -> io::Result<OwnedFd> {
+    let (prog_type, sleepable) = match kind {
+        ProgramKind::Iterator { sleepable, .. } => {
+            (bpf_prog_type::BPF_PROG_TYPE_TRACING, sleepable)
+        }
+        ProgramKind::PerfEvent => (bpf_prog_type::BPF_PROG_TYPE_PERF_EVENT, false),
+        ProgramKind::Syscall => (bpf_prog_type::BPF_PROG_TYPE_SYSCALL, true),
     };
-    let (log_level, log_size, log_buf) = match log {
-        Some(log) => (1, log.len() as u32, log.as_mut_ptr() as u64),
-        None => (0, 0, 0),
-    };
-    let attr = ProgLoad {
-        prog_type,
-        insn_cnt: spec.instructions.len() as u32,
-        insns: spec.instructions.as_ptr() as u64,
-        license: spec.license.as_ptr() as u64,
-        log_level,
-        log_size,
-        log_buf,
-        prog_flags,
-        expected_attach_type,
-        attach_btf_id,
-        ..ProgLoad::default()
-    };
-    // SAFETY: `attr` has the layout that BPF_PROG_LOAD reads; the instructions, the license and
-    // the log are of the lengths given and outlive the call.
-    unsafe { bpf(BPF_PROG_LOAD, &attr) }
-}
-
-/// `bpf_attr.test`; of it, `BPF_PROG_TYPE_SYSCALL` takes the program and the context alone.
-#[repr(C)]
-#[derive(Default)]
-struct TestRun {
-    prog_fd: u32,
-    /// What the program returned.
-    retval: u32,
-    data_size_in: u32,
-    data_size_out: u32,
-    data_in: u64,
-    data_out: u64,
-    repeat: u32,
-    duration: u32,
-    ctx_size_in: u32,
-    ctx_size_out: u32,
-    ctx_in: u64,
-    ctx_out: u64,
-    flags: u32,
-    cpu: u32,
-    batch_size: u32,
-    pad: u32,
-}
-
-/// Runs a program of [`ProgramKind::Syscall`] once, to its end.
-pub(super) fn run_program(program: BorrowedFd<'_>) -> io::Result<()> {
-    let mut attr = TestRun {
-        prog_fd: program.as_raw_fd().cast_unsigned(),
-        ..TestRun::default()
-    };
-    // SAFETY: `attr` has the layout that BPF_PROG_TEST_RUN reads and writes, and holds no
-    // addresses; what the program does to its own maps, `Shared` knows.
-    unsafe {
-        system_call(
-            libc::SYS_bpf,
-            [
-                BPF_PROG_TEST_RUN as usize,
-                std::ptr::from_mut(&mut attr) as usize,
-                size_of::<TestRun>(),
-                0,
-            ],
-        )
+    let mut attr = no_attr();
+    attr.__bindgen_anon_3.prog_type = prog_type as u32;
+    attr.__bindgen_anon_3.prog_flags = u32::from(sleepable) * BPF_F_SLEEPABLE;
+    attr.__bindgen_anon_3.insn_cnt = instructions.len() as u32;
+    attr.__bindgen_anon_3.insns = instructions.as_ptr() as u64;
+    attr.__bindgen_anon_3.license = license.as_ptr() as u64;
+    if let ProgramKind::Iterator { function, .. } = kind {
+        attr.__bindgen_anon_3.expected_attach_type = bpf_attach_type::BPF_TRACE_ITER as u32;
+        attr.__bindgen_anon_3.attach_btf_id = function;
     }
-    .map(drop)
+    if let Some(log) = log {
+        attr.__bindgen_anon_3.log_level = 1;
+        attr.__bindgen_anon_3.log_size = log.len() as u32;
+        attr.__bindgen_anon_3.log_buf = log.as_mut_ptr() as u64;
+    }
+    // SAFETY: the instructions, the license and the log are of the lengths given and outlive the call.
+    unsafe { open(bpf_cmd::BPF_PROG_LOAD, &mut attr) }
 }
 
-/// The one value of an array map, in our memory. Programs write it only while [`run_program`] runs
-/// them; who holds this runs none meanwhile.
+/// Runs a program of [`ProgramKind::Syscall`] once, to its end. It writes to its `memory`.
+pub(super) fn run_program(program: BorrowedFd<'_>, _memory: &mut SharedMemory) -> io::Result<()> {
+    let mut attr = no_attr();
+    attr.test.prog_fd = program.as_raw_fd().cast_unsigned();
+    let (command, attr) = (bpf_cmd::BPF_PROG_TEST_RUN as usize, &raw mut attr as usize);
+    // SAFETY: `attr` is what BPF_PROG_TEST_RUN reads and writes, and holds no addresses; nobody reads the
+    // memory that the program writes to.
+    unsafe { system_call(libc::SYS_bpf, [command, attr, size_of::<bpf_attr>(), 0]) }.map(drop)
+}
+
+/// The one value of the map `shared`, in our memory. Programs write it only while [`run_program`] or
+/// [`read_iterator`] runs them.
 #[derive(Debug)]
-pub(super) struct Shared {
-    start: NonNull<u8>,
-    len: usize,
-}
+pub(super) struct SharedMemory(NonNull<Shared>);
 
-impl Shared {
-    /// Maps the value of a map with one entry, created with `BPF_F_MMAPABLE`.
-    pub(super) fn new(fd: &OwnedFd, spec: &MapSpec) -> io::Result<Self> {
-        let len = spec.value_size as usize;
+impl SharedMemory {
+    /// Maps the value of a map created with `BPF_F_MMAPABLE` and with one value of this length.
+    pub(super) fn new(fd: &OwnedFd) -> io::Result<Self> {
         let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let start = map(fd, len, protection, libc::MAP_SHARED)?;
-        Ok(Self { start, len })
-    }
-
-    /// The bytes of a range, none when it lies partly outside.
-    pub(super) fn bytes(&self, range: Range<usize>) -> &[u8] {
-        if range.start > range.end || range.end > self.len {
-            return &[];
-        }
-        // SAFETY: within the mapping, which lives as long as `self`; nobody writes it while it is
-        // borrowed: programs by the duty of who holds it, and we only by `set`, which needs `self`
-        // mutably.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr().add(range.start), range.len()) }
-    }
-
-    /// The word at an offset; 0 outside.
-    pub(super) fn word(&self, at: usize) -> u32 {
-        word(self.bytes(at..at.saturating_add(4)), 0)
-    }
-
-    /// Sets the word at an offset; outside, nothing is set.
-    pub(super) fn set(&mut self, at: usize, word: u32) {
-        if at.saturating_add(4) > self.len {
-            return;
-        }
-        // SAFETY: within the mapping, and `self` is borrowed mutably.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                word.to_ne_bytes().as_ptr(),
-                self.start.as_ptr().add(at),
-                4,
-            );
-        }
+        let start = map(fd, size_of::<Shared>(), protection, libc::MAP_SHARED)?;
+        Ok(Self(start.cast()))
     }
 }
 
-impl Drop for Shared {
+impl Deref for SharedMemory {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        // SAFETY: the mapping is as large as a `Shared`, for which any bytes are valid, and aligned to a
+        // page; programs that write it need `self` mutably.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl DerefMut for SharedMemory {
+    fn deref_mut(&mut self) -> &mut Shared {
+        // SAFETY: as above.
+        unsafe { self.0.as_mut() }
+    }
+}
+
+impl Drop for SharedMemory {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing borrows it any more.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.len) };
+        unsafe { libc::munmap(self.0.as_ptr().cast(), size_of::<Shared>()) };
     }
 }
 
 // SAFETY: the memory is not bound to a thread.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedMemory {}
 
-/// The kernel's type information, in its own memory where the kernel lets it be mapped (Linux 6.16,
-/// `kernel/bpf/sysfs_btf.c`), else a copy: five megabytes and more.
-#[derive(Debug)]
-pub(super) enum KernelBtf {
-    Mapped { start: NonNull<u8>, len: usize },
-    Copied(Vec<u8>),
-}
-
-impl KernelBtf {
-    pub(super) fn open(path: &str) -> io::Result<Self> {
-        let mut file = File::open(path)?;
-        let len = usize::try_from(file.metadata()?.len()).unwrap_or(0);
-        match map(&file, len, libc::PROT_READ, libc::MAP_PRIVATE) {
-            Ok(start) => Ok(Self::Mapped { start, len }),
-            Err(_) => {
-                let mut bytes = Vec::with_capacity(len);
-                io::Read::read_to_end(&mut file, &mut bytes)?;
-                Ok(Self::Copied(bytes))
-            }
-        }
-    }
-
-    pub(super) fn bytes(&self) -> &[u8] {
-        match self {
-            // SAFETY: the mapping has this length and lives as long as `self`. Nobody can write or cut
-            // the kernel's image, so its bytes stay.
-            Self::Mapped { start, len } => unsafe {
-                std::slice::from_raw_parts(start.as_ptr(), *len)
-            },
-            Self::Copied(bytes) => bytes,
-        }
-    }
-}
-
-impl Drop for KernelBtf {
-    fn drop(&mut self) {
-        if let Self::Mapped { start, len } = self {
-            // SAFETY: the mapping is ours, and nothing borrows it any more.
-            unsafe { libc::munmap(start.as_ptr().cast(), *len) };
-        }
-    }
-}
-
-/// Attaches the iterator program `prog`, to the threads of `pid` alone when given.
+/// Attaches the iterator program `program`, to the threads of `pid` alone when given.
 ///
 /// Kernels without the filter answer `E2BIG` or `EINVAL`, or (6.0) ignore it: look at the records.
-pub(super) fn create_iter_link(prog: BorrowedFd<'_>, pid: Option<Pid>) -> io::Result<OwnedFd> {
-    let info = pid.map(|pid| IterLinkInfo {
-        tid: 0,
-        pid: pid.0.cast_unsigned(),
-        pid_fd: 0,
-        pad: 0,
-    });
-    let attr = LinkCreate {
-        prog_fd: prog.as_raw_fd().cast_unsigned(),
-        target_fd: 0,
-        attach_type: BPF_TRACE_ITER,
-        flags: 0,
-        iter_info: info
-            .as_ref()
-            .map_or(0, |info| std::ptr::from_ref(info) as u64),
-        iter_info_len: info
-            .as_ref()
-            .map_or(0, |_| size_of::<IterLinkInfo>() as u32),
-        pad: 0,
-    };
-    // SAFETY: `attr` begins with the fields that BPF_LINK_CREATE reads, and `iter_info` is 0 or
-    // the address of `info` with its length; both outlive the call.
-    unsafe { bpf(BPF_LINK_CREATE, &attr) }
+pub(super) fn create_iterator_link(
+    program: BorrowedFd<'_>,
+    pid: Option<Pid>,
+) -> io::Result<OwnedFd> {
+    // `union bpf_iter_link_info`: a thread, a process, a pidfd, and the rest of the union.
+    let threads_of: [u32; 4] = [0, pid.map_or(0, |pid| pid.0.cast_unsigned()), 0, 0];
+    let mut attr = no_attr();
+    attr.link_create.__bindgen_anon_1.prog_fd = program.as_raw_fd().cast_unsigned();
+    attr.link_create.attach_type = bpf_attach_type::BPF_TRACE_ITER as u32;
+    if pid.is_some() {
+        attr.link_create.__bindgen_anon_3.__bindgen_anon_1 = iterator_info {
+            iter_info: threads_of.as_ptr() as u64,
+            iter_info_len: size_of_val(&threads_of) as u32,
+        };
+    }
+    // SAFETY: the address is 0 or of `threads_of`, with its length, which outlives the call.
+    unsafe { open(bpf_cmd::BPF_LINK_CREATE, &mut attr) }
 }
 
 /// Opens a new pass of the iterator behind `link`.
-pub(super) fn create_iter(link: BorrowedFd<'_>) -> io::Result<File> {
-    let attr = IterCreate {
-        link_fd: link.as_raw_fd().cast_unsigned(),
-        flags: 0,
-    };
-    // SAFETY: `attr` is what BPF_ITER_CREATE reads and holds no addresses.
-    unsafe { bpf(BPF_ITER_CREATE, &attr) }.map(File::from)
+pub(super) fn create_iterator(link: BorrowedFd<'_>) -> io::Result<File> {
+    let mut attr = no_attr();
+    attr.iter_create.link_fd = link.as_raw_fd().cast_unsigned();
+    // SAFETY: `attr` is what BPF_ITER_CREATE reads, and holds no addresses.
+    unsafe { open(bpf_cmd::BPF_ITER_CREATE, &mut attr) }.map(File::from)
 }
 
-/// Reads into the room that `bytes` has left, and gives how much.
-pub(super) fn read_more(file: &File, bytes: &mut Vec<u8>) -> io::Result<usize> {
-    let room = bytes.spare_capacity_mut();
-    // SAFETY: the kernel writes to `room` alone, at most its length.
-    let n = unsafe { libc::read(file.as_raw_fd(), room.as_mut_ptr().cast(), room.len()) };
-    let n = usize::try_from(n).map_err(|_| io::Error::last_os_error())?;
-    // SAFETY: the kernel has written the `n` bytes after the present end.
-    unsafe { bytes.set_len(bytes.len() + n) };
-    Ok(n)
+/// Lets an iterator go on until its `memory`, which it writes to, is full; false when it is at its end.
+pub(super) fn read_iterator(mut iterator: &File, _memory: &mut SharedMemory) -> io::Result<bool> {
+    match iterator.read(&mut [0]) {
+        Ok(n) => Ok(n > 0),
+        // EAGAIN: a million threads of others were visited without a record.
+        Err(e) if matches!(e.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => Ok(true),
+        Err(e) => Err(e),
+    }
+}
+
+fn no_attr() -> bpf_attr {
+    // SAFETY: a union of plain integers, for which zero bytes are valid.
+    unsafe { std::mem::zeroed() }
 }
 
 /// Calls `bpf(2)` with a command that returns a new descriptor.
 ///
 /// # Safety
 ///
-/// As for [`call`], and `command` returns a new descriptor.
-unsafe fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
+/// As for [`bpf`], and `command` returns a new descriptor.
+unsafe fn open(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<OwnedFd> {
     // SAFETY: the caller's duty.
-    let fd = unsafe { call(command, attr) }?;
+    let fd = unsafe { bpf(command, attr) }?;
     // SAFETY: the command returned this descriptor to us alone.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
@@ -437,24 +225,19 @@ unsafe fn bpf<T>(command: libc::c_long, attr: &T) -> io::Result<OwnedFd> {
 ///
 /// # Safety
 ///
-/// 1. `T` has the layout that `command` reads, without padding bytes.
-/// 2. Addresses in `attr` are of memory that the command may access.
-unsafe fn call<T>(command: libc::c_long, attr: &T) -> io::Result<i32> {
+/// Addresses in `attr` are of memory that the command may access.
+unsafe fn bpf(command: bpf_cmd, attr: &mut bpf_attr) -> io::Result<i32> {
     // SAFETY: `attr` is valid for its size; the rest is the caller's duty.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,
-            command,
-            std::ptr::from_ref(attr),
-            size_of::<T>(),
+            command as libc::c_long,
+            std::ptr::from_mut(attr),
+            size_of::<bpf_attr>(),
         )
     };
-    result_of(result)
-}
-
-fn result_of(result: libc::c_long) -> io::Result<i32> {
-    if result < 0 {
-        return Err(io::Error::last_os_error());
+    match i32::try_from(result) {
+        Ok(result) if result >= 0 => Ok(result),
+        _ => Err(io::Error::last_os_error()),
     }
-    i32::try_from(result).map_err(io::Error::other)
 }

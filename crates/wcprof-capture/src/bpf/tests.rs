@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::hint;
 use std::io::{PipeWriter, Read, Write, pipe};
+use std::ops::Range;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -15,7 +16,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use nix::sched::CloneFlags;
-use wcprof_types::{Avma, Tid, parse_maps};
+use wcprof_types::{Avma, Pid, Tid, parse_maps};
 
 use wcprof_perf::{PerfOptions, PerfSampler};
 
@@ -27,11 +28,11 @@ const SYS_READ: u32 = 0;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Loads an engine.
-type Make = fn(&[Pid]) -> Result<BpfEngine, BpfError>;
+type Make = fn(&[Pid], bool) -> Result<BpfEngine, BpfError>;
 
 /// The engine, or `None` with a visible note where the machine does not permit it.
 fn engine(make: Make, targets: &[Pid]) -> Option<BpfEngine> {
-    match make(targets) {
+    match make(targets, false) {
         Ok(engine) => Some(engine),
         Err(
             e @ (BpfError::NotPermitted { .. } | BpfError::NoBtf(_) | BpfError::NoTaskIterator(_)),
@@ -69,9 +70,11 @@ for_both_ways! {
     blocked_thread,
     complete_and_own,
     spinning_thread,
-    changes,
-    unmentioned,
+    unchanged_threads,
+    exits,
+    full_memory,
     stack_copies,
+    kernel_stacks,
     torn_stacks,
     several_targets,
     joining_targets,
@@ -133,8 +136,29 @@ impl Reader {
 }
 
 fn is_blocked_in_read(task: &TaskRecord) -> bool {
-    let number = task.regs.and_then(|r| r.syscall.number());
-    task.state.is_blocked() && number == Some(SYS_READ)
+    task.is_blocked() && task.syscall() == Some(SYS_READ)
+}
+
+/// Every thread of the targets.
+fn all_tasks(engine: &mut BpfEngine) -> (Pass, Vec<TaskRecord>) {
+    engine.forget_seen();
+    let (pass, tasks, _) = changes(engine, false);
+    (pass, tasks.into_iter().map(|(task, _)| task).collect())
+}
+
+type Changed = Vec<(TaskRecord, Range<usize>)>;
+
+/// A pass, its records, and the bytes that their stacks are in.
+fn changes(engine: &mut BpfEngine, list: bool) -> (Pass, Changed, Vec<u8>) {
+    let mut bytes = vec![1, 2, 3];
+    let pass = engine.pass(list, &mut bytes).unwrap();
+    let tasks: Changed = records(&bytes, 3).map(Result::unwrap).collect();
+    assert_eq!(tasks.len() as u32 + pass.n_unlisted, pass.n_seen());
+    (pass, tasks, bytes)
+}
+
+fn changed(tasks: &Changed, tid: Tid) -> Option<&(TaskRecord, Range<usize>)> {
+    tasks.iter().find(|(task, _)| task.tid == tid.0)
 }
 
 /// A thread that runs until it is told to stop.
@@ -168,13 +192,12 @@ impl Spinner {
 }
 
 fn find(engine: &mut BpfEngine, tid: Tid) -> Option<TaskRecord> {
-    let mut tasks = Vec::new();
     // Threads of other tests that exit cut passes of the task iterator short.
-    wait_for("a whole pass", || {
-        let info = engine.snapshot(&mut tasks).unwrap();
-        (!info.incomplete).then_some(())
+    let tasks = wait_for("a whole pass", || {
+        let (pass, tasks) = all_tasks(engine);
+        (pass.n_missed == 0).then_some(tasks)
     });
-    tasks.into_iter().find(|task| task.tid == tid)
+    tasks.into_iter().find(|task| task.tid == tid.0)
 }
 
 /// A child that ends when its standard input does.
@@ -206,34 +229,35 @@ fn blocked_thread(make: Make) {
     let reader = Reader::spawn();
     fs::write(format!("/proc/self/task/{}/comm", reader.tid), "reader;7").unwrap();
     let task = reader.wait_blocked(&mut engine);
-    assert_eq!((task.pid, task.name().as_ref()), (own_pid(), "reader;7"));
-    assert!(task.state.is_user && !task.state.is_exiting());
-    let regs = task.regs.unwrap();
-    assert_eq!(regs.syscall.args[2], 1, "the length of the read");
+    assert_eq!(
+        (task.tgid, &task.comm),
+        (own_pid().0, b"reader;7\0\0\0\0\0\0\0\0")
+    );
+    assert!(!task.is_exiting() && !task.is_kernel_worker());
+    let regs = task.user_regs().unwrap();
+    assert_eq!(task.dx, 1, "the length of the read");
     assert!(regs.sp < reader.local && reader.local.0 - regs.sp.0 < 64 << 10);
     let maps = parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
     let stack = maps.iter().find(|m| m.contains(regs.sp)).unwrap();
     assert!(stack.contains(reader.local));
     let code = maps.iter().find(|m| m.contains(regs.ip)).unwrap();
     assert!(code.executable);
-    assert_eq!(task.queue.map_or(0, |q| q.last_queued), 0);
+    assert_eq!(task.last_queued, 0);
     reader.finish();
 }
 
-/// Check that a snapshot has each thread of the process once and none of another.
+/// Check that a pass has each thread of the process once and none of another.
 fn complete_and_own(make: Make) {
     let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let readers: Vec<Reader> = (0..300).map(|_| Reader::spawn()).collect();
-    let mut tasks = Vec::new();
-    let info = engine.snapshot(&mut tasks).unwrap();
-    assert!(!info.incomplete);
-    assert_eq!(info.n_threads as usize, tasks.len());
-    let tids: BTreeSet<Tid> = tasks.iter().map(|t| t.tid).collect();
+    let (pass, tasks) = all_tasks(&mut engine);
+    assert_eq!(pass.n_missed, 0);
+    let tids: BTreeSet<i32> = tasks.iter().map(|t| t.tid).collect();
     assert_eq!(tids.len(), tasks.len(), "a thread twice");
-    assert!(readers.iter().all(|r| tids.contains(&r.tid)));
-    assert!(tasks.iter().all(|t| t.pid == own_pid()));
+    assert!(readers.iter().all(|r| tids.contains(&r.tid.0)));
+    assert!(tasks.iter().all(|t| t.tgid == own_pid().0));
     readers.into_iter().for_each(Reader::finish);
 }
 
@@ -243,123 +267,112 @@ fn spinning_thread(make: Make) {
         return;
     };
     let spinner = Spinner::spawn();
-    let mut before = Counters::default();
+    let mut before = (0, 0, 0);
     let mut seen_running = false;
     for _ in 0..200 {
         let task = find(&mut engine, spinner.tid).unwrap();
-        assert!(!task.state.is_blocked(), "{task:?}");
-        assert_ne!(task.state.is_running(), task.state.is_runnable());
-        seen_running |= task.state.is_running();
-        assert!(task.counters.nvcsw >= before.nvcsw && task.counters.nivcsw >= before.nivcsw);
-        assert!(task.counters.run_time_ns >= before.run_time_ns);
-        before = task.counters;
+        assert!(!task.is_blocked(), "{task:?}");
+        seen_running |= task.is_on_cpu();
+        let now = (task.nvcsw, task.nivcsw, task.run_time);
+        assert!(now.0 >= before.0 && now.1 >= before.1 && now.2 >= before.2);
+        before = now;
     }
     wait_for("sample on a CPU", || {
-        seen_running |= find(&mut engine, spinner.tid)?.state.is_running();
+        seen_running |= find(&mut engine, spinner.tid)?.is_on_cpu();
         seen_running.then_some(())
     });
     spinner.finish();
 }
 
-/// Check that only a blocked thread is unchanged, and not after it ran or was renamed.
-fn changes(make: Make) {
+/// Check that a blocked thread is not in later passes until it ran, that a list has it without its stack
+/// and with a new name, and that a thread which runs is in each pass.
+fn unchanged_threads(make: Make) {
     let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
     let mut reader = Reader::spawn();
     let spinner = Spinner::spawn();
     let before = reader.wait_blocked(&mut engine);
-    let mut out = Changes::default();
-    engine
-        .snapshot_changes(true, &mut out, &mut Vec::new())
-        .unwrap();
-    assert!(out.unchanged.is_empty());
-    let (record, _) = changed(&out, reader.tid).unwrap();
-    assert_eq!(
-        *record,
-        TaskRecord {
-            time_ns: record.time_ns,
-            queue: record.queue,
-            ..before.clone()
-        }
-    );
-    for _ in 0..50 {
-        engine
-            .snapshot_changes(true, &mut out, &mut Vec::new())
-            .unwrap();
-        assert!(out.unchanged.contains(&reader.tid));
-        assert!(changed(&out, reader.tid).is_none());
-        assert!(changed(&out, spinner.tid).is_some());
+    for list in [false, true].repeat(25) {
+        let (pass, tasks, _) = changes(&mut engine, list);
+        assert_eq!(changed(&tasks, reader.tid).is_some(), list);
+        assert!(list == (pass.n_unlisted == 0));
+        assert!(changed(&tasks, spinner.tid).is_some());
     }
     fs::write(format!("/proc/self/task/{}/comm", reader.tid), "renamed").unwrap();
-    engine
-        .snapshot_changes(true, &mut out, &mut Vec::new())
-        .unwrap();
-    let (renamed, _) = changed(&out, reader.tid).unwrap();
-    assert_eq!(renamed.name(), "renamed");
+    let (_, tasks, _) = changes(&mut engine, true);
+    let (task, stack) = changed(&tasks, reader.tid).unwrap();
+    assert!(task.comm.starts_with(b"renamed\0") && stack.is_empty());
+    let mut as_before = *task;
+    as_before.time = before.time;
+    as_before.comm = before.comm;
+    as_before.reader_arrival = before.reader_arrival;
+    assert_eq!(as_before, before);
     reader.writer.write_all(&[1]).unwrap();
     wait_for("ran again", || {
-        engine
-            .snapshot_changes(true, &mut out, &mut Vec::new())
-            .unwrap();
-        let (task, _) = changed(&out, reader.tid)?;
-        (task.counters.switches() > before.counters.switches()).then_some(())
+        let (_, tasks, _) = changes(&mut engine, false);
+        let (task, _) = changed(&tasks, reader.tid)?;
+        (task.nvcsw > before.nvcsw).then_some(())
     });
     let tid = reader.tid;
     reader.finish();
     wait_for("exit", || {
-        engine
-            .snapshot_changes(true, &mut out, &mut Vec::new())
-            .unwrap();
-        let gone = !out.unchanged.contains(&tid) && changed(&out, tid).is_none();
-        gone.then_some(())
+        let (_, tasks, _) = changes(&mut engine, true);
+        changed(&tasks, tid).is_none().then_some(())
     });
     spinner.finish();
 }
 
-fn changed(out: &Changes, tid: Tid) -> Option<&(TaskRecord, Range<usize>)> {
-    out.changed.iter().find(|(task, _)| task.tid == tid)
-}
-
-/// Check that unchanged threads are counted when they are not mentioned, and that an exit shows
-/// in the count.
-fn unmentioned(make: Make) {
+/// Check that an exit shows in the count of threads.
+fn exits(make: Make) {
     let cat = Cat::spawn();
-    let Some(mut engine) = engine(make, &[own_pid(), cat.pid()]) else {
+    let other = Cat::spawn();
+    let Some(mut engine) = engine(make, &[other.pid(), cat.pid()]) else {
         return;
     };
-    let reader = Reader::spawn();
-    reader.wait_blocked(&mut engine);
-    let mut out = Changes::default();
-    let all = engine
-        .snapshot_changes(true, &mut out, &mut Vec::new())
-        .unwrap()
-        .n_threads;
-    assert_eq!(out.changed.len(), all as usize);
-    let mut bytes = Vec::new();
-    wait_for("the child and the reader unchanged", || {
-        let info = engine
-            .snapshot_changes(false, &mut out, &mut bytes)
-            .unwrap();
-        assert!(out.unchanged.is_empty());
-        assert_eq!(out.changed.len() as u32 + out.n_unmentioned, info.n_threads);
-        (out.n_unmentioned >= 2).then_some(())
+    wait_for("both unchanged", || {
+        let (pass, ..) = changes(&mut engine, false);
+        (pass.n_unlisted == 2).then_some(())
     });
     drop(cat);
     wait_for("one thread less", || {
-        let info = engine
-            .snapshot_changes(false, &mut out, &mut bytes)
-            .unwrap();
-        assert_eq!(out.changed.len() as u32 + out.n_unmentioned, info.n_threads);
-        engine
-            .snapshot_changes(true, &mut out, &mut Vec::new())
-            .unwrap();
-        out.changed
-            .iter()
-            .all(|(task, _)| task.pid == own_pid())
-            .then_some(())
+        let (pass, ..) = changes(&mut engine, false);
+        (pass.n_seen() == 1).then_some(())
     });
-    reader.finish();
+}
+
+/// Check that a pass with more stacks than the shared memory holds goes on where it stopped.
+fn full_memory(make: Make) {
+    let Some(mut engine) = engine(make, &[own_pid()]) else {
+        return;
+    };
+    let readers: Vec<Reader> = (0..400).map(|_| Reader::spawn()).collect();
+    let maps = parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
+    for task in all_tasks(&mut engine).1 {
+        let sp = task.user_regs().unwrap().sp;
+        let mapping = maps.iter().find(|m| m.contains(sp)).unwrap();
+        engine
+            .want_stack(&want(&task, mapping.start..mapping.end, 8 << 10))
+            .unwrap();
+    }
+    engine.forget_seen();
+    let (_, tasks, bytes) = changes(&mut engine, false);
+    let tids: BTreeSet<i32> = tasks.iter().map(|(task, _)| task.tid).collect();
+    assert_eq!(tids.len(), tasks.len(), "a thread twice");
+    assert!(readers.iter().all(|r| tids.contains(&r.tid.0)));
+    if engine.features().no_stack_copies.is_none() {
+        assert!(bytes.len() > 1 << 20, "{}", bytes.len());
+    }
+    readers.into_iter().for_each(Reader::finish);
+}
+
+fn want(task: &TaskRecord, mapping: Range<Avma>, bytes: u32) -> Want {
+    Want {
+        start: mapping.start.0,
+        end: mapping.end.0,
+        host_tid: task.host_tid,
+        bytes,
+    }
 }
 
 /// Check that a wanted stack comes with the thread's record, is what memory holds, ends where the
@@ -376,27 +389,18 @@ fn stack_copies(make: Make) {
     let other = Reader::spawn();
     let task = reader.wait_blocked(&mut engine);
     other.wait_blocked(&mut engine);
-    let sp = task.regs.unwrap().sp;
+    let sp = task.user_regs().unwrap().sp;
     let maps = parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
     let mapping = maps.iter().find(|m| m.contains(sp)).unwrap();
     let (start, end) = (mapping.start, mapping.end);
-    let mut out = Changes::default();
     let mut copy = |mapping: Range<Avma>, bytes| {
-        let want = WantedStack {
-            host_tid: task.host_tid,
-            mapping,
-            bytes,
-        };
-        engine.want_stack(&want).unwrap();
+        engine.want_stack(&want(&task, mapping, bytes)).unwrap();
         engine.forget_seen();
-        let mut bytes = vec![1, 2, 3];
-        engine
-            .snapshot_changes(false, &mut out, &mut bytes)
-            .unwrap();
-        let (_, others) = changed(&out, other.tid).unwrap();
+        let (_, tasks, bytes) = changes(&mut engine, false);
+        let (_, others) = changed(&tasks, other.tid).unwrap();
         assert!(others.is_empty());
-        let (record, range) = changed(&out, reader.tid).unwrap();
-        assert!(!record.torn);
+        let (record, range) = changed(&tasks, reader.tid).unwrap();
+        assert!(!record.is_torn());
         bytes[range.clone()].to_vec()
     };
     let mut memory = vec![0; 4096];
@@ -414,6 +418,30 @@ fn stack_copies(make: Make) {
     );
     reader.finish();
     other.finish();
+}
+
+/// Check that blocked threads have kernel stacks when these are asked for, and no others.
+fn kernel_stacks(make: Make) {
+    let with_kernel: fn(&[Pid], bool) -> _ = make;
+    let (Some(mut without), Ok(mut engine)) =
+        (engine(make, &[own_pid()]), with_kernel(&[own_pid()], true))
+    else {
+        return;
+    };
+    let reader = Reader::spawn();
+    let spinner = Spinner::spawn();
+    reader.wait_blocked(&mut without);
+    assert_eq!(find(&mut without, reader.tid).unwrap().kernel_len, 0);
+    engine.forget_seen();
+    let (_, tasks, bytes) = changes(&mut engine, false);
+    let (task, stack) = changed(&tasks, reader.tid).unwrap();
+    let kernel = &bytes[stack.end..][..task.kernel_len as usize];
+    assert!(kernel.len() >= 24, "{task:?}");
+    for address in kernel.chunks_exact(8) {
+        assert!(address[7] == 0xff, "no address of the kernel: {address:x?}");
+    }
+    spinner.finish();
+    reader.finish();
 }
 
 /// Check that a thread that switches all the time has whole stacks or says that they are torn:
@@ -451,27 +479,18 @@ fn torn_stacks(make: Make) {
     let (tid, first, last) = receiver.recv().unwrap();
     let maps = parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
     let mapping = maps.iter().find(|m| m.contains(first)).unwrap();
-    let host_tid = find(&mut engine, tid).unwrap().host_tid;
-    engine
-        .want_stack(&WantedStack {
-            host_tid,
-            mapping: mapping.start..mapping.end,
-            bytes: 14 << 10,
-        })
-        .unwrap();
-    let mut out = Changes::default();
+    let task = find(&mut engine, tid).unwrap();
+    let wanted = want(&task, mapping.start..mapping.end, 14 << 10);
+    engine.want_stack(&wanted).unwrap();
     let mut n_copies = 0;
     let mut values = BTreeSet::new();
     wait_for("copies at different times", || {
-        let mut bytes = Vec::new();
-        engine
-            .snapshot_changes(false, &mut out, &mut bytes)
-            .unwrap();
-        let (record, range) = changed(&out, tid)?;
+        let (_, tasks, bytes) = changes(&mut engine, false);
+        let (record, range) = changed(&tasks, tid)?;
         let stack = bytes.get(range.clone()).unwrap();
-        assert!(!record.torn || stack.is_empty());
+        assert!(!record.is_torn() || stack.is_empty());
         let word = |address: Avma| {
-            let at = address.0.checked_sub(record.regs.unwrap().sp.0)? as usize;
+            let at = address.0.checked_sub(record.user_regs().unwrap().sp.0)? as usize;
             stack
                 .get(at..)?
                 .first_chunk()
@@ -494,9 +513,8 @@ fn several_targets(make: Make) {
         return;
     };
     let pids = |engine: &mut BpfEngine| -> Vec<Pid> {
-        let mut tasks = Vec::new();
-        engine.snapshot(&mut tasks).unwrap();
-        tasks.iter().map(|t| t.pid).collect()
+        let (_, tasks) = all_tasks(engine);
+        tasks.iter().map(|t| Pid(t.tgid)).collect()
     };
     let mut both = pids(&mut engine);
     both.sort();
@@ -508,30 +526,23 @@ fn several_targets(make: Make) {
     assert_eq!(pids(&mut engine), [kept]);
 }
 
-/// Check targets that join and leave, twice, that one which leaves has no records while it lives,
-/// and that one target too many is refused.
+/// Check targets that join and leave, twice, and that one which leaves has no records while it lives.
 fn joining_targets(make: Make) {
     let (one, two) = (Cat::spawn(), Cat::spawn());
     let Some(mut engine) = engine(make, &[one.pid()]) else {
         return;
     };
     assert_joins_and_leaves(&mut engine, one.pid(), two.pid());
-    // As if there were many more.
-    engine.targets.resize(MAX_TARGETS, Pid(0));
-    let refused = engine.add_target(two.pid());
-    assert!(matches!(refused, Err(BpfError::TooManyTargets(_))));
-    engine.targets.truncate(1);
-    if engine.iterator.is_some() {
-        engine.use_filter_in_program_for_test();
+    if engine.features().no_own_passes.is_some() {
+        engine.filter_in_program().unwrap();
         assert_joins_and_leaves(&mut engine, one.pid(), two.pid());
     }
 }
 
 fn assert_joins_and_leaves(engine: &mut BpfEngine, one: Pid, two: Pid) {
     let pids = |engine: &mut BpfEngine| -> BTreeSet<Pid> {
-        let mut tasks = Vec::new();
-        engine.snapshot(&mut tasks).unwrap();
-        tasks.iter().map(|t| t.pid).collect()
+        let (_, tasks) = all_tasks(engine);
+        tasks.iter().map(|t| Pid(t.tgid)).collect()
     };
     for _ in 0..2 {
         engine.add_target(two).unwrap();
@@ -552,16 +563,12 @@ fn filter_in_program() {
     let Some(mut engine) = engine(BpfEngine::with_iterator, &[own_pid(), cat.pid()]) else {
         return;
     };
-    engine.use_filter_in_program_for_test();
-    let mut tasks = Vec::new();
-    engine.snapshot(&mut tasks).unwrap();
-    assert!(tasks.iter().any(|t| t.tid == reader.tid));
-    assert_eq!(tasks.iter().filter(|t| t.pid == cat.pid()).count(), 1);
-    assert!(
-        tasks
-            .iter()
-            .all(|t| t.pid == own_pid() || t.pid == cat.pid())
-    );
+    engine.filter_in_program().unwrap();
+    let (_, tasks) = all_tasks(&mut engine);
+    assert!(tasks.iter().any(|t| t.tid == reader.tid.0));
+    assert_eq!(tasks.iter().filter(|t| t.tgid == cat.pid().0).count(), 1);
+    let of_targets = [own_pid().0, cat.pid().0];
+    assert!(tasks.iter().all(|t| of_targets.contains(&t.tgid)));
     reader.finish();
 }
 
@@ -569,10 +576,14 @@ fn filter_in_program() {
 #[test]
 fn bad_targets() {
     let many = vec![Pid(1); MAX_TARGETS + 1];
-    assert!(matches!(BpfEngine::new(&many), Err(BpfError::TooManyTargets(n)) if n > MAX_TARGETS));
+    assert!(
+        matches!(BpfEngine::new(&many, false), Err(BpfError::TooManyTargets(n)) if n > MAX_TARGETS)
+    );
     if engine(BpfEngine::new, &[own_pid()]).is_some() {
         let none = Pid(i32::MAX);
-        assert!(matches!(BpfEngine::new(&[none]), Err(BpfError::NoSuchProcess(p)) if p == none));
+        assert!(
+            matches!(BpfEngine::new(&[none], false), Err(BpfError::NoSuchProcess(p)) if p == none)
+        );
     }
 }
 
@@ -614,10 +625,7 @@ fn perf_filter() {
     // What the filters counted, passes tell.
     for (mut engine, expected) in [(own, 20..u32::MAX), (other, 0..1)] {
         if engine.features().no_own_passes.is_none() {
-            engine
-                .snapshot_changes(false, &mut Changes::default(), &mut Vec::new())
-                .unwrap();
-            let pass = engine.hold_changes().unwrap().unwrap();
+            let (pass, ..) = changes(&mut engine, false);
             assert!(expected.contains(&pass.n_kept), "{pass:?}");
         }
     }

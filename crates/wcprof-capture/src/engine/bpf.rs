@@ -1,9 +1,10 @@
-//! Snapshots from the BPF task iterator, with the stacks that it copies.
+//! Snapshots from passes of the BPF programs, with the stacks that they copy.
 //!
-//! A stack that it does not copy (a thread seen for the first time, an old kernel) is copied and
-//! proven by the sampler, by the thread's count of runs in `/proc/PID/task/TID/schedstat`, the
-//! same number as the iterator's.
+//! A stack that they do not copy (a thread seen for the first time, an old kernel) is copied and proven
+//! by the sampler, by the thread's count of runs in `/proc/PID/task/TID/schedstat`, which is the same
+//! number as in the records.
 
+use std::collections::hash_map::Entry;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -11,12 +12,12 @@ use std::os::fd::BorrowedFd;
 use wcprof_types::{Pid, Sched, Tid};
 
 use super::queue_clock::QueueClock;
-use super::{
-    Comm, HeldSnapshot, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, StackWant,
-    ThreadSnapshot,
+use super::snapshot::{
+    Comm, HeldSnapshot, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots,
+    ThreadInfo, ThreadSnapshot,
 };
-use crate::bpf::{BpfEngine, BpfError, Changes, SnapshotInfo, TaskFlags, TaskRecord, WantedStack};
-use crate::sampler::TargetId;
+use crate::batch::{TargetId, ThreadCounters};
+use crate::bpf::{BpfEngine, BpfError, Pass, TaskRecord, Want, records};
 use crate::tid_map::TidMap;
 use wcprof_host::clock::boot_offset_ns;
 use wcprof_host::procfs::{line_buffer, parse_schedstat, read_line};
@@ -34,7 +35,6 @@ pub(crate) struct BpfSnapshots {
     /// By pid.
     targets: TidMap<Observed>,
     engine: BpfEngine,
-    changes: Changes,
     /// Files held open, at most `max_held`.
     schedstats: TidMap<File>,
     max_held: usize,
@@ -63,11 +63,7 @@ impl BpfSnapshots {
         };
         Ok(Self {
             targets: targets.iter().map(observed).collect(),
-            engine: match kernel {
-                true => BpfEngine::with_kernel_stacks(&pids)?,
-                false => BpfEngine::new(&pids)?,
-            },
-            changes: Changes::default(),
+            engine: BpfEngine::new(&pids, kernel)?,
             schedstats: TidMap::default(),
             max_held,
             boot_offset: boot_offset_ns(),
@@ -84,88 +80,85 @@ impl BpfSnapshots {
         self.engine.perf_filter_fd()
     }
 
-    /// Why the records have no kernel stacks although asked for.
-    pub(crate) fn no_kernel_stacks(&self) -> Option<&str> {
-        self.engine.features().no_kernel_stacks.as_deref()
-    }
-
     fn thread(&self, target: TargetId, task: &TaskRecord, stack: &Range<usize>) -> ThreadSnapshot {
-        let kernel_side = task.state.flags.has(TaskFlags::IO_WORKER)
-            || task.state.flags.has(TaskFlags::USER_WORKER);
-        let sched = if task.state.is_running() {
+        let kernel_side = task.is_kernel_worker();
+        let sched = if task.is_on_cpu() {
             Sched::OnCpu
-        } else if task.state.is_blocked() {
+        } else if task.is_blocked() {
             Sched::Blocked
         } else {
+            let waited_ns = self.clock.waited_ns(task.time, task.last_queued);
             Sched::Queued {
-                waited_ns: task
-                    .queue
-                    .map(|q| self.clock.waited_ns(task.time_ns, q.last_queued)),
+                waited_ns: task.has_queue_times().then_some(waited_ns),
             }
         };
         // Those of a thread on a CPU are of its last kernel entry, not of now.
-        let regs = task.regs.filter(|_| sched != Sched::OnCpu);
-        let queue = task.queue;
+        let regs = task.user_regs().filter(|_| sched != Sched::OnCpu);
         ThreadSnapshot {
             target,
-            tid: task.tid,
-            time: task.time_ns,
+            tid: Tid(task.tid),
+            time: task.time,
             sched,
-            switches: task.counters.switches(),
-            voluntary: Some(task.counters.nvcsw),
-            run_ns: task.counters.run_time_ns,
-            delay_ns: queue.map_or(0, |q| q.run_delay_ns),
-            n_runs: queue.map_or(0, |q| q.n_runs),
-            regs: regs.filter(|_| !kernel_side).map(|r| r.user_regs()),
-            syscall: regs.map(|r| InSyscall {
-                number: r.syscall.number(),
-                args: [r.syscall.args[0], r.syscall.args[1], r.syscall.args[2]],
-            }),
-            kernel_side,
-            started: task.start_boottime_ns.saturating_sub(self.boot_offset),
-            comm: Some(Comm(task.comm)),
-            exec_id: u64::from(task.exec_id) + 1,
-            host_tid: Some(task.host_tid),
-            stack: if task.torn {
-                SnapshotStack::Torn
-            } else if stack.is_empty() {
-                SnapshotStack::None
-            } else {
-                SnapshotStack::Copied(stack.clone())
+            counters: ThreadCounters {
+                switches: task.nvcsw.wrapping_add(task.nivcsw),
+                voluntary: Some(task.nvcsw),
+                run_ns: task.run_time,
+                delay_ns: task.run_delay,
             },
-            kernel: stack.end..stack.end + task.kernel_len,
+            n_runs: task.pcount,
+            syscall: regs.map(|_| InSyscall {
+                number: task.syscall(),
+                args: [task.di, task.si, task.dx],
+            }),
+            regs: regs.filter(|_| !kernel_side),
+            kernel_side,
+            stack: match (task.is_torn(), stack.is_empty()) {
+                (true, _) => SnapshotStack::Torn,
+                (false, true) => SnapshotStack::None,
+                (false, false) => SnapshotStack::Copied(stack.clone()),
+            },
+            kernel: stack.end..stack.end + task.kernel_len as usize,
+            info: ThreadInfo {
+                started: task.start_boottime.saturating_sub(self.boot_offset),
+                comm: Some(Comm(task.comm)),
+                exec_id: u64::from(task.exec_id) + 1,
+                host_tid: Some(task.host_tid),
+            },
         }
     }
 
-    /// Hands on what a pass found.
-    fn hand_on(&mut self, out: &mut SnapshotSet, info: &SnapshotInfo, list: bool) {
-        out.full.clear();
-        out.unchanged.clear();
-        out.incomplete = info.incomplete;
-        out.gone.clear();
-        for (task, stack) in &self.changes.changed {
-            if let Some(queue) = task.queue {
-                self.clock.learn(task.time_ns, queue.reader_arrival);
+    /// Hands on what a pass found, whose records begin at `start`.
+    fn hand_on(
+        &mut self,
+        pass: &Pass,
+        list: bool,
+        (stacks, start): (&[u8], usize),
+        out: &mut SnapshotSet,
+    ) -> Result<(), SnapshotError> {
+        out.clear();
+        out.incomplete = pass.n_missed > 0;
+        out.unlisted = (!list).then_some((pass.n_unlisted as usize, pass.end));
+        self.n_kept_read = pass.n_kept;
+        for record in records(stacks, start) {
+            let (task, stack) = record.map_err(BpfError::from)?;
+            if task.has_queue_times() {
+                self.clock.learn(task.time, task.reader_arrival);
             }
-            if task.state.is_exiting() {
+            if task.is_exiting() {
                 continue;
             }
-            let Some(observed) = self.targets.get_mut(&Tid(task.pid.0)) else {
+            let Some(observed) = self.targets.get_mut(&Tid(task.tgid)) else {
                 continue;
             };
             if observed.host_pid.is_none() {
                 // Refused: the stacks of its running threads are missing, nothing else.
-                let _ = self.engine.keep_samples(task.host_pid);
-                observed.host_pid = Some(task.host_pid);
+                let _ = self.engine.keep_samples(task.host_tgid);
+                observed.host_pid = Some(task.host_tgid);
             }
             let target = observed.target;
-            out.full.push(self.thread(target, task, stack));
+            out.threads.push(self.thread(target, &task, &stack));
         }
-        let n_unlisted = self.changes.n_unmentioned as usize;
-        out.unlisted = (!list).then_some((n_unlisted, info.time_ns));
-        let unchanged = self.changes.unchanged.iter();
-        out.unchanged
-            .extend(unchanged.map(|&tid| (tid, info.time_ns)));
+        Ok(())
     }
 }
 
@@ -176,26 +169,22 @@ impl Snapshots for BpfSnapshots {
         stacks: &mut Vec<u8>,
     ) -> Result<(), SnapshotError> {
         let list = std::mem::take(&mut self.list);
-        let info = self
-            .engine
-            .snapshot_changes(list, &mut self.changes, stacks)?;
-        self.hand_on(out, &info, list);
-        self.n_kept_read = self.engine.n_kept();
-        Ok(())
+        let start = stacks.len();
+        let pass = self.engine.pass(list, stacks)?;
+        self.hand_on(&pass, list, (stacks, start), out)
     }
 
     fn hold(&mut self) -> Result<Option<HeldSnapshot>, SnapshotError> {
-        if self.list || self.kernel || self.targets.values().any(|t| t.host_pid.is_none()) {
+        if self.list || self.targets.values().any(|t| t.host_pid.is_none()) {
             return Ok(None);
         }
-        let Some(pass) = self.engine.hold_changes()? else {
+        let Some(pass) = self.engine.hold()? else {
             return Ok(None);
         };
-        let other_threads = pass.n_threads != self.n_threads_held;
-        self.n_threads_held = pass.n_threads;
+        let n_threads_before = std::mem::replace(&mut self.n_threads_held, pass.n_seen());
         Ok(Some(HeldSnapshot {
-            time: pass.time_ns,
-            urgent: pass.n_urgent > 0 || other_threads,
+            time: pass.begin,
+            urgent: pass.n_urgent > 0 || pass.n_seen() != n_threads_before,
             n_samples: pass.n_kept.wrapping_sub(self.n_kept_read),
         }))
     }
@@ -205,11 +194,11 @@ impl Snapshots for BpfSnapshots {
         out: &mut SnapshotSet,
         stacks: &mut Vec<u8>,
     ) -> Result<(), SnapshotError> {
-        if let Some(info) = self.engine.take_held(&mut self.changes, stacks)? {
-            self.hand_on(out, &info, false);
+        let start = stacks.len();
+        match self.engine.take_held(stacks) {
+            Some(pass) => self.hand_on(&pass, false, (stacks, start), out),
+            None => Ok(()),
         }
-        self.n_kept_read = self.engine.n_kept();
-        Ok(())
     }
 
     fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError> {
@@ -233,23 +222,16 @@ impl Snapshots for BpfSnapshots {
     }
 
     fn has_kernel_stacks(&self) -> bool {
-        self.kernel && self.no_kernel_stacks().is_none()
+        self.kernel
     }
 
     fn want_list(&mut self) {
         self.list = true;
     }
 
-    fn want_stack(&mut self, host_tid: i32, want: &StackWant) {
-        if self.engine.features().no_stack_copies.is_some() {
-            return;
-        }
+    fn want_stack(&mut self, want: &Want) {
         // A program that cannot be told copies nothing; the sampler then does.
-        let _ = self.engine.want_stack(&WantedStack {
-            host_tid,
-            mapping: want.mapping.clone(),
-            bytes: want.bytes,
-        });
+        let _ = self.engine.want_stack(want);
     }
 
     fn n_runs(&mut self, tid: Tid) -> Option<u64> {
@@ -257,8 +239,8 @@ impl Snapshots for BpfSnapshots {
         let mut buffer = line_buffer();
         let opened;
         let file = match self.schedstats.entry(tid) {
-            std::collections::hash_map::Entry::Occupied(file) => file.into_mut(),
-            std::collections::hash_map::Entry::Vacant(vacant) => {
+            Entry::Occupied(file) => file.into_mut(),
+            Entry::Vacant(vacant) => {
                 // Not in the listing of /proc, but there: each thread has a folder as a process has.
                 let path = format!("/proc/{tid}/task/{tid}/schedstat");
                 let file = File::open(path).ok()?;

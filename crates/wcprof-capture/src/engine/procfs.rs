@@ -7,10 +7,11 @@ use std::io;
 
 use wcprof_types::{Pid, Sched, Tid};
 
-use super::{
-    Comm, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, ThreadSnapshot,
+use super::snapshot::{
+    Comm, InSyscall, SnapshotError, SnapshotSet, SnapshotStack, Snapshots, ThreadInfo,
+    ThreadSnapshot,
 };
-use crate::sampler::TargetId;
+use crate::batch::{TargetId, ThreadCounters};
 use crate::tid_map::TidMap;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
@@ -25,8 +26,8 @@ const NAME_NS: u64 = 1_000_000_000;
 const YOUNG_NAME_NS: u64 = 10_000_000;
 /// `/proc/PID/stat` counts in `USER_HZ`, 100 on every Linux.
 const TICK_NS: u64 = 10_000_000;
-/// Descriptors held for a thread.
-const HELD: usize = 2;
+/// Files of a thread that are read at each tick.
+const FILES: [&str; 2] = ["schedstat", "syscall"];
 
 #[derive(Debug)]
 pub(crate) struct ProcfsSnapshots {
@@ -44,8 +45,8 @@ struct Files {
     target: TargetId,
     /// Its folder in `/proc`.
     dir: String,
-    /// `schedstat` and `syscall`.
-    held: Option<(File, File)>,
+    /// Those of [`FILES`], where descriptors are left.
+    held: Option<[File; 2]>,
     started: u64,
     kernel_side: bool,
     /// When its name is to be read next, and how long after that again.
@@ -71,13 +72,11 @@ impl ProcfsSnapshots {
         pid: Pid,
         tid: Tid,
     ) -> Result<Option<Files>, SnapshotError> {
-        match self.try_open(target, pid, tid) {
-            Ok(files) => Ok(files),
-            Err(e) if matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) => {
-                Err(SnapshotError::TooManyFiles)
-            }
-            Err(_) => Ok(None),
-        }
+        self.try_open(target, pid, tid)
+            .or_else(|e| match e.raw_os_error() {
+                Some(libc::EMFILE | libc::ENFILE) => Err(SnapshotError::TooManyFiles),
+                _ => Ok(None),
+            })
     }
 
     fn try_open(&mut self, target: TargetId, pid: Pid, tid: Tid) -> io::Result<Option<Files>> {
@@ -87,10 +86,10 @@ impl ProcfsSnapshots {
             return Ok(None);
         };
         let mut held = None;
-        if self.n_held + HELD <= self.max_held {
+        if self.n_held + FILES.len() <= self.max_held {
             let open = |name| File::open(format!("{dir}/{name}"));
-            held = Some((open("schedstat")?, open("syscall")?));
-            self.n_held += HELD;
+            held = Some([open(FILES[0])?, open(FILES[1])?]);
+            self.n_held += FILES.len();
         }
         let started = (stat.start_ticks * TICK_NS).saturating_sub(self.boot_offset);
         Ok(Some(Files {
@@ -106,9 +105,7 @@ impl ProcfsSnapshots {
             },
         }))
     }
-}
 
-impl ProcfsSnapshots {
     fn snapshot_of(
         &mut self,
         target: TargetId,
@@ -136,7 +133,7 @@ impl ProcfsSnapshots {
             }
             let snapshot = self.threads.get_mut(&tid).and_then(|f| f.read(pid, tid));
             match snapshot {
-                Some(snapshot) => out.full.push(snapshot),
+                Some(snapshot) => out.threads.push(snapshot),
                 // It exited; another thread may get its number and new files.
                 None => self.forget(tid),
             }
@@ -147,25 +144,25 @@ impl ProcfsSnapshots {
 
 impl Files {
     fn schedstat(&self) -> Option<SchedStat> {
-        let mut buffer = line_buffer();
-        let line = match &self.held {
-            Some((file, _)) => read_line(file, &mut buffer),
-            None => read_line(&self.reopen("schedstat")?, &mut buffer),
-        };
-        parse_schedstat(line.ok()?)
+        self.parse_file(0, parse_schedstat)
     }
 
     fn syscall(&self) -> Option<SyscallState> {
-        let mut buffer = line_buffer();
-        let line = match &self.held {
-            Some((_, file)) => read_line(file, &mut buffer),
-            None => read_line(&self.reopen("syscall")?, &mut buffer),
-        };
-        parse_syscall(line.ok()?)
+        self.parse_file(1, parse_syscall)
     }
 
-    fn reopen(&self, name: &str) -> Option<File> {
-        File::open(format!("{}/{name}", self.dir)).ok()
+    /// Reads the file at this place of [`FILES`].
+    fn parse_file<T>(&self, at: usize, parse: impl Fn(&str) -> Option<T>) -> Option<T> {
+        let mut buffer = line_buffer();
+        let opened;
+        let file = match &self.held {
+            Some(held) => &held[at],
+            None => {
+                opened = File::open(format!("{}/{}", self.dir, FILES[at])).ok()?;
+                &opened
+            }
+        };
+        parse(read_line(file, &mut buffer).ok()?)
     }
 
     fn read(&mut self, pid: Pid, tid: Tid) -> Option<ThreadSnapshot> {
@@ -193,20 +190,23 @@ impl Files {
             tid,
             time,
             sched,
-            switches: counters.n_runs,
-            voluntary: None,
-            run_ns: counters.run_ns,
-            delay_ns: counters.delay_ns,
+            counters: ThreadCounters {
+                switches: counters.n_runs,
+                voluntary: None,
+                run_ns: counters.run_ns,
+                delay_ns: counters.delay_ns,
+            },
             n_runs: counters.n_runs,
             regs,
             syscall,
             kernel_side: self.kernel_side,
-            started: self.started,
-            comm,
-            exec_id: 0,
-            host_tid: None,
             stack: SnapshotStack::None,
             kernel: 0..0,
+            info: ThreadInfo {
+                started: self.started,
+                comm,
+                ..ThreadInfo::default()
+            },
         })
     }
 }
@@ -217,18 +217,11 @@ impl Snapshots for ProcfsSnapshots {
         out: &mut SnapshotSet,
         _stacks: &mut Vec<u8>,
     ) -> Result<(), SnapshotError> {
-        out.full.clear();
-        out.unchanged.clear();
-        out.unlisted = None;
-        out.incomplete = false;
-        out.gone.clear();
-        for at in 0..self.targets.len() {
-            let Some(&(target, pid)) = self.targets.get(at) else {
-                break;
-            };
-            self.snapshot_of(target, pid, out)?;
-        }
-        Ok(())
+        out.clear();
+        let targets = self.targets.clone();
+        targets
+            .into_iter()
+            .try_for_each(|(target, pid)| self.snapshot_of(target, pid, out))
     }
 
     fn add_target(&mut self, target: TargetId, pid: Pid) -> Result<(), SnapshotError> {
@@ -246,7 +239,7 @@ impl Snapshots for ProcfsSnapshots {
 
     fn forget(&mut self, tid: Tid) {
         if self.threads.remove(&tid).is_some_and(|f| f.held.is_some()) {
-            self.n_held -= HELD;
+            self.n_held -= FILES.len();
         }
     }
 }
@@ -272,7 +265,7 @@ mod tests {
         // The thread needs a moment to reach its wait: look until it has.
         let found = loop {
             engine.snapshot(&mut out, &mut Vec::new()).unwrap();
-            let found = out.full.iter().find(|t| t.tid == tid).unwrap().clone();
+            let found = out.threads.iter().find(|t| t.tid == tid).unwrap().clone();
             if found.sched == Sched::Blocked {
                 break found;
             }
@@ -284,12 +277,12 @@ mod tests {
         // The same without descriptors to hold.
         let mut frugal = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1);
         frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
-        let again = out.full.iter().find(|t| t.tid == tid).unwrap();
+        let again = out.threads.iter().find(|t| t.tid == tid).unwrap();
         assert_eq!((again.sched, again.regs), (found.sched, found.regs));
         assert_eq!(frugal.n_runs(tid), Some(found.n_runs));
         assert_eq!(frugal.n_held, 0);
         drop(tx);
         thread.join().unwrap();
-        assert!(found.started <= found.time);
+        assert!(found.info.started <= found.time);
     }
 }

@@ -1,10 +1,9 @@
-//! How long a thread has been queued by now, by a clock that no reader can ask.
+//! When a thread was queued, by the scheduler's clock, to how long it has been queued by now.
 //!
-//! `last_queued` is a time of the scheduler's clock (`rq_clock`, kernel/sched/sched.h). The latest moment
-//! of it that a program can read is its own last arrival on a CPU. Where the hypervisor takes that CPU
-//! away between the arrival and the observation, the arrival is older than the observation by all of
-//! that. So the distance of the two clocks is learned, as the least that was seen lately, and the
-//! observation's own time is used.
+//! No program can read the scheduler's clock (`rq_clock`, kernel/sched/sched.h). The latest value that a
+//! BPF program sees is when its own thread was last put on a CPU. That may be long ago, where the
+//! hypervisor took the CPU away since. So the offset to `CLOCK_MONOTONIC` is learned: the least that was
+//! seen lately.
 
 /// Arrivals that the least distance is taken from reach back one to two of these, ns. Only
 /// `CLOCK_MONOTONIC` is slewed, by 500 us a second at the most (adjtimex(2)).
@@ -31,8 +30,8 @@ impl QueueClock {
         self.least = lesser(self.least, Some(time.wrapping_sub(arrival)));
     }
 
-    /// How long a thread queued at `since` (ns, scheduler's clock; 0 if it is not) has waited at `time`;
-    /// less than it has by the time from the reader's quickest arrival to its observation.
+    /// How long a thread queued at `since` (ns, scheduler's clock; 0 if it is not) has waited at `time`, ns.
+    /// Underestimates by the shortest delay seen between the reader getting its CPU and reading the clock.
     pub(crate) fn waited_ns(&self, time: u64, since: u64) -> u64 {
         match (since, lesser(self.least, self.before)) {
             (0, _) | (_, None) => 0,

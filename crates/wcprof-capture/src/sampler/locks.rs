@@ -11,9 +11,8 @@ use std::collections::HashMap;
 use wcprof_types::lock::{FutexWords, OWNER_WORDS, WORD_BYTES, is_pi_lock, is_wait};
 use wcprof_types::{Avma, Pid, Sched, Tid};
 
-use super::batch::{TargetId, TickBatch};
 use super::slot::Slot;
-use super::{Run, Sampler};
+use crate::batch::{LockGlance, OwnerGlance, TargetId, TickBatch};
 use crate::engine::{InSyscall, Snapshots, ThreadSnapshot};
 use crate::tid_map::TidMap;
 use wcprof_host::procfs::parse_status;
@@ -25,37 +24,6 @@ const MAX_LOOKS: usize = 64;
 const MAX_BLANK: u32 = 3;
 /// Locks remembered of a process; threads beyond wait for locks that nobody looks at.
 const MAX_LOCKS: usize = 4096;
-
-/// One look at a lock.
-#[derive(Clone, PartialEq, Debug)]
-pub struct LockGlance {
-    /// Observations of the batch that came before it.
-    pub after: usize,
-    /// Whose.
-    pub target: TargetId,
-    /// Begin of its tick, `CLOCK_MONOTONIC` ns.
-    pub time: u64,
-    /// Begin of the tick before.
-    pub since: u64,
-    /// The word that is waited on.
-    pub address: Avma,
-    /// What was there.
-    pub words: FutexWords,
-    /// Live threads that the words name.
-    pub owners: Vec<OwnerGlance>,
-}
-
-/// A thread that a lock's memory names.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct OwnerGlance {
-    /// Which word.
-    pub word: u8,
-    /// The thread.
-    pub tid: Tid,
-    /// It was found in a new wait, and ran between that and the look. One that waited at the
-    /// tick before, too, is not asked for: it would have to end its wait just then.
-    pub moved: bool,
-}
 
 /// The locks that threads of one process wait for.
 #[derive(Debug, Default)]
@@ -160,16 +128,54 @@ impl LockWatch {
     }
 
     /// The locks whose turn it is.
-    fn next(&mut self, ranges: &mut Vec<ReadRange>) {
-        ranges.clear();
+    fn next_looks(&mut self) -> Vec<ReadRange> {
         let n = self.turn.len().min(MAX_LOOKS);
         self.n_skipped += (self.turn.len() - n) as u64;
-        ranges.extend(self.turn[..n].iter().map(|&address| ReadRange {
+        let range = |&address: &u64| ReadRange {
             address: Avma(address),
             len: WORD_BYTES,
-        }));
-        if self.turn.len() > n {
+        };
+        let ranges = self.turn[..n].iter().map(range).collect();
+        if n < self.turn.len() {
             self.turn.rotate_left(n);
+        }
+        ranges
+    }
+
+    /// Looks at the locks that threads wait for, when everything else of a tick was read. Whether
+    /// waiters and owners are still where they were seen is asked after that. `since`: begin of the
+    /// tick before.
+    pub(super) fn look(
+        &mut self,
+        (target, pid): (TargetId, Pid),
+        since: u64,
+        slots: &TidMap<Slot>,
+        snapshots: &mut dyn Snapshots,
+        batch: &mut TickBatch,
+    ) {
+        let fresh = std::mem::take(&mut self.fresh);
+        if !self.is_looking() {
+            return;
+        }
+        let ranges = self.next_looks();
+        batch.counts.n_locks_skipped += std::mem::take(&mut self.n_skipped);
+        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
+        if read_ranges(pid, &ranges, &mut bytes, &mut lengths).is_err() {
+            // Not permitted, or gone: the next tick says which.
+            self.refused = true;
+            return;
+        }
+        let mut rest = bytes.as_slice();
+        for (range, &len) in ranges.iter().zip(&lengths) {
+            let look = Look {
+                target,
+                tick: (since, batch.time),
+                address: range.address,
+                words: FutexWords::from_bytes(&rest[..len]).unwrap_or_default(),
+                fresh: &fresh,
+            };
+            rest = &rest[range.len..];
+            self.note(&look, slots, snapshots, batch);
         }
     }
 
@@ -198,49 +204,6 @@ fn own_tid(pid: Pid, tid: Tid) -> Option<Tid> {
     let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
     let status = parse_status(&String::from_utf8_lossy(&status));
     status.ns_pids.last().copied().map(Tid)
-}
-
-impl Sampler {
-    /// Looks at the locks that threads wait for, when everything else of a tick was read. Whether
-    /// waiters and owners are still where they were seen is asked after that.
-    pub(super) fn look_at_locks(&mut self, run: &mut Run<'_>) {
-        let tick = (
-            std::mem::replace(&mut run.last_look, run.batch.time),
-            run.batch.time,
-        );
-        for (id, observed) in self.targets.iter_mut() {
-            let pid = observed.pid();
-            let locks = &mut observed.locks;
-            run.batch.n_locks_skipped += std::mem::take(&mut locks.n_skipped);
-            let mut fresh = std::mem::take(&mut locks.fresh);
-            if locks.is_looking() {
-                locks.next(&mut self.ranges);
-                let read = read_ranges(pid, &self.ranges, &mut self.arena, &mut self.lengths);
-                // Not permitted, or gone: the next tick says which.
-                locks.refused = read.is_err();
-            } else {
-                self.ranges.clear();
-            }
-            if !locks.refused {
-                let mut at = 0;
-                for (range, &len) in self.ranges.iter().zip(&self.lengths) {
-                    let bytes = self.arena.get(at..at + len).unwrap_or_default();
-                    at += range.len;
-                    let words = FutexWords::from_bytes(bytes).unwrap_or_default();
-                    let look = Look {
-                        target: id,
-                        tick,
-                        address: range.address,
-                        words,
-                        fresh: &fresh,
-                    };
-                    locks.note(&look, &run.slots, self.snapshots.as_mut(), &mut run.batch);
-                }
-            }
-            fresh.clear();
-            locks.fresh = fresh;
-        }
-    }
 }
 
 /// What was read of one lock.
@@ -332,14 +295,13 @@ mod tests {
     fn turns() {
         let mut watch = LockWatch::default();
         let snapshot = super::super::slot::tests::snapshot();
-        let mut slots: Vec<Slot> = (0..100).map(|_| Slot::new(&snapshot, true, 1, 0)).collect();
+        let mut slots: Vec<Slot> = (0..100).map(|_| Slot::new(&snapshot, true, 1)).collect();
         for (slot, address) in slots.iter_mut().zip((0_u64..).step_by(64)) {
             watch.change(slot, Some(address));
         }
-        let mut ranges = Vec::new();
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..2 {
-            watch.next(&mut ranges);
+            let ranges = watch.next_looks();
             assert_eq!(ranges.len(), MAX_LOOKS);
             seen.extend(ranges.iter().map(|r| r.address.0));
         }
@@ -347,19 +309,19 @@ mod tests {
         for slot in &mut slots[1..] {
             watch.change(slot, None);
         }
-        watch.next(&mut ranges);
+        let ranges = watch.next_looks();
         assert_eq!((ranges.len(), ranges[0].address), (1, Avma(0)));
         for found in [false, false, true, false, false] {
             watch.looked(0, found);
         }
-        watch.next(&mut ranges);
+        let ranges = watch.next_looks();
         assert_eq!(ranges.len(), 1, "only two in a row found nobody");
         watch.looked(0, false);
-        watch.next(&mut ranges);
+        let ranges = watch.next_looks();
         assert!(ranges.is_empty());
         watch.change(&mut slots[0], None);
         watch.change(&mut slots[0], Some(0));
-        watch.next(&mut ranges);
+        let ranges = watch.next_looks();
         assert_eq!(ranges.len(), 1, "a new wait is a new chance");
     }
 }

@@ -4,58 +4,66 @@ use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
 
-use super::batch::{TargetEnd, TargetId};
 use super::children::parent_of;
+use super::links::SamplingEnd;
+use super::state::Sampler;
 use super::targets::Observed;
-use super::{IDENTITY_NS, Run, Sampler, SamplingEnd};
+use crate::batch::{TargetEnd, TargetId};
 use crate::bpf::MAX_TARGETS;
 use wcprof_host::{Liveness, Target, TargetError};
 
 /// Processes of a recording, those that have left among them.
 const MAX_PROCESSES: usize = 1 << 16;
+/// The targets' identity (exec, exit, pid reuse) is checked this often.
+const IDENTITY_NS: u64 = 100_000_000;
 
 impl Sampler {
     /// Finds processes that have exited or run another program; an error when none is left.
-    pub(super) fn check_members(&mut self, run: &mut Run<'_>, now: u64) -> Result<(), SamplingEnd> {
-        for target in std::mem::take(&mut run.set.gone) {
-            self.end_target(run, target, TargetEnd::Exited, now);
+    pub(super) fn check_members(&mut self, now: u64) -> Result<(), SamplingEnd> {
+        for target in std::mem::take(&mut self.set.gone) {
+            self.end_target(target, TargetEnd::Exited, now);
         }
-        self.check_exits(run, now);
-        self.check_identities(run, now);
-        match (self.targets.n_alive(), run.last_end) {
+        self.check_exits(now);
+        self.check_identities(now);
+        match (self.targets.n_alive(), self.targets.last_end) {
             (0, Some(TargetEnd::Exec)) => Err(SamplingEnd::TargetExec),
             (0, _) => Err(SamplingEnd::TargetExited),
             _ => Ok(()),
         }
     }
 
+    /// Whether the next tick has to ask for exits.
+    pub(super) fn is_exit_check_due(&self, now: u64) -> bool {
+        now.saturating_sub(self.targets.exits_checked) >= IDENTITY_NS
+    }
+
     /// Asks now and then, since it costs system calls, and when no thread is left.
-    fn check_exits(&mut self, run: &mut Run<'_>, now: u64) {
-        let n_unlisted = run.set.unlisted.map_or(0, |(n, _)| n);
-        let empty = run.set.full.is_empty() && run.set.unchanged.is_empty() && n_unlisted == 0;
-        if !empty && now.saturating_sub(run.last_exit_check) < IDENTITY_NS {
+    fn check_exits(&mut self, now: u64) {
+        let is_empty = self.set.threads.is_empty() && self.set.n_unlisted() == 0;
+        if !is_empty && !self.is_exit_check_due(now) {
             return;
         }
-        run.last_exit_check = now;
+        self.targets.exits_checked = now;
         let exited =
             |(id, observed): (TargetId, &Observed)| observed.target.has_exited().then_some(id);
         let exited: Vec<TargetId> = self.targets.iter().filter_map(exited).collect();
         for target in exited {
-            self.end_target(run, target, TargetEnd::Exited, now);
+            self.end_target(target, TargetEnd::Exited, now);
         }
     }
 
-    fn check_identities(&mut self, run: &mut Run<'_>, now: u64) {
+    fn check_identities(&mut self, now: u64) {
         let mut ended: Vec<(TargetId, TargetEnd)> = Vec::new();
-        for thread in run.set.full.iter().filter(|t| t.exec_id != 0) {
+        for thread in self.set.threads.iter().filter(|t| t.info.exec_id != 0) {
+            let exec_id = thread.info.exec_id;
             if let Some(observed) = self.targets.get_mut(thread.target)
-                && *observed.exec_id.get_or_insert(thread.exec_id) != thread.exec_id
+                && *observed.exec_id.get_or_insert(exec_id) != exec_id
             {
                 ended.push((thread.target, TargetEnd::Exec));
             }
         }
-        if now.saturating_sub(run.last_identity) >= IDENTITY_NS {
-            run.last_identity = now;
+        if now.saturating_sub(self.targets.identities_checked) >= IDENTITY_NS {
+            self.targets.identities_checked = now;
             // An engine that shows an exec needs nothing else.
             for (id, observed) in self.targets.iter().filter(|(_, o)| o.exec_id.is_none()) {
                 match observed.target.liveness() {
@@ -66,74 +74,54 @@ impl Sampler {
             }
         }
         for (target, end) in ended {
-            self.end_target(run, target, end, now);
+            self.end_target(target, end, now);
         }
     }
 
     /// Ends the part of one process. With children of targets recorded, the program that it runs
     /// now is one of them.
-    fn end_target(&mut self, run: &mut Run<'_>, id: TargetId, end: TargetEnd, now: u64) {
+    fn end_target(&mut self, id: TargetId, end: TargetEnd, now: u64) {
         let Some(pid) = self.targets.get(id).map(Observed::pid) else {
             return;
         };
         // Samples of it that are waiting are still its own.
-        self.drain_timer_samples(run);
+        self.drain_timer_samples();
         if let Some(observed) = self.targets.remove(id)
             && end == TargetEnd::Exited
         {
             // After an exec the clock has run on for another program.
             let cpu = observed.target.cpu_ns().map(|cpu| (id, cpu));
-            self.tell_cpu_clocks(run, cpu);
+            self.add_cpu_clocks(cpu);
         }
         self.snapshots.remove_target(id, pid);
-        let threads = run.slots.iter().filter(|(_, slot)| slot.target == id);
-        let threads: Vec<Tid> = threads.map(|(&tid, _)| tid).collect();
-        for tid in threads {
-            self.forget_thread(run, tid);
+        let slots = self.threads.slots.iter();
+        let threads = slots.filter_map(|(&tid, slot)| (slot.target == id).then_some(tid));
+        for tid in threads.collect::<Vec<Tid>>() {
+            self.forget_thread(tid);
         }
-        run.batch.ended.push((id, end, now));
-        run.last_end = Some(end);
-        if end == TargetEnd::Exec && self.births.is_some() {
-            self.join(run, pid, true);
-        }
-    }
-
-    /// Hands on what is known of a thread and forgets it.
-    pub(super) fn forget_thread(&mut self, run: &mut Run<'_>, tid: Tid) {
-        let Some(mut slot) = run.slots.remove(&tid) else {
-            return;
-        };
-        if slot.keep {
-            slot.catch_up(run.unlisted.0, run.unlisted.1);
-            run.batch.threads.extend(slot.take_deferred());
-        }
-        run.batch.exited.push((slot.target, tid));
-        if let Some(observed) = self.targets.get_mut(slot.target) {
-            observed.locks.exited(tid, &slot);
-        }
-        self.snapshots.forget(tid);
-        if let Some(perf) = &mut self.perf {
-            perf.remove_thread(tid);
+        self.outbox.batch.ended.push((id, end, now));
+        self.targets.last_end = Some(end);
+        if end == TargetEnd::Exec && self.targets.births.is_some() {
+            self.join(pid, true);
         }
     }
 
     /// Takes in what targets have started since the tick before, if that was asked for.
-    pub(super) fn admit_children(&mut self, run: &mut Run<'_>, now: u64) {
-        let Some(births) = &mut self.births else {
-            return;
-        };
+    pub(super) fn admit_children(&mut self, now: u64) {
+        let births = self.targets.births.as_mut();
+        let candidates = births.map(|births| births.candidates(now));
         // Ascending: a child comes before its own children.
-        for pid in births.candidates(now) {
+        for pid in candidates.unwrap_or_default() {
             let is_known = self.targets.of_pid(Pid(pid)).is_some();
             let parent = parent_of(pid).filter(|_| !is_known);
             if parent.is_some_and(|parent| self.targets.of_pid(parent).is_some()) {
-                self.join(run, Pid(pid), false);
+                self.join(Pid(pid), false);
             }
         }
     }
 
     /// Begins to sample one more process.
-    fn join(&mut self, run: &mut Run<'_>, pid: Pid, rejoined: bool) {
+    fn join(&mut self, pid: Pid, rejoined: bool) {
         let target = match Target::open(pid) {
             Ok(target) => Arc::new(target),
             // Numbers of threads are candidates, too; and what has exited is not missed.
@@ -143,14 +131,14 @@ impl Sampler {
                 | TargetError::Zombie(_),
             ) => return,
             Err(_) => {
-                run.counts.n_left_out += 1;
+                self.outbox.batch.counts.n_left_out += 1;
                 return;
             }
         };
         let next = u32::try_from(self.targets.n_all()).unwrap_or(u32::MAX);
         let is_room = self.targets.n_alive() < MAX_TARGETS && self.targets.n_all() < MAX_PROCESSES;
         if !is_room || self.snapshots.add_target(TargetId(next), pid).is_err() {
-            run.counts.n_left_out += 1;
+            self.outbox.batch.counts.n_left_out += 1;
             return;
         }
         let id = self.targets.add(Arc::clone(&target));
@@ -163,26 +151,23 @@ impl Sampler {
             }
             self.snapshots.want_full();
         }
-        self.tell_cpu_clocks(run, cpu.map(|cpu| (id, cpu)));
-        run.batch.joined.push((id, target));
+        self.add_cpu_clocks(cpu.map(|cpu| (id, cpu)));
+        self.outbox.batch.joined.push((id, target));
     }
 
-    pub(super) fn read_cpu_clocks(&mut self, run: &mut Run<'_>) {
+    pub(super) fn read_cpu_clocks(&mut self) {
         let clocks = self.targets.iter();
         let clocks = clocks.filter_map(|(id, observed)| Some((id, observed.target.cpu_ns()?)));
-        self.tell_cpu_clocks(run, clocks);
-        run.clocks_read = true;
+        self.add_cpu_clocks(clocks.collect::<Vec<_>>());
+        // Threads that wait are handed on in the same batch.
+        self.outbox.is_urgent = true;
     }
 
     /// Whole processes' clocks tell what threads used that came and went unseen, but not where others are
     /// left out on purpose.
-    fn tell_cpu_clocks(
-        &self,
-        run: &mut Run<'_>,
-        clocks: impl IntoIterator<Item = (TargetId, u64)>,
-    ) {
-        if self.keep_thread.is_none() {
-            run.batch.process_cpu_ns.extend(clocks);
+    fn add_cpu_clocks(&mut self, clocks: impl IntoIterator<Item = (TargetId, u64)>) {
+        if self.threads.keep_thread.is_none() {
+            self.outbox.batch.process_cpu_ns.extend(clocks);
         }
     }
 }

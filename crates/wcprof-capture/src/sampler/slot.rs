@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use wcprof_types::{Avma, Sched};
 
-use crate::engine::{StackWant, ThreadSnapshot};
-
-use super::StackRequest;
-use super::batch::{KernelStack, Since, StackCopy, TargetId, ThreadTick};
+use super::links::StackRequest;
+use crate::batch::{KernelStack, Since, StackCopy, TargetId, ThreadTick};
+use crate::bpf::Want;
+use crate::engine::ThreadSnapshot;
 
 /// First guess of how much of a stack to copy; what unwinding needs is learned soon.
 const FIRST_READ: usize = 4 << 10;
@@ -16,14 +16,19 @@ const MIN_READ: usize = 512;
 /// The most that is ever copied of one stack.
 const MAX_READ: usize = 1 << 20;
 
+/// A tick, counted from 1, and when its snapshot was taken, `CLOCK_MONOTONIC` ns.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct SeenTick {
+    pub(super) number: u64,
+    pub(super) time: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct Slot {
     pub(super) target: TargetId,
     last: ThreadSnapshot,
     /// The last unchanged tick that was not handed on yet, and how many there were.
     deferred: Option<(u64, u32)>,
-    /// When something was last handed on.
-    sent: u64,
     /// Bytes of stack to copy.
     pub(super) read_size: usize,
     /// First address after what unwinding needs of its stack.
@@ -32,32 +37,28 @@ pub(super) struct Slot {
     mapping: Option<(Range<Avma>, Avma)>,
     /// Copy the stack again even if the thread did not run.
     pub(super) force: bool,
-    /// Number of the tick that last saw it.
+    /// Number of the last tick that is accounted.
     pub(super) tick: u64,
     /// Its name passes the filters.
     pub(super) keep: bool,
-    /// Ticks at which unchanged threads were not listed, as far as they are accounted here.
-    n_unlisted: u64,
     /// What the engine was told to copy of its stack.
-    want: Option<StackWant>,
+    want: Option<Want>,
     /// The lock that it waits for, if that is looked at.
     pub(super) lock: Option<u64>,
 }
 
 impl Slot {
-    pub(super) fn new(first: &ThreadSnapshot, keep: bool, tick: u64, n_unlisted: u64) -> Self {
+    pub(super) fn new(first: &ThreadSnapshot, keep: bool, tick: u64) -> Self {
         Self {
             target: first.target,
             last: first.clone(),
             deferred: None,
-            sent: first.time,
             read_size: FIRST_READ,
             stack_end: None,
             mapping: None,
             force: false,
             tick,
             keep,
-            n_unlisted,
             want: None,
             lock: None,
         }
@@ -70,7 +71,7 @@ impl Slot {
             && !self.is_renamed(now)
             && self.last.sched == Sched::Blocked
             && now.sched == Sched::Blocked
-            && now.switches == self.last.switches
+            && now.counters.switches == self.last.counters.switches
             && now.n_runs == self.last.n_runs
     }
 
@@ -81,37 +82,29 @@ impl Slot {
         is_new.then_some(self.last.n_runs)
     }
 
-    /// Takes account of the ticks, `n` by now and the last at `time`, at which it was unchanged
-    /// but not listed.
-    pub(super) fn catch_up(&mut self, n: u64, time: u64) {
-        let missing = n.saturating_sub(self.n_unlisted);
-        self.n_unlisted = n;
+    /// Takes account of the ticks up to `seen` at which it was unchanged and not listed.
+    pub(super) fn catch_up(&mut self, seen: SeenTick) {
+        let missing = seen.number.saturating_sub(self.tick);
         if missing > 0 {
-            let known = self.deferred.map_or(0, |(_, n)| n);
-            let missing = u32::try_from(missing).unwrap_or(u32::MAX);
-            self.deferred = Some((time, known.saturating_add(missing)));
+            self.defer(seen.time, u32::try_from(missing).unwrap_or(u32::MAX));
+            self.tick = seen.number;
         }
-    }
-
-    /// Leaves out the present tick, at which it is listed.
-    pub(super) fn listed(&mut self, n_unlisted: u64) {
-        self.n_unlisted = n_unlisted;
     }
 
     /// Whether its name is another one now.
     pub(super) fn is_renamed(&self, now: &ThreadSnapshot) -> bool {
-        now.comm.is_some() && now.comm != self.last.comm
+        now.info.comm.is_some() && now.info.comm != self.last.info.comm
     }
 
-    pub(super) fn defer(&mut self, time: u64) {
-        let n = self.deferred.map_or(0, |(_, n)| n);
-        self.deferred = Some((time, n.saturating_add(1)));
+    /// Notes `n` unchanged ticks, the last at `time`.
+    pub(super) fn defer(&mut self, time: u64, n: u32) {
+        let known = self.deferred.map_or(0, |(_, n)| n);
+        self.deferred = Some((time, known.saturating_add(n)));
     }
 
-    /// The unchanged ticks as one observation, if there were any.
+    /// The unchanged ticks as one observation, if there were any and it is recorded.
     pub(super) fn take_deferred(&mut self) -> Option<ThreadTick> {
-        let (time, n_ticks) = self.deferred.take()?;
-        self.sent = time;
+        let (time, n_ticks) = self.deferred.take().filter(|_| self.keep)?;
         Some(ThreadTick {
             time,
             n_ticks,
@@ -120,27 +113,18 @@ impl Slot {
         })
     }
 
-    /// The same, when it has waited for longer than `max_ns`.
-    pub(super) fn take_stale(&mut self, max_ns: u64) -> Option<ThreadTick> {
-        let (time, _) = self.deferred?;
-        if time.saturating_sub(self.sent) < max_ns {
-            return None;
-        }
-        self.take_deferred()
-    }
-
     /// Takes over `now` and gives it as an observation without its stack.
     pub(super) fn advance(&mut self, now: ThreadSnapshot, since: Option<Since>) -> ThreadTick {
-        let comm = now
-            .comm
-            .filter(|_| since.is_some() || self.is_renamed(&now));
-        let mut tick = tick_of(&now);
-        tick.since = since;
-        tick.comm = comm.map(|comm| comm.name());
-        self.sent = now.time;
-        let known = self.last.comm;
+        let comm = now.info.comm;
+        let comm = comm.filter(|_| since.is_some() || self.is_renamed(&now));
+        let tick = ThreadTick {
+            since,
+            comm: comm.map(|comm| comm.name()),
+            ..tick_of(&now)
+        };
+        let known = self.last.info.comm;
         self.last = now;
-        self.last.comm = self.last.comm.or(known);
+        self.last.info.comm = self.last.info.comm.or(known);
         self.force = false;
         tick
     }
@@ -153,23 +137,24 @@ impl Slot {
     }
 
     /// What the engine is to copy of its stack from now on, if that is something else than before.
-    pub(super) fn new_want(&mut self, mapping: Range<Avma>, sp: Avma) -> Option<&StackWant> {
-        let want = StackWant {
-            mapping: mapping.start..self.end_of(sp, mapping.end),
-            bytes: self.read_size,
+    pub(super) fn new_want(&mut self, mapping: Range<Avma>, sp: Avma) -> Option<&Want> {
+        let want = Want {
+            start: mapping.start.0,
+            end: self.end_of(sp, mapping.end).0,
+            host_tid: self.last.info.host_tid?,
+            bytes: self.read_size as u32,
         };
         self.mapping = Some((mapping, sp));
-        if self.want.as_ref() == Some(&want) {
+        if self.want == Some(want) {
             return None;
         }
         Some(self.want.insert(want))
     }
 
     /// The same after [`Self::resize`].
-    pub(super) fn grown_want(&mut self) -> Option<(i32, StackWant)> {
+    pub(super) fn grown_want(&mut self) -> Option<&Want> {
         let (mapping, sp) = self.mapping.clone()?;
-        let host_tid = self.last.host_tid?;
-        Some((host_tid, self.new_want(mapping, sp)?.clone()))
+        self.new_want(mapping, sp)
     }
 
     /// Another part of the stack is needed from now on; true when it is larger, so that copying
@@ -186,7 +171,8 @@ impl Slot {
     }
 }
 
-fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
+/// An observation of a thread without name and stack.
+pub(super) fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
     ThreadTick {
         target: snapshot.target,
         tid: snapshot.tid,
@@ -194,10 +180,7 @@ fn tick_of(snapshot: &ThreadSnapshot) -> ThreadTick {
         since: None,
         comm: None,
         sched: snapshot.sched,
-        switches: snapshot.switches,
-        voluntary: snapshot.voluntary,
-        run_ns: snapshot.run_ns,
-        delay_ns: snapshot.delay_ns,
+        counters: snapshot.counters,
         n_ticks: 1,
         wait: None,
         stack: StackCopy::None,
@@ -210,7 +193,8 @@ pub(super) mod tests {
     use wcprof_types::Tid;
 
     use super::*;
-    use crate::engine::{Comm, SnapshotStack};
+    use crate::batch::ThreadCounters;
+    use crate::engine::{Comm, SnapshotStack, ThreadInfo};
 
     fn blocked(time: u64, name: Option<&str>) -> ThreadSnapshot {
         ThreadSnapshot {
@@ -218,27 +202,25 @@ pub(super) mod tests {
             tid: Tid(7),
             time,
             sched: Sched::Blocked,
-            switches: 3,
-            voluntary: None,
-            run_ns: 1000,
-            delay_ns: 0,
+            counters: ThreadCounters::default(),
             n_runs: 3,
             regs: None,
             syscall: None,
             kernel_side: false,
-            started: 0,
-            comm: name.map(Comm::new),
-            exec_id: 0,
-            host_tid: None,
             stack: SnapshotStack::None,
             kernel: 0..0,
+            info: ThreadInfo {
+                comm: name.map(Comm::new),
+                host_tid: Some(7),
+                ..ThreadInfo::default()
+            },
         }
     }
 
     /// Check that a new name of a thread which does not run is handed on, once.
     #[test]
     fn renamed_while_blocked() {
-        let mut slot = Slot::new(&blocked(0, Some("before")), true, 1, 0);
+        let mut slot = Slot::new(&blocked(0, Some("before")), true, 1);
         assert!(slot.unchanged(&blocked(1, None)));
         assert!(slot.unchanged(&blocked(2, Some("before"))));
         let renamed = blocked(3, Some("after"));
@@ -252,11 +234,11 @@ pub(super) mod tests {
     /// alone, and that an end that is taken back makes a larger part needed.
     #[test]
     fn ends() {
-        let mut slot = Slot::new(&snapshot(), true, 1, 0);
+        let mut slot = Slot::new(&snapshot(), true, 1);
         let mapping = Avma(0x1000)..Avma(0x9000);
         let wanted = |slot: &mut Slot, sp| {
             let want = slot.new_want(mapping.clone(), Avma(sp))?;
-            Some((want.mapping.end.0, want.bytes))
+            Some((want.end, want.bytes as usize))
         };
         assert_eq!(wanted(&mut slot, 0x5000), Some((0x9000, FIRST_READ)));
         assert_eq!(wanted(&mut slot, 0x5008), None);
@@ -276,6 +258,25 @@ pub(super) mod tests {
         assert!(slot.resize(&request(Some(8000), None)));
     }
 
+    /// Check that ticks at which a thread was not listed are one observation, each counted once.
+    #[test]
+    fn unlisted_ticks() {
+        let mut slot = Slot::new(&blocked(5, None), true, 1);
+        let seen = |number, time| SeenTick { number, time };
+        slot.catch_up(seen(1, 5));
+        assert_eq!(slot.take_deferred(), None);
+        slot.catch_up(seen(3, 25));
+        slot.catch_up(seen(3, 25));
+        slot.tick = 4;
+        slot.defer(35, 1);
+        let tick = slot.take_deferred().unwrap();
+        assert_eq!((tick.time, tick.n_ticks), (35, 3));
+        assert_eq!(tick.stack, StackCopy::Unchanged);
+        slot.catch_up(seen(5, 45));
+        slot.keep = false;
+        assert_eq!(slot.take_deferred(), None);
+    }
+
     /// A thread that waits.
     pub(crate) fn snapshot() -> ThreadSnapshot {
         blocked(0, None)
@@ -286,9 +287,9 @@ pub(super) mod tests {
     fn runs_of_blocked() {
         let mut now = snapshot();
         now.time = 20;
-        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(20), Some(3));
-        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(21), None);
+        assert_eq!(Slot::new(&now, true, 1).blocked_runs(20), Some(3));
+        assert_eq!(Slot::new(&now, true, 1).blocked_runs(21), None);
         now.sched = Sched::OnCpu;
-        assert_eq!(Slot::new(&now, true, 1, 0).blocked_runs(20), None);
+        assert_eq!(Slot::new(&now, true, 1).blocked_runs(20), None);
     }
 }

@@ -2,23 +2,28 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::io::Read;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
 use thiserror::Error;
 use wcprof_types::{Avma, Pid, Tid};
 
-use super::batch::TargetId;
+use super::budget::CpuBudget;
 use super::children::Births;
-use super::copy::{Again, CopyRead};
+use super::clock::TickClock;
+use super::outbox::Outbox;
+use super::state::{HeldTicks, KernelSource, Sampler};
 use super::targets::Targets;
+use super::threads::{KeepThread, ThreadTable};
+use crate::batch::TargetId;
 use crate::bpf::BpfError;
-use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, Snapshots};
+use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, SnapshotSet, Snapshots};
 use crate::sys::{Punctuality, become_punctual, process_vm_readv_reaches_kernel, raise_open_files};
 use wcprof_host::Target;
 use wcprof_host::procfs::list_threads;
+use wcprof_host::read_memory;
 use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
-use wcprof_host::{ReadRange, read_memory};
 use wcprof_perf::{PerfError, PerfMode, PerfOptions, PerfSampler, online_cpus};
 
 /// Stack copied with each timer sample, as far as there is so much of it; deeper stacks are
@@ -27,9 +32,6 @@ pub(crate) const DUMP_BYTES: u32 = 32 << 10;
 
 /// Descriptors of wcprof itself: standard streams, trace, event loop, BPF objects, debug files.
 pub(crate) const OWN_FILES: usize = 48;
-
-/// Whether a thread of this name is wanted.
-pub type KeepThread = Box<dyn Fn(&str) -> bool + Send>;
 
 /// What to sample and how.
 pub struct SamplerOptions {
@@ -56,17 +58,6 @@ impl fmt::Debug for SamplerOptions {
             .field("kernel", &self.kernel)
             .finish_non_exhaustive()
     }
-}
-
-/// Where kernel stacks of blocked threads come from.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum KernelSource {
-    /// They are not wanted.
-    None,
-    /// The engine gives addresses with its snapshots.
-    Engine,
-    /// `/proc/PID/task/TID/stack` or `wchan`, once a thread that has run.
-    Procfs,
 }
 
 /// Why sampling cannot start.
@@ -134,38 +125,6 @@ pub enum StartError {
     },
 }
 
-/// A sampler that is ready to run.
-pub struct Sampler {
-    pub(super) targets: Targets,
-    /// Notices children, when they are wanted.
-    pub(super) births: Option<Births>,
-    pub(super) rate_hz: u32,
-    pub(super) max_cpu_percent: u32,
-    pub(super) keep_thread: Option<KeepThread>,
-    pub(super) snapshots: Box<dyn Snapshots>,
-    pub(super) perf: Option<PerfSampler>,
-    pub(super) copies: Vec<CopyRead>,
-    /// Those that ran while they were looked at.
-    pub(super) again: Vec<Again>,
-    pub(super) ranges: Vec<ReadRange>,
-    pub(super) arena: Vec<u8>,
-    pub(super) lengths: Vec<usize>,
-    pub(super) n_full: usize,
-    pub(super) kernel: KernelSource,
-    engine: EngineKind,
-    notes: Vec<String>,
-}
-
-impl fmt::Debug for Sampler {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sampler")
-            .field("targets", &self.targets)
-            .field("engine", &self.engine)
-            .field("notes", &self.notes)
-            .finish_non_exhaustive()
-    }
-}
-
 /// CPU time between two timer samples. A little less than the tick interval, by a ratio that no
 /// small fraction comes near: were both the same, the timer could fall into every tick, when
 /// wcprof itself is on the CPU, and never see the target there.
@@ -203,34 +162,25 @@ impl Sampler {
         {
             notes.extend(kernel_note(first, kernel, start.by_address));
         }
+        members.births = options.children.then(Births::new);
+        let budget = CpuBudget::new(options.rate_hz, options.max_cpu_percent);
         Ok(Self {
-            targets: members,
-            births: options.children.then(Births::new),
-            rate_hz: options.rate_hz,
-            max_cpu_percent: options.max_cpu_percent,
-            keep_thread: options.keep_thread,
-            snapshots,
-            perf,
-            copies: Vec::new(),
-            again: Vec::new(),
-            ranges: Vec::new(),
-            arena: Vec::new(),
-            lengths: Vec::new(),
-            n_full: 0,
-            kernel,
             engine,
             notes,
+            snapshots,
+            perf,
+            kernel,
+            targets: members,
+            threads: ThreadTable {
+                keep_thread: options.keep_thread,
+                ..ThreadTable::default()
+            },
+            clock: TickClock::new(budget.interval(), 0),
+            budget,
+            held: HeldTicks::default(),
+            set: SnapshotSet::default(),
+            outbox: Outbox::default(),
         })
-    }
-
-    /// The engine in use.
-    pub fn engine(&self) -> EngineKind {
-        self.engine
-    }
-
-    /// Remarks on this recording: why a better engine is not used, what is missing.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
     }
 
     /// Raises the calling thread's priority; call it on the thread that will run the sampler.
@@ -378,11 +328,6 @@ impl Start<'_> {
                 opened => break opened.map_err(StartError::Bpf)?,
             }
         };
-        if let Some(reason) = engine.no_kernel_stacks() {
-            notes.push(format!(
-                "kernel stacks are read from /proc, since BPF does not give them: {reason}"
-            ));
-        }
         let perf = self
             .perf(Some(&engine), notes)
             .map_err(|source| StartError::Perf {
@@ -443,20 +388,12 @@ impl Start<'_> {
 
 /// Whether `/proc/kallsyms` shows addresses: else all of them are zero (`kernel.kptr_restrict`).
 fn kernel_names_readable() -> bool {
-    let mut line = [0; 16];
-    let read = std::fs::File::open("/proc/kallsyms").and_then(|mut f| f.read_exact(&mut line));
     // The first symbol of a kernel with CONFIG_X86_64_SMP before 6.15 is a per-CPU one, at 0.
-    let shown = |text: &str| {
-        text.lines()
-            .take(64)
-            .any(|l| !l.starts_with("0000000000000000"))
-    };
-    let mut more = String::new();
-    read.is_ok()
-        && (line.iter().any(|&b| b != b'0')
-            || std::fs::File::open("/proc/kallsyms")
-                .and_then(|f| f.take(1 << 20).read_to_string(&mut more))
-                .is_ok_and(|_| shown(&more)))
+    let is_shown = |line: String| !line.starts_with("0000000000000000");
+    File::open("/proc/kallsyms").is_ok_and(|file| {
+        let lines = BufReader::new(file).lines().take(64);
+        lines.map_while(Result::ok).any(is_shown)
+    })
 }
 
 /// What is missing of kernel stacks, and what to do about it.

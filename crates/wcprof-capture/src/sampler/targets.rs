@@ -1,12 +1,15 @@
-//! The processes of a recording, as the sampler sees them.
+//! The processes of a recording, as the sampler sees them, and what they start.
 
 use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
 
-use super::batch::TargetId;
+use super::children::Births;
 use super::locks::LockWatch;
+use super::slot::Slot;
 use super::stack_map::StackMap;
+use crate::batch::{TargetEnd, TargetId, TickBatch};
+use crate::engine::Snapshots;
 use crate::tid_map::TidMap;
 use wcprof_host::Target;
 use wcprof_host::fds::FdCache;
@@ -47,6 +50,15 @@ pub(super) struct Targets {
     list: Vec<Option<Observed>>,
     /// Those that have not left, by pid.
     by_pid: TidMap<TargetId>,
+    /// Notices children, when they are wanted.
+    pub(super) births: Option<Births>,
+    /// How the last process left.
+    pub(super) last_end: Option<TargetEnd>,
+    /// When it was last asked whether processes have exited, when for their identity, and when locks
+    /// were last looked at.
+    pub(super) exits_checked: u64,
+    pub(super) identities_checked: u64,
+    locks_read: u64,
 }
 
 impl Targets {
@@ -85,12 +97,25 @@ impl Targets {
             .filter_map(|(id, observed)| Some((id, observed.as_ref()?)))
     }
 
-    /// The same, to change.
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (TargetId, &mut Observed)> {
-        (0..)
-            .map(TargetId)
-            .zip(&mut self.list)
-            .filter_map(|(id, observed)| Some((id, observed.as_mut()?)))
+    /// Looks at the locks that threads wait for.
+    pub(super) fn look_at_locks(
+        &mut self,
+        slots: &TidMap<Slot>,
+        snapshots: &mut dyn Snapshots,
+        batch: &mut TickBatch,
+    ) {
+        let since = std::mem::replace(&mut self.locks_read, batch.time);
+        for (id, observed) in (0..).map(TargetId).zip(&mut self.list) {
+            if let Some(observed) = observed {
+                let process = (id, observed.target.pid());
+                observed.locks.look(process, since, slots, snapshots, batch);
+            }
+        }
+    }
+
+    /// Counts from now on.
+    pub(super) fn begin(&mut self, now: u64) {
+        (self.exits_checked, self.identities_checked, self.locks_read) = (now, now, now);
     }
 
     pub(super) fn n_alive(&self) -> usize {

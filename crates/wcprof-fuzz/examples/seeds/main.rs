@@ -312,17 +312,15 @@ impl Seeds {
         self.put("perf_record", "timer", &timer)?;
         let breakpoint = sample(&[5, 7 | 9 << 32, 123, 2, 0x10, 0x20, 64]);
         self.put("perf_record", "breakpoint", &breakpoint)?;
-        let mut task = vec![1, 0x1f, 0x20, 0];
+        let mut task = vec![0xf, 0, 0x20, 0];
         for value in [7_u32, 6, 1007, 1006, 1, 0x10, 3] {
             task.extend(value.to_ne_bytes());
         }
-        task.extend((32..176_u64).step_by(8).flat_map(u64::to_ne_bytes));
+        task.extend((32..168_u64).step_by(8).flat_map(u64::to_ne_bytes));
         task.extend(b"msgr-worker-0\0\0\0");
-        task.extend([16, 0, 0, 0, 0, 0, 0, 0]);
-        task.extend([7; 16]);
-        task.extend([2, 0, 0, 0, 9, 0, 0, 0]);
-        task.extend([3, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 5, 0, 0, 0]);
-        task.extend(55_u64.to_ne_bytes());
+        task.extend([16, 0, 0, 0, 8, 0, 0, 0]);
+        task.extend([7; 24]);
+        task.extend(task.clone());
         self.put("task_records", "all", &task)?;
         let mut cache = 2_u32.to_le_bytes().to_vec();
         for text in ["_ZN1a1bEv", "/src/a.cc"] {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use wcprof_capture::{KernelStack, Since, StackCopy, TargetId, ThreadTick};
+use wcprof_capture::{KernelStack, Since, StackCopy, TargetId, ThreadCounters, ThreadTick};
 use wcprof_types::{Sched, Tid};
 
 use super::*;
@@ -61,10 +61,12 @@ impl Life {
                     waited_ns: Some(time - from),
                 },
             },
-            switches: over as u64,
-            voluntary: Some(0),
-            run_ns: self.counted_until(time),
-            delay_ns,
+            counters: ThreadCounters {
+                switches: over as u64,
+                voluntary: Some(0),
+                run_ns: self.counted_until(time),
+                delay_ns,
+            },
             n_ticks: 1,
             wait: None,
             stack: StackCopy::None,

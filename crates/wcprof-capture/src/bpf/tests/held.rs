@@ -10,7 +10,6 @@ struct Held {
     looker: BpfEngine,
     cat: Cat,
     sp: Avma,
-    out: Changes,
 }
 
 impl Held {
@@ -26,43 +25,35 @@ impl Held {
         let task = wait_for("blocked child", || {
             find(&mut looker, tid).filter(is_blocked_in_read)
         });
-        let sp = task.regs?.sp;
+        let sp = task.user_regs()?.sp;
         let maps = fs::read_to_string(format!("/proc/{}/maps", cat.pid())).unwrap();
         let maps = parse_maps(&maps).unwrap();
         let mapping = maps.iter().find(|m| m.contains(sp)).unwrap();
         let end = if in_mapping { mapping.end } else { sp };
-        let want = WantedStack {
-            host_tid: task.host_tid,
-            mapping: mapping.start..end,
-            bytes: 4096,
-        };
+        let want = want(&task, mapping.start..end, 4096);
         engine.want_stack(&want).unwrap();
-        let mut out = Changes::default();
         wait_for("an unchanged child", || {
-            engine
-                .snapshot_changes(false, &mut out, &mut Vec::new())
-                .unwrap();
-            (out.n_unmentioned == 1).then_some(())
+            let (pass, ..) = changes(&mut engine, false);
+            (pass.n_unlisted == 1).then_some(())
         });
         Some(Self {
             engine,
             looker,
             cat,
             sp,
-            out,
         })
     }
 
     /// Has the child run once more, and gives the pass at which it is blocked again.
-    fn change(&mut self) -> Option<HeldPass> {
+    fn change(&mut self) -> Option<Pass> {
         let before = find(&mut self.looker, Tid(self.cat.pid().0)).unwrap();
         self.cat.0.stdin.as_mut().unwrap().write_all(b"x").unwrap();
         wait_for("one more run", || {
-            let now = find(&mut self.looker, before.tid).unwrap();
-            let ran = now.counters.nvcsw > before.counters.nvcsw;
+            let now = find(&mut self.looker, Tid(before.tid)).unwrap();
+            let ran = now.nvcsw > before.nvcsw;
             (ran && is_blocked_in_read(&now)).then_some(())
         });
-        self.engine.hold_changes().unwrap()
+        self.engine.hold().unwrap()
     }
 }
 
@@ -75,31 +66,27 @@ fn in_order() {
     };
     let first = held.change().unwrap();
     let second = held.change().unwrap();
-    assert!(first.time_ns < second.time_ns);
-    assert_eq!((first.n_threads, second.n_threads), (1, 1));
+    assert!(first.begin < second.begin);
+    assert_eq!((first.n_seen(), second.n_seen()), (1, 1));
     let mut runs = 0;
     for _ in 0..2 {
         let mut bytes = vec![7; 3];
-        let info = held.engine.take_held(&mut held.out, &mut bytes).unwrap();
-        let info = info.unwrap();
-        assert!(info.n_threads == 1 && !info.incomplete && held.out.n_unmentioned == 0);
-        let (task, stack) = changed(&held.out, Tid(held.cat.pid().0)).unwrap();
-        assert!(task.counters.nvcsw > runs && task.time_ns < info.time_ns);
-        runs = task.counters.nvcsw;
+        let pass = held.engine.take_held(&mut bytes).unwrap();
+        assert!(pass.n_seen() == 1 && pass.n_missed == 0 && pass.n_unlisted == 0);
+        let (task, stack) = records(&bytes, 3).next().unwrap().unwrap();
+        assert!(task.nvcsw > runs && task.time < pass.end);
+        runs = task.nvcsw;
         let mut memory = vec![0; stack.len()];
-        assert!(stack.start >= 3 && stack.len() >= 256, "{stack:?}");
+        assert!(stack.len() >= 256, "{stack:?}");
         wcprof_host::read_memory(held.cat.pid(), held.sp, &mut memory).unwrap();
         // What lies above the frame of `read` does not change from one call to the next.
-        assert_eq!(bytes[stack.clone()], memory);
+        assert_eq!(bytes[stack], memory);
     }
     let mut bytes = Vec::new();
-    let none = held.engine.take_held(&mut held.out, &mut bytes).unwrap();
+    let none = held.engine.take_held(&mut bytes);
     assert_eq!((none, bytes.len()), (None, 0));
-    let engine = &mut held.engine;
-    engine
-        .snapshot_changes(false, &mut held.out, &mut bytes)
-        .unwrap();
-    assert_eq!((held.out.changed.len(), held.out.n_unmentioned), (0, 1));
+    let (pass, tasks, _) = changes(&mut held.engine, false);
+    assert_eq!((tasks.len(), pass.n_unlisted), (0, 1));
 }
 
 /// Check what makes a pass urgent: a call whose file is to be read, and a stack that is not copied; not a
@@ -115,9 +102,8 @@ fn urgent() {
         let Some(mut held) = Held::new(in_mapping) else {
             return;
         };
-        if let Way::Own(passes) = &mut held.engine.way {
-            passes.set_quiet(|call| call != i64::from(SYS_READ) || is_quiet);
-        }
+        held.engine
+            .set_quiet_calls(|call| call != i64::from(SYS_READ) || is_quiet);
         let pass = held.change().unwrap();
         assert_eq!(pass.n_urgent, urgent, "{in_mapping} {is_quiet}");
     }
@@ -135,19 +121,13 @@ fn full_memory() {
         assert!(n_held < 10_000);
     }
     assert!(n_held > 10);
-    let mut bytes = Vec::new();
     for _ in 0..n_held {
-        let taken = held.engine.take_held(&mut held.out, &mut bytes).unwrap();
-        assert_eq!((taken.is_some(), held.out.changed.len()), (true, 1));
+        let mut bytes = Vec::new();
+        assert!(held.engine.take_held(&mut bytes).is_some());
+        assert_eq!(records(&bytes, 0).count(), 1);
     }
-    assert_eq!(
-        held.engine.take_held(&mut held.out, &mut bytes).unwrap(),
-        None
-    );
-    held.engine
-        .snapshot_changes(false, &mut held.out, &mut bytes)
-        .unwrap();
-    assert_eq!(held.out.changed.len(), 1);
+    assert_eq!(held.engine.take_held(&mut Vec::new()), None);
+    assert_eq!(changes(&mut held.engine, false).1.len(), 1);
 }
 
 /// Check that an exit shows in the count of threads.
@@ -156,10 +136,10 @@ fn exit() {
     let Some(mut held) = Held::new(true) else {
         return;
     };
-    let pass = held.engine.hold_changes().unwrap().unwrap();
-    assert_eq!((pass.n_threads, pass.n_urgent), (1, 0));
+    let pass = held.engine.hold().unwrap().unwrap();
+    assert_eq!((pass.n_seen(), pass.n_urgent), (1, 0));
     let mut engine = held.engine;
     drop(held.cat);
-    let pass = engine.hold_changes().unwrap().unwrap();
-    assert_eq!(pass.n_threads, 0);
+    let pass = engine.hold().unwrap().unwrap();
+    assert_eq!(pass.n_seen(), 0);
 }

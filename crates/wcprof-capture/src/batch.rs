@@ -1,11 +1,12 @@
-//! What the sampler hands on: one batch a tick.
+//! What the sampler hands on: observations of threads, timer samples and looks at locks, several ticks a
+//! batch.
 
 use std::ops::Range;
 use std::sync::Arc;
 
+use wcprof_types::lock::FutexWords;
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
-use super::locks::LockGlance;
 use wcprof_host::Target;
 
 /// A process of a recording: 0 for the first target, then counting on, later ones too. A pid that is
@@ -38,8 +39,6 @@ pub struct TickBatch {
     pub locks: Vec<LockGlance>,
     /// Threads that left a wait while its lock was looked at, and the tick's begin.
     pub moved: Vec<(TargetId, Tid, u64)>,
-    /// Looks left out, since too many locks are waited for.
-    pub n_locks_skipped: u64,
     /// New threads and their numbers in the target's own pid namespace, where they differ.
     pub own_tids: Vec<(TargetId, Tid, Tid)>,
     /// Threads that have exited.
@@ -72,6 +71,8 @@ pub struct TickCounts {
     pub n_lost: u64,
     /// Batches dropped because the receiver fell behind.
     pub n_dropped_batches: u64,
+    /// Looks at locks left out, since too many locks are waited for.
+    pub n_locks_skipped: u64,
     /// Children of targets that could not be recorded.
     pub n_left_out: u64,
     /// The rate from now on, when it changed.
@@ -94,14 +95,8 @@ pub struct ThreadTick {
     pub comm: Option<String>,
     /// Scheduler's view.
     pub sched: Sched,
-    /// Changes with each switch.
-    pub switches: u64,
-    /// Switches into a wait, when the engine can tell.
-    pub voluntary: Option<u64>,
-    /// Run time so far, ns.
-    pub run_ns: u64,
-    /// Run-queue delay so far, ns.
-    pub delay_ns: u64,
+    /// The kernel's counts of it.
+    pub counters: ThreadCounters,
     /// Ticks this stands for.
     pub n_ticks: u32,
     /// What it waits in; only when blocked and not unchanged.
@@ -110,6 +105,19 @@ pub struct ThreadTick {
     pub stack: StackCopy,
     /// The kernel's part of it, if asked for and known.
     pub kernel: KernelStack,
+}
+
+/// What the kernel has counted of a thread since its birth.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct ThreadCounters {
+    /// Changes with each context switch.
+    pub switches: u64,
+    /// Switches into a wait, when the engine can tell.
+    pub voluntary: Option<u64>,
+    /// Run time, ns.
+    pub run_ns: u64,
+    /// Run-queue delay, ns.
+    pub delay_ns: u64,
 }
 
 /// The kernel's part of a stack, leaf first.
@@ -182,4 +190,35 @@ pub struct TimerSample {
     pub stack: Option<StackBytes>,
     /// The kernel's part of it, if asked for.
     pub kernel: KernelStack,
+}
+
+/// One look at a lock.
+#[derive(Clone, PartialEq, Debug)]
+pub struct LockGlance {
+    /// Observations of the batch that came before it.
+    pub after: usize,
+    /// Whose.
+    pub target: TargetId,
+    /// Begin of its tick, `CLOCK_MONOTONIC` ns.
+    pub time: u64,
+    /// Begin of the tick before.
+    pub since: u64,
+    /// The word that is waited on.
+    pub address: Avma,
+    /// What was there.
+    pub words: FutexWords,
+    /// Live threads that the words name.
+    pub owners: Vec<OwnerGlance>,
+}
+
+/// A thread that a lock's memory names.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct OwnerGlance {
+    /// Which word.
+    pub word: u8,
+    /// The thread.
+    pub tid: Tid,
+    /// It was found in a new wait, and ran between that and the look. One that waited at the
+    /// tick before, too, is not asked for: it would have to end its wait just then.
+    pub moved: bool,
 }

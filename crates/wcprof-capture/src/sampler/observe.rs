@@ -1,0 +1,142 @@
+//! A snapshot to observations: which threads are new, changed, unchanged or gone.
+
+use wcprof_types::Tid;
+
+use super::slot::{SeenTick, Slot};
+use super::stacks::{PendingStacks, Retry};
+use super::state::Sampler;
+use crate::batch::Since;
+use crate::engine::{SnapshotStack, ThreadSnapshot};
+
+impl Sampler {
+    /// Takes in the snapshot of the tick that began at `now`, and reads the stacks that did not come with
+    /// it.
+    pub(super) fn take_snapshot(&mut self, now: u64) {
+        let tick = SeenTick {
+            number: self.threads.seen.number + 1,
+            time: self.set.unlisted.map_or(now, |(_, time)| time),
+        };
+        let mut pending = PendingStacks::default();
+        let mut n_seen = self.set.n_unlisted();
+        let mut snapshots = std::mem::take(&mut self.set.threads);
+        for snapshot in snapshots.drain(..) {
+            // Of a process that has just left there may be some.
+            if self.targets.get(snapshot.target).is_some() {
+                n_seen += 1;
+                self.take_thread(snapshot, tick.number, &mut pending);
+            }
+        }
+        self.set.threads = snapshots;
+        self.outbox.batch.counts.n_observations += n_seen as u64;
+        self.read_stacks(pending);
+        self.notice_exits(n_seen, tick.number);
+        self.threads.seen = tick;
+        if self.threads.is_mention_due(tick.time) {
+            self.threads.mention(&mut self.outbox.batch.threads);
+            // Names that others changed are noticed then.
+            self.snapshots.want_list();
+        }
+    }
+
+    fn take_thread(&mut self, now: ThreadSnapshot, tick: u64, pending: &mut PendingStacks) {
+        let known = self.threads.slots.get(&now.tid).map(|slot| slot.target);
+        if known.is_some_and(|target| target != now.target) {
+            // A number that a thread of another process had until now.
+            self.forget_thread(now.tid);
+        }
+        let since = (known != Some(now.target)).then(|| self.take_birth(&now, tick));
+        let keep = self.threads.keeps(now.info.comm.as_ref());
+        let Some(slot) = self.threads.slots.get_mut(&now.tid) else {
+            return;
+        };
+        slot.catch_up(self.threads.seen);
+        slot.tick = tick;
+        if slot.is_renamed(&now) {
+            slot.keep = keep;
+        }
+        if !slot.keep {
+            return;
+        }
+        if since.is_none() && slot.unchanged(&now) {
+            slot.defer(now.time, 1);
+            return;
+        }
+        let batch = &mut self.outbox.batch;
+        batch.threads.extend(slot.take_deferred());
+        if let Some(observed) = self.targets.get_mut(now.target) {
+            observed.locks.waits(slot, &now);
+            let plan = observed.plan_stack(self.kernel, self.snapshots.as_mut(), slot, &now);
+            let is_torn = now.stack == SnapshotStack::Torn;
+            batch.counts.n_torn += u64::from(is_torn);
+            let index = batch.threads.len();
+            match plan.read {
+                Some(read) => pending.reads.push((index, read)),
+                // A stack that is read by its own is asked for again when that turns out torn.
+                None if plan.lacks_file && !is_torn => pending.retries.push(Retry {
+                    index,
+                    tid: now.tid,
+                    torn: false,
+                }),
+                None => {}
+            }
+            let mut seen = slot.advance(now, since);
+            (seen.wait, seen.stack, seen.kernel) = (plan.wait, plan.stack, plan.kernel);
+            batch.threads.push(seen);
+        }
+    }
+
+    /// Takes in a thread that was not seen before; from when on it is accounted.
+    fn take_birth(&mut self, now: &ThreadSnapshot, tick: u64) -> Since {
+        let keep = self.threads.keeps(now.info.comm.as_ref());
+        let slot = Slot::new(now, keep, tick);
+        self.threads.slots.insert(now.tid, slot);
+        if let Some(perf) = &mut self.perf {
+            // A thread that has exited meanwhile, or one descriptor too many: it is still observed, only
+            // its running stacks are not.
+            let _ = perf.add_thread(now.tid);
+        }
+        let mut is_older = tick == 1;
+        if let Some(observed) = self.targets.get_mut(now.target) {
+            is_older |= observed.rejoined && observed.pid().0 == now.tid.0;
+            let own = observed.locks.born(observed.target.pid(), now.tid);
+            let own = own.map(|own| (now.target, now.tid, own));
+            self.outbox.batch.own_tids.extend(own);
+        }
+        match is_older {
+            true => Since::FirstTick,
+            false => Since::Birth(now.info.started),
+        }
+    }
+
+    /// Forgets threads that a snapshot should have and does not.
+    fn notice_exits(&mut self, n_seen: usize, tick: u64) {
+        if n_seen == self.threads.slots.len() || self.set.incomplete {
+            return;
+        }
+        if self.set.n_unlisted() > 0 {
+            // Which of them is gone, the next tick tells.
+            self.snapshots.want_list();
+            return;
+        }
+        for tid in self.threads.unseen_at(tick) {
+            self.forget_thread(tid);
+        }
+    }
+
+    /// Hands on what is known of a thread and forgets it.
+    pub(super) fn forget_thread(&mut self, tid: Tid) {
+        let Some(mut slot) = self.threads.slots.remove(&tid) else {
+            return;
+        };
+        slot.catch_up(self.threads.seen);
+        self.outbox.batch.threads.extend(slot.take_deferred());
+        self.outbox.batch.exited.push((slot.target, tid));
+        if let Some(observed) = self.targets.get_mut(slot.target) {
+            observed.locks.exited(tid, &slot);
+        }
+        self.snapshots.forget(tid);
+        if let Some(perf) = &mut self.perf {
+            perf.remove_thread(tid);
+        }
+    }
+}

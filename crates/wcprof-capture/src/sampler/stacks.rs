@@ -1,0 +1,425 @@
+//! Copies of stack memory: of blocked and preempted threads by reading it, of running ones out of
+//! the perf rings.
+
+use std::ops::Range;
+
+use wcprof_types::{Avma, Pid, Sched, Tid, UserRegs, Wait};
+
+use super::locks::lock_of;
+use super::slot::Slot;
+use super::state::{KernelSource, Sampler};
+use super::targets::Observed;
+use crate::batch::{KernelStack, StackBytes, StackCopy, TargetId, TimerSample};
+use crate::engine::{InSyscall, SnapshotStack, Snapshots, ThreadSnapshot};
+use wcprof_host::fds::{FdCache, needs_proof, unname};
+use wcprof_host::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
+use wcprof_host::{ReadRange, read_ranges};
+use wcprof_perf::PerfSample;
+
+/// Stacks read before their switch counts are checked: the fewer, the fewer are torn.
+const BATCH: usize = 16;
+/// Where the mapping of a stack pointer is not known, one page is copied.
+const UNKNOWN_READ: u64 = 4096;
+/// Looks at a thread whose copy was torn.
+const ATTEMPTS: u32 = 3;
+
+/// Stacks that are still to be read for the observations of a tick.
+#[derive(Debug, Default)]
+pub(super) struct PendingStacks {
+    /// Each with its observation's place in the batch.
+    pub(super) reads: Vec<(usize, StackRead)>,
+    pub(super) retries: Vec<Retry>,
+}
+
+/// A stack to read.
+#[derive(Clone, Debug)]
+pub(super) struct StackRead {
+    target: TargetId,
+    tid: Tid,
+    n_runs: u64,
+    regs: UserRegs,
+    len: usize,
+    limit: Option<Avma>,
+}
+
+/// A thread to look at once more, since it ran while it was looked at.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Retry {
+    /// Its place in the batch's threads.
+    pub(super) index: usize,
+    pub(super) tid: Tid,
+    /// Its stack is torn; else the file of its wait is all that lacks.
+    pub(super) torn: bool,
+}
+
+/// What an observation has of wait and stack, and what is to be read for it.
+#[derive(Default)]
+pub(super) struct StackPlan {
+    pub(super) wait: Option<Wait>,
+    pub(super) stack: StackCopy,
+    pub(super) kernel: KernelStack,
+    pub(super) read: Option<StackRead>,
+    /// The thread has run since, so that the file of its wait is not certain.
+    pub(super) lacks_file: bool,
+}
+
+/// Bytes to copy from `sp`: what unwinding is known to need, as far as the mapping goes.
+fn read_len(slot: &Slot, sp: Avma, limit: Option<Avma>) -> usize {
+    let room = limit.map_or_else(
+        || UNKNOWN_READ - sp.0 % UNKNOWN_READ,
+        |limit| slot.end_of(sp, limit).0 - sp.0,
+    );
+    (slot.read_size as u64).min(room) as usize
+}
+
+/// The kernel's part of a blocked thread's stack, when it was asked for.
+fn kernel_stack_of(
+    source: KernelSource,
+    snapshots: &mut dyn Snapshots,
+    pid: Pid,
+    now: &ThreadSnapshot,
+) -> KernelStack {
+    match source {
+        KernelSource::None => KernelStack::None,
+        KernelSource::Engine if now.kernel.is_empty() => KernelStack::None,
+        KernelSource::Engine => KernelStack::Addresses {
+            bytes: now.kernel.clone(),
+            interrupted: false,
+        },
+        KernelSource::Procfs => kernel_names(snapshots, pid, now.tid, now.n_runs),
+    }
+}
+
+/// The same from `/proc`, if the thread did not run since its counts were read.
+fn kernel_names(snapshots: &mut dyn Snapshots, pid: Pid, tid: Tid, n_runs: u64) -> KernelStack {
+    let names = kernel_stack(pid, tid);
+    match snapshots.n_runs(tid) == Some(n_runs) {
+        true if !names.is_empty() => KernelStack::Names(names),
+        _ => KernelStack::None,
+    }
+}
+
+/// The wait that a thread was seen in, and whether the file that was just read for it is proven: the
+/// thread has not been put on a CPU since, so it is in the same call. Else the wait has no file's name.
+fn wait_of(
+    fds: &mut FdCache,
+    snapshots: &mut dyn Snapshots,
+    seen: &ThreadSnapshot,
+) -> (Wait, bool) {
+    let (number, args) = seen.syscall.map_or((None, [0; 3]), |s| (s.number, s.args));
+    let mut wait = fds.wait(number, args);
+    let is_proven = !needs_proof(&wait)
+        || (seen.stack != SnapshotStack::Torn && snapshots.n_runs(seen.tid) == Some(seen.n_runs));
+    if !is_proven {
+        unname(&mut wait);
+    }
+    (wait, is_proven)
+}
+
+impl Observed {
+    /// Decides what an observation needs, whose counters are known. Tells the engine what to copy of the
+    /// thread's stack from now on.
+    pub(super) fn plan_stack(
+        &mut self,
+        kernel: KernelSource,
+        snapshots: &mut dyn Snapshots,
+        slot: &mut Slot,
+        now: &ThreadSnapshot,
+    ) -> StackPlan {
+        let mut plan = StackPlan::default();
+        let pid = self.pid();
+        if now.sched == Sched::Blocked {
+            plan.kernel = kernel_stack_of(kernel, snapshots, pid, now);
+            if now.kernel_side {
+                plan.stack = StackCopy::NoUserStack;
+                plan.wait = Some(Wait {
+                    kernel: kernel_place(pid, now.tid),
+                    ..Wait::default()
+                });
+                return plan;
+            }
+            let (wait, is_proven) = wait_of(&mut self.fds, snapshots, now);
+            plan.wait = Some(wait);
+            plan.lacks_file = !is_proven;
+        }
+        let Some(regs) = now.regs.filter(|_| !now.kernel_side) else {
+            return plan;
+        };
+        let range = self.stack_map.range(&self.target, regs.sp, now.time);
+        let limit = range.as_ref().map(|range| range.end);
+        if let Some(mapping) = range
+            && let Some(want) = slot.new_want(mapping, regs.sp)
+        {
+            snapshots.want_stack(want);
+        }
+        plan.stack = match now.stack.clone() {
+            SnapshotStack::Copied(bytes) => StackCopy::Copied(StackBytes { regs, bytes, limit }),
+            SnapshotStack::Torn => StackCopy::Torn,
+            SnapshotStack::None => {
+                plan.read = Some(StackRead {
+                    target: now.target,
+                    tid: now.tid,
+                    n_runs: now.n_runs,
+                    regs,
+                    len: read_len(slot, regs.sp, limit),
+                    limit,
+                });
+                StackCopy::Torn
+            }
+        };
+        plan
+    }
+}
+
+impl Sampler {
+    /// Reads the stacks asked for, in small batches, each checked at once: a thread that was put
+    /// on a CPU since its snapshot has a torn copy and is looked at once more.
+    pub(super) fn read_stacks(&mut self, pending: PendingStacks) {
+        let PendingStacks { reads, mut retries } = pending;
+        // Threads of a process come one after the other.
+        let of_process = reads.chunk_by(|(_, a), (_, b)| a.target == b.target);
+        for reads in of_process.flat_map(|reads| reads.chunks(BATCH)) {
+            self.read_some(reads, &mut retries);
+        }
+        for Retry { index, tid, torn } in retries {
+            let whole = (0..ATTEMPTS).any(|_| self.look_again(index, tid).is_some());
+            self.outbox.batch.counts.n_torn += u64::from(torn && !whole);
+            if let Some(slot) = self.threads.slots.get_mut(&tid) {
+                slot.force = true;
+            }
+        }
+    }
+
+    /// Reads stacks of one process.
+    fn read_some(&mut self, reads: &[(usize, StackRead)], retries: &mut Vec<Retry>) {
+        let target = reads.first().and_then(|(_, r)| self.targets.get(r.target));
+        let Some(pid) = target.map(Observed::pid) else {
+            return;
+        };
+        let range = |(_, read): &(usize, StackRead)| ReadRange {
+            address: read.regs.sp,
+            len: read.len,
+        };
+        let ranges: Vec<ReadRange> = reads.iter().map(range).collect();
+        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
+        if read_ranges(pid, &ranges, &mut bytes, &mut lengths).is_err() {
+            // The process is gone: the next tick says so.
+            return;
+        }
+        let batch = &mut self.outbox.batch;
+        let mut rest = bytes.as_slice();
+        for (&(index, ref read), &len) in reads.iter().zip(&lengths) {
+            let (copy, after) = rest.split_at(read.len);
+            rest = after;
+            if self.snapshots.n_runs(read.tid) != Some(read.n_runs) {
+                let (tid, torn) = (read.tid, true);
+                retries.push(Retry { index, tid, torn });
+            } else if let Some(tick) = batch.threads.get_mut(index) {
+                tick.stack = StackCopy::Copied(StackBytes {
+                    regs: read.regs,
+                    bytes: append(&mut batch.stacks, &copy[..len]),
+                    limit: read.limit,
+                });
+            }
+        }
+    }
+
+    /// Looks once more at a thread that ran while its stack was copied, alone and at once. A short
+    /// wait is torn more often than a long one, so doing without would favor the long ones; where
+    /// the thread is now is as fair a sample as where it was.
+    fn look_again(&mut self, index: usize, tid: Tid) -> Option<()> {
+        let n_runs = self.snapshots.n_runs(tid)?;
+        let batch = &mut self.outbox.batch;
+        let tick = batch.threads.get_mut(index)?;
+        let observed = self.targets.get_mut(tick.target)?;
+        let pid = observed.pid();
+        let SyscallState::Blocked { number, args, regs } = blocked_in(pid, tid)? else {
+            return None;
+        };
+        let limit = observed
+            .stack_map
+            .limit(&observed.target, regs.sp, tick.time);
+        let slot = self.threads.slots.get_mut(&tid)?;
+        let range = ReadRange {
+            address: regs.sp,
+            len: read_len(slot, regs.sp, limit),
+        };
+        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
+        read_ranges(pid, &[range], &mut bytes, &mut lengths).ok()?;
+        let args = [args[0], args[1], args[2]];
+        let wait = observed.fds.wait(number, args);
+        if self.snapshots.n_runs(tid)? != n_runs {
+            return None;
+        }
+        let lock = lock_of(Sched::Blocked, Some(InSyscall { number, args }));
+        observed.locks.change(slot, lock);
+        tick.wait = Some(wait);
+        tick.kernel = match self.kernel {
+            KernelSource::None => KernelStack::None,
+            _ => kernel_names(self.snapshots.as_mut(), pid, tid, n_runs),
+        };
+        tick.stack = StackCopy::Copied(StackBytes {
+            regs,
+            bytes: append(&mut batch.stacks, &bytes[..*lengths.first()?]),
+            limit,
+        });
+        Some(())
+    }
+
+    /// Reads the samples of running threads. Those that are deeper than their copy are handed on at once:
+    /// the rest of the stack is read while it is still there. Gives whether there were such.
+    pub(super) fn drain_timer_samples(&mut self) -> bool {
+        let mut is_deep = false;
+        let Some(mut perf) = self.perf.take() else {
+            return false;
+        };
+        let drained = perf.drain(|sample| is_deep |= self.take_timer_sample(sample) == Some(true));
+        self.perf = Some(perf);
+        self.outbox.batch.counts.n_lost += drained.n_lost + drained.n_malformed;
+        self.outbox.is_urgent |= is_deep;
+        is_deep
+    }
+
+    /// Gives whether the sample is deeper than its copy; `None` for one that is not wanted.
+    fn take_timer_sample(&mut self, sample: &PerfSample<'_>) -> Option<bool> {
+        let slot = self.threads.slots.get(&sample.tid);
+        if slot.is_some_and(|slot| !slot.keep) {
+            return None;
+        }
+        let id = self.targets.of_pid(sample.pid)?;
+        let observed = self.targets.get_mut(id)?;
+        let batch = &mut self.outbox.batch;
+        let mut is_deep = false;
+        let stack = sample.regs.map(|regs| {
+            let limit = observed
+                .stack_map
+                .limit(&observed.target, regs.sp, sample.time);
+            let end = limit.map(|limit| slot.map_or(limit, |s| s.end_of(regs.sp, limit)));
+            let room = end.map_or(usize::MAX, |end| (end.0 - regs.sp.0) as usize);
+            let bytes = &sample.stack[..sample.stack.len().min(room)];
+            is_deep = bytes.len() < room && limit.is_some();
+            StackBytes {
+                regs,
+                bytes: append(&mut batch.stacks, bytes),
+                limit,
+            }
+        });
+        let kernel = match sample.kernel {
+            [] => KernelStack::None,
+            kernel => KernelStack::Addresses {
+                bytes: append(&mut batch.stacks, kernel),
+                interrupted: true,
+            },
+        };
+        batch.timer_samples.push(TimerSample {
+            target: id,
+            tid: sample.tid,
+            time: sample.time,
+            guest: sample.in_kvm_run,
+            stack,
+            kernel,
+        });
+        Some(is_deep)
+    }
+}
+
+/// Appends bytes, and gives where they are.
+fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
+    let start = to.len();
+    to.extend_from_slice(bytes);
+    start..to.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::{AsRawFd, OwnedFd};
+
+    use wcprof_types::FdKind;
+
+    use super::*;
+    use crate::batch::ThreadCounters;
+    use crate::engine::{SnapshotError, SnapshotSet, ThreadInfo};
+
+    /// An engine that knows how often a thread ran by now, and nothing else.
+    struct Counts(Option<u64>);
+
+    impl Snapshots for Counts {
+        fn snapshot(&mut self, _: &mut SnapshotSet, _: &mut Vec<u8>) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn add_target(&mut self, _: TargetId, _: Pid) -> Result<(), SnapshotError> {
+            Ok(())
+        }
+
+        fn remove_target(&mut self, _: TargetId, _: Pid) {}
+
+        fn n_runs(&mut self, _: Tid) -> Option<u64> {
+            self.0
+        }
+
+        fn forget(&mut self, _: Tid) {}
+    }
+
+    fn seen(call: i64, fd: i32, stack: SnapshotStack) -> ThreadSnapshot {
+        ThreadSnapshot {
+            target: TargetId(0),
+            tid: Tid(1),
+            time: 0,
+            sched: Sched::Blocked,
+            counters: ThreadCounters::default(),
+            n_runs: 7,
+            regs: None,
+            syscall: Some(InSyscall {
+                number: u32::try_from(call).ok(),
+                args: [fd as u64, 0, 0],
+            }),
+            kernel_side: false,
+            stack,
+            kernel: 0..0,
+            info: ThreadInfo::default(),
+        }
+    }
+
+    /// Check that a descriptor which is another file by the time that it is read gives its name only to a
+    /// thread that has not run since it was seen: not to one that ran, has exited, or whose copy was torn;
+    /// and that a wait on epoll, which names no file, needs no proof.
+    #[test]
+    fn a_name_needs_proof() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let mut fd = OwnedFd::from(file.reopen().unwrap());
+        let number = fd.as_raw_fd();
+        let mut fds = FdCache::new(Pid(std::process::id() as i32));
+        let mut look = |call, runs, stack| {
+            let now = seen(call, number, stack);
+            let (wait, is_proven) = wait_of(&mut fds, &mut Counts(runs), &now);
+            let fd = wait.fd.expect("the call takes a descriptor");
+            (fd.kind, fd.path, is_proven)
+        };
+        let read = libc::SYS_read;
+        let path = file.path().to_string_lossy().into_owned();
+        let none = || SnapshotStack::None;
+        assert_eq!(
+            look(read, Some(7), none()),
+            (FdKind::Regular, path.clone(), true)
+        );
+        let unnamed = (FdKind::Regular, String::new(), false);
+        assert_eq!(look(read, Some(8), none()), unnamed);
+        assert_eq!(look(read, None, none()), unnamed);
+        assert_eq!(look(read, Some(7), SnapshotStack::Torn), unnamed);
+
+        let (socket, _peer) = std::os::unix::net::UnixStream::pair().unwrap();
+        nix::unistd::dup2(&socket, &mut fd).unwrap();
+        // The thread that was seen on the file runs by now, which the kernel counted.
+        let (kind, name, is_proven) = look(read, Some(8), none());
+        assert_eq!(
+            (kind, name.as_str(), is_proven),
+            (FdKind::Socket, "", false)
+        );
+        let (_, name, is_proven) = look(read, Some(7), none());
+        assert!(is_proven && name.starts_with("socket:["), "{name}");
+
+        let (_, name, is_proven) = look(libc::SYS_epoll_wait, Some(8), SnapshotStack::Torn);
+        assert_eq!((name.as_str(), is_proven), ("[eventpoll]", true));
+    }
+}

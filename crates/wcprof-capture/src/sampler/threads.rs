@@ -1,0 +1,67 @@
+//! The threads of the targets: what is remembered of each, and which are gone.
+
+use std::fmt;
+
+use wcprof_types::Tid;
+
+use super::slot::{SeenTick, Slot};
+use crate::batch::ThreadTick;
+use crate::engine::Comm;
+use crate::tid_map::TidMap;
+
+/// An unchanged thread is mentioned at least this often, so that a cut trace lacks little.
+const MENTION_NS: u64 = 1_000_000_000;
+
+/// Whether a thread of this name is wanted.
+pub type KeepThread = Box<dyn Fn(&str) -> bool + Send>;
+
+#[derive(Default)]
+pub(super) struct ThreadTable {
+    pub(super) slots: TidMap<Slot>,
+    pub(super) keep_thread: Option<KeepThread>,
+    /// The last tick whose threads were taken in. A thread that it did not list was unchanged.
+    pub(super) seen: SeenTick,
+    /// When all unchanged threads were last handed on.
+    pub(super) mentioned: u64,
+}
+
+impl fmt::Debug for ThreadTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ThreadTable")
+            .field("seen", &self.seen)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ThreadTable {
+    /// Whether a thread of this name is to be recorded.
+    pub(super) fn keeps(&self, comm: Option<&Comm>) -> bool {
+        let name = || comm.map_or(String::new(), Comm::name);
+        self.keep_thread.as_ref().is_none_or(|keep| keep(&name()))
+    }
+
+    /// Whether unchanged threads have not been handed on for long.
+    pub(super) fn is_mention_due(&self, now: u64) -> bool {
+        now.saturating_sub(self.mentioned) >= MENTION_NS
+    }
+
+    /// Hands on what is known of threads that did not change for long.
+    pub(super) fn mention(&mut self, to: &mut Vec<ThreadTick>) {
+        self.mentioned = self.seen.time;
+        self.flush(to);
+    }
+
+    /// Hands on all unchanged ticks.
+    pub(super) fn flush(&mut self, to: &mut Vec<ThreadTick>) {
+        for slot in self.slots.values_mut() {
+            slot.catch_up(self.seen);
+            to.extend(slot.take_deferred());
+        }
+    }
+
+    /// Threads that this tick, which listed all that exist, has not.
+    pub(super) fn unseen_at(&self, tick: u64) -> Vec<Tid> {
+        let unseen = |(&tid, slot): (&Tid, &Slot)| (slot.tick != tick).then_some(tid);
+        self.slots.iter().filter_map(unseen).collect()
+    }
+}
