@@ -4,58 +4,17 @@
 mod engines;
 mod kernel;
 mod limits;
+mod line;
 mod privileges;
 mod process;
 #[cfg(test)]
 mod tests;
 
+pub use line::{ProbeLine, Subject, Verdict};
 use wcprof_types::Pid;
 
 use crate::engine::EngineKind;
 use wcprof_host::{Target, TargetError};
-
-/// What a line of the check is about.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Subject {
-    /// A way to observe a process.
-    Engine,
-    /// A capability of wcprof itself.
-    Privilege,
-    /// What the kernel offers and what restricts it.
-    Kernel,
-    /// What can be read of the process.
-    Process,
-    /// A resource limit, against what the process needs.
-    Limit,
-}
-
-/// How well something works.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Verdict {
-    /// It works, or is not in the way.
-    Ok,
-    /// It works in part, or is in the way of some processes.
-    Limited,
-    /// It does not work.
-    Missing,
-}
-
-/// One thing that was tried.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ProbeLine {
-    /// What kind of thing.
-    pub subject: Subject,
-    /// Stable name for programs, unique in its subject.
-    pub id: &'static str,
-    /// Name for people.
-    pub name: &'static str,
-    /// How well it works.
-    pub verdict: Verdict,
-    /// What was found.
-    pub detail: String,
-    /// What is lost and what to do about it; empty when it works.
-    pub advice: String,
-}
 
 /// Everything that was tried.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -104,36 +63,4 @@ pub fn probe(pid: Option<Pid>) -> Result<Probe, TargetError> {
         choice,
         reason,
     })
-}
-
-impl ProbeLine {
-    fn ok(
-        subject: Subject,
-        id: &'static str,
-        name: &'static str,
-        detail: impl Into<String>,
-    ) -> Self {
-        Self {
-            subject,
-            id,
-            name,
-            verdict: Verdict::Ok,
-            detail: detail.into(),
-            advice: String::new(),
-        }
-    }
-
-    fn limited(self, advice: impl Into<String>) -> Self {
-        self.with(Verdict::Limited, advice)
-    }
-
-    fn missing(self, advice: impl Into<String>) -> Self {
-        self.with(Verdict::Missing, advice)
-    }
-
-    fn with(mut self, verdict: Verdict, advice: impl Into<String>) -> Self {
-        self.verdict = verdict;
-        self.advice = advice.into();
-        self
-    }
 }

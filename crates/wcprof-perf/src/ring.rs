@@ -57,15 +57,6 @@ impl Ring {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies the next record (with its header) into `out`; false when there is none.
-    pub(crate) fn next_record(&mut self, out: &mut Vec<u8>) -> bool {
-        let mut wrapped = Vec::new();
-        self.with_record(&mut wrapped, |record| {
-            out.clear();
-            out.extend_from_slice(record);
-        })
-    }
-
     /// Calls `sink` for the next record (with its header) where the kernel put it, or in `wrapped` when
     /// it goes over the end of the ring; false when there is none. A sample has room for the largest
     /// stack, of which little is used: it is not worth being read as a whole.

@@ -321,10 +321,12 @@ impl Thread {
     fn drain(&mut self, log: &mut Log) {
         // A thread that is faster than this loop must not keep it here for ever.
         for _ in 0..log.max {
-            if !self.ring.next_record(&mut log.buffer) {
+            let mut parsed = None;
+            let take = |record: &[u8]| parsed = parse(record);
+            if !self.ring.with_record(&mut log.buffer, take) {
                 return;
             }
-            match parse(&log.buffer) {
+            match parsed {
                 Some(Parsed::Sample(id, raw)) => {
                     self.n_samples += 1;
                     match self.probes.iter().find(|(probe, _)| probe.id == id) {

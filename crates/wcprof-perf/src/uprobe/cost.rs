@@ -84,7 +84,7 @@ pub(super) fn measure(pmu: UprobePmu, probed: extern "C" fn()) -> Result<TrapCos
     let mut buffer = Vec::new();
     let sampled = shortest(|| {
         let ns = calls(probed);
-        while ring.next_record(&mut buffer) {}
+        while ring.with_record(&mut buffer, |_| {}) {}
         ns
     });
     Ok(TrapCost {
