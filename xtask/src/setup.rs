@@ -119,7 +119,8 @@ pub fn install(groups: &[Group]) -> Result<()> {
     let mut missing: Vec<Package> = Vec::new();
     let is_debian = is_installed("dpkg-query") && is_installed("apt-get");
     for package in groups.iter().flat_map(|group| group.packages()) {
-        if !missing.contains(package) && !(is_debian && has_package(package.0)) {
+        let is_there = is_debian && has_package(package.0);
+        if !is_there && !missing.contains(package) {
             missing.push(*package);
         }
     }

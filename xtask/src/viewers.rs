@@ -92,11 +92,11 @@ pub fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let modules = folder.join("node_modules");
-    let has = |package: &&str| {
+    let is_fetched = |package: &&str| {
         let name = package.rsplit_once('@').map_or("", |(name, _)| name);
         modules.join(name).exists()
     };
-    if !PACKAGES.iter().all(|package| has(&package)) {
+    if !PACKAGES.iter().all(is_fetched) {
         let mut npm = command("npm install --ignore-scripts --no-audit --no-fund --prefix");
         execute(npm.arg(&folder).args(PACKAGES))?;
     }

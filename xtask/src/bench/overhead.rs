@@ -68,7 +68,7 @@ pub fn run(options: &Options) -> Result<()> {
         // Debuggers need minutes for a thousand threads.
         if n_waking == 10 && !options.no_peers {
             for peer in peers::measure(&target, seconds, &result_folder("bench")?)? {
-                peer_rows.push([&[name.clone()], &peer[..]].concat());
+                peer_rows.push([std::slice::from_ref(&name), &peer].concat());
             }
         }
     }
