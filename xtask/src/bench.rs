@@ -8,8 +8,8 @@ mod overhead;
 mod peers;
 mod report;
 mod stats;
+mod symbolizers;
 mod symbols;
-mod table;
 mod target;
 
 use anyhow::Result;
@@ -25,7 +25,7 @@ pub struct Args {
 enum Task {
     /// CPU time and memory of wcprof for each engine, and of other profilers that are installed
     Overhead(overhead::Options),
-    /// Speed of an OSD under load with wcprof attached and without, in turn (needs `lab up`)
+    /// Speed of an OSD under load, alternating with wcprof attached and without (needs `lab up`)
     Osd(osd::Options),
     /// Time and memory that reports of large traces take
     Report(report::Options),

@@ -3,13 +3,13 @@
 //! The programs are in `fuzz/`, what they do in `crates/wcprof-fuzz`. New inputs go to the folder of
 //! build results; only `--minimize` changes the corpus in the repository.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use fs_err as fs;
 
-use crate::process::{execute, is_installed, root, target_folder};
+use crate::process::{command, execute, is_installed, result_folder, root, target_folder};
 
 /// Inputs with names that begin so once broke a parser: they stay in the corpus whatever code they
 /// reach now.
@@ -40,13 +40,13 @@ pub fn run(args: &Args) -> Result<()> {
         "cargo-fuzz is not installed; run `cargo install cargo-fuzz --locked`, and \
          `rustup toolchain install nightly`"
     );
-    let all = names()?;
-    for name in &args.targets {
-        ensure!(
-            all.contains(name),
-            "no fuzz target `{name}`; there are {}",
-            all.join(", ")
-        );
+    let programs = files(&root().join("fuzz/fuzz_targets"))?;
+    let all: Vec<String> = programs
+        .iter()
+        .map(|path| path.file_stem().unwrap_or_default().display().to_string())
+        .collect();
+    if let Some(name) = args.targets.iter().find(|name| !all.contains(name)) {
+        bail!("no fuzz target `{name}`; there are {}", all.join(", "));
     }
     let targets = match args.targets.is_empty() {
         true => &all,
@@ -74,66 +74,44 @@ pub fn run(args: &Args) -> Result<()> {
     )
 }
 
-fn names() -> Result<Vec<String>> {
-    let mut names = Vec::new();
-    for entry in fs::read_dir(root()?.join("fuzz/fuzz_targets"))? {
-        let path = entry?.path();
-        if let Some(name) = path.file_stem().and_then(|name| name.to_str()) {
-            names.push(name.to_owned());
-        }
-    }
-    names.sort();
-    Ok(names)
-}
-
-fn corpus(target: &str) -> Result<PathBuf> {
-    Ok(root()?.join("fuzz/corpus").join(target))
+fn corpus(target: &str) -> PathBuf {
+    root().join("fuzz/corpus").join(target)
 }
 
 /// What the fuzzer found in runs on this machine.
 fn found(target: &str) -> Result<PathBuf> {
-    let folder = target_folder()?.join("fuzz-found").join(target);
-    fs::create_dir_all(&folder)?;
-    Ok(folder)
+    result_folder(&format!("fuzz-found/{target}"))
 }
 
-fn cargo_fuzz(target: &str) -> Result<Command> {
-    let mut command = Command::new("cargo");
-    command.current_dir(root()?.join("fuzz"));
+fn cargo_fuzz(target: &str) -> Command {
+    let mut command = command(&format!("cargo +nightly fuzz run {target}"));
+    command.current_dir(root().join("fuzz"));
     // The programs are built apart: with another compiler, and instrumented.
-    command.env("CARGO_TARGET_DIR", target_folder()?.join("fuzz"));
-    command.args(["+nightly", "fuzz", "run", target]);
-    Ok(command)
+    command.env("CARGO_TARGET_DIR", target_folder().join("fuzz"));
+    command
 }
 
 fn look(target: &str, seconds: u32) -> Result<()> {
-    let mut command = cargo_fuzz(target)?;
-    command.args([found(target)?, corpus(target)?]).arg("--");
-    command.arg(format!("-max_total_time={seconds}"));
-    command.args(["-timeout=20", "-rss_limit_mb=1536", "-malloc_limit_mb=512"]);
+    let mut fuzz = cargo_fuzz(target);
+    fuzz.args([found(target)?, corpus(target)]).arg("--");
+    fuzz.arg(format!("-max_total_time={seconds}"));
+    fuzz.args(["-timeout=20", "-rss_limit_mb=1536", "-malloc_limit_mb=512"]);
     // A thread of the standard library may still free its memory when its result is there.
-    command.args(["-detect_leaks=0", "-print_final_stats=1"]);
-    execute(&mut command)
+    execute(fuzz.args(["-detect_leaks=0", "-print_final_stats=1"]))
 }
 
 /// Replaces the corpus by the smallest inputs that reach as much as it and all that was found.
 fn minimize(target: &str) -> Result<()> {
-    let corpus = corpus(target)?;
+    let corpus = corpus(target);
     let minimal = found(target)?.with_extension("minimal");
     if minimal.exists() {
         fs::remove_dir_all(&minimal)?;
     }
     fs::create_dir_all(&minimal)?;
-    let mut command = cargo_fuzz(target)?;
-    command.args([&minimal, &found(target)?, &corpus]);
-    command.args([
-        "--",
-        "-merge=1",
-        "-detect_leaks=0",
-        "-rss_limit_mb=1536",
-        "-timeout=20",
-    ]);
-    execute(&mut command)?;
+    let mut fuzz = cargo_fuzz(target);
+    fuzz.args([&minimal, &found(target)?, &corpus]);
+    let flags = "-- -merge=1 -detect_leaks=0 -rss_limit_mb=1536 -timeout=20";
+    execute(fuzz.args(flags.split(' ')))?;
     let kept = files(&minimal)?;
     ensure!(!kept.is_empty(), "nothing is left of {}", corpus.display());
     for path in files(&corpus)? {
@@ -152,10 +130,8 @@ fn minimize(target: &str) -> Result<()> {
 }
 
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        files.push(entry?.path());
-    }
+    let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
+    let mut files = entries.collect::<Result<Vec<_>>>()?;
     files.sort();
     Ok(files)
 }

@@ -18,9 +18,8 @@ pub struct Args {
 /// # Errors
 /// When the build fails or, with `--check`, a file is not up to date.
 pub fn run(args: &Args) -> Result<()> {
-    let mut command = cargo()?;
-    command.args(["test", "--quiet", "--locked", "--package", "wcprof"]);
-    command.args(["--bin", "wcprof", "generated::checked_in"]);
+    let mut command =
+        cargo("test --quiet --locked --package wcprof --bin wcprof generated::checked_in");
     match args.check {
         true => command.env_remove("WCPROF_BLESS"),
         false => command.env("WCPROF_BLESS", "1"),

@@ -7,10 +7,15 @@
 
 mod bench;
 mod bpf;
+mod cpio;
+mod cpu_time;
 mod demo;
 mod fuzz;
 mod generate;
+mod kernel;
 mod lab;
+mod markdown;
+mod picture;
 mod process;
 mod setup;
 mod test;
@@ -41,7 +46,7 @@ enum Task {
     /// Run every check: format, lints, tests, documentation, invariants, generated files
     Test(test::Args),
     /// Check the invariants of the source tree
-    Tidy(tidy::Args),
+    Tidy,
     /// Rebuild the BPF object, or compare it with its source
     Bpf(bpf::Args),
     /// Run the BPF engine's live tests on other kernels
@@ -56,6 +61,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Open the exports of a trace in their viewers
     Viewers(viewers::Args),
+    /// Make the pictures of the README
+    Picture(picture::Args),
     /// Measure what wcprof costs
     Bench(bench::Args),
 }
@@ -75,7 +82,7 @@ fn run(task: Task) -> Result<()> {
         Task::Setup(args) => setup::run(&args),
         Task::Demo(args) => demo::run(&args),
         Task::Test(args) => test::run(&args),
-        Task::Tidy(args) => tidy::run(&args),
+        Task::Tidy => tidy::run(),
         Task::Bpf(args) => bpf::run(&args),
         Task::Vmtest(args) => vmtest::run(&args),
         Task::Lab(args) => lab::run(&args),
@@ -83,6 +90,7 @@ fn run(task: Task) -> Result<()> {
         Task::Generate(args) => generate::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
+        Task::Picture(args) => picture::run(&args),
         Task::Bench(args) => bench::run(&args),
     }
 }

@@ -3,73 +3,13 @@
 //! Only missing packages are installed and each is printed with its purpose first. Elsewhere than
 //! on Debian and its derivatives the list is printed and left to the reader.
 
-use std::process::{Command, Stdio};
-
 use anyhow::Result;
+use nix::unistd::geteuid;
 
-use crate::process::{execute, is_installed};
+use crate::process::{capture, command, execute, is_installed, silence};
 
 /// A Debian package and what it is for.
 type Package = (&'static str, &'static str);
-
-const BUILD: &[Package] = &[
-    ("gcc", "links Rust programs and compiles zstd"),
-    ("libc6-dev", "C library to link with"),
-    ("pkg-config", "finds libssl"),
-    (
-        "libssl-dev",
-        "libcrypto: the demo and `wcprof crypto` encrypt with it",
-    ),
-];
-
-const TEST: &[Package] = &[
-    ("g++", "compiles the targets of the live tests"),
-    ("clang-14", "compiles the BPF object for comparison"),
-    ("llvm-14", "strips the BPF object"),
-    ("libbpf-dev", "headers of BPF programs"),
-    ("binutils", "builds ELF files with separate debug files"),
-    ("xz-utils", "builds mini debug info"),
-    ("dwz", "builds debug files that share their DWARF"),
-    ("elfutils", "compresses debug files"),
-    ("debuginfod", "serves debug files on loopback"),
-    ("openssl", "serves them over TLS"),
-    ("rpm", "builds packages, and has a database of them"),
-    ("tmux", "a terminal for `wcprof top`"),
-    ("linux-perf", "records what `wcprof import` reads"),
-    ("git", "lists the files that `tidy` checks"),
-];
-
-const LAB: &[Package] = &[
-    ("ceph-mon", "monitor of the cluster"),
-    ("ceph-osd", "the target"),
-    ("ceph-common", "rbd, rados and ceph tools"),
-    ("radosgw", "gateway in front of the cluster"),
-    ("qemu-system-x86", "the other target"),
-    ("qemu-block-extra", "QEMU's librbd driver"),
-    ("fio", "load"),
-    ("librbd1", "fio's and QEMU's client"),
-    ("libgoogle-perftools4", "tcmalloc, to compare allocators"),
-    ("gcc", "compiles the guest's only program"),
-    ("libc6-dev", "static C library of that program"),
-    ("xz-utils", "unpacks the guest's kernel modules"),
-];
-
-const LAB_SYMBOLS: &[Package] = &[
-    ("ceph-osd-dbg", "symbols (500 MB on disk)"),
-    ("librados2-dbg", "symbols"),
-    ("librbd1-dbg", "symbols"),
-    ("libc6-dbg", "symbols"),
-];
-
-const VIEWERS: &[Package] = &[
-    ("golang-go", "`go tool pprof`"),
-    ("chromium", "opens speedscope and SVG files"),
-    (
-        "nodejs",
-        "drives Chromium, runs the Firefox Profiler's code",
-    ),
-    ("npm", "fetches both from its registry"),
-];
 
 /// Install the packages that building and testing wcprof need.
 #[derive(Debug, clap::Args)]
@@ -100,11 +40,60 @@ pub enum Group {
 impl Group {
     fn packages(self) -> &'static [Package] {
         match self {
-            Self::Build => BUILD,
-            Self::Test => TEST,
-            Self::Lab => LAB,
-            Self::LabSymbols => LAB_SYMBOLS,
-            Self::Viewers => VIEWERS,
+            Self::Build => &[
+                ("gcc", "links Rust programs and compiles zstd"),
+                ("libc6-dev", "C library to link with"),
+                ("pkg-config", "finds libssl"),
+                (
+                    "libssl-dev",
+                    "libcrypto: the demo and `wcprof crypto` encrypt with it",
+                ),
+            ],
+            Self::Test => &[
+                ("g++", "compiles the targets of the live tests"),
+                ("clang-14", "compiles the BPF object for comparison"),
+                ("llvm-14", "strips the BPF object"),
+                ("libbpf-dev", "headers of BPF programs"),
+                ("binutils", "builds ELF files with separate debug files"),
+                ("xz-utils", "builds mini debug info"),
+                ("dwz", "builds debug files that share their DWARF"),
+                ("elfutils", "compresses debug files"),
+                ("debuginfod", "serves debug files on loopback"),
+                ("openssl", "serves them over TLS"),
+                ("rpm", "builds packages, and has a database of them"),
+                ("tmux", "a terminal for `wcprof top`"),
+                ("linux-perf", "records what `wcprof import` reads"),
+                ("git", "lists the files that `tidy` checks"),
+            ],
+            Self::Lab => &[
+                ("ceph-mon", "monitor of the cluster"),
+                ("ceph-osd", "the target"),
+                ("ceph-common", "rbd, rados and ceph tools"),
+                ("radosgw", "gateway in front of the cluster"),
+                ("qemu-system-x86", "the other target"),
+                ("qemu-block-extra", "QEMU's librbd driver"),
+                ("fio", "load"),
+                ("librbd1", "fio's and QEMU's client"),
+                ("libgoogle-perftools4", "tcmalloc, to compare allocators"),
+                ("gcc", "compiles the guest's only program"),
+                ("libc6-dev", "static C library of that program"),
+                ("xz-utils", "unpacks the guest's kernel modules"),
+            ],
+            Self::LabSymbols => &[
+                ("ceph-osd-dbg", "symbols (500 MB on disk)"),
+                ("librados2-dbg", "symbols"),
+                ("librbd1-dbg", "symbols"),
+                ("libc6-dbg", "symbols"),
+            ],
+            Self::Viewers => &[
+                ("golang-go", "`go tool pprof`"),
+                ("chromium", "opens speedscope and SVG files"),
+                (
+                    "nodejs",
+                    "drives Chromium, runs the Firefox Profiler's code",
+                ),
+                ("npm", "fetches both from its registry"),
+            ],
         }
     }
 }
@@ -115,12 +104,8 @@ impl Group {
 /// As [`install`].
 pub fn run(args: &Args) -> Result<()> {
     let mut groups = vec![Group::Build, Group::Test];
-    if args.lab {
-        groups.push(Group::Lab);
-    }
-    if args.viewers {
-        groups.push(Group::Viewers);
-    }
+    groups.extend(args.lab.then_some(Group::Lab));
+    groups.extend(args.viewers.then_some(Group::Viewers));
     install(&groups)
 }
 
@@ -131,37 +116,39 @@ pub fn run(args: &Args) -> Result<()> {
 /// another distribution are reported, not errors: what is needed may be there in another form, and
 /// what follows says what is not.
 pub fn install(groups: &[Group]) -> Result<()> {
-    let mut wanted: Vec<Package> = Vec::new();
+    let mut missing: Vec<Package> = Vec::new();
+    let is_debian = is_installed("dpkg-query") && is_installed("apt-get");
     for package in groups.iter().flat_map(|group| group.packages()) {
-        if wanted.iter().all(|(name, _)| *name != package.0) {
-            wanted.push(*package);
+        let is_there = is_debian && has_package(package.0);
+        if !is_there && !missing.contains(package) {
+            missing.push(*package);
         }
     }
-    if !is_installed("dpkg-query") || !is_installed("apt-get") {
+    if !is_debian {
         println!("Not a Debian-like distribution; wcprof needs what these Debian packages hold:");
-        print_packages(&wanted);
+        print_packages(&missing);
         return Ok(());
     }
-    let missing: Vec<Package> = wanted
-        .into_iter()
-        .filter(|(name, _)| !has_package(name))
-        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     println!("Missing Debian packages:");
     print_packages(&missing);
-    let Some(apt_get) = apt_get() else {
-        println!("Neither root nor sudo: install them, then run this again. Going on without.");
-        return Ok(());
+    let apt_get = match (geteuid().is_root(), is_installed("sudo")) {
+        (true, _) => "env DEBIAN_FRONTEND=noninteractive apt-get",
+        (_, true) => "sudo DEBIAN_FRONTEND=noninteractive apt-get",
+        _ => {
+            println!("Neither root nor sudo: install them, then run this again. Going on without.");
+            return Ok(());
+        }
     };
     println!("Installing them with apt-get.");
-    if let Err(error) = execute(root_command(apt_get).args(["update", "-qq"])) {
+    if let Err(error) = execute(&mut command(&format!("{apt_get} update -qq"))) {
         println!("{error:#}; going on with the package lists that are here");
     }
     let (available, absent): (Vec<Package>, Vec<Package>) = missing
         .into_iter()
-        .partition(|(name, _)| has_candidate(name));
+        .partition(|(name, _)| succeeds(&format!("apt-cache show --no-all-versions {name}")));
     if !absent.is_empty() {
         println!("This release of the distribution has no such packages; going on without:");
         print_packages(&absent);
@@ -169,11 +156,8 @@ pub fn install(groups: &[Group]) -> Result<()> {
     if available.is_empty() {
         return Ok(());
     }
-    execute(
-        root_command(apt_get)
-            .args(["install", "-y", "-qq", "--no-install-recommends"])
-            .args(available.iter().map(|(name, _)| name)),
-    )
+    let words = format!("{apt_get} install -y -qq --no-install-recommends");
+    execute(command(&words).args(available.iter().map(|(name, _)| name)))
 }
 
 /// Rustup installs these with its default profile, but not with its minimal one.
@@ -182,15 +166,9 @@ pub fn install(groups: &[Group]) -> Result<()> {
 /// When a component is missing and rustup can not add it.
 pub fn add_rust_components() -> Result<()> {
     for (program, component) in [("cargo-clippy", "clippy"), ("rustfmt", "rustfmt")] {
-        let works = Command::new(program)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|status| status.success());
-        if !works {
+        if !succeeds(&format!("{program} --version")) {
             println!("Adding the rustup component {component}.");
-            execute(Command::new("rustup").args(["component", "add", component]))?;
+            execute(&mut command(&format!("rustup component add {component}")))?;
         }
     }
     Ok(())
@@ -203,50 +181,14 @@ fn print_packages(packages: &[Package]) {
 }
 
 fn has_package(name: &str) -> bool {
-    Command::new("dpkg-query")
-        .args(["--show", "--showformat=${db:Status-Status}", name])
-        .stderr(Stdio::null())
-        .output()
-        .is_ok_and(|output| output.stdout == b"installed")
+    let words = format!("dpkg-query --show --showformat=${{db:Status-Status}} {name}");
+    capture(&mut command(&words)).is_ok_and(|status| status == "installed")
 }
 
-fn has_candidate(name: &str) -> bool {
-    Command::new("apt-cache")
-        .args(["show", "--no-all-versions", name])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
-}
-
-/// How apt-get can be run as root.
-#[derive(Debug, Clone, Copy)]
-enum AptGet {
-    Direct,
-    Sudo,
-}
-
-fn apt_get() -> Option<AptGet> {
-    if nix::unistd::geteuid().is_root() {
-        Some(AptGet::Direct)
-    } else {
-        is_installed("sudo").then_some(AptGet::Sudo)
-    }
-}
-
-fn root_command(how: AptGet) -> Command {
-    match how {
-        AptGet::Direct => {
-            let mut command = Command::new("apt-get");
-            command.env("DEBIAN_FRONTEND", "noninteractive");
-            command
-        }
-        AptGet::Sudo => {
-            let mut command = Command::new("sudo");
-            command.args(["DEBIAN_FRONTEND=noninteractive", "apt-get"]);
-            command
-        }
-    }
+/// Whether a program runs and is content. It prints nothing.
+fn succeeds(words: &str) -> bool {
+    let status = silence(&mut command(words)).status();
+    status.is_ok_and(|status| status.success())
 }
 
 #[cfg(test)]

@@ -11,8 +11,7 @@ mod summary;
 
 use anyhow::{Result, ensure};
 
-use self::parts::PARTS;
-use self::summary::Summary;
+use self::parts::{PARTS, run_parts};
 
 /// Run the checks: format, lints, tests, documentation, invariants, generated files.
 #[derive(Debug, clap::Args)]
@@ -64,13 +63,4 @@ pub fn run(args: &Args) -> Result<()> {
     });
     summary.print();
     summary.verdict()
-}
-
-/// Runs the parts that `is_wanted` chooses, in their order.
-fn run_parts(is_wanted: impl Fn(&parts::Part) -> bool) -> Summary {
-    let mut summary = Summary::default();
-    for part in PARTS.iter().filter(|part| is_wanted(part)) {
-        summary.check(part.name, part.run);
-    }
-    summary
 }

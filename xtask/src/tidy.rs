@@ -10,22 +10,17 @@ mod shape;
 mod sources;
 
 use std::path::PathBuf;
-use std::process::Command;
 
 use anyhow::{Result, bail};
 
-use crate::process::{capture, root};
-
-/// Check the invariants of the source tree.
-#[derive(Debug, clap::Args)]
-pub struct Args {}
+use crate::process::{capture, command, root};
 
 /// Runs the command.
 ///
 /// # Errors
 /// When git or cargo can not list files or crates, or an invariant does not hold.
-pub fn run(_args: &Args) -> Result<()> {
-    let root = root()?;
+pub fn run() -> Result<()> {
+    let root = root();
     let files = files()?;
     let mut findings = sources::check(&root, &files)?;
     findings.extend(fixtures::check(&root, &files)?);
@@ -44,21 +39,16 @@ pub fn run(_args: &Args) -> Result<()> {
 
 /// Files that git knows or would add, relative to the root, that exist.
 fn files() -> Result<Vec<PathBuf>> {
-    let root = root()?;
+    let root = root();
+    // The checkout may belong to another user than the one who tests it.
     let list = capture(
-        Command::new("git")
-            .current_dir(&root)
-            // The checkout may belong to another user than the one who tests it.
-            .args(["-c", "safe.directory=*", "ls-files", "-z"])
-            .args(["--cached", "--others", "--exclude-standard"]),
+        command(
+            "git -c safe.directory=* ls-files -z --cached --others --exclude-standard --deduplicate",
+        )
+        .current_dir(&root),
     )?;
-    let mut files: Vec<PathBuf> = list
-        .split('\0')
-        .filter(|name| !name.is_empty())
-        .map(PathBuf::from)
-        .filter(|name| root.join(name).is_file())
-        .collect();
+    let names = list.split_terminator('\0').map(PathBuf::from);
+    let mut files: Vec<PathBuf> = names.filter(|name| root.join(name).is_file()).collect();
     files.sort();
-    files.dedup();
     Ok(files)
 }

@@ -5,12 +5,12 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::process::{cargo, execute, root};
+use crate::process::{cargo_example, execute, root};
 
 /// Compare function names, inline chains and lines with llvm-symbolizer.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Traces whose addresses are looked up, beside the recorded fixtures
+    /// Traces whose addresses are looked up, in addition to the recorded fixtures
     traces: Vec<PathBuf>,
     /// Further addresses of each module, evenly over its code
     #[arg(long, value_name = "N", default_value_t = 0)]
@@ -25,21 +25,18 @@ pub struct Args {
 /// # Errors
 /// When the build fails, or a symbolizer is not installed.
 pub fn run(args: &Args) -> Result<()> {
-    let fixtures = root()?.join("fixtures/traces");
-    let mut command = cargo()?;
-    command.args(["run", "--release", "--locked", "--quiet"]);
-    command.args(["--package", "wcprof-symbols", "--example", "truth", "--"]);
-    command.args(["--spread", &args.spread.to_string()]);
-    command.args(["--show", &args.show.to_string()]);
+    let mut truth = cargo_example("wcprof-symbols", "truth");
+    truth.args(["--spread", &args.spread.to_string()]);
+    truth.args(["--show", &args.show.to_string()]);
     for trace in &args.traces {
         // Cargo runs in the root of the repository.
-        command.arg(std::path::absolute(trace)?);
+        truth.arg(std::path::absolute(trace)?);
     }
-    for entry in std::fs::read_dir(fixtures)? {
+    for entry in fs_err::read_dir(root().join("fixtures/traces"))? {
         let path = entry?.path();
         if path.extension().is_some_and(|e| e == "wct") {
-            command.arg(path);
+            truth.arg(path);
         }
     }
-    execute(&mut command)
+    execute(&mut truth)
 }

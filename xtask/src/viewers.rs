@@ -13,9 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
+use fs_err as fs;
 use serde_json::Value;
 
-use crate::process::{build_release, capture, execute, is_installed, root, target_folder};
+use crate::process::{
+    build_release, capture, capture_json, command, execute, find_chromium, is_installed, root,
+    target_folder,
+};
 
 /// Packages and versions that were tried.
 const PACKAGES: &[&str] = &[
@@ -24,17 +28,17 @@ const PACKAGES: &[&str] = &[
     "@firefox-devtools/profiler-cli@0.10.0",
 ];
 
-/// Exports and their flags.
-const EXPORTS: &[(&str, &[&str])] = &[
-    ("pprof.pb.gz", &["--format", "pprof"]),
-    ("speedscope.json", &["--format", "speedscope"]),
-    ("firefox.json", &["--format", "firefox"]),
-    ("folded.txt", &["--format", "folded"]),
-    ("report.json", &["--format", "json", "--invert"]),
-    ("svg.svg", &["--format", "svg"]),
-    ("icicle.svg", &["--format", "icicle"]),
-    ("inverted.svg", &["--format", "svg", "--invert"]),
-    ("page.html", &["--format", "html"]),
+/// Exports and their formats.
+const EXPORTS: &[(&str, &str)] = &[
+    ("pprof.pb.gz", "pprof"),
+    ("speedscope.json", "speedscope"),
+    ("firefox.json", "firefox"),
+    ("folded.txt", "folded"),
+    ("report.json", "json --invert"),
+    ("svg.svg", "svg"),
+    ("icicle.svg", "icicle"),
+    ("inverted.svg", "svg --invert"),
+    ("page.html", "html"),
 ];
 
 /// Open the exports of a trace in their viewers.
@@ -64,16 +68,17 @@ pub fn run(args: &Args) -> Result<()> {
         None => build_release()?,
     };
     let folder = match &args.folder {
-        Some(folder) => root()?.join(folder),
-        None => target_folder()?.join("viewers"),
+        Some(folder) => root().join(folder),
+        None => target_folder().join("viewers"),
     };
-    std::fs::create_dir_all(&folder).context("failed to create the folder of the exports")?;
-    for (name, flags) in EXPORTS {
+    fs::create_dir_all(&folder)?;
+    let trace = root().join(&args.trace);
+    for (name, format) in EXPORTS {
+        let mut report = Command::new(&program);
+        report.arg("report").arg(&trace).arg("--format");
         execute(
-            Command::new(&program)
-                .arg("report")
-                .arg(root()?.join(&args.trace))
-                .args(*flags)
+            report
+                .args(format.split(' '))
                 .arg("-o")
                 .arg(folder.join(name)),
         )?;
@@ -86,49 +91,26 @@ pub fn run(args: &Args) -> Result<()> {
         println!("SKIPPED pages and the Firefox Profiler: npm or node is not installed");
         return Ok(());
     }
-    let names = PACKAGES.iter().filter_map(|p| Some(p.rsplit_once('@')?.0));
-    if !names
-        .into_iter()
-        .all(|name| folder.join("node_modules").join(name).exists())
-    {
-        execute(
-            Command::new("npm")
-                .args([
-                    "install",
-                    "--ignore-scripts",
-                    "--no-audit",
-                    "--no-fund",
-                    "--prefix",
-                ])
-                .arg(&folder)
-                .args(PACKAGES),
-        )?;
+    let modules = folder.join("node_modules");
+    let is_fetched = |package: &&str| {
+        let name = package.rsplit_once('@').map_or("", |(name, _)| name);
+        modules.join(name).exists()
+    };
+    if !PACKAGES.iter().all(is_fetched) {
+        let mut npm = command("npm install --ignore-scripts --no-audit --no-fund --prefix");
+        execute(npm.arg(&folder).args(PACKAGES))?;
     }
     if !args.page {
         firefox(&folder, &own)?;
     }
-    match on_path(&["chromium", "chromium-browser", "google-chrome"]) {
-        Some(chromium) => {
-            if !args.page {
-                pages(&folder, &chromium, &own)?;
-            }
-            page::check(&folder, &chromium, &program, &root()?.join(&args.trace))
-        }
-        None => {
-            println!("SKIPPED pages: chromium is not installed");
-            Ok(())
-        }
+    let Some(chromium) = find_chromium() else {
+        println!("SKIPPED pages: chromium is not installed");
+        return Ok(());
+    };
+    if !args.page {
+        pages(&folder, &chromium, &own)?;
     }
-}
-
-/// The first of these programs that is installed.
-fn on_path(names: &[&str]) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH")?;
-    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    let files = names
-        .iter()
-        .flat_map(|name| folders.iter().map(move |f| f.join(name)));
-    files.into_iter().find(|file| file.is_file())
+    page::check(&folder, &chromium, &program, &trace)
 }
 
 /// Self time by function, ns, as the JSON report has it: the roots of inverted trees.
@@ -140,16 +122,14 @@ struct OwnTimes {
 
 impl OwnTimes {
     fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).context("failed to read the JSON report")?;
-        let report: Value =
-            serde_json::from_str(&text).context("failed to parse the JSON report")?;
+        let report: Value = serde_json::from_reader(fs::File::open(path)?)?;
         let mut threads = Vec::new();
         for group in list(&report, "groups") {
             let mut times = BTreeMap::new();
             for node in list(group, "nodes") {
                 if node.get("parent").is_some_and(Value::is_null) {
-                    let ns = node.get("weight_ns").and_then(Value::as_u64);
-                    *times.entry(text_of(node, "name")).or_default() += ns.unwrap_or_default();
+                    let ns = node["weight_ns"].as_u64().unwrap_or_default();
+                    *times.entry(text_of(node, "name")).or_default() += ns;
                 }
             }
             if !times.is_empty() {
@@ -160,8 +140,8 @@ impl OwnTimes {
         Ok(Self { threads })
     }
 
-    /// Of functions whose names are alike up to their arguments and templates, all threads.
-    fn of(&self, name: &str) -> u64 {
+    /// Of functions with this name up to arguments and template arguments, in all threads.
+    fn of_function(&self, name: &str) -> u64 {
         let times = self.threads.iter().flat_map(|(_, times)| times);
         let alike = times.filter(|(own, _)| short(own) == short(name));
         alike.map(|(_, ns)| ns).sum()
@@ -169,19 +149,11 @@ impl OwnTimes {
 }
 
 fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value
-        .get(key)
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
+    value[key].as_array().into_iter().flatten()
 }
 
 fn text_of(value: &Value, key: &str) -> String {
-    value
-        .get(key)
-        .and_then(Value::as_str)
-        .unwrap_or_default()
-        .to_owned()
+    value[key].as_str().unwrap_or_default().to_owned()
 }
 
 /// A name up to its arguments or templates, which pprof shortens.
@@ -191,35 +163,26 @@ fn short(name: &str) -> &str {
 
 /// Compares `pprof -top` with the tree.
 fn pprof(folder: &Path, own: &OwnTimes) -> Result<()> {
-    let mut command = if is_installed("pprof") {
-        Command::new("pprof")
-    } else if is_installed("go") {
-        let mut command = Command::new("go");
-        command.args(["tool", "pprof"]);
-        command
-    } else {
-        println!("SKIPPED pprof: neither `go` nor `pprof` is installed");
-        return Ok(());
+    let program = match (is_installed("pprof"), is_installed("go")) {
+        (true, _) => "pprof",
+        (_, true) => "go tool pprof",
+        _ => {
+            println!("SKIPPED pprof: neither `go` nor `pprof` is installed");
+            return Ok(());
+        }
     };
-    let top = capture(
-        command
-            .args(["-top", "-unit=ns", "-nodecount=30", "-symbolize=none"])
-            .arg(folder.join("pprof.pb.gz")),
-    )?;
+    let words = format!("{program} -top -unit=ns -nodecount=30 -symbolize=none");
+    let top = capture(command(&words).arg(folder.join("pprof.pb.gz")))?;
     let mut n = 0;
     for line in top.lines() {
         // flat flat% sum% cum cum% name
         let words: Vec<&str> = line.split_whitespace().collect();
-        let (Some(flat), Some(name)) = (
-            words.first().and_then(|w| w.strip_suffix("ns")),
-            words.get(5..),
-        ) else {
+        let flat = words.first().and_then(|word| word.strip_suffix("ns"));
+        let (Some(Ok(flat)), Some([_, ..])) = (flat.map(str::parse::<u64>), words.get(5..)) else {
             continue;
         };
-        let (Ok(flat), false) = (flat.parse::<u64>(), name.is_empty()) else {
-            continue;
-        };
-        let (name, ns) = (name.join(" "), own.of(&name.join(" ")));
+        let name = words[5..].join(" ");
+        let ns = own.of_function(&name);
         ensure!(
             ns == flat,
             "pprof says {flat} ns of `{name}`, wcprof {ns} ns"
@@ -236,34 +199,27 @@ fn pprof(folder: &Path, own: &OwnTimes) -> Result<()> {
 fn firefox(folder: &Path, own: &OwnTimes) -> Result<()> {
     const N_THREADS: usize = 5;
     let cli = folder.join("node_modules/.bin/profiler-cli");
-    let ask = |args: &[&str]| -> Result<Value> {
-        let text = capture(Command::new(&cli).args(args).arg("--json"))?;
-        serde_json::from_str(&text).with_context(|| format!("failed to parse what {args:?} gave"))
+    let ask = |words: &str| {
+        let words = words.split(' ');
+        capture_json(Command::new(&cli).args(words).arg("--json"))
     };
-    execute(
-        Command::new(&cli)
-            .arg("load")
-            .arg(folder.join("firefox.json")),
-    )?;
+    let mut load = Command::new(&cli);
+    execute(load.arg("load").arg(folder.join("firefox.json")))?;
     let compare = || -> Result<()> {
-        let n_threads = ask(&["thread", "list"])?
-            .get("threads")
-            .and_then(Value::as_array)
-            .map(Vec::len);
+        let n_threads = list(&ask("thread list")?, "threads").count();
         ensure!(
-            n_threads == Some(own.threads.len()),
-            "the Firefox Profiler shows {n_threads:?} threads, wcprof {}",
+            n_threads == own.threads.len(),
+            "the Firefox Profiler shows {n_threads} threads, wcprof {}",
             own.threads.len()
         );
         let (mut n, mut n_markers) = (0, 0);
         for (at, (thread, times)) in own.threads.iter().take(N_THREADS).enumerate() {
-            let handle = format!("t-{at}");
-            let shown = ask(&["thread", "functions", "--thread", &handle, "--limit", "0"])?;
+            let shown = ask(&format!("thread functions --thread t-{at} --limit 0"))?;
             // Functions of one name in several modules are apart there.
             let mut shown_ms: BTreeMap<String, f64> = BTreeMap::new();
             for function in list(&shown, "functions") {
-                let ms = function.get("selfSamples").and_then(Value::as_f64);
-                *shown_ms.entry(text_of(function, "name")).or_default() += ms.unwrap_or_default();
+                let ms = function["selfSamples"].as_f64().unwrap_or_default();
+                *shown_ms.entry(text_of(function, "name")).or_default() += ms;
                 n += 1;
             }
             for (name, ms) in &shown_ms {
@@ -278,11 +234,8 @@ fn firefox(folder: &Path, own: &OwnTimes) -> Result<()> {
                 absent.is_none(),
                 "the Firefox Profiler does not show {absent:?}"
             );
-            let markers = ask(&["thread", "markers", "--thread", &handle])?;
-            n_markers += markers
-                .get("totalMarkerCount")
-                .and_then(Value::as_u64)
-                .unwrap_or(0);
+            let markers = ask(&format!("thread markers --thread t-{at}"))?;
+            n_markers += markers["totalMarkerCount"].as_u64().unwrap_or(0);
         }
         ensure!(n_markers > 0, "the Firefox Profiler shows no markers");
         println!(
@@ -299,15 +252,9 @@ fn firefox(folder: &Path, own: &OwnTimes) -> Result<()> {
 
 /// Opens pages in Chromium.
 fn pages(folder: &Path, chromium: &Path, own: &OwnTimes) -> Result<()> {
-    let found = capture(
-        Command::new("node")
-            .arg(root()?.join("xtask/viewers/open.mjs"))
-            .arg(chromium)
-            .arg(folder)
-            .arg(folder),
-    )?;
-    let found: Value =
-        serde_json::from_str(found.trim()).context("failed to parse what was shown")?;
+    let mut node = command("node xtask/viewers/open.mjs");
+    node.current_dir(root());
+    let found = capture_json(node.arg(chromium).arg(folder).arg(folder))?;
     let pages = found.as_object().context("nothing was shown")?;
     for (name, page) in pages {
         if list(page, "errors").next().is_some() {

@@ -4,16 +4,21 @@
 //! linked statically and run from an initramfs that holds nothing but them and `vm/init.rs`.
 //! The machine is emulated (TCG), so that it works without /dev/kvm; nothing is installed.
 
-use std::ffi::OsStr;
-use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use fs_err as fs;
 
-const QEMU: &str = "qemu-system-x86_64";
+use crate::cpio::Archive;
+use crate::kernel;
+use crate::process::{
+    Background, capture, cargo, command, execute, is_installed, result_folder, root,
+};
+
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 /// The line that `vm/init.rs` prints when all tests passed.
@@ -22,30 +27,14 @@ const PASSED: &str = "VMTEST: PASS";
 /// An emulated machine boots in about half a minute.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// A kernel of Debian.
-struct Kernel {
-    /// As in `6.1`.
-    version: &'static str,
-    /// Release of the distribution that has it.
-    release: &'static str,
-}
-
-const KERNELS: [Kernel; 2] = [
-    Kernel {
-        version: "6.1",
-        release: "bookworm",
-    },
-    Kernel {
-        version: "6.12",
-        release: "bookworm-backports",
-    },
-];
+/// Versions of Debian's kernels, and the releases of the distribution that have them.
+const KERNELS: [(&str, &str); 2] = [("6.1", "bookworm"), ("6.12", "bookworm-backports")];
 
 /// Run the BPF engine's live tests on Debian's 6.1 and 6.12 kernels under emulation.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only this kernel, as in `6.1`
-    #[arg(long)]
+    #[arg(long, value_parser = KERNELS.map(|kernel| kernel.0))]
     kernel: Option<String>,
     /// Only tests whose name contains this
     #[arg(long, default_value = "bpf::")]
@@ -57,87 +46,65 @@ pub struct Args {
 /// # Errors
 /// When a kernel cannot be had, a build fails, or a test fails.
 pub fn run(args: &Args) -> Result<()> {
-    for tool in [QEMU, "apt-get", "dpkg-deb"] {
+    for tool in ["qemu-system-x86_64", "apt-get", "dpkg-deb"] {
         if !is_installed(tool) {
             println!("SKIPPED: vmtest needs `{tool}`, which is not installed");
             return Ok(());
         }
     }
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let root = root
-        .canonicalize()
-        .with_context(|| format!("failed to find `{}`", root.display()))?;
-    let folder = target_folder(&root).join("vmtest");
-    fs::create_dir_all(&folder)
-        .with_context(|| format!("failed to create `{}`", folder.display()))?;
-    let kernels: Vec<&Kernel> = KERNELS
-        .iter()
-        .filter(|k| args.kernel.as_deref().is_none_or(|v| v == k.version))
-        .collect();
-    ensure!(
-        !kernels.is_empty(),
-        "no such kernel: {:?}; there are {}",
-        args.kernel,
-        KERNELS.map(|k| k.version).join(", ")
-    );
+    let folder = result_folder("vmtest")?;
     let initramfs = folder.join("initramfs.cpio");
-    write_initramfs(
-        &initramfs,
-        &build_init(&folder)?,
-        &build_tests(&root)?,
-        &args.tests,
-    )?;
-    for kernel in kernels {
-        let image = kernel_image(&folder, kernel)?;
-        println!("booting {}", image.display());
-        boot(&image, &initramfs).with_context(|| format!("Linux {} failed", kernel.version))?;
-        println!("Linux {}: passed", kernel.version);
+    fs::write(&initramfs, initial_file_system(&folder, &args.tests)?)?;
+    for (version, release) in KERNELS {
+        if args
+            .kernel
+            .as_deref()
+            .is_none_or(|wanted| wanted == version)
+        {
+            let image = kernel_image(&folder, version, release)?;
+            println!("booting {}", image.display());
+            boot(&image, &initramfs).with_context(|| format!("Linux {version} failed"))?;
+            println!("Linux {version}: passed");
+        }
     }
     Ok(())
 }
 
-fn is_installed(tool: &str) -> bool {
-    std::env::var_os("PATH")
-        .is_some_and(|path| std::env::split_paths(&path).any(|dir| dir.join(tool).is_file()))
-}
-
-fn target_folder(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
-}
-
-/// Builds `vm/init.rs`, which needs nothing but the standard library.
-fn build_init(folder: &Path) -> Result<PathBuf> {
-    let output = folder.join("init");
+/// The archive with the init program, the tests, their filter, and empty mount points.
+fn initial_file_system(folder: &Path, filter: &str) -> Result<Vec<u8>> {
+    let init = folder.join("init");
+    let words =
+        format!("rustc --edition 2024 -O -C target-feature=+crt-static --target {TARGET} -o");
     execute(
-        Command::new("rustc")
-            .args([
-                "--edition",
-                "2024",
-                "-O",
-                "-C",
-                "target-feature=+crt-static",
-            ])
-            .args(["--target", TARGET, "-o"])
-            .arg(&output)
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("vm/init.rs")),
+        command(&words)
+            .arg(&init)
+            .arg(root().join("xtask/vm/init.rs")),
     )?;
-    Ok(output)
+    let init = fs::read(init)?;
+    let mut archive = Archive::default();
+    for folder in ["bin", "dev", "proc", "sys", "tmp"] {
+        archive.folder(folder);
+    }
+    archive.program("init", &init);
+    // The tests start `cat` as a target; `init` plays it.
+    archive.program("bin/cat", &init);
+    archive.program("bin/tests", &fs::read(build_tests()?)?);
+    archive.file("filter", filter.as_bytes());
+    Ok(archive.finish())
 }
 
 /// Builds the unit tests of wcprof-capture, linked statically.
-fn build_tests(root: &Path) -> Result<PathBuf> {
-    let output = Command::new("cargo")
-        .current_dir(root)
-        .env("RUSTFLAGS", "-C target-feature=+crt-static -C debuginfo=0")
-        // Unoptimized code is very slow when emulated.
-        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
-        .args(["test", "--no-run", "--lib", "--package", "wcprof-capture"])
-        .args(["--target", TARGET, "--message-format", "json"])
-        .stderr(Stdio::inherit())
-        .output()
-        .context("failed to run `cargo`")?;
-    ensure!(output.status.success(), "building the tests failed");
-    String::from_utf8_lossy(&output.stdout)
+fn build_tests() -> Result<PathBuf> {
+    let words = format!(
+        "test --no-run --lib --package wcprof-capture --target {TARGET} --message-format json"
+    );
+    let messages = capture(
+        cargo(&words)
+            .env("RUSTFLAGS", "-C target-feature=+crt-static -C debuginfo=0")
+            // Unoptimized code is very slow when emulated.
+            .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1"),
+    )?;
+    messages
         .lines()
         .filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok())
         .filter(|message| message["target"]["name"] == "wcprof_capture")
@@ -145,83 +112,15 @@ fn build_tests(root: &Path) -> Result<PathBuf> {
         .context("cargo named no test executable")
 }
 
-/// Writes a cpio archive (newc) with the init program, the tests and empty mount points.
-fn write_initramfs(path: &Path, init: &Path, tests: &Path, filter: &str) -> Result<()> {
-    let read = |path: &Path| {
-        fs::read(path).with_context(|| format!("failed to read `{}`", path.display()))
-    };
-    let init = read(init)?;
-    let mut archive = Vec::new();
-    for folder in ["bin", "dev", "proc", "sys", "tmp"] {
-        append(&mut archive, folder, 0o040_755, &[]);
-    }
-    append(&mut archive, "init", 0o100_755, &init);
-    // The tests start `cat` as a target; `init` plays it.
-    append(&mut archive, "bin/cat", 0o100_755, &init);
-    append(&mut archive, "bin/tests", 0o100_755, &read(tests)?);
-    append(&mut archive, "filter", 0o100_644, filter.as_bytes());
-    append(&mut archive, "TRAILER!!!", 0, &[]);
-    fs::write(path, archive).with_context(|| format!("failed to write `{}`", path.display()))
-}
-
-/// One entry; `mode` holds the file type too. Name and data are padded to 4 bytes.
-fn append(archive: &mut Vec<u8>, name: &str, mode: u32, data: &[u8]) {
-    let inode = archive.len();
-    let (size, name_size) = (data.len(), name.len() + 1);
-    let zero = 0;
-    archive.extend_from_slice(
-        format!(
-            "070701{inode:08x}{mode:08x}{zero:08x}{zero:08x}{:08x}{zero:08x}{size:08x}{zero:08x}\
-             {zero:08x}{zero:08x}{zero:08x}{name_size:08x}{zero:08x}{name}\0",
-            1
-        )
-        .as_bytes(),
-    );
-    pad(archive);
-    archive.extend_from_slice(data);
-    pad(archive);
-}
-
-fn pad(archive: &mut Vec<u8>) {
-    archive.resize(archive.len().next_multiple_of(4), 0);
-}
-
 /// Downloads and unpacks a kernel unless an earlier run did.
-fn kernel_image(folder: &Path, kernel: &Kernel) -> Result<PathBuf> {
-    let unpacked = folder.join(kernel.version);
-    if let Some(image) = find_image(&unpacked.join("boot")) {
-        return Ok(image);
+fn kernel_image(folder: &Path, version: &str, release: &str) -> Result<PathBuf> {
+    let unpacked = folder.join(version);
+    if kernel::image(&unpacked).is_none() {
+        let apt = Apt::new(&folder.join("apt"), release)?;
+        let package = apt.kernel_package(version)?;
+        kernel::unpack(apt.command("apt-get"), &package, &unpacked)?;
     }
-    let apt = Apt::new(&folder.join("apt"), kernel.release)?;
-    let package = apt.kernel_package(kernel.version)?;
-    fs::create_dir_all(&unpacked)
-        .with_context(|| format!("failed to create `{}`", unpacked.display()))?;
-    execute(
-        apt.command("apt-get")
-            .current_dir(&unpacked)
-            .args(["download", &package]),
-    )?;
-    let deb = files(&unpacked)
-        .find(|path| path.extension() == Some(OsStr::new("deb")))
-        .with_context(|| format!("`apt-get download {package}` left no package"))?;
-    execute(Command::new("dpkg-deb").arg("-x").arg(&deb).arg(&unpacked))?;
-    find_image(&unpacked.join("boot")).with_context(|| format!("{package} has no kernel image"))
-}
-
-fn files(folder: &Path) -> impl Iterator<Item = PathBuf> {
-    fs::read_dir(folder)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-}
-
-fn find_image(boot: &Path) -> Option<PathBuf> {
-    files(boot).find(|path| {
-        path.file_name()
-            .and_then(OsStr::to_str)
-            .is_some_and(|name| name.starts_with("vmlinuz-"))
-    })
+    kernel::image(&unpacked).with_context(|| format!("Debian's package of {version} has no kernel"))
 }
 
 /// apt with its own lists and sources, so that the machine's own are neither used nor changed.
@@ -235,14 +134,10 @@ impl Apt {
             folder: parent.join(release),
         };
         for name in ["state/lists/partial", "cache/archives/partial"] {
-            let path = apt.folder.join(name);
-            fs::create_dir_all(&path)
-                .with_context(|| format!("failed to create `{}`", path.display()))?;
+            fs::create_dir_all(apt.folder.join(name))?;
         }
-        let sources = apt.folder.join("sources.list");
-        let line = format!("deb {} {release} main\n", mirror()?);
-        fs::write(&sources, line)
-            .with_context(|| format!("failed to write `{}`", sources.display()))?;
+        let sources = format!("deb {} {release} main\n", mirror()?);
+        fs::write(apt.folder.join("sources.list"), sources)?;
         execute(apt.command("apt-get").args(["--quiet", "update"]))?;
         Ok(apt)
     }
@@ -255,54 +150,40 @@ impl Apt {
             ("Dir::Etc::sourcelist", "sources.list"),
         ] {
             let path = self.folder.join(name);
-            command
-                .arg("-o")
-                .arg(format!("{option}={}", path.display()));
+            command.args(["-o", &format!("{option}={}", path.display())]);
         }
-        command
-            .args(["-o", "Dir::Etc::sourceparts=/dev/null"])
-            // The download is no installation: it needs no user `_apt` that may write here.
-            .args(["-o", "APT::Sandbox::User=root"]);
+        command.args(["-o", "Dir::Etc::sourceparts=/dev/null"]);
+        // The download is no installation: it needs no user `_apt` that may write here.
+        command.args(["-o", "APT::Sandbox::User=root"]);
         command
     }
 
     /// The newest cloud kernel of a version, for example `linux-image-6.1.0-13-cloud-amd64`.
     fn kernel_package(&self, version: &str) -> Result<String> {
-        let output = self
-            .command("apt-cache")
-            .args(["pkgnames", &format!("linux-image-{version}.")])
-            .output()
-            .context("failed to run `apt-cache`")?;
-        newest(&String::from_utf8_lossy(&output.stdout))
-            .with_context(|| format!("the mirror has no cloud kernel {version}"))
+        let prefix = format!("linux-image-{version}.");
+        let names = capture(self.command("apt-cache").args(["pkgnames", &prefix]))?;
+        newest(&names).with_context(|| format!("the mirror has no cloud kernel {version}"))
     }
 }
 
 /// The package with the greatest numbers in its name.
 fn newest(names: &str) -> Option<String> {
-    let numbers = |name: &str| -> Vec<u64> {
-        name.split(|c: char| !c.is_ascii_digit())
-            .filter_map(|part| part.parse().ok())
-            .collect()
+    let numbers = |name: &&str| -> Vec<u64> {
+        let parts = name.split(|c: char| !c.is_ascii_digit());
+        parts.filter_map(|part| part.parse().ok()).collect()
     };
-    names
-        .lines()
-        .filter(|name| name.ends_with("-cloud-amd64"))
-        .max_by_key(|name| numbers(name))
-        .map(str::to_owned)
+    let names = names.lines().filter(|name| name.ends_with("-cloud-amd64"));
+    names.max_by_key(numbers).map(str::to_owned)
 }
 
 /// Where this machine gets Debian's main packages from.
 fn mirror() -> Result<String> {
-    let output = Command::new("apt-get")
-        .args(["indextargets", "--format", "$(REPO_URI) $(CODENAME)"])
-        .args(["Created-By: Packages", "Origin: Debian"])
-        .output()
-        .context("failed to run `apt-get indextargets`")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    text.lines()
-        .filter_map(|line| line.split_once(' '))
-        // Security and updates live below other names, the former on another path.
+    let mut list = command("apt-get indextargets --format");
+    list.args(["$(REPO_URI) $(CODENAME)", "Created-By: Packages"]);
+    let text = capture(list.arg("Origin: Debian"))?;
+    // Security and updates live below other names, the former on another path.
+    let mut repositories = text.lines().filter_map(|line| line.split_once(' '));
+    repositories
         .find(|(_, codename)| !codename.contains('-'))
         .map(|(uri, _)| uri.to_owned())
         .context("this machine's apt has no Debian release configured; run `apt-get update`")
@@ -310,81 +191,42 @@ fn mirror() -> Result<String> {
 
 /// Boots and reads the console until the machine is off.
 fn boot(image: &Path, initramfs: &Path) -> Result<()> {
-    let child = Command::new(QEMU)
-        // QEMU 7.2 emulates cmpxchg16b so that Linux 6.12 crashes.
-        .args(["-accel", "tcg", "-cpu", "max,cx16=off"])
-        .args(["-smp", "2", "-m", "1024"])
-        .args([
-            "-nodefaults",
-            "-no-reboot",
-            "-nographic",
-            "-serial",
-            "stdio",
-        ])
-        .args(["-append", "console=ttyS0 panic=-1 quiet"])
-        .arg("-kernel")
-        .arg(image)
-        .arg("-initrd")
-        .arg(initramfs)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .spawn()
-        .with_context(|| format!("failed to run `{QEMU}`"))?;
-    let mut machine = Machine(child);
-    let console = machine.0.stdout.take().context("no console")?;
-    let start = Instant::now();
+    // QEMU 7.2 emulates cmpxchg16b so that Linux 6.12 crashes.
+    let mut qemu = command(
+        "qemu-system-x86_64 -accel tcg -cpu max,cx16=off -smp 2 -m 1024 -nodefaults -no-reboot -nographic \
+         -serial stdio",
+    );
+    qemu.args(["-append", "console=ttyS0 panic=-1 quiet"]);
+    qemu.arg("-kernel").arg(image).arg("-initrd").arg(initramfs);
+    let mut machine = Background::start(qemu.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let console = machine.child().stdout.take().context("no console")?;
+    let end = Instant::now() + PATIENCE;
     let (mut passed, mut skipped) = (false, false);
-    let (sender, lines) = std::sync::mpsc::channel();
-    let reader = std::thread::spawn(move || {
-        for line in BufReader::new(console).split(b'\n').map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                break;
-            }
-        }
+    let (sender, lines) = mpsc::channel();
+    // Ends with the machine.
+    std::thread::spawn(move || {
+        let lines = BufReader::new(console).split(b'\n').map_while(Result::ok);
+        lines.into_iter().try_for_each(|line| sender.send(line))
     });
     loop {
-        let left = PATIENCE.saturating_sub(start.elapsed());
-        match lines.recv_timeout(left) {
+        match lines.recv_timeout(end.saturating_duration_since(Instant::now())) {
             Ok(line) => {
                 let line = String::from_utf8_lossy(&line);
                 println!("  {}", line.trim_end().escape_debug());
                 passed |= line.trim_end() == PASSED;
                 skipped |= line.contains("SKIPPED: ");
             }
-            Err(std::sync::mpsc::RecvTimeoutError::Disconnected) => break,
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) => {
+            Err(mpsc::RecvTimeoutError::Disconnected) => break,
+            Err(mpsc::RecvTimeoutError::Timeout) => {
                 bail!("the machine was not done after {} s", PATIENCE.as_secs())
             }
         }
     }
-    drop(lines);
-    // It has nothing more to send, so it is at its end.
-    let _ = reader.join();
     ensure!(passed, "a test failed, or the machine crashed: see above");
     ensure!(
         !skipped,
         "a test was skipped, though the machine permits all: see above"
     );
-    Ok(())
-}
-
-/// Ends the machine when dropped.
-struct Machine(Child);
-
-impl Drop for Machine {
-    fn drop(&mut self) {
-        // It has usually ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn execute(command: &mut Command) -> Result<()> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let status = command
-        .status()
-        .with_context(|| format!("failed to run `{program}`"))?;
-    ensure!(status.success(), "`{program}` failed: {status}");
     Ok(())
 }
 
@@ -402,17 +244,5 @@ mod tests {
             Some("linux-image-6.1.0-31-cloud-amd64")
         );
         assert_eq!(newest(""), None);
-    }
-
-    /// Check the archive's header fields and padding.
-    #[test]
-    fn cpio_entry() {
-        let mut archive = Vec::new();
-        append(&mut archive, "ab", 0o100_644, b"12345");
-        assert_eq!(archive.len() % 4, 0);
-        assert_eq!(archive.len(), (110 + 3usize).next_multiple_of(4) + 8);
-        assert_eq!(&archive[54..62], b"00000005");
-        assert_eq!(&archive[94..102], b"00000003");
-        assert_eq!(&archive[110..113], b"ab\0");
     }
 }

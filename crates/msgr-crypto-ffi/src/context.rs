@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::{self, NonNull};
 
-use openssl_sys::{EVP_CIPHER_CTX, EVP_CTRL_GCM_GET_TAG, EVP_CTRL_GCM_SET_TAG};
+use openssl_sys::{EVP_CIPHER, EVP_CIPHER_CTX, EVP_CTRL_GCM_GET_TAG, EVP_CTRL_GCM_SET_TAG};
 
 use crate::error::CallError;
-use crate::functions::{CtrlFn, FinalFn, Functions, InitFn, UpdateFn};
+use crate::functions::{CipherFunctions, CtrlFn, Functions};
 
 /// What a context does.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -21,9 +21,7 @@ pub enum Direction {
 #[derive(Debug)]
 pub struct Context<'lib> {
     pub(crate) ctx: NonNull<EVP_CIPHER_CTX>,
-    pub(crate) init: InitFn,
-    pub(crate) update: UpdateFn,
-    pub(crate) finish: FinalFn,
+    pub(crate) cipher: CipherFunctions,
     pub(crate) ctrl: CtrlFn,
     functions: &'lib Functions,
     direction: Direction,
@@ -36,53 +34,51 @@ impl<'lib> Context<'lib> {
         key: &[u8; 16],
     ) -> Result<Self, CallError> {
         // SAFETY: takes nothing.
-        let ctx = NonNull::new(unsafe { (functions.new)() })
-            .ok_or(CallError::Failed("EVP_CIPHER_CTX_new"))?;
-        let (init, update, finish) = match direction {
-            Direction::Encrypt => (
-                functions.encrypt_init,
-                functions.encrypt_update,
-                functions.encrypt_final,
-            ),
-            Direction::Decrypt => (
-                functions.decrypt_init,
-                functions.decrypt_update,
-                functions.decrypt_final,
-            ),
-        };
-        let context = Self {
-            ctx,
-            init,
-            update,
-            finish,
+        let ctx = NonNull::new(unsafe { (functions.new)() });
+        let mut context = Self {
+            ctx: ctx.ok_or(CallError::Failed("EVP_CIPHER_CTX_new"))?,
+            cipher: match direction {
+                Direction::Encrypt => functions.encrypt,
+                Direction::Decrypt => functions.decrypt,
+            },
             ctrl: functions.ctrl,
             functions,
             direction,
         };
         // SAFETY: takes nothing and returns a constant.
-        let cipher = unsafe { (functions.aes_128_gcm)() };
-        if cipher.is_null() {
+        let algorithm = unsafe { (functions.aes_128_gcm)() };
+        if algorithm.is_null() {
             return Err(CallError::Failed("EVP_aes_128_gcm"));
         }
-        // SAFETY: the context is live, the cipher is AES-128-GCM, whose key has 16 bytes; no nonce.
-        let result = unsafe {
-            (init)(
-                ctx.as_ptr(),
-                cipher,
-                ptr::null_mut(),
-                key.as_ptr(),
-                ptr::null(),
-            )
-        };
-        match result {
-            1 => Ok(context),
-            _ => Err(CallError::Failed("EVP_CipherInit_ex")),
-        }
+        context.init(algorithm, Some(key), None)?;
+        Ok(context)
     }
 
     /// What it does.
     pub fn direction(&self) -> Direction {
         self.direction
+    }
+
+    /// `EVP_*Init_ex`. What is null or none stays as it is.
+    #[inline]
+    fn init(
+        &mut self,
+        algorithm: *const EVP_CIPHER,
+        key: Option<&[u8; 16]>,
+        nonce: Option<&[u8; 12]>,
+    ) -> Result<(), CallError> {
+        // SAFETY: the context is live; the algorithm is null or AES-128-GCM, which takes a key of 16 bytes
+        // and by default a nonce of 12.
+        let result = unsafe {
+            (self.cipher.init)(
+                self.ctx.as_ptr(),
+                algorithm,
+                ptr::null_mut(),
+                key.map_or(ptr::null(), |key| key.as_ptr()),
+                nonce.map_or(ptr::null(), |nonce| nonce.as_ptr()),
+            )
+        };
+        check(result, "EVP_CipherInit_ex")
     }
 
     /// Begins a message with this nonce; the key stays. `EVP_*Init_ex(ctx, 0, 0, 0, nonce)`, which
@@ -92,17 +88,7 @@ impl<'lib> Context<'lib> {
     /// When libcrypto fails.
     #[inline]
     pub fn restart(&mut self, nonce: &[u8; 12]) -> Result<(), CallError> {
-        // SAFETY: the context is live, its cipher takes a nonce of 12 bytes by default.
-        let result = unsafe {
-            (self.init)(
-                self.ctx.as_ptr(),
-                ptr::null(),
-                ptr::null_mut(),
-                ptr::null(),
-                nonce.as_ptr(),
-            )
-        };
-        check(result, "EVP_CipherInit_ex")
+        self.init(ptr::null(), None, Some(nonce))
     }
 
     /// Begins a message with another key: the key schedule and the powers of H are computed anew.
@@ -111,17 +97,32 @@ impl<'lib> Context<'lib> {
     /// When libcrypto fails.
     #[inline]
     pub fn rekey(&mut self, key: &[u8; 16], nonce: &[u8; 12]) -> Result<(), CallError> {
-        // SAFETY: the context is live, its cipher takes a key of 16 and a nonce of 12 bytes.
-        let result = unsafe {
-            (self.init)(
-                self.ctx.as_ptr(),
-                ptr::null(),
-                ptr::null_mut(),
-                key.as_ptr(),
-                nonce.as_ptr(),
-            )
+        self.init(ptr::null(), Some(key), Some(nonce))
+    }
+
+    /// `EVP_*Update`.
+    ///
+    /// # Safety
+    /// 1. `input` points to `len` bytes that can be read, `output` to as many that can be written.
+    /// 2. They are the same bytes, or do not overlap.
+    #[inline]
+    unsafe fn update_bytes(
+        &mut self,
+        input: *const u8,
+        output: *mut u8,
+        len: usize,
+    ) -> Result<(), CallError> {
+        let too_long = CallError::Length {
+            input: len,
+            output: len,
         };
-        check(result, "EVP_CipherInit_ex")
+        let len = c_int::try_from(len).map_err(|_| too_long)?;
+        let mut n_out: c_int = 0;
+        // SAFETY: the context is live; GCM is a stream mode, so it writes exactly as many bytes as it
+        // reads, for which there is room by (1); EVP permits both cases of (2).
+        let result =
+            unsafe { (self.cipher.update)(self.ctx.as_ptr(), output, &mut n_out, input, len) };
+        check(result, "EVP_CipherUpdate")
     }
 
     /// The next bytes of the message, to another place; bytes of output beyond the input's length
@@ -131,25 +132,14 @@ impl<'lib> Context<'lib> {
     /// When the output is shorter than the input, or libcrypto fails.
     #[inline]
     pub fn update(&mut self, input: &[u8], output: &mut [u8]) -> Result<(), CallError> {
-        if output.len() < input.len() || input.len() > c_int::MAX as usize {
+        if output.len() < input.len() {
             return Err(CallError::Length {
                 input: input.len(),
                 output: output.len(),
             });
         }
-        let mut n_out: c_int = 0;
-        // SAFETY: the context is live; GCM is a stream mode, so it writes exactly as many bytes as it
-        // reads, for which there is room; the length fits an int.
-        let result = unsafe {
-            (self.update)(
-                self.ctx.as_ptr(),
-                output.as_mut_ptr(),
-                &mut n_out,
-                input.as_ptr(),
-                input.len() as c_int,
-            )
-        };
-        check(result, "EVP_CipherUpdate")
+        // SAFETY: (1) the output is no shorter; (2) a slice that is borrowed mutably overlaps with no other.
+        unsafe { self.update_bytes(input.as_ptr(), output.as_mut_ptr(), input.len()) }
     }
 
     /// The next bytes of the message, in place.
@@ -158,24 +148,9 @@ impl<'lib> Context<'lib> {
     /// When libcrypto fails.
     #[inline]
     pub fn update_in_place(&mut self, data: &mut [u8]) -> Result<(), CallError> {
-        if data.len() > c_int::MAX as usize {
-            return Err(CallError::Length {
-                input: data.len(),
-                output: data.len(),
-            });
-        }
-        let mut n_out: c_int = 0;
-        // SAFETY: as in `update`; input and output are the very same bytes, which EVP permits.
-        let result = unsafe {
-            (self.update)(
-                self.ctx.as_ptr(),
-                data.as_mut_ptr(),
-                &mut n_out,
-                data.as_ptr(),
-                data.len() as c_int,
-            )
-        };
-        check(result, "EVP_CipherUpdate")
+        let bytes = data.as_mut_ptr();
+        // SAFETY: (1) both are the whole slice; (2) they are the very same bytes.
+        unsafe { self.update_bytes(bytes, bytes, data.len()) }
     }
 
     /// Sets the tag that [`Context::finish`] compares with.
@@ -184,16 +159,10 @@ impl<'lib> Context<'lib> {
     /// When libcrypto fails, as for a context that encrypts.
     #[inline]
     pub fn set_tag(&mut self, tag: &[u8; 16]) -> Result<(), CallError> {
+        let tag = tag.as_ptr().cast_mut().cast::<c_void>();
         // SAFETY: the context is live; libcrypto reads 16 bytes and writes none, though its
         // declaration has no const.
-        let result = unsafe {
-            (self.ctrl)(
-                self.ctx.as_ptr(),
-                EVP_CTRL_GCM_SET_TAG,
-                16,
-                tag.as_ptr().cast_mut().cast::<c_void>(),
-            )
-        };
+        let result = unsafe { (self.ctrl)(self.ctx.as_ptr(), EVP_CTRL_GCM_SET_TAG, 16, tag) };
         check(result, "EVP_CTRL_GCM_SET_TAG")
     }
 
@@ -207,7 +176,8 @@ impl<'lib> Context<'lib> {
         // GCM has no last block; there is room for one all the same.
         let mut unused = [0_u8; 16];
         // SAFETY: the context is live; at most a block of 16 bytes is written.
-        let result = unsafe { (self.finish)(self.ctx.as_ptr(), unused.as_mut_ptr(), &mut n_out) };
+        let result =
+            unsafe { (self.cipher.finish)(self.ctx.as_ptr(), unused.as_mut_ptr(), &mut n_out) };
         match (result, self.direction) {
             (1, _) => Ok(()),
             (_, Direction::Decrypt) => Err(CallError::TagMismatch),
@@ -222,15 +192,9 @@ impl<'lib> Context<'lib> {
     #[inline]
     pub fn tag(&mut self) -> Result<[u8; 16], CallError> {
         let mut tag = [0_u8; 16];
+        let to = tag.as_mut_ptr().cast::<c_void>();
         // SAFETY: the context is live; libcrypto writes 16 bytes.
-        let result = unsafe {
-            (self.ctrl)(
-                self.ctx.as_ptr(),
-                EVP_CTRL_GCM_GET_TAG,
-                16,
-                tag.as_mut_ptr().cast::<c_void>(),
-            )
-        };
+        let result = unsafe { (self.ctrl)(self.ctx.as_ptr(), EVP_CTRL_GCM_GET_TAG, 16, to) };
         check(result, "EVP_CTRL_GCM_GET_TAG")?;
         Ok(tag)
     }

@@ -40,12 +40,12 @@ pub enum LibraryError {
         version: String,
     },
     /// AES-128-GCM can not be had, as under a FIPS policy without a provider.
-    #[error("`{}` has no AES-128-GCM: {call} failed", path.display())]
+    #[error("`{}` has no AES-128-GCM: {reason}", path.display())]
     NoCipher {
         /// The file.
         path: PathBuf,
         /// The call that failed.
-        call: &'static str,
+        reason: CallError,
     },
 }
 

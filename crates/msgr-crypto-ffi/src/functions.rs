@@ -32,6 +32,14 @@ pub(crate) type InitCryptoFn = unsafe extern "C" fn(u64, *const c_void) -> c_int
 /// `OPENSSL_info` (3.0 and later).
 pub(crate) type InfoFn = unsafe extern "C" fn(c_int) -> *const c_char;
 
+/// The functions of one direction.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct CipherFunctions {
+    pub(crate) init: InitFn,
+    pub(crate) update: UpdateFn,
+    pub(crate) finish: FinalFn,
+}
+
 /// What both kinds of libraries offer. Every pointer is valid as long as the library is loaded,
 /// which is until the process ends (see [`Functions::load`]).
 #[derive(Copy, Clone, Debug)]
@@ -39,12 +47,8 @@ pub(crate) struct Functions {
     pub(crate) new: unsafe extern "C" fn() -> *mut EVP_CIPHER_CTX,
     pub(crate) free: unsafe extern "C" fn(*mut EVP_CIPHER_CTX),
     pub(crate) aes_128_gcm: unsafe extern "C" fn() -> *const EVP_CIPHER,
-    pub(crate) encrypt_init: InitFn,
-    pub(crate) decrypt_init: InitFn,
-    pub(crate) encrypt_update: UpdateFn,
-    pub(crate) decrypt_update: UpdateFn,
-    pub(crate) encrypt_final: FinalFn,
-    pub(crate) decrypt_final: FinalFn,
+    pub(crate) encrypt: CipherFunctions,
+    pub(crate) decrypt: CipherFunctions,
     pub(crate) ctrl: CtrlFn,
     pub(crate) version: unsafe extern "C" fn(c_int) -> *const c_char,
     pub(crate) version_num: unsafe extern "C" fn() -> c_ulong,
@@ -64,12 +68,16 @@ impl Functions {
             new: openssl_sys::EVP_CIPHER_CTX_new,
             free: openssl_sys::EVP_CIPHER_CTX_free,
             aes_128_gcm: openssl_sys::EVP_aes_128_gcm,
-            encrypt_init: openssl_sys::EVP_EncryptInit_ex,
-            decrypt_init: openssl_sys::EVP_DecryptInit_ex,
-            encrypt_update: openssl_sys::EVP_EncryptUpdate,
-            decrypt_update: openssl_sys::EVP_DecryptUpdate,
-            encrypt_final: openssl_sys::EVP_EncryptFinal_ex,
-            decrypt_final: openssl_sys::EVP_DecryptFinal_ex,
+            encrypt: CipherFunctions {
+                init: openssl_sys::EVP_EncryptInit_ex,
+                update: openssl_sys::EVP_EncryptUpdate,
+                finish: openssl_sys::EVP_EncryptFinal_ex,
+            },
+            decrypt: CipherFunctions {
+                init: openssl_sys::EVP_DecryptInit_ex,
+                update: openssl_sys::EVP_DecryptUpdate,
+                finish: openssl_sys::EVP_DecryptFinal_ex,
+            },
             ctrl: openssl_sys::EVP_CIPHER_CTX_ctrl,
             version: openssl_sys::OpenSSL_version,
             version_num: openssl_sys::OpenSSL_version_num,
@@ -100,12 +108,16 @@ impl Functions {
             new: find!("EVP_CIPHER_CTX_new"),
             free: find!("EVP_CIPHER_CTX_free"),
             aes_128_gcm: find!("EVP_aes_128_gcm"),
-            encrypt_init: find!("EVP_EncryptInit_ex"),
-            decrypt_init: find!("EVP_DecryptInit_ex"),
-            encrypt_update: find!("EVP_EncryptUpdate"),
-            decrypt_update: find!("EVP_DecryptUpdate"),
-            encrypt_final: find!("EVP_EncryptFinal_ex"),
-            decrypt_final: find!("EVP_DecryptFinal_ex"),
+            encrypt: CipherFunctions {
+                init: find!("EVP_EncryptInit_ex"),
+                update: find!("EVP_EncryptUpdate"),
+                finish: find!("EVP_EncryptFinal_ex"),
+            },
+            decrypt: CipherFunctions {
+                init: find!("EVP_DecryptInit_ex"),
+                update: find!("EVP_DecryptUpdate"),
+                finish: find!("EVP_DecryptFinal_ex"),
+            },
             ctrl: find!("EVP_CIPHER_CTX_ctrl"),
             init: Some(find!("OPENSSL_init_crypto")),
             // SAFETY: as above.

@@ -7,7 +7,7 @@
 
 use std::fmt;
 
-use crate::library::VersionNumber;
+use crate::version::VersionNumber;
 
 /// The code that does the bulk of AES-128-GCM.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -55,13 +55,7 @@ impl GcmKernel {
 
 impl fmt::Display for GcmKernel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Avx512 => "AVX-512 (VAES, VPCLMULQDQ)",
-            Self::AesniStitched => "AES-NI with PCLMULQDQ, stitched",
-            Self::AesniSeparate => "AES-NI and GHASH one after the other",
-            Self::Software => "without AES instructions",
-            Self::Unknown => "unknown",
-        })
+        f.write_str(self.id())
     }
 }
 
@@ -116,12 +110,8 @@ impl Capabilities {
                 (AVX512BW, has!("avx512bw")),
                 (AVX512VL, has!("avx512vl")),
             ];
-            Self(
-                found
-                    .iter()
-                    .filter(|(_, found)| *found)
-                    .fold(0, |all, (bit, _)| all | bit),
-            )
+            let bits = found.iter().filter(|(_, found)| *found);
+            Self(bits.fold(0, |all, (bit, _)| all | bit))
         }
         #[cfg(not(target_arch = "x86_64"))]
         Self(0)

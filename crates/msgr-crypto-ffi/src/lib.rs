@@ -1,7 +1,7 @@
 //! AES-128-GCM of a libcrypto that is chosen at run time, by the raw EVP calls that Ceph's messenger
 //! makes, behind an interface that can not be misused.
 //!
-//! This is the one crate beside the profiler's capture that has unsafe code. It knows nothing of
+//! Only this crate and the profiler's capture have unsafe code. This one knows nothing of
 //! messages: a [`Library`] gives [`Context`]s, and a context does one call of libcrypto each time.
 //! What is added to a call is a bounds check and a check of the result (`benches/crypto_harness.rs`
 //! measures it against [`raw`]).
@@ -12,8 +12,10 @@ mod functions;
 mod kernel;
 mod library;
 pub mod raw;
+mod version;
 
 pub use context::{Context, Direction};
 pub use error::{CallError, LibraryError};
 pub use kernel::{Capabilities, GcmKernel};
-pub use library::{Library, VersionNumber};
+pub use library::Library;
+pub use version::VersionNumber;

@@ -1,7 +1,6 @@
 //! A file, or the linked library, to a libcrypto that can be called.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
-use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -10,9 +9,10 @@ use std::path::{Path, PathBuf};
 use libloading::os::unix::Library as Handle;
 
 use crate::context::{Context, Direction};
-use crate::error::LibraryError;
+use crate::error::{CallError, LibraryError};
 use crate::functions::Functions;
 use crate::kernel::{Capabilities, GcmKernel};
+use crate::version::VersionNumber;
 
 /// `OPENSSL_INIT_NO_LOAD_CONFIG` of `openssl/crypto.h`.
 const INIT_NO_LOAD_CONFIG: u64 = 0x80;
@@ -20,42 +20,6 @@ const INIT_NO_LOAD_CONFIG: u64 = 0x80;
 const INFO_CPU_SETTINGS: i32 = 1008;
 /// `OPENSSL_VERSION` of `openssl/crypto.h`: the whole version text.
 const VERSION_TEXT: i32 = 0;
-
-/// A version of OpenSSL, ordered.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct VersionNumber {
-    /// 3 of 3.0.22.
-    pub major: u8,
-    /// 0 of 3.0.22.
-    pub minor: u8,
-    /// 22 of 3.0.22; the fix number of 1.1.1, without its letter.
-    pub patch: u8,
-}
-
-impl VersionNumber {
-    /// From its parts.
-    pub const fn new(major: u8, minor: u8, patch: u8) -> Self {
-        Self {
-            major,
-            minor,
-            patch,
-        }
-    }
-
-    /// From `OpenSSL_version_num`: `0xMNN00PP0` since 3.0, `0xMNNFFPPS` before.
-    pub fn from_number(number: u64) -> Self {
-        let byte = |shift: u32| ((number >> shift) & 0xff) as u8;
-        let major = ((number >> 28) & 0xf) as u8;
-        let patch = if major >= 3 { byte(4) } else { byte(12) };
-        Self::new(major, byte(20), patch)
-    }
-}
-
-impl fmt::Display for VersionNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
-    }
-}
 
 /// A libcrypto of OpenSSL, loaded until the process ends.
 #[derive(Debug)]
@@ -74,7 +38,7 @@ impl Library {
     pub fn system() -> Result<Self, LibraryError> {
         openssl_sys::init();
         let functions = Functions::linked();
-        let path = file_of(functions.decrypt_update as *const c_void);
+        let path = file_of(functions.decrypt.update as *const c_void);
         Self::checked(functions, path)
     }
 
@@ -93,12 +57,8 @@ impl Library {
         };
         // The linker would look a name without a slash up in its own folders, open a FIFO without
         // end, and complain of a folder in words that do not help.
-        let path_of_file = path
-            .canonicalize()
-            .map_err(|error| load_error(error.to_string()))?;
-        let metadata = path_of_file
-            .metadata()
-            .map_err(|error| load_error(error.to_string()))?;
+        let resolved = path.canonicalize().and_then(|p| Ok((p.metadata()?, p)));
+        let (metadata, path_of_file) = resolved.map_err(|error| load_error(error.to_string()))?;
         if !metadata.is_file() {
             return Err(load_error("it is not a regular file".into()));
         }
@@ -115,7 +75,7 @@ impl Library {
             path: path.to_owned(),
             symbol,
         })?;
-        if let Some(found) = file_of(functions.decrypt_update as *const c_void) {
+        if let Some(found) = file_of(functions.decrypt.update as *const c_void) {
             let same = found
                 .metadata()
                 .is_ok_and(|m| (m.dev(), m.ino()) == (metadata.dev(), metadata.ino()));
@@ -153,15 +113,11 @@ impl Library {
             version_number: VersionNumber::from_number(number),
         };
         for direction in [Direction::Encrypt, Direction::Decrypt] {
-            library
-                .context(direction, &[0; 16])
-                .map_err(|error| LibraryError::NoCipher {
-                    path: file.clone(),
-                    call: match error {
-                        crate::CallError::Failed(call) => call,
-                        _ => "initialization",
-                    },
-                })?;
+            let context = library.context(direction, &[0; 16]);
+            context.map_err(|reason| LibraryError::NoCipher {
+                path: file.clone(),
+                reason,
+            })?;
         }
         Ok(library)
     }
@@ -170,11 +126,7 @@ impl Library {
     ///
     /// # Errors
     /// When libcrypto has no memory or no such cipher.
-    pub fn context(
-        &self,
-        direction: Direction,
-        key: &[u8; 16],
-    ) -> Result<Context<'_>, crate::CallError> {
+    pub fn context(&self, direction: Direction, key: &[u8; 16]) -> Result<Context<'_>, CallError> {
         Context::new(&self.functions, direction, key)
     }
 
@@ -207,10 +159,9 @@ impl Library {
 
     /// The kernel that does its AES-128-GCM here.
     pub fn gcm_kernel(&self) -> GcmKernel {
-        if cfg!(target_arch = "x86_64") {
-            GcmKernel::pick(self.version_number, self.capabilities())
-        } else {
-            GcmKernel::Unknown
+        match cfg!(target_arch = "x86_64") {
+            true => GcmKernel::pick(self.version_number, self.capabilities()),
+            false => GcmKernel::Unknown,
         }
     }
 }

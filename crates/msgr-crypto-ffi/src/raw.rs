@@ -18,7 +18,7 @@ pub fn updates(context: &mut Context<'_>, data: &mut [u8], n: u64) -> bool {
     for _ in 0..n {
         // SAFETY: as in `Context::update_in_place`.
         all &= unsafe {
-            (context.update)(
+            (context.cipher.update)(
                 context.ctx.as_ptr(),
                 data.as_mut_ptr(),
                 &mut n_out,
@@ -54,7 +54,7 @@ pub fn messages(
         let tag = &tags[(i % 2) as usize];
         // SAFETY: as in `Context::restart`, `update_in_place`, `set_tag` and `finish`.
         unsafe {
-            all &= (context.init)(
+            all &= (context.cipher.init)(
                 ctx,
                 ptr::null(),
                 ptr::null_mut(),
@@ -63,11 +63,11 @@ pub fn messages(
             );
             for part in parts.iter_mut() {
                 let data = part.as_mut_ptr();
-                all &= (context.update)(ctx, data, &mut n_out, data, part.len() as c_int);
+                all &= (context.cipher.update)(ctx, data, &mut n_out, data, part.len() as c_int);
             }
             let tag = tag.as_ptr().cast_mut().cast::<c_void>();
             all &= (context.ctrl)(ctx, EVP_CTRL_GCM_SET_TAG, 16, tag);
-            all &= (context.finish)(ctx, unused.as_mut_ptr(), &mut n_out);
+            all &= (context.cipher.finish)(ctx, unused.as_mut_ptr(), &mut n_out);
         }
     }
     all == 1

@@ -4,7 +4,7 @@
 
 pub mod advice;
 pub mod calibration;
-pub mod frame;
+mod frame;
 pub mod host;
 pub mod measure;
 pub mod model;

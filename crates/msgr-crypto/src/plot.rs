@@ -6,6 +6,7 @@ use crate::calibration::Calibration;
 use crate::model::SideReport;
 use crate::printable::printable;
 use crate::shapes::Side;
+use crate::text::format_bytes;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 460.0;
@@ -19,12 +20,10 @@ const LAST: u32 = 20;
 /// Points between two powers of two.
 const STEPS: u32 = 4;
 
-const COLORS: [(&str, &str); 4] = [
-    ("update", "#1f77b4"),
-    ("message", "#2ca02c"),
-    ("break-even", "#d62728"),
-    ("half-peak", "#7f7f7f"),
-];
+const UPDATE: &str = "#1f77b4";
+const MESSAGE: &str = "#2ca02c";
+const BREAK_EVEN: &str = "#d62728";
+const HALF_PEAK: &str = "#7f7f7f";
 
 /// Draws one side. `report` has the fit and the break-even size of that side.
 pub fn throughput_svg(calibration: &Calibration, report: &SideReport) -> String {
@@ -38,37 +37,32 @@ pub fn throughput_svg(calibration: &Calibration, report: &SideReport) -> String 
         Side::Rx => "decrypting",
         Side::Tx => "encrypting",
     };
-    text(
-        &mut svg,
-        (LEFT, 22.0),
-        "start",
-        "black",
-        &format!("AES-128-GCM, {what}: throughput by bytes in a call"),
-    );
-    let from = format!(
-        "{} on {}",
-        calibration.library.version, calibration.host.cpu
-    );
-    text(&mut svg, (LEFT, 40.0), "start", "#555", &from);
+    let title = format!("AES-128-GCM, {what}: throughput by bytes in a call");
+    text(&mut svg, (LEFT, 22.0), "start", "black", &title);
+    let (library, host) = (&calibration.library, &calibration.host);
+    let subtitle = format!("{} on {}", library.version, host.cpu);
+    text(&mut svg, (LEFT, 40.0), "start", "#555", &subtitle);
     chart.axes(&mut svg);
-    chart.line(&mut svg, "update", &chart.updates);
-    chart.line(&mut svg, "message", &chart.messages);
-    let marks = [
-        (
-            "break-even",
-            "copying pays below",
-            report.break_even_bytes.map(|b| b as f64),
-        ),
-        (
-            "half-peak",
-            "half of the peak",
-            report.fit.bulk().map(|r| r.half_peak_bytes()),
-        ),
-    ];
+    chart.curve(&mut svg, UPDATE, &chart.updates);
+    chart.curve(&mut svg, MESSAGE, &chart.messages);
+    let half_peak = report.fit.bulk().map(|regime| regime.half_peak_bytes());
     let mut row = 0.0;
-    for (name, label, bytes) in marks {
+    for (color, label, bytes) in [
+        (
+            BREAK_EVEN,
+            "copying pays below",
+            report.break_even_bytes.map(|bytes| bytes as f64),
+        ),
+        (HALF_PEAK, "half of the peak", half_peak),
+    ] {
         if let Some(bytes) = bytes.filter(|bytes| *bytes >= 1.0) {
-            chart.mark(&mut svg, name, &format!("{label} {bytes:.0} B"), bytes, row);
+            chart.mark(
+                &mut svg,
+                color,
+                &format!("{label} {bytes:.0} B"),
+                bytes,
+                row,
+            );
             row += 1.0;
         }
     }
@@ -123,12 +117,8 @@ impl Chart {
             let x = Self::x(2_f64.powi(power as i32));
             line(svg, (x, TOP), (x, HEIGHT - BOTTOM), "#ddd", "");
             let bytes = 1_u64 << power;
-            let label = match bytes {
-                0..1024 => format!("{bytes} B"),
-                1024..1_048_576 => format!("{} KiB", bytes >> 10),
-                _ => format!("{} MiB", bytes >> 20),
-            };
-            text(svg, (x, HEIGHT - BOTTOM + 18.0), "middle", "black", &label);
+            let label = (x, HEIGHT - BOTTOM + 18.0);
+            text(svg, label, "middle", "black", &format_bytes(bytes));
         }
         let step = nice_step(self.top / 5.0);
         for i in 0..=10 {
@@ -139,23 +129,17 @@ impl Chart {
             let y = self.y(rate);
             line(svg, (LEFT, y), (WIDTH - RIGHT, y), "#ddd", "");
             let digits = if step < 1.0 { 1 } else { 0 };
-            text(
-                svg,
-                (LEFT - 8.0, y + 4.0),
-                "end",
-                "black",
-                &format!("{rate:.digits$}"),
-            );
+            let label = format!("{rate:.digits$}");
+            text(svg, (LEFT - 8.0, y + 4.0), "end", "black", &label);
         }
         text(svg, (LEFT - 8.0, TOP - 8.0), "end", "black", "GB/s");
     }
 
-    fn line(&self, svg: &mut String, name: &str, points: &[(f64, f64)]) {
+    fn curve(&self, svg: &mut String, color: &str, points: &[(f64, f64)]) {
         let path: Vec<String> = points
             .iter()
             .map(|(bytes, rate)| format!("{:.1},{:.1}", Self::x(*bytes), self.y(*rate)))
             .collect();
-        let color = color(name);
         // Writing to a string cannot fail.
         let _ = writeln!(
             svg,
@@ -164,50 +148,26 @@ impl Chart {
         );
     }
 
-    fn mark(&self, svg: &mut String, name: &str, label: &str, bytes: f64, row: f64) {
+    fn mark(&self, svg: &mut String, color: &str, label: &str, bytes: f64, row: f64) {
         let x = Self::x(bytes);
-        let color = color(name);
-        line(
-            svg,
-            (x, TOP),
-            (x, HEIGHT - BOTTOM),
-            color,
-            " stroke-dasharray=\"5 4\"",
-        );
-        text(
-            svg,
-            (x + 5.0, TOP + 14.0 + 16.0 * row),
-            "start",
-            color,
-            label,
-        );
+        let dashes = " stroke-dasharray=\"5 4\"";
+        line(svg, (x, TOP), (x, HEIGHT - BOTTOM), color, dashes);
+        let at = (x + 5.0, TOP + 14.0 + 16.0 * row);
+        text(svg, at, "start", color, label);
     }
 }
 
 fn legend(svg: &mut String) {
-    let entries = [
-        ("update", "one call, within a message"),
-        ("message", "one call with nonce and tag"),
-    ];
-    for (row, (name, label)) in entries.into_iter().enumerate() {
-        let y = HEIGHT - BOTTOM - 34.0 + 16.0 * row as f64;
-        let x = WIDTH - RIGHT - 210.0;
-        line(
-            svg,
-            (x, y - 4.0),
-            (x + 22.0, y - 4.0),
-            color(name),
-            " stroke-width=\"2\"",
-        );
+    let x = WIDTH - RIGHT - 210.0;
+    for (row, color, label) in [
+        (0.0, UPDATE, "one call, within a message"),
+        (16.0, MESSAGE, "one call with nonce and tag"),
+    ] {
+        let y = HEIGHT - BOTTOM - 34.0 + row;
+        let wide = " stroke-width=\"2\"";
+        line(svg, (x, y - 4.0), (x + 22.0, y - 4.0), color, wide);
         text(svg, (x + 28.0, y), "start", "black", label);
     }
-}
-
-fn color(name: &str) -> &'static str {
-    COLORS
-        .iter()
-        .find(|(other, _)| *other == name)
-        .map_or("black", |(_, color)| color)
 }
 
 /// 1, 2 or 5 times a power of ten, at least `least`.
@@ -238,8 +198,8 @@ fn text(svg: &mut String, at: (f64, f64), anchor: &str, color: &str, text: &str)
     );
 }
 
-/// Text of a calibration can be anybody's: it is cut, what no document may hold or would reorder text is
-/// replaced, and what means something in XML is escaped.
+/// Text of a calibration is hostile: it is cut, characters that no document may hold or that reorder text are
+/// replaced, and characters with a meaning in XML are escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for c in printable(text).chars().take(120) {

@@ -78,13 +78,11 @@ impl<'lib> Runner<'lib> {
                 Direction::Decrypt => tags_of_zeros(library, n_bytes)?,
                 Direction::Encrypt => [[0; 16]; 2],
             };
-            let changes_input = ops
-                .iter()
-                .any(|op| matches!(op, Op::InPlace(span) if span.area == Area::Source));
+            let is_changed = |op: &Op| matches!(op, Op::InPlace(span) if span.area == Area::Source);
             units.push(RunUnit {
                 ops: ops.clone(),
                 tags,
-                changes_input,
+                changes_input: ops.iter().any(is_changed),
             });
         }
         Ok(Self {
@@ -144,36 +142,28 @@ fn step(context: &mut Context<'_>, op: &Op, memory: &mut Memory) -> Result<(), C
     } = memory;
     let (from, to) = match op {
         Op::InPlace(Span { area, offset, len }) => {
-            let data = match area {
-                Area::Source => source.get_mut(*offset, *len),
-                Area::Destination => destination.get_mut(*offset, *len),
-                Area::Scratch => scratch.get_mut(*offset, *len),
+            let arena = match area {
+                Area::Source => source,
+                Area::Destination => destination,
+                Area::Scratch => scratch,
             };
-            return context.update_in_place(data);
+            return context.update_in_place(arena.get_mut(*offset, *len));
         }
         Op::Copy { from, to } | Op::Update { from, to } => (from, to),
     };
+    // Both spans are in different areas, and the result does not go back to the source.
     let (input, output) = match (from.area, to.area) {
-        (Area::Source, Area::Scratch) => (
-            source.get(from.offset, from.len),
-            scratch.get_mut(to.offset, to.len),
-        ),
-        (Area::Scratch, _) => (
-            scratch.get(from.offset, from.len),
-            destination.get_mut(to.offset, to.len),
-        ),
-        _ => (
-            source.get(from.offset, from.len),
-            destination.get_mut(to.offset, to.len),
-        ),
+        (Area::Source, Area::Scratch) => (source, scratch),
+        (Area::Scratch, _) => (scratch, destination),
+        _ => (source, destination),
     };
+    let input = input.get(from.offset, from.len);
+    let output = output.get_mut(to.offset, to.len);
     match op {
-        Op::Copy { .. } => {
-            output.copy_from_slice(input);
-            Ok(())
-        }
-        _ => context.update(input, output),
+        Op::Copy { .. } => output.copy_from_slice(input),
+        _ => context.update(input, output)?,
     }
+    Ok(())
 }
 
 /// Tags of `len` zeros taken as ciphertext, and of what they decrypt to taken as ciphertext.

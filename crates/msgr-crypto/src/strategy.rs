@@ -73,7 +73,7 @@ impl Strategy {
         ]
     }
 
-    /// With at most so many bytes in a call; 0 counts as 1.
+    /// With at most `bytes` in a call; 0 counts as 1.
     pub const fn with_batch(self, bytes: usize) -> Self {
         let bytes = if bytes == 0 { 1 } else { bytes };
         Self {
@@ -84,29 +84,28 @@ impl Strategy {
 
     /// Its name in JSON and in benchmark ids.
     pub fn id(self) -> &'static str {
+        self.names().0
+    }
+
+    /// Identifier, and description.
+    fn names(self) -> (&'static str, &'static str) {
+        use Arrangement::{Coalesced, Contiguous, Gathered, PerBuffer};
+        use Placement::{InPlace, OutOfPlace};
         match (self.arrangement, self.placement) {
-            (Arrangement::PerBuffer, Placement::InPlace) => "per-buffer-in-place",
-            (Arrangement::PerBuffer, Placement::OutOfPlace) => "per-buffer",
-            (Arrangement::Coalesced, Placement::InPlace) => "coalesced-in-scratch",
-            (Arrangement::Coalesced, Placement::OutOfPlace) => "coalesced",
-            (Arrangement::Gathered, _) => "gathered",
-            (Arrangement::Contiguous, Placement::InPlace) => "contiguous-in-place",
-            (Arrangement::Contiguous, Placement::OutOfPlace) => "contiguous",
+            (PerBuffer, InPlace) => ("per-buffer-in-place", "per buffer, in place"),
+            (PerBuffer, OutOfPlace) => ("per-buffer", "per buffer"),
+            (Coalesced, InPlace) => ("coalesced-in-scratch", "copied to scratch, one call there"),
+            (Coalesced, OutOfPlace) => ("coalesced", "copied to scratch, one call"),
+            (Gathered, _) => ("gathered", "gathered into the output, one call there"),
+            (Contiguous, InPlace) => ("contiguous-in-place", "one allocation, one call, in place"),
+            (Contiguous, OutOfPlace) => ("contiguous", "one allocation, one call"),
         }
     }
 }
 
 impl fmt::Display for Strategy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match (self.arrangement, self.placement) {
-            (Arrangement::PerBuffer, Placement::InPlace) => "per buffer, in place",
-            (Arrangement::PerBuffer, Placement::OutOfPlace) => "per buffer",
-            (Arrangement::Coalesced, Placement::InPlace) => "copied to scratch, one call there",
-            (Arrangement::Coalesced, Placement::OutOfPlace) => "copied to scratch, one call",
-            (Arrangement::Gathered, _) => "gathered into the output, one call there",
-            (Arrangement::Contiguous, Placement::InPlace) => "one allocation, one call, in place",
-            (Arrangement::Contiguous, Placement::OutOfPlace) => "one allocation, one call",
-        })?;
+        f.write_str(self.names().1)?;
         match self.batch {
             Some(batch) => write!(f, ", {batch} B a call"),
             None => Ok(()),
@@ -206,18 +205,7 @@ impl Plan {
 
     /// Bytes that are encrypted or decrypted.
     pub fn n_bytes(&self) -> usize {
-        self.ops().map(Op::update_len).sum()
-    }
-
-    /// Update calls.
-    pub fn n_calls(&self) -> usize {
-        self.ops()
-            .filter(|op| !matches!(op, Op::Copy { .. }))
-            .count()
-    }
-
-    fn ops(&self) -> impl Iterator<Item = &Op> {
-        self.units.iter().flatten()
+        self.units.iter().flatten().map(Op::update_len).sum()
     }
 
     fn unit(&mut self, calls: &[usize], strategy: Strategy) -> Vec<Op> {
@@ -238,61 +226,54 @@ impl Plan {
             offset: destination + at,
             len,
         };
+        let update = |from: Span, done: usize| match out_of_place {
+            true => Op::Update {
+                from,
+                to: to(done, from.len),
+            },
+            false => Op::InPlace(from),
+        };
         let mut ops = Vec::new();
         let mut done = 0;
-        match strategy.arrangement {
-            Arrangement::PerBuffer | Arrangement::Contiguous => {
-                for from in source.iter().flat_map(|buffer| pieces(*buffer, batch)) {
-                    ops.push(match out_of_place {
-                        true => Op::Update {
-                            from,
-                            to: to(done, from.len),
-                        },
-                        false => Op::InPlace(from),
-                    });
-                    done += from.len;
-                }
+        if matches!(
+            strategy.arrangement,
+            Arrangement::PerBuffer | Arrangement::Contiguous
+        ) {
+            for from in source.iter().flat_map(|buffer| pieces(*buffer, batch)) {
+                ops.push(update(from, done));
+                done += from.len;
             }
-            Arrangement::Gathered => {
-                for chunk in chunks(&source, batch) {
-                    let begin = done;
-                    for from in chunk {
-                        ops.push(Op::Copy {
-                            from,
-                            to: to(done, from.len),
-                        });
-                        done += from.len;
-                    }
-                    ops.push(Op::InPlace(to(begin, done - begin)));
-                }
-            }
-            Arrangement::Coalesced => {
-                let scratch = |at: usize, len: usize| Span {
+            return ops;
+        }
+        let gathers = strategy.arrangement == Arrangement::Gathered;
+        if !gathers {
+            self.scratch_len = self.scratch_len.max(total.min(batch));
+        }
+        for chunk in chunks(&source, batch) {
+            let len = chunk.iter().map(|from| from.len).sum();
+            let target = match gathers {
+                true => to(done, len),
+                false => Span {
                     area: Area::Scratch,
-                    offset: at,
+                    offset: 0,
                     len,
+                },
+            };
+            let mut filled = 0;
+            for from in chunk {
+                let to = Span {
+                    offset: target.offset + filled,
+                    len: from.len,
+                    ..target
                 };
-                self.scratch_len = self.scratch_len.max(total.min(batch));
-                for chunk in chunks(&source, batch) {
-                    let mut filled = 0;
-                    for from in chunk {
-                        ops.push(Op::Copy {
-                            from,
-                            to: scratch(filled, from.len),
-                        });
-                        filled += from.len;
-                    }
-                    let from = scratch(0, filled);
-                    ops.push(match out_of_place {
-                        true => Op::Update {
-                            from,
-                            to: to(done, filled),
-                        },
-                        false => Op::InPlace(from),
-                    });
-                    done += filled;
-                }
+                ops.push(Op::Copy { from, to });
+                filled += from.len;
             }
+            ops.push(match gathers {
+                true => Op::InPlace(target),
+                false => update(target, done),
+            });
+            done += len;
         }
         ops
     }
@@ -324,22 +305,18 @@ fn chunks(buffers: &[Span], batch: usize) -> Vec<Vec<Span>> {
     let mut chunks: Vec<Vec<Span>> = Vec::new();
     let mut room = 0;
     for buffer in buffers {
-        let (mut offset, mut left) = (buffer.offset, buffer.len);
-        while left > 0 {
+        let mut rest = *buffer;
+        while rest.len > 0 {
             if room == 0 {
                 chunks.push(Vec::new());
                 room = batch;
             }
-            let len = left.min(room);
+            let len = rest.len.min(room);
             if let Some(chunk) = chunks.last_mut() {
-                chunk.push(Span {
-                    area: buffer.area,
-                    offset,
-                    len,
-                });
+                chunk.push(Span { len, ..rest });
             }
-            offset += len;
-            left -= len;
+            rest.offset += len;
+            rest.len -= len;
             room -= len;
         }
     }

@@ -68,7 +68,7 @@ pub fn verify(
             checked.push(Checked {
                 shape: index,
                 strategy,
-                predicted_ns: predict(&plan, calibration).ns(),
+                predicted_ns: predict(&plan, calibration).ns,
                 measured_ns: 0.0,
                 spread: 0.0,
                 is_disturbed: false,

@@ -1,14 +1,11 @@
-//! Files of users: rules, shapes, calibrations. And the frames of the messenger.
+//! Files of users to their parsers: rules, shapes, calibrations.
 
 use std::path::Path;
 
 use msgr_crypto::calibration::{Calibration, parse_speed_table};
-use msgr_crypto::frame::{Frame, NonceSequence, Opener, Revision, Sealer, Segment};
 use msgr_crypto::shapes::parse_shapes;
 use wcprof_findings::RuleSet;
 use wcprof_profile::Rules;
-
-use crate::bytes::Bytes;
 
 /// A file of rules for states and pools.
 pub(crate) fn state_rules(data: &[u8]) {
@@ -56,50 +53,5 @@ pub(crate) fn crypto_files(data: &[u8]) {
         _ => {
             let _ = parse_speed_table(text).map(|c| format!("{c:?}"));
         }
-    }
-}
-
-/// A frame that is sealed, changed on the wire if the input says so, and opened: the same frame, or
-/// an error.
-pub(crate) fn messenger_frame(data: &[u8]) {
-    let mut input = Bytes(data);
-    let (flags, tag, at, change) = (input.u8(), input.u8(), input.u16(), input.u8());
-    let revision = match flags & 1 {
-        0 => Revision::V20,
-        _ => Revision::V21,
-    };
-    let mut segments = Vec::new();
-    for _ in 0..flags >> 1 & 7 {
-        let (align, size) = (input.u16(), input.u16());
-        segments.push(Segment {
-            data: input.take(size.into()).to_vec(),
-            align,
-        });
-    }
-    let mut frame = Frame {
-        tag,
-        segments,
-        flags: 0,
-    };
-    let nonces = || NonceSequence::new(revision, [7; 12]);
-    let sealed = Sealer::new(revision, &[1; 16], nonces()).map(|mut s| s.seal(&frame));
-    let Ok(Ok(sealed)) = sealed else { return };
-    let mut wire = sealed.bytes;
-    let place = usize::from(at) % wire.len().max(1);
-    if let Some(byte) = wire.get_mut(place) {
-        *byte ^= change;
-    }
-    wire.extend(input.0);
-    let Ok(mut opener) = Opener::new(revision, &[1; 16], nonces()) else {
-        return;
-    };
-    frame.drop_empty();
-    match opener.open(&wire) {
-        Ok((opened, used)) => {
-            assert!(used <= wire.len());
-            assert!(change == 0, "a changed frame was taken");
-            assert_eq!(opened, frame);
-        }
-        Err(_) => assert!(change != 0, "an unchanged frame was refused"),
     }
 }

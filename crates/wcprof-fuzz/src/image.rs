@@ -1,10 +1,8 @@
-//! A list of sections to an ELF image, and back: a change of one byte then changes the bytes of a
+//! A list of sections to an ELF image: a change of one byte then changes the bytes of a
 //! section, and seldom the headers around it.
 //!
 //! A section is: its name, as a position in [`NAMES`] (`u8`); [`COMPRESSED`] and [`EMPTY`] (`u8`);
 //! its address (`u32`); its size (`u16`); its bytes, unless [`EMPTY`]. All little-endian.
-
-use dwarf_stream::elf::{ElfError, ElfFile};
 
 use crate::bytes::Bytes;
 
@@ -52,6 +50,10 @@ pub(crate) const COMPRESSED: u8 = 1;
 /// The section has no bytes in the file, only a size.
 const EMPTY: u8 = 2;
 const MAX_SECTIONS: usize = 40;
+/// Sizes of the headers of the file, of a segment and of a section.
+const HEADER: usize = 64;
+const SEGMENT: usize = 56;
+const SECTION: usize = 64;
 
 /// A section of an image.
 #[derive(Debug)]
@@ -108,9 +110,6 @@ pub(crate) fn parts<'a>(input: &mut Bytes<'a>) -> Vec<Part<'a>> {
 
 /// An ELF image with these sections, each loaded one in a segment of its own.
 pub(crate) fn build(parts: &[Part<'_>]) -> Vec<u8> {
-    const HEADER: usize = 64;
-    const SEGMENT: usize = 56;
-    const SECTION: usize = 64;
     let n_segments = 2 * parts.len();
     let mut out = vec![0; HEADER + n_segments * SEGMENT];
     let mut headers = vec![0; SECTION];
@@ -170,24 +169,26 @@ pub(crate) fn build(parts: &[Part<'_>]) -> Vec<u8> {
     put(&mut headers, &[1, 0], 8);
     let section_headers = out.len() as u64;
     out.extend(&headers);
+    let n_sections = parts.len() as u64 + 2;
+    let header = file_header(n_segments as u64, n_sections, section_headers);
+    out[..HEADER].copy_from_slice(&header);
+    out
+}
+
+/// The header of the file, whose last section holds the names of sections.
+fn file_header(n_segments: u64, n_sections: u64, section_headers: u64) -> Vec<u8> {
     let mut header = b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0".to_vec();
     // ET_DYN, EM_X86_64.
     put(&mut header, &[3, 62], 2);
     put(&mut header, &[1], 4);
     put(&mut header, &[0, HEADER as u64, section_headers], 8);
     put(&mut header, &[0], 4);
-    let n_sections = parts.len() as u64 + 2;
-    let sizes = [
-        HEADER as u64,
-        SEGMENT as u64,
-        n_segments as u64,
-        SECTION as u64,
-        n_sections,
-        n_sections - 1,
-    ];
-    put(&mut header, &sizes, 2);
-    out[..HEADER].copy_from_slice(&header);
-    out
+    let (segments, sections) = ([SEGMENT as u64, n_segments], [SECTION as u64, n_sections]);
+    put(&mut header, &[HEADER as u64], 2);
+    put(&mut header, &segments, 2);
+    put(&mut header, &sections, 2);
+    put(&mut header, &[n_sections - 1], 2);
+    header
 }
 
 fn put(out: &mut Vec<u8>, values: &[u64], width: usize) {
@@ -196,52 +197,20 @@ fn put(out: &mut Vec<u8>, values: &[u64], width: usize) {
     }
 }
 
-/// The sections of an ELF file that wcprof reads, as an input: for the corpus. Sections of 64 KiB
-/// and more are left out; of `.text` only the size is kept.
-///
-/// # Errors
-/// When it is no ELF file.
-pub fn pack(file: &[u8]) -> Result<Vec<u8>, ElfError> {
-    let mut image = file.to_vec();
-    // ET_DYN: split DWARF is in object files.
-    if let Some(kind) = image.get_mut(16..18) {
-        kind.copy_from_slice(&[3, 0]);
-    }
-    let elf = ElfFile::from_bytes(image)?;
-    let mut out = Vec::new();
-    for section in &elf.sections {
-        let name = NAMES.iter().position(|name| *name == section.name);
-        let (Some(name), Ok(size)) = (name, u16::try_from(section.size)) else {
-            continue;
-        };
-        let is_text = section.name == ".text";
-        let stored = usize::try_from(section.offset)
-            .ok()
-            .and_then(|at| file.get(at..)?.get(..usize::from(size)))
-            .filter(|_| section.has_data() && !is_text);
-        let compressed = u8::from(section.flags & 0x800 != 0);
-        out.push(name as u8);
-        out.push((compressed * COMPRESSED) | (u8::from(stored.is_none()) * EMPTY));
-        out.extend((section.address as u32).to_le_bytes());
-        out.extend(size.to_le_bytes());
-        out.extend(stored.unwrap_or_default());
-    }
-    Ok(out)
-}
-
 #[cfg(test)]
 mod tests {
+    use dwarf_stream::elf::ElfFile;
+
     use super::*;
 
-    /// Check that what is built is read with the sections that were asked for, and packed again to
-    /// the same input.
+    /// Check that what is built is read with the sections that were asked for.
     #[test]
-    fn there_and_back() {
+    fn sections() {
         let mut input = vec![0, EMPTY, 0, 0x10, 0, 0, 0, 2];
         input.extend([8, 0, 0, 0, 0, 0, 3, 0, 1, 2, 3]);
         input.extend([7, COMPRESSED, 0, 0, 0, 0, 1, 0, 9]);
         let image = build(&parts(&mut Bytes(&input)));
-        let elf = ElfFile::from_bytes(image.clone()).unwrap();
+        let elf = ElfFile::from_bytes(image).unwrap();
         let names: Vec<&str> = elf.sections.iter().map(|s| s.name.as_str()).collect();
         assert_eq!(
             names,
@@ -252,6 +221,5 @@ mod tests {
         assert_eq!((text.address, text.size), (0x1000, 0x200));
         assert_eq!(elf.segments.len(), 1);
         assert_eq!(elf.read(&elf.sections[2], 10).unwrap(), [1, 2, 3]);
-        assert_eq!(pack(&image).unwrap(), input);
     }
 }

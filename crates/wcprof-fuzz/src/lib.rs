@@ -17,8 +17,6 @@ mod symbols;
 mod traces;
 mod unwinding;
 
-pub use image::pack;
-
 /// A parser, or several that belong together.
 #[derive(Copy, Clone, Debug)]
 pub struct Target {
@@ -64,7 +62,6 @@ pub const TARGETS: &[Target] = &[
     target("state_rules", files::state_rules, 128),
     target("hotspot_rules", files::hotspot_rules, 128),
     target("crypto_files", files::crypto_files, 64),
-    target("messenger_frame", files::messenger_frame, 128),
 ];
 
 /// Runs the body of the target of that name; for the programs in `fuzz/`.

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use crate::build::{Variant, fixture};
 use crate::remote::RemoteProcess;
+use crate::share::tolerance;
 
 /// How far a short recording may be off beyond its samples, on a machine with other work.
 const WIDE: f64 = 0.03;
@@ -60,7 +61,7 @@ impl Verdict {
     /// How far a live share that rests on so many samples may be off: the bound of the samples, what other
     /// work on the machine does to a short recording, and the time for which CPUs stood still.
     pub fn tolerance(&self, truth: f64, n_samples: u64) -> f64 {
-        crate::tolerance(truth, n_samples) + WIDE + self.stalled
+        tolerance(truth, n_samples) + WIDE + self.stalled
     }
 
     /// With the number of samples of equal weight that a share rests on.

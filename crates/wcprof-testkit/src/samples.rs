@@ -3,8 +3,8 @@
 use wcprof_types::ThreadState;
 
 use crate::machine::Verdict;
+use crate::share::{assert_within, tolerance};
 use crate::wcprof::Recording;
-use crate::{assert_within, tolerance};
 
 /// What an exact split is tested on at least.
 const ENOUGH: u64 = 10_000;

@@ -8,19 +8,9 @@ use anyhow::{Context, Result};
 /// A bin's low bits: up to 64 of them divide a power of two.
 const BITS: u32 = 6;
 
-/// The counts of one line.
+/// Latencies over time: for each line its end in milliseconds after the epoch, and the count of each bin.
 #[derive(Debug)]
-struct Entry {
-    /// End of its time, milliseconds after the epoch.
-    end: u64,
-    counts: Vec<u64>,
-}
-
-/// Latencies over time.
-#[derive(Debug, Default)]
-pub struct Histograms {
-    entries: Vec<Entry>,
-}
+pub struct Histograms(Vec<(u64, Vec<u64>)>);
 
 impl Histograms {
     /// Parses a log.
@@ -28,42 +18,37 @@ impl Histograms {
     /// # Errors
     /// When a line is not of the form above.
     pub fn parse(text: &str) -> Result<Self> {
-        let mut entries = Vec::new();
-        for line in text.lines() {
+        let parse_line = |line: &str| {
             let fields: Option<Vec<u64>> = line.split(',').map(|f| f.trim().parse().ok()).collect();
             let fields = fields
                 .filter(|fields| fields.len() > 3)
                 .with_context(|| format!("fio's histogram log has this line: {line:.60}"))?;
-            entries.push(Entry {
-                end: fields[0],
-                counts: fields[3..].to_vec(),
-            });
-        }
-        Ok(Self { entries })
+            Ok((fields[0], fields[3..].to_vec()))
+        };
+        text.lines()
+            .map(parse_line)
+            .collect::<Result<_>>()
+            .map(Self)
     }
 
-    /// The latency in nanoseconds that `share` of the operations did not pass, of lines that end
+    /// The latency in nanoseconds that `share` of the operations did not exceed, of lines that end
     /// after `from` and not after `to` (milliseconds after the epoch); none without operations.
     pub fn percentile(&self, share: f64, from: u64, to: u64) -> Option<f64> {
         let mut sum: Vec<u64> = Vec::new();
-        for entry in &self.entries {
-            if entry.end <= from || entry.end > to {
-                continue;
-            }
-            sum.resize(sum.len().max(entry.counts.len()), 0);
-            for (total, count) in sum.iter_mut().zip(&entry.counts) {
+        let lines = self.0.iter();
+        for (_, counts) in lines.filter(|(end, _)| (from + 1..=to).contains(end)) {
+            sum.resize(sum.len().max(counts.len()), 0);
+            for (total, count) in sum.iter_mut().zip(counts) {
                 *total += count;
             }
         }
         let total: u64 = sum.iter().sum();
         let mut below = 0;
-        for (bin, count) in sum.iter().enumerate() {
+        let bin = sum.iter().position(|count| {
             below += count;
-            if *count > 0 && below as f64 >= share * total as f64 {
-                return Some(middle(u32::try_from(bin).ok()?));
-            }
-        }
-        None
+            *count > 0 && below as f64 >= share * total as f64
+        })?;
+        Some(middle(bin as u32))
     }
 }
 

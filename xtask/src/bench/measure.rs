@@ -1,129 +1,117 @@
-//! A program to the time and memory that it takes.
+//! A program to the time and memory that it takes, by GNU time.
 
-use std::fs;
+use std::ops::Add;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
+use fs_err::File;
 
-/// What a run took, or that it took too long.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Outcome {
-    Done(Usage),
-    /// Not done after so many seconds; what it took until then.
-    TooLong(u32, Usage),
-}
-
-/// Time and memory.
+/// What a run took.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Usage {
-    wall: f64,
-    cpu: f64,
-    /// Peak resident memory, KiB.
-    memory: f64,
+pub struct Outcome {
+    /// It was not done within the limit; the figures are what it took until then.
+    is_cut: bool,
+    wall_seconds: f64,
+    cpu_seconds: f64,
+    peak_kib: f64,
 }
 
 impl Outcome {
-    /// Wall-clock seconds, CPU seconds, peak megabytes.
-    pub(super) fn cells(self) -> [String; 3] {
-        let (mark, usage) = match self {
-            Self::Done(usage) => ("", usage),
-            Self::TooLong(_, usage) => ("> ", usage),
-        };
-        [
-            format!("{mark}{:.2}", usage.wall),
-            format!("{mark}{:.2}", usage.cpu),
-            format!("{mark}{:.0}", usage.memory / 1024.0),
-        ]
+    /// Whether it was stopped at the limit.
+    pub fn is_cut(self) -> bool {
+        self.is_cut
     }
 
-    /// Both, one after the other.
-    pub(super) fn then(self, other: Self) -> Self {
-        let sum = |a: Usage, b: Usage| Usage {
-            wall: a.wall + b.wall,
-            cpu: a.cpu + b.cpu,
-            memory: a.memory.max(b.memory),
-        };
-        match (self, other) {
-            (Self::Done(a), Self::Done(b)) => Self::Done(sum(a, b)),
-            (Self::TooLong(limit, a), Self::Done(b) | Self::TooLong(_, b))
-            | (Self::Done(a), Self::TooLong(limit, b)) => Self::TooLong(limit, sum(a, b)),
-        }
+    /// A row of a table: these names, then wall-clock seconds, CPU seconds, peak megabytes.
+    pub fn row(self, names: &[&str]) -> Vec<String> {
+        let mark = if self.is_cut { "> " } else { "" };
+        let figures = [
+            format!("{mark}{:.2}", self.wall_seconds),
+            format!("{mark}{:.2}", self.cpu_seconds),
+            format!("{mark}{:.0}", self.peak_kib / 1024.0),
+        ];
+        let names = names.iter().map(|&name| name.to_owned());
+        names.chain(figures).collect()
     }
+}
 
-    fn wall(self) -> f64 {
-        match self {
-            Self::Done(usage) | Self::TooLong(_, usage) => usage.wall,
+impl Add for Outcome {
+    type Output = Self;
+
+    /// One run after the other.
+    fn add(self, other: Self) -> Self {
+        Self {
+            is_cut: self.is_cut || other.is_cut,
+            wall_seconds: self.wall_seconds + other.wall_seconds,
+            cpu_seconds: self.cpu_seconds + other.cpu_seconds,
+            peak_kib: self.peak_kib.max(other.peak_kib),
         }
     }
 }
 
-impl Default for Outcome {
-    fn default() -> Self {
-        Self::Done(Usage::default())
-    }
+/// # Errors
+/// When GNU time is not installed.
+pub fn require_gnu_time() -> Result<()> {
+    ensure!(
+        Path::new("/usr/bin/time").exists(),
+        "GNU time is not installed (Debian: package time)"
+    );
+    Ok(())
 }
 
-/// Most seconds for a run.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Limit(pub(super) u32);
-
-impl Limit {
-    /// Runs a program to its end, or to the limit, under GNU time.
-    pub(super) fn measure(self, command: &mut Command, input: Option<&Path>) -> Result<Outcome> {
-        let mut timed = Command::new("/usr/bin/time");
-        timed.args(["-f", "wcprof-bench %e %U %S %M"]);
-        timed.args(["timeout", "--kill-after=5", &self.0.to_string()]);
-        timed.arg(command.get_program()).args(command.get_args());
-        for (name, value) in command.get_envs() {
-            match value {
-                Some(value) => timed.env(name, value),
-                None => timed.env_remove(name),
-            };
-        }
-        // What is measured is this machine, not the network.
-        timed.env_remove("DEBUGINFOD_URLS");
-        let input = match input {
-            Some(path) => Stdio::from(fs::File::open(path)?),
-            None => Stdio::null(),
-        };
-        let output = timed
-            .stdin(input)
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .output()
-            .context("failed to run `/usr/bin/time`")?;
-        let text = String::from_utf8_lossy(&output.stderr);
-        let line = text
-            .lines()
-            .rev()
-            .find_map(|line| line.strip_prefix("wcprof-bench "))
-            .with_context(|| format!("`{command:?}` was not measured: {text}"))?;
-        let fields: Vec<f64> = line.split(' ').filter_map(|f| f.parse().ok()).collect();
-        let [wall, user, system, memory] = fields[..] else {
-            bail!("`{command:?}` failed: {text}");
-        };
-        let usage = Usage {
-            wall,
-            cpu: user + system,
-            memory,
-        };
-        // timeout(1): 124 when the limit was met, 137 when the program had to be killed.
-        match output.status.code() {
-            Some(0) => Ok(Outcome::Done(usage)),
-            Some(124 | 137) => Ok(Outcome::TooLong(self.0, usage)),
-            _ => bail!("`{command:?}` failed: {text}"),
-        }
-    }
+/// Runs a program for at most `limit` seconds, with a file as its standard input.
+///
+/// # Errors
+/// When it cannot be run or fails.
+pub fn measure(limit: u32, command: &mut Command, input: Option<&Path>) -> Result<Outcome> {
+    let mut timed = Command::new("/usr/bin/time");
+    timed.args(["-f", "wcprof-bench %e %U %S %M"]);
+    timed.args(["timeout", "--kill-after=5", &limit.to_string()]);
+    timed.arg(command.get_program()).args(command.get_args());
+    timed.envs(
+        command
+            .get_envs()
+            .filter_map(|(name, value)| Some((name, value?))),
+    );
+    // What is measured is this machine, not the network.
+    timed.env_remove("DEBUGINFOD_URLS");
+    let input = match input {
+        Some(path) => File::open(path)?.into_parts().0.into(),
+        None => Stdio::null(),
+    };
+    let output = timed
+        .stdin(input)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .output()
+        .context("failed to run `/usr/bin/time`")?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let mut lines = text.lines().rev();
+    let line = lines.find_map(|line| line.strip_prefix("wcprof-bench "));
+    let fields = line.unwrap_or_default().split(' ');
+    let fields: Vec<f64> = fields.filter_map(|field| field.parse().ok()).collect();
+    // timeout(1): 124 when the limit was met, 137 when the program had to be killed.
+    let is_cut = matches!(output.status.code(), Some(124 | 137));
+    let [wall_seconds, user, system, peak_kib] = fields[..] else {
+        bail!("`{command:?}` was not measured: {text}");
+    };
+    ensure!(
+        output.status.success() || is_cut,
+        "`{command:?}` failed: {text}"
+    );
+    Ok(Outcome {
+        is_cut,
+        wall_seconds,
+        cpu_seconds: user + system,
+        peak_kib,
+    })
 }
 
 /// The run whose wall-clock time is the median.
-pub(super) fn median(runs: u32, mut run: impl FnMut() -> Result<Outcome>) -> Result<Outcome> {
-    let mut outcomes = Vec::new();
-    for _ in 0..runs {
-        outcomes.push(run()?);
-    }
-    outcomes.sort_by(|a, b| a.wall().total_cmp(&b.wall()));
+pub fn median_run(runs: u32, mut run: impl FnMut() -> Result<Outcome>) -> Result<Outcome> {
+    let mut outcomes = (0..runs).map(|_| run()).collect::<Result<Vec<_>>>()?;
+    outcomes.sort_by(|a, b| a.wall_seconds.total_cmp(&b.wall_seconds));
     let middle = outcomes.get(outcomes.len() / 2);
     middle.copied().context("no run was asked for")
 }
@@ -136,20 +124,16 @@ mod tests {
     /// fails is an error.
     #[test]
     fn ends() {
-        if !Path::new("/usr/bin/time").exists() {
+        if require_gnu_time().is_err() {
             println!("SKIPPED ends: needs GNU time");
             return;
         }
-        let run = |script: &str| {
-            let mut command = Command::new("sh");
-            Limit(1).measure(command.args(["-c", script]), None)
-        };
-        assert!(matches!(run("exit 0").unwrap(), Outcome::Done(_)));
+        let run = |script: &str| measure(1, Command::new("sh").args(["-c", script]), None);
+        assert!(!run("exit 0").unwrap().is_cut());
         let cut = run("while :; do :; done").unwrap();
-        assert!(matches!(cut, Outcome::TooLong(1, _)));
-        assert!(cut.cells()[0].starts_with("> "));
+        assert!(cut.is_cut());
+        assert!(cut.row(&["x"])[1].starts_with("> "));
         assert!(run("exit 3").is_err());
-        let both = cut.then(run("exit 0").unwrap());
-        assert!(matches!(both, Outcome::TooLong(1, _)));
+        assert!((cut + run("exit 0").unwrap()).is_cut());
     }
 }

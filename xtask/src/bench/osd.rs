@@ -1,29 +1,32 @@
-//! What an attached profiler costs a loaded OSD: segments with and without it, in turn.
+//! What an attached wcprof costs a loaded OSD: alternating segments with and without it.
 //!
 //! One fio runs all the time, so that connections and caches stay as they are. Operations are
 //! counted by the OSD, CPU time by the kernel, latencies by fio. The segments of a round are
-//! neighbors in time and their order rotates, so that a slow drift of the machine cancels out.
-//! Start-up and report of a profiler fall between segments. `none` is a segment with nothing
-//! attached that is compared with one like it: what the bench finds where there is nothing.
+//! neighbors in time and their order alternates, so that a slow drift of the machine cancels out.
+//! Start-up and report of wcprof fall between segments.
 
-use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
+use fs_err as fs;
 use serde_json::json;
 
-use super::attached::{Attached, Contents, Recording, Usage, contents};
+use super::attached::{Attached, Contents, Recording, Usage};
 use super::histogram::Histograms;
-use super::peers::RunningPeer;
 use super::stats::{Ratio, median};
-use super::table::markdown;
-use crate::lab::fio::{self, Load, cpu_time};
-use crate::lab::{Lab, ask};
-use crate::process::{build_release, target_folder};
+use crate::cpu_time::cpu_time;
+use crate::lab::admin::ask;
+use crate::lab::fio::{self, Load};
+use crate::lab::place::Lab;
+use crate::markdown::table;
+use crate::process::{build_release, result_folder};
 
-/// The ratio that wcprof is meant to keep.
+/// The ratio of IOPS that wcprof is meant to keep.
 const BOUND: f64 = 0.99;
+
+/// Ticks a second.
+const RATE: u32 = 100;
 
 /// fio logs latencies this often, milliseconds.
 const LOG_INTERVAL: u64 = 100;
@@ -34,60 +37,45 @@ pub struct Options {
     /// Rounds: a segment without a profiler and one with each
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(6..=500))]
     rounds: u32,
-    /// Profilers, separated by commas
-    #[arg(long, value_delimiter = ',', default_value = "wcprof")]
-    tools: Vec<Tool>,
+    /// Attach nothing in any segment: what the bench finds where there is nothing
+    #[arg(long)]
+    nothing: bool,
     /// Length of a segment in seconds
-    #[arg(long, default_value_t = 4.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 4.0, value_parser = parse_seconds)]
     segment: f64,
     /// Time before each segment that is not counted, in seconds
-    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    #[arg(long, default_value_t = 2.0, value_parser = parse_seconds)]
     settle: f64,
-    /// Ticks a second
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rate: u32,
     /// auto, bpf, procfs or procfs-only
     #[arg(long, default_value = "auto")]
     engine: String,
-    /// randread, randwrite, read, write or randrw
-    #[arg(long, default_value = "randread")]
-    rw: String,
-    /// Operations in flight
-    #[arg(long, default_value_t = 32)]
-    depth: u32,
 }
 
-/// What is attached in a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum Tool {
-    /// Nothing.
-    None,
-    Wcprof,
-    /// `perf record --call-graph dwarf` of the process.
-    Perf,
-    /// `perf record` of the process's context switches, with stacks.
-    PerfSched,
-}
-
-/// One segment.
-#[derive(Debug, Clone, Copy)]
+/// What one segment showed.
+#[derive(Debug, Clone, Copy, Default)]
 struct Segment {
     iops: f64,
     cpu_us_per_op: f64,
-    /// Milliseconds after the epoch.
+    /// Its begin and end, milliseconds after the epoch.
     from: u64,
     to: u64,
 }
 
-/// What wcprof used while attached.
+/// What wcprof used in one segment.
 #[derive(Debug)]
 struct Cost {
-    /// CPU share within the segments.
-    cpu_share: Vec<f64>,
-    rss_bytes: u64,
-    last: Option<(Usage, Contents)>,
-    /// From Ctrl-C to the end of the report.
-    end: Vec<f64>,
+    /// CPU time within the segment, as a share of one core.
+    cpu_share: f64,
+    usage: Usage,
+    contents: Contents,
+}
+
+/// All segments.
+#[derive(Debug, Default)]
+struct Measured {
+    /// For each round a segment without wcprof, and one with it.
+    rounds: Vec<(Segment, Segment)>,
+    costs: Vec<Cost>,
 }
 
 /// Runs the command.
@@ -98,69 +86,62 @@ pub fn run(options: &Options) -> Result<()> {
     let wcprof = build_release()?;
     let lab = Lab::new();
     let description = lab.require_cluster()?;
-    let log = target_folder()?.join("bench/fio");
-    fs::create_dir_all(log.with_file_name("")).context("failed to create the bench folder")?;
-    let n_segments = options.rounds * (1 + options.tools.len() as u32);
-    let seconds = f64::from(n_segments) * (options.segment + options.settle + 1.0);
+    let log = result_folder("bench")?.join("fio");
+    let n_segments = f64::from(2 * options.rounds);
+    let seconds = n_segments * (options.segment + options.settle + 1.0);
     let mut load = Load::start(
         &lab,
         &fio::Options {
             // Reports take time, too; fio is stopped when the last segment is over.
             seconds: (seconds as u32).saturating_mul(2).clamp(60, 3600),
-            rw: options.rw.clone(),
-            block_size: "16k".to_owned(),
-            depth: options.depth,
-            tcmalloc: false,
-            messengers: None,
+            depth: 32,
+            ..fio::Options::sized("randread", "16k")
         },
-        &[
-            format!("--write_hist_log={}", log.display()),
-            format!("--log_hist_msec={LOG_INTERVAL}"),
-            "--log_unix_epoch=1".to_owned(),
-            "--per_job_logs=0".to_owned(),
-        ],
+        &format!(
+            "--write_hist_log={} --log_hist_msec={LOG_INTERVAL} --log_unix_epoch=1 --per_job_logs=0",
+            log.display()
+        ),
     )?;
     eprintln!("about {:.0} minutes", seconds / 60.0);
-    let mut rounds = Vec::new();
-    let mut cost = Cost {
-        cpu_share: Vec::new(),
-        rss_bytes: 0,
-        last: None,
-        end: Vec::new(),
-    };
-    let mut order: Vec<Option<Tool>> = std::iter::once(None)
-        .chain(options.tools.iter().copied().map(Some))
-        .collect();
     // The first seconds of a connection are not like the rest.
     std::thread::sleep(Duration::from_secs(3));
-    for number in 0..options.rounds {
-        ensure!(load.is_running()?, "fio ended too early");
-        let mut round = Vec::new();
-        for tool in &order {
-            let segment = match tool {
-                None | Some(Tool::None) => without(&lab, options)?,
-                Some(Tool::Wcprof) => with(&lab, options, &wcprof, &mut cost)?,
-                Some(peer) => with_peer(&lab, options, *peer)?,
-            };
-            round.push((*tool, segment));
-        }
-        eprintln!("round {}: {}", number + 1, in_brief(&round));
-        rounds.push(round);
-        // Every order of two, and every place of more, comes equally often.
-        order.rotate_left(1);
-    }
+    let measured = measure(&lab, options, &wcprof, &mut load)?;
     load.stop()?;
-    let log = log.with_file_name("fio_clat_hist.log");
-    let text =
-        fs::read_to_string(&log).with_context(|| format!("failed to read `{}`", log.display()))?;
-    print(
-        options,
-        &description,
-        &rounds,
-        &Histograms::parse(&text)?,
-        &cost,
+    let text = fs::read_to_string(log.with_file_name("fio_clat_hist.log"))?;
+    println!(
+        "\nOSD ({description}), fio randread 16k depth 32: {} rounds of {} s segments, {RATE} Hz, engine {}\n",
+        options.rounds, options.segment, options.engine
     );
+    print_ratios(&measured.rounds, &Histograms::parse(&text)?);
+    print_cost(&measured.costs);
     Ok(())
+}
+
+fn measure(lab: &Lab, options: &Options, wcprof: &Path, load: &mut Load) -> Result<Measured> {
+    let mut measured = Measured::default();
+    for number in 1..=options.rounds {
+        ensure!(load.is_running()?, "fio ended too early");
+        let mut attach = || match options.nothing {
+            true => without(lab, options),
+            false => {
+                let (segment, cost) = with(lab, options, wcprof)?;
+                measured.costs.push(cost);
+                Ok(segment)
+            }
+        };
+        // Each order comes equally often.
+        let (before, after) = match number % 2 {
+            0 => {
+                let after = attach()?;
+                (without(lab, options)?, after)
+            }
+            _ => (without(lab, options)?, attach()?),
+        };
+        let (without, with) = (before.iops, after.iops);
+        eprintln!("round {number}: IOPS {without:.0} without, {with:.0} with");
+        measured.rounds.push((before, after));
+    }
+    Ok(measured)
 }
 
 fn without(lab: &Lab, options: &Options) -> Result<Segment> {
@@ -170,55 +151,24 @@ fn without(lab: &Lab, options: &Options) -> Result<Segment> {
     measurement.end()
 }
 
-fn with(lab: &Lab, options: &Options, wcprof: &Path, cost: &mut Cost) -> Result<Segment> {
+fn with(lab: &Lab, options: &Options, wcprof: &Path) -> Result<(Segment, Cost)> {
     let mut attached = Attached::start(Recording {
         wcprof,
         pid: lab.osd()?.pid,
         engine: &options.engine,
-        rate: options.rate,
+        rate: RATE,
     })?;
-    attached.watch(Duration::from_secs_f64(options.settle))?;
+    attached.run_for(Duration::from_secs_f64(options.settle))?;
     let measurement = Measurement::start(lab)?;
-    let cpu = attached.watch(Duration::from_secs_f64(options.segment))?;
+    let cpu = attached.run_for(Duration::from_secs_f64(options.segment))?;
     let segment = measurement.end()?;
-    let trace = attached.trace();
-    let (usage, end) = attached.stop()?;
-    cost.cpu_share.push(cpu.as_secs_f64() / options.segment);
-    cost.rss_bytes = cost.rss_bytes.max(usage.rss_bytes);
-    cost.end.push(end.as_secs_f64());
-    cost.last = Some((usage, contents(wcprof, &trace)?));
-    Ok(segment)
-}
-
-fn with_peer(lab: &Lab, options: &Options, tool: Tool) -> Result<Segment> {
-    let rate = options.rate.to_string();
-    let arguments: &[&str] = match tool {
-        Tool::PerfSched => &["-e", "sched:sched_switch", "-c", "1"],
-        _ => &["-e", "cpu-clock", "-F", &rate],
+    let (usage, contents) = attached.stop(wcprof)?;
+    let cost = Cost {
+        cpu_share: cpu.as_secs_f64() / options.segment,
+        usage,
+        contents,
     };
-    let peer = RunningPeer::perf_record(lab.osd()?.pid, arguments)?;
-    let segment = without(lab, options)?;
-    peer.stop()?;
-    Ok(segment)
-}
-
-/// IOPS of a round's segments.
-fn in_brief(round: &[(Option<Tool>, Segment)]) -> String {
-    let parts: Vec<String> = round
-        .iter()
-        .map(|(tool, segment)| format!("{:.0} with {}", segment.iops, name(*tool)))
-        .collect();
-    format!("IOPS {}", parts.join(", "))
-}
-
-fn name(tool: Option<Tool>) -> &'static str {
-    match tool {
-        None => "nothing",
-        Some(Tool::None) => "nothing again",
-        Some(Tool::Wcprof) => "wcprof",
-        Some(Tool::Perf) => "perf record --call-graph dwarf",
-        Some(Tool::PerfSched) => "perf record -e sched:sched_switch -g dwarf",
-    }
+    Ok((segment, cost))
 }
 
 /// A segment that has begun.
@@ -261,109 +211,64 @@ impl<'a> Measurement<'a> {
 
 /// Client operations that the OSD has served.
 fn n_ops(lab: &Lab) -> Result<u64> {
-    let answer = ask(
-        &lab.socket("osd.0"),
-        &json!({"prefix": "perf dump", "logger": "osd", "counter": "op"}),
-    )?;
+    let question = json!({"prefix": "perf dump", "logger": "osd", "counter": "op"});
+    let answer = ask(&lab.socket("osd.0"), &question)?;
     answer["osd"]["op"]
         .as_u64()
         .with_context(|| format!("the OSD does not count operations: {answer}"))
 }
 
+/// Now, in milliseconds after the epoch.
 fn milliseconds() -> Result<u64> {
-    let time = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .context("the clock is before 1970")?;
-    u64::try_from(time.as_millis()).context("the clock is far off")
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64)
 }
 
-fn print(
-    options: &Options,
-    description: &str,
-    rounds: &[Vec<(Option<Tool>, Segment)>],
-    latencies: &Histograms,
-    cost: &Cost,
-) {
+fn print_ratios(rounds: &[(Segment, Segment)], latencies: &Histograms) {
     let p99 = |segment: &Segment| {
-        latencies
-            .percentile(0.99, segment.from + LOG_INTERVAL, segment.to)
-            .map_or(0.0, |ns| ns / 1000.0)
+        let ns = latencies.percentile(0.99, segment.from + LOG_INTERVAL, segment.to);
+        ns.unwrap_or(0.0) / 1000.0
     };
-    println!(
-        "\nOSD ({description}), fio {} 16k depth {}: {} rounds of {} s segments, {} Hz, engine {}\n",
-        options.rw, options.depth, options.rounds, options.segment, options.rate, options.engine
-    );
     let mut rows = Vec::new();
-    let mut bounds = Vec::new();
-    for tool in &options.tools {
-        for (quantity, value) in [
-            ("IOPS", &(|s: &Segment| s.iops) as &dyn Fn(&Segment) -> f64),
-            ("OSD CPU us/op", &|s| s.cpu_us_per_op),
-            ("p99 us", &p99),
-        ] {
-            let values = pairs(rounds, *tool, value);
-            let (without, with): (Vec<f64>, Vec<f64>) = values.iter().copied().unzip();
-            let ratio = Ratio::of(&values);
-            if quantity == "IOPS" && *tool == Tool::Wcprof {
-                bounds.extend(ratio.map(|ratio| ratio.against(BOUND)));
-            }
-            rows.push(vec![
-                name(Some(*tool)).to_owned(),
-                quantity.to_owned(),
-                format!("{:.1}", median(&without)),
-                format!("{:.1}", median(&with)),
-                ratio.map_or_else(|| "not measured".to_owned(), |ratio| ratio.to_string()),
-            ]);
+    let mut verdict = None;
+    for (quantity, value) in [
+        ("IOPS", &(|s: &Segment| s.iops) as &dyn Fn(&Segment) -> f64),
+        ("OSD CPU us/op", &|s| s.cpu_us_per_op),
+        ("p99 us", &p99),
+    ] {
+        let pairs = rounds.iter().map(|(a, b)| (value(a), value(b)));
+        let pairs: Vec<(f64, f64)> = pairs.collect();
+        let ratio = Ratio::new(&pairs);
+        if quantity == "IOPS" {
+            verdict = ratio.map(|ratio| ratio.against(BOUND));
         }
+        rows.push(vec![
+            quantity.to_owned(),
+            format!("{:.1}", median(pairs.iter().map(|pair| pair.0))),
+            format!("{:.1}", median(pairs.iter().map(|pair| pair.1))),
+            ratio.map_or_else(|| "not measured".to_owned(), |ratio| ratio.to_string()),
+        ]);
     }
-    let head = [
-        "attached",
-        "median",
-        "without",
-        "with",
-        "with / without, 95 % interval",
-    ];
-    println!("{}", markdown(&head, &rows));
-    for bound in bounds {
-        println!("IOPS with wcprof: {bound}");
-    }
-    if cost.cpu_share.is_empty() {
-        return;
-    }
-    let share = median(&cost.cpu_share);
-    print!(
-        "wcprof: {:.1} % of a core, RSS {:.0} MB, {:.2} s from Ctrl-C to the end of the report",
-        share * 100.0,
-        cost.rss_bytes as f64 / 1e6,
-        median(&cost.end)
+    let interval = "with / without, 95 % interval";
+    let head = ["median", "without", "with", interval];
+    println!("{}", table(&head, &rows));
+    println!("IOPS with wcprof: {}", verdict.unwrap_or_default());
+}
+
+fn print_cost(costs: &[Cost]) {
+    let Some(last) = costs.last() else { return };
+    let rss = costs.iter().map(|cost| cost.usage.rss_bytes).max();
+    println!(
+        "wcprof: {:.1} % of a core, RSS {:.0} MB, {:.2} s from Ctrl-C to the end of the report, engine {}, \
+         {:.2} trace bytes/thread-sample",
+        median(costs.iter().map(|cost| cost.cpu_share)) * 100.0,
+        rss.unwrap_or(0) as f64 / 1e6,
+        median(costs.iter().map(|cost| cost.usage.end.as_secs_f64())),
+        last.contents.engine,
+        last.usage.trace_bytes as f64 / last.contents.n_thread_samples.max(1) as f64
     );
-    match &cost.last {
-        Some((usage, contents)) => println!(
-            ", engine {}, {:.2} trace bytes/thread-sample",
-            contents.engine,
-            usage.trace_bytes as f64 / contents.n_thread_samples.max(1) as f64
-        ),
-        None => println!(),
-    }
 }
 
-/// A quantity without and with a tool, a pair a round.
-fn pairs(
-    rounds: &[Vec<(Option<Tool>, Segment)>],
-    tool: Tool,
-    value: &dyn Fn(&Segment) -> f64,
-) -> Vec<(f64, f64)> {
-    let of = |round: &[(Option<Tool>, Segment)], wanted| {
-        let segment = round.iter().find(|(tool, _)| *tool == wanted);
-        segment.map(|(_, segment)| value(segment))
-    };
-    rounds
-        .iter()
-        .filter_map(|round| Some((of(round, None)?, of(round, Some(tool))?)))
-        .collect()
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
+fn parse_seconds(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(value) if (0.5..=600.0).contains(&value) => Ok(value),
         _ => Err("not a number from 0.5 to 600".to_owned()),

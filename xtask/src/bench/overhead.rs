@@ -6,14 +6,25 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use nix::time::{ClockId, clock_gettime};
 
-use super::attached::{Attached, Contents, Recording, Usage, contents};
+use super::attached::{Attached, Recording};
 use super::peers;
-use super::table::markdown;
 use super::target::Target;
-use crate::process::{build_release, target_folder};
+use crate::markdown::table;
+use crate::process::{build_release, result_folder};
 
 /// Start-up is over after this.
 const SETTLE: Duration = Duration::from_secs(2);
+
+const HEAD: &[&str] = &[
+    "threads",
+    "engine",
+    "us/thread-sample",
+    "all in",
+    "% of a core",
+    "trace bytes/thread-sample",
+    "RSS MB",
+    "Ctrl-C to end, ms",
+];
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -32,70 +43,49 @@ pub struct Options {
     no_peers: bool,
 }
 
-/// One recording.
-struct Row {
-    /// CPU time while it recorded, start-up and report excluded.
-    recording: Duration,
-    usage: Usage,
-    contents: Contents,
-    /// From Ctrl-C to the end of the report.
-    end: Duration,
-}
-
-/// Runs the command.
+/// Runs the command. An engine that does not work here is a row of the table.
 ///
 /// # Errors
-/// When a build or a program fails. An engine that does not work here is a row of the table.
+/// When a build or a program fails.
 pub fn run(options: &Options) -> Result<()> {
     let wcprof = build_release()?;
-    println!(
-        "\n{} s at {} Hz; CPU times of wcprof itself\n",
-        options.seconds, options.rate
-    );
+    let (seconds, rate) = (options.seconds, options.rate);
+    println!("\n{seconds} s at {rate} Hz; CPU times of wcprof itself\n");
     let mut rows = Vec::new();
     let mut peer_rows = Vec::new();
     for (n_threads, n_waking) in [(70, 3), (70, 10), (1000, 0)] {
         let target = Target::start(n_threads, n_waking)?;
         let name = format!("{} ({n_waking} run now and then)", target.n_threads);
         for engine in &options.engines {
-            match record(&wcprof, &target, engine, options) {
-                Ok(row) => rows.push(cells(&name, &row, options)),
-                Err(error) => {
-                    eprintln!("{engine}: {error:#}");
-                    let mut row = vec![name.clone(), engine.clone(), "failed".to_owned()];
-                    row.resize(HEAD.len(), String::new());
-                    rows.push(row);
-                }
-            }
+            let mut cells = record(&wcprof, &target, engine, options).unwrap_or_else(|error| {
+                eprintln!("{engine}: {error:#}");
+                vec![engine.clone(), "failed".to_owned()]
+            });
+            cells.insert(0, name.clone());
+            cells.resize(HEAD.len(), String::new());
+            rows.push(cells);
         }
         // Debuggers need minutes for a thousand threads.
-        if n_threads <= 100 && n_waking == 10 && !options.no_peers {
-            let folder = target_folder()?.join("bench");
-            for peer in peers::measure(&target, options.seconds, &folder)? {
-                peer_rows.push(vec![
-                    name.clone(),
-                    peer.name,
-                    micros(peer.per_thread_sample),
-                    peer.note.to_owned(),
-                ]);
+        if n_waking == 10 && !options.no_peers {
+            for peer in peers::measure(&target, seconds, &result_folder("bench")?)? {
+                peer_rows.push([std::slice::from_ref(&name), &peer].concat());
             }
         }
     }
-    println!("{}", markdown(HEAD, &rows));
+    println!("{}", table(HEAD, &rows));
     println!(
-        "A thread that only wakes {} times a second takes {:.1} us of CPU time each time.\n",
-        options.rate,
+        "A thread that only wakes {rate} times a second takes {:.1} us of CPU time each time.\n",
         wake_up(options)?.as_secs_f64() * 1e6
     );
     if !peer_rows.is_empty() {
         let head = ["threads", "other profiler", "us/thread-sample", ""];
-        println!("{}", markdown(&head, &peer_rows));
+        println!("{}", table(&head, &peer_rows));
     }
     Ok(())
 }
 
-/// CPU time of sleeping and waking once: what a tick costs before anything is looked at, which
-/// depends on the machine, a virtual one above all.
+/// CPU time of sleeping and waking once: what a tick costs before anything is looked at. It depends on
+/// the machine, above all on a virtual one.
 fn wake_up(options: &Options) -> Result<Duration> {
     let interval = Duration::from_secs(1) / options.rate;
     let n = options.seconds * options.rate;
@@ -107,56 +97,32 @@ fn wake_up(options: &Options) -> Result<Duration> {
     Ok((cpu()? - first) / n)
 }
 
-const HEAD: &[&str] = &[
-    "threads",
-    "engine",
-    "us/thread-sample",
-    "all in",
-    "% of a core",
-    "trace bytes/thread-sample",
-    "RSS MB",
-    "Ctrl-C to end, ms",
-];
-
-fn cells(name: &str, row: &Row, options: &Options) -> Vec<String> {
-    let seconds = f64::from(options.seconds);
-    let n_samples = row.contents.n_thread_samples.max(1) as f64;
-    // Of the ticks that fell into the watched time.
-    let watched = n_samples * seconds / row.contents.duration.as_secs_f64();
-    for note in &row.contents.notes {
-        eprintln!("{}: {note}", row.contents.engine);
-    }
-    vec![
-        name.to_owned(),
-        row.contents.engine.clone(),
-        format!("{:.2}", row.recording.as_secs_f64() * 1e6 / watched),
-        format!("{:.2}", row.usage.cpu.as_secs_f64() * 1e6 / n_samples),
-        format!("{:.1}", row.recording.as_secs_f64() * 100.0 / seconds),
-        format!("{:.2}", row.usage.trace_bytes as f64 / n_samples),
-        format!("{:.0}", row.usage.rss_bytes as f64 / 1e6),
-        format!("{}", row.end.as_millis()),
-    ]
-}
-
-fn record(wcprof: &Path, target: &Target, engine: &str, options: &Options) -> Result<Row> {
+/// Records the target. Gives the cells of a row, from the engine on.
+fn record(wcprof: &Path, target: &Target, engine: &str, options: &Options) -> Result<Vec<String>> {
     let mut attached = Attached::start(Recording {
         wcprof,
-        pid: target.pid()?,
+        pid: target.pid(),
         engine,
         rate: options.rate,
     })?;
-    attached.watch(SETTLE)?;
-    let recording = attached.watch(Duration::from_secs(options.seconds.into()))?;
-    let trace = attached.trace();
-    let (usage, end) = attached.stop()?;
-    Ok(Row {
-        recording,
-        usage,
-        contents: contents(wcprof, &trace)?,
-        end,
-    })
-}
-
-fn micros(duration: Duration) -> String {
-    format!("{:.1}", duration.as_secs_f64() * 1e6)
+    attached.run_for(SETTLE)?;
+    // Start-up and report excluded.
+    let cpu = attached.run_for(Duration::from_secs(options.seconds.into()))?;
+    let (usage, contents) = attached.stop(wcprof)?;
+    for note in &contents.notes {
+        eprintln!("{}: {note}", contents.engine);
+    }
+    let seconds = f64::from(options.seconds);
+    let n_samples = contents.n_thread_samples.max(1) as f64;
+    // Of the ticks that fell into the watched time.
+    let watched = n_samples * seconds / contents.duration.as_secs_f64();
+    Ok(vec![
+        contents.engine,
+        format!("{:.2}", cpu.as_secs_f64() * 1e6 / watched),
+        format!("{:.2}", usage.cpu.as_secs_f64() * 1e6 / n_samples),
+        format!("{:.1}", cpu.as_secs_f64() * 100.0 / seconds),
+        format!("{:.2}", usage.trace_bytes as f64 / n_samples),
+        format!("{:.0}", usage.rss_bytes as f64 / 1e6),
+        usage.end.as_millis().to_string(),
+    ])
 }

@@ -1,15 +1,14 @@
 //! Time and memory that reports of large traces take. The traces are generated
 //! (`crates/wcprof-trace/examples/generate.rs`) into the folder of build results and removed.
 
-use std::fs;
-use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::Result;
+use fs_err as fs;
 
-use super::measure::{Limit, median};
-use super::table::markdown;
-use crate::process::{build_release, capture, cargo, root, target_folder};
+use super::measure::{measure, median_run, require_gnu_time};
+use crate::markdown::table;
+use crate::process::{build_release, capture, cargo_example, result_folder};
 
 /// A recording of one OSD with 70 threads, of 10 s.
 const OSD: &str = "fixtures/traces/ceph-osd-secure-randread.wct";
@@ -36,61 +35,45 @@ pub struct Options {
 /// # Errors
 /// When a build or a program fails, or GNU time is not installed.
 pub fn run(options: &Options) -> Result<()> {
-    ensure!(
-        Path::new("/usr/bin/time").exists(),
-        "GNU time is not installed (Debian: package time)"
-    );
+    require_gnu_time()?;
     let wcprof = build_release()?;
-    let folder = target_folder()?.join("bench-report");
-    fs::create_dir_all(&folder)?;
-    let osd = root()?.join(OSD);
-    let osd = osd.to_str().context("the repository's path is not text")?;
-    let (osds, seconds) = (options.osds.to_string(), options.seconds.to_string());
-    let samples = options.samples.to_string();
-    let traces = [
+    let file = result_folder("bench-report")?.join("generated.wct");
+    let (osds, seconds, samples) = (options.osds, options.seconds, options.samples);
+    let mut rows = Vec::new();
+    for (trace, arguments) in [
         (
             format!("{osds} OSDs, {seconds} s"),
-            vec!["copies", &osds, &seconds, osd],
+            format!("copies {osds} {seconds} {OSD}"),
         ),
         (
             "nothing merged, 1000 stacks".to_owned(),
-            vec!["distinct", &samples, "1000"],
+            format!("distinct {samples} 1000"),
         ),
         (
             "nothing merged, 5000 stacks".to_owned(),
-            vec!["distinct", &samples, "5000"],
+            format!("distinct {samples} 5000"),
         ),
-        ("half as long".to_owned(), vec!["copies", &osds, "30", osd]),
-    ];
-    let mut rows = Vec::new();
-    for (what, args) in &traces {
-        let file = folder.join("generated.wct");
-        let mut generate = cargo()?;
-        generate.args(["run", "--quiet", "--release", "--locked"]);
-        generate.args(["--package", "wcprof-trace", "--example", "generate", "--"]);
-        let made = capture(generate.args(args).arg(&file))?;
+        ("half as long".to_owned(), format!("copies {osds} 30 {OSD}")),
+    ] {
+        let mut generate = cargo_example("wcprof-trace", "generate");
+        let made = capture(generate.args(arguments.split(' ')).arg(&file))?;
         for flags in [
-            &["--by", "pool"][..],
-            &["--by", "pool", "--invert"],
-            &["--format", "functions", "--by", "all"],
-            &["--format", "json", "--by", "pool"],
-            &["--format", "html"],
+            "--by pool",
+            "--by pool --invert",
+            "--format functions --by all",
+            "--format json --by pool",
+            "--format html",
         ] {
-            let outcome = median(options.runs, || {
+            let outcome = median_run(options.runs, || {
                 let mut report = Command::new(&wcprof);
-                report.arg("report").arg(&file).args(flags);
-                report.args(["-o", "/dev/null"]);
-                Limit(120).measure(&mut report, None)
+                report.arg("report").arg(&file).args(flags.split(' '));
+                measure(120, report.args(["-o", "/dev/null"]), None)
             })?;
-            let mut row = vec![format!("{what}: {}", made.trim()), flags.join(" ")];
-            row.extend(outcome.cells());
-            rows.push(row);
+            rows.push(outcome.row(&[&format!("{trace}: {}", made.trim()), flags]));
         }
         fs::remove_file(&file)?;
     }
-    print!(
-        "{}",
-        markdown(&["trace", "report", "wall s", "CPU s", "peak MB"], &rows)
-    );
+    let head = ["trace", "report", "wall s", "CPU s", "peak MB"];
+    print!("{}", table(&head, &rows));
     Ok(())
 }

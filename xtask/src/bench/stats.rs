@@ -8,15 +8,16 @@ use std::fmt;
 pub struct Ratio {
     /// Geometric mean.
     pub mean: f64,
-    /// Lower end.
+    /// Lower end of the interval.
     pub low: f64,
-    /// Upper end.
+    /// Upper end of the interval.
     pub high: f64,
 }
 
 impl Ratio {
-    /// Of pairs (without, with); none with fewer than six, or with one that is not positive.
-    pub fn of(pairs: &[(f64, f64)]) -> Option<Self> {
+    /// The second of each pair by the first. None with fewer than six pairs, or with a value that is not
+    /// positive.
+    pub fn new(pairs: &[(f64, f64)]) -> Option<Self> {
         if pairs.len() < 6 || pairs.iter().any(|&(a, b)| !(a > 0.0 && b > 0.0)) {
             return None;
         }
@@ -32,14 +33,12 @@ impl Ratio {
         })
     }
 
-    /// How the interval lies to a bound, in words.
+    /// On which side of a bound the interval lies, in words.
     pub fn against(&self, bound: f64) -> String {
-        if self.low >= bound {
-            format!("the interval is above {bound}")
-        } else if self.high < bound {
-            format!("the interval is below {bound}")
-        } else {
-            format!("the interval spans {bound}: not decided by this run")
+        match (self.low >= bound, self.high < bound) {
+            (true, _) => format!("the interval is above {bound}"),
+            (_, true) => format!("the interval is below {bound}"),
+            _ => format!("the interval spans {bound}: not decided by this run"),
         }
     }
 }
@@ -60,14 +59,13 @@ fn t_quantile(freedom: f64) -> f64 {
     z + g1 / freedom + g2 / freedom.powi(2) + g3 / freedom.powi(3)
 }
 
-/// The median; zero of nothing.
-pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
+/// The median; 0 of nothing.
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
-    match (sorted.get(sorted.len() / 2), sorted.len() % 2) {
-        (None, _) => 0.0,
-        (Some(&middle), 1) => middle,
-        (Some(&upper), _) => f64::midpoint(sorted[sorted.len() / 2 - 1], upper),
+    match sorted.len() {
+        0 => 0.0,
+        n => f64::midpoint(sorted[(n - 1) / 2], sorted[n / 2]),
     }
 }
 
@@ -87,25 +85,25 @@ mod tests {
     /// Check that a constant ratio has no width, and noise has one that holds the truth.
     #[test]
     fn ratios() {
-        let exact = Ratio::of(&[(100.0, 99.0); 6]).unwrap();
+        let exact = Ratio::new(&[(100.0, 99.0); 6]).unwrap();
         assert!((exact.mean - 0.99).abs() < 1e-12 && exact.high - exact.low < 1e-12);
         let noisy: Vec<(f64, f64)> = (0..40)
             .map(|i| (100.0, if i % 2 == 0 { 110.0 } else { 100.0 / 1.1 }))
             .collect();
-        let ratio = Ratio::of(&noisy).unwrap();
+        let ratio = Ratio::new(&noisy).unwrap();
         assert!(ratio.low < 1.0 && 1.0 < ratio.high);
         assert!(ratio.against(1.0).contains("spans"));
         assert!(ratio.against(0.9).contains("above"));
         assert!(ratio.against(1.1).contains("below"));
-        assert_eq!(Ratio::of(&noisy[..5]), None);
-        assert_eq!(Ratio::of(&[(0.0, 1.0); 6]), None);
+        assert_eq!(Ratio::new(&noisy[..5]), None);
+        assert_eq!(Ratio::new(&[(0.0, 1.0); 6]), None);
     }
 
     /// Check the median of odd, even and no values.
     #[test]
     fn medians() {
-        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
-        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
-        assert!(median(&[]).abs() < 1e-12);
+        assert!((median([3.0, 1.0, 2.0]) - 2.0).abs() < 1e-12);
+        assert!((median([4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-12);
+        assert!(median([]).abs() < 1e-12);
     }
 }

@@ -1,17 +1,16 @@
-//! The target with many waiting threads, compiled on the spot.
+//! A running target with many waiting threads, compiled on the spot.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process::{execute, root, target_folder};
+use crate::process::{Background, compile_c, target_folder};
 
-/// A running target. It ends when dropped, because its standard input does.
+/// A running target. It is killed when dropped.
 #[derive(Debug)]
 pub struct Target {
-    child: Child,
-    input: Option<ChildStdin>,
+    process: Background,
     /// Threads, the main thread included.
     pub n_threads: u32,
 }
@@ -23,48 +22,27 @@ impl Target {
     /// # Errors
     /// When gcc is missing or the target does not start.
     pub fn start(n_threads: u32, n_waking: u32) -> Result<Self> {
-        let program = target_folder()?.join("bench-threads");
-        execute(
-            Command::new("gcc")
-                .args(["-O2", "-g", "-pthread", "-o"])
-                .arg(&program)
-                .arg(root()?.join("lab/threads.c")),
-        )?;
+        let program = target_folder().join("bench-threads");
+        compile_c("lab/threads.c", "-pthread", &program)?;
         // The main thread is one of them.
         let n_blocked = n_threads.saturating_sub(n_waking + 1);
-        let mut child = Command::new(&program)
-            .args([n_blocked.to_string(), n_waking.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("failed to run `{}`", program.display()))?;
-        let input = child.stdin.take();
-        let output = child.stdout.take().context("the target has no output")?;
-        let target = Self {
-            child,
-            input,
-            n_threads: n_blocked + n_waking + 1,
-        };
+        let mut command = Command::new(&program);
+        command.args([n_blocked.to_string(), n_waking.to_string()]);
+        // It ends when its standard input does.
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = Background::start(&mut command)?;
+        let output = process.child().stdout.take();
         let mut line = String::new();
-        BufReader::new(output)
-            .read_line(&mut line)
-            .context("failed to read from the target")?;
+        BufReader::new(output.context("the target has no output")?).read_line(&mut line)?;
         ensure!(line == "ready\n", "the target says: {line}");
-        Ok(target)
+        Ok(Self {
+            process,
+            n_threads: n_blocked + n_waking + 1,
+        })
     }
 
     /// Its process id.
-    ///
-    /// # Errors
-    /// Never on Linux.
-    pub fn pid(&self) -> Result<i32> {
-        i32::try_from(self.child.id()).context("process id out of range")
-    }
-}
-
-impl Drop for Target {
-    fn drop(&mut self) {
-        drop(self.input.take());
-        let _ = self.child.wait();
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
     }
 }

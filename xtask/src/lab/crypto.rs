@@ -1,17 +1,18 @@
 //! `cargo xtask lab crypto`: loads of known sizes to the frames that `wcprof crypto observe` sees at both
 //! ends, compared with what the protocol says.
 
-use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use fs_err as fs;
 use serde_json::Value;
 
 use super::fio::{Load, Options};
-use super::{Daemon, Lab, ceph, vm, wait_until};
-use crate::process::{build_release, capture};
+use super::place::Lab;
+use super::{ceph, conf, vm};
+use crate::process::{build_release, capture_json, wait_until};
 
 /// At least this share of the frames of each direction must have the form that the load causes; the
 /// others are maps, pings, and what was sent while a watch began.
@@ -26,15 +27,15 @@ const FRONT: std::ops::RangeInclusive<u64> = 64..=512;
 enum Data {
     /// Nothing.
     None,
-    /// So many bytes in one buffer.
+    /// This many bytes in one buffer.
     One(u64),
-    /// So many bytes, in any number of buffers.
+    /// This many bytes, in any number of buffers.
     Pieces(u64),
-    /// So many bytes after a map of their extents, as a sparse read is answered.
+    /// This many bytes after a map of their extents: the answer to a sparse read.
     Sparse(u64),
 }
 
-/// librbd reads so much and more by sparse reads (`rbd_sparse_read_threshold_bytes`,
+/// From this size on, librbd uses sparse reads (`rbd_sparse_read_threshold_bytes`,
 /// src/common/options/rbd.yaml.in).
 const SPARSE_FROM: u64 = 64 << 10;
 /// Extents are no smaller than a block of the image's file system on BlueStore.
@@ -54,7 +55,7 @@ struct Watch {
 /// When the lab can not be made, or frames have other forms than the protocol says.
 pub fn run(lab: &Lab) -> Result<()> {
     let wcprof = build_release()?;
-    ceph::up(lab, &ceph::Options::default())?;
+    ceph::up(lab, &conf::Options::default())?;
     let result = fio_loads(lab, &wcprof).and_then(|()| guest_load(lab, &wcprof));
     let down = ceph::down(lab, true);
     result.and(down)
@@ -75,16 +76,8 @@ fn fio_loads(lab: &Lab, wcprof: &Path) -> Result<()> {
         ("randwrite", 4),
     ];
     for (rw, kib) in loads {
-        let options = Options {
-            seconds: 120,
-            rw: rw.into(),
-            block_size: format!("{kib}k"),
-            depth: 16,
-            tcmalloc: false,
-            messengers: None,
-        };
-        let load = Load::start(lab, &options, &[])?;
-        let client = messenger(load.pid()?)?;
+        let load = Load::start(lab, &Options::sized(rw, &format!("{kib}k")), "")?;
+        let client = messenger(load.pid())?;
         let bytes = kib << 10;
         let reads = rw == "randread";
         let sparse = (bytes >= SPARSE_FROM).then_some(Data::Sparse(bytes));
@@ -116,7 +109,7 @@ fn guest_load(lab: &Lab, wcprof: &Path) -> Result<()> {
     let bytes = 16384;
     for (writes, what) in [(100, "writes"), (0, "reads")] {
         vm::up(lab, &vm::Options::sized(bytes, writes))?;
-        let machine = Daemon::running(&lab.cluster(), "vm")?.context("the machine has ended")?;
+        let machine = lab.machine()?.context("the machine has ended")?;
         let bytes = u64::from(bytes);
         let (rx, tx) = match writes {
             0 => (Data::One(bytes), Data::None),
@@ -143,12 +136,12 @@ fn messenger(pid: i32) -> Result<i32> {
     wait_until("fio connects", Duration::from_secs(30), || {
         let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
         let children = children.unwrap_or_default();
-        let children = children
-            .split_whitespace()
-            .filter_map(|word| word.parse().ok());
-        found = std::iter::once(pid)
-            .chain(children)
-            .find(|pid| has_messenger(*pid));
+        let mut pids = std::iter::once(pid).chain(
+            children
+                .split_whitespace()
+                .filter_map(|word| word.parse().ok()),
+        );
+        found = pids.find(|pid| has_messenger(*pid));
         Ok(found.is_some())
     })?;
     // It still opens the image.
@@ -157,27 +150,19 @@ fn messenger(pid: i32) -> Result<i32> {
 }
 
 fn has_messenger(pid: i32) -> bool {
-    let Ok(tasks) = fs::read_dir(format!("/proc/{pid}/task")) else {
-        return false;
-    };
-    tasks.flatten().any(|task| {
-        fs::read_to_string(task.path().join("comm"))
-            .is_ok_and(|name| name.starts_with("msgr-worker"))
+    let tasks = fs::read_dir(format!("/proc/{pid}/task"));
+    tasks.into_iter().flatten().flatten().any(|task| {
+        let name = fs::read_to_string(task.path().join("comm"));
+        name.is_ok_and(|name| name.starts_with("msgr-worker"))
     })
 }
 
 fn check(watch: &Watch, wcprof: &Path) -> Result<()> {
-    let text = capture(
-        Command::new(wcprof)
-            .args(["crypto", "observe", "--json", "-d", "0.5"])
-            .arg(watch.pid.to_string()),
-    )?;
-    let json: Value = serde_json::from_str(&text).context("observe prints no JSON")?;
-    ensure!(
-        json["source"] == "live",
-        "nothing was observed: {}",
-        json["reason"]
-    );
+    let mut observe = Command::new(wcprof);
+    observe.args(["crypto", "observe", "--json", "-d", "0.5"]);
+    let json = capture_json(observe.arg(watch.pid.to_string()))?;
+    let reason = &json["reason"];
+    ensure!(json["source"] == "live", "nothing was observed: {reason}");
     let burst = &json["burst"];
     ensure!(
         burst["removal"] == "verified",

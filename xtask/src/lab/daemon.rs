@@ -4,17 +4,17 @@
 //! never taken for the one that was started.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use fs_err::{self as fs, File};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::{wait_until, write};
+use crate::process::{Background, log_tail, log_to, wait_until};
 
 /// A process that was started here and still runs.
 #[derive(Debug)]
@@ -29,48 +29,29 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts a program in the background and records it in `folder`. Output goes to `log`.
+    /// Starts a program in the background and records it in `folder`. Its output goes to `log`.
     ///
     /// # Errors
     /// When the program does not start or the record can not be written.
     pub fn start(folder: &Path, name: &str, command: &mut Command, log: &Path) -> Result<Self> {
-        let output = open_log(log)?;
-        let errors = output
-            .try_clone()
-            .with_context(|| format!("failed to open `{}`", log.display()))?;
-        let program = command.get_program().to_string_lossy().into_owned();
-        let starting = starting(folder)?;
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(output)
-            .stderr(errors)
-            // Ctrl-C in the terminal is not for the daemon.
-            .process_group(0)
-            .spawn()
-            .with_context(|| format!("failed to run `{program}`"))?;
-        let pid = i32::try_from(child.id()).context("process id out of range")?;
+        let starting = lock_starting(folder)?;
+        // Ctrl-C in the terminal is not for the daemon.
+        log_to(command, log)?.process_group(0);
+        // Without a record nobody could stop it later: then it is killed.
+        let process = Background::start(command)?;
+        let pid = process.pid();
+        let start = start_time(pid)
+            .with_context(|| format!("{name} ended at once; see `{}`", log.display()))?;
         let record = folder.join(format!("{name}.pid"));
-        let written = start_time(pid)
-            .with_context(|| format!("`{program}` ended at once; see `{}`", log.display()))
-            .and_then(|start| {
-                write(&record, format!("{pid} {start}\n"))?;
-                Ok(start)
-            });
+        fs::write(&record, format!("{pid} {start}\n"))?;
+        std::mem::forget(process);
         drop(starting);
-        match written {
-            Ok(start) => Ok(Self {
-                name: name.to_owned(),
-                pid,
-                record,
-                start,
-            }),
-            Err(error) => {
-                // Without a record nobody could stop it later.
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(error)
-            }
-        }
+        Ok(Self {
+            name: name.to_owned(),
+            pid,
+            record,
+            start,
+        })
     }
 
     /// The process of this name, if it is recorded and still runs.
@@ -82,9 +63,7 @@ impl Daemon {
         if !record.exists() {
             return Ok(None);
         }
-        let text = fs::read_to_string(&record)
-            .with_context(|| format!("failed to read `{}`", record.display()))?;
-        let (pid, start) = parse_record(&text)
+        let (pid, start) = parse_record(&fs::read_to_string(&record)?)
             .with_context(|| format!("`{}` holds no process id", record.display()))?;
         let daemon = Self {
             name: name.to_owned(),
@@ -119,6 +98,14 @@ impl Daemon {
         start_time(self.pid) == Some(self.start)
     }
 
+    /// # Errors
+    /// When it has ended; the error shows the end of `log`.
+    pub fn require_running(&self, log: &Path) -> Result<()> {
+        let name = &self.name;
+        ensure!(self.is_running(), "{name} ended:\n{}", log_tail(log));
+        Ok(())
+    }
+
     /// Asks it to end, and after `patience` makes it.
     ///
     /// # Errors
@@ -132,8 +119,7 @@ impl Daemon {
             wait_until(&what, Duration::from_secs(10), || Ok(!self.is_running()))?;
         }
         println!("stopped {} (pid {})", self.name, self.pid);
-        fs::remove_file(&self.record)
-            .with_context(|| format!("failed to remove `{}`", self.record.display()))
+        Ok(fs::remove_file(&self.record)?)
     }
 
     fn signal(&self, signal: Signal) -> Result<()> {
@@ -145,35 +131,21 @@ impl Daemon {
     }
 }
 
-/// Held while a process is started and not yet recorded. Who ends this command holds it, too, so that
-/// nothing is left that nobody knows of.
+/// A lock that is held while a process is started and not yet recorded. Who ends this command holds it, too,
+/// so that no process is left that nobody knows of.
 ///
 /// # Errors
 /// When the file can not be made or locked.
-pub fn starting(folder: &Path) -> Result<File> {
-    let path = folder.join("starting");
-    let open = || {
-        let file = File::create(&path)?;
-        file.lock()?;
-        Ok(file)
-    };
-    open().map_err(|error: std::io::Error| {
-        anyhow::Error::new(error).context(format!("failed to lock `{}`", path.display()))
-    })
+pub fn lock_starting(folder: &Path) -> Result<File> {
+    let file = File::create(folder.join("starting"))?;
+    file.file().lock().context("failed to lock `starting`")?;
+    Ok(file)
 }
 
 impl fmt::Display for Daemon {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: pid {}", self.name, self.pid)
     }
-}
-
-fn open_log(path: &Path) -> Result<File> {
-    OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| format!("failed to open `{}`", path.display()))
 }
 
 fn parse_record(text: &str) -> Option<(i32, u64)> {
@@ -230,11 +202,8 @@ mod tests {
         fs::create_dir_all(&folder).unwrap();
         let mut command = Command::new("sleep");
         let daemon = Daemon::start(&folder, "a", command.arg("600"), &folder.join("log")).unwrap();
-        write(
-            &folder.join("b.pid"),
-            format!("{} {}", daemon.pid, daemon.start + 1),
-        )
-        .unwrap();
+        let record = format!("{} {}", daemon.pid, daemon.start + 1);
+        fs::write(folder.join("b.pid"), record).unwrap();
         assert!(Daemon::running(&folder, "b").unwrap().is_none());
         assert_eq!(Daemon::all(&folder).unwrap().len(), 1);
         daemon.stop(Duration::from_secs(5)).unwrap();

@@ -1,20 +1,17 @@
 //! Load on the image: fio with librbd in its own process, and what it says.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::signal::{Signal, kill};
-use nix::time::{ClockId, clock_gettime};
-use nix::unistd::Pid;
+use fs_err as fs;
 use serde::Deserialize;
 
-use super::{IMAGE, Lab, POOL, require_programs};
-use crate::process::tail;
+use super::place::{IMAGE, Lab, POOL, require_programs};
+use crate::cpu_time::{children_cpu_time, cpu_time};
+use crate::process::{Background, log_tail, log_to};
 
 /// What fio does.
 #[derive(Debug, Clone, clap::Args)]
@@ -31,12 +28,22 @@ pub struct Options {
     /// Operations in flight
     #[arg(long, default_value_t = 32)]
     pub depth: u32,
-    /// Run fio with tcmalloc
-    #[arg(long)]
-    pub tcmalloc: bool,
     /// Messenger threads of fio (3 unless given)
     #[arg(long)]
     pub messengers: Option<u32>,
+}
+
+impl Options {
+    /// Ten minutes of operations of this kind and size; stopped earlier by [`Load::stop`].
+    pub fn sized(rw: &str, block_size: &str) -> Self {
+        Self {
+            seconds: 600,
+            rw: rw.to_owned(),
+            block_size: block_size.to_owned(),
+            depth: 16,
+            messengers: None,
+        }
+    }
 }
 
 /// What fio measured.
@@ -102,7 +109,7 @@ struct Side {
 struct Latency {
     mean: f64,
     #[serde(default)]
-    percentile: std::collections::BTreeMap<String, f64>,
+    percentile: BTreeMap<String, f64>,
 }
 
 impl Latency {
@@ -119,92 +126,69 @@ pub fn run(lab: &Lab, options: &Options) -> Result<Outcome> {
     let description = lab.require_cluster()?;
     let osd = lab.osd()?.pid;
     let (osd_before, client_before) = (cpu_time(osd)?, children_cpu_time()?);
-    let load = Load::start(lab, options, &[])?;
-    let report = load.wait()?;
+    let mut load = Load::start(lab, options, "")?;
+    let status = load.process.wait()?;
+    ensure!(
+        status.success(),
+        "fio failed: {status}\n{}",
+        log_tail(&load.log)
+    );
     Ok(Outcome {
         description,
-        report,
+        report: parse(&fs::read_to_string(output(lab))?)?,
         osd: cpu_time(osd)?.saturating_sub(osd_before),
         client: children_cpu_time()?.saturating_sub(client_before),
     })
 }
 
-/// A running fio; it is killed when dropped early.
+/// Where fio's JSON goes.
+fn output(lab: &Lab) -> PathBuf {
+    lab.cluster().join("fio.json")
+}
+
+/// A running fio. It is killed when dropped.
 #[derive(Debug)]
 pub struct Load {
-    child: Child,
-    output: PathBuf,
+    process: Background,
     log: PathBuf,
 }
 
 impl Load {
-    /// Starts fio.
+    /// Starts fio with further flags, separated by one space each.
     ///
     /// # Errors
-    /// When it is not installed, does not know librbd, or a virtual machine has the image open.
-    pub fn start(lab: &Lab, options: &Options, more: &[String]) -> Result<Self> {
-        require_programs(&["fio"])?;
+    /// When it is not installed, or a virtual machine has the image open.
+    pub fn start(lab: &Lab, options: &Options, flags: &str) -> Result<Self> {
+        require_programs("fio")?;
         lab.require_cluster()?;
         ensure!(
-            super::Daemon::running(&lab.cluster(), "vm")?.is_none(),
+            lab.machine()?.is_none(),
             "the virtual machine has the image open: `cargo xtask lab vm-down` first"
         );
-        let output = lab.cluster().join("fio.json");
         let log = lab.log("fio.out");
-        let file = fs::File::create(&log)
-            .with_context(|| format!("failed to create `{}`", log.display()))?;
-        let errors = file
-            .try_clone()
-            .with_context(|| format!("failed to open `{}`", log.display()))?;
-        let mut command = lab.command("fio");
-        command
-            .args(["--name=lab", "--ioengine=rbd", "--clientname=admin"])
-            .arg(format!("--pool={POOL}"))
-            .arg(format!("--rbdname={IMAGE}"))
-            .arg(format!("--rw={}", options.rw))
-            .arg(format!("--bs={}", options.block_size))
-            .arg(format!("--iodepth={}", options.depth))
-            .arg(format!("--runtime={}", options.seconds))
-            .args(["--time_based=1", "--norandommap=1", "--randrepeat=0"])
-            .arg("--output-format=json")
-            .arg(format!("--output={}", output.display()))
-            .args(more)
+        let mut fio = lab.command(&format!(
+            "fio --name=lab --ioengine=rbd --clientname=admin --pool={POOL} --rbdname={IMAGE} --time_based=1 \
+             --norandommap=1 --randrepeat=0 --output-format=json --rw={} --bs={} --iodepth={} --runtime={}",
+            options.rw, options.block_size, options.depth, options.seconds
+        ));
+        fio.arg(format!("--output={}", output(lab).display()))
+            .args(flags.split_whitespace())
             .current_dir(lab.cluster());
-        if let Some(library) = super::ceph::preload(options.tcmalloc)? {
-            command.env("LD_PRELOAD", library);
-        }
         if let Some(n) = options.messengers {
-            command.env("CEPH_ARGS", format!("--ms_async_op_threads={n}"));
+            fio.env("CEPH_ARGS", format!("--ms_async_op_threads={n}"));
         }
-        let child = spawn(&mut command, file, errors)?;
-        Ok(Self { child, output, log })
+        let process = Background::start(log_to(&mut fio, &log)?)?;
+        Ok(Self { process, log })
     }
 
     /// Process id of fio, whose jobs are its children.
-    ///
-    /// # Errors
-    /// Never on Linux.
-    pub fn pid(&self) -> Result<i32> {
-        i32::try_from(self.child.id()).context("process id out of range")
+    pub fn pid(&self) -> i32 {
+        self.process.pid()
     }
 
     /// Whether it still runs.
-    ///
-    /// # Errors
-    /// When that can not be found out.
     pub fn is_running(&mut self) -> Result<bool> {
-        Ok(self
-            .child
-            .try_wait()
-            .context("failed to wait for fio")?
-            .is_none())
-    }
-
-    fn wait(mut self) -> Result<Report> {
-        self.finish()?;
-        let text = fs::read_to_string(&self.output)
-            .with_context(|| format!("failed to read `{}`", self.output.display()))?;
-        parse(&text)
+        self.process.is_running()
     }
 
     /// Ends it before its time; it still writes its logs.
@@ -212,82 +196,24 @@ impl Load {
     /// # Errors
     /// When it fails.
     pub fn stop(mut self) -> Result<()> {
-        let pid = self.pid()?;
-        kill(Pid::from_raw(pid), Signal::SIGINT).context("failed to interrupt fio")?;
-        let status = self.child.wait().context("failed to wait for fio")?;
+        let status = self.process.interrupt(|| ())?;
         // 128 says that it was interrupted.
         ensure!(
             status.success() || status.code() == Some(128),
             "fio failed: {status}\n{}",
-            tail(&fs::read(&self.log).unwrap_or_default(), 10)
+            log_tail(&self.log)
         );
         Ok(())
     }
-
-    fn finish(&mut self) -> Result<()> {
-        let status = self.child.wait().context("failed to wait for fio")?;
-        ensure!(
-            status.success(),
-            "fio failed: {status}\n{}",
-            tail(&fs::read(&self.log).unwrap_or_default(), 10)
-        );
-        Ok(())
-    }
-}
-
-impl Drop for Load {
-    fn drop(&mut self) {
-        if self.child.try_wait().is_ok_and(|status| status.is_none()) {
-            let _ = self.child.kill();
-            let _ = self.child.wait();
-        }
-    }
-}
-
-fn spawn(command: &mut Command, output: fs::File, errors: fs::File) -> Result<Child> {
-    command
-        .stdin(Stdio::null())
-        .stdout(output)
-        .stderr(errors)
-        .spawn()
-        .context("failed to run `fio`")
 }
 
 /// Lines of text may precede the JSON.
 fn parse(text: &str) -> Result<Report> {
-    let start = if text.starts_with('{') {
-        0
-    } else {
-        text.find("\n{").context("fio printed no JSON")?
+    let start = match text.starts_with('{') {
+        true => 0,
+        false => text.find("\n{").context("fio printed no JSON")?,
     };
     serde_json::from_str(&text[start..]).context("failed to parse the output of fio")
-}
-
-/// CPU time of a process so far, all its threads, those that have ended too.
-///
-/// # Errors
-/// When the process has ended.
-pub fn cpu_time(pid: i32) -> Result<Duration> {
-    let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid))
-        .with_context(|| format!("failed to find the CPU clock of process {pid}"))?;
-    let time = clock_gettime(clock)
-        .with_context(|| format!("failed to read the CPU clock of process {pid}"))?;
-    Ok(time.into())
-}
-
-/// CPU time of all children that were waited for.
-///
-/// # Errors
-/// Never on Linux.
-pub fn children_cpu_time() -> Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_CHILDREN).context("failed to read the usage")?;
-    let micros = |time: nix::sys::time::TimeVal| {
-        u64::try_from(time.tv_sec()).unwrap_or(0) * 1_000_000
-            + u64::try_from(time.tv_usec()).unwrap_or(0)
-    };
-    Ok(Duration::from_micros(
-        micros(usage.user_time()) + micros(usage.system_time()),
-    ))
 }
 
 #[cfg(test)]

@@ -3,37 +3,27 @@
 //! A client with one messenger thread under large encrypted reads; a pool whose only placement group
 //! compresses; a gateway in front of an OSD. Each is compared with a load that does not have the limit.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
-use super::ceph::{self, Mode, Store};
+use super::ceph;
+use super::conf::{self, Mode};
 use super::fio::{self, Load};
+use super::gateway;
+use super::place::Lab;
 use super::supervise::supervised;
-use super::wcprof::{Wcprof, rules};
-use super::{Daemon, Lab, gateway};
-use crate::process::capture;
+use super::wcprof::{Wcprof, WcprofOptions, rules};
+use crate::process::{Background, capture, silence};
 
 /// How limits are provoked.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Folder for traces [default: lab-provoke, in cargo's target folder]
-    #[arg(long)]
-    folder: Option<PathBuf>,
+    #[command(flatten)]
+    wcprof: WcprofOptions,
     /// Length of each recording in seconds
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u32).range(4..=60))]
     seconds: u32,
-    /// wcprof to run; built when not given
-    #[arg(long)]
-    program: Option<PathBuf>,
-    /// Also keep the traces, without names of this host, as fixtures
-    #[arg(long)]
-    fixtures: bool,
-    /// This is the process of the steps
-    #[arg(long, hide = true)]
-    steps_only: bool,
 }
 
 /// Provokes each limit; the lab is down afterwards.
@@ -41,7 +31,7 @@ pub struct Options {
 /// # Errors
 /// When a cluster runs already, a program fails, or wcprof says something else than it must.
 pub fn run(lab: &Lab, options: &Options) -> Result<()> {
-    supervised(lab, options.steps_only, || provoke(lab, options))
+    supervised(lab, options.wcprof.steps_only, || provoke(lab, options))
 }
 
 struct Recorder {
@@ -52,26 +42,18 @@ struct Recorder {
 
 fn provoke(lab: &Lab, options: &Options) -> Result<()> {
     let mut recorder = Recorder {
-        wcprof: Wcprof::new(
-            options.program.as_deref(),
-            options.folder.as_deref(),
-            "lab-provoke",
-            options.seconds,
-        )?,
+        wcprof: Wcprof::new(&options.wcprof, "lab-provoke", options.seconds)?,
         wrong: Vec::new(),
     };
-    ceph::up(
-        lab,
-        &ceph::Options {
-            mode: Mode::Secure,
-            store: Store::Bluestore,
-            tcmalloc: false,
-            // More of them than messengers of the client: it is the limit, not they.
-            osds: 3,
-            // Two threads of a shard take turns: each would be half full.
-            threads_per_shard: 1,
-        },
-    )?;
+    let cluster = conf::Options {
+        mode: Mode::Secure,
+        tcmalloc: false,
+        // More of them than messengers of the client: it is the limit, not they.
+        osds: 3,
+        // Two threads of a shard take turns: each would be half full.
+        threads_per_shard: 1,
+    };
+    ceph::up(lab, &cluster)?;
     messenger(lab, &mut recorder)?;
     placement_group(lab, &mut recorder)?;
     gateway_and_osd(lab, &mut recorder)?;
@@ -80,7 +62,7 @@ fn provoke(lab: &Lab, options: &Options) -> Result<()> {
         "wcprof does not say what it must:\n{}",
         recorder.wrong.join("\n")
     );
-    if options.fixtures {
+    if options.wcprof.fixtures {
         for name in ["fio-one-messenger", "osd-one-pg"] {
             recorder.wcprof.keep(name, name)?;
         }
@@ -94,20 +76,14 @@ fn messenger(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
         ("fio-one-messenger", "1M", 16, true),
         ("fio-light-load", "4k", 1, false),
     ] {
-        let load = Load::start(
-            lab,
-            &fio::Options {
-                seconds: 600,
-                rw: "randread".to_owned(),
-                block_size: block_size.to_owned(),
-                depth,
-                tcmalloc: false,
-                messengers: Some(1),
-            },
-            &["--thread=1".to_owned()],
-        )?;
+        let options = fio::Options {
+            depth,
+            messengers: Some(1),
+            ..fio::Options::sized("randread", block_size)
+        };
+        let load = Load::start(lab, &options, "--thread=1")?;
         std::thread::sleep(Duration::from_secs(3));
-        let found = recorder.attach(name, &[load.pid()?])?;
+        let found = recorder.attach(name, &[load.pid()])?;
         load.stop()?;
         recorder.expect(name, &found, "msgr-saturated", expected);
     }
@@ -118,16 +94,16 @@ fn messenger(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
 fn placement_group(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
     let osds = lab.osds()?;
     for (name, n_groups, expected) in [("osd-one-pg", "1", true), ("osd-many-pgs", "32", false)] {
-        let ceph = |arguments: &[&str]| capture(lab.command("ceph").args(arguments));
-        ceph(&["osd", "pool", "create", name, n_groups, n_groups])?;
-        ceph(&["osd", "pool", "set", name, "compression_algorithm", "zlib"])?;
-        ceph(&["osd", "pool", "set", name, "compression_mode", "force"])?;
-        let mut command = lab.command("rados");
-        let seconds = (recorder.wcprof.seconds + 30).to_string();
-        command.args([
-            "-p", name, "bench", &seconds, "write", "-b", "1048576", "-t", "8",
-        ]);
-        let mut bench = Background::start(&mut command)?;
+        for words in [
+            format!("create {name} {n_groups} {n_groups}"),
+            format!("set {name} compression_algorithm zlib"),
+            format!("set {name} compression_mode force"),
+        ] {
+            capture(&mut lab.command(&format!("ceph osd pool {words}")))?;
+        }
+        let seconds = recorder.wcprof.seconds + 30;
+        let words = format!("rados -p {name} bench {seconds} write -b 1048576 -t 8");
+        let mut bench = Background::start(silence(&mut lab.command(&words)))?;
         std::thread::sleep(Duration::from_secs(3));
         let found = recorder.attach(name, &osds)?;
         ensure!(bench.is_running()?, "`rados bench` ended too early");
@@ -140,7 +116,7 @@ fn placement_group(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
 /// Small reads through a gateway: cores of gateways for each core of OSDs.
 fn gateway_and_osd(lab: &Lab, recorder: &mut Recorder) -> Result<()> {
     const NAME: &str = "gateway-get";
-    let gateway: Daemon = gateway::up(lab)?;
+    let gateway = gateway::up(lab)?;
     let load = gateway::Load::start(16, 4096)?;
     std::thread::sleep(Duration::from_secs(2));
     let (start, before) = (Instant::now(), load.n_done());
@@ -190,34 +166,5 @@ impl Recorder {
             let not = if expected { "not " } else { "" };
             self.wrong.push(format!("{name}: {rule} is {not}found"));
         }
-    }
-}
-
-/// A program that is killed when dropped.
-struct Background(std::process::Child);
-
-impl Background {
-    fn start(command: &mut Command) -> Result<Self> {
-        command
-            .stdin(std::process::Stdio::null())
-            .stdout(std::process::Stdio::null())
-            .stderr(std::process::Stdio::null());
-        let program = Path::new(command.get_program()).display().to_string();
-        let child = command
-            .spawn()
-            .with_context(|| format!("failed to run `{program}`"))?;
-        Ok(Self(child))
-    }
-
-    fn is_running(&mut self) -> Result<bool> {
-        let status = self.0.try_wait().context("failed to wait for a program")?;
-        Ok(status.is_none())
-    }
-}
-
-impl Drop for Background {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }

@@ -10,63 +10,49 @@ mod measure;
 mod steps;
 mod text;
 
-use std::path::PathBuf;
-
 use anyhow::{Result, ensure};
+use fs_err as fs;
 
 use self::measure::Probes;
+use super::place::Lab;
 use super::supervise::supervised;
-use super::wcprof::Wcprof;
-use super::{Lab, ceph, vm, write};
+use super::wcprof::{Wcprof, WcprofOptions};
+use super::{ceph, vm};
 
-/// How the story is told.
+/// How the story is recorded.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Folder for the report, traces and flame graphs [default: lab-story, in cargo's target folder]
-    #[arg(long)]
-    folder: Option<PathBuf>,
+    #[command(flatten)]
+    wcprof: WcprofOptions,
     /// Length of each recording in seconds
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(5..=120))]
     seconds: u32,
     /// Ticks a second
     #[arg(long, default_value_t = 299, value_parser = clap::value_parser!(u32).range(20..=999))]
     rate: u32,
-    /// wcprof to run; built when not given
-    #[arg(long)]
-    program: Option<PathBuf>,
-    /// Also keep the traces, without names of this host, as fixtures
-    #[arg(long)]
-    fixtures: bool,
-    /// This is the process of the steps
-    #[arg(long, hide = true)]
-    steps_only: bool,
 }
 
-/// Tells the story; the lab is down afterwards.
+/// Runs all steps. The lab is down afterwards.
 ///
 /// # Errors
 /// When a cluster runs already, a step fails, or wcprof says something else than it must.
 pub fn run(lab: &Lab, options: &Options) -> Result<()> {
-    supervised(lab, options.steps_only, || tell(lab, options))
+    supervised(lab, options.wcprof.steps_only, || run_steps(lab, options))
 }
 
-fn tell(lab: &Lab, options: &Options) -> Result<()> {
-    let mut wcprof = Wcprof::new(
-        options.program.as_deref(),
-        options.folder.as_deref(),
-        "lab-story",
-        options.seconds,
-    )?;
+fn run_steps(lab: &Lab, options: &Options) -> Result<()> {
+    let mut wcprof = Wcprof::new(&options.wcprof, "lab-story", options.seconds)?;
     wcprof.rate = Some(options.rate);
     let probes = Probes::write(&wcprof)?;
-    let mut told = Vec::new();
-    let mut before = None;
+    let mut done = Vec::new();
+    let mut running = None;
     for step in steps::STEPS {
         println!("== {}: {}", step.name, step.title);
-        if before != Some(step.cluster()) {
+        let cluster = step.cluster();
+        if running.as_ref() != Some(&cluster) {
             ceph::down(lab, false)?;
-            ceph::up(lab, &step.cluster_options())?;
-            before = Some(step.cluster());
+            ceph::up(lab, &cluster)?;
+            running = Some(cluster);
         }
         vm::up(lab, &step.machine())?;
         let measured = measure::measure(&wcprof, &probes, lab, step);
@@ -75,24 +61,26 @@ fn tell(lab: &Lab, options: &Options) -> Result<()> {
         for line in measured.summary() {
             println!("{line}");
         }
-        told.push((step, measured));
+        done.push((step, measured));
     }
     let report = wcprof.folder.join("story.md");
-    write(&report, text::report(&told, options.seconds, options.rate))?;
+    fs::write(&report, text::report(&done, options.seconds, options.rate))?;
     println!("report: {}", report.display());
-    let wrong: Vec<String> = told
-        .iter()
-        .flat_map(|(step, measured)| step.wrong(measured))
+    let wrong = done.iter();
+    let wrong: Vec<String> = wrong
+        .flat_map(|(step, measured)| measured.wrong(step))
         .collect();
     ensure!(
         wrong.is_empty(),
         "wcprof does not say what it must:\n{}",
         wrong.join("\n")
     );
-    if options.fixtures {
-        for (step, target) in steps::all() {
-            let name = step.file(target);
-            wcprof.keep(&name, &format!("story-{name}"))?;
+    if options.wcprof.fixtures {
+        for step in steps::STEPS {
+            for target in steps::TARGETS {
+                let name = step.file(*target);
+                wcprof.keep(&name, &format!("story-{name}"))?;
+            }
         }
     }
     Ok(())

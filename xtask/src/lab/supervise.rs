@@ -9,8 +9,9 @@ use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::Pid;
 
-use super::daemon::starting;
-use super::{Daemon, Lab, ceph};
+use super::ceph;
+use super::daemon::{Daemon, lock_starting};
+use super::place::Lab;
 
 /// How often is asked whether the steps have ended.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -23,14 +24,11 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub fn supervised(lab: &Lab, steps_only: bool, steps: impl FnOnce() -> Result<()>) -> Result<()> {
     if steps_only {
         // Signals are blocked in whom started this, and what is started here would inherit that.
-        SigSet::empty()
-            .thread_set_mask()
-            .context("failed to unblock signals")?;
+        SigSet::empty().thread_set_mask()?;
         return steps();
     }
-    let running = Daemon::all(&lab.cluster())?;
     ensure!(
-        running.is_empty(),
+        Daemon::all(&lab.cluster())?.is_empty(),
         "a cluster runs already; `cargo xtask lab down` first"
     );
     let done = supervise(lab);
@@ -40,13 +38,11 @@ pub fn supervised(lab: &Lab, steps_only: bool, steps: impl FnOnce() -> Result<()
 }
 
 fn supervise(lab: &Lab) -> Result<()> {
-    let mut set = SigSet::empty();
-    for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        set.add(signal);
-    }
-    set.thread_block().context("failed to block signals")?;
-    let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
-        .context("failed to wait for signals")?;
+    let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
+        .into_iter()
+        .collect();
+    set.thread_block()?;
+    let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     let program = std::env::current_exe().context("failed to find this program")?;
     let mut steps = Command::new(program)
         .args(std::env::args_os().skip(1))
@@ -55,11 +51,11 @@ fn supervise(lab: &Lab) -> Result<()> {
         .spawn()
         .context("failed to run the steps")?;
     loop {
-        if let Some(status) = steps.try_wait().context("failed to wait for the steps")? {
+        if let Some(status) = steps.try_wait()? {
             ensure!(status.success(), "the steps failed: {status}");
             return Ok(());
         }
-        if let Some(signal) = signals.read_signal().context("failed to read a signal")? {
+        if let Some(signal) = signals.read_signal()? {
             println!("ended by signal {}; taking the lab down", signal.ssi_signo);
             end(lab, &mut steps)?;
             bail!("interrupted");
@@ -72,12 +68,12 @@ fn supervise(lab: &Lab) -> Result<()> {
 /// recorded.
 fn end(lab: &Lab, steps: &mut Child) -> Result<()> {
     // Without a cluster's folder there is none that could be started.
-    let _starting = starting(&lab.cluster()).ok();
-    let group = Pid::from_raw(i32::try_from(steps.id()).context("process id out of range")?);
+    let _starting = lock_starting(&lab.cluster()).ok();
+    let group = Pid::from_raw(steps.id().cast_signed());
     // They may be gone already.
     let _ = killpg(group, Signal::SIGTERM);
     let patience = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < patience && steps.try_wait().context("failed to wait")?.is_none() {
+    while Instant::now() < patience && steps.try_wait()?.is_none() {
         std::thread::sleep(PAUSE);
     }
     // Also of programs that the steps ran and that take their time.

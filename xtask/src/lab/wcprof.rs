@@ -1,13 +1,30 @@
 //! Runs wcprof on the lab's processes: pids to traces, traces to what it says of them.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
+use fs_err as fs;
 use serde_json::Value;
 
-use super::create_folder;
 use crate::process::{build_release, capture, root, target_folder};
+
+/// What to run, and what to keep.
+#[derive(Debug, clap::Args)]
+pub struct WcprofOptions {
+    /// Folder for traces and reports [default: one of this command's name, in cargo's target folder]
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// wcprof to run; built when not given
+    #[arg(long)]
+    program: Option<PathBuf>,
+    /// Also keep the traces, without names of this host, as fixtures
+    #[arg(long)]
+    pub fixtures: bool,
+    /// This is the process of the steps
+    #[arg(long, hide = true)]
+    pub steps_only: bool,
+}
 
 /// wcprof, and how it records.
 #[derive(Debug)]
@@ -21,25 +38,16 @@ pub struct Wcprof {
 }
 
 impl Wcprof {
-    /// `program` is built, and `folder` is `name` in cargo's target folder, when not given.
-    ///
     /// # Errors
     /// When it cannot be built, or the folder not be made.
-    pub fn new(
-        program: Option<&Path>,
-        folder: Option<&Path>,
-        name: &str,
-        seconds: u32,
-    ) -> Result<Self> {
-        let program = match program {
-            Some(program) => program.to_owned(),
+    pub fn new(options: &WcprofOptions, name: &str, seconds: u32) -> Result<Self> {
+        let program = match &options.program {
+            Some(program) => program.clone(),
             None => build_release()?,
         };
-        let folder = match folder {
-            Some(folder) => folder.to_owned(),
-            None => target_folder()?.join(name),
-        };
-        create_folder(&folder)?;
+        let folder = options.folder.clone();
+        let folder = folder.unwrap_or_else(|| target_folder().join(name));
+        fs::create_dir_all(&folder)?;
         Ok(Self {
             program,
             folder,
@@ -92,10 +100,10 @@ impl Wcprof {
     /// # Errors
     /// When wcprof fails.
     pub fn keep(&self, name: &str, fixture: &str) -> Result<()> {
-        let kept = root()?.join(format!("fixtures/traces/{fixture}.wct"));
+        let kept = root().join(format!("fixtures/traces/{fixture}.wct"));
         let mut command = self.command(&["merge", "--anonymous"]);
         capture(command.arg(self.trace(name)).arg("--output").arg(&kept))?;
-        let size = std::fs::metadata(&kept).map_or(0, |m| m.len());
+        let size = fs::metadata(&kept).map_or(0, |m| m.len());
         println!("{}: {size} bytes", kept.display());
         Ok(())
     }

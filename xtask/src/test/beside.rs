@@ -1,13 +1,13 @@
-//! What runs beside the tests in a proof.
+//! Load that runs at the same time as the tests of a proof.
 
 use std::fmt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
-use crate::process::{execute, root, target_folder};
+use crate::process::{Background, command, compile_c, target_folder};
 
-/// What runs beside the tests.
+/// What runs at the same time as the tests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     /// Nothing.
@@ -31,9 +31,8 @@ impl fmt::Display for Beside {
 /// Programs that end when this is dropped.
 #[derive(Debug)]
 pub struct Load {
-    loops: Vec<Child>,
-    /// Ends by itself when its standard input does, and restores what it has set.
-    pauses: Option<Child>,
+    _loops: Vec<Background>,
+    pauses: Option<Background>,
 }
 
 impl Load {
@@ -43,51 +42,36 @@ impl Load {
     /// When a program cannot be compiled or started.
     pub fn start(what: Beside) -> Result<Self> {
         let mut load = Self {
-            loops: Vec::new(),
+            _loops: Vec::new(),
             pauses: None,
         };
         match what {
             Beside::Calm => {}
             Beside::Loops => {
                 for _ in 0..2 {
-                    let mut command = Command::new("sh");
-                    let child = spawn(command.args(["-c", "while :; do :; done"]))?;
-                    load.loops.push(child);
+                    let mut shell = command("sh -c");
+                    let script = shell.arg("while :; do :; done");
+                    load._loops.push(Background::start(script)?);
                 }
             }
             Beside::Pauses => {
-                let program = target_folder()?.join("pauses");
-                execute(
-                    Command::new("gcc")
-                        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-o"])
-                        .arg(&program)
-                        .arg(root()?.join("lab/pauses.c")),
-                )?;
-                load.pauses = Some(spawn(&mut Command::new(&program))?);
+                let program = target_folder().join("pauses");
+                compile_c("lab/pauses.c", "-pthread", &program)?;
+                let mut pauses = Command::new(&program);
+                pauses.stdin(Stdio::piped()).stdout(Stdio::null());
+                load.pauses = Some(Background::start(&mut pauses)?);
             }
         }
         Ok(load)
     }
 }
 
-fn spawn(command: &mut Command) -> Result<Child> {
-    command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .with_context(|| format!("failed to run {:?}", command.get_program()))
-}
-
 impl Drop for Load {
     fn drop(&mut self) {
-        for child in &mut self.loops {
-            // Fails only when it has ended.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-        if let Some(mut child) = self.pauses.take() {
-            drop(child.stdin.take());
-            let _ = child.wait();
+        // It ends by itself when its standard input does, and restores what it has set.
+        if let Some(pauses) = &mut self.pauses {
+            drop(pauses.child().stdin.take());
+            let _ = pauses.wait();
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Compiles the tests and runs their programs: most of them beside each other, live ones by themselves.
+//! Compiles the tests and runs their programs: most of them in parallel, live ones alone.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -6,8 +6,8 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
-use serde::Deserialize;
+use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 
 use super::summary::Summary;
 use crate::process::cargo;
@@ -34,66 +34,46 @@ pub struct Binary {
     folder: PathBuf,
 }
 
-/// A line of cargo's output; only what is needed of a compiled target.
-#[derive(Debug, Deserialize)]
-struct Message {
-    reason: String,
-    manifest_path: Option<PathBuf>,
-    executable: Option<PathBuf>,
-    target: Option<Target>,
-    profile: Option<Profile>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Target {
-    name: String,
-}
-
-#[derive(Debug, Deserialize)]
-struct Profile {
-    test: bool,
-}
-
 /// Compiles all tests; returns their programs.
 ///
 /// # Errors
 /// When they cannot be compiled.
 pub fn build() -> Result<Vec<Binary>> {
-    let output = cargo()?
-        .args(["test", "--workspace", "--exclude", "wcprof-benches"])
-        .args(["--lib", "--bins", "--tests", "--no-run", "--locked"])
-        .arg("--message-format=json-render-diagnostics")
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()
-        .context("failed to run cargo")?;
-    if !output.status.success() {
-        bail!("cargo test --no-run failed: {}", output.status);
-    }
-    let text = String::from_utf8(output.stdout).context("cargo's output is not text")?;
-    let mut binaries = Vec::new();
-    for line in text.lines().filter(|line| line.starts_with('{')) {
-        binaries.extend(binary(line)?);
-    }
-    Ok(binaries)
+    let output = cargo(
+        "test --workspace --exclude wcprof-benches --lib --bins --tests --no-run --locked \
+         --message-format=json-render-diagnostics",
+    )
+    .stdin(Stdio::null())
+    .stderr(Stdio::inherit())
+    .output()?;
+    ensure!(
+        output.status.success(),
+        "cargo test --no-run failed: {}",
+        output.status
+    );
+    let messages = String::from_utf8_lossy(&output.stdout);
+    let lines = messages.lines().filter(|line| line.starts_with('{'));
+    let binaries = lines.filter_map(|line| binary(line).transpose());
+    binaries.collect()
 }
 
+/// The program that a line of cargo's output names, if it is one of tests.
 fn binary(line: &str) -> Result<Option<Binary>> {
-    let message: Message = serde_json::from_str(line).context("failed to parse cargo's output")?;
-    let is_test = message.profile.is_some_and(|profile| profile.test);
-    let (Some(program), Some(manifest), Some(target)) =
-        (message.executable, message.manifest_path, message.target)
-    else {
+    let message: Value = serde_json::from_str(line).context("failed to parse cargo's output")?;
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
+    let (true, Some(program), Some(manifest), Some(name)) = (
+        is_test,
+        text(&message["executable"]),
+        text(&message["manifest_path"]),
+        text(&message["target"]["name"]),
+    ) else {
         return Ok(None);
     };
-    if message.reason != "compiler-artifact" || !is_test {
-        return Ok(None);
-    }
-    let folder = manifest.parent().context("a manifest is in a folder")?;
     Ok(Some(Binary {
-        name: target.name,
-        program,
-        folder: folder.to_owned(),
+        name,
+        program: program.into(),
+        folder: PathBuf::from(manifest).with_file_name(""),
     }))
 }
 
@@ -176,10 +156,9 @@ pub fn run_live(summary: &mut Summary, name: &str, which: Which) -> Result<()> {
         .iter()
         .find(|binary| binary.name == name)
         .with_context(|| format!("there are no tests {name:?}"))?;
-    let n_threads = if name == "running" {
-        "1"
-    } else {
-        WAITING_THREADS
+    let n_threads = match name {
+        "running" => "1",
+        _ => WAITING_THREADS,
     };
     let mut command = binary.command(which);
     summary.pass_on(command.args(["--test-threads", n_threads]))
@@ -196,7 +175,7 @@ mod tests {
             "target":{"name":"it"},"profile":{"test":true},"executable":"/r/target/debug/deps/it-1"}"#;
         let found = binary(line).unwrap().unwrap();
         assert_eq!(found.name, "it");
-        assert_eq!(found.folder, PathBuf::from("/r/crates/a"));
+        assert_eq!(found.folder, PathBuf::from("/r/crates/a/"));
         let program = line.replace("\"test\":true", "\"test\":false");
         assert!(binary(&program).unwrap().is_none());
         let library = line.replace("\"/r/target/debug/deps/it-1\"", "null");

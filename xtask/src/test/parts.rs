@@ -20,14 +20,12 @@ pub struct Part {
     pub about: &'static str,
     /// Runs with `--full` alone.
     pub long: bool,
-    pub run: fn(&mut Summary) -> Result<()>,
+    pub run: Run,
 }
 
-const fn part(
-    name: &'static str,
-    about: &'static str,
-    run: fn(&mut Summary) -> Result<()>,
-) -> Part {
+type Run = fn(&mut Summary) -> Result<()>;
+
+const fn part(name: &'static str, about: &'static str, run: Run) -> Part {
     Part {
         name,
         about,
@@ -36,11 +34,7 @@ const fn part(
     }
 }
 
-const fn long(
-    name: &'static str,
-    about: &'static str,
-    run: fn(&mut Summary) -> Result<()>,
-) -> Part {
+const fn long(name: &'static str, about: &'static str, run: Run) -> Part {
     Part {
         long: true,
         ..part(name, about, run)
@@ -54,28 +48,24 @@ pub const PARTS: &[Part] = &[
         add_rust_components()
     }),
     part("format", "rustfmt", |_| {
-        execute(cargo()?.args(["fmt", "--all", "--check"]))
+        execute(&mut cargo("fmt --all --check"))
     }),
-    part("invariants", "cargo xtask tidy", |_| {
-        tidy::run(&tidy::Args {})
-    }),
+    part("invariants", "cargo xtask tidy", |_| tidy::run()),
     part("bpf", "the BPF object is that of its source", bpf),
     part("lints", "clippy, warnings are errors", |_| {
-        clippy(&["--workspace", "--exclude", BENCHES])
+        clippy(&format!("--workspace --exclude {BENCHES}"))
     }),
     part("docs", "rustdoc, warnings are errors", |_| {
-        execute(
-            cargo()?
-                .args(["doc", "--workspace", "--no-deps", "--locked"])
-                .args(["--exclude", BENCHES, "--exclude", "wcprof-testkit"])
-                .env("RUSTDOCFLAGS", "-D warnings"),
-        )
+        let words = format!(
+            "doc --workspace --no-deps --locked --exclude {BENCHES} --exclude wcprof-testkit"
+        );
+        execute(cargo(&words).env("RUSTDOCFLAGS", "-D warnings"))
     }),
     part("build", "compile the tests", |_| {
         binaries::build().map(|_| ())
     }),
-    part("pure", "tests without a live target's shares", |summary| {
-        binaries::run_beside_each_other(summary, Which::Quick)
+    part("pure", "tests without a live target's shares", |s| {
+        binaries::run_beside_each_other(s, Which::Quick)
     }),
     part("waiting", "live targets that sleep, many at a time", |s| {
         binaries::run_live(s, "waiting", Which::Quick)
@@ -85,63 +75,63 @@ pub const PARTS: &[Part] = &[
         "live targets that need the CPUs, one by one",
         |s| binaries::run_live(s, "running", Which::Quick),
     ),
-    long("long-pure", "pure tests that take long", |summary| {
-        binaries::run_beside_each_other(summary, Which::Long)
+    long("long-pure", "pure tests that take long", |s| {
+        binaries::run_beside_each_other(s, Which::Long)
     }),
     long(
         "long-waiting",
         "waiting tests with all engines, 50 kills an engine, exact splits",
-        |summary| binaries::run_live(summary, "waiting", Which::Long),
+        |s| binaries::run_live(s, "waiting", Which::Long),
     ),
     long(
         "long-running",
         "running tests with all engines, exact splits",
-        |summary| binaries::run_live(summary, "running", Which::Long),
+        |s| binaries::run_live(s, "running", Which::Long),
     ),
     long("benches", "clippy of the benchmarks", |_| {
-        clippy(&["--package", BENCHES])
+        clippy(&format!("--package {BENCHES}"))
     }),
-    long("vmtest", "the BPF engine on other kernels", |summary| {
+    long("vmtest", "the BPF engine on other kernels", |s| {
         install(&[Group::Lab])?;
-        xtask(summary, &["vmtest"])
+        xtask(s, "vmtest")
     }),
-    long("truth", "names against llvm-symbolizer", |summary| {
-        xtask(summary, &["truth"])
+    long("truth", "names against llvm-symbolizer", |s| {
+        xtask(s, "truth")
     }),
-    long("story", "findings that come and go in the lab", |summary| {
+    long("story", "findings that come and go in the lab", |s| {
         install(&[Group::Lab, Group::LabSymbols])?;
-        xtask(summary, &["lab", "story"])
+        xtask(s, "lab story")
     }),
-    long(
-        "crypto",
-        "crypto observe against fio in the lab",
-        |summary| {
-            install(&[Group::Lab])?;
-            xtask(summary, &["lab", "crypto"])
-        },
-    ),
+    long("crypto", "crypto observe against fio in the lab", |s| {
+        install(&[Group::Lab])?;
+        xtask(s, "lab crypto")
+    }),
 ];
+
+/// Runs the parts that `is_wanted` chooses, in their order.
+pub fn run_parts(is_wanted: impl Fn(&Part) -> bool) -> Summary {
+    let mut summary = Summary::default();
+    for part in PARTS.iter().filter(|part| is_wanted(part)) {
+        summary.check(part.name, part.run);
+    }
+    summary
+}
 
 fn bpf(summary: &mut Summary) -> Result<()> {
     if is_installed("clang-14") && is_installed("llvm-strip-14") {
-        return xtask(summary, &["bpf", "--check"]);
+        return xtask(summary, "bpf --check");
     }
     summary.skip("SKIPPED bpf --check: needs clang-14 and llvm-14, which are not installed");
     Ok(())
 }
 
-fn clippy(packages: &[&str]) -> Result<()> {
-    execute(cargo()?.arg("clippy").args(packages).args([
-        "--all-targets",
-        "--locked",
-        "--",
-        "-D",
-        "warnings",
-    ]))
+fn clippy(packages: &str) -> Result<()> {
+    let words = format!("clippy {packages} --all-targets --locked -- -D warnings");
+    execute(&mut cargo(&words))
 }
 
 /// Another command of this program.
-fn xtask(summary: &mut Summary, args: &[&str]) -> Result<()> {
+fn xtask(summary: &mut Summary, words: &str) -> Result<()> {
     let program = std::env::current_exe().context("failed to find this program")?;
-    summary.pass_on(Command::new(program).args(args))
+    summary.pass_on(Command::new(program).args(words.split(' ')))
 }

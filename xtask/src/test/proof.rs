@@ -3,7 +3,7 @@
 use anyhow::{Result, bail};
 
 use super::beside::{Beside, Load};
-use super::run_parts;
+use super::parts::run_parts;
 use super::summary::Summary;
 
 const RUNS: [Beside; 5] = [
@@ -13,7 +13,7 @@ const RUNS: [Beside; 5] = [
     Beside::Loops,
     Beside::Pauses,
 ];
-/// A test that judges nothing in so many runs in a row is no test.
+/// A test that is skipped this many times in a row checks nothing.
 const MAX_SKIPS_IN_A_ROW: usize = 3;
 
 /// Runs the checks five times.

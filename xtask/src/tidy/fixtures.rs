@@ -1,10 +1,10 @@
 //! What keeps a clone small, and fixtures explained.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use fs_err as fs;
 
 const MAX_FILE: u64 = 1 << 20;
 const MAX_FIXTURES: u64 = 5 << 20;
@@ -16,10 +16,7 @@ const MAX_FIXTURES: u64 = 5 << 20;
 pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let mut sized = Vec::with_capacity(files.len());
     for file in files {
-        let size = fs::metadata(root.join(file))
-            .with_context(|| format!("failed to examine `{}`", file.display()))?
-            .len();
-        sized.push((file.as_path(), size));
+        sized.push((file.as_path(), fs::metadata(root.join(file))?.len()));
     }
     Ok(findings_among(&sized))
 }

@@ -1,5 +1,7 @@
 //! License expressions (SPDX) to whether their code may be linked.
 
+use spdx::{Expression, ParseMode};
+
 const PERMITTED: &[&str] = &[
     "0BSD",
     "Apache-2.0",
@@ -21,49 +23,15 @@ const PERMITTED_FOR: &[(&str, &str)] = &[("inferno", "CDDL-1.0")];
 
 /// Whether the license of this crate lets wcprof be under MIT or Apache-2.0.
 pub fn is_permitted(name: &str, license: &str) -> bool {
-    let spaced = license
-        .replace('(', " ( ")
-        .replace(')', " ) ")
-        // The form before SPDX expressions.
-        .replace('/', " OR ");
-    let mut words = spaced.split_whitespace().peekable();
-    let result = any_of(name, &mut words);
-    result && words.next().is_none()
-}
-
-type Words<'a> = std::iter::Peekable<std::str::SplitWhitespace<'a>>;
-
-fn any_of(name: &str, words: &mut Words<'_>) -> bool {
-    let mut result = all_of(name, words);
-    while words.next_if_eq(&"OR").is_some() {
-        result |= all_of(name, words);
-    }
-    result
-}
-
-fn all_of(name: &str, words: &mut Words<'_>) -> bool {
-    let mut result = one(name, words);
-    while words.next_if_eq(&"AND").is_some() {
-        result &= one(name, words);
-    }
-    result
-}
-
-fn one(name: &str, words: &mut Words<'_>) -> bool {
-    match words.next() {
-        Some("(") => {
-            let result = any_of(name, words);
-            words.next_if_eq(&")").is_some() && result
-        }
-        Some(license) => {
-            // An exception only permits more.
-            if words.next_if_eq(&"WITH").is_some() {
-                words.next();
-            }
-            PERMITTED.contains(&license) || PERMITTED_FOR.contains(&(name, license))
-        }
-        None => false,
-    }
+    // Also the form before SPDX expressions: `MIT/Apache-2.0`.
+    let Ok(expression) = Expression::parse_mode(license, ParseMode::LAX) else {
+        return false;
+    };
+    // An exception (`WITH`) only permits more.
+    expression.evaluate(|required| {
+        let license = required.license.id().map_or("", |id| id.name);
+        PERMITTED.contains(&license) || PERMITTED_FOR.contains(&(name, license))
+    })
 }
 
 #[cfg(test)]

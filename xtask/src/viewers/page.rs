@@ -4,10 +4,11 @@
 use std::path::Path;
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
+use fs_err as fs;
 use serde_json::Value;
 
-use crate::process::{capture, cargo, root};
+use crate::process::{capture, capture_json, cargo_example, command, root};
 
 /// Pages, each with the processes and seconds for which a recording of an OSD is repeated.
 const LARGE: &[(&str, &str, &str)] = &[
@@ -21,37 +22,26 @@ const LARGE: &[(&str, &str, &str)] = &[
 /// When a page shows something else than it should, or shows errors.
 pub(super) fn check(folder: &Path, chromium: &Path, program: &Path, trace: &Path) -> Result<()> {
     let generated = folder.join("generated.wct");
-    let mut generate = cargo()?;
-    generate.args(["build", "--quiet", "--release", "--locked"]);
-    generate.args(["--package", "wcprof-trace", "--example", "generate"]);
-    capture(&mut generate)?;
     for (name, copies, seconds) in LARGE {
-        let mut generate = cargo()?;
-        generate.args(["run", "--quiet", "--release", "--locked"]);
-        generate.args(["--package", "wcprof-trace", "--example", "generate", "--"]);
+        let mut generate = cargo_example("wcprof-trace", "generate");
         generate.args(["copies", copies, seconds]);
         capture(generate.arg(trace).arg(&generated))?;
         let mut report = Command::new(program);
         report.arg("report").arg(&generated);
-        report
-            .args(["--format", "html", "-o"])
-            .arg(folder.join(name));
-        capture(&mut report)?;
+        report.args(["--format", "html", "-o"]);
+        capture(report.arg(folder.join(name)))?;
     }
-    std::fs::remove_file(&generated).context("failed to remove the generated trace")?;
+    fs::remove_file(&generated)?;
     let names = ["page.html"].into_iter().chain(LARGE.iter().map(|l| l.0));
-    let found = capture(
-        Command::new("node")
-            .arg(root()?.join("xtask/viewers/page.mjs"))
-            .arg(chromium)
-            .arg(folder)
-            .arg(folder)
-            .args(names.clone()),
-    )?;
-    let found: Value =
-        serde_json::from_str(found.trim()).context("failed to parse what was shown")?;
+    let mut node = command("node xtask/viewers/page.mjs");
+    node.current_dir(root());
+    node.arg(chromium)
+        .arg(folder)
+        .arg(folder)
+        .args(names.clone());
+    let found = capture_json(&mut node)?;
     for name in names {
-        let bytes = std::fs::metadata(folder.join(name))?.len();
+        let bytes = fs::metadata(folder.join(name))?.len();
         println!("{name}: {bytes} bytes, {}", found[name]);
         ensure!(bytes <= 5_000_000, "{name} is larger than 5 MB");
     }

@@ -24,7 +24,7 @@ pub struct Choice {
     pub saved_share: f64,
     /// Percent of each observed thread, at the rate of the burst.
     pub thread_percent: Option<f64>,
-    /// Can be done by whoever runs Ceph, without changing it.
+    /// Can be done without changing Ceph.
     pub is_lever: bool,
     /// What the figure rests on.
     pub note: Option<String>,

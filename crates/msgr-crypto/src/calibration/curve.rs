@@ -21,6 +21,12 @@ impl Curve {
         Self { points }
     }
 
+    /// From sizes in memory.
+    pub(super) fn by_size(points: impl IntoIterator<Item = (usize, f64)>) -> Self {
+        let points = points.into_iter();
+        Self::new(points.map(|(bytes, ns)| (bytes as u64, ns)).collect())
+    }
+
     /// The points: bytes and nanoseconds.
     pub fn points(&self) -> &[(u64, f64)] {
         &self.points

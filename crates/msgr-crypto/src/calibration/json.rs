@@ -1,4 +1,4 @@
-//! Calibrations to JSON and back; a file is checked, since anybody may have written it.
+//! Calibrations to JSON and back. A file is hostile input, so it is checked.
 
 use serde::{Deserialize, Serialize};
 

@@ -10,6 +10,8 @@ const MAX_BYTES: usize = 1 << 20;
 /// `kernel` of a calibration from such a table.
 pub(crate) const KERNEL: &str = "unknown (openssl speed)";
 
+const UNKNOWN: &str = "of unknown version";
+
 /// Output of `openssl speed` that can not be used.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -89,10 +91,8 @@ pub fn parse_speed_table(text: &str) -> Result<Calibration, SpeedTableError> {
         });
     }
     // Figures are thousands of bytes a second.
-    let points = sizes
-        .iter()
-        .zip(&figures)
-        .map(|(size, figure)| (*size, *size as f64 / (figure * 1e3) * 1e9));
+    let points = sizes.into_iter().zip(figures);
+    let points = points.map(|(size, figure)| (size, size as f64 / (figure * 1e3) * 1e9));
     calibration_from_points(points.collect(), version)
 }
 
@@ -133,22 +133,14 @@ fn calibration_from_points(
     // An empty call returns at once; how fast is not known.
     costs.small = Curve::new(vec![(0, 0.0), (1, at(1)), (15, at(15))]);
     costs.fill = Curve::new(vec![(1, at(1)), (15, at(15))]);
-    costs.tail = Curve::new(
-        (0..16)
-            .step_by(15)
-            .map(|n| (n, line.byte_ns * n as f64))
-            .collect(),
-    );
+    costs.tail = Curve::new(vec![(0, 0.0), (15, 15.0 * line.byte_ns)]);
     costs.head = costs.tail.clone();
     costs.shifted = zero.clone();
     costs.out_of_place = zero.clone();
     costs.first = zero.clone();
     Ok(Calibration {
         library: LibraryFacts {
-            version: format!(
-                "OpenSSL {}",
-                version.as_deref().unwrap_or("of unknown version")
-            ),
+            version: format!("OpenSSL {}", version.as_deref().unwrap_or(UNKNOWN)),
             path: None,
             kernel: KERNEL.to_owned(),
             cpu_features: Vec::new(),

@@ -1,5 +1,6 @@
 //! Update costs at any phase and size, and files.
 
+use super::costs::{DENSE, PERIOD, PERIOD_BEGIN};
 use super::*;
 use crate::host::Host;
 

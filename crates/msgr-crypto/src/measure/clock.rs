@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use nix::time::{ClockId, clock_gettime};
 
-use super::{MeasureError, median};
+use super::error::MeasureError;
+use super::statistics::median;
 
 /// Nanoseconds of CPU time that this thread used.
 pub(crate) fn thread_cpu_ns() -> Result<f64, MeasureError> {

@@ -1,7 +1,8 @@
-//! Work to nanoseconds: samples of many cases in turn, those that something disturbed left out, and
+//! Work to nanoseconds: alternating samples of many cases, without those that were disturbed, and
 //! their medians.
 
 mod clock;
+mod error;
 mod reference;
 mod statistics;
 
@@ -10,27 +11,13 @@ use std::time::{Duration, Instant};
 use msgr_crypto_ffi::CallError;
 
 use self::clock::Stopwatch;
-use self::statistics::{Sample, scaled, shuffle, typical, undisturbed};
+use self::statistics::{MIN_SAMPLES, Sample, scaled, shuffle, typical, undisturbed};
 use crate::run::Runner;
 
 pub(crate) use clock::thread_cpu_ns;
+pub use error::MeasureError;
 pub(crate) use reference::Reference;
 pub(crate) use statistics::median;
-
-/// Why something could not be measured.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum MeasureError {
-    /// libcrypto failed.
-    #[error("failed to run a measurement: {0}")]
-    Call(#[from] CallError),
-    /// The kernel has no CPU clock of the thread.
-    #[error("failed to read the CPU clock of this thread: {0}")]
-    Clock(#[from] nix::Error),
-    /// What was measured makes no sense: another load, or a virtual machine that was moved.
-    #[error("the measurement gave impossible figures ({0}); measure again on a calmer machine")]
-    Unstable(String),
-}
 
 /// How long to measure.
 #[derive(Copy, Clone, Debug)]
@@ -46,8 +33,6 @@ pub struct Effort {
 
 /// While samples are disturbed, rounds are repeated up to this multiple of the wanted ones.
 const MAX_ROUNDS: usize = 3;
-/// Fewer undisturbed samples than this make no median.
-const MIN_SAMPLES: usize = 3;
 /// Work that takes longer than two samples gets this multiple of the wanted rounds, unless it settles
 /// before.
 const LONG_WORK_ROUNDS: usize = 3;

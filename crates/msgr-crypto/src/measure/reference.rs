@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use msgr_crypto_ffi::{Context, Direction, Library};
 
-use super::MeasureError;
 use super::clock::clock_cost;
+use super::error::MeasureError;
 
 /// A sample is disturbed when the reference beside it took longer than this multiple of its best.
 const DISTURBED: f64 = 1.04;

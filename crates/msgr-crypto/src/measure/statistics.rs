@@ -1,6 +1,7 @@
 //! Samples of a case to one figure.
 
-use super::MIN_SAMPLES;
+/// Fewer undisturbed samples than this make no median.
+pub(super) const MIN_SAMPLES: usize = 3;
 
 /// Nanoseconds of a repetition, and the slower one of the reference's times before and after; infinite
 /// when the thread did not run all the time.

@@ -3,9 +3,9 @@
 mod predict;
 mod report;
 
-pub use predict::{Prediction, fits_cache, predict};
+pub use predict::{Cost, fits_cache, predict};
 pub use report::{
-    Alternative, Cost, FrameLoad, FrameReport, Load, Report, SideReport, Verdict, WORTHWHILE,
+    Alternative, FrameLoad, FrameReport, Load, Report, SideReport, Verdict, WORTHWHILE,
 };
 
 #[cfg(test)]

@@ -1,11 +1,15 @@
 //! A plan to its time: `sum over units (unit + sum over calls f(phase, bytes)) + copies`.
 
+use serde::Serialize;
+
 use crate::calibration::Calibration;
 use crate::strategy::{Op, Plan};
 
 /// Nanoseconds of a frame and what they are made of, for data in the caches of the core.
-#[derive(Copy, Clone, PartialEq, Default, Debug)]
-pub struct Prediction {
+#[derive(Copy, Clone, PartialEq, Default, Debug, Serialize)]
+pub struct Cost {
+    /// All of it.
+    pub ns: f64,
     /// Nonces, tags and finals.
     pub units_ns: f64,
     /// Update calls.
@@ -14,24 +18,17 @@ pub struct Prediction {
     pub copies_ns: f64,
 }
 
-impl Prediction {
-    /// All of it.
-    pub fn ns(&self) -> f64 {
-        self.units_ns + self.updates_ns + self.copies_ns
-    }
-}
-
 /// Whether all that a frame touches fits L2 together. The model is checked for such frames only.
 pub fn fits_cache(plan: &Plan, calibration: &Calibration) -> bool {
     plan.footprint() as u64 <= calibration.host.l2_bytes
 }
 
 /// Predicts what `plan` takes.
-pub fn predict(plan: &Plan, calibration: &Calibration) -> Prediction {
+pub fn predict(plan: &Plan, calibration: &Calibration) -> Cost {
     let costs = calibration.direction(plan.side);
-    let mut prediction = Prediction {
+    let mut cost = Cost {
         units_ns: plan.units.len() as f64 * costs.unit_ns,
-        ..Prediction::default()
+        ..Cost::default()
     };
     for ops in &plan.units {
         let mut done = 0_u64;
@@ -40,21 +37,22 @@ pub fn predict(plan: &Plan, calibration: &Calibration) -> Prediction {
             let len = op.update_len() as u64;
             match op {
                 Op::Copy { from, .. } => {
-                    prediction.copies_ns += calibration.copy.at(from.len as u64);
+                    cost.copies_ns += calibration.copy.at(from.len as u64);
                     continue;
                 }
                 Op::Update { .. } if len > 0 => {
-                    prediction.updates_ns += costs.out_of_place.at(len);
+                    cost.updates_ns += costs.out_of_place.at(len);
                 }
                 Op::InPlace(_) | Op::Update { .. } => {}
             }
             if is_first && len > 0 {
-                prediction.updates_ns += costs.first_ns(len);
+                cost.updates_ns += costs.first_ns(len);
                 is_first = false;
             }
-            prediction.updates_ns += costs.update_ns(done % 16, len);
+            cost.updates_ns += costs.update_ns(done % 16, len);
             done += len;
         }
     }
-    prediction
+    cost.ns = cost.units_ns + cost.updates_ns + cost.copies_ns;
+    cost
 }

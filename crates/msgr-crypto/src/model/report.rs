@@ -4,11 +4,11 @@ use serde::Serialize;
 
 use crate::calibration::{Calibration, Fit, LibraryFacts};
 use crate::host::Host;
-use crate::model::predict::{Prediction, fits_cache, predict};
+use crate::model::predict::{Cost, fits_cache, predict};
 use crate::shapes::{Shape, Side};
 use crate::strategy::{Arrangement, Plan, Strategy};
 
-/// Less than this share saved is nothing that anybody would notice.
+/// A smaller saved share is not noticeable.
 pub const WORTHWHILE: f64 = 0.03;
 /// The message that break-even sizes are computed for.
 const BREAK_EVEN_MESSAGE: usize = 16384;
@@ -69,34 +69,10 @@ pub struct FrameReport {
     pub alternatives: Vec<Alternative>,
     /// All its bytes at the peak rate, nothing else: no way to call can be faster.
     pub bulk_ns: f64,
-    /// Share of `now` that calls cost beside units and bytes: an upper limit of what batching saves.
+    /// Share of `now` that is neither units nor bytes but calls: an upper limit of what batching saves.
     pub call_share: f64,
     /// For the load that was given.
     pub load: Option<FrameLoad>,
-}
-
-/// Nanoseconds of a frame and what they are made of.
-#[derive(Copy, Clone, PartialEq, Debug, Serialize)]
-pub struct Cost {
-    /// All of it.
-    pub ns: f64,
-    /// Nonces, tags and finals.
-    pub units_ns: f64,
-    /// Update calls.
-    pub updates_ns: f64,
-    /// Copies.
-    pub copies_ns: f64,
-}
-
-impl From<Prediction> for Cost {
-    fn from(prediction: Prediction) -> Self {
-        Self {
-            ns: prediction.ns(),
-            units_ns: prediction.units_ns,
-            updates_ns: prediction.updates_ns,
-            copies_ns: prediction.copies_ns,
-        }
-    }
 }
 
 /// Another way to do a frame.
@@ -211,7 +187,7 @@ fn frame(
     load: Option<Load>,
 ) -> FrameReport {
     let ceph = Plan::new(shape, Strategy::ceph(shape.side));
-    let now = Cost::from(predict(&ceph, calibration));
+    let now = predict(&ceph, calibration);
     let saved_share = |ns: f64| match now.ns > 0.0 {
         true => 1.0 - ns / now.ns,
         false => 0.0,
@@ -225,7 +201,7 @@ fn frame(
             if has_copies && !can_predict {
                 return None;
             }
-            let cost = Cost::from(predict(&plan, calibration));
+            let cost = predict(&plan, calibration);
             Some(Alternative {
                 strategy: strategy.id(),
                 description: strategy.to_string(),
@@ -286,14 +262,9 @@ fn break_even(side: Side, calibration: &Calibration) -> Option<usize> {
         Side::Tx => Strategy::new(Arrangement::Gathered, Strategy::ceph(side).placement),
     };
     let pays = |fragment: usize| {
-        let shape = Shape {
-            name: String::new(),
-            side,
-            units: vec![vec![fragment; BREAK_EVEN_MESSAGE / fragment]],
-            per_io: 1.0,
-            source: String::new(),
-        };
-        let ns = |strategy| predict(&Plan::new(&shape, strategy), calibration).ns();
+        let units = vec![vec![fragment; BREAK_EVEN_MESSAGE / fragment]];
+        let shape = Shape::unnamed(side, units);
+        let ns = |strategy| predict(&Plan::new(&shape, strategy), calibration).ns;
         ns(copying) < ns(Strategy::ceph(side))
     };
     (4..=13)

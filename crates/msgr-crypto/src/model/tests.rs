@@ -22,7 +22,7 @@ fn hot_sum() {
     // 80: 20 + 5; empty: 5; 192: 20 + 20; 96: 20 + 10; first of each unit: 4.
     assert_eq!(prediction.updates_ns, 25.0 + 5.0 + 40.0 + 30.0 + 2.0 * 4.0);
     assert_eq!(prediction.copies_ns, 0.0);
-    assert_eq!(prediction.ns(), 308.0);
+    assert_eq!(prediction.ns, 308.0);
 }
 
 /// Check that copies are counted by their sizes, and the one call by the sum of them.

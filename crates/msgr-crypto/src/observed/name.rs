@@ -1,9 +1,9 @@
 //! The calls of a frame to a name for it, as far as lengths show.
 
+use crate::frame::{BLOCK_BYTES as BLOCK, EPILOGUE_BYTES as EPILOGUE};
 use crate::shapes::{Shape, Side};
+use crate::text::format_bytes;
 
-const EPILOGUE: usize = 16;
-const BLOCK: usize = 16;
 /// Longer than any front of a message about an object: what is longer is data.
 const MAX_FRONT: usize = 4096;
 
@@ -114,13 +114,12 @@ pub fn frame_name(shape: &Shape, role: Role) -> String {
 }
 
 fn size(bytes: usize) -> String {
+    let extra = bytes % 4096;
     match bytes {
-        _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
-        _ if bytes >= 1 << 10 && bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
         // A sparse read has a map of its extents before the data.
-        _ if bytes >= 4096 && bytes % 4096 <= MAX_EXTRA => {
-            format!("{} + {} B", size(bytes - bytes % 4096), bytes % 4096)
+        4096.. if (1..=MAX_EXTRA).contains(&extra) => {
+            format!("{} + {extra} B", size(bytes - extra))
         }
-        _ => format!("{bytes} B"),
+        _ => format_bytes(bytes as u64),
     }
 }

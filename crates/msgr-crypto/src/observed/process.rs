@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use super::{Observation, Role};
+use super::name::Role;
+use super::observation::Observation;
 use crate::shapes::{Shape, Side, builtin};
 
 /// Shapes of an observation that the model is asked about.

@@ -1,12 +1,9 @@
 //! The calls of one context, in order, to frames.
 
+use crate::frame::{
+    EPILOGUE_BYTES as EPILOGUE, INLINE_BYTES as INLINE, PREAMBLE_BYTES as PREAMBLE,
+};
 use crate::shapes::{MAX_CALLS, MAX_FRAME_BYTES, Side};
-
-/// Preamble, of all versions.
-const PREAMBLE: usize = 32;
-/// Part of the first segment that goes with the preamble.
-const INLINE: usize = 48;
-const EPILOGUE: usize = 16;
 
 /// Calls of one context in one direction; `None` is a gap.
 #[derive(Debug, Default)]

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::shapes::builtin;
+use crate::shapes::{Shape, Side, builtin};
 
 fn calls(context: u64, side: Side, lens: &[usize]) -> Vec<Seen> {
     lens.iter()

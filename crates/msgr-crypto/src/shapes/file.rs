@@ -2,8 +2,13 @@
 
 use serde::Deserialize;
 
-use super::{MAX_NAME, MAX_SHAPES, NotationError, Shape, Side, notation};
+use super::notation::{self, NotationError};
+use super::shape::{Shape, Side};
 
+/// Most frames in a file of shapes.
+pub const MAX_SHAPES: usize = 1000;
+/// Most characters in a name.
+pub const MAX_NAME: usize = 80;
 const BUILTIN: &str = include_str!("../../data/shapes.toml");
 /// Larger than a thousand frames of eighty characters need.
 const MAX_FILE_BYTES: usize = 1 << 20;
@@ -113,21 +118,14 @@ pub fn parse_shapes(text: &str) -> Result<Vec<Shape>, ShapeFileError> {
         _ => return Err(ShapeFileError::Shapes),
     }
     let mut shapes: Vec<Shape> = Vec::with_capacity(file.frame.len());
-    for (index, frame) in file.frame.into_iter().enumerate() {
-        let name = frame.name;
+    for (index, frame) in (1..).zip(file.frame) {
+        let (name, side) = (frame.name, frame.side);
         let n_chars = name.chars().count();
         if n_chars == 0 || n_chars > MAX_NAME || name.chars().any(char::is_control) {
-            return Err(ShapeFileError::Name(index + 1));
+            return Err(ShapeFileError::Name(index));
         }
-        if shapes
-            .iter()
-            .any(|s| s.name == name && s.side == frame.side)
-        {
-            return Err(ShapeFileError::Twice {
-                index: index + 1,
-                side: frame.side,
-                name,
-            });
+        if shapes.iter().any(|s| s.name == name && s.side == side) {
+            return Err(ShapeFileError::Twice { index, side, name });
         }
         if !(frame.per_io > 0.0 && frame.per_io <= MAX_PER_IO) {
             return Err(ShapeFileError::PerIo(name));
@@ -135,10 +133,9 @@ pub fn parse_shapes(text: &str) -> Result<Vec<Shape>, ShapeFileError> {
         match notation::parse(&frame.calls) {
             Ok(units) => shapes.push(Shape {
                 name,
-                side: frame.side,
-                units,
                 per_io: frame.per_io,
                 source: frame.source,
+                ..Shape::unnamed(side, units)
             }),
             Err(error) => return Err(ShapeFileError::Calls { name, error }),
         }

@@ -2,7 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{MAX_CALLS, MAX_FRAME_BYTES, MAX_UNITS};
+/// Most GCM units in a frame: preamble; rest of segment 0; the other segments.
+pub const MAX_UNITS: usize = 3;
+/// Most update calls in a frame: a payload of 16 MiB in pages of 4 KiB, and some.
+pub const MAX_CALLS: usize = 8192;
+/// Most bytes in a frame.
+pub const MAX_FRAME_BYTES: usize = 64 << 20;
 
 /// Calls that are not in the notation, or too many.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

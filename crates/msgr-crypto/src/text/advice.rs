@@ -6,42 +6,8 @@ use super::calibration::heading;
 use super::table::{Table, signed_percent};
 use crate::advice::{Advice, CalibrationSource, Choice, TraceShare};
 use crate::calibration::Calibration;
-use crate::model::{Report, WORTHWHILE};
 use crate::observed::{FrameSource, ProcessFrames};
 use crate::printable::printable;
-
-/// Whether larger pieces at once would help, and what else would.
-pub fn verdict_sentence(report: &Report, choices: &[Choice], trace: Option<&TraceShare>) -> String {
-    let best = report.verdict.saved_share;
-    let lever = choices
-        .iter()
-        .filter(|choice| choice.is_lever && choice.saved_share > best.max(WORTHWHILE))
-        .max_by(|a, b| a.saved_share.total_cmp(&b.saved_share));
-    let lever = match lever {
-        Some(choice) => format!(
-            "; {} would save {:.0} % of it",
-            choice.name,
-            100.0 * choice.saved_share
-        ),
-        None => {
-            "; what is left are more messenger threads, or crc mode in a trusted network".into()
-        }
-    };
-    let whole = trace.map_or(String::new(), |trace| {
-        format!(
-            " (encryption is {:.1} % of the messenger threads' CPU time)",
-            100.0 * trace.crypto_share
-        )
-    });
-    let start = match best < WORTHWHILE {
-        true => "Batching cannot help: it would save",
-        false => "Batching would save",
-    };
-    format!(
-        "{start} {:.1} % of the time of encryption{whole}{lever}.",
-        100.0 * best
-    )
-}
 
 /// The sentence, its table, and what both rest on; `calibration` as the advice was made from.
 pub fn advice_text(advice: &Advice, calibration: &Calibration) -> String {
@@ -70,7 +36,7 @@ pub fn advice_text(advice: &Advice, calibration: &Calibration) -> String {
 }
 
 fn choice_table(choices: &[Choice]) -> String {
-    let mut table = Table::new(1, &["", "ns a frame", "saved", "of a thread"]);
+    let mut table = Table::new(1, " | ns a frame | saved | of a thread");
     for choice in choices {
         let percent = choice.thread_percent;
         table.row(&[

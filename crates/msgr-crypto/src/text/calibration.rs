@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::table::{Table, bytes, ns};
+use super::table::{Table, format_bytes, format_ns};
 use crate::calibration::{Calibration, Fit};
 use crate::printable::printable;
 use crate::shapes::Side;
@@ -52,16 +52,7 @@ pub fn heading(calibration: &Calibration) -> String {
 fn call_table(calibration: &Calibration) -> String {
     let mut table = Table::new(
         1,
-        &[
-            "bytes",
-            "decrypt ns",
-            "GB/s",
-            "encrypt ns",
-            "GB/s",
-            "with nonce, tag",
-            "GB/s",
-            "memcpy ns",
-        ],
+        "bytes | decrypt ns | GB/s | encrypt ns | GB/s | with nonce, tag | GB/s | memcpy ns",
     );
     for size in SIZES {
         let update = |side| calibration.direction(side).update_ns(0, size);
@@ -69,21 +60,21 @@ fn call_table(calibration: &Calibration) -> String {
         let message = decrypt + calibration.decrypt.unit_ns;
         let rate = |ns: f64| format!("{:.2}", size as f64 / ns);
         table.row(&[
-            &bytes(size),
-            &ns(decrypt),
+            &format_bytes(size),
+            &format_ns(decrypt),
             &rate(decrypt),
-            &ns(update(Side::Tx)),
+            &format_ns(update(Side::Tx)),
             &rate(update(Side::Tx)),
-            &ns(message),
+            &format_ns(message),
             &rate(message),
-            &ns(calibration.copy.at(size)),
+            &format_ns(calibration.copy.at(size)),
         ]);
     }
     table.render()
 }
 
 fn setup_table(calibration: &Calibration) -> String {
-    let mut table = Table::new(1, &["ns", "decrypt", "encrypt"]);
+    let mut table = Table::new(1, "ns | decrypt | encrypt");
     let both = [&calibration.decrypt, &calibration.encrypt];
     for (name, value) in [
         ("nonce, tag and final, per unit", both.map(|c| c.unit_ns)),
@@ -92,7 +83,7 @@ fn setup_table(calibration: &Calibration) -> String {
         ("new key and nonce", both.map(|c| c.rekey_ns)),
         ("new context with key", both.map(|c| c.context_ns)),
     ] {
-        table.row(&[name, &ns(value[0]), &ns(value[1])]);
+        table.row(&[name, &format_ns(value[0]), &format_ns(value[1])]);
     }
     table.render()
 }
@@ -105,9 +96,9 @@ fn fits(calibration: &Calibration) -> String {
                 out,
                 "\n{name} {} to {}: {} ns a call + {:.3} ns a byte (half of {:.1} GB/s at {:.0} B); \
                  median error {:.1} %, largest {:.1} %",
-                bytes(regime.from_bytes),
-                bytes(regime.to_bytes),
-                ns(regime.call_ns),
+                format_bytes(regime.from_bytes),
+                format_bytes(regime.to_bytes),
+                format_ns(regime.call_ns),
                 regime.byte_ns,
                 1.0 / regime.byte_ns,
                 regime.half_peak_bytes(),

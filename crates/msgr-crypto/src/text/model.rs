@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::calibration::heading;
-use super::table::{Table, bytes, ns, signed_percent};
+use super::table::{Table, format_bytes, format_ns, signed_percent};
 use crate::calibration::Calibration;
 use crate::model::{FrameReport, Report, SideReport, WORTHWHILE};
 use crate::printable::printable;
@@ -35,16 +35,7 @@ fn frame_name(frame: &FrameReport) -> String {
 fn frame_table(report: &Report) -> String {
     let mut table = Table::new(
         2,
-        &[
-            "frame",
-            "calls",
-            "now ns",
-            "one allocation",
-            "gathered",
-            "scratch",
-            "bulk",
-            "calls are",
-        ],
+        "frame | calls | now ns | one allocation | gathered | scratch | bulk | calls are",
     );
     for frame in &report.frames {
         let saved = |start: &str| {
@@ -57,7 +48,7 @@ fn frame_table(report: &Report) -> String {
         table.row(&[
             &frame_name(frame),
             &frame.calls,
-            &ns(frame.now.ns),
+            &format_ns(frame.now.ns),
             &saved("contiguous"),
             &saved("gathered"),
             &saved("coalesced"),
@@ -78,7 +69,7 @@ fn side_line(side: &SideReport, has_copy_costs: bool) -> String {
         (None, true) => "copying the fragments of 16 KiB together never pays".to_owned(),
         (Some(size), true) => format!(
             "copying the fragments of 16 KiB together pays up to {} each",
-            bytes(size as u64)
+            format_bytes(size as u64)
         ),
     };
     format!("\n{}: {half_peak}; {break_even}", side.side)
@@ -97,15 +88,7 @@ fn load_table(report: &Report) -> String {
     );
     let mut table = Table::new(
         1,
-        &[
-            "frame",
-            "of a thread",
-            "best",
-            "gain, points",
-            "I/Os at most",
-            "bulk",
-            "I/Os at most",
-        ],
+        "frame | of a thread | best | gain, points | I/Os at most | bulk | I/Os at most",
     );
     let mut n_left_out = 0;
     for frame in &report.frames {

@@ -34,7 +34,7 @@ pub fn observed_text(process: &ProcessFrames) -> String {
                  Lengths of fronts, and buffers of data\nthat is sent, may differ:\n",
                 printable(reason)
             );
-            let mut table = Table::new(2, &["frame", "calls"]);
+            let mut table = Table::new(2, "frame | calls");
             for shape in shapes {
                 table.row(&[&format!("{} {}", shape.side, shape.name), &shape.calls]);
             }
@@ -114,7 +114,7 @@ fn side_text(side: Side, observation: &Observation) -> String {
     if of_side.is_empty() {
         return out;
     }
-    let mut table = Table::new(0, &["frames", "share"]);
+    let mut table = Table::new(0, "frames | share");
     let mut names = vec!["frame | units".to_owned()];
     for shape in of_side.iter().take(MAX_ROWS) {
         table.row(&[&shape.count.to_string(), &share(shape.count, seen.n_frames)]);
@@ -174,7 +174,7 @@ fn length_table(observation: &Observation) -> String {
     rows.truncate(2 * MAX_ROWS);
     rows.sort_unstable();
     let totals = sides.map(SideSeen::n_calls);
-    let mut table = Table::new(0, &["bytes", "RX calls", "share", "TX calls", "share"]);
+    let mut table = Table::new(0, "bytes | RX calls | share | TX calls | share");
     for (len, rx, tx) in rows {
         table.row(&[
             &len.to_string(),
@@ -192,7 +192,7 @@ fn length_table(observation: &Observation) -> String {
 }
 
 fn thread_table(observation: &Observation) -> String {
-    let mut table = Table::new(0, &["thread", "RX calls", "TX calls", "bytes", "lost"]);
+    let mut table = Table::new(0, "thread | RX calls | TX calls | bytes | lost");
     for (tid, seen) in observation.threads.iter().take(2 * MAX_ROWS) {
         table.row(&[
             &tid.to_string(),

@@ -12,9 +12,9 @@ pub(super) struct Table {
 }
 
 impl Table {
-    /// With its heading.
-    pub(super) fn new(n_names: usize, heading: &[&str]) -> Self {
-        let heading = heading.iter().map(|cell| (*cell).to_owned()).collect();
+    /// With its heading, whose cells are separated by ` | `.
+    pub(super) fn new(n_names: usize, heading: &str) -> Self {
+        let heading = heading.split(" | ").map(str::to_owned).collect();
         Self {
             n_names,
             rows: vec![heading],
@@ -53,7 +53,7 @@ impl Table {
 }
 
 /// Bytes: `96 B`, `16 KiB`, `1 MiB`.
-pub(super) fn bytes(n: u64) -> String {
+pub(crate) fn format_bytes(n: u64) -> String {
     match n {
         _ if n >= 1 << 20 && n.is_multiple_of(1 << 20) => format!("{} MiB", n >> 20),
         _ if n >= 1 << 10 && n.is_multiple_of(1 << 10) => format!("{} KiB", n >> 10),
@@ -62,7 +62,7 @@ pub(super) fn bytes(n: u64) -> String {
 }
 
 /// Nanoseconds with three digits and more: `41.3`, `4131`.
-pub(super) fn ns(ns: f64) -> String {
+pub(super) fn format_ns(ns: f64) -> String {
     match ns {
         _ if ns < 99.95 => format!("{ns:.1}"),
         _ => format!("{ns:.0}"),
@@ -81,7 +81,7 @@ mod tests {
     /// Check alignment, and that text from outside can not leave its cell.
     #[test]
     fn aligned() {
-        let mut table = Table::new(1, &["name", "ns"]);
+        let mut table = Table::new(1, "name | ns");
         table.row(&["a\x1b[2J", "1"]);
         table.row(&["größer", "1000"]);
         assert_eq!(table.render(), "name      ns\na?[2J      1\ngrößer  1000\n");
@@ -90,12 +90,12 @@ mod tests {
     /// Check units.
     #[test]
     fn figures() {
-        assert_eq!(bytes(16), "16 B");
-        assert_eq!(bytes(1536), "1536 B");
-        assert_eq!(bytes(16384), "16 KiB");
-        assert_eq!(bytes(4 << 20), "4 MiB");
-        assert_eq!(ns(41.26), "41.3");
-        assert_eq!(ns(4131.4), "4131");
+        assert_eq!(format_bytes(16), "16 B");
+        assert_eq!(format_bytes(1536), "1536 B");
+        assert_eq!(format_bytes(16384), "16 KiB");
+        assert_eq!(format_bytes(4 << 20), "4 MiB");
+        assert_eq!(format_ns(41.26), "41.3");
+        assert_eq!(format_ns(4131.4), "4131");
         assert_eq!(signed_percent(-0.0123), "-1.2 %");
     }
 }

@@ -1,6 +1,6 @@
 //! Predictions and measurements to the tables of `wcprof crypto calibrate --verify`.
 
-use super::table::{Table, ns, signed_percent};
+use super::table::{Table, format_ns, signed_percent};
 use crate::shapes::Shape;
 use crate::verify::Checked;
 
@@ -11,14 +11,7 @@ const TOLERANCE: f64 = 0.05;
 pub fn verify_text(checked: &[Checked], shapes: &[Shape]) -> String {
     let mut table = Table::new(
         2,
-        &[
-            "frame",
-            "strategy",
-            "measured ns",
-            "predicted ns",
-            "error",
-            "spread",
-        ],
+        "frame | strategy | measured ns | predicted ns | error | spread",
     );
     for row in checked {
         let Some(shape) = shapes.get(row.shape) else {
@@ -28,8 +21,8 @@ pub fn verify_text(checked: &[Checked], shapes: &[Shape]) -> String {
         table.row(&[
             &format!("{} {}", shape.side, shape.name),
             row.strategy.id(),
-            &ns(row.measured_ns),
-            &ns(row.predicted_ns),
+            &format_ns(row.measured_ns),
+            &format_ns(row.predicted_ns),
             &match row.is_disturbed {
                 true => format!("({error})"),
                 false => error,

@@ -11,10 +11,9 @@ use msgr_crypto::calibration::Calibration;
 use msgr_crypto::text::advice_text;
 use wcprof_profile::model::{Profile, State};
 
-use super::burst::observe_process;
-use super::calibrate::measure;
+use super::burst::{BurstArgs, observe_process};
 use super::files::{json_document, open_library, read_calibration};
-use super::observe::BurstArgs;
+use super::measure::measure;
 use super::sandbox::calibrate_process;
 use crate::cli::{RuleArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};

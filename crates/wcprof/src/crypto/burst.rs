@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::Args;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use msgr_crypto::observed::{
     BurstFacts, FrameSource, Observation, ProcessFrames, Role, Seen, SeenCall,
@@ -15,11 +16,30 @@ use wcprof_perf::uprobe::{
 use wcprof_report::terminal_name;
 use wcprof_types::Pid;
 
-use super::observe::BurstArgs;
 use crate::failure::{Exit, Failure};
 
 /// Threads of Ceph's messenger, in daemons and in librados.
 const WORKERS: &str = "msgr-worker-*";
+
+/// How long to observe which threads.
+#[derive(Args, Debug, Clone)]
+pub(crate) struct BurstArgs {
+    /// Length of the burst in seconds, 0.01 to 10; calls of the target are slower meanwhile
+    #[arg(short, long, value_name = "SECS", default_value_t = 0.2, value_parser = seconds)]
+    pub(super) duration: f64,
+    /// Observe only threads whose name matches; may be given several times [default: msgr-worker-*,
+    /// or all threads of a process that has none of that name]
+    #[arg(long, value_name = "GLOB")]
+    pub(super) threads: Vec<String>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(n) if (0.01..=10.0).contains(&n) => Ok(n),
+        Ok(_) => Err("must be 0.01 to 10 seconds".into()),
+        Err(_) => Err("not a number; 0.01 to 10 seconds are possible".into()),
+    }
+}
 
 /// Observes a process; without the privilege or the kernel for it, the frames that it has by the protocol.
 pub(super) fn observe_process(pid: i32, args: &BurstArgs) -> Result<ProcessFrames, Failure> {

@@ -1,21 +1,41 @@
 //! `wcprof crypto calibrate`: a libcrypto to its costs, as text or JSON.
 
 use std::fmt::Write;
+use std::path::PathBuf;
 
-use msgr_crypto::calibration::{Calibration, CalibrationOptions, calibrate};
+use clap::Args;
+use msgr_crypto::calibration::Calibration;
 use msgr_crypto::text::{calibration_text, verify_text};
 use msgr_crypto::verify::verify;
-use msgr_crypto_ffi::Library;
 use wcprof_report::terminal_name;
 
-use super::CalibrateArgs;
 use super::files::{open_library, read_shapes};
+use super::measure::measure;
 use super::sandbox::calibrate_process;
 use crate::failure::{Exit, Failure};
 use crate::open::write_output;
 
-/// Above this share of disturbed measurements there is a warning.
-const MAX_DISTURBED: f64 = 0.2;
+#[derive(Args, Debug)]
+pub(crate) struct CalibrateArgs {
+    /// Library to measure; its code runs with your rights [default: the system's libcrypto]
+    #[arg(long, value_name = "PATH")]
+    lib: Option<PathBuf>,
+    /// Measure the libcrypto that this process maps; unless it is the system's, in a confined process
+    #[arg(long, value_name = "PID", conflicts_with_all = ["lib", "verify"])]
+    pid: Option<i32>,
+    /// Save the calibration (JSON) for `wcprof crypto model`
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Print the calibration as JSON
+    #[arg(long)]
+    json: bool,
+    /// Also run every frame by every strategy and print the error of the model (a minute)
+    #[arg(long, conflicts_with = "json")]
+    verify: bool,
+    /// Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]
+    #[arg(long, value_name = "FILE", requires = "verify")]
+    shapes: Option<PathBuf>,
+}
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let shapes = read_shapes(args.shapes.as_deref())?;
@@ -47,24 +67,6 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         );
     }
     write_output(None, out.as_bytes())
-}
-
-/// Calibrates, and announces it, since it takes seconds.
-pub(super) fn measure(library: &Library) -> Result<Calibration, Failure> {
-    tell!(
-        "wcprof: measuring {}: a second, longer beside other work",
-        terminal_name(library.version())
-    );
-    let calibration = calibrate(library, &CalibrationOptions::default())
-        .map_err(|error| Failure::new(Exit::Failure, error))?;
-    if calibration.disturbed_share > MAX_DISTURBED {
-        tell!(
-            "wcprof: other work slowed this core during {:.0} % of the measurements, so they are less exact; \
-             measure again on a calmer machine",
-            100.0 * calibration.disturbed_share
-        );
-    }
-    Ok(calibration)
 }
 
 fn json(calibration: &Calibration) -> Result<String, Failure> {

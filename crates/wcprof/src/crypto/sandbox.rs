@@ -28,7 +28,7 @@ use wcprof_perf::uprobe::{CryptoModule, ModuleKind, UprobeError, find_crypto_mod
 use wcprof_report::terminal_name;
 use wcprof_types::Pid;
 
-use super::calibrate::measure;
+use super::measure::measure;
 use crate::failure::{Exit, Failure};
 
 pub(crate) use child::{SandboxArgs, run as run_child};

@@ -5,18 +5,19 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use fs_err as fs;
 use serde_json::Value;
 
 use super::steps::{RULES, Step, TARGETS, Target};
-use crate::lab::fio::cpu_time;
+use crate::cpu_time::cpu_time;
+use crate::lab::place::Lab;
+use crate::lab::vm;
 use crate::lab::wcprof::{Wcprof, rules};
-use crate::lab::{Daemon, Lab, create_folder, vm, wait_until, write};
-use crate::process::root;
+use crate::process::{root, wait_until};
 
 /// Prefix of the copies' ids.
 const PROBE: &str = "probe-";
@@ -94,6 +95,49 @@ impl Measured {
         }
         lines
     }
+
+    /// What is not as it must be, a line each.
+    pub fn wrong(&self, step: &Step) -> Vec<String> {
+        let mut wrong = Vec::new();
+        for (target, seen) in &self.seen {
+            for rule in RULES {
+                let expected = step.is_expected(rule, *target);
+                let found = seen.findings.iter().any(|f| f == rule);
+                let share = seen.share(rule);
+                let place = format!("{}, {}: {rule}", step.name, target.name());
+                if expected && !found {
+                    wrong.push(format!("{place} is not found ({share})"));
+                }
+                if !expected && found {
+                    wrong.push(format!("{place} is found ({share})"));
+                }
+                // Below a threshold is not gone.
+                if !expected && share.percent > residue(rule) {
+                    wrong.push(format!("{place} is not gone ({share})"));
+                }
+            }
+            let settings = step.settings(*target);
+            for id in ["qemu-rbd-cache", "libc-malloc", "msgr-secure"] {
+                let found = seen.settings.iter().any(|s| s == id);
+                if found != settings.contains(&id) {
+                    let what = if found { "finds" } else { "does not find" };
+                    let name = target.name();
+                    wrong.push(format!("{}, {name}: doctor {what} {id}", step.name));
+                }
+            }
+        }
+        wrong
+    }
+}
+
+/// Percent of a process's time that may be left where a rule must find nothing.
+fn residue(rule: &str) -> f64 {
+    match rule {
+        // Libraries that were loaded before may hold on to libc's.
+        "libc-malloc" => 0.5,
+        // No frame at all.
+        _ => 0.0,
+    }
 }
 
 /// Rules without thresholds.
@@ -107,16 +151,18 @@ impl Probes {
     /// When a built-in rule is not as expected.
     pub fn write(wcprof: &Wcprof) -> Result<Self> {
         let folder = wcprof.folder.join("probes");
-        create_folder(&folder)?;
+        fs::create_dir_all(&folder)?;
         for rule in RULES {
-            let path = root()?.join(format!("crates/wcprof-findings/rules/{rule}.toml"));
-            let text = fs::read_to_string(&path)
-                .with_context(|| format!("failed to read `{}`", path.display()))?;
-            let probe = probe(rule, &text).with_context(|| format!("`{}`", path.display()))?;
-            write(&folder.join(format!("{rule}.toml")), probe)?;
+            let probe = probe(rule, &fs::read_to_string(rule_file(rule))?).context(*rule)?;
+            fs::write(folder.join(format!("{rule}.toml")), probe)?;
         }
         Ok(Self(folder))
     }
+}
+
+/// The file of a built-in rule.
+fn rule_file(rule: &str) -> PathBuf {
+    root().join(format!("crates/wcprof-findings/rules/{rule}.toml"))
 }
 
 /// Attaches to the processes of a step, one after the other.
@@ -124,7 +170,7 @@ impl Probes {
 /// # Errors
 /// When one does not run, or wcprof fails.
 pub fn measure(wcprof: &Wcprof, probes: &Probes, lab: &Lab, step: &Step) -> Result<Measured> {
-    let machine = Daemon::running(&lab.cluster(), "vm")?.context("QEMU does not run")?;
+    let machine = lab.machine()?.context("QEMU does not run")?;
     let osd = lab.osd()?;
     // The line that the boot waited for is of the first seconds.
     let n_before = vm::reports(lab).len() + 1;
@@ -238,15 +284,13 @@ fn probe(id: &str, rule: &str) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lab::story::steps::STEPS;
 
     /// Check that each rule of the story has the form that its probe is made from.
     #[test]
     fn probes() {
         for rule in RULES {
-            let path = root()
-                .unwrap()
-                .join(format!("crates/wcprof-findings/rules/{rule}.toml"));
-            let text = fs::read_to_string(path).unwrap();
+            let text = fs::read_to_string(rule_file(rule)).unwrap();
             let probe = probe(rule, &text).unwrap();
             assert!(probe.contains(&format!("id = \"probe-{rule}\"")));
             assert!(probe.contains("min_samples = 1"));
@@ -267,5 +311,59 @@ mod tests {
                 "{base}"
             );
         }
+    }
+
+    fn measured(step: &Step, change: impl Fn(&mut Seen)) -> Measured {
+        let seen = |target: Target| {
+            let found = RULES.iter().filter(|r| step.is_expected(r, target));
+            let mut seen = Seen {
+                findings: found.map(|r| (*r).to_owned()).collect(),
+                settings: step
+                    .settings(target)
+                    .iter()
+                    .map(|s| (*s).to_owned())
+                    .collect(),
+                ..Seen::default()
+            };
+            change(&mut seen);
+            (target, seen)
+        };
+        Measured {
+            iops: 1.0,
+            seen: TARGETS.iter().map(|t| seen(*t)).collect(),
+        }
+    }
+
+    /// Check that each step passes with what it must show, and that all of it changes along the way.
+    #[test]
+    fn expected() {
+        for step in STEPS {
+            assert!(measured(step, |_| ()).wrong(step).is_empty());
+        }
+        for rule in RULES {
+            let seen: Vec<bool> = STEPS
+                .iter()
+                .map(|step| step.is_expected(rule, Target::Qemu))
+                .collect();
+            assert!(seen.contains(&true) && seen.contains(&false), "{rule}");
+        }
+    }
+
+    /// Check that an extra finding, a missing one, and time that should be gone are reported.
+    #[test]
+    fn deviations() {
+        let step = &STEPS[1];
+        let wrong = |change: &dyn Fn(&mut Seen)| measured(step, change).wrong(step).len();
+        assert_eq!(wrong(&|seen| seen.findings.clear()), 2);
+        assert_eq!(wrong(&|seen| seen.findings.push("rbd-cache".to_owned())), 2);
+        assert_eq!(wrong(&|seen| seen.settings.clear()), 2);
+        let some = Share {
+            percent: 0.01,
+            n_samples: 1,
+        };
+        let left = |seen: &mut Seen| {
+            seen.shares.insert("aes-gcm".to_owned(), some);
+        };
+        assert_eq!(wrong(&left), 2);
     }
 }

@@ -1,7 +1,6 @@
 //! The steps, and what wcprof must and must not find at each.
 
-use super::measure::Measured;
-use crate::lab::ceph::{self, Mode, Store};
+use crate::lab::conf::{self, Mode};
 use crate::lab::vm::{self, Cache};
 
 /// Rules that the story is about; each tests one thing that a step changes.
@@ -70,29 +69,16 @@ pub const STEPS: &[Step] = &[
     },
 ];
 
-/// What is recorded.
-pub fn all() -> impl Iterator<Item = (&'static Step, Target)> {
-    STEPS
-        .iter()
-        .flat_map(|step| TARGETS.iter().map(move |target| (step, *target)))
-}
-
 impl Step {
-    /// What a cluster is made by; steps that agree in it share one.
-    pub fn cluster(&self) -> (bool, bool) {
-        (self.secure, self.tcmalloc)
-    }
-
-    pub fn cluster_options(&self) -> ceph::Options {
-        ceph::Options {
+    /// The cluster that it runs on; equal steps share one.
+    pub fn cluster(&self) -> conf::Options {
+        conf::Options {
             mode: match self.secure {
                 true => Mode::Secure,
                 false => Mode::Crc,
             },
-            store: Store::Bluestore,
             tcmalloc: self.tcmalloc,
-            osds: 1,
-            threads_per_shard: 2,
+            ..conf::Options::default()
         }
     }
 
@@ -130,108 +116,5 @@ impl Step {
         ];
         let found = all.into_iter().filter(|(_, found)| *found);
         found.map(|(id, _)| id).collect()
-    }
-
-    /// What is not as it must be, a line each.
-    pub fn wrong(&self, measured: &Measured) -> Vec<String> {
-        let mut wrong = Vec::new();
-        for (target, seen) in &measured.seen {
-            for rule in RULES {
-                let expected = self.is_expected(rule, *target);
-                let found = seen.findings.iter().any(|f| f == rule);
-                let share = seen.share(rule);
-                let place = format!("{}, {}: {rule}", self.name, target.name());
-                if expected && !found {
-                    wrong.push(format!("{place} is not found ({share})"));
-                }
-                if !expected && found {
-                    wrong.push(format!("{place} is found ({share})"));
-                }
-                // Below a threshold is not gone.
-                if !expected && share.percent > residue(rule) {
-                    wrong.push(format!("{place} is not gone ({share})"));
-                }
-            }
-            let settings = self.settings(*target);
-            for id in ["qemu-rbd-cache", "libc-malloc", "msgr-secure"] {
-                let found = seen.settings.iter().any(|s| s == id);
-                if found != settings.contains(&id) {
-                    let what = if found { "finds" } else { "does not find" };
-                    let name = target.name();
-                    wrong.push(format!("{}, {name}: doctor {what} {id}", self.name));
-                }
-            }
-        }
-        wrong
-    }
-}
-
-/// Percent of a process's time that may be left where a rule must find nothing.
-fn residue(rule: &str) -> f64 {
-    match rule {
-        // Libraries that were loaded before may hold on to libc's.
-        "libc-malloc" => 0.5,
-        // No frame at all.
-        _ => 0.0,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lab::story::measure::{Seen, Share};
-
-    fn measured(step: &Step, change: impl Fn(&mut Seen)) -> Measured {
-        let seen = |target: Target| {
-            let found = RULES.iter().filter(|r| step.is_expected(r, target));
-            let mut seen = Seen {
-                findings: found.map(|r| (*r).to_owned()).collect(),
-                settings: step
-                    .settings(target)
-                    .iter()
-                    .map(|s| (*s).to_owned())
-                    .collect(),
-                ..Seen::default()
-            };
-            change(&mut seen);
-            (target, seen)
-        };
-        Measured {
-            iops: 1.0,
-            seen: TARGETS.iter().map(|t| seen(*t)).collect(),
-        }
-    }
-
-    /// Check that each step passes with what it must show, and that all of it changes along the way.
-    #[test]
-    fn expected() {
-        for step in STEPS {
-            assert!(step.wrong(&measured(step, |_| ())).is_empty());
-        }
-        for rule in RULES {
-            let seen: Vec<bool> = STEPS
-                .iter()
-                .map(|step| step.is_expected(rule, Target::Qemu))
-                .collect();
-            assert!(seen.contains(&true) && seen.contains(&false), "{rule}");
-        }
-    }
-
-    /// Check that a finding too many, one that lacks, and time that is left are told.
-    #[test]
-    fn deviations() {
-        let step = &STEPS[1];
-        let wrong = |change: &dyn Fn(&mut Seen)| step.wrong(&measured(step, change)).len();
-        assert_eq!(wrong(&|seen| seen.findings.clear()), 2);
-        assert_eq!(wrong(&|seen| seen.findings.push("rbd-cache".to_owned())), 2);
-        assert_eq!(wrong(&|seen| seen.settings.clear()), 2);
-        let some = Share {
-            percent: 0.01,
-            n_samples: 1,
-        };
-        let left = |seen: &mut Seen| {
-            seen.shares.insert("aes-gcm".to_owned(), some);
-        };
-        assert_eq!(wrong(&left), 2);
     }
 }

@@ -3,13 +3,14 @@
 use std::fmt::Write;
 
 use super::measure::Measured;
-use super::steps::{BLOCK_SIZE, RULES, STEPS, Step, TARGETS};
+use super::steps::{BLOCK_SIZE, RULES, STEPS, Step, TARGETS, Target};
+use crate::markdown::table;
 
 /// Lines of a tree that are shown.
 const MAX_TREE_LINES: usize = 45;
 
 /// The report.
-pub fn report(told: &[(&Step, Measured)], seconds: u32, rate: u32) -> String {
+pub fn report(steps: &[(&Step, Measured)], seconds: u32, rate: u32) -> String {
     let mut out = String::new();
     let _ = writeln!(
         out,
@@ -21,57 +22,52 @@ pub fn report(told: &[(&Step, Measured)], seconds: u32, rate: u32) -> String {
          what counts is which time is found, and that it is gone afterwards.\n",
         BLOCK_SIZE / 1024
     );
-    out.push_str("| step | guest IOPS | QEMU cores | OSD cores |");
-    for target in TARGETS {
-        for rule in RULES.iter().filter(|rule| is_told(rule, *target)) {
-            let _ = write!(out, " {}: {rule} |", target.name());
-        }
-    }
-    out.push_str("\n|---|---|---|---|");
-    for target in TARGETS {
-        for _ in RULES.iter().filter(|rule| is_told(rule, *target)) {
-            out.push_str("---|");
-        }
-    }
-    out.push('\n');
-    for (step, measured) in told {
-        row(&mut out, step, measured);
-    }
+    let mut head = ["step", "guest IOPS", "QEMU cores", "OSD cores"]
+        .map(str::to_owned)
+        .to_vec();
+    head.extend(shown().map(|(target, rule)| format!("{}: {rule}", target.name())));
+    let rows: Vec<_> = steps
+        .iter()
+        .map(|(step, measured)| row(step, measured))
+        .collect();
+    out.push_str(&table(&head, &rows));
     out.push_str(
         "\nShares are of what the rule's threshold is of (on-CPU time; non-idle time for rbd-cache), over the whole\n\
          process, measured also below the threshold. **Bold**: a finding, heaviest pools in its text below.\n",
     );
-    for (step, measured) in told {
+    for (step, measured) in steps {
         section(&mut out, step, measured);
     }
     out
 }
 
-/// Whether some step shows it: an OSD has no rbd cache.
-fn is_told(rule: &str, target: super::steps::Target) -> bool {
-    STEPS.iter().any(|step| step.is_expected(rule, target))
+/// What the table shows: an OSD has no rbd cache.
+fn shown() -> impl Iterator<Item = (Target, &'static str)> {
+    let all = TARGETS
+        .iter()
+        .flat_map(|target| RULES.iter().map(|rule| (*target, *rule)));
+    all.filter(|(target, rule)| STEPS.iter().any(|step| step.is_expected(rule, *target)))
 }
 
-fn row(out: &mut String, step: &Step, measured: &Measured) {
-    let _ = write!(
-        out,
-        "| {}: {} | {:.0} |",
-        step.name, step.title, measured.iops
-    );
+fn row(step: &Step, measured: &Measured) -> Vec<String> {
+    let mut cells = vec![
+        format!("{}: {}", step.name, step.title),
+        format!("{:.0}", measured.iops),
+    ];
+    let seen = |target| measured.seen.get(&target);
     for target in TARGETS {
-        let cores = measured.seen.get(target).map_or(0.0, |seen| seen.cores);
-        let _ = write!(out, " {cores:.2} |");
+        let cores = seen(*target).map_or(0.0, |seen| seen.cores);
+        cells.push(format!("{cores:.2}"));
     }
-    for (target, seen) in &measured.seen {
-        for rule in RULES.iter().filter(|rule| is_told(rule, *target)) {
-            let share = seen.share(rule);
-            let _ = match seen.findings.iter().any(|f| f == rule) {
-                true => write!(out, " **{share}** |"),
-                false => write!(out, " {share} |"),
-            };
-        }
+    for (target, rule) in shown() {
+        let share = seen(target)
+            .map(|seen| seen.share(rule))
+            .unwrap_or_default();
+        let found = seen(target).is_some_and(|seen| seen.findings.iter().any(|f| f == rule));
+        let mark = if found { "**" } else { "" };
+        cells.push(format!("{mark}{share}{mark}"));
     }
-    out.push('\n');
+    cells
 }
 
 fn section(out: &mut String, step: &Step, measured: &Measured) {
@@ -115,7 +111,6 @@ mod tests {
 
     use super::*;
     use crate::lab::story::measure::{Seen, Share};
-    use crate::lab::story::steps::Target;
 
     /// Check that the table has a row a step with as many cells as its head, and marks findings.
     #[test]
@@ -144,7 +139,7 @@ mod tests {
             rows.iter().all(|row| row.matches('|').count() == n_cells),
             "{text}"
         );
-        assert!(rows[2].contains("| 1234 |") && rows[2].contains("**7.50 %, 30 samples**"));
+        assert!(rows[2].contains("| 1234 ") && rows[2].contains("**7.50 %, 30 samples**"));
         assert!(text.contains("(1-cache-qemu.svg)"));
     }
 }

@@ -1,8 +1,10 @@
-//! Calls to cases that are measured together.
+//! Calls of one direction to cases that are measured together.
+
+use std::collections::BTreeMap;
 
 use msgr_crypto_ffi::Library;
 
-use crate::measure::{Case, Effort, MeasureError, Measured, Reference, measure};
+use crate::measure::{Case, Effort, MeasureError, Reference, measure};
 use crate::run::Runner;
 use crate::shapes::Side;
 use crate::strategy::{Area, Op, Plan, Span};
@@ -10,10 +12,50 @@ use crate::strategy::{Area, Op, Plan, Span};
 /// Calls in a unit that measures one call: what the unit costs is divided by it.
 pub(super) const REPEAT: usize = 8;
 
-/// Cases of one direction, known by their index.
+/// What a case measures. Numbers are bytes, but for the first.
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Work {
+    /// A unit without calls, several times.
+    Unit(usize),
+    /// Setting the nonce.
+    Nonce,
+    /// Setting key and nonce.
+    Rekey,
+    /// A new context.
+    Context,
+    /// [`REPEAT`] empty calls.
+    Empty,
+    /// Calls of whole blocks of this size.
+    Update(usize),
+    /// A call of less than a block.
+    Small(usize),
+    /// A call that ends this many bytes after the start of a block.
+    Tail(usize),
+    /// The same, with a call that ends the block.
+    Fill(usize),
+    /// The same, with a longer call that ends the block first.
+    Head(usize),
+    /// Calls that begin within a block, and one of this size between them.
+    Shifted(usize),
+    /// One call in place.
+    InPlace(usize),
+    /// One call out of place.
+    OutOfPlace(usize),
+    /// [`REPEAT`] copies.
+    Copy(usize),
+}
+
+/// Nanoseconds of each case, and in how many of them other work disturbed the measurement.
+pub(super) struct Times {
+    pub(super) ns: BTreeMap<Work, f64>,
+    pub(super) n_disturbed: usize,
+}
+
+/// Cases of one direction.
 pub(super) struct CaseSet<'lib> {
     pub(super) library: &'lib Library,
     pub(super) side: Side,
+    works: Vec<Work>,
     cases: Vec<Case<'lib>>,
 }
 
@@ -22,33 +64,39 @@ impl<'lib> CaseSet<'lib> {
         Self {
             library,
             side,
+            works: Vec::new(),
             cases: Vec::new(),
         }
     }
 
-    /// A frame of these units, in memory of its own.
-    pub(super) fn add_plan(&mut self, units: Vec<Vec<Op>>) -> Result<usize, MeasureError> {
-        let runner = Runner::new(self.library, &plan(self.side, units))?;
-        Ok(self.add(Case::of_runner(runner)))
+    /// A unit with these steps, in memory of its own.
+    pub(super) fn add_unit(&mut self, work: Work, ops: Vec<Op>) -> Result<(), MeasureError> {
+        let runner = Runner::new(self.library, &plan(self.side, ops))?;
+        self.add(work, Case::of_runner(runner));
+        Ok(())
     }
 
-    pub(super) fn add(&mut self, case: Case<'lib>) -> usize {
+    pub(super) fn add(&mut self, work: Work, case: Case<'lib>) {
+        self.works.push(work);
         self.cases.push(case);
-        self.cases.len() - 1
     }
 
     pub(super) fn measure(
         mut self,
         reference: &mut Reference<'_>,
         effort: Effort,
-    ) -> Result<Measured, MeasureError> {
-        measure(&mut self.cases, reference, effort)
+    ) -> Result<Times, MeasureError> {
+        let measured = measure(&mut self.cases, reference, effort)?;
+        Ok(Times {
+            ns: self.works.into_iter().zip(measured.ns).collect(),
+            n_disturbed: measured.is_disturbed.iter().filter(|is| **is).count(),
+        })
     }
 }
 
-fn plan(side: Side, units: Vec<Vec<Op>>) -> Plan {
+fn plan(side: Side, ops: Vec<Op>) -> Plan {
     let end = |area: Area| {
-        let spans = units.iter().flatten().flat_map(|op| match op {
+        let spans = ops.iter().flat_map(|op| match op {
             Op::InPlace(span) => [Some(*span), None],
             Op::Copy { from, to } | Op::Update { from, to } => [Some(*from), Some(*to)],
         });
@@ -63,7 +111,7 @@ fn plan(side: Side, units: Vec<Vec<Op>>) -> Plan {
         source_len: end(Area::Source),
         destination_len: end(Area::Destination),
         scratch_len: end(Area::Scratch),
-        units,
+        units: vec![ops],
     }
 }
 

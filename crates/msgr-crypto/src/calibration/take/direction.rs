@@ -1,10 +1,12 @@
 //! Encrypting or decrypting to the tables of its costs.
 
+use std::collections::BTreeMap;
+
 use msgr_crypto_ffi::CallError;
 
-use super::super::{BLOCK, Curve, DENSE, DirectionCosts, PERIOD, PERIOD_BEGIN};
-use super::cases::{CaseSet, REPEAT, in_place, out_of_place, repeated};
-use super::curve;
+use super::super::costs::{BLOCK, DENSE, DirectionCosts, PERIOD, PERIOD_BEGIN};
+use super::super::curve::Curve;
+use super::cases::{CaseSet, REPEAT, Work, in_place, out_of_place, repeated};
 use crate::measure::{Case, MeasureError, median};
 
 /// Bytes of partial blocks that are measured; others lie between.
@@ -16,188 +18,122 @@ const LARGE: [usize; 11] = [
 const SHIFTED: [usize; 4] = [256, 1024, 4096, 16384];
 const OUT_OF_PLACE: [usize; 8] = [16, 64, 256, 1024, 4096, 16384, 65536, 131_072];
 
-/// Cases of one direction, by their indices.
-pub(super) struct DirectionCases {
-    /// Units without calls. All other figures are differences to these, so there are several, far apart.
-    units: [usize; 3],
-    setup: SetupCases,
-    updates: Vec<UpdateCase>,
-    empty: usize,
-    partial: Vec<PartialCases>,
-    /// Bytes of an unaligned call, and its case.
-    shifted: Vec<(usize, usize)>,
-    out_of_place: Vec<PlacementCases>,
+/// Units without calls. All other figures are differences to these, so there are several, far apart.
+const N_UNITS: usize = 3;
+const BLOCK_BYTES: usize = BLOCK as usize;
+
+/// Calls of this many bytes in a case. Fewer of long calls: the unit around them matters less.
+fn n_calls(len: usize) -> usize {
+    match len {
+        0..=1024 => REPEAT,
+        1025..=4096 => 2,
+        _ => 1,
+    }
+}
+
+/// Adds all that [`costs`] needs.
+pub(super) fn add_cases(set: &mut CaseSet<'_>, l2_bytes: u64) -> Result<(), MeasureError> {
+    set.add_unit(Work::Unit(0), vec![])?;
+    add_setup(set)?;
+    let dense = (BLOCK..=DENSE).step_by(BLOCK_BYTES);
+    let period = (PERIOD_BEGIN..=PERIOD_BEGIN + PERIOD).step_by(BLOCK_BYTES);
+    let near = dense.chain(period).map(|len| len as usize);
+    // Larger ones would be measured beyond the cache.
+    let fits = |len: &usize| 2 * *len as u64 <= l2_bytes;
+    for len in near.chain(LARGE.into_iter().filter(fits)) {
+        set.add_unit(Work::Update(len), repeated(&[len], n_calls(len)))?;
+    }
+    set.add_unit(Work::Unit(1), vec![])?;
+    set.add_unit(Work::Empty, repeated(&[0], REPEAT))?;
+    for n in PARTIAL {
+        let rest = BLOCK_BYTES - n;
+        set.add_unit(Work::Small(n), in_place(&[n]))?;
+        set.add_unit(Work::Tail(n), in_place(&[256 + n]))?;
+        set.add_unit(Work::Fill(n), repeated(&[256 + n, rest], 4))?;
+        set.add_unit(Work::Head(n), repeated(&[256 + n, 256 + rest], 4))?;
+    }
+    for len in SHIFTED {
+        set.add_unit(Work::Shifted(len), repeated(&[4, len, 12], 2))?;
+    }
+    for len in OUT_OF_PLACE.into_iter().filter(|len| fits(&(2 * len))) {
+        set.add_unit(Work::InPlace(len), in_place(&[len]))?;
+        set.add_unit(Work::OutOfPlace(len), vec![out_of_place(len)])?;
+    }
+    set.add_unit(Work::Unit(2), vec![])
 }
 
 /// What is done before a message.
-struct SetupCases {
-    nonce: usize,
-    rekey: usize,
-    context: usize,
+fn add_setup(set: &mut CaseSet<'_>) -> Result<(), CallError> {
+    const KEY: [u8; 16] = [1; 16];
+    const NONCE: [u8; 12] = [2; 12];
+    let library = set.library;
+    let direction = set.side.direction();
+    let mut context = library.context(direction, &KEY)?;
+    let nonce = Case::new(move |n| (0..n).try_for_each(|_| context.restart(&NONCE)));
+    set.add(Work::Nonce, nonce);
+    let mut context = library.context(direction, &KEY)?;
+    let rekey = Case::new(move |n| (0..n).try_for_each(|_| context.rekey(&KEY, &NONCE)));
+    set.add(Work::Rekey, rekey);
+    let make = move |_| library.context(direction, &KEY).map(drop);
+    set.add(Work::Context, Case::new(move |n| (0..n).try_for_each(make)));
+    Ok(())
 }
 
-/// `n_calls` calls of one size, of whole blocks.
-struct UpdateCase {
-    len: usize,
-    n_calls: usize,
-    case: usize,
-}
-
-/// Calls that begin or end within a block, `n_bytes` from its border.
-struct PartialCases {
-    n_bytes: usize,
-    small: usize,
-    tail: usize,
-    fill: usize,
-    head: usize,
-}
-
-/// One call of a unit, in place and out of place.
-struct PlacementCases {
-    len: usize,
-    in_place: usize,
-    out_of_place: usize,
-}
-
-impl DirectionCases {
-    pub(super) fn add(set: &mut CaseSet<'_>, l2_bytes: u64) -> Result<Self, MeasureError> {
-        let first_unit = set.add_plan(vec![vec![]])?;
-        let setup = SetupCases::add(set)?;
-        let block = BLOCK as usize;
-        let dense = (block..=DENSE as usize).step_by(block);
-        let period = (PERIOD_BEGIN as usize..=(PERIOD_BEGIN + PERIOD) as usize).step_by(block);
-        // Larger ones would be measured beyond the cache.
-        let fits = |len: &usize| 2 * *len as u64 <= l2_bytes;
-        let mut updates = Vec::new();
-        for len in dense.chain(period).chain(LARGE.into_iter().filter(fits)) {
-            // Fewer of long calls: the unit around them matters less.
-            let n_calls = match len {
-                0..=1024 => REPEAT,
-                1025..=4096 => 2,
-                _ => 1,
-            };
-            updates.push(UpdateCase {
-                len,
-                n_calls,
-                case: set.add_plan(vec![repeated(&[len], n_calls)])?,
-            });
-        }
-        let second_unit = set.add_plan(vec![vec![]])?;
-        let empty = set.add_plan(vec![repeated(&[0], REPEAT)])?;
-        let mut partial = Vec::new();
-        for n_bytes in PARTIAL {
-            let rest = block - n_bytes;
-            partial.push(PartialCases {
-                n_bytes,
-                small: set.add_plan(vec![in_place(&[n_bytes])])?,
-                tail: set.add_plan(vec![in_place(&[256 + n_bytes])])?,
-                fill: set.add_plan(vec![repeated(&[256 + n_bytes, rest], 4)])?,
-                head: set.add_plan(vec![repeated(&[256 + n_bytes, 256 + rest], 4)])?,
-            });
-        }
-        let mut shifted = Vec::new();
-        for len in SHIFTED {
-            shifted.push((len, set.add_plan(vec![repeated(&[4, len, 12], 2)])?));
-        }
-        let mut placements = Vec::new();
-        for len in OUT_OF_PLACE.into_iter().filter(|len| fits(&(2 * len))) {
-            placements.push(PlacementCases {
-                len,
-                in_place: set.add_plan(vec![in_place(&[len])])?,
-                out_of_place: set.add_plan(vec![vec![out_of_place(len)]])?,
-            });
-        }
-        Ok(Self {
-            units: [first_unit, second_unit, set.add_plan(vec![vec![]])?],
-            setup,
-            updates,
-            empty,
-            partial,
-            shifted,
-            out_of_place: placements,
-        })
-    }
-
-    /// From the nanoseconds of all cases.
-    pub(super) fn costs(&self, ns: &[f64]) -> DirectionCosts {
-        let unit_ns = median(&self.units.map(|unit| ns[unit]));
-        let each = |case: usize, n_calls: usize| (ns[case] - unit_ns) / n_calls as f64;
+/// From the nanoseconds of all cases.
+pub(super) fn costs(ns: &BTreeMap<Work, f64>) -> DirectionCosts {
+    let time = |work: Work| ns.get(&work).copied().unwrap_or_default();
+    let units: Vec<f64> = (0..N_UNITS).map(|index| time(Work::Unit(index))).collect();
+    let unit_ns = median(&units);
+    let each = |work: Work, n_calls: usize| (time(work) - unit_ns) / n_calls as f64;
+    let updates = ns.keys().filter_map(|work| match work {
         // Noise must not make a call take less than no time.
-        let updates = self.updates.iter();
-        let update = curve(updates.map(|u| (u.len, each(u.case, u.n_calls).max(0.1))));
-        let empty_ns = each(self.empty, REPEAT).max(0.0);
-        let small = self.partial.iter().map(|p| (p.n_bytes, each(p.small, 1)));
-        let mut costs = DirectionCosts {
-            unit_ns,
-            nonce_ns: ns[self.setup.nonce],
-            rekey_ns: ns[self.setup.rekey],
-            context_ns: ns[self.setup.context],
-            update,
-            small: curve(std::iter::once((0, empty_ns)).chain(small)),
-            ..DirectionCosts::default()
-        };
-        costs.first = first_costs(self.out_of_place.iter().map(|case| {
-            let len = case.len as u64;
-            (len, each(case.in_place, 1) - costs.update_ns(0, len))
-        }));
-        self.add_partial_costs(&mut costs, each);
-        let shifted = self.shifted.iter().map(|(len, case)| {
-            let expected =
-                costs.update_ns(0, 4) + costs.update_ns(4, *len as u64) + costs.update_ns(4, 12);
-            (*len, each(*case, 2) - expected)
-        });
-        costs.shifted = curve(std::iter::once((0, 0.0)).chain(shifted.collect::<Vec<_>>()));
-        let out_of_place = self.out_of_place.iter();
-        costs.out_of_place = Curve::new(without_spikes(
-            out_of_place
-                .map(|case| (case.len as u64, ns[case.out_of_place] - ns[case.in_place]))
-                .collect(),
-        ));
-        costs
+        Work::Update(len) => Some((*len, each(*work, n_calls(*len)).max(0.1))),
+        _ => None,
+    });
+    let empty = (0, each(Work::Empty, REPEAT).max(0.0));
+    let small = PARTIAL.map(|n| (n, each(Work::Small(n), 1)));
+    let mut costs = DirectionCosts {
+        unit_ns,
+        nonce_ns: time(Work::Nonce),
+        rekey_ns: time(Work::Rekey),
+        context_ns: time(Work::Context),
+        update: Curve::by_size(updates),
+        small: Curve::by_size(std::iter::once(empty).chain(small)),
+        ..DirectionCosts::default()
+    };
+    let placed: Vec<usize> = OUT_OF_PLACE
+        .into_iter()
+        .filter(|len| ns.contains_key(&Work::InPlace(*len)))
+        .collect();
+    costs.first = first_costs(placed.iter().map(|len| {
+        let alone = each(Work::InPlace(*len), 1);
+        (*len as u64, alone - costs.update_ns(0, *len as u64))
+    }));
+    // Calls that begin or end within a block.
+    let f256 = costs.update.at(256);
+    let first_f256 = f256 + costs.first.at(256);
+    let (mut tail, mut fill, mut head) = (vec![(0, 0.0)], Vec::new(), Vec::new());
+    for n in PARTIAL {
+        let rest = BLOCK_BYTES - n;
+        let tail_ns = each(Work::Tail(n), 1) - first_f256;
+        tail.push((n, tail_ns));
+        fill.push((rest, (each(Work::Fill(n), 4) - f256 - tail_ns).max(0.0)));
+        head.push((rest, each(Work::Head(n), 4) - 2.0 * f256 - tail_ns));
     }
-
-    /// Tables of calls that begin or end within a block.
-    fn add_partial_costs(&self, costs: &mut DirectionCosts, each: impl Fn(usize, usize) -> f64) {
-        let block = BLOCK as usize;
-        let f256 = costs.update.at(256);
-        let first_f256 = f256 + costs.first.at(256);
-        let (mut tail, mut fill, mut head) = (vec![(0, 0.0)], Vec::new(), Vec::new());
-        for cases in &self.partial {
-            let rest = block - cases.n_bytes;
-            let tail_ns = each(cases.tail, 1) - first_f256;
-            tail.push((cases.n_bytes, tail_ns));
-            fill.push((rest, (each(cases.fill, 4) - f256 - tail_ns).max(0.0)));
-            head.push((rest, each(cases.head, 4) - 2.0 * f256 - tail_ns));
-        }
-        costs.tail = curve(tail);
-        costs.fill = curve(fill);
-        costs.head = curve(head);
+    costs.tail = Curve::by_size(tail);
+    costs.fill = Curve::by_size(fill);
+    costs.head = Curve::by_size(head);
+    let mut shifted = vec![(0, 0.0)];
+    for len in SHIFTED {
+        let calls = [(0, 4), (4, len as u64), (4, 12)];
+        let expected: f64 = calls.map(|(at, len)| costs.update_ns(at, len)).iter().sum();
+        shifted.push((len, each(Work::Shifted(len), 2) - expected));
     }
-}
-
-impl SetupCases {
-    fn add(set: &mut CaseSet<'_>) -> Result<Self, CallError> {
-        const KEY: [u8; 16] = [1; 16];
-        const NONCE: [u8; 12] = [2; 12];
-        let library = set.library;
-        let direction = set.side.direction();
-        let mut context = library.context(direction, &KEY)?;
-        let nonce = set.add(Case::new(move |n| {
-            (0..n).try_for_each(|_| context.restart(&NONCE))
-        }));
-        let mut context = library.context(direction, &KEY)?;
-        let rekey = set.add(Case::new(move |n| {
-            (0..n).try_for_each(|_| context.rekey(&KEY, &NONCE))
-        }));
-        let context = set.add(Case::new(move |n| {
-            (0..n).try_for_each(|_| library.context(direction, &KEY).map(drop))
-        }));
-        Ok(Self {
-            nonce,
-            rekey,
-            context,
-        })
-    }
+    costs.shifted = Curve::by_size(shifted);
+    let more = |len: &usize| time(Work::OutOfPlace(*len)) - time(Work::InPlace(*len));
+    let out_of_place = placed.iter().map(|len| (*len as u64, more(len)));
+    costs.out_of_place = Curve::new(without_spikes(out_of_place.collect()));
+    costs
 }
 
 /// Each value, or a neighbor's if that lies between: the middle one of three. Addresses that happen to

@@ -11,9 +11,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use msgr_crypto_ffi::Library;
 
-use self::cases::{CaseSet, REPEAT, span};
-use self::direction::DirectionCases;
-use super::{Calibration, Curve, DirectionCosts, LibraryFacts};
+use self::cases::{CaseSet, REPEAT, Times, Work, span};
+use self::direction::{add_cases, costs};
+use super::costs::{Calibration, DirectionCosts, LibraryFacts};
+use super::curve::Curve;
 use crate::host::Host;
 use crate::measure::{Effort, MeasureError, Reference, thread_cpu_ns};
 use crate::shapes::Side;
@@ -111,14 +112,13 @@ struct Session<'lib> {
 impl<'lib> Session<'lib> {
     fn direction_costs(&mut self, side: Side) -> Result<DirectionCosts, MeasureError> {
         let mut set = CaseSet::new(self.library, side);
-        let cases = DirectionCases::add(&mut set, self.l2_bytes)?;
-        Ok(cases.costs(&self.measure(set)?))
+        add_cases(&mut set, self.l2_bytes)?;
+        Ok(costs(&self.measure(set)?.ns))
     }
 
     fn copy_costs(&mut self) -> Result<Curve, MeasureError> {
         let mut set = CaseSet::new(self.library, Side::Tx);
-        let unit = set.add_plan(vec![vec![]])?;
-        let mut copies = Vec::new();
+        set.add_unit(Work::Unit(0), vec![])?;
         // Source and destination are to fit half of L2.
         let fits = |len: &usize| 4 * *len as u64 <= self.l2_bytes;
         for len in COPIES.into_iter().filter(fits) {
@@ -126,35 +126,29 @@ impl<'lib> Session<'lib> {
                 from: span(Area::Source, 0, len),
                 to: span(Area::Destination, 0, len),
             };
-            copies.push((len, set.add_plan(vec![vec![copy; REPEAT]])?));
+            set.add_unit(Work::Copy(len), vec![copy; REPEAT])?;
         }
-        let ns = self.measure(set)?;
-        Ok(curve(copies.iter().map(|(len, case)| {
-            (*len, ((ns[*case] - ns[unit]) / REPEAT as f64).max(0.0))
-        })))
+        let ns = self.measure(set)?.ns;
+        let unit_ns = ns[&Work::Unit(0)];
+        Ok(Curve::by_size(ns.into_iter().filter_map(
+            |(work, ns)| match work {
+                Work::Copy(len) => Some((len, ((ns - unit_ns) / REPEAT as f64).max(0.0))),
+                _ => None,
+            },
+        )))
     }
 
-    /// Nanoseconds of each case.
-    fn measure(&mut self, set: CaseSet<'lib>) -> Result<Vec<f64>, MeasureError> {
-        let measured = set.measure(&mut self.reference, self.effort)?;
-        self.n_cases += measured.ns.len();
-        self.n_disturbed += measured.is_disturbed.iter().filter(|is| **is).count();
-        Ok(measured.ns)
+    fn measure(&mut self, set: CaseSet<'lib>) -> Result<Times, MeasureError> {
+        let times = set.measure(&mut self.reference, self.effort)?;
+        self.n_cases += times.ns.len();
+        self.n_disturbed += times.n_disturbed;
+        Ok(times)
     }
-}
-
-fn curve(points: impl IntoIterator<Item = (usize, f64)>) -> Curve {
-    Curve::new(
-        points
-            .into_iter()
-            .map(|(len, ns)| (len as u64, ns))
-            .collect(),
-    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{BLOCK, DENSE, PERIOD};
+    use super::super::costs::{BLOCK, DENSE, PERIOD};
     use super::*;
 
     /// Check that a calibration by the least effort is sound whatever else runs here: every size is
