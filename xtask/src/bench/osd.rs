@@ -34,10 +34,10 @@ const LOG_INTERVAL: u64 = 100;
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Rounds: a segment without a profiler and one with each
+    /// Rounds, each a segment without wcprof and one with it
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(6..=500))]
     rounds: u32,
-    /// Attach nothing in any segment: what the bench finds where there is nothing
+    /// Attach nothing in either segment: shows the noise of the method
     #[arg(long)]
     nothing: bool,
     /// Length of a segment in seconds
