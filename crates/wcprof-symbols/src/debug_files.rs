@@ -81,7 +81,10 @@ pub(crate) fn find_supplementary(
     link: &AltLink,
     problems: &mut Vec<Problem>,
 ) -> Option<ElfFile> {
-    let build_id = BuildId::new(&link.build_id)?;
+    let Some(build_id) = BuildId::new(&link.build_id) else {
+        problems.push(context.left_out(of, ".gnu_debugaltlink", "its build-id is malformed"));
+        return None;
+    };
     let mut candidates = vec![Candidate {
         path: of.parent().unwrap_or(Path::new("/")).join(&link.path),
         // The owner of the module chose this path: it must not lead out of a container.
