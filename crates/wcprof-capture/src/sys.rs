@@ -2,9 +2,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::time::TimeSpec;
+use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use wcprof_host::clock::thread_cpu_ns;
 
 /// The word at an offset; beyond the end it reads as 0.
@@ -88,45 +91,10 @@ pub fn raise_open_files() -> u64 {
     }
 }
 
-/// Makes a system call without libc. For the two of each tick: after 10 ms of other programs every page
-/// of code and data costs a microsecond, and libc's ways to the kernel take eight of them.
-///
-/// # Errors
-/// Those of the call.
-///
-/// # Safety
-/// As for the system call: it gets `args` as they are.
-pub(crate) unsafe fn system_call(number: libc::c_long, args: [usize; 4]) -> io::Result<usize> {
-    let result: isize;
-    // SAFETY: the system call interface of x86-64 (syscall(2)): number and result in rax, arguments in
-    // these registers; the kernel changes rcx and r11 and no memory but what the call is told to.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            inlateout("rax") number as isize => result,
-            in("rdi") args[0],
-            in("rsi") args[1],
-            in("rdx") args[2],
-            in("r10") args[3],
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    usize::try_from(result).map_err(|_| io::Error::from_raw_os_error(-result as i32))
-}
-
 /// Sleeps until `CLOCK_MONOTONIC` shows `deadline_ns`, or a signal comes.
 pub(crate) fn sleep_until(deadline_ns: u64) {
-    let deadline = [deadline_ns / 1_000_000_000, deadline_ns % 1_000_000_000];
-    let clock = libc::CLOCK_MONOTONIC as usize;
-    let at = deadline.as_ptr() as usize;
+    let deadline = TimeSpec::from_duration(Duration::from_nanos(deadline_ns));
+    let flags = ClockNanosleepFlags::TIMER_ABSTIME;
     // Too early a return (EINTR) only makes a tick early; the caller looks at the clock.
-    // SAFETY: `at` is of a `timespec`, two 64-bit words on x86-64, which the call only reads.
-    let _ = unsafe {
-        system_call(
-            libc::SYS_clock_nanosleep,
-            [clock, libc::TIMER_ABSTIME as usize, at, 0],
-        )
-    };
+    let _ = clock_nanosleep(ClockId::CLOCK_MONOTONIC, flags, &deadline);
 }

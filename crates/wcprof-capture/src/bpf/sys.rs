@@ -20,7 +20,6 @@ use wcprof_types::Pid;
 use zerocopy::{Immutable, IntoBytes};
 
 use super::shared::Shared;
-use crate::sys::system_call;
 use wcprof_host::sys::map;
 
 /// Where a program runs.
@@ -117,10 +116,9 @@ pub(super) fn load_program(
 pub(super) fn run_program(program: BorrowedFd<'_>, _memory: &mut SharedMemory) -> io::Result<()> {
     let mut attr = no_attr();
     attr.test.prog_fd = program.as_raw_fd().cast_unsigned();
-    let (command, attr) = (bpf_cmd::BPF_PROG_TEST_RUN as usize, &raw mut attr as usize);
     // SAFETY: `attr` is what BPF_PROG_TEST_RUN reads and writes, and holds no addresses; nobody reads the
     // memory that the program writes to.
-    unsafe { system_call(libc::SYS_bpf, [command, attr, size_of::<bpf_attr>(), 0]) }.map(drop)
+    unsafe { bpf(bpf_cmd::BPF_PROG_TEST_RUN, &mut attr) }.map(drop)
 }
 
 /// The one value of the map `shared`, in our memory. Programs write it only while [`run_program`] or

@@ -346,6 +346,7 @@ fn full_memory(make: Make) {
     let Some(mut engine) = engine(make, &[own_pid()]) else {
         return;
     };
+    crate::sys::raise_open_files();
     let readers: Vec<Reader> = (0..400).map(|_| Reader::spawn()).collect();
     let maps = parse_maps(&fs::read_to_string("/proc/self/maps").unwrap()).unwrap();
     for task in all_tasks(&mut engine).1 {
@@ -355,8 +356,11 @@ fn full_memory(make: Make) {
             .want_stack(&want(&task, mapping.start..mapping.end, 8 << 10))
             .unwrap();
     }
-    engine.forget_seen();
-    let (_, tasks, bytes) = changes(&mut engine, false);
+    let (tasks, bytes) = wait_for("a whole pass", || {
+        engine.forget_seen();
+        let (pass, tasks, bytes) = changes(&mut engine, false);
+        (pass.n_missed == 0).then_some((tasks, bytes))
+    });
     let tids: BTreeSet<i32> = tasks.iter().map(|(task, _)| task.tid).collect();
     assert_eq!(tids.len(), tasks.len(), "a thread twice");
     assert!(readers.iter().all(|r| tids.contains(&r.tid.0)));
