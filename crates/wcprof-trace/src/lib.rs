@@ -7,6 +7,7 @@
 
 pub mod model;
 
+mod anonymous;
 mod append;
 mod error;
 mod hash;
@@ -22,6 +23,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use anonymous::anonymize;
 pub use append::append_symbols;
 pub use error::{Malformed, TraceError};
 pub use hash::{FastHasher, FastState};

@@ -11,6 +11,7 @@ use crate::process::{capture, cargo};
 /// What each crate may use, in the order of the data flow. Tests obey it, too.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("wcprof-types", &[]),
+    ("wcprof-text", &[]),
     ("wcprof-capture", &["wcprof-types"]),
     ("wcprof-unwind", &["wcprof-types"]),
     ("wcprof-weights", &["wcprof-types"]),
@@ -32,9 +33,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     (
         "wcprof-findings",
-        &["wcprof-types", "wcprof-trace", "wcprof-profile"],
+        &[
+            "wcprof-types",
+            "wcprof-text",
+            "wcprof-trace",
+            "wcprof-profile",
+        ],
     ),
-    ("wcprof-doctor", &["wcprof-types", "wcprof-findings"]),
+    (
+        "wcprof-doctor",
+        &["wcprof-types", "wcprof-text", "wcprof-findings"],
+    ),
     (
         "wcprof-diff",
         &["wcprof-types", "wcprof-trace", "wcprof-profile"],
@@ -42,6 +51,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "wcprof-report",
         &[
+            "wcprof-text",
             "wcprof-types",
             "wcprof-trace",
             "wcprof-profile",
@@ -52,6 +62,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "wcprof-export",
         &[
+            "wcprof-text",
             "wcprof-types",
             "wcprof-trace",
             "wcprof-profile",
@@ -74,6 +85,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "wcprof",
         &[
+            "wcprof-text",
             "wcprof-types",
             "wcprof-capture",
             "wcprof-unwind",

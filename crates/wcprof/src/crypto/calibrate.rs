@@ -6,7 +6,7 @@ use msgr_crypto::calibration::{Calibration, CalibrationOptions, calibrate};
 use msgr_crypto::text::{calibration_text, verify_text};
 use msgr_crypto::verify::verify;
 use msgr_crypto_ffi::Library;
-use wcprof_report::terminal_name;
+use wcprof_text::terminal_name;
 
 use super::CalibrateArgs;
 use super::files::{open_library, read_shapes};
@@ -51,14 +51,14 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
 
 /// Calibrates, and announces it, since it takes seconds.
 pub(super) fn measure(library: &Library) -> Result<Calibration, Failure> {
-    tell!(
+    message!(
         "wcprof: measuring {}: a second, longer beside other work",
         terminal_name(library.version())
     );
     let calibration = calibrate(library, &CalibrationOptions::default())
         .map_err(|error| Failure::new(Exit::Failure, error))?;
     if calibration.disturbed_share > MAX_DISTURBED {
-        tell!(
+        message!(
             "wcprof: other work slowed this core during {:.0} % of the measurements, so they are less exact; \
              measure again on a calmer machine",
             100.0 * calibration.disturbed_share
