@@ -1,6 +1,5 @@
 //! System calls of sampling that no crate wraps: one function each, errno kept.
 
-use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 

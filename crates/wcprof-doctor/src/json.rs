@@ -1,7 +1,8 @@
 //! A report as JSON. The schema is documented in `docs/doctor.md`.
 
 use serde::Serialize;
-use wcprof_findings::{Finding, printable_json};
+use wcprof_findings::Finding;
+use wcprof_text::printable_json;
 use wcprof_types::snapshot::{Snapshot, Unread};
 
 use crate::report::{Passed, Report, Unknown};

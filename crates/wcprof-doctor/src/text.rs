@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use wcprof_findings::{escape, render_finding, render_paragraph};
+use wcprof_findings::{render_finding, render_paragraph};
+use wcprof_text::one_line;
 use wcprof_types::snapshot::Snapshot;
 
 use crate::report::Report;
@@ -28,9 +29,9 @@ pub fn render_text(snapshot: &Snapshot, report: &Report, options: TextOptions) -
     let mut out = format!(
         "pid {} ({}) on {}, Linux {}\n",
         process.pid,
-        escape(&process.comm),
-        escape(&snapshot.host.name),
-        escape(&snapshot.host.kernel),
+        one_line(&process.comm),
+        one_line(&snapshot.host.name),
+        one_line(&snapshot.host.kernel),
     );
     for finding in &report.findings {
         out.push('\n');

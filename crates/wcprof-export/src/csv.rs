@@ -9,7 +9,7 @@ use std::io::{self, Write};
 
 use wcprof_profile::model::{Profile, Row};
 use wcprof_profile::{Label, RowSpan, View, syscall_name};
-use wcprof_report::folded_name;
+use wcprof_text::folded_name;
 
 use crate::stacks::{Frame, Stacks};
 

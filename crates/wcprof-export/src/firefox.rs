@@ -1,30 +1,31 @@
-//! The Firefox Profiler's processed profile: a JSON document for profiler.firefox.com.
+//! The Firefox Profiler's processed profile: a JSON document for profiler.firefox.com, version 61 of the format
+//! (<https://github.com/firefox-devtools/profiler/blob/main/docs-developer/CHANGELOG-formats.md>).
+//! The viewer upgrades old versions when it loads them.
 //!
-//! A thread is a track. States are categories (and colors of the track), of the sample's frames
-//! too. Weights are milliseconds of wall-clock time; a sample is where its time begins. Stretches of
-//! a millisecond and more in one state other than idle are markers.
+//! A thread is a track. States are categories (colors of the track) of samples and their frames.
+//! Weights are milliseconds of wall-clock time; the time of a sample is its start. Stretches of
+//! 1 ms and more in one state other than idle are markers.
+//!
+//! The crate `fxprof-processed-profile` is not used: its weights are whole numbers, and most of ours are
+//! below 1 ms.
 
-mod format;
-
-use std::borrow::Cow;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use format::{
-    Category, Document, Entry, Lib, MARKER, MarkerField, MarkerSchema, Markers, Meta, Samples,
-    Section, Shared, Thread, ms,
-};
+use indexmap::IndexSet;
+use serde::Serialize;
+use serde_json::{Value, json};
 use wcprof_profile::model::{Profile, ProfileThread, State};
 use wcprof_profile::{Label, View};
 
 use crate::origin::{recorded_by, started_unix_ns};
-use crate::speedscope::nothing;
-use crate::stacks::{Frame, Stacks};
+use crate::stacks::{Frame, Stacks, nothing_shown, number};
 use crate::timeline::{Sample, Timeline};
 
 /// Stretches shorter than this are not marked, ns.
 const MIN_MARKER_NS: u64 = 1_000_000;
-/// Samples with no more time than this between them follow each other, ns.
+/// Samples with at most this time between them follow each other, ns.
 const MAX_GAP_NS: u64 = 10_000;
 /// Most markers of a thread; the longest are kept.
 const MAX_MARKERS: usize = 20_000;
@@ -32,6 +33,68 @@ const MAX_MARKERS: usize = 20_000;
 const N_VISIBLE: usize = 16;
 /// The category that viewers fall back to.
 const OTHER: usize = 0;
+/// The type of our markers, by which they refer to their schema.
+const MARKER: &str = "wcprof state";
+
+#[derive(Serialize)]
+struct Document {
+    meta: Value,
+    libs: Vec<Value>,
+    shared: Value,
+    threads: Vec<Thread>,
+}
+
+#[derive(Serialize)]
+struct Thread {
+    #[serde(flatten)]
+    about: Value,
+    samples: Samples,
+    markers: Markers,
+}
+
+/// A column a field. Times and weights in ms, CPU time in ns.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Samples {
+    stack: Vec<Option<usize>>,
+    time: Vec<f64>,
+    weight: Vec<f64>,
+    weight_type: &'static str,
+    /// CPU time since the sample before.
+    #[serde(rename = "threadCPUDelta")]
+    thread_cpu_delta: Vec<u64>,
+    length: usize,
+}
+
+impl Samples {
+    /// Times in ns.
+    fn push(&mut self, stack: Option<usize>, time: u64, weight: u64, cpu: u64) {
+        self.stack.push(stack);
+        self.time.push(ms(time));
+        self.weight.push(ms(weight));
+        self.thread_cpu_delta.push(cpu);
+        self.length += 1;
+    }
+}
+
+/// A column a field.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Markers {
+    data: Vec<MarkerData>,
+    name: Vec<usize>,
+    start_time: Vec<f64>,
+    end_time: Vec<f64>,
+    phase: Vec<u32>,
+    category: Vec<usize>,
+    length: usize,
+}
+
+#[derive(Serialize)]
+struct MarkerData {
+    r#type: &'static str,
+    function: usize,
+}
 
 /// Writes the time of the threads that `view` shows, under a title. An error of kind
 /// [`io::ErrorKind::InvalidInput`] says that there is nothing to write.
@@ -45,120 +108,107 @@ pub fn firefox(
     let mut builder = Builder {
         profile,
         stacks: Stacks::new(profile, view),
-        shared: Shared::default(),
-        libs: Vec::new(),
-        resources: HashMap::new(),
-        functions: HashMap::new(),
-        frames: HashMap::new(),
-        nodes: HashMap::new(),
-        of_row: vec![None; profile.rows.len()],
+        strings: IndexSet::new(),
+        functions: IndexSet::new(),
+        frames: IndexSet::new(),
+        nodes: IndexSet::new(),
+        stack_of_row: vec![None; profile.rows.len()],
         n_unmarked: 0,
     };
     let mut threads: Vec<(u64, usize)> = (0..profile.threads.len())
-        .map(|at| (builder.shown(timeline.of_thread(at)), at))
+        .map(|at| (builder.shown_ns(timeline.of_thread(at)), at))
         .filter(|(weight, _)| *weight > 0)
         .collect();
     if threads.is_empty() {
-        return Err(nothing());
+        return Err(nothing_shown());
     }
     // The busiest threads are the ones shown at first.
-    threads.sort_by_key(|&(weight, at)| (std::cmp::Reverse(weight), at));
-    let threads: Vec<Thread<'_>> = threads
+    threads.sort_by_key(|&(weight, at)| (Reverse(weight), at));
+    let threads: Vec<Thread> = threads
         .into_iter()
-        .filter_map(|(_, at)| {
-            let thread = profile.threads.get(at)?;
-            Some(builder.thread(thread, timeline.of_thread(at)))
-        })
+        .map(|(_, at)| builder.thread(&profile.threads[at], timeline.of_thread(at)))
         .collect();
+    let meta = meta(profile, title, threads.len(), builder.n_unmarked);
+    let (libs, shared) = builder.tables();
     let document = Document {
-        meta: meta(profile, title, threads.len(), builder.n_unmarked),
-        libs: builder.libs,
-        shared: builder.shared,
+        meta,
+        libs,
+        shared,
         threads,
     };
     serde_json::to_writer(out, &document).map_err(io::Error::from)
 }
 
-fn meta<'p>(profile: &'p Profile, title: &'p str, n_threads: usize, n_unmarked: usize) -> Meta<'p> {
+fn meta(profile: &Profile, title: &str, n_threads: usize, n_unmarked: usize) -> Value {
     let rate = match profile.header.rate_hz {
         0 => 100,
         hz => hz,
     };
-    let other = Category {
-        name: "other",
-        color: "grey",
-        subcategories: ["Other"],
-    };
-    let of_states = State::ALL.iter().map(|&state| Category {
-        name: state.name(),
-        color: color(state),
-        subcategories: ["Other"],
-    });
+    let category = |name, color| json!({"name": name, "color": color, "subcategories": ["Other"]});
+    let mut categories = vec![category("other", "grey")];
+    categories.extend(State::ALL.map(|state| category(state.name(), color(state))));
+    let entry = |label, value| json!({"label": label, "format": "string", "value": value});
+    let mut entries = vec![entry("Recorded by", recorded_by(profile))];
     let notes = profile.header.notes.iter();
-    let mut entries = vec![entry("Recorded by", recorded_by(profile).into())];
-    entries.extend(notes.map(|note| entry("Note", note.into())));
+    entries.extend(notes.map(|note| entry("Note", note.clone())));
     if n_unmarked > 0 {
         let n = format!("{n_unmarked} (short ones, of threads with more than {MAX_MARKERS})");
-        entries.push(entry("Stretches without a marker", n.into()));
+        entries.push(entry("Stretches without a marker", n));
     }
-    Meta {
-        interval: 1000.0 / f64::from(rate),
-        start_time: ms(started_unix_ns(profile)),
-        product: title,
-        logical_cpus: Some(profile.header.n_cpus).filter(|n| *n > 0),
-        categories: std::iter::once(other).chain(of_states).collect(),
-        marker_schema: vec![MarkerSchema {
-            name: MARKER,
-            chart_label: "{marker.data.function}",
-            table_label: "{marker.name} in {marker.data.function}",
-            display: &["marker-chart", "marker-table", "timeline-overview"],
-            fields: vec![MarkerField {
-                key: "function",
-                label: "Mostly in",
-                format: "unique-string",
-            }],
-            description: "The thread was in one state all the time.",
+    let mut meta = json!({
+        "interval": 1000.0 / f64::from(rate),
+        "startTime": ms(started_unix_ns(profile)),
+        "processType": 0,
+        "product": title,
+        "importedFrom": "wcprof",
+        "oscpu": "Linux",
+        "stackwalk": 1,
+        // Of the format that browsers write; the viewer wants one and does not use it here.
+        "version": 24,
+        "preprocessedProfileVersion": 61,
+        "symbolicated": true,
+        "categories": categories,
+        "markerSchema": [{
+            "name": MARKER,
+            "chartLabel": "{marker.data.function}",
+            "tableLabel": "{marker.name} in {marker.data.function}",
+            "display": ["marker-chart", "marker-table", "timeline-overview"],
+            "fields": [{"key": "function", "label": "Mostly in", "format": "unique-string"}],
+            "description": "The thread was in one state all the time.",
         }],
-        extra: vec![Section {
-            label: "Recording",
-            entries,
-        }],
-        initial_visible_threads: (0..n_threads.min(N_VISIBLE)).collect(),
-        initial_selected_threads: vec![0],
-        ..Meta::default()
+        "sampleUnits": {"time": "ms", "eventDelay": "ms", "threadCPUDelta": "ns"},
+        "extra": [{"label": "Recording", "entries": entries}],
+        "initialVisibleThreads": (0..n_threads.min(N_VISIBLE)).collect::<Vec<_>>(),
+        "initialSelectedThreads": [0],
+        "keepProfileThreadOrder": true,
+        "usesOnlyOneStackType": true,
+        "sourceCodeIsNotOnSearchfox": true,
+    });
+    if profile.header.n_cpus > 0 {
+        meta["logicalCPUs"] = profile.header.n_cpus.into();
     }
+    meta
 }
 
-fn entry<'a>(label: &'static str, value: Cow<'a, str>) -> Entry<'a> {
-    Entry {
-        label,
-        format: "string",
-        value,
-    }
-}
-
+/// The tables that threads share; an entry's place is its number.
 struct Builder<'p> {
     profile: &'p Profile,
     stacks: Stacks<'p>,
-    shared: Shared,
-    libs: Vec<Lib<'p>>,
-    /// By module.
-    resources: HashMap<&'p str, usize>,
-    functions: HashMap<Frame, usize>,
-    /// By function and category.
-    frames: HashMap<(usize, usize), usize>,
-    /// By caller's stack and frame.
-    nodes: HashMap<(Option<usize>, usize), usize>,
+    strings: IndexSet<String>,
+    functions: IndexSet<Frame>,
+    /// Function and category.
+    frames: IndexSet<(usize, usize)>,
+    /// The caller's node and the frame.
+    nodes: IndexSet<(Option<usize>, usize)>,
     /// By row, once it is known.
-    of_row: Vec<Option<usize>>,
+    stack_of_row: Vec<Option<usize>>,
     /// Stretches without a marker because there are too many.
     n_unmarked: usize,
 }
 
-impl<'p> Builder<'p> {
+impl Builder<'_> {
     fn state(&self, sample: &Sample) -> State {
-        let row = self.profile.rows.get(sample.row as usize);
-        row.map_or(State::Unknown, |row| row.state)
+        self.profile.rows[sample.row as usize].state
     }
 
     fn shows(&self, sample: &Sample) -> bool {
@@ -166,13 +216,16 @@ impl<'p> Builder<'p> {
     }
 
     /// The time of a thread that is shown, ns.
-    fn shown(&self, samples: &[Sample]) -> u64 {
+    fn shown_ns(&self, samples: &[Sample]) -> u64 {
         let shown = samples.iter().filter(|s| self.shows(s));
         shown.fold(0, |sum, s| sum.saturating_add(s.weight))
     }
 
-    fn thread(&mut self, thread: &'p ProfileThread, all: &[Sample]) -> Thread<'p> {
-        let mut samples = Samples::default();
+    fn thread(&mut self, thread: &ProfileThread, all: &[Sample]) -> Thread {
+        let mut samples = Samples {
+            weight_type: "tracing-ms",
+            ..Samples::default()
+        };
         // The viewer takes CPU time for that before a sample.
         let (mut cpu, mut end) = (0, None::<u64>);
         for sample in all {
@@ -194,19 +247,22 @@ impl<'p> Builder<'p> {
         if let Some(end) = end {
             samples.push(None, end, 0, cpu);
         }
+        let about = json!({
+            "processType": "default",
+            "processStartupTime": 0.0,
+            "processShutdownTime": null,
+            "registerTime": ms(all.first().map_or(0, |s| s.start)),
+            "unregisterTime": all.last().map(|s| ms(s.end())),
+            "pausedRanges": [],
+            "showMarkersInTimeline": true,
+            "name": thread.comm,
+            "isMainThread": thread.pid.0 == thread.tid.0,
+            "processName": thread.process_comm,
+            "pid": thread.pid.to_string(),
+            "tid": thread.tid.0,
+        });
         Thread {
-            process_type: "default",
-            process_startup_time: 0.0,
-            process_shutdown_time: None,
-            register_time: ms(all.first().map_or(0, |s| s.start)),
-            unregister_time: all.last().map(|s| ms(s.end())),
-            paused_ranges: [],
-            show_markers_in_timeline: true,
-            name: &thread.comm,
-            is_main_thread: thread.pid.0 == thread.tid.0,
-            process_name: &thread.process_comm,
-            pid: thread.pid.to_string(),
-            tid: thread.tid.0,
+            about,
             samples,
             markers: self.markers(all),
         }
@@ -215,60 +271,17 @@ impl<'p> Builder<'p> {
     /// The stack of a sample that is shown.
     fn stack(&mut self, sample: &Sample) -> Option<usize> {
         let row = sample.row as usize;
-        if let Some(&Some(stack)) = self.of_row.get(row) {
-            return Some(stack);
+        if self.stack_of_row[row].is_none() {
+            let category = category(self.state(sample));
+            let mut stack = None;
+            for frame in self.stacks.frames(row)? {
+                let function = self.functions.insert_full(frame).0;
+                let frame = self.frames.insert_full((function, category)).0;
+                stack = Some(self.nodes.insert_full((stack, frame)).0);
+            }
+            self.stack_of_row[row] = stack;
         }
-        let category = category(self.state(sample));
-        let mut stack = None;
-        for frame in self.stacks.frames(row)? {
-            let function = self.function(frame);
-            let table = &mut self.shared.frame_table;
-            let frame = *self
-                .frames
-                .entry((function, category))
-                .or_insert_with(|| table.push(function, category));
-            let table = &mut self.shared.stack_table;
-            let node = self.nodes.entry((stack, frame));
-            stack = Some(*node.or_insert_with(|| table.push(stack, frame)));
-        }
-        if let Some(known) = self.of_row.get_mut(row) {
-            *known = stack;
-        }
-        stack
-    }
-
-    fn function(&mut self, frame: Frame) -> usize {
-        if let Some(&id) = self.functions.get(&frame) {
-            return id;
-        }
-        let name = self.shared.string_array.id(&self.stacks.text(frame));
-        let resource = match self.stacks.module(frame) {
-            "" => None,
-            module => Some(self.resource(module)),
-        };
-        let id = self.shared.func_table.push(name, resource);
-        self.functions.insert(frame, id);
-        id
-    }
-
-    fn resource(&mut self, module: &'p str) -> usize {
-        if let Some(&id) = self.resources.get(module) {
-            return id;
-        }
-        self.libs.push(Lib {
-            arch: "",
-            name: module,
-            path: module,
-            debug_name: module,
-            debug_path: module,
-            breakpad_id: "",
-            code_id: None,
-        });
-        let name = self.shared.string_array.id(module);
-        let table = &mut self.shared.resource_table;
-        let id = table.push(self.libs.len() - 1, name);
-        self.resources.insert(module, id);
-        id
+        self.stack_of_row[row]
     }
 
     /// Marks stretches of one state.
@@ -279,67 +292,138 @@ impl<'p> Builder<'p> {
                 is_next && self.state(a) == self.state(b) && self.shows(a) == self.shows(b)
             })
             .filter(|stretch| {
-                let Some(first) = stretch.first() else {
-                    return false;
-                };
-                self.shows(first)
-                    && !matches!(self.state(first), State::Idle | State::Unknown)
-                    && length(stretch) >= MIN_MARKER_NS
+                self.shows(&stretch[0])
+                    && !matches!(self.state(&stretch[0]), State::Idle | State::Unknown)
+                    && length_ns(stretch) >= MIN_MARKER_NS
             })
             .collect();
         let left_out = stretches.len().saturating_sub(MAX_MARKERS);
         if left_out > 0 {
             self.n_unmarked += left_out;
-            stretches.sort_by_key(|s| std::cmp::Reverse(length(s)));
+            stretches.sort_by_key(|s| Reverse(length_ns(s)));
             stretches.truncate(MAX_MARKERS);
-            stretches.sort_by_key(|s| s.first().map(|s| s.start));
+            stretches.sort_by_key(|s| s[0].start);
         }
         let mut markers = Markers::default();
         for stretch in stretches {
-            let Some(first) = stretch.first() else {
-                continue;
-            };
-            let state = self.state(first);
-            let function = self.mostly_in(stretch);
-            let strings = &mut self.shared.string_array;
-            let (name, function) = (strings.id(state.name()), strings.id(&function));
-            let times = (first.start, first.start.saturating_add(length(stretch)));
-            markers.push(times, name, category(state), function);
+            let (state, start) = (self.state(&stretch[0]), stretch[0].start);
+            let function = self.most_common_leaf(stretch);
+            markers.data.push(MarkerData {
+                r#type: MARKER,
+                function: number(&mut self.strings, &function),
+            });
+            markers.name.push(number(&mut self.strings, state.name()));
+            markers.start_time.push(ms(start));
+            markers.end_time.push(ms(start + length_ns(stretch)));
+            // An interval.
+            markers.phase.push(1);
+            markers.category.push(category(state));
+            markers.length += 1;
         }
         markers
     }
 
     /// The innermost function that most of a stretch was in.
-    fn mostly_in(&self, stretch: &[Sample]) -> String {
+    fn most_common_leaf(&self, stretch: &[Sample]) -> String {
         let mut weights: HashMap<u32, u64> = HashMap::new();
         for sample in stretch {
             let weight = weights.entry(sample.row).or_default();
             *weight = weight.saturating_add(sample.weight);
         }
-        weights
+        let most = weights
             .into_iter()
-            .max_by_key(|&(row, weight)| (weight, std::cmp::Reverse(row)))
-            .and_then(|(row, _)| {
-                let labels = self.stacks.labels(row as usize)?;
-                let leaf = labels
-                    .iter()
-                    .rfind(|label| !matches!(label, Label::State(_)))?;
-                Some(self.stacks.text(Frame::Label(*leaf)).into_owned())
+            .max_by_key(|&(row, ns)| (ns, Reverse(row)));
+        let labels = most.and_then(|(row, _)| self.stacks.labels(row as usize));
+        let is_function = |label: &Label| !matches!(label, Label::State(_));
+        let leaf = labels.and_then(|labels| labels.into_iter().rfind(is_function));
+        leaf.map_or_else(String::new, |leaf| {
+            self.stacks.text(Frame::Label(leaf)).into_owned()
+        })
+    }
+
+    /// The modules, and the tables of strings, stacks, frames and functions.
+    fn tables(self) -> (Vec<Value>, Value) {
+        let (stacks, mut strings) = (self.stacks, self.strings);
+        let mut modules: IndexSet<&str> = IndexSet::new();
+        let (mut names, mut resources) = (Vec::new(), Vec::new());
+        for &function in &self.functions {
+            names.push(number(&mut strings, &stacks.text(function)));
+            resources.push(match stacks.module(function) {
+                "" => -1,
+                module => modules.insert_full(module).0 as i64,
+            });
+        }
+        let module_names: Vec<usize> = modules.iter().map(|m| number(&mut strings, m)).collect();
+        let libs = modules.iter().map(|module| {
+            json!({
+                "arch": "", "name": module, "path": module, "debugName": module,
+                "debugPath": module, "breakpadId": "", "codeId": null,
             })
-            .unwrap_or_default()
+        });
+        let libs: Vec<Value> = libs.collect();
+        let (n_functions, n_frames, n_modules) = (names.len(), self.frames.len(), libs.len());
+        let (callers, frames_of_nodes): (Vec<_>, Vec<_>) = self.nodes.into_iter().unzip();
+        let (functions, categories): (Vec<_>, Vec<_>) = self.frames.into_iter().unzip();
+        let nulls = |n| vec![Value::Null; n];
+        let shared = json!({
+            "stringArray": strings.into_iter().collect::<Vec<_>>(),
+            "stackTable": {
+                "length": callers.len(),
+                "frame": frames_of_nodes,
+                "prefix": callers,
+            },
+            // Names are final: no addresses.
+            "frameTable": {
+                "address": vec![-1; n_frames],
+                "inlineDepth": vec![0; n_frames],
+                "category": categories,
+                "subcategory": vec![0; n_frames],
+                "func": functions,
+                "nativeSymbol": nulls(n_frames),
+                "innerWindowID": nulls(n_frames),
+                "line": nulls(n_frames),
+                "column": nulls(n_frames),
+                "length": n_frames,
+            },
+            "funcTable": {
+                "name": names,
+                "isJS": vec![false; n_functions],
+                "relevantForJS": vec![false; n_functions],
+                "resource": resources,
+                "source": nulls(n_functions),
+                "lineNumber": nulls(n_functions),
+                "columnNumber": nulls(n_functions),
+                "length": n_functions,
+            },
+            // Libraries.
+            "resourceTable": {
+                "lib": (0..n_modules).collect::<Vec<_>>(),
+                "name": module_names,
+                "host": nulls(n_modules),
+                "type": vec![1; n_modules],
+                "length": n_modules,
+            },
+            "nativeSymbols": {
+                "libIndex": [], "address": [], "name": [], "functionSize": [], "length": 0,
+            },
+            "sources": {
+                "id": [], "filename": [], "startLine": [], "startColumn": [],
+                "sourceMapURL": [], "length": 0,
+            },
+        });
+        (libs, shared)
     }
 }
 
-/// The time from the begin to the end of samples that follow each other, ns.
-fn length(samples: &[Sample]) -> u64 {
-    let start = samples.first().map_or(0, |s| s.start);
-    samples.last().map_or(0, Sample::end).saturating_sub(start)
+/// The time from the start to the end of samples that follow each other, ns.
+fn length_ns(samples: &[Sample]) -> u64 {
+    let end = samples.last().map_or(0, Sample::end);
+    samples.first().map_or(0, |s| end.saturating_sub(s.start))
 }
 
-/// The index of a state's category.
+/// The number of a state's category.
 fn category(state: State) -> usize {
-    let at = State::ALL.iter().position(|s| *s == state);
-    at.map_or(OTHER, |at| at + 1)
+    OTHER + 1 + state as usize
 }
 
 fn color(state: State) -> &'static str {
@@ -356,4 +440,8 @@ fn color(state: State) -> &'static str {
         State::StealIrq => "brown",
         State::Unknown => "darkgrey",
     }
+}
+
+fn ms(ns: u64) -> f64 {
+    ns as f64 / 1e6
 }

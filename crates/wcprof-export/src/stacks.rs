@@ -4,7 +4,9 @@
 //! Viewers invert themselves: the direction of the view does not matter.
 
 use std::borrow::Cow;
+use std::{io, iter};
 
+use indexmap::IndexSet;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Direction, Group, GroupBy, Label, Relation, Trees, View};
 use wcprof_report::group_name;
@@ -42,9 +44,7 @@ impl<'p> Stacks<'p> {
         let mut ends = vec![None; profile.rows.len()];
         for (at, group) in trees.groups.iter().enumerate() {
             for &(row, node) in &group.rows {
-                if let Some(end) = ends.get_mut(row) {
-                    *end = Some((at, node));
-                }
+                ends[row] = Some((at, node));
             }
         }
         let name = |group: &Group| group_name(profile, group).unwrap_or_else(|| "all".to_owned());
@@ -65,19 +65,15 @@ impl<'p> Stacks<'p> {
 
     /// Whether the view shows a row.
     pub(crate) fn shows(&self, row: usize) -> bool {
-        matches!(self.ends.get(row), Some(Some(_)))
+        self.ends[row].is_some()
     }
 
     /// The frames of a row, root first, without its group; `None` when the view does not show it.
     pub(crate) fn labels(&self, row: usize) -> Option<Vec<Label>> {
-        let (group, end) = (*self.ends.get(row)?)?;
-        let nodes = &self.trees.groups.get(group)?.nodes;
-        let mut labels = Vec::new();
-        let mut next = Some(end);
-        while let Some(node) = next.and_then(|at| nodes.get(at)) {
-            labels.push(node.label);
-            next = node.parent;
-        }
+        let (group, end) = self.ends[row]?;
+        let nodes = &self.trees.groups[group].nodes;
+        let path = iter::successors(Some(&nodes[end]), |node| Some(&nodes[node.parent?]));
+        let mut labels: Vec<Label> = path.map(|node| node.label).collect();
         if !self.is_leaf_first {
             labels.reverse();
         }
@@ -87,19 +83,15 @@ impl<'p> Stacks<'p> {
     /// The frames of a row, root first, after its group if the view groups; `None` when the view does
     /// not show it.
     pub(crate) fn frames(&self, row: usize) -> Option<Vec<Frame>> {
-        let labels = self.labels(row)?;
-        let group = self
-            .ends
-            .get(row)?
-            .map(|(group, _)| Frame::Group(group))
-            .filter(|_| self.has_groups);
-        let labels = labels.into_iter().map(Frame::Label);
+        let (group, _) = self.ends[row]?;
+        let group = self.has_groups.then_some(Frame::Group(group));
+        let labels = self.labels(row)?.into_iter().map(Frame::Label);
         Some(group.into_iter().chain(labels).collect())
     }
 
     /// The name of a group.
     pub(crate) fn group(&self, group: usize) -> &str {
-        self.names.get(group).map_or("", String::as_str)
+        &self.names[group]
     }
 
     /// A frame's text, from the target: escape it for its destination.
@@ -113,12 +105,22 @@ impl<'p> Stacks<'p> {
     /// The module of a frame's function; empty for what is none.
     pub(crate) fn module(&self, frame: Frame) -> &'p str {
         match frame {
-            Frame::Label(Label::Function(f)) => self
-                .profile
-                .functions
-                .get(f.0 as usize)
-                .map_or("", |f| &f.module),
+            Frame::Label(Label::Function(f)) => &self.profile.functions[f.0 as usize].module,
             _ => "",
         }
     }
+}
+
+/// The number of a string in a table of strings, which takes it in if it is new.
+pub(crate) fn number(strings: &mut IndexSet<String>, text: &str) -> usize {
+    let known = strings.get_index_of(text);
+    known.unwrap_or_else(|| strings.insert_full(text.to_owned()).0)
+}
+
+/// The error of formats that cannot be empty.
+pub(crate) fn nothing_shown() -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidInput,
+        "nothing to export: no time passes the filters (idle time is hidden unless shown)",
+    )
 }

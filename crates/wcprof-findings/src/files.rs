@@ -7,12 +7,8 @@ use wcprof_profile::file_text;
 use wcprof_profile::model::{Profile, State};
 use wcprof_types::{FdKind, FdTarget};
 
-use crate::evidence::Counted;
-use crate::finding::{Evidence, EvidenceLine};
-use crate::totals::percent;
-
-/// Begin of the heading.
-pub(crate) const FILES: &str = "files and sockets";
+use crate::counted::Counted;
+use crate::finding::{Evidence, EvidenceLine, FILES};
 
 /// Files that are named.
 const MAX_LINES: usize = 4;
@@ -30,7 +26,7 @@ pub(crate) fn files(
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for row in counted.iter().map(|c| c.row) {
         // Where threads wait for work says little.
-        let wait = row.wait.and_then(|id| profile.waits.get(id as usize));
+        let wait = row.wait.map(|id| &profile.waits[id as usize]);
         if let Some(wait) = wait.filter(|_| row.state != State::Idle)
             && wait.fd.as_ref().is_some_and(is_shown)
         {
@@ -40,23 +36,12 @@ pub(crate) fn files(
     }
     let mut lines: Vec<EvidenceLine> = sums
         .into_iter()
-        .map(|(name, weight_ns)| EvidenceLine {
-            depth: 0,
-            percent: percent(weight_ns, base_ns),
-            weight_ns,
-            name,
-            module: String::new(),
-        })
+        .map(|(name, weight_ns)| EvidenceLine::new(name, weight_ns, base_ns))
         .filter(|line| line.percent >= MIN_PERCENT)
         .collect();
     lines.sort_by_key(|line| Reverse(line.weight_ns));
-    let n_cut = lines.len().saturating_sub(MAX_LINES);
-    lines.truncate(MAX_LINES);
-    (!lines.is_empty()).then(|| Evidence {
-        heading: format!("{FILES}, % of {of}"),
-        lines,
-        n_cut,
-    })
+    let heading = format!("{FILES}, % of {of}");
+    (!lines.is_empty()).then(|| Evidence::cut(heading, lines, MAX_LINES))
 }
 
 /// Files whose names could not be read in time have a line, too: so the lines add up. Recordings of

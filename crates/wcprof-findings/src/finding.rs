@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use wcprof_profile::model::State;
+use wcprof_text::percent;
 use wcprof_types::{Pid, Tid};
 
 use crate::rule::{Base, Gain, Scope, Severity, Source};
@@ -45,7 +46,7 @@ impl Finding {
     /// ordered by.
     pub fn share_percent(&self) -> f64 {
         match &self.basis {
-            Basis::Time(share) => crate::totals::percent(share.matched_ns, share.non_idle_ns),
+            Basis::Time(share) => percent(share.matched_ns, share.non_idle_ns),
             Basis::Setting(_) => 0.0,
         }
     }
@@ -86,7 +87,7 @@ pub struct Setting {
 pub struct TimeShare {
     /// The time that the rule counted.
     pub matched_ns: u64,
-    /// Samples it stands on; 0 when the kernel's counters alone tell it.
+    /// Samples it rests on; 0 when it is from the kernel's counters alone.
     pub n_samples: u64,
     /// The states it was spent in, in the order of [`State`].
     pub states: Vec<State>,
@@ -109,17 +110,6 @@ pub struct TimeShare {
     pub duration_ns: u64,
 }
 
-impl TimeShare {
-    /// The base's time, ns.
-    pub fn base_ns(&self) -> u64 {
-        match self.base {
-            Base::OnCpu => self.on_cpu_ns,
-            Base::NonIdle => self.non_idle_ns,
-            Base::Wall => self.wall_ns,
-        }
-    }
-}
-
 /// A part of a call tree, or a list of threads.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Evidence {
@@ -129,6 +119,19 @@ pub struct Evidence {
     pub lines: Vec<EvidenceLine>,
     /// Lines that were cut.
     pub n_cut: usize,
+}
+
+impl Evidence {
+    /// The first `max` lines.
+    pub(crate) fn cut(heading: String, mut lines: Vec<EvidenceLine>, max: usize) -> Self {
+        let n_cut = lines.len().saturating_sub(max);
+        lines.truncate(max);
+        Self {
+            heading,
+            lines,
+            n_cut,
+        }
+    }
 }
 
 /// A node of the tree.
@@ -145,3 +148,21 @@ pub struct EvidenceLine {
     /// File name of the function's module; empty for a thread.
     pub module: String,
 }
+
+impl EvidenceLine {
+    /// A line that is no function.
+    pub(crate) fn new(name: String, weight_ns: u64, whole_ns: u64) -> Self {
+        Self {
+            depth: 0,
+            percent: percent(weight_ns, whole_ns),
+            weight_ns,
+            name,
+            module: String::new(),
+        }
+    }
+}
+
+/// Start of the heading of evidence that names the holders of locks.
+pub(crate) const HELD_BY: &str = "held by";
+/// Start of the heading of evidence that names what waits are for.
+pub(crate) const FILES: &str = "files and sockets";

@@ -1,11 +1,10 @@
 //! Findings as JSON. The schema is documented in `docs/hotspots.md`.
 
-use serde::{Deserialize, Serialize};
-
+use serde::Serialize;
 use wcprof_profile::Cores;
+use wcprof_text::printable_json;
 
 use crate::finding::Finding;
-use crate::printable::printable_json;
 use crate::rule::Rule;
 use crate::rule_set::RuleSet;
 
@@ -19,28 +18,31 @@ pub const RULES_SCHEMA: &str = "wcprof-rules";
 /// removed or changes its meaning gives a new one.
 pub const JSON_VERSION: u32 = 1;
 
-#[derive(Serialize, Deserialize)]
-struct Document {
-    schema: String,
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: &'static str,
     version: u32,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    cores: Option<Cores>,
-    findings: Vec<Finding>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cores: Option<&'a Cores>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    findings: Option<&'a [Finding]>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rules: Option<&'a [Rule]>,
 }
 
-/// The findings, with the cores that processes used if given, as one indented document that ends with a newline. Control characters of names
-/// are escaped as JSON does.
+/// The findings, with the cores that processes used if given, as one indented document that ends with
+/// a newline. Control characters of names are escaped as JSON does.
 ///
 /// # Errors
 /// A percentage is not finite, which findings of [`crate::hotspots`] never are.
 pub fn to_json(findings: &[Finding], cores: Option<&Cores>) -> Result<String, serde_json::Error> {
-    let document = Document {
-        schema: JSON_SCHEMA.to_owned(),
+    printable_json(&Document {
+        schema: JSON_SCHEMA,
         version: JSON_VERSION,
-        cores: cores.cloned(),
-        findings: findings.to_vec(),
-    };
-    printable_json(&document)
+        cores,
+        findings: Some(findings),
+        rules: None,
+    })
 }
 
 /// All rules as one indented document that ends with a newline, with the keys of their files.
@@ -48,31 +50,11 @@ pub fn to_json(findings: &[Finding], cores: Option<&Cores>) -> Result<String, se
 /// # Errors
 /// A percentage is not finite.
 pub fn rules_to_json(rules: &RuleSet) -> Result<String, serde_json::Error> {
-    #[derive(Serialize)]
-    struct Rules<'a> {
-        schema: &'static str,
-        version: u32,
-        rules: &'a [Rule],
-    }
-    printable_json(&Rules {
+    printable_json(&Document {
         schema: RULES_SCHEMA,
         version: JSON_VERSION,
-        rules: rules.rules(),
+        cores: None,
+        findings: None,
+        rules: Some(rules.rules()),
     })
-}
-
-/// Reads what [`to_json`] wrote.
-///
-/// # Errors
-/// The text is no such document, or of another schema or version.
-pub fn from_json(text: &str) -> Result<Vec<Finding>, serde_json::Error> {
-    use serde::de::Error;
-    let document: Document = serde_json::from_str(text)?;
-    if document.schema != JSON_SCHEMA || document.version != JSON_VERSION {
-        return Err(Error::custom(format!(
-            "expected schema {JSON_SCHEMA} version {JSON_VERSION}, found {} version {}",
-            document.schema, document.version
-        )));
-    }
-    Ok(document.findings)
 }

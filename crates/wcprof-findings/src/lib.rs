@@ -7,40 +7,48 @@
 //! and rules give the same bytes.
 #![forbid(unsafe_code)]
 
+mod check;
 mod rule;
 mod rule_set;
 
 mod finding;
 mod hotspots;
 
+mod applied;
+mod counted;
 mod evidence;
 mod files;
+mod imbalance;
 mod locks;
 mod matching;
 mod totals;
 
-mod columns;
+mod condition;
+mod watch;
+
 mod json;
-mod printable;
+mod lock_text;
 mod text;
 
-pub use columns::{columns, cut, head};
+pub use applied::MIN_TICKS;
+pub use condition::{Condition, ConditionError};
 pub use finding::{Basis, Evidence, EvidenceLine, Finding, Setting, SettingsFound, TimeShare};
-pub use hotspots::{MIN_TICKS, hotspots};
-pub use json::{JSON_SCHEMA, JSON_VERSION, RULES_SCHEMA, from_json, rules_to_json, to_json};
+pub use hotspots::hotspots;
+pub use json::{JSON_SCHEMA, JSON_VERSION, RULES_SCHEMA, rules_to_json, to_json};
+pub use lock_text::render_locks;
 pub use locks::{
     Hold, LOCKS_SCHEMA, LOCKS_VERSION, LockReport, LockSite, Unknown, Waiters, lock_report,
-    locks_to_json, render_locks,
+    locks_to_json,
 };
-pub use printable::{is_invisible, printable_json};
 pub use rule::{
     Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{
-    Detail, TextOptions, escape, process_name, render_finding, render_paragraph, render_rules,
-    render_text, share_sentence,
+    Detail, TextOptions, process_name, render_finding, render_paragraph, render_rules, render_text,
+    share_sentence,
 };
+pub use watch::Watch;
 
 #[cfg(test)]
 mod tests;

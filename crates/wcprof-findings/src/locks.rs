@@ -1,7 +1,5 @@
 //! Lock blame: where threads lost time to locks, and what those who held them did meanwhile.
 
-mod text;
-
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,16 +7,13 @@ use serde::Serialize;
 use wcprof_profile::model::{
     FunctionId, LockKind, LockRow, Profile, ProfileStackId, State, UnknownHolder,
 };
+use wcprof_text::{percent, printable_json};
 use wcprof_types::{Pid, Tid};
 
-use crate::finding::{Evidence, EvidenceLine};
+use crate::finding::{Evidence, EvidenceLine, HELD_BY};
 use crate::matching::CompiledRule;
-use crate::printable::printable_json;
-use crate::rule::{Rule, Show};
+use crate::rule::Show;
 use crate::rule_set::RuleSet;
-use crate::totals::percent;
-
-pub use text::render_locks;
 
 /// Value of the document's `schema` key.
 pub const LOCKS_SCHEMA: &str = "wcprof-locks";
@@ -72,7 +67,7 @@ pub struct LockSite {
     pub kinds: Vec<LockKind>,
     /// A lock of it is a recursive mutex.
     pub recursive: bool,
-    /// Locks told apart by their address.
+    /// Distinct locks, by address.
     pub n_locks: usize,
     /// Thread time lost.
     pub lost_ns: u64,
@@ -136,35 +131,23 @@ pub struct Unknown {
     pub percent: f64,
 }
 
-/// Everything a profile tells about locks. Sites are told by the built-in or the user's rule
-/// that shows lock sites.
+/// Everything that a profile says about locks. The rule that shows lock sites (the built-in one or the
+/// user's) says which functions are lock functions.
 pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
-    let rule = rules
-        .rules()
-        .iter()
-        .find(|rule| rule.matches.evidence == Show::Sites);
-    let compiled = rule.map(|rule: &Rule| CompiledRule::new(profile, rule));
+    let mut all = rules.rules().iter();
+    let rule = all.find(|rule| rule.matches.evidence == Show::Sites);
+    let rule = rule.map(|rule| CompiledRule::new(profile, rule));
     let mut sites: BTreeMap<(Pid, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
     for row in profile.locks.iter().filter(|row| row.weight > 0) {
-        let Some(thread) = profile.threads.get(row.thread) else {
-            continue;
-        };
-        let site = site(profile, compiled.as_ref(), row.stack);
-        let function = site.first().copied();
-        sites.entry((thread.pid, function)).or_default().push(row);
+        let site = site(profile, rule.as_ref(), row.stack);
+        let pid = profile.threads[row.thread].pid;
+        let rows = sites.entry((pid, site.first().copied())).or_default();
+        rows.push(row);
     }
     let lost_ns = sum(profile.locks.iter());
-    let duration_ns = profile.duration_ns().max(1);
     let mut sites: Vec<LockSite> = sites
         .into_iter()
-        .map(|((pid, function), rows)| {
-            let of = SiteOf {
-                profile,
-                compiled: compiled.as_ref(),
-                rows: &rows,
-            };
-            of.site(pid, function, lost_ns, duration_ns)
-        })
+        .map(|((_, function), rows)| lock_site(profile, rule.as_ref(), &rows, function, lost_ns))
         .collect();
     sites.sort_by_key(|site| Reverse(site.lost_ns));
     let known = || profile.locks.iter().filter(|row| row.holder.is_ok());
@@ -201,123 +184,98 @@ fn site(
     stack: Option<ProfileStackId>,
 ) -> Vec<FunctionId> {
     let frames = frames(profile, stack);
-    let above = frames
-        .iter()
-        .rev()
-        .skip_while(|&&f| rule.is_some_and(|rule| rule.skips(f)));
-    let site: Vec<FunctionId> = above.copied().collect();
-    match site.is_empty() {
-        true => frames.first().copied().into_iter().collect(),
-        false => site,
+    match rule {
+        Some(rule) => rule.site(frames),
+        None => frames.iter().rev().copied().collect(),
     }
 }
 
+/// Root first; none without a stack.
 fn frames(profile: &Profile, stack: Option<ProfileStackId>) -> &[FunctionId] {
-    let stack = stack.and_then(|id| profile.stacks.get(id.0 as usize));
-    stack.map_or(&[][..], |stack| &stack.frames)
+    stack.map_or(&[][..], |id| &profile.stacks[id.0 as usize].frames)
 }
 
 fn name(profile: &Profile, id: FunctionId) -> String {
-    let function = profile.functions.get(id.0 as usize);
-    function.map_or_else(String::new, |f| f.name.clone())
+    profile.functions[id.0 as usize].name.clone()
 }
 
-fn pool_name(profile: &Profile, pool: Option<usize>) -> String {
-    let pool = pool.and_then(|pool| profile.pools.get(pool));
-    pool.map_or_else(|| "?".to_owned(), |pool| pool.name.clone())
+fn lock_site(
+    profile: &Profile,
+    rule: Option<&CompiledRule<'_>>,
+    rows: &[&LockRow],
+    function: Option<FunctionId>,
+    all_ns: u64,
+) -> LockSite {
+    let lost_ns = sum(rows.iter().copied());
+    let kinds: BTreeSet<LockKind> = rows.iter().map(|row| row.kind).collect();
+    let locks: BTreeSet<_> = rows.iter().filter_map(|row| row.address).collect();
+    let function = function.map(|id| &profile.functions[id.0 as usize]);
+    let thread = &profile.threads[rows[0].thread];
+    let mut holds = holds(profile, rows, lost_ns);
+    let n_more_holds = holds.len().saturating_sub(MAX_HOLDS);
+    holds.truncate(MAX_HOLDS);
+    LockSite {
+        pid: thread.pid,
+        process: profile.process_title(thread).to_owned(),
+        function: function.map_or_else(|| "[no stack sampled]".to_owned(), |f| f.name.clone()),
+        module: function.map_or_else(String::new, |f| f.module.clone()),
+        callers: callers(profile, rule, rows),
+        kinds: kinds.into_iter().collect(),
+        recursive: rows.iter().any(|row| row.recursive),
+        n_locks: locks.len(),
+        lost_ns,
+        percent: percent(lost_ns, all_ns),
+        waiting_at_once: lost_ns as f64 / profile.duration_ns().max(1) as f64,
+        waiters: waiters(profile, rows),
+        held_by: holds,
+        n_more_holds,
+        unknown: unknown(rows, lost_ns),
+    }
 }
 
-/// The rows of one site.
-struct SiteOf<'a> {
-    profile: &'a Profile,
-    compiled: Option<&'a CompiledRule<'a>>,
-    rows: &'a [&'a LockRow],
+/// The callers of a site in its heaviest stack.
+fn callers(profile: &Profile, rule: Option<&CompiledRule<'_>>, rows: &[&LockRow]) -> Vec<String> {
+    let mut stacks: BTreeMap<Option<ProfileStackId>, u64> = BTreeMap::new();
+    for row in rows {
+        *stacks.entry(row.stack).or_default() += row.weight;
+    }
+    let heaviest = stacks.iter().max_by_key(|(id, w)| (**w, Reverse(**id)));
+    let site = heaviest.map_or_else(Vec::new, |(stack, _)| site(profile, rule, *stack));
+    let callers = site.iter().skip(1).take(MAX_CALLERS);
+    callers.map(|&id| name(profile, id)).collect()
 }
 
-impl SiteOf<'_> {
-    fn site(
-        &self,
-        pid: Pid,
-        function: Option<FunctionId>,
-        all_ns: u64,
-        duration_ns: u64,
-    ) -> LockSite {
-        let profile = self.profile;
-        let lost_ns = sum(self.rows.iter().copied());
-        let kinds: BTreeSet<LockKind> = self.rows.iter().map(|row| row.kind).collect();
-        let locks: BTreeSet<_> = self.rows.iter().filter_map(|row| row.address).collect();
-        let of = function.and_then(|id| profile.functions.get(id.0 as usize));
-        let mut threads = profile.threads.iter();
-        let process = threads.find(|thread| thread.pid == pid);
-        let holds = holds(profile, self.rows, lost_ns);
-        LockSite {
-            pid,
-            process: process.map_or_else(String::new, |t| profile.process_title(t).to_owned()),
-            function: of.map_or_else(|| "[no stack sampled]".to_owned(), |f| f.name.clone()),
-            module: of.map_or_else(String::new, |f| f.module.clone()),
-            callers: self.callers(),
-            kinds: kinds.into_iter().collect(),
-            recursive: self.rows.iter().any(|row| row.recursive),
-            n_locks: locks.len(),
-            lost_ns,
-            percent: percent(lost_ns, all_ns),
-            waiting_at_once: lost_ns as f64 / duration_ns as f64,
-            waiters: self.waiters(),
-            n_more_holds: holds.len().saturating_sub(MAX_HOLDS),
-            held_by: holds.into_iter().take(MAX_HOLDS).collect(),
-            unknown: unknown(self.rows, lost_ns),
-        }
+fn waiters(profile: &Profile, rows: &[&LockRow]) -> Vec<Waiters> {
+    let mut pools: BTreeMap<&str, (BTreeSet<usize>, u64)> = BTreeMap::new();
+    for row in rows {
+        let pool = &profile.pools[profile.threads[row.thread].pool].name;
+        let (threads, lost_ns) = pools.entry(pool).or_default();
+        threads.insert(row.thread);
+        *lost_ns = lost_ns.saturating_add(row.weight);
     }
-
-    /// Of the heaviest stack.
-    fn callers(&self) -> Vec<String> {
-        let mut stacks: BTreeMap<Option<ProfileStackId>, u64> = BTreeMap::new();
-        for row in self.rows {
-            *stacks.entry(row.stack).or_default() += row.weight;
-        }
-        let heaviest = stacks.iter().max_by_key(|(id, w)| (**w, Reverse(**id)));
-        let Some((stack, _)) = heaviest else {
-            return Vec::new();
-        };
-        let site = site(self.profile, self.compiled, *stack);
-        let callers = site.iter().skip(1).take(MAX_CALLERS);
-        callers.map(|&id| name(self.profile, id)).collect()
-    }
-
-    fn waiters(&self) -> Vec<Waiters> {
-        let mut pools: BTreeMap<String, (BTreeSet<usize>, u64)> = BTreeMap::new();
-        for row in self.rows {
-            let thread = self.profile.threads.get(row.thread);
-            let name = pool_name(self.profile, thread.map(|thread| thread.pool));
-            let pool = pools.entry(name).or_default();
-            pool.0.insert(row.thread);
-            pool.1 = pool.1.saturating_add(row.weight);
-        }
-        let mut waiters: Vec<Waiters> = pools
-            .into_iter()
-            .map(|(pool, (threads, lost_ns))| Waiters {
-                pool,
-                n_threads: threads.len(),
-                lost_ns,
-            })
-            .collect();
-        waiters.sort_by_key(|w| Reverse(w.lost_ns));
-        waiters
-    }
+    let waiters = pools.into_iter().map(|(pool, (threads, lost_ns))| Waiters {
+        pool: pool.to_owned(),
+        n_threads: threads.len(),
+        lost_ns,
+    });
+    let mut waiters: Vec<Waiters> = waiters.collect();
+    waiters.sort_by_key(|w| Reverse(w.lost_ns));
+    waiters
 }
 
 /// Who held the locks of these rows, heaviest first.
 fn holds(profile: &Profile, rows: &[&LockRow], lost_ns: u64) -> Vec<Hold> {
-    type Key = (String, State, Option<ProfileStackId>);
-    let mut sums: BTreeMap<Key, (BTreeSet<Tid>, u64, u64)> = BTreeMap::new();
+    type Key<'p> = (&'p str, State, Option<ProfileStackId>);
+    let mut sums: BTreeMap<Key<'_>, (BTreeSet<Tid>, u64, u64)> = BTreeMap::new();
     for row in rows {
         let Ok(holder) = row.holder else { continue };
-        let pool = pool_name(profile, Some(holder.pool));
+        let pool = profile.pools[holder.pool].name.as_str();
         let sum = sums.entry((pool, holder.state, holder.stack)).or_default();
-        sum.0.insert(holder.tid);
-        sum.1 = sum.1.saturating_add(row.weight);
+        let (tids, weight_ns, uncertain_ns) = sum;
+        tids.insert(holder.tid);
+        *weight_ns = weight_ns.saturating_add(row.weight);
         if holder.uncertain {
-            sum.2 = sum.2.saturating_add(row.weight);
+            *uncertain_ns = uncertain_ns.saturating_add(row.weight);
         }
     }
     let mut holds: Vec<Hold> = sums
@@ -326,17 +284,13 @@ fn holds(profile: &Profile, rows: &[&LockRow], lost_ns: u64) -> Vec<Hold> {
             let frames = frames(profile, stack);
             let own = frames.iter().rev().find(|id| !is_library(profile, **id));
             let best = own.or(frames.last());
+            let leaf_first = frames.iter().rev().take(MAX_FRAMES);
             Hold {
-                pool,
+                pool: pool.to_owned(),
                 tids: tids.into_iter().take(MAX_HOLDS).collect(),
                 state,
                 function: best.map_or_else(String::new, |&id| name(profile, id)),
-                frames: frames
-                    .iter()
-                    .rev()
-                    .take(MAX_FRAMES)
-                    .map(|&id| name(profile, id))
-                    .collect(),
+                frames: leaf_first.map(|&id| name(profile, id)).collect(),
                 weight_ns,
                 percent: percent(weight_ns, lost_ns),
                 uncertain_ns,
@@ -347,9 +301,10 @@ fn holds(profile: &Profile, rows: &[&LockRow], lost_ns: u64) -> Vec<Hold> {
     holds
 }
 
-/// Of the kernel, the C or the C++ library: says how something is done and not what.
+/// Whether a function is of the kernel, the C or the C++ library: it says how something is done, not what.
 fn is_library(profile: &Profile, id: FunctionId) -> bool {
-    const LIBRARIES: [&str; 7] = [
+    let module = &profile.functions[id.0 as usize].module;
+    [
         "libc.so",
         "libc-",
         "libpthread",
@@ -357,13 +312,9 @@ fn is_library(profile: &Profile, id: FunctionId) -> bool {
         "libc++",
         "ld-",
         "[",
-    ];
-    let function = profile.functions.get(id.0 as usize);
-    function.is_none_or(|f| {
-        LIBRARIES
-            .iter()
-            .any(|library| f.module.starts_with(library))
-    })
+    ]
+    .iter()
+    .any(|library| module.starts_with(library))
 }
 
 fn unknown(rows: &[&LockRow], lost_ns: u64) -> Vec<Unknown> {
@@ -407,7 +358,7 @@ fn words(why: UnknownHolder) -> String {
         }
         UnknownHolder::Changed => "free, or changing hands, when it was read".into(),
         UnknownHolder::Itself => {
-            "the waiter's own when it was read: just given to it, or it waits for itself".into()
+            "already handed to the waiter when it was read, or it waits for itself".into()
         }
         UnknownHolder::Readers => "held by readers, which a rwlock does not record".into(),
         UnknownHolder::Died => "its owner died".into(),
@@ -418,19 +369,11 @@ fn words(why: UnknownHolder) -> String {
     }
 }
 
-/// Begin of the heading of a finding's evidence that names holders.
-pub(crate) const HELD_BY: &str = "held by";
-
 /// Evidence for a finding on locks: who held those that threads of `pools` waited for.
-pub(crate) fn held_by(profile: &Profile, pools: &[usize], of: &str) -> Option<Evidence> {
-    let rows: Vec<&LockRow> = profile
-        .locks
-        .iter()
-        .filter(|row| {
-            let thread = profile.threads.get(row.thread);
-            row.weight > 0 && thread.is_some_and(|t| pools.contains(&t.pool))
-        })
-        .collect();
+pub(crate) fn held_by(profile: &Profile, pools: &[usize]) -> Option<Evidence> {
+    let is_waiter = |row: &&LockRow| pools.contains(&profile.threads[row.thread].pool);
+    let rows = profile.locks.iter().filter(|row| row.weight > 0);
+    let rows: Vec<&LockRow> = rows.filter(is_waiter).collect();
     if !rows.iter().any(|row| row.holder.is_ok()) {
         return None;
     }
@@ -441,38 +384,24 @@ pub(crate) fn held_by(profile: &Profile, pools: &[usize], of: &str) -> Option<Ev
         let key = (hold.pool, hold.state, hold.function);
         *sums.entry(key).or_default() += hold.weight_ns;
     }
-    let mut lines: Vec<EvidenceLine> = sums
+    let known = sums
         .into_iter()
         .map(|((pool, state, function), weight_ns)| {
-            let place = match function.is_empty() {
-                true => String::new(),
-                false => format!(" in {function}"),
+            let place = match function.as_str() {
+                "" => String::new(),
+                function => format!(" in {function}"),
             };
-            line(
+            EvidenceLine::new(
                 format!("{pool} {}{place}", state.frame()),
                 weight_ns,
                 lost_ns,
             )
-        })
-        .collect();
+        });
     let missing = unknown(&rows, lost_ns).into_iter();
-    lines.extend(missing.map(|u| line(format!("? {}", u.text), u.weight_ns, lost_ns)));
+    let missing = missing.map(|u| EvidenceLine::new(format!("? {}", u.text), u.weight_ns, lost_ns));
+    let mut lines: Vec<EvidenceLine> = known.chain(missing).collect();
     lines.sort_by_key(|line| Reverse(line.weight_ns));
-    let n_cut = lines.len().saturating_sub(MAX_LINES);
-    lines.truncate(MAX_LINES);
-    Some(Evidence {
-        heading: format!("{HELD_BY}, % of the time that {of} lost to locks"),
-        lines,
-        n_cut,
-    })
-}
-
-fn line(name: String, weight_ns: u64, lost_ns: u64) -> EvidenceLine {
-    EvidenceLine {
-        depth: 0,
-        percent: percent(weight_ns, lost_ns),
-        weight_ns,
-        name,
-        module: String::new(),
-    }
+    let subject = if pools.len() == 1 { "it" } else { "they" };
+    let heading = format!("{HELD_BY}, % of the time that {subject} lost to locks");
+    Some(Evidence::cut(heading, lines, MAX_LINES))
 }

@@ -6,72 +6,45 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use wcprof_profile::NameSet;
-use wcprof_profile::model::{FunctionId, Profile, ProfileStack, ProfileStackId, Row};
+use wcprof_profile::model::{FunctionId, Profile, ProfileStack, Row, State};
 use wcprof_types::StackEnd;
+use wildmatch::WildMatch;
 
-use crate::rule::{FrameTest, Pattern, Rule};
-use crate::rule_set::frame_test;
+use crate::rule::{Pattern, Rule, Show};
 
 /// Compiled size of one test's expressions together, bytes.
 const MAX_REGEX_BYTES: usize = 16 << 20;
 
-/// The functions of a profile that pass a [`FrameTest`], by [`FunctionId`].
+/// The functions of a profile that pass a [`FrameTest`](crate::FrameTest), by [`FunctionId`].
 struct FunctionBits(Vec<bool>);
 
 impl FunctionBits {
-    fn new(profile: &Profile, test: &FrameTest) -> Self {
+    fn new(profile: &Profile, function: &[String], module: &[String]) -> Self {
         // Compiled only where a module has them. That was done when the rule was read, too; should it
         // fail here after all, nothing matches.
-        let functions = LazyCell::new(|| NameSet::new(&test.function, MAX_REGEX_BYTES).ok());
+        let functions = LazyCell::new(|| NameSet::new(function, MAX_REGEX_BYTES).ok());
         let mut modules: HashMap<&str, bool> = HashMap::new();
         let bits = profile.functions.iter().map(|f| {
-            let in_module = test.module.is_empty()
-                || *modules
-                    .entry(f.module.as_str())
-                    .or_insert_with(|| test.module.iter().any(|g| glob(g, &f.module)));
-            in_module
-                && (test.function.is_empty()
-                    || functions
-                        .as_ref()
-                        .is_some_and(|s| s.is_match(f.name.as_bytes())))
+            let in_module = || any_glob(module, &f.module);
+            let is_named = || {
+                functions
+                    .as_ref()
+                    .is_some_and(|s| s.is_match(f.name.as_bytes()))
+            };
+            *modules.entry(&f.module).or_insert_with(in_module)
+                && (function.is_empty() || is_named())
         });
         Self(bits.collect())
     }
 
     fn has(&self, id: FunctionId) -> bool {
-        self.0.get(id.0 as usize).copied().unwrap_or(false)
+        self.0[id.0 as usize]
     }
 }
 
 /// Whether `text` matches `pattern`, in which `*` stands for any characters and `?` for one.
-/// Takes time in proportion to the product of both lengths at worst.
 pub(crate) fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), text.chars().collect());
-    let (mut p, mut t) = (0, 0);
-    // Where to go on when the characters after the last `*` do not fit: the star eats one more.
-    let mut retry: Option<(usize, usize)> = None;
-    while t < text.len() {
-        match pattern.get(p) {
-            Some('*') => {
-                retry = Some((p, t));
-                p += 1;
-            }
-            Some(c) if *c == '?' || text.get(t) == Some(c) => {
-                p += 1;
-                t += 1;
-            }
-            _ => match retry {
-                Some((star, eaten)) => {
-                    retry = Some((star, eaten + 1));
-                    p = star + 1;
-                    t = eaten + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.iter().skip(p).all(|c| *c == '*')
+    WildMatch::new(pattern).matches(text)
 }
 
 /// Whether one of `globs` matches, or there is none.
@@ -79,36 +52,25 @@ pub(crate) fn any_glob(globs: &[String], text: &str) -> bool {
     globs.is_empty() || globs.iter().any(|g| glob(g, text))
 }
 
-/// What a stack has of a pattern's frame.
-#[derive(Copy, Clone, PartialEq, Eq)]
-enum OnStack {
-    No,
-    /// Root-most matching frame, counted from the root.
-    At(u32),
-}
+/// What a row has of a pattern: the place of the frame that matches, counted from the root; `None`
+/// for a pattern on the wait alone.
+pub(crate) type Anchor = Option<u32>;
 
 struct CompiledPattern<'r> {
     pattern: &'r Pattern,
-    /// By [`ProfileStackId`]; `None` when the pattern tests no frame.
-    stacks: Option<Vec<OnStack>>,
+    /// The root-most frame that matches, by stack; `None` when the pattern tests no frame.
+    stacks: Option<Vec<Anchor>>,
 }
 
 impl<'r> CompiledPattern<'r> {
     fn new(profile: &Profile, pattern: &'r Pattern) -> Self {
-        let stacks = frame_test(pattern).map(|test| {
-            let frame = FunctionBits::new(profile, &test);
-            let below = pattern
-                .below
-                .as_ref()
-                .map(|b| FunctionBits::new(profile, b));
-            let leaf_within = match pattern.leaf_within {
-                0 => usize::MAX,
-                n => n as usize,
-            };
-            let below_within = match pattern.below_within {
-                0 => usize::MAX,
-                n => n as usize,
-            };
+        let stacks = pattern.tests_frame().then(|| {
+            let frame = FunctionBits::new(profile, &pattern.function, &pattern.module);
+            let below = pattern.below.as_ref();
+            let below = below.map(|b| FunctionBits::new(profile, &b.function, &b.module));
+            let or_anywhere = |n| if n == 0 { usize::MAX } else { n as usize };
+            let leaf_within = or_anywhere(pattern.leaf_within);
+            let below_within = or_anywhere(pattern.below_within);
             let below = below.as_ref().map(|bits| (bits, below_within));
             let find = |s: &ProfileStack| first_match(s, &frame, below, leaf_within);
             profile.stacks.iter().map(find).collect()
@@ -116,17 +78,14 @@ impl<'r> CompiledPattern<'r> {
         Self { pattern, stacks }
     }
 
-    /// The matched frame, counted from the root; `None` inside for a pattern on the wait alone.
-    fn test(&self, profile: &Profile, row: &Row) -> Option<Option<u32>> {
+    /// `None` if the row does not match.
+    fn test(&self, profile: &Profile, row: &Row) -> Option<Anchor> {
         if !self.test_wait(profile, row) {
             return None;
         }
         match &self.stacks {
             None => Some(None),
-            Some(stacks) => match stacks.get(row.stack?.0 as usize)? {
-                OnStack::No => None,
-                OnStack::At(i) => Some(Some(*i)),
-            },
+            Some(stacks) => stacks[row.stack?.0 as usize].map(Some),
         }
     }
 
@@ -134,7 +93,7 @@ impl<'r> CompiledPattern<'r> {
         if !self.pattern.outside_syscall && self.pattern.syscalls.is_empty() {
             return true;
         }
-        let Some(wait) = row.wait.and_then(|w| profile.waits.get(w as usize)) else {
+        let Some(wait) = row.wait.map(|w| &profile.waits[w as usize]) else {
             return false;
         };
         match wait.syscall {
@@ -150,12 +109,13 @@ impl<'r> CompiledPattern<'r> {
     }
 }
 
+/// The root-most frame that matches.
 fn first_match(
     stack: &ProfileStack,
     frame: &FunctionBits,
     below: Option<(&FunctionBits, usize)>,
     leaf_within: usize,
-) -> OnStack {
+) -> Anchor {
     let n = stack.frames.len();
     let first_allowed = n.saturating_sub(leaf_within);
     // Where the last frame is that `below` asks for.
@@ -163,19 +123,18 @@ fn first_match(
     for (i, &f) in stack.frames.iter().enumerate() {
         let is_below = below.is_none_or(|(_, within)| caller.is_some_and(|c| i - c <= within));
         if is_below && i >= first_allowed && frame.has(f) {
-            return OnStack::At(u32::try_from(i).unwrap_or(u32::MAX));
+            return u32::try_from(i).ok();
         }
         if below.is_some_and(|(bits, _)| bits.has(f)) {
             caller = Some(i);
         }
     }
-    OnStack::No
+    None
 }
 
 /// The stack of a row.
 pub(crate) fn stack<'p>(profile: &'p Profile, row: &Row) -> Option<&'p ProfileStack> {
-    let ProfileStackId(id) = row.stack?;
-    profile.stacks.get(id as usize)
+    Some(&profile.stacks[row.stack?.0 as usize])
 }
 
 /// A rule's tests, prepared for one profile.
@@ -189,48 +148,52 @@ pub(crate) struct CompiledRule<'r> {
 impl<'r> CompiledRule<'r> {
     pub(crate) fn new(profile: &Profile, rule: &'r Rule) -> Self {
         let compile = |list: &'r [Pattern]| {
-            list.iter()
-                .map(|p| CompiledPattern::new(profile, p))
-                .collect()
+            let compiled = list.iter().map(|p| CompiledPattern::new(profile, p));
+            compiled.collect()
         };
+        let m = &rule.matches;
+        let skip = m.skip.iter();
         Self {
             rule,
-            when: compile(&rule.matches.when),
-            unless: compile(&rule.matches.unless),
-            skip: rule
-                .matches
-                .skip
-                .iter()
-                .map(|t| FunctionBits::new(profile, t))
+            when: compile(&m.when),
+            unless: compile(&m.unless),
+            skip: skip
+                .map(|t| FunctionBits::new(profile, &t.function, &t.module))
                 .collect(),
         }
     }
 
-    /// Whether a row's time counts, its thread aside; inside, the root-most matched frame
-    /// counted from the root, when a pattern tests frames.
-    pub(crate) fn test(&self, profile: &Profile, row: &Row) -> Option<Option<u32>> {
-        if !self.counts_state(row) {
-            return None;
-        }
-        let anchor = if self.when.is_empty() {
-            None
-        } else {
-            self.when.iter().find_map(|p| p.test(profile, row))?
-        };
-        let excluded = self.unless.iter().any(|p| p.test(profile, row).is_some());
-        (!excluded).then_some(anchor)
-    }
-
-    fn counts_state(&self, row: &Row) -> bool {
-        use wcprof_profile::model::State;
-        match self.rule.matches.states.as_slice() {
+    /// Whether the time of a row counts; its thread is not looked at.
+    pub(crate) fn test(&self, profile: &Profile, row: &Row) -> Option<Anchor> {
+        let counts = match self.rule.matches.states.as_slice() {
             [] => row.state != State::Idle,
             states => states.contains(&row.state),
+        };
+        if !counts {
+            return None;
         }
+        let anchor = match self.when.is_empty() {
+            true => None,
+            false => self.when.iter().find_map(|p| p.test(profile, row))?,
+        };
+        let is_excluded = self.unless.iter().any(|p| p.test(profile, row).is_some());
+        (!is_excluded).then_some(anchor)
     }
 
-    /// Whether evidence by site passes over this function.
-    pub(crate) fn skips(&self, id: FunctionId) -> bool {
-        self.skip.iter().any(|b| b.has(id))
+    /// How evidence is drawn.
+    pub(crate) fn show(&self) -> Show {
+        self.rule.matches.evidence
+    }
+
+    /// The frames from the lock site on, leaf first: those above the functions that the rule skips. Where all
+    /// are skipped, the root-most one is all that is known.
+    pub(crate) fn site(&self, root_first: &[FunctionId]) -> Vec<FunctionId> {
+        let is_skipped = |id: &&FunctionId| self.skip.iter().any(|bits| bits.has(**id));
+        let site = root_first.iter().rev().skip_while(is_skipped);
+        let site: Vec<FunctionId> = site.copied().collect();
+        match site.is_empty() {
+            true => root_first.first().copied().into_iter().collect(),
+            false => site,
+        }
     }
 }

@@ -144,6 +144,13 @@ pub struct Pattern {
     pub outside_syscall: bool,
 }
 
+impl Pattern {
+    /// Whether it tests a frame, and not the wait alone.
+    pub(crate) fn tests_frame(&self) -> bool {
+        !(self.function.is_empty() && self.module.is_empty())
+    }
+}
+
 /// How evidence is drawn.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -161,7 +168,7 @@ pub enum Show {
     Threads,
 }
 
-/// What a rule's percentage is of.
+/// What the percentage of a rule is of.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Base {
@@ -173,7 +180,27 @@ pub enum Base {
     Wall,
 }
 
-/// Over what a rule adds up.
+impl Base {
+    /// As printed: `on-CPU time`.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::OnCpu => "on-CPU time",
+            Self::NonIdle => "non-idle time",
+            Self::Wall => "wall-clock time",
+        }
+    }
+
+    /// Whether time in a state is part of it.
+    pub(crate) fn includes(self, state: State) -> bool {
+        match self {
+            Self::OnCpu => state == State::OnCpu,
+            Self::NonIdle => state != State::Idle,
+            Self::Wall => true,
+        }
+    }
+}
+
+/// Which pools a rule adds up.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {

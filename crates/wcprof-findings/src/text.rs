@@ -2,17 +2,13 @@
 
 use std::fmt::Write;
 
+use indexmap::{IndexMap, IndexSet};
 use wcprof_profile::model::{Profile, State};
+use wcprof_text::{columns, count, cut, one_line, percent, wrap};
 
-use crate::columns::{columns, cut};
-use crate::files::FILES;
-use crate::finding::{Basis, Evidence, Finding, Setting, TimeShare};
-use crate::hotspots::{base_name, plural};
-use crate::locks::HELD_BY;
-use crate::printable::is_invisible;
+use crate::finding::{Basis, Evidence, FILES, Finding, HELD_BY, Setting, TimeShare};
 use crate::rule::{Base, Scope};
 use crate::rule_set::RuleSet;
-use crate::totals::percent;
 
 /// How findings are printed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -57,8 +53,7 @@ const MAX_TITLES: usize = 5;
 /// Share of on-CPU time without a stack, percent, above which the text says what that means.
 const MUCH_WITHOUT_STACK: f64 = 50.0;
 
-/// Prints findings with evidence and advice; names are escaped. Without findings it says so,
-/// and what that rests on.
+/// Prints findings with evidence and advice; names are escaped. Without findings it says so.
 pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions) -> String {
     let width = options.width.max(40);
     let mut out = String::new();
@@ -68,8 +63,7 @@ pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions
                 if i > 0 {
                     out.push('\n');
                 }
-                let process = process_name(profile, finding);
-                one(&mut out, finding, process, width);
+                write_finding(&mut out, finding, process_name(profile, finding), width);
             }
             findings.iter().skip(options.max_findings).collect()
         }
@@ -77,23 +71,27 @@ pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions
             let groups = by_rule(findings);
             let (shown, rest) = groups.split_at(options.max_findings.min(groups.len()));
             for group in shown {
-                brief(&mut out, profile, group, width);
+                write_brief(&mut out, profile, group, width);
             }
             rest.iter().flatten().copied().collect::<Vec<_>>()
         }
     };
-    not_shown(&mut out, &more, width);
+    write_titles(&mut out, &more, width);
     if findings.is_empty() {
         out.push_str("no hotspots found\n");
     }
-    let (on_cpu, without) = without_stack(profile);
-    let share = percent(without, on_cpu);
+    let on_cpu = || profile.rows.iter().filter(|r| r.state == State::OnCpu);
+    let without = on_cpu().filter(|r| r.stack.is_none());
+    let share = percent(
+        without.map(|r| r.weight).sum(),
+        on_cpu().map(|r| r.weight).sum(),
+    );
     if share >= MUCH_WITHOUT_STACK {
         let _ = writeln!(
             out,
             "note: {share:.0} % of the on-CPU time has no stack (engine {}): rules on running \
              code cannot see it",
-            escape(&profile.header.engine)
+            one_line(&profile.header.engine)
         );
     }
     out
@@ -110,129 +108,102 @@ pub fn render_rules(rules: &RuleSet, options: TextOptions) -> String {
             "{} [{}] {}\n  from {} % of the {}",
             rule.id,
             rule.severity.name(),
-            escape(&rule.title),
+            one_line(&rule.title),
             t.percent,
-            base_name(t.of),
+            t.of.name(),
         );
-        prose(&mut out, "threshold", &t.why, width);
+        labeled(&mut out, "threshold", &t.why, width);
         for source in &rule.sources {
             let text = format!("\"{}\": {}", source.report, source.figure);
-            prose(&mut out, "source", &text, width);
+            labeled(&mut out, "source", &text, width);
         }
     }
     out
 }
 
-fn without_stack(profile: &Profile) -> (u64, u64) {
-    let on_cpu = profile.rows.iter().filter(|r| r.state == State::OnCpu);
-    on_cpu.fold((0_u64, 0_u64), |(all, without), row| {
-        let missing = if row.stack.is_none() { row.weight } else { 0 };
-        (
-            all.saturating_add(row.weight),
-            without.saturating_add(missing),
-        )
-    })
-}
-
 /// One finding with all there is to say about it.
 pub fn render_finding(finding: &Finding, width: usize) -> String {
     let mut out = String::new();
-    one(&mut out, finding, &finding.process, width.max(40));
+    write_finding(&mut out, finding, &finding.process, width.max(40));
     out
 }
 
 /// `  label: text`, escaped and wrapped as in a finding.
 pub fn render_paragraph(label: &str, text: &str, width: usize) -> String {
     let mut out = String::new();
-    prose(&mut out, label, text, width.max(40));
+    labeled(&mut out, label, text, width.max(40));
     out
 }
 
-fn one(out: &mut String, finding: &Finding, process: &str, width: usize) {
+fn write_finding(out: &mut String, finding: &Finding, process: &str, width: usize) {
     let _ = writeln!(
         out,
         "[{}] {} ({})",
         finding.severity.name(),
-        escape(&finding.title),
+        one_line(&finding.title),
         finding.rule
     );
-    let mut place = format!("{}/{}", escape(process), finding.pid);
+    let mut place = format!("{}/{}", one_line(process), finding.pid);
     if !finding.host.is_empty() {
-        let _ = write!(place, " on {}", escape(&finding.host));
+        let _ = write!(place, " on {}", one_line(&finding.host));
     }
     if !finding.pools.is_empty() {
         let _ = write!(place, ": {}", pools(finding));
     }
-    prose(out, "where", &place, width);
+    labeled(out, "where", &place, width);
     match &finding.basis {
         Basis::Time(share) => {
             let subject = subject(finding, process);
-            prose(out, "share", &share_text(share, &subject), width);
+            labeled(out, "share", &share_text(share, &subject), width);
         }
         Basis::Setting(found) => {
             for setting in &found.settings {
-                prose(out, "found", &setting_text(setting), width);
+                labeled(out, "found", &setting_text(setting), width);
             }
         }
     }
     for evidence in &finding.evidence {
         tree(out, evidence, width);
     }
-    prose(out, "why", &finding.explanation, width);
-    prose(out, "advice", &finding.advice, width);
+    labeled(out, "why", &finding.explanation, width);
+    labeled(out, "advice", &finding.advice, width);
     let gain = format!("{} ({})", finding.gain.text.trim(), finding.gain.source);
-    prose(out, "gain", &gain, width);
+    labeled(out, "gain", &gain, width);
     for source in &finding.sources {
         let text = format!("\"{}\": {}", source.report, source.figure.trim());
-        prose(out, "source", &text, width);
+        labeled(out, "source", &text, width);
     }
-    prose(out, "verify", &finding.verify, width);
+    labeled(out, "verify", &finding.verify, width);
 }
 
 /// Findings of one rule in pools of one process, as one group each, in the order of their
 /// first ones. No group is empty.
 fn by_rule(findings: &[Finding]) -> Vec<Vec<&Finding>> {
-    let mut groups: Vec<Vec<&Finding>> = Vec::new();
+    let mut groups: IndexMap<_, Vec<&Finding>> = IndexMap::new();
     for finding in findings {
-        let like = |g: &&mut Vec<&Finding>| {
-            let first = g.first();
-            first.is_some_and(|f| {
-                f.rule == finding.rule && f.pid == finding.pid && f.host == finding.host
-            })
-        };
-        match groups.iter_mut().find(like) {
-            Some(group) => group.push(finding),
-            None => groups.push(vec![finding]),
-        }
+        let key = (&finding.rule, finding.pid, &finding.host);
+        groups.entry(key).or_default().push(finding);
     }
-    groups
+    groups.into_values().collect()
 }
 
 /// Names the findings that did not fit.
-fn not_shown(out: &mut String, more: &[&Finding], width: usize) {
+fn write_titles(out: &mut String, more: &[&Finding], width: usize) {
     if more.is_empty() {
         return;
     }
-    let mut titles: Vec<&str> = Vec::new();
-    for finding in more {
-        if !titles.contains(&finding.title.as_str()) {
-            titles.push(&finding.title);
-        }
-    }
-    let n_titles = titles.len();
-    titles.truncate(MAX_TITLES);
-    let mut text = format!(
-        "{} not shown: {}",
-        plural(more.len(), "more finding"),
-        titles.join("; ")
-    );
-    if n_titles > MAX_TITLES {
-        text.push_str("; ...");
-    }
-    wrapped(out, "", &text, 0, width);
+    let titles: IndexSet<&str> = more.iter().map(|f| f.title.as_str()).collect();
+    let shown: Vec<&str> = titles.iter().copied().take(MAX_TITLES).collect();
+    let dots = if titles.len() > MAX_TITLES {
+        "; ..."
+    } else {
+        ""
+    };
+    let (n, shown) = (count(more.len(), "more finding"), shown.join("; "));
+    write_wrapped(out, "", &format!("{n} not shown: {shown}{dots}"), 0, width);
 }
 
-fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) {
+fn write_brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) {
     let Some((finding, others)) = group.split_first() else {
         return;
     };
@@ -241,22 +212,22 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
         finding.severity.name(),
         process_prefix(profile, finding),
         pools(finding),
-        escape(&finding.title)
+        one_line(&finding.title)
     );
     let _ = writeln!(out, "{}", cut(&title, Some(width)));
     match &finding.basis {
         Basis::Time(share) => {
             let subject = subject(finding, process_name(profile, finding));
-            prose(out, "share", &share_text(share, &subject), width);
+            labeled(out, "share", &share_text(share, &subject), width);
         }
         Basis::Setting(found) => {
             let first = found.settings.first().map(setting_text);
-            prose(out, "found", &first.unwrap_or_default(), width);
+            labeled(out, "found", &first.unwrap_or_default(), width);
         }
     }
     if !others.is_empty() {
         let places: Vec<String> = others.iter().map(|f| also_in(f)).collect();
-        prose(out, "also in", &places.join(", "), width);
+        labeled(out, "also in", &places.join(", "), width);
     }
     if let Some(evidence) = finding.evidence.last() {
         let mut depth = 0;
@@ -264,7 +235,7 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
             depth += 1;
             line.depth + 1 == depth
         });
-        let names: Vec<String> = chain.map(|line| escape(&line.name)).collect();
+        let names: Vec<String> = chain.map(|line| one_line(&line.name)).collect();
         let percent = evidence.lines.first().map_or(0.0, |line| line.percent);
         let text = format!("  evidence: {percent:.1} % {}", names.join(" < "));
         let _ = writeln!(out, "{}", cut(&text, Some(width)));
@@ -278,12 +249,12 @@ fn brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) 
             _ => continue,
         };
         if let Some(line) = evidence.lines.first() {
-            let name = escape(&line.name);
+            let name = one_line(&line.name);
             let text = format!("  {label:<8}: {:.1} %{unit}: {name}", line.percent);
             let _ = writeln!(out, "{}", cut(&text, Some(width)));
         }
     }
-    prose(out, "advice", first_sentence(&finding.advice), width);
+    labeled(out, "advice", first_sentence(&finding.advice), width);
 }
 
 /// What a user calls the process of a finding: `osd.3`; not escaped.
@@ -294,8 +265,7 @@ pub fn process_name<'p>(profile: &'p Profile, finding: &'p Finding) -> &'p str {
     known.map_or(&finding.process, |p| &p.title)
 }
 
-/// `osd.3/4711 `, where there are several processes to tell apart, and with its host, where there are
-/// several hosts; else nothing.
+/// `osd.3/4711 ` in a profile of several processes, with the host in one of several hosts; else nothing.
 fn process_prefix(profile: &Profile, finding: &Finding) -> String {
     if profile.processes.len() < 2 {
         return String::new();
@@ -303,9 +273,9 @@ fn process_prefix(profile: &Profile, finding: &Finding) -> String {
     let name = process_name(profile, finding);
     let place = match finding.host.as_str() {
         "" => String::new(),
-        host => format!(" on {}", escape(host)),
+        host => format!(" on {}", one_line(host)),
     };
-    format!("{}/{}{place} ", escape(name), finding.pid)
+    format!("{}/{}{place} ", one_line(name), finding.pid)
 }
 
 /// `tp_osd_tp (21.7 %, 7.0 s)`: pool, share of its wall-clock time, the time.
@@ -315,7 +285,7 @@ fn also_in(finding: &Finding) -> String {
             "{} ({:.1} %, {})",
             pools(finding),
             percent(share.matched_ns, share.wall_ns),
-            duration(share.matched_ns)
+            short_duration(share.matched_ns)
         ),
         Basis::Setting(_) => pools(finding),
     }
@@ -329,39 +299,30 @@ fn first_sentence(text: &str) -> &str {
 }
 
 fn pools(finding: &Finding) -> String {
-    let shown: Vec<String> = finding
-        .pools
-        .iter()
-        .take(MAX_POOL_NAMES)
-        .map(|p| escape(p))
-        .collect();
+    let shown = finding.pools.iter().take(MAX_POOL_NAMES);
+    let shown: Vec<String> = shown.map(|p| one_line(p)).collect();
     match finding.pools.len().saturating_sub(MAX_POOL_NAMES) {
         0 => shown.join(", "),
-        n => format!("{} and {}", shown.join(", "), plural(n, "other pool")),
+        n => format!("{} and {}", shown.join(", "), count(n, "other pool")),
     }
 }
 
 /// Whose time the share is of.
 fn subject(finding: &Finding, process: &str) -> String {
     match (&finding.basis, finding.pools.as_slice()) {
-        (Basis::Time(share), [pool]) if share.scope == Scope::Pool => escape(pool),
+        (Basis::Time(share), [pool]) if share.scope == Scope::Pool => one_line(pool),
         (Basis::Time(share), pools) if share.scope == Scope::Pool => {
             format!("{} pools", pools.len())
         }
-        _ => escape(process),
+        _ => one_line(process),
     }
 }
 
 /// `cache = writeback (-drive of disk)`
 fn setting_text(setting: &Setting) -> String {
-    let Setting {
-        name,
-        value,
-        origin,
-    } = setting;
-    match origin.is_empty() {
-        true => format!("{name}: {value}"),
-        false => format!("{name}: {value} [{origin}]"),
+    match setting.origin.as_str() {
+        "" => format!("{}: {}", setting.name, setting.value),
+        origin => format!("{}: {} [{origin}]", setting.name, setting.value),
     }
 }
 
@@ -369,73 +330,59 @@ fn setting_text(setting: &Setting) -> String {
 /// time, ...`
 fn share_text(share: &TimeShare, subject: &str) -> String {
     let matched = share.matched_ns;
-    let mut text = String::new();
-    if share.tids.is_empty() {
-        let _ = write!(
-            text,
-            "{:.1} % of {subject}'s {} of wall-clock time ({})",
-            percent(matched, share.wall_ns),
-            spans(share.n_threads, share.wall_ns),
-            duration(matched),
-        );
+    let (part, time) = (percent(matched, share.wall_ns), short_duration(matched));
+    let mut text = if share.tids.is_empty() {
+        let spans = spans(share.n_threads, share.wall_ns);
+        let mut text = format!("{part:.1} % of {subject}'s {spans} of wall-clock time ({time})");
         if share.base == Base::OnCpu {
-            let _ = write!(
-                text,
-                ", {:.1} % of its on-CPU time",
-                percent(matched, share.on_cpu_ns)
-            );
+            let on_cpu = percent(matched, share.on_cpu_ns);
+            let _ = write!(text, ", {on_cpu:.1} % of its on-CPU time");
         }
         let non_idle = percent(matched, share.non_idle_ns);
         let _ = write!(text, ", {non_idle:.1} % of its non-idle time");
+        text
     } else {
-        let _ = write!(
-            text,
-            "{:.1} % of the {} of wall-clock time of {} of the {} of {subject} ({})",
-            percent(matched, share.wall_ns),
-            spans(share.tids.len(), share.wall_ns),
-            share.tids.len(),
-            plural(share.n_threads, "thread"),
-            duration(matched),
-        );
-    }
+        let n = share.tids.len();
+        let (spans, threads) = (spans(n, share.wall_ns), count(share.n_threads, "thread"));
+        format!(
+            "{part:.1} % of the {spans} of wall-clock time of {n} of the {threads} of {subject} ({time})"
+        )
+    };
     let at_once = matched as f64 / share.duration_ns.max(1) as f64;
     if share.states == [State::OnCpu] {
         let _ = write!(text, "; {:.0} % of one core", at_once * 100.0);
     } else {
-        let names: Vec<_> = share.states.iter().map(|s| s.name()).collect();
+        let states: Vec<_> = share.states.iter().map(|s| s.name()).collect();
+        let states = states.join(", ");
         let _ = write!(
             text,
-            "; {at_once:.2} threads at a time on average; states: {}",
-            names.join(", ")
+            "; {at_once:.2} threads at a time on average; states: {states}"
         );
     }
-    let samples = usize::try_from(share.n_samples).unwrap_or(usize::MAX);
-    let _ = write!(text, "; {}", plural(samples, "sample"));
-    text
+    text + "; " + &count(share.n_samples as usize, "sample")
 }
 
 /// The share of time that a finding rests on, as a sentence without a full stop; names are escaped.
 /// `None` for settings.
 pub fn share_sentence(profile: &Profile, finding: &Finding) -> Option<String> {
-    match &finding.basis {
-        Basis::Time(share) => {
-            let subject = subject(finding, process_name(profile, finding));
-            Some(share_text(share, &subject))
-        }
-        Basis::Setting(_) => None,
-    }
+    let Basis::Time(share) = &finding.basis else {
+        return None;
+    };
+    let subject = subject(finding, process_name(profile, finding));
+    Some(share_text(share, &subject))
 }
 
 /// `3 x 10.0 s`: threads and their mean observed time.
 fn spans(n_threads: usize, wall_ns: u64) -> String {
     let mean = wall_ns / (n_threads.max(1) as u64);
     match n_threads {
-        0 | 1 => duration(wall_ns),
-        n => format!("{n} x {}", duration(mean)),
+        0 | 1 => short_duration(wall_ns),
+        n => format!("{n} x {}", short_duration(mean)),
     }
 }
 
-pub(crate) fn duration(ns: u64) -> String {
+/// Shorter than [`wcprof_text::duration`]: `5.0 s`.
+pub(crate) fn short_duration(ns: u64) -> String {
     match ns {
         0..1_000_000 => format!("{:.0} us", ns as f64 / 1e3),
         1_000_000..1_000_000_000 => format!("{:.0} ms", ns as f64 / 1e6),
@@ -446,7 +393,7 @@ pub(crate) fn duration(ns: u64) -> String {
 /// A tree in the form of the text report: one more column for each level, `|` while a sibling
 /// follows below.
 fn tree(out: &mut String, evidence: &Evidence, width: usize) {
-    prose(out, "evidence", &evidence.heading, width);
+    labeled(out, "evidence", &evidence.heading, width);
     let mut open = Vec::new();
     for (i, line) in evidence.lines.iter().enumerate() {
         let rest = evidence.lines.iter().skip(i + 1);
@@ -455,48 +402,24 @@ fn tree(out: &mut String, evidence: &Evidence, width: usize) {
             .any(|l| l.depth == line.depth);
         open.resize(line.depth, ' ');
         let prefix: String = open.iter().collect();
-        let name = escape(&line.name);
+        let name = one_line(&line.name);
         let text = format!("    {prefix}+ {:.2}% {name}", line.percent);
         let _ = writeln!(out, "{}", cut(&text, Some(width)));
         open.push(if has_sibling { '|' } else { ' ' });
     }
     if evidence.n_cut > 0 {
-        let _ = writeln!(out, "    ({} cut)", plural(evidence.n_cut, "line"));
+        let _ = writeln!(out, "    ({} cut)", count(evidence.n_cut, "line"));
     }
 }
 
 /// `  label: text`, wrapped; the lines that follow are indented under the text.
-pub(crate) fn prose(out: &mut String, label: &str, text: &str, width: usize) {
-    wrapped(out, &format!("  {label:<8}: "), text, 12, width);
+pub(crate) fn labeled(out: &mut String, label: &str, text: &str, width: usize) {
+    write_wrapped(out, &format!("  {label:<8}: "), text, 12, width);
 }
 
 /// The text, escaped and wrapped; `indent` spaces begin the lines after the first.
-fn wrapped(out: &mut String, head: &str, text: &str, indent: usize, width: usize) {
-    let mut line = head.to_owned();
-    let mut at_start = true;
-    for word in escape(text.trim()).split_whitespace() {
-        let length = columns(&line) + 1 + columns(word);
-        if !at_start && length > width {
-            let _ = writeln!(out, "{}", line.trim_end());
-            line = " ".repeat(indent);
-            at_start = true;
-        }
-        if !at_start {
-            line.push(' ');
-        }
-        line.push_str(word);
-        at_start = false;
-    }
-    let _ = writeln!(out, "{}", line.trim_end());
-}
-
-/// The text with `?` for every character that could drive a terminal, or reorder or hide text;
-/// newlines and tabs become spaces.
-pub fn escape(text: &str) -> String {
-    let safe = |c: char| match c {
-        '\n' | '\t' => ' ',
-        c if c.is_control() || is_invisible(c) => '?',
-        c => c,
-    };
-    text.chars().map(safe).collect()
+fn write_wrapped(out: &mut String, head: &str, text: &str, indent: usize, width: usize) {
+    let lines = wrap(&one_line(text.trim()), width, columns(head), indent);
+    let text = lines.join(&format!("\n{:indent$}", ""));
+    let _ = writeln!(out, "{}", format!("{head}{text}").trim_end());
 }

@@ -1,6 +1,7 @@
-//! Adds up a profile's time by pool.
+//! Adds up the time of a profile by pool.
 
-use wcprof_profile::model::{Profile, ProfileProcess, State};
+use indexmap::IndexMap;
+use wcprof_profile::model::{Pool, Profile};
 
 use crate::rule::Base;
 
@@ -16,7 +17,7 @@ pub(crate) struct Totals {
 }
 
 impl Totals {
-    pub(crate) fn of(&self, base: Base) -> u64 {
+    pub(crate) fn base_ns(&self, base: Base) -> u64 {
         match base {
             Base::OnCpu => self.on_cpu_ns,
             Base::NonIdle => self.non_idle_ns,
@@ -24,11 +25,11 @@ impl Totals {
         }
     }
 
-    pub(crate) fn add(&mut self, other: &Self) {
+    fn add(&mut self, other: &Self) {
         self.on_cpu_ns = self.on_cpu_ns.saturating_add(other.on_cpu_ns);
         self.non_idle_ns = self.non_idle_ns.saturating_add(other.non_idle_ns);
         self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);
-        self.n_threads = self.n_threads.saturating_add(other.n_threads);
+        self.n_threads += other.n_threads;
         self.max_ticks = self.max_ticks.max(other.max_ticks);
     }
 }
@@ -37,94 +38,71 @@ impl Totals {
 pub(crate) struct Index<'p> {
     pub(crate) profile: &'p Profile,
     /// By pool.
-    pub(crate) pools: Vec<Totals>,
+    totals: Vec<Totals>,
+    /// The pools of each process, in the order of their first pools.
+    pub(crate) processes: Vec<Vec<usize>>,
     /// Length of the recording, ns; never 0.
     pub(crate) duration_ns: u64,
 }
 
 impl<'p> Index<'p> {
     pub(crate) fn new(profile: &'p Profile) -> Self {
-        let mut pools = vec![Totals::default(); profile.pools.len()];
+        let mut totals = vec![Totals::default(); profile.pools.len()];
         for thread in &profile.threads {
-            if let Some(pool) = pools.get_mut(thread.pool) {
-                pool.add(&Totals {
-                    wall_ns: thread.observed_ns,
-                    n_threads: 1,
-                    max_ticks: thread.n_ticks,
-                    ..Totals::default()
-                });
-            }
+            totals[thread.pool].add(&Totals {
+                wall_ns: thread.observed_ns,
+                n_threads: 1,
+                max_ticks: thread.n_ticks,
+                ..Totals::default()
+            });
         }
         for row in &profile.rows {
-            let pool = profile.threads.get(row.thread).map(|t| t.pool);
-            let Some(pool) = pool.and_then(|p| pools.get_mut(p)) else {
-                continue;
+            let weight_in = |base: Base| {
+                if base.includes(row.state) {
+                    row.weight
+                } else {
+                    0
+                }
             };
-            if row.state == State::OnCpu {
-                pool.on_cpu_ns = pool.on_cpu_ns.saturating_add(row.weight);
-            }
-            if row.state != State::Idle {
-                pool.non_idle_ns = pool.non_idle_ns.saturating_add(row.weight);
-            }
+            totals[profile.threads[row.thread].pool].add(&Totals {
+                on_cpu_ns: weight_in(Base::OnCpu),
+                non_idle_ns: weight_in(Base::NonIdle),
+                ..Totals::default()
+            });
+        }
+        let mut processes: IndexMap<usize, Vec<usize>> = IndexMap::new();
+        for (at, pool) in profile.pools.iter().enumerate() {
+            processes.entry(pool.process).or_default().push(at);
         }
         // A recording that was cut has no closing statistics.
         let longest = profile.threads.iter().map(|t| t.observed_ns).max();
-        let duration_ns = profile.duration_ns().max(longest.unwrap_or(0)).max(1);
         Self {
             profile,
-            pools,
-            duration_ns,
+            totals,
+            processes: processes.into_values().collect(),
+            duration_ns: profile.duration_ns().max(longest.unwrap_or(0)).max(1),
         }
     }
 
     pub(crate) fn sum(&self, pools: &[usize]) -> Totals {
         let mut sum = Totals::default();
-        for totals in pools.iter().filter_map(|&p| self.pools.get(p)) {
-            sum.add(totals);
-        }
+        pools.iter().for_each(|&pool| sum.add(&self.totals[pool]));
         sum
     }
 
-    /// Processes in the order of their first pool, each with its pools.
-    pub(crate) fn processes(&self) -> Vec<(usize, Vec<usize>)> {
-        let mut processes: Vec<(usize, Vec<usize>)> = Vec::new();
-        for (i, pool) in self.profile.pools.iter().enumerate() {
-            match processes.iter_mut().find(|(at, _)| *at == pool.process) {
-                Some((_, pools)) => pools.push(i),
-                None => processes.push((pool.process, vec![i])),
-            }
-        }
-        processes
-    }
-
-    /// The host of a pool's process, where the profile is of several; else empty.
-    pub(crate) fn host(&self, pool: usize) -> &str {
-        let host = |process: usize| {
-            let process = self.profile.processes.get(process);
-            process.map_or("", |p| p.host.as_str())
-        };
-        let of = self.profile.pools.get(pool).map_or("", |p| host(p.process));
-        let is_other = |p: &ProfileProcess| p.host != of;
-        match self.profile.processes.iter().any(is_other) {
-            true => of,
+    /// The host of a pool's process if the profile is of several hosts; else empty.
+    pub(crate) fn host(&self, pool: &Pool) -> &str {
+        let processes = &self.profile.processes;
+        let host = processes.get(pool.process).map_or("", |p| p.host.as_str());
+        match processes.iter().any(|p| p.host != host) {
+            true => host,
             false => "",
         }
     }
 
     /// The name of a pool's process; empty when the pool has no thread.
-    pub(crate) fn process_comm(&self, pool: usize) -> &str {
-        let threads = self.profile.pools.get(pool).map(|p| p.threads.as_slice());
-        threads
-            .and_then(|t| self.profile.threads.get(*t.first()?))
-            .map_or("", |t| t.process_comm.as_str())
-    }
-}
-
-/// `part` of `whole` in percent; 0 of nothing.
-pub(crate) fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        part as f64 * 100.0 / whole as f64
+    pub(crate) fn process_comm(&self, pool: &Pool) -> &str {
+        let thread = pool.threads.first();
+        thread.map_or("", |&t| self.profile.threads[t].process_comm.as_str())
     }
 }

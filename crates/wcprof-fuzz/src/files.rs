@@ -26,9 +26,6 @@ pub(crate) fn hotspot_rules(data: &[u8]) {
             }
         }
     }
-    if let Ok(text) = std::str::from_utf8(data) {
-        let _ = wcprof_findings::from_json(text);
-    }
 }
 
 /// Which file (`u8`), and its text.

@@ -1,4 +1,5 @@
-//! The profile's data. Ids are indices into the tables of the profile they came from.
+//! The profile's data. Ids are indices into the tables of the profile they came from. All ids that
+//! [`ProfileBuilder`](crate::ProfileBuilder) puts into a profile are valid, save those of processes.
 
 use serde::{Deserialize, Serialize};
 use wcprof_trace::model::{Header, Stats};

@@ -3,8 +3,7 @@
 use std::fmt::Write;
 
 use wcprof_profile::{ClassCores, Cores};
-
-use crate::escape::terminal_name;
+use wcprof_text::terminal_name;
 
 /// Processes and pools of a class that are named before the rest is counted.
 const MAX_PROCESSES: usize = 12;
@@ -22,7 +21,7 @@ pub fn cores_text(cores: &Cores) -> String {
 
 fn table(cores: &Cores, out: &mut String) -> std::fmt::Result {
     let with_ops = cores.us_per_op.is_some();
-    let line = |out: &mut String, name: &str, n: &str, used: f64, us: Option<f64>| {
+    let line = |out: &mut String, name: &str, n: usize, used: f64, us: Option<f64>| {
         let us = us.map_or(String::new(), |us| format!(" {us:>10.1}"));
         writeln!(out, "{name:<44} {n:>9} {used:>8.2}{us}")
     };
@@ -38,18 +37,12 @@ fn table(cores: &Cores, out: &mut String) -> std::fmt::Result {
             1 => terminal_name(&class.class).into_owned(),
             _ => format!("{} ({n} processes)", terminal_name(&class.class)),
         };
-        line(
-            out,
-            &name,
-            &class.n_threads.to_string(),
-            class.cores,
-            class.us_per_op,
-        )?;
+        line(out, &name, class.n_threads, class.cores, class.us_per_op)?;
         parts(class, out)?;
     }
     if cores.classes.len() > 1 {
         let n: usize = cores.classes.iter().map(|c| c.n_threads).sum();
-        line(out, "all", &n.to_string(), cores.cores, cores.us_per_op)?;
+        line(out, "all", n, cores.cores, cores.us_per_op)?;
     }
     for ratio in &cores.ratios {
         let (class, to) = (terminal_name(&ratio.class), terminal_name(&ratio.to));
@@ -62,28 +55,20 @@ fn parts(class: &ClassCores, out: &mut String) -> std::fmt::Result {
     for process in class.processes.iter().take(MAX_PROCESSES) {
         let title = terminal_name(&process.title);
         let host = terminal_name(&process.host);
-        let ended = process
-            .ended
-            .as_ref()
-            .map_or(String::new(), |why| format!(", {}", terminal_name(why)));
+        let ended = match &process.ended {
+            Some(why) => format!(", {}", terminal_name(why)),
+            None => String::new(),
+        };
         let name = format!("  {title} (pid {} on {host}{ended})", process.pid);
         let n = process.n_threads;
         writeln!(out, "{name:<44} {n:>9} {:>8.2}", process.cores)?;
     }
     let more = class.processes.len().saturating_sub(MAX_PROCESSES);
     if more > 0 {
-        let rest: f64 = class
-            .processes
-            .iter()
-            .skip(MAX_PROCESSES)
-            .map(|p| p.cores)
-            .sum();
-        writeln!(
-            out,
-            "{:<44} {:>9} {rest:>8.2}",
-            format!("  and {more} more"),
-            ""
-        )?;
+        let rest = class.processes.iter().skip(MAX_PROCESSES);
+        let rest: f64 = rest.map(|p| p.cores).sum();
+        let name = format!("  and {more} more");
+        writeln!(out, "{name:<44} {:>9} {rest:>8.2}", "")?;
     }
     for pool in class.pools.iter().take(MAX_POOLS) {
         if pool.cores >= MIN_CORES {

@@ -3,12 +3,11 @@
 
 use std::io::{self, Write};
 
-use inferno::flamegraph::{Options, from_lines};
+use inferno::flamegraph::from_lines;
 use wcprof_profile::diff::{ProfileDiff, StackPair, Unit};
+use wcprof_text::{duration, folded_name};
 
-use crate::escape::{folded_name, xml_text};
-use crate::svg::plain;
-use crate::units::duration;
+use crate::svg::{options, plain};
 
 /// Writes a differential flame graph, grouped by pool. Widths are in microseconds of thread time
 /// per second, or in nanoseconds per operation. An error of kind [`io::ErrorKind::InvalidInput`]
@@ -38,21 +37,15 @@ pub fn diff_svg(diff: &ProfileDiff, title: &str, out: &mut impl Write) -> io::Re
         duration(after.duration_ns),
         duration(before.duration_ns),
     );
-    let mut options = Options::default();
-    options.title = xml_text(title).into_owned();
-    options.subtitle = Some(subtitle);
-    options.count_name = unit.to_owned();
-    options.name_type = "Frame:".to_owned();
-    options.hash = true;
-    options.min_width = 0.05;
+    let mut options = options(title, &subtitle, unit);
     from_lines(&mut options, lines.iter().map(String::as_str), out)
 }
 
 fn folded(stack: &StackPair) -> String {
-    let mut line = folded_name(&stack.pool).into_owned();
-    for frame in &stack.root_first {
-        line.push(';');
-        line.push_str(&folded_name(frame));
-    }
-    line
+    let frames = stack.root_first.iter().map(|frame| folded_name(frame));
+    let parts: Vec<_> = [folded_name(&stack.pool)]
+        .into_iter()
+        .chain(frames)
+        .collect();
+    parts.join(";")
 }

@@ -2,12 +2,10 @@
 
 use std::io::{self, Write};
 
-use wcprof_findings::cut;
 use wcprof_profile::diff::{Line, LineName, ProfileDiff, Table, TableKind, Unit, Value, Warning};
+use wcprof_text::{and_more, count, cut, duration, terminal_name};
 
-use crate::escape::terminal_name;
 use crate::headline::recorded_by;
-use crate::units::{count, duration};
 
 /// Frames of a stack that its line names, leaf first.
 const MAX_FRAMES: usize = 6;
@@ -45,30 +43,19 @@ pub fn diff_text(
     out: &mut impl Write,
 ) -> io::Result<()> {
     for (label, side) in ["before", "after "].into_iter().zip(&diff.sides) {
-        let mut shown: Vec<_> = side
-            .processes
-            .iter()
-            .take(MAX_NAMES)
-            .map(|p| terminal_name(p))
-            .collect();
-        if shown.is_empty() {
-            shown.push("no process".into());
-        }
-        let more = side.processes.len().saturating_sub(MAX_NAMES);
-        let ops = side.n_ops.map_or_else(String::new, |n| match n {
-            1.0 => ", 1 operation".to_owned(),
-            n => format!(", {n} operations"),
-        });
+        let processes = match side.processes.as_slice() {
+            [] => "no process".to_owned(),
+            processes => list(processes),
+        };
+        let ops = match side.n_ops {
+            None => String::new(),
+            Some(1.0) => ", 1 operation".to_owned(),
+            Some(n) => format!(", {n} operations"),
+        };
         let line = format!(
-            "{label}: {}{}: {}, {}, {} shown{ops}, {}",
-            shown.join(", "),
-            if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            },
+            "{label}: {processes}: {}, {}, {} shown{ops}, {}",
             duration(side.duration_ns),
-            count(side.n_threads as u64, "thread"),
+            count(side.n_threads, "thread"),
             duration(side.shown_ns),
             terminal_name(&recorded_by(&side.engine)),
         );
@@ -79,9 +66,9 @@ pub fn diff_text(
     }
     writeln!(
         out,
-        "{} of {} changed significantly (*): the chance of any false one among them is {} %",
+        "{} of {} changed significantly (*): family-wise error rate {} %",
         diff.n_significant(),
-        count(diff.n_tested as u64, "tested line"),
+        count(diff.n_tested, "tested line"),
         100.0 * diff.level,
     )?;
     for table in &diff.tables {
@@ -101,7 +88,7 @@ fn write_table(
     let unit = match (diff.unit, table.kind) {
         (Unit::Operation, _) => "time per operation",
         (Unit::Second, TableKind::Class) => "cores",
-        (Unit::Second, _) => "% of wall-clock time, 100 % is one thread all the time",
+        (Unit::Second, _) => "% of wall-clock time (100 %: one thread all the time)",
     };
     let what = match table.kind {
         TableKind::Class => "CPU by daemon class",
@@ -114,11 +101,8 @@ fn write_table(
     if table.lines.is_empty() {
         return writeln!(out, "  none above the limit");
     }
-    let head = format!(
-        "{:>9} {:>9} {:>9} {:>8}  {:<21}",
-        "before", "after", "change", "", "95 % interval"
-    );
-    writeln!(out, "{}", cut(head.trim_end(), options.width))?;
+    let head = "   before     after    change           95 % interval";
+    writeln!(out, "{}", cut(head, options.width))?;
     let n_significant = table.lines.iter().filter(|l| l.is_significant()).count();
     for line in table.lines.iter().take(options.max_lines) {
         write_line(diff, table.kind, line, options, out)?;
@@ -177,13 +161,10 @@ fn write_line(
         line_name(&line.name),
     );
     let text = cut(&text, options.width);
-    match (
-        options.color && line.is_significant(),
-        line.difference() > 0.0,
-    ) {
-        (true, true) => writeln!(out, "\x1b[31m{text}\x1b[0m"),
-        (true, false) => writeln!(out, "\x1b[32m{text}\x1b[0m"),
-        (false, _) => writeln!(out, "{text}"),
+    let color = if line.difference() > 0.0 { 31 } else { 32 };
+    match options.color && line.is_significant() {
+        true => writeln!(out, "\x1b[{color}m{text}\x1b[0m"),
+        false => writeln!(out, "{text}"),
     }
 }
 
@@ -224,12 +205,8 @@ fn line_name(name: &LineName) -> String {
         }
         LineName::Function { name } => terminal_name(name).into_owned(),
         LineName::Stack { pool, root_first } => {
-            let mut frames: Vec<_> = root_first
-                .iter()
-                .rev()
-                .take(MAX_FRAMES)
-                .map(|f| terminal_name(f))
-                .collect();
+            let leaf_first = root_first.iter().rev().take(MAX_FRAMES);
+            let mut frames: Vec<_> = leaf_first.map(|f| terminal_name(f)).collect();
             if root_first.len() > MAX_FRAMES {
                 frames.push("...".into());
             }
@@ -238,20 +215,18 @@ fn line_name(name: &LineName) -> String {
     }
 }
 
+/// Names, escaped for a terminal; the first few.
+fn list(names: &[String]) -> String {
+    let shown: Vec<_> = names
+        .iter()
+        .take(MAX_NAMES)
+        .map(|n| terminal_name(n))
+        .collect();
+    shown.join(", ") + &and_more(names.len().saturating_sub(MAX_NAMES))
+}
+
 /// A warning as a sentence, escaped for a terminal.
 pub fn diff_warning(warning: &Warning) -> String {
-    let list = |names: &[String]| {
-        let shown: Vec<_> = names
-            .iter()
-            .take(MAX_NAMES)
-            .map(|n| terminal_name(n))
-            .collect();
-        let more = match names.len().saturating_sub(MAX_NAMES) {
-            0 => String::new(),
-            n => format!(" and {n} more"),
-        };
-        format!("{}{more}", shown.join(", "))
-    };
     let which = |sides: &[bool; 2]| match sides {
         [true, true] => "both recordings",
         [true, false] => "the first recording",
@@ -270,7 +245,7 @@ pub fn diff_warning(warning: &Warning) -> String {
             };
             format!(
                 "other builds of {} (build-id {}.. before, {}.. after): functions are matched by \
-                 name, those without one are taken together",
+                 name, and those without a name are merged",
                 list(modules),
                 id(0),
                 id(1)
@@ -282,12 +257,12 @@ pub fn diff_warning(warning: &Warning) -> String {
             terminal_name(after)
         ),
         Warning::NoTime(sides) => format!(
-            "imported from text without an axis of time: {}; how sure the weights are is not known, \
-             and nothing is tested",
+            "imported from text without times: {}; the weights have no confidence intervals, and \
+             nothing is tested",
             which(sides)
         ),
         Warning::TooShort(sides) => format!(
-            "too short to tell how sure the weights are: {}; nothing is tested",
+            "too short for confidence intervals: {}; nothing is tested",
             which(sides)
         ),
         Warning::Cut(sides) => format!("cut short, did not end cleanly: {}", which(sides)),

@@ -1,12 +1,15 @@
 //! Folded stacks: `group;root;...;leaf WEIGHT`, one line a distinct stack, sorted bytewise.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
+use std::iter;
 
+use indexmap::IndexMap;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Group, Trees};
+use wcprof_text::folded_name;
 
-use crate::escape::folded_name;
 use crate::group::group_name;
 
 /// Writes folded stacks with weights in whole microseconds of wall-clock time. Each thread's
@@ -21,25 +24,21 @@ pub fn folded(profile: &Profile, trees: &Trees, out: &mut impl Write) -> io::Res
 
 /// The lines (without their weights) and their weights in microseconds, sorted bytewise.
 pub(crate) fn lines(profile: &Profile, trees: &Trees) -> Vec<(String, u64)> {
-    let mut ids: HashMap<String, usize> = HashMap::new();
-    let mut sums: Vec<u64> = Vec::new();
-    let mut texts: Vec<String> = Vec::new();
+    // Microseconds by line.
+    let mut sums: IndexMap<String, u64> = IndexMap::new();
     for group in &trees.groups {
         let name = group_name(profile, group);
         let mut line_of_node: HashMap<usize, usize> = HashMap::new();
         // Nanoseconds by thread and line.
         let mut threads: BTreeMap<usize, HashMap<usize, u64>> = BTreeMap::new();
         for &(row, node) in &group.rows {
-            let Some(row) = profile.rows.get(row) else {
-                continue;
-            };
+            let row = &profile.rows[row];
             let line = *line_of_node.entry(node).or_insert_with(|| {
                 let text = line(profile, trees, group, name.as_deref(), node);
-                *ids.entry(text).or_insert_with_key(|text| {
-                    texts.push(text.clone());
-                    sums.push(0);
-                    sums.len() - 1
-                })
+                let entry = sums.entry(text);
+                let at = entry.index();
+                entry.or_default();
+                at
             });
             let sum = threads
                 .entry(row.thread)
@@ -50,34 +49,29 @@ pub(crate) fn lines(profile: &Profile, trees: &Trees) -> Vec<(String, u64)> {
         }
         for lines in threads.into_values() {
             let mut lines: Vec<_> = lines.into_iter().collect();
-            lines.sort_by(|(a, _), (b, _)| texts[*a].cmp(&texts[*b]));
+            lines.sort_by(|(a, _), (b, _)| sums.get_index(*a).cmp(&sums.get_index(*b)));
             for (line, us) in to_microseconds(lines) {
                 sums[line] = sums[line].saturating_add(us);
             }
         }
     }
-    let mut lines: Vec<_> = ids
-        .into_iter()
-        .map(|(text, id)| (text, sums[id]))
-        .filter(|(_, us)| *us > 0)
-        .collect();
-    lines.sort();
-    lines
+    sums.retain(|_, us| *us > 0);
+    sums.sort_unstable_keys();
+    sums.into_iter().collect()
 }
 
 /// Rounds nanoseconds to microseconds by largest remainder: the sum is the rounded sum. Of equal
 /// remainders the first gets more.
 fn to_microseconds(lines: Vec<(usize, u64)>) -> Vec<(usize, u64)> {
-    let total = lines
-        .iter()
-        .fold(0_u64, |sum, (_, ns)| sum.saturating_add(*ns));
-    let floors = lines
-        .iter()
-        .fold(0_u64, |sum, (_, ns)| sum.saturating_add(ns / 1000));
+    let sum = |of: fn(u64) -> u64| {
+        let parts = lines.iter().map(|(_, ns)| of(*ns));
+        parts.fold(0, u64::saturating_add)
+    };
+    let (total, floors) = (sum(|ns| ns), sum(|ns| ns / 1000));
     let target = total / 1000 + u64::from(total % 1000 >= 500);
     let missing = target.saturating_sub(floors) as usize;
     let mut order: Vec<usize> = (0..lines.len()).collect();
-    order.sort_by_key(|&i| std::cmp::Reverse(lines[i].1 % 1000));
+    order.sort_by_key(|&i| Reverse(lines[i].1 % 1000));
     let mut rounded: Vec<_> = lines.iter().map(|&(line, ns)| (line, ns / 1000)).collect();
     for &i in order.iter().take(missing) {
         rounded[i].1 += 1;
@@ -92,12 +86,8 @@ fn line(
     name: Option<&str>,
     node: usize,
 ) -> String {
-    let mut labels = Vec::new();
-    let mut next = Some(node);
-    while let Some(node) = next.and_then(|at| group.nodes.get(at)) {
-        labels.push(node.label);
-        next = node.parent;
-    }
+    let nodes = iter::successors(Some(&group.nodes[node]), |n| Some(&group.nodes[n.parent?]));
+    let labels: Vec<_> = nodes.map(|node| node.label).collect();
     let mut text = String::new();
     if let Some(name) = name {
         text.push_str(&folded_name(name));

@@ -5,14 +5,12 @@
 
 use std::io::{self, Write};
 
-use wcprof_findings::cut;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{FunctionGroup, FunctionWeight, View, function_groups};
+use wcprof_text::{count, cut, duration, percent, terminal_name};
 
-use crate::escape::terminal_name;
 use crate::group::key_name;
-use crate::text::{TextOptions, say_left_out};
-use crate::units::{count, duration, percent, plus_minus};
+use crate::text::{TextOptions, plus_minus, write_n_empty};
 
 /// Writes the functions of `view` by total time. Those below its `min_percent` of their group's
 /// shown time are counted, not listed; `max_nodes` of the options limits the lines of a group.
@@ -34,14 +32,14 @@ pub fn functions(
         let head = format!(
             "{}: {}, {} observed, {} shown",
             terminal_name(name.as_deref().unwrap_or("all threads")),
-            count(group.threads.len() as u64, "thread"),
+            count(group.threads.len(), "thread"),
             duration(group.observed),
             duration(group.shown),
         );
         writeln!(out, "{}", cut(&head, options.width))?;
         table(profile, group, view.min_percent, options, out)?;
     }
-    say_left_out(listed.len(), empty.len(), out)
+    write_n_empty(listed.len(), empty.len(), out)
 }
 
 fn table(
@@ -69,16 +67,13 @@ fn table(
     }
     let n_left = below.len() + listed.len().saturating_sub(most);
     if n_left > 0 {
-        writeln!(out, "and {} below", count(n_left as u64, "function"))?;
+        writeln!(out, "and {} below", count(n_left, "function"))?;
     }
     Ok(())
 }
 
 fn line(profile: &Profile, group: &FunctionGroup, function: &FunctionWeight) -> String {
-    let name = profile
-        .functions
-        .get(function.function.0 as usize)
-        .map_or("???", |f| f.name.as_str());
+    let name = &profile.functions[function.function.0 as usize].name;
     format!(
         "{:6.2}% {:<6} {:>8}  {:6.2}% {:<6} {:>8}  {}",
         percent(function.self_weight, group.observed),

@@ -1,6 +1,6 @@
 //! Names of groups.
 
-use wcprof_profile::model::{Profile, ProfileProcess};
+use wcprof_profile::model::Profile;
 use wcprof_profile::{Group, GroupKey};
 
 /// Characters of a container's id that are shown, as container tools do.
@@ -30,19 +30,18 @@ pub fn group_name(profile: &Profile, group: &Group) -> Option<String> {
 
 pub(crate) fn key_name(profile: &Profile, key: &GroupKey, threads: &[usize]) -> Option<String> {
     match key {
-        GroupKey::Thread(at) => profile
-            .threads
-            .get(*at)
-            .map(|thread| format!("{}/{}", thread.comm, thread.tid)),
+        GroupKey::Thread(at) => {
+            let thread = profile.threads.get(*at)?;
+            Some(format!("{}/{}", thread.comm, thread.tid))
+        }
         GroupKey::Pool(name) => Some(name.clone()),
         GroupKey::Process(at) => {
-            let of = |process: &ProfileProcess| format!("{}/{}", process.title, process.pid);
-            let known = profile.processes.get(*at).map(of);
+            if let Some(process) = profile.processes.get(*at) {
+                return Some(format!("{}/{}", process.title, process.pid));
+            }
             // A profile made by hand may have threads alone.
-            known.or_else(|| {
-                let thread = profile.threads.get(*threads.first()?)?;
-                Some(format!("{}/{}", thread.process_comm, thread.pid))
-            })
+            let thread = profile.threads.get(*threads.first()?)?;
+            Some(format!("{}/{}", thread.process_comm, thread.pid))
         }
         GroupKey::Host(host) => Some(match host.as_str() {
             "" => "(no host recorded)".to_owned(),

@@ -4,11 +4,9 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{FunctionId, Profile, State};
+use wcprof_text::{and_more, count, duration, percent, terminal_name};
 use wcprof_types::StackEnd;
-
-use crate::escape::terminal_name;
-use crate::units::{count, duration, percent};
 
 /// What was recorded, where the threads' time went, and what is missing.
 #[derive(Clone, PartialEq, Debug)]
@@ -61,34 +59,10 @@ pub struct Losses {
 impl Headline {
     /// Collects the figures.
     pub fn new(profile: &Profile) -> Self {
-        let stats = &profile.stats;
         let mut states = [0_u64; State::ALL.len()];
-        let (mut n_frames, mut n_unresolved) = (0_u64, 0_u64);
-        let unresolved: Vec<u64> = profile
-            .stacks
-            .iter()
-            .map(|stack| {
-                let unnamed = |f: &&wcprof_profile::model::FunctionId| {
-                    !profile
-                        .functions
-                        .get(f.0 as usize)
-                        .is_some_and(|f| f.resolved)
-                };
-                stack.frames.iter().filter(unnamed).count() as u64
-            })
-            .collect();
         for row in &profile.rows {
             let sum = &mut states[row.state as usize];
             *sum = sum.saturating_add(row.weight);
-            let at = row.stack.map(|id| id.0 as usize);
-            if let Some((stack, unnamed)) =
-                at.and_then(|at| Some((profile.stacks.get(at)?, unresolved.get(at)?)))
-            {
-                let samples = row.n_samples;
-                n_frames =
-                    n_frames.saturating_add(samples.saturating_mul(stack.frames.len() as u64));
-                n_unresolved = n_unresolved.saturating_add(samples.saturating_mul(*unnamed));
-            }
         }
         let mut processes: BTreeSet<_> = profile
             .threads
@@ -100,35 +74,19 @@ impl Headline {
             let known = profile.processes.iter();
             processes.extend(known.map(|p| (p.pid, p.title.as_str())));
         }
+        let named = |(pid, title)| format!("{title} (pid {pid})");
+        let (stats, time) = (&profile.stats, &profile.time);
+        let seen = profile.threads.iter().filter(|t| t.tid.0 != 0);
         Self {
-            processes: processes
-                .into_iter()
-                .map(|(pid, title)| format!("{title} (pid {pid})"))
-                .collect(),
+            processes: processes.into_iter().map(named).collect(),
             duration_ns: stats.duration.0,
-            window_ns: profile
-                .time
-                .is_window
-                .then_some((profile.time.start.0, profile.time.end.0)),
-            n_threads: profile.threads.iter().filter(|t| t.tid.0 != 0).count() as u64,
+            window_ns: time.is_window.then_some((time.start.0, time.end.0)),
+            n_threads: seen.count() as u64,
             n_samples: stats.n_observations.saturating_add(stats.n_timer_samples),
             engine: profile.header.engine.clone(),
             rate_hz: profile.header.rate_hz,
             states,
-            losses: Losses {
-                n_torn: stats.n_torn,
-                n_late: stats.n_late.saturating_add(stats.n_missed),
-                n_lost: stats.n_lost.saturating_add(stats.n_dropped_batches),
-                truncated: stats
-                    .ends
-                    .iter()
-                    .filter(|(end, n)| end.is_truncated() && **n > 0)
-                    .map(|(end, n)| (*end, *n))
-                    .collect(),
-                n_frames,
-                n_unresolved,
-                cut: (!stats.complete).then(|| stats.end_reason.clone()),
-            },
+            losses: Losses::new(profile),
             own_cpu_ns: stats.own_cpu_ns,
             recorded_ns: profile.time.recorded_ns,
             notes: profile.header.notes.clone(),
@@ -154,27 +112,19 @@ impl Headline {
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
-        let shown: Vec<_> = self
-            .processes
-            .iter()
-            .take(3)
-            .map(|p| terminal_name(p))
-            .collect();
-        let more = self.processes.len().saturating_sub(3);
-        write!(out, "{}", shown.join(", "))?;
-        if more > 0 {
-            write!(out, " and {more} more")?;
-        }
+        let shown = self.processes.iter().take(3).map(|p| terminal_name(p));
+        let rate = match self.rate_hz {
+            0 => String::new(),
+            hz => format!(" at {hz} Hz"),
+        };
         writeln!(
             out,
-            ": {}, {}, {}{}, {}",
+            "{}{}: {}, {}, {}{rate}, {}",
+            shown.collect::<Vec<_>>().join(", "),
+            and_more(self.processes.len().saturating_sub(3)),
             duration(self.duration_ns),
-            count(self.n_threads, "thread"),
-            count(self.n_samples, "sample"),
-            match self.rate_hz {
-                0 => String::new(),
-                hz => format!(" at {hz} Hz"),
-            },
+            count(self.n_threads as usize, "thread"),
+            count(self.n_samples as usize, "sample"),
             terminal_name(&recorded_by(&self.engine)),
         )?;
         if let Some((from, to)) = self.window_ns {
@@ -202,29 +152,21 @@ impl Headline {
     }
 
     fn write_shares(&self, out: &mut String) -> std::fmt::Result {
-        let waits: Vec<State> = State::ALL.into_iter().filter(|s| s.is_waiting()).collect();
-        let waiting: u64 = waits
-            .iter()
-            .fold(0, |sum, s| sum.saturating_add(self.states[*s as usize]));
+        let waits = State::ALL.into_iter().filter(|s| s.is_waiting());
+        let waiting = waits.clone().map(|s| self.states[s as usize]);
         write!(
             out,
             "thread time: on-CPU {:.1} %, runnable {:.1} %, blocked {:.1} %",
             self.share(State::OnCpu),
             self.share(State::Runnable),
-            percent(waiting, self.observed_ns()),
+            percent(waiting.fold(0, u64::saturating_add), self.observed_ns()),
         )?;
-        let parts: Vec<String> = waits
-            .into_iter()
-            .filter(|s| self.states[*s as usize] > 0)
-            .map(|s| {
-                let name = if s == State::Blocked {
-                    "other"
-                } else {
-                    s.name()
-                };
-                format!("{name} {:.1} %", self.share(s))
-            })
-            .collect();
+        let seen = waits.filter(|s| self.states[*s as usize] > 0);
+        let part = |state: State| match state {
+            State::Blocked => format!("other {:.1} %", self.share(state)),
+            state => format!("{} {:.1} %", state.name(), self.share(state)),
+        };
+        let parts: Vec<String> = seen.map(part).collect();
         if !parts.is_empty() {
             write!(out, " ({})", parts.join(", "))?;
         }
@@ -239,11 +181,41 @@ impl Headline {
 }
 
 impl Losses {
+    fn new(profile: &Profile) -> Self {
+        let is_unnamed = |f: &&FunctionId| !profile.functions[f.0 as usize].resolved;
+        let unnamed_of_stack: Vec<u64> = profile
+            .stacks
+            .iter()
+            .map(|stack| stack.frames.iter().filter(is_unnamed).count() as u64)
+            .collect();
+        let (mut n_frames, mut n_unresolved) = (0_u64, 0_u64);
+        for row in &profile.rows {
+            if let Some(stack) = row.stack.map(|id| id.0 as usize) {
+                let of_all = |n: u64| row.n_samples.saturating_mul(n);
+                let len = profile.stacks[stack].frames.len() as u64;
+                n_frames = n_frames.saturating_add(of_all(len));
+                n_unresolved = n_unresolved.saturating_add(of_all(unnamed_of_stack[stack]));
+            }
+        }
+        let stats = &profile.stats;
+        let ends = stats.ends.iter().map(|(end, n)| (*end, *n));
+        Self {
+            n_torn: stats.n_torn,
+            n_late: stats.n_late.saturating_add(stats.n_missed),
+            n_lost: stats.n_lost.saturating_add(stats.n_dropped_batches),
+            truncated: ends
+                .filter(|(end, n)| end.is_truncated() && *n > 0)
+                .collect(),
+            n_frames,
+            n_unresolved,
+            cut: (!stats.complete).then(|| stats.end_reason.clone()),
+        }
+    }
+
     /// Stacks that do not reach the thread's root.
     pub fn n_truncated(&self) -> u64 {
-        self.truncated
-            .values()
-            .fold(0, |sum, n| sum.saturating_add(*n))
+        let counts = self.truncated.values();
+        counts.fold(0, |sum, n| sum.saturating_add(*n))
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
@@ -256,32 +228,26 @@ impl Losses {
             self.n_truncated()
         )?;
         if !self.truncated.is_empty() {
-            let reasons: Vec<String> = self
-                .truncated
-                .iter()
+            let reasons = self.truncated.iter();
+            let reasons: Vec<String> = reasons
                 .map(|(end, n)| format!("{} {n}", end.reason()))
                 .collect();
             write!(out, " ({})", reasons.join(", "))?;
         }
-        writeln!(
-            out,
-            ", unresolved frames {:.1} %",
-            percent(self.n_unresolved, self.n_frames)
-        )?;
+        let unresolved = percent(self.n_unresolved, self.n_frames);
+        writeln!(out, ", unresolved frames {unresolved:.1} %")?;
         if let Some(reason) = &self.cut {
-            writeln!(
-                out,
-                "the recording was cut short: {}",
-                terminal_name(reason)
-            )?;
+            let reason = terminal_name(reason);
+            writeln!(out, "the recording was cut short: {reason}")?;
         }
         Ok(())
     }
 }
+
 /// What recorded a trace: `engine bpf`, or `imported from perf.data`.
 pub fn recorded_by(engine: &str) -> Cow<'_, str> {
     match engine.starts_with("imported ") {
-        true => Cow::Borrowed(engine),
-        false => Cow::Owned(format!("engine {engine}")),
+        true => engine.into(),
+        false => format!("engine {engine}").into(),
     }
 }

@@ -5,11 +5,10 @@ use std::io::{self, Write};
 use inferno::flamegraph::{Direction as Drawn, Options, from_lines};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Trees, View};
+use wcprof_text::{duration, xml_text};
 
-use crate::escape::xml_text;
 use crate::folded::lines;
 use crate::headline::{Headline, recorded_by};
-use crate::units::duration;
 
 /// Writes a flame graph (an icicle graph when `view` is inverted) with widths in microseconds of
 /// wall-clock time. An error of kind [`io::ErrorKind::InvalidInput`] says that there is nothing to
@@ -41,19 +40,25 @@ fn draw(
             "nothing to draw: no time passes the filters (idle time is hidden unless shown)",
         ));
     }
-    let headline = Headline::new(profile);
-    let mut options = Options::default();
-    options.title = xml_text(title).into_owned();
-    options.subtitle = Some(xml_text(&subtitle(&headline, view)).into_owned());
-    options.count_name = "us".to_owned();
-    options.name_type = "Frame:".to_owned();
-    // The same name has the same color in every graph, and the same input the same bytes.
-    options.hash = true;
-    options.min_width = 0.05;
+    let subtitle = subtitle(&Headline::new(profile), view);
+    let mut options = options(title, &subtitle, "us");
     if from_top {
         options.direction = Drawn::Inverted;
     }
     from_lines(&mut options, lines.iter().map(String::as_str), out)
+}
+
+/// What all graphs have in common. Widths are in `unit`.
+pub(crate) fn options(title: &str, subtitle: &str, unit: &str) -> Options<'static> {
+    let mut options = Options::default();
+    options.title = xml_text(title).into_owned();
+    options.subtitle = Some(xml_text(subtitle).into_owned());
+    options.count_name = unit.to_owned();
+    options.name_type = "Frame:".to_owned();
+    // The same name has the same color in every graph, and the same input the same bytes.
+    options.hash = true;
+    options.min_width = 0.05;
+    options
 }
 
 /// A line without what inferno would read as something else than names: `# ` begins a comment, and

@@ -6,20 +6,15 @@
 //! nearly always idle does not look busy. Callees of a single callee stay in its column: only
 //! branches indent.
 
+use std::cmp::Reverse;
 use std::io::{self, Write};
-use std::panic::resume_unwind;
-use std::thread;
 
-use wcprof_findings::{columns, cut};
+use rayon::prelude::*;
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Group, Label, Node, Trees, half};
+use wcprof_profile::{Group, Interval, Label, Node, Trees};
+use wcprof_text::{columns, count, cut, duration, percent, terminal_name};
 
-use crate::escape::terminal_name;
 use crate::group::group_name;
-use crate::units::{count, duration, percent, plus_minus};
-
-/// From so many nodes on two threads write half of them each.
-const MANY_NODES: usize = 20_000;
 
 /// How to print.
 #[derive(Copy, Clone, Debug, Default)]
@@ -46,45 +41,19 @@ pub fn text(
         .groups
         .iter()
         .partition(|group| !options.only_shown || group.weight > 0);
-    let n_nodes: Vec<usize> = listed.iter().map(|group| group.nodes.len()).collect();
-    if n_nodes.iter().sum::<usize>() < MANY_NODES {
-        write_groups(profile, trees, &listed, options, out)?;
-        return say_left_out(listed.len(), empty.len(), out);
-    }
-    let (first, second) = listed.split_at(half(&n_nodes));
-    thread::scope(|scope| {
-        let second = scope.spawn(|| {
-            let mut bytes = Vec::new();
-            write_groups(profile, trees, second, options, &mut bytes).map(|()| bytes)
-        });
-        write_groups(profile, trees, first, options, out)?;
-        let bytes = second.join().unwrap_or_else(|panic| resume_unwind(panic))?;
-        if !bytes.is_empty() {
-            writeln!(out)?;
-        }
-        out.write_all(&bytes)
-    })?;
-    say_left_out(listed.len(), empty.len(), out)
-}
-
-fn write_groups(
-    profile: &Profile,
-    trees: &Trees,
-    groups: &[&Group],
-    options: &TextOptions,
-    out: &mut impl Write,
-) -> io::Result<()> {
-    for (at, group) in groups.iter().enumerate() {
-        if at > 0 {
-            writeln!(out)?;
-        }
-        write_group(profile, trees, group, options, out)?;
-    }
-    Ok(())
+    let texts: io::Result<Vec<Vec<u8>>> = listed
+        .par_iter()
+        .map(|group| {
+            let mut text = Vec::new();
+            write_group(profile, trees, group, options, &mut text).map(|()| text)
+        })
+        .collect();
+    out.write_all(&texts?.join(&b'\n'))?;
+    write_n_empty(listed.len(), empty.len(), out)
 }
 
 /// How many groups are not listed.
-pub(crate) fn say_left_out(
+pub(crate) fn write_n_empty(
     n_listed: usize,
     n_empty: usize,
     out: &mut impl Write,
@@ -107,30 +76,27 @@ pub(crate) fn write_group(
 ) -> io::Result<()> {
     let line = header(profile, group);
     let line = cut(&line, options.width);
-    if options.color {
-        writeln!(out, "\x1b[1m{line}\x1b[0m")?;
-    } else {
-        writeln!(out, "{line}")?;
+    match options.color {
+        true => writeln!(out, "\x1b[1m{line}\x1b[0m")?,
+        false => writeln!(out, "{line}")?,
     }
     let shown = options.max_nodes.map(|max| heaviest(group, max));
     let visible = |list: &[usize]| -> Vec<usize> {
-        list.iter()
-            .copied()
-            .filter(|&n| shown.as_ref().is_none_or(|s| s.get(n) == Some(&true)))
+        let list = list.iter().copied();
+        list.filter(|&n| shown.as_ref().is_none_or(|s| s[n]))
             .collect()
     };
     // Nodes to print, last first: the node, its lead, the lead of its descendants.
     let mut next: Vec<(usize, String, String)> = Vec::new();
     branch(&visible(&group.roots), group.roots.len(), "", &mut next);
     while let Some((at, lead, below)) = next.pop() {
-        let Some(node) = group.nodes.get(at) else {
-            continue;
-        };
+        let node = &group.nodes[at];
         let children = visible(&node.children);
         // What is below it had no room.
-        let goes_on = children.is_empty() && !node.children.is_empty();
-        let mark = if goes_on { " ..." } else { "" };
-        write_node(profile, trees, group, node, (&lead, mark), options, out)?;
+        let is_cut = children.is_empty() && !node.children.is_empty();
+        let name = node.label.text(profile, trees.min_percent);
+        let name = format!("{lead}{}", terminal_name(&name));
+        write_node(group, node, &name, is_cut, options, out)?;
         branch(&children, node.children.len(), &below, &mut next);
     }
     Ok(())
@@ -153,61 +119,63 @@ fn branch(shown: &[usize], n_all: usize, below: &str, next: &mut Vec<(usize, Str
 fn header(profile: &Profile, group: &Group) -> String {
     let name = group_name(profile, group).unwrap_or_else(|| "all threads".to_owned());
     let observed = group.observed();
-    let mut states: Vec<State> = State::ALL
-        .into_iter()
-        .filter(|s| group.states[*s as usize] > 0)
+    let states = State::ALL.into_iter();
+    let mut states: Vec<(u64, State)> = states
+        .map(|s| (group.states[s as usize], s))
+        .filter(|(weight, _)| *weight > 0)
         .collect();
-    states.sort_by_key(|s| std::cmp::Reverse(group.states[*s as usize]));
+    states.sort_by_key(|(weight, _)| Reverse(*weight));
     let states: Vec<String> = states
         .into_iter()
-        .map(|s| {
-            let share = percent(group.states[s as usize], observed);
-            format!("{} {share:.1} %", s.name())
-        })
+        .map(|(weight, s)| format!("{} {:.1} %", s.name(), percent(weight, observed)))
         .collect();
     format!(
         "{}: {}, {} observed, {} shown ({})",
         terminal_name(&name),
-        count(group.threads.len() as u64, "thread"),
+        count(group.threads.len(), "thread"),
         duration(observed),
         duration(group.weight),
         states.join(", "),
     )
 }
 
+/// A line: figures, the tree with its name, the state.
 fn write_node(
-    profile: &Profile,
-    trees: &Trees,
     group: &Group,
     node: &Node,
-    (lead, mark): (&str, &str),
+    tree: &str,
+    is_cut: bool,
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let share = percent(node.weight, group.observed());
-    let name = node.label.text(profile, trees.min_percent);
     let sure = plus_minus(node.interval, group.observed());
     let figures = format!("{share:6.2}% {sure:<6} {:>8}", duration(node.weight));
+    let mark = if is_cut { " ..." } else { "" };
     let state = annotation(group, node).map_or_else(String::new, |s| format!(" {}", s.frame()));
-    let width = options
-        .width
-        .map(|w| w.saturating_sub(columns(&figures) + 2 + mark.len() + state.len()));
-    let tree = format!("{lead}{}", terminal_name(&name));
-    let tree = format!("{}{mark}", cut(&tree, width));
-    if options.color {
-        let color = match share {
-            s if s >= 20.0 => "\x1b[1;31m",
-            s if s >= 5.0 => "\x1b[33m",
-            _ => "",
-        };
-        let reset = if color.is_empty() { "" } else { "\x1b[0m" };
-        let state = match state.as_str() {
-            "" => String::new(),
-            s => format!("\x1b[2m{s}\x1b[0m"),
-        };
-        writeln!(out, "{color}{figures}{reset}  {tree}{state}")
-    } else {
-        writeln!(out, "{figures}  {tree}{state}")
+    let taken = columns(&figures) + 2 + mark.len() + state.len();
+    let tree = cut(tree, options.width.map(|w| w.saturating_sub(taken)));
+    let color = match share {
+        _ if !options.color => "",
+        20.0.. => "\x1b[1;31m",
+        5.0.. => "\x1b[33m",
+        _ => "",
+    };
+    let reset = if color.is_empty() { "" } else { "\x1b[0m" };
+    let state = match options.color && !state.is_empty() {
+        true => format!("\x1b[2m{state}\x1b[0m"),
+        false => state,
+    };
+    writeln!(out, "{color}{figures}{reset}  {tree}{mark}{state}")
+}
+
+/// Half the width of an interval in percent of `whole`: `±0.31`; empty when it is not known.
+pub(crate) fn plus_minus(interval: Option<Interval>, whole: u64) -> String {
+    let half = interval.map(|i| percent(i.high.saturating_sub(i.low), whole) / 2.0);
+    match half {
+        None => String::new(),
+        Some(half) if half < 9.995 => format!("±{half:.2}"),
+        Some(half) => format!("±{half:.1}"),
     }
 }
 
@@ -217,12 +185,11 @@ fn annotation(group: &Group, node: &Node) -> Option<State> {
         return None;
     }
     let state = single_state(node)?;
-    let parent = node.parent.and_then(|p| group.nodes.get(p));
-    match parent {
-        Some(parent) if matches!(parent.label, Label::State(_)) => None,
-        Some(parent) if single_state(parent) == Some(state) => None,
-        _ => Some(state),
-    }
+    let parent = node.parent.map(|p| &group.nodes[p]);
+    let is_said = parent.is_some_and(|parent| {
+        matches!(parent.label, Label::State(_)) || single_state(parent) == Some(state)
+    });
+    (!is_said).then_some(state)
 }
 
 fn single_state(node: &Node) -> Option<State> {
@@ -233,22 +200,18 @@ fn single_state(node: &Node) -> Option<State> {
 
 /// Marks the `max` nodes to show: heavy ones, and those near the roots rather than deep ones.
 fn heaviest(group: &Group, max: usize) -> Vec<bool> {
-    let mut order: Vec<(f64, usize)> = group
-        .walk()
-        .map(|(at, node, depth)| {
-            (
-                node.weight as f64 * 0.85_f64.powi(depth.min(1000) as i32),
-                at,
-            )
-        })
-        .collect();
+    let score = |(at, node, depth): (usize, &Node, usize)| {
+        (
+            node.weight as f64 * 0.85_f64.powi(depth.min(1000) as i32),
+            at,
+        )
+    };
+    let mut order: Vec<(f64, usize)> = group.walk().map(score).collect();
     // A child's score is below its parent's, so that no shown node lacks its parent.
     order.sort_by(|a, b| b.0.total_cmp(&a.0));
     let mut shown = vec![false; group.nodes.len()];
     for (_, at) in order.into_iter().take(max) {
-        if let Some(mark) = shown.get_mut(at) {
-            *mark = true;
-        }
+        shown[at] = true;
     }
     shown
 }

@@ -8,12 +8,9 @@
 
 use std::io::{self, Write};
 
-use wcprof_findings::{columns, cut, head as head_of};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Group, GroupBy, GroupKey, Trees, View};
-
-use crate::escape::terminal_name;
-use crate::units::percent;
+use wcprof_text::{columns, cut, first_columns, percent, terminal_name};
 
 /// How to print.
 #[derive(Clone, Debug)]
@@ -61,14 +58,8 @@ pub fn uwpmp(profile: &Profile, options: &UwpmpOptions, out: &mut impl Write) ->
         .collect();
     threads.sort_by(|(a, _), (b, _)| (&a.comm, a.tid).cmp(&(&b.comm, b.tid)));
     for (thread, group) in threads {
-        writeln!(out)?;
-        writeln!(
-            out,
-            "Thread {} ({}) - {} samples",
-            thread.tid,
-            terminal_name(&thread.comm),
-            thread.n_ticks
-        )?;
+        let (tid, name) = (thread.tid, terminal_name(&thread.comm));
+        writeln!(out, "\nThread {tid} ({name}) - {} samples", thread.n_ticks)?;
         tree(profile, group, options, out)?;
     }
     Ok(())
@@ -85,19 +76,14 @@ fn tree(
     let mut prefix = String::new();
     let mut next: Vec<(usize, usize, bool)> = siblings(&group.roots, 0);
     while let Some((at, depth, last)) = next.pop() {
-        let Some(node) = group.nodes.get(at) else {
-            continue;
-        };
+        let node = &group.nodes[at];
         prefix.truncate(depth);
         // uwpmp computes, prints and compares in single precision.
         let share = percent(node.weight, total) as f32;
         let name = node.label.text(profile, 0.0);
         let head = format!("{prefix}+ {share:.2}% ");
-        writeln!(
-            out,
-            "{}",
-            cut_line(&head, &terminal_name(&name), options.width)
-        )?;
+        let line = cut_line(&head, &terminal_name(&name), options.width);
+        writeln!(out, "{line}")?;
         if share >= options.view.min_percent as f32 {
             prefix.push(if last { ' ' } else { '|' });
             next.extend(siblings(&node.children, depth + 1));
@@ -111,7 +97,7 @@ fn tree(
 fn cut_line(head: &str, name: &str, width: Option<usize>) -> String {
     let line = format!("{head}{name}");
     match width {
-        Some(width) if columns(head) + 3 > width => head_of(&line, width).to_owned(),
+        Some(width) if columns(head) + 3 > width => first_columns(&line, width).to_owned(),
         _ => cut(&line, width).into_owned(),
     }
 }
@@ -119,10 +105,6 @@ fn cut_line(head: &str, name: &str, width: Option<usize>) -> String {
 /// Nodes of one level in the order of a stack to pop from: with their depth, and whether each is
 /// the last.
 fn siblings(nodes: &[usize], depth: usize) -> Vec<(usize, usize, bool)> {
-    let mut list: Vec<_> = nodes.iter().map(|&n| (n, depth, false)).collect();
-    if let Some(last) = list.last_mut() {
-        last.2 = true;
-    }
-    list.reverse();
-    list
+    let reversed = nodes.iter().rev().enumerate();
+    reversed.map(|(i, &n)| (n, depth, i == 0)).collect()
 }

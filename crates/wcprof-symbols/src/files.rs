@@ -5,7 +5,6 @@ use std::path::Path;
 
 use wcprof_types::{Avma, BuildId, Pid};
 
-pub(crate) use wcprof_host::open::nameless_file;
 pub use wcprof_host::open::{NoFile, OpenError, Root, open_regular};
 
 /// Which file a module was loaded from.

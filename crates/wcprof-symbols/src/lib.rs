@@ -25,16 +25,19 @@ mod files;
 mod function_starts;
 #[doc(hidden)]
 pub mod fuzz;
+mod health;
 mod jitdump;
 mod kallsyms;
 mod mini_debug_info;
 mod module;
 mod options;
 mod own_files;
+mod packages;
 mod perf_map;
 mod plt;
 mod query;
 mod report;
+mod saved_names;
 mod short;
 mod symtab;
 mod tables;
@@ -51,12 +54,15 @@ pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, open_regular,
 };
 pub use function_starts::FunctionStarts;
+pub use health::{Health, ModuleHealth};
 pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};
 pub use kallsyms::{KallsymsError, KernelNames, kernel_names};
 pub use module::symbolize_modules;
 pub use options::SymbolOptions;
+pub use packages::Supply;
 pub use perf_map::{PerfMapNames, perf_map_names};
 pub use query::{AddressQuery, ModuleQuery, ModuleSymbols};
 pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};
+pub use saved_names::{drop_inline_frames, improve_names};
 pub use short::short_name;
 pub use tables::symbolize_tables;

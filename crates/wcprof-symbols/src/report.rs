@@ -190,6 +190,43 @@ pub struct ModuleReport {
     pub n_unresolved: usize,
 }
 
+impl ModuleReport {
+    /// The last part of its path.
+    pub fn file_name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or(&self.path)
+    }
+
+    /// The vdso, the kernel, and code that a JIT compiler made: no file, package or server has them.
+    pub fn is_no_file(&self) -> bool {
+        self.path.starts_with('[') || self.path.starts_with("/memfd:")
+    }
+
+    /// Its problems as text, without its name. Names in them are not escaped.
+    pub fn problem_texts(&self) -> impl Iterator<Item = String> {
+        let name = format!("{}: ", self.file_name());
+        self.problems.iter().map(move |problem| {
+            let text = problem.to_string();
+            text.strip_prefix(&name).unwrap_or(&text).to_owned()
+        })
+    }
+
+    /// Why it has frames without names, in a few words; not escaped.
+    pub fn why_unresolved(&self) -> String {
+        if self.path == "[anon]" {
+            return "it is in no file, and no perf map or jitdump of the target names it"
+                .to_owned();
+        }
+        // A refusal explains more than what is missing for it.
+        self.problem_texts().next().unwrap_or_else(|| {
+            let why = match self.missing_symtab {
+                true => "it is stripped and no debug file was found",
+                false => "its symbol table does not have them",
+            };
+            why.to_owned()
+        })
+    }
+}
+
 /// How names were found, by module.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SymbolReport {
@@ -200,4 +237,17 @@ pub struct SymbolReport {
     pub n_frames: usize,
     /// Distinct frames without a name, those outside every module included.
     pub n_unresolved: usize,
+}
+
+impl SymbolReport {
+    /// What stood in the way, module by module.
+    pub fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.modules.iter().flat_map(|module| &module.problems)
+    }
+
+    /// The module with most frames without a name, if there is one.
+    pub fn worst(&self) -> Option<&ModuleReport> {
+        let worst = self.modules.iter().max_by_key(|m| m.n_unresolved);
+        worst.filter(|m| m.n_unresolved > 0)
+    }
 }

@@ -7,6 +7,7 @@
 
 pub mod model;
 
+mod anonymous;
 mod append;
 mod batches;
 mod content;
@@ -26,6 +27,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
+pub use anonymous::anonymize;
 pub use append::append_symbols;
 pub use error::{Malformed, TraceError};
 /// A fast hash for interning. It is seeded for each table, so that a target cannot choose addresses

@@ -5,27 +5,27 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use wcprof_findings::{Detail, Finding, TextOptions, hotspots, render_text};
+use wcprof_findings::{Detail, Finding, RuleSet, TextOptions, hotspots, render_text};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Cores, GroupBy, ThreadFilter, View};
+use wcprof_profile::{Cores, GroupBy, Rules, ThreadFilter, View};
+use wcprof_record::Recorded;
 use wcprof_report::{Headline, Screen, cores_text, screen, svg};
-use wcprof_symbols::{SymbolOptions, SymbolReport};
-use wcprof_types::Pid;
+use wcprof_symbols::SymbolReport;
+use wcprof_text::terminal_name;
+use wcprof_trace::model::SymbolTable;
 
-use crate::cli::AttachArgs;
+use crate::args::AttachArgs;
 use crate::failure::{Exit, Failure};
 use crate::keep;
 use crate::local_names;
 use crate::names;
-use crate::open::{
-    KernelSide, Opened, hotspot_rules, say, say_problems, state_rules, write_output,
-};
-use crate::report::{cores_of, title};
+use crate::open::{KernelSide, Opened, hotspot_rules, print_problems, state_rules, write_output};
 use crate::same_file::is_same_file;
 use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
 use crate::symbols;
 use crate::terminal::Terminal;
+use crate::views::{cores_of, title};
 
 /// Findings printed at the end; `wcprof hotspots` prints all of them.
 const MAX_FINDINGS: usize = 6;
@@ -38,92 +38,73 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     names::check(&args.symbols)?;
     let chosen = select::targets(&args.targets, args.children)?;
     for remark in &chosen.remarks {
-        tell!("wcprof: {remark}");
+        message!("wcprof: {remark}");
     }
-    let first = chosen.targets.first().map_or(Pid(0), |t| t.pid());
-    let path = match &args.output {
-        Some(path) => path.clone(),
-        None => default_trace_path(first),
-    };
+    let output = args.output.clone();
+    let path = output.unwrap_or_else(|| default_trace_path(&chosen.targets));
     if let Some(svg) = &args.flamegraph
         && (*svg == path || is_same_file(fs::metadata(svg), fs::metadata(&path)))
     {
-        let error = anyhow::anyhow!(
-            "`{}` cannot be both the trace and the flame graph",
-            svg.display()
-        );
-        return Err(Failure::new(Exit::Usage, error).hint("choose another file for one of them"));
+        let svg = svg.display();
+        let error = anyhow::anyhow!("`{svg}` cannot be both the trace and the flame graph");
+        return Err(Failure::usage(error).hint("choose another file for one of them"));
     }
+    let duration = Some(args.duration).filter(|d| *d > 0.0);
     let options = SessionOptions {
         targets: chosen.targets,
         children: args.children,
-        duration: Some(args.duration)
-            .filter(|d| *d > 0.0)
-            .map(Duration::from_secs_f64),
-        rate_hz: args.sampling.rate,
-        max_cpu_percent: args.sampling.max_cpu,
-        engine: args.sampling.engine,
+        duration: duration.map(Duration::from_secs_f64),
+        sampling: args.sampling.clone(),
         kernel: args.kernel,
-        threads: args.sampling.threads.clone(),
-        exclude_threads: args.sampling.exclude_threads.clone(),
-        trace: path.clone(),
+        trace: path,
     };
     if let Some(time) = args.keep.keep {
         return keep::run(&options, time, args, rules);
     }
-    let mut session = record(&options)?;
+    let session = record(&options)?;
     if let Some(remark) = &session.remark {
-        tell!("wcprof: {remark}");
+        message!("wcprof: {remark}");
     }
     if session.recorded.n_left_out > 0 {
         let n = session.recorded.n_left_out;
-        tell!("wcprof: {n} processes that were started meanwhile could not be recorded");
+        message!("wcprof: {n} processes that started during the recording could not be recorded");
     }
-    let mut opened = Opened::read(&path, None)?;
+    print(args, &options.trace, session, &rules, &hotspot_rules)
+}
+
+/// Adds names to a recording, and prints where its time went.
+fn print(
+    args: &AttachArgs,
+    path: &Path,
+    mut session: Session,
+    rules: &Rules,
+    hotspot_rules: &RuleSet,
+) -> Result<(), Failure> {
+    let mut opened = Opened::read(path, None)?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
-    let (mut symbols, mut report) = names::of_recording(
-        &opened.tables,
-        &session.recorded.files,
-        &args.symbols,
-        &symbol_options(args),
-    )?;
-    let (local, problems) =
-        local_names::of_recording(&opened.tables, (&session.recorded).into(), &mut symbols);
-    for problem in problems {
-        tell!("wcprof: {problem}");
-    }
-    opened.tables.local_names = local;
-    local_names::count(&opened.tables, &mut report);
-    opened.add_up()?;
-    if let Err(error) = session
-        .recorded
-        .writer
-        .write_local_names(&opened.tables.local_names)
-    {
-        tell!("wcprof: names of code without a file are not saved in the trace: {error}");
-    }
-    if !args.raw
-        && let Err(error) = session.recorded.writer.write_symbols(&symbols)
-    {
-        tell!("wcprof: function names are not saved in the trace: {error}");
-    }
+    let (symbols, report) = add_names(args, &mut opened, &mut session.recorded)?;
     // Rules are made for user stacks.
-    let profile = opened.profile(Some(&symbols), &rules, KernelSide::Hidden);
-    let findings = hotspots(&profile, &hotspot_rules);
+    let profile = opened.profile(Some(&symbols), rules, KernelSide::Hidden);
+    let findings = hotspots(&profile, hotspot_rules);
     let profile = match args.kernel {
-        true => opened.profile(Some(&symbols), &rules, KernelSide::Shown),
+        true => opened.profile(Some(&symbols), rules, KernelSide::Shown),
         false => profile,
     };
     let cores = cores_of(&profile, &args.rules, None)?;
     // What is to be written is, even if nobody reads the rest of what is printed.
     let printed = print_end(&profile, &findings, cores.as_ref());
-    say_missing_names(&profile, &report, &path, args.raw);
-    say_module_problems(&session);
+    print_missing_names(&profile, &report, path, args.raw);
+    for problem in &session.recorded.problems {
+        let path = terminal_name(&problem.path);
+        message!(
+            "wcprof: stacks through `{path}` are incomplete: {}",
+            problem.reason
+        );
+    }
     let flamegraph = args.flamegraph.as_deref();
-    let drawn = flamegraph.map(|svg_path| write_flamegraph(&profile, svg_path));
-    let drawn = drawn.transpose();
-    say_next(&path, flamegraph.filter(|_| drawn.is_ok()));
+    let drawn = flamegraph.map_or(Ok(()), |svg_path| write_flamegraph(&profile, svg_path));
+    print_next(path, flamegraph.filter(|_| drawn.is_ok()));
     printed?;
     drawn?;
     match &session.loss {
@@ -133,19 +114,33 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
 }
 
-/// How names of a recording are found.
-pub(crate) fn symbol_options(args: &AttachArgs) -> SymbolOptions {
-    match args.raw {
-        // Debug files are for the host that analyses, not for the one that is recorded.
-        true => SymbolOptions {
-            inlines: false,
-            debug_dirs: Vec::new(),
-            cache: None,
-            debuginfod: None,
-            ..names::options(&args.symbols)
-        },
-        false => names::options(&args.symbols),
+/// Finds the names of a recording, and saves them in its trace.
+fn add_names(
+    args: &AttachArgs,
+    opened: &mut Opened,
+    recorded: &mut Recorded,
+) -> Result<(SymbolTable, SymbolReport), Failure> {
+    let options = names::recording_options(&args.symbols, args.raw);
+    let (mut symbols, mut report) =
+        names::of_recording(&opened.tables, &recorded.files, &args.symbols, &options)?;
+    let (local, problems) =
+        local_names::of_recording(&opened.tables, &(&*recorded).into(), &mut symbols);
+    for problem in problems {
+        message!("wcprof: {problem}");
     }
+    opened.tables.local_names = local;
+    local_names::count(&opened.tables, &mut report);
+    opened.add_up()?;
+    let local = &opened.tables.local_names;
+    if let Err(error) = recorded.writer.write_local_names(local) {
+        message!("wcprof: names of code without a file are not saved in the trace: {error}");
+    }
+    if !args.raw
+        && let Err(error) = recorded.writer.write_symbols(&symbols)
+    {
+        message!("wcprof: function names are not saved in the trace: {error}");
+    }
+    Ok((symbols, report))
 }
 
 fn print_end(
@@ -154,15 +149,12 @@ fn print_end(
     cores: Option<&Cores>,
 ) -> Result<(), Failure> {
     let terminal = Terminal::stdout();
-    let mut text = render_text(
-        profile,
-        findings,
-        TextOptions {
-            width: terminal.prose_width(),
-            max_findings: MAX_FINDINGS,
-            detail: Detail::Brief,
-        },
-    );
+    let options = TextOptions {
+        width: terminal.prose_width(),
+        max_findings: MAX_FINDINGS,
+        detail: Detail::Brief,
+    };
+    let mut text = render_text(profile, findings, options);
     if let Some(cores) = cores {
         text = format!("{}\n{text}", cores_text(cores));
     }
@@ -181,27 +173,17 @@ fn print_end(
     write_output(None, &out)
 }
 
-fn say_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, raw: bool) {
+fn print_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, raw: bool) {
     let losses = Headline::new(profile).losses;
     let many = losses.n_unresolved as f64 > MANY_UNRESOLVED * losses.n_frames as f64;
     if many {
-        tell!("wcprof: {}", symbols::summary(report, trace));
+        message!("wcprof: {}", symbols::summary(report, trace));
     }
     match (raw, many) {
         // They are looked for when the trace is read.
         (true, _) => {}
-        (false, true) => say(&symbols::others(report)),
-        (false, false) => say_problems(report),
-    }
-}
-
-fn say_module_problems(session: &Session) {
-    for problem in &session.recorded.problems {
-        tell!(
-            "wcprof: stacks through `{}` are cut: {}",
-            wcprof_report::terminal_name(&problem.path),
-            problem.reason
-        );
+        (false, true) => print_problems(symbols::others(report)),
+        (false, false) => print_problems(report.problems()),
     }
 }
 
@@ -216,11 +198,11 @@ fn write_flamegraph(profile: &Profile, path: &Path) -> Result<(), Failure> {
     write_output(Some(&path.to_owned()), &bytes)
 }
 
-fn say_next(trace: &Path, flamegraph: Option<&Path>) {
+fn print_next(trace: &Path, flamegraph: Option<&Path>) {
     let trace = trace.display();
-    tell!("\ntrace: {trace}");
+    message!("\ntrace: {trace}");
     if let Some(svg) = flamegraph {
-        tell!("flame graph: {}", svg.display());
+        message!("flame graph: {}", svg.display());
     }
-    tell!("more: wcprof report {trace} --by pool [--invert]; wcprof hotspots {trace}");
+    message!("more: wcprof report {trace} --by pool [--invert]; wcprof hotspots {trace}");
 }

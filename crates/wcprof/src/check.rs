@@ -6,7 +6,7 @@ mod text;
 use wcprof_capture::probe::probe;
 use wcprof_types::Pid;
 
-use crate::cli::CheckArgs;
+use crate::args::CheckArgs;
 use crate::failure::{Exit, Failure};
 use crate::open::write_output;
 use crate::terminal::Terminal;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use wcprof_demo::{DemoError, DemoOptions, FLUSH_TIME, SlowDisk};
 
+use crate::args::{AttachArgs, DemoArgs, KeepArgs, RuleArgs, SamplingArgs, SymbolArgs, TargetArgs};
 use crate::attach;
-use crate::cli::{AttachArgs, DemoArgs, KeepArgs, RuleArgs, SamplingArgs, SymbolArgs, TargetArgs};
 use crate::failure::{Exit, Failure};
 
 /// The workload has threads of this name once it runs.
@@ -43,10 +43,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
     let mut workload = Workload(child);
     let pid = workload.0.id() as i32;
     wait_until_running(&mut workload)?;
-    tell!(
+    message!(
         "wcprof: workload runs as pid {pid}: 3 msgr-workers, 8 tp_osd_tp, bstore_kv_sync and idle pools"
     );
-    say_disk(disk);
+    print_disk(disk);
     attach::run(&AttachArgs {
         keep: KeepArgs::default(),
         targets: TargetArgs {
@@ -69,14 +69,14 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
 }
 
 /// Closes the folder, too: the workload has inherited it.
-fn say_disk(disk: Result<SlowDisk, DemoError>) {
+fn print_disk(disk: Result<SlowDisk, DemoError>) {
     let ms = FLUSH_TIME.as_millis();
     match disk {
-        Ok(_) => tell!(
-            "wcprof: its disk is a slow one that wcprof provides (FUSE): a flush takes {ms} ms on every machine"
+        Ok(_) => message!(
+            "wcprof: wcprof provides its disk (FUSE): a flush takes {ms} ms on every machine"
         ),
-        Err(error) => tell!(
-            "wcprof: its disk is this machine's, flushed repeatedly for {ms} ms: under load, or in memory, that may be no finding ({:#})",
+        Err(error) => message!(
+            "wcprof: it uses this machine's disk, flushed repeatedly for {ms} ms: there may be no finding on flushes ({:#})",
             anyhow::Error::new(error)
         ),
     }

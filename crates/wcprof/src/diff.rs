@@ -9,31 +9,31 @@ use wcprof_profile::diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::model::Profile;
 use wcprof_report::{DiffTextOptions, diff_json, diff_svg, diff_text};
 
-use crate::cli::{IdleArg, NamesArg, RuleArgs, SymbolArgs, percent};
+use crate::args::{IdleArg, NamesArg, RuleArgs, SymbolArgs, percent};
 use crate::failure::{Exit, Failure};
 use crate::filters::{PartArgs, StackArgs};
-use crate::names;
+use crate::names::shorten;
 use crate::open::{KernelSide, profile_of, write_output};
-use crate::report::say_empty;
 use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
+use crate::views::note_empty;
 
 #[derive(Args, Debug)]
 pub(crate) struct DiffArgs {
-    /// Trace of before the change
+    /// Baseline trace
     pub(crate) before: PathBuf,
-    /// Trace of after the change
+    /// Trace to compare with the baseline
     pub(crate) after: PathBuf,
     /// Operations done in each recording: compare time per operation, not per second
     #[arg(long, value_name = "N,M", value_parser = operations, allow_negative_numbers = true)]
     pub(crate) per_op: Option<Operations>,
-    /// Only these tables, by comma [default: all]
+    /// Only these tables, separated by commas [default: all]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "TABLE")]
     pub(crate) by: Vec<TableArg>,
-    /// Most lines a table; significant ones come first
+    /// Lines per table at most; significant ones come first
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
-    /// Leave out, and do not test, what is below this share of the time shown, on average of both
+    /// Do not show or test lines below this share of the shown time, averaged over both traces
     #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = percent, allow_negative_numbers = true)]
     pub(crate) min_percent: f64,
     /// Also write a differential flame graph
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let found = diff(&before, &after, &options);
     for (profile, side) in [&before, &after].into_iter().zip(&found.sides) {
         if side.shown_ns == 0 {
-            say_empty(profile, &options.view);
+            note_empty(profile, &options.view);
         }
     }
     let mut out = Vec::new();
@@ -124,17 +124,15 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
 fn open(path: &Path, args: &DiffArgs) -> Result<Profile, Failure> {
     let window = args.part.window()?;
     let mut profile = profile_of(path, window, &args.rules, &args.symbols, KernelSide::Hidden)?;
-    args.part.check(&profile).map_err(|mut failure| {
-        let context = format!("failed to take a part of `{}`", path.display());
-        failure.error = failure.error.context(context);
-        failure
+    args.part.check(&profile).map_err(|failure| {
+        failure.context(format!("failed to take a part of `{}`", path.display()))
     })?;
     if args.names == NamesArg::Short {
-        names::shorten(&mut profile);
+        shorten(&mut profile);
     }
     if profile.duration_ns() == 0 {
         let error = anyhow::anyhow!("failed to compare `{}`: it has no length", path.display());
-        return Err(Failure::new(Exit::Failure, error).hint("record for some seconds at least"));
+        return Err(Failure::new(Exit::Failure, error).hint("record for several seconds"));
     }
     Ok(profile)
 }

@@ -11,24 +11,23 @@ use wcprof_doctor::{
     Observed, TextOptions, diagnose, from_saved, render_list, render_text, to_json, to_saved,
 };
 use wcprof_host::{SetupError, Target, TargetError, read_setup};
-use wcprof_trace::TraceReader;
 use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::Snapshot;
 
-use crate::cli::DoctorArgs;
+use crate::args::DoctorArgs;
 use crate::failure::{Exit, Failure};
-use crate::open::write_output;
+use crate::open::{read_tables, write_output};
+use crate::select::pid_of;
 use crate::terminal::Terminal;
 
 /// Bytes of a saved snapshot.
 const MAX_SAVED: u64 = 16 << 20;
 
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let internal = |e| Failure::new(Exit::Failure, anyhow::Error::new(e));
     let width = Terminal::stdout().prose_width();
     if args.list {
-        let text = render_list(width).map_err(internal)?;
+        let text = render_list(width).map_err(anyhow::Error::from)?;
         return write_output(None, text.as_bytes());
     }
     let (snapshots, observed) = snapshots(args)?;
@@ -36,14 +35,15 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
         save(path, &snapshots)?;
     }
     for (i, snapshot) in snapshots.iter().enumerate() {
-        let report = diagnose(snapshot, &observed).map_err(internal)?;
+        let report = diagnose(snapshot, &observed).map_err(anyhow::Error::from)?;
+        let options = TextOptions {
+            width,
+            all: args.all,
+        };
         let text = match args.json {
             true => to_json(snapshot, &report).context("failed to write JSON")?,
-            false => {
-                let all = args.all;
-                let text = render_text(snapshot, &report, TextOptions { width, all });
-                if i > 0 { format!("\n{text}") } else { text }
-            }
+            false if i > 0 => format!("\n{}", render_text(snapshot, &report, options)),
+            false => render_text(snapshot, &report, options),
         };
         write_output(None, text.as_bytes())?;
     }
@@ -58,25 +58,13 @@ fn snapshots(args: &DoctorArgs) -> Result<(Vec<Snapshot>, Observed), Failure> {
             None => of_trace(path),
         };
     }
-    let usage = || {
-        Failure::new(
-            Exit::Usage,
-            anyhow!("a pid, a trace or --snapshot FILE is needed"),
-        )
-        .hint("`wcprof doctor $(pidof ceph-osd)`")
+    let Some(subject) = args.subject.as_deref() else {
+        let error = anyhow!("a pid, a trace or --snapshot FILE is needed");
+        return Err(Failure::usage(error).hint("`wcprof doctor $(pidof ceph-osd)`"));
     };
-    let subject = args.subject.as_deref().ok_or_else(usage)?;
-    match pid(subject) {
+    match pid_of(subject) {
         Some(pid) => Ok(alone(live(pid, &args.root)?)),
         None => of_trace(subject),
-    }
-}
-
-/// A number that is no file is a pid.
-fn pid(subject: &Path) -> Option<Pid> {
-    match subject.exists() {
-        true => None,
-        false => subject.to_str()?.parse().ok().map(Pid),
     }
 }
 
@@ -104,26 +92,15 @@ pub(crate) fn setup_of(pid: Pid) -> Option<String> {
 }
 
 fn of_trace(path: &Path) -> Result<(Vec<Snapshot>, Observed), Failure> {
-    let read = TraceReader::open(path).and_then(|reader| reader.read(|_, _| {}));
-    let (tables, _) = read.map_err(|error| {
-        let mut failure = Failure::from(error);
-        failure.error = failure
-            .error
-            .context(format!("failed to read `{}`", path.display()));
-        failure
-    })?;
+    let (tables, _) = read_tables(path, |_| {})?;
     if tables.setups.is_empty() {
-        let error = anyhow!(
-            "`{}` does not hold how its process was set up",
-            path.display()
-        );
+        let error = anyhow!("`{}` has no settings of its process", path.display());
         let why = match tables.header.engine.starts_with("imported ") {
             true => "it was imported",
             false => "it was recorded by an older wcprof",
         };
-        return Err(Failure::new(Exit::BadTrace, error).hint(format!(
-            "{why}; `wcprof doctor PID` looks at a live process"
-        )));
+        return Err(Failure::new(Exit::BadTrace, error)
+            .hint(format!("{why}; `wcprof doctor PID` checks a live process")));
     }
     let snapshots = tables.setups.iter().map(|text| from_saved(text));
     let snapshots: Vec<Snapshot> = snapshots
@@ -184,7 +161,7 @@ fn save(path: &Path, snapshots: &[Snapshot]) -> Result<(), Failure> {
             "the trace has {} processes; a snapshot holds one",
             snapshots.len()
         );
-        return Err(Failure::new(Exit::Usage, error));
+        return Err(Failure::usage(error));
     };
     let mut text = to_saved(snapshot).map_err(|e| Failure::new(Exit::Failure, e))?;
     text.push('\n');

@@ -7,6 +7,7 @@ use wcprof_capture::StartError;
 use wcprof_host::TargetError;
 use wcprof_record::RecordError;
 use wcprof_trace::TraceError;
+use wcprof_types::Pid;
 
 /// Exit codes, as `wcprof --help` states them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -36,6 +37,17 @@ impl Failure {
         }
     }
 
+    /// A failure that is the user's to mend.
+    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
+        Self::new(Exit::Usage, error)
+    }
+
+    /// Says what was being done.
+    pub(crate) fn context(mut self, text: impl fmt::Display + Send + Sync + 'static) -> Self {
+        self.error = self.error.context(text);
+        self
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
@@ -43,11 +55,11 @@ impl Failure {
 
     /// The reader of our output has gone (`wcprof report | head`): no failure.
     pub(crate) fn is_broken_pipe(&self) -> bool {
-        self.error.chain().any(|cause| {
-            cause
-                .downcast_ref::<io::Error>()
-                .is_some_and(|e| e.kind() == io::ErrorKind::BrokenPipe)
-        })
+        let mut causes = self
+            .error
+            .chain()
+            .filter_map(|c| c.downcast_ref::<io::Error>());
+        causes.any(|e| e.kind() == io::ErrorKind::BrokenPipe)
     }
 }
 
@@ -83,48 +95,41 @@ impl From<io::Error> for Failure {
 
 impl From<TargetError> for Failure {
     fn from(error: TargetError) -> Self {
+        let try_pid = |pid: &Pid, more: &str| format!("try `wcprof attach {pid}`{more}");
         let (exit, hint) = match &error {
-            TargetError::NoSuchProcess(_) => (
-                Exit::NoTarget,
-                Some(
-                    "`pgrep -a NAME` lists pids; wcprof takes the pid that this shell sees".into(),
-                ),
-            ),
-            TargetError::OtherPidNamespace { hosts, .. } => (
-                Exit::NoTarget,
-                hosts
-                    .first()
-                    .map(|pid| format!("try `wcprof attach {pid}`")),
-            ),
-            TargetError::IsThread { pid, .. } => (
-                Exit::NoTarget,
-                Some(format!(
-                    "try `wcprof attach {pid}`, with --threads to keep only threads of one name"
-                )),
-            ),
-            TargetError::KernelThread(_) => (
-                Exit::NoTarget,
-                Some("kernel threads are seen by `perf record -g -p PID`".into()),
-            ),
-            TargetError::Zombie(_) | TargetError::ThirtyTwoBit(_) => (Exit::NoTarget, None),
-            TargetError::NotPermitted { .. } => (
-                Exit::NotPermitted,
-                Some(
-                    "`wcprof check PID` says which engines work with the present privileges".into(),
-                ),
-            ),
-            TargetError::Hidden(_) => (
-                Exit::NotPermitted,
-                Some(
-                    "run as root or with CAP_SYS_PTRACE, or join the group of the mount option gid="
-                        .into(),
-                ),
-            ),
-            TargetError::Io { .. } => (Exit::Failure, None),
+            TargetError::NoSuchProcess(_) => {
+                let hint = "`pgrep -a NAME` lists pids; wcprof takes the pid that this shell sees";
+                (Exit::NoTarget, hint.to_owned())
+            }
+            TargetError::OtherPidNamespace { hosts, .. } => {
+                let hint = hosts.first().map(|pid| try_pid(pid, ""));
+                (Exit::NoTarget, hint.unwrap_or_default())
+            }
+            TargetError::IsThread { pid, .. } => {
+                let more = ", with --threads to keep only threads of one name";
+                (Exit::NoTarget, try_pid(pid, more))
+            }
+            TargetError::KernelThread(_) => {
+                let hint = "kernel threads are seen by `perf record -g -p PID`";
+                (Exit::NoTarget, hint.to_owned())
+            }
+            TargetError::Zombie(_) | TargetError::ThirtyTwoBit(_) => {
+                (Exit::NoTarget, String::new())
+            }
+            TargetError::NotPermitted { .. } => {
+                let hint = "`wcprof check PID` says which engines work with the present privileges";
+                (Exit::NotPermitted, hint.to_owned())
+            }
+            TargetError::Hidden(_) => {
+                let hint = "run as root or with CAP_SYS_PTRACE, or join the group of the mount option gid=";
+                (Exit::NotPermitted, hint.to_owned())
+            }
+            TargetError::Io { .. } => (Exit::Failure, String::new()),
         };
-        let mut failure = Self::new(exit, error);
-        failure.hint = hint;
-        failure
+        Self {
+            hint: Some(hint).filter(|hint| !hint.is_empty()),
+            ..Self::new(exit, error)
+        }
     }
 }
 

@@ -1,35 +1,39 @@
 //! Flags that choose a part of a trace: which time, threads and stacks.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use clap::Args;
+use globset::Glob;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{
     Around, FilterError, FunctionFilter, FunctionName, Relation, ThreadFilter, ThreadGlobs, View,
 };
+use wcprof_text::{and_more, parse_time, terminal_name};
 use wcprof_types::TimeNs;
 
-use crate::failure::{Exit, Failure};
-use crate::time::parse_time;
+use crate::failure::Failure;
 
 /// A part of the recording's time and threads.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct PartArgs {
-    /// Begin of the time window, since the recording began: 3s, 500ms, 1.5m (a bare number is in
-    /// seconds)
+    /// Start of the window, relative to the start of the recording: 3s, 500ms, 1.5m (a bare number is
+    /// in seconds)
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
-    pub(crate) from: Option<TimeNs>,
-    /// End of the time window
+    pub(crate) from: Option<Duration>,
+    /// End of the window
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
-    pub(crate) to: Option<TimeNs>,
-    /// Only threads whose name or pool matches; may be given several times
+    pub(crate) to: Option<Duration>,
+    /// Only threads whose name or pool matches; can be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) threads: Vec<String>,
-    /// Only pools whose name matches; may be given several times
+    /// Only pools whose name matches; can be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) pools: Vec<String>,
-    /// Only processes whose name or pid matches; may be given several times
+    /// Only processes whose name or pid matches; can be given several times
     #[arg(long, value_name = "GLOB|PID")]
     pub(crate) processes: Vec<String>,
-    /// Only processes whose control group's path matches; may be given several times
+    /// Only processes whose control group path matches; can be given several times
     #[arg(long, value_name = "GLOB")]
     pub(crate) cgroups: Vec<String>,
 }
@@ -37,7 +41,7 @@ pub(crate) struct PartArgs {
 /// States and functions.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StackArgs {
-    /// Only these states, by comma: on-cpu, guest, runnable, lock, disk, net, sleep, idle,
+    /// Only these states, separated by commas: on-cpu, guest, runnable, lock, disk, net, sleep, idle,
     /// blocked, steal/irq, unknown
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub(crate) state: Vec<State>,
@@ -55,13 +59,16 @@ impl PartArgs {
         if self.from.is_none() && self.to.is_none() {
             return Ok(None);
         }
-        let from = self.from.unwrap_or_default();
+        let ns = |time: Duration| TimeNs(time.as_nanos() as u64);
+        let from = self.from.map(ns).unwrap_or_default();
         // A day is the longest recording.
-        let to = self.to.unwrap_or(TimeNs(wcprof_trace::limits::MAX_TIME_NS));
+        let to = self.to.map(ns);
+        let to = to.unwrap_or(TimeNs(wcprof_trace::limits::MAX_TIME_NS));
         if from >= to {
             let error = anyhow::anyhow!("the time window ends before it begins");
-            return Err(Failure::new(Exit::Usage, error)
-                .hint("--from must be less than --to; both count from the recording's begin"));
+            return Err(Failure::usage(error).hint(
+                "--from must be less than --to; both count from the start of the recording",
+            ));
         }
         Ok(Some((from, to)))
     }
@@ -84,9 +91,8 @@ impl PartArgs {
         }
         let seconds = profile.stats.duration.0 as f64 / 1e9;
         let error = anyhow::anyhow!("the time window lies outside the recording");
-        Err(Failure::new(Exit::Usage, error).hint(format!(
-            "it is {seconds:.1} s long; --from counts from its begin"
-        )))
+        let hint = format!("it is {seconds:.1} s long; --from counts from its start");
+        Err(Failure::usage(error).hint(hint))
     }
 }
 
@@ -115,40 +121,34 @@ pub(crate) fn around(profile: &Profile, relation: Relation, name: &str) -> Resul
         return Ok(Around { relation, function });
     }
     let wanted = name.to_lowercase();
-    let mut like: Vec<&str> = profile
-        .functions
-        .iter()
-        .map(|f| f.name.as_str())
+    let names = profile.functions.iter().map(|f| f.name.as_str());
+    let like: BTreeSet<&str> = names
         .filter(|f| f.to_lowercase().contains(&wanted))
         .collect();
-    like.sort_unstable();
-    like.dedup();
     let error = anyhow::anyhow!("no function is named `{name}` in this trace");
-    let hint = match like.as_slice() {
+    let shown: Vec<_> = like.iter().take(MOST).map(|f| terminal_name(f)).collect();
+    let hint = match shown.as_slice() {
         [] => "wcprof report --format functions lists them; the name is taken without arguments, \
                and may lack what is before a `::`"
             .to_owned(),
-        like => {
-            let shown: Vec<String> = like
-                .iter()
-                .take(MOST)
-                .map(|f| wcprof_report::terminal_name(f).into_owned())
-                .collect();
-            let more = like.len().saturating_sub(MOST);
-            let more = match more {
-                0 => String::new(),
-                n => format!("; and {n} more"),
-            };
+        shown => {
+            let more = and_more(like.len().saturating_sub(MOST));
             format!("names that contain it: {}{more}", shown.join("; "))
         }
     };
-    Err(Failure::new(Exit::Usage, error).hint(hint))
+    Err(Failure::usage(error).hint(hint))
+}
+
+const GLOBS: &str = "globs know *, ?, [a-z] and {a,b}";
+
+pub(crate) fn glob(pattern: &str) -> Result<Glob, Failure> {
+    Glob::new(pattern).map_err(|e| Failure::usage(e).hint(GLOBS))
 }
 
 fn bad_filter(error: FilterError) -> Failure {
     let hint = match &error {
-        FilterError::Glob(_) => "globs know *, ?, [a-z] and {a,b}",
+        FilterError::Glob(_) => GLOBS,
         FilterError::Regex(_) => "a backslash takes its meaning from a sign: `operator\\(\\)`",
     };
-    Failure::new(Exit::Usage, error).hint(hint)
+    Failure::usage(error).hint(hint)
 }

@@ -88,12 +88,7 @@ fn examples() {
             let mut n = 0;
             for line in lines {
                 let line = line.replace("$(pidof ceph-osd)", "1");
-                // Every second part is in quotes.
-                let parts = (0..).zip(line.split('\''));
-                let words = parts.flat_map(|(at, part): (usize, &str)| match at % 2 {
-                    0 => part.split_whitespace().collect(),
-                    _ => vec![part],
-                });
+                let words = shlex::split(&line).expect("quotes are closed");
                 let parsed = Cli::command().try_get_matches_from(words);
                 assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
                 n += 1;

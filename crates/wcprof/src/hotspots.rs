@@ -1,14 +1,15 @@
 //! `wcprof hotspots`: the findings of a saved trace.
 
+use anyhow::Context;
 use wcprof_findings::{TextOptions, hotspots, render_rules, render_text, rules_to_json, to_json};
 use wcprof_profile::keep_threads;
 use wcprof_report::cores_text;
 
-use crate::cli::HotspotsArgs;
-use crate::failure::{Exit, Failure};
+use crate::args::HotspotsArgs;
+use crate::failure::Failure;
 use crate::open::{KernelSide, hotspot_rules, profile_of, write_output};
-use crate::report::{cores_of, say_no_threads};
 use crate::terminal::Terminal;
+use crate::views::{cores_of, note_no_threads};
 
 pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     let rules = hotspot_rules(&args.rules)?;
@@ -18,27 +19,22 @@ pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     };
     let Some(trace) = args.trace.as_deref().filter(|_| !args.list) else {
         let text = match args.json {
-            true => rules_to_json(&rules).map_err(|e| Failure::new(Exit::Failure, e))?,
+            true => rules_to_json(&rules).context("failed to write JSON")?,
             false => render_rules(&rules, options),
         };
         return write_output(None, text.as_bytes());
     };
     let threads = args.part.thread_filter()?;
     let window = args.part.window()?;
-    let mut profile = profile_of(
-        trace,
-        window,
-        &args.rules,
-        &args.symbols,
-        KernelSide::Hidden,
-    )?;
+    let kernel = KernelSide::Hidden;
+    let mut profile = profile_of(trace, window, &args.rules, &args.symbols, kernel)?;
     args.part.check(&profile)?;
-    say_no_threads(&profile, &threads);
+    note_no_threads(&profile, &threads);
     keep_threads(&mut profile, &threads);
     let findings = hotspots(&profile, &rules);
     let cores = cores_of(&profile, &args.rules, args.ops)?;
     let mut text = match args.json {
-        true => to_json(&findings, cores.as_ref()).map_err(|e| Failure::new(Exit::Failure, e))?,
+        true => to_json(&findings, cores.as_ref()).context("failed to write JSON")?,
         false => render_text(&profile, &findings, options),
     };
     if !text.ends_with('\n') {
@@ -50,7 +46,7 @@ pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     write_output(None, text.as_bytes())?;
     if findings.is_empty() && !profile.threads.is_empty() {
         let trace = trace.display();
-        tell!("wcprof: `wcprof report {trace} --by pool --invert` shows where the time goes");
+        message!("wcprof: `wcprof report {trace} --by pool --invert` shows where the time goes");
     }
     Ok(())
 }

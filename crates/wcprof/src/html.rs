@@ -2,26 +2,26 @@
 
 use std::borrow::Cow;
 use std::io::IsTerminal;
+use std::time::Duration;
 
 use anyhow::Context;
 use wcprof_findings::{Finding, hotspots};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Cores, View, keep_threads};
 use wcprof_report::{HtmlOptions, HtmlPage};
-use wcprof_types::TimeNs;
 
-use crate::cli::ReportArgs;
-use crate::failure::{Exit, Failure};
+use crate::args::ReportArgs;
+use crate::failure::Failure;
 use crate::open::{Spans, hotspot_rules, write_output};
-use crate::report::title;
+use crate::views::title;
 
 /// Refuses to fill a terminal with a page.
 pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
     if args.output.is_some() || !std::io::stdout().is_terminal() {
         return Ok(());
     }
-    let error = anyhow::anyhow!("a page is not for a terminal");
-    Err(Failure::new(Exit::Usage, error).hint("-o page.html writes it to a file"))
+    let error = anyhow::anyhow!("an HTML page is not written to a terminal");
+    Err(Failure::usage(error).hint("use -o page.html"))
 }
 
 /// What the rules find in the threads and the time that the flags choose. `profile` has full names
@@ -74,7 +74,7 @@ fn flags(args: &ReportArgs) -> Vec<String> {
             false => format!("{flag} '{}'", value.replace('\'', "'\\''")),
         });
     };
-    let time = |time: TimeNs| format!("{}s", time.0 as f64 / 1e9);
+    let time = |time: Duration| format!("{}s", time.as_secs_f64());
     let (part, stacks) = (&args.part, &args.stacks);
     for (flag, value) in [("--from", part.from), ("--to", part.to)] {
         if let Some(value) = value {

@@ -11,9 +11,9 @@ use wcprof_trace::model::{Frame, FrameId, Module, SymbolFrame, SymbolTable, Tabl
 use wcprof_trace::ring::Cut;
 use wcprof_types::{Avma, BuildId, Pid, RelativeAddress, TimeNs};
 
-use crate::cli::SymbolArgs;
+use crate::args::SymbolArgs;
 use crate::failure::Failure;
-use crate::local_names::{CutOrigin, Origin, jit_names, place_of_jit};
+use crate::local_names::{Origin, jit_names, place_of_jit};
 use crate::names;
 
 /// After a look-up as many times its time pass without one: a debug file that takes a second to read
@@ -53,10 +53,10 @@ impl LiveNames {
     }
 
     /// The names of the tables' frames, as far as they are known by now.
-    fn of(
+    fn known(
         &mut self,
         tables: &Tables,
-        recorded: Origin<'_>,
+        recorded: &Origin<'_>,
         args: &SymbolArgs,
         options: &SymbolOptions,
     ) -> Result<SymbolTable, Failure> {
@@ -80,7 +80,7 @@ impl LiveNames {
         let mut new = Vec::new();
         let mut jit = Vec::new();
         for (id, frame) in (0..).map(FrameId).zip(&tables.frames) {
-            if let Some((process, address)) = place_of_jit(tables, recorded.unmapped, id, frame)
+            if let Some((process, address)) = place_of_jit(tables, &recorded.unmapped, id, frame)
                 && let Some(process) = tables.processes.get(process.0 as usize)
             {
                 jit.push((id, (process.pid, address)));
@@ -118,7 +118,7 @@ impl LiveNames {
         }
         let has_new = !new.is_empty();
         if has_new && may_ask {
-            self.ask(tables, new, recorded.files, (args, options), &mut known)?;
+            self.ask(tables, new, &recorded.files, (args, options), &mut known)?;
         }
         if (has_new || has_new_jit) && may_ask {
             let taken = begin.elapsed();
@@ -139,7 +139,7 @@ impl LiveNames {
         rules: &Rules,
     ) -> Result<Profile, Failure> {
         let tables = cut.tables();
-        let symbols = self.of(tables, CutOrigin::of(kept, cut).get(), args, options)?;
+        let symbols = self.known(tables, &Origin::of_cut(kept, cut), args, options)?;
         let to = TimeNs(to.0.saturating_sub(cut.from().0));
         let mut builder = ProfileBuilder::new().with_window(TimeNs(0), to);
         cut.for_each_span(|span| {

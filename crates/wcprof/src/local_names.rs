@@ -2,6 +2,7 @@
 //! code, of code that a JIT compiler made, and of the vdso. They are part of the trace in any case,
 //! since no other machine has them.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io::{BufReader, Read, Seek};
 
@@ -9,7 +10,8 @@ use anyhow::Context;
 use wcprof_record::{Kept, Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
-    Frame, FrameId, LaterName, LocalNames, Module, ProcessId, SymbolFrame, SymbolTable, Tables,
+    Frame, FrameId, LaterName, LocalNames, Module, ModuleId, ProcessId, SymbolFrame, SymbolTable,
+    Tables,
 };
 use wcprof_trace::ring::Cut;
 use wcprof_types::{Avma, TimeNs};
@@ -18,91 +20,99 @@ use wcprof_types::{Avma, TimeNs};
 const VDSO: &str = "[vdso]";
 const KALLSYMS: &str = "/proc/kallsyms";
 const BUFFER: usize = 1 << 16;
+/// A jitdump may have times of another clock; times this long after the end show it, ns.
+const MAX_LATE_NS: u64 = 60_000_000_000;
+/// Paths of nameless files that a runtime maps twice, to write and to run.
+const NAMELESS: [&str; 5] = [
+    "/memfd:",
+    "/dev/zero",
+    "/dev/shm/",
+    "/SYSV",
+    "/anon_hugepage",
+];
 
-/// What a recording knows that its trace does not hold.
-#[derive(Copy, Clone, Debug)]
+/// What a recording, or a part of one that goes on, knows that its trace does not hold.
+#[derive(Debug)]
 pub(crate) struct Origin<'a> {
     /// By process.
-    pub(crate) files: &'a [TargetFiles],
-    pub(crate) unmapped: &'a UnmappedFrames,
+    pub(crate) files: Cow<'a, [TargetFiles]>,
+    pub(crate) unmapped: Cow<'a, UnmappedFrames>,
     /// The trace's time 0, `CLOCK_MONOTONIC` ns.
-    pub(crate) begin: u64,
-    /// Its length, ns.
-    pub(crate) duration: u64,
+    begin: u64,
+    /// `CLOCK_MONOTONIC` ns.
+    end: u64,
 }
 
 impl<'a> From<&'a Recorded> for Origin<'a> {
     fn from(recorded: &'a Recorded) -> Self {
         Self {
-            files: &recorded.files,
-            unmapped: &recorded.unmapped,
+            files: Cow::Borrowed(&recorded.files),
+            unmapped: Cow::Borrowed(&recorded.unmapped),
             begin: recorded.begin,
-            duration: recorded.stats.duration.0,
+            end: recorded.begin + recorded.stats.duration.0,
         }
     }
 }
 
-/// The same of a part of a recording that goes on, with what it refers to.
-#[derive(Debug)]
-pub(crate) struct CutOrigin {
-    files: Vec<TargetFiles>,
-    unmapped: UnmappedFrames,
-    begin: u64,
-    duration: u64,
-}
-
-impl CutOrigin {
-    pub(crate) fn of(kept: &Kept, cut: &Cut<'_>) -> Self {
+impl Origin<'_> {
+    pub(crate) fn of_cut(kept: &Kept, cut: &Cut<'_>) -> Self {
+        let begin = kept.begin(cut);
         Self {
-            files: kept.files(cut),
-            unmapped: kept.unmapped(cut),
-            begin: kept.begin(cut),
-            duration: cut.tables().stats.duration.0,
-        }
-    }
-
-    pub(crate) fn get(&self) -> Origin<'_> {
-        Origin {
-            files: &self.files,
-            unmapped: &self.unmapped,
-            begin: self.begin,
-            duration: self.duration,
+            files: Cow::Owned(kept.files(cut)),
+            unmapped: Cow::Owned(kept.unmapped(cut)),
+            begin,
+            end: begin + cut.tables().stats.duration.0,
         }
     }
 }
 
-/// Local names of a trace that was just recorded, and what stood in their way. Those of the vdso are
+/// Local names of a trace that was just recorded, and what stood in their way. The names are
 /// taken out of `symbols`.
 pub(crate) fn of_recording(
     tables: &Tables,
-    recorded: Origin<'_>,
+    recorded: &Origin<'_>,
     symbols: &mut SymbolTable,
 ) -> (LocalNames, Vec<String>) {
     let mut names = LocalNames::default();
     let mut problems = Vec::new();
     for (id, frame) in frames(tables) {
         if let Frame::Native { module, .. } = frame
-            && module_of(tables, module.0).is_some_and(|m| m.path == VDSO)
+            && module_of(tables, *module).is_some_and(|m| m.path == VDSO)
             && let Some(functions) = symbols.frames.remove(&id)
         {
             names.names.frames.insert(id, functions);
         }
     }
-    name_kernel(tables, &mut names.names, &mut problems);
-    name_jit(tables, recorded, symbols, &mut names, &mut problems);
+    match kernel_functions(tables) {
+        Ok(found) => names.names.frames.extend(found),
+        Err(error) => problems.push(format!("functions of the kernel have no names: {error}")),
+    }
+    for (id, codes) in jit_codes(tables, recorded, &mut problems) {
+        symbols.frames.remove(&id);
+        // What ran before the recording began is of no interest.
+        let n_before = codes.partition_point(|code| code.since <= recorded.begin);
+        let (before, later) = codes.split_at(n_before.max(1));
+        let initial = before.last().map(|code| code.function.clone());
+        names.names.frames.insert(id, initial.into_iter().collect());
+        names.later.extend(later.iter().map(|code| LaterName {
+            frame: id,
+            since: TimeNs(code.since - recorded.begin),
+            functions: vec![code.function.clone()],
+        }));
+    }
+    // Sorted by frame, then time, as the trace has them.
+    names.later.sort_by_key(|later| (later.frame, later.since));
     (names, problems)
 }
 
 /// The newest names of JIT code in a recording that goes on.
-pub(crate) fn jit_names(tables: &Tables, recorded: Origin<'_>) -> SymbolTable {
-    let mut names = LocalNames::default();
-    let mut symbols = SymbolTable::default();
+pub(crate) fn jit_names(tables: &Tables, recorded: &Origin<'_>) -> SymbolTable {
     // What stands in the way is said when a file is written.
-    name_jit(tables, recorded, &mut symbols, &mut names, &mut Vec::new());
-    for later in names.later {
-        names.names.frames.insert(later.frame, later.functions);
+    let codes = jit_codes(tables, recorded, &mut Vec::new()).into_iter();
+    let newest = codes.filter_map(|(id, mut codes)| Some((id, vec![codes.pop()?.function])));
+    SymbolTable {
+        frames: newest.collect(),
     }
-    names.names
 }
 
 /// Takes account of local names in what was found out before they were known.
@@ -121,15 +131,8 @@ fn frames(tables: &Tables) -> impl Iterator<Item = (FrameId, &Frame)> {
     (0..).map(FrameId).zip(&tables.frames)
 }
 
-fn module_of(tables: &Tables, id: u32) -> Option<&Module> {
-    tables.modules.get(id as usize)
-}
-
-fn name_kernel(tables: &Tables, names: &mut SymbolTable, problems: &mut Vec<String>) {
-    match kernel_functions(tables) {
-        Ok(found) => names.frames.extend(found),
-        Err(error) => problems.push(format!("functions of the kernel have no names: {error}")),
-    }
+fn module_of(tables: &Tables, id: ModuleId) -> Option<&Module> {
+    tables.modules.get(id.0 as usize)
 }
 
 /// Functions of the kernel that runs here, at the addresses that a trace has.
@@ -152,18 +155,18 @@ pub(crate) fn kernel_functions(
     Ok(named.collect())
 }
 
-/// Names code outside of files by the target's jitdumps, and by its perf maps what these do not know.
-fn name_jit(
+/// Code outside of files by frame, in the order of time, at least one for each: by the targets' jitdumps, and
+/// by their perf maps where these know nothing.
+fn jit_codes(
     tables: &Tables,
-    recorded: Origin<'_>,
-    symbols: &mut SymbolTable,
-    names: &mut LocalNames,
+    recorded: &Origin<'_>,
     problems: &mut Vec<String>,
-) {
-    for (process, files) in (0..).map(ProcessId).zip(recorded.files) {
+) -> Vec<(FrameId, Vec<JitCode>)> {
+    let mut all = Vec::new();
+    for (process, files) in (0..).map(ProcessId).zip(recorded.files.iter()) {
         let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
             .filter_map(|(id, frame)| {
-                let (owner, address) = place_of_jit(tables, recorded.unmapped, id, frame)?;
+                let (owner, address) = place_of_jit(tables, &recorded.unmapped, id, frame)?;
                 (owner == process).then_some((id, address))
             })
             .unzip();
@@ -171,84 +174,44 @@ fn name_jit(
             continue;
         }
         let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); addresses.len()];
-        read_jitdumps(files, &addresses, &mut found, problems);
-        if found.iter().any(Vec::is_empty) {
-            read_perf_maps(files, &addresses, &mut found, problems);
-        }
-        put_jit(recorded, ids, found, symbols, names);
-    }
-    // Sorted by frame, then time, as the trace has them.
-    names.later.sort_by_key(|later| (later.frame, later.since));
-}
-
-fn put_jit(
-    recorded: Origin<'_>,
-    ids: Vec<FrameId>,
-    found: Vec<Vec<JitCode>>,
-    symbols: &mut SymbolTable,
-    names: &mut LocalNames,
-) {
-    let end = recorded.begin + recorded.duration;
-    for (id, codes) in ids.into_iter().zip(found) {
-        let mut codes = in_time(codes, end).into_iter();
-        if let Some(first) = codes.next() {
-            symbols.frames.remove(&id);
-            let mut now = first;
-            let mut initial = None;
-            for next in codes {
-                // What ran before the recording began is of no interest.
-                let replaced = std::mem::replace(&mut now, next);
-                if now.since <= recorded.begin {
-                    continue;
-                }
-                initial.get_or_insert(replaced.function);
-                names.later.push(LaterName {
-                    frame: id,
-                    since: TimeNs(now.since - recorded.begin),
-                    functions: vec![now.function.clone()],
-                });
+        for file in files.jitdumps() {
+            if let Err(error) = read_jitdump(file, &addresses, &mut found, problems) {
+                problems.push(format!("the target's jitdump is not used: {error}"));
             }
-            let initial = initial.unwrap_or(now.function);
-            names.names.frames.insert(id, vec![initial]);
         }
+        if found.iter().any(Vec::is_empty) {
+            for file in files.perf_maps() {
+                if let Err(error) = read_perf_map(file, &addresses, &mut found, problems) {
+                    problems.push(format!("the target's perf map is not used: {error}"));
+                }
+            }
+        }
+        let found = found.into_iter().map(|codes| in_time(codes, recorded.end));
+        all.extend(
+            ids.into_iter()
+                .zip(found)
+                .filter(|(_, codes)| !codes.is_empty()),
+        );
     }
+    all
 }
 
-/// The process and the address of code that is in no ELF file.
+/// The process and the address of code that is in no ELF file: anonymous memory, or a nameless file.
 pub(crate) fn place_of_jit(
     tables: &Tables,
     unmapped: &UnmappedFrames,
     id: FrameId,
     frame: &Frame,
 ) -> Option<(ProcessId, Avma)> {
-    let address = address_of_jit(tables, frame)?;
-    let owner = match frame {
-        Frame::Native { module, .. } => module_of(tables, module.0)?.process,
-        _ => unmapped.owner(id)?,
-    };
-    Some((owner, address))
-}
-
-/// The address of code that is in no ELF file: anonymous memory, or a nameless file that a runtime
-/// maps twice, to write and to run.
-fn address_of_jit(tables: &Tables, frame: &Frame) -> Option<Avma> {
     match frame {
-        Frame::Unmapped(address) => Some(*address),
+        Frame::Unmapped(address) => Some((unmapped.owner(id)?, *address)),
         Frame::Native {
             module, address, ..
         } => {
-            let module = module_of(tables, module.0)?;
-            let nameless = [
-                "/memfd:",
-                "/dev/zero",
-                "/dev/shm/",
-                "/SYSV",
-                "/anon_hugepage",
-            ];
-            nameless
-                .iter()
-                .any(|prefix| module.path.starts_with(prefix))
-                .then(|| module.bias.to_avma(module.svma(*address)))
+            let module = module_of(tables, *module)?;
+            let is_nameless = NAMELESS.iter().any(|start| module.path.starts_with(start));
+            let address = || module.bias.to_avma(module.svma(*address));
+            is_nameless.then(|| (module.process, address()))
         }
         Frame::Kernel(_) | Frame::KernelCode(_) => None,
     }
@@ -257,10 +220,8 @@ fn address_of_jit(tables: &Tables, frame: &Frame) -> Option<Avma> {
 /// Code by the time it came to its address, without repetitions. Where times are none, or of another
 /// clock, the last code holds for the whole recording.
 fn in_time(mut codes: Vec<JitCode>, end: u64) -> Vec<JitCode> {
-    let usable = codes
-        .iter()
-        .all(|code| code.since != 0 && code.since <= end + 60_000_000_000);
-    if !usable {
+    let is_usable = |code: &JitCode| code.since != 0 && code.since <= end + MAX_LATE_NS;
+    if !codes.iter().all(is_usable) {
         return codes.pop().into_iter().collect();
     }
     // Stable: of two at the same time the later one in the file wins.
@@ -279,69 +240,52 @@ fn in_time(mut codes: Vec<JitCode>, end: u64) -> Vec<JitCode> {
     codes
 }
 
-fn read_jitdumps(
-    files: &TargetFiles,
+fn read_jitdump(
+    file: Result<File, impl std::error::Error + Send + Sync + 'static>,
     addresses: &[Avma],
     found: &mut [Vec<JitCode>],
     problems: &mut Vec<String>,
-) {
-    for file in files.jitdumps() {
-        let read = file.map_err(|e| e.to_string()).and_then(|mut file| {
-            // A copy of a descriptor has the same position.
-            file.rewind().map_err(|e| e.to_string())?;
-            let input = BufReader::with_capacity(BUFFER, file.take(u64::MAX));
-            jitdump_names(input, addresses).map_err(|e| e.to_string())
-        });
-        match read {
-            Ok(dump) => {
-                for (all, codes) in found.iter_mut().zip(dump.codes) {
-                    all.extend(codes);
-                }
-                if dump.n_malformed > 0 {
-                    problems.push(format!(
-                        "{} records of the target's jitdump make no sense and were passed over",
-                        dump.n_malformed
-                    ));
-                }
-            }
-            Err(error) => problems.push(format!("the target's jitdump is not used: {error}")),
-        }
+) -> anyhow::Result<()> {
+    let mut file = file?;
+    // A copy of a descriptor has the same position.
+    file.rewind()?;
+    let input = BufReader::with_capacity(BUFFER, file.take(u64::MAX));
+    let dump = jitdump_names(input, addresses)?;
+    for (all, codes) in found.iter_mut().zip(dump.codes) {
+        all.extend(codes);
     }
+    if dump.n_malformed > 0 {
+        let n = dump.n_malformed;
+        problems.push(format!(
+            "skipped {n} malformed records of the target's jitdump"
+        ));
+    }
+    Ok(())
 }
 
-fn read_perf_maps(
-    files: &TargetFiles,
+fn read_perf_map(
+    file: Result<impl Read, impl std::error::Error + Send + Sync + 'static>,
     addresses: &[Avma],
     found: &mut [Vec<JitCode>],
     problems: &mut Vec<String>,
-) {
-    for map in files.perf_maps() {
-        let read = map.map_err(|e| e.to_string()).and_then(|file| {
-            let input = BufReader::with_capacity(BUFFER, file);
-            perf_map_names(input, addresses).map_err(|e| e.to_string())
-        });
-        match read {
-            Ok(map) => {
-                for (codes, name) in found.iter_mut().zip(map.names) {
-                    if let Some(name) = name.filter(|_| codes.is_empty()) {
-                        let function = function(name);
-                        codes.push(JitCode { since: 0, function });
-                    }
-                }
-                if map.n_malformed > 0 {
-                    problems.push(format!(
-                        "{} lines of the target's perf map name no code and were passed over",
-                        map.n_malformed
-                    ));
-                }
-                if map.cut {
-                    problems
-                        .push("the target's perf map is too large: only a part was read".into());
-                }
-            }
-            Err(error) => problems.push(format!("the target's perf map is not used: {error}")),
+) -> anyhow::Result<()> {
+    let map = perf_map_names(BufReader::with_capacity(BUFFER, file?), addresses)?;
+    for (codes, name) in found.iter_mut().zip(map.names) {
+        if let Some(name) = name.filter(|_| codes.is_empty()) {
+            let function = function(name);
+            codes.push(JitCode { since: 0, function });
         }
     }
+    if map.n_malformed > 0 {
+        let n = map.n_malformed;
+        problems.push(format!(
+            "skipped {n} malformed lines of the target's perf map"
+        ));
+    }
+    if map.cut {
+        problems.push("the target's perf map is too large: only a part was read".into());
+    }
+    Ok(())
 }
 
 fn function(name: String) -> SymbolFrame {

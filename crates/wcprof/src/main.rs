@@ -4,8 +4,9 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 #[macro_use]
-mod tell;
+mod message;
 
+mod args;
 mod attach;
 mod check;
 mod cli;
@@ -35,8 +36,8 @@ mod select;
 mod session;
 mod symbols;
 mod terminal;
-mod time;
 mod top;
+mod views;
 
 use std::process::ExitCode;
 
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
         Err(failure) => {
-            tell!("{failure}");
+            message!("{failure}");
             ExitCode::from(failure.exit as u8)
         }
     }

@@ -1,23 +1,23 @@
 //! Names for a trace: symbols meet modules here. Of a live target through the files that the
 //! recording held open, of a saved trace through the files of this machine.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use wcprof_host::open::{NoFile, OpenError, Root};
-use wcprof_profile::model::{Function, FunctionId, Profile};
+use wcprof_profile::model::Profile;
+use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
     Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity,
     SymbolOptions, SymbolReport, short_name, symbolize_tables, without_clone_suffix,
 };
-use wcprof_trace::model::{SymbolFrame, SymbolTable, Tables};
+use wcprof_trace::model::{SymbolTable, Tables};
 
-use crate::cli::SymbolArgs;
-use crate::failure::{Exit, Failure};
+use crate::args::SymbolArgs;
+use crate::failure::Failure;
 use crate::progress;
 
 /// Files of this machine, or of a copy of another machine's root.
@@ -33,7 +33,7 @@ impl Files {
         };
         let root = Root::new(path)
             .with_context(|| format!("failed to open sysroot `{}`", path.display()))
-            .map_err(|e| Failure::new(Exit::Usage, e))?;
+            .map_err(Failure::usage)?;
         Ok(Self::Sysroot(root))
     }
 }
@@ -63,7 +63,7 @@ struct Recorded<'a>(&'a [TargetFiles], Files);
 
 impl Recorded<'_> {
     /// Files of the process that a module is mapped in; several, when it was one after the other.
-    fn of<'m>(&'m self, module: &'m ModuleIdentity) -> impl Iterator<Item = &'m TargetFiles> {
+    fn files_of<'m>(&'m self, module: &'m ModuleIdentity) -> impl Iterator<Item = &'m TargetFiles> {
         let files = self.0.iter();
         files.filter(|files| module.pid.is_none_or(|pid| pid == files.pid()))
     }
@@ -71,7 +71,7 @@ impl Recorded<'_> {
 
 impl ModuleFiles for Recorded<'_> {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        let handle = |start| self.of(module).find_map(|files| files.module(start));
+        let handle = |start| self.files_of(module).find_map(|files| files.module(start));
         match module.start.and_then(handle) {
             Some(Handle::File(file)) => {
                 let file = file.try_clone().map(ModuleFile::File);
@@ -85,7 +85,7 @@ impl ModuleFiles for Recorded<'_> {
     }
 
     fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        let Some(files) = self.of(module).next() else {
+        let Some(files) = self.files_of(module).next() else {
             return Err(NoFile::NotFound.at(path));
         };
         match (files.open(path), &self.1) {
@@ -111,15 +111,29 @@ pub(crate) fn options(args: &SymbolArgs) -> SymbolOptions {
         inlines: !args.no_inline,
         debug_dirs: debug_dirs.chain(defaults.debug_dirs).collect(),
         max_memory: args.max_memory.saturating_mul(1 << 20),
-        cache: match args.no_cache {
-            true => None,
-            false => cache_dir(),
-        },
-        debuginfod: match args.no_debuginfod {
-            true => None,
-            false => debuginfod(),
+        cache: if args.no_cache { None } else { cache_dir() },
+        debuginfod: if args.no_debuginfod {
+            None
+        } else {
+            debuginfod()
         },
         ..SymbolOptions::default()
+    }
+}
+
+/// The flags as options for a process that is recorded here; with `raw`, names are for another host.
+pub(crate) fn recording_options(args: &SymbolArgs, raw: bool) -> SymbolOptions {
+    let options = options(args);
+    match raw {
+        // Debug files are for the host that analyses, not for the one that is recorded.
+        true => SymbolOptions {
+            inlines: false,
+            debug_dirs: Vec::new(),
+            cache: None,
+            debuginfod: None,
+            ..options
+        },
+        false => options,
     }
 }
 
@@ -142,32 +156,15 @@ fn symbolize(
     if let Some(client) = &options.debuginfod {
         progress::clear();
         for failure in client.failures() {
-            tell!("wcprof: {failure}");
+            message!("wcprof: {failure}");
         }
     }
     result
 }
 
-/// Whether the user says where files are: then they are looked at although names are saved.
+/// Whether the user says where files are: then they are read even if the trace holds names.
 pub(crate) fn are_wanted(args: &SymbolArgs) -> bool {
     !args.debug_dir.is_empty() || args.sysroot.is_some()
-}
-
-/// Takes over the names that were found where they say more than the saved ones.
-pub(crate) fn improve(saved: &mut SymbolTable, found: SymbolTable) {
-    let detail = |frames: &[SymbolFrame]| {
-        let outer = frames.last();
-        (
-            outer.is_some_and(|f| f.resolved),
-            outer.is_some_and(|f| f.line.is_some()),
-        )
-    };
-    for (id, frames) in found.frames {
-        let known = saved.frames.entry(id).or_default();
-        if detail(&frames) > detail(known) {
-            *known = frames;
-        }
-    }
 }
 
 /// Where the XDG Base Directory Specification puts what can be made again.
@@ -180,42 +177,9 @@ fn cache_dir() -> Option<PathBuf> {
     Some(base.join("wcprof"))
 }
 
-/// Makes of saved names what `--no-inline` would have saved.
-pub(crate) fn drop_inline_frames(symbols: &mut SymbolTable) {
-    for frames in symbols.frames.values_mut() {
-        frames.retain(|frame| !frame.inlined);
-        for frame in frames {
-            (frame.file, frame.line) = (None, None);
-        }
-    }
-}
-
-/// Shortens the names of functions, and makes one function of those that are then named alike.
-/// After the rules were applied, which know full names.
+/// Shortens the names of functions.
 pub(crate) fn shorten(profile: &mut Profile) {
-    let mut ids: HashMap<Function, FunctionId> = HashMap::new();
-    let mut functions = Vec::new();
-    let mut renumbered = Vec::with_capacity(profile.functions.len());
-    for function in std::mem::take(&mut profile.functions) {
-        let short = match function.resolved {
-            true => Function {
-                name: short_name(without_clone_suffix(&function.name)),
-                ..function
-            },
-            false => function,
-        };
-        let id = *ids.entry(short).or_insert_with_key(|short| {
-            functions.push(short.clone());
-            FunctionId(u32::try_from(functions.len() - 1).unwrap_or(u32::MAX))
-        });
-        renumbered.push(id);
-    }
-    profile.functions = functions;
-    for frame in profile.stacks.iter_mut().flat_map(|s| &mut s.frames) {
-        if let Some(id) = renumbered.get(frame.0 as usize) {
-            *frame = *id;
-        }
-    }
+    rename_functions(profile, |name| short_name(without_clone_suffix(name)));
 }
 
 /// Names from the files of the targets that were just recorded.

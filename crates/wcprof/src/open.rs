@@ -6,13 +6,13 @@ use anyhow::Context;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
-use wcprof_report::terminal_name;
-use wcprof_symbols::{Problem, SymbolReport};
+use wcprof_symbols::{Problem, drop_inline_frames, improve_names};
+use wcprof_text::terminal_name;
 use wcprof_trace::model::{Span, SymbolTable, Tables};
-use wcprof_trace::{Ending, TraceReader};
+use wcprof_trace::{Ending, TraceError, TraceReader};
 use wcprof_types::TimeNs;
 
-use crate::cli::{RuleArgs, SymbolArgs};
+use crate::args::{RuleArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
 use crate::names;
 
@@ -28,7 +28,7 @@ pub(crate) struct Opened {
     is_partial: bool,
 }
 
-/// Begin and end of the part of a recording that is wanted; `None` for all of it.
+/// Start and end of the part of a recording that is wanted; `None` for all of it.
 pub(crate) type Window = Option<(TimeNs, TimeNs)>;
 
 /// Whether the kernel's functions are shown below user stacks.
@@ -89,10 +89,7 @@ impl Opened {
 
     /// What the user must know of a trace that did not end cleanly.
     pub(crate) fn warning(&self) -> Option<String> {
-        match self.ending {
-            Ending::Clean => None,
-            other => Some(other.to_string()),
-        }
+        (self.ending != Ending::Clean).then(|| self.ending.to_string())
     }
 
     pub(crate) fn profile(
@@ -120,22 +117,26 @@ impl Opened {
             self.builder
                 .finish_indexed(&self.tables, symbols, rules, with_kernel);
         let path = self.path.clone();
+        let rows = Some(rows);
         (profile, Spans { path, rows })
     }
 }
 
-/// Reads the spans of a trace once more.
-#[derive(Debug)]
+/// Reads the spans of a trace once more; the default has none.
+#[derive(Debug, Default)]
 pub(crate) struct Spans {
     path: PathBuf,
-    rows: SpanRows,
+    rows: Option<SpanRows>,
 }
 
 impl Spans {
     /// Calls `each` with every span that is in the profile, in the order of the trace.
     pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan) + Send) -> anyhow::Result<()> {
+        let Some(rows) = &self.rows else {
+            return Ok(());
+        };
         let rows = |spans: &[Span]| {
-            let found = spans.iter().filter_map(|span| self.rows.find(span));
+            let found = spans.iter().filter_map(|span| rows.find(span));
             found.for_each(&mut each);
         };
         for_each_batch(&self.path, |_| false, rows).map_err(|failure| failure.error)?;
@@ -158,13 +159,21 @@ fn for_each_batch(
 ) -> Result<(Tables, Ending, bool), Failure> {
     let reader = TraceReader::open(path);
     let read = reader.and_then(|reader| reader.read_batches_until(enough, each));
-    read.map_err(|error| {
-        let mut failure = Failure::from(error);
-        failure.error = failure
-            .error
-            .context(format!("failed to read `{}`", path.display()));
-        failure
-    })
+    read.map_err(|error| in_file(path, error))
+}
+
+/// Says which trace could not be read.
+fn in_file(path: &Path, error: TraceError) -> Failure {
+    Failure::from(error).context(format!("failed to read `{}`", path.display()))
+}
+
+/// The tables of a trace; `each` is called with its spans.
+pub(crate) fn read_tables(
+    path: &Path,
+    mut each: impl FnMut(Span),
+) -> Result<(Tables, Ending), Failure> {
+    let read = TraceReader::open(path).and_then(|reader| reader.read(|_, span| each(span)));
+    read.map_err(|error| in_file(path, error))
 }
 
 /// Opens a saved trace; names come from the trace or else from this machine's files.
@@ -190,44 +199,39 @@ pub(crate) fn named(
     let mut opened = Opened::read(path, window)?;
     opened.add_up()?;
     if let Some(warning) = opened.warning() {
-        tell!("wcprof: {warning}");
+        message!("wcprof: {warning}");
     }
-    let saved = opened.tables.symbols.take();
-    let symbols = match saved {
+    let symbols = match opened.tables.symbols.take() {
         Some(mut saved) => {
             if names::are_wanted(symbols) {
                 let (found, report) = names::of_machine(&opened.tables, symbols)?;
-                say_problems(&report);
-                names::improve(&mut saved, found);
+                print_problems(report.problems());
+                improve_names(&mut saved, found);
             }
             if symbols.no_inline {
-                names::drop_inline_frames(&mut saved);
+                drop_inline_frames(&mut saved);
             }
             saved
         }
         None => {
             let (symbols, report) = names::of_machine(&opened.tables, symbols)?;
-            say_problems(&report);
+            print_problems(report.problems());
             symbols
         }
     };
     Ok((opened, symbols, rules))
 }
 
-/// Says why names are missing, a line each, the most important ones only.
-pub(crate) fn say_problems(report: &SymbolReport) {
-    let problems = report.modules.iter().flat_map(|m| &m.problems);
-    say(&problems.collect::<Vec<_>>());
-}
-
-/// The same of some problems.
-pub(crate) fn say(problems: &[&Problem]) {
+/// Says why names are missing, a line each, the first few only.
+pub(crate) fn print_problems<'p>(problems: impl Iterator<Item = &'p Problem>) {
     const MOST: usize = 5;
+    let problems: Vec<&Problem> = problems.collect();
     for problem in problems.iter().take(MOST) {
-        tell!("wcprof: {}", terminal_name(&problem.to_string()));
+        message!("wcprof: {}", terminal_name(&problem.to_string()));
     }
-    if let Some(n) = problems.len().checked_sub(MOST).filter(|n| *n > 0) {
-        tell!("wcprof: and {n} more problems with symbol files");
+    if problems.len() > MOST {
+        let n = problems.len() - MOST;
+        message!("wcprof: and {n} more problems with symbol files");
     }
 }
 
@@ -237,10 +241,10 @@ pub(crate) fn state_rules(args: &RuleArgs) -> Result<Rules, Failure> {
     for path in args.rules.iter().filter(|path| !is_hotspot_rule(path)) {
         let text = std::fs::read_to_string(path)
             .with_context(|| format!("failed to read rules `{}`", path.display()))
-            .map_err(|e| Failure::new(Exit::Usage, e))?;
+            .map_err(Failure::usage)?;
         files.push((path.display().to_string(), text));
     }
-    Rules::with_user_files(&files).map_err(|e| Failure::new(Exit::Usage, e))
+    Rules::with_user_files(&files).map_err(Failure::usage)
 }
 
 /// Whether a path of `--rules` is a hotspot rule, or a folder of them, rather than rules for states
@@ -259,7 +263,7 @@ pub(crate) fn hotspot_rules(args: &RuleArgs) -> Result<RuleSet, Failure> {
             true => rules.load_dir(path),
             false => rules.load_file(path),
         };
-        loaded.map_err(|e| Failure::new(Exit::Usage, e))?;
+        loaded.map_err(Failure::usage)?;
     }
     Ok(rules)
 }

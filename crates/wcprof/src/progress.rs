@@ -5,9 +5,9 @@ use std::io::{IsTerminal, Write};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use terminal_size::{Width, terminal_size_of};
-use wcprof_findings::cut;
-use wcprof_report::terminal_name;
 use wcprof_symbols::{Download, OnProgress};
+use wcprof_text::cut;
+use wcprof_text::terminal_name;
 
 /// Cells of the bar.
 const BAR: u64 = 20;

@@ -1,27 +1,27 @@
 //! `wcprof report`: a saved trace in one of the formats.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
-use std::io::{BufWriter, Write};
+use std::fs::File;
+use std::io::{BufWriter, Write, stdout};
 use std::mem::ManuallyDrop;
 
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
-use wcprof_profile::model::{Profile, Row, State};
-use wcprof_profile::{Cores, Direction, GroupBy, Relation, ThreadFilter, Trees, View, cores};
+use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View};
 use wcprof_report::{
-    Headline, TextOptions, UwpmpOptions, cores_text, folded, functions, icicle, json, svg,
-    terminal_name, text, uwpmp,
+    Headline, TextOptions, UwpmpOptions, cores_text, folded, functions, icicle, json, svg, text,
+    uwpmp,
 };
 
-use crate::cli::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs, RuleArgs};
+use crate::args::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
 use crate::failure::Failure;
 use crate::filters::around;
 use crate::html;
-use crate::names;
-use crate::open::{KernelSide, Spans, named, state_rules, write_output};
+use crate::names::shorten;
+use crate::open::{KernelSide, Spans, named, write_output};
 use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
+use crate::views::{cores_of, note_empty, title};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     if let Some(output) = &args.output {
@@ -41,11 +41,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         opened.show_lines();
     }
     let (mut profile, spans) = match has_time_axis(args.format) {
-        true => {
-            let (profile, spans) = opened.indexed_profile(Some(&symbols), &rules, kernel);
-            (profile, Some(spans))
+        true => opened.indexed_profile(Some(&symbols), &rules, kernel),
+        false => {
+            let profile = opened.profile(Some(&symbols), &rules, kernel);
+            (profile, Spans::default())
         }
-        false => (opened.profile(Some(&symbols), &rules, kernel), None),
     };
     args.part.check(&profile)?;
     let findings = match (args.format, kernel) {
@@ -57,61 +57,40 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         _ => Vec::new(),
     };
     if args.names == NamesArg::Short {
-        names::shorten(&mut profile);
+        shorten(&mut profile);
     }
     view.around = match (&args.callers_of, &args.callees_of) {
         (Some(name), _) => Some(around(&profile, Relation::CallersOf, name)?),
         (_, Some(name)) => Some(around(&profile, Relation::CalleesOf, name)?),
         _ => None,
     };
-    match (args.format, &spans) {
-        (FormatArg::Csv, Some(spans)) => csv(&profile, spans, args, &view)?,
-        (FormatArg::Html, Some(spans)) => {
-            let cores = cores_of(&profile, &args.rules, args.ops)?;
-            html::write(&profile, spans, args, &view, &findings, cores.as_ref())?;
-        }
+    let cores = cores_of(&profile, &args.rules, args.ops)?;
+    let cores = cores.as_ref();
+    match args.format {
+        FormatArg::Csv => csv(&profile, &spans, args, &view)?,
+        FormatArg::Html => html::write(&profile, &spans, args, &view, &findings, cores)?,
         _ => {
-            let cores = cores_of(&profile, &args.rules, args.ops)?;
             let mut out = Vec::new();
-            let rendered = render(
-                &profile,
-                spans.as_ref(),
-                args,
-                &view,
-                cores.as_ref(),
-                &mut out,
-            );
+            let rendered = render(&profile, &spans, args, &view, cores, &mut out);
             if rendered.is_err() {
                 // A flame graph of nothing is none.
-                say_empty(&profile, &view);
+                note_empty(&profile, &view);
             }
             rendered.context("failed to render the report")?;
             write_output(args.output.as_ref(), &out)?;
         }
     }
-    say_hidden(&profile, args, &view);
-    say_direction(args);
-    say_empty(&profile, &view);
+    note_hidden(&profile, args, &view);
+    note_direction(args);
+    note_empty(&profile, &view);
     // The process ends: freeing many small pieces would take longer.
     std::mem::forget((opened, symbols, profile, spans));
     Ok(())
 }
 
-/// Cores by class, where there is more than one process or a number of operations.
-pub(crate) fn cores_of(
-    profile: &Profile,
-    rules: &RuleArgs,
-    n_ops: Option<f64>,
-) -> Result<Option<Cores>, Failure> {
-    if profile.processes.len() < 2 && n_ops.is_none() {
-        return Ok(None);
-    }
-    Ok(Some(cores(profile, &state_rules(rules)?, n_ops)))
-}
-
 fn render(
     profile: &Profile,
-    spans: Option<&Spans>,
+    spans: &Spans,
     args: &ReportArgs,
     view: &View,
     cores: Option<&Cores>,
@@ -141,14 +120,13 @@ fn render(
             writeln!(out, "{}", Headline::new(profile).text())?;
             functions(profile, view, &options, out)
         }
-        FormatArg::Uwpmp => uwpmp(
-            profile,
-            &UwpmpOptions {
+        FormatArg::Uwpmp => {
+            let options = UwpmpOptions {
                 view: view.clone(),
                 width: options.width,
-            },
-            out,
-        ),
+            };
+            uwpmp(profile, &options, out)
+        }
         FormatArg::Folded => folded(profile, &Trees::new(profile, view), out),
         FormatArg::Json => json(profile, view, cores, out),
         FormatArg::Svg => svg(profile, view, &title(), out),
@@ -168,10 +146,10 @@ fn render(
 fn csv(profile: &Profile, spans: &Spans, args: &ReportArgs, view: &View) -> Result<(), Failure> {
     let out: Box<dyn Write + Send> = match &args.output {
         Some(path) => {
-            let file = std::fs::File::create(path);
+            let file = File::create(path);
             Box::new(file.with_context(|| format!("failed to write `{}`", path.display()))?)
         }
-        None => Box::new(std::io::stdout()),
+        None => Box::new(stdout()),
     };
     let mut csv = CsvWriter::new(profile, view, BufWriter::new(out))?;
     let mut result = Ok(());
@@ -193,90 +171,15 @@ fn has_time_axis(format: FormatArg) -> bool {
 }
 
 /// The spans of a trace by thread, in order of time.
-fn timeline(profile: &Profile, spans: Option<&Spans>) -> anyhow::Result<Timeline> {
+fn timeline(profile: &Profile, spans: &Spans) -> anyhow::Result<Timeline> {
     let mut timeline = Timeline::new(profile);
-    if let Some(spans) = spans {
-        spans.for_each(|span| timeline.add(profile, span))?;
-    }
+    spans.for_each(|span| timeline.add(profile, span))?;
     timeline.sort();
     Ok(timeline)
 }
 
-/// When filters leave nothing, says what the trace has.
-pub(crate) fn say_empty(profile: &Profile, view: &View) {
-    let passes = |row: &&Row| {
-        view.shows(row.state)
-            && profile
-                .threads
-                .get(row.thread)
-                .is_some_and(|t| view.threads.matches(profile, t))
-    };
-    let all = View {
-        by: GroupBy::All,
-        min_percent: 100.0,
-        ..view.clone()
-    };
-    if Trees::new(profile, &all)
-        .groups
-        .iter()
-        .any(|g| g.weight > 0)
-    {
-        return;
-    }
-    tell!("wcprof: no time passes the filters");
-    if profile.rows.iter().any(|row| passes(&row)) {
-        tell!("wcprof: no stack does; --format functions lists the functions of this trace");
-        return;
-    }
-    if !view.idle && profile.rows.iter().any(|r| r.state == State::Idle) {
-        tell!("wcprof: idle time is hidden; --idle show shows it");
-    }
-    say_pools(profile);
-}
-
-/// When filters leave no thread, says which pools there are.
-pub(crate) fn say_no_threads(profile: &Profile, filter: &ThreadFilter) {
-    let mut threads = profile.threads.iter();
-    if !threads.any(|thread| filter.matches(profile, thread)) {
-        tell!("wcprof: no thread passes the filters");
-        say_pools(profile);
-    }
-}
-
-fn say_pools(profile: &Profile) {
-    const MOST: usize = 8;
-    let pools = pools_by_time(profile);
-    let more = match pools.len().saturating_sub(MOST) {
-        0 => String::new(),
-        n => format!(" and {n} more"),
-    };
-    let pools = pools[..pools.len().min(MOST)].join(", ");
-    tell!(
-        "wcprof: pools of this trace: {}{more}",
-        terminal_name(&pools)
-    );
-}
-
-/// Names of pools, most time that is not idle first.
-fn pools_by_time(profile: &Profile) -> Vec<&str> {
-    let mut weights: BTreeMap<&str, u64> = BTreeMap::new();
-    for row in &profile.rows {
-        let thread = profile.threads.get(row.thread);
-        if let Some(pool) = thread.and_then(|t| profile.pools.get(t.pool)) {
-            let sum = weights.entry(&pool.name).or_default();
-            *sum = sum.saturating_add(match row.state {
-                State::Idle => 0,
-                _ => row.weight,
-            });
-        }
-    }
-    let mut pools: Vec<_> = weights.into_iter().collect();
-    pools.sort_by_key(|(_, weight)| Reverse(*weight));
-    pools.into_iter().map(|(name, _)| name).collect()
-}
-
 /// Formats without a place for it: how much idle time is hidden.
-fn say_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
+fn note_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
     if !view.idle
         && !matches!(
             args.format,
@@ -288,7 +191,9 @@ fn say_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
         )
     {
         let share = Headline::new(profile).share(State::Idle);
-        tell!("wcprof: {share:.1} % of the thread time is idle and hidden; --idle show shows it");
+        message!(
+            "wcprof: {share:.1} % of the thread time is idle and hidden; --idle show shows it"
+        );
     }
 }
 
@@ -340,35 +245,19 @@ fn has_thread_of_its_own(format: FormatArg) -> bool {
 }
 
 /// Formats whose viewers invert: that `--invert` does nothing.
-fn say_direction(args: &ReportArgs) {
+fn note_direction(args: &ReportArgs) {
     let name = match args.format {
         FormatArg::Pprof => "pprof",
         FormatArg::Speedscope => "speedscope",
         FormatArg::Firefox => "the Firefox Profiler",
         FormatArg::Csv => "CSV",
         FormatArg::Html if args.invert => {
-            tell!("wcprof: --invert changes nothing: the page has both directions");
+            message!("wcprof: --invert changes nothing: the page has both directions");
             return;
         }
         _ => return,
     };
     if args.invert {
-        tell!("wcprof: --invert changes nothing: {name} has the root first");
+        message!("wcprof: --invert changes nothing: {name} has the root first");
     }
-}
-
-/// Title of a flame graph.
-pub(crate) fn title(profile: &Profile) -> String {
-    let process = profile.threads.first().map_or(String::new(), |t| {
-        let more = match profile.processes.len() {
-            0 | 1 => String::new(),
-            n => format!(" and {} more", n - 1),
-        };
-        format!("{} (pid {}){more}, ", profile.process_title(t), t.pid)
-    });
-    let seconds = profile.duration_ns() as f64 / 1e9;
-    format!(
-        "{process}{seconds:.1} s of wall-clock time on {}",
-        profile.header.host
-    )
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 
 /// Device and inode.
 pub(crate) fn identity(file: &Metadata) -> (u64, u64) {
@@ -25,9 +25,6 @@ pub(crate) fn refuse_input(input: &Path, output: &Path) -> Result<(), Failure> {
     if !is_same_file(fs::metadata(input), fs::metadata(output)) {
         return Ok(());
     }
-    let error = anyhow::anyhow!(
-        "`{}` is the trace that is read: it is not written over",
-        output.display()
-    );
-    Err(Failure::new(Exit::Usage, error).hint("choose another file"))
+    let error = anyhow::anyhow!("`{}` is the input: it is not overwritten", output.display());
+    Err(Failure::usage(error).hint("choose another file"))
 }

@@ -1,15 +1,16 @@
 //! The flags that choose processes to the processes themselves.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
-use globset::Glob;
 use wcprof_host::select::{Candidate, Selector, descendants, processes};
 use wcprof_host::{Target, TargetError};
 use wcprof_types::Pid;
 
-use crate::cli::TargetArgs;
+use crate::args::TargetArgs;
 use crate::failure::{Exit, Failure};
+use crate::filters;
 
 /// More than a host runs of what is tuned; each costs wcprof memory and time at each tick.
 pub(crate) const MAX_TARGETS: usize = wcprof_capture::MAX_TARGETS;
@@ -70,7 +71,7 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
         (MAX_TARGETS.., _) if targets.len() > MAX_TARGETS => {
             let error = anyhow::anyhow!("{} processes are chosen", targets.len());
             let hint = format!("at most {MAX_TARGETS} can be recorded at once: choose fewer");
-            return Err(Failure::new(Exit::Usage, error).hint(hint));
+            return Err(Failure::usage(error).hint(hint));
         }
         _ => {}
     }
@@ -91,9 +92,7 @@ fn nothing(flag: &str) -> Failure {
 fn selectors(args: &TargetArgs) -> Result<Vec<(String, Selector)>, Failure> {
     let mut all = Vec::new();
     for glob in &args.name {
-        let matcher = Glob::new(glob)
-            .map_err(|e| Failure::new(Exit::Usage, e).hint("globs know *, ?, [a-z] and {a,b}"))?
-            .compile_matcher();
+        let matcher = filters::glob(glob)?.compile_matcher();
         all.push((format!("--name {glob}"), Selector::Name(matcher)));
     }
     for path in &args.cgroup {
@@ -106,4 +105,10 @@ fn selectors(args: &TargetArgs) -> Result<Vec<(String, Selector)>, Failure> {
         all.push((format!("--osd {id}"), Selector::Osd(id.clone())));
     }
     Ok(all)
+}
+
+/// The pid that a subject is; `None` for a file. A number that is also the name of a file is the file.
+pub(crate) fn pid_of(subject: &Path) -> Option<Pid> {
+    let pid = subject.to_str()?.parse().ok()?;
+    (!subject.exists()).then_some(Pid(pid))
 }

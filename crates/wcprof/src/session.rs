@@ -1,31 +1,33 @@
-//! One recording: the sampler and the recorder on threads of their own, Ctrl-C and the status line
-//! on this one.
+//! One recording: the sampler and the recorder on threads of their own, the status line on this one.
 
+use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Context;
-use globset::{Glob, GlobSet, GlobSetBuilder};
-use tokio::sync::{oneshot, watch};
+use globset::{GlobSet, GlobSetBuilder};
+use nix::sys::utsname::{UtsName, uname};
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::flag;
 use wcprof_capture::{
     EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
-    StackRequest, TickBatch,
+    TickBatch,
 };
 use wcprof_host::Target;
-use wcprof_host::clock::monotonic_ns;
 use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
-use wcprof_trace::TraceWriter;
+use wcprof_text::cut;
 use wcprof_trace::model::Header;
+use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::Pid;
 
-use crate::cli::EngineArg;
+use crate::args::{EngineArg, SamplingArgs};
 use crate::doctor;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
+use crate::filters::glob;
 use crate::progress::columns_of_stderr;
 
 /// Batches that may wait for the recorder: two seconds at 99 Hz.
@@ -43,13 +45,9 @@ pub(crate) struct SessionOptions {
     pub(crate) children: bool,
     /// `None`: until Ctrl-C.
     pub(crate) duration: Option<Duration>,
-    pub(crate) rate_hz: u32,
-    pub(crate) max_cpu_percent: u32,
-    pub(crate) engine: EngineArg,
+    pub(crate) sampling: SamplingArgs,
     /// Kernel stacks, too.
     pub(crate) kernel: bool,
-    pub(crate) threads: Vec<String>,
-    pub(crate) exclude_threads: Vec<String>,
     pub(crate) trace: PathBuf,
 }
 
@@ -63,161 +61,167 @@ pub(crate) struct Session {
     pub(crate) loss: Option<String>,
 }
 
-/// What a recording begins with.
-pub(crate) struct Start {
-    pub(crate) sampler: Sampler,
-    pub(crate) header: Header,
-    /// How processes are set up, as JSON.
-    pub(crate) setups: Vec<String>,
+/// A recording that runs.
+pub(crate) struct Running<S> {
+    stop: Arc<AtomicBool>,
+    sampling: JoinHandle<(SamplingEnd, Punctuality)>,
+    recording: JoinHandle<(Recorder<S>, Option<RecordError>)>,
 }
 
-/// Opens the targets for sampling.
-pub(crate) fn start(options: &SessionOptions) -> Result<Start, Failure> {
-    let keep = thread_filter(&options.threads, &options.exclude_threads)?;
+/// A recording that has ended.
+pub(crate) struct Finished<S> {
+    pub(crate) recorder: Recorder<S>,
+    pub(crate) failed: Option<RecordError>,
+    pub(crate) end: SamplingEnd,
+    /// What the user should know of a recording that is whole.
+    pub(crate) remark: Option<String>,
+}
+
+/// Begins to record. `sink` makes what the recording goes into, given how the processes are set up, as
+/// JSON; `after_batch` is called with the time of each batch, ns.
+pub(crate) fn begin<S: TraceSink + Send + 'static>(
+    options: &SessionOptions,
+    sink: impl FnOnce(&Header, Vec<String>) -> Result<S, Failure>,
+    mut after_batch: impl FnMut(&mut Recorder<S>, u64) -> Result<(), RecordError> + Send + 'static,
+) -> Result<Running<S>, Failure> {
     // Before sampling begins: the kernel walks page tables for it.
-    let setups: Vec<String> = options
-        .targets
-        .iter()
-        .take(MAX_SETUPS)
-        .filter_map(|target| doctor::setup_of(target.pid()))
-        .collect();
-    let sampler = Sampler::new(
-        &options.targets,
-        SamplerOptions {
-            rate_hz: options.rate_hz,
-            max_cpu_percent: options.max_cpu_percent,
-            engine: match options.engine {
-                EngineArg::Auto => None,
-                EngineArg::Bpf => Some(EngineKind::Bpf),
-                EngineArg::Procfs => Some(EngineKind::Procfs),
-                EngineArg::ProcfsOnly => Some(EngineKind::ProcfsOnly),
-            },
-            kernel: options.kernel,
-            children: options.children,
-            keep_thread: keep,
-        },
-    )?;
+    let targets = options.targets.iter().take(MAX_SETUPS);
+    let setups = targets.filter_map(|target| doctor::setup_of(target.pid()));
+    let setups: Vec<String> = setups.collect();
+    let sampler = sampler(options)?;
     let header = header(&sampler, options);
-    Ok(Start {
-        sampler,
+    let sink = sink(&header, setups)?;
+    let (requests_tx, requests) = mpsc::channel();
+    let recorder_options = RecorderOptions {
         header,
-        setups,
+        kernel: options.kernel,
+        requests: requests_tx,
+    };
+    let mut recorder = Recorder::new(&options.targets, sink, recorder_options)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let (stop_sampling, duration) = (Arc::clone(&stop), options.duration);
+    let (batches_tx, batches) = mpsc::sync_channel::<TickBatch>(BATCHES);
+    let sampling = move || {
+        let punctuality = Sampler::become_punctual();
+        let end = sampler.run(&SamplerLinks {
+            stop: &stop_sampling,
+            duration,
+            batches: batches_tx,
+            requests,
+        });
+        (end, punctuality)
+    };
+    let sampling = named("wcprof-sampler").spawn(sampling)?;
+    let recording = move || {
+        let mut recorded = batches.iter().map(|batch| {
+            recorder.batch(&batch)?;
+            after_batch(&mut recorder, batch.time)
+        });
+        let failed = recorded.find_map(Result::err);
+        (recorder, failed)
+    };
+    let recording = named("wcprof-recorder").spawn(recording)?;
+    Ok(Running {
+        stop,
+        sampling,
+        recording,
     })
 }
 
-/// Where the sampler of a recording comes to its end.
-pub(crate) type Sampling = thread::JoinHandle<(SamplingEnd, Punctuality)>;
-
-/// Begins to sample, on a thread of its own.
-pub(crate) fn sample(
-    sampler: Sampler,
-    duration: Option<Duration>,
-    stop: &Arc<AtomicBool>,
-    requests: mpsc::Receiver<StackRequest>,
-) -> Result<(Sampling, mpsc::Receiver<TickBatch>), Failure> {
-    let (batches_tx, batches_rx) = mpsc::sync_channel::<TickBatch>(BATCHES);
-    let stop = Arc::clone(stop);
-    let sampling = thread::Builder::new()
-        .name("wcprof-sampler".into())
-        .spawn(move || {
-            let punctuality = Sampler::become_punctual();
-            let end = sampler.run(&SamplerLinks {
-                stop: &stop,
-                duration,
-                batches: batches_tx,
-                requests,
-            });
-            (end, punctuality)
-        })?;
-    Ok((sampling, batches_rx))
-}
-
-/// Records until the time is over, Ctrl-C, or the end of the target.
-pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
-    let Start {
-        sampler,
-        header,
-        setups,
-    } = start(options)?;
-    let mut writer = TraceWriter::create(&options.trace, &header)?;
-    for setup in &setups {
-        // One that is too long is left out: the recording does not hang on it.
-        let _ = writer.add_setup(setup);
+impl<S> Running<S> {
+    /// Asks for the end.
+    pub(crate) fn stop(&self) {
+        self.stop.store(true, Ordering::Relaxed);
     }
-    let (requests_tx, requests_rx) = mpsc::channel();
-    let recorder = Recorder::new(
-        &options.targets,
-        writer,
-        RecorderOptions {
-            header,
-            kernel: options.kernel,
-            requests: requests_tx,
-        },
-    )?;
 
-    let stop = Arc::new(AtomicBool::new(false));
-    let (progress_tx, progress_rx) = watch::channel(Progress::default());
-    let (done_tx, done_rx) = oneshot::channel();
-    let (sampler, batches_rx) = sample(sampler, options.duration, &stop, requests_rx)?;
-    let recorder = thread::Builder::new()
-        .name("wcprof-recorder".into())
-        .spawn(move || {
-            let taken = take_batches(recorder, &batches_rx, &progress_tx);
-            // The waiting side only counts the end, whether it still listens or not.
-            let _ = done_tx.send(());
-            taken
-        })?;
+    /// Ctrl-C and SIGTERM ask for the end from now on.
+    pub(crate) fn stop_at_signals(&self) -> Result<(), Failure> {
+        for signal in [SIGINT, SIGTERM] {
+            flag::register(signal, Arc::clone(&self.stop))?;
+        }
+        Ok(())
+    }
 
-    wait(&stop, done_rx, &progress_rx, options)?;
-    let (end, punctuality) = join(sampler, "sampler")?;
-    let (recorder, failed) = join(recorder, "recorder")?;
-    Ok(finish(options, recorder, failed, &end, punctuality))
+    /// Waits for the end.
+    pub(crate) fn finish(self, options: &SessionOptions) -> Result<Finished<S>, Failure> {
+        let (end, punctuality) = join(self.sampling, "sampler")?;
+        let (recorder, failed) = join(self.recording, "recorder")?;
+        Ok(Finished {
+            recorder,
+            failed,
+            remark: remark(options, &end, punctuality),
+            end,
+        })
+    }
 }
 
-/// Waits for a thread's end.
-pub(crate) fn join<T>(thread: thread::JoinHandle<T>, name: &str) -> anyhow::Result<T> {
+/// A thread with a name.
+pub(crate) fn named(name: &str) -> thread::Builder {
+    thread::Builder::new().name(name.to_owned())
+}
+
+fn join<T>(thread: JoinHandle<T>, name: &str) -> anyhow::Result<T> {
     let ended = thread.join();
     ended.map_err(|_| anyhow::anyhow!("the {name} thread panicked; please report this"))
 }
 
-fn take_batches(
-    mut recorder: Recorder,
-    batches: &mpsc::Receiver<TickBatch>,
-    progress: &watch::Sender<Progress>,
-) -> (Recorder, Option<RecordError>) {
-    let mut shown = monotonic_ns();
-    while let Ok(batch) = batches.recv() {
-        if let Err(error) = recorder.batch(&batch) {
-            return (recorder, Some(error));
-        }
-        if batch.time.saturating_sub(shown) >= STATUS_EVERY.as_nanos() as u64 {
-            shown = batch.time;
-            progress.send_replace(recorder.progress());
-        }
-    }
-    (recorder, None)
+fn sampler(options: &SessionOptions) -> Result<Sampler, Failure> {
+    let sampling = &options.sampling;
+    let sampler_options = SamplerOptions {
+        rate_hz: sampling.rate,
+        max_cpu_percent: sampling.max_cpu,
+        engine: match sampling.engine {
+            EngineArg::Auto => None,
+            EngineArg::Bpf => Some(EngineKind::Bpf),
+            EngineArg::Procfs => Some(EngineKind::Procfs),
+            EngineArg::ProcfsOnly => Some(EngineKind::ProcfsOnly),
+        },
+        kernel: options.kernel,
+        children: options.children,
+        keep_thread: thread_filter(&sampling.threads, &sampling.exclude_threads)?,
+    };
+    Ok(Sampler::new(&options.targets, sampler_options)?)
 }
 
-fn finish(
-    options: &SessionOptions,
-    recorder: Recorder,
-    failed: Option<RecordError>,
-    end: &SamplingEnd,
-    punctuality: Punctuality,
-) -> Session {
-    let remark = remark(options, end, punctuality);
-    let recorded = recorder.finish(reason(end));
-    let loss = match (&failed, end, &recorded.write_error) {
+/// Records until the time is over, Ctrl-C, or the end of the target.
+pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
+    let (progress_tx, progress) = mpsc::channel();
+    let mut shown = None;
+    let running = begin(
+        options,
+        |header, setups| {
+            let mut writer = TraceWriter::create(&options.trace, header)?;
+            for setup in &setups {
+                // One that is too long is left out: the recording does not hang on it.
+                let _ = writer.add_setup(setup);
+            }
+            Ok(writer)
+        },
+        move |recorder, time| {
+            let since = time.saturating_sub(*shown.get_or_insert(time));
+            if since >= STATUS_EVERY.as_nanos() as u64 {
+                shown = Some(time);
+                // A recording goes on without its status line.
+                let _ = progress_tx.send(recorder.progress());
+            }
+            Ok(())
+        },
+    )?;
+    running.stop_at_signals()?;
+    show_progress(&progress, options);
+    let finished = running.finish(options)?;
+    let recorded = finished.recorder.finish(reason(&finished.end));
+    let loss = match (finished.failed, &finished.end, &recorded.write_error) {
         (Some(error), ..) => Some(format!("the recording ended early: {error}")),
         (_, SamplingEnd::Failed(error), _) => Some(format!("sampling ended early: {error}")),
         (.., Some(error)) => Some(format!("the end of the recording is not saved: {error}")),
         _ => None,
     };
-    Session {
+    Ok(Session {
         recorded,
-        remark,
+        remark: finished.remark,
         loss,
-    }
+    })
 }
 
 /// Why a recording ended, as the trace has it.
@@ -233,11 +237,7 @@ pub(crate) fn reason(end: &SamplingEnd) -> &'static str {
 }
 
 /// What the user should know of the end.
-pub(crate) fn remark(
-    options: &SessionOptions,
-    end: &SamplingEnd,
-    punctuality: Punctuality,
-) -> Option<String> {
+fn remark(options: &SessionOptions, end: &SamplingEnd, punctuality: Punctuality) -> Option<String> {
     let several = options.children || options.targets.len() > 1;
     match end {
         SamplingEnd::TargetExited | SamplingEnd::TargetExec if several => {
@@ -255,48 +255,27 @@ pub(crate) fn remark(
     }
 }
 
-/// Waits for the end; Ctrl-C and SIGTERM ask for it.
-fn wait(
-    stop: &Arc<AtomicBool>,
-    done: oneshot::Receiver<()>,
-    progress: &watch::Receiver<Progress>,
-    options: &SessionOptions,
-) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the event loop")?;
-    runtime.block_on(async {
-        let mut terminate =
-            tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-        let mut status = tokio::time::interval(STATUS_EVERY);
-        let show = std::io::stderr().is_terminal();
-        tokio::pin!(done);
-        loop {
-            tokio::select! {
-                _ = &mut done => break,
-                signal = tokio::signal::ctrl_c() => {
-                    signal?;
-                    stop.store(true, Ordering::Relaxed);
-                }
-                _ = terminate.recv() => stop.store(true, Ordering::Relaxed),
-                _ = status.tick(), if show => show_status(&progress.borrow(), options),
-            }
+/// Shows how far the recording is until it ends.
+fn show_progress(progress: &mpsc::Receiver<Progress>, options: &SessionOptions) {
+    let is_shown = std::io::stderr().is_terminal();
+    for progress in progress {
+        if is_shown {
+            show_status(&progress, options);
         }
-        if show {
-            // A terminal that has gone is no reason to stop.
-            let _ = write!(std::io::stderr(), "\r\x1b[K");
-        }
-        Ok(())
-    })
+    }
+    if is_shown {
+        // A terminal that has gone is no reason to stop.
+        let _ = write!(std::io::stderr(), "\r\x1b[K");
+    }
 }
 
 /// One line that is written over again and again.
 fn show_status(progress: &Progress, options: &SessionOptions) {
     let seconds = progress.recorded_ns as f64 / 1e9;
-    let of = options
-        .duration
-        .map_or(String::new(), |d| format!(" of {:.0}", d.as_secs_f64()));
+    let of = match options.duration {
+        Some(d) => format!(" of {:.0}", d.as_secs_f64()),
+        None => String::new(),
+    };
     let total: u64 = progress.state_ns.iter().sum();
     let share = |ns: u64| 100.0 * ns as f64 / total.max(1) as f64;
     let mut line = format!(
@@ -313,13 +292,12 @@ fn show_status(progress: &Progress, options: &SessionOptions) {
     }
     // A line that wraps cannot be written over.
     let room = columns_of_stderr().saturating_sub(1);
-    let line = wcprof_findings::cut(&line, Some(room));
-    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
+    let _ = write!(std::io::stderr(), "\r\x1b[K{}", cut(&line, Some(room)));
     // The status line is a courtesy: a terminal that is gone is noticed elsewhere.
     let _ = std::io::stderr().flush();
 }
 
-/// `pid 7`, `3 processes`.
+/// What is recorded: `pid 7`, `3 processes`.
 pub(crate) fn subject(options: &SessionOptions, n_processes: usize) -> String {
     match options.targets.as_slice() {
         [only] if !options.children => format!("pid {}", only.pid()),
@@ -329,24 +307,29 @@ pub(crate) fn subject(options: &SessionOptions, n_processes: usize) -> String {
 }
 
 fn header(sampler: &Sampler, options: &SessionOptions) -> Header {
-    let uname = nix::sys::utsname::uname().ok();
-    let text = |f: fn(&nix::sys::utsname::UtsName) -> &std::ffi::OsStr| {
-        uname
+    let uname = uname().ok();
+    let text = |field: fn(&UtsName) -> &OsStr| {
+        let text = uname
             .as_ref()
-            .map_or(String::new(), |u| f(u).to_string_lossy().into_owned())
+            .map(|u| field(u).to_string_lossy().into_owned());
+        text.unwrap_or_default()
     };
     Header {
         wcprof_version: env!("CARGO_PKG_VERSION").into(),
         engine: sampler.engine().name().into(),
         notes: sampler.notes().to_vec(),
-        rate_hz: options.rate_hz,
+        rate_hz: options.sampling.rate,
         host: text(|u| u.nodename()),
         kernel: text(|u| u.release()),
         n_cpus: thread::available_parallelism().map_or(1, |n| n.get() as u32),
-        started_unix_ns: SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(0, |d| d.as_nanos() as u64),
+        started_unix_ns: since_1970().as_nanos() as u64,
     }
+}
+
+/// The time of day.
+pub(crate) fn since_1970() -> Duration {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default()
 }
 
 /// Names that match an include glob (all, without one) and no exclude glob.
@@ -361,30 +344,25 @@ fn thread_filter(include: &[String], exclude: &[String]) -> Result<Option<KeepTh
     })))
 }
 
-pub(crate) fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
+fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        let glob = Glob::new(pattern)
-            .map_err(|e| Failure::new(Exit::Usage, e).hint("globs know *, ?, [a-z] and {a,b}"))?;
-        set.add(glob);
+        set.add(glob(pattern)?);
     }
-    set.build().map_err(|e| Failure::new(Exit::Usage, e))
+    set.build().map_err(Failure::usage)
 }
 
 /// `wcprof-PID-DATE.wct` in the current folder; a name that is not taken.
-pub(crate) fn default_trace_path(pid: Pid) -> PathBuf {
-    let now = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_secs());
-    let stem = format!("wcprof-{pid}-{now}");
-    let plain = PathBuf::from(format!("{stem}.wct"));
-    if !plain.exists() {
-        return plain;
+pub(crate) fn default_trace_path(targets: &[Arc<Target>]) -> PathBuf {
+    let pid = targets.first().map_or(Pid(0), |t| t.pid());
+    let stem = format!("wcprof-{pid}-{}", since_1970().as_secs());
+    let mut path = PathBuf::from(format!("{stem}.wct"));
+    let mut number = 1;
+    while path.exists() {
+        number += 1;
+        path = format!("{stem}-{number}.wct").into();
     }
-    (2..)
-        .map(|n| Path::new(&format!("{stem}-{n}.wct")).to_owned())
-        .find(|path| !path.exists())
-        .unwrap_or(plain)
+    path
 }
 
 #[cfg(test)]

@@ -1,34 +1,36 @@
 //! `wcprof symbols`: of each module of a trace where its names come from, what is missing, and what
 //! would supply it.
 
-mod health;
 mod json;
-mod packages;
 mod text;
 
-use std::path::{Path, PathBuf};
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
+use anyhow::Context;
 use wcprof_host::Target;
-use wcprof_symbols::{ModuleReport, Problem, SymbolReport};
+use wcprof_symbols::{Health, Problem, SymbolReport};
+use wcprof_text::terminal_name;
+use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_types::Pid;
 
-use crate::cli::{EngineArg, SymbolsArgs};
+use crate::args::{SamplingArgs, SymbolsArgs};
 use crate::failure::{Exit, Failure};
 use crate::names;
-use crate::open::write_output;
+use crate::open::{read_tables, write_output};
+use crate::select::pid_of;
 use crate::session::{SessionOptions, record};
-use health::Health;
 
 /// Length of the recording when a process is named.
 const DURATION: Duration = Duration::from_secs(1);
 
 pub(crate) fn run(args: &SymbolsArgs) -> Result<(), Failure> {
     names::check(&args.symbols)?;
-    let health = match pid(&args.subject) {
+    let health = match pid_of(&args.subject) {
         Some(pid) => of_process(pid, args)?,
-        None => Health::of_trace(&args.subject, |tables| {
+        None => of_trace(&args.subject, |tables| {
             names::of_machine(tables, &args.symbols)
         })?,
     };
@@ -39,67 +41,49 @@ pub(crate) fn run(args: &SymbolsArgs) -> Result<(), Failure> {
     write_output(None, text.as_bytes())
 }
 
-/// A number that is no file is a pid.
-fn pid(subject: &Path) -> Option<Pid> {
-    match subject.exists() {
-        true => None,
-        false => subject.to_str()?.parse().ok().map(Pid),
-    }
-}
-
 /// Records a process for a moment into a file that is gone afterwards.
 fn of_process(pid: Pid, args: &SymbolsArgs) -> Result<Health, Failure> {
-    let trace = Temporary::new(pid);
+    let folder = tempfile::tempdir().context("failed to make a folder for the recording")?;
+    let trace = folder.path().join("symbols.wct");
     let session = record(&SessionOptions {
         targets: vec![Arc::new(Target::open(pid)?)],
         children: false,
         duration: Some(DURATION),
-        rate_hz: 99,
-        max_cpu_percent: 20,
-        engine: EngineArg::Auto,
+        sampling: SamplingArgs::default(),
         kernel: false,
-        threads: Vec::new(),
-        exclude_threads: Vec::new(),
-        trace: trace.0.clone(),
+        trace: trace.clone(),
     })?;
-    Health::of_trace(&trace.0, |tables| {
+    of_trace(&trace, |tables| {
         let options = names::options(&args.symbols);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)
     })
 }
 
-/// A file that is removed in the end.
-struct Temporary(PathBuf);
-
-impl Temporary {
-    fn new(pid: Pid) -> Self {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let name = format!(
-            "wcprof-symbols-{pid}-{}-{}.wct",
-            std::process::id(),
-            now.map_or(0, |d| d.as_nanos())
-        );
-        Self(std::env::temp_dir().join(name))
-    }
-}
-
-impl Drop for Temporary {
-    fn drop(&mut self) {
-        // It may never have been made.
-        let _ = std::fs::remove_file(&self.0);
-    }
+/// Reads a trace; `names` finds names for its tables.
+fn of_trace(
+    path: &Path,
+    names: impl FnOnce(&Tables) -> Result<(SymbolTable, SymbolReport), Failure>,
+) -> Result<Health, Failure> {
+    let mut n_samples = BTreeMap::new();
+    let (tables, _) = read_tables(path, |span| {
+        if let Some(stack) = span.stack {
+            *n_samples.entry(stack).or_default() += u64::from(span.n_samples);
+        }
+    })?;
+    let (_, report) = names(&tables)?;
+    Ok(Health::new(&tables, report, &n_samples))
 }
 
 /// In one line why names are missing, for the end of a recording.
 pub(crate) fn summary(report: &SymbolReport, trace: &Path) -> String {
     let share = 100.0 * report.n_unresolved as f64 / report.n_frames.max(1) as f64;
-    let most = match worst(report) {
-        Some(module) => format!(
-            ", {} of them in {}: {}",
-            module.n_unresolved,
-            wcprof_report::terminal_name(file_name(module)),
-            health::why(module)
-        ),
+    let most = match report.worst() {
+        Some(module) => {
+            let name = terminal_name(module.file_name());
+            let why = module.why_unresolved();
+            let n = module.n_unresolved;
+            format!(", {n} of them in {name}: {}", terminal_name(&why))
+        }
         None => String::new(),
     };
     format!(
@@ -110,19 +94,10 @@ pub(crate) fn summary(report: &SymbolReport, trace: &Path) -> String {
     )
 }
 
-/// The module with most frames without a name.
-fn worst(report: &SymbolReport) -> Option<&ModuleReport> {
-    let worst = report.modules.iter().max_by_key(|m| m.n_unresolved);
-    worst.filter(|m| m.n_unresolved > 0)
-}
-
 /// What stood in the way of names and [`summary`] does not say.
-pub(crate) fn others(report: &SymbolReport) -> Vec<&Problem> {
-    let told = worst(report).and_then(|module| module.problems.first());
-    let problems = report.modules.iter().flat_map(|m| &m.problems);
-    problems.filter(|problem| Some(*problem) != told).collect()
-}
-
-fn file_name(module: &ModuleReport) -> &str {
-    module.path.rsplit('/').next().unwrap_or(&module.path)
+pub(crate) fn others(report: &SymbolReport) -> impl Iterator<Item = &Problem> {
+    let said = report.worst().and_then(|module| module.problems.first());
+    report
+        .problems()
+        .filter(move |problem| Some(*problem) != said)
 }

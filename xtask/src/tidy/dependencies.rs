@@ -12,6 +12,7 @@ use crate::process::{capture, cargo};
 const MAY_USE: &[(&str, &str)] = &[
     ("itanium-demangle", ""),
     ("dwarf-stream", ""),
+    ("wcprof-text", ""),
     ("wcprof-types", ""),
     ("wcprof-host", "wcprof-types"),
     ("wcprof-perf", "wcprof-types wcprof-host"),
@@ -29,16 +30,16 @@ const MAY_USE: &[(&str, &str)] = &[
     ("wcprof-profile", "wcprof-types wcprof-trace wcprof-symbols"),
     (
         "wcprof-findings",
-        "wcprof-types wcprof-trace wcprof-profile",
+        "wcprof-text wcprof-types wcprof-trace wcprof-profile",
     ),
-    ("wcprof-doctor", "wcprof-types wcprof-findings"),
+    ("wcprof-doctor", "wcprof-text wcprof-types wcprof-findings"),
     (
         "wcprof-report",
-        "wcprof-types wcprof-trace wcprof-profile wcprof-findings",
+        "wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings",
     ),
     (
         "wcprof-export",
-        "wcprof-types wcprof-trace wcprof-profile wcprof-report",
+        "wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report",
     ),
     (
         "wcprof-import",
@@ -50,9 +51,10 @@ const MAY_USE: &[(&str, &str)] = &[
     ("msgr-crypto", "msgr-crypto-ffi"),
     (
         "wcprof",
-        "wcprof-types wcprof-host wcprof-perf wcprof-capture wcprof-unwind wcprof-trace wcprof- \
-         record wcprof-symbols wcprof-profile wcprof-findings wcprof-doctor wcprof-report wcprof- \
-         export wcprof-import wcprof-demo wcprof-testkit msgr-crypto-ffi msgr-crypto",
+        "wcprof-text wcprof-types wcprof-host wcprof-perf wcprof-capture wcprof-unwind \
+         wcprof-trace wcprof-record wcprof-symbols wcprof-profile wcprof-findings wcprof-doctor \
+         wcprof-report wcprof-export wcprof-import wcprof-demo wcprof-testkit msgr-crypto-ffi \
+         msgr-crypto",
     ),
     (
         "wcprof-benches",

@@ -44,7 +44,7 @@ fn all_files_are_built_in() {
 fn severe_rules_have_figures() {
     let has_digit = |s: &str| s.bytes().any(|b| b.is_ascii_digit());
     for rule in RuleSet::builtin().unwrap().rules() {
-        crate::rule_set::check_expressions(rule).unwrap();
+        crate::check::check_expressions(rule).unwrap();
         assert!(
             has_digit(&rule.threshold.why) || has_digit(&rule.advice),
             "{}",

@@ -592,28 +592,6 @@ fn lock_sites() {
     assert_eq!(line.percent, 25.0);
 }
 
-/// Check that ids out of range in a profile are passed over.
-#[test]
-fn ids_out_of_range() {
-    let mut b = Builder::new();
-    let t = b.thread("tp_osd_tp");
-    b.row(t, State::OnCpu, 100, &["libc.so.6!malloc"]);
-    let mut profile = b.build();
-    let mut row = profile.rows[0].clone();
-    row.thread = 99;
-    profile.rows.push(row.clone());
-    row.thread = 0;
-    row.stack = Some(wcprof_profile::model::ProfileStackId(99));
-    row.wait = Some(99);
-    profile.rows.push(row);
-    profile.stacks[0]
-        .frames
-        .push(wcprof_profile::model::FunctionId(99));
-    profile.threads[0].pool = 0;
-    profile.pools[0].threads.push(99);
-    assert_eq!(ids(&profile), ["libc-malloc"]);
-}
-
 /// Check that work below a poller counts however it ends, and that asking from a poller itself does not.
 #[test]
 fn work_below_pollers() {

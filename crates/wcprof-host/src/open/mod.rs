@@ -19,4 +19,4 @@ mod regular;
 pub use live::{HeldFile, LiveFiles, REMOTE_TIMEOUT};
 pub use reason::{NoFile, OpenError};
 pub(crate) use regular::open_handle;
-pub use regular::{Root, nameless_file, open_regular};
+pub use regular::{Root, open_regular};

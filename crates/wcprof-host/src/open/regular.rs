@@ -115,16 +115,7 @@ pub(super) fn handle_below(
     openat2(root, path, flags, Mode::empty(), resolve)
 }
 
-/// A file that no path leads to, open for reading and writing. `/tmp` comes last, since it is often in
-/// memory.
-///
-/// # Errors
-/// When neither folder takes one.
-pub fn nameless_file() -> io::Result<File> {
-    let file = nameless_in(Path::new("/var/tmp")).or_else(|_| nameless_in(std::env::temp_dir()));
-    Ok(file?.into())
-}
-
+/// A file that no path leads to, open for reading and writing.
 pub(super) fn nameless_in(folder: impl Arg) -> Result<OwnedFd, Errno> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     open(folder, flags, Mode::RUSR | Mode::WUSR)

@@ -2,6 +2,7 @@
 //!
 //! Memory is bounded by [`MAX_CELLS`], whatever the number of samples and threads.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use serde::Serialize;
@@ -40,7 +41,7 @@ pub(super) struct StateMap {
     pub(super) n_bins: usize,
     pub(super) rows: Vec<MapRow>,
     /// By thread of the profile.
-    row_of: Vec<Option<u32>>,
+    row_of: Vec<Option<usize>>,
     /// By row of the profile: the state, or that it is left out.
     kind_of: Vec<u8>,
     cells: Vec<[u64; N_KINDS]>,
@@ -63,15 +64,12 @@ impl StateMap {
         for (row, kind) in profile.rows.iter().zip(&mut kind_of) {
             if row.state == State::Idle {
                 *kind = State::Idle as u8;
-            } else if let Some(sum) = busy.get_mut(row.thread) {
-                *sum = sum.saturating_add(row.weight);
+            } else {
+                busy[row.thread] = busy[row.thread].saturating_add(row.weight);
             }
         }
-        let shown = trees.groups.iter().flat_map(|g| &g.rows);
-        for &(row, _) in shown {
-            if let (Some(row), Some(kind)) = (profile.rows.get(row), kind_of.get_mut(row)) {
-                *kind = row.state as u8;
-            }
+        for &(row, _) in trees.groups.iter().flat_map(|g| &g.rows) {
+            kind_of[row] = profile.rows[row].state as u8;
         }
         let (rows, row_of) = rows(profile, trees, n_groups, &busy);
         let most = (MAX_CELLS / rows.len().max(1)).clamp(BINS.1, BINS.0) as u64;
@@ -90,24 +88,22 @@ impl StateMap {
 
     /// Adds a span, spread evenly over its interval.
     pub(super) fn add(&mut self, profile: &Profile, span: &RowSpan) {
-        let thread = profile.rows.get(span.row).map(|row| row.thread);
-        let row = thread.and_then(|t| self.row_of.get(t).copied().flatten());
-        let (Some(row), Some(&kind)) = (row, self.kind_of.get(span.row)) else {
+        let Some(row) = self.row_of[profile.rows[span.row].thread] else {
             return;
         };
         if span.weight == 0 || self.n_bins == 0 {
             return;
         }
-        let begin = row as usize * self.n_bins;
-        let bins = self.cells.get_mut(begin..begin + self.n_bins);
-        let bins = bins.unwrap_or_default();
+        let kind = usize::from(self.kind_of[span.row]);
+        let start = row * self.n_bins;
+        let bins = &mut self.cells[start..start + self.n_bins];
         // A moment belongs to the bin that it ends.
-        let last = bins.len().saturating_sub(1);
+        let last = bins.len() - 1;
         let bin_of = |time: u64| ((time / self.bin_ns) as usize).min(last);
         let (from, to) = (bin_of(span.start), bin_of(span.end.saturating_sub(1)));
         let length = span.end.saturating_sub(span.start);
         let mut given = 0;
-        for at in from..=to.max(from) {
+        for (at, bin) in (from..=to.max(from)).zip(&mut bins[from..]) {
             // What was given up to the end of this bin; the last one gets the rest.
             let until = (at as u64 + 1).saturating_mul(self.bin_ns);
             let until = until.clamp(span.start, span.end.max(span.start)) - span.start;
@@ -115,19 +111,16 @@ impl StateMap {
                 true => span.weight,
                 false => (u128::from(span.weight) * u128::from(until) / u128::from(length)) as u64,
             };
-            if let Some(sum) = bins.get_mut(at).and_then(|bin| bin.get_mut(kind as usize)) {
-                *sum = sum.saturating_add(upto - given);
-            }
+            bin[kind] = bin[kind].saturating_add(upto - given);
             given = upto;
         }
     }
 
     /// The cells of a row, `merge` bins as one.
     pub(super) fn cells(&self, row: usize, merge: usize) -> CellsOut {
-        let begin = row * self.n_bins;
-        let bins = self.cells.get(begin..begin + self.n_bins);
-        let mut bins = bins.unwrap_or_default().to_vec();
-        let n_threads = self.rows.get(row).map_or(1, |r| r.n_threads.max(1)) as u64;
+        let start = row * self.n_bins;
+        let mut bins = self.cells[start..start + self.n_bins].to_vec();
+        let n_threads = self.rows[row].n_threads.max(1) as u64;
         level(&mut bins, self.bin_ns.saturating_mul(n_threads));
         // Shares of what the threads of the row can have had.
         let whole = u128::from(self.bin_ns) * merge as u128 * u128::from(n_threads);
@@ -194,56 +187,42 @@ fn rows(
     trees: &Trees,
     n_groups: usize,
     busy: &[u64],
-) -> (Vec<MapRow>, Vec<Option<u32>>) {
+) -> (Vec<MapRow>, Vec<Option<usize>>) {
+    let by_load = |&t: &usize| (Reverse(busy[t]), t);
     let of_groups = trees.groups.iter().take(n_groups).flat_map(|g| &g.threads);
     let mut ranked: Vec<usize> = of_groups.copied().collect();
-    let busy_of = |t: usize| busy.get(t).copied().unwrap_or(0);
-    ranked.sort_by_key(|&t| (std::cmp::Reverse(busy_of(t)), t));
-    let mut single = vec![false; profile.threads.len()];
+    ranked.sort_by_key(by_load);
+    let mut is_single = vec![false; profile.threads.len()];
     for &thread in ranked.iter().take(MAX_THREADS) {
-        if let Some(flag) = single.get_mut(thread) {
-            *flag = true;
-        }
+        is_single[thread] = true;
     }
     let mut rows: Vec<MapRow> = Vec::new();
     let mut row_of = vec![None; profile.threads.len()];
-    let mut put = |thread: usize, row: usize| {
-        if let Some(place) = row_of.get_mut(thread) {
-            *place = u32::try_from(row).ok();
-        }
-    };
     // Groups that are single threads, and those without rows, have one such row together.
     let mut rest: HashMap<usize, usize> = HashMap::new();
     for (at, group) in trees.groups.iter().enumerate() {
         let mut threads = group.threads.clone();
-        threads.sort_by_key(|&t| (std::cmp::Reverse(busy_of(t)), t));
+        threads.sort_by_key(by_load);
         let whose = match group.key {
             GroupKey::Thread(_) => usize::MAX,
             _ if at >= n_groups => usize::MAX,
             _ => at,
         };
         for thread in threads {
-            if single.get(thread) == Some(&true) {
-                put(thread, rows.len());
+            let next = rows.len();
+            let (row, group) = match is_single[thread] {
+                true => (next, at),
+                false => (*rest.entry(whose).or_insert(next), whose),
+            };
+            if row == next {
                 rows.push(MapRow {
-                    group: at,
-                    thread: Some(thread),
-                    n_threads: 1,
-                });
-                continue;
-            }
-            let row = *rest.entry(whose).or_insert_with(|| {
-                rows.push(MapRow {
-                    group: whose,
-                    thread: None,
+                    group,
+                    thread: is_single[thread].then_some(thread),
                     n_threads: 0,
                 });
-                rows.len() - 1
-            });
-            put(thread, row);
-            if let Some(row) = rows.get_mut(row) {
-                row.n_threads += 1;
             }
+            rows[row].n_threads += 1;
+            row_of[thread] = Some(row);
         }
     }
     (rows, row_of)

@@ -14,17 +14,19 @@ mod symbols;
 use std::collections::HashMap;
 use std::io::{self, Write};
 
+use indexmap::IndexSet;
+use serde::Serialize;
+use serde_json::Value;
 use wcprof_findings::{Finding, TextOptions, render_text};
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, Group, GroupBy, GroupKey, RowSpan, Trees, View};
+use wcprof_text::{count, duration};
 
-use document::{Document, MapOut, MapRowOut};
-use map::StateMap;
-use nodes::{Labels, columns};
+use map::{CellsOut, StateMap};
+use nodes::{NodesOut, columns, label_columns, micros};
 use strings::Strings;
 
 use crate::headline::Headline;
-use crate::units::{count, duration};
 
 /// No page is larger, bytes.
 pub const MAX_HTML_BYTES: usize = 5_000_000;
@@ -51,6 +53,54 @@ pub struct HtmlOptions<'a> {
     pub flags: &'a [String],
 }
 
+/// All that a page shows. Numbers of strings are indices into `strings`; times are in microseconds.
+#[derive(Debug, Serialize)]
+struct Document {
+    schema: &'static str,
+    version: u32,
+    /// Names of states by number, and of what the view leaves out.
+    states: Vec<&'static str>,
+    headline: Value,
+    view: Value,
+    cores: Option<Value>,
+    findings: Vec<Value>,
+    groups: Vec<Value>,
+    labels: Value,
+    /// Root first, by group.
+    calls: NodesOut,
+    /// Leaf first, by group.
+    inverted: Option<NodesOut>,
+    /// Leaf first, all groups together; `None` when there is but one.
+    inverted_all: Option<NodesOut>,
+    map: Option<MapOut>,
+    modules: Vec<Value>,
+    /// What is merged or left out, in sentences.
+    omitted: Vec<String>,
+    strings: Vec<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct MapOut {
+    begin_us: u64,
+    bin_us: u64,
+    n_bins: usize,
+    /// Length of the axis: the last bin may be cut short.
+    duration_us: u64,
+    rows: Vec<MapRowOut>,
+}
+
+#[derive(Debug, Serialize)]
+struct MapRowOut {
+    /// Index of the group; `None` for threads of several.
+    group: Option<usize>,
+    name: u32,
+    /// The process; only where there are several.
+    process: Option<u32>,
+    n_threads: usize,
+    #[serde(flatten)]
+    cells: CellsOut,
+}
+
 /// A page in the making: give it the spans of the trace, then [`write`](Self::write) it.
 #[derive(Debug)]
 pub struct HtmlPage<'a> {
@@ -71,7 +121,7 @@ impl Size {
     /// No smaller one is tried.
     const SMALLEST: Self = Self(9);
 
-    fn of(self, most: usize, least: usize) -> usize {
+    fn limit(self, most: usize, least: usize) -> usize {
         (most >> self.0).max(least)
     }
 }
@@ -86,20 +136,15 @@ impl<'a> HtmlPage<'a> {
             ..view.clone()
         };
         let is_around = view.around.is_some();
-        let (calls, inverted, inverted_all) = std::thread::scope(|scope| {
-            let inverted = scope.spawn(|| {
-                let view = with(Direction::LeafFirst, view.by);
-                (!is_around).then(|| Trees::new(profile, &view))
-            });
+        let root_first = || {
             let calls = Trees::new(profile, &with(Direction::RootFirst, view.by));
-            let one = is_around || calls.groups.len() < 2;
+            let has_groups = !is_around && calls.groups.len() > 1;
             let all = with(Direction::LeafFirst, GroupBy::All);
-            let all = (!one).then(|| Trees::new(profile, &all));
-            match inverted.join() {
-                Ok(inverted) => (calls, inverted, all),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        });
+            (calls, has_groups.then(|| Trees::new(profile, &all)))
+        };
+        let leaf_first =
+            || (!is_around).then(|| Trees::new(profile, &with(Direction::LeafFirst, view.by)));
+        let ((calls, inverted_all), inverted) = rayon::join(root_first, leaf_first);
         // What was imported from text has no time of its own.
         let has_time = profile.header.rate_hz > 0 && profile.time.duration_ns() > 0;
         let map = has_time.then(|| StateMap::new(profile, &calls, MAX_GROUPS));
@@ -160,52 +205,48 @@ impl<'a> HtmlPage<'a> {
 
     fn document(&self, headline: &Headline, size: Size) -> Document {
         let profile = self.profile;
-        let mut strings = Strings::new(size.of(MAX_CHARS, 40));
-        let mut labels = Labels::default();
-        let n_groups = size.of(MAX_GROUPS, 10).min(self.calls.groups.len());
+        let mut strings = Strings::new(size.limit(MAX_CHARS, 40));
+        let n_groups = size.limit(MAX_GROUPS, 10).min(self.calls.groups.len());
         let groups: Vec<&Group> = self.calls.groups.iter().take(n_groups).collect();
-        let max = size.of(MAX_NODES, 50);
-        let mut of = |trees: &Trees, groups: &[&Group]| {
-            columns(profile, trees, groups, max, &mut labels, &mut strings)
-        };
-        let calls = of(&self.calls, &groups);
+        let (mut labels, max) = (IndexSet::new(), size.limit(MAX_NODES, 50));
+        let calls = columns(&groups, max, &mut labels);
         let inverted = self.inverted.as_ref().map(|trees| {
             let by_key: HashMap<&GroupKey, &Group> =
                 trees.groups.iter().map(|g| (&g.key, g)).collect();
             let same = groups.iter().filter_map(|g| by_key.get(&g.key).copied());
-            of(trees, &same.collect::<Vec<_>>())
+            columns(&same.collect::<Vec<_>>(), max, &mut labels)
         });
-        let inverted_all = self
-            .inverted_all
-            .as_ref()
-            .map(|trees| of(trees, &trees.groups.iter().collect::<Vec<_>>()));
-        let shown = some_of_each(self.options.findings, size.of(MAX_FINDINGS, 5));
+        let inverted_all = self.inverted_all.as_ref().map(|trees| {
+            let groups: Vec<&Group> = trees.groups.iter().collect();
+            columns(&groups, max, &mut labels)
+        });
+        let labels = label_columns(&labels, profile, self.calls.min_percent, &mut strings);
+        let shown = some_of_each(self.options.findings, size.limit(MAX_FINDINGS, 5));
         let n_findings = shown.len();
         let findings = shown.into_iter().map(|f| {
-            let group = self.group_of(f, &groups);
+            let group = group_of(f, &groups);
             document::finding(profile, f, group, &mut strings)
         });
         let findings = findings.collect();
         let map = self.map.as_ref();
         let map = map.map(|map| self.map_out(map, n_groups, size, &mut strings));
         let (modules, n_more_modules) = symbols::modules(profile, &mut strings);
+        let cores = self.options.cores;
+        let state_names = State::ALL.into_iter().map(State::name);
         let mut document = Document {
             schema: "wcprof-html",
             version: 1,
-            states: document::state_names(),
+            states: state_names.chain(["left out by the filters"]).collect(),
             headline: document::headline(profile, headline, self.options.title, &mut strings),
             view: document::view(self.view, self.options.flags, &mut strings),
-            cores: self
-                .options
-                .cores
-                .map(|cores| document::cores(cores, &mut strings)),
+            cores: cores.map(|cores| document::cores(cores, &mut strings)),
             findings,
             groups: groups
                 .iter()
                 .map(|g| document::group(profile, g, &mut strings))
                 .collect(),
             labels,
-            calls: Some(calls),
+            calls,
             inverted,
             inverted_all,
             map,
@@ -214,18 +255,8 @@ impl<'a> HtmlPage<'a> {
             strings: Vec::new(),
         };
         document.omitted = self.omitted(&document, n_findings, n_more_modules, strings.n_cut);
-        document.strings = strings.list;
+        document.strings = strings.into_list();
         document
-    }
-
-    /// The group that holds the threads of a finding, where pools are groups.
-    fn group_of(&self, finding: &Finding, groups: &[&Group]) -> Option<usize> {
-        let [pool] = finding.pools.as_slice() else {
-            return None;
-        };
-        groups
-            .iter()
-            .position(|g| matches!(&g.key, GroupKey::Pool(name) if name == pool))
     }
 
     fn map_out(
@@ -243,7 +274,7 @@ impl<'a> HtmlPage<'a> {
             let name = match (thread, row.n_threads) {
                 (Some(t), _) if t.tid.0 == 0 => t.comm.clone(),
                 (Some(t), _) => format!("{}/{}", t.comm, t.tid),
-                (None, n) => count(n as u64, "other thread"),
+                (None, n) => count(n, "other thread"),
             };
             MapRowOut {
                 group: (row.group < n_groups).then_some(row.group),
@@ -257,10 +288,10 @@ impl<'a> HtmlPage<'a> {
         });
         MapOut {
             rows: rows.collect(),
-            begin_us: nodes::micros(self.profile.time.start.0),
-            bin_us: nodes::micros(map.bin_ns).saturating_mul(merge as u64),
+            begin_us: micros(self.profile.time.start.0),
+            bin_us: micros(map.bin_ns).saturating_mul(merge as u64),
             n_bins: map.n_bins.div_ceil(merge),
-            duration_us: nodes::micros(self.profile.time.duration_ns()),
+            duration_us: micros(self.profile.time.duration_ns()),
         }
     }
 
@@ -273,63 +304,71 @@ impl<'a> HtmlPage<'a> {
         n_cut: usize,
     ) -> Vec<String> {
         let mut list = Vec::new();
-        let more_groups = self.calls.groups.get(document.groups.len()..);
-        if let Some(more) = more_groups.filter(|more| !more.is_empty()) {
-            let shown = more
-                .iter()
-                .fold(0_u64, |sum, g| sum.saturating_add(g.weight));
+        let more_groups = &self.calls.groups[document.groups.len()..];
+        if !more_groups.is_empty() {
+            let shown = more_groups.iter().map(|g| g.weight);
             list.push(format!(
                 "{} with {} of shown time have no tree and no line in the table of groups.",
-                count(more.len() as u64, "more group"),
-                duration(shown)
+                count(more_groups.len(), "more group"),
+                duration(shown.fold(0, u64::saturating_add))
             ));
         }
         for (name, tree) in [
-            ("call trees", &document.calls),
-            ("inverted trees", &document.inverted),
-            ("inverted tree of all threads", &document.inverted_all),
+            ("call trees", Some(&document.calls)),
+            ("inverted trees", document.inverted.as_ref()),
+            (
+                "inverted tree of all threads",
+                document.inverted_all.as_ref(),
+            ),
         ] {
-            if let Some(tree) = tree.as_ref().filter(|t| t.n_left_out > 0) {
+            if let Some(tree) = tree.filter(|t| t.n_left_out > 0) {
                 list.push(format!(
                     "{} of the {name}, each of at most {}, are left out; their time stays with \
                      their callers or callees.",
-                    count(tree.n_left_out as u64, "place"),
+                    count(tree.n_left_out, "place"),
                     duration(tree.limit_us.saturating_mul(1000)),
                 ));
             }
         }
-        let more = self.options.findings.len().saturating_sub(n_findings);
-        if more > 0 {
-            list.push(format!(
-                "{} are left out: `wcprof hotspots` prints them.",
-                count(more as u64, "more finding")
-            ));
-        }
-        let merged = document.map.iter().flat_map(|m| &m.rows);
-        let merged: usize = merged
-            .filter(|r| r.n_threads > 1)
-            .map(|r| r.n_threads)
-            .sum();
-        if merged > 0 {
-            list.push(format!(
-                "The map of states shows {} with little time that is not idle in common rows.",
-                count(merged as u64, "thread")
-            ));
-        }
-        if n_more_modules > 0 {
-            list.push(format!(
-                "{} are not in the table of names.",
-                count(n_more_modules as u64, "more module")
-            ));
-        }
-        if n_cut > 0 {
-            list.push(format!("{} are cut.", count(n_cut as u64, "long name")));
+        let rows = document.map.iter().flat_map(|m| &m.rows);
+        let merged: usize = rows.map(|r| r.n_threads).filter(|n| *n > 1).sum();
+        let n_more_findings = self.options.findings.len().saturating_sub(n_findings);
+        for (n, noun, text) in [
+            (
+                n_more_findings,
+                "more finding",
+                "are left out: `wcprof hotspots` prints them.",
+            ),
+            (
+                merged,
+                "thread",
+                "with little time that is not idle are in common rows of the map of states.",
+            ),
+            (
+                n_more_modules,
+                "more module",
+                "are not in the table of names.",
+            ),
+            (n_cut, "long name", "are cut."),
+        ] {
+            if n > 0 {
+                list.push(format!("{} {text}", count(n, noun)));
+            }
         }
         if self.map.is_none() {
             list.push("There is no map of states: this recording has no axis of time.".to_owned());
         }
         list
     }
+}
+
+/// The group that holds the threads of a finding, where pools are groups.
+fn group_of(finding: &Finding, groups: &[&Group]) -> Option<usize> {
+    let [pool] = finding.pools.as_slice() else {
+        return None;
+    };
+    let is_of_pool = |g: &&Group| matches!(&g.key, GroupKey::Pool(name) if name == pool);
+    groups.iter().position(is_of_pool)
 }
 
 /// At most about `most` findings in their order: of each rule the first ones, as many of each as fit.

@@ -1,8 +1,10 @@
 //! Trees to columns of numbers: a page holds the heaviest places, and how many it leaves out.
 
+use indexmap::IndexSet;
 use serde::Serialize;
+use serde_json::{Value, json};
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Group, Label, Node, Trees};
+use wcprof_profile::{Group, Label, Node};
 
 use super::strings::Strings;
 
@@ -14,7 +16,7 @@ pub(super) struct NodesOut {
     /// Depth of each node, root 0: a node comes before its descendants, heavier siblings first.
     pub(super) depth: Vec<usize>,
     /// Index into the labels.
-    label: Vec<u32>,
+    label: Vec<usize>,
     us: Vec<u64>,
     /// Time of paths that end here.
     own: Vec<u64>,
@@ -36,47 +38,30 @@ enum StatesOut {
     Several(Vec<u64>),
 }
 
-/// What nodes stand for, each once.
-#[derive(Debug, Default, Serialize)]
-pub(super) struct Labels {
-    /// Index of the text in the strings.
-    name: Vec<u32>,
-    /// Index of the module's name; of an empty string for what is no function.
-    module: Vec<u32>,
-    /// `f` a function, `u` one without a name, `o` something else.
-    kind: String,
-    #[serde(skip)]
-    ids: std::collections::HashMap<Label, u32>,
-}
-
-impl Labels {
-    fn id(
-        &mut self,
-        label: Label,
-        profile: &Profile,
-        min_percent: f64,
-        strings: &mut Strings,
-    ) -> u32 {
-        if let Some(&id) = self.ids.get(&label) {
-            return id;
-        }
+/// What nodes stand for, each once: columns of names and modules (indices into the strings; an empty
+/// string for what is no function) and of kinds (`f` a function, `u` one without a name, `o` something
+/// else).
+pub(super) fn label_columns(
+    labels: &IndexSet<Label>,
+    profile: &Profile,
+    min_percent: f64,
+    strings: &mut Strings,
+) -> Value {
+    let (mut names, mut modules, mut kinds) = (Vec::new(), Vec::new(), String::new());
+    for label in labels {
         let function = match label {
             Label::Function(id) => profile.functions.get(id.0 as usize),
             _ => None,
         };
-        let id = u32::try_from(self.name.len()).unwrap_or(u32::MAX);
-        self.name
-            .push(strings.id(&label.text(profile, min_percent)));
-        self.module
-            .push(strings.id(function.map_or("", |f| f.module.as_str())));
-        self.kind.push(match function {
+        names.push(strings.id(&label.text(profile, min_percent)));
+        modules.push(strings.id(function.map_or("", |f| &f.module)));
+        kinds.push(match function {
             Some(f) if f.resolved => 'f',
             Some(_) => 'u',
             None => 'o',
         });
-        self.ids.insert(label, id);
-        id
     }
+    json!({"name": names, "module": modules, "kind": kinds})
 }
 
 /// The weight that a node must exceed for at most `max` nodes to remain.
@@ -91,14 +76,7 @@ fn limit(groups: &[&Group], max: usize) -> u64 {
 }
 
 /// The heaviest nodes of `groups`, at most `max`.
-pub(super) fn columns(
-    profile: &Profile,
-    trees: &Trees,
-    groups: &[&Group],
-    max: usize,
-    labels: &mut Labels,
-    strings: &mut Strings,
-) -> NodesOut {
+pub(super) fn columns(groups: &[&Group], max: usize, labels: &mut IndexSet<Label>) -> NodesOut {
     let limit = limit(groups, max);
     let mut out = NodesOut {
         limit_us: limit / 1000,
@@ -112,7 +90,7 @@ pub(super) fn columns(
                 out.n_left_out += 1;
                 continue;
             }
-            let label = labels.id(node.label, profile, trees.min_percent, strings);
+            let label = labels.insert_full(node.label).0;
             out.push(node, label, depth);
         }
     }
@@ -121,7 +99,7 @@ pub(super) fn columns(
 }
 
 impl NodesOut {
-    fn push(&mut self, node: &Node, label: u32, depth: usize) {
+    fn push(&mut self, node: &Node, label: usize, depth: usize) {
         self.depth.push(depth);
         self.label.push(label);
         self.us.push(micros(node.weight));
@@ -137,14 +115,11 @@ impl NodesOut {
 
 fn states(weights: &[u64; State::ALL.len()]) -> StatesOut {
     let parts = || weights.iter().enumerate().filter(|(_, w)| **w > 0);
-    match (parts().next(), parts().nth(1)) {
-        (Some((state, _)), None) => StatesOut::One(state),
-        _ => StatesOut::Several(
-            parts()
-                .flat_map(|(state, w)| [state as u64, micros(*w)])
-                .collect(),
-        ),
+    if let (Some((state, _)), None) = (parts().next(), parts().nth(1)) {
+        return StatesOut::One(state);
     }
+    let pairs = parts().flat_map(|(state, w)| [state as u64, micros(*w)]);
+    StatesOut::Several(pairs.collect())
 }
 
 /// Nanoseconds to microseconds.

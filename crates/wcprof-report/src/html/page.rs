@@ -9,8 +9,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
-
-use crate::escape::xml_text;
+use wcprof_text::xml_text;
 
 const PAGE: &str = include_str!("assets/page.html");
 const STYLE: &str = include_str!("assets/style.css");
@@ -69,34 +68,21 @@ fn hash(text: &str) -> String {
 /// JSON that can stand in a `<script>` element: the characters that end it, begin a comment there, or
 /// end a line in old engines are escaped. They occur within strings only, where JSON permits that.
 fn data_block(json: &str) -> String {
-    let mut block = String::with_capacity(json.len() + json.len() / 64);
-    for c in json.chars() {
-        match c {
-            '<' => block.push_str("\\u003c"),
-            '>' => block.push_str("\\u003e"),
-            '&' => block.push_str("\\u0026"),
-            '\u{2028}' => block.push_str("\\u2028"),
-            '\u{2029}' => block.push_str("\\u2029"),
-            c => block.push(c),
-        }
-    }
-    block
+    json.replace('<', "\\u003c")
+        .replace('>', "\\u003e")
+        .replace('&', "\\u0026")
+        .replace('\u{2028}', "\\u2028")
+        .replace('\u{2029}', "\\u2029")
 }
 
 /// Text for an element's content, without characters that control or reorder it.
 fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in xml_text(text).chars() {
-        match c {
-            '<' => out.push_str("&lt;"),
-            '>' => out.push_str("&gt;"),
-            '&' => out.push_str("&amp;"),
-            '"' => out.push_str("&quot;"),
-            '\'' => out.push_str("&#39;"),
-            c => out.push(c),
-        }
-    }
-    out
+    xml_text(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
 }
 
 #[cfg(test)]

@@ -1,14 +1,13 @@
 //! Names to indices into one table of strings, harmless for a page and bounded in length.
 
-use std::collections::HashMap;
-
-use crate::escape::terminal_name;
+use indexmap::IndexMap;
+use wcprof_text::one_line;
 
 /// The strings of a page, each once.
 #[derive(Debug)]
 pub(super) struct Strings {
-    pub(super) list: Vec<String>,
-    ids: HashMap<String, u32>,
+    /// What is shown, by what it was.
+    shown: IndexMap<String, String>,
     max_chars: usize,
     /// Names that were cut.
     pub(super) n_cut: usize,
@@ -18,8 +17,7 @@ impl Strings {
     /// An empty table whose strings have at most `max_chars` characters.
     pub(super) fn new(max_chars: usize) -> Self {
         Self {
-            list: Vec::new(),
-            ids: HashMap::new(),
+            shown: IndexMap::new(),
             max_chars,
             n_cut: 0,
         }
@@ -27,30 +25,29 @@ impl Strings {
 
     /// The index of a string.
     pub(super) fn id(&mut self, text: &str) -> u32 {
-        if let Some(&id) = self.ids.get(text) {
-            return id;
-        }
-        let id = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
-        let clean = self.clean(text);
-        self.list.push(clean);
-        self.ids.insert(text.to_owned(), id);
-        id
+        let known = self.shown.get_index_of(text);
+        let id = known.unwrap_or_else(|| {
+            let clean = self.clean(text);
+            self.shown.insert_full(text.to_owned(), clean).0
+        });
+        id as u32
     }
 
     /// A string as it may be shown: without characters that control or reorder text, and cut.
     pub(super) fn clean(&mut self, text: &str) -> String {
-        let text: String = text
-            .chars()
-            .map(|c| if c == '\n' || c == '\t' { ' ' } else { c })
-            .collect();
-        let text = terminal_name(&text);
+        let text = one_line(text);
         match text.char_indices().nth(self.max_chars) {
-            None => text.into_owned(),
+            None => text,
             Some((at, _)) => {
                 self.n_cut += 1;
                 format!("{}...", &text[..at])
             }
         }
+    }
+
+    /// The strings in the order of their indices.
+    pub(super) fn into_list(self) -> Vec<String> {
+        self.shown.into_values().collect()
     }
 }
 
@@ -65,7 +62,7 @@ mod tests {
         assert_eq!(strings.id("a\u{202e}b"), 0);
         assert_eq!(strings.id("größer"), 1);
         assert_eq!(strings.id("a\u{202e}b"), 0);
-        assert_eq!(strings.list, ["a?b", "größ..."]);
         assert_eq!(strings.n_cut, 1);
+        assert_eq!(strings.into_list(), ["a?b", "größ..."]);
     }
 }

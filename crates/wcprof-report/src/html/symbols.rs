@@ -1,8 +1,9 @@
 //! A profile to the health of its names: of each module, what has one and how much time has not.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use serde::Serialize;
+use serde_json::{Value, json};
 use wcprof_profile::model::Profile;
 
 use super::nodes::micros;
@@ -11,43 +12,30 @@ use super::strings::Strings;
 /// Most modules on a page, those with the most time first.
 const MAX_MODULES: usize = 150;
 
-/// The names of one module.
-#[derive(Debug, Serialize)]
-pub(super) struct ModuleOut {
-    name: u32,
-    /// Build-ids of the modules of this name.
-    build_ids: Vec<String>,
-    /// Functions seen.
+#[derive(Default)]
+struct Sums {
     n_functions: usize,
     /// Those without a name.
     n_unnamed: usize,
-    /// Time of the stacks that pass through it, idle time included.
-    us: u64,
-    /// Time of the stacks with at least one of its functions without a name.
-    unnamed_us: u64,
-}
-
-#[derive(Default)]
-struct Sums {
-    functions: usize,
-    unnamed: usize,
+    /// Time of the stacks that pass through the module, idle time included.
     ns: u64,
+    /// Time of the stacks with at least one of its functions without a name.
     unnamed_ns: u64,
 }
 
 /// The modules that stacks pass through, those with most time without names first; and how many more
-/// there are.
-pub(super) fn modules(profile: &Profile, strings: &mut Strings) -> (Vec<ModuleOut>, usize) {
+/// there are. Build-ids are those of the modules of that name.
+pub(super) fn modules(profile: &Profile, strings: &mut Strings) -> (Vec<Value>, usize) {
     let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
     for function in &profile.functions {
         let sum = sums.entry(&function.module).or_default();
-        sum.functions += 1;
-        sum.unnamed += usize::from(!function.resolved);
+        sum.n_functions += 1;
+        sum.n_unnamed += usize::from(!function.resolved);
     }
     let mut by_stack = vec![0_u64; profile.stacks.len()];
     for row in &profile.rows {
-        let stack = row.stack.and_then(|id| by_stack.get_mut(id.0 as usize));
-        if let Some(sum) = stack {
+        if let Some(id) = row.stack {
+            let sum = &mut by_stack[id.0 as usize];
             *sum = sum.saturating_add(row.weight);
         }
     }
@@ -56,9 +44,7 @@ pub(super) fn modules(profile: &Profile, strings: &mut Strings) -> (Vec<ModuleOu
         through.clear();
         unnamed.clear();
         for id in &stack.frames {
-            let Some(function) = profile.functions.get(id.0 as usize) else {
-                continue;
-            };
+            let function = &profile.functions[id.0 as usize];
             through.insert(function.module.as_str());
             if !function.resolved {
                 unnamed.insert(function.module.as_str());
@@ -80,18 +66,18 @@ pub(super) fn modules(profile: &Profile, strings: &mut Strings) -> (Vec<ModuleOu
         }
     }
     let mut list: Vec<_> = sums.into_iter().filter(|(_, sum)| sum.ns > 0).collect();
-    list.sort_by_key(|(_, sum)| std::cmp::Reverse((sum.unnamed_ns, sum.ns)));
+    list.sort_by_key(|(_, sum)| Reverse((sum.unnamed_ns, sum.ns)));
     let n_more = list.len().saturating_sub(MAX_MODULES);
     let list = list.into_iter().take(MAX_MODULES).map(|(name, sum)| {
-        let of_name = ids.get(name).into_iter().flatten();
-        ModuleOut {
-            name: strings.id(if name.is_empty() { "(no module)" } else { name }),
-            build_ids: of_name.take(2).map(|id| strings.clean(id)).collect(),
-            n_functions: sum.functions,
-            n_unnamed: sum.unnamed,
-            us: micros(sum.ns),
-            unnamed_us: micros(sum.unnamed_ns),
-        }
+        let build_ids = ids.get(name).into_iter().flatten().take(2);
+        json!({
+            "name": strings.id(if name.is_empty() { "(no module)" } else { name }),
+            "build_ids": build_ids.map(|id| strings.clean(id)).collect::<Vec<_>>(),
+            "n_functions": sum.n_functions,
+            "n_unnamed": sum.n_unnamed,
+            "us": micros(sum.ns),
+            "unnamed_us": micros(sum.unnamed_ns),
+        })
     });
     (list.collect(), n_more)
 }

@@ -165,7 +165,8 @@ fn golden() {
         cores: None,
         flags: &flags,
     };
-    let data = data(&page(&profile, &spans, &view(), options));
+    let mut data = data(&page(&profile, &spans, &view(), options));
+    data.sort_all_objects();
     let got = serde_json::to_string_pretty(&data).expect("JSON") + "\n";
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/html.json");
     if std::env::var_os("WCPROF_BLESS").is_some() {

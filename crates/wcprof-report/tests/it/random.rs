@@ -17,7 +17,7 @@ use wcprof_types::StackEnd;
 
 const N_THREADS: usize = 4;
 
-/// A profile of four threads with random functions, stacks and rows; ids may be out of range.
+/// A profile of four threads with random functions, stacks and rows.
 fn profile() -> impl Strategy<Value = Profile> {
     let functions = prop::collection::vec(".{0,12}", 1..6);
     let end = prop::sample::select(StackEnd::ALL.to_vec());
@@ -33,6 +33,7 @@ fn profile() -> impl Strategy<Value = Profile> {
     let names = prop::collection::vec(".{0,15}", N_THREADS);
     (functions, stacks, prop::collection::vec(row, 0..40), names).prop_map(
         |(functions, stacks, rows, names)| {
+            let (n_functions, n_stacks) = (functions.len() as u32, stacks.len() as u32);
             let mut maker = Maker::new();
             for (tid, name) in names.iter().enumerate() {
                 maker.thread(tid as i32 + 1, name);
@@ -50,7 +51,7 @@ fn profile() -> impl Strategy<Value = Profile> {
             profile.stacks = stacks
                 .into_iter()
                 .map(|(frames, end)| ProfileStack {
-                    frames: frames.into_iter().map(FunctionId).collect(),
+                    frames: frames.iter().map(|f| FunctionId(f % n_functions)).collect(),
                     end,
                 })
                 .collect();
@@ -59,7 +60,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                 .map(|(thread, state, stack, weight, n_samples)| Row {
                     thread,
                     state,
-                    stack: stack.map(ProfileStackId),
+                    stack: stack.map(|stack| ProfileStackId(stack % n_stacks)),
                     wait: None,
                     weight,
                     n_samples,

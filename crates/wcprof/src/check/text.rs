@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use wcprof_capture::probe::{Probe, ProbeLine, Subject, Verdict};
-use wcprof_report::terminal_name;
+use wcprof_text::{terminal_name, wrap};
 
 use crate::terminal::Terminal;
 
@@ -14,13 +14,8 @@ const MIN_PROSE: usize = 30;
 
 pub(super) fn render(probe: &Probe, terminal: Terminal) -> String {
     let mut out = String::new();
-    let name_width = probe
-        .lines
-        .iter()
-        .map(|line| line.name.len())
-        .max()
-        .unwrap_or(0)
-        + 2;
+    let names = probe.lines.iter().map(|line| line.name.len());
+    let name_width = names.max().unwrap_or(0) + 2;
     let indent = 2 + VERDICT_WIDTH + name_width;
     let width = terminal.prose_width().saturating_sub(indent).max(MIN_PROSE);
     let mut subject = None;
@@ -35,16 +30,11 @@ pub(super) fn render(probe: &Probe, terminal: Terminal) -> String {
         }
         let verdict = verdict(line, terminal.color);
         let mut first = format!("  {verdict}{:name_width$}", line.name);
-        for text in [&line.detail, &line.advice] {
-            let mark = if std::ptr::eq(text, &line.advice) {
-                "-> "
-            } else {
-                ""
-            };
-            for row in wrap(&format!("{mark}{}", terminal_name(text)), width) {
-                if text.is_empty() {
-                    break;
-                }
+        for (mark, text) in [("", &line.detail), ("-> ", &line.advice)] {
+            if text.is_empty() {
+                continue;
+            }
+            for row in wrap(&format!("{mark}{}", terminal_name(text)), width, 0, 0) {
                 let _ = writeln!(out, "{first}{row}");
                 first = " ".repeat(indent);
             }
@@ -102,21 +92,6 @@ fn end(probe: &Probe) -> String {
     }
 }
 
-/// Breaks at spaces; a longer word stays whole.
-fn wrap(text: &str, width: usize) -> Vec<String> {
-    let mut rows: Vec<String> = Vec::new();
-    for word in text.split(' ') {
-        match rows.last_mut() {
-            Some(row) if row.chars().count() + 1 + word.chars().count() <= width => {
-                row.push(' ');
-                row.push_str(word);
-            }
-            _ => rows.push(word.to_owned()),
-        }
-    }
-    rows
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::tests::example;
@@ -158,12 +133,5 @@ Process pid 42 (x?[31m)
         let codes = ["\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[0m"];
         let bare = codes.iter().fold(text, |text, code| text.replace(code, ""));
         assert_eq!(bare, render(&example(), terminal(false)));
-    }
-
-    /// Check that rows keep to the width except for a word that is longer.
-    #[test]
-    fn wrapping() {
-        assert_eq!(wrap("aa bb cc", 5), ["aa bb", "cc"]);
-        assert_eq!(wrap("a longword b", 4), ["a", "longword", "b"]);
     }
 }

@@ -15,7 +15,7 @@ use super::burst::{BurstArgs, observe_process};
 use super::files::{json_document, open_library, read_calibration};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
-use crate::cli::{RuleArgs, SymbolArgs};
+use crate::args::{RuleArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
 use crate::open::{KernelSide, profile_of, write_output};
 
@@ -77,7 +77,7 @@ fn calibration(
         (None, Some(pid)) => Ok((calibrate_process(pid)?, CalibrationSource::Process)),
         (None, None) => {
             let library = open_library(None)?;
-            tell!(
+            message!(
                 "wcprof: a trace does not hold a library, so this system's is measured, which may be another; \
                  --calibration takes a saved one"
             );

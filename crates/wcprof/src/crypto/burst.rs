@@ -13,7 +13,7 @@ use wcprof_perf::uprobe::{
     Burst, BurstEnd, BurstEvent, BurstOptions, BurstReport, Removal, TrapCost, UpdateFunction,
     UprobeError, UprobePmu, find_crypto_modules, measure_trap_cost,
 };
-use wcprof_report::terminal_name;
+use wcprof_text::terminal_name;
 use wcprof_types::Pid;
 
 use crate::failure::{Exit, Failure};
@@ -75,7 +75,7 @@ fn is_circumstance(error: &UprobeError) -> bool {
 }
 
 fn by_protocol(pid: i32, comm: &str, reason: &str) -> ProcessFrames {
-    tell!("wcprof: update calls were not observed: {reason}");
+    message!("wcprof: update calls were not observed: {reason}");
     ProcessFrames::by_protocol(pid, comm, reason)
 }
 
@@ -142,7 +142,7 @@ fn burst(
         }
     })?;
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
-    tell!(
+    message!(
         "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in process {pid} \
          for {} s, plus the time to put them in and out; each call takes about {:.1} us longer meanwhile",
         paths
@@ -153,7 +153,7 @@ fn burst(
         args.duration,
         cost.sampled_ns / 1e3
     );
-    let report = burst.run(|| tell!("wcprof: watching"))?;
+    let report = burst.run(|| message!("wcprof: watching"))?;
     let observation = Observation::new(&seen(&report), Role::of_process(target.comm()));
     let facts = facts(&report, cost, paths);
     warn_about(&report);
@@ -214,26 +214,26 @@ fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstF
 fn warn_about(report: &BurstReport) {
     match report.removal {
         Removal::Verified | Removal::Exited => {}
-        Removal::Unknown => tell!(
+        Removal::Unknown => message!(
             "wcprof: the breakpoints are closed; not verified, because the target's memory can not be read"
         ),
-        Removal::Differs(address) => tell!(
+        Removal::Differs(address) => message!(
             "wcprof: the code at {:#x} is not as before: perhaps another tracer has a probe there; wcprof has none \
              any more",
             address.0
         ),
     }
     if report.end == BurstEnd::Exited {
-        tell!("wcprof: the target exited during the burst");
+        message!("wcprof: the target exited during the burst");
     }
     if report.end == BurstEnd::Full {
-        tell!(
+        message!(
             "wcprof: the burst ended early: more than {} calls",
             report.events.len()
         );
     }
     if report.n_born > 0 {
-        tell!(
+        message!(
             "wcprof: {} threads started during the burst; their calls are not seen",
             report.n_born
         );

@@ -7,7 +7,7 @@ use clap::Args;
 use msgr_crypto::calibration::Calibration;
 use msgr_crypto::text::{calibration_text, verify_text};
 use msgr_crypto::verify::verify;
-use wcprof_report::terminal_name;
+use wcprof_text::terminal_name;
 
 use super::files::{open_library, read_shapes};
 use super::measure::measure;

@@ -9,7 +9,7 @@ use msgr_crypto::calibration::{Calibration, parse_speed_table};
 use msgr_crypto::shapes::{Shape, builtin, parse_shapes};
 use msgr_crypto_ffi::{Library, LibraryError};
 use serde::Serialize;
-use wcprof_findings::printable_json;
+use wcprof_text::printable_json;
 
 use crate::failure::{Exit, Failure};
 

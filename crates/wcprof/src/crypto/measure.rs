@@ -2,7 +2,7 @@
 
 use msgr_crypto::calibration::{Calibration, CalibrationOptions, calibrate};
 use msgr_crypto_ffi::Library;
-use wcprof_report::terminal_name;
+use wcprof_text::terminal_name;
 
 use crate::failure::{Exit, Failure};
 
@@ -11,14 +11,14 @@ const MAX_DISTURBED: f64 = 0.2;
 
 /// Calibrates, and announces it, since it takes seconds.
 pub(super) fn measure(library: &Library) -> Result<Calibration, Failure> {
-    tell!(
+    message!(
         "wcprof: measuring {}: a second, longer beside other work",
         terminal_name(library.version())
     );
     let calibration = calibrate(library, &CalibrationOptions::default())
         .map_err(|error| Failure::new(Exit::Failure, error))?;
     if calibration.disturbed_share > MAX_DISTURBED {
-        tell!(
+        message!(
             "wcprof: other work slowed this core during {:.0} % of the measurements, so they are less exact; \
              measure again on a calmer machine",
             100.0 * calibration.disturbed_share

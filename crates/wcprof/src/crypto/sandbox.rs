@@ -25,7 +25,7 @@ use nix::sys::signal::Signal;
 use wcprof_host::Target;
 use wcprof_host::procfs::parse_schedstat;
 use wcprof_perf::uprobe::{CryptoModule, ModuleKind, UprobeError, find_crypto_modules};
-use wcprof_report::terminal_name;
+use wcprof_text::terminal_name;
 use wcprof_types::Pid;
 
 use super::measure::measure;
@@ -103,7 +103,7 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
         return Err(Failure::new(Exit::Failure, error)
             .hint("restart the process, or `--lib PATH` for a library of the same version"));
     }
-    tell!(
+    message!(
         "wcprof: measuring {} of process {}, in a confined process of its own: a second, longer beside \
          other work",
         terminal_name(path),

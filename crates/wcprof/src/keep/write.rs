@@ -9,9 +9,9 @@ use wcprof_trace::ring::Cut;
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::TimeNs;
 
-use crate::cli::SymbolArgs;
+use crate::args::SymbolArgs;
 use crate::failure::Failure;
-use crate::local_names::{self, CutOrigin};
+use crate::local_names::{self, Origin};
 use crate::names;
 
 /// `osd.wct` to `osd-1.wct`, `osd-2.wct` ...: the first that is not taken from `number` on, which is
@@ -106,11 +106,10 @@ fn write_names(
     names: &NameOptions<'_>,
 ) -> Result<(), Failure> {
     let tables = cut.tables();
-    let origin = CutOrigin::of(kept, cut);
-    let origin = origin.get();
-    let (mut symbols, _) = names::of_recording(tables, origin.files, names.args, &names.options)?;
+    let origin = Origin::of_cut(kept, cut);
+    let (mut symbols, _) = names::of_recording(tables, &origin.files, names.args, &names.options)?;
     // What stands in the way of single names is said when the trace is read.
-    let (local, _) = local_names::of_recording(tables, origin, &mut symbols);
+    let (local, _) = local_names::of_recording(tables, &origin, &mut symbols);
     writer.write_local_names(&local)?;
     if !names.raw {
         writer.write_symbols(&symbols)?;

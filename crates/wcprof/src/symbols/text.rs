@@ -2,16 +2,14 @@
 
 use std::fmt::Write;
 
-use wcprof_report::terminal_name;
-
-use super::health::{Health, ModuleHealth};
+use wcprof_symbols::{Health, ModuleHealth, SourceUse};
+use wcprof_text::terminal_name;
 
 pub(super) fn render(health: &Health) -> String {
     let mut out = String::new();
-    let names: Vec<String> = health
-        .modules
-        .iter()
-        .map(|m| terminal_name(super::file_name(&m.report)).into_owned())
+    let modules = health.modules.iter();
+    let names: Vec<_> = modules
+        .map(|m| terminal_name(m.report.file_name()))
         .collect();
     let width = names.iter().map(|n| n.chars().count()).max().unwrap_or(0);
     for (module, name) in health.modules.iter().zip(&names) {
@@ -25,15 +23,14 @@ pub(super) fn render(health: &Health) -> String {
             details(module)
         );
     }
+    let saved = match health.n_saved_unresolved {
+        Some(n) => format!("; {n} have none among the names saved in the trace"),
+        None => String::new(),
+    };
+    let (n, all) = (health.n_unresolved, health.n_frames);
     let _ = writeln!(
         out,
-        "{} of {} frames have no name with the files of this machine{}",
-        health.n_unresolved,
-        health.n_frames,
-        match health.n_saved_unresolved {
-            Some(n) => format!("; {n} have none among the names saved in the trace"),
-            None => String::new(),
-        }
+        "{n} of {all} frames have no name with the files of this machine{saved}"
     );
     out
 }
@@ -43,14 +40,9 @@ fn details(module: &ModuleHealth) -> String {
         Some(id) => format!("build-id {id}"),
         None => "no build-id".to_owned(),
     }];
-    let sources: Vec<String> = module
-        .sources()
-        .map(|s| {
-            format!("{} {}", s.kind, s.path.display())
-                .trim_end()
-                .to_owned()
-        })
-        .collect();
+    let source = |s: &SourceUse| format!("{} {}", s.kind, s.path.display());
+    let sources = module.sources().map(source);
+    let sources: Vec<String> = sources.map(|s| s.trim_end().to_owned()).collect();
     parts.push(match sources.is_empty() {
         true => "no source".to_owned(),
         false => format!("from {}", sources.join(" + ")),
@@ -62,22 +54,14 @@ fn details(module: &ModuleHealth) -> String {
     }
     if !missing.is_empty() {
         parts.push(format!("missing {}", missing.join(", ")));
-        let supply = &module.supply;
-        let ways: Vec<String> = supply
-            .package
-            .iter()
-            .map(|name| format!("package {name}"))
-            .chain(debuginfod.map(|path| format!("debuginfod {path}")))
-            .collect();
+        let package = module.supply.package.iter();
+        let package = package.map(|name| format!("package {name}"));
+        let server = debuginfod.map(|path| format!("debuginfod {path}"));
+        let ways: Vec<String> = package.chain(server).collect();
         if !ways.is_empty() {
             parts.push(format!("supplied by {}", ways.join(" or ")));
         }
     }
-    let name = super::file_name(&module.report);
-    for problem in &module.report.problems {
-        let text = problem.to_string();
-        let text = text.strip_prefix(&format!("{name}: ")).unwrap_or(&text);
-        parts.push(text.to_owned());
-    }
+    parts.extend(module.report.problem_texts());
     terminal_name(&parts.join("; ")).into_owned()
 }

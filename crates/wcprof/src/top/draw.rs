@@ -5,10 +5,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Borders, Paragraph};
-use wcprof_findings::{columns, cut};
 use wcprof_profile::model::State;
+use wcprof_text::{columns, cut};
 
-use super::model::{Model, Row, RowKey};
+use super::model::Model;
+use super::row::{Row, RowKey};
 use super::state::Ui;
 
 const BAR: usize = 30;

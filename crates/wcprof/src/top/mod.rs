@@ -3,6 +3,7 @@
 
 mod draw;
 mod model;
+mod row;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -10,7 +11,6 @@ mod tests;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -19,26 +19,26 @@ use anyhow::Context;
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent};
-use tokio::signal::unix::{SignalKind, signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use wcprof_findings::{Finding, RuleSet, hotspots};
 use wcprof_profile::Rules;
 use wcprof_profile::model::Profile;
 use wcprof_record::Kept;
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::ring::RingOptions;
-use wcprof_types::{Pid, TimeNs};
+use wcprof_types::TimeNs;
 
-use crate::cli::{RuleArgs, SamplingArgs, SymbolArgs, TargetArgs, number};
+use crate::args::{RuleArgs, SamplingArgs, SymbolArgs, TargetArgs, number, parse_keep};
 use crate::failure::{Exit, Failure};
 use crate::keep::write::{self, NameOptions, check_folder, numbered};
-use crate::live::{self, Takers};
+use crate::live::{self, Live, Takers};
 use crate::live_names::LiveNames;
 use crate::names;
 use crate::open::{hotspot_rules, state_rules};
 use crate::select;
-use crate::session::{SessionOptions, default_trace_path};
+use crate::session::{SessionOptions, default_trace_path, named};
 use crate::terminal::Terminal;
-use crate::time::parse_keep;
 use draw::{Status, draw};
 use model::Model;
 use state::{Action, Ui};
@@ -47,16 +47,16 @@ use state::{Action, Ui};
 pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) targets: TargetArgs,
-    /// Also show the processes that these have started, and those that they start meanwhile
+    /// Also show the child processes of these, and those that start later
     #[arg(long)]
     pub(crate) children: bool,
     /// The time that is shown, in seconds, 1 to 60
     #[arg(short, long, value_name = "SECS", default_value_t = 5.0, value_parser = window)]
     pub(crate) window: f64,
-    /// The time that is kept in memory, to be saved with the key s
+    /// The time that is kept in memory; the key s saves it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_keep)]
     pub(crate) keep: Duration,
-    /// Most memory for what is kept
+    /// Memory limit for what is kept
     #[arg(long, value_name = "MB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(8..=1 << 16))]
     pub(crate) keep_memory: u64,
     /// Saved traces are numbered: FILE-1.wct, FILE-2.wct; default: wcprof-PID-DATE
@@ -74,7 +74,7 @@ fn window(text: &str) -> Result<f64, String> {
     number(text, 1.0, 60.0, "seconds")
 }
 
-/// A waiting thread is heard of once a second: what is younger is not shown yet.
+/// A waiting thread is accounted once a second: what is younger is not shown yet.
 const SETTLED_NS: u64 = 1_200_000_000;
 
 /// What the view waits for.
@@ -101,31 +101,48 @@ struct Picture {
 pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     if !(std::io::stdout().is_terminal() && std::io::stdin().is_terminal()) {
         let error = anyhow::anyhow!("the view needs a terminal on standard input and output");
-        return Err(Failure::new(Exit::Usage, error)
+        return Err(Failure::usage(error)
             .hint("`wcprof attach PID` prints, `wcprof attach PID --keep 60s` waits"));
     }
     let rules = state_rules(&args.rules)?;
     let hotspot_rules = hotspot_rules(&args.rules)?;
     names::check(&args.symbols)?;
     let chosen = select::targets(&args.targets, args.children)?;
-    let first = chosen.targets.first().map_or(Pid(0), |t| t.pid());
-    let base = match &args.output {
-        Some(path) => path.clone(),
-        None => default_trace_path(first),
-    };
+    let output = args.output.clone();
+    let base = output.unwrap_or_else(|| default_trace_path(&chosen.targets));
     check_folder(&base)?;
     let options = SessionOptions {
         targets: chosen.targets,
         children: args.children,
         duration: None,
-        rate_hz: args.sampling.rate,
-        max_cpu_percent: args.sampling.max_cpu,
-        engine: args.sampling.engine,
+        sampling: args.sampling.clone(),
         kernel: false,
-        threads: args.sampling.threads.clone(),
-        exclude_threads: args.sampling.exclude_threads.clone(),
         trace: base,
     };
+    let painter = Painter {
+        window_ns: (args.window * 1e9) as u64,
+        names: LiveNames::new(),
+        symbols: symbol_options(&args.symbols),
+        hotspot_rules,
+        rules,
+    };
+    let is_stopped = record(args, &options, painter)?;
+    if is_stopped {
+        message!("wcprof: ended by a signal");
+    }
+    Ok(())
+}
+
+/// Progress and failures of debuginfod have no place in the view.
+fn symbol_options(args: &SymbolArgs) -> SymbolOptions {
+    SymbolOptions {
+        debuginfod: None,
+        ..names::options(args)
+    }
+}
+
+/// Records and shows until the user ends it; gives whether a signal did.
+fn record(args: &TopArgs, options: &SessionOptions, painter: Painter) -> Result<bool, Failure> {
     let ring = RingOptions {
         keep: args.keep.max(Duration::from_secs_f64(args.window)),
         max_bytes: usize::try_from(args.keep_memory << 20).unwrap_or(usize::MAX),
@@ -138,112 +155,62 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         refused: Box::new(|()| {}),
         looks: Some(looks),
     };
-    let (live, done) = live::begin(&options, ring, takers)?;
+    let Live { running, .. } = live::begin(options, ring, takers)?;
     let (news_tx, news) = channel();
-    let stop = Arc::new(AtomicBool::new(false));
-    let painter = Painter {
-        window_ns: (args.window * 1e9) as u64,
-        names: LiveNames::new(),
-        symbols: SymbolOptions {
-            // Its progress and its failures have no place here.
-            debuginfod: None,
-            ..names::options(&args.symbols)
-        },
-        hotspot_rules,
-        rules,
-    };
-    let shown = thread::scope(|scope| {
+    let (is_stopped, ended) = thread::scope(|scope| {
         let painted = news_tx.clone();
         scope.spawn(move || painter.run(&looked, args, &painted));
-        wait_for_signals(news_tx.clone(), done)?;
-        // It waits for a key until the end of the process.
-        let keys = news_tx.clone();
-        thread::Builder::new()
-            .name("wcprof-keys".into())
-            .spawn(move || read_keys(&keys))?;
-        // The hook of this restores the terminal at a panic, of any thread.
-        let mut terminal = ratatui::try_init().context("failed to set up the terminal")?;
-        let view = View {
-            args,
-            options: &options,
-            color: Terminal::stdout().color,
-            news_tx,
-            stop: Arc::clone(&stop),
-        };
-        let shown = view.run(&mut terminal, &news);
-        ratatui::restore();
-        live.stop();
-        let ended = live.finish(&options)?;
-        shown?;
-        Ok::<_, Failure>(ended)
-    });
-    let ended = shown?;
-    if let Some(loss) = ended.loss {
-        return Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}")));
+        let shown = show(args, options, news_tx, &news);
+        running.stop();
+        let ended = live::finish(running, options)?;
+        Ok::<_, Failure>((shown?, ended))
+    })?;
+    match ended.loss {
+        Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))),
+        None => Ok(is_stopped),
     }
-    if stop.load(Ordering::Relaxed) {
-        tell!("wcprof: ended by a signal");
-    }
-    Ok(())
 }
 
-/// Tells of signals, and of the recording's end.
-fn wait_for_signals(
-    news: Sender<News>,
-    done: tokio::sync::oneshot::Receiver<()>,
-) -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("failed to start the event loop")?;
-    let signals = runtime.block_on(async {
-        std::io::Result::Ok([
-            signal(SignalKind::terminate())?,
-            signal(SignalKind::hangup())?,
-            signal(SignalKind::interrupt())?,
-        ])
-    });
-    let [mut terminate, mut hangup, mut interrupt] = signals?;
-    thread::Builder::new()
-        .name("wcprof-signals".into())
-        .spawn(move || {
-            runtime.block_on(async {
-                let mut done = Some(done);
-                loop {
-                    let over = async {
-                        match &mut done {
-                            Some(done) => done.await.is_ok(),
-                            None => std::future::pending().await,
-                        }
-                    };
-                    let told = tokio::select! {
-                        _ = over => {
-                            done = None;
-                            News::Over
-                        }
-                        _ = terminate.recv() => News::Stop,
-                        _ = hangup.recv() => News::Stop,
-                        _ = interrupt.recv() => News::Stop,
-                    };
-                    if news.send(told).is_err() {
-                        return;
-                    }
-                }
-            });
-        })?;
-    Ok(())
+/// Shows the view until the user ends it; gives whether a signal did.
+fn show(
+    args: &TopArgs,
+    options: &SessionOptions,
+    news_tx: Sender<News>,
+    news: &Receiver<News>,
+) -> Result<bool, Failure> {
+    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
+    let stopped = news_tx.clone();
+    // These two threads wait until the end of the process.
+    named("wcprof-signals").spawn(move || {
+        for _ in signals.forever() {
+            let _ = stopped.send(News::Stop);
+        }
+    })?;
+    let keys = news_tx.clone();
+    named("wcprof-keys").spawn(move || read_keys(&keys))?;
+    // The hook of this restores the terminal at a panic, of any thread.
+    let mut terminal = ratatui::try_init().context("failed to set up the terminal")?;
+    let view = View {
+        args,
+        options,
+        color: Terminal::stdout().color,
+        news_tx,
+    };
+    let shown = view.run(&mut terminal, news);
+    ratatui::restore();
+    shown
 }
 
 fn read_keys(news: &Sender<News>) {
     loop {
-        let told = match event::read() {
+        let found = match event::read() {
             Ok(Event::Key(key)) => News::Key(key),
             Ok(Event::Resize(..)) => News::Resized,
             Ok(_) => continue,
             Err(_) => News::Stop,
         };
-        let is_last = matches!(told, News::Stop);
-        if news.send(told).is_err() || is_last {
+        let is_last = matches!(found, News::Stop);
+        if news.send(found).is_err() || is_last {
             return;
         }
     }
@@ -275,16 +242,16 @@ impl Painter {
     fn run(mut self, looks: &Receiver<Kept>, args: &TopArgs, news: &Sender<News>) {
         let _end = EndAtPanic(news.clone());
         for kept in looks {
-            match self.picture(kept, args) {
-                Ok(Some(picture)) => {
-                    if news.send(News::Picture(Box::new(picture))).is_err() {
-                        return;
-                    }
-                }
-                Ok(None) => {}
-                Err(_) => return,
+            let Ok(picture) = self.picture(kept, args) else {
+                break;
+            };
+            let news_of = picture.map(|picture| News::Picture(Box::new(picture)));
+            if news_of.is_some_and(|picture| news.send(picture).is_err()) {
+                return;
             }
         }
+        // The view may be over by now.
+        let _ = news.send(News::Over);
     }
 
     fn picture(&mut self, kept: Kept, args: &TopArgs) -> Result<Option<Picture>, Failure> {
@@ -330,12 +297,11 @@ struct View<'a> {
     options: &'a SessionOptions,
     color: bool,
     news_tx: Sender<News>,
-    /// A signal ended it.
-    stop: Arc<AtomicBool>,
 }
 
 impl View<'_> {
-    fn run(&self, terminal: &mut DefaultTerminal, news: &Receiver<News>) -> Result<(), Failure> {
+    /// Gives whether a signal ended it.
+    fn run(&self, terminal: &mut DefaultTerminal, news: &Receiver<News>) -> Result<bool, Failure> {
         let mut ui = Ui::new();
         let mut number = 1;
         let mut picture: Option<Box<Picture>> = None;
@@ -357,15 +323,12 @@ impl View<'_> {
                 .context("failed to draw")?;
             // The sender that is kept here never lets this end.
             let Ok(event) = news.recv() else {
-                return Ok(());
+                return Ok(false);
             };
             match event {
                 News::Picture(next) if !ui.paused => picture = Some(next),
                 News::Picture(_) | News::Resized => {}
-                News::Stop => {
-                    self.stop.store(true, Ordering::Relaxed);
-                    return Ok(());
-                }
+                News::Stop => return Ok(true),
                 News::Over => {
                     let text = "the target has ended; this is the last picture";
                     ui.ended = Some(text.to_owned());
@@ -377,7 +340,7 @@ impl View<'_> {
                     });
                 }
                 News::Key(key) => match ui.key(key, &model.rows) {
-                    Action::Quit => return Ok(()),
+                    Action::Quit => return Ok(false),
                     Action::Save => {
                         if let Some(picture) = &picture {
                             self.save(&picture.kept, &mut number);
@@ -402,24 +365,19 @@ impl View<'_> {
         let kept = Arc::clone(kept);
         let news = self.news_tx.clone();
         let symbols = self.args.symbols.clone();
-        let spawned = thread::Builder::new()
-            .name("wcprof-writer".into())
-            .spawn(move || {
-                let names = NameOptions {
-                    options: SymbolOptions {
-                        debuginfod: None,
-                        ..names::options(&symbols)
-                    },
-                    args: &symbols,
-                    raw: false,
-                };
-                let written = write::write(&kept, path, "saved from the live view", &names);
-                let result = written
-                    .map(|w| w.path)
-                    .map_err(|failure| failure.to_string());
-                // The view may be over by now.
-                let _ = news.send(News::Saved(result));
-            });
+        let spawned = named("wcprof-writer").spawn(move || {
+            let names = NameOptions {
+                options: symbol_options(&symbols),
+                args: &symbols,
+                raw: false,
+            };
+            let written = write::write(&kept, path, "saved from the live view", &names);
+            let result = written
+                .map(|w| w.path)
+                .map_err(|failure| failure.to_string());
+            // The view may be over by now.
+            let _ = news.send(News::Saved(result));
+        });
         if let Err(error) = spawned {
             // Said by the view as any other.
             let _ = self.news_tx.send(News::Saved(Err(error.to_string())));

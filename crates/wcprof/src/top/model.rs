@@ -6,8 +6,10 @@ use std::collections::BTreeSet;
 use wcprof_findings::{Detail, Finding, TextOptions as FindingOptions, render_text};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Direction, GroupBy, Trees, View};
-use wcprof_report::{TextOptions, terminal_name, text};
+use wcprof_report::{TextOptions, text};
+use wcprof_text::terminal_name;
 
+use super::row::{Row, RowKey};
 use super::state::{Pane, Ui};
 
 /// Most nodes of the tree that is shown.
@@ -22,48 +24,18 @@ pub(crate) struct Model {
     pub(crate) pane: Vec<String>,
 }
 
-/// A pool, or a thread of one that is unfolded.
-#[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Row {
-    pub(crate) name: String,
-    pub(crate) key: RowKey,
-    /// Threads of a pool.
-    pub(crate) n_threads: usize,
-    /// Shares of the time, 0 to 1, in the order of [`State::ALL`].
-    pub(crate) states: [f64; State::ALL.len()],
-}
-
-/// What a row is, from one second to the next.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(crate) enum RowKey {
-    /// Pid and name.
-    Pool(i32, String),
-    /// Pid and tid.
-    Thread(i32, i32),
-}
-
-impl Row {
-    /// Share that is not idle.
-    pub(crate) fn busy(&self) -> f64 {
-        1.0 - self.states[State::Idle as usize]
-    }
-}
-
 impl Model {
     pub(crate) fn new(profile: &Profile, findings: &[Finding], ui: &Ui, width: usize) -> Self {
         let rows = rows(profile, &ui.open);
-        let at = ui.at(&rows);
-        let selected = rows.get(at);
-        let (pane_title, pane) = match ui.pane {
-            Pane::Tree => (
-                match selected {
-                    Some(row) => format!("tree of {}", row.name),
-                    None => "tree".to_owned(),
-                },
-                selected.map_or_else(Vec::new, |row| tree(profile, &row.key, ui.direction)),
-            ),
-            Pane::Findings => ("hotspots".to_owned(), hotspots(profile, findings, width)),
-            Pane::Help => ("keys".to_owned(), help()),
+        let selected = rows.get(ui.at(&rows));
+        let (pane_title, pane) = match (ui.pane, selected) {
+            (Pane::Tree, None) => ("tree".to_owned(), Vec::new()),
+            (Pane::Tree, Some(row)) => {
+                let tree = tree(profile, &row.key, ui.direction);
+                (format!("tree of {}", row.name), tree)
+            }
+            (Pane::Findings, _) => ("hotspots".to_owned(), hotspots(profile, findings, width)),
+            (Pane::Help, _) => ("keys".to_owned(), help()),
         };
         Self {
             headline: headline(profile),
@@ -79,21 +51,21 @@ fn headline(profile: &Profile) -> String {
         [only] => format!("{} (pid {})", terminal_name(&only.title), only.pid),
         all => format!("{} processes", all.len()),
     };
-    let of = |state: State| -> u64 {
-        let rows = profile.rows.iter().filter(|row| row.state == state);
-        rows.map(|row| row.weight).sum()
-    };
-    let all: u64 = profile.rows.iter().map(|row| row.weight).sum();
-    let share = |ns: u64| 100.0 * ns as f64 / all.max(1) as f64;
+    let mut sums = [0; State::ALL.len()];
+    for row in &profile.rows {
+        sums[row.state as usize] += row.weight;
+    }
+    let of = |state: State| sums[state as usize];
+    let share = |state| 100.0 * shares(&sums)[state as usize];
     let cores = of(State::OnCpu) + of(State::Guest);
     format!(
         "{subject}: {} threads, {:.2} cores, runnable {:.1} %, lock {:.1} %, disk {:.1} %, idle {:.1} %",
         profile.threads.len(),
         cores as f64 / profile.duration_ns().max(1) as f64,
-        share(of(State::Runnable)),
-        share(of(State::Lock)),
-        share(of(State::Disk)),
-        share(of(State::Idle)),
+        share(State::Runnable),
+        share(State::Lock),
+        share(State::Disk),
+        share(State::Idle),
     )
 }
 
@@ -101,35 +73,28 @@ fn headline(profile: &Profile) -> String {
 fn rows(profile: &Profile, open: &BTreeSet<RowKey>) -> Vec<Row> {
     let mut sums = vec![[0_u64; State::ALL.len()]; profile.threads.len()];
     for row in &profile.rows {
-        if let Some(sum) = sums.get_mut(row.thread) {
-            sum[row.state as usize] = sum[row.state as usize].saturating_add(row.weight);
-        }
+        let sum = &mut sums[row.thread][row.state as usize];
+        *sum = sum.saturating_add(row.weight);
     }
     let mut pools: Vec<(Row, Vec<Row>)> = Vec::new();
     for pool in &profile.pools {
         let mut whole = [0_u64; State::ALL.len()];
         let mut threads = Vec::new();
         for &at in &pool.threads {
-            let (Some(thread), Some(sum)) = (profile.threads.get(at), sums.get(at)) else {
-                continue;
-            };
-            for (whole, part) in whole.iter_mut().zip(sum) {
-                *whole = whole.saturating_add(*part);
+            let thread = &profile.threads[at];
+            for (whole, part) in whole.iter_mut().zip(sums[at]) {
+                *whole = whole.saturating_add(part);
             }
             threads.push(Row {
                 name: format!("{} {}", terminal_name(&thread.comm), thread.tid),
                 key: RowKey::Thread(thread.pid.0, thread.tid.0),
                 n_threads: 1,
-                states: shares(sum),
+                states: shares(&sums[at]),
             });
         }
-        if whole.iter().all(|ns| *ns == 0) {
-            continue;
-        }
         let name = terminal_name(&pool.name);
-        let several = profile.processes.len() > 1;
         let row = Row {
-            name: match several {
+            name: match profile.processes.len() > 1 {
                 true => format!("{name} ({})", pool.pid),
                 false => name.into_owned(),
             },
@@ -137,20 +102,20 @@ fn rows(profile: &Profile, open: &BTreeSet<RowKey>) -> Vec<Row> {
             n_threads: pool.threads.len(),
             states: shares(&whole),
         };
-        pools.push((row, threads));
+        if whole.iter().any(|ns| *ns > 0) {
+            pools.push((row, threads));
+        }
     }
     // By threads that are not idle, so that a pool of many counts for more than one thread.
     let load = |row: &Row| row.busy() * row.n_threads as f64;
     pools.sort_by(|(a, _), (b, _)| load(b).total_cmp(&load(a)).then_with(|| a.key.cmp(&b.key)));
-    let mut rows = Vec::new();
-    for (pool, threads) in pools {
-        let unfolded = open.contains(&pool.key);
-        rows.push(pool);
-        if unfolded {
-            rows.extend(threads);
+    let unfolded = pools.into_iter().flat_map(|(pool, mut rows)| {
+        if !open.contains(&pool.key) {
+            rows.clear();
         }
-    }
-    rows
+        [pool].into_iter().chain(rows)
+    });
+    unfolded.collect()
 }
 
 fn shares(sums: &[u64; State::ALL.len()]) -> [f64; State::ALL.len()] {
@@ -171,12 +136,11 @@ fn tree(profile: &Profile, key: &RowKey, direction: Direction) -> Vec<String> {
     };
     let mut trees = Trees::new(profile, &view);
     trees.groups.retain(|group| {
-        let mut threads = group.threads.iter().filter_map(|&t| profile.threads.get(t));
+        let mut threads = group.threads.iter().map(|&t| &profile.threads[t]);
         threads.any(|thread| match key {
             RowKey::Thread(pid, tid) => (thread.pid.0, thread.tid.0) == (*pid, *tid),
             RowKey::Pool(pid, name) => {
-                let pool = profile.pools.get(thread.pool);
-                thread.pid.0 == *pid && pool.is_some_and(|pool| pool.name == *name)
+                thread.pid.0 == *pid && profile.pools[thread.pool].name == *name
             }
         })
     });

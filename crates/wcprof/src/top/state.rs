@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use wcprof_profile::Direction;
 
-use super::model::{Row, RowKey};
+use super::row::{Row, RowKey};
 
 /// What the user has chosen.
 #[derive(Clone, Debug)]

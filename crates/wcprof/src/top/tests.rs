@@ -11,7 +11,8 @@ use wcprof_profile::{Direction, ProfileBuilder, Rules};
 use wcprof_trace::TraceReader;
 
 use super::draw::{Status, draw};
-use super::model::{Model, RowKey};
+use super::model::Model;
+use super::row::RowKey;
 use super::state::{Action, Pane, Ui};
 
 fn fixtures() -> std::path::PathBuf {

@@ -2,7 +2,6 @@
 //! what is whole with a warning, or an error that says what is wrong; never a panic.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The smallest trace of a real program.
 fn whole() -> Vec<u8> {
@@ -66,7 +65,7 @@ impl Bench {
     fn run(&self, bytes: &[u8], args: &[&str]) -> (i32, String) {
         let path = self.folder.path().join("bad.wct");
         std::fs::write(&path, bytes).expect("the file is writable");
-        let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
+        let output = wcprof_testkit::wcprof()
             .args(args.iter().map(|arg| match *arg {
                 "TRACE" => path.clone(),
                 arg => PathBuf::from(arg),
@@ -191,7 +190,7 @@ fn other_files() {
 #[test]
 fn other_program() {
     let [a, b] = ["qemu-idle.wct", "redis-server-load.wct"].map(fixture);
-    let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
+    let output = wcprof_testkit::wcprof()
         .arg("diff")
         .args([a, b])
         .output()

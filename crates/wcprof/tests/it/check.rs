@@ -4,7 +4,7 @@ use std::io::Read;
 use std::process::{Child, Command, Output, Stdio};
 
 fn check(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wcprof"))
+    wcprof_testkit::wcprof()
         .arg("check")
         .args(args)
         .output()
@@ -127,7 +127,7 @@ fn not_permitted() {
         .tempdir()
         .unwrap();
     let program = dir.path().join("wcprof");
-    std::fs::copy(env!("CARGO_BIN_EXE_wcprof"), &program).unwrap();
+    std::fs::copy(wcprof_testkit::program(), &program).unwrap();
     let cat = Cat::spawn();
     let output = Command::new(&program)
         .args(["check", &cat.0.id().to_string()])

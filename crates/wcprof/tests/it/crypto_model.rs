@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
 use serde_json::Value;
 
@@ -12,7 +12,7 @@ const REPORT: &str = concat!(
 );
 
 fn crypto(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_wcprof"))
+    wcprof_testkit::wcprof()
         .arg("crypto")
         .args(args)
         .stdin(Stdio::null())

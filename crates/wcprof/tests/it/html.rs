@@ -13,7 +13,7 @@ const MAX_BYTES: usize = 5_000_000;
 
 fn wcprof(args: &[&str]) -> Output {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/traces");
-    Command::new(env!("CARGO_BIN_EXE_wcprof"))
+    wcprof_testkit::wcprof()
         .args(args)
         .current_dir(fixtures)
         .env_remove("DEBUGINFOD_URLS")

@@ -34,14 +34,14 @@ fn trace_is_not_written_over() {
         let output = path(name).display().to_string();
         for format in ["text", "csv", "html", "svg", "firefox"] {
             let args = ["report", &trace, "--format", format, "-o", &output];
-            assert_fails(&args, 2, &["is the trace that is read", "another file"]);
+            assert_fails(&args, 2, &["is the input", "another file"]);
         }
         for traces in [[trace.as_str(), QEMU], [QEMU, trace.as_str()]] {
             let args = [&["diff"], &traces[..], &["--flamegraph", &output]].concat();
-            assert_fails(&args, 2, &["is the trace that is read"]);
+            assert_fails(&args, 2, &["is the input"]);
         }
         let args = ["merge", &trace, QEMU, "-o", &output];
-        assert_fails(&args, 2, &["is the trace that is read"]);
+        assert_fails(&args, 2, &["is the input"]);
     }
     assert_eq!(fs::read(path("a.wct")).expect("it is there"), before);
 }

@@ -4,7 +4,6 @@
 use crate::support;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -349,7 +348,7 @@ sources = [{ report = "a test", figure = "50 %" }]
         "broken.toml",
         &text.replace("percent = 50.0", "percent = 500.0"),
     );
-    let output = Command::new(env!("CARGO_BIN_EXE_wcprof"))
+    let output = wcprof_testkit::wcprof()
         .args(["hotspots", trace, "--rules", &broken])
         .output()
         .expect("the program runs");

@@ -29,13 +29,12 @@ impl Drop for Target {
 }
 
 fn command(dir: &Path, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wcprof"));
+    let mut command = wcprof_testkit::wcprof();
     command
         .args(args)
         .current_dir(dir)
         .env("NO_COLOR", "1")
         .env("XDG_CACHE_HOME", dir.join("cache"))
-        .env_remove("DEBUGINFOD_URLS")
         .env_remove("DEBUGINFOD_CACHE_PATH");
     command
 }
@@ -336,7 +335,7 @@ fn progress_on_a_terminal() {
             "/dev/null",
         ])
         .current_dir(dir)
-        .env("WCPROF", env!("CARGO_BIN_EXE_wcprof"))
+        .env("WCPROF", wcprof_testkit::program())
         .env("TRACE", trace)
         .env("XDG_CACHE_HOME", dir.join("cache"))
         .env_remove("DEBUGINFOD_CACHE_PATH")

@@ -3,11 +3,8 @@
 use std::process::{Command, Output};
 
 pub fn command(args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_wcprof"));
-    command
-        .args(args)
-        .env("NO_COLOR", "1")
-        .env_remove("DEBUGINFOD_URLS");
+    let mut command = wcprof_testkit::wcprof();
+    command.args(args).env("NO_COLOR", "1");
     command
 }
 

@@ -1,35 +1,33 @@
-//! Texts in columns of a terminal, of which wide characters take two and combining ones none.
+//! Texts measured in columns of a terminal: a wide character takes two, a combining one none.
 
 use std::borrow::Cow;
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// Cuts to `width` columns of a terminal, of which wide characters take two, with `...` at the end of
-/// what was cut.
+/// Cuts a text to `width` columns; `...` marks the cut. `None` does not cut.
 pub fn cut(text: &str, width: Option<usize>) -> Cow<'_, str> {
     match width {
         Some(width) if columns(text) > width => {
-            let mut short = head(text, width.saturating_sub(3)).to_owned();
-            short.extend("...".chars().take(width));
-            short.into()
+            let dots = &"..."[..width.min(3)];
+            format!("{}{dots}", first_columns(text, width.saturating_sub(3))).into()
         }
         _ => text.into(),
     }
 }
 
-/// Columns that a text takes on a terminal.
+/// Columns that a text takes.
 pub fn columns(text: &str) -> usize {
     text.width()
 }
 
-/// As much of the text as has room in so many columns.
-pub fn head(text: &str, width: usize) -> &str {
+/// The start of a text that fits into `width` columns.
+pub fn first_columns(text: &str, width: usize) -> &str {
     let mut taken = 0;
     let end = text.char_indices().find(|(_, c)| {
         taken += c.width().unwrap_or(0);
         taken > width
     });
-    end.map_or(text, |(end, _)| text.get(..end).unwrap_or(text))
+    end.map_or(text, |(end, _)| &text[..end])
 }
 
 #[cfg(test)]

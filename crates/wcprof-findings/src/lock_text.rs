@@ -3,12 +3,10 @@
 use std::fmt::Write;
 
 use wcprof_profile::model::LockKind;
+use wcprof_text::{count, cut, one_line, percent};
 
-use super::{Hold, LockReport, LockSite};
-use crate::columns::cut;
-use crate::hotspots::plural;
-use crate::text::{duration, escape, prose};
-use crate::totals::percent;
+use crate::locks::{Hold, LockReport, LockSite};
+use crate::text::{labeled, short_duration};
 
 /// Pools of waiters printed for a site.
 const MAX_WAITERS: usize = 4;
@@ -32,8 +30,8 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
     let _ = writeln!(
         out,
         "{} of thread time lost to locks in {}: {:.1} % of the non-idle time, {:.2} threads at a time",
-        duration(report.lost_ns),
-        duration(report.duration_ns),
+        short_duration(report.lost_ns),
+        short_duration(report.duration_ns),
         percent(report.lost_ns, report.non_idle_ns),
         report.lost_ns as f64 / report.duration_ns.max(1) as f64,
     );
@@ -43,33 +41,33 @@ pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> Stri
         let _ = write!(out, ", {uncertain:.1} % of it uncertain (marked ~)");
     }
     out.push('\n');
-    let several = report.sites.iter().any(|s| s.pid != report.sites[0].pid);
+    let has_processes = report.sites.iter().any(|s| s.pid != report.sites[0].pid);
     for site in report.sites.iter().take(max_sites) {
         out.push('\n');
-        one(&mut out, site, several, width);
+        write_site(&mut out, site, has_processes, width);
     }
     let n_more = report.sites.len().saturating_sub(max_sites);
     if n_more > 0 {
-        let _ = writeln!(out, "\n{} not shown", plural(n_more, "more site"));
+        let _ = writeln!(out, "\n{} not shown", count(n_more, "more site"));
     }
     out
 }
 
-fn one(out: &mut String, site: &LockSite, several: bool, width: usize) {
-    let process = match several {
-        true => format!("{}/{}: ", escape(&site.process), site.pid),
+fn write_site(out: &mut String, site: &LockSite, has_processes: bool, width: usize) {
+    let process = match has_processes {
+        true => format!("{}/{}: ", one_line(&site.process), site.pid),
         false => String::new(),
     };
     let title = format!(
         "{:5.1} % {:>8}  {process}{}",
         site.percent,
-        duration(site.lost_ns),
-        escape(&site.function)
+        short_duration(site.lost_ns),
+        one_line(&site.function)
     );
     let _ = writeln!(out, "{}", cut(&title, Some(width)));
-    prose(out, "lock", &kinds(site), width);
+    labeled(out, "lock", &kinds(site), width);
     if !site.callers.is_empty() {
-        let text = format!("  called  : {}", escape(&site.callers.join(" < ")));
+        let text = format!("  called  : {}", one_line(&site.callers.join(" < ")));
         let _ = writeln!(out, "{}", cut(&text, Some(width)));
     }
     let waiters: Vec<String> = site
@@ -77,17 +75,17 @@ fn one(out: &mut String, site: &LockSite, several: bool, width: usize) {
         .iter()
         .take(MAX_WAITERS)
         .map(|w| {
-            let threads = plural(w.n_threads, "thread");
-            format!("{} {} ({threads})", w.pool, duration(w.lost_ns))
+            let threads = count(w.n_threads, "thread");
+            format!("{} {} ({threads})", w.pool, short_duration(w.lost_ns))
         })
         .collect();
     let more = match site.waiters.len().saturating_sub(MAX_WAITERS) {
         0 => String::new(),
-        n => format!(", {} more", plural(n, "pool")),
+        n => format!(", {} more", count(n, "pool")),
     };
     let at_once = site.waiting_at_once;
     let text = format!("{}{more}; {at_once:.2} at a time", waiters.join(", "));
-    prose(out, "waiters", &text, width);
+    labeled(out, "waiters", &text, width);
     let shown: Vec<&Hold> = site
         .held_by
         .iter()
@@ -103,11 +101,11 @@ fn one(out: &mut String, site: &LockSite, several: bool, width: usize) {
         let _ = writeln!(out, "{}", cut(&text, Some(width)));
     }
     if n_more > 0 {
-        let _ = writeln!(out, "    and {}", plural(n_more, "lighter stack"));
+        let _ = writeln!(out, "    and {}", count(n_more, "lighter stack"));
     }
     for unknown in &site.unknown {
         let text = format!("{:.1} % {}", unknown.percent, unknown.text);
-        prose(out, "unknown", &text, width);
+        labeled(out, "unknown", &text, width);
     }
 }
 
@@ -120,7 +118,7 @@ fn mark(hold: &Hold) -> char {
 
 /// `tp_osd_tp [disk] in fdatasync: fdatasync < f < g`
 fn held(hold: &Hold) -> String {
-    let pool = escape(&hold.pool);
+    let pool = one_line(&hold.pool);
     let state = hold.state.frame();
     if hold.frames.is_empty() {
         return format!("{pool} {state} (no stack of that tick)");
@@ -132,11 +130,11 @@ fn held(hold: &Hold) -> String {
         .iter()
         .skip(first)
         .take(MAX_FRAMES)
-        .map(|f| escape(f))
+        .map(|f| one_line(f))
         .collect();
     let leaf = match first {
         0 => String::new(),
-        _ => format!(" ({})", escape(&hold.frames[0])),
+        _ => format!(" ({})", one_line(&hold.frames[0])),
     };
     format!("{pool} {state}{leaf} in {}", chain.join(" < "))
 }

@@ -2,42 +2,44 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use wcprof_profile::for_each_shown;
-use wcprof_profile::model::{Profile, ProfileThread};
-use wcprof_profile::{GroupBy, View};
+use wcprof_profile::model::{FunctionId, Profile, ProfileThread};
+use wcprof_profile::{GroupBy, View, for_each_shown};
 use wcprof_types::{Pid, Tid};
 
-use super::condition::{Condition, OverThreads, What};
+use crate::condition::{Condition, OverThreads, Subject};
 
-/// A condition and what it was in the last time.
+/// A condition, and the time that it is tested on.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub struct Watch {
     condition: Condition,
     steps: VecDeque<Step>,
 }
 
-/// The time of each thread in one profile: that which counts, and all of it, ns.
+/// The time of one profile, ns.
 #[derive(Debug)]
 struct Step {
     length: u64,
+    /// Of each thread the time that counts, and all of it.
     threads: HashMap<(Pid, Tid), (u64, u64)>,
 }
 
 impl Watch {
-    pub(crate) fn new(condition: Condition) -> Self {
+    /// Nothing is known yet.
+    pub fn new(condition: Condition) -> Self {
         Self {
             condition,
             steps: VecDeque::new(),
         }
     }
 
-    pub(crate) fn condition(&self) -> &Condition {
+    /// What it tests.
+    pub fn condition(&self) -> &Condition {
         &self.condition
     }
 
     /// Takes the profile that follows the last one; gives the share if the condition holds in its
     /// window, which must be full.
-    pub(crate) fn take(&mut self, profile: &Profile) -> Option<f64> {
+    pub fn take(&mut self, profile: &Profile) -> Option<f64> {
         self.steps.push_back(step(&self.condition, profile));
         let window = u64::try_from(self.condition.window.as_nanos()).unwrap_or(u64::MAX);
         let mut length: u64 = self.steps.iter().map(|step| step.length).sum();
@@ -62,15 +64,15 @@ impl Watch {
             *sum = (sum.0 + part, sum.1 + whole);
         }
         sums.retain(|_, (_, whole)| *whole > 0);
-        match self.condition.threads {
+        match self.condition.over_threads {
             OverThreads::Together => {
                 let add = |a: (u64, u64), b: &(u64, u64)| (a.0 + b.0, a.1 + b.1);
                 let (part, whole) = sums.values().fold((0, 0), add);
                 (whole > 0).then(|| part as f64 / whole as f64)
             }
             OverThreads::Percentile(p) => {
-                let mut shares: Vec<f64> = sums
-                    .values()
+                let shares = sums.values();
+                let mut shares: Vec<f64> = shares
                     .map(|(part, whole)| *part as f64 / *whole as f64)
                     .collect();
                 shares.sort_by(f64::total_cmp);
@@ -82,58 +84,47 @@ impl Watch {
 }
 
 fn step(condition: &Condition, profile: &Profile) -> Step {
-    let mut threads: HashMap<usize, (u64, u64)> = HashMap::new();
-    let is_watched: Vec<bool> = profile
-        .threads
-        .iter()
-        .map(|thread| is_of(condition, profile, thread))
-        .collect();
-    let watched = |thread: usize| is_watched.get(thread) == Some(&true);
-    for row in profile.rows.iter().filter(|row| watched(row.thread)) {
-        threads.entry(row.thread).or_default().1 += row.weight;
+    let threads = profile.threads.iter();
+    let is_watched: Vec<bool> = threads.map(|t| is_of(condition, profile, t)).collect();
+    // By thread.
+    let mut sums = vec![(0, 0); profile.threads.len()];
+    for row in &profile.rows {
+        sums[row.thread].1 += row.weight;
+        if matches!(condition.subject, Subject::State(state) if state == row.state) {
+            sums[row.thread].0 += row.weight;
+        }
     }
-    match &condition.what {
-        What::State(state) => {
-            let rows = profile.rows.iter().filter(|row| row.state == *state);
-            for row in rows.filter(|row| watched(row.thread)) {
-                threads.entry(row.thread).or_default().0 += row.weight;
+    if let Subject::Function(glob) = &condition.subject {
+        let functions = (0..).map(FunctionId).zip(&profile.functions);
+        let matching = functions.filter(|(_, f)| {
+            let bare = f.name.split_once('(').map_or("", |(bare, _)| bare);
+            glob.is_match(&f.name) || (!bare.is_empty() && glob.is_match(bare))
+        });
+        let matching: HashSet<FunctionId> = matching.map(|(id, _)| id).collect();
+        let view = View {
+            by: GroupBy::All,
+            idle: true,
+            ..View::default()
+        };
+        for_each_shown(profile, &view, |row, frames| {
+            if is_watched[row.thread] && frames.iter().any(|f| matching.contains(f)) {
+                sums[row.thread].0 += row.weight;
             }
-        }
-        What::Function(glob) => {
-            let matching: HashSet<u32> = (0..)
-                .zip(&profile.functions)
-                .filter(|(_, f)| {
-                    let bare = f.name.split_once('(').map_or("", |(bare, _)| bare);
-                    glob.is_match(&f.name) || (!bare.is_empty() && glob.is_match(bare))
-                })
-                .map(|(id, _)| id)
-                .collect();
-            let view = View {
-                by: GroupBy::All,
-                idle: true,
-                ..View::default()
-            };
-            for_each_shown(profile, &view, |row, frames| {
-                if watched(row.thread) && frames.iter().any(|f| matching.contains(&f.0)) {
-                    threads.entry(row.thread).or_default().0 += row.weight;
-                }
-            });
-        }
+        });
     }
-    let id = |at: usize| profile.threads.get(at).map(|t| (t.pid, t.tid));
+    let threads = profile.threads.iter().zip(sums).zip(is_watched);
     Step {
         length: profile.duration_ns(),
         threads: threads
-            .into_iter()
-            .filter_map(|(at, sums)| Some((id(at)?, sums)))
+            .filter(|(_, is_watched)| *is_watched)
+            .map(|((thread, sums), _)| ((thread.pid, thread.tid), sums))
             .collect(),
     }
 }
 
 fn is_of(condition: &Condition, profile: &Profile, thread: &ProfileThread) -> bool {
-    condition.whom.as_ref().is_none_or(|glob| {
-        let pool = profile.pools.get(thread.pool).map_or("", |p| &p.name);
-        glob.is_match(pool) || glob.is_match(&thread.comm)
+    condition.threads.as_ref().is_none_or(|glob| {
+        glob.is_match(&profile.pools[thread.pool].name) || glob.is_match(&thread.comm)
     })
 }
 
@@ -149,7 +140,6 @@ mod tests {
     use wcprof_types::{Avma, StackEnd, ThreadState, TimeNs};
 
     use super::*;
-    use crate::keep::condition::parse;
 
     const S: u64 = 1_000_000_000;
 
@@ -231,7 +221,7 @@ mod tests {
     }
 
     fn taken(text: &str, seconds: &[&[u64]]) -> Vec<Option<u32>> {
-        let mut watch = Watch::new(parse(text).unwrap());
+        let mut watch = Watch::new(text.parse().unwrap());
         let shares = seconds.iter().map(|s| watch.take(&second(s)));
         shares
             .map(|share| share.map(|s| (s * 1000.0).round() as u32))

@@ -1,20 +1,21 @@
-//! What serializes to JSON that a terminal may show.
+//! A value to JSON that a terminal can show.
 //!
-//! JSON itself escapes only the characters below U+0020. Those here would still drive a terminal or
-//! reorder its lines, so that they are written as `\uXXXX`; a reader of the JSON sees no difference.
+//! JSON escapes only the characters below U+0020. Other control characters could drive a terminal, and
+//! invisible ones reorder its lines: they are written as `\uXXXX`. A reader of the JSON sees no difference.
 
 use serde::Serialize;
 
-/// The value as one indented JSON document that ends with a newline, without a control character other
-/// than that.
+use crate::escape::is_invisible;
+
+/// The value as one indented JSON document. It ends with a newline.
 ///
 /// # Errors
-/// The value is none of JSON: a key that is no text.
+/// JSON cannot hold the value: a map has a key that is no text.
 pub fn printable_json<T: Serialize>(value: &T) -> Result<String, serde_json::Error> {
     let json = serde_json::to_string_pretty(value)?;
     let mut text = String::with_capacity(json.len() + 1);
     for c in json.chars() {
-        // Line feeds are the document's own; all others occur in strings alone.
+        // Line feeds are the document's own; all others occur in strings only.
         if c != '\n' && (c.is_control() || is_invisible(c)) {
             text.push_str(&format!("\\u{:04x}", u32::from(c)));
         } else {
@@ -23,14 +24,6 @@ pub fn printable_json<T: Serialize>(value: &T) -> Result<String, serde_json::Err
     }
     text.push('\n');
     Ok(text)
-}
-
-/// Directional marks, embeddings and overrides, and zero-width characters: a name must not change
-/// how the text around it reads.
-pub fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
 }
 
 #[cfg(test)]

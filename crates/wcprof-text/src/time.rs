@@ -1,21 +1,19 @@
-//! `60s`, `1.5m`, `500ms`, `2h` to a time; a bare number is seconds. What every flag and condition that
-//! takes a time understands.
+//! A time as people type it: `60s`, `1.5m`, `500ms`, `2h`; a bare number is seconds.
 
 use std::time::Duration;
 
-use wcprof_types::TimeNs;
-
 const NO_TIME: &str = "not a time; 3s, 500ms or 1.5m are";
-/// Longer ones are no time of a recording: three years.
+/// Longer ones are no time of a recording, ns: three years.
 const MAX_NS: f64 = 1e17;
-const DAY: Duration = Duration::from_hours(24);
 
 /// The time that a text says.
-pub(crate) fn parse_time(text: &str) -> Result<TimeNs, String> {
-    let split = text
-        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
-        .unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_time(text: &str) -> Result<Duration, String> {
+    let is_number = |c: char| c.is_ascii_digit() || c == '.';
+    let unit = text.trim_start_matches(is_number);
+    let number = &text[..text.len() - unit.len()];
     if number.is_empty() {
         return Err(NO_TIME.to_owned());
     }
@@ -28,26 +26,20 @@ pub(crate) fn parse_time(text: &str) -> Result<TimeNs, String> {
         _ => return Err("unknown unit; h, m, s, ms and us are known".to_owned()),
     };
     match number.parse::<f64>() {
-        Ok(n) if n * ns <= MAX_NS => Ok(TimeNs((n * ns).round() as u64)),
+        Ok(n) if n * ns <= MAX_NS => Ok(Duration::from_nanos((n * ns).round() as u64)),
         Ok(_) => Err("too long".to_owned()),
         Err(_) => Err(NO_TIME.to_owned()),
     }
 }
 
 /// The same, at most a day.
-pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
-    let time = Duration::from_nanos(parse_time(text)?.0);
-    match time > DAY {
+///
+/// # Errors
+/// What is wrong with the text.
+pub fn parse_short_time(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    match time > Duration::from_hours(24) {
         true => Err("the longest time is 24h".to_owned()),
-        false => Ok(time),
-    }
-}
-
-/// The time of `--keep`.
-pub(crate) fn parse_keep(text: &str) -> Result<Duration, String> {
-    let time = parse_duration(text)?;
-    match time < Duration::from_secs(1) {
-        true => Err("at least 1s is kept".to_owned()),
         false => Ok(time),
     }
 }
@@ -71,7 +63,7 @@ mod tests {
             ("2h", 7_200_000_000_000),
             ("0", 0),
         ] {
-            assert_eq!(parse_time(text), Ok(TimeNs(ns)), "{text}");
+            assert_eq!(parse_time(text), Ok(Duration::from_nanos(ns)), "{text}");
         }
         for bad in [
             "",
@@ -92,12 +84,10 @@ mod tests {
         }
     }
 
-    /// Check the longest time, and the shortest that is kept.
+    /// Check the longest time.
     #[test]
     fn limits() {
-        assert_eq!(parse_duration("24h"), Ok(DAY));
-        assert!(parse_duration("25h").is_err());
-        assert!(parse_keep("999ms").is_err());
-        assert_eq!(parse_keep("1s"), Ok(Duration::from_secs(1)));
+        assert_eq!(parse_short_time("24h"), Ok(Duration::from_hours(24)));
+        assert!(parse_short_time("25h").is_err());
     }
 }

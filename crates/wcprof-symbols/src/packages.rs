@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use wcprof_symbols::{ModuleReport, SourceKind, SourceUse};
+use crate::report::{ModuleReport, SourceKind, SourceUse};
 
 /// Bytes taken of what a program prints.
 const MAX_OUTPUT: u64 = 16 << 20;
@@ -22,16 +22,16 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 /// What would supply a module's names.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Supply {
+pub struct Supply {
     /// Package with the debug file; two names where apt did not say in time which of them there is.
-    pub(super) package: Option<String>,
+    pub package: Option<String>,
     /// Path on every debuginfod server that has it.
-    pub(super) debuginfod: Option<String>,
+    pub debuginfod: Option<String>,
 }
 
 /// What would supply the names of modules, by their paths. One call of each program for all of
 /// them, since each reads the whole database.
-pub(super) fn supplies(modules: &[&ModuleReport]) -> HashMap<String, Supply> {
+pub(crate) fn supplies(modules: &[&ModuleReport]) -> HashMap<String, Supply> {
     let installed: Vec<&str> = modules
         .iter()
         .filter(|module| is_missing(module))
@@ -39,13 +39,14 @@ pub(super) fn supplies(modules: &[&ModuleReport]) -> HashMap<String, Supply> {
         .filter(|path| path.starts_with('/') && Path::new(path).is_file())
         .collect();
     let mut packages = packages(&installed);
-    let supply = |module: &&ModuleReport| Supply {
-        package: packages.remove(module.path.as_str()),
-        debuginfod: debuginfod(module),
+    let supply = |module: &&ModuleReport| {
+        let supply = Supply {
+            package: packages.remove(module.path.as_str()),
+            debuginfod: debuginfod(module),
+        };
+        (module.path.clone(), supply)
     };
-    let supply = modules.iter().map(supply);
-    let paths = modules.iter().map(|module| module.path.clone());
-    paths.zip(supply.collect::<Vec<_>>()).collect()
+    modules.iter().map(supply).collect()
 }
 
 fn is_missing(module: &ModuleReport) -> bool {
@@ -90,17 +91,12 @@ fn owners<'p>(paths: &[&'p str], deadline: Instant) -> Option<HashMap<&'p str, S
     args.extend(others.iter().map(String::as_str));
     // It fails when it does not know one of them.
     let found = output("dpkg-query", &args, true, deadline)?;
-    let mut owners = HashMap::new();
-    for (path, other) in paths.iter().zip(&others) {
-        let owner = found.lines().find_map(|line| {
-            let (owner, of) = owner(line)?;
-            (of == *path || of == other).then(|| owner.to_owned())
-        });
-        if let Some(owner) = owner {
-            owners.insert(*path, owner);
-        }
-    }
-    Some(owners)
+    let owner_of = |(path, other): (&&'p str, &String)| {
+        let mut lines = found.lines().filter_map(owner);
+        let (owner, _) = lines.find(|(_, file)| file == path || file == other)?;
+        Some((*path, owner.to_owned()))
+    };
+    Some(paths.iter().zip(&others).filter_map(owner_of).collect())
 }
 
 fn other_place(path: &str) -> String {
@@ -114,14 +110,13 @@ fn other_place(path: &str) -> String {
 fn debian<'p>(owners: HashMap<&'p str, String>, known: Option<&str>) -> HashMap<&'p str, String> {
     let known: Option<HashSet<&str>> = known.map(|names| names.lines().collect());
     let debug = |owner: String| {
-        let names = ["-dbg", "-dbgsym"].map(|suffix| format!("{owner}{suffix}"));
-        let Some(known) = &known else {
-            return names.join(" or ");
-        };
-        // Those that are made automatically lie in an archive that few machines know.
-        let [_, automatic] = names.clone();
-        let found = names.into_iter().find(|name| known.contains(&**name));
-        found.unwrap_or(automatic)
+        let (dbg, automatic) = (format!("{owner}-dbg"), format!("{owner}-dbgsym"));
+        match &known {
+            None => format!("{dbg} or {automatic}"),
+            Some(known) if known.contains(dbg.as_str()) => dbg,
+            // These lie in an archive that few machines know.
+            Some(_) => automatic,
+        }
     };
     let packages = owners.into_iter().map(|(path, owner)| (path, debug(owner)));
     packages.collect()

@@ -2,11 +2,14 @@
 
 use std::borrow::Cow;
 
-use wcprof_findings::is_invisible;
-
-/// For a terminal: control characters and those that reorder or hide text become `?`.
+/// For a terminal: control characters and invisible ones become `?`.
 pub fn terminal_name(name: &str) -> Cow<'_, str> {
     replace(name, |c| c.is_control() || is_invisible(c), '?')
+}
+
+/// For one line of prose: newlines and tabs become spaces, then as [`terminal_name`].
+pub fn one_line(text: &str) -> String {
+    terminal_name(&text.replace(['\n', '\t'], " ")).into_owned()
 }
 
 /// For a frame or group of a folded stack: `;` becomes `:`, control characters become `?`.
@@ -18,25 +21,28 @@ pub fn folded_name(name: &str) -> Cow<'_, str> {
 }
 
 /// For XML 1.0 text that is escaped later: characters that no document may hold become `?`.
-pub(crate) fn xml_text(text: &str) -> Cow<'_, str> {
-    replace(
-        text,
-        |c| {
-            is_invisible(c) || matches!(c, '\u{fffe}' | '\u{ffff}') || (c.is_control() && c != '\n')
-        },
-        '?',
-    )
+pub fn xml_text(text: &str) -> Cow<'_, str> {
+    let is_refused = |c: char| {
+        is_invisible(c) || matches!(c, '\u{fffe}' | '\u{ffff}') || (c.is_control() && c != '\n')
+    };
+    replace(text, is_refused, '?')
 }
 
-fn replace(name: &str, bad: impl Fn(char) -> bool, with: char) -> Cow<'_, str> {
-    if name.chars().any(&bad) {
-        Cow::Owned(
-            name.chars()
-                .map(|c| if bad(c) { with } else { c })
-                .collect(),
-        )
-    } else {
-        Cow::Borrowed(name)
+/// Directional marks, embeddings and overrides, and zero-width characters: a name must not change
+/// how the text around it reads.
+pub fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{ad}' | '\u{61c}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}')
+}
+
+fn replace(name: &str, is_bad: impl Fn(char) -> bool, with: char) -> Cow<'_, str> {
+    match name.contains(&is_bad) {
+        true => name
+            .chars()
+            .map(|c| if is_bad(c) { with } else { c })
+            .collect(),
+        false => Cow::Borrowed(name),
     }
 }
 

@@ -1,0 +1,348 @@
+//! The text of `--trigger` to a condition.
+//!
+//! ```text
+//! condition = [over-threads] subject "of" threads (">" | "<") number "%" "over" time
+//! over-threads = "max" | "min" | "p1" ... "p99"
+//! subject = a state (lock, disk, on-cpu, ...) | "func:" glob
+//! threads = "all" | a glob over names of pools and threads
+//! time = number ["us" | "ms" | "s" | "m" | "min" | "h"]
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use globset::{Glob, GlobMatcher};
+use regex::Regex;
+use thiserror::Error;
+use wcprof_profile::model::State;
+use wcprof_text::parse_short_time;
+
+/// A limit on a share of threads' time. A recording tests it all the time.
+#[derive(Clone, Debug)]
+pub struct Condition {
+    /// As it was typed.
+    text: String,
+    pub(crate) over_threads: OverThreads,
+    pub(crate) subject: Subject,
+    /// `None`: all threads.
+    pub(crate) threads: Option<GlobMatcher>,
+    limit: Limit,
+    /// The time that the share is of.
+    pub(crate) window: Duration,
+}
+
+/// How the shares of single threads become one.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum OverThreads {
+    /// The share of the time of all of them together.
+    Together,
+    /// The share of the thread at this percentile, 0 to 100, by nearest rank.
+    Percentile(u8),
+}
+
+/// Which time the share is about.
+#[derive(Clone, Debug)]
+pub(crate) enum Subject {
+    /// Time in a state.
+    State(State),
+    /// Time with a function anywhere in the stack.
+    Function(GlobMatcher),
+}
+
+/// A limit, percent.
+#[derive(Copy, Clone, PartialEq, Debug)]
+enum Limit {
+    Above(f64),
+    Below(f64),
+}
+
+impl fmt::Display for Condition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl Condition {
+    /// The time that the share is of.
+    pub fn window(&self) -> Duration {
+        self.window
+    }
+
+    /// Whether it holds for a share, 0 to 1.
+    pub(crate) fn holds(&self, share: f64) -> bool {
+        match self.limit {
+            Limit::Above(percent) => share * 100.0 > percent,
+            Limit::Below(percent) => share * 100.0 < percent,
+        }
+    }
+}
+
+/// Why a text is no condition.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("column {column}: {problem}")]
+pub struct ConditionError {
+    /// Of the character at which it goes wrong, from 1.
+    column: usize,
+    problem: String,
+}
+
+/// Shortest window: a waiting thread is accounted once a second.
+const MIN_WINDOW: Duration = Duration::from_secs(2);
+/// Longest condition.
+const MAX_CHARS: usize = 1000;
+
+impl FromStr for Condition {
+    type Err = ConditionError;
+
+    fn from_str(text: &str) -> Result<Self, ConditionError> {
+        let mut words = Words::new(text)?;
+        let mut word = words.next("a state or func:GLOB")?;
+        let mut over_threads = OverThreads::Together;
+        if let Some(percentile) = percentile(&word)? {
+            over_threads = OverThreads::Percentile(percentile);
+            word = words.next("a state or func:GLOB")?;
+        }
+        let subject = subject(&word)?;
+        words.literal("of")?;
+        let word = words.next("`all` or a glob over names of pools and threads")?;
+        let threads = match word.text.as_str() {
+            "all" if !word.quoted => None,
+            pattern => Some(glob(&word, pattern)?),
+        };
+        let word = words.next("`>` or `<`")?;
+        let limit = match word.text.as_str() {
+            ">" => Limit::Above(words.percent()?),
+            "<" => Limit::Below(words.percent()?),
+            _ => return Err(word.error("expected `>` or `<`")),
+        };
+        words.literal("over")?;
+        let word = words.next("a time such as 5s")?;
+        let window = parse_short_time(&word.text).map_err(|problem| word.error(problem))?;
+        if window < MIN_WINDOW {
+            return Err(word.error("the shortest window is 2s"));
+        }
+        if let Some(word) = words.words.next() {
+            return Err(word.error("expected nothing more"));
+        }
+        Ok(Self {
+            text: text.to_owned(),
+            over_threads,
+            subject,
+            threads,
+            limit,
+            window,
+        })
+    }
+}
+
+fn percentile(word: &Word) -> Result<Option<u8>, ConditionError> {
+    match word.text.as_str() {
+        _ if word.quoted => Ok(None),
+        "max" => Ok(Some(100)),
+        "min" => Ok(Some(0)),
+        text => match text.strip_prefix('p').map(str::parse::<u8>) {
+            Some(Ok(n @ 1..=99)) => Ok(Some(n)),
+            Some(Ok(_)) => Err(word.error("percentiles are p1 to p99; others are `min` and `max`")),
+            _ => Ok(None),
+        },
+    }
+}
+
+fn subject(word: &Word) -> Result<Subject, ConditionError> {
+    match word.text.strip_prefix("func:") {
+        Some("") => Err(word.error("func: needs a glob, such as func:ObjectCacher::*")),
+        Some(pattern) => Ok(Subject::Function(glob(word, pattern)?)),
+        None => {
+            let state = word.text.parse().map(Subject::State);
+            state.map_err(|error| word.error(format!("{error}; or func:GLOB for a function")))
+        }
+    }
+}
+
+fn glob(word: &Word, pattern: &str) -> Result<GlobMatcher, ConditionError> {
+    let glob = Glob::new(pattern).map_err(|error| word.error(error.kind().to_string()))?;
+    Ok(glob.compile_matcher())
+}
+
+/// A part of the text: a word, a string in quotes, or a sign.
+#[derive(Clone, Debug)]
+struct Word {
+    text: String,
+    column: usize,
+    quoted: bool,
+}
+
+impl Word {
+    fn error(&self, problem: impl Into<String>) -> ConditionError {
+        ConditionError {
+            column: self.column,
+            problem: problem.into(),
+        }
+    }
+}
+
+/// Names of functions have `<` and `>` in them. A quote alone is one that is not closed.
+static WORD: LazyLock<Regex> = LazyLock::new(|| {
+    let pattern = r#"func:(?:"[^"]*"|'[^']*'|[^\s"'])+|"[^"]*"|'[^']*'|[<>%"']|[^\s<>%"']+"#;
+    Regex::new(pattern).expect("a test compiles it")
+});
+
+struct Words {
+    words: std::vec::IntoIter<Word>,
+    /// Behind the last character.
+    end: usize,
+}
+
+impl Words {
+    fn new(text: &str) -> Result<Self, ConditionError> {
+        let end = text.chars().count() + 1;
+        if end > MAX_CHARS + 1 {
+            return Err(ConditionError {
+                column: MAX_CHARS + 1,
+                problem: format!("longer than {MAX_CHARS} characters"),
+            });
+        }
+        let mut words = Vec::new();
+        for found in WORD.find_iter(text) {
+            let word = Word {
+                text: found.as_str().replace(['"', '\''], ""),
+                column: text[..found.start()].chars().count() + 1,
+                quoted: found.as_str().starts_with(['"', '\'']),
+            };
+            if matches!(found.as_str(), "\"" | "'") {
+                return Err(word.error("the quote is not closed"));
+            }
+            words.push(word);
+        }
+        Ok(Self {
+            words: words.into_iter(),
+            end,
+        })
+    }
+
+    fn next(&mut self, expected: &str) -> Result<Word, ConditionError> {
+        self.words.next().ok_or_else(|| ConditionError {
+            column: self.end,
+            problem: format!("expected {expected}"),
+        })
+    }
+
+    fn literal(&mut self, text: &str) -> Result<(), ConditionError> {
+        let word = self.next(&format!("`{text}`"))?;
+        match word.text == text && !word.quoted {
+            true => Ok(()),
+            false => Err(word.error(format!("expected `{text}`"))),
+        }
+    }
+
+    fn percent(&mut self) -> Result<f64, ConditionError> {
+        let word = self.next("a number and `%`")?;
+        let number = word.text.parse::<f64>();
+        let number = number.map_err(|_| word.error("expected a number and `%`"))?;
+        if !(0.0..=100.0).contains(&number) {
+            return Err(word.error("a share is 0 % to 100 %"));
+        }
+        self.literal("%")?;
+        Ok(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Condition, ConditionError> {
+        text.parse()
+    }
+
+    fn error(text: &str) -> String {
+        parse(text).unwrap_err().to_string()
+    }
+
+    /// Check the parts of conditions, with and without blanks around signs, and in quotes.
+    #[test]
+    fn conditions() {
+        let c = parse("lock of tp_osd_tp > 30% over 5s").unwrap();
+        assert!(matches!(c.subject, Subject::State(State::Lock)));
+        assert_eq!(c.over_threads, OverThreads::Together);
+        assert_eq!(
+            (c.limit, c.window),
+            (Limit::Above(30.0), Duration::from_secs(5))
+        );
+        let threads = c.threads.as_ref().unwrap();
+        assert!(threads.is_match("tp_osd_tp") && !threads.is_match("msgr"));
+        assert!(c.holds(0.301) && !c.holds(0.3));
+        assert_eq!(c.to_string(), "lock of tp_osd_tp > 30% over 5s");
+
+        let c = parse("func:ObjectCacher::* of all>10 % over 1.5m").unwrap();
+        let Subject::Function(glob) = &c.subject else {
+            panic!("{c:?}");
+        };
+        assert!(glob.is_match("ObjectCacher::readx(int)") && !glob.is_match("x::ObjectCacher::f"));
+        assert!(c.threads.is_none());
+        assert_eq!((c.limit, c.window.as_secs()), (Limit::Above(10.0), 90));
+
+        let c = parse("p99 on-cpu of \"CPU N/KVM\"<2.5% over 2s").unwrap();
+        assert_eq!(
+            (c.over_threads, c.limit),
+            (OverThreads::Percentile(99), Limit::Below(2.5))
+        );
+        assert!(c.threads.as_ref().unwrap().is_match("CPU N/KVM"));
+        assert!(c.holds(0.02) && !c.holds(0.03));
+
+        let c = parse("max func:\"f(int, std::vector<int>&)\" of 'all' > 1% over 10s").unwrap();
+        assert_eq!(c.over_threads, OverThreads::Percentile(100));
+        assert!(c.threads.unwrap().is_match("all"));
+        let Subject::Function(glob) = &c.subject else {
+            panic!("not a function");
+        };
+        assert!(glob.is_match("f(int, std::vector<int>&)"));
+        assert!(parse("func:vector<int>::* of all > 1% over 2s").is_ok());
+    }
+
+    /// Check that what is wrong is named with its column.
+    #[test]
+    fn errors() {
+        for (text, expected) in [
+            ("", "column 1: expected a state or func:GLOB"),
+            ("lokc of a > 1% over 5s", "column 1: unknown state \"lokc\""),
+            (
+                "p0 lock of a > 1% over 5s",
+                "column 1: percentiles are p1 to p99",
+            ),
+            ("lock in a > 1% over 5s", "column 6: expected `of`"),
+            ("lock of", "column 8: expected `all` or a glob"),
+            ("lock of [ > 1% over 5s", "column 9: "),
+            ("lock of a = 1% over 5s", "column 11: expected `>` or `<`"),
+            (
+                "lock of a > x% over 5s",
+                "column 13: expected a number and `%`",
+            ),
+            (
+                "lock of a > 101% over 5s",
+                "column 13: a share is 0 % to 100 %",
+            ),
+            ("lock of a > 1 over 5s", "column 15: expected `%`"),
+            ("lock of a > 1% over 5x", "column 21: "),
+            (
+                "lock of a > 1% over 1s",
+                "column 21: the shortest window is 2s",
+            ),
+            (
+                "lock of a > 1% over 5s x",
+                "column 24: expected nothing more",
+            ),
+            (
+                "lock of \"a > 1% over 5s",
+                "column 9: the quote is not closed",
+            ),
+            ("func: of a > 1% over 5s", "column 1: func: needs a glob"),
+        ] {
+            let got = error(text);
+            assert!(got.starts_with(expected), "{text}: {got}");
+        }
+        assert!(error(&"x".repeat(5000)).starts_with("column 1001: longer"));
+    }
+}

@@ -1,0 +1,143 @@
+//! A trace and the report on its names to the state of each module's names.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use wcprof_trace::model::{Frame, FrameId, ModuleId, StackId, SymbolTable, Tables};
+use wcprof_types::BuildId;
+
+use crate::packages::{Supply, supplies};
+use crate::report::{ModuleReport, SourceUse, SymbolReport};
+
+/// The state of a trace's names.
+#[derive(Debug)]
+pub struct Health {
+    /// Most unresolved first, then by samples.
+    pub modules: Vec<ModuleHealth>,
+    /// Distinct frames with an address.
+    pub n_frames: usize,
+    /// Those without a name when the files here are asked.
+    pub n_unresolved: usize,
+    /// Those without a name in the trace itself; `None` when it holds no names.
+    pub n_saved_unresolved: Option<usize>,
+}
+
+/// The state of one module's names.
+#[derive(Debug)]
+pub struct ModuleHealth {
+    /// How its names were found.
+    pub report: ModuleReport,
+    /// Samples whose stack passes through it.
+    pub n_samples: u64,
+    /// What would supply what is missing, or has supplied it.
+    pub supply: Supply,
+}
+
+impl ModuleHealth {
+    /// Share of its distinct frames without a name, percent.
+    pub fn percent_unresolved(&self) -> f64 {
+        100.0 * self.report.n_unresolved as f64 / self.report.n_frames.max(1) as f64
+    }
+
+    /// What is missing, as words.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let report = &self.report;
+        let is_file = !report.is_no_file();
+        [
+            (report.sources.is_empty(), "module file"),
+            (report.missing_symtab, ".symtab"),
+            (report.missing_dwarf, "DWARF"),
+        ]
+        .into_iter()
+        .filter(|(is_missing, _)| is_file && *is_missing)
+        .map(|(_, what)| what)
+        .collect()
+    }
+
+    /// The sources that gave something.
+    pub fn sources(&self) -> impl Iterator<Item = &SourceUse> {
+        let sources = self.report.sources.iter();
+        sources.filter(|s| s.n_symtab > 0 || s.n_dynsym > 0 || s.dwarf)
+    }
+}
+
+impl Health {
+    /// Asks package databases of this machine for what is missing, which takes some seconds at most.
+    /// `n_samples`: of each stack of the trace.
+    pub fn new(tables: &Tables, report: SymbolReport, n_samples: &BTreeMap<StackId, u64>) -> Self {
+        let n_samples = samples(tables, n_samples);
+        let files = report.modules.iter().filter(|m| !m.is_no_file());
+        let mut supplies = supplies(&files.collect::<Vec<_>>());
+        let module = |report: ModuleReport| {
+            let build_id = report.build_id.clone().filter(|_| report.path != "[vdso]");
+            let key = (report.path.clone(), build_id);
+            ModuleHealth {
+                n_samples: n_samples.get(&key).copied().unwrap_or(0),
+                supply: supplies.remove(&report.path).unwrap_or_default(),
+                report,
+            }
+        };
+        let mut modules: Vec<ModuleHealth> = report.modules.into_iter().map(module).collect();
+        modules.sort_by(|a, b| {
+            let key = |m: &ModuleHealth| (m.report.n_unresolved, m.n_samples);
+            let by_path = || a.report.path.cmp(&b.report.path);
+            key(b).cmp(&key(a)).then_with(by_path)
+        });
+        Self {
+            modules,
+            n_frames: report.n_frames,
+            n_unresolved: report.n_unresolved,
+            n_saved_unresolved: tables.symbols.as_ref().map(|s| n_unnamed(tables, s)),
+        }
+    }
+}
+
+/// Frames of user code that neither the saved names nor the local ones name.
+fn n_unnamed(tables: &Tables, saved: &SymbolTable) -> usize {
+    let local = &tables.local_names.names.frames;
+    let has_name = |id: &FrameId| {
+        let outer = saved.frames.get(id).and_then(|frames| frames.last());
+        local.contains_key(id) || outer.is_some_and(|frame| frame.resolved)
+    };
+    let is_kernel = |frame: &Frame| matches!(frame, Frame::Kernel(_) | Frame::KernelCode(_));
+    let frames = (0..).map(FrameId).zip(&tables.frames);
+    frames
+        .filter(|(id, frame)| !is_kernel(frame) && !has_name(id))
+        .count()
+}
+
+type ModuleKey = (String, Option<BuildId>);
+
+/// Samples of the stacks that pass through each module.
+fn samples(tables: &Tables, by_stack: &BTreeMap<StackId, u64>) -> HashMap<ModuleKey, u64> {
+    let mut by_module: HashMap<ModuleKey, u64> = HashMap::new();
+    for (stack, n) in by_stack {
+        let mut node = tables.stacks.get(stack.0 as usize).and_then(|s| s.leaf);
+        let mut modules: HashSet<ModuleId> = HashSet::new();
+        // Places that are no modules.
+        let mut others: HashSet<&str> = HashSet::new();
+        while let Some(at) = node.and_then(|id| tables.nodes.get(id.0 as usize)) {
+            match tables.frames.get(at.frame.0 as usize) {
+                Some(Frame::Native { module, .. }) => drop(modules.insert(*module)),
+                Some(Frame::Unmapped(_)) => drop(others.insert("[anon]")),
+                Some(Frame::KernelCode(_)) => drop(others.insert("[kernel]")),
+                Some(Frame::Kernel(_)) | None => {}
+            }
+            // A caller comes before its callees in the table, so that this ends.
+            node = at.caller.filter(|caller| Some(*caller) < node);
+        }
+        let modules = modules
+            .into_iter()
+            .filter_map(|id| tables.modules.get(id.0 as usize));
+        let modules = modules.map(|module| {
+            let build_id = module.build_id.clone().filter(|_| module.path != "[vdso]");
+            (module.path.clone(), build_id)
+        });
+        let others = others.into_iter().map(|place| (place.to_owned(), None));
+        // One file may be several modules.
+        let keys: HashSet<ModuleKey> = modules.chain(others).collect();
+        for key in keys {
+            *by_module.entry(key).or_default() += n;
+        }
+    }
+    by_module
+}

@@ -1,0 +1,30 @@
+//! A row of the live view: a pool or a thread, with its time by state.
+
+use wcprof_profile::model::State;
+
+/// A pool, or a thread of one that is unfolded.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    pub(crate) key: RowKey,
+    /// Threads of a pool.
+    pub(crate) n_threads: usize,
+    /// Shares of the time, 0 to 1, in the order of [`State::ALL`].
+    pub(crate) states: [f64; State::ALL.len()],
+}
+
+/// What a row is, from one second to the next.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) enum RowKey {
+    /// Pid and name.
+    Pool(i32, String),
+    /// Pid and tid.
+    Thread(i32, i32),
+}
+
+impl Row {
+    /// Share that is not idle.
+    pub(crate) fn busy(&self) -> f64 {
+        1.0 - self.states[State::Idle as usize]
+    }
+}

@@ -1,0 +1,94 @@
+//! What the commands that show a trace have in common: titles, cores by class, and notes on filters.
+
+use std::cmp::Reverse;
+
+use indexmap::IndexMap;
+use wcprof_profile::model::{Profile, Row, State};
+use wcprof_profile::{Cores, GroupBy, ThreadFilter, Trees, View, cores};
+use wcprof_text::{and_more, terminal_name};
+
+use crate::args::RuleArgs;
+use crate::failure::Failure;
+use crate::open::state_rules;
+
+/// Title of a flame graph.
+pub(crate) fn title(profile: &Profile) -> String {
+    let process = profile.threads.first().map_or(String::new(), |t| {
+        let more = and_more(profile.processes.len().saturating_sub(1));
+        format!("{} (pid {}){more}, ", profile.process_title(t), t.pid)
+    });
+    let seconds = profile.duration_ns() as f64 / 1e9;
+    format!(
+        "{process}{seconds:.1} s of wall-clock time on {}",
+        profile.header.host
+    )
+}
+
+/// Cores by class, where there is more than one process or a number of operations.
+pub(crate) fn cores_of(
+    profile: &Profile,
+    rules: &RuleArgs,
+    n_ops: Option<f64>,
+) -> Result<Option<Cores>, Failure> {
+    if profile.processes.len() < 2 && n_ops.is_none() {
+        return Ok(None);
+    }
+    Ok(Some(cores(profile, &state_rules(rules)?, n_ops)))
+}
+
+/// When filters leave nothing, says what the trace has.
+pub(crate) fn note_empty(profile: &Profile, view: &View) {
+    let passes = |row: &Row| {
+        let thread = &profile.threads[row.thread];
+        view.shows(row.state) && view.threads.matches(profile, thread)
+    };
+    let all = View {
+        by: GroupBy::All,
+        min_percent: 100.0,
+        ..view.clone()
+    };
+    let trees = Trees::new(profile, &all);
+    if trees.groups.iter().any(|g| g.weight > 0) {
+        return;
+    }
+    message!("wcprof: no time passes the filters");
+    if profile.rows.iter().any(passes) {
+        message!("wcprof: no stack matches; --format functions lists the functions of this trace");
+        return;
+    }
+    if !view.idle && profile.rows.iter().any(|r| r.state == State::Idle) {
+        message!("wcprof: idle time is hidden; --idle show shows it");
+    }
+    note_pools(profile);
+}
+
+/// When filters leave no thread, says which pools there are.
+pub(crate) fn note_no_threads(profile: &Profile, filter: &ThreadFilter) {
+    let mut threads = profile.threads.iter();
+    if !threads.any(|thread| filter.matches(profile, thread)) {
+        message!("wcprof: no thread passes the filters");
+        note_pools(profile);
+    }
+}
+
+fn note_pools(profile: &Profile) {
+    const MOST: usize = 8;
+    let mut pools: IndexMap<&str, u64> = IndexMap::new();
+    for row in &profile.rows {
+        if let Some(pool) = profile.pools.get(profile.threads[row.thread].pool) {
+            let weight = if row.state == State::Idle {
+                0
+            } else {
+                row.weight
+            };
+            let sum = pools.entry(&pool.name).or_default();
+            *sum = sum.saturating_add(weight);
+        }
+    }
+    // Most time that is not idle first.
+    pools.sort_unstable_by_key(|name, weight| (Reverse(*weight), *name));
+    let shown: Vec<&str> = pools.keys().copied().take(MOST).collect();
+    let more = and_more(pools.len().saturating_sub(MOST));
+    let shown = terminal_name(&shown.join(", ")).into_owned();
+    message!("wcprof: pools of this trace: {shown}{more}");
+}
