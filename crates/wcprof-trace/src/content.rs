@@ -159,7 +159,7 @@ impl Content {
                 origins::process_ends(input, n_processes, &mut tables.process_ends)
             }
             section::SOURCES => origins::sources(input, &mut tables.sources),
-            OPTIONAL_SECTIONS.. => {
+            _ if tag >= OPTIONAL_SECTIONS => {
                 input.take_rest();
                 Ok(())
             }

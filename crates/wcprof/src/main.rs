@@ -34,6 +34,7 @@ mod report;
 mod same_file;
 mod select;
 mod session;
+mod signals;
 mod symbols;
 mod terminal;
 mod top;

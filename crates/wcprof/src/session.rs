@@ -11,8 +11,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use globset::{GlobSet, GlobSetBuilder};
 use nix::sys::utsname::{UtsName, uname};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag;
+use tokio::signal::unix::SignalKind;
 use wcprof_capture::{
     EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
     TickBatch,
@@ -29,6 +28,7 @@ use crate::doctor;
 use crate::failure::Failure;
 use crate::filters::glob;
 use crate::progress::columns_of_stderr;
+use crate::signals::{SignalWatch, at_signals};
 
 /// Batches that may wait for the recorder: two seconds at 99 Hz.
 const BATCHES: usize = 200;
@@ -134,12 +134,13 @@ impl<S> Running<S> {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    /// Ctrl-C and SIGTERM ask for the end from now on.
-    pub(crate) fn stop_at_signals(&self) -> Result<(), Failure> {
-        for signal in [SIGINT, SIGTERM] {
-            flag::register(signal, Arc::clone(&self.stop))?;
-        }
-        Ok(())
+    /// Ctrl-C and SIGTERM ask for the end until the returned watch is dropped.
+    pub(crate) fn stop_at_signals(&self) -> Result<SignalWatch, Failure> {
+        let stop = Arc::clone(&self.stop);
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
+        Ok(at_signals(&kinds, move || {
+            stop.store(true, Ordering::Relaxed);
+        })?)
     }
 
     /// Waits for the end.
@@ -207,7 +208,7 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
             Ok(())
         },
     )?;
-    running.stop_at_signals()?;
+    let _signals = running.stop_at_signals()?;
     show_progress(&progress, options);
     let finished = running.finish(options)?;
     let recorded = finished.recorder.finish(reason(&finished.end));

@@ -11,8 +11,7 @@ use std::sync::mpsc::{Receiver, Sender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-use signal_hook::consts::SIGUSR1;
-use signal_hook::iterator::Signals;
+use tokio::signal::unix::SignalKind;
 use wcprof_findings::Watch;
 use wcprof_profile::Rules;
 use wcprof_record::Kept;
@@ -25,6 +24,7 @@ use crate::live::{self, Ended, Live, Takers};
 use crate::live_names::LiveNames;
 use crate::names;
 use crate::session::{SessionOptions, subject};
+use crate::signals::at_signals;
 use write::{NameOptions, Written, check_folder, numbered, write};
 
 /// Files that may wait to be written.
@@ -108,8 +108,6 @@ fn record(
     let refused = Arc::clone(&is_refused);
     let triggers = args.keep.trigger.iter().cloned();
     let watches: Vec<Watch> = triggers.map(Watch::new).collect();
-    // From here on SIGUSR1 does not end wcprof.
-    let mut signals = Signals::new([SIGUSR1])?;
     let takers = Takers {
         ordered,
         refused: Box::new(move |reason| {
@@ -128,7 +126,12 @@ fn record(
         running,
         orders: order,
     } = live::begin(options, ring, takers)?;
-    running.stop_at_signals()?;
+    let _stop = running.stop_at_signals()?;
+    let ordered_by_signal = order.clone();
+    let written_at = at_signals(&[SignalKind::user_defined1()], move || {
+        // A recording that has ended gives what it had anyway.
+        let _ = ordered_by_signal.send(Reason::Signal);
+    })?;
     print_start(options, keep, args, base);
     let (number, ended) = thread::scope(|scope| {
         let writer = scope.spawn(move || write_all(base, &orders, names, is_incomplete));
@@ -142,15 +145,9 @@ fn record(
             };
             scope.spawn(move || watcher.run(&looked, names, rules));
         }
-        let handle = signals.handle();
-        scope.spawn(move || {
-            for _ in signals.forever() {
-                // A recording that has ended gives what it had anyway.
-                let _ = order.send(Reason::Signal);
-            }
-        });
+        drop(order);
         let ended = live::finish(running, options);
-        handle.close();
+        drop(written_at);
         // The recorder has gone, and with it the ways of orders and looks.
         let number = writer
             .join()

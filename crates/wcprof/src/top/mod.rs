@@ -19,8 +19,7 @@ use anyhow::Context;
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::Signals;
+use tokio::signal::unix::SignalKind;
 use wcprof_findings::{Finding, RuleSet, hotspots};
 use wcprof_profile::Rules;
 use wcprof_profile::model::Profile;
@@ -38,6 +37,7 @@ use crate::names;
 use crate::open::{hotspot_rules, state_rules};
 use crate::select;
 use crate::session::{SessionOptions, default_trace_path, named};
+use crate::signals::at_signals;
 use crate::terminal::Terminal;
 use draw::{Status, draw};
 use model::Model;
@@ -178,15 +178,17 @@ fn show(
     news_tx: Sender<News>,
     news: &Receiver<News>,
 ) -> Result<bool, Failure> {
-    let mut signals = Signals::new([SIGTERM, SIGHUP, SIGINT])?;
     let stopped = news_tx.clone();
-    // These two threads wait until the end of the process.
-    named("wcprof-signals").spawn(move || {
-        for _ in signals.forever() {
-            let _ = stopped.send(News::Stop);
-        }
+    let kinds = [
+        SignalKind::terminate(),
+        SignalKind::hangup(),
+        SignalKind::interrupt(),
+    ];
+    let _signals = at_signals(&kinds, move || {
+        let _ = stopped.send(News::Stop);
     })?;
     let keys = news_tx.clone();
+    // This thread waits until the end of the process.
     named("wcprof-keys").spawn(move || read_keys(&keys))?;
     // The hook of this restores the terminal at a panic, of any thread.
     let mut terminal = ratatui::try_init().context("failed to set up the terminal")?;
