@@ -49,7 +49,7 @@ pub(crate) fn code_without_a_file(engine: Engine) {
         recording.verdict.stalled,
     );
 
-    let local = recording.trace().0.tables.local_names;
+    let local = recording.trace().0.tables.names.local;
     let lines = local
         .names
         .frames

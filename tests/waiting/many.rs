@@ -29,7 +29,7 @@ fn observed(trace: &Trace, process: usize) -> Vec<u64> {
 
 /// Why and when the part of a process ended, if it ended before the recording.
 fn end_of(trace: &Trace, process: usize) -> Option<(&str, u64)> {
-    let ends = trace.tables.process_ends.iter();
+    let ends = trace.tables.origins.process_ends.iter();
     let mut ends = ends.filter(|(id, _)| id.0 as usize == process);
     ends.next()
         .map(|(_, end)| (end.reason.as_str(), end.time.0))
@@ -46,7 +46,7 @@ pub(crate) fn several(engine: Engine) {
     let (trace, _) = recording.trace();
     let pids: Vec<i32> = trace.tables.processes.iter().map(|p| p.pid.0).collect();
     assert_eq!(pids, [waiters.pid(), sleepers.pid()], "each once, in order");
-    assert!(trace.tables.process_ends.is_empty());
+    assert!(trace.tables.origins.process_ends.is_empty());
     // Ten waiters and the main thread; all of each for the whole time.
     assert_eq!(observed(&trace, 0).len(), 11);
     for process in [0, 1] {

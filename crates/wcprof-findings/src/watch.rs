@@ -134,8 +134,8 @@ mod tests {
 
     use wcprof_profile::{ProfileBuilder, Rules};
     use wcprof_trace::model::{
-        Frame, FrameId, Header, NodeId, Process, ProcessId, Span, Stack, StackId, StackNode, Stats,
-        SymbolFrame, SymbolTable, Tables, Thread, ThreadId,
+        Frame, FrameId, Header, Names, NodeId, Process, ProcessId, Span, Stack, StackId, StackNode,
+        Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId,
     };
     use wcprof_types::{Avma, StackEnd, ThreadState, TimeNs};
 
@@ -214,7 +214,10 @@ mod tests {
                 duration: TimeNs(S),
                 ..Stats::default()
             },
-            symbols: Some(symbols),
+            names: Names {
+                symbols: Some(symbols),
+                ..Names::default()
+            },
             ..Tables::new(header)
         };
         builder.finish(&tables, None, &Rules::builtin().unwrap())

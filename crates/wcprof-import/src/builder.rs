@@ -210,7 +210,7 @@ impl Builder {
             ));
         }
         if !self.symbols.frames.is_empty() {
-            self.trace.tables.symbols = Some(self.symbols);
+            self.trace.tables.names.symbols = Some(self.symbols);
         }
         self.trace.spans.sort_by_key(|s| s.end);
         let stats = &mut self.trace.tables.stats;

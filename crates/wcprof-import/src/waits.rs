@@ -77,7 +77,7 @@ pub(crate) fn wait_of_leaf(name: &str) -> Option<Wait> {
 /// have names.
 pub fn guess_waits(trace: &mut Trace) {
     let tables = &mut trace.tables;
-    let Some(symbols) = &tables.symbols else {
+    let Some(symbols) = &tables.names.symbols else {
         return;
     };
     let leaf = |stack: StackId| -> Option<Wait> {

@@ -16,11 +16,11 @@ pub fn write<W: Write>(trace: &Trace, writer: &mut TraceWriter<W>) -> Result<(),
         writer.span(span)?;
     }
     writer.finish(&tables.stats)?;
-    if let Some(symbols) = &tables.symbols {
+    if let Some(symbols) = &tables.names.symbols {
         writer.write_symbols(symbols)?;
     }
-    if !tables.local_names.names.frames.is_empty() {
-        writer.write_local_names(&tables.local_names)?;
+    if !tables.names.local.names.frames.is_empty() {
+        writer.write_local_names(&tables.names.local)?;
     }
     Ok(())
 }

@@ -188,7 +188,7 @@ impl ProfileBuilder {
         let (time, n_halvings) = self.axis(tables);
         let mut threads = threads(tables, &time);
         let pools = pools(&mut threads, rules);
-        let symbols = symbols.or(tables.symbols.as_ref());
+        let symbols = symbols.or(tables.names.symbols.as_ref());
         let functions = Functions::new(tables, symbols, self.lines);
         let stacks = Stacks::new(functions, without_kernel);
         let mut rows = Rows::new(tables, (threads, pools), stacks, rules);

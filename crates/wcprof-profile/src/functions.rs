@@ -87,7 +87,7 @@ impl<'a> Functions<'a> {
         };
         let local = match latest {
             Some(name) => Some(&name.functions),
-            None => self.tables.local_names.names.frames.get(&id),
+            None => self.tables.names.local.names.frames.get(&id),
         };
         let names = local
             .filter(|names| !names.is_empty())
@@ -114,7 +114,7 @@ impl<'a> Functions<'a> {
 
 /// The later names of a frame, by time.
 pub(crate) fn later_names(tables: &Tables, frame: FrameId) -> &[LaterName] {
-    let later = &tables.local_names.later;
+    let later = &tables.names.local.later;
     let begin = later.partition_point(|name| name.frame < frame);
     let n = later[begin..].partition_point(|name| name.frame == frame);
     &later[begin..begin + n]

@@ -13,7 +13,7 @@ const EXITED: &str = "[exited threads, not sampled]";
 
 /// Length of the recording, ns; of a merged trace, of all recordings together.
 pub(crate) fn recorded_ns(tables: &Tables) -> u64 {
-    match tables.sources.as_slice() {
+    match tables.origins.sources.as_slice() {
         [] => tables.stats.duration.0,
         sources => sources
             .iter()
@@ -46,7 +46,11 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
                 true => end.min(time.end.0).saturating_sub(start.max(time.start.0)),
                 false => end - start,
             },
-            ended: tables.process_ends.get(&id).map(|end| end.reason.clone()),
+            ended: tables
+                .origins
+                .process_ends
+                .get(&id)
+                .map(|end| end.reason.clone()),
         }
     };
     let ids = (0..).map(ProcessId);

@@ -16,7 +16,7 @@ impl RenamedStacks {
     /// Those of a trace; most have none.
     pub fn from_tables(tables: &Tables) -> Self {
         let mut stacks = HashMap::new();
-        if tables.local_names.later.is_empty() {
+        if tables.names.local.later.is_empty() {
             return Self(stacks);
         }
         for (id, stack) in (0..).map(StackId).zip(&tables.stacks) {

@@ -86,14 +86,14 @@ impl Health {
             modules,
             n_frames: report.n_frames,
             n_unresolved: report.n_unresolved,
-            n_saved_unresolved: tables.symbols.as_ref().map(|s| n_unnamed(tables, s)),
+            n_saved_unresolved: tables.names.symbols.as_ref().map(|s| n_unnamed(tables, s)),
         }
     }
 }
 
 /// Frames of user code that neither the saved names nor the local ones name.
 fn n_unnamed(tables: &Tables, saved: &SymbolTable) -> usize {
-    let local = &tables.local_names.names.frames;
+    let local = &tables.names.local.names.frames;
     let has_name = |id: &FrameId| {
         let outer = saved.frames.get(id).and_then(|frames| frames.last());
         local.contains_key(id) || outer.is_some_and(|frame| frame.resolved)

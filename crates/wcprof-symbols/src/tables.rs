@@ -27,7 +27,7 @@ pub fn symbolize_tables(
     let mut report = SymbolReport::default();
     let mut local = LocalReports::default();
     for (id, frame) in (0..=u32::MAX).map(FrameId).zip(&tables.frames) {
-        let has_name = tables.local_names.names.frames.contains_key(&id);
+        let has_name = tables.names.local.names.frames.contains_key(&id);
         if local.count(frame, tables, has_name) {
             report.n_frames += 1;
             report.n_unresolved += usize::from(!has_name);

@@ -216,7 +216,12 @@ fn copies(n: u64, seconds: u64, trace: &Path, file: &Path) -> Result<(), Failure
         // No two begin alike, and one of them with the recording.
         let shift = at * 7919 * 1_000_000 % lap;
         let ids = writer.add_tables(&copy(tables, at, shift))?;
-        for (id, functions) in tables.symbols.iter().flat_map(|symbols| &symbols.frames) {
+        for (id, functions) in tables
+            .names
+            .symbols
+            .iter()
+            .flat_map(|symbols| &symbols.frames)
+        {
             let frame = ids.frames[id.0 as usize];
             symbols.frames.insert(frame, functions.clone());
         }

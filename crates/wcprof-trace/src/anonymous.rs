@@ -14,11 +14,11 @@ pub fn anonymize(sources: &mut [Tables]) {
         }
         header.host = hosts.alias(&header.host);
         header.kernel = version(&header.kernel).to_owned();
-        for source in &mut tables.sources {
+        for source in &mut tables.origins.sources {
             source.host = hosts.alias(&source.host);
             source.kernel = version(&source.kernel).to_owned();
         }
-        for setup in &mut tables.setups {
+        for setup in &mut tables.origins.setups {
             *setup = anonymous_setup(setup, &mut hosts);
         }
     }

@@ -135,30 +135,37 @@ impl Content {
                 self.is_finished = is_final;
                 Ok(())
             }
-            section::SYMBOLS => {
-                symbols::read(input, n_frames, &mut tables.symbols, &mut memory.symbols)
-            }
+            section::SYMBOLS => symbols::read(
+                input,
+                n_frames,
+                &mut tables.names.symbols,
+                &mut memory.symbols,
+            ),
             section::CGROUPS => facts::cgroups(input, &mut tables.processes),
             section::SETUP => {
-                within("setups", tables.setups.len() as u64 + 1, MAX_PROCESSES)?;
-                tables.setups.push(facts::setup(input)?);
+                within(
+                    "setups",
+                    tables.origins.setups.len() as u64 + 1,
+                    MAX_PROCESSES,
+                )?;
+                tables.origins.setups.push(facts::setup(input)?);
                 Ok(())
             }
             section::LOCAL_NAMES => {
-                let mut names = Some(std::mem::take(&mut tables.local_names.names));
+                let mut names = Some(std::mem::take(&mut tables.names.local.names));
                 symbols::read(input, n_frames, &mut names, &mut memory.local_names)?;
-                tables.local_names.names = names.unwrap_or_default();
+                tables.names.local.names = names.unwrap_or_default();
                 Ok(())
             }
             section::LATER_NAMES => {
-                let later = &mut tables.local_names.later;
+                let later = &mut tables.names.local.later;
                 symbols::read_later(input, n_frames, later, &mut memory.later_names)
             }
             section::LOCKS => locks::read(input, tables),
             section::PROCESS_ENDS => {
-                origins::process_ends(input, n_processes, &mut tables.process_ends)
+                origins::process_ends(input, n_processes, &mut tables.origins.process_ends)
             }
-            section::SOURCES => origins::sources(input, &mut tables.sources),
+            section::SOURCES => origins::sources(input, &mut tables.origins.sources),
             _ if tag >= OPTIONAL_SECTIONS => {
                 input.take_rest();
                 Ok(())

@@ -108,11 +108,11 @@ pub fn merge<W: Write, R: Read>(
             Align::Clock => tables.header.started_unix_ns - first.unwrap_or(0),
             Align::Start => 0,
         };
-        if tables.sources.is_empty() {
-            tables.sources.push(as_source(&tables));
+        if tables.origins.sources.is_empty() {
+            tables.origins.sources.push(as_source(&tables));
         }
         delay(&mut tables, offset);
-        for source in &tables.sources {
+        for source in &tables.origins.sources {
             writer.add_source(source)?;
         }
         name_kernel_code(&mut tables);
@@ -169,20 +169,19 @@ fn later(time: &mut TimeNs, offset: u64) {
 /// Lets all that tables say be `offset` ns later.
 fn delay(tables: &mut Tables, offset: u64) {
     let Tables {
-        sources,
-        process_ends,
+        origins,
         threads,
         locks,
-        local_names,
+        names,
         stats,
         ..
     } = tables;
-    let starts = sources.iter_mut().map(|source| &mut source.start);
-    let ends = process_ends.values_mut().map(|end| &mut end.time);
+    let starts = origins.sources.iter_mut().map(|source| &mut source.start);
+    let ends = origins.process_ends.values_mut().map(|end| &mut end.time);
     let looks = locks.looks.iter_mut();
     let looks = looks.flat_map(|look| [&mut look.since, &mut look.until]);
     let moved = locks.moved.iter_mut().map(|(_, tick)| tick);
-    let names = local_names.later.iter_mut().map(|name| &mut name.since);
+    let names = names.local.later.iter_mut().map(|name| &mut name.since);
     let rates = stats.rate_changes.iter_mut().map(|(time, _)| time);
     for time in starts
         .chain(ends)
@@ -204,7 +203,7 @@ fn delay(tables: &mut Tables, offset: u64) {
 
 /// Turns addresses of the kernel into names, since each host has its own kernel.
 fn name_kernel_code(tables: &mut Tables) {
-    let names = &tables.local_names.names.frames;
+    let names = &tables.names.local.names.frames;
     for (id, frame) in (0..).map(FrameId).zip(&mut tables.frames) {
         if let Frame::KernelCode(address) = frame {
             let name = names.get(&id).and_then(|names| names.last());
@@ -245,14 +244,14 @@ impl Names {
     /// Adds those of a source, whose frames have these ids in the merged trace.
     fn add(&mut self, tables: &Tables, ids: &Ids) {
         let of = |id: &FrameId| ids.frames[id.0 as usize];
-        if let Some(symbols) = &tables.symbols {
+        if let Some(symbols) = &tables.names.symbols {
             let all = self.symbols.get_or_insert_default();
             let frames = symbols.frames.iter();
             all.frames
                 .extend(frames.map(|(id, functions)| (of(id), functions.clone())));
         }
         let mut later: BTreeMap<FrameId, Vec<LaterName>> = BTreeMap::new();
-        for name in &tables.local_names.later {
+        for name in &tables.names.local.later {
             let frame = of(&name.frame);
             let name = LaterName {
                 frame,
@@ -261,7 +260,7 @@ impl Names {
             later.entry(frame).or_default().push(name);
         }
         for (id, frame) in (0..).map(FrameId).zip(&tables.frames) {
-            let functions = tables.local_names.names.frames.get(&id);
+            let functions = tables.names.local.names.frames.get(&id);
             let may_have = match frame {
                 // The same address may be code of another process in another source.
                 Frame::Unmapped(_) => true,

@@ -414,6 +414,27 @@ pub enum OwnerState {
     Blocked,
 }
 
+/// Where the processes of a trace come from.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Origins {
+    /// Processes whose part ended before the recording.
+    pub process_ends: BTreeMap<ProcessId, ProcessEnd>,
+    /// The recordings that a merged trace was made of; empty for a recording.
+    pub sources: Vec<Source>,
+    /// How processes and their host were set up when the recording began: a JSON document each,
+    /// which is not checked here (`wcprof_types::snapshot`).
+    pub setups: Vec<String>,
+}
+
+/// Names of functions that are in a trace.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Names {
+    /// Those of all frames, when they were saved.
+    pub symbols: Option<SymbolTable>,
+    /// Names that cannot be found later.
+    pub local: LocalNames,
+}
+
 /// Everything of a trace but its spans.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Tables {
@@ -421,10 +442,8 @@ pub struct Tables {
     pub header: Header,
     /// Processes.
     pub processes: Vec<Process>,
-    /// Those whose part ended before the recording.
-    pub process_ends: BTreeMap<ProcessId, ProcessEnd>,
-    /// The recordings that a merged trace was made of; empty for a recording.
-    pub sources: Vec<Source>,
+    /// Where processes come from, and how they were set up.
+    pub origins: Origins,
     /// Modules.
     pub modules: Vec<Module>,
     /// Threads.
@@ -439,13 +458,8 @@ pub struct Tables {
     pub waits: Vec<Wait>,
     /// Counts.
     pub stats: Stats,
-    /// Names, when saved in the trace.
-    pub symbols: Option<SymbolTable>,
-    /// How processes and their host were set up when the recording began: a JSON document each,
-    /// which is not checked here (`wcprof_types::snapshot`).
-    pub setups: Vec<String>,
-    /// Names that cannot be found later.
-    pub local_names: LocalNames,
+    /// Names of functions.
+    pub names: Names,
     /// What was seen of locks.
     pub locks: LockFacts,
 }
@@ -462,7 +476,7 @@ impl Tables {
     /// The recording that a process of a merged trace is from.
     pub fn source_of(&self, process: ProcessId) -> Option<&Source> {
         let mut n = 0_u64;
-        self.sources.iter().find(|source| {
+        self.origins.sources.iter().find(|source| {
             n += u64::from(source.n_processes);
             u64::from(process.0) < n
         })

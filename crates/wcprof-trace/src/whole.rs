@@ -51,7 +51,7 @@ impl<W: Write> TraceWriter<W> {
     /// # Panics
     /// When an entry refers to one that the tables lack; a reader refuses such traces.
     pub fn add_tables(&mut self, tables: &Tables) -> Result<Ids, TraceError> {
-        for setup in &tables.setups {
+        for setup in &tables.origins.setups {
             self.add_setup(setup)?;
         }
         let mut ids = Ids::default();
@@ -59,7 +59,7 @@ impl<W: Write> TraceWriter<W> {
             ids.processes.push(self.add_process(process.clone())?);
         }
         let process = |id: ProcessId| ids.processes[id.0 as usize];
-        for (id, end) in &tables.process_ends {
+        for (id, end) in &tables.origins.process_ends {
             self.process_ended(process(*id), end)?;
         }
         let mut modules: Vec<ModuleId> = Vec::new();

@@ -128,10 +128,10 @@ fn add_names(
     for problem in problems {
         message!("wcprof: {problem}");
     }
-    opened.tables.local_names = local;
+    opened.tables.names.local = local;
     local_names::count(&opened.tables, &mut report);
     opened.add_up()?;
-    let local = &opened.tables.local_names;
+    let local = &opened.tables.names.local;
     if let Err(error) = recorded.writer.write_local_names(local) {
         message!("wcprof: names of code without a file are not saved in the trace: {error}");
     }

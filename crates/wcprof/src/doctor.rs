@@ -93,7 +93,7 @@ pub(crate) fn setup_of(pid: Pid) -> Option<String> {
 
 fn of_trace(path: &Path) -> Result<(Vec<Snapshot>, Observed), Failure> {
     let (tables, _) = read_tables(path, |_| {})?;
-    if tables.setups.is_empty() {
+    if tables.origins.setups.is_empty() {
         let error = anyhow!("`{}` has no settings of its process", path.display());
         let why = match tables.header.engine.starts_with("imported ") {
             true => "it was imported",
@@ -102,7 +102,7 @@ fn of_trace(path: &Path) -> Result<(Vec<Snapshot>, Observed), Failure> {
         return Err(Failure::new(Exit::BadTrace, error)
             .hint(format!("{why}; `wcprof doctor PID` checks a live process")));
     }
-    let snapshots = tables.setups.iter().map(|text| from_saved(text));
+    let snapshots = tables.origins.setups.iter().map(|text| from_saved(text));
     let snapshots: Vec<Snapshot> = snapshots
         .collect::<Result<_, _>>()
         .map_err(|e| Failure::new(Exit::BadTrace, e))?;
@@ -118,7 +118,7 @@ fn of_trace(path: &Path) -> Result<(Vec<Snapshot>, Observed), Failure> {
 
 /// A function of the messenger's secure mode among the names that the trace holds.
 fn encrypting(tables: &Tables) -> Option<String> {
-    let names = tables.symbols.iter().flat_map(|s| s.frames.values());
+    let names = tables.names.symbols.iter().flat_map(|s| s.frames.values());
     let mut functions = names.flatten().map(|frame| frame.name.as_str());
     functions
         .find(|name| name.contains("AES128GCM_OnWire"))

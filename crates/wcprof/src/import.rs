@@ -75,10 +75,10 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
     };
     let mut trace = wcprof_import::import(BufReader::new(source), &options)
         .map_err(|e| failure(e).context(context()))?;
-    if trace.tables.symbols.is_none() && !args.raw {
+    if trace.tables.names.symbols.is_none() && !args.raw {
         let (symbols, report) = names::of_machine(&trace.tables, &args.symbols)?;
         print_problems(report.problems());
-        trace.tables.symbols = Some(symbols);
+        trace.tables.names.symbols = Some(symbols);
         wcprof_import::guess_waits(&mut trace);
     }
     if let Some(why) = name_kernel(&mut trace) {
@@ -138,7 +138,7 @@ fn name_kernel(trace: &mut Trace) -> Option<String> {
         ));
     }
     match kernel_functions(tables) {
-        Ok(found) => tables.local_names.names.frames.extend(found),
+        Ok(found) => tables.names.local.names.frames.extend(found),
         Err(error) => return Some(format!("{error:#}")),
     }
     None

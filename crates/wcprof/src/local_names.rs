@@ -117,7 +117,7 @@ pub(crate) fn jit_names(tables: &Tables, recorded: &Origin<'_>) -> SymbolTable {
 
 /// Takes account of local names in what was found out before they were known.
 pub(crate) fn count(tables: &Tables, report: &mut SymbolReport) {
-    let named = &tables.local_names.names.frames;
+    let named = &tables.names.local.names.frames;
     let n = frames(tables)
         .filter(|(id, frame)| matches!(frame, Frame::Unmapped(_)) && named.contains_key(id))
         .count();

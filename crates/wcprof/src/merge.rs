@@ -24,7 +24,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         if ending != Ending::Clean {
             message!("wcprof: `{}`: {ending}", path.display());
         }
-        if tables.symbols.is_none() {
+        if tables.names.symbols.is_none() {
             message!(
                 "wcprof: `{}` has no function names (recorded with --raw, or cut short): use --debug-dir or --sysroot with \
                  the commands that read the merged trace",

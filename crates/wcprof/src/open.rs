@@ -46,7 +46,7 @@ impl Opened {
         let mut builder = with_window(ProfileBuilder::new(), window);
         let (tables, ending, is_partial) = for_each_batch(
             path,
-            |tables| !(tables.locks.looks.is_empty() && tables.local_names.later.is_empty()),
+            |tables| !(tables.locks.looks.is_empty() && tables.names.local.later.is_empty()),
             |spans| builder.add_spans(spans),
         )?;
         Ok(Self {
@@ -201,7 +201,7 @@ pub(crate) fn named(
     if let Some(warning) = opened.warning() {
         message!("wcprof: {warning}");
     }
-    let symbols = match opened.tables.symbols.take() {
+    let symbols = match opened.tables.names.symbols.take() {
         Some(mut saved) => {
             if names::are_wanted(symbols) {
                 let (found, report) = names::of_machine(&opened.tables, symbols)?;

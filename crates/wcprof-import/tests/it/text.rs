@@ -26,7 +26,7 @@ fn read(text: &str, format: Option<Format>) -> Result<Trace, ImportError> {
 /// `thread: root;...;leaf state weight in ms`, sorted.
 fn stacks(trace: &Trace) -> Vec<String> {
     let tables = &trace.tables;
-    let name = |frame| &tables.symbols.as_ref().expect("names").frames[&frame][0].name;
+    let name = |frame| &tables.names.symbols.as_ref().expect("names").frames[&frame][0].name;
     let mut lines: Vec<String> = trace
         .spans
         .iter()

@@ -41,7 +41,7 @@ fn classes() {
     let reason = "exited".to_owned();
     let time = TimeNs(500 * MS);
     let end = ProcessEnd { time, reason };
-    m.tables.process_ends.insert(ProcessId(1), end);
+    m.tables.origins.process_ends.insert(ProcessId(1), end);
     let rules = Rules::builtin().unwrap();
     let found = cores(&m.profile(), &rules, Some(1000.0));
     let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
@@ -96,7 +96,7 @@ fn hosts() {
         n_processes,
     };
     assert_eq!(m.profile().time.recorded_ns, 1000 * MS);
-    m.tables.sources = vec![source("a", 1, 1000), source("b", 3, 500)];
+    m.tables.origins.sources = vec![source("a", 1, 1000), source("b", 3, 500)];
     assert_eq!(m.profile().time.recorded_ns, 1500 * MS);
     let profile = m.profile();
     let found = cores(&profile, &Rules::builtin().unwrap(), None);

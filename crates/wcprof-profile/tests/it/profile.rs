@@ -55,7 +55,7 @@ fn no_symbols() {
     let mut m = Maker::new();
     let t = m.thread(1, "t");
     m.on_cpu(t, &["main"], 1);
-    m.tables.symbols = None;
+    m.tables.names.symbols = None;
     assert_eq!(names(&m.profile(), 0), ["ceph-osd+0x400000"]);
 }
 

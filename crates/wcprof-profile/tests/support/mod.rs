@@ -8,8 +8,8 @@ use std::sync::LazyLock;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_trace::model::{
-    Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
-    StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, WaitId,
+    Frame, FrameId, Header, Module, ModuleId, Names, NodeId, Process, ProcessId, Span, Stack,
+    StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, WaitId,
 };
 use wcprof_types::{
     Avma, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,
@@ -58,7 +58,10 @@ impl Maker {
                     end_reason: "duration".into(),
                     ..Stats::default()
                 },
-                symbols: Some(SymbolTable::default()),
+                names: Names {
+                    symbols: Some(SymbolTable::default()),
+                    ..Names::default()
+                },
                 ..Tables::new(Header {
                     wcprof_version: "0.1.0".into(),
                     engine: "bpf".into(),
@@ -146,7 +149,7 @@ impl Maker {
         });
         let id = FrameId(at as u32);
         self.tables.frames.push(frame);
-        if let (Some(names), Some(symbols)) = (names, &mut self.tables.symbols) {
+        if let (Some(names), Some(symbols)) = (names, &mut self.tables.names.symbols) {
             symbols.frames.insert(id, names);
         }
         id

@@ -209,7 +209,7 @@ impl<'a> Cut<'a> {
                     time: self.since(end.time),
                     ..end.clone()
                 };
-                self.tables.process_ends.insert(new, end);
+                self.tables.origins.process_ends.insert(new, end);
             }
         }
         for (&id, module) in &ring.modules {
@@ -389,9 +389,10 @@ fn empty_tables(snapshot: &Snapshot, from: TimeNs) -> Tables {
             memory.max_bytes >> 20
         ));
     }
-    Tables {
+    let mut tables = Tables {
         stats: stats_since(snapshot, from),
-        setups: snapshot.setups.clone(),
         ..Tables::new(header)
-    }
+    };
+    tables.origins.setups.clone_from(&snapshot.setups);
+    tables
 }

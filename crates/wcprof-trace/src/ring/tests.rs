@@ -177,7 +177,7 @@ fn weights_add_up_at_any_cut() {
             ("signal", true)
         );
         assert_eq!(trace.tables.header.started_unix_ns, 5 * S + from);
-        assert_eq!(trace.tables.setups, ["{}"]);
+        assert_eq!(trace.tables.origins.setups, ["{}"]);
     }
 }
 

@@ -95,7 +95,7 @@ fn append() {
     append_symbols(&path, &names).unwrap();
     let (trace, ending) = TraceReader::open(&path).unwrap().read_all().unwrap();
     assert_eq!(ending, Ending::Clean);
-    assert_eq!(trace.tables.symbols, Some(names.clone()));
+    assert_eq!(trace.tables.names.symbols, Some(names.clone()));
     assert_eq!(trace.spans, whole.spans);
 
     // Cut in the last block, which holds the names of before.
@@ -103,7 +103,7 @@ fn append() {
     append_symbols(&path, &names).unwrap();
     let (trace, ending) = TraceReader::open(&path).unwrap().read_all().unwrap();
     assert_eq!(ending, Ending::Clean);
-    assert_eq!(trace.tables.symbols, Some(names.clone()));
+    assert_eq!(trace.tables.names.symbols, Some(names.clone()));
 
     let mut damaged = bytes.clone();
     damaged[bytes.len() / 2] ^= 1;

@@ -97,8 +97,11 @@ fn nothing_is_lost() {
     assert_eq!(t.processes.len(), 2 * u.processes.len());
     assert_eq!(t.modules.len(), 2 * u.modules.len());
     assert_eq!(t.threads.len(), 2 * u.threads.len());
-    assert_eq!(t.setups.len(), 2 * u.setups.len());
-    assert_eq!(t.process_ends.len(), 2 * u.process_ends.len());
+    assert_eq!(t.origins.setups.len(), 2 * u.origins.setups.len());
+    assert_eq!(
+        t.origins.process_ends.len(),
+        2 * u.origins.process_ends.len()
+    );
     assert_eq!(t.waits, u.waits);
     let (locks, of_one) = (&t.locks, &u.locks);
     assert!(!of_one.looks.is_empty());
@@ -154,9 +157,9 @@ fn hosts_and_times() {
     assert_eq!(t.host_of(ProcessId(0)), "a");
     assert_eq!(t.host_of(ProcessId(1)), "b");
     assert_eq!(t.host_of(ProcessId(2)), "a, b");
-    assert_eq!(t.sources[1].start.0, 300_000_000);
+    assert_eq!(t.origins.sources[1].start.0, 300_000_000);
     assert_eq!(t.threads[1].start.0, 300_000_000);
-    assert_eq!(t.process_ends[&ProcessId(1)].time.0, 1_300_000_000);
+    assert_eq!(t.origins.process_ends[&ProcessId(1)].time.0, 1_300_000_000);
     assert_eq!(trace.spans[1].start.0, 300_000_000);
     assert!(t.frames.contains(&Frame::Kernel("schedule".to_owned())));
     // One after the other: they begin together.
@@ -167,7 +170,7 @@ fn hosts_and_times() {
     assert_eq!(trace.tables.stats.duration.0, 1_000_000_000);
     // A merged trace can be merged again.
     let (again, _) = merged(&[&a, &b, &late], Align::Start);
-    assert_eq!(again.tables.sources.len(), 3);
+    assert_eq!(again.tables.origins.sources.len(), 3);
 }
 
 /// Check that code in no file keeps its name only where no other source contradicts.
@@ -181,7 +184,7 @@ fn names_at_one_address() {
     ] {
         let [a, b] = names.map(|name| small("h", 5, name));
         let (trace, losses) = merged(&[&a, &b], Align::Start);
-        let n_named = trace.tables.local_names.names.frames.len();
+        let n_named = trace.tables.names.local.names.frames.len();
         assert_eq!((n_named, losses.n_unnamed), expected, "{names:?}");
     }
 }

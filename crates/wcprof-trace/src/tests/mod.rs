@@ -221,7 +221,7 @@ impl<W: Write> Recording<W> {
             9 if a % 3 == 1 => {
                 let json = format!("{{{text}}}");
                 w.add_setup(&json).unwrap();
-                t.setups.push(json);
+                t.origins.setups.push(json);
             }
             9 if !t.processes.is_empty() => {
                 let id = ProcessId(pick(b, t.processes.len()));
@@ -230,7 +230,7 @@ impl<W: Write> Recording<W> {
                     reason: text.clone(),
                 };
                 w.process_ended(id, &end).unwrap();
-                t.process_ends.insert(id, end);
+                t.origins.process_ends.insert(id, end);
                 let source = Source {
                     host: text.clone(),
                     engine: "bpf".into(),
@@ -243,7 +243,7 @@ impl<W: Write> Recording<W> {
                     n_processes: a as u32,
                 };
                 w.add_source(&source).unwrap();
-                t.sources.push(source);
+                t.origins.sources.push(source);
             }
             _ => {}
         }
@@ -382,9 +382,9 @@ fn some_trace() -> (Vec<u8>, Trace) {
     recording.writer.write_symbols(&names).unwrap();
     let local = local_names(recording.expected.tables.frames.len());
     recording.writer.write_local_names(&local).unwrap();
-    recording.expected.tables.local_names = local;
+    recording.expected.tables.names.local = local;
     recording.expected.tables.stats = final_stats();
-    recording.expected.tables.symbols = Some(names);
+    recording.expected.tables.names.symbols = Some(names);
     let bytes = recording.writer.into_inner();
     let Trace { tables, mut spans } = recording.expected;
     spans.sort_by_key(|span| span.end);

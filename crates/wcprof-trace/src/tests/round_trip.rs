@@ -71,7 +71,7 @@ fn every_table() {
         t.stacks.len(),
         t.waits.len(),
         expected.spans.len(),
-        t.setups.len(),
+        t.origins.setups.len(),
     ];
     assert!(sizes.iter().all(|&n| n > 0), "{sizes:?}");
     assert_eq!(read(&bytes), (expected, Ending::Clean));
@@ -108,7 +108,7 @@ fn symbols_replaced() {
     recording.writer.write_symbols(&symbols(20)).unwrap();
     recording.writer.finish(&final_stats()).unwrap();
     recording.writer.write_symbols(&symbols(3)).unwrap();
-    let found = read(&recording.writer.into_inner()).0.tables.symbols;
+    let found = read(&recording.writer.into_inner()).0.tables.names.symbols;
     assert_eq!(found, Some(symbols(3)));
 }
 
@@ -127,7 +127,7 @@ fn many_symbols() {
     }
     assert!(crate::v1::symbols::sections(&names).len() > 1);
     recording.writer.write_symbols(&names).unwrap();
-    let found = read(&recording.writer.into_inner()).0.tables.symbols;
+    let found = read(&recording.writer.into_inner()).0.tables.names.symbols;
     assert!(found == Some(names));
 }
 

@@ -155,11 +155,11 @@ fn fixtures_are_anonymous() {
         let (tables, _) = reader.read(|_, _| ()).expect("the trace is whole");
         let mut kernels = vec![tables.header.kernel.clone()];
         let mut hosts = vec![tables.header.host.clone()];
-        for source in &tables.sources {
+        for source in &tables.origins.sources {
             kernels.push(source.kernel.clone());
             hosts.push(source.host.clone());
         }
-        for setup in &tables.setups {
+        for setup in &tables.origins.setups {
             let setup: serde_json::Value = serde_json::from_str(setup).expect("valid JSON");
             let text = |key: &str| setup["host"][key].as_str().unwrap_or_default().to_owned();
             kernels.push(text("kernel"));
