@@ -169,7 +169,8 @@ static __attribute__((always_inline)) int has_run(struct task_record *r, struct 
  * did not run meanwhile; otherwise the record is torn. Gives the bytes copied.
  */
 static __attribute__((always_inline)) u64 copy_stack(struct task_record *r,
-						     struct task_struct *task, u32 slot, u8 *to)
+						     struct task_struct *task, u32 slot,
+						     u32 is_wanted, u8 *to)
 {
 	struct want *want = bpf_map_lookup_elem(&wants, &slot);
 	u64 sp = r->sp;
@@ -186,7 +187,7 @@ static __attribute__((always_inline)) u64 copy_stack(struct task_record *r,
 	len = want->bytes;
 	if (len > want->end - sp)
 		len = want->end - sp;
-	len &= ~7ULL;
+	len = (len & ~7ULL) * is_wanted;
 	if (len == 0 || len > MAX_STACK)
 		return 0;
 	if (bpf_copy_from_user_task(to, len, (void *)sp, task, 0))
@@ -214,9 +215,11 @@ static __attribute__((always_inline)) u64 copy_kernel(struct task_record *r,
 	return len & ~7UL;
 }
 
-/* Whether a thread is blocked and has not run since its last record. One condition, because the
- * verifier follows each branch in a loop again and again. */
-static __attribute__((always_inline)) int is_unchanged(struct seen *seen, struct shared *s,
+/* 1 for 0, else 0. Without a branch, of which the verifier would follow both sides. */
+#define IS_ZERO(x) (((u64)(u32)(x) - 1) >> 63)
+
+/* 1 for a thread that is blocked and has not run since its last record, else 0. */
+static __attribute__((always_inline)) u32 is_unchanged(struct seen *seen, struct shared *s,
 						       struct task_struct *task)
 {
 	u32 state = state_of(task);
@@ -226,7 +229,7 @@ static __attribute__((always_inline)) int is_unchanged(struct seen *seen, struct
 		      (seen->generation ^ s->generation) | (task->flags & PF_EXITING) |
 		      on_cpu_of(task);
 
-	return state && !differs;
+	return (1 - IS_ZERO(state)) & IS_ZERO(differs | differs >> 32);
 }
 
 static __attribute__((always_inline)) void remember(struct seen *seen, struct shared *s,
@@ -240,9 +243,6 @@ static __attribute__((always_inline)) void remember(struct seen *seen, struct sh
 	seen->host_tid = r->host_tid;
 	seen->generation = s->generation;
 }
-
-/* 1 for 0, else 0. Without a branch, of which the verifier would follow both sides. */
-#define IS_ZERO(x) (((u64)(u32)(x) - 1) >> 63)
 
 /*
  * 1 for a blocked thread that user space must look at at once: its stack is not copied, or what its
@@ -266,14 +266,15 @@ static __attribute__((always_inline)) u32 is_urgent(struct shared *s, struct tas
  * while its stack was copied, and where it is now is as fair a sample as where it was.
  */
 static __attribute__((always_inline)) int look_at(struct shared *s, struct task_struct *task,
-						  s32 tid, s32 tgid, const int copies)
+						  s32 tid, s32 tgid, const int copies,
+						  const int kernel)
 {
 	u64 len = s->len;
 	u64 stack_len = 0, kernel_len = 0;
 	u32 slot = task->pid & (SEEN_SLOTS - 1);
 	struct seen *seen = bpf_map_lookup_elem(&seen_tasks, &slot);
 	struct task_record *r;
-	int unchanged;
+	u32 unchanged;
 
 	if (!seen || len > MAX_LEN) {
 		s->pass.n_missed++;
@@ -297,17 +298,15 @@ static __attribute__((always_inline)) int look_at(struct shared *s, struct task_
 	((u64 *)r->comm)[0] = ((u64 *)task->comm)[0];
 	((u64 *)r->comm)[1] = ((u64 *)task->comm)[1];
 	observe(r, task);
-	if (!unchanged) {
-		if (copies)
-			stack_len = copy_stack(r, task, slot, (u8 *)(r + 1));
-		if (r->status & STATUS_TORN && s->pass.attempt + 1 < ATTEMPTS) {
-			s->pass.attempt++;
-			return 1;
-		}
-		if (s->kernel_stacks)
-			kernel_len = copy_kernel(r, task, (u8 *)(r + 1) + stack_len);
-		remember(seen, s, r);
+	if (copies)
+		stack_len = copy_stack(r, task, slot, 1 - unchanged, (u8 *)(r + 1));
+	if (r->status & STATUS_TORN && s->pass.attempt + 1 < ATTEMPTS) {
+		s->pass.attempt++;
+		return 1;
 	}
+	if (kernel)
+		kernel_len = copy_kernel(r, task, (u8 *)(r + 1) + stack_len);
+	remember(seen, s, r);
 	r->stack_len = stack_len;
 	r->kernel_len = kernel_len;
 	s->pass.attempt = 0;
@@ -317,7 +316,8 @@ static __attribute__((always_inline)) int look_at(struct shared *s, struct task_
 	return 0;
 }
 
-static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, const int copies)
+static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, const int copies,
+						const int kernel)
 {
 	struct task_struct *task = ctx->task;
 	u32 zero = 0;
@@ -346,7 +346,7 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 		s->pass.n_threads = task->signal->nr_threads;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < ATTEMPTS; i++)
-		if (!look_at(s, task, tid, tgid, copies))
+		if (!look_at(s, task, tid, tgid, copies, kernel))
 			break;
 	/* User space asks for one byte: with it the kernel ends the read before the next thread. */
 	if (s->len > MAX_LEN)
@@ -357,13 +357,26 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 SEC("iter/task")
 int wcprof_tasks(struct bpf_iter__task *ctx)
 {
-	return visit(ctx, 0);
+	return visit(ctx, 0, 0);
 }
 
 SEC("iter.s/task")
 int wcprof_stacks(struct bpf_iter__task *ctx)
 {
-	return visit(ctx, 1);
+	return visit(ctx, 1, 0);
+}
+
+/* With kernel stacks. Not by a field of `shared`: the verifier would take twice as long. */
+SEC("iter/task")
+int wcprof_tasks_k(struct bpf_iter__task *ctx)
+{
+	return visit(ctx, 0, 1);
+}
+
+SEC("iter.s/task")
+int wcprof_stacks_k(struct bpf_iter__task *ctx)
+{
+	return visit(ctx, 1, 1);
 }
 
 /* The first half of a pass: which threads are to be looked at. Nothing in it sleeps, so that the
@@ -394,9 +407,7 @@ static __attribute__((always_inline)) void list_changed(struct shared *s,
 	bpf_rcu_read_unlock();
 }
 
-/* The library that reads the object knows no section `syscall`; the loader gives the type. */
-SEC("raw_tp/wcprof_pass")
-int wcprof_pass(void *ctx)
+static __attribute__((always_inline)) int make_pass(const int kernel)
 {
 	u32 zero = 0;
 	struct shared *s = bpf_map_lookup_elem(&shared, &zero);
@@ -430,7 +441,8 @@ int wcprof_pass(void *ctx)
 		if (task) {
 			/* It may have ended, and its number be another's. */
 			if (task->tgid == s->host_tgid)
-				again = look_at(s, task, task->pid, task->tgid, 1);
+				again = look_at(s, task, task->pid, task->tgid, 1,
+						kernel);
 			bpf_task_release(task);
 		}
 		s->pass.next = at + !again;
@@ -439,6 +451,19 @@ int wcprof_pass(void *ctx)
 	s->pass.is_done = s->pass.next >= s->pass.n_changed;
 	s->pass.end = bpf_ktime_get_ns();
 	return 0;
+}
+
+/* The library that reads the object knows no section `syscall`; the loader gives the type. */
+SEC("raw_tp/wcprof_pass")
+int wcprof_pass(void *ctx)
+{
+	return make_pass(0);
+}
+
+SEC("raw_tp/wcprof_pass_k")
+int wcprof_pass_k(void *ctx)
+{
+	return make_pass(1);
 }
 
 SEC("perf_event")

@@ -111,14 +111,13 @@ struct shared {
 	u32 generation;
 	/* Unchanged threads have a record, too, without stacks. */
 	u32 list;
-	/* Kernel stacks are wanted. */
-	u32 kernel_stacks;
 	/* Look each task's process up in `targets`: the link visits more than these. */
 	u32 filter;
 	/* The process in the initial pid namespace, for `wcprof_pass`. */
 	s32 host_tgid;
 	/* Bytes of `records` in use. */
 	u32 len;
+	u32 pad;
 	/* Written by the programs from here on. */
 	struct pass pass;
 	/* Threads in the initial pid namespace. */

@@ -227,10 +227,10 @@ pub(super) struct Shared {
     pub(super) quiet_calls: [u64; CALL_WORDS],
     pub(super) generation: u32,
     pub(super) list: u32,
-    pub(super) kernel_stacks: u32,
     pub(super) filter: u32,
     pub(super) host_tgid: i32,
     pub(super) len: u32,
+    pad: u32,
     pub(super) pass: Pass,
     changed: [i32; PASS_THREADS],
     records: [u8; PASS_BYTES],
@@ -336,7 +336,7 @@ mod tests {
         layout!("want", Want: start end host_tid bytes);
         layout!("pass", Pass: begin end is_done n_records n_unlisted n_missed n_threads n_urgent
             n_kept is_listed n_changed next attempt pad);
-        layout!("shared", Shared: quiet_calls generation list kernel_stacks filter host_tgid len pass
+        layout!("shared", Shared: quiet_calls generation list filter host_tgid len pad pass
             changed records);
     }
 
