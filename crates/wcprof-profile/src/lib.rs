@@ -54,5 +54,5 @@ pub use span_rows::{RowSpan, SpanRows};
 pub use student::{two_sided_p, two_sided_quantile};
 pub use syscalls::{syscall_name, syscall_number};
 pub use totals::{FunctionGroup, FunctionWeight, function_groups, function_weights};
-pub use tree::{Group, GroupKey, Node, Trees, half};
+pub use tree::{Group, GroupKey, Node, Trees};
 pub use view::{Around, Direction, FunctionName, GroupBy, Relation, View};

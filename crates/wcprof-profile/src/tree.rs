@@ -149,18 +149,6 @@ impl Trees {
     }
 }
 
-/// How many of these, from the first on, make up half of their sum: two threads share work of such sizes.
-pub fn half(sizes: &[usize]) -> usize {
-    let sum: usize = sizes.iter().sum();
-    let mut before = 0;
-    let is_first = |size: &&usize| {
-        let is_first = before < sum / 2;
-        before += **size;
-        is_first
-    };
-    sizes.iter().take_while(is_first).count()
-}
-
 /// Makes the trees of groups, each group's by itself.
 struct Maker<'a> {
     profile: &'a Profile,
@@ -406,21 +394,5 @@ fn link(group: &mut Group, profile: &Profile, min_percent: f64) {
     group.roots = roots;
     for (node, children) in group.nodes.iter_mut().zip(children) {
         node.children = children;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Check that the first part has half of the sum or the one that passes it, and that nothing is lost
-    /// of lists that cannot be shared.
-    #[test]
-    fn halves() {
-        assert_eq!(half(&[]), 0);
-        assert_eq!(half(&[9]), 1);
-        assert_eq!(half(&[1, 1, 1, 1]), 2);
-        assert_eq!(half(&[5, 1, 1]), 1);
-        assert_eq!(half(&[1, 1, 5]), 3);
     }
 }

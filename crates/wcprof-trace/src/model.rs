@@ -168,7 +168,7 @@ pub enum Frame {
     /// A place in the kernel, by name.
     Kernel(String),
     /// Code of the kernel, by its lookup address: inside the call instruction, but for where an
-    /// interrupt came. Its name is in [`Tables::local_names`].
+    /// interrupt came. Its name is in [`Names::local`].
     KernelCode(Avma),
 }
 
@@ -335,7 +335,7 @@ pub struct SymbolTable {
 /// in no file (JIT compilers), of the vdso. They go before names that are found later.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct LocalNames {
-    /// By frame, as the names of [`Tables::symbols`].
+    /// By frame, as the names of [`Names::symbols`].
     pub names: SymbolTable,
     /// Names of code that took the place of other code while it was recorded, by frame, then by
     /// time.
