@@ -167,7 +167,7 @@ pub(crate) fn busy_a_tenth(engine: Engine) {
         let busy = on_cpu.chain(&["worker", "busy_part"]);
         // The rest is the way into the sleep and out of it, and what was never sampled.
         assert!(
-            busy.share_of(&on_cpu) > 0.85,
+            busy.share_of(&on_cpu) > 0.7,
             "run time should be in busy_part:\n{}",
             on_cpu.show()
         );
