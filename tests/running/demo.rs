@@ -163,7 +163,9 @@ fn demo_ends_with_workload() {
     let (demo, workload) = long_demo(folder.path(), true);
     kill(Pid::from_raw(workload), Signal::SIGKILL).expect("workload runs");
     let output = demo.wait_with_output().expect("demo can be waited for");
-    assert!(output.status.success(), "{output:?}");
+    // It may end before anything but idle time was sampled.
+    let all_idle = text(&output.stderr).contains("nothing to draw");
+    assert!(output.status.success() || all_idle, "{output:?}");
     let (_, ending) = TraceReader::open(folder.path().join(TRACE))
         .and_then(TraceReader::read_all)
         .expect("trace is readable");
