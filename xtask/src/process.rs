@@ -176,7 +176,7 @@ impl Background {
         Ok(Self { child, name })
     }
 
-    /// Its standard streams, as far as they are pipes.
+    /// Those of its standard streams that are pipes.
     pub fn child(&mut self) -> &mut Child {
         &mut self.child
     }

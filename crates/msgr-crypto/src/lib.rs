@@ -10,7 +10,6 @@ pub mod measure;
 pub mod model;
 pub mod observed;
 pub mod plot;
-mod printable;
 pub mod run;
 pub mod shapes;
 pub mod strategy;

@@ -4,9 +4,9 @@ use std::fmt::Write;
 
 use crate::calibration::Calibration;
 use crate::model::SideReport;
-use crate::printable::printable;
 use crate::shapes::Side;
 use crate::text::format_bytes;
+use wcprof_text::terminal_name;
 
 const WIDTH: f64 = 760.0;
 const HEIGHT: f64 = 460.0;
@@ -202,7 +202,7 @@ fn text(svg: &mut String, at: (f64, f64), anchor: &str, color: &str, text: &str)
 /// replaced, and characters with a meaning in XML are escaped.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
-    for c in printable(text).chars().take(120) {
+    for c in terminal_name(text).chars().take(120) {
         match c {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),

@@ -55,6 +55,8 @@ mod tests {
     fn terminal() {
         assert_eq!(terminal_name("a\x1b[31mb\u{202e}c\u{9b}d"), "a?[31mb?c?d");
         assert_eq!(terminal_name("größe→ファイル"), "größe→ファイル");
+        assert_eq!(terminal_name("a\u{1b}[2J\n\u{202e}b\u{85}"), "a?[2J??b?");
+        assert_eq!(terminal_name("größer, 16 KiB"), "größer, 16 KiB");
     }
 
     /// Check that a frame cannot end a frame or a line.

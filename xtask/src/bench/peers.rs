@@ -1,4 +1,4 @@
-//! Other profilers on the same target, as far as they are installed.
+//! Installed other profilers, run on the same target.
 
 use std::path::Path;
 use std::process::Command;

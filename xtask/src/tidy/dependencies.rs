@@ -48,7 +48,7 @@ const MAY_USE: &[(&str, &str)] = &[
     ("wcprof-demo", ""),
     ("wcprof-testkit", "wcprof-types wcprof-trace"),
     ("msgr-crypto-ffi", ""),
-    ("msgr-crypto", "msgr-crypto-ffi"),
+    ("msgr-crypto", "wcprof-text msgr-crypto-ffi"),
     (
         "wcprof",
         "wcprof-text wcprof-types wcprof-host wcprof-perf wcprof-capture wcprof-unwind \

@@ -6,8 +6,8 @@ use serde::Serialize;
 use crate::calibration::Calibration;
 use crate::model::{FrameReport, Report};
 use crate::observed::{FrameSource, ProcessFrames};
-use crate::printable::printable;
 use crate::shapes::Side;
+use wcprof_text::terminal_name;
 
 /// Time of a 16 KiB frame with the AVX-512 kernel of OpenSSL 3.5, as a share of that with the AES-NI
 /// one of 3.0, measured on Zen 5 (0.84-0.88 of 3.17-3.33 us).
@@ -142,7 +142,7 @@ fn library(
             mean_ns(other, |frame| frame.now.ns),
             format!(
                 "The other library: {}, as calibrated.",
-                printable(&other.library.version)
+                terminal_name(&other.library.version)
             ),
         ),
         (None, Some("avx512")) => (

@@ -7,7 +7,7 @@ use super::table::{Table, signed_percent};
 use crate::advice::{Advice, CalibrationSource, Choice, TraceShare};
 use crate::calibration::Calibration;
 use crate::observed::{FrameSource, ProcessFrames};
-use crate::printable::printable;
+use wcprof_text::terminal_name;
 
 /// The sentence, its table, and what both rest on; `calibration` as the advice was made from.
 pub fn advice_text(advice: &Advice, calibration: &Calibration) -> String {
@@ -61,7 +61,7 @@ fn process_line(process: &ProcessFrames, n_kinds: usize) -> String {
         ),
         FrameSource::Protocol { reason, .. } => format!(
             "NOT OBSERVED ({}): one frame of each kind that such a process has by the protocol, up to 64 KiB.\n",
-            printable(reason)
+            terminal_name(reason)
         ),
     }
 }
@@ -70,7 +70,7 @@ fn trace_lines(trace: &TraceShare) -> String {
     let mut out = format!(
         "From the trace of {}: {:.1} % of the messenger threads' CPU time is below EVP_*Update ({} \
          samples).\n",
-        printable(&trace.process),
+        terminal_name(&trace.process),
         100.0 * trace.crypto_share,
         trace.n_samples
     );

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use super::table::{Table, format_bytes, format_ns};
 use crate::calibration::{Calibration, Fit};
-use crate::printable::printable;
 use crate::shapes::Side;
+use wcprof_text::terminal_name;
 
 /// Sizes of the table of calls.
 const SIZES: [u64; 13] = [
@@ -27,21 +27,21 @@ pub fn calibration_text(calibration: &Calibration) -> String {
 pub fn heading(calibration: &Calibration) -> String {
     let library = &calibration.library;
     let path = library.path.as_ref();
-    let path = path.map_or(String::new(), |path| format!(" ({})", printable(path)));
+    let path = path.map_or(String::new(), |path| format!(" ({})", terminal_name(path)));
     let features = match library.cpu_features.is_empty() {
         true => "unknown".to_owned(),
-        false => printable(&library.cpu_features.join(" ")),
+        false => terminal_name(&library.cpu_features.join(" ")).into_owned(),
     };
     let mut out = format!(
         "{}{path}\nGCM kernel {}; CPU features {features}\n",
-        printable(&library.version),
-        printable(&library.kernel),
+        terminal_name(&library.version),
+        terminal_name(&library.kernel),
     );
     if calibration.made_unix > 0 {
         let _ = writeln!(
             out,
             "{}, L2 {} KiB; measured in {:.1} s of CPU time",
-            printable(&calibration.host.cpu),
+            terminal_name(&calibration.host.cpu),
             calibration.host.l2_bytes >> 10,
             calibration.cpu_seconds
         );

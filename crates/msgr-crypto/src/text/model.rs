@@ -6,7 +6,7 @@ use super::calibration::heading;
 use super::table::{Table, format_bytes, format_ns, signed_percent};
 use crate::calibration::Calibration;
 use crate::model::{FrameReport, Report, SideReport, WORTHWHILE};
-use crate::printable::printable;
+use wcprof_text::terminal_name;
 
 /// Frames and what other strategies would save, load, and the verdict as the last line.
 pub fn model_text(report: &Report, calibration: &Calibration) -> String {
@@ -140,7 +140,7 @@ fn verdict(report: &Report) -> String {
             "Batching saves {percent:.0} % or more of the encryption of {n_helped} of {n_all} frames, at \
              most {:.1} % ({}); for the others it cannot help.\n",
             100.0 * most.best_saved_share(),
-            printable(&frame_name(most))
+            terminal_name(&frame_name(most))
         ),
     }
 }

@@ -4,15 +4,19 @@ use std::fmt::Write;
 
 use super::table::Table;
 use crate::observed::{BurstFacts, FrameSource, Observation, ProcessFrames, SideSeen};
-use crate::printable::printable;
 use crate::shapes::Side;
+use wcprof_text::terminal_name;
 
 /// Rows of a table that are shown; the rest is added up.
 const MAX_ROWS: usize = 12;
 
 /// Cost of the burst, frames, lengths of calls and threads of a process.
 pub fn observed_text(process: &ProcessFrames) -> String {
-    let mut out = format!("{}, process {}\n", printable(&process.comm), process.pid);
+    let mut out = format!(
+        "{}, process {}\n",
+        terminal_name(&process.comm),
+        process.pid
+    );
     match &process.source {
         FrameSource::Live { burst, observation } => {
             out.push_str(&burst_text(burst));
@@ -32,7 +36,7 @@ pub fn observed_text(process: &ProcessFrames) -> String {
                 out,
                 "NOT OBSERVED: {}\nFrames that such a process has by the protocol and on other clusters. \
                  Lengths of fronts, and buffers of data\nthat is sent, may differ:\n",
-                printable(reason)
+                terminal_name(reason)
             );
             let mut table = Table::new(2, "frame | calls");
             for shape in shapes {
@@ -51,7 +55,7 @@ pub fn observed_text(process: &ProcessFrames) -> String {
 fn burst_text(burst: &BurstFacts) -> String {
     let mut out = String::new();
     for library in &burst.libraries {
-        let _ = writeln!(out, "library {}", printable(library));
+        let _ = writeln!(out, "library {}", terminal_name(library));
     }
     let _ = writeln!(
         out,
@@ -122,7 +126,7 @@ fn side_text(side: Side, observation: &Observation) -> String {
     }
     // Names stand last, as the longest column.
     for (line, name) in table.render().lines().zip(&names) {
-        let _ = writeln!(out, "{line}  {}", printable(name));
+        let _ = writeln!(out, "{line}  {}", terminal_name(name));
     }
     let rest: u64 = of_side.iter().skip(MAX_ROWS).map(|shape| shape.count).sum();
     if rest > 0 {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::printable::printable;
+use wcprof_text::terminal_name;
 
 /// A table whose first columns are names, to the left, and the others figures, to the right.
 #[derive(Debug)]
@@ -23,8 +23,12 @@ impl Table {
 
     /// A row; text from files is made harmless.
     pub(super) fn row(&mut self, cells: &[&str]) {
-        self.rows
-            .push(cells.iter().map(|cell| printable(cell)).collect());
+        self.rows.push(
+            cells
+                .iter()
+                .map(|cell| terminal_name(cell).into_owned())
+                .collect(),
+        );
     }
 
     pub(super) fn render(&self) -> String {

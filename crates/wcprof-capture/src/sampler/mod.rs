@@ -31,8 +31,8 @@ use outbox::MAX_TICKS;
 use wcprof_host::clock::monotonic_ns;
 use wcprof_perf::PerfSampler;
 
-/// After a sample that is deeper than its copy, ticks with samples are read at once for so long: the
-/// rest of the stack is read while it is still there.
+/// A sample that is deeper than its copy makes the sampler read ticks with samples at once for this long,
+/// ns. The rest of such a stack must be read while it is still there.
 const DEEP_NS: u64 = 1_000_000_000;
 
 impl Sampler {

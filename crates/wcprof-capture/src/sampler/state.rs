@@ -55,7 +55,7 @@ pub struct Sampler {
     pub(super) budget: CpuBudget,
     pub(super) clock: TickClock,
     pub(super) held: HeldTicks,
-    /// The snapshot of the present tick.
+    /// The snapshot of this tick.
     pub(super) set: SnapshotSet,
     pub(super) outbox: Outbox,
 }

@@ -5,9 +5,9 @@ pub(crate) mod write;
 
 use std::fmt::Display;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, sync_channel};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -108,6 +108,15 @@ fn record(
     let refused = Arc::clone(&is_refused);
     let triggers = args.keep.trigger.iter().cloned();
     let watches: Vec<Watch> = triggers.map(Watch::new).collect();
+    // From here on SIGUSR1 does not end wcprof. Before there is a ring, there is nothing to write.
+    let ring_orders: Arc<OnceLock<Sender<Reason>>> = Arc::default();
+    let to_ring = Arc::clone(&ring_orders);
+    let written_at = at_signals(&[SignalKind::user_defined1()], move || {
+        if let Some(orders) = to_ring.get() {
+            // A recording that has ended gives what it had anyway.
+            let _ = orders.send(Reason::Signal);
+        }
+    })?;
     let takers = Takers {
         ordered,
         refused: Box::new(move |reason| {
@@ -127,11 +136,7 @@ fn record(
         orders: order,
     } = live::begin(options, ring, takers)?;
     let _stop = running.stop_at_signals()?;
-    let ordered_by_signal = order.clone();
-    let written_at = at_signals(&[SignalKind::user_defined1()], move || {
-        // A recording that has ended gives what it had anyway.
-        let _ = ordered_by_signal.send(Reason::Signal);
-    })?;
+    let _ = ring_orders.set(order.clone());
     print_start(options, keep, args, base);
     let (number, ended) = thread::scope(|scope| {
         let writer = scope.spawn(move || write_all(base, &orders, names, is_incomplete));
