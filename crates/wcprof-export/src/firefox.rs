@@ -293,7 +293,10 @@ impl Builder<'_> {
             })
             .filter(|stretch| {
                 self.shows(&stretch[0])
-                    && !matches!(self.state(&stretch[0]), State::Idle | State::Unknown)
+                    && !matches!(
+                        self.state(&stretch[0]),
+                        State::Idle | State::PlaceUnknown | State::Unknown
+                    )
                     && length_ns(stretch) >= MIN_MARKER_NS
             })
             .collect();
@@ -435,8 +438,8 @@ fn color(state: State) -> &'static str {
         State::Disk => "purple",
         State::Net => "blue",
         State::Sleep => "lightblue",
-        State::Idle => "transparent",
-        State::Blocked => "orange",
+        State::Idle | State::PlaceUnknown => "transparent",
+        State::Blocked | State::Throttle => "orange",
         State::StealIrq => "brown",
         State::Unknown => "darkgrey",
     }

@@ -110,7 +110,7 @@ fn check_match(rule: &Rule) -> Result<(), Problem> {
             "`of = \"on-cpu\"` needs `states = [\"on-cpu\"]`",
         ),
         (
-            of == Base::NonIdle && m.states.contains(&State::Idle),
+            of == Base::NonIdle && m.states.iter().any(|state| state.is_idle()),
             "match.states",
             "idle time is no part of `of = \"non-idle\"`",
         ),

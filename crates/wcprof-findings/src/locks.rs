@@ -152,7 +152,7 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
     sites.sort_by_key(|site| Reverse(site.lost_ns));
     let known = || profile.locks.iter().filter(|row| row.holder.is_ok());
     let is_uncertain = |row: &&LockRow| row.holder.is_ok_and(|h| h.uncertain);
-    let rows = profile.rows.iter().filter(|row| row.state != State::Idle);
+    let rows = profile.rows.iter().filter(|row| !row.state.is_idle());
     LockReport {
         schema: LOCKS_SCHEMA,
         version: LOCKS_VERSION,

@@ -6,7 +6,7 @@ use std::cell::LazyCell;
 use std::collections::HashMap;
 
 use wcprof_profile::NameSet;
-use wcprof_profile::model::{FunctionId, Profile, ProfileStack, Row, State};
+use wcprof_profile::model::{FunctionId, Profile, ProfileStack, Row};
 use wcprof_types::StackEnd;
 use wildmatch::WildMatch;
 
@@ -166,7 +166,7 @@ impl<'r> CompiledRule<'r> {
     /// Whether the time of a row counts; its thread is not looked at.
     pub(crate) fn test(&self, profile: &Profile, row: &Row) -> Option<Anchor> {
         let counts = match self.rule.matches.states.as_slice() {
-            [] => row.state != State::Idle,
+            [] => !row.state.is_idle(),
             states => states.contains(&row.state),
         };
         if !counts {

@@ -194,7 +194,7 @@ impl Base {
     pub(crate) fn includes(self, state: State) -> bool {
         match self {
             Self::OnCpu => state == State::OnCpu,
-            Self::NonIdle => state != State::Idle,
+            Self::NonIdle => !state.is_idle(),
             Self::Wall => true,
         }
     }

@@ -8,7 +8,7 @@ use globset::GlobSet;
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
 use crate::functions::KERNEL;
-use crate::model::{FunctionId, ProfileStackId, State};
+use crate::model::{FunctionId, ProfileStackId, Reason, State};
 use crate::rules::{Mark, Rules, StateRule};
 use crate::stacks::Stacks;
 
@@ -42,14 +42,19 @@ impl<'r> Classifier<'r> {
         }
     }
 
-    pub(crate) fn state(&mut self, subject: &Subject<'_>) -> State {
-        match subject.raw {
-            ThreadState::OnCpu => return State::OnCpu,
-            ThreadState::Guest => return State::Guest,
-            ThreadState::Runnable => return State::Runnable,
-            ThreadState::StealIrq => return State::StealIrq,
-            ThreadState::Unknown => return State::Unknown,
-            ThreadState::Blocked => {}
+    /// The state, and why it is that. A wait that is idle by the default table alone, which does not
+    /// know the program, has [`Reason::NoDispatchLoop`] until its pool's stacks show one.
+    pub(crate) fn state(&mut self, subject: &Subject<'_>) -> (State, Reason) {
+        let running = match subject.raw {
+            ThreadState::OnCpu => Some(State::OnCpu),
+            ThreadState::Guest => Some(State::Guest),
+            ThreadState::Runnable => Some(State::Runnable),
+            ThreadState::StealIrq => Some(State::StealIrq),
+            ThreadState::Unknown => Some(State::Unknown),
+            ThreadState::Blocked => None,
+        };
+        if let Some(state) = running {
+            return (state, Reason::Kernel);
         }
         let rules = self.rules;
         let empty = Marks::new();
@@ -57,14 +62,22 @@ impl<'r> Classifier<'r> {
             Some(id) => self.marks(id, subject.stacks),
             None => &empty,
         };
-        let by_default = rules
+        let default = rules
             .defaults()
-            .find(|rule| applies(rule, subject, marks, None))
-            .map_or(State::Blocked, |rule| rule.state);
-        rules
+            .find(|rule| applies(rule, subject, marks, None));
+        let by_default = default.map_or(State::Blocked, |rule| rule.state);
+        let by_rule = rules
             .states()
-            .find(|rule| applies(rule, subject, marks, Some(by_default)))
-            .map_or(by_default, |rule| rule.state)
+            .find(|rule| applies(rule, subject, marks, Some(by_default)));
+        match (by_rule, default) {
+            (Some(rule), _) => (rule.state, Reason::Rule(rule.origin.clone())),
+            // The kernel's own threads have known places.
+            (None, Some(rule)) if rule.state == State::Idle && rule.kernel.is_none() => {
+                (State::PlaceUnknown, Reason::NoDispatchLoop)
+            }
+            (None, Some(rule)) => (rule.state, Reason::Table(rule.origin.clone())),
+            (None, None) => (by_default, Reason::NoRule),
+        }
     }
 
     fn marks(&mut self, id: ProfileStackId, stacks: &Stacks<'_>) -> &Marks {

@@ -18,6 +18,7 @@ mod label;
 mod locks;
 pub mod model;
 mod name_set;
+mod places;
 mod pools;
 mod precision;
 mod prepared;
@@ -44,6 +45,7 @@ pub use filter::{FilterError, FunctionFilter, ThreadFilter, ThreadGlobs, keep_th
 pub use label::{Label, file_text};
 pub use locks::LockTimes;
 pub use name_set::NameSet;
+pub use places::is_runtime;
 pub use pools::without_numbers;
 pub use precision::{Course, Estimator, Interval};
 pub use prepared::for_each_shown;

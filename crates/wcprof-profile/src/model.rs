@@ -1,6 +1,8 @@
 //! The profile's data. Ids are indices into the tables of the profile they came from. All ids that
 //! [`ProfileBuilder`](crate::ProfileBuilder) puts into a profile are valid, save those of processes.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use wcprof_trace::model::{Header, Stats};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd, Tid, Wait};
@@ -26,7 +28,7 @@ pub enum State {
     Net,
     /// `[sleep]`
     Sleep,
-    /// `[idle]`
+    /// `[idle]`: it waits for work, at the top of its pool's dispatch loop.
     Idle,
     /// `[blocked]`: any other wait.
     Blocked,
@@ -34,11 +36,16 @@ pub enum State {
     StealIrq,
     /// `[unknown]`: what was imported tells no state.
     Unknown,
+    /// `[throttle]`: it is held back by a limit of its own program.
+    Throttle,
+    /// `[place-unknown]`: it waits in a way in which threads wait for work, but nothing shows whether
+    /// it does: its pool hardly ran.
+    PlaceUnknown,
 }
 
 impl State {
     /// Every value, in declaration order; `state as usize` is its place here.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 13] = [
         Self::OnCpu,
         Self::Guest,
         Self::Runnable,
@@ -50,6 +57,8 @@ impl State {
         Self::Blocked,
         Self::StealIrq,
         Self::Unknown,
+        Self::Throttle,
+        Self::PlaceUnknown,
     ];
 
     /// Its name, as in `[on-cpu]` without the brackets.
@@ -66,8 +75,10 @@ impl State {
             Self::Lock => "[lock]",
             Self::Disk => "[disk]",
             Self::Net => "[net]",
+            Self::Throttle => "[throttle]",
             Self::Sleep => "[sleep]",
             Self::Idle => "[idle]",
+            Self::PlaceUnknown => "[place-unknown]",
             Self::Blocked => "[blocked]",
             Self::StealIrq => "[steal/irq]",
             Self::Unknown => "[unknown]",
@@ -78,8 +89,48 @@ impl State {
     pub fn is_waiting(self) -> bool {
         matches!(
             self,
-            Self::Lock | Self::Disk | Self::Net | Self::Sleep | Self::Blocked
+            Self::Lock | Self::Disk | Self::Net | Self::Throttle | Self::Sleep | Self::Blocked
         )
+    }
+
+    /// In a wait for work, or in what looks like one.
+    pub fn is_idle(self) -> bool {
+        matches!(self, Self::Idle | Self::PlaceUnknown)
+    }
+}
+
+/// Why a row has its state.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Reason {
+    /// The kernel says so.
+    Kernel,
+    /// A rule of the default table, by the system call and the functions at the leaf.
+    Table(Arc<str>),
+    /// A rule of the user or for a known program.
+    Rule(Arc<str>),
+    /// It waits at the top of its pool's dispatch loop.
+    DispatchLoop,
+    /// It waits below a function that works.
+    BelowWork,
+    /// It waits in a way in which threads wait for work, but its pool shows no dispatch loop.
+    NoDispatchLoop,
+    /// No rule covers the wait.
+    NoRule,
+}
+
+impl std::fmt::Display for Reason {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Kernel => f.write_str("the kernel's state"),
+            Self::Table(rule) => write!(f, "default: {rule}"),
+            Self::Rule(rule) => write!(f, "rule: {rule}"),
+            Self::DispatchLoop => f.write_str("top of the pool's dispatch loop"),
+            Self::BelowWork => f.write_str("below a function that works"),
+            Self::NoDispatchLoop => {
+                f.write_str("may wait for work; the pool ran too little to show its dispatch loop")
+            }
+            Self::NoRule => f.write_str("no rule covers this wait"),
+        }
     }
 }
 
@@ -98,7 +149,7 @@ impl std::str::FromStr for State {
 /// A name that is no [`State`].
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown)"
+    "unknown state {0:?} (known: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown, throttle, place-unknown)"
 )]
 pub struct UnknownState(pub String);
 
@@ -205,6 +256,8 @@ pub struct Row {
     pub thread: usize,
     /// What it did.
     pub state: State,
+    /// Why it has this state.
+    pub reason: Reason,
     /// Its stack; `None` when none was sampled (`[on-cpu, not sampled]`).
     pub stack: Option<ProfileStackId>,
     /// Index into [`Profile::waits`]; only for waits.

@@ -119,7 +119,11 @@ fn files_of(profile: &Profile, view: &View) -> HashMap<u32, u32> {
 
 /// Calls `each` with every row that `view` shows and the frames that it shows of the row's stack,
 /// root first; the view's grouping and direction do not matter.
-pub fn for_each_shown(profile: &Profile, view: &View, mut each: impl FnMut(&Row, &[FunctionId])) {
+pub fn for_each_shown<'p>(
+    profile: &'p Profile,
+    view: &View,
+    mut each: impl FnMut(&'p Row, &[FunctionId]),
+) {
     let prepared = Prepared::new(profile, view);
     let threads: Vec<bool> = profile
         .threads

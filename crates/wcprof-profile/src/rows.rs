@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use indexmap::{IndexMap, IndexSet};
+use rayon::prelude::{IntoParallelIterator, ParallelIterator};
 use wcprof_trace::FastState;
 use wcprof_trace::model::{LockOwner, Tables, WaitId};
 use wcprof_types::{ThreadState, Tid, TimeNs, Wait};
@@ -11,9 +12,10 @@ use crate::classify::{Classifier, Subject};
 use crate::index::Key;
 use crate::locks::{LockTimes, Share, is_recursive, kind_of, owner, raw_state};
 use crate::model::{
-    Holder, LockKind, LockRow, Pool, Profile, ProfileStackId, ProfileThread, Row, State,
-    UnknownHolder,
+    FunctionId, Holder, LockKind, LockRow, Pool, Profile, ProfileStackId, ProfileThread, Reason,
+    Row, State, UnknownHolder,
 };
+use crate::places::{Place, Seen, is_runtime, places};
 use crate::rules::Rules;
 use crate::slices::Slices;
 use crate::stacks::Stacks;
@@ -81,10 +83,11 @@ impl<'a> Rows<'a> {
         {
             stack = Some(self.stacks.of_kernel_place(&wait.kernel));
         }
-        let state = self.state(key.state(), wait.map(|(_, wait)| wait), stack, thread);
+        let wait_of = wait.map(|(_, wait)| wait);
+        let (state, reason) = self.state(key.state(), wait_of, stack, thread);
         if state == State::Lock {
             let shares = sums.shares_of(at, sum.weight);
-            self.add_lock(key, shares, stack, wait.map(|(_, wait)| wait), locks);
+            self.add_lock(key, shares, stack, wait_of, locks);
         }
         // Waits for several locks at one place are one row.
         let wait = wait.map(|(id, wait)| {
@@ -101,6 +104,7 @@ impl<'a> Rows<'a> {
         let row = entry.or_insert_with(|| Row {
             thread,
             state,
+            reason,
             stack,
             wait,
             weight: 0,
@@ -117,14 +121,14 @@ impl<'a> Rows<'a> {
         self.stacks.of_trace(key.stack()?, key.since)
     }
 
-    /// What a thread did; the index may be one of no thread.
+    /// What a thread did, as [`Classifier::state`]; the index may be one of no thread.
     fn state(
         &mut self,
         raw: ThreadState,
         wait: Option<&Wait>,
         stack: Option<ProfileStackId>,
         thread: usize,
-    ) -> State {
+    ) -> (State, Reason) {
         let thread = self.threads.get(thread);
         let pool = thread.and_then(|thread| self.pools.get(thread.pool));
         self.classifier.state(&Subject {
@@ -177,7 +181,7 @@ impl<'a> Rows<'a> {
         let wait = owner.wait.and_then(|id| tables.waits.get(id.0 as usize));
         let stack = owner.stack.and_then(|id| self.stacks.of_trace(id, since));
         let at = owner.thread.0 as usize;
-        let state = self.state(raw_state(owner.state), wait, stack, at);
+        let (state, _) = self.state(raw_state(owner.state), wait, stack, at);
         let thread = self.threads.get(at);
         Holder {
             tid: thread.map_or(Tid(0), |thread| thread.tid),
@@ -188,10 +192,60 @@ impl<'a> Rows<'a> {
         }
     }
 
+    /// Where the rows whose place is unknown wait, by row, as far as the stacks of their pools show it.
+    fn found_places(&self) -> Vec<(usize, Place)> {
+        let mut pools: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        let is_unknown = |row: &&Row| row.state == State::PlaceUnknown;
+        for row in self.rows.values().filter(is_unknown) {
+            pools.entry(self.threads[row.thread].pool).or_default();
+        }
+        for (at, row) in self.rows.values().enumerate() {
+            if !matches!(row.state, State::StealIrq | State::Unknown | State::Idle)
+                && let Some(rows) = pools.get_mut(&self.threads[row.thread].pool)
+            {
+                rows.push(at);
+            }
+        }
+        let pools: Vec<Vec<usize>> = pools.into_values().collect();
+        let found = pools.into_par_iter().flat_map_iter(|rows| {
+            let seen = rows.into_iter().filter_map(|at| Some((at, self.seen(at)?)));
+            let (rows, seen): (Vec<usize>, Vec<Seen<'_>>) = seen.unzip();
+            rows.into_iter().zip(places(&seen)).collect::<Vec<_>>()
+        });
+        found.collect()
+    }
+
+    /// A row for the search of its pool's dispatch loop; `None` when its stack's root is unknown.
+    fn seen(&self, at: usize) -> Option<Seen<'_>> {
+        let row = &self.rows[at];
+        let stack = self.stacks.get(row.stack?)?;
+        let functions = &self.stacks.functions;
+        let is_program = |id: &FunctionId| !functions.get(*id).is_some_and(is_runtime);
+        let n = stack.frames.iter().rposition(is_program)? + 1;
+        (!stack.end.is_truncated()).then(|| Seen {
+            thread: row.thread,
+            path: &stack.frames[..n],
+            in_library: n < stack.frames.len(),
+            may_be_idle: row.state == State::PlaceUnknown,
+            n: row.n_samples,
+        })
+    }
+
     /// A profile of the rows; what is known without them is left empty.
     pub(crate) fn into_profile(self) -> Profile {
+        let found = self.found_places();
         let mut threads = self.threads;
-        let rows: Vec<Row> = self.rows.into_values().collect();
+        let mut rows: Vec<Row> = self.rows.into_values().collect();
+        let mut of_holders = HashMap::new();
+        for (row, place) in found {
+            let row = &mut rows[row];
+            (row.state, row.reason) = match place {
+                Place::Loop => (State::Idle, Reason::DispatchLoop),
+                Place::InWork => (State::Blocked, Reason::BelowWork),
+                Place::Unknown => continue,
+            };
+            of_holders.insert((threads[row.thread].pool, row.stack), row.state);
+        }
         // The thread that stands in for those that exited unseen has no lifetime of its own.
         let exited = rows.iter().filter(|row| threads[row.thread].tid.0 == 0);
         let mut of_exited: BTreeMap<usize, u64> = BTreeMap::new();
@@ -212,7 +266,15 @@ impl<'a> Rows<'a> {
             waits: self.waits.into_iter().collect(),
             rows,
             locks: locks
-                .map(|(row, weight)| LockRow { weight, ..row })
+                .map(|(mut row, weight)| {
+                    if let Ok(holder) = &mut row.holder
+                        && holder.state == State::PlaceUnknown
+                        && let Some(&state) = of_holders.get(&(holder.pool, holder.stack))
+                    {
+                        holder.state = state;
+                    }
+                    LockRow { weight, ..row }
+                })
                 .collect(),
             ..Profile::default()
         }

@@ -142,8 +142,7 @@ impl Default for View {
 impl View {
     /// Whether a row's state is shown.
     pub fn shows(&self, state: State) -> bool {
-        (self.idle || state != State::Idle)
-            && self.states.as_ref().is_none_or(|s| s.contains(&state))
+        (self.idle || !state.is_idle()) && self.states.as_ref().is_none_or(|s| s.contains(&state))
     }
 
     /// Whether trees begin at the leaf side of stacks.

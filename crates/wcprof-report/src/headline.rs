@@ -171,7 +171,12 @@ impl Headline {
             write!(out, " ({})", parts.join(", "))?;
         }
         write!(out, ", idle {:.1} %", self.share(State::Idle))?;
-        for state in [State::Guest, State::StealIrq, State::Unknown] {
+        for state in [
+            State::PlaceUnknown,
+            State::Guest,
+            State::StealIrq,
+            State::Unknown,
+        ] {
             if self.states[state as usize] > 0 {
                 write!(out, ", {} {:.1} %", state.name(), self.share(state))?;
             }

@@ -80,7 +80,13 @@ struct NodeOut {
 fn headline(profile: &Profile) -> Value {
     let h = Headline::new(profile);
     let waiting = State::ALL.into_iter().filter(|s| s.is_waiting());
-    let shares = [State::OnCpu, State::Runnable, State::Idle].map(|s| (s.name(), h.share(s)));
+    let shares = [
+        State::OnCpu,
+        State::Runnable,
+        State::Idle,
+        State::PlaceUnknown,
+    ]
+    .map(|s| (s.name(), h.share(s)));
     let mut share_percent = BTreeMap::from(shares);
     share_percent.insert("blocked", waiting.map(|s| h.share(s)).sum());
     let (header, losses) = (&profile.header, &h.losses);

@@ -5,6 +5,7 @@
 //! |---|---|---|
 //! | `text` | [`text`](fn@text) | a terminal |
 //! | `functions` | [`functions`](fn@functions) | a terminal: self and total time of each function |
+//! | `waits` | [`waits`](fn@waits) | a terminal: where threads wait, and why a wait is idle or not |
 //! | `uwpmp` | [`uwpmp`](fn@uwpmp) | trackers: uwpmp's own text format |
 //! | `folded` | [`folded`](fn@folded) | flame graph tools |
 //! | `json` | [`json`](fn@json) | programs |
@@ -31,6 +32,7 @@ mod screen;
 mod svg;
 mod text;
 mod uwpmp;
+mod waits;
 
 pub use cores::cores_text;
 pub use diff_json::{DIFF_JSON_VERSION, diff_json};
@@ -46,3 +48,4 @@ pub use screen::{Screen, screen};
 pub use svg::{icicle, svg};
 pub use text::{TextOptions, text};
 pub use uwpmp::{UwpmpOptions, uwpmp};
+pub use waits::waits;

@@ -293,6 +293,8 @@ pub(crate) enum FormatArg {
     Text,
     /// Self and total time of each function
     Functions,
+    /// Where threads wait, and what decided that a wait is idle, a lock ...
+    Waits,
     /// Exactly what uwpmp prints
     Uwpmp,
     /// One line per stack, for flame graph tools

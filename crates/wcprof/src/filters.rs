@@ -42,7 +42,7 @@ pub(crate) struct PartArgs {
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct StackArgs {
     /// Only these states, separated by commas: on-cpu, guest, runnable, lock, disk, net, sleep, idle,
-    /// blocked, steal/irq, unknown
+    /// blocked, steal/irq, unknown, throttle, place-unknown
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub(crate) state: Vec<State>,
     /// Only stacks with a function whose name matches
@@ -101,7 +101,7 @@ impl StackArgs {
     pub(crate) fn apply(&self, view: &mut View) -> Result<(), Failure> {
         if !self.state.is_empty() {
             view.states = Some(self.state.clone());
-            view.idle |= self.state.contains(&State::Idle);
+            view.idle |= self.state.iter().any(|state| state.is_idle());
         }
         let compile = |pattern: &Option<String>| {
             let filter = pattern.as_deref().map(FunctionFilter::new);

@@ -10,7 +10,7 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View};
 use wcprof_report::{
     Headline, TextOptions, UwpmpOptions, cores_text, folded, functions, icicle, json, svg, text,
-    uwpmp,
+    uwpmp, waits,
 };
 
 use crate::args::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
@@ -120,6 +120,10 @@ fn render(
             writeln!(out, "{}", Headline::new(profile).text())?;
             functions(profile, view, &options, out)
         }
+        FormatArg::Waits => {
+            writeln!(out, "{}", Headline::new(profile).text())?;
+            waits(profile, view, &options, out)
+        }
         FormatArg::Uwpmp => {
             let options = UwpmpOptions {
                 view: view.clone(),
@@ -185,12 +189,14 @@ fn note_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
             args.format,
             FormatArg::Text
                 | FormatArg::Functions
+                | FormatArg::Waits
                 | FormatArg::Uwpmp
                 | FormatArg::Json
                 | FormatArg::Html
         )
     {
-        let share = Headline::new(profile).share(State::Idle);
+        let headline = Headline::new(profile);
+        let share = headline.share(State::Idle) + headline.share(State::PlaceUnknown);
         message!(
             "wcprof: {share:.1} % of the thread time is idle and hidden; --idle show shows it"
         );
@@ -201,7 +207,7 @@ fn note_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
 fn view(args: &ReportArgs) -> Result<View, Failure> {
     let idle = match args.idle {
         Some(idle) => idle == IdleArg::Show,
-        None => args.format == FormatArg::Uwpmp,
+        None => matches!(args.format, FormatArg::Uwpmp | FormatArg::Waits),
     };
     let is_around = args.callers_of.is_some() || args.callees_of.is_some();
     let mut view = View {
@@ -227,6 +233,7 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
             FormatArg::Text | FormatArg::Functions => 0.5,
             FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle => 0.1,
             FormatArg::Html => 0.02,
+            FormatArg::Waits => 0.01,
             _ => 0.0,
         }),
         threads: args.part.thread_filter()?,

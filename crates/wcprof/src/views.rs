@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use indexmap::IndexMap;
-use wcprof_profile::model::{Profile, Row, State};
+use wcprof_profile::model::{Profile, Row};
 use wcprof_profile::{Cores, GroupBy, ThreadFilter, Trees, View, cores};
 use wcprof_text::{and_more, terminal_name};
 
@@ -56,7 +56,7 @@ pub(crate) fn note_empty(profile: &Profile, view: &View) {
         message!("wcprof: no stack matches; --format functions lists the functions of this trace");
         return;
     }
-    if !view.idle && profile.rows.iter().any(|r| r.state == State::Idle) {
+    if !view.idle && profile.rows.iter().any(|r| r.state.is_idle()) {
         message!("wcprof: idle time is hidden; --idle show shows it");
     }
     note_pools(profile);
@@ -76,11 +76,7 @@ fn note_pools(profile: &Profile) {
     let mut pools: IndexMap<&str, u64> = IndexMap::new();
     for row in &profile.rows {
         if let Some(pool) = profile.pools.get(profile.threads[row.thread].pool) {
-            let weight = if row.state == State::Idle {
-                0
-            } else {
-                row.weight
-            };
+            let weight = if row.state.is_idle() { 0 } else { row.weight };
             let sum = pools.entry(&pool.name).or_default();
             *sum = sum.saturating_add(weight);
         }

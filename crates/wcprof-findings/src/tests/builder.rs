@@ -1,8 +1,8 @@
 //! Builds small profiles by hand.
 
 use wcprof_profile::model::{
-    Function, FunctionId, Pool, Profile, ProfileStack, ProfileStackId, ProfileThread, Row, State,
-    TimeAxis,
+    Function, FunctionId, Pool, Profile, ProfileStack, ProfileStackId, ProfileThread, Reason, Row,
+    State, TimeAxis,
 };
 use wcprof_trace::model::{Header, Stats};
 use wcprof_types::{Pid, StackEnd, Tid, TimeNs, Wait};
@@ -126,6 +126,7 @@ impl Builder {
         self.profile.rows.push(Row {
             thread,
             state,
+            reason: Reason::Kernel,
             stack,
             wait,
             weight: ticks * TICK_NS,

@@ -3,6 +3,7 @@
 mod parse;
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use globset::GlobSet;
 use regex::bytes::Regex;
@@ -54,6 +55,8 @@ pub(crate) struct StateRule {
     pub(crate) process: Option<GlobSet>,
     /// The state it gives.
     pub(crate) state: State,
+    /// File, line and why, for readers.
+    pub(crate) origin: Arc<str>,
 }
 
 /// Names the pool of threads.

@@ -30,8 +30,7 @@ struct RawFile {
 #[serde(deny_unknown_fields)]
 struct RawState {
     state: Spanned<String>,
-    #[serde(rename = "why")]
-    _why: Option<String>,
+    why: Option<String>,
     when: Option<Texts>,
     stack: Option<Texts>,
     module: Option<Texts>,
@@ -66,9 +65,13 @@ struct RawClass {
 }
 
 /// The built-in rules, in order of precedence.
-const BUILTIN: [(&str, &str); 5] = [
+const BUILTIN: [(&str, &str); 6] = [
     ("ceph.toml", include_str!("../../data/rules/ceph.toml")),
     ("qemu.toml", include_str!("../../data/rules/qemu.toml")),
+    (
+        "programs.toml",
+        include_str!("../../data/rules/programs.toml"),
+    ),
     (
         "classes.toml",
         include_str!("../../data/rules/classes.toml"),
@@ -210,6 +213,7 @@ impl Collected {
             pool: source.globs(&raw.pool)?,
             process: source.globs(&raw.process)?,
             state: source.state(&raw.state)?,
+            origin: source.origin(raw).into(),
         })
     }
 
@@ -259,12 +263,24 @@ struct Source<'a> {
 
 impl Source<'_> {
     fn error(&self, at: usize, what: &str) -> RulesError {
-        let before = self.text.as_bytes().get(..at).unwrap_or_default();
         RulesError {
             file: self.name.to_owned(),
-            line: 1 + before.iter().filter(|b| **b == b'\n').count(),
+            line: self.line(at),
             what: what.trim_end().to_owned(),
         }
+    }
+
+    /// Line of a byte, from 1.
+    fn line(&self, at: usize) -> usize {
+        let before = self.text.as_bytes().get(..at).unwrap_or_default();
+        1 + before.iter().filter(|b| **b == b'\n').count()
+    }
+
+    /// `ceph.toml:12: A timer's loop waits for its next event.`
+    fn origin(&self, rule: &RawState) -> String {
+        let line = self.line(rule.state.span().start);
+        let why = rule.why.as_ref().map(|why| format!(": {why}"));
+        format!("{}:{line}{}", self.name, why.unwrap_or_default())
     }
 
     fn regex(&self, text: &Spanned<String>) -> Result<Regex, RulesError> {

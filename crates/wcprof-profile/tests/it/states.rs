@@ -38,17 +38,17 @@ fn state_with(rules: &Rules, comm: &str, wait: Wait, root_first: &[&str]) -> Sta
 #[test]
 fn by_system_call() {
     for (wait, state) in [
-        (syscall("epoll_wait"), State::Idle),
-        (syscall("epoll_pwait"), State::Idle),
-        (syscall("poll"), State::Idle),
-        (syscall("ppoll"), State::Idle),
-        (syscall("select"), State::Idle),
-        (syscall("pselect6"), State::Idle),
-        (syscall("io_getevents"), State::Idle),
-        (syscall("io_uring_enter"), State::Idle),
-        (syscall("rt_sigtimedwait"), State::Idle),
-        (syscall("pause"), State::Idle),
-        (syscall("semtimedop"), State::Idle),
+        (syscall("epoll_wait"), State::PlaceUnknown),
+        (syscall("epoll_pwait"), State::PlaceUnknown),
+        (syscall("poll"), State::PlaceUnknown),
+        (syscall("ppoll"), State::PlaceUnknown),
+        (syscall("select"), State::PlaceUnknown),
+        (syscall("pselect6"), State::PlaceUnknown),
+        (syscall("io_getevents"), State::PlaceUnknown),
+        (syscall("io_uring_enter"), State::PlaceUnknown),
+        (syscall("rt_sigtimedwait"), State::PlaceUnknown),
+        (syscall("pause"), State::PlaceUnknown),
+        (syscall("semtimedop"), State::PlaceUnknown),
         (syscall("nanosleep"), State::Sleep),
         (syscall("clock_nanosleep"), State::Sleep),
         (syscall_fd("recvmsg", FdKind::Socket), State::Net),
@@ -62,7 +62,7 @@ fn by_system_call() {
         (syscall_fd("pwritev2", FdKind::Block), State::Disk),
         (syscall("fdatasync"), State::Disk),
         (syscall("fsync"), State::Disk),
-        (syscall_fd("read", FdKind::Anon), State::Idle),
+        (syscall_fd("read", FdKind::Anon), State::PlaceUnknown),
         (syscall_fd("read", FdKind::Pipe), State::Blocked),
         (syscall_fd("read", FdKind::Unknown), State::Blocked),
         (syscall_op("ioctl", 0xae80), State::Idle),
@@ -121,7 +121,7 @@ fn futex_by_stack() {
                 "?85bd8",
                 "?85000",
             ],
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             137,
@@ -130,7 +130,7 @@ fn futex_by_stack() {
                 "libc:pthread_cond_wait",
                 "?1",
             ],
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             393,
@@ -139,7 +139,7 @@ fn futex_by_stack() {
                 "libc:___pthread_cond_timedwait64",
                 "libc:__futex_abstimed_wait_common",
             ],
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             128,
@@ -150,7 +150,7 @@ fn futex_by_stack() {
         (
             128,
             &["loop()", "libc:pthread_cond_wait@@GLIBC_2.3.2"],
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             128,
@@ -160,7 +160,7 @@ fn futex_by_stack() {
                 "libc:__pthread_cond_wait_common",
                 "libc:futex_wait_cancelable",
             ],
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             128,
@@ -173,11 +173,15 @@ fn futex_by_stack() {
             ],
             State::Lock,
         ),
-        (393, &["loop()", "libc:sem_wait", "?85120"], State::Idle),
+        (
+            393,
+            &["loop()", "libc:sem_wait", "?85120"],
+            State::PlaceUnknown,
+        ),
         (
             393,
             &["loop()", "libc:__new_sem_wait_slow64.constprop.0"],
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             137,
@@ -187,12 +191,12 @@ fn futex_by_stack() {
         (
             137,
             &["std::sys::sync::condvar::futex::Condvar::wait"],
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             137,
             &["<std::sys::sync::condvar::futex::Condvar>::wait_optional_timeout"],
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             137,
@@ -200,13 +204,13 @@ fn futex_by_stack() {
                 "std::thread::park",
                 "std::sys::sync::thread_parking::futex::Parker::park",
             ],
-            State::Idle,
+            State::PlaceUnknown,
         ),
-        (137, &parked(&[]), State::Idle),
+        (137, &parked(&[]), State::PlaceUnknown),
         (
             137,
             &parked(&["std::sync::mpmc::list::Channel<T>::recv"]),
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             137,
@@ -231,7 +235,7 @@ fn futex_by_stack() {
                 "std::sync::mpmc::list::Channel<T>::recv",
                 "std::sync::mpmc::list::Channel<T>::recv::{{closure}}",
             ]),
-            State::Idle,
+            State::PlaceUnknown,
         ),
         (
             128,
@@ -405,20 +409,20 @@ fn user_rules() {
     );
     assert_eq!(
         check("worker-1", epoll(), &["my_wait", "a", "leaf"]),
-        State::Idle
+        State::PlaceUnknown
     );
     assert_eq!(
         check("worker-1", epoll(), &["libc:my_wait", "leaf"]),
-        State::Idle
+        State::PlaceUnknown
     );
     assert_eq!(
         check("worker-1", epoll(), &["other", "my_wait"]),
-        State::Idle
+        State::PlaceUnknown
     );
-    assert_eq!(check("reader", epoll(), &["my_wait"]), State::Idle);
+    assert_eq!(check("reader", epoll(), &["my_wait"]), State::PlaceUnknown);
     assert_eq!(
         check("worker-1", syscall("poll"), &["my_wait"]),
-        State::Idle
+        State::PlaceUnknown
     );
 }
 

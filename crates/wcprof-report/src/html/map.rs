@@ -62,8 +62,8 @@ impl StateMap {
         let mut busy = vec![0_u64; profile.threads.len()];
         let mut kind_of = vec![LEFT_OUT as u8; profile.rows.len()];
         for (row, kind) in profile.rows.iter().zip(&mut kind_of) {
-            if row.state == State::Idle {
-                *kind = State::Idle as u8;
+            if row.state.is_idle() {
+                *kind = row.state as u8;
             } else {
                 busy[row.thread] = busy[row.thread].saturating_add(row.weight);
             }

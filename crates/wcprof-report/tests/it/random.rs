@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use support::Maker;
 use wcprof_profile::model::{
-    Function, FunctionId, Profile, ProfileStack, ProfileStackId, Row, Slices, State,
+    Function, FunctionId, Profile, ProfileStack, ProfileStackId, Reason, Row, Slices, State,
 };
 use wcprof_profile::{Direction, GroupBy, Trees, View, function_weights};
 use wcprof_report::{
@@ -60,6 +60,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                 .map(|(thread, state, stack, weight, n_samples)| Row {
                     thread,
                     state,
+                    reason: Reason::Kernel,
                     stack: stack.map(|stack| ProfileStackId(stack % n_stacks)),
                     wait: None,
                     weight,

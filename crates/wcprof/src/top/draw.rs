@@ -103,8 +103,14 @@ fn line_of(row: &Row, ui: &Ui, color: bool) -> Line<'static> {
         of(&[State::OnCpu, State::Guest]),
         of(&[State::Runnable]),
         of(&[State::Lock]),
-        of(&[State::Disk, State::Net, State::Sleep, State::Blocked]),
-        of(&[State::Idle]),
+        of(&[
+            State::Disk,
+            State::Net,
+            State::Throttle,
+            State::Sleep,
+            State::Blocked,
+        ]),
+        of(&[State::Idle, State::PlaceUnknown]),
     )));
     Line::from(spans)
 }
@@ -140,6 +146,8 @@ fn mark(state: State) -> char {
         State::Blocked => 'b',
         State::StealIrq => '!',
         State::Unknown => '?',
+        State::Throttle => 't',
+        State::PlaceUnknown => ',',
     }
 }
 
@@ -151,8 +159,8 @@ fn color_of(state: State) -> Color {
         State::Lock => Color::Red,
         State::Disk => Color::Magenta,
         State::Net => Color::Blue,
-        State::Sleep | State::Blocked => Color::LightBlue,
-        State::Idle | State::Unknown => Color::DarkGray,
+        State::Sleep | State::Blocked | State::Throttle => Color::LightBlue,
+        State::Idle | State::PlaceUnknown | State::Unknown => Color::DarkGray,
         State::StealIrq => Color::LightRed,
     }
 }

@@ -65,7 +65,7 @@ fn headline(profile: &Profile) -> String {
         share(State::Runnable),
         share(State::Lock),
         share(State::Disk),
-        share(State::Idle),
+        share(State::Idle) + share(State::PlaceUnknown),
     )
 }
 
@@ -181,7 +181,7 @@ fn help() -> Vec<String> {
         "?, h                this help",
         "q, Ctrl-C           end",
         "",
-        "bars: # on-CPU  G guest  r runnable  L lock  D disk  N net  s sleep  b blocked  ! steal/irq",
+        "bars: # on-CPU  G guest  r runnable  L lock  D disk  N net  t throttle  s sleep  b blocked  ! steal/irq",
         "      . idle  ? unknown",
     ]
     .map(str::to_owned)

@@ -25,6 +25,6 @@ pub(crate) enum RowKey {
 impl Row {
     /// Share that is not idle.
     pub(crate) fn busy(&self) -> f64 {
-        1.0 - self.states[State::Idle as usize]
+        1.0 - self.states[State::Idle as usize] - self.states[State::PlaceUnknown as usize]
     }
 }

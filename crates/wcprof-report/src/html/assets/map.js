@@ -27,12 +27,12 @@ const mapView = {
     }
     for (const g of this.groups) {
       const weights = this.whole(g);
-      g.isIdle = ORDER.every(s => s === IDLE || !(weights[s] > 0));
+      g.isIdle = ORDER.every(s => isIdle(s) || !(weights[s] > 0));
     }
     this.nIdle = this.groups.filter(g => g.isIdle).length;
     if (this.nIdle === this.groups.length) this.idle = true;
     // Little is seen of threads that are nearly always idle, unless lanes are stretched.
-    this.stretch = share(DATA.headline.states_us[IDLE], sum(DATA.headline.states_us)) > 70;
+    this.stretch = share(idleOf(DATA.headline.states_us), sum(DATA.headline.states_us)) > 70;
     const nRows = sum(this.groups.map(g => g.rows.length));
     if (nRows <= 40 || this.groups.length === 1) for (const g of this.groups) this.open.add(g);
   },
@@ -113,7 +113,7 @@ const mapView = {
     if (!context || n === 0) return 0;
     const image = context.createImageData(n, high);
     const byState = new Map(lane.bins);
-    const order = ORDER.filter(s => byState.has(s) && !(this.stretch && s === IDLE)).map(s => [s, byState.get(s)]);
+    const order = ORDER.filter(s => byState.has(s) && !(this.stretch && isIdle(s))).map(s => [s, byState.get(s)]);
     let most = 1000;
     if (this.stretch) {
       most = 1;
@@ -125,7 +125,7 @@ const mapView = {
         if (!(values[bin] > 0)) continue;
         total += values[bin];
         // What was there is seen, however little of it.
-        const to = Math.min(high, Math.max(Math.round(total / most * high), state === IDLE ? 0 : from + 1));
+        const to = Math.min(high, Math.max(Math.round(total / most * high), isIdle(state) ? 0 : from + 1));
         const [r, g, b] = this.rgb[state];
         for (let y = from; y < to; y++) {
           const at = ((high - 1 - y) * n + bin) * 4;

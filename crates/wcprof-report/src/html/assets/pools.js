@@ -8,10 +8,10 @@ const groupTable = {
   // Waits other than idle, as the headline adds them up.
   columns: [
     ['name', 'name', g => g.name], ['threads', 'threads', g => g.n_threads],
-    ['busy', 'not idle', g => g.observed - g.states_us[IDLE]],
+    ['busy', 'not idle', g => g.observed - idleOf(g.states_us)],
     ['cpu', 'on-cpu', g => g.states_us[0] + g.states_us[1]], ['runnable', 'runnable', g => g.states_us[2]],
     ['lock', 'lock', g => g.states_us[3]], ['disk', 'disk', g => g.states_us[4]], ['net', 'net', g => g.states_us[5]],
-    ['other', 'other waits', g => g.states_us[6] + g.states_us[8] + g.states_us[9] + g.states_us[10]],
+    ['other', 'other waits', g => g.states_us[6] + g.states_us[8] + g.states_us[9] + g.states_us[10] + g.states_us[11]],
     ['shown', 'shown', g => g.shown_us],
   ],
 

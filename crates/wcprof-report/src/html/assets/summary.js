@@ -19,7 +19,7 @@ function summary() {
     fact('by', `${h.recorded_by}, wcprof ${h.recorded_version}`),
     h.host && fact('host', h.host + (h.n_cpus ? `, ${count(h.n_cpus, 'CPU')}` : '') + (h.kernel ? `, Linux ${h.kernel}` : '')),
     started && fact('begun', started));
-  const idle = h.states_us[IDLE], busy = whole - idle;
+  const idle = idleOf(h.states_us), busy = whole - idle;
   const legend = el('div', { class: 'legend', id: 'legend' });
   for (const state of ORDER.filter(s => h.states_us[s] > 0)) {
     const dot = el('i');
@@ -34,8 +34,8 @@ function summary() {
     ? `wcprof itself: ${time(h.own_cpu_us)} CPU (${percent(h.own_cpu_us, h.duration_us)} of one core)` : null;
   return el('section', { id: 'top', 'aria-label': 'headline' },
     el('h1', { class: 'plain' }, h.title), facts,
-    mixBar(h.states_us), legend, idle > 0 && busy > 0 && [mixBar(h.states_us.map((us, s) => s === IDLE ? 0 : us)),
-      el('p', { class: 'dim' }, `the ${time(busy)} that are not idle: ${mixText(h.states_us.map((us, s) => s === IDLE ? 0 : us))}`)],
+    mixBar(h.states_us), legend, idle > 0 && busy > 0 && [mixBar(h.states_us.map((us, s) => isIdle(s) ? 0 : us)),
+      el('p', { class: 'dim' }, `the ${time(busy)} that are not idle: ${mixText(h.states_us.map((us, s) => isIdle(s) ? 0 : us))}`)],
     el('p', { class: 'dim' }, `missing: ${missing}. `, own),
     h.cut && el('p', { class: 'note warn' }, `the recording was cut short: ${h.cut}`),
     DATA.view.flags.length > 0 && el('p', { class: 'note' }, 'shown is a part of the trace: ', el('code', {}, DATA.view.flags.join(' '))),
