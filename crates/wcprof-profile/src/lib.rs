@@ -8,6 +8,7 @@
 
 mod builder;
 mod by_thread;
+mod categories;
 mod classify;
 mod cores;
 pub mod diff;
@@ -40,6 +41,7 @@ mod weight_sum;
 mod window;
 
 pub use builder::ProfileBuilder;
+pub use categories::{CategoryTime, cpu_by_category};
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, ThreadGlobs, keep_threads};
 pub use label::{Label, file_text};

@@ -1,0 +1,45 @@
+//! Lines of text in colors, cut to a width.
+
+use wcprof_profile::model::State;
+use wcprof_text::{columns, first_columns};
+
+/// Parts of a line, each with the state whose color it has.
+pub(crate) type Line = Vec<(Option<State>, String)>;
+
+/// A line without colors.
+pub(crate) fn plain(text: impl Into<String>) -> Line {
+    vec![(None, text.into())]
+}
+
+/// The lines, each cut to `width` columns and without blanks at its end.
+pub(crate) fn render(lines: &[Line], width: Option<usize>, color: bool) -> String {
+    let mut out = String::new();
+    for line in lines {
+        let start = out.len();
+        let mut room = width.unwrap_or(usize::MAX);
+        for (state, text) in line {
+            let shown = first_columns(text, room);
+            room -= columns(shown);
+            match state.filter(|_| color && !shown.trim().is_empty()) {
+                Some(state) => out.push_str(&format!("\x1b[{}m{shown}\x1b[0m", code(state))),
+                None => out.push_str(shown),
+            }
+        }
+        out.truncate(start.max(out.trim_end_matches(' ').len()));
+        out.push('\n');
+    }
+    out
+}
+
+/// The ANSI color of a state.
+fn code(state: State) -> u8 {
+    match state {
+        State::OnCpu | State::Guest => 32,
+        State::Runnable => 33,
+        State::Lock => 31,
+        State::Disk => 35,
+        State::Net => 34,
+        State::Idle | State::PlaceUnknown => 90,
+        _ => 36,
+    }
+}
