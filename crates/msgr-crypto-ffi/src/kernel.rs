@@ -5,8 +5,6 @@
 //! `crypto/modes/asm/aes-gcm-avx512.pl` (`ossl_vaes_vpclmulqdq_capable`, since 3.1),
 //! `doc/man3/OPENSSL_ia32cap.pod` for the bits.
 
-use std::fmt;
-
 use crate::version::VersionNumber;
 
 /// The code that does the bulk of AES-128-GCM.
@@ -43,19 +41,13 @@ impl GcmKernel {
         if !capabilities.has(AESNI) {
             return Self::Software;
         }
-        if version >= VersionNumber::new(3, 1, 0) && capabilities.has(AVX512_GCM) {
+        if version >= VersionNumber(3, 1, 0) && capabilities.has(AVX512_GCM) {
             return Self::Avx512;
         }
         match capabilities.has(PCLMULQDQ | MOVBE | AVX) {
             true => Self::AesniStitched,
             false => Self::AesniSeparate,
         }
-    }
-}
-
-impl fmt::Display for GcmKernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.id())
     }
 }
 
@@ -73,19 +65,31 @@ const VAES: u128 = 1 << (64 + 41);
 const VPCLMULQDQ: u128 = 1 << (64 + 42);
 const AVX512_GCM: u128 = AVX512F | AVX512DQ | AVX512BW | AVX512VL | VAES | VPCLMULQDQ;
 
-const NAMES: &[(u128, &str)] = &[
-    (AESNI, "aes"),
-    (PCLMULQDQ, "pclmulqdq"),
-    (MOVBE, "movbe"),
-    (AVX, "avx"),
-    (AVX2, "avx2"),
-    (VAES, "vaes"),
-    (VPCLMULQDQ, "vpclmulqdq"),
-    (AVX512F, "avx512f"),
-    (AVX512DQ, "avx512dq"),
-    (AVX512BW, "avx512bw"),
-    (AVX512VL, "avx512vl"),
-];
+/// Bits that matter to AES-GCM, their names in `/proc/cpuinfo`, and whether this CPU has them and the
+/// operating system lets programs use them.
+fn features() -> [(u128, &'static str, bool); 11] {
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::is_x86_feature_detected as has;
+    #[cfg(not(target_arch = "x86_64"))]
+    macro_rules! has {
+        ($name:literal) => {
+            false
+        };
+    }
+    [
+        (AESNI, "aes", has!("aes")),
+        (PCLMULQDQ, "pclmulqdq", has!("pclmulqdq")),
+        (MOVBE, "movbe", has!("movbe")),
+        (AVX, "avx", has!("avx")),
+        (AVX2, "avx2", has!("avx2")),
+        (VAES, "vaes", has!("vaes")),
+        (VPCLMULQDQ, "vpclmulqdq", has!("vpclmulqdq")),
+        (AVX512F, "avx512f", has!("avx512f")),
+        (AVX512DQ, "avx512dq", has!("avx512dq")),
+        (AVX512BW, "avx512bw", has!("avx512bw")),
+        (AVX512VL, "avx512vl", has!("avx512vl")),
+    ]
+}
 
 /// CPU features as OpenSSL keeps them: the two words of `OPENSSL_ia32cap`.
 #[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
@@ -94,27 +98,8 @@ pub struct Capabilities(u128);
 impl Capabilities {
     /// Features of this CPU that the operating system lets programs use.
     pub fn of_this_cpu() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::is_x86_feature_detected as has;
-            let found = [
-                (AESNI, has!("aes")),
-                (PCLMULQDQ, has!("pclmulqdq")),
-                (MOVBE, has!("movbe")),
-                (AVX, has!("avx")),
-                (AVX2, has!("avx2")),
-                (VAES, has!("vaes")),
-                (VPCLMULQDQ, has!("vpclmulqdq")),
-                (AVX512F, has!("avx512f")),
-                (AVX512DQ, has!("avx512dq")),
-                (AVX512BW, has!("avx512bw")),
-                (AVX512VL, has!("avx512vl")),
-            ];
-            let bits = found.iter().filter(|(_, found)| *found);
-            Self(bits.fold(0, |all, (bit, _)| all | bit))
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        Self(0)
+        let found = features().into_iter().filter(|(.., found)| *found);
+        Self(found.fold(0, |all, (bit, ..)| all | bit))
     }
 
     /// From what `OPENSSL_info(OPENSSL_INFO_CPU_SETTINGS)` says, after the environment variable
@@ -135,11 +120,9 @@ impl Capabilities {
 
     /// Names of the features that matter to AES-GCM, as in `/proc/cpuinfo`.
     pub fn names(self) -> Vec<&'static str> {
-        NAMES
-            .iter()
-            .filter(|(bit, _)| self.has(*bit))
-            .map(|(_, name)| *name)
-            .collect()
+        let features = features().into_iter();
+        let present = features.filter(|(bit, ..)| self.has(*bit));
+        present.map(|(_, name, _)| name).collect()
     }
 }
 
@@ -162,12 +145,12 @@ mod tests {
         let low = 0xfffa_3203_078b_ffff;
         let avx512 = 1 << 42 | 1 << 41 | 1 << 31 | 1 << 30 | 1 << 17 | 1 << 16;
         let turin = capabilities(low, avx512);
-        let v3_0 = VersionNumber::new(3, 0, 22);
-        let v3_1 = VersionNumber::new(3, 1, 0);
+        let v3_0 = VersionNumber(3, 0, 22);
+        let v3_1 = VersionNumber(3, 1, 0);
         for (version, features, kernel) in [
             (v3_0, turin, GcmKernel::AesniStitched),
             (v3_1, turin, GcmKernel::Avx512),
-            (VersionNumber::new(4, 0, 0), turin, GcmKernel::Avx512),
+            (VersionNumber(4, 0, 0), turin, GcmKernel::Avx512),
             (v3_1, zen3, GcmKernel::AesniStitched),
             (
                 v3_1,

@@ -1,6 +1,7 @@
 //! A file, or the linked library, to a libcrypto that can be called.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::fs::Metadata;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -37,7 +38,10 @@ impl Library {
     /// When it is not OpenSSL, or has no AES-128-GCM.
     pub fn system() -> Result<Self, LibraryError> {
         openssl_sys::init();
-        let functions = Functions::linked();
+        let functions = Functions::load(&Handle::this()).map_err(|symbol| {
+            let path = "libcrypto.so".into();
+            LibraryError::NoSymbol { path, symbol }
+        })?;
         let path = file_of(functions.decrypt.update as *const c_void);
         Self::checked(functions, path)
     }
@@ -71,22 +75,18 @@ impl Library {
         let found = Functions::load(&handle);
         // libcrypto registers handlers for the exit of threads and of the process.
         std::mem::forget(handle);
-        let functions = found.map_err(|symbol| LibraryError::NoSymbol {
-            path: path.to_owned(),
-            symbol,
-        })?;
+        let path = path.to_owned();
+        let functions = match found {
+            Ok(functions) => functions,
+            Err(symbol) => return Err(LibraryError::NoSymbol { path, symbol }),
+        };
         if let Some(found) = file_of(functions.decrypt.update as *const c_void) {
-            let same = found
-                .metadata()
-                .is_ok_and(|m| (m.dev(), m.ino()) == (metadata.dev(), metadata.ino()));
-            if !same {
-                return Err(LibraryError::Dependency {
-                    path: path.to_owned(),
-                    found,
-                });
+            let is_same = |m: Metadata| (m.dev(), m.ino()) == (metadata.dev(), metadata.ino());
+            if !found.metadata().is_ok_and(is_same) {
+                return Err(LibraryError::Dependency { path, found });
             }
         }
-        Self::checked(functions, Some(path.to_owned()))
+        Self::checked(functions, Some(path))
     }
 
     fn checked(functions: Functions, path: Option<PathBuf>) -> Result<Self, LibraryError> {
@@ -97,28 +97,20 @@ impl Library {
         let file = path.clone().unwrap_or_else(|| "libcrypto.so".into());
         // BoringSSL and AWS-LC say `OpenSSL 1.1.1 (compatible; ...)`.
         if !version.starts_with("OpenSSL ") || version.contains("compatible") {
-            return Err(LibraryError::Foreign {
-                path: file,
-                version,
-            });
+            let path = file;
+            return Err(LibraryError::Foreign { path, version });
         }
-        if let Some(init) = functions.init {
-            // SAFETY: no settings; safe to call more than once.
-            unsafe { init(INIT_NO_LOAD_CONFIG, std::ptr::null()) };
-        }
+        // SAFETY: no settings; safe to call more than once.
+        unsafe { (functions.init)(INIT_NO_LOAD_CONFIG, std::ptr::null()) };
         let library = Self {
             functions,
             path,
             version,
             version_number: VersionNumber::from_number(number),
         };
-        for direction in [Direction::Encrypt, Direction::Decrypt] {
-            let context = library.context(direction, &[0; 16]);
-            context.map_err(|reason| LibraryError::NoCipher {
-                path: file.clone(),
-                reason,
-            })?;
-        }
+        let mut both = [Direction::Encrypt, Direction::Decrypt].into_iter();
+        both.try_for_each(|direction| library.context(direction, &[0; 16]).map(drop))
+            .map_err(|reason| LibraryError::NoCipher { path: file, reason })?;
         Ok(library)
     }
 
@@ -135,11 +127,6 @@ impl Library {
         &self.version
     }
 
-    /// Its version as numbers.
-    pub fn version_number(&self) -> VersionNumber {
-        self.version_number
-    }
-
     /// The file; `None` when it is part of this program.
     pub fn path(&self) -> Option<&Path> {
         self.path.as_deref()
@@ -148,13 +135,11 @@ impl Library {
     /// CPU features that this library uses: after `OPENSSL_ia32cap` of this process's environment
     /// where the library reports them (since 3.0), else all that the CPU has.
     pub fn capabilities(&self) -> Capabilities {
-        let settings = self.functions.info.map(|info| {
+        let known = self.functions.info.and_then(|info| {
             // SAFETY: OPENSSL_info returns a constant string, or null.
-            unsafe { text(info(INFO_CPU_SETTINGS)) }
+            Capabilities::from_cpu_settings(&unsafe { text(info(INFO_CPU_SETTINGS)) })
         });
-        settings
-            .and_then(|settings| Capabilities::from_cpu_settings(&settings))
-            .unwrap_or_else(Capabilities::of_this_cpu)
+        known.unwrap_or_else(Capabilities::of_this_cpu)
     }
 
     /// The kernel that does its AES-128-GCM here.
@@ -203,12 +188,14 @@ mod tests {
     /// Check versions of both numbering schemes, as `openssl version` writes them.
     #[test]
     fn version_numbers() {
-        for (number, text) in [
-            (0x3000_0160, "3.0.22"),
-            (0x3050_0070, "3.5.7"),
-            (0x1010_117f, "1.1.1"),
+        for (number, parts) in [
+            (0x3000_0160, (3, 0, 22)),
+            (0x3050_0070, (3, 5, 7)),
+            (0x1010_117f, (1, 1, 1)),
         ] {
-            assert_eq!(VersionNumber::from_number(number).to_string(), text);
+            let (major, minor, patch) = parts;
+            let version = VersionNumber(major, minor, patch);
+            assert_eq!(VersionNumber::from_number(number), version);
         }
     }
 
@@ -217,7 +204,8 @@ mod tests {
     fn system() {
         let library = Library::system().unwrap();
         assert!(library.version().starts_with("OpenSSL "), "{library:?}");
-        let prefix = format!("OpenSSL {}", library.version_number());
+        let VersionNumber(major, minor, patch) = library.version_number;
+        let prefix = format!("OpenSSL {major}.{minor}.{patch}");
         assert!(library.version().starts_with(&prefix), "{library:?}");
         let has_aes = library.capabilities().names().contains(&"aes");
         assert_eq!(library.gcm_kernel() == GcmKernel::Software, !has_aes);

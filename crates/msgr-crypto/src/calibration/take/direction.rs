@@ -57,7 +57,7 @@ pub(super) fn add_cases(set: &mut CaseSet<'_>, l2_bytes: u64) -> Result<(), Meas
     }
     for len in OUT_OF_PLACE.into_iter().filter(|len| fits(&(2 * len))) {
         set.add_unit(Work::InPlace(len), in_place(&[len]))?;
-        set.add_unit(Work::OutOfPlace(len), vec![out_of_place(len)])?;
+        set.add_unit(Work::OutOfPlace(len), vec![out_of_place(len, false)])?;
     }
     set.add_unit(Work::Unit(2), vec![])
 }
