@@ -5,12 +5,6 @@ use crate::folded::split_weight;
 use crate::format::Format;
 use crate::pmp::{is_tree_line, thread_line};
 
-/// What gdbpmp saves, and what to do with it.
-const PICKLE: (&str, &str) = (
-    "a pickle of Python, as gdbpmp saves it",
-    "print it with `gdbpmp.py -i FILE` and import the text",
-);
-
 /// First bytes of files that are not imported, what they are, and what to do with them.
 const FOREIGN: &[(&[u8], &str, &str)] = &[
     (
@@ -32,9 +26,11 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
         "a program or a core dump",
         "what profilers record is imported",
     ),
-    (b"\x80\x02", PICKLE.0, PICKLE.1),
-    (b"\x80\x03", PICKLE.0, PICKLE.1),
-    (b"\x80\x04", PICKLE.0, PICKLE.1),
+    (
+        b"\x80",
+        "a pickle of Python, as gdbpmp saves it",
+        "print it with `gdbpmp.py -i FILE` and import the text",
+    ),
     (
         b"<?xml",
         "XML, perhaps a flame graph",
@@ -104,12 +100,11 @@ pub fn detect(head: &[u8]) -> Result<Format, ImportError> {
 
 /// `    7f52ad1c6e37 __GI___clock_nanosleep+0x67 (/usr/lib/libc.so.6)`
 fn is_script_frame(line: &str) -> bool {
-    let Some(rest) = line.strip_prefix([' ', '\t']) else {
-        return false;
-    };
-    let mut words = rest.split_whitespace();
     let is_hex = |w: &str| w.len() >= 3 && w.bytes().all(|b| b.is_ascii_hexdigit());
-    words.next().is_some_and(is_hex) && line.trim_end().ends_with(')')
+    let is_indented = line.starts_with([' ', '\t']);
+    is_indented
+        && line.split_whitespace().next().is_some_and(is_hex)
+        && line.trim_end().ends_with(')')
 }
 
 #[cfg(test)]

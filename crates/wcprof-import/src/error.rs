@@ -69,9 +69,11 @@ pub enum ImportError {
     Perf(String),
 }
 
-impl ImportError {
-    pub(crate) fn too_large(what: &'static str, limit: usize) -> Self {
-        let limit = limit as u64;
-        Self::TooLarge { what, limit }
+/// Fails when there are more than `limit` of something.
+pub(crate) fn within(n: usize, limit: usize, what: &'static str) -> Result<(), ImportError> {
+    let limit = limit as u64;
+    match n as u64 <= limit {
+        true => Ok(()),
+        false => Err(ImportError::TooLarge { what, limit }),
     }
 }

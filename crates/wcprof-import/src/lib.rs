@@ -70,8 +70,6 @@ fn text(source: impl Read) -> Result<String, ImportError> {
         .take(limits::MAX_TEXT_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(ImportError::Read)?;
-    if bytes.len() > limits::MAX_TEXT_BYTES {
-        return Err(ImportError::too_large("the text", limits::MAX_TEXT_BYTES));
-    }
+    error::within(bytes.len(), limits::MAX_TEXT_BYTES, "the text")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

@@ -149,17 +149,16 @@ impl Copies {
         if self.n_given >= MAX_GIVEN {
             return;
         }
-        let mut changes = maps.take_changes();
-        if is_new {
-            changes = maps.all();
-        }
+        let changes = match (maps.take_changes(), is_new) {
+            (changes, false) => changes,
+            (_, true) => maps.all(),
+        };
         let mut added = Vec::new();
         for start in changes.into_iter().take(MAX_MODULES) {
             if let Some(map) = maps.get(start) {
-                let kind = Kind::new(map);
-                let code = (kind != Kind::NoFile).then(|| self.code(map)).flatten();
+                let code = if has_code(map) { self.code(map) } else { None };
                 let code = code.and_then(|code| Some((bias(&code.code, start, map)?, code)));
-                added.push((start, map.end, kind, code));
+                added.push((start, map.end, has_code(map), code));
             }
         }
         let known = self.processes.entry(pid).or_insert_with(|| Known {
@@ -169,13 +168,13 @@ impl Copies {
             used: 0,
         });
         known.used = self.n_used;
-        for (start, end, kind, code) in added {
+        for (start, end, has_code, code) in added {
             if known.n_given >= MAX_MODULES {
                 break;
             }
             known.n_given += 1;
             self.n_given += 1;
-            known.add(start, end, kind, code);
+            known.add(start, end, has_code, code);
         }
     }
 
@@ -218,19 +217,15 @@ impl Copies {
         if n == 0 {
             return notes;
         }
-        let cut: Vec<String> = self
-            .ends
-            .iter()
-            .filter(|(end, _)| end.is_truncated())
+        let cut = self.ends.iter().filter(|(end, _)| end.is_truncated());
+        let cut: Vec<String> = cut
             .map(|(end, n)| format!("{n} {}", end.reason()))
             .collect();
-        notes.push(match cut.as_slice() {
-            [] => format!("{n} copies of user stacks were unwound, all of them to their roots"),
-            cut => format!(
-                "{n} copies of user stacks were unwound; some are truncated: {}",
-                cut.join(", ")
-            ),
-        });
+        let ends = match cut.is_empty() {
+            true => ", all of them to their roots".to_owned(),
+            false => format!("; some are truncated: {}", cut.join(", ")),
+        };
+        notes.push(format!("{n} copies of user stacks were unwound{ends}"));
         for (has_id, what) in [
             (true, "are not on this machine with the recorded build-id"),
             (
@@ -252,30 +247,14 @@ impl Copies {
     }
 }
 
-/// What is mapped.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Kind {
-    File,
-    /// The kernel made it, there is no file.
-    Vdso,
-    /// JIT code, and what is of no interest.
-    NoFile,
-}
-
-impl Kind {
-    /// `//anon` and `[vdso]` are how perf and the kernel name what has no file.
-    fn new(map: &Map) -> Self {
-        match map.path.as_str() {
-            VDSO => Self::Vdso,
-            path if path.starts_with('/') && !path.starts_with("//") => Self::File,
-            _ => Self::NoFile,
-        }
-    }
+/// Whether a mapping has code of a file, or of the kernel's vdso. `//anon` is how perf names JIT code.
+fn has_code(map: &Map) -> bool {
+    map.path == VDSO || (map.path.starts_with('/') && !map.path.starts_with("//"))
 }
 
 impl Known {
     /// Adds a mapping in the place of what it covers.
-    fn add(&mut self, start: u64, end: u64, kind: Kind, code: Option<(LoadBias, Arc<Code>)>) {
+    fn add(&mut self, start: u64, end: u64, has_code: bool, code: Option<(LoadBias, Arc<Code>)>) {
         let covered: Vec<u64> = self.texts.range(start..end).map(|(&at, _)| at).collect();
         for at in covered {
             self.texts.remove(&at);
@@ -284,7 +263,7 @@ impl Known {
         let of_unwinder = code.as_ref().map(|(_, code)| Arc::clone(&code.code));
         let unwinder = &mut self.unwinder;
         let added = unwinder.add_module(Avma(start), Avma(end), bias, of_unwinder);
-        if kind == Kind::NoFile {
+        if !has_code {
             unwinder.remove_module(Avma(start));
         }
         if let (Some(_), Some((bias, code))) = (added, code) {
@@ -341,16 +320,14 @@ impl TextMemory for Text<'_> {
         let Some((_, (end, bias, code))) = self.0.range(..=address.0).next_back() else {
             return false;
         };
-        let fits = address
-            .0
-            .checked_add(bytes.len() as u64)
-            .is_some_and(|until| until <= *end);
-        let at = code.code.file_offset(bias.to_svma(address));
-        let mut read = |at| {
-            code.source
-                .read_into(format_args!("code"), at, bytes)
-                .is_ok()
-        };
-        fits && at.is_some_and(|FileOffset(at)| read(at))
+        let until = address.0.checked_add(bytes.len() as u64);
+        let fits = until.is_some_and(|until| until <= *end);
+        match code.code.file_offset(bias.to_svma(address)) {
+            Some(FileOffset(at)) if fits => {
+                let read = code.source.read_into(format_args!("code"), at, bytes);
+                read.is_ok()
+            }
+            _ => false,
+        }
     }
 }

@@ -8,7 +8,7 @@ use wcprof_symbols::open_regular;
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, RelativeAddress, Svma};
 
-use crate::builder::Builder;
+use crate::builder::{Builder, cut};
 use crate::error::ImportError;
 
 const PT_LOAD: u32 = 1;
@@ -25,11 +25,11 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) fn new(end: u64, offset: u64, path: String, build_id: Option<BuildId>) -> Self {
+    pub(super) fn new(end: u64, offset: u64, path: &[u8], build_id: Option<BuildId>) -> Self {
         Self {
             end,
             offset,
-            path,
+            path: cut(&String::from_utf8_lossy(path)).to_owned(),
             build_id,
             module: None,
         }
@@ -153,10 +153,8 @@ impl Files {
             return (map.offset, 0);
         };
         let key = (map.path.clone(), build_id.clone());
-        let segments = self
-            .0
-            .entry(key)
-            .or_insert_with(|| segments(&map.path, build_id));
+        let known = self.0.entry(key);
+        let segments = known.or_insert_with(|| segments(&map.path, build_id));
         let Some(segments) = segments else {
             return (map.offset, 0);
         };
@@ -190,7 +188,7 @@ mod tests {
     #[test]
     fn covers() {
         let mut maps = Maps::default();
-        let map = |end, path: &str| Map::new(end, 0, path.to_owned(), None);
+        let map = |end, path: &str| Map::new(end, 0, path.as_bytes(), None);
         maps.add(0x1000, map(0x5000, "/a"));
         maps.add(0x3000, map(0x4000, "/b"));
         maps.add(0x3800, map(0x6000, "/c"));

@@ -11,7 +11,7 @@ use wcprof_types::{ThreadState, Tid, TimeNs};
 use super::events::{Event, Kind};
 use super::processes::Processes;
 use crate::builder::{Builder, cut};
-use crate::error::ImportError;
+use crate::error::{ImportError, within};
 use crate::limits;
 
 #[derive(Debug)]
@@ -91,16 +91,14 @@ impl Recording {
         }
         let process = self.processes.id(pid, &mut self.builder)?;
         let id = self.builder.thread(process, Tid(tid), "")?;
-        self.threads.insert(
-            tid,
-            Seen {
-                id,
-                pid,
-                off: None,
-                on: None,
-                is_gone: false,
-            },
-        );
+        let seen = Seen {
+            id,
+            pid,
+            off: None,
+            on: None,
+            is_gone: false,
+        };
+        self.threads.insert(tid, seen);
         Ok(id)
     }
 
@@ -110,7 +108,6 @@ impl Recording {
         tid: i32,
         name: &str,
         is_exec: bool,
-        time: Option<u64>,
     ) -> Result<(), ImportError> {
         if tid <= 0 {
             return Ok(());
@@ -122,19 +119,11 @@ impl Recording {
         let name = cut(name).to_owned();
         let process = self.processes.id(pid, &mut self.builder)?;
         let tables = &mut self.builder.trace.tables;
-        if pid == tid
-            && let Some(process) = tables.processes.get_mut(process.0 as usize)
-        {
+        if pid == tid {
+            let process = &mut tables.processes[process.0 as usize];
             process.comm.clone_from(&name);
         }
-        if let Some(thread) = tables.threads.get_mut(thread.0 as usize) {
-            // Names before the first sample are those of the past.
-            let is_past = time.is_none_or(|t| t == 0) || self.pieces.is_empty();
-            match thread.names.first_mut() {
-                Some(first) if is_past || thread.n_ticks == 0 => first.1 = name,
-                _ => thread.names = vec![(TimeNs(0), name)],
-            }
-        }
+        tables.threads[thread.0 as usize].names = vec![(TimeNs(0), name)];
         Ok(())
     }
 
@@ -148,17 +137,15 @@ impl Recording {
         if tid <= 0 || pid <= 0 {
             return Ok(());
         }
-        let inherited = self.threads.get(&parent_tid).and_then(|parent| {
-            let threads = &self.builder.trace.tables.threads;
-            let thread = threads.get(parent.id.0 as usize)?;
-            Some(thread.name().to_owned())
-        });
+        let threads = &self.builder.trace.tables.threads;
+        let name = |parent: &Seen| threads[parent.id.0 as usize].name().to_owned();
+        let inherited = self.threads.get(&parent_tid).map(name);
         self.processes.fork(pid, parent, &mut self.builder)?;
         // A tid that is used again is another thread.
         self.threads.remove(&tid);
         self.thread(pid, tid)?;
         if let Some(name) = inherited {
-            self.comm(pid, tid, &name, false, None)?;
+            self.comm(pid, tid, &name, false)?;
         }
         Ok(())
     }
@@ -178,15 +165,11 @@ impl Recording {
         event: usize,
         sample: &SampleRecord<'_>,
     ) -> Result<(), ImportError> {
-        let Some(&Event {
-            kind,
-            period,
-            copies_stack,
-            ..
-        }) = self.events.get(event)
-        else {
+        let Some(of_event) = self.events.get(event) else {
             return Ok(());
         };
+        let (kind, copies_stack) = (of_event.kind, of_event.copies_stack);
+        let weight = sample.period.unwrap_or(of_event.period);
         let (Some(pid), Some(tid), Some(time)) = (sample.pid, sample.tid, sample.timestamp) else {
             self.counts.n_other += 1;
             return Ok(());
@@ -207,7 +190,6 @@ impl Recording {
         let thread = self.thread(pid, tid)?;
         let builder = &mut self.builder;
         let stack = self.processes.stack(pid, sample, copies_stack, builder)?;
-        let weight = sample.period.unwrap_or(period);
         let mut piece = Piece {
             thread,
             end: time,
@@ -220,10 +202,9 @@ impl Recording {
             Kind::Clock | Kind::Counted { .. } => {
                 let is_clock = kind == Kind::Clock;
                 self.close(tid, time, if is_clock { weight } else { 0 })?;
-                if let Some((n, periods)) = self.sums.get_mut(event) {
-                    *n += 1;
-                    *periods = periods.saturating_add(weight);
-                }
+                let (n, periods) = &mut self.sums[event];
+                *n += 1;
+                *periods = periods.saturating_add(weight);
                 piece.event = (!is_clock).then_some(event);
                 self.piece(piece)?;
             }
@@ -245,22 +226,17 @@ impl Recording {
 
     /// Of several events that count CPU time, the first is taken, with its like on other cores.
     fn is_wanted(&self, event: usize) -> bool {
-        let Some(wanted) = self.events.get(event) else {
-            return false;
-        };
+        let wanted = &self.events[event];
         let first = self.events.iter().find(|event| event.counts_cpu_time());
-        first
-            .filter(|_| wanted.counts_cpu_time())
-            .is_none_or(|first| first.name == wanted.name && first.kind == wanted.kind)
+        let is_like = |first: &Event| first.name == wanted.name && first.kind == wanted.kind;
+        !wanted.counts_cpu_time() || first.is_none_or(is_like)
     }
 
     /// The thread that `sched_switch` puts on the CPU.
     fn runs_next(&mut self, sample: &SampleRecord<'_>, time: u64) -> Result<(), ImportError> {
         let next = raw_number(sample, 56, 4).and_then(|n| i32::try_from(n).ok());
-        match next.filter(|next| *next > 0 && self.threads.contains_key(next)) {
-            Some(next) => self.enters(next, time),
-            None => Ok(()),
-        }
+        let next = next.filter(|next| self.threads.contains_key(next));
+        next.map_or(Ok(()), |next| self.enters(next, time))
     }
 
     pub(super) fn switch(
@@ -337,35 +313,29 @@ impl Recording {
     }
 
     fn end_wait(&mut self, tid: i32, time: u64) -> Result<(), ImportError> {
-        let Some(seen) = self.threads.get_mut(&tid) else {
-            return Ok(());
-        };
-        let Some((since, stack, could_run)) = seen.off.take() else {
-            return Ok(());
-        };
-        let piece = Piece {
-            thread: seen.id,
-            end: time.max(since),
-            weight: time.saturating_sub(since),
-            event: None,
-            state: match could_run {
-                true => ThreadState::Runnable,
-                false => ThreadState::Blocked,
-            },
-            stack,
-        };
-        self.piece(piece)
+        if let Some(seen) = self.threads.get_mut(&tid)
+            && let Some((since, stack, could_run)) = seen.off.take()
+        {
+            let thread = seen.id;
+            return self.piece(Piece {
+                thread,
+                end: time.max(since),
+                weight: time.saturating_sub(since),
+                event: None,
+                state: match could_run {
+                    true => ThreadState::Runnable,
+                    false => ThreadState::Blocked,
+                },
+                stack,
+            });
+        }
+        Ok(())
     }
 
     fn piece(&mut self, piece: Piece) -> Result<(), ImportError> {
-        if self.pieces.len() >= limits::MAX_SPANS {
-            return Err(ImportError::too_large(
-                "the number of samples",
-                limits::MAX_SPANS,
-            ));
-        }
         self.pieces.push(piece);
-        Ok(())
+        let n = self.pieces.len();
+        within(n, limits::MAX_SPANS, "the number of samples")
     }
 }
 
