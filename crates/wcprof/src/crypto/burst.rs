@@ -10,16 +10,16 @@ use msgr_crypto::observed::{
 use msgr_crypto::shapes::Side;
 use wcprof_host::{Target, TargetError, procfs};
 use wcprof_perf::uprobe::{
-    Burst, BurstEnd, BurstEvent, BurstOptions, BurstReport, Removal, TrapCost, UpdateFunction,
-    UprobeError, UprobePmu, find_crypto_modules, measure_trap_cost,
+    Burst, BurstEnd, BurstEvent, BurstReport, Removal, TrapCost, UpdateFunction, UprobeError,
+    UprobePmu, find_crypto_modules, measure_trap_cost,
 };
 use wcprof_text::terminal_name;
-use wcprof_types::Pid;
+use wcprof_types::{Avma, Pid, Tid};
 
 use crate::failure::{Exit, Failure};
 
-/// Threads of Ceph's messenger, in daemons and in librados.
-const WORKERS: &str = "msgr-worker-*";
+/// With what names of threads of Ceph's messenger begin, in daemons and in librados.
+const WORKERS: &str = "msgr-worker-";
 
 /// How long to observe which threads.
 #[derive(Args, Debug, Clone)]
@@ -52,8 +52,8 @@ pub(super) fn observe_process(pid: i32, args: &BurstArgs) -> Result<ProcessFrame
         }
         Err(error) => return Err(error.into()),
     };
-    let names = thread_globs(&args.threads)?;
-    match burst(&target, args, names.as_ref()) {
+    let names = glob_set(&args.threads).map_err(|error| Failure::new(Exit::Usage, error))?;
+    match burst(&target, args, &names) {
         Ok((facts, observation)) => Ok(ProcessFrames {
             pid,
             comm: target.comm().to_owned(),
@@ -62,16 +62,12 @@ pub(super) fn observe_process(pid: i32, args: &BurstArgs) -> Result<ProcessFrame
                 observation: Box::new(observation),
             },
         }),
-        Err(error) if is_circumstance(&error) => {
+        // Where probes are not allowed or supported, there is still the protocol.
+        Err(error) if error.is_circumstance() => {
             Ok(by_protocol(pid, target.comm(), &error.to_string()))
         }
         Err(error) => Err(failure(error)),
     }
-}
-
-/// Whether this machine does not allow or support probes: then there is still the protocol.
-fn is_circumstance(error: &UprobeError) -> bool {
-    error.is_privilege() || matches!(error, UprobeError::NoPmu(_) | UprobeError::Pmu { .. })
 }
 
 fn by_protocol(pid: i32, comm: &str, reason: &str) -> ProcessFrames {
@@ -93,23 +89,19 @@ fn failure(error: UprobeError) -> Failure {
     }
 }
 
-/// `None`: those of the messenger, or else all.
-fn thread_globs(patterns: &[String]) -> Result<Option<GlobSet>, Failure> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
+fn glob_set(patterns: &[String]) -> Result<GlobSet, globset::Error> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        set.add(Glob::new(pattern).map_err(|error| Failure::new(Exit::Usage, error))?);
+        set.add(Glob::new(pattern)?);
     }
-    let set = set.build();
-    Ok(Some(set.map_err(|error| Failure::new(Exit::Usage, error))?))
+    set.build()
 }
 
+/// The threads that match `names`; if that is empty, those of the messenger, or all if there are none.
 fn burst(
     target: &Target,
     args: &BurstArgs,
-    names: Option<&GlobSet>,
+    names: &GlobSet,
 ) -> Result<(BurstFacts, Observation), UprobeError> {
     let pmu = UprobePmu::find()?;
     let modules = find_crypto_modules(target)?;
@@ -119,37 +111,21 @@ fn burst(
     };
     let cost = measure_trap_cost(pmu, module)?;
     let pid = target.pid();
-    let workers = Glob::new(WORKERS).map(|glob| glob.compile_matcher()).ok();
-    let thread_name = |tid| procfs::thread_name(pid, tid).unwrap_or_default();
-    let has_workers = procfs::list_threads(pid)
-        .unwrap_or_default()
-        .into_iter()
-        .any(|tid| {
-            workers
-                .as_ref()
-                .is_some_and(|glob| glob.is_match(thread_name(tid)))
-        });
-    let options = BurstOptions {
-        length: Duration::from_secs_f64(args.duration),
-        ..BurstOptions::default()
-    };
-    let burst = Burst::new(target, pmu, &modules, options, |tid| {
-        let name = thread_name(tid);
-        match (names, &workers) {
-            (Some(names), _) => names.is_match(name),
-            (None, Some(workers)) if has_workers => workers.is_match(name),
-            _ => true,
+    let name = |tid: &Tid| procfs::thread_name(pid, *tid).unwrap_or_default();
+    let is_worker = |tid: &Tid| name(tid).starts_with(WORKERS);
+    let has_workers = procfs::list_threads(pid).is_ok_and(|tids| tids.iter().any(is_worker));
+    let length = Duration::from_secs_f64(args.duration);
+    let burst = Burst::new(target, pmu, &modules, length, |tid| {
+        match names.is_empty() {
+            false => names.is_match(name(tid)),
+            true => !has_workers || is_worker(tid),
         }
     })?;
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
     message!(
         "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in process {pid} \
          for {} s, plus the time to put them in and out; each call takes about {:.1} us longer meanwhile",
-        paths
-            .iter()
-            .map(|path| terminal_name(path).into_owned())
-            .collect::<Vec<_>>()
-            .join(", "),
+        terminal_name(&paths.join(", ")),
         args.duration,
         cost.sampled_ns / 1e3
     );
@@ -179,19 +155,18 @@ fn seen(report: &BurstReport) -> Vec<Seen> {
 }
 
 fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstFacts {
-    let n_hits = report.n_hits();
-    let enabled = report.end_ns.saturating_sub(report.begin_ns).max(1);
+    let enabled = report.enabled_ns as f64;
     // While probes are put in and out, calls trap at about the same rate and are not counted.
-    let silent = report.trapped_ns.saturating_sub(enabled) as f64 / enabled as f64;
+    let silent = report.trapped_ns.saturating_sub(report.enabled_ns) as f64 / enabled.max(1.0);
     BurstFacts {
         libraries,
-        seconds: report.end_ns.saturating_sub(report.begin_ns) as f64 / 1e9,
+        seconds: enabled / 1e9,
         trapped_seconds: report.trapped_ns as f64 / 1e9,
-        n_threads: report.threads.len(),
+        n_threads: report.n_threads,
         n_threads_not_observed: report.n_not_observed,
         n_threads_born: report.n_born,
-        n_hits,
-        n_missing: report.n_missing(),
+        n_hits: report.n_hits,
+        n_missing: report.n_missing,
         n_malformed: report.n_malformed,
         end: match report.end {
             BurstEnd::Time => "time",
@@ -206,7 +181,7 @@ fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstF
         },
         ns_per_hit: cost.sampled_ns,
         ns_per_silent_hit: cost.trap_ns,
-        cost_seconds: n_hits as f64 * (cost.sampled_ns + silent * cost.trap_ns) / 1e9,
+        cost_seconds: report.n_hits as f64 * (cost.sampled_ns + silent * cost.trap_ns) / 1e9,
     }
 }
 
@@ -217,20 +192,16 @@ fn warn_about(report: &BurstReport) {
         Removal::Unknown => message!(
             "wcprof: the breakpoints are closed; not verified, because the target's memory can not be read"
         ),
-        Removal::Differs(address) => message!(
-            "wcprof: the code at {:#x} is not as before: perhaps another tracer has a probe there; wcprof has none \
-             any more",
-            address.0
+        Removal::Differs(Avma(address)) => message!(
+            "wcprof: the code at {address:#x} is not as before: perhaps another tracer has a probe there; wcprof \
+             has none any more"
         ),
     }
-    if report.end == BurstEnd::Exited {
-        message!("wcprof: the target exited during the burst");
-    }
-    if report.end == BurstEnd::Full {
-        message!(
-            "wcprof: the burst ended early: more than {} calls",
-            report.events.len()
-        );
+    let n_calls = report.events.len();
+    match report.end {
+        BurstEnd::Time => {}
+        BurstEnd::Exited => message!("wcprof: the target exited during the burst"),
+        BurstEnd::Full => message!("wcprof: the burst ended early: more than {n_calls} calls"),
     }
     if report.n_born > 0 {
         message!(
