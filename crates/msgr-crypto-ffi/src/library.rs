@@ -26,8 +26,10 @@ const VERSION_TEXT: i32 = 0;
 #[derive(Debug)]
 pub struct Library {
     functions: Functions,
-    path: Option<PathBuf>,
-    version: String,
+    /// The file; `None` when it is part of this program.
+    pub path: Option<PathBuf>,
+    /// What it says of itself: `OpenSSL 3.0.22 25 Aug 2026`.
+    pub version: String,
     version_number: VersionNumber,
 }
 
@@ -122,16 +124,6 @@ impl Library {
         Context::new(&self.functions, direction, key)
     }
 
-    /// What it says of itself: `OpenSSL 3.0.22 25 Aug 2026`.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// The file; `None` when it is part of this program.
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
-
     /// CPU features that this library uses: after `OPENSSL_ia32cap` of this process's environment
     /// where the library reports them (since 3.0), else all that the CPU has.
     pub fn capabilities(&self) -> Capabilities {
@@ -203,10 +195,10 @@ mod tests {
     #[test]
     fn system() {
         let library = Library::system().unwrap();
-        assert!(library.version().starts_with("OpenSSL "), "{library:?}");
+        assert!(library.version.starts_with("OpenSSL "), "{library:?}");
         let VersionNumber(major, minor, patch) = library.version_number;
         let prefix = format!("OpenSSL {major}.{minor}.{patch}");
-        assert!(library.version().starts_with(&prefix), "{library:?}");
+        assert!(library.version.starts_with(&prefix), "{library:?}");
         let has_aes = library.capabilities().names().contains(&"aes");
         assert_eq!(library.gcm_kernel() == GcmKernel::Software, !has_aes);
     }
@@ -215,14 +207,14 @@ mod tests {
     #[test]
     fn open_by_path() {
         let system = Library::system().unwrap();
-        let Some(path) = system.path() else {
+        let Some(path) = &system.path else {
             eprintln!("SKIPPED open_by_path: libcrypto is part of this program");
             return;
         };
         let library = Library::open(path).unwrap();
-        assert_eq!(library.version(), system.version());
+        assert_eq!(library.version, system.version);
         assert_eq!(library.gcm_kernel(), system.gcm_kernel());
-        assert_eq!(library.path(), Some(path));
+        assert_eq!(library.path.as_ref(), Some(path));
     }
 
     /// Check that what is no libcrypto is refused with the reason.

@@ -3,7 +3,7 @@
 use crate::error::ImportError;
 use crate::folded::split_weight;
 use crate::format::Format;
-use crate::pmp::{is_tree_line, thread_line};
+use crate::pmp::{format_of_head, is_tree_line};
 
 /// First bytes of files that are not imported, what they are, and what to do with them.
 const FOREIGN: &[(&[u8], &str, &str)] = &[
@@ -72,8 +72,8 @@ pub fn detect(head: &[u8]) -> Result<Format, ImportError> {
     let (mut n_lines, mut n_folded, mut n_tree, mut n_script) = (0, 0, 0, 0);
     for line in lines {
         n_lines += 1;
-        if let Some(found) = thread_line(line) {
-            return Ok(found.format);
+        if let Some(format) = format_of_head(line) {
+            return Ok(format);
         }
         n_tree += usize::from(is_tree_line(line));
         n_folded += usize::from(split_weight(line).is_some());

@@ -33,17 +33,8 @@ const ROOTS: &[&str] = &[
     "__clone_internal",
 ];
 
-/// The head of a thread's tree.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ThreadLine<'a> {
-    pub(crate) format: Format,
-    id: i32,
-    comm: &'a str,
-    n_samples: u64,
-}
-
 /// `Thread 991782 (tp_osd_tp) - 100 samples`; gdbpmp has a colon after `Thread`.
-pub(crate) fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
+fn thread_line(line: &str) -> Option<(Format, Tree)> {
     let rest = unquoted(line).trim().strip_prefix("Thread")?;
     let (format, rest) = match rest.strip_prefix(':') {
         Some(rest) => (Format::Gdbpmp, rest),
@@ -52,12 +43,18 @@ pub(crate) fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
     let (id, rest) = rest.trim_start().split_once(' ')?;
     let (comm, count) = rest.trim_start().strip_prefix('(')?.rsplit_once(") - ")?;
     let n_samples = count.trim().strip_suffix("samples")?.trim().parse().ok()?;
-    Some(ThreadLine {
-        format,
+    let tree = Tree {
         id: id.parse().ok()?,
-        comm,
-        n_samples,
-    })
+        comm: comm.to_owned(),
+        n_samples: Some(n_samples),
+        nodes: Vec::new(),
+    };
+    Some((format, tree))
+}
+
+/// The format of a text in which this line is the head of a thread's tree.
+pub(crate) fn format_of_head(line: &str) -> Option<Format> {
+    thread_line(line).map(|(format, _)| format)
 }
 
 /// A quoted line without its mark.
@@ -102,17 +99,6 @@ struct Tree {
     nodes: Vec<Node>,
 }
 
-impl Tree {
-    fn new(id: i32, comm: &str, n_samples: Option<u64>) -> Self {
-        Self {
-            id,
-            comm: comm.to_owned(),
-            n_samples,
-            nodes: Vec::new(),
-        }
-    }
-}
-
 /// The trees of a text, and the number of lines that were not understood.
 fn parse(text: &str) -> Result<(Vec<Tree>, usize), ImportError> {
     let mut trees: Vec<Tree> = Vec::new();
@@ -120,17 +106,22 @@ fn parse(text: &str) -> Result<(Vec<Tree>, usize), ImportError> {
     // Whether the name of the last node may go on.
     let mut may_go_on = false;
     for line in text.lines() {
-        if let Some(head) = thread_line(line) {
+        if let Some((_, tree)) = thread_line(line) {
             within(
                 trees.len() + 1,
                 limits::MAX_THREADS,
                 "the number of threads",
             )?;
-            trees.push(Tree::new(head.id, head.comm, Some(head.n_samples)));
+            trees.push(tree);
             may_go_on = false;
         } else if let Some((column, hundredths, name)) = tree_line(line) {
             if trees.is_empty() {
-                trees.push(Tree::new(1, "imported", None));
+                trees.push(Tree {
+                    id: 1,
+                    comm: "imported".to_owned(),
+                    n_samples: None,
+                    nodes: Vec::new(),
+                });
             }
             n_nodes += 1;
             within(n_nodes, limits::MAX_NODES, "the number of lines")?;

@@ -72,20 +72,8 @@ impl<'a> Case<'a> {
     /// Finds how often the work fits into a sample.
     fn prepare(&mut self, effort: Effort) -> Result<(), MeasureError> {
         self.samples.clear();
-        let (n, once_ns) = self.repetitions(effort.sample_ns)?;
-        self.n = n;
-        self.n_warm_up = (n / 16).clamp(1, 200);
-        self.rounds = match once_ns > 2.0 * effort.sample_ns {
-            true => effort.rounds * LONG_WORK_ROUNDS,
-            false => effort.rounds,
-        };
-        Ok(())
-    }
-
-    /// How often the work fits into a sample, and what it takes once.
-    fn repetitions(&mut self, sample_ns: f64) -> Result<(u64, f64), MeasureError> {
         let mut n = 1_u64;
-        loop {
+        let least = loop {
             // A sample that is much too short would measure the clocks.
             let mut least = f64::INFINITY;
             for _ in 0..3 {
@@ -93,12 +81,17 @@ impl<'a> Case<'a> {
                 (self.work)(n)?;
                 least = least.min(begin.elapsed().as_nanos() as f64);
             }
-            if least >= sample_ns / 4.0 || n >= 1 << 30 {
-                let wanted = n as f64 * sample_ns / least.max(1.0);
-                return Ok(((wanted as u64).clamp(1, 1 << 30), least / n as f64));
+            if least >= effort.sample_ns / 4.0 || n >= 1 << 30 {
+                break least;
             }
             n *= 4;
-        }
+        };
+        let wanted = n as f64 * effort.sample_ns / least.max(1.0);
+        self.n = (wanted as u64).clamp(1, 1 << 30);
+        self.n_warm_up = (self.n / 16).clamp(1, 200);
+        let is_long = least / n as f64 > 2.0 * effort.sample_ns;
+        self.rounds = effort.rounds * if is_long { LONG_WORK_ROUNDS } else { 1 };
+        Ok(())
     }
 
     /// Whether it needs another sample in this round, with `limit` for the reference.

@@ -1,4 +1,4 @@
-//! Copies of user stacks (`perf record --call-graph dwarf`) to frames, by the call frame information
+//! StackCopies of user stacks (`perf record --call-graph dwarf`) to frames, by the call frame information
 //! of the files of this machine that have the recorded build-ids, and of this kernel's vdso if it is
 //! the recorded one.
 //!
@@ -54,7 +54,7 @@ struct Code {
 
 /// The unwinder of one process.
 #[derive(Debug)]
-struct Known {
+struct ProcessUnwinder {
     unwinder: Unwinder,
     /// By begin: end, load bias, file.
     texts: BTreeMap<u64, (u64, LoadBias, Arc<Code>)>,
@@ -66,14 +66,14 @@ struct Known {
 
 /// Unwinds the copies of all processes.
 #[derive(Debug, Default)]
-pub(super) struct Copies {
+pub(super) struct StackCopies {
     files: HashMap<(String, BuildId), Option<Arc<Code>>>,
     file_bytes: usize,
-    processes: HashMap<i32, Known>,
+    processes: HashMap<i32, ProcessUnwinder>,
     n_given: usize,
     n_used: u64,
     stack: UnwoundStack,
-    /// Copies by why their stacks ended.
+    /// StackCopies by why their stacks ended.
     pub(super) ends: BTreeMap<StackEnd, u64>,
     /// Paths of modules that were not found here with their build-id, and whether that is known.
     missing: BTreeSet<(String, bool)>,
@@ -82,7 +82,7 @@ pub(super) struct Copies {
 /// Lookup addresses of frames, leaf first, and why there are no more.
 pub(super) type Unwound = (Vec<u64>, StackEnd);
 
-impl Copies {
+impl StackCopies {
     /// The frames of a copy, leaf first.
     pub(super) fn unwind(
         &mut self,
@@ -107,7 +107,7 @@ impl Copies {
         // The rest of the space that was reserved for the copy says nothing.
         let len = usize::try_from(*len).unwrap_or(usize::MAX);
         let bytes = bytes.get(..len).unwrap_or(&bytes);
-        self.bring_up(pid, maps);
+        self.add_new_mappings(pid, maps);
         let Some(known) = self.processes.get_mut(&pid) else {
             return self.ended(vec![ip], StackEnd::NoUnwindInfo);
         };
@@ -138,7 +138,7 @@ impl Copies {
     }
 
     /// Tells a process's unwinder of the mappings that are new to it.
-    fn bring_up(&mut self, pid: i32, maps: &mut Maps) {
+    fn add_new_mappings(&mut self, pid: i32, maps: &mut Maps) {
         self.n_used += 1;
         let is_new = !self.processes.contains_key(&pid);
         if is_new && self.processes.len() >= MAX_UNWINDERS {
@@ -149,24 +149,27 @@ impl Copies {
         if self.n_given >= MAX_GIVEN {
             return;
         }
-        let changes = match (maps.take_changes(), is_new) {
-            (changes, false) => changes,
-            (_, true) => maps.all(),
-        };
+        let mut changes = std::mem::take(&mut maps.changes);
+        if is_new {
+            changes = maps.by_start.keys().copied().collect();
+        }
         let mut added = Vec::new();
         for start in changes.into_iter().take(MAX_MODULES) {
-            if let Some(map) = maps.get(start) {
+            if let Some(map) = maps.by_start.get(&start) {
                 let code = if has_code(map) { self.code(map) } else { None };
                 let code = code.and_then(|code| Some((bias(&code.code, start, map)?, code)));
                 added.push((start, map.end, has_code(map), code));
             }
         }
-        let known = self.processes.entry(pid).or_insert_with(|| Known {
-            unwinder: Unwinder::new(),
-            texts: BTreeMap::new(),
-            n_given: 0,
-            used: 0,
-        });
+        let known = self
+            .processes
+            .entry(pid)
+            .or_insert_with(|| ProcessUnwinder {
+                unwinder: Unwinder::new(),
+                texts: BTreeMap::new(),
+                n_given: 0,
+                used: 0,
+            });
         known.used = self.n_used;
         for (start, end, has_code, code) in added {
             if known.n_given >= MAX_MODULES {
@@ -181,7 +184,7 @@ impl Copies {
     /// The file of a mapping, if it is here and the one that was recorded.
     fn code(&mut self, map: &Map) -> Option<Arc<Code>> {
         let Some(build_id) = &map.build_id else {
-            self.miss(map, false);
+            self.note_missing(map, false);
             return None;
         };
         let key = (map.path.clone(), build_id.clone());
@@ -199,12 +202,12 @@ impl Copies {
             }
         };
         if known.is_none() {
-            self.miss(map, true);
+            self.note_missing(map, true);
         }
         known
     }
 
-    fn miss(&mut self, map: &Map, has_id: bool) {
+    fn note_missing(&mut self, map: &Map, has_id: bool) {
         if self.missing.len() < MAX_FILES {
             self.missing.insert((map.path.clone(), has_id));
         }
@@ -252,7 +255,7 @@ fn has_code(map: &Map) -> bool {
     map.path == VDSO || (map.path.starts_with('/') && !map.path.starts_with("//"))
 }
 
-impl Known {
+impl ProcessUnwinder {
     /// Adds a mapping in the place of what it covers.
     fn add(&mut self, start: u64, end: u64, has_code: bool, code: Option<(LoadBias, Arc<Code>)>) {
         let covered: Vec<u64> = self.texts.range(start..end).map(|(&at, _)| at).collect();

@@ -39,16 +39,12 @@ impl Map {
 /// Mappings of a process, by begin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Maps {
-    by_start: BTreeMap<u64, Map>,
-    /// Begins of those that came or were cut since [`take_changes`](Self::take_changes).
-    changes: Vec<u64>,
+    pub(super) by_start: BTreeMap<u64, Map>,
+    /// Begins of those that came or were cut since this was last taken, in that order.
+    pub(super) changes: Vec<u64>,
 }
 
 impl Maps {
-    pub(super) fn len(&self) -> usize {
-        self.by_start.len()
-    }
-
     /// Adds a mapping; what it covers is gone.
     pub(super) fn add(&mut self, start: u64, map: Map) {
         if start >= map.end {
@@ -72,20 +68,6 @@ impl Maps {
             }
         }
         self.by_start.insert(start, map);
-    }
-
-    pub(super) fn get(&self, start: u64) -> Option<&Map> {
-        self.by_start.get(&start)
-    }
-
-    /// Begins of all.
-    pub(super) fn all(&self) -> Vec<u64> {
-        self.by_start.keys().copied().collect()
-    }
-
-    /// Begins of those that came or were cut since this was last called, in that order.
-    pub(super) fn take_changes(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.changes)
     }
 
     /// For a child: the same mappings, whose modules are its own.
@@ -203,11 +185,6 @@ mod tests {
             (0x3800, 0x6000, "/c"),
         ];
         assert_eq!(found, expected);
-        assert_eq!(
-            maps.take_changes(),
-            [0x1000, 0x3000, 0x1000, 0x3800, 0x3000]
-        );
-        assert_eq!(maps.all(), [0x1000, 0x3000, 0x3800]);
-        assert!(maps.take_changes().is_empty());
+        assert_eq!(maps.changes, [0x1000, 0x3000, 0x1000, 0x3800, 0x3000]);
     }
 }

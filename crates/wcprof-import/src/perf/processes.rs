@@ -8,7 +8,7 @@ use linux_perf_data::{DsoInfo, DsoKey};
 use wcprof_trace::model::{Frame, FrameId, ProcessId, StackId};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd};
 
-use super::dwarf::Copies;
+use super::dwarf::StackCopies;
 use super::maps::{Files, Map, Maps};
 use crate::builder::Builder;
 use crate::error::{ImportError, within};
@@ -32,7 +32,7 @@ pub(super) struct Processes {
     build_ids: HashMap<String, BuildId>,
     files: Files,
     n_maps: usize,
-    pub(super) copies: Copies,
+    pub(super) copies: StackCopies,
 }
 
 /// An address of a call chain.
@@ -58,7 +58,7 @@ impl Processes {
             build_ids: build_ids.collect(),
             files: Files::default(),
             n_maps: 0,
-            copies: Copies::default(),
+            copies: StackCopies::default(),
         }
     }
 
@@ -85,7 +85,7 @@ impl Processes {
             && let Some(parent) = self.by_pid.get(&parent)
         {
             let maps = parent.maps.inherited();
-            self.count_maps(maps.len())?;
+            self.count_maps(maps.by_start.len())?;
             process(&mut self.by_pid, pid, builder)?.maps = maps;
             self.copies.forget(pid);
         }

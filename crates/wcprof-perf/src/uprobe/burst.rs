@@ -19,15 +19,15 @@ use crate::ring::Ring;
 
 /// Time between two reads of the rings: each holds 8000 calls, a thread makes at most 700 000 a
 /// second with a probe on them.
-const LOOK: Duration = Duration::from_millis(1);
+const READ_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of each function that are compared before and after.
-const TEXT: usize = 16;
+const CODE_BYTES: usize = 16;
 /// Calls that are kept; the burst ends when there are more.
 const MAX_CALLS: usize = 1 << 20;
 /// Threads that are observed; each holds half a megabyte while it lasts.
 const MAX_THREADS: usize = 64;
 /// How long a breakpoint may take to vanish after the last descriptor is closed.
-const PATIENCE: Duration = Duration::from_secs(2);
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a burst ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -135,7 +135,7 @@ impl<'a> Burst<'a> {
     /// When the kernel refuses a probe; none is left then.
     pub fn run(self, watching: impl FnOnce()) -> Result<BurstReport, UprobeError> {
         let pid = self.target.pid();
-        let before = text(pid, self.modules);
+        let before = code_bytes(pid, self.modules);
         let opened = Instant::now();
         let result = self.observe(watching);
         let trapped_ns = nanos(opened.elapsed());
@@ -167,7 +167,7 @@ impl<'a> Burst<'a> {
         watching();
         let mut log = Log::default();
         let end = loop {
-            std::thread::sleep(LOOK.min(self.length));
+            std::thread::sleep(READ_INTERVAL.min(self.length));
             open.iter_mut().for_each(|thread| thread.drain(&mut log));
             if log.is_full {
                 break BurstEnd::Full;
@@ -280,34 +280,36 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-type Text = Vec<(Avma, [u8; TEXT])>;
+type CodeBytes = Vec<(Avma, [u8; CODE_BYTES])>;
 
 /// The first bytes of each function in the target's memory; `None` when they cannot be read.
-fn text(pid: Pid, modules: &[CryptoModule]) -> Option<Text> {
+fn code_bytes(pid: Pid, modules: &[CryptoModule]) -> Option<CodeBytes> {
     let sites = modules.iter().flat_map(|module| &module.sites);
     let read = |address: &Avma| {
-        let mut bytes = [0; TEXT];
-        let is_whole = read_memory(pid, *address, &mut bytes) == Ok(TEXT);
+        let mut bytes = [0; CODE_BYTES];
+        let is_whole = read_memory(pid, *address, &mut bytes) == Ok(CODE_BYTES);
         is_whole.then_some((*address, bytes))
     };
     sites.flat_map(|site| &site.addresses).map(read).collect()
 }
 
 /// Compares until nothing differs: the kernel may put the end of an event off.
-fn removal(target: &Target, modules: &[CryptoModule], before: Option<&Text>) -> Removal {
+fn removal(target: &Target, modules: &[CryptoModule], before: Option<&CodeBytes>) -> Removal {
     let begin = Instant::now();
     loop {
         if target.has_exited() {
             return Removal::Exited;
         }
-        let after = text(target.pid(), modules);
+        let after = code_bytes(target.pid(), modules);
         let (Some(before), Some(after)) = (before, after) else {
             return Removal::Unknown;
         };
         match before.iter().zip(&after).find(|(a, b)| a != b) {
             None => return Removal::Verified,
-            Some(((at, _), _)) if begin.elapsed() > PATIENCE => return Removal::Differs(*at),
-            Some(_) => std::thread::sleep(LOOK),
+            Some(((at, _), _)) if begin.elapsed() > REMOVAL_TIMEOUT => {
+                return Removal::Differs(*at);
+            }
+            Some(_) => std::thread::sleep(READ_INTERVAL),
         }
     }
 }

@@ -106,11 +106,9 @@ fn burst(
     let pmu = UprobePmu::find()?;
     let modules = find_crypto_modules(target)?;
     // Also says early whether probes are permitted at all, before the target is touched.
-    let Some(module) = modules.first() else {
-        return Err(UprobeError::NoLibrary(target.pid().0));
-    };
-    let cost = measure_trap_cost(pmu, module)?;
     let pid = target.pid();
+    let module = modules.first().ok_or(UprobeError::NoLibrary(pid.0))?;
+    let cost = measure_trap_cost(pmu, module)?;
     let name = |tid: &Tid| procfs::thread_name(pid, *tid).unwrap_or_default();
     let is_worker = |tid: &Tid| name(tid).starts_with(WORKERS);
     let has_workers = procfs::list_threads(pid).is_ok_and(|tids| tids.iter().any(is_worker));

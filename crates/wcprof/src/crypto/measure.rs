@@ -13,7 +13,7 @@ const MAX_DISTURBED: f64 = 0.2;
 pub(super) fn measure(library: &Library) -> Result<Calibration, Failure> {
     message!(
         "wcprof: measuring {}: a second, longer beside other work",
-        terminal_name(library.version())
+        terminal_name(&library.version)
     );
     let options = CalibrationOptions::default();
     let calibration = calibrate(library, &options).map_err(anyhow::Error::new)?;

@@ -73,7 +73,7 @@ pub(crate) fn calibrate_process(pid: i32) -> Result<Calibration, Failure> {
 /// The system's library, if it has the same bytes, and only root can have written it.
 fn system_if_same(module: &CryptoModule) -> Option<Library> {
     let library = Library::system().ok()?;
-    let own = File::open(library.path()?).ok()?;
+    let own = File::open(library.path.as_ref()?).ok()?;
     let metadata = own.metadata().ok()?;
     if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
         return None;

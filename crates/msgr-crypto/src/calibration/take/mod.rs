@@ -91,8 +91,8 @@ impl LibraryFacts {
     pub fn from_library(library: &Library) -> Self {
         let features = library.capabilities().names();
         Self {
-            version: library.version().to_owned(),
-            path: library.path().map(|path| path.display().to_string()),
+            version: library.version.clone(),
+            path: library.path.as_ref().map(|path| path.display().to_string()),
             kernel: library.gcm_kernel().id().to_owned(),
             cpu_features: features.into_iter().map(str::to_owned).collect(),
         }
@@ -169,7 +169,7 @@ mod tests {
             assert!(costs.update_ns(0, 16384) > 0.0 && costs.unit_ns > 0.0);
         }
         assert!(calibration.has_copy_costs());
-        assert_eq!(calibration.library.version, library.version());
+        assert_eq!(calibration.library.version, library.version);
         let text = calibration.to_json().unwrap();
         let read = Calibration::from_json(&text).unwrap();
         assert_eq!(
