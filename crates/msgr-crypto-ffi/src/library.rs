@@ -137,7 +137,7 @@ impl Library {
     /// The kernel that does its AES-128-GCM here.
     pub fn gcm_kernel(&self) -> GcmKernel {
         match cfg!(target_arch = "x86_64") {
-            true => GcmKernel::pick(self.version_number, self.capabilities()),
+            true => GcmKernel::pick(self.version_number, &self.capabilities()),
             false => GcmKernel::Unknown,
         }
     }
@@ -199,7 +199,7 @@ mod tests {
         let VersionNumber(major, minor, patch) = library.version_number;
         let prefix = format!("OpenSSL {major}.{minor}.{patch}");
         assert!(library.version.starts_with(&prefix), "{library:?}");
-        let has_aes = library.capabilities().names().contains(&"aes");
+        let has_aes = library.capabilities().0.contains(&"aes");
         assert_eq!(library.gcm_kernel() == GcmKernel::Software, !has_aes);
     }
 

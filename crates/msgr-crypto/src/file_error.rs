@@ -12,3 +12,8 @@ pub(crate) fn ensure(is_good: bool, reason: impl FnOnce() -> String) -> Result<(
         false => Err(FileError(reason())),
     }
 }
+
+/// An error that names the field, unless its value is good.
+pub(crate) fn check(is_good: bool, field: &str, reason: &str) -> Result<(), FileError> {
+    ensure(is_good, || format!("`{field}` {reason}"))
+}

@@ -38,11 +38,8 @@ impl Builder {
             notes: vec![format!(
                 "imported from {engine}, `{source}`; not recorded by wcprof"
             )],
-            rate_hz: 0,
-            host: String::new(),
-            kernel: String::new(),
-            n_cpus: 0,
             started_unix_ns: options.now_unix_ns,
+            ..Header::default()
         };
         Self {
             trace: Trace {

@@ -28,7 +28,6 @@ const CALLS: &[(&str, u32)] = &[
     ("futex_wait", 202),
     ("futex_wait_cancelable", 202),
     ("futex_abstimed_wait_common", 202),
-    ("futex_abstimed_wait_common64", 202),
     ("futex_abstimed_wait_cancelable64", 202),
     ("lll_lock_wait", 202),
     ("lll_lock_wait_private", 202),

@@ -60,7 +60,7 @@ impl FrameRate {
 /// Identifier of the kernel that OpenSSL since 3.1 uses on this CPU, if the calibrated library has
 /// another one.
 pub fn newer_kernel(calibration: &Calibration) -> Option<&'static str> {
-    let newer = GcmKernel::pick(VersionNumber(3, 5, 0), Capabilities::of_this_cpu()).id();
+    let newer = GcmKernel::pick(VersionNumber(3, 5, 0), &Capabilities::of_this_cpu()).id();
     (newer != calibration.library.kernel).then_some(newer)
 }
 

@@ -2,8 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::json::check;
-use crate::file_error::FileError;
+use crate::file_error::{FileError, check};
 
 /// Most points of a curve in a file.
 const MAX_POINTS: usize = 1000;

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::{Calibration, DirectionCosts, Fit};
-use crate::file_error::{FileError, ensure};
+use crate::file_error::{FileError, check, ensure};
 
 /// `schema` of the document.
 pub const SCHEMA: &str = "msgr-crypto-calibration";
@@ -137,11 +137,6 @@ fn check_direction(name: &str, costs: &DirectionCosts) -> Result<(), FileError> 
 fn check_time(field: &str, value: f64) -> Result<(), FileError> {
     let is_time = (0.0..=MAX_NS).contains(&value);
     check(is_time, field, "is no time that a call can take")
-}
-
-/// An error that names the field, unless its value is good.
-pub(super) fn check(is_good: bool, field: &str, reason: &str) -> Result<(), FileError> {
-    ensure(is_good, || format!("`{field}` {reason}"))
 }
 
 fn no_calibration(error: serde_json::Error) -> FileError {

@@ -20,6 +20,8 @@ const MAX_MODULES: usize = 4;
 /// Symbols of a file that are looked at.
 const MAX_SYMBOLS: usize = 4_000_000;
 
+type Offsets = Vec<(UpdateFunction, u64)>;
+
 /// Where a function is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Site {
@@ -107,8 +109,8 @@ fn open(
         reason,
     };
     let copy = file.try_clone().map_err(|e| failed(e.to_string()))?;
-    let found = functions(&ReadCache::new(copy)).map_err(failed)?;
-    if found.is_boring {
+    let (offsets, is_boring) = functions(&ReadCache::new(copy)).map_err(failed)?;
+    if is_boring {
         return Err(UprobeError::NotOpenSsl(mapping.path.clone()));
     }
     let is_code_of_file =
@@ -119,7 +121,7 @@ fn open(
         offset,
         addresses: addresses(&of_file, offset),
     };
-    let sites: Vec<Site> = found.offsets.into_iter().map(site).collect();
+    let sites: Vec<Site> = offsets.into_iter().map(site).collect();
     if let Some(site) = sites.iter().find(|site| site.addresses.is_empty()) {
         let name = site.function.symbol();
         return Err(failed(format!("`{name}` is not in a part that is mapped")));
@@ -141,15 +143,8 @@ fn addresses(mappings: &[&Mapping], offset: u64) -> Vec<Avma> {
     mappings.iter().filter_map(address).collect()
 }
 
-/// What an ELF file has.
-#[derive(PartialEq, Eq, Debug)]
-pub(super) struct Found {
-    pub(super) offsets: Vec<(UpdateFunction, u64)>,
-    pub(super) is_boring: bool,
-}
-
-/// File offsets of both functions.
-pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<Found, String> {
+/// File offsets of both functions in an ELF file, and whether it is BoringSSL.
+pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<(Offsets, bool), String> {
     let elf = ElfFile64::<Endianness, R>::parse(data).map_err(|e| e.to_string())?;
     let endian = elf.endian();
     if elf.elf_header().e_machine(endian) != elf::EM_X86_64 {
@@ -184,5 +179,5 @@ pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<Found, String> {
         let offset = offset.ok_or_else(|| format!("`{name}` is in no executable segment"))?;
         offsets.push((function, offset));
     }
-    Ok(Found { offsets, is_boring })
+    Ok((offsets, is_boring))
 }

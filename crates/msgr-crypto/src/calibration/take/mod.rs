@@ -89,12 +89,12 @@ pub fn calibrate(
 impl LibraryFacts {
     /// What a loaded library says of itself.
     pub fn from_library(library: &Library) -> Self {
-        let features = library.capabilities().names();
+        let features = library.capabilities().0.into_iter();
         Self {
             version: library.version.clone(),
             path: library.path.as_ref().map(|path| path.display().to_string()),
             kernel: library.gcm_kernel().id().to_owned(),
-            cpu_features: features.into_iter().map(str::to_owned).collect(),
+            cpu_features: features.map(str::to_owned).collect(),
         }
     }
 }
