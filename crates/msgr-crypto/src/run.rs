@@ -67,11 +67,10 @@ impl<'lib> Runner<'lib> {
                 changes_input: ops.iter().any(|op| op.to.area == Area::Source),
             });
         }
-        let lengths = [plan.source_len, plan.destination_len, plan.scratch_len];
         Ok(Self {
             context: library.context(plan.side.direction(), &KEY)?,
             units,
-            memory: lengths.map(Arena::new),
+            memory: plan.lengths.map(Arena::new),
             is_odd: false,
         })
     }

@@ -163,12 +163,8 @@ pub struct Plan {
     pub side: Side,
     /// The steps of each unit.
     pub units: Vec<Vec<Op>>,
-    /// Bytes of [`Area::Source`].
-    pub source_len: usize,
-    /// Bytes of [`Area::Destination`].
-    pub destination_len: usize,
-    /// Bytes of [`Area::Scratch`].
-    pub scratch_len: usize,
+    /// Bytes of each [`Area`], in their order.
+    pub lengths: [usize; 3],
 }
 
 impl Plan {
@@ -177,9 +173,7 @@ impl Plan {
         let mut plan = Self {
             side: shape.side,
             units: Vec::with_capacity(shape.units.len()),
-            source_len: 0,
-            destination_len: 0,
-            scratch_len: 0,
+            lengths: [0; 3],
         };
         for calls in &shape.units {
             let unit = plan.unit(calls, strategy);
@@ -190,7 +184,7 @@ impl Plan {
 
     /// Bytes that one frame touches.
     pub fn footprint(&self) -> usize {
-        self.source_len + self.destination_len + self.scratch_len
+        self.lengths.iter().sum()
     }
 
     /// Bytes that are encrypted or decrypted.
@@ -208,12 +202,13 @@ impl Plan {
             _ => calls.iter().map(|len| self.place_source(*len)).collect(),
         };
         let out_of_place = strategy.placement == Placement::OutOfPlace || arrangement == Gathered;
-        let destination = self.destination_len.next_multiple_of(LINE);
+        let [_, destination_len, scratch_len] = &mut self.lengths;
+        let destination = destination_len.next_multiple_of(LINE);
         if out_of_place {
-            self.destination_len = destination + total;
+            *destination_len = destination + total;
         }
         if arrangement == Coalesced {
-            self.scratch_len = self.scratch_len.max(total.min(batch));
+            *scratch_len = total.min(batch).max(*scratch_len);
         }
         let chunks: Vec<Vec<Span>> = match arrangement {
             Coalesced | Gathered => chunks(&source, batch),
@@ -254,8 +249,9 @@ impl Plan {
 
     fn place_source(&mut self, len: usize) -> Span {
         let align = if len >= PAGE { PAGE } else { LINE };
-        let offset = self.source_len.next_multiple_of(align);
-        self.source_len = offset + len;
+        let source_len = &mut self.lengths[Area::Source as usize];
+        let offset = source_len.next_multiple_of(align);
+        *source_len = offset + len;
         Span::new(Area::Source, offset, len)
     }
 }

@@ -9,12 +9,11 @@ use wcprof_trace::model::{
 };
 use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs};
 
-use crate::error::{ImportError, within};
+use crate::error::{Result, within};
 use crate::limits;
 use crate::options::Options;
 
 /// A trace under construction. Its frames, nodes and stacks are in sets of their own until the end.
-#[derive(Debug)]
 pub(crate) struct Builder {
     pub(crate) trace: Trace,
     frames: IndexSet<Frame>,
@@ -68,7 +67,7 @@ impl Builder {
         }
     }
 
-    pub(crate) fn process(&mut self, pid: Pid, comm: &str) -> Result<ProcessId, ImportError> {
+    pub(crate) fn process(&mut self, pid: Pid, comm: &str) -> Result<ProcessId> {
         let processes = &mut self.trace.tables.processes;
         let what = "the number of processes";
         let id = next_id(processes.len(), limits::MAX_THREADS, what)?;
@@ -81,12 +80,7 @@ impl Builder {
         Ok(ProcessId(id))
     }
 
-    pub(crate) fn thread(
-        &mut self,
-        process: ProcessId,
-        tid: Tid,
-        name: &str,
-    ) -> Result<ThreadId, ImportError> {
+    pub(crate) fn thread(&mut self, process: ProcessId, tid: Tid, name: &str) -> Result<ThreadId> {
         let threads = &mut self.trace.tables.threads;
         let id = next_id(threads.len(), limits::MAX_THREADS, "the number of threads")?;
         threads.push(Thread {
@@ -100,21 +94,21 @@ impl Builder {
         Ok(ThreadId(id))
     }
 
-    pub(crate) fn module(&mut self, module: Module) -> Result<ModuleId, ImportError> {
+    pub(crate) fn module(&mut self, module: Module) -> Result<ModuleId> {
         let modules = &mut self.trace.tables.modules;
         let id = next_id(modules.len(), limits::MAX_MAPPINGS, "the number of modules")?;
         modules.push(module);
         Ok(ModuleId(id))
     }
 
-    pub(crate) fn frame(&mut self, frame: Frame) -> Result<FrameId, ImportError> {
+    pub(crate) fn frame(&mut self, frame: Frame) -> Result<FrameId> {
         let limit = wcprof_trace::limits::MAX_FRAMES;
         let what = "the number of functions";
         intern(&mut self.frames, frame, limit, what).map(FrameId)
     }
 
     /// A frame of which the source has nothing but the name.
-    pub(crate) fn named(&mut self, name: &str) -> Result<FrameId, ImportError> {
+    pub(crate) fn named(&mut self, name: &str) -> Result<FrameId> {
         let name = cut(name);
         // Stands for no address: a number that makes it distinct, in a page that nothing maps.
         let frame = |at: usize| Frame::Unmapped(Avma(at as u64 + 1));
@@ -142,7 +136,7 @@ impl Builder {
         &mut self,
         root_first: impl IntoIterator<Item = FrameId>,
         end: StackEnd,
-    ) -> Result<StackId, ImportError> {
+    ) -> Result<StackId> {
         let mut caller = None;
         for (n, frame) in root_first.into_iter().enumerate() {
             if n == limits::MAX_FRAMES {
@@ -160,7 +154,7 @@ impl Builder {
     }
 
     /// Adds a span, and counts it as observations of its thread.
-    pub(crate) fn span(&mut self, span: Span) -> Result<(), ImportError> {
+    pub(crate) fn span(&mut self, span: Span) -> Result<()> {
         let n_spans = self.trace.spans.len() + 1;
         within(n_spans, limits::MAX_SPANS, "the number of samples")?;
         let n = u64::from(span.n_samples);
@@ -204,12 +198,12 @@ fn intern<T: Eq + Hash>(
     value: T,
     limit: usize,
     what: &'static str,
-) -> Result<u32, ImportError> {
+) -> Result<u32> {
     next_id(values.insert_full(value).0, limit, what)
 }
 
 /// The id of the value at `at`, if that is within the limit.
-fn next_id(at: usize, limit: usize, what: &'static str) -> Result<u32, ImportError> {
+fn next_id(at: usize, limit: usize, what: &'static str) -> Result<u32> {
     // No limit is larger.
     within(at + 1, limit.min(u32::MAX as usize), what).map(|()| at as u32)
 }

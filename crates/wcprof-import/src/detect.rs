@@ -1,6 +1,6 @@
 //! The first bytes of a file to its format.
 
-use crate::error::ImportError;
+use crate::error::{ImportError, Result};
 use crate::folded::split_weight;
 use crate::format::Format;
 use crate::pmp::{format_of_head, is_tree_line};
@@ -52,7 +52,7 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
 ///
 /// # Errors
 /// When it is empty, of no known format, or of one that is known but cannot be imported.
-pub fn detect(head: &[u8]) -> Result<Format, ImportError> {
+pub fn detect(head: &[u8]) -> Result<Format> {
     if head.is_empty() {
         return Err(ImportError::Empty);
     }

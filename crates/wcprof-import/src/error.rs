@@ -6,6 +6,9 @@ use thiserror::Error;
 
 use crate::format::Format;
 
+/// Of an import.
+pub(crate) type Result<T, E = ImportError> = std::result::Result<T, E>;
+
 /// Why a file could not be imported.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -70,7 +73,7 @@ pub enum ImportError {
 }
 
 /// Fails when there are more than `limit` of something.
-pub(crate) fn within(n: usize, limit: usize, what: &'static str) -> Result<(), ImportError> {
+pub(crate) fn within(n: usize, limit: usize, what: &'static str) -> Result<()> {
     let limit = limit as u64;
     match n as u64 <= limit {
         true => Ok(()),

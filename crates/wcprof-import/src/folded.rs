@@ -9,7 +9,7 @@ use wcprof_trace::model::{Span, StackId, ThreadId, Trace};
 use wcprof_types::{Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 use crate::builder::Builder;
-use crate::error::{ImportError, within};
+use crate::error::{ImportError, Result, within};
 use crate::limits;
 use crate::options::Options;
 
@@ -35,7 +35,7 @@ fn thread_of(frame: &str) -> Option<(&str, i32)> {
     Some((name, tid))
 }
 
-pub(crate) fn import(text: &str, options: &Options) -> Result<Trace, ImportError> {
+pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
     let unit = options.unit_ns.unwrap_or(UNIT_NS);
     let mut builder = Builder::new("folded stacks", options);
     let lines = text.lines().filter(|line| !line.trim().is_empty());

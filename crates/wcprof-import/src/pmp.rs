@@ -8,7 +8,7 @@ use wcprof_trace::model::{Span, ThreadId, Trace};
 use wcprof_types::{Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 use crate::builder::Builder;
-use crate::error::{ImportError, within};
+use crate::error::{ImportError, Result, within};
 use crate::format::Format;
 use crate::limits;
 use crate::options::Options;
@@ -90,7 +90,6 @@ struct Node {
     name: String,
 }
 
-#[derive(Debug)]
 struct Tree {
     id: i32,
     comm: String,
@@ -100,7 +99,7 @@ struct Tree {
 }
 
 /// The trees of a text, and the number of lines that were not understood.
-fn parse(text: &str) -> Result<(Vec<Tree>, usize), ImportError> {
+fn parse(text: &str) -> Result<(Vec<Tree>, usize)> {
     let mut trees: Vec<Tree> = Vec::new();
     let (mut n_bad, mut n_nodes) = (0, 0);
     // Whether the name of the last node may go on.
@@ -208,7 +207,7 @@ fn is_inverted(trees: &[Tree]) -> Option<bool> {
     (first != last).then_some(last > first)
 }
 
-pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Trace, ImportError> {
+pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Trace> {
     let (mut trees, n_bad) = parse(text)?;
     trees.retain(|tree| !tree.nodes.is_empty());
     let n_nodes = |trees: &[Tree]| trees.iter().map(|tree| tree.nodes.len()).sum::<usize>();
@@ -292,12 +291,7 @@ impl Scale {
 }
 
 /// Adds the time of each node that its children leave.
-fn add(
-    builder: &mut Builder,
-    thread: ThreadId,
-    tree: &Tree,
-    scale: &Scale,
-) -> Result<(), ImportError> {
+fn add(builder: &mut Builder, thread: ThreadId, tree: &Tree, scale: &Scale) -> Result<()> {
     // Samples that a node's children leave to it; 0 stands for all of the thread.
     let mut own = vec![scale.n_samples];
     let mut path = vec![0];

@@ -5,7 +5,6 @@ use std::fmt::Display;
 use wcprof_text::terminal_name;
 
 /// A table whose first columns are names, to the left, and the others figures, to the right.
-#[derive(Debug)]
 pub(super) struct Table {
     n_names: usize,
     rows: Vec<Vec<String>>,

@@ -46,14 +46,12 @@ const MAX_MODULES: usize = 1 << 14;
 const MAX_GIVEN: usize = 1 << 18;
 
 /// A file with the recorded build-id.
-#[derive(Debug)]
 struct Code {
     source: Source,
     code: Arc<ModuleCode>,
 }
 
 /// The unwinder of one process.
-#[derive(Debug)]
 struct ProcessUnwinder {
     unwinder: Unwinder,
     /// By begin: end, load bias, file.
@@ -65,7 +63,7 @@ struct ProcessUnwinder {
 }
 
 /// Unwinds the copies of all processes.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct StackCopies {
     files: HashMap<(String, BuildId), Option<Arc<Code>>>,
     file_bytes: usize,

@@ -5,11 +5,11 @@ use wcprof_types::TimeNs;
 
 use super::events::{Event, Kind};
 use super::threads::{Piece, Recording};
-use crate::error::{ImportError, within};
+use crate::error::{ImportError, Result, within};
 use crate::limits;
 
 /// Scales the time of threads, and counts it from the first moment on.
-pub(super) fn finish(mut recording: Recording) -> Result<Trace, ImportError> {
+pub(super) fn finish(mut recording: Recording) -> Result<Trace> {
     recording.end_waits()?;
     let weight = |piece: &Piece| match piece.event {
         None => piece.weight,

@@ -9,7 +9,7 @@ use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, RelativeAddress, Svma};
 
 use crate::builder::{Builder, cut};
-use crate::error::ImportError;
+use crate::error::Result;
 
 const PT_LOAD: u32 = 1;
 
@@ -84,7 +84,7 @@ impl Maps {
         process: ProcessId,
         builder: &mut Builder,
         files: &mut Files,
-    ) -> Result<Frame, ImportError> {
+    ) -> Result<Frame> {
         let found = self.by_start.range_mut(..=address).next_back();
         let Some((&start, map)) = found.filter(|(_, map)| address < map.end) else {
             return Ok(Frame::Unmapped(Avma(address)));

@@ -22,7 +22,7 @@ use wcprof_trace::model::Trace;
 use wcprof_types::BuildId;
 
 use crate::builder::Builder;
-use crate::error::ImportError;
+use crate::error::{ImportError, Result};
 use crate::limits;
 use crate::options::Options;
 use events::Event;
@@ -33,10 +33,7 @@ use threads::Recording;
 /// `PROT_EXEC` of a mapping.
 const PROT_EXEC: u32 = 4;
 
-pub(crate) fn import<R: Read + Seek>(
-    mut source: R,
-    options: &Options,
-) -> Result<Trace, ImportError> {
+pub(crate) fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace> {
     preflight::check(&mut source)?;
     source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
     let parsed = PerfFileReader::parse_file(BufReader::new(source));
@@ -75,11 +72,7 @@ pub(crate) fn import<R: Read + Seek>(
 }
 
 /// Adds one record of the event `attr`; returns whether it was understood.
-fn read(
-    recording: &mut Recording,
-    attr: usize,
-    raw: &RawEventRecord<'_>,
-) -> Result<bool, ImportError> {
+fn read(recording: &mut Recording, attr: usize, raw: &RawEventRecord<'_>) -> Result<bool> {
     if !sound::is_sound(raw) {
         return Ok(false);
     }

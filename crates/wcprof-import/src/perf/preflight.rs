@@ -3,7 +3,7 @@
 
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
-use crate::error::{ImportError, within};
+use crate::error::{ImportError, Result, within};
 
 /// Bytes of the file's header.
 const HEADER_BYTES: u64 = 104;
@@ -23,11 +23,11 @@ fn bad(what: &str) -> ImportError {
     ImportError::Perf(what.to_owned())
 }
 
-fn ensure(is_sound: bool, what: &str) -> Result<(), ImportError> {
+fn ensure(is_sound: bool, what: &str) -> Result<()> {
     if is_sound { Ok(()) } else { Err(bad(what)) }
 }
 
-fn read<const N: usize>(source: &mut impl Read) -> Result<[u8; N], ImportError> {
+fn read<const N: usize>(source: &mut impl Read) -> Result<[u8; N]> {
     let mut bytes = [0; N];
     let cut_short = |error: io::Error| match error.kind() {
         io::ErrorKind::UnexpectedEof => bad("the file is cut short"),
@@ -37,15 +37,15 @@ fn read<const N: usize>(source: &mut impl Read) -> Result<[u8; N], ImportError> 
     Ok(bytes)
 }
 
-fn read_u64(source: &mut impl Read) -> Result<u64, ImportError> {
+fn read_u64(source: &mut impl Read) -> Result<u64> {
     read(source).map(u64::from_le_bytes)
 }
 
-fn read_u32(source: &mut impl Read) -> Result<u32, ImportError> {
+fn read_u32(source: &mut impl Read) -> Result<u32> {
     read(source).map(u32::from_le_bytes)
 }
 
-fn seek(source: &mut impl Seek, at: u64) -> Result<(), ImportError> {
+fn seek(source: &mut impl Seek, at: u64) -> Result<()> {
     let result = source.seek(SeekFrom::Start(at));
     result.map(drop).map_err(ImportError::Read)
 }
@@ -58,7 +58,7 @@ struct Section {
 }
 
 impl Section {
-    fn read(source: &mut impl Read, file: u64) -> Result<Self, ImportError> {
+    fn read(source: &mut impl Read, file: u64) -> Result<Self> {
         let section = Self {
             offset: read_u64(source)?,
             size: read_u64(source)?,
@@ -74,7 +74,7 @@ impl Section {
 }
 
 /// Checks every size that the parser trusts.
-pub(super) fn check<R: Read + Seek>(source: R) -> Result<(), ImportError> {
+pub(super) fn check<R: Read + Seek>(source: R) -> Result<()> {
     let mut source = BufReader::new(source);
     let file = source.seek(SeekFrom::End(0)).map_err(ImportError::Read)?;
     let (size, limit) = (file as usize, MAX_FILE_BYTES as usize);
@@ -121,7 +121,7 @@ fn attributes<R: Read + Seek>(
     attrs: Section,
     attr_size: u64,
     file: u64,
-) -> Result<(), ImportError> {
+) -> Result<()> {
     let n = attrs.size / attr_size;
     let is_valid = (1..=u64::from(MAX_EVENTS)).contains(&n);
     ensure(is_valid, "the list of events has no valid size")?;
@@ -136,14 +136,14 @@ fn attributes<R: Read + Seek>(
 }
 
 /// The number of arguments, each of which has at least its length.
-fn command_line<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), ImportError> {
+fn command_line<R: Read + Seek>(source: &mut R, section: Section) -> Result<()> {
     seek(source, section.offset)?;
     let n = u64::from(read_u32(source)?);
     ensure(n <= section.size / 4, "the command line passes its end")
 }
 
 /// Descriptions of events: attributes of one size, names and lists of ids.
-fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), ImportError> {
+fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<()> {
     let end = section.offset + section.size;
     let mut at = section.offset;
     let seek = |source: &mut R, at: u64| {
@@ -167,7 +167,7 @@ fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), Im
 }
 
 /// The heads of all records.
-fn records<R: Read + Seek>(source: &mut BufReader<R>, data: Section) -> Result<(), ImportError> {
+fn records<R: Read + Seek>(source: &mut BufReader<R>, data: Section) -> Result<()> {
     seek(source, data.offset)?;
     let mut left = data.size;
     while left >= 8 {

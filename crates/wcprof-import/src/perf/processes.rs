@@ -11,7 +11,7 @@ use wcprof_types::{Avma, BuildId, Pid, StackEnd};
 use super::dwarf::StackCopies;
 use super::maps::{Files, Map, Maps};
 use crate::builder::Builder;
-use crate::error::{ImportError, within};
+use crate::error::{Result, within};
 use crate::limits;
 
 /// Context markers of call chains (`include/uapi/linux/perf_event.h`).
@@ -19,14 +19,12 @@ const CONTEXT_MAX: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
-#[derive(Debug)]
 struct Process {
     id: ProcessId,
     maps: Maps,
 }
 
 /// The processes of a recording.
-#[derive(Debug)]
 pub(super) struct Processes {
     by_pid: HashMap<i32, Process>,
     build_ids: HashMap<String, BuildId>,
@@ -63,24 +61,19 @@ impl Processes {
     }
 
     /// The id of a process, which is added if it is new.
-    pub(super) fn id(&mut self, pid: i32, builder: &mut Builder) -> Result<ProcessId, ImportError> {
+    pub(super) fn id(&mut self, pid: i32, builder: &mut Builder) -> Result<ProcessId> {
         Ok(process(&mut self.by_pid, pid, builder)?.id)
     }
 
     /// A process that executes another program has none of its mappings.
-    pub(super) fn exec(&mut self, pid: i32, builder: &mut Builder) -> Result<(), ImportError> {
+    pub(super) fn exec(&mut self, pid: i32, builder: &mut Builder) -> Result<()> {
         process(&mut self.by_pid, pid, builder)?.maps = Maps::default();
         self.copies.forget(pid);
         Ok(())
     }
 
     /// A new process has the mappings of its parent.
-    pub(super) fn fork(
-        &mut self,
-        pid: i32,
-        parent: i32,
-        builder: &mut Builder,
-    ) -> Result<(), ImportError> {
+    pub(super) fn fork(&mut self, pid: i32, parent: i32, builder: &mut Builder) -> Result<()> {
         if pid != parent
             && let Some(parent) = self.by_pid.get(&parent)
         {
@@ -99,7 +92,7 @@ impl Processes {
         start: u64,
         mut map: Map,
         builder: &mut Builder,
-    ) -> Result<(), ImportError> {
+    ) -> Result<()> {
         if pid < 0 {
             return Ok(());
         }
@@ -112,7 +105,7 @@ impl Processes {
         Ok(())
     }
 
-    fn count_maps(&mut self, n: usize) -> Result<(), ImportError> {
+    fn count_maps(&mut self, n: usize) -> Result<()> {
         self.n_maps += n;
         within(self.n_maps, limits::MAX_MAPPINGS, "the number of mappings")
     }
@@ -124,7 +117,7 @@ impl Processes {
         sample: &SampleRecord<'_>,
         copies_stack: bool,
         builder: &mut Builder,
-    ) -> Result<StackId, ImportError> {
+    ) -> Result<StackId> {
         let mut chain = chain(sample);
         let mut end = StackEnd::Root;
         // The address of a sample in user space is the first one that the copy gives, too.
@@ -169,7 +162,7 @@ fn process<'a>(
     by_pid: &'a mut HashMap<i32, Process>,
     pid: i32,
     builder: &mut Builder,
-) -> Result<&'a mut Process, ImportError> {
+) -> Result<&'a mut Process> {
     Ok(match by_pid.entry(pid) {
         Entry::Occupied(known) => known.into_mut(),
         Entry::Vacant(new) => new.insert(Process {

@@ -11,10 +11,9 @@ use wcprof_types::{ThreadState, Tid, TimeNs};
 use super::events::{Event, Kind};
 use super::processes::Processes;
 use crate::builder::{Builder, cut};
-use crate::error::{ImportError, within};
+use crate::error::{Result, within};
 use crate::limits;
 
-#[derive(Debug)]
 struct Seen {
     id: ThreadId,
     pid: i32,
@@ -27,7 +26,6 @@ struct Seen {
 }
 
 /// Time of a thread, not yet scaled.
-#[derive(Debug)]
 pub(super) struct Piece {
     pub(super) thread: ThreadId,
     /// Absolute, ns.
@@ -54,7 +52,6 @@ pub(super) struct Counts {
 }
 
 /// What was read so far.
-#[derive(Debug)]
 pub(super) struct Recording {
     pub(super) builder: Builder,
     pub(super) counts: Counts,
@@ -83,7 +80,7 @@ impl Recording {
     }
 
     /// Makes sure that a thread is known.
-    fn thread(&mut self, pid: i32, tid: i32) -> Result<ThreadId, ImportError> {
+    fn thread(&mut self, pid: i32, tid: i32) -> Result<ThreadId> {
         if let Some(seen) = self.threads.get(&tid)
             && seen.pid == pid
         {
@@ -102,13 +99,7 @@ impl Recording {
         Ok(id)
     }
 
-    pub(super) fn comm(
-        &mut self,
-        pid: i32,
-        tid: i32,
-        name: &str,
-        is_exec: bool,
-    ) -> Result<(), ImportError> {
+    pub(super) fn comm(&mut self, pid: i32, tid: i32, name: &str, is_exec: bool) -> Result<()> {
         if tid <= 0 {
             return Ok(());
         }
@@ -127,13 +118,7 @@ impl Recording {
         Ok(())
     }
 
-    pub(super) fn fork(
-        &mut self,
-        pid: i32,
-        tid: i32,
-        parent: i32,
-        parent_tid: i32,
-    ) -> Result<(), ImportError> {
+    pub(super) fn fork(&mut self, pid: i32, tid: i32, parent: i32, parent_tid: i32) -> Result<()> {
         if tid <= 0 || pid <= 0 {
             return Ok(());
         }
@@ -151,7 +136,7 @@ impl Recording {
     }
 
     /// A thread must run to exit: that ends its wait.
-    pub(super) fn exit(&mut self, tid: i32, time: u64) -> Result<(), ImportError> {
+    pub(super) fn exit(&mut self, tid: i32, time: u64) -> Result<()> {
         self.last = self.last.max(time);
         self.close(tid, time, 0)?;
         if let Some(seen) = self.threads.get_mut(&tid) {
@@ -160,11 +145,7 @@ impl Recording {
         Ok(())
     }
 
-    pub(super) fn sample(
-        &mut self,
-        event: usize,
-        sample: &SampleRecord<'_>,
-    ) -> Result<(), ImportError> {
+    pub(super) fn sample(&mut self, event: usize, sample: &SampleRecord<'_>) -> Result<()> {
         let Some(of_event) = self.events.get(event) else {
             return Ok(());
         };
@@ -233,7 +214,7 @@ impl Recording {
     }
 
     /// The thread that `sched_switch` puts on the CPU.
-    fn runs_next(&mut self, sample: &SampleRecord<'_>, time: u64) -> Result<(), ImportError> {
+    fn runs_next(&mut self, sample: &SampleRecord<'_>, time: u64) -> Result<()> {
         let next = raw_number(sample, 56, 4).and_then(|n| i32::try_from(n).ok());
         let next = next.filter(|next| self.threads.contains_key(next));
         next.map_or(Ok(()), |next| self.enters(next, time))
@@ -244,7 +225,7 @@ impl Recording {
         tid: i32,
         time: u64,
         switch: &ContextSwitchRecord,
-    ) -> Result<(), ImportError> {
+    ) -> Result<()> {
         self.last = self.last.max(time);
         match switch {
             ContextSwitchRecord::In { .. } => self.enters(tid, time),
@@ -255,7 +236,7 @@ impl Recording {
         }
     }
 
-    fn enters(&mut self, tid: i32, time: u64) -> Result<(), ImportError> {
+    fn enters(&mut self, tid: i32, time: u64) -> Result<()> {
         self.counts.has_switches = true;
         self.end_wait(tid, time)?;
         if let Some(seen) = self.threads.get_mut(&tid) {
@@ -270,7 +251,7 @@ impl Recording {
         time: u64,
         stack: Option<StackId>,
         could_run: bool,
-    ) -> Result<(), ImportError> {
+    ) -> Result<()> {
         let has_samples = self.events.iter().any(Event::counts_cpu_time);
         let Some(seen) = self.threads.get_mut(&tid) else {
             return Ok(());
@@ -294,7 +275,7 @@ impl Recording {
     }
 
     /// A sign of a thread at `time` ends its wait, if no switch did, before the time that it `ran`, ns.
-    fn close(&mut self, tid: i32, time: u64, ran: u64) -> Result<(), ImportError> {
+    fn close(&mut self, tid: i32, time: u64, ran: u64) -> Result<()> {
         let seen = self.threads.get(&tid);
         if seen.is_some_and(|seen| seen.off.is_some()) {
             self.counts.n_open += 1;
@@ -304,7 +285,7 @@ impl Recording {
     }
 
     /// Ends all waits: no sign of these threads to the end means that they waited until then.
-    pub(super) fn end_waits(&mut self) -> Result<(), ImportError> {
+    pub(super) fn end_waits(&mut self) -> Result<()> {
         let waiting = self.threads.iter().filter(|(_, seen)| seen.off.is_some());
         let mut tids: Vec<i32> = waiting.map(|(tid, _)| *tid).collect();
         tids.sort_unstable();
@@ -312,7 +293,7 @@ impl Recording {
             .try_for_each(|tid| self.end_wait(tid, self.last))
     }
 
-    fn end_wait(&mut self, tid: i32, time: u64) -> Result<(), ImportError> {
+    fn end_wait(&mut self, tid: i32, time: u64) -> Result<()> {
         if let Some(seen) = self.threads.get_mut(&tid)
             && let Some((since, stack, could_run)) = seen.off.take()
         {
@@ -332,7 +313,7 @@ impl Recording {
         Ok(())
     }
 
-    fn piece(&mut self, piece: Piece) -> Result<(), ImportError> {
+    fn piece(&mut self, piece: Piece) -> Result<()> {
         self.pieces.push(piece);
         let n = self.pieces.len();
         within(n, limits::MAX_SPANS, "the number of samples")

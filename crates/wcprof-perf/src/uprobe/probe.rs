@@ -13,7 +13,6 @@ use super::record::REGS;
 use crate::event::{Event, PerfError};
 
 /// A probe on one thread.
-#[derive(Debug)]
 pub(super) struct Probe {
     pub(super) event: Event,
     /// In its samples.

@@ -94,9 +94,7 @@ fn plan(side: Side, ops: Vec<Op>) -> Plan {
     };
     Plan {
         side,
-        source_len: end(Area::Source),
-        destination_len: end(Area::Destination),
-        scratch_len: end(Area::Scratch),
+        lengths: [Area::Source, Area::Destination, Area::Scratch].map(end),
         units: vec![ops],
     }
 }
