@@ -158,9 +158,8 @@ impl Builder {
         let n_spans = self.trace.spans.len() + 1;
         within(n_spans, limits::MAX_SPANS, "the number of samples")?;
         let n = u64::from(span.n_samples);
-        if let Some(thread) = self.trace.tables.threads.get_mut(span.thread.0 as usize) {
-            thread.n_ticks = thread.n_ticks.saturating_add(n);
-        }
+        let thread = &mut self.trace.tables.threads[span.thread.0 as usize];
+        thread.n_ticks = thread.n_ticks.saturating_add(n);
         let stats = &mut self.trace.tables.stats;
         stats.n_observations = stats.n_observations.saturating_add(n);
         self.trace.spans.push(span);

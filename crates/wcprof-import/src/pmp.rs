@@ -166,8 +166,9 @@ fn columns_a_level(trees: &[Tree]) -> usize {
     steps.filter(|step| *step > 0).min().unwrap_or(1)
 }
 
-/// Sets the depth of each node, and removes those that cannot be where they are.
-fn set_depths(tree: &mut Tree, step: usize) {
+/// Sets the depth of each node, and removes those that cannot be where they are; how many these were.
+fn set_depths(tree: &mut Tree, step: usize) -> usize {
+    let n_all = tree.nodes.len();
     let base = tree.nodes.first().map_or(0, |node| node.column);
     let mut next = 0;
     tree.nodes.retain_mut(|node| {
@@ -182,6 +183,7 @@ fn set_depths(tree: &mut Tree, step: usize) {
         }
         fits
     });
+    n_all - tree.nodes.len()
 }
 
 /// Whether leaf functions come first; `None` when neither end has a function that threads begin
@@ -194,9 +196,8 @@ fn is_inverted(trees: &[Tree]) -> Option<bool> {
             if !ROOTS.contains(&name) {
                 continue;
             }
-            let has_child = nodes
-                .get(at + 1)
-                .is_some_and(|next| next.depth > node.depth);
+            let next = nodes.get(at + 1);
+            let has_child = next.is_some_and(|next| next.depth > node.depth);
             if node.depth == 0 {
                 first += node.hundredths;
             } else if !has_child {
@@ -208,13 +209,12 @@ fn is_inverted(trees: &[Tree]) -> Option<bool> {
 }
 
 pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Trace> {
-    let (mut trees, n_bad) = parse(text)?;
+    let (mut trees, mut n_bad) = parse(text)?;
     trees.retain(|tree| !tree.nodes.is_empty());
-    let n_nodes = |trees: &[Tree]| trees.iter().map(|tree| tree.nodes.len()).sum::<usize>();
-    let n_all = n_nodes(&trees);
     let step = columns_a_level(&trees);
-    trees.iter_mut().for_each(|tree| set_depths(tree, step));
-    let n_bad = n_bad + n_all - n_nodes(&trees);
+    for tree in &mut trees {
+        n_bad += set_depths(tree, step);
+    }
     let inverted = options.inverted.or_else(|| is_inverted(&trees));
     let unit = options.unit_ns.unwrap_or(UNIT_NS);
     let mut builder = Builder::new(format.what(), options);
@@ -237,9 +237,7 @@ pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Tr
         within(total as usize, limits::MAX_TIME_NS as usize, what)?;
         duration = duration.max(total);
         let thread = builder.thread(process, Tid(tree.id.max(1)), &tree.comm)?;
-        if let Some(thread) = builder.trace.tables.threads.get_mut(thread.0 as usize) {
-            thread.end = TimeNs(total);
-        }
+        builder.trace.tables.threads[thread.0 as usize].end = TimeNs(total);
         add(&mut builder, thread, tree, &scale)?;
     }
     if builder.trace.spans.is_empty() {

@@ -8,7 +8,7 @@ use msgr_crypto::observed::{
     BurstFacts, FrameSource, Observation, ProcessFrames, Role, Seen, SeenCall,
 };
 use msgr_crypto::shapes::Side;
-use wcprof_host::{Target, TargetError, procfs};
+use wcprof_host::{Target, procfs};
 use wcprof_perf::uprobe::{
     Burst, BurstEnd, BurstEvent, BurstReport, Removal, TrapCost, UpdateFunction, UprobeError,
     UprobePmu, find_crypto_modules, measure_trap_cost,
@@ -43,36 +43,19 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Observes a process; without the privilege or the kernel for it, the frames that it has by the protocol.
 pub(super) fn observe_process(pid: i32, args: &BurstArgs) -> Result<ProcessFrames, Failure> {
-    let target = match Target::open(Pid(pid)) {
-        Ok(target) => target,
-        Err(error @ (TargetError::NotPermitted { .. } | TargetError::Hidden(_))) => {
-            let path = format!("/proc/{pid}/comm");
-            let comm = std::fs::read_to_string(path).unwrap_or_default();
-            return Ok(by_protocol(pid, comm.trim_end(), &error.to_string()));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let names = glob_set(&args.threads).map_err(|error| Failure::new(Exit::Usage, error))?;
-    match burst(&target, args, &names) {
-        Ok((facts, observation)) => Ok(ProcessFrames {
-            pid,
-            comm: target.comm().to_owned(),
-            source: FrameSource::Live {
-                burst: Box::new(facts),
-                observation: Box::new(observation),
-            },
-        }),
+    let names = glob_set(&args.threads).map_err(Failure::usage)?;
+    let target = Target::open(Pid(pid)).map_err(UprobeError::Target);
+    match target.and_then(|target| burst(&target, args, &names)) {
+        Ok(process) => Ok(process),
         // Where probes are not allowed or supported, there is still the protocol.
         Err(error) if error.is_circumstance() => {
-            Ok(by_protocol(pid, target.comm(), &error.to_string()))
+            message!("wcprof: update calls were not observed: {error}");
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let reason = error.to_string();
+            Ok(ProcessFrames::by_protocol(pid, comm.trim_end(), &reason))
         }
         Err(error) => Err(failure(error)),
     }
-}
-
-fn by_protocol(pid: i32, comm: &str, reason: &str) -> ProcessFrames {
-    message!("wcprof: update calls were not observed: {reason}");
-    ProcessFrames::by_protocol(pid, comm, reason)
 }
 
 fn failure(error: UprobeError) -> Failure {
@@ -98,11 +81,7 @@ fn glob_set(patterns: &[String]) -> Result<GlobSet, globset::Error> {
 }
 
 /// The threads that match `names`; if that is empty, those of the messenger, or all if there are none.
-fn burst(
-    target: &Target,
-    args: &BurstArgs,
-    names: &GlobSet,
-) -> Result<(BurstFacts, Observation), UprobeError> {
+fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFrames, UprobeError> {
     let pmu = UprobePmu::find()?;
     let modules = find_crypto_modules(target)?;
     // Also says early whether probes are permitted at all, before the target is touched.
@@ -129,9 +108,15 @@ fn burst(
     );
     let report = burst.run(|| message!("wcprof: watching"))?;
     let observation = Observation::new(&seen(&report), Role::of_process(target.comm()));
-    let facts = facts(&report, cost, paths);
     warn_about(&report);
-    Ok((facts, observation))
+    Ok(ProcessFrames {
+        pid: pid.0,
+        comm: target.comm().to_owned(),
+        source: FrameSource::Live {
+            burst: Box::new(facts(&report, cost, paths)),
+            observation: Box::new(observation),
+        },
+    })
 }
 
 fn seen(report: &BurstReport) -> Vec<Seen> {
