@@ -150,6 +150,10 @@ pub struct Op {
 }
 
 impl Op {
+    pub(crate) fn new(is_copy: bool, from: Span, to: Span) -> Self {
+        Self { is_copy, from, to }
+    }
+
     /// Bytes that it encrypts or decrypts.
     pub fn update_len(&self) -> usize {
         if self.is_copy { 0 } else { self.from.len }
@@ -228,20 +232,12 @@ impl Plan {
                 let mut at = from.offset;
                 for buffer in chunk {
                     let to = Span::new(from.area, at, buffer.len);
-                    ops.push(Op {
-                        is_copy: true,
-                        from: buffer,
-                        to,
-                    });
+                    ops.push(Op::new(true, buffer, to));
                     at += buffer.len;
                 }
             }
             let to = if out_of_place { result } else { from };
-            ops.push(Op {
-                is_copy: false,
-                from,
-                to,
-            });
+            ops.push(Op::new(false, from, to));
             done += len;
         }
         ops

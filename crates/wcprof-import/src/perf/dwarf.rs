@@ -52,6 +52,7 @@ struct Code {
 }
 
 /// The unwinder of one process.
+#[derive(Default)]
 struct ProcessUnwinder {
     unwinder: Unwinder,
     /// By begin: end, load bias, file.
@@ -159,15 +160,7 @@ impl StackCopies {
                 added.push((start, map.end, has_code(map), code));
             }
         }
-        let known = self
-            .processes
-            .entry(pid)
-            .or_insert_with(|| ProcessUnwinder {
-                unwinder: Unwinder::new(),
-                texts: BTreeMap::new(),
-                n_given: 0,
-                used: 0,
-            });
+        let known = self.processes.entry(pid).or_default();
         known.used = self.n_used;
         for (start, end, has_code, code) in added {
             if known.n_given >= MAX_MODULES {

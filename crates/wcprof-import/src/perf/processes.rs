@@ -42,6 +42,16 @@ struct ChainAddress {
     is_exact: bool,
 }
 
+impl ChainAddress {
+    fn new(address: u64, is_kernel: bool, is_exact: bool) -> Self {
+        Self {
+            address,
+            is_kernel,
+            is_exact,
+        }
+    }
+}
+
 impl Processes {
     pub(super) fn new(build_ids: HashMap<DsoKey, DsoInfo>) -> Self {
         let build_ids = build_ids.into_iter().filter_map(|(key, info)| {
@@ -132,11 +142,8 @@ impl Processes {
                 chain.retain(|at| at.is_kernel);
             }
             // As lookup addresses, which are not to be changed again.
-            chain.extend(frames.into_iter().map(|address| ChainAddress {
-                address,
-                is_kernel: false,
-                is_exact: true,
-            }));
+            let address = |address| ChainAddress::new(address, false, true);
+            chain.extend(frames.into_iter().map(address));
             end = why;
         }
         if chain.iter().all(|at| at.is_kernel) {
@@ -183,21 +190,14 @@ fn chain(sample: &SampleRecord<'_>) -> Vec<ChainAddress> {
                 is_kernel = address == CONTEXT_KERNEL || (is_kernel && address != CONTEXT_USER);
                 is_exact = true;
             } else if chain.len() <= limits::MAX_FRAMES {
-                chain.push(ChainAddress {
-                    address,
-                    is_kernel,
-                    is_exact,
-                });
+                chain.push(ChainAddress::new(address, is_kernel, is_exact));
                 is_exact = false;
             }
         }
     }
     if chain.is_empty() {
-        chain.extend(sample.ip.map(|address| ChainAddress {
-            address,
-            is_kernel,
-            is_exact: true,
-        }));
+        let address = |address| ChainAddress::new(address, is_kernel, true);
+        chain.extend(sample.ip.map(address));
     }
     chain
 }

@@ -105,11 +105,7 @@ pub(super) fn in_place(calls: &[usize]) -> Vec<Op> {
     let op = |len: &usize| {
         let span = Span::new(Area::Source, end.next_multiple_of(64), *len);
         end = span.offset + len;
-        Op {
-            is_copy: false,
-            from: span,
-            to: span,
-        }
+        Op::new(false, span, span)
     };
     calls.iter().map(op).collect()
 }
@@ -122,5 +118,5 @@ pub(super) fn repeated(calls: &[usize], times: usize) -> Vec<Op> {
 pub(super) fn out_of_place(len: usize, is_copy: bool) -> Op {
     let from = Span::new(Area::Source, 0, len);
     let to = Span::new(Area::Destination, 0, len);
-    Op { is_copy, from, to }
+    Op::new(is_copy, from, to)
 }
