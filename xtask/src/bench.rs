@@ -5,12 +5,10 @@ mod histogram;
 mod measure;
 mod osd;
 mod overhead;
-mod peers;
 mod report;
 mod stats;
 mod symbolizers;
 mod symbols;
-mod target;
 
 use anyhow::Result;
 

@@ -9,7 +9,7 @@ use std::path::Path;
 use anyhow::{Context, Result, bail, ensure};
 use fs_err as fs;
 
-use crate::process::{capture, command, execute, result_folder, root};
+use crate::process::{capture, command, execute, quoted, result_folder, root};
 
 const SOURCE: &str = "wcprof.bpf.c";
 const OBJECT: &str = "wcprof.bpf.o";
@@ -50,20 +50,18 @@ pub fn run(args: &Args) -> Result<()> {
 fn build(folder: &Path, object: &Path) -> Result<()> {
     let missing = "install clang-14 and llvm-14";
     // Another clang makes another object.
-    let version = capture(&mut command("clang-14 --version")).context(missing)?;
+    let version = capture(command("clang-14 --version")).context(missing)?;
     ensure!(
         version.contains("clang version 14."),
         "`clang-14` is not clang 14 but: {version}"
     );
-    let mut clang = command(
-        "clang-14 -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror -c -o",
+    let (from, to) = (folder.display(), quoted(object));
+    let clang = format!(
+        "clang-14 -target bpf -mcpu=v3 -O2 -g -Wall -Wextra -Wno-unused-parameter -Werror \
+         '-ffile-prefix-map={from}=.' '-fdebug-prefix-map={from}=.' -c -o {to} {SOURCE}"
     );
-    clang.arg(object).arg(SOURCE).current_dir(folder);
-    for option in ["-ffile-prefix-map", "-fdebug-prefix-map"] {
-        clang.arg(format!("{option}={}=.", folder.display()));
-    }
-    execute(&mut clang)?;
-    execute(command("llvm-strip-14 -g").arg(object)).context(missing)
+    execute(command(&clang).current_dir(folder))?;
+    execute(command(&format!("llvm-strip-14 -g {to}"))).context(missing)
 }
 
 /// How `new` differs from `old`, if it does.

@@ -21,7 +21,6 @@ mod wcprof;
 
 use anyhow::Result;
 
-use self::daemon::Daemon;
 use self::place::Lab;
 use crate::setup::{Group, install};
 
@@ -52,7 +51,7 @@ enum Task {
     VmUp(vm::Options),
     /// Stop the virtual machine
     VmDown,
-    /// Load the image with fio through librbd and print speed and CPU time
+    /// Load the image with fio through librbd, which prints speed and CPU time
     Fio(fio::Options),
     /// Print what runs
     Status,
@@ -69,7 +68,7 @@ enum Task {
 /// # Errors
 /// When a package is missing, a daemon does not start, or a program fails.
 pub fn run(args: &Args) -> Result<()> {
-    let lab = Lab::new();
+    let lab = Lab::new()?;
     match &args.command {
         Task::Install { symbols: false } => install(&[Group::Lab]),
         Task::Install { symbols: true } => install(&[Group::Lab, Group::LabSymbols]),
@@ -77,10 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
         Task::Down { wipe } => ceph::down(&lab, *wipe),
         Task::VmUp(options) => vm::up(&lab, options),
         Task::VmDown => vm::down(&lab),
-        Task::Fio(options) => {
-            println!("{}", fio::run(&lab, options)?);
-            Ok(())
-        }
+        Task::Fio(options) => fio::run(&lab, options),
         Task::Status => print_status(&lab),
         Task::Crypto => crypto::run(&lab),
         Task::Story(options) => story::run(&lab, options),
@@ -89,19 +85,19 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn print_status(lab: &Lab) -> Result<()> {
-    println!("folder: {}", lab.root.display());
+    println!("folder: {}", lab.root);
     match lab.require_cluster() {
         Ok(description) => {
             println!("cluster: {description}");
             println!(
-                "for ceph, rbd and rados: export CEPH_CONF={}",
-                lab.conf().display()
+                "for ceph, rbd and rados: export CEPH_CONF={}/ceph.conf",
+                lab.cluster()
             );
         }
         Err(error) => println!("{error}"),
     }
-    for daemon in Daemon::all(&lab.cluster())? {
-        println!("{daemon}");
+    for daemon in lab.daemons()? {
+        println!("{}: pid {}", daemon.name, daemon.pid);
     }
     Ok(())
 }

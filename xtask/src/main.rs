@@ -24,8 +24,6 @@ mod truth;
 mod viewers;
 mod vmtest;
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -55,8 +53,8 @@ enum Task {
     Lab(lab::Args),
     /// Compare function names, inline chains and lines with llvm-symbolizer
     Truth(truth::Args),
-    /// Write man pages and completions of shells anew, or check them
-    Generate(generate::Args),
+    /// Write man pages and completions of shells anew
+    Generate,
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
     /// Open the exports of a trace in their viewers
@@ -67,18 +65,8 @@ enum Task {
     Bench(bench::Args),
 }
 
-fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(task: Task) -> Result<()> {
-    match task {
+fn main() -> Result<()> {
+    match Cli::parse().command {
         Task::Setup(args) => setup::run(&args),
         Task::Demo(args) => demo::run(&args),
         Task::Test(args) => test::run(&args),
@@ -87,7 +75,7 @@ fn run(task: Task) -> Result<()> {
         Task::Vmtest(args) => vmtest::run(&args),
         Task::Lab(args) => lab::run(&args),
         Task::Truth(args) => truth::run(&args),
-        Task::Generate(args) => generate::run(&args),
+        Task::Generate => generate::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
         Task::Picture(args) => picture::run(&args),

@@ -6,7 +6,7 @@
 use anyhow::Result;
 use nix::unistd::geteuid;
 
-use crate::process::{capture, command, execute, is_installed, silence};
+use crate::process::{capture, command, execute, is_installed};
 
 /// A Debian package and what it is for.
 type Package = (&'static str, &'static str);
@@ -44,10 +44,7 @@ impl Group {
                 ("gcc", "links Rust programs and compiles zstd"),
                 ("libc6-dev", "C library to link with"),
                 ("pkg-config", "finds libssl"),
-                (
-                    "libssl-dev",
-                    "libcrypto: the demo and `wcprof crypto` encrypt with it",
-                ),
+                ("libssl-dev", "libcrypto, which the demo encrypts with"),
             ],
             Self::Test => &[
                 ("g++", "compiles the targets of the live tests"),
@@ -70,6 +67,7 @@ impl Group {
                 ("ceph-osd", "the target"),
                 ("ceph-common", "rbd, rados and ceph tools"),
                 ("radosgw", "gateway in front of the cluster"),
+                ("curl", "load on the gateway"),
                 ("qemu-system-x86", "the other target"),
                 ("qemu-block-extra", "QEMU's librbd driver"),
                 ("fio", "load"),
@@ -88,10 +86,7 @@ impl Group {
             Self::Viewers => &[
                 ("golang-go", "`go tool pprof`"),
                 ("chromium", "opens speedscope and SVG files"),
-                (
-                    "nodejs",
-                    "drives Chromium, runs the Firefox Profiler's code",
-                ),
+                ("nodejs", "drives Chromium and the Firefox Profiler"),
                 ("npm", "fetches both from its registry"),
             ],
         }
@@ -109,49 +104,47 @@ pub fn run(args: &Args) -> Result<()> {
     install(&groups)
 }
 
-/// Installs the packages of these groups that are missing, saying so.
+/// Installs the packages of these groups that are missing, after printing them.
 ///
 /// # Errors
 /// When `apt-get install` fails. A package that the distribution does not have, missing rights and
 /// another distribution are reported, not errors: what is needed may be there in another form, and
 /// what follows says what is not.
 pub fn install(groups: &[Group]) -> Result<()> {
-    let mut missing: Vec<Package> = Vec::new();
     let is_debian = is_installed("dpkg-query") && is_installed("apt-get");
+    let mut missing: Vec<Package> = Vec::new();
     for package in groups.iter().flat_map(|group| group.packages()) {
         let is_there = is_debian && has_package(package.0);
         if !is_there && !missing.contains(package) {
             missing.push(*package);
         }
     }
-    if !is_debian {
-        println!("Not a Debian-like distribution; wcprof needs what these Debian packages hold:");
-        print_packages(&missing);
-        return Ok(());
-    }
     if missing.is_empty() {
         return Ok(());
     }
-    println!("Missing Debian packages:");
-    print_packages(&missing);
-    let apt_get = match (geteuid().is_root(), is_installed("sudo")) {
-        (true, _) => "env DEBIAN_FRONTEND=noninteractive apt-get",
-        (_, true) => "sudo DEBIAN_FRONTEND=noninteractive apt-get",
+    print_packages("Missing Debian packages:", &missing);
+    let apt_get = match (is_debian, geteuid().is_root(), is_installed("sudo")) {
+        (true, true, _) => "env DEBIAN_FRONTEND=noninteractive apt-get",
+        (true, _, true) => "sudo DEBIAN_FRONTEND=noninteractive apt-get",
         _ => {
-            println!("Neither root nor sudo: install them, then run this again. Going on without.");
+            println!(
+                "No Debian, or neither root nor sudo: install what they hold. Going on without."
+            );
             return Ok(());
         }
     };
     println!("Installing them with apt-get.");
-    if let Err(error) = execute(&mut command(&format!("{apt_get} update -qq"))) {
+    if let Err(error) = execute(command(&format!("{apt_get} update -qq"))) {
         println!("{error:#}; going on with the package lists that are here");
     }
     let (available, absent): (Vec<Package>, Vec<Package>) = missing
         .into_iter()
         .partition(|(name, _)| succeeds(&format!("apt-cache show --no-all-versions {name}")));
     if !absent.is_empty() {
-        println!("This release of the distribution has no such packages; going on without:");
-        print_packages(&absent);
+        print_packages(
+            "This release has no such packages; going on without:",
+            &absent,
+        );
     }
     if available.is_empty() {
         return Ok(());
@@ -163,32 +156,32 @@ pub fn install(groups: &[Group]) -> Result<()> {
 /// Rustup installs these with its default profile, but not with its minimal one.
 ///
 /// # Errors
-/// When a component is missing and rustup can not add it.
+/// When a component is missing and rustup cannot add it.
 pub fn add_rust_components() -> Result<()> {
     for (program, component) in [("cargo-clippy", "clippy"), ("rustfmt", "rustfmt")] {
         if !succeeds(&format!("{program} --version")) {
             println!("Adding the rustup component {component}.");
-            execute(&mut command(&format!("rustup component add {component}")))?;
+            execute(command(&format!("rustup component add {component}")))?;
         }
     }
     Ok(())
 }
 
-fn print_packages(packages: &[Package]) {
+fn print_packages(title: &str, packages: &[Package]) {
+    println!("{title}");
     for (name, purpose) in packages {
         println!("  {name:<22} {purpose}");
     }
 }
 
 fn has_package(name: &str) -> bool {
-    let words = format!("dpkg-query --show --showformat=${{db:Status-Status}} {name}");
-    capture(&mut command(&words)).is_ok_and(|status| status == "installed")
+    let words = format!("dpkg-query --show '--showformat=${{db:Status-Status}}' {name}");
+    capture(command(&words)).is_ok_and(|status| status == "installed")
 }
 
-/// Whether a program runs and is content. It prints nothing.
+/// Whether a program runs and does not fail. What it prints is not shown.
 fn succeeds(words: &str) -> bool {
-    let status = silence(&mut command(words)).status();
-    status.is_ok_and(|status| status.success())
+    capture(command(words)).is_ok()
 }
 
 #[cfg(test)]

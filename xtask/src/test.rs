@@ -3,7 +3,6 @@
 //! A failed check does not stop the others. Tests that could not run here print a line that starts
 //! with `SKIPPED`; these lines are repeated in the summary.
 
-mod beside;
 mod binaries;
 mod parts;
 mod proof;
@@ -62,5 +61,5 @@ pub fn run(args: &Args) -> Result<()> {
         is_wanted && !(args.no_setup && part.name == "packages")
     });
     summary.print();
-    summary.verdict()
+    summary.require_success()
 }

@@ -25,9 +25,8 @@ pub struct Args {
 /// # Errors
 /// When the build fails, or a symbolizer is not installed.
 pub fn run(args: &Args) -> Result<()> {
-    let mut truth = cargo_example("wcprof-symbols", "truth");
-    truth.args(["--spread", &args.spread.to_string()]);
-    truth.args(["--show", &args.show.to_string()]);
+    let line = format!("truth --spread {} --show {}", args.spread, args.show);
+    let mut truth = cargo_example("wcprof-symbols", &line);
     for trace in &args.traces {
         // Cargo runs in the root of the repository.
         truth.arg(std::path::absolute(trace)?);
@@ -38,5 +37,5 @@ pub fn run(args: &Args) -> Result<()> {
             truth.arg(path);
         }
     }
-    execute(&mut truth)
+    execute(truth)
 }

@@ -1,14 +1,12 @@
 //! Time and memory that reports of large traces take. The traces are generated
 //! (`crates/wcprof-trace/examples/generate.rs`) into the folder of build results and removed.
 
-use std::process::Command;
-
 use anyhow::Result;
 use fs_err as fs;
 
-use super::measure::{measure, median_run, require_gnu_time};
+use super::measure::{median_run, require_gnu_time};
 use crate::markdown::table;
-use crate::process::{build_release, capture, cargo_example, result_folder};
+use crate::process::{build_release, capture, cargo_example, quoted, result_folder};
 
 /// A recording of one OSD with 70 threads, of 10 s.
 const OSD: &str = "fixtures/traces/ceph-osd-secure-randread.wct";
@@ -38,6 +36,7 @@ pub fn run(options: &Options) -> Result<()> {
     require_gnu_time()?;
     let wcprof = build_release()?;
     let file = result_folder("bench-report")?.join("generated.wct");
+    let path = quoted(&file);
     let (osds, seconds, samples) = (options.osds, options.seconds, options.samples);
     let mut rows = Vec::new();
     for (trace, arguments) in [
@@ -55,8 +54,10 @@ pub fn run(options: &Options) -> Result<()> {
         ),
         ("half as long".to_owned(), format!("copies {osds} 30 {OSD}")),
     ] {
-        let mut generate = cargo_example("wcprof-trace", "generate");
-        let made = capture(generate.args(arguments.split(' ')).arg(&file))?;
+        let made = capture(cargo_example(
+            "wcprof-trace",
+            &format!("generate {arguments} {path}"),
+        ))?;
         for flags in [
             "--by pool",
             "--by pool --invert",
@@ -64,11 +65,8 @@ pub fn run(options: &Options) -> Result<()> {
             "--format json --by pool",
             "--format html",
         ] {
-            let outcome = median_run(options.runs, || {
-                let mut report = Command::new(&wcprof);
-                report.arg("report").arg(&file).args(flags.split(' '));
-                measure(120, report.args(["-o", "/dev/null"]), None)
-            })?;
+            let line = format!("{wcprof} report {path} {flags} -o /dev/null");
+            let outcome = median_run(options.runs, 120, &line)?;
             rows.push(outcome.row(&[&format!("{trace}: {}", made.trim()), flags]));
         }
         fs::remove_file(&file)?;

@@ -2,19 +2,20 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::Result;
 use fs_err as fs;
 
 use super::measure::{Outcome, measure};
 use crate::process::{
-    capture, cargo, cargo_example, command, execute, find_program, is_installed, root,
-    target_folder,
+    capture, cargo, cargo_example, execute, is_installed, quoted, root, target_folder,
 };
 
 /// Addresses by module.
 type Modules = BTreeMap<String, Vec<String>>;
+
+/// Has no inline frames without a process: this is the least that it takes.
+const GDB: &str = "gdb -nx -batch -x /dev/stdin";
 
 /// Which symbolizers to run, and on what.
 #[derive(Debug, clap::Args)]
@@ -42,65 +43,53 @@ pub fn rows(options: &SymbolizerOptions, folder: &Path) -> Result<Vec<Vec<String
     println!("{n} addresses in {} modules\n", modules.len());
     let limit = options.limit;
     let mut rows = Vec::new();
-    for (name, program, flags) in programs(options) {
-        let input = folder.join("addresses");
+    let input = folder.join("addresses");
+    let file = quoted(&input);
+    for (name, program) in programs(options) {
         let outcome = each_module(&modules, |module, addresses| {
-            fs::write(&input, addresses.join("\n") + "\n")?;
-            let mut command = Command::new(&program);
-            command.args(flags.split_whitespace()).arg(module);
-            measure(limit, &mut command, Some(&input))
+            let lines = addresses.iter().map(|address| match program == GDB {
+                true => format!("info symbol {address}\ninfo line *{address}\n"),
+                false => format!("{address}\n"),
+            });
+            fs::write(&input, lines.collect::<String>())?;
+            measure(limit, &format!("{program} {} < {file}", quoted(module)))
         })?;
         rows.push(outcome.row(&[&name]));
     }
-    if is_installed("gdb") {
-        // gdb has no inline frames without a process: this is the least that it takes.
-        let script = folder.join("addresses.gdb");
-        let outcome = each_module(&modules, |module, addresses| {
-            let lines = addresses
-                .iter()
-                .map(|address| format!("info symbol {address}\ninfo line *{address}\n"));
-            fs::write(&script, lines.collect::<String>())?;
-            let mut gdb = command("gdb -nx -batch -x");
-            measure(limit, gdb.arg(&script).arg(module), None)
-        })?;
-        rows.push(outcome.row(&["gdb, `info symbol` and `info line`"]));
-    }
-    if let Some(data) = &options.perf_data {
-        for words in ["--inline -F ip,sym,srcline", "--no-inline -F ip,sym"] {
-            let name = format!("perf script {words}");
-            let outcome = measure(limit, command(&name).arg("-i").arg(data), None)?;
-            rows.push(outcome.row(&[&name]));
-        }
+    let mut others = Vec::new();
+    if let Some(data) = options.perf_data.as_ref().map(quoted) {
+        others.push(format!("perf script --inline -F ip,sym,srcline -i {data}"));
+        others.push(format!("perf script --no-inline -F ip,sym -i {data}"));
     }
     if let Some(pid) = options.pid {
-        let mut stack = command(&format!("eu-stack -i -s -p {pid}"));
-        rows.push(measure(limit, &mut stack, None)?.row(&["eu-stack -i -s, one dump"]));
-        let mut gdb = command(&format!("gdb -nx -batch -p {pid} -ex"));
-        let outcome = measure(limit, gdb.arg("thread apply all bt"), None)?;
-        rows.push(outcome.row(&["gdb, `thread apply all bt`, one dump"]));
+        others.push(format!("eu-stack -i -s -p {pid}"));
+        others.push(format!("gdb -nx -batch -p {pid} -ex 'thread apply all bt'"));
+    }
+    for line in others {
+        rows.push(measure(limit, &line)?.row(&[&line]));
     }
     Ok(rows)
 }
 
-/// Name, path and flags of each program that takes a module's path and reads addresses.
-fn programs(options: &SymbolizerOptions) -> Vec<(String, PathBuf, &'static str)> {
+/// Name, and command without arguments, of each program that takes a module's path and reads addresses.
+fn programs(options: &SymbolizerOptions) -> Vec<(String, String)> {
     let mut programs = Vec::new();
     match build_blazesym() {
-        Ok(program) => programs.push(("blazesym".to_owned(), program, "")),
+        Ok(program) => programs.push(("blazesym".to_owned(), quoted(program))),
         Err(error) => println!("without blazesym: {error:#}\n"),
     }
-    let llvm = ["llvm-symbolizer", "llvm-symbolizer-14"];
-    if let Some(program) = llvm.into_iter().find_map(find_program) {
-        let name = "llvm-symbolizer --inlines".to_owned();
-        programs.push((name, program, "--inlines --obj"));
+    for line in [
+        "llvm-symbolizer --inlines --obj",
+        "llvm-symbolizer-14 --inlines --obj",
+        "eu-addr2line -f -i -e",
+        GDB,
+    ] {
+        if line.split(' ').next().is_some_and(is_installed) {
+            programs.push((line.to_owned(), line.to_owned()));
+        }
     }
-    if let Some(program) = find_program("eu-addr2line") {
-        programs.push(("eu-addr2line -f -i".to_owned(), program, "-f -i -e"));
-    }
-    programs.extend(options.other.iter().map(|program| {
-        let name = program.file_name().unwrap_or_default();
-        (name.display().to_string(), program.clone(), "")
-    }));
+    let others = options.other.iter().map(quoted);
+    programs.extend(others.map(|program| (program.clone(), program)));
     programs
 }
 
@@ -113,7 +102,7 @@ fn each_module(
     let mut sum = Outcome::default();
     for (module, addresses) in modules {
         sum = sum + measure(module, addresses)?;
-        if sum.is_cut() {
+        if sum.is_cut {
             break;
         }
     }
@@ -131,10 +120,9 @@ fn build_blazesym() -> Result<PathBuf> {
 
 /// Addresses of the trace by module.
 fn addresses(trace: &Path) -> Result<Modules> {
-    let mut list = cargo_example("wcprof-symbols", "truth");
-    list.arg("--list").arg(std::path::absolute(trace)?);
+    let list = format!("truth --list {}", quoted(std::path::absolute(trace)?));
     let mut modules = Modules::new();
-    for line in capture(&mut list)?.lines() {
+    for line in capture(cargo_example("wcprof-symbols", &list))?.lines() {
         if let Some((module, address)) = line.rsplit_once(' ') {
             let addresses = modules.entry(module.to_owned()).or_default();
             addresses.push(address.to_owned());

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use fs_err as fs;
 
 use super::place::Lab;
@@ -20,19 +20,17 @@ const MODULES: &[&str] = &["virtio_pci", "virtio_blk"];
 /// Builds both, replacing what is there.
 ///
 /// # Errors
-/// When the kernel's package can not be fetched or the program does not compile.
+/// When the kernel's package cannot be fetched or the program does not compile.
 pub fn build(lab: &Lab) -> Result<()> {
     let folder = lab.guest();
     let unpacked = folder.join("kernel");
     if kernel::image(&unpacked).is_none() {
-        let depends = capture(&mut command("apt-cache depends linux-image-cloud-amd64"))?;
-        let mut packages = depends
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("Depends: "));
-        let package = packages
+        let depends = capture(command("apt-cache depends linux-image-cloud-amd64"))?;
+        let mut words = depends.lines().flat_map(str::split_whitespace).skip(1);
+        let package = words
             .find(|name| name.starts_with("linux-image-"))
             .context("apt knows no kernel linux-image-cloud-amd64; run `apt-get update`")?;
-        kernel::unpack(command("apt-get"), package, &unpacked)?;
+        kernel::unpack("apt-get", package, &unpacked)?;
     }
     let kernel = kernel::image(&unpacked).context("the package has no kernel")?;
     fs::copy(kernel, image(lab))?;
@@ -71,18 +69,12 @@ fn modules(unpacked: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     let files: Vec<&str> = files.lines().collect();
     let mut found = Vec::new();
     for name in MODULES {
-        add_module(name, &files, 0, &mut found)?;
+        add_module(name, &files, &mut found)?;
     }
     Ok(found)
 }
 
-fn add_module(
-    name: &str,
-    files: &[&str],
-    depth: usize,
-    found: &mut Vec<(String, Vec<u8>)>,
-) -> Result<()> {
-    ensure!(depth < 16, "module {name} depends on itself");
+fn add_module(name: &str, files: &[&str], found: &mut Vec<(String, Vec<u8>)>) -> Result<()> {
     // File names may have dashes where module names have underscores.
     let is_named = |file: &&&str| {
         let file = file.rsplit('/').next().unwrap_or_default();
@@ -99,7 +91,7 @@ fn add_module(
         false => fs::read(file)?,
     };
     for other in dependencies(&content) {
-        add_module(&other, files, depth + 1, found)?;
+        add_module(&other, files, found)?;
     }
     found.push((name.to_owned(), content));
     Ok(())

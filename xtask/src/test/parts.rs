@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 
 use super::binaries::{self, Which};
 use super::summary::Summary;
@@ -47,9 +47,7 @@ pub const PARTS: &[Part] = &[
         install(&[Group::Build, Group::Test])?;
         add_rust_components()
     }),
-    part("format", "rustfmt", |_| {
-        execute(&mut cargo("fmt --all --check"))
-    }),
+    part("format", "rustfmt", |_| execute(cargo("fmt --all --check"))),
     part("invariants", "cargo xtask tidy", |_| tidy::run()),
     part("bpf", "the BPF object is that of its source", bpf),
     part("lints", "clippy, warnings are errors", |_| {
@@ -61,11 +59,9 @@ pub const PARTS: &[Part] = &[
         );
         execute(cargo(&words).env("RUSTDOCFLAGS", "-D warnings"))
     }),
-    part("build", "compile the tests", |_| {
-        binaries::build().map(|_| ())
-    }),
+    part("build", "compile the tests", |_| binaries::build()),
     part("pure", "tests without a live target's shares", |s| {
-        binaries::run_beside_each_other(s, Which::Quick)
+        binaries::run_in_parallel(s, Which::Quick)
     }),
     part("waiting", "live targets that sleep, many at a time", |s| {
         binaries::run_live(s, "waiting", Which::Quick)
@@ -76,7 +72,7 @@ pub const PARTS: &[Part] = &[
         |s| binaries::run_live(s, "running", Which::Quick),
     ),
     long("long-pure", "pure tests that take long", |s| {
-        binaries::run_beside_each_other(s, Which::Long)
+        binaries::run_in_parallel(s, Which::Long)
     }),
     long(
         "long-waiting",
@@ -121,17 +117,17 @@ fn bpf(summary: &mut Summary) -> Result<()> {
     if is_installed("clang-14") && is_installed("llvm-strip-14") {
         return xtask(summary, "bpf --check");
     }
-    summary.skip("SKIPPED bpf --check: needs clang-14 and llvm-14, which are not installed");
+    let line = "SKIPPED bpf --check: needs clang-14 and llvm-14, which are not installed\n";
+    summary.pass_on(line.as_bytes(), std::io::stdout());
     Ok(())
 }
 
 fn clippy(packages: &str) -> Result<()> {
     let words = format!("clippy {packages} --all-targets --locked -- -D warnings");
-    execute(&mut cargo(&words))
+    execute(cargo(&words))
 }
 
 /// Another command of this program.
 fn xtask(summary: &mut Summary, words: &str) -> Result<()> {
-    let program = std::env::current_exe().context("failed to find this program")?;
-    summary.pass_on(Command::new(program).args(words.split(' ')))
+    summary.run(Command::new(std::env::current_exe()?).args(words.split(' ')))
 }

@@ -2,73 +2,41 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use serde::Deserialize;
 
 use super::license::is_permitted;
-use crate::process::{capture, cargo};
+use crate::process::{capture_json, cargo};
 
-/// What each crate may use, in the order of the data flow. Tests obey it, too.
-const MAY_USE: &[(&str, &str)] = &[
-    ("itanium-demangle", ""),
-    ("dwarf-stream", ""),
-    ("wcprof-text", ""),
-    ("wcprof-types", ""),
-    ("wcprof-host", "wcprof-types"),
-    ("wcprof-perf", "wcprof-types wcprof-host"),
-    ("wcprof-capture", "wcprof-types wcprof-host wcprof-perf"),
-    ("wcprof-unwind", "dwarf-stream wcprof-types"),
-    ("wcprof-trace", "wcprof-types"),
-    (
-        "wcprof-record",
-        "wcprof-types wcprof-host wcprof-capture wcprof-unwind wcprof-trace",
-    ),
-    (
-        "wcprof-symbols",
-        "itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-trace",
-    ),
-    ("wcprof-profile", "wcprof-types wcprof-trace wcprof-symbols"),
-    (
-        "wcprof-findings",
-        "wcprof-text wcprof-types wcprof-trace wcprof-profile",
-    ),
-    ("wcprof-doctor", "wcprof-text wcprof-types wcprof-findings"),
-    (
-        "wcprof-report",
-        "wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings",
-    ),
-    (
-        "wcprof-export",
-        "wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report",
-    ),
-    (
-        "wcprof-import",
-        "dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols",
-    ),
-    ("wcprof-demo", ""),
-    ("wcprof-testkit", "wcprof-types wcprof-trace"),
-    ("msgr-crypto-ffi", ""),
-    ("msgr-crypto", "wcprof-text msgr-crypto-ffi"),
-    (
-        "wcprof",
-        "wcprof-text wcprof-types wcprof-host wcprof-perf wcprof-capture wcprof-unwind \
-         wcprof-trace wcprof-record wcprof-symbols wcprof-profile wcprof-findings wcprof-doctor \
-         wcprof-report wcprof-export wcprof-import wcprof-demo wcprof-testkit msgr-crypto-ffi \
-         msgr-crypto",
-    ),
-    (
-        "wcprof-benches",
-        "dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols msgr-crypto-ffi \
-         msgr-crypto",
-    ),
-    (
-        "wcprof-fuzz",
-        "itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-perf wcprof-capture \
-         wcprof-unwind wcprof-trace wcprof-symbols wcprof-profile wcprof-findings wcprof-import \
-         wcprof-report msgr-crypto",
-    ),
-    ("xtask", "wcprof-testkit"),
-];
+/// What each crate may use, in the order of the data flow; `*` is all above. Tests obey it, too.
+const MAY_USE: &str = "\
+itanium-demangle:
+dwarf-stream:
+wcprof-text:
+wcprof-types:
+wcprof-host: wcprof-types
+wcprof-perf: wcprof-types wcprof-host
+wcprof-capture: wcprof-types wcprof-host wcprof-perf
+wcprof-unwind: dwarf-stream wcprof-types
+wcprof-trace: wcprof-types
+wcprof-record: wcprof-types wcprof-host wcprof-capture wcprof-unwind wcprof-trace
+wcprof-symbols: itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-trace
+wcprof-profile: wcprof-types wcprof-trace wcprof-symbols
+wcprof-findings: wcprof-text wcprof-types wcprof-trace wcprof-profile
+wcprof-doctor: wcprof-text wcprof-types wcprof-findings
+wcprof-report: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings
+wcprof-export: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report
+wcprof-import: dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols
+wcprof-demo:
+wcprof-testkit: wcprof-types wcprof-trace
+msgr-crypto-ffi:
+msgr-crypto: wcprof-text msgr-crypto-ffi
+wcprof: *
+wcprof-benches: dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols msgr-crypto-ffi msgr-crypto
+wcprof-fuzz: itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-perf wcprof-capture wcprof-unwind \
+    wcprof-trace wcprof-symbols wcprof-profile wcprof-findings wcprof-import wcprof-report msgr-crypto
+xtask: wcprof-testkit
+";
 
 /// The part of `cargo metadata` that matters here.
 #[derive(Debug, Deserialize)]
@@ -95,13 +63,13 @@ struct Dependency {
 /// # Errors
 /// When cargo fails.
 pub fn metadata() -> Result<Metadata> {
-    let json = capture(&mut cargo("metadata --format-version=1 --locked"))?;
-    serde_json::from_str(&json).context("failed to parse the output of cargo metadata")
+    let metadata = capture_json(cargo("metadata --format-version=1 --locked"))?;
+    Ok(serde_json::from_value(metadata)?)
 }
 
 /// Findings among these packages.
 pub fn check(metadata: &Metadata) -> Vec<String> {
-    let may_use: HashMap<&str, &str> = MAY_USE.iter().copied().collect();
+    let may_use = may_use();
     let mut findings = Vec::new();
     for package in &metadata.packages {
         let name = package.name.as_str();
@@ -113,19 +81,31 @@ pub fn check(metadata: &Metadata) -> Vec<String> {
             continue;
         }
         let Some(permitted) = may_use.get(name) else {
-            findings.push(format!(
-                "{name}: not in the data flow; add it to xtask/src/tidy/dependencies.rs"
-            ));
+            let file = "xtask/src/tidy/dependencies.rs";
+            findings.push(format!("{name}: not in the data flow; add it to {file}"));
             continue;
         };
-        for used in &package.dependencies {
-            let used = used.name.as_str();
-            if may_use.contains_key(used) && !permitted.split(' ').any(|name| name == used) {
-                findings.push(format!("{name}: uses {used}, against the data flow"));
-            }
-        }
+        let used = package.dependencies.iter().map(|used| used.name.as_str());
+        let wrong = used.filter(|used| may_use.contains_key(used) && !permitted.contains(used));
+        findings.extend(wrong.map(|used| format!("{name}: uses {used}, against the data flow")));
     }
     findings
+}
+
+/// Each crate with those that it may use.
+fn may_use() -> HashMap<&'static str, Vec<&'static str>> {
+    let mut above = Vec::new();
+    let lines = MAY_USE.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .map(|(name, used)| {
+            let used = match used.trim() {
+                "*" => above.clone(),
+                used => used.split_whitespace().collect(),
+            };
+            above.push(name);
+            (name, used)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -135,13 +115,14 @@ mod tests {
     /// Check that the table itself goes one way.
     #[test]
     fn table_is_ordered() {
-        for (at, (name, used)) in MAY_USE.iter().enumerate() {
-            for used in used.split_whitespace() {
-                let before = &MAY_USE[..at];
-                assert!(
-                    before.iter().any(|(other, _)| *other == used),
-                    "{name} uses {used}"
-                );
+        let may_use = may_use();
+        let names: Vec<&str> = MAY_USE
+            .lines()
+            .filter_map(|line| Some(line.split_once(':')?.0))
+            .collect();
+        for (at, name) in names.iter().enumerate() {
+            for used in &may_use[name] {
+                assert!(names[..at].contains(used), "{name} uses {used}");
             }
         }
     }

@@ -5,14 +5,18 @@
 //! only a compiler knows whose they are.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use syn::visit::{self, Visit};
-
-use super::shape::is_test;
+use super::code::Code;
 
 /// Path of a module below its crate's root, outermost first.
 type Module = Vec<String>;
+
+/// Which modules use which.
+type Edges = BTreeMap<Module, BTreeSet<Module>>;
+
+/// The file of each module.
+type Files<'a> = BTreeMap<Module, &'a Path>;
 
 /// How many re-exports of re-exports are followed.
 const MAX_REEXPORTS: usize = 8;
@@ -20,70 +24,52 @@ const MAX_REEXPORTS: usize = 8;
 /// One text for each set of files of a crate of which each uses, directly or not, each other.
 ///
 /// `files` are those of one crate, each with its path below `src/`.
-pub fn check(files: &[(&Path, &syn::File)]) -> Vec<String> {
-    let mut uses: BTreeMap<Module, Uses> = BTreeMap::new();
-    let mut names: BTreeMap<Module, PathBuf> = BTreeMap::new();
-    let modules: BTreeSet<Module> = files.iter().map(|(path, _)| module_of(path)).collect();
-    for (path, file) in files {
-        let module = module_of(path);
-        let mut found = Uses {
-            module: module.clone(),
-            modules: &modules,
-            named: Vec::new(),
-            imports: BTreeMap::new(),
-            reexports: BTreeMap::new(),
-        };
-        found.visit_file(file);
-        uses.insert(module.clone(), found);
-        names.insert(module, path.to_path_buf());
-    }
-    let edges: BTreeMap<&Module, BTreeSet<Module>> = uses
+pub fn check(files: &[(&Path, Code)]) -> Vec<String> {
+    let names: Files = files
         .iter()
-        .map(|(module, found)| {
-            let targets = found.paths().filter_map(|path| resolve(&path, &uses));
-            (module, targets.filter(|target| target != module).collect())
-        })
+        .map(|(path, _)| (module_of(path), *path))
         .collect();
-    loops(&edges)
-        .into_iter()
+    let uses: BTreeMap<Module, Uses> = files
+        .iter()
+        .map(|(path, code)| (module_of(path), Uses::new(module_of(path), code, &names)))
+        .collect();
+    let edges = uses.iter().map(|(module, found)| {
+        let targets = found.paths(&names).filter_map(|path| resolve(&path, &uses));
+        (
+            module.clone(),
+            targets.filter(|target| target != module).collect(),
+        )
+    });
+    let groups = loops(edges.collect()).into_iter();
+    groups
         .map(|group| {
-            let group: Vec<_> = group
+            let group = group
                 .iter()
-                .map(|module| names[module].display().to_string())
-                .collect();
+                .map(|module| names[module].display().to_string());
+            let group: Vec<String> = group.collect();
             format!("these files use each other: {}", group.join(", "))
         })
         .collect()
 }
 
 /// Sets of more than one module that all reach each other.
-fn loops(edges: &BTreeMap<&Module, BTreeSet<Module>>) -> BTreeSet<BTreeSet<Module>> {
-    let reach: BTreeMap<&Module, BTreeSet<&Module>> = edges
-        .keys()
-        .map(|&from| {
-            let mut reached = BTreeSet::new();
-            let mut todo = vec![from];
-            while let Some(module) = todo.pop() {
-                for next in edges.get(module).into_iter().flatten() {
-                    if reached.insert(next) {
-                        todo.push(next);
-                    }
-                }
-            }
-            (from, reached)
-        })
-        .collect();
-    reach
-        .iter()
-        .map(|(from, reached)| {
-            reached
-                .iter()
-                .filter(|to| reach.get(*to).is_some_and(|back| back.contains(from)))
-                .map(|&to| to.clone())
-                .collect::<BTreeSet<Module>>()
-        })
-        .filter(|group| group.len() > 1)
-        .collect()
+fn loops(mut reach: Edges) -> BTreeSet<BTreeSet<Module>> {
+    loop {
+        let mut further = reach.clone();
+        for reached in further.values_mut() {
+            let next: Vec<Module> = reached.iter().flat_map(|m| reach[m].clone()).collect();
+            reached.extend(next);
+        }
+        if further == reach {
+            break;
+        }
+        reach = further;
+    }
+    let groups = reach.iter().map(|(from, reached)| {
+        let back = reached.iter().filter(|to| reach[*to].contains(from));
+        back.cloned().collect::<BTreeSet<Module>>()
+    });
+    groups.filter(|group| group.len() > 1).collect()
 }
 
 /// The module that defines what `path` names.
@@ -103,14 +89,11 @@ fn resolve(path: &[String], uses: &BTreeMap<Module, Uses<'_>>) -> Option<Module>
 }
 
 fn module_of(path: &Path) -> Module {
-    let mut module: Module = path
-        .with_extension("")
-        .components()
-        .map(|part| part.as_os_str().to_string_lossy().into_owned())
-        .collect();
-    if module.last().is_some_and(|last| last == "mod")
-        || module.len() == 1 && matches!(module[0].as_str(), "lib" | "main")
-    {
+    let path = path.with_extension("");
+    let parts = path.iter().map(|part| part.to_string_lossy().into_owned());
+    let mut module: Module = parts.collect();
+    let last = module.last().map_or("", String::as_str);
+    if last == "mod" || module.len() == 1 && ["lib", "main"].contains(&last) {
         module.pop();
     }
     module
@@ -119,30 +102,45 @@ fn module_of(path: &Path) -> Module {
 /// Paths below the crate's root that a module names, and what it re-exports.
 struct Uses<'a> {
     module: Module,
-    modules: &'a BTreeSet<Module>,
     /// As written.
-    named: Vec<Vec<String>>,
+    named: &'a [Vec<String>],
     imports: BTreeMap<String, Module>,
     reexports: BTreeMap<String, Module>,
 }
 
-impl Uses<'_> {
+impl<'a> Uses<'a> {
+    fn new(module: Module, code: &'a Code, modules: &Files) -> Self {
+        let mut uses = Self {
+            module,
+            named: &code.paths,
+            imports: BTreeMap::new(),
+            reexports: BTreeMap::new(),
+        };
+        for (path, name, is_public) in &code.imports {
+            if let Some(path) = uses.absolute(path, modules) {
+                if *is_public {
+                    uses.reexports.insert(name.clone(), path.clone());
+                }
+                uses.imports.insert(name.clone(), path);
+            }
+        }
+        uses
+    }
+
     /// What the module uses, from the crate's root. An import of a module is no use of it: a path through
     /// the imported name is.
-    fn paths(&self) -> impl Iterator<Item = Module> {
+    fn paths(&self, modules: &Files) -> impl Iterator<Item = Module> {
         let named = self.named.iter().filter_map(|path| {
-            let imported = self
-                .imports
-                .get(&path[0])
-                .map(|start| [start, &path[1..]].concat());
-            imported.or_else(|| self.absolute(path))
+            let start = self.imports.get(&path[0]);
+            let imported = start.map(|start| [start, &path[1..]].concat());
+            imported.or_else(|| self.absolute(path, modules))
         });
         let imported = self.imports.values().cloned();
-        named.chain(imported.filter(|path| !self.modules.contains(path)))
+        named.chain(imported.filter(|path| !modules.contains_key(path)))
     }
 
     /// The path from the crate's root, if it is one of this crate.
-    fn absolute(&self, path: &[String]) -> Option<Module> {
+    fn absolute(&self, path: &[String], modules: &Files) -> Option<Module> {
         let mut at = self.module.clone();
         let mut path = path;
         match path.first()?.as_str() {
@@ -157,76 +155,13 @@ impl Uses<'_> {
             }
             first => {
                 at.push(first.to_owned());
-                if !self.modules.contains(&at) {
+                if !modules.contains_key(&at) {
                     return None;
                 }
             }
         }
         at.extend_from_slice(&path[1..]);
         Some(at)
-    }
-
-    fn tree(&mut self, tree: &syn::UseTree, before: &[String], is_public: bool) {
-        match tree {
-            syn::UseTree::Path(path) => {
-                let before = [before, &[path.ident.to_string()]].concat();
-                self.tree(&path.tree, &before, is_public);
-            }
-            syn::UseTree::Name(name) => {
-                self.leaf(before, &name.ident, &name.ident, is_public);
-            }
-            syn::UseTree::Rename(name) => {
-                self.leaf(before, &name.ident, &name.rename, is_public);
-            }
-            syn::UseTree::Glob(_) => self.named.push([before, &["*".to_owned()]].concat()),
-            syn::UseTree::Group(group) => {
-                for tree in &group.items {
-                    self.tree(tree, before, is_public);
-                }
-            }
-        }
-    }
-
-    fn leaf(&mut self, before: &[String], name: &syn::Ident, named: &syn::Ident, is_public: bool) {
-        let mut path = before.to_vec();
-        if name != "self" {
-            path.push(name.to_string());
-        }
-        let Some(path) = self.absolute(&path) else {
-            return;
-        };
-        if is_public {
-            self.reexports.insert(named.to_string(), path.clone());
-        }
-        self.imports.insert(named.to_string(), path);
-    }
-}
-
-impl<'ast> Visit<'ast> for Uses<'_> {
-    fn visit_item(&mut self, item: &'ast syn::Item) {
-        let attributes = match item {
-            syn::Item::Mod(item) => &item.attrs,
-            syn::Item::Fn(item) => &item.attrs,
-            syn::Item::Impl(item) => &item.attrs,
-            syn::Item::Use(item) => &item.attrs,
-            _ => &Vec::new(),
-        };
-        if !is_test(attributes) {
-            visit::visit_item(self, item);
-        }
-    }
-
-    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
-        let is_public = !matches!(item.vis, syn::Visibility::Inherited);
-        self.tree(&item.tree, &[], is_public);
-    }
-
-    fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
-        if segments.len() > 1 {
-            self.named.push(segments);
-        }
-        visit::visit_path(self, path);
     }
 }
 
@@ -237,31 +172,30 @@ mod tests {
     fn findings(files: &[(&str, &str)]) -> Vec<String> {
         let files: Vec<_> = files
             .iter()
-            .map(|(path, code)| (Path::new(*path), syn::parse_file(code).expect("valid code")))
+            .map(|(path, code)| (Path::new(*path), Code::parse(code)))
             .collect();
-        let files: Vec<_> = files.iter().map(|(path, file)| (*path, file)).collect();
         check(&files)
     }
 
     /// Check that a parent may use its children, and a re-export is used from where it is defined.
     #[test]
     fn no_loops() {
-        let parent = "mod b; mod c; pub use b::B; fn f() { c::g(); }";
-        let child = "use super::B; pub fn g() {}";
+        let parent = "mod b;\nmod c;\npub use b::B;\nfn f() {\n    c::g();\n}";
+        let child = "use super::B;\npub fn g() {}";
         let files = [
             ("a/mod.rs", parent),
             ("a/b.rs", "pub struct B;"),
             ("a/c.rs", child),
         ];
         assert_eq!(findings(&files), Vec::<String>::new());
-        let test = "#[cfg(test)] mod tests { use super::super::*; }";
-        assert!(findings(&[("lib.rs", "mod a; use a::A;"), ("a.rs", test)]).is_empty());
+        let test = "#[cfg(test)]\nmod tests {\n    use super::super::*;\n}";
+        assert!(findings(&[("lib.rs", "mod a;\nuse a::A;"), ("a.rs", test)]).is_empty());
     }
 
     /// Check that a child that uses what its parent defines is found, also over a third file.
     #[test]
     fn found() {
-        let parent = "mod b; use b::B; pub struct A;";
+        let parent = "mod b;\nuse b::B;\npub struct A;";
         let files = [("lib.rs", parent), ("b.rs", "pub struct B(crate::A);")];
         assert_eq!(
             findings(&files),
@@ -269,7 +203,7 @@ mod tests {
         );
         let files = [
             ("a.rs", "fn f() { crate::b::f() }"),
-            ("b.rs", "use super::c; fn f() { c::g() }"),
+            ("b.rs", "use super::c;\nfn f() { c::g() }"),
             ("c.rs", "use crate::a::f;"),
         ];
         assert_eq!(findings(&files).len(), 1);
