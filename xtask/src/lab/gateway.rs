@@ -26,7 +26,10 @@ pub fn up(lab: &Lab) -> Result<Daemon> {
     fs::write(lab.file("rgw.keyring"), key + "\n")?;
     fs::create_dir_all(lab.file("rgw.a"))?;
     let conf = format!("-n {NAME} -c {}/ceph.conf", lab.cluster());
-    let gateway = lab.start("rgw.a", &format!("radosgw -f {conf}"), false)?;
+    // The socket is not in the configuration: `radosgw-admin` would make it, too.
+    let socket = lab.file("rgw.a.asok");
+    let line = format!("radosgw -f {conf} --admin-socket {}", socket.display());
+    let gateway = lab.start("rgw.a", &line, false)?;
     wait_until("the gateway answers", 120, || {
         gateway.require_running()?;
         Ok(TcpStream::connect(GATEWAY).is_ok())
