@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
 
 use crate::disk::DiskFile;
-use crate::error::DemoError;
 use crate::kv::Transaction;
 use crate::queue::Queue;
 
@@ -39,9 +40,8 @@ impl Op {
 type Attrs = BTreeMap<String, Vec<u8>>;
 
 /// What the pool's threads share: one placement group, which all operations go to.
-#[derive(Clone)]
 pub(crate) struct OpPool {
-    pg: Arc<Mutex<PlacementGroup>>,
+    pg: Mutex<PlacementGroup>,
 }
 
 struct PlacementGroup {
@@ -54,27 +54,21 @@ struct PlacementGroup {
 impl OpPool {
     pub(crate) fn new(disk: DiskFile) -> Self {
         Self {
-            pg: Arc::new(Mutex::new(PlacementGroup {
+            pg: Mutex::new(PlacementGroup {
                 objects: BTreeMap::new(),
                 version: 0,
                 disk,
-            })),
+            }),
         }
     }
 }
 
 /// A thread of the pool, until the queue is closed.
 #[inline(never)]
-pub(crate) fn entry(
-    pool: &OpPool,
-    ops: &Queue<Op>,
-    transactions: &Queue<Transaction>,
-) -> Result<(), DemoError> {
+pub(crate) fn entry(pool: &OpPool, ops: &Queue<Op>, out: &Queue<Transaction>) -> Result<()> {
     while let Some(op) = ops.dequeue_wait() {
         let attrs = decode_op(&op);
-        let transaction =
-            with_pg_lock(pool, &op, attrs).map_err(DemoError::io("write its objects"))?;
-        transactions.push(transaction);
+        out.push(with_pg_lock(pool, &op, attrs).context("failed to write objects")?);
     }
     Ok(())
 }

@@ -10,12 +10,12 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
+use anyhow::{Context, Result};
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     LockOwner, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
@@ -28,9 +28,7 @@ use rustix::mount::{
 };
 
 use crate::disk::{FILES, FLUSH_TIME};
-use crate::error::DemoError;
 
-const DEVICE: &str = "/dev/fuse";
 /// How long the kernel need not ask again.
 const TTL: Duration = Duration::from_secs(3600);
 
@@ -45,21 +43,16 @@ impl SlowDisk {
     ///
     /// # Errors
     /// Without `/dev/fuse`, without `CAP_SYS_ADMIN`, or before Linux 5.2.
-    pub fn start() -> Result<Self, DemoError> {
-        let device = File::options()
-            .read(true)
-            .write(true)
-            .open(DEVICE)
-            .map_err(DemoError::io("open `/dev/fuse`"))?;
-        let folder = create(&device)
-            .map_err(io::Error::from)
-            .map_err(DemoError::io("create a FUSE file system"))?;
+    pub fn start() -> Result<Self> {
+        let device = File::options().read(true).write(true).open("/dev/fuse");
+        let device = device.context("failed to open `/dev/fuse`")?;
+        let folder = create(&device).context("failed to create a FUSE file system")?;
         let mut config = Config::default();
         // The flush of one file must not hold up writes to another.
         config.n_threads = Some(FILES.len());
         Session::from_fd(Files, device.into(), SessionACL::Owner, config)
             .and_then(Session::spawn)
-            .map_err(DemoError::io("serve a FUSE file system"))?;
+            .context("failed to serve a FUSE file system")?;
         Ok(Self { folder })
     }
 
@@ -171,7 +164,7 @@ mod tests {
         let disk = match SlowDisk::start() {
             Ok(disk) => disk,
             Err(error) => {
-                let _ = writeln!(io::stderr(), "SKIPPED child_waits_for_flush: {error}");
+                let _ = writeln!(std::io::stderr(), "SKIPPED child_waits_for_flush: {error}");
                 return;
             }
         };
