@@ -12,15 +12,9 @@ mod symbols;
 
 use anyhow::Result;
 
-/// Measure what wcprof costs.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Task,
-}
-
+/// What to measure.
 #[derive(Debug, clap::Subcommand)]
-enum Task {
+pub enum Task {
     /// CPU time and memory of wcprof for each engine, and of other profilers that are installed
     Overhead(overhead::Options),
     /// Speed of an OSD under load, alternating with wcprof attached and without (needs `lab up`)
@@ -35,8 +29,8 @@ enum Task {
 ///
 /// # Errors
 /// When a build or a program fails.
-pub fn run(args: &Args) -> Result<()> {
-    match &args.command {
+pub fn run(task: &Task) -> Result<()> {
+    match task {
         Task::Overhead(options) => overhead::run(options),
         Task::Osd(options) => osd::run(options),
         Task::Report(options) => report::run(options),

@@ -3,7 +3,7 @@
 use anyhow::Result;
 
 use crate::process::{build_release, command, execute};
-use crate::setup::{Group, install};
+use crate::setup::{self, install};
 
 /// Install what the build needs, build wcprof and run `wcprof demo`.
 #[derive(Debug, clap::Args)]
@@ -18,7 +18,7 @@ pub struct Args {
 /// # Errors
 /// When a package cannot be installed, the build fails or the demo does.
 pub fn run(args: &Args) -> Result<()> {
-    install(&[Group::Build])?;
+    install(&[setup::BUILD])?;
     let wcprof = build_release()?;
     println!("Built {wcprof}");
     execute(command(&format!("{wcprof} demo")).args(&args.arguments))

@@ -50,7 +50,8 @@ enum Task {
     /// Run the BPF engine's live tests on other kernels
     Vmtest(vmtest::Args),
     /// Run a small Ceph cluster and a virtual machine on loopback
-    Lab(lab::Args),
+    #[command(subcommand)]
+    Lab(lab::Task),
     /// Compare function names, inline chains and lines with llvm-symbolizer
     Truth(truth::Args),
     /// Write man pages and completions of shells anew
@@ -62,7 +63,8 @@ enum Task {
     /// Make the pictures of the README
     Picture(picture::Args),
     /// Measure what wcprof costs
-    Bench(bench::Args),
+    #[command(subcommand)]
+    Bench(bench::Task),
 }
 
 fn main() -> Result<()> {
@@ -73,13 +75,13 @@ fn main() -> Result<()> {
         Task::Tidy => tidy::run(),
         Task::Bpf(args) => bpf::run(&args),
         Task::Vmtest(args) => vmtest::run(&args),
-        Task::Lab(args) => lab::run(&args),
+        Task::Lab(task) => lab::run(&task),
         Task::Truth(args) => truth::run(&args),
         Task::Generate => generate::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
         Task::Picture(args) => picture::run(&args),
-        Task::Bench(args) => bench::run(&args),
+        Task::Bench(task) => bench::run(&task),
     }
 }
 

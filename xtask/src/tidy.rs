@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 
-use crate::process::{capture, command, root};
+use crate::process::{capture, capture_json, cargo, command, root};
 
 /// Runs the command.
 ///
@@ -22,9 +22,10 @@ use crate::process::{capture, command, root};
 pub fn run() -> Result<()> {
     let root = root();
     let files = files()?;
+    let metadata = capture_json(cargo("metadata --format-version=1 --locked"))?;
     let mut findings = sources::check(&root, &files)?;
     findings.extend(fixtures::check(&root, &files)?);
-    findings.extend(dependencies::check(&dependencies::metadata()?));
+    findings.extend(dependencies::check(&metadata));
     for finding in &findings {
         println!("{finding}");
     }

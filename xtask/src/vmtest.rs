@@ -11,7 +11,7 @@ use std::process::Stdio;
 use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 
-use crate::cpio::Archive;
+use crate::cpio::{FILE, FOLDER, PROGRAM, archive};
 use crate::kernel;
 use crate::process::{
     Background, capture, cargo, command, execute, is_installed, quoted, result_folder, root,
@@ -72,16 +72,16 @@ fn initial_file_system(folder: &Path, filter: &str) -> Result<Vec<u8>> {
     let line = format!("{rustc} {TARGET} -o {} {}", quoted(&init), quoted(source));
     execute(command(&line))?;
     let init = fs::read(init)?;
-    let mut archive = Archive::default();
-    for folder in ["bin", "dev", "proc", "sys", "tmp"] {
-        archive.folder(folder);
-    }
-    archive.program("init", &init);
+    let tests = fs::read(build_tests()?)?;
+    let folders = ["bin", "dev", "proc", "sys", "tmp"].map(|name| (name, FOLDER, &[][..]));
     // The tests start `cat` as a target; `init` plays it.
-    archive.program("bin/cat", &init);
-    archive.program("bin/tests", &fs::read(build_tests()?)?);
-    archive.file("filter", filter.as_bytes());
-    Ok(archive.finish())
+    let files = [
+        ("init", PROGRAM, &*init),
+        ("bin/cat", PROGRAM, &*init),
+        ("bin/tests", PROGRAM, &*tests),
+        ("filter", FILE, filter.as_bytes()),
+    ];
+    Ok(archive(&[&folders[..], &files].concat()))
 }
 
 /// Builds the unit tests of wcprof-capture, linked statically.

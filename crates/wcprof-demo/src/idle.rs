@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use crate::Body;
 use crate::event::Event;
 
 /// Names of threads that wait on a condition variable for work that never comes.
@@ -22,6 +21,9 @@ const WAITERS: [&str; 7] = [
 const N_IO_CONTEXT: usize = 2;
 /// How often the timer thread looks at its clock.
 const TIMER_PERIOD: Duration = Duration::from_millis(700);
+
+/// What a thread runs.
+pub(crate) type Body<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 
 /// What the idle threads wait for.
 pub(crate) struct Idle {

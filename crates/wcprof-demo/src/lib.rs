@@ -31,7 +31,7 @@ pub use disk::FLUSH_TIME;
 pub use slow_disk::SlowDisk;
 
 use crate::disk::{DiskFile, LOG, OBJECTS};
-use crate::idle::Idle;
+use crate::idle::{Body, Idle};
 use crate::kv::Transaction;
 use crate::msgr::Worker;
 use crate::ops::{Op, OpPool};
@@ -46,9 +46,6 @@ const N_MSGR_THREADS: usize = 3;
 const ARRIVAL_INTERVAL: Duration = Duration::from_millis(4);
 /// How long after an error the parent's end may show.
 const PARENT_END: Duration = Duration::from_secs(1);
-
-/// What a thread runs.
-type Body<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 
 /// Run the workload in this process for `seconds`, or until its parent is gone.
 ///

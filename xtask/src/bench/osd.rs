@@ -21,9 +21,6 @@ use crate::lab::place::Lab;
 use crate::markdown::table;
 use crate::process::{build_release, quoted, result_folder};
 
-/// The ratio of IOPS that wcprof is meant to keep.
-const BOUND: f64 = 0.99;
-
 /// Ticks a second.
 const RATE: u32 = 100;
 
@@ -51,7 +48,7 @@ pub struct Options {
 }
 
 /// What one segment showed.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 struct Segment {
     iops: f64,
     cpu_us_per_op: f64,
@@ -63,7 +60,7 @@ struct Segment {
 }
 
 /// A segment without wcprof, and one with it.
-type Round = (Segment, Segment);
+type Round = [Segment; 2];
 
 /// Runs the command.
 ///
@@ -93,9 +90,21 @@ pub fn run(options: &Options) -> Result<()> {
     let (mut rounds, mut recordings) = (Vec::new(), Vec::new());
     for number in 1..=options.rounds {
         load.process.require_running()?;
-        let round = measure_round(&lab, options, &wcprof, number % 2 == 0, &mut recordings)?;
-        let (without, with) = (round.0.iops, round.1.iops);
-        eprintln!("round {number}: IOPS {without:.0} without, {with:.0} with");
+        let mut round = [Segment::default(); 2];
+        // Each order comes equally often.
+        for is_with in [number % 2 == 0, number % 2 == 1] {
+            let start = || Attached::start(&wcprof, lab.osd()?.pid, &options.engine, RATE);
+            let mut attached = (is_with && !options.nothing).then(start).transpose()?;
+            round[usize::from(is_with)] = segment(&lab, options, attached.as_mut())?;
+            if let Some(attached) = attached {
+                recordings.push(attached.stop(&wcprof)?);
+            }
+        }
+        let [without, with] = round;
+        eprintln!(
+            "round {number}: IOPS {:.0} without, {:.0} with",
+            without.iops, with.iops
+        );
         rounds.push(round);
     }
     load.stop()?;
@@ -107,31 +116,6 @@ pub fn run(options: &Options) -> Result<()> {
     print_ratios(&rounds, &Histograms::parse(&text)?);
     print_cost(&rounds, &recordings);
     Ok(())
-}
-
-/// The order alternates: each comes equally often.
-fn measure_round(
-    lab: &Lab,
-    options: &Options,
-    wcprof: &str,
-    is_reversed: bool,
-    recordings: &mut Vec<Recording>,
-) -> Result<Round> {
-    let mut with = || match options.nothing {
-        true => segment(lab, options, None),
-        false => {
-            let pid = lab.osd()?.pid;
-            let mut attached = Attached::start(wcprof, pid, &options.engine, RATE)?;
-            let segment = segment(lab, options, Some(&mut attached))?;
-            recordings.push(attached.stop(wcprof)?);
-            Ok(segment)
-        }
-    };
-    if is_reversed {
-        let with = with()?;
-        return Ok((segment(lab, options, None)?, with));
-    }
-    Ok((segment(lab, options, None)?, with()?))
 }
 
 /// Waits, then measures, while wcprof records if it is given.
@@ -181,15 +165,13 @@ fn print_ratios(rounds: &[Round], latencies: &Histograms) {
         ns.unwrap_or(0.0) / 1000.0
     };
     let mut rows = Vec::new();
-    let mut verdict = String::new();
     for (quantity, value) in [
         ("p99 us", &p99 as &dyn Fn(&Segment) -> f64),
         ("OSD CPU us/op", &|segment| segment.cpu_us_per_op),
         ("IOPS", &|segment| segment.iops),
     ] {
-        let pairs: Vec<_> = rounds.iter().map(|(a, b)| (value(a), value(b))).collect();
+        let pairs: Vec<_> = rounds.iter().map(|[a, b]| (value(a), value(b))).collect();
         let ratio = Ratio::new(&pairs);
-        verdict = ratio.map_or_else(String::new, |ratio| ratio.against(BOUND));
         rows.push(vec![
             quantity.to_owned(),
             format!("{:.1}", median(pairs.iter().map(|pair| pair.0))),
@@ -199,7 +181,6 @@ fn print_ratios(rounds: &[Round], latencies: &Histograms) {
     }
     let head = ["median", "without", "with", "with / without, 95 % interval"];
     println!("{}", table(&head, &rows));
-    println!("IOPS with wcprof: {verdict}");
 }
 
 fn print_cost(rounds: &[Round], recordings: &[Recording]) {
@@ -210,7 +191,7 @@ fn print_cost(rounds: &[Round], recordings: &[Recording]) {
     println!(
         "wcprof: {:.1} % of a core, RSS {:.0} MB, {:.2} s from Ctrl-C to the end of the report, engine {}, \
          {:.2} trace bytes/thread-sample",
-        median(rounds.iter().map(|(_, with)| with.wcprof_cores)) * 100.0,
+        median(rounds.iter().map(|[_, with]| with.wcprof_cores)) * 100.0,
         rss.unwrap_or(0) as f64 / 1e6,
         median(
             recordings

@@ -128,12 +128,8 @@ fn start_osd(lab: &Lab, id: u32, tcmalloc: bool) -> Result<()> {
 pub fn down(lab: &Lab, wipe_too: bool) -> Result<()> {
     vm::down(lab)?;
     // An OSD says goodbye to its monitor.
-    let (monitors, others): (Vec<_>, Vec<_>) = lab
-        .daemons()?
-        .into_iter()
-        .partition(|daemon| daemon.name.starts_with("mon."));
-    for daemon in others.into_iter().chain(monitors) {
-        daemon.stop(30)?;
+    for daemon in ["osd.", "rgw.", "mon."].map(|name| lab.daemons(name)) {
+        daemon?.into_iter().try_for_each(|daemon| daemon.stop(30))?;
     }
     if wipe_too { wipe(lab) } else { Ok(()) }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
-use fs_err::{self as fs, File};
+use fs_err as fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -33,7 +33,6 @@ impl Daemon {
     /// # Errors
     /// When the program does not start or the record cannot be written.
     pub fn start(folder: &Path, name: &str, command: &mut Command) -> Result<Self> {
-        let _starting = lock_starting(folder)?;
         let log = folder.join(format!("log/{name}.out"));
         // Ctrl-C in the terminal is not for the daemon.
         log_to(command, &log)?.process_group(0);
@@ -55,38 +54,27 @@ impl Daemon {
         })
     }
 
-    /// The process of this name, if it is recorded and still runs.
-    ///
-    /// # Errors
-    /// When there is a record that cannot be read.
-    pub fn running(folder: &Path, name: &str) -> Result<Option<Self>> {
-        let record = folder.join(format!("{name}.pid"));
-        if !record.exists() {
-            return Ok(None);
-        }
-        let (pid, start) = parse_record(&fs::read_to_string(&record)?)
-            .with_context(|| format!("`{}` holds no process id", record.display()))?;
-        let daemon = Self {
-            name: name.to_owned(),
-            pid,
-            folder: folder.to_owned(),
-            start,
-        };
-        Ok(daemon.is_running().then_some(daemon))
-    }
-
     /// All recorded processes that still run, by name.
     ///
     /// # Errors
-    /// As [`Daemon::running`].
+    /// When there is a record that cannot be read.
     pub fn all(folder: &Path) -> Result<Vec<Self>> {
         let mut daemons = Vec::new();
         for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".pid")) {
-                daemons.extend(Self::running(folder, name)?);
-            }
+            let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".pid")) else {
+                continue;
+            };
+            let (pid, start) = parse_record(&fs::read_to_string(entry.path())?)
+                .with_context(|| format!("the record of {name} holds no process id"))?;
+            daemons.push(Self {
+                name: name.to_owned(),
+                pid,
+                folder: folder.to_owned(),
+                start,
+            });
         }
+        daemons.retain(Self::is_running);
         daemons.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(daemons)
     }
@@ -125,17 +113,6 @@ impl Daemon {
         println!("stopped {name} (pid {pid})");
         Ok(fs::remove_file(self.folder.join(format!("{name}.pid")))?)
     }
-}
-
-/// A lock that is held while a process is started and not yet recorded. What ends this command holds it, too,
-/// so that no process is left without a record.
-///
-/// # Errors
-/// When the file cannot be made or locked.
-pub fn lock_starting(folder: &Path) -> Result<File> {
-    let file = File::create(folder.join("starting"))?;
-    file.file().lock().context("failed to lock `starting`")?;
-    Ok(file)
 }
 
 fn parse_record(text: &str) -> Option<(i32, u64)> {
@@ -192,10 +169,10 @@ mod tests {
         let daemon = Daemon::start(&folder, "a", command.arg("600")).unwrap();
         let record = format!("{} {}", daemon.pid, daemon.start + 1);
         fs::write(folder.join("b.pid"), record).unwrap();
-        assert!(Daemon::running(&folder, "b").unwrap().is_none());
-        assert_eq!(Daemon::all(&folder).unwrap().len(), 1);
+        let all = Daemon::all(&folder).unwrap();
+        assert_eq!(all.iter().map(|d| &*d.name).collect::<Vec<_>>(), ["a"]);
         daemon.stop(5).unwrap();
-        assert!(Daemon::running(&folder, "a").unwrap().is_none());
+        assert!(Daemon::all(&folder).unwrap().is_empty());
         fs::remove_dir_all(&folder).unwrap();
     }
 }

@@ -65,25 +65,25 @@ impl Lab {
     /// When no complete cluster runs.
     pub fn osd(&self) -> Result<Daemon> {
         self.require_cluster()?;
-        Daemon::running(&self.file(""), "osd.0")?
-            .context("the OSD does not run: `cargo xtask lab down`, then `up`")
+        let osd = self.daemons("osd.0")?.pop();
+        osd.context("the OSD does not run: `cargo xtask lab down`, then `up`")
     }
 
-    /// All that was started here and still runs, by name.
-    pub fn daemons(&self) -> Result<Vec<Daemon>> {
-        Daemon::all(&self.file(""))
+    /// What was started here, has a name that begins so, and still runs.
+    pub fn daemons(&self, name: &str) -> Result<Vec<Daemon>> {
+        let mut daemons = Daemon::all(&self.file(""))?;
+        daemons.retain(|daemon| daemon.name.starts_with(name));
+        Ok(daemons)
     }
 
     /// Process ids of all OSDs.
     pub fn osds(&self) -> Result<Vec<i32>> {
-        let osds = self.daemons()?.into_iter();
-        let osds = osds.filter(|daemon| daemon.name.starts_with("osd."));
-        Ok(osds.map(|daemon| daemon.pid).collect())
+        Ok(self.daemons("osd.")?.iter().map(|osd| osd.pid).collect())
     }
 
     /// The virtual machine, if it runs.
     pub fn machine(&self) -> Result<Option<Daemon>> {
-        Daemon::running(&self.file(""), "vm")
+        Ok(self.daemons("vm")?.pop())
     }
 
     /// How the cluster was made.
@@ -100,7 +100,7 @@ impl Lab {
     /// When a cluster runs, complete or not.
     pub fn require_none(&self) -> Result<()> {
         ensure!(
-            self.daemons()?.is_empty(),
+            self.daemons("")?.is_empty(),
             "a cluster runs already: `cargo xtask lab down` first"
         );
         Ok(())

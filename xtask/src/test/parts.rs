@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::binaries::{self, Which};
 use super::summary::Summary;
 use crate::process::{cargo, execute, is_installed};
-use crate::setup::{Group, add_rust_components, install};
+use crate::setup::{self, add_rust_components, install};
 use crate::tidy;
 
 /// Its benchmarks need crates that nothing else needs.
@@ -44,7 +44,7 @@ const fn long(name: &'static str, about: &'static str, run: Run) -> Part {
 /// All parts.
 pub const PARTS: &[Part] = &[
     part("packages", "install what is missing", |_| {
-        install(&[Group::Build, Group::Test])?;
+        install(&[setup::BUILD, setup::TEST])?;
         add_rust_components()
     }),
     part("format", "rustfmt", |_| execute(cargo("fmt --all --check"))),
@@ -88,18 +88,18 @@ pub const PARTS: &[Part] = &[
         clippy(&format!("--package {BENCHES}"))
     }),
     long("vmtest", "the BPF engine on other kernels", |s| {
-        install(&[Group::Lab])?;
+        install(&[setup::LAB])?;
         xtask(s, "vmtest")
     }),
     long("truth", "names against llvm-symbolizer", |s| {
         xtask(s, "truth")
     }),
     long("story", "findings that come and go in the lab", |s| {
-        install(&[Group::Lab, Group::LabSymbols])?;
+        install(&[setup::LAB, setup::LAB_SYMBOLS])?;
         xtask(s, "lab story")
     }),
     long("crypto", "crypto observe against fio in the lab", |s| {
-        install(&[Group::Lab])?;
+        install(&[setup::LAB])?;
         xtask(s, "lab crypto")
     }),
 ];

@@ -27,9 +27,9 @@ pub struct Code {
     /// What passes a limit, one text each.
     pub findings: Vec<String>,
     /// Paths of at least two names, as written.
-    pub paths: Vec<Vec<String>>,
+    pub paths: Vec<String>,
     /// What is imported by which name, and whether that is a re-export.
-    pub imports: Vec<(Vec<String>, String, bool)>,
+    pub imports: Vec<(String, String, bool)>,
 }
 
 impl Code {
@@ -130,9 +130,10 @@ impl Code {
 
     fn name_paths(&mut self, line: &str) {
         let words = line.split(|c: char| !(c.is_alphanumeric() || "_:$".contains(c)));
-        let paths = words.map(|word| word.split("::").filter(|name| !name.is_empty()));
-        let paths = paths.map(|path| path.map(str::to_owned).collect::<Vec<_>>());
-        self.paths.extend(paths.filter(|path| path.len() > 1));
+        let paths = words
+            .map(|word| word.trim_matches(':'))
+            .filter(|word| word.contains("::"));
+        self.paths.extend(paths.map(str::to_owned));
     }
 
     /// Adds a tree of imports below `before`.
@@ -152,13 +153,12 @@ impl Code {
         }
         let path = format!("{before}{tree}");
         let (path, name) = path.split_once(" as ").unwrap_or((&path, ""));
-        let path = path.trim_end_matches("::self");
-        let names: Vec<String> = path.split("::").map(str::to_owned).collect();
-        let last = names.last().map_or("", String::as_str).to_owned();
+        let path = path.trim_end_matches("::self").to_owned();
+        let last = path.rsplit("::").next().unwrap_or_default().to_owned();
         match name {
-            _ if last == "*" => self.paths.push(names),
-            "" => self.imports.push((names, last, is_public)),
-            name => self.imports.push((names, name.to_owned(), is_public)),
+            _ if last == "*" => self.paths.push(path),
+            "" => self.imports.push((path, last, is_public)),
+            name => self.imports.push((path, name.to_owned(), is_public)),
         }
     }
 }
@@ -225,12 +225,11 @@ mod tests {
     fn paths() {
         let code = "pub use a::{self,\n    b::C, d as E, f::*,\n};\nfn g() {\n    h::<u8>(i::j) // k::l\n}";
         let code = Code::parse(code);
-        let paths: Vec<String> = code.paths.iter().map(|path| path.join("::")).collect();
-        assert_eq!(paths, ["a::f::*", "i::j"]);
+        assert_eq!(code.paths, ["a::f::*", "i::j"]);
         let imports = code
             .imports
             .iter()
-            .map(|(path, name, _)| format!("{}={name}", path.join("::")));
+            .map(|(path, name, _)| format!("{path}={name}"));
         assert_eq!(imports.collect::<Vec<_>>(), ["a=a", "a::b::C=C", "a::d=E"]);
         assert!(code.imports.iter().all(|(.., is_public)| *is_public));
     }

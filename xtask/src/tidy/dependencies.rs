@@ -2,11 +2,10 @@
 
 use std::collections::HashMap;
 
-use anyhow::Result;
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::license::is_permitted;
-use crate::process::{capture_json, cargo};
+use crate::process::{list, text};
 
 /// What each crate may use, in the order of the data flow; `*` is all above. Tests obey it, too.
 const MAY_USE: &str = "\
@@ -38,45 +37,17 @@ wcprof-fuzz: itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-perf 
 xtask: wcprof-testkit
 ";
 
-/// The part of `cargo metadata` that matters here.
-#[derive(Debug, Deserialize)]
-pub struct Metadata {
-    packages: Vec<Package>,
-    workspace_members: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    license: Option<String>,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Dependency {
-    name: String,
-}
-
-/// All packages, those of the workspace and those it depends on.
-///
-/// # Errors
-/// When cargo fails.
-pub fn metadata() -> Result<Metadata> {
-    let metadata = capture_json(cargo("metadata --format-version=1 --locked"))?;
-    Ok(serde_json::from_value(metadata)?)
-}
-
-/// Findings among these packages.
-pub fn check(metadata: &Metadata) -> Vec<String> {
+/// Findings among all packages, those of the workspace and those it depends on; `metadata` is what `cargo
+/// metadata` prints.
+pub fn check(metadata: &Value) -> Vec<String> {
     let may_use = may_use();
     let mut findings = Vec::new();
-    for package in &metadata.packages {
-        let name = package.name.as_str();
-        if !metadata.workspace_members.contains(&package.id) {
-            let license = package.license.as_deref().unwrap_or("none stated");
+    for package in list(&metadata["packages"]) {
+        let name = text(&package["name"]);
+        if !list(&metadata["workspace_members"]).any(|id| *id == package["id"]) {
+            let license = text(&package["license"]);
             if !is_permitted(name, license) {
-                findings.push(format!("{name}: license {license} is not permitted"));
+                findings.push(format!("{name}: license `{license}` is not permitted"));
             }
             continue;
         }
@@ -85,7 +56,7 @@ pub fn check(metadata: &Metadata) -> Vec<String> {
             findings.push(format!("{name}: not in the data flow; add it to {file}"));
             continue;
         };
-        let used = package.dependencies.iter().map(|used| used.name.as_str());
+        let used = list(&package["dependencies"]).map(|used| text(&used["name"]));
         let wrong = used.filter(|used| may_use.contains_key(used) && !permitted.contains(used));
         findings.extend(wrong.map(|used| format!("{name}: uses {used}, against the data flow")));
     }

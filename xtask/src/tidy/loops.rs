@@ -9,14 +9,8 @@ use std::path::Path;
 
 use super::code::Code;
 
-/// Path of a module below its crate's root, outermost first.
-type Module = Vec<String>;
-
-/// Which modules use which.
-type Edges = BTreeMap<Module, BTreeSet<Module>>;
-
-/// The file of each module.
-type Files<'a> = BTreeMap<Module, &'a Path>;
+/// Which modules use which, by their paths below the crate's root, as in `a::b`.
+type Edges = BTreeMap<String, BTreeSet<String>>;
 
 /// How many re-exports of re-exports are followed.
 const MAX_REEXPORTS: usize = 8;
@@ -25,39 +19,39 @@ const MAX_REEXPORTS: usize = 8;
 ///
 /// `files` are those of one crate, each with its path below `src/`.
 pub fn check(files: &[(&Path, Code)]) -> Vec<String> {
-    let names: Files = files
+    let files = files
         .iter()
-        .map(|(path, _)| (module_of(path), *path))
-        .collect();
-    let uses: BTreeMap<Module, Uses> = files
+        .map(|(path, code)| (module_of(path), (*path, code)));
+    let files: BTreeMap<String, (&Path, &Code)> = files.collect();
+    let modules: BTreeSet<&str> = files.keys().map(String::as_str).collect();
+    let uses = files
         .iter()
-        .map(|(path, code)| (module_of(path), Uses::new(module_of(path), code, &names)))
-        .collect();
+        .map(|(module, (_, code))| (module.as_str(), uses(module, code, &modules)));
+    let uses: BTreeMap<&str, Uses> = uses.collect();
     let edges = uses.iter().map(|(module, found)| {
-        let targets = found.paths(&names).filter_map(|path| resolve(&path, &uses));
+        let targets = found.used.iter().filter_map(|path| resolve(path, &uses));
         (
-            module.clone(),
+            module.to_string(),
             targets.filter(|target| target != module).collect(),
         )
     });
-    let groups = loops(edges.collect()).into_iter();
+    let groups = loops(edges.collect()).into_iter().map(|group| {
+        let group = group
+            .iter()
+            .map(|module| files[module].0.display().to_string());
+        group.collect::<Vec<_>>().join(", ")
+    });
     groups
-        .map(|group| {
-            let group = group
-                .iter()
-                .map(|module| names[module].display().to_string());
-            let group: Vec<String> = group.collect();
-            format!("these files use each other: {}", group.join(", "))
-        })
+        .map(|group| format!("these files use each other: {group}"))
         .collect()
 }
 
 /// Sets of more than one module that all reach each other.
-fn loops(mut reach: Edges) -> BTreeSet<BTreeSet<Module>> {
+fn loops(mut reach: Edges) -> BTreeSet<BTreeSet<String>> {
     loop {
         let mut further = reach.clone();
         for reached in further.values_mut() {
-            let next: Vec<Module> = reached.iter().flat_map(|m| reach[m].clone()).collect();
+            let next: Vec<String> = reached.iter().flat_map(|m| reach[m].clone()).collect();
             reached.extend(next);
         }
         if further == reach {
@@ -67,102 +61,90 @@ fn loops(mut reach: Edges) -> BTreeSet<BTreeSet<Module>> {
     }
     let groups = reach.iter().map(|(from, reached)| {
         let back = reached.iter().filter(|to| reach[*to].contains(from));
-        back.cloned().collect::<BTreeSet<Module>>()
+        back.cloned().collect::<BTreeSet<String>>()
     });
     groups.filter(|group| group.len() > 1).collect()
 }
 
+fn module_of(path: &Path) -> String {
+    let path = path.with_extension("").to_string_lossy().replace('/', "::");
+    let path = if ["lib", "main"].contains(&&*path) {
+        ""
+    } else {
+        &path
+    };
+    path.trim_end_matches("::mod").to_owned()
+}
+
+/// Paths below the crate's root that a module names, and by which name it re-exports which.
+struct Uses {
+    used: Vec<String>,
+    reexports: BTreeMap<String, String>,
+}
+
+/// An import of a module is no use of it: a path through the imported name is.
+fn uses(module: &str, code: &Code, modules: &BTreeSet<&str>) -> Uses {
+    let mut imports = BTreeMap::new();
+    let mut reexports = BTreeMap::new();
+    for (path, name, is_public) in &code.imports {
+        if let Some(path) = absolute(module, path, modules) {
+            if *is_public {
+                reexports.insert(name.clone(), path.clone());
+            }
+            imports.insert(name.as_str(), path);
+        }
+    }
+    let named = code.paths.iter().filter_map(|path| {
+        let (first, rest) = path.split_once("::")?;
+        let imported = imports.get(first).map(|start| join(start, rest));
+        imported.or_else(|| absolute(module, path, modules))
+    });
+    let items = imports
+        .values()
+        .filter(|path| !modules.contains(path.as_str()));
+    let used = named.chain(items.cloned()).collect();
+    Uses { used, reexports }
+}
+
+/// A path that a module names, from the crate's root, if it is one of this crate.
+fn absolute(module: &str, path: &str, modules: &BTreeSet<&str>) -> Option<String> {
+    let (first, rest) = path.split_once("::").unwrap_or((path, ""));
+    match first {
+        "crate" => Some(rest.to_owned()),
+        "self" if rest.starts_with("super") => absolute(module, rest, modules),
+        "self" => Some(join(module, rest)),
+        "super" => {
+            let (above, _) = module.rsplit_once("::").unwrap_or(("", module));
+            absolute(above, &format!("self::{rest}"), modules)
+        }
+        _ => modules
+            .contains(&*join(module, first))
+            .then(|| join(module, path)),
+    }
+}
+
+fn join(before: &str, after: &str) -> String {
+    format!("{before}::{after}").trim_matches(':').to_owned()
+}
+
 /// The module that defines what `path` names.
-fn resolve(path: &[String], uses: &BTreeMap<Module, Uses<'_>>) -> Option<Module> {
-    let mut path = path.to_vec();
+fn resolve(path: &str, uses: &BTreeMap<&str, Uses>) -> Option<String> {
+    let mut path = path.to_owned();
     for _ in 0..MAX_REEXPORTS {
-        let at = (0..=path.len())
-            .rev()
-            .find(|&n| uses.contains_key(&path[..n]))?;
-        let found = &uses[&path[..at]];
-        match path.get(at).and_then(|item| found.reexports.get(item)) {
-            Some(target) => path = [target, &path[at + 1..]].concat(),
-            None => return Some(path[..at].to_vec()),
+        let ends = path.match_indices("::").map(|(end, _)| end);
+        let mut ends: Vec<usize> = [0].into_iter().chain(ends).chain([path.len()]).collect();
+        ends.retain(|&end| uses.contains_key(&path[..end]));
+        let (module, rest) = path.split_at(*ends.last()?);
+        let (item, rest) = rest
+            .trim_start_matches(':')
+            .split_once("::")
+            .unwrap_or((rest.trim_start_matches(':'), ""));
+        match uses[module].reexports.get(item) {
+            Some(target) => path = join(target, rest),
+            None => return Some(module.to_owned()),
         }
     }
     None
-}
-
-fn module_of(path: &Path) -> Module {
-    let path = path.with_extension("");
-    let parts = path.iter().map(|part| part.to_string_lossy().into_owned());
-    let mut module: Module = parts.collect();
-    let last = module.last().map_or("", String::as_str);
-    if last == "mod" || module.len() == 1 && ["lib", "main"].contains(&last) {
-        module.pop();
-    }
-    module
-}
-
-/// Paths below the crate's root that a module names, and what it re-exports.
-struct Uses<'a> {
-    module: Module,
-    /// As written.
-    named: &'a [Vec<String>],
-    imports: BTreeMap<String, Module>,
-    reexports: BTreeMap<String, Module>,
-}
-
-impl<'a> Uses<'a> {
-    fn new(module: Module, code: &'a Code, modules: &Files) -> Self {
-        let mut uses = Self {
-            module,
-            named: &code.paths,
-            imports: BTreeMap::new(),
-            reexports: BTreeMap::new(),
-        };
-        for (path, name, is_public) in &code.imports {
-            if let Some(path) = uses.absolute(path, modules) {
-                if *is_public {
-                    uses.reexports.insert(name.clone(), path.clone());
-                }
-                uses.imports.insert(name.clone(), path);
-            }
-        }
-        uses
-    }
-
-    /// What the module uses, from the crate's root. An import of a module is no use of it: a path through
-    /// the imported name is.
-    fn paths(&self, modules: &Files) -> impl Iterator<Item = Module> {
-        let named = self.named.iter().filter_map(|path| {
-            let start = self.imports.get(&path[0]);
-            let imported = start.map(|start| [start, &path[1..]].concat());
-            imported.or_else(|| self.absolute(path, modules))
-        });
-        let imported = self.imports.values().cloned();
-        named.chain(imported.filter(|path| !modules.contains_key(path)))
-    }
-
-    /// The path from the crate's root, if it is one of this crate.
-    fn absolute(&self, path: &[String], modules: &Files) -> Option<Module> {
-        let mut at = self.module.clone();
-        let mut path = path;
-        match path.first()?.as_str() {
-            "crate" => at.clear(),
-            "self" => {}
-            "super" => {
-                while path.get(1).is_some_and(|next| next == "super") {
-                    at.pop();
-                    path = &path[1..];
-                }
-                at.pop();
-            }
-            first => {
-                at.push(first.to_owned());
-                if !modules.contains_key(&at) {
-                    return None;
-                }
-            }
-        }
-        at.extend_from_slice(&path[1..]);
-        Some(at)
-    }
 }
 
 #[cfg(test)]

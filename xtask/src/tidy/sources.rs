@@ -101,13 +101,10 @@ fn findings_in(name: &str, text: &str) -> Vec<String> {
 fn is_unsafe(line: &str) -> bool {
     // A comment, also one behind code, opens nothing. A `//` inside a string hides what follows
     // it, but then `#![forbid(unsafe_code)]` still does not.
-    let code = line.split("//").next().unwrap_or_default();
-    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == '"';
-    code.match_indices("unsafe").any(|(at, word)| {
-        let next = [" {", " fn", " impl", " trait", " extern", "("];
-        let after = &code[at + word.len()..];
-        !code[..at].ends_with(is_word) && next.iter().any(|next| after.starts_with(next))
-    })
+    let code = format!(" {}", line.split("//").next().unwrap_or_default());
+    let next = [" {", " fn", " impl", " trait", " extern", "("];
+    next.iter()
+        .any(|next| code.contains(&format!(" unsafe{next}")))
 }
 
 fn is_crate_root(name: &str) -> bool {
