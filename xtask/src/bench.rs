@@ -20,7 +20,7 @@ pub enum Task {
     /// Speed of an OSD under load, alternating with wcprof attached and without (needs `lab up`)
     Osd(osd::Options),
     /// Time and memory that reports of large traces take
-    Report(report::Options),
+    Report,
     /// Time and memory that finding names takes, with other symbolizers that are installed
     Symbols(symbols::Options),
 }
@@ -33,7 +33,7 @@ pub fn run(task: &Task) -> Result<()> {
     match task {
         Task::Overhead(options) => overhead::run(options),
         Task::Osd(options) => osd::run(options),
-        Task::Report(options) => report::run(options),
+        Task::Report => report::run(),
         Task::Symbols(options) => symbols::run(options),
     }
 }

@@ -48,7 +48,7 @@ enum Task {
     /// Rebuild the BPF object, or compare it with its source
     Bpf(bpf::Args),
     /// Run the BPF engine's live tests on other kernels
-    Vmtest(vmtest::Args),
+    Vmtest,
     /// Run a small Ceph cluster and a virtual machine on loopback
     #[command(subcommand)]
     Lab(lab::Task),
@@ -61,7 +61,7 @@ enum Task {
     /// Open the exports of a trace in their viewers
     Viewers(viewers::Args),
     /// Make the pictures of the README
-    Picture(picture::Args),
+    Picture,
     /// Measure what wcprof costs
     #[command(subcommand)]
     Bench(bench::Task),
@@ -74,13 +74,13 @@ fn main() -> Result<()> {
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
         Task::Bpf(args) => bpf::run(&args),
-        Task::Vmtest(args) => vmtest::run(&args),
+        Task::Vmtest => vmtest::run(),
         Task::Lab(task) => lab::run(&task),
         Task::Truth(args) => truth::run(&args),
         Task::Generate => generate::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
-        Task::Picture(args) => picture::run(&args),
+        Task::Picture => picture::run(),
         Task::Bench(task) => bench::run(&task),
     }
 }

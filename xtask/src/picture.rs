@@ -25,23 +25,18 @@ const PICTURES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Make the pictures of the README.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Trace to show
-    #[arg(long, default_value = "fixtures/traces/story-4-secure-osd.wct")]
-    trace: String,
-}
+/// A trace of a real OSD.
+const TRACE: &str = "fixtures/traces/story-4-secure-osd.wct";
 
 /// Writes `docs/picture-*.png`.
 ///
 /// # Errors
 /// When Chromium is not installed, or a picture is too large.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run() -> Result<()> {
     let chromium = find_chromium();
     let chromium = chromium.context("chromium is not installed: `cargo xtask setup --viewers`")?;
     let wcprof = build_release()?;
-    let trace = quoted(root().join(&args.trace));
+    let trace = quoted(root().join(TRACE));
     for (file, flags) in PICTURES {
         let shown = result_folder("picture")?.join(file);
         let path = quoted(&shown);

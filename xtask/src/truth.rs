@@ -15,9 +15,6 @@ pub struct Args {
     /// Further addresses of each module, evenly over its code
     #[arg(long, value_name = "N", default_value_t = 0)]
     spread: u32,
-    /// Examples of each class of differences
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    show: u32,
 }
 
 /// Runs the command.
@@ -25,7 +22,7 @@ pub struct Args {
 /// # Errors
 /// When the build fails, or a symbolizer is not installed.
 pub fn run(args: &Args) -> Result<()> {
-    let line = format!("truth --spread {} --show {}", args.spread, args.show);
+    let line = format!("truth --show 1 --spread {}", args.spread);
     let mut truth = cargo_example("wcprof-symbols", &line);
     for trace in &args.traces {
         // Cargo runs in the root of the repository.

@@ -20,6 +20,9 @@ use crate::process::{
     number, quoted, result_folder, root, text,
 };
 
+/// What is exported.
+const TRACE: &str = "fixtures/traces/ceph-osd-secure-randread.wct";
+
 /// Packages and versions that were tried.
 const PACKAGES: &[&str] = &[
     "speedscope@1.25.0",
@@ -43,9 +46,6 @@ const EXPORTS: &[(&str, &str)] = &[
 /// Open the exports of a trace in their viewers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Trace to export
-    #[arg(long, default_value = "fixtures/traces/ceph-osd-secure-randread.wct")]
-    trace: String,
     /// Open the HTML page alone
     #[arg(long)]
     page: bool,
@@ -59,7 +59,7 @@ pub fn run(args: &Args) -> Result<()> {
     let wcprof = build_release()?;
     let folder = result_folder("viewers")?;
     let quoted_folder = quoted(&folder);
-    let trace = quoted(root().join(&args.trace));
+    let trace = quoted(root().join(TRACE));
     for (name, format) in EXPORTS {
         let to = quoted(folder.join(name));
         let report = format!("{wcprof} report {trace} --format {format} -o {to}");

@@ -6,13 +6,16 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use fs_err as fs;
 
-use super::measure::{Outcome, measure};
+use super::measure::measure;
 use crate::process::{
     capture, cargo, cargo_example, execute, is_installed, quoted, root, target_folder,
 };
 
 /// Addresses by module.
 type Modules = BTreeMap<String, Vec<String>>;
+
+/// Most seconds for one run.
+pub const LIMIT: u32 = 60;
 
 /// Has no inline frames without a process: this is the least that it takes.
 const GDB: &str = "gdb -nx -batch -x /dev/stdin";
@@ -31,9 +34,6 @@ pub struct SymbolizerOptions {
     /// Also time a program that takes a module's path and reads its addresses, a line each
     #[arg(long, value_name = "PROGRAM")]
     other: Vec<PathBuf>,
-    /// Most seconds for one run of another program
-    #[arg(long, value_name = "SECS", default_value_t = 60)]
-    pub limit: u32,
 }
 
 /// Runs each that is installed. `folder` is for their input.
@@ -41,20 +41,23 @@ pub fn rows(options: &SymbolizerOptions, folder: &Path) -> Result<Vec<Vec<String
     let modules = addresses(&options.trace)?;
     let n: usize = modules.values().map(Vec::len).sum();
     println!("{n} addresses in {} modules\n", modules.len());
-    let limit = options.limit;
     let mut rows = Vec::new();
-    let input = folder.join("addresses");
-    let file = quoted(&input);
-    for (name, program) in programs(options) {
-        let outcome = each_module(&modules, |module, addresses| {
+    for program in programs(options) {
+        // One module after the other.
+        let mut script = "set -e\n".to_owned();
+        for (number, (module, addresses)) in modules.iter().enumerate() {
             let lines = addresses.iter().map(|address| match program == GDB {
                 true => format!("info symbol {address}\ninfo line *{address}\n"),
                 false => format!("{address}\n"),
             });
+            let input = folder.join(format!("addresses-{number}"));
             fs::write(&input, lines.collect::<String>())?;
-            measure(limit, &format!("{program} {} < {file}", quoted(module)))
-        })?;
-        rows.push(outcome.row(&[&name]));
+            script += &format!("{program} {} < {}\n", quoted(module), quoted(input));
+        }
+        let file = folder.join("symbolize.sh");
+        fs::write(&file, script)?;
+        let outcome = measure(LIMIT, &format!("sh {}", quoted(file)))?;
+        rows.push(outcome.row(&[&program]));
     }
     let mut others = Vec::new();
     if let Some(data) = options.perf_data.as_ref().map(quoted) {
@@ -66,47 +69,29 @@ pub fn rows(options: &SymbolizerOptions, folder: &Path) -> Result<Vec<Vec<String
         others.push(format!("gdb -nx -batch -p {pid} -ex 'thread apply all bt'"));
     }
     for line in others {
-        rows.push(measure(limit, &line)?.row(&[&line]));
+        rows.push(measure(LIMIT, &line)?.row(&[&line]));
     }
     Ok(rows)
 }
 
-/// Name, and command without arguments, of each program that takes a module's path and reads addresses.
-fn programs(options: &SymbolizerOptions) -> Vec<(String, String)> {
-    let mut programs = Vec::new();
-    match build_blazesym() {
-        Ok(program) => programs.push(("blazesym".to_owned(), quoted(program))),
-        Err(error) => println!("without blazesym: {error:#}\n"),
-    }
-    for line in [
+/// Each program that takes a module's path and reads addresses.
+fn programs(options: &SymbolizerOptions) -> Vec<String> {
+    let lines = [
         "llvm-symbolizer --inlines --obj",
         "llvm-symbolizer-14 --inlines --obj",
         "eu-addr2line -f -i -e",
         GDB,
-    ] {
-        if line.split(' ').next().is_some_and(is_installed) {
-            programs.push((line.to_owned(), line.to_owned()));
-        }
+    ];
+    let lines = lines
+        .into_iter()
+        .filter(|line| line.split(' ').next().is_some_and(is_installed));
+    let mut programs: Vec<String> = lines.map(str::to_owned).collect();
+    match build_blazesym() {
+        Ok(program) => programs.push(quoted(program)),
+        Err(error) => println!("without blazesym: {error:#}\n"),
     }
-    let others = options.other.iter().map(quoted);
-    programs.extend(others.map(|program| (program.clone(), program)));
+    programs.extend(options.other.iter().map(quoted));
     programs
-}
-
-/// Adds up a measurement for each module. Ends with the first that meets the limit: the others would
-/// add nothing to what is known then.
-fn each_module(
-    modules: &Modules,
-    mut measure: impl FnMut(&str, &[String]) -> Result<Outcome>,
-) -> Result<Outcome> {
-    let mut sum = Outcome::default();
-    for (module, addresses) in modules {
-        sum = sum + measure(module, addresses)?;
-        if sum.is_cut {
-            break;
-        }
-    }
-    Ok(sum)
 }
 
 /// Builds the program that asks blazesym.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 
 use super::measure::{measure, median_run, require_gnu_time};
-use super::symbolizers;
+use super::symbolizers::{self, LIMIT};
 use crate::markdown::table;
 use crate::process::{
     build_release, capture, cargo_example, command, execute, quoted, result_folder,
@@ -22,13 +22,6 @@ pub struct Options {
     /// removed afterwards)
     #[arg(long, value_name = "MODULE")]
     large: Option<PathBuf>,
-    /// Runs of wcprof of which the median is shown; the others run once, after the page cache was
-    /// filled
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    runs: u32,
-    /// Without other symbolizers
-    #[arg(long)]
-    no_peers: bool,
 }
 
 /// Measures, and prints a table.
@@ -39,7 +32,7 @@ pub fn run(options: &Options) -> Result<()> {
     require_gnu_time()?;
     let wcprof = build_release()?;
     let folder = result_folder("bench-symbols")?;
-    let (trace, limit) = (quoted(&options.others.trace), options.others.limit);
+    let trace = quoted(&options.others.trace);
     // The cache of this measurement, which is not the user's.
     let cache = quoted(&folder);
     let report = |flags: &str| {
@@ -54,23 +47,21 @@ pub fn run(options: &Options) -> Result<()> {
         ("`--no-inline`", "--no-inline"),
         ("`--no-cache --max-memory 64`", "--no-cache --max-memory 64"),
     ] {
-        measure(limit, &report(flags))?; // page cache, and wcprof's own
-        let outcome = median_run(options.runs, limit, &report(flags))?;
+        measure(LIMIT, &report(flags))?; // page cache, and wcprof's own
+        let outcome = median_run(LIMIT, &report(flags))?;
         rows.push(outcome.row(&[&format!("wcprof, {name}")]));
     }
     if let Some(module) = &options.large {
         let debug_folder = folder.join("large");
         let megabytes = enlarge(module, &debug_folder)?;
         let report = report(&format!("--no-cache --debug-dir {}", quoted(&debug_folder)));
-        measure(limit, &report)?;
-        rows.push(measure(limit, &report)?.row(&[&format!(
+        measure(LIMIT, &report)?;
+        rows.push(measure(LIMIT, &report)?.row(&[&format!(
             "wcprof, nothing cached, debug file of {megabytes} MB (10 times as large)"
         )]));
         fs::remove_dir_all(&debug_folder)?;
     }
-    if !options.no_peers {
-        rows.extend(symbolizers::rows(&options.others, &folder)?);
-    }
+    rows.extend(symbolizers::rows(&options.others, &folder)?);
     let head = ["what", "wall s", "CPU s", "peak MB"];
     print!("{}", table(&head, &rows));
     Ok(())

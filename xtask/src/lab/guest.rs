@@ -15,8 +15,8 @@ use crate::process::{capture, capture_bytes, command, compile_c};
 
 /// The modules of a virtio disk on PCI, dependencies first. A kernel may have some built in.
 const MODULES: &[&str] = &[
-    "virtio",
     "virtio_ring",
+    "virtio",
     "virtio_pci_legacy_dev",
     "virtio_pci_modern_dev",
     "virtio_pci",

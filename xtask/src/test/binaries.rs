@@ -14,15 +14,6 @@ use crate::process::cargo;
 /// Live tests whose targets sleep leave the CPUs to each other.
 const WAITING_THREADS: &str = "12";
 
-/// Which tests of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// Those that always run.
-    Quick,
-    /// Those that are marked `#[ignore]`.
-    Long,
-}
-
 /// A compiled program of tests.
 #[derive(Debug)]
 struct Binary {
@@ -70,10 +61,11 @@ fn binary(line: &str) -> Result<Option<Binary>> {
 }
 
 impl Binary {
-    fn command(&self, which: Which) -> Command {
+    /// Runs tests that always run, or those that are marked `#[ignore]`.
+    fn command(&self, is_long: bool) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(&self.folder).stdin(Stdio::null());
-        command.args((which == Which::Long).then_some("--ignored"));
+        command.args(is_long.then_some("--ignored"));
         command
     }
 }
@@ -83,7 +75,7 @@ impl Binary {
 ///
 /// # Errors
 /// When one fails.
-pub fn run_in_parallel(summary: &mut Summary, which: Which) -> Result<()> {
+pub fn run_in_parallel(summary: &mut Summary, is_long: bool) -> Result<()> {
     let binaries = binaries()?.into_iter();
     let queue = Mutex::new(binaries.filter(|b| !["waiting", "running"].contains(&&*b.name)));
     let done = Mutex::new((summary, Vec::new()));
@@ -91,7 +83,7 @@ pub fn run_in_parallel(summary: &mut Summary, which: Which) -> Result<()> {
     let work = || {
         while let Some(binary) = next() {
             let program = binary.program.display();
-            let output = binary.command(which).output();
+            let output = binary.command(is_long).output();
             let mut done = lock(&done);
             println!("\n{program}");
             match output {
@@ -123,7 +115,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 ///
 /// # Errors
 /// When it fails.
-pub fn run_live(summary: &mut Summary, name: &str, which: Which) -> Result<()> {
+pub fn run_live(summary: &mut Summary, name: &str, is_long: bool) -> Result<()> {
     let mut binaries = binaries()?.into_iter();
     let binary = binaries
         .find(|binary| binary.name == name)
@@ -132,7 +124,7 @@ pub fn run_live(summary: &mut Summary, name: &str, which: Which) -> Result<()> {
         "running" => "1",
         _ => WAITING_THREADS,
     };
-    let mut command = binary.command(which);
+    let mut command = binary.command(is_long);
     summary.run(command.args(["--test-threads", n_threads]))
 }
 

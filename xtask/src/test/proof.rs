@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use anyhow::{Result, ensure};
 
-use super::parts::run_parts;
+use super::parts::{PARTS, run_parts};
 use super::summary::Summary;
 use crate::process::{Background, command, compile_c, result_folder};
 
@@ -35,7 +35,7 @@ pub fn run() -> Result<()> {
             Background::start(shell.stdin(Stdio::piped()).stdout(Stdio::null()))
         };
         let load = commands.iter().map(start).collect::<Result<Vec<_>>>()?;
-        let summary = run_parts(|part| !part.long);
+        let summary = run_parts(PARTS);
         for mut program in load {
             // Also closes its standard input. What it has set is restored then.
             program.child.wait()?;
