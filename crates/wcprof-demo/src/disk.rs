@@ -13,11 +13,11 @@ use anyhow::{Context, Result};
 
 /// What each flush takes, at least.
 pub const FLUSH_TIME: Duration = Duration::from_millis(8);
-/// Length that a file is used in a circle with. It is the wait that counts, not what is written.
+/// Size of a file, which is written in a circle. Only the wait for the flush matters, not the data.
 const FILE_LEN: u64 = 64 << 10;
-/// A real file that is flushed this often within [`FLUSH_TIME`] is in memory: there is nothing to wait for.
+/// Most flushes of a real file within [`FLUSH_TIME`]: such a file is in memory, and there is nothing to wait for.
 const MAX_FLUSHES: usize = 1000;
-/// What makes the next flush of a real file write something.
+/// Written before each further flush of a real file, so that there is something to flush.
 const BLOCK: [u8; 4096] = [0; 4096];
 
 /// The transaction log.
@@ -48,7 +48,7 @@ impl DiskFile {
         Ok(Self { file, position: 0 })
     }
 
-    /// Write behind what was written before; beyond 64 KiB data is left out.
+    /// Write behind the data written before, from the start again at 64 KiB; longer data is cut.
     pub(crate) fn append(&mut self, data: &[u8]) -> io::Result<()> {
         let data = &data[..data.len().min(FILE_LEN as usize)];
         if self.position + data.len() as u64 > FILE_LEN {
@@ -59,8 +59,8 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Wait until what was written is on the disk, for [`FLUSH_TIME`] at least. A slow disk takes
-    /// that long for one flush.
+    /// Wait until the data is on the disk, for [`FLUSH_TIME`] at least. A slow disk takes that long for one
+    /// flush.
     ///
     /// Returns the number of flushes.
     #[inline(never)]

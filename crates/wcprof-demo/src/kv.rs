@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use crate::disk::DiskFile;
 use crate::queue::Queue;
 
-/// What an operation wants to be made durable.
+/// Data of an operation that is to be made durable.
 pub(crate) struct Transaction {
     version: u64,
     data: Vec<u8>,

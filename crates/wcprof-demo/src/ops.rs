@@ -17,8 +17,8 @@ const N_ATTRS: usize = 96;
 const N_CACHED: usize = 256;
 /// Bytes of data that one operation writes.
 const WRITE_LEN: usize = 4096;
-/// Of so many operations, one waits for the disk while it holds the lock. What the others do under the
-/// lock takes less than a tenth of a millisecond: on one CPU they would hardly ever meet.
+/// One of so many operations waits for the disk while it holds the lock. The others hold the lock for less than
+/// a tenth of a millisecond: on one CPU they would hardly ever contend.
 const OPS_PER_FLUSH: u64 = 128;
 
 /// One operation of a client.
@@ -28,7 +28,7 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// The operation that message data brought.
+    /// The operation in the data of a message.
     pub(crate) fn new(object: u64, message: &[u8]) -> Self {
         Self {
             object,
@@ -39,7 +39,7 @@ impl Op {
 
 type Attrs = BTreeMap<String, Vec<u8>>;
 
-/// What the pool's threads share: one placement group, which all operations go to.
+/// Shared by the pool's threads: one placement group, to which all operations go.
 pub(crate) struct OpPool {
     pg: Mutex<PlacementGroup>,
 }

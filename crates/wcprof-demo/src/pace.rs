@@ -11,9 +11,9 @@ use nix::time::{ClockId, clock_gettime};
 
 /// CPU seconds a second.
 const CPU_SHARE: f64 = 1.15;
-/// Share of all CPUs never passed, for small machines.
+/// Largest share of all CPUs, for small machines.
 const MACHINE_SHARE: f64 = 0.6;
-/// CPU seconds that may be caught up after a lull.
+/// Most CPU seconds that are caught up after a time without work.
 const MAX_CREDIT: f64 = 0.02;
 
 /// The process's CPU clock against its allowance.
@@ -45,7 +45,7 @@ impl Pace {
     }
 }
 
-/// CPU seconds left after `allowed` came in and `used` went out.
+/// CPU seconds left: `allowed` is added, `used` is subtracted.
 fn settle(credit: f64, allowed: f64, used: f64) -> f64 {
     (credit + allowed - used).min(MAX_CREDIT)
 }

@@ -1,9 +1,8 @@
-//! A disk made of a FUSE server in this process: who flushes one of its files waits for a known time.
+//! A disk made of a FUSE server in this process: a flush of one of its files takes a known time.
 //!
-//! The kernel passes `fdatasync` to the server and lets the caller wait for the answer, as for a
-//! device. The file system is mounted nowhere: child processes inherit a descriptor of its folder.
-//! So nothing stays behind, whichever process ends first and however. When this process ends, calls
-//! on the files fail.
+//! The kernel passes `fdatasync` to the server, and the caller waits for the answer as for a device. The file
+//! system is not mounted anywhere: child processes inherit a descriptor of its folder. Nothing is left behind,
+//! whichever process ends first. When this process ends, calls on the files fail.
 //!
 //! This process itself must not open the files: a process that is killed while one of its threads
 //! waits for another one of them never ends.
@@ -29,7 +28,7 @@ use rustix::mount::{
 
 use crate::disk::{FILES, FLUSH_TIME};
 
-/// How long the kernel need not ask again.
+/// How long the kernel may cache an answer.
 const TTL: Duration = Duration::from_secs(3600);
 
 /// The folder of the files. The server runs until nobody has the folder or a file of it open.
