@@ -7,15 +7,14 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use fs_err as fs;
-use serde_json::json;
 
 use super::attached::{Attached, Recording};
 use super::histogram::Histograms;
 use super::stats::{Ratio, median};
 use crate::cpu_time::cpu_time;
-use crate::lab::admin::ask;
+use crate::lab::admin::counter;
 use crate::lab::fio::{self, Load};
 use crate::lab::place::Lab;
 use crate::markdown::table;
@@ -128,9 +127,14 @@ fn segment(lab: &Lab, options: &Options, mut wcprof: Option<&mut Attached>) -> R
             }
         }
     };
+    let socket = lab.file("osd.0.asok");
     let counters = || -> Result<_> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
-        Ok((now.as_millis() as u64, n_ops(lab)?, cpu_time(pid)?))
+        Ok((
+            now.as_millis() as u64,
+            counter(&socket, "osd", "op")?,
+            cpu_time(pid)?,
+        ))
     };
     wait(options.settle)?;
     let (from, n_before, cpu_before) = counters()?;
@@ -145,15 +149,6 @@ fn segment(lab: &Lab, options: &Options, mut wcprof: Option<&mut Attached>) -> R
         to,
         wcprof_cores: wcprof_cpu.as_secs_f64() / options.segment,
     })
-}
-
-/// Client operations that the OSD has served.
-fn n_ops(lab: &Lab) -> Result<u64> {
-    let question = json!({"prefix": "perf dump", "logger": "osd", "counter": "op"});
-    let answer = ask(&lab.file("osd.0.asok"), &question)?;
-    answer["osd"]["op"]
-        .as_u64()
-        .with_context(|| format!("the OSD does not count operations: {answer}"))
 }
 
 fn print_ratios(rounds: &[Round], latencies: &Histograms) {

@@ -13,6 +13,9 @@ use super::measure::{measure, require_gnu_time};
 use crate::markdown::table;
 use crate::process::{Background, build_release, compile_c, is_installed, quoted, result_folder};
 
+/// Ticks a second.
+const RATE: u32 = 100;
+
 /// Start-up is over after this.
 const SETTLE: Duration = Duration::from_secs(2);
 
@@ -33,9 +36,6 @@ pub struct Options {
     /// Length of each recording in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=600))]
     seconds: u32,
-    /// Ticks a second
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rate: u32,
     /// Engines to measure
     #[arg(long = "engine", default_values_t = ["bpf", "procfs", "procfs-only"].map(str::to_owned))]
     engines: Vec<String>,
@@ -50,8 +50,8 @@ pub struct Options {
 /// When a build or a program fails.
 pub fn run(options: &Options) -> Result<()> {
     let wcprof = build_release()?;
-    let (seconds, rate) = (options.seconds, options.rate);
-    println!("\n{seconds} s at {rate} Hz; CPU times of wcprof itself\n");
+    let seconds = options.seconds;
+    println!("\n{seconds} s at {RATE} Hz; CPU times of wcprof itself\n");
     let mut rows = Vec::new();
     let mut peer_rows = Vec::new();
     for (n_threads, n_waking) in [(70, 3), (70, 10), (1000, 0)] {
@@ -74,7 +74,7 @@ pub fn run(options: &Options) -> Result<()> {
     }
     println!("{}", table(HEAD, &rows));
     println!(
-        "A thread that only wakes {rate} times a second takes {:.1} us of CPU time each time.\n",
+        "A thread that only wakes {RATE} times a second takes {:.1} us of CPU time each time.\n",
         wake_up(options)?.as_secs_f64() * 1e6
     );
     if !peer_rows.is_empty() {
@@ -106,8 +106,8 @@ fn start_target(n_threads: u32, n_waking: u32) -> Result<Background> {
 /// CPU time of sleeping and waking once: what a tick costs before anything is looked at. It depends on
 /// the machine, above all on a virtual one.
 fn wake_up(options: &Options) -> Result<Duration> {
-    let interval = Duration::from_secs(1) / options.rate;
-    let n = options.seconds * options.rate;
+    let interval = Duration::from_secs(1) / RATE;
+    let n = options.seconds * RATE;
     let cpu = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
     let (begin, first) = (Instant::now(), cpu()?);
     for i in 1..=n {
@@ -118,7 +118,7 @@ fn wake_up(options: &Options) -> Result<Duration> {
 
 /// Records the target. Returns the cells of a row, from the engine on.
 fn record(wcprof: &str, pid: i32, engine: &str, options: &Options) -> Result<Vec<String>> {
-    let mut attached = Attached::start(wcprof, pid, engine, options.rate)?;
+    let mut attached = Attached::start(wcprof, pid, engine, RATE)?;
     attached.run_for(SETTLE)?;
     // Start-up and report excluded.
     let cpu = attached.run_for(Duration::from_secs(options.seconds.into()))?;

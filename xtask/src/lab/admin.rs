@@ -9,15 +9,26 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Sends a command and returns the answer.
 ///
 /// # Errors
 /// When the daemon does not answer within ten seconds or not with JSON.
-pub fn ask(socket: &Path, command: &Value) -> Result<Value> {
+fn ask(socket: &Path, command: &Value) -> Result<Value> {
     exchange(socket, command)
         .with_context(|| format!("failed to ask `{}` for {command}", socket.display()))
+}
+
+/// A counter of a daemon: how often something happened since its start.
+///
+/// # Errors
+/// When the daemon does not answer, or has no such counter.
+pub fn counter(socket: &Path, logger: &str, counter: &str) -> Result<u64> {
+    let question = json!({"prefix": "perf dump", "logger": logger, "counter": counter});
+    let answer = ask(socket, &question)?;
+    let value = answer[logger][counter].as_u64();
+    value.with_context(|| format!("no counter {logger}.{counter}: {answer}"))
 }
 
 fn exchange(socket: &Path, command: &Value) -> Result<Value> {
@@ -33,8 +44,6 @@ fn exchange(socket: &Path, command: &Value) -> Result<Value> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixListener;
-
-    use serde_json::json;
 
     use super::*;
 

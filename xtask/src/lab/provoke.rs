@@ -5,10 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
-use serde_json::json;
+use anyhow::{Result, ensure};
 
-use super::admin::ask;
+use super::admin::counter;
 use super::ceph;
 use super::conf::{self, Mode};
 use super::fio::{self, Load};
@@ -113,13 +112,8 @@ impl Recorder<'_> {
         let gateway = gateway::up(self.lab)?;
         let load = gateway::read_object(self.lab, 16)?;
         std::thread::sleep(Duration::from_secs(2));
-        let n_done = || {
-            let question = json!({"prefix": "perf dump", "logger": "rgw", "counter": "get"});
-            let answer = ask(&self.lab.file("rgw.a.asok"), &question)?;
-            answer["rgw"]["get"]
-                .as_u64()
-                .with_context(|| format!("the gateway does not count operations: {answer}"))
-        };
+        let socket = self.lab.file("rgw.a.asok");
+        let n_done = || counter(&socket, "rgw", "get");
         let (start, before) = (Instant::now(), n_done()?);
         let pids: Vec<i32> = self.lab.osds()?.into_iter().chain([gateway.pid]).collect();
         self.wcprof.attach(NAME, &pids, "")?;
