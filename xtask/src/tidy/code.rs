@@ -9,14 +9,7 @@ const MAX_FIELDS: usize = 12;
 const MAX_PARAMETERS: usize = 6;
 
 /// Derives and attributes of structs whose fields someone else decides on.
-const FORMATS: &[&str] = &[
-    "Serialize",
-    "Deserialize",
-    "Args",
-    "Parser",
-    "repr",
-    "bitflags",
-];
+const FORMATS: &[&str] = &["Serialize", "Deserialize", "Args", "Parser", "repr"];
 
 /// What may be between visibility and `fn`.
 const BEFORE_FN: &[&str] = &["", "const", "async", "unsafe", "extern", "\"C\""];
