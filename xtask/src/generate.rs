@@ -19,7 +19,7 @@ pub struct Args {
 /// When the build fails or, with `--check`, a file is not up to date.
 pub fn run(args: &Args) -> Result<()> {
     let mut command =
-        cargo("test --quiet --locked --package wcprof --bin wcprof generated::checked_in");
+        cargo("test --quiet --locked --package wcprof --bin wcprof tests::checked_in");
     match args.check {
         true => command.env_remove("WCPROF_BLESS"),
         false => command.env("WCPROF_BLESS", "1"),
