@@ -212,17 +212,23 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
     show_progress(&progress, options);
     let finished = running.finish(options)?;
     let recorded = finished.recorder.finish(reason(&finished.end));
-    let loss = match (finished.failed, &finished.end, &recorded.write_error) {
-        (Some(error), ..) => Some(format!("the recording ended early: {error}")),
-        (_, SamplingEnd::Failed(error), _) => Some(format!("sampling ended early: {error}")),
-        (.., Some(error)) => Some(format!("the end of the recording is not saved: {error}")),
-        _ => None,
-    };
+    let unsaved = recorded.write_error.as_ref();
+    let unsaved = unsaved.map(|error| format!("the end of the recording is not saved: {error}"));
+    let loss = loss(finished.failed.as_ref(), &finished.end).or(unsaved);
     Ok(Session {
         recorded,
         remark: finished.remark,
         loss,
     })
+}
+
+/// What went wrong before the end of a recording.
+pub(crate) fn loss(failed: Option<&RecordError>, end: &SamplingEnd) -> Option<String> {
+    match (failed, end) {
+        (Some(error), _) => Some(format!("the recording ended early: {error}")),
+        (None, SamplingEnd::Failed(error)) => Some(format!("sampling ended early: {error}")),
+        (None, _) => None,
+    }
 }
 
 /// Why a recording ended, as the trace has it.
