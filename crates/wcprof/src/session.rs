@@ -18,7 +18,7 @@ use wcprof_capture::{
 };
 use wcprof_host::Target;
 use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
-use wcprof_text::cut;
+use wcprof_text::{cut, percent};
 use wcprof_trace::model::Header;
 use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::Pid;
@@ -279,12 +279,12 @@ fn show_progress(progress: &mpsc::Receiver<Progress>, options: &SessionOptions) 
 /// One line that is written over again and again.
 fn show_status(progress: &Progress, options: &SessionOptions) {
     let seconds = progress.recorded_ns as f64 / 1e9;
-    let of = match options.duration {
-        Some(d) => format!(" of {:.0}", d.as_secs_f64()),
-        None => String::new(),
-    };
+    let of = options
+        .duration
+        .map(|d| format!(" of {:.0}", d.as_secs_f64()));
+    let of = of.unwrap_or_default();
     let total: u64 = progress.state_ns.iter().sum();
-    let share = |ns: u64| 100.0 * ns as f64 / total.max(1) as f64;
+    let share = |ns: u64| percent(ns, total);
     let mut line = format!(
         "recording {}: {seconds:.1}{of} s, {} threads, {} samples, {:.1} % on-CPU, {:.1} % runnable, {} KiB",
         subject(options, progress.n_processes),

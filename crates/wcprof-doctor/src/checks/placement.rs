@@ -220,16 +220,11 @@ fn vhost(out: &mut Out<'_>, kind: &Kind, nodes: &Nodes) {
 fn governor(out: &mut Out<'_>) {
     let host = &out.snapshot.host;
     if host.governors.is_empty() {
+        let seen = "no cpufreq: a virtual machine, whose host decides";
+        let (reason, next) = ("no cpufreq in /sys", "the firmware's power profile");
         match host.cpu_flags.iter().any(|f| f == "hypervisor") {
-            true => out.passed(
-                ID_GOVERNOR,
-                "no cpufreq: a virtual machine, whose host decides",
-            ),
-            false => out.unknown(
-                ID_GOVERNOR,
-                "no cpufreq in /sys",
-                "the firmware's power profile",
-            ),
+            true => out.passed(ID_GOVERNOR, seen),
+            false => out.unknown(ID_GOVERNOR, reason, next),
         }
         return;
     }
@@ -254,14 +249,9 @@ fn governor(out: &mut Out<'_>) {
     };
     if is_slow {
         let mut found = vec![setting("governor", text, "/sys/devices/system/cpu/cpufreq")];
-        found.extend(own_choice.then(|| {
-            let preference = list(&host.energy_preferences);
-            setting(
-                "energy preference",
-                preference,
-                "energy_performance_preference",
-            )
-        }));
+        let file = "energy_performance_preference";
+        let preference = || setting("energy preference", list(&host.energy_preferences), file);
+        found.extend(own_choice.then(preference));
         out.found(ID_GOVERNOR, found);
     } else {
         out.passed(ID_GOVERNOR, text);
