@@ -10,6 +10,6 @@ use crate::process::{cargo, execute};
 /// # Errors
 /// When the build fails.
 pub fn run() -> Result<()> {
-    let words = "test --quiet --locked --package wcprof --bin wcprof generated::checked_in";
+    let words = "test --quiet --locked --package wcprof --bin wcprof tests::checked_in";
     execute(cargo(words).env("WCPROF_BLESS", "1"))
 }

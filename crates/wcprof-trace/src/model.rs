@@ -308,7 +308,7 @@ impl Stats {
 }
 
 /// A function at a frame, as symbols name it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct SymbolFrame {
     /// Demangled name with its arguments; `module+0xoffset` of the function's start without a
     /// symbol.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use wcprof_demo::{FLUSH_TIME, SlowDisk};
 
-use crate::args::{AttachArgs, DemoArgs, KeepArgs, RuleArgs, SamplingArgs, SymbolArgs, TargetArgs};
+use crate::args::{AttachArgs, DemoArgs, KeepArgs, SamplingArgs, TargetArgs, defaults};
 use crate::attach;
 use crate::failure::{Exit, Failure};
 
@@ -59,11 +59,10 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         flamegraph: Some("wcprof-demo.svg".into()),
         sampling: SamplingArgs {
             engine: args.engine,
-            ..SamplingArgs::default()
+            ..defaults()
         },
         kernel: false,
-        rules: RuleArgs::default(),
-        symbols: SymbolArgs::default(),
+        analysis: defaults(),
         raw: false,
     })
 }

@@ -28,7 +28,7 @@ const MAX_NAMES: usize = 1 << 18;
 type ModuleKey = (Pid, Avma, Option<BuildId>, String);
 
 /// Names of frames, by module and address.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LiveNames {
     modules: HashMap<ModuleKey, u32>,
     names: HashMap<(u32, RelativeAddress), Vec<SymbolFrame>>,
@@ -37,21 +37,11 @@ pub(crate) struct LiveNames {
     jit_asked: Option<Instant>,
     /// When names may be looked up again.
     not_before: Option<Instant>,
-    spent: Duration,
+    /// Time that look-ups took so far.
+    pub(crate) spent: Duration,
 }
 
 impl LiveNames {
-    pub(crate) fn new() -> Self {
-        Self {
-            modules: HashMap::new(),
-            names: HashMap::new(),
-            jit: HashMap::new(),
-            jit_asked: None,
-            not_before: None,
-            spent: Duration::ZERO,
-        }
-    }
-
     /// The names of the tables' frames, as far as they are known by now.
     fn known(
         &mut self,
@@ -174,11 +164,6 @@ impl LiveNames {
             self.names.insert(key, names);
         }
         Ok(())
-    }
-
-    /// Time that look-ups took so far.
-    pub(crate) fn spent(&self) -> Duration {
-        self.spent
     }
 
     fn module(&mut self, tables: &Tables, module: &Module) -> u32 {

@@ -15,9 +15,9 @@ use super::burst::{BurstArgs, observe_process};
 use super::files::{json_document, open_library, read_calibration};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
-use crate::args::{RuleArgs, SymbolArgs};
+use crate::args::defaults;
 use crate::failure::Failure;
-use crate::open::{KernelSide, profile_of, write_output};
+use crate::open::{profile_of, write_output};
 
 #[derive(Args, Debug)]
 pub(crate) struct AdviseArgs {
@@ -87,13 +87,7 @@ fn calibration(
 }
 
 fn trace_share(path: &Path) -> Result<TraceShare, Failure> {
-    let profile = profile_of(
-        path,
-        None,
-        &RuleArgs::default(),
-        &SymbolArgs::default(),
-        KernelSide::Hidden,
-    )?;
+    let profile = profile_of(path, None, &defaults())?;
     let (process, sums) = trace_sums(&profile);
     Ok(TraceShare::new(process, sums))
 }
