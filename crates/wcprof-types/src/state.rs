@@ -38,7 +38,9 @@ pub enum Sched {
 }
 
 /// Why a stack has no further frames.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(
+    Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize,
+)]
 pub enum StackEnd {
     /// The thread's (or coroutine's) first frame was reached.
     Root,
@@ -59,6 +61,7 @@ pub enum StackEnd {
     /// The thread has no user stack (io_uring worker, vhost).
     NoUserStack,
     /// The thread was running and this engine cannot see a running thread's stack.
+    #[default]
     NotSampled,
 }
 

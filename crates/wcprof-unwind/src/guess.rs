@@ -5,8 +5,8 @@ use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
 use crate::memory::{StackMemory, TextMemory, bytes_before};
-use crate::row::Fault;
-use crate::unwinder::{Cursor, Step, Unwinder, raw};
+use crate::row::{Cursor, Fault, raw};
+use crate::unwinder::{Step, Unwinder};
 use crate::walk::{UnwindLimits, is_user_address};
 
 /// Candidates that are unwound to the end, for one search.

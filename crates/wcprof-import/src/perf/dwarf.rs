@@ -163,7 +163,7 @@ impl Copies {
             }
         }
         let known = self.processes.entry(pid).or_insert_with(|| Known {
-            unwinder: Unwinder::new(),
+            unwinder: Unwinder::default(),
             texts: BTreeMap::new(),
             n_given: 0,
             used: 0,
