@@ -36,7 +36,7 @@ pub fn append_symbols(path: impl AsRef<Path>, table: &SymbolTable) -> Result<(),
     let (tables, ending, end) =
         TraceReader::from_reader(BufReader::new(&file))?.read_until_end(|_, _| Ok(()))?;
     if let Ending::Damaged { offset } = ending {
-        return Err(TraceError::DamagedForAppend { offset });
+        return Err(TraceError::DamagedForAppend(offset));
     }
     let mut blocks = Vec::new();
     pack_symbols(table, tables.frames.len(), &mut blocks)?;

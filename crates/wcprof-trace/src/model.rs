@@ -13,7 +13,17 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(
-            Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize,
+            Copy,
+            Clone,
+            PartialEq,
+            Eq,
+            Hash,
+            PartialOrd,
+            Ord,
+            Debug,
+            Default,
+            Serialize,
+            Deserialize,
         )]
         #[serde(transparent)]
         pub struct $name(pub u32);
@@ -71,7 +81,7 @@ pub struct Header {
 }
 
 /// A recorded process.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Process {
     /// Its pid where it was recorded.
     pub pid: Pid,
@@ -84,7 +94,7 @@ pub struct Process {
 }
 
 /// How a process's part of a recording ended before the recording did.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ProcessEnd {
     /// When.
     pub time: TimeNs,
@@ -93,7 +103,7 @@ pub struct ProcessEnd {
 }
 
 /// One of the recordings that a trace was merged from.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Source {
     /// Host name.
     pub host: String,
@@ -116,7 +126,7 @@ pub struct Source {
 }
 
 /// A loaded ELF image.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Module {
     /// The process it is mapped in.
     pub process: ProcessId,
@@ -172,8 +182,14 @@ pub enum Frame {
     KernelCode(Avma),
 }
 
+impl Default for Frame {
+    fn default() -> Self {
+        Self::Unmapped(Avma(0))
+    }
+}
+
 /// A node of the tree of stacks.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct StackNode {
     /// The node of the caller; `None` for the root-most frame.
     pub caller: Option<NodeId>,
@@ -182,7 +198,7 @@ pub struct StackNode {
 }
 
 /// A whole stack.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
 pub struct Stack {
     /// Its leaf; `None` for a stack without frames.
     pub leaf: Option<NodeId>,
@@ -191,7 +207,7 @@ pub struct Stack {
 }
 
 /// A thread.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Thread {
     /// Its process.
     pub process: ProcessId,
@@ -367,7 +383,7 @@ pub struct LockFacts {
 }
 
 /// One or more looks, tick by tick, that found the same.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LockLook {
     /// Whose memory.
     pub process: ProcessId,
@@ -386,7 +402,7 @@ pub struct LockLook {
 }
 
 /// A thread that may hold a lock, as it was at a tick.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LockOwner {
     /// Which word names it.
     pub word: u8,
@@ -403,10 +419,11 @@ pub struct LockOwner {
 }
 
 /// What the owner of a lock did at a tick.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum OwnerState {
     /// Ran, or waited for a CPU where the engine cannot tell; its stack is that of the nearest
     /// timer sample.
+    #[default]
     Running,
     /// Waited for a CPU.
     Queued,

@@ -301,7 +301,7 @@ impl<'a> Cut<'a> {
             return FrameId(known);
         }
         let known = self.snapshot.tables.frames.get(id.0 as usize);
-        let mut frame = known.cloned().flatten().unwrap_or(Frame::Unmapped(Avma(0)));
+        let mut frame = known.cloned().flatten().unwrap_or_default();
         if let Frame::Native {
             module, address, ..
         } = &mut frame

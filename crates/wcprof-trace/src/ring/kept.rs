@@ -9,8 +9,8 @@ use zstd::bulk::Compressor;
 use super::chunk::{Chunk, OpenChunk};
 use super::memory::{RingMemory, RingOptions};
 use super::snapshot::Snapshot;
-use super::table::Marks;
-use super::tables::{RingTables, mark_place};
+use super::table::IdSet;
+use super::tables::{RingTables, add_place};
 use crate::error::TraceError;
 use crate::limits;
 use crate::model::{
@@ -125,24 +125,22 @@ impl Ring {
 
     /// Forgets what has ended before all that is kept.
     fn drop_ended(&mut self) {
-        let mut used = Marks::default();
-        for chunk in &self.chunks {
-            used.mark_all(&chunk.facts.threads);
-        }
-        self.tables.drop_ended(self.start(), &used);
+        let threads = self.chunks.iter().flat_map(|chunk| &chunk.facts.threads);
+        self.tables
+            .drop_ended(self.start(), &threads.copied().collect());
     }
 
-    /// Marks what chunks and `held` refer to, and forgets the rest of the tables.
+    /// Forgets what neither chunks nor `held` refer to.
     fn drop_unused(&mut self, held: &[(Option<StackId>, Option<WaitId>)]) {
-        let (mut stacks, mut waits) = (Marks::default(), Marks::default());
+        let (mut stacks, mut waits) = (IdSet::default(), IdSet::default());
         for chunk in &self.chunks {
-            stacks.mark_all(&chunk.facts.stacks);
-            waits.mark_all(&chunk.facts.waits);
+            stacks.extend(&chunk.facts.stacks);
+            waits.extend(&chunk.facts.waits);
         }
         for &place in held {
-            mark_place(place, &mut stacks, &mut waits);
+            add_place(place, &mut stacks, &mut waits);
         }
-        self.tables.keep(&stacks, &waits);
+        self.tables.retain(&stacks, &waits);
         self.swept = self.tables.bytes();
     }
 }
@@ -304,10 +302,6 @@ impl TraceSink for Ring {
 
     fn holds_frame(&self, frame: FrameId) -> bool {
         self.tables.frames.get(frame.0).is_some()
-    }
-
-    fn holds_stack(&self, stack: StackId) -> bool {
-        self.tables.stacks.get(stack.0).is_some()
     }
 
     fn holds_process(&self, process: ProcessId) -> bool {

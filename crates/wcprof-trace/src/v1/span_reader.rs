@@ -8,7 +8,7 @@ use std::hint::select_unpredictable;
 
 use wcprof_types::{ThreadState, TimeNs};
 
-use super::entries::{Sizes, Table};
+use super::codec::{Sizes, Table};
 use super::spans::{
     HAS_STACK, HAS_WAIT, Last, N_COLUMNS, NEXT_INTERVAL, NS_PER_US, SAME_INTERVAL, STATE_MASK,
     STATES, WEIGHT_AS_GUESSED, state, to_ns,

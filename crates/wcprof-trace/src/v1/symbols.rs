@@ -43,28 +43,20 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn push(&mut self, frame: FrameId, functions: &'a [SymbolFrame]) {
-        let functions = &functions[functions.len().saturating_sub(MAX_INLINE)..];
+        let Self {
+            indices, strings, ..
+        } = self;
         put(&mut self.entries, (frame.0 - self.frame).into());
-        put(&mut self.entries, functions.len() as u64);
-        for function in functions {
-            let name = self.string(&function.name);
-            let file = function.file.as_ref().map(|file| self.string(file));
-            self.entries.push(flags(function));
-            put(&mut self.entries, name);
-            for n in [file, function.line.map(u64::from)].into_iter().flatten() {
-                put(&mut self.entries, n);
-            }
-        }
+        put_functions(&mut self.entries, functions, |out, s| {
+            let next = indices.len() as u64;
+            let index = indices.entry(cut(s)).or_insert_with_key(|s| {
+                put_str(strings, s);
+                next
+            });
+            put(out, *index);
+        });
         self.frame = frame.0;
         self.n_entries += 1;
-    }
-
-    fn string(&mut self, s: &'a str) -> u64 {
-        let next = self.indices.len() as u64;
-        *self.indices.entry(cut(s)).or_insert_with_key(|s| {
-            put_str(&mut self.strings, s);
-            next
-        })
     }
 
     fn into_bytes(self, is_first: bool) -> Vec<u8> {
@@ -121,18 +113,7 @@ pub(crate) fn later_sections(later: &[LaterName]) -> Vec<Vec<u8>> {
     for entry in &later[..later.len().min(MAX_LATER_NAMES)] {
         put(&mut part, entry.frame.0.into());
         put(&mut part, entry.since.0);
-        let functions = &entry.functions[entry.functions.len().saturating_sub(MAX_INLINE)..];
-        put(&mut part, functions.len() as u64);
-        for function in functions {
-            part.push(flags(function));
-            put_str(&mut part, &function.name);
-            if let Some(file) = &function.file {
-                put_str(&mut part, file);
-            }
-            if let Some(line) = function.line {
-                put(&mut part, line.into());
-            }
-        }
+        put_functions(&mut part, &entry.functions, put_str);
         if part.len() >= SECTION_BYTES {
             done.push(std::mem::take(&mut part));
         }
@@ -163,6 +144,26 @@ pub(crate) fn read_later(
         });
     }
     Ok(())
+}
+
+/// Appends the functions of one frame, the outermost [`MAX_INLINE`]; `put_string` a name or a file.
+fn put_functions<'a>(
+    out: &mut Vec<u8>,
+    functions: &'a [SymbolFrame],
+    mut put_string: impl FnMut(&mut Vec<u8>, &'a str),
+) {
+    let functions = &functions[functions.len().saturating_sub(MAX_INLINE)..];
+    put(out, functions.len() as u64);
+    for function in functions {
+        out.push(flags(function));
+        put_string(out, &function.name);
+        if let Some(file) = &function.file {
+            put_string(out, file);
+        }
+        if let Some(line) = function.line {
+            put(out, line.into());
+        }
+    }
 }
 
 /// Reads the functions of one frame; `string` reads a name or a file.
