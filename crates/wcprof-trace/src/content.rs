@@ -29,24 +29,13 @@ pub(crate) struct Content {
     memory: Memory,
 }
 
-/// Bytes that hostile tables may still take.
-#[derive(Debug)]
+/// Bytes of memory that tables took so far; hostile ones are limited.
+#[derive(Debug, Default)]
 struct Memory {
     tables: usize,
     symbols: usize,
     local_names: usize,
     later_names: usize,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            tables: MAX_TABLE_BYTES,
-            symbols: MAX_TABLE_BYTES,
-            local_names: MAX_TABLE_BYTES,
-            later_names: MAX_TABLE_BYTES,
-        }
-    }
 }
 
 impl Content {
@@ -70,12 +59,9 @@ impl Content {
                 section::THREAD_FACTS | section::SPANS | section::STATS | section::SYMBOLS
             );
             if is_of_tables {
-                let left = self.memory.tables.checked_sub(input.0.len());
-                self.memory.tables = left.ok_or(Malformed::TooMany {
-                    what: "bytes of tables",
-                    count: MAX_TABLE_BYTES as u64 + 1,
-                    limit: MAX_TABLE_BYTES as u64,
-                })?;
+                self.memory.tables += input.0.len();
+                let n = self.memory.tables as u64;
+                within("bytes of tables", n, MAX_TABLE_BYTES)?;
             }
             match tag {
                 section::SPANS if self.skips_spans => continue,

@@ -2,15 +2,10 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
-
 macro_rules! address {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(
-            Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
+        #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
         pub struct $name(pub u64);
 
         impl fmt::Debug for $name {
@@ -40,8 +35,7 @@ address! {
 }
 
 /// AVMA − SVMA of a module, modulo 2^64.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LoadBias(pub u64);
 
 impl LoadBias {
@@ -78,8 +72,7 @@ impl FrameAddress<Avma> {
 }
 
 /// The GNU build-id note of an ELF file (`NT_GNU_BUILD_ID`), 1 to 64 bytes; prints as hex.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct BuildId(Vec<u8>);
 
 impl BuildId {

@@ -7,9 +7,8 @@ use std::sync::Arc;
 use gimli::UnwindContext;
 use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd};
 
-use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 use crate::code::ModuleCode;
-use crate::memory::{StackMemory, TextMemory, bytes_before};
+use crate::memory::{StackMemory, TextMemory, is_called};
 use crate::row::{Cursor, Fault, PlainRow, Row, raw};
 
 /// Slots of the cache of [`Step`]s by address, 32 bytes each.
@@ -253,7 +252,7 @@ impl Unwinder {
                 }
                 // The instruction after a call may start a function too, when the call never
                 // returns; then the lookup address has a row, or the bytes before are a call.
-                let called = text.as_deref_mut().map(|t| is_called(exact.0, t));
+                let called = text.as_deref_mut().map(|t| is_called(t, exact.0));
                 if called == Some(false) || (called.is_none() && row.is_none()) {
                     return (Step::Start, Some(key));
                 }
@@ -315,10 +314,6 @@ impl Unwinder {
         }
         Ok(caller)
     }
-}
-
-fn is_called(address: u64, text: &mut (dyn TextMemory + '_)) -> bool {
-    is_preceded_by_call(bytes_before(text, address, &mut [0; CALL_LOOKBEHIND]))
 }
 
 fn is_sigreturn(address: FrameAddress<Avma>, text: Option<&mut (dyn TextMemory + '_)>) -> bool {

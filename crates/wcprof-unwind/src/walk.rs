@@ -2,8 +2,7 @@
 
 use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd, UserRegs};
 
-use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
-use crate::memory::{StackMemory, TextMemory, bytes_before};
+use crate::memory::{StackMemory, TextMemory, is_called};
 use crate::row::{Cursor, Fault, raw};
 use crate::unwinder::{ModuleKey, Step, Unwinder};
 
@@ -155,9 +154,7 @@ impl Unwinder {
                 let mut first = [0; START_CONTEXT.len()];
                 text.read_text(Avma(ip), &mut first) && first == START_CONTEXT
             }),
-            _ => text.is_some_and(|text| {
-                is_preceded_by_call(bytes_before(text, ip, &mut [0; CALL_LOOKBEHIND]))
-            }),
+            _ => text.is_some_and(|text| is_called(text, ip)),
         }
     }
 }

@@ -247,7 +247,7 @@ impl BpfEngine {
         let iterator = match &self.source {
             PassSource::Program(_) => None,
             PassSource::Iterator { links, .. } => {
-                Some(sys::create_iterator(links[at].as_fd()).map_err(failed("open"))?)
+                Some(sys::create_iterator(links[at].as_fd()).map_err(failed("open the task iterator"))?)
             }
         };
         self.memory.host_tgid = self.targets.get(at).map_or(0, |pid| pid.0);
@@ -256,7 +256,7 @@ impl BpfEngine {
             self.memory.len = 0;
             let goes_on = match (&self.source, &iterator) {
                 (PassSource::Iterator { .. }, Some(iterator)) => {
-                    sys::read_iterator(iterator, &mut self.memory).map_err(failed("read"))?
+                    sys::read_iterator(iterator, &mut self.memory).map_err(failed("read the task iterator"))?
                 }
                 _ => {
                     self.run_program()?;
@@ -281,7 +281,7 @@ impl BpfEngine {
     fn run_program(&mut self) -> Result<(), BpfError> {
         match &self.source {
             PassSource::Program(program) => {
-                sys::run_program(program.as_fd(), &mut self.memory).map_err(failed("run"))
+                sys::run_program(program.as_fd(), &mut self.memory).map_err(failed("run the task iterator"))
             }
             PassSource::Iterator { .. } => Ok(()),
         }
@@ -419,5 +419,8 @@ fn set_up(error: io::Error) -> BpfError {
 }
 
 fn failed(action: &'static str) -> impl Fn(io::Error) -> BpfError {
-    move |cause| BpfError::Iterate { action, cause }
+    move |cause| BpfError::Load {
+        action,
+        cause: cause.to_string(),
+    }
 }

@@ -8,7 +8,7 @@ use zstd::bulk::{Compressor, Decompressor};
 
 use super::table::IdSet;
 use super::tables::add_place;
-use crate::error::{Malformed, TraceError};
+use crate::error::TraceError;
 use crate::model::{LockLook, LockOwner, Span, StackId, Stats, ThreadId, WaitId};
 use crate::v1::codec::Sizes;
 use crate::v1::span_reader::SpanReader;
@@ -43,7 +43,7 @@ impl Chunk {
     /// Hands over each span.
     pub(crate) fn for_each(
         &self,
-        mut each: impl FnMut(Span) -> Result<(), TraceError>,
+        each: impl FnMut(Span) -> Result<(), TraceError>,
     ) -> Result<(), TraceError> {
         if self.packed.is_empty() {
             return Ok(());
@@ -52,18 +52,7 @@ impl Chunk {
             .and_then(|mut zstd| zstd.decompress(&self.packed, self.raw_len))
             .map_err(TraceError::Read)?;
         let all = Sizes([usize::MAX; 7]);
-        let mut failed = None;
-        let read = SpanReader::default().read(&mut Input(&raw), &all, |span| match each(span) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                failed = Some(error);
-                Err(Malformed::UnexpectedEnd)
-            }
-        });
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(read?),
-        }
+        SpanReader::default().read(&mut Input(&raw), &all, each)
     }
 
     /// Bytes of memory.

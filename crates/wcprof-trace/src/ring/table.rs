@@ -13,7 +13,7 @@ use crate::v1::entries::Entry;
 pub(crate) type IdSet = HashSet<u32, FastState>;
 
 /// Values by small ids, and ids by value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Table<T> {
     values: Vec<Option<T>>,
     free: Vec<u32>,
@@ -60,9 +60,18 @@ impl<T: Entry + Eq + Hash> Table<T> {
         self.values.get(id as usize)?.as_ref()
     }
 
-    /// By id, with holes.
-    pub(crate) fn values(&self) -> &[Option<T>] {
-        &self.values
+    /// The same values, to be read by id.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            values: self.values.clone(),
+            ..Self::default()
+        }
+    }
+
+    /// Ids given out, those that are free again among them.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
     }
 
     /// Forgets the values to which nothing refers.

@@ -37,7 +37,7 @@ pub(super) struct RingThread {
 }
 
 /// All tables of a ring.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct RingTables {
     pub(super) processes: BTreeMap<ProcessId, RingProcess>,
     next_process: u32,
@@ -157,30 +157,19 @@ impl RingTables {
         self.frames.retain(&frames);
     }
 
-    /// A copy of the values.
-    pub(super) fn values(&self) -> Values {
-        Values {
+    /// A copy of the values, to be read.
+    pub(super) fn values(&self) -> Self {
+        Self {
             processes: self.processes.clone(),
             modules: self.modules.clone(),
             threads: self.threads.clone(),
-            frames: self.frames.values().to_vec(),
-            nodes: self.nodes.values().to_vec(),
-            stacks: self.stacks.values().to_vec(),
-            waits: self.waits.values().to_vec(),
+            frames: self.frames.copy(),
+            nodes: self.nodes.copy(),
+            stacks: self.stacks.copy(),
+            waits: self.waits.copy(),
+            ..Self::default()
         }
     }
-}
-
-/// What tables of a ring held at a moment, by id.
-#[derive(Clone, Debug)]
-pub(super) struct Values {
-    pub(super) processes: BTreeMap<ProcessId, RingProcess>,
-    pub(super) modules: BTreeMap<ModuleId, Module>,
-    pub(super) threads: Vec<Option<RingThread>>,
-    pub(super) frames: Vec<Option<Frame>>,
-    pub(super) nodes: Vec<Option<StackNode>>,
-    pub(super) stacks: Vec<Option<Stack>>,
-    pub(super) waits: Vec<Option<Wait>>,
 }
 
 /// Adds a stack and a wait, if there are any.

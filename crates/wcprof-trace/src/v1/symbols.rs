@@ -69,18 +69,18 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Reads a section into `table`. `budget` is what all names together may take, in bytes.
+/// Reads a section into `table`. `used` are the bytes of all names so far.
 pub(crate) fn read(
     input: &mut Input<'_>,
     n_frames: usize,
     table: &mut Option<SymbolTable>,
-    budget: &mut usize,
+    used: &mut usize,
 ) -> Result<(), Malformed> {
     match input.byte()? {
         0 => {}
         1 => {
             *table = Some(SymbolTable::default());
-            *budget = MAX_TABLE_BYTES;
+            *used = 0;
         }
         code => return Err(unknown("symbols", code)),
     }
@@ -100,7 +100,7 @@ pub(crate) fn read(
             .checked_add(input.number32()?)
             .ok_or(Malformed::NumberTooLarge)?;
         known("frame", frame, n_frames)?;
-        let functions = read_functions(input, budget, &mut string)?;
+        let functions = read_functions(input, used, &mut string)?;
         table.frames.insert(FrameId(frame), functions);
     }
     input.end()
@@ -129,14 +129,14 @@ pub(crate) fn read_later(
     input: &mut Input<'_>,
     n_frames: usize,
     later: &mut Vec<LaterName>,
-    budget: &mut usize,
+    used: &mut usize,
 ) -> Result<(), Malformed> {
     while !input.is_empty() {
         let n = later.len() as u64 + 1;
         within("later names", n, MAX_LATER_NAMES)?;
         let frame = input.id("frame", n_frames)?;
         let since = input.time()?;
-        let functions = read_functions(input, budget, Input::str)?;
+        let functions = read_functions(input, used, Input::str)?;
         later.push(LaterName {
             frame: FrameId(frame),
             since,
@@ -169,7 +169,7 @@ fn put_functions<'a>(
 /// Reads the functions of one frame; `string` reads a name or a file.
 fn read_functions<'a>(
     input: &mut Input<'a>,
-    budget: &mut usize,
+    used: &mut usize,
     mut string: impl FnMut(&mut Input<'a>) -> Result<&'a str, Malformed>,
 ) -> Result<Vec<SymbolFrame>, Malformed> {
     let n = input.count()?;
@@ -183,7 +183,8 @@ fn read_functions<'a>(
             .then(|| input.number32())
             .transpose()?;
         let n_bytes = name.len() + file.map_or(0, str::len) + size_of::<SymbolFrame>();
-        take(budget, n_bytes)?;
+        *used += n_bytes;
+        within("bytes of names", *used as u64, MAX_TABLE_BYTES)?;
         functions.push(SymbolFrame {
             name: name.to_owned(),
             file: file.map(str::to_owned),
@@ -193,16 +194,6 @@ fn read_functions<'a>(
         });
     }
     Ok(functions)
-}
-
-/// Takes bytes of what all names together may take in memory.
-fn take(budget: &mut usize, n: usize) -> Result<(), Malformed> {
-    *budget = budget.checked_sub(n).ok_or(Malformed::TooMany {
-        what: "bytes of names",
-        count: MAX_TABLE_BYTES as u64 + 1,
-        limit: MAX_TABLE_BYTES as u64,
-    })?;
-    Ok(())
 }
 
 fn flags(function: &SymbolFrame) -> u8 {
