@@ -230,10 +230,7 @@ fn nothing_grows() {
         "{sizes:?}"
     );
     assert!(ring.tables.threads.len() < 10 && ring.tables.processes.len() < 10);
-    assert!(
-        ring.tables.stacks.len() < 4000,
-        "ids are given out again"
-    );
+    assert!(ring.tables.stacks.len() < 4000, "ids are given out again");
     let trace = trace(&ring.snapshot(Vec::new()), 0);
     let tables = &trace.tables;
     assert_eq!(tables.stacks.len(), 5 * 201);
