@@ -69,9 +69,6 @@ pub enum TraceError {
     /// The first block, at this byte, is damaged.
     #[error("trace is damaged at its beginning (byte {0}): nothing can be read")]
     DamagedAtBeginning(u64),
-    /// The trace cannot be added to, since it is damaged at this byte.
-    #[error("failed to add to the trace: it is damaged at byte {0}")]
-    DamagedForAppend(u64),
     /// A block has the right checksum and a wrong content.
     #[error("malformed block at byte {offset} of the trace: {source}")]
     Malformed {

@@ -89,7 +89,7 @@ pub(crate) fn create(path: &Path) -> Result<File, TraceError> {
 }
 
 /// Takes the file's lock. A file system without locks is no reason to fail.
-pub(crate) fn lock(
+fn lock(
     file: &File,
     path: &Path,
     failed: impl Fn(io::Error) -> TraceError,

@@ -114,11 +114,10 @@ impl<R: Read> TraceReader<R> {
     /// written. The tables hold everything that the span refers to, and what else was read so
     /// far. Memory does not grow with the spans.
     pub fn read(self, mut each: impl FnMut(&Tables, Span)) -> Result<(Tables, Ending), TraceError> {
-        let (tables, ending, _) = self.read_until_end(|tables, span| {
+        self.read_until_end(|tables, span| {
             each(tables, span);
             Ok(())
-        })?;
-        Ok((tables, ending))
+        })
     }
 
     /// As [`read`](Self::read), until `enough` says so of the tables; it is asked after each block.
@@ -147,7 +146,7 @@ impl<R: Read> TraceReader<R> {
     /// their ends.
     pub fn read_all(self) -> Result<(Trace, Ending), TraceError> {
         let mut spans = Vec::new();
-        let (tables, ending, _) = self.read_until_end(|_, span| {
+        let (tables, ending) = self.read_until_end(|_, span| {
             let count = spans.len() as u64 + 1;
             within("spans", count, limits::MAX_SPANS_IN_MEMORY)?;
             spans.push(span);
@@ -157,17 +156,16 @@ impl<R: Read> TraceReader<R> {
         Ok((Trace { tables, spans }, ending))
     }
 
-    /// As [`read`](Self::read); also the position after the last whole block.
-    pub(crate) fn read_until_end(
+    fn read_until_end(
         mut self,
         mut each: impl FnMut(&Tables, Span) -> Result<(), Malformed>,
-    ) -> Result<(Tables, Ending, u64), TraceError> {
+    ) -> Result<(Tables, Ending), TraceError> {
         let ending = loop {
             if let Some(ending) = self.read_block(&mut each)? {
                 break ending;
             }
         };
-        Ok((self.content.tables, ending, self.offset))
+        Ok((self.content.tables, ending))
     }
 
     /// Takes over one block; at the end says what that was like.
