@@ -123,7 +123,7 @@ impl<R: Read> TraceReader<R> {
     /// As [`read`](Self::read), until `enough` says so of the tables; it is asked after each block.
     /// From there on spans are skipped, unchecked, so that the tables are read in little time; then
     /// begins and ends of threads are as far as they were read. The last value is whether that happened.
-    pub fn read_spans_until(
+    pub(crate) fn read_spans_until(
         mut self,
         mut enough: impl FnMut(&Tables) -> bool,
         mut each: impl FnMut(&Tables, Span),

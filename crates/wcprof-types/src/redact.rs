@@ -41,25 +41,15 @@ pub fn redact_value(value: &str) -> String {
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let last = name.rsplit('.').next().unwrap_or(&name);
-    let harmless = ["_file", "_path", "_dir", "keyring", "_len", "_size"];
-    if harmless.iter().any(|end| last.ends_with(end)) {
-        return false;
-    }
-    let parts = [
-        "secret",
-        "passw",
-        "passphrase",
-        "token",
-        "credential",
-        "apikey",
-    ];
-    let ends = ["key", "pass", "pwd"];
-    parts.iter().any(|part| last.contains(part))
-        || ends
-            .iter()
-            .any(|end| last == *end || last.ends_with(&format!("_{end}")))
+    SECRET.is_match(last) && !HARMLESS.is_match(last)
 }
 
+/// Names of options with a secret, and names like these of options without.
+static SECRET: LazyLock<Regex> = LazyLock::new(|| {
+    regex("secret|passw|passphrase|token|credential|apikey|(?:^|_)(?:key|pass|pwd)$")
+});
+static HARMLESS: LazyLock<Regex> =
+    LazyLock::new(|| regex("(?:_file|_path|_dir|keyring|_len|_size)$"));
 /// `name=`, or `name": "` of JSON.
 static KEY: LazyLock<Regex> = LazyLock::new(|| regex(r#"([A-Za-z0-9_.-]+)(?:=|"\s*:\s*")"#));
 /// A character of a value, or an escaped one. QEMU writes a comma inside a value as two.

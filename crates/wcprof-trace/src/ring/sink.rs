@@ -32,7 +32,6 @@ pub struct Ring {
     setups: Vec<String>,
     pub(super) tables: RingTables,
     pub(super) chunks: VecDeque<Arc<Chunk>>,
-    chunk_bytes: usize,
     open: OpenChunk,
     zstd: Compressor<'static>,
     stats: Stats,
@@ -55,7 +54,6 @@ impl Ring {
             setups,
             tables: RingTables::default(),
             chunks: VecDeque::new(),
-            chunk_bytes: 0,
             open: OpenChunk::default(),
             zstd: Compressor::new(COMPRESSION_LEVEL).map_err(TraceError::Write)?,
             stats: Stats::default(),
@@ -66,7 +64,8 @@ impl Ring {
 
     /// Bytes of memory that spans and tables take, about.
     pub fn bytes(&self) -> usize {
-        self.chunk_bytes + self.tables.bytes()
+        let chunks = self.chunks.iter().map(|chunk| chunk.bytes());
+        chunks.sum::<usize>() + self.tables.bytes()
     }
 
     /// Its memory now.
@@ -108,19 +107,12 @@ impl Ring {
 
     fn close_chunk(&mut self) -> Result<(), TraceError> {
         let chunk = self.open.close(&mut self.zstd, &self.stats)?;
-        self.chunk_bytes += chunk.bytes();
         self.chunks.push_back(chunk);
         let from = self.wanted_from();
         while self.chunks.front().is_some_and(|c| c.facts.end <= from) {
-            self.drop_oldest();
+            self.chunks.pop_front();
         }
         Ok(())
-    }
-
-    fn drop_oldest(&mut self) {
-        if let Some(chunk) = self.chunks.pop_front() {
-            self.chunk_bytes = self.chunk_bytes.saturating_sub(chunk.bytes());
-        }
     }
 
     /// Forgets what has ended before all that is kept.
@@ -291,9 +283,7 @@ impl TraceSink for Ring {
         self.drop_unused(held);
         while self.bytes() > self.options.max_bytes && self.chunks.len() > 1 {
             // A tenth of the time at once, so that this is not done again at the next flush.
-            for _ in 0..self.chunks.len().div_ceil(10) {
-                self.drop_oldest();
-            }
+            self.chunks.drain(..self.chunks.len().div_ceil(10));
             self.n_shortened += 1;
             self.drop_ended();
             self.drop_unused(held);
