@@ -301,7 +301,7 @@ fn read_code(
     }
     let (tx, rx) = mpsc::channel();
     // Left behind when the server does not answer: it holds one file and nothing else.
-    std::thread::spawn(move || tx.send(read()));
+    std::thread::spawn(move || drop(tx.send(read())));
     rx.recv_timeout(REMOTE_TIMEOUT)
         .map_err(|_| "its file system did not answer within 2 s")
 }

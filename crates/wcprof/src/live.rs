@@ -4,7 +4,7 @@
 use std::sync::mpsc::{self, Sender, SyncSender};
 
 use wcprof_capture::SamplingEnd;
-use wcprof_record::{Kept, RecordError, Recorder};
+use wcprof_record::{NamedSnapshot, RecordError, Recorder};
 use wcprof_trace::ring::{Ring, RingOptions};
 
 use crate::failure::Failure;
@@ -23,15 +23,15 @@ pub(crate) struct Live<T> {
 /// Where what the ring holds goes. They are dropped at the end of the recording, whatever it comes from.
 pub(crate) struct Takers<T> {
     /// Each order with what the ring held then. Orders that find no room go to `refused`.
-    pub(crate) ordered: SyncSender<(Kept, T)>,
+    pub(crate) ordered: SyncSender<(NamedSnapshot, T)>,
     pub(crate) refused: Box<dyn Fn(T) + Send>,
     /// Once a second, if it is not busy then.
-    pub(crate) looks: Option<SyncSender<Kept>>,
+    pub(crate) looks: Option<SyncSender<NamedSnapshot>>,
 }
 
 /// How a recording ended.
 pub(crate) struct Ended {
-    pub(crate) kept: Kept,
+    pub(crate) kept: NamedSnapshot,
     pub(crate) reason: &'static str,
     /// What the user should know of a recording that is whole.
     pub(crate) remark: Option<String>,
@@ -59,7 +59,7 @@ pub(crate) fn begin<T: Send + 'static>(
             {
                 looked = time;
                 // Who is still busy with the one before looks at the next one.
-                let _ = looks.try_send(recorder.kept()?);
+                let _ = looks.try_send(recorder.take_snapshot()?);
             }
             Ok(())
         },
@@ -72,7 +72,7 @@ fn hand_over<T>(
     order: T,
     takers: &Takers<T>,
 ) -> Result<(), RecordError> {
-    match takers.ordered.try_send((recorder.kept()?, order)) {
+    match takers.ordered.try_send((recorder.take_snapshot()?, order)) {
         Err(mpsc::TrySendError::Full((_, order))) => (takers.refused)(order),
         // Nobody takes orders any more: the end is near.
         Ok(()) | Err(mpsc::TrySendError::Disconnected(_)) => {}
@@ -84,7 +84,7 @@ fn hand_over<T>(
 pub(crate) fn finish(running: Running<Ring>, options: &SessionOptions) -> Result<Ended, Failure> {
     let finished = running.finish(options)?;
     let reason = session::reason(&finished.end);
-    let (kept, late) = finished.recorder.finish_kept(reason);
+    let (kept, late) = finished.recorder.finish_with_snapshot(reason);
     let loss = match (finished.failed.or(late), finished.end) {
         (Some(error), _) => Some(format!("the recording ended early: {error}")),
         (None, SamplingEnd::Failed(error)) => Some(format!("sampling ended early: {error}")),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use wcprof_host::clock::own_cpu_ns;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules};
-use wcprof_record::{Kept, TargetFiles};
+use wcprof_record::{NamedSnapshot, TargetFiles};
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::model::{Frame, FrameId, Module, SymbolFrame, SymbolTable, Tables};
 use wcprof_trace::ring::Cut;
@@ -135,7 +135,7 @@ impl LiveNames {
     /// are known by now.
     pub(crate) fn profile(
         &mut self,
-        kept: &Kept,
+        kept: &NamedSnapshot,
         cut: &Cut<'_>,
         to: TimeNs,
         (args, options): (&SymbolArgs, &SymbolOptions),

@@ -14,7 +14,7 @@ use std::time::Duration;
 use tokio::signal::unix::SignalKind;
 use wcprof_findings::Watch;
 use wcprof_profile::Rules;
-use wcprof_record::Kept;
+use wcprof_record::NamedSnapshot;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
 
@@ -184,7 +184,7 @@ fn print_start(options: &SessionOptions, keep: Duration, args: &AttachArgs, base
     );
 }
 
-fn print_written(written: &Written, reason: &dyn Display, kept: &Kept) {
+fn print_written(written: &Written, reason: &dyn Display, kept: &NamedSnapshot) {
     message!(
         "wcprof: wrote {}: {:.1} s, {} threads, {} KiB ({reason})",
         written.path.display(),
@@ -208,7 +208,7 @@ fn print_written(written: &Written, reason: &dyn Display, kept: &Kept) {
 /// Writes a file for each order; gives the number of the next one.
 fn write_all(
     base: &Path,
-    orders: &Receiver<(Kept, Reason)>,
+    orders: &Receiver<(NamedSnapshot, Reason)>,
     names: &NameOptions<'_>,
     is_incomplete: &AtomicBool,
 ) -> u32 {
@@ -236,7 +236,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn run(mut self, looks: &Receiver<Kept>, names: &NameOptions<'_>, rules: &Rules) {
+    fn run(mut self, looks: &Receiver<NamedSnapshot>, names: &NameOptions<'_>, rules: &Rules) {
         let keep = u64::try_from(self.keep.as_nanos()).unwrap_or(u64::MAX);
         let mut from = TimeNs(0);
         let mut quiet_until = TimeNs(0);
@@ -274,7 +274,7 @@ impl Watcher {
     /// Takes a part of what was recorded; gives the reason if a condition holds now.
     fn look(
         &mut self,
-        kept: &Kept,
+        kept: &NamedSnapshot,
         from: TimeNs,
         to: TimeNs,
         names: &NameOptions<'_>,

@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use wcprof_record::Kept;
+use wcprof_record::NamedSnapshot;
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::ring::Cut;
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
@@ -63,7 +63,7 @@ pub(crate) struct NameOptions<'a> {
 
 /// Writes all that a ring held. A file that could not be written whole is removed.
 pub(crate) fn write(
-    kept: &Kept,
+    kept: &NamedSnapshot,
     path: PathBuf,
     reason: &str,
     names: &NameOptions<'_>,
@@ -100,7 +100,7 @@ pub(crate) fn write(
 }
 
 fn write_names(
-    kept: &Kept,
+    kept: &NamedSnapshot,
     cut: &Cut<'_>,
     writer: &mut TraceWriter<fs::File>,
     names: &NameOptions<'_>,
