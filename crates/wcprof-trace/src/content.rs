@@ -91,8 +91,7 @@ impl Content {
         let Self {
             tables: t, memory, ..
         } = self;
-        let sizes = Sizes::from_tables(t);
-        let n_frames = t.frames.len();
+        let (sizes, n_frames) = (Sizes::from_tables(t), t.frames.len());
         match tag {
             section::HEADER => {
                 self.has_header = true;
@@ -111,8 +110,8 @@ impl Content {
                     |c: &mut Codec<'_, '_>, seen: &mut Seen| facts::seen(c, seen, &mut before);
                 read_all(input, sizes, fields, |seen| {
                     let thread = &mut t.threads[seen.thread.0 as usize];
-                    (thread.start, thread.end) = (seen.start, seen.end);
-                    thread.n_ticks = seen.n_ticks;
+                    (thread.start, thread.end, thread.n_ticks) =
+                        (seen.start, seen.end, seen.n_ticks);
                     Ok(())
                 })
             }
