@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::SyncSender;
 
-use wcprof_record::{Kept, RecordError, Recorder};
+use wcprof_record::{NamedSnapshot, RecordError, Recorder};
 use wcprof_trace::ring::{Ring, RingOptions};
 
 use crate::failure::Failure;
@@ -14,7 +14,7 @@ const LOOK_NS: u64 = 1_000_000_000;
 
 /// How a recording ended.
 pub(crate) struct Ended {
-    pub(crate) kept: Kept,
+    pub(crate) kept: NamedSnapshot,
     pub(crate) reason: &'static str,
     /// What the user should know of a recording that is whole.
     pub(crate) remark: Option<String>,
@@ -27,7 +27,7 @@ pub(crate) struct Ended {
 pub(crate) fn begin(
     options: &SessionOptions,
     ring: RingOptions,
-    looks: Option<SyncSender<Kept>>,
+    looks: Option<SyncSender<NamedSnapshot>>,
     mut after_batch: impl FnMut(&mut Recorder<Ring>) -> Result<(), RecordError> + Send + 'static,
 ) -> Result<Running<Ring>, Failure> {
     let mut looked = 0;
@@ -41,7 +41,7 @@ pub(crate) fn begin(
             {
                 looked = time;
                 // A reader that is still busy with the last one looks at the next one.
-                let _ = looks.try_send(recorder.kept()?);
+                let _ = looks.try_send(recorder.take_snapshot()?);
             }
             Ok(())
         },
@@ -52,7 +52,7 @@ pub(crate) fn begin(
 pub(crate) fn finish(running: Running<Ring>, options: &SessionOptions) -> Result<Ended, Failure> {
     let finished = running.finish(options)?;
     let reason = session::reason(&finished.end);
-    let (kept, late) = finished.recorder.finish_kept(reason);
+    let (kept, late) = finished.recorder.finish_with_snapshot(reason);
     let loss = session::loss(finished.failed.or(late).as_ref(), &finished.end);
     Ok(Ended {
         kept,

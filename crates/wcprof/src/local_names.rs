@@ -8,7 +8,7 @@ use std::io::{BufReader, Seek};
 
 use anyhow::Context;
 use wcprof_host::open::OpenError;
-use wcprof_record::{Kept, Recorded, TargetFiles, UnmappedFrames};
+use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
     Frame, FrameId, LaterName, LocalNames, Module, ModuleId, ProcessId, SymbolFrame, SymbolTable,
@@ -56,7 +56,7 @@ impl<'a> From<&'a Recorded> for Origin<'a> {
 }
 
 impl Origin<'_> {
-    pub(crate) fn of_cut(kept: &Kept, cut: &Cut<'_>) -> Self {
+    pub(crate) fn of_cut(kept: &NamedSnapshot, cut: &Cut<'_>) -> Self {
         let begin = kept.begin(cut);
         Self {
             files: Cow::Owned(kept.files(cut)),

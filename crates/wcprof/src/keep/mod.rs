@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::signal::unix::SignalKind;
 use wcprof_findings::Watch;
 use wcprof_profile::Rules;
-use wcprof_record::Kept;
+use wcprof_record::NamedSnapshot;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
 
@@ -109,7 +109,7 @@ fn record(
         for reason in asked.try_iter() {
             // Once nobody takes orders any more, the end is near.
             if let Err(TrySendError::Full((_, reason))) =
-                ordered.try_send((recorder.kept()?, reason))
+                ordered.try_send((recorder.take_snapshot()?, reason))
             {
                 refused.store(true, Ordering::Relaxed);
                 message!(
@@ -167,7 +167,7 @@ fn print_start(options: &SessionOptions, keep: Duration, args: &AttachArgs, base
     );
 }
 
-fn print_written(written: &Written, reason: &str, kept: &Kept) {
+fn print_written(written: &Written, reason: &str, kept: &NamedSnapshot) {
     message!(
         "wcprof: wrote {}: {:.1} s, {} threads, {} KiB ({reason})",
         written.path.display(),
@@ -191,7 +191,7 @@ fn print_written(written: &Written, reason: &str, kept: &Kept) {
 /// Writes a file for each order; gives the number of the next one.
 fn write_all(
     base: &Path,
-    orders: &Receiver<(Kept, String)>,
+    orders: &Receiver<(NamedSnapshot, String)>,
     names: &NameOptions<'_>,
     is_incomplete: &AtomicBool,
 ) -> u32 {
@@ -219,7 +219,7 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn run(mut self, looks: &Receiver<Kept>, names: &NameOptions<'_>, rules: &Rules) {
+    fn run(mut self, looks: &Receiver<NamedSnapshot>, names: &NameOptions<'_>, rules: &Rules) {
         let keep = u64::try_from(self.keep.as_nanos()).unwrap_or(u64::MAX);
         let mut from = TimeNs(0);
         let mut quiet_until = TimeNs(0);
@@ -257,7 +257,7 @@ impl Watcher {
     /// Takes a part of what was recorded; gives the reason if a condition holds now.
     fn look(
         &mut self,
-        kept: &Kept,
+        kept: &NamedSnapshot,
         from: TimeNs,
         to: TimeNs,
         names: &NameOptions<'_>,

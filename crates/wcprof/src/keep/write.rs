@@ -3,7 +3,7 @@
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use wcprof_record::Kept;
+use wcprof_record::NamedSnapshot;
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::TimeNs;
@@ -62,7 +62,7 @@ pub(crate) struct NameOptions<'a> {
 
 /// Writes all that a ring held. A file that could not be written whole is removed.
 pub(crate) fn write(
-    kept: &Kept,
+    kept: &NamedSnapshot,
     path: PathBuf,
     reason: &str,
     names: &NameOptions<'_>,

@@ -23,7 +23,7 @@ use tokio::signal::unix::SignalKind;
 use wcprof_findings::{Finding, RuleSet, hotspots};
 use wcprof_profile::Rules;
 use wcprof_profile::model::Profile;
-use wcprof_record::Kept;
+use wcprof_record::NamedSnapshot;
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
@@ -90,7 +90,7 @@ enum News {
 
 /// What is shown of a moment.
 struct Picture {
-    kept: Arc<Kept>,
+    kept: Arc<NamedSnapshot>,
     profile: Profile,
     findings: Vec<Finding>,
     line: String,
@@ -232,7 +232,7 @@ struct Painter {
 }
 
 impl Painter {
-    fn run(mut self, looks: &Receiver<Kept>, args: &TopArgs, news: &Sender<News>) {
+    fn run(mut self, looks: &Receiver<NamedSnapshot>, args: &TopArgs, news: &Sender<News>) {
         let _end = EndAtPanic(news.clone());
         for kept in looks {
             let Ok(picture) = self.picture(kept, args) else {
@@ -247,7 +247,7 @@ impl Painter {
         let _ = news.send(News::Over);
     }
 
-    fn picture(&mut self, kept: Kept, args: &TopArgs) -> Result<Option<Picture>, Failure> {
+    fn picture(&mut self, kept: NamedSnapshot, args: &TopArgs) -> Result<Option<Picture>, Failure> {
         let now = kept.snapshot.end().0;
         let to = now.saturating_sub(SETTLED_NS);
         if to <= kept.snapshot.start().0 {
@@ -348,7 +348,7 @@ impl View<'_> {
     }
 
     /// Writes what is kept until the shown moment, on another thread.
-    fn save(&self, kept: &Arc<Kept>, number: &mut u32) {
+    fn save(&self, kept: &Arc<NamedSnapshot>, number: &mut u32) {
         let path = numbered(&self.options.trace, number);
         let kept = Arc::clone(kept);
         let news = self.news_tx.clone();
