@@ -81,7 +81,7 @@ impl Sums {
     pub(crate) fn shares_of(&self, sum: usize, weight: u64) -> Vec<(Share, u64)> {
         match self.held.get(&sum) {
             Some(held) if !held.is_empty() => held.iter().map(|(s, w)| (*s, *w)).collect(),
-            _ => vec![(Share::NOT_LOOKED, weight)],
+            _ => vec![(Share::default(), weight)],
         }
     }
 }

@@ -100,7 +100,7 @@ impl Opened {
     ) -> Profile {
         let (builder, tables) = (&self.builder, &self.tables);
         match kernel {
-            KernelSide::Shown => builder.finish_with_kernel(tables, symbols, rules),
+            KernelSide::Shown => builder.finish_indexed(tables, symbols, rules, true).0,
             KernelSide::Hidden => builder.finish(tables, symbols, rules),
         }
     }
