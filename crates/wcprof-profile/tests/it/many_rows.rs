@@ -6,7 +6,8 @@ use support::random::Random;
 use support::{MS, Maker};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{
-    Direction, Group, GroupBy, GroupKey, Interval, Node, ThreadFilter, Trees, View, globs, keep_threads,
+    Direction, Group, GroupBy, GroupKey, Interval, Node, ThreadFilter, Trees, View, globs,
+    keep_threads,
 };
 
 const N_THREADS: usize = 400;

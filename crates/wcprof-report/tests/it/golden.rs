@@ -7,9 +7,7 @@ use std::path::PathBuf;
 use support::{MS, Maker, kernel, syscall, syscall_op};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Direction, GroupBy, ThreadFilter, Trees, View, globs};
-use wcprof_report::{
-    Headline, TextOptions, folded, json, screen, svg, text, uwpmp,
-};
+use wcprof_report::{Headline, TextOptions, folded, json, screen, svg, text, uwpmp};
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
 fn check(name: &str, got: &[u8]) {
@@ -207,7 +205,10 @@ fn uwpmp_format() {
         min_percent: 0.1,
         ..View::default()
     };
-    check("uwpmp.txt", &run(|out| uwpmp(&profile, &forward, None, out)));
+    check(
+        "uwpmp.txt",
+        &run(|out| uwpmp(&profile, &forward, None, out)),
+    );
     let inverted = View {
         direction: Direction::LeafFirst,
         min_percent: 5.0,

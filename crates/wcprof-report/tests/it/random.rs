@@ -10,9 +10,7 @@ use wcprof_profile::model::{
     Function, FunctionId, Profile, ProfileStack, ProfileStackId, Row, Slices, State,
 };
 use wcprof_profile::{Direction, GroupBy, Trees, View, function_groups};
-use wcprof_report::{
-    Headline, TextOptions, folded, json, screen, svg, text, uwpmp,
-};
+use wcprof_report::{Headline, TextOptions, folded, json, screen, svg, text, uwpmp};
 use wcprof_types::StackEnd;
 
 const N_THREADS: usize = 4;
