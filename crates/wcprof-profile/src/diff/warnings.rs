@@ -52,7 +52,8 @@ pub(crate) fn warnings(profiles: [&Profile; 2], rebuilt: &[String]) -> Vec<Warni
     // Text that was imported says how much, and neither how long nor when.
     let timeless = |p: &Profile| p.header.rate_hz == 0;
     let short = |p: &Profile| !timeless(p) && p.estimator().is_none();
-    let of_sides: [(fn([bool; 2]) -> Warning, [bool; 2]); 3] = [
+    type OfSides = (fn([bool; 2]) -> Warning, [bool; 2]);
+    let of_sides: [OfSides; 3] = [
         (Warning::Cut, profiles.map(|p| !p.stats.complete)),
         (Warning::NoTime, profiles.map(timeless)),
         (Warning::TooShort, profiles.map(short)),
