@@ -1,6 +1,8 @@
 //! The profile's data. Ids are indices into the tables of the profile they came from. All ids that
 //! [`ProfileBuilder`](crate::ProfileBuilder) puts into a profile are valid, save those of processes.
 
+use std::collections::BTreeSet;
+
 use serde::{Deserialize, Serialize};
 use wcprof_trace::model::{Header, Stats};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd, Tid, Wait};
@@ -339,4 +341,13 @@ impl Profile {
     pub fn process_of(&self, thread: &ProfileThread) -> Option<&ProfileProcess> {
         self.processes.get(thread.process)
     }
+}
+
+/// Distinct processes in order, each as `name (pid N)`; not escaped.
+pub fn process_names<'p>(processes: impl Iterator<Item = (Pid, &'p str)>) -> Vec<String> {
+    let distinct: BTreeSet<_> = processes.collect();
+    let names = distinct.into_iter();
+    names
+        .map(|(pid, name)| format!("{name} (pid {pid})"))
+        .collect()
 }

@@ -8,7 +8,7 @@
 //! | `uwpmp` | [`uwpmp`](fn@uwpmp) | trackers: uwpmp's own text format |
 //! | `folded` | [`folded`](fn@folded) | flame graph tools |
 //! | `json` | [`json`](fn@json) | programs |
-//! | `svg`, `icicle` | [`svg`](fn@svg), [`icicle`] | a browser |
+//! | `svg`, `icicle` | [`svg`](fn@svg) | a browser |
 //! | `html` | [`HtmlPage`] | a browser: all views in one file |
 //!
 //! A [`ProfileDiff`](wcprof_profile::diff::ProfileDiff) is written by [`diff_text`](fn@diff_text),
@@ -33,7 +33,7 @@ mod text;
 mod uwpmp;
 
 pub use cores::cores_text;
-pub use diff_json::{DIFF_JSON_VERSION, diff_json};
+pub use diff_json::diff_json;
 pub use diff_svg::diff_svg;
 pub use diff_text::{DiffTextOptions, diff_text, diff_warning};
 pub use folded::folded;
@@ -42,7 +42,7 @@ pub use group::group_name;
 pub use headline::{Headline, recorded_by};
 pub use html::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 pub use json::{JSON_VERSION, json};
-pub use screen::{Screen, screen};
-pub use svg::{icicle, svg};
+pub use screen::screen;
+pub use svg::svg;
 pub use text::{TextOptions, text};
-pub use uwpmp::{UwpmpOptions, uwpmp};
+pub use uwpmp::uwpmp;

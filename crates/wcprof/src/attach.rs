@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use wcprof_findings::{Detail, Finding, RuleSet, TextOptions, hotspots, render_text};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Cores, GroupBy, Rules, ThreadFilter, View};
+use wcprof_profile::{Cores, GroupBy, Rules, View};
 use wcprof_record::Recorded;
-use wcprof_report::{Headline, Screen, cores_text, screen, svg};
+use wcprof_report::{Headline, cores_text, screen, svg};
 use wcprof_symbols::SymbolReport;
 use wcprof_text::terminal_name;
 use wcprof_trace::model::SymbolTable;
@@ -163,17 +163,12 @@ fn print_end(
         text = format!("{}\n{text}", cores_text(cores));
     }
     let mut out = Vec::new();
-    screen(
-        profile,
-        &Screen {
-            rows: terminal.rows,
-            width: terminal.width,
-            color: terminal.color,
-            hotspots: &text,
-            threads: ThreadFilter::all(),
-        },
-        &mut out,
-    )?;
+    let options = wcprof_report::TextOptions {
+        width: terminal.width,
+        color: terminal.color,
+        ..Default::default()
+    };
+    screen(profile, &text, terminal.rows, &options, &mut out)?;
     write_output(None, &out)
 }
 
@@ -198,7 +193,8 @@ fn write_flamegraph(profile: &Profile, path: &Path) -> Result<(), Failure> {
         ..View::default()
     };
     let mut bytes = Vec::new();
-    svg(profile, &view, &title(profile), &mut bytes).context("failed to draw the flame graph")?;
+    svg(profile, &view, &title(profile), false, &mut bytes)
+        .context("failed to draw the flame graph")?;
     write_output(Some(&path.to_owned()), &bytes)
 }
 

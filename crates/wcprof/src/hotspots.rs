@@ -19,7 +19,7 @@ pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     let Some(trace) = args.trace.as_deref().filter(|_| !args.list) else {
         let text = match args.json {
             true => rules_to_json(&rules).context("failed to write JSON")?,
-            false => render_rules(&rules, options),
+            false => render_rules(&rules, options.width),
         };
         return write_output(None, text.as_bytes());
     };

@@ -87,7 +87,7 @@ impl Opened {
     ) -> Profile {
         let (builder, tables) = (&self.builder, &self.tables);
         match with_kernel {
-            true => builder.finish_with_kernel(tables, Some(symbols), rules),
+            true => builder.finish_indexed(tables, Some(symbols), rules, true).0,
             false => builder.finish(tables, Some(symbols), rules),
         }
     }

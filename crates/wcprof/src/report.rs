@@ -8,10 +8,7 @@ use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View};
-use wcprof_report::{
-    Headline, TextOptions, UwpmpOptions, cores_text, folded, functions, icicle, json, svg, text,
-    uwpmp,
-};
+use wcprof_report::{Headline, TextOptions, cores_text, folded, functions, json, svg, text, uwpmp};
 
 use crate::args::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
 use crate::failure::Failure;
@@ -118,17 +115,11 @@ fn render(
             writeln!(out, "{}", Headline::new(profile).text())?;
             functions(profile, view, &options, out)
         }
-        FormatArg::Uwpmp => {
-            let options = UwpmpOptions {
-                view: view.clone(),
-                width: options.width,
-            };
-            uwpmp(profile, &options, out)
-        }
+        FormatArg::Uwpmp => uwpmp(profile, view, options.width, out),
         FormatArg::Folded => folded(profile, &Trees::new(profile, view), out),
         FormatArg::Json => json(profile, view, cores, out),
-        FormatArg::Svg => svg(profile, view, &title(), out),
-        FormatArg::Icicle => icicle(profile, view, &title(), out),
+        FormatArg::Svg => svg(profile, view, &title(), view.is_leaf_first(), out),
+        FormatArg::Icicle => svg(profile, view, &title(), true, out),
         FormatArg::Pprof => pprof(profile, view, out),
         FormatArg::Speedscope => {
             speedscope(profile, view, &timeline(profile, spans)?, &title(), out)

@@ -39,7 +39,7 @@ pub(crate) fn run(
     rules: Rules,
 ) -> Result<(), Failure> {
     for condition in &args.keep.trigger {
-        if condition.window() > keep {
+        if condition.window > keep {
             let error = anyhow::anyhow!("`{condition}` needs a longer time than --keep keeps");
             return Err(
                 Failure::usage(error).hint("keep more, or use a shorter time in the condition")
@@ -269,7 +269,7 @@ impl Watcher {
         let mut reason = None;
         for watch in &mut self.watches {
             if let Some(share) = watch.take(&profile) {
-                let condition = watch.condition();
+                let condition = &watch.condition;
                 let percent = share * 100.0;
                 reason.get_or_insert(format!("trigger: {condition} (it is {percent:.1} %)"));
             }
