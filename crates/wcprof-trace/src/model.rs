@@ -310,7 +310,7 @@ impl Stats {
 }
 
 /// A function at a frame, as symbols name it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SymbolFrame {
     /// Demangled name with its arguments; `module+0xoffset` of the function's start without a
     /// symbol.
