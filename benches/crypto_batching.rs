@@ -44,7 +44,7 @@ fn runner<'lib>(library: &'lib Library, plan: &Plan) -> Runner<'lib> {
 
 fn updates(c: &mut Criterion) {
     let library = library();
-    println!("{}, kernel {}", library.version(), library.gcm_kernel());
+    println!("{}, kernel {}", library.version, library.gcm_kernel().id());
     for direction in [Direction::Decrypt, Direction::Encrypt] {
         let mut group = c.benchmark_group(format!("update/{direction:?}").to_lowercase());
         for size in SIZES {

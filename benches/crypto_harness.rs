@@ -17,7 +17,7 @@ const MOST: f64 = 0.02;
 
 fn main() -> ExitCode {
     let library = Library::system().expect("libcrypto of OpenSSL");
-    println!("{}", library.version());
+    println!("{}", library.version);
     println!(
         "{:<28} {:>9} {:>9} {:>8}",
         "", "bare ns", "ours ns", "added"

@@ -189,7 +189,7 @@ pub(crate) fn starved(engine: Engine) {
     let delay = run_delay_ns(pid, tid);
     let (child, folder) = Attach::new(engine, pid).seconds(0.0).spawn();
     wait_for_trace(&folder);
-    target.tell("HOG");
+    target.send_line("HOG");
     target.answer("MARK");
     interrupt(&child);
     let recording = Recording::finish(child, folder);

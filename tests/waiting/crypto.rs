@@ -99,7 +99,7 @@ fn assert_exact(mut target: RemoteProcess, pid: i32) {
     assert_ne!(code(&target, pid), before, "breakpoints are in");
     assert_eq!(tracer(pid), "TracerPid:\t0");
     let first = target.mark();
-    target.tell("GO");
+    target.send_line("GO");
     let truth = target.answer("MARK")["calls"] - first.get("calls");
     let (json, said) = watching.finish();
     assert_eq!(code(&target, pid), before, "breakpoints are gone");
@@ -579,7 +579,7 @@ fn advice_for_a_process() {
         let args = ["crypto", "advise", &pid, "-d", "2", "--calibration", saved];
         let watching = Watching::begin(&args);
         target.mark();
-        target.tell("GO");
+        target.send_line("GO");
         target.answer("MARK");
         let (out, _) = watching.finish_text();
         assert!(out.starts_with(sentence), "{out}");
@@ -600,7 +600,7 @@ fn advice_for_a_process() {
 
         let watching = Watching::begin(&[&args[..], &["--json"]].concat());
         target.mark();
-        target.tell("GO");
+        target.send_line("GO");
         target.answer("MARK");
         let (json, _) = watching.finish();
         assert_eq!(json["schema"], "wcprof-crypto-advise");

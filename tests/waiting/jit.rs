@@ -21,7 +21,7 @@ pub(crate) fn code_without_a_file(engine: Engine) {
         .seconds(5.0)
         .flags(&["--raw"])
         .run_marked(&mut target);
-    target.tell("END");
+    target.send_line("END");
     target.answer("MARK");
     recording.assert_sound(engine);
 
@@ -98,7 +98,7 @@ pub(crate) fn in_a_container(engine: Engine) {
     let (recording, _, _) = Attach::new(engine, pid)
         .seconds(1.5)
         .run_marked(&mut target);
-    target.tell("END");
+    target.send_line("END");
     target.answer("MARK");
     recording.assert_sound(engine);
 
@@ -168,7 +168,7 @@ pub(crate) fn hung_file_system(engine: Engine) {
         let mark = mark.unwrap_or_else(|| panic!("{mode}: wcprof waited for the server"));
         assert_eq!(mark.get("taken") > 0, is_taken, "{mode}");
         // The target removes its perf map: with the server it would wait, too.
-        target.tell("END");
+        target.send_line("END");
         target.answer("MARK");
         recording.assert_sound(engine);
         let folded = recording.folded();

@@ -199,14 +199,14 @@ pub(crate) fn trigger(engine: Engine) {
     // Some time without contention: it is not enough that a thread has a name that fits.
     thread::sleep(Duration::from_millis(2500));
     assert_eq!(files(folder.path()), [""; 0]);
-    target.tell("CONTEND");
+    target.send_line("CONTEND");
     target.answer("MARK");
     let line = flight.line("wrote");
     assert!(
         line.contains("trigger: ") && line.contains("over 2s"),
         "{line}"
     );
-    target.tell("CALM");
+    target.send_line("CALM");
     target.answer("MARK");
     // Both conditions hold for up to two seconds more: it is one incident.
     thread::sleep(Duration::from_millis(3500));
@@ -273,7 +273,7 @@ pub(crate) fn local_names(engine: Engine) {
     ];
     let (_, reason) = triggered(engine, target.pid(), folder.path(), &conditions);
     assert!(reason.contains("func:jit_[fs]* of j-dump"), "{reason}");
-    target.tell("END");
+    target.send_line("END");
     target.answer("MARK");
 
     if !engine.sees_running() {

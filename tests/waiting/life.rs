@@ -51,7 +51,7 @@ pub(crate) fn renamed(engine: Engine) {
     let (child, folder) = Attach::new(engine, target.pid()).seconds(0.0).spawn();
     wait_for_trace(&folder);
     wait_for_write(&folder);
-    target.tell("RENAME");
+    target.send_line("RENAME");
     target.answer("MARK");
     // Names are read once a second.
     wait_for_write(&folder);
@@ -83,7 +83,7 @@ pub(crate) fn target_exits(engine: Engine) {
 pub(crate) fn target_execs(engine: Engine) {
     let mut target = RemoteProcess::start(&fixture("exec.c", Variant::NoFramePointers));
     let recording = recording_that_ends(engine, &mut target, |target, _| {
-        target.tell("EXEC");
+        target.send_line("EXEC");
         target.answer("EXECED");
     });
     assert_kept(&recording, "exec", "before-exec", "sleep_before_exec");

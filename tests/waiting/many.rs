@@ -107,7 +107,7 @@ pub(crate) fn one_execs(engine: Engine) {
     let (child, folder) = attach.seconds(0.0).spawn();
     wait_for_trace(&folder);
     wait_for_write(&folder);
-    changing.tell("EXEC");
+    changing.send_line("EXEC");
     changing.answer("EXECED");
     wait_for_a_second(&folder);
     interrupt(&child);
@@ -130,7 +130,7 @@ pub(crate) fn children(engine: Engine) {
     let mut parent = start("fork.c");
     let pid = parent.pid();
     let mut begin = |command: &str| {
-        parent.tell(command);
+        parent.send_line(command);
         let pid = parent.answer("STARTED").get("pid").copied();
         parent.answer("MARK");
         pid.expect("a pid") as i32

@@ -215,7 +215,7 @@ fn local_names() {
             screen.keys("q");
             screen.assert_restored("EXIT=0");
         }
-        jit.tell("END");
+        jit.send_line("END");
         jit.answer("MARK");
     }
 }

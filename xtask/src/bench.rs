@@ -5,30 +5,22 @@ mod histogram;
 mod measure;
 mod osd;
 mod overhead;
-mod peers;
 mod report;
 mod stats;
 mod symbolizers;
 mod symbols;
-mod target;
 
 use anyhow::Result;
 
-/// Measure what wcprof costs.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Task,
-}
-
+/// What to measure.
 #[derive(Debug, clap::Subcommand)]
-enum Task {
+pub enum Task {
     /// CPU time and memory of wcprof for each engine, and of other profilers that are installed
     Overhead(overhead::Options),
     /// Speed of an OSD under load, alternating with wcprof attached and without (needs `lab up`)
     Osd(osd::Options),
     /// Time and memory that reports of large traces take
-    Report(report::Options),
+    Report,
     /// Time and memory that finding names takes, with other symbolizers that are installed
     Symbols(symbols::Options),
 }
@@ -37,11 +29,11 @@ enum Task {
 ///
 /// # Errors
 /// When a build or a program fails.
-pub fn run(args: &Args) -> Result<()> {
-    match &args.command {
+pub fn run(task: &Task) -> Result<()> {
+    match task {
         Task::Overhead(options) => overhead::run(options),
         Task::Osd(options) => osd::run(options),
-        Task::Report(options) => report::run(options),
+        Task::Report => report::run(),
         Task::Symbols(options) => symbols::run(options),
     }
 }

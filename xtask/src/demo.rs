@@ -1,11 +1,9 @@
 //! `cargo xtask demo`: from a fresh checkout to a first profile.
 
-use std::process::Command;
-
 use anyhow::Result;
 
-use crate::process::{build_release, execute};
-use crate::setup::{Group, install};
+use crate::process::{build_release, command, execute};
+use crate::setup::{self, install};
 
 /// Install what the build needs, build wcprof and run `wcprof demo`.
 #[derive(Debug, clap::Args)]
@@ -18,10 +16,10 @@ pub struct Args {
 /// Runs the command.
 ///
 /// # Errors
-/// When a package can not be installed, the build fails or the demo does.
+/// When a package cannot be installed, the build fails or the demo does.
 pub fn run(args: &Args) -> Result<()> {
-    install(&[Group::Build])?;
+    install(&[setup::BUILD])?;
     let wcprof = build_release()?;
-    println!("Built {}", wcprof.display());
-    execute(Command::new(wcprof).arg("demo").args(&args.arguments))
+    println!("Built {wcprof}");
+    execute(command(&format!("{wcprof} demo")).args(&args.arguments))
 }

@@ -4,9 +4,8 @@
 //! build results; only `--minimize` changes the corpus in the repository.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use fs_err as fs;
 
 use crate::process::{command, execute, is_installed, result_folder, root, target_folder};
@@ -41,37 +40,29 @@ pub fn run(args: &Args) -> Result<()> {
          `rustup toolchain install nightly`"
     );
     let programs = files(&root().join("fuzz/fuzz_targets"))?;
-    let all: Vec<String> = programs
-        .iter()
-        .map(|path| path.file_stem().unwrap_or_default().display().to_string())
-        .collect();
-    if let Some(name) = args.targets.iter().find(|name| !all.contains(name)) {
-        bail!("no fuzz target `{name}`; there are {}", all.join(", "));
+    let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().display().to_string();
+    let mut targets: Vec<String> = programs.iter().map(stem).collect();
+    if let Some(name) = args.targets.iter().find(|name| !targets.contains(name)) {
+        bail!("no fuzz target `{name}`; there are {}", targets.join(", "));
     }
-    let targets = match args.targets.is_empty() {
-        true => &all,
-        false => &args.targets,
-    };
+    targets.retain(|name| args.targets.is_empty() || args.targets.contains(name));
     let mut broken = Vec::new();
-    for target in targets {
+    for target in &targets {
         println!("==== {target}");
         if let Err(error) = look(target, args.seconds) {
             println!("{error:#}");
             broken.push(target.as_str());
-            continue;
-        }
-        if args.minimize {
+        } else if args.minimize {
             minimize(target)?;
         }
     }
-    if broken.is_empty() {
-        return Ok(());
-    }
-    bail!(
+    ensure!(
+        broken.is_empty(),
         "broken: {}; the inputs are in `fuzz/artifacts`: fix the parser, then put them as \
          `fuzz/corpus/TARGET/{BUG}WHAT`",
         broken.join(", ")
-    )
+    );
+    Ok(())
 }
 
 fn corpus(target: &str) -> PathBuf {
@@ -83,21 +74,20 @@ fn found(target: &str) -> Result<PathBuf> {
     result_folder(&format!("fuzz-found/{target}"))
 }
 
-fn cargo_fuzz(target: &str) -> Command {
+/// Runs the fuzzer on inputs in these folders; new ones go into the first.
+fn fuzz(target: &str, folders: &[&Path], flags: &str) -> Result<()> {
     let mut command = command(&format!("cargo +nightly fuzz run {target}"));
-    command.current_dir(root().join("fuzz"));
+    command.current_dir(root().join("fuzz")).args(folders);
     // The programs are built apart: with another compiler, and instrumented.
     command.env("CARGO_TARGET_DIR", target_folder().join("fuzz"));
-    command
+    // A thread of the standard library may still free its memory when its result is there.
+    let flags = format!("-- -timeout=20 -rss_limit_mb=1536 -detect_leaks=0 {flags}");
+    execute(command.args(flags.split(' ')))
 }
 
 fn look(target: &str, seconds: u32) -> Result<()> {
-    let mut fuzz = cargo_fuzz(target);
-    fuzz.args([found(target)?, corpus(target)]).arg("--");
-    fuzz.arg(format!("-max_total_time={seconds}"));
-    fuzz.args(["-timeout=20", "-rss_limit_mb=1536", "-malloc_limit_mb=512"]);
-    // A thread of the standard library may still free its memory when its result is there.
-    execute(fuzz.args(["-detect_leaks=0", "-print_final_stats=1"]))
+    let flags = format!("-max_total_time={seconds} -malloc_limit_mb=512 -print_final_stats=1");
+    fuzz(target, &[&found(target)?, &corpus(target)], &flags)
 }
 
 /// Replaces the corpus by the smallest inputs that reach as much as it and all that was found.
@@ -108,27 +98,31 @@ fn minimize(target: &str) -> Result<()> {
         fs::remove_dir_all(&minimal)?;
     }
     fs::create_dir_all(&minimal)?;
-    let mut fuzz = cargo_fuzz(target);
-    fuzz.args([&minimal, &found(target)?, &corpus]);
-    let flags = "-- -merge=1 -detect_leaks=0 -rss_limit_mb=1536 -timeout=20";
-    execute(fuzz.args(flags.split(' ')))?;
-    let kept = files(&minimal)?;
-    ensure!(!kept.is_empty(), "nothing is left of {}", corpus.display());
+    fuzz(target, &[&minimal, &found(target)?, &corpus], "-merge=1")?;
+    let smallest = files(&minimal)?;
+    ensure!(
+        !smallest.is_empty(),
+        "nothing is left of {}",
+        corpus.display()
+    );
     for path in files(&corpus)? {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if !name.starts_with(BUG) {
+        if !file_name(&path).starts_with(BUG) {
             fs::remove_file(path)?;
         }
     }
-    for path in kept {
-        let name = path.file_name().context("a file has no name")?;
+    for path in smallest {
         if fs::metadata(&path)?.len() <= MAX_INPUT {
-            fs::copy(&path, corpus.join(name))?;
+            fs::copy(&path, corpus.join(file_name(&path)))?;
         }
     }
     Ok(())
 }
 
+fn file_name(path: &Path) -> String {
+    path.file_name().unwrap_or_default().display().to_string()
+}
+
+/// The files of a folder, by name.
 fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder)?.map(|entry| Ok(entry?.path()));
     let mut files = entries.collect::<Result<Vec<_>>>()?;

@@ -1,25 +1,21 @@
 //! A Debian kernel package to an unpacked kernel and its modules. Nothing is installed.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result};
 use fs_err as fs;
 
 use crate::process::{command, execute};
 
-/// Downloads a package by `apt_get`, and unpacks it into `folder`.
+/// Downloads a package by the command `apt_get`, and unpacks it into `folder`.
 ///
 /// # Errors
 /// When it cannot be downloaded or has no kernel.
-pub fn unpack(mut apt_get: Command, package: &str, folder: &Path) -> Result<()> {
+pub fn unpack(apt_get: &str, package: &str, folder: &Path) -> Result<()> {
     let download = folder.join("download");
     fs::create_dir_all(&download)?;
-    execute(
-        apt_get
-            .current_dir(&download)
-            .args(["-qq", "download", package]),
-    )?;
+    let line = format!("{apt_get} -qq download {package}");
+    execute(command(&line).current_dir(&download))?;
     let deb = find_file(&download, "linux-image-")
         .with_context(|| format!("`apt-get download {package}` left no package"))?;
     execute(command("dpkg-deb -x").arg(deb).arg(folder))?;

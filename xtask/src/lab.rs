@@ -21,19 +21,12 @@ mod wcprof;
 
 use anyhow::Result;
 
-use self::daemon::Daemon;
 use self::place::Lab;
-use crate::setup::{Group, install};
+use crate::setup::{self, install};
 
-/// Run a small Ceph cluster and a virtual machine on loopback.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(subcommand)]
-    command: Task,
-}
-
+/// What to do.
 #[derive(Debug, clap::Subcommand)]
-enum Task {
+pub enum Task {
     /// Install the packages that the lab needs (Debian)
     Install {
         /// Also debug symbols (about 770 MB)
@@ -52,10 +45,8 @@ enum Task {
     VmUp(vm::Options),
     /// Stop the virtual machine
     VmDown,
-    /// Load the image with fio through librbd and print speed and CPU time
+    /// Load the image with fio through librbd, which prints speed and CPU time
     Fio(fio::Options),
-    /// Print what runs
-    Status,
     /// Compare the encrypted frames of known loads, seen live, with what the protocol says
     Crypto,
     /// Tune a virtual machine on Ceph step by step, and check what wcprof says at each
@@ -68,40 +59,18 @@ enum Task {
 ///
 /// # Errors
 /// When a package is missing, a daemon does not start, or a program fails.
-pub fn run(args: &Args) -> Result<()> {
-    let lab = Lab::new();
-    match &args.command {
-        Task::Install { symbols: false } => install(&[Group::Lab]),
-        Task::Install { symbols: true } => install(&[Group::Lab, Group::LabSymbols]),
+pub fn run(task: &Task) -> Result<()> {
+    let lab = Lab::new()?;
+    match task {
+        Task::Install { symbols: false } => install(&[setup::LAB]),
+        Task::Install { symbols: true } => install(&[setup::LAB, setup::LAB_SYMBOLS]),
         Task::Up(options) => ceph::up(&lab, options),
         Task::Down { wipe } => ceph::down(&lab, *wipe),
         Task::VmUp(options) => vm::up(&lab, options),
         Task::VmDown => vm::down(&lab),
-        Task::Fio(options) => {
-            println!("{}", fio::run(&lab, options)?);
-            Ok(())
-        }
-        Task::Status => print_status(&lab),
+        Task::Fio(options) => fio::run(&lab, options),
         Task::Crypto => crypto::run(&lab),
         Task::Story(options) => story::run(&lab, options),
         Task::Provoke(options) => provoke::run(&lab, options),
     }
-}
-
-fn print_status(lab: &Lab) -> Result<()> {
-    println!("folder: {}", lab.root.display());
-    match lab.require_cluster() {
-        Ok(description) => {
-            println!("cluster: {description}");
-            println!(
-                "for ceph, rbd and rados: export CEPH_CONF={}",
-                lab.conf().display()
-            );
-        }
-        Err(error) => println!("{error}"),
-    }
-    for daemon in Daemon::all(&lab.cluster())? {
-        println!("{daemon}");
-    }
-    Ok(())
 }

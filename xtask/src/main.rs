@@ -24,8 +24,6 @@ mod truth;
 mod viewers;
 mod vmtest;
 
-use std::process::ExitCode;
-
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -50,48 +48,40 @@ enum Task {
     /// Rebuild the BPF object, or compare it with its source
     Bpf(bpf::Args),
     /// Run the BPF engine's live tests on other kernels
-    Vmtest(vmtest::Args),
+    Vmtest,
     /// Run a small Ceph cluster and a virtual machine on loopback
-    Lab(lab::Args),
+    #[command(subcommand)]
+    Lab(lab::Task),
     /// Compare function names, inline chains and lines with llvm-symbolizer
     Truth(truth::Args),
-    /// Write man pages and completions of shells anew, or check them
-    Generate(generate::Args),
+    /// Write man pages and completions of shells anew
+    Generate,
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
     /// Open the exports of a trace in their viewers
     Viewers(viewers::Args),
     /// Make the pictures of the README
-    Picture(picture::Args),
+    Picture,
     /// Measure what wcprof costs
-    Bench(bench::Args),
+    #[command(subcommand)]
+    Bench(bench::Task),
 }
 
-fn main() -> ExitCode {
-    match run(Cli::parse().command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
-}
-
-fn run(task: Task) -> Result<()> {
-    match task {
+fn main() -> Result<()> {
+    match Cli::parse().command {
         Task::Setup(args) => setup::run(&args),
         Task::Demo(args) => demo::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
         Task::Bpf(args) => bpf::run(&args),
-        Task::Vmtest(args) => vmtest::run(&args),
-        Task::Lab(args) => lab::run(&args),
+        Task::Vmtest => vmtest::run(),
+        Task::Lab(task) => lab::run(&task),
         Task::Truth(args) => truth::run(&args),
-        Task::Generate(args) => generate::run(&args),
+        Task::Generate => generate::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
-        Task::Picture(args) => picture::run(&args),
-        Task::Bench(args) => bench::run(&args),
+        Task::Picture => picture::run(),
+        Task::Bench(task) => bench::run(&task),
     }
 }
 

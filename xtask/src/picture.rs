@@ -1,13 +1,12 @@
 //! `cargo xtask picture`: a trace of a real OSD to the pictures of the README: the first screen of the HTML page,
 //! and a flame graph, as Chromium draws them.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 
-use crate::process::{build_release, capture, execute, find_chromium, result_folder, root};
+use crate::process::{
+    build_release, capture, command, execute, find_chromium, quoted, result_folder, root,
+};
 
 /// A larger picture makes the README slow to open.
 const MAX_BYTES: u64 = 200_000;
@@ -26,33 +25,24 @@ const PICTURES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Make the pictures of the README.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// Trace to show
-    #[arg(long, default_value = "fixtures/traces/story-4-secure-osd.wct")]
-    trace: PathBuf,
-    /// wcprof to run; built when not given
-    #[arg(long)]
-    program: Option<PathBuf>,
-}
+/// A trace of a real OSD.
+const TRACE: &str = "fixtures/traces/story-4-secure-osd.wct";
 
 /// Writes `docs/picture-*.png`.
 ///
 /// # Errors
 /// When Chromium is not installed, or a picture is too large.
-pub fn run(args: &Args) -> Result<()> {
+pub fn run() -> Result<()> {
     let chromium = find_chromium();
     let chromium = chromium.context("chromium is not installed: `cargo xtask setup --viewers`")?;
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => build_release()?,
-    };
+    let wcprof = build_release()?;
+    let trace = quoted(root().join(TRACE));
     for (file, flags) in PICTURES {
         let shown = result_folder("picture")?.join(file);
-        let mut report = Command::new(&program);
-        report.arg("report").arg(root().join(&args.trace));
-        execute(report.args(flags.split(' ')).arg("-o").arg(&shown))?;
+        let path = quoted(&shown);
+        execute(command(&format!(
+            "{wcprof} report {trace} {flags} -o {path}"
+        )))?;
         // A flame graph says how high it is.
         let height = fs::read_to_string(&shown)?
             .split_once(" height=\"")
@@ -61,22 +51,14 @@ pub fn run(args: &Args) -> Result<()> {
             .unwrap_or(PAGE_HEIGHT);
         let name = file.split('.').next().unwrap_or_default();
         let picture = root().join(format!("docs/picture-{name}.png"));
-        draw(&chromium, &shown, height, &picture)?;
+        capture(command(&format!(
+            "{chromium} --headless --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking \
+             --virtual-time-budget=10000 --window-size={WIDTH},{height} --screenshot={} file://{path}",
+            quoted(&picture)
+        )))?;
         let bytes = fs::metadata(&picture)?.len();
         println!("{}: {bytes} bytes", picture.display());
         ensure!(bytes <= MAX_BYTES, "more than {MAX_BYTES} bytes");
     }
-    Ok(())
-}
-
-/// Opens a file in Chromium, and writes what the window shows as PNG.
-fn draw(chromium: &Path, file: &Path, height: u32, picture: &Path) -> Result<()> {
-    let flags = "--headless --no-sandbox --disable-gpu --hide-scrollbars --disable-background-networking \
-         --virtual-time-budget=10000";
-    let mut chromium = Command::new(chromium);
-    chromium.args(flags.split(' '));
-    chromium.arg(format!("--window-size={WIDTH},{height}"));
-    chromium.arg(format!("--screenshot={}", picture.display()));
-    capture(chromium.arg(format!("file://{}", file.display())))?;
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Runs other programs, to their end or in the background. Errors show the command line and the end of its output.
 
-use std::ffi::OsStr;
+use std::borrow::BorrowMut;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 /// Root folder of the repository.
 pub fn root() -> PathBuf {
@@ -26,34 +27,43 @@ pub fn result_folder(name: &str) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A command from words that are separated by one space each: program and arguments.
-pub fn command(words: &str) -> Command {
-    let mut words = words.split(' ');
+/// A command from a line of words, with quotes as in a shell: program and arguments.
+pub fn command(line: &str) -> Command {
+    let mut words = shlex::split(line).unwrap_or_default().into_iter();
     let mut command = Command::new(words.next().unwrap_or_default());
     command.args(words);
     command
 }
 
+/// A path as a word of a line for [`command`].
+pub fn quoted(path: impl AsRef<Path>) -> String {
+    let path = path.as_ref().to_string_lossy();
+    shlex::try_quote(&path).map_or_else(|_| path.to_string(), |word| word.to_string())
+}
+
 /// The cargo that runs this program, with these arguments, in the root of the repository.
 pub fn cargo(words: &str) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(words.split(' ')).current_dir(root());
-    // What is built as a whole takes half of the time without the bookkeeping of incremental builds.
-    command.env("CARGO_INCREMENTAL", "0");
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut command = command(&format!("{} {words}", quoted(cargo)));
+    // A full build takes half of the time without the bookkeeping of incremental builds.
+    command.current_dir(root()).env("CARGO_INCREMENTAL", "0");
     command
 }
 
-/// Cargo running an optimized example of a crate.
-pub fn cargo_example(package: &str, example: &str) -> Command {
+/// Cargo running an optimized example of a crate, with these arguments.
+pub fn cargo_example(package: &str, example_with_arguments: &str) -> Command {
+    let (example, arguments) = example_with_arguments
+        .split_once(' ')
+        .unwrap_or((example_with_arguments, ""));
     cargo(&format!(
-        "run --release --locked --quiet --package {package} --example {example} --"
+        "run --release --locked --quiet --package {package} --example {example} -- {arguments}"
     ))
 }
 
-/// Builds wcprof with optimization and returns the path of the program.
-pub fn build_release() -> Result<PathBuf> {
-    execute(&mut cargo("build --release --locked --package wcprof"))?;
-    Ok(target_folder().join("release/wcprof"))
+/// Builds wcprof with optimization and returns the path of the program, [`quoted`].
+pub fn build_release() -> Result<String> {
+    execute(cargo("build --release --locked --package wcprof"))?;
+    Ok(quoted(target_folder().join("release/wcprof")))
 }
 
 /// Compiles a C program of the repository with GCC.
@@ -62,16 +72,15 @@ pub fn compile_c(source: &str, flags: &str, program: &Path) -> Result<()> {
     execute(command(&words).arg(program).arg(root().join(source)))
 }
 
-/// Runs a program to its end with our standard streams.
+/// Runs a program to its end with the standard streams of this one.
 ///
 /// # Errors
 /// When it does not start or does not succeed.
-pub fn execute(command: &mut Command) -> Result<()> {
-    let shown = show(command);
-    let status = command
-        .status()
-        .with_context(|| format!("failed to run `{shown}`"))?;
-    ensure!(status.success(), "`{shown}` failed: {status}");
+pub fn execute(mut command: impl BorrowMut<Command>) -> Result<()> {
+    let command = command.borrow_mut();
+    let status = command.status();
+    let status = status.with_context(|| format!("failed to run `{command:?}`"))?;
+    ensure!(status.success(), "`{command:?}` failed: {status}");
     Ok(())
 }
 
@@ -79,38 +88,40 @@ pub fn execute(command: &mut Command) -> Result<()> {
 ///
 /// # Errors
 /// When it does not start or does not succeed; the error holds the end of its standard error.
-pub fn capture(command: &mut Command) -> Result<String> {
+pub fn capture(command: impl BorrowMut<Command>) -> Result<String> {
     Ok(String::from_utf8_lossy(&capture_bytes(command)?).into_owned())
 }
 
 /// As [`capture`], for output that is no text.
-pub fn capture_bytes(command: &mut Command) -> Result<Vec<u8>> {
-    let shown = show(command);
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("failed to run `{shown}`"))?;
-    let status = output.status;
-    ensure!(
-        status.success(),
-        "`{shown}` failed: {status}\n{}",
-        tail(&output.stderr)
-    );
+pub fn capture_bytes(mut command: impl BorrowMut<Command>) -> Result<Vec<u8>> {
+    let command = command.borrow_mut();
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("failed to run `{command:?}`"))?;
+    let (status, errors) = (output.status, tail(&output.stderr));
+    ensure!(status.success(), "`{command:?}` failed: {status}\n{errors}");
     Ok(output.stdout)
 }
 
 /// Runs a program to its end and returns the JSON that it prints.
-pub fn capture_json(command: &mut Command) -> Result<serde_json::Value> {
-    let text = capture(command)?;
-    serde_json::from_str(&text).with_context(|| format!("`{}` did not print JSON", show(command)))
+pub fn capture_json(mut command: impl BorrowMut<Command>) -> Result<Value> {
+    let command = command.borrow_mut();
+    let text = capture(&mut *command)?;
+    serde_json::from_str(&text).with_context(|| format!("`{command:?}` did not print JSON"))
 }
 
-/// Takes the program's standard streams away.
-pub fn silence(command: &mut Command) -> &mut Command {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
+/// The elements of a list in JSON; none if it is no list.
+pub fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A text in JSON; empty if it is none.
+pub fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// A number in JSON; 0 if it is none.
+pub fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_default()
 }
 
 /// Sends what the program prints to a new file, and gives it no input.
@@ -132,10 +143,10 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
     files.find(|file| file.is_file())
 }
 
-/// Chromium or what is compatible with it.
-pub fn find_chromium() -> Option<PathBuf> {
+/// Chromium or what is compatible with it, [`quoted`].
+pub fn find_chromium() -> Option<String> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
-    names.into_iter().find_map(find_program)
+    names.into_iter().find_map(find_program).map(quoted)
 }
 
 /// The last ten lines of what a program printed.
@@ -150,35 +161,23 @@ pub fn log_tail(log: &Path) -> String {
     tail(&fs_err::read(log).unwrap_or_default())
 }
 
-/// Program and arguments, as they are shown in messages.
-fn show(command: &Command) -> String {
-    std::iter::once(command.get_program())
-        .chain(command.get_args())
-        .map(OsStr::to_string_lossy)
-        .collect::<Vec<_>>()
-        .join(" ")
-}
-
 /// A program in the background. It is killed when dropped.
 #[derive(Debug)]
 pub struct Background {
-    child: Child,
-    name: String,
+    /// Those of its standard streams that are pipes.
+    pub child: Child,
+    command: String,
 }
 
 impl Background {
     /// Starts it, with the standard streams that the command has.
     pub fn start(command: &mut Command) -> Result<Self> {
-        let name = show(command);
-        let child = command
-            .spawn()
-            .with_context(|| format!("failed to run `{name}`"))?;
-        Ok(Self { child, name })
-    }
-
-    /// Those of its standard streams that are pipes.
-    pub fn child(&mut self) -> &mut Child {
-        &mut self.child
+        let child = command.spawn();
+        let command = format!("{command:?}");
+        Ok(Self {
+            child: child.with_context(|| format!("failed to run `{command}`"))?,
+            command,
+        })
     }
 
     /// Its process id.
@@ -186,42 +185,30 @@ impl Background {
         self.child.id().cast_signed()
     }
 
-    /// How it ended; none while it runs.
-    pub fn try_wait(&mut self) -> Result<Option<ExitStatus>> {
-        self.child
-            .try_wait()
-            .with_context(|| format!("failed to wait for `{}`", self.name))
+    /// # Errors
+    /// When it has ended.
+    pub fn require_running(&mut self) -> Result<()> {
+        let status = self.child.try_wait()?;
+        ensure!(status.is_none(), "`{}` ended: {status:?}", self.command);
+        Ok(())
     }
 
-    /// Whether it still runs.
-    pub fn is_running(&mut self) -> Result<bool> {
-        Ok(self.try_wait()?.is_none())
-    }
-
-    /// Waits for its end.
-    pub fn wait(&mut self) -> Result<ExitStatus> {
-        self.child
-            .wait()
-            .with_context(|| format!("failed to wait for `{}`", self.name))
-    }
-
-    /// Interrupts it as Ctrl-C does, and calls `meanwhile` again and again until it ends.
+    /// Interrupts it as Ctrl-C does, and calls `meanwhile` repeatedly until it ends.
     ///
     /// # Errors
     /// When it had ended before, or does not end within a minute.
     pub fn interrupt(&mut self, mut meanwhile: impl FnMut()) -> Result<ExitStatus> {
-        ensure!(self.is_running()?, "`{}` ended too early", self.name);
-        kill(Pid::from_raw(self.pid()), Signal::SIGINT)
-            .with_context(|| format!("failed to interrupt `{}`", self.name))?;
+        self.require_running()?;
+        kill(Pid::from_raw(self.pid()), Signal::SIGINT)?;
         let end = Instant::now() + Duration::from_secs(60);
         while Instant::now() < end {
             meanwhile();
-            if let Some(status) = self.try_wait()? {
+            if let Some(status) = self.child.try_wait()? {
                 return Ok(status);
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        bail!("`{}` does not end after SIGINT", self.name)
+        bail!("`{}` does not end after SIGINT", self.command)
     }
 }
 
@@ -236,15 +223,14 @@ impl Drop for Background {
 /// Asks until the answer is yes, five times a second.
 ///
 /// # Errors
-/// When it is still no after `patience`, with `what` as the error, or when asking fails.
+/// When it is still no after `seconds`, with `what` as the error, or when asking fails.
 pub fn wait_until(
     what: &str,
-    patience: Duration,
+    seconds: u64,
     mut is_done: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
-    let end = Instant::now() + patience;
+    let end = Instant::now() + Duration::from_secs(seconds);
     while !is_done()? {
-        let seconds = patience.as_secs();
         ensure!(Instant::now() < end, "{what}: not within {seconds} s");
         std::thread::sleep(Duration::from_millis(200));
     }
@@ -268,6 +254,9 @@ mod tests {
     fn failures_name_the_program() {
         let error = capture(Command::new("sh").args(["-c", "echo why >&2; exit 3"])).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("sh -c") && text.contains("why"), "{text}");
+        assert!(
+            text.contains(r#""sh" "-c""#) && text.contains("why"),
+            "{text}"
+        );
     }
 }

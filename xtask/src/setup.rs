@@ -6,10 +6,10 @@
 use anyhow::Result;
 use nix::unistd::geteuid;
 
-use crate::process::{capture, command, execute, is_installed, silence};
+use crate::process::{capture, command, execute, is_installed};
 
 /// A Debian package and what it is for.
-type Package = (&'static str, &'static str);
+pub type Package = (&'static str, &'static str);
 
 /// Install the packages that building and testing wcprof need.
 #[derive(Debug, clap::Args)]
@@ -23,135 +23,115 @@ pub struct Args {
 }
 
 /// A set of packages for one purpose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Group {
-    /// To build wcprof.
-    Build,
-    /// To run the tests.
-    Test,
-    /// To run the lab.
-    Lab,
-    /// Debug symbols of the lab's programs.
-    LabSymbols,
-    /// To open exports in their viewers.
-    Viewers,
-}
+pub type Group = &'static [Package];
 
-impl Group {
-    fn packages(self) -> &'static [Package] {
-        match self {
-            Self::Build => &[
-                ("gcc", "links Rust programs and compiles zstd"),
-                ("libc6-dev", "C library to link with"),
-                ("pkg-config", "finds libssl"),
-                (
-                    "libssl-dev",
-                    "libcrypto: the demo and `wcprof crypto` encrypt with it",
-                ),
-            ],
-            Self::Test => &[
-                ("g++", "compiles the targets of the live tests"),
-                ("clang-14", "compiles the BPF object for comparison"),
-                ("llvm-14", "strips the BPF object"),
-                ("libbpf-dev", "headers of BPF programs"),
-                ("binutils", "builds ELF files with separate debug files"),
-                ("xz-utils", "builds mini debug info"),
-                ("dwz", "builds debug files that share their DWARF"),
-                ("elfutils", "compresses debug files"),
-                ("debuginfod", "serves debug files on loopback"),
-                ("openssl", "serves them over TLS"),
-                ("rpm", "builds packages, and has a database of them"),
-                ("tmux", "a terminal for `wcprof top`"),
-                ("linux-perf", "records what `wcprof import` reads"),
-                ("git", "lists the files that `tidy` checks"),
-            ],
-            Self::Lab => &[
-                ("ceph-mon", "monitor of the cluster"),
-                ("ceph-osd", "the target"),
-                ("ceph-common", "rbd, rados and ceph tools"),
-                ("radosgw", "gateway in front of the cluster"),
-                ("qemu-system-x86", "the other target"),
-                ("qemu-block-extra", "QEMU's librbd driver"),
-                ("fio", "load"),
-                ("librbd1", "fio's and QEMU's client"),
-                ("libgoogle-perftools4", "tcmalloc, to compare allocators"),
-                ("gcc", "compiles the guest's only program"),
-                ("libc6-dev", "static C library of that program"),
-                ("xz-utils", "unpacks the guest's kernel modules"),
-            ],
-            Self::LabSymbols => &[
-                ("ceph-osd-dbg", "symbols (500 MB on disk)"),
-                ("librados2-dbg", "symbols"),
-                ("librbd1-dbg", "symbols"),
-                ("libc6-dbg", "symbols"),
-            ],
-            Self::Viewers => &[
-                ("golang-go", "`go tool pprof`"),
-                ("chromium", "opens speedscope and SVG files"),
-                (
-                    "nodejs",
-                    "drives Chromium, runs the Firefox Profiler's code",
-                ),
-                ("npm", "fetches both from its registry"),
-            ],
-        }
-    }
-}
+/// To build wcprof.
+pub const BUILD: Group = &[
+    ("gcc", "links Rust programs and compiles zstd"),
+    ("libc6-dev", "C library to link with"),
+    ("pkg-config", "finds libssl"),
+    ("libssl-dev", "libcrypto, which the demo encrypts with"),
+];
+/// To run the tests.
+pub const TEST: Group = &[
+    ("g++", "compiles the targets of the live tests"),
+    ("clang-14", "compiles the BPF object for comparison"),
+    ("llvm-14", "strips the BPF object"),
+    ("libbpf-dev", "headers of BPF programs"),
+    ("binutils", "builds ELF files with separate debug files"),
+    ("xz-utils", "builds mini debug info"),
+    ("dwz", "builds debug files that share their DWARF"),
+    ("elfutils", "compresses debug files"),
+    ("debuginfod", "serves debug files on loopback"),
+    ("openssl", "serves them over TLS"),
+    ("rpm", "builds packages, and has a database of them"),
+    ("tmux", "a terminal for `wcprof top`"),
+    ("linux-perf", "records what `wcprof import` reads"),
+    ("git", "lists the files that `tidy` checks"),
+];
+/// To run the lab.
+pub const LAB: Group = &[
+    ("ceph-mon", "monitor of the cluster"),
+    ("ceph-osd", "the target"),
+    ("ceph-common", "rbd, rados and ceph tools"),
+    ("radosgw", "gateway in front of the cluster"),
+    ("curl", "load on the gateway"),
+    ("qemu-system-x86", "the other target"),
+    ("qemu-block-extra", "QEMU's librbd driver"),
+    ("fio", "load"),
+    ("librbd1", "fio's and QEMU's client"),
+    ("libgoogle-perftools4", "tcmalloc, to compare allocators"),
+    ("gcc", "compiles the guest's only program"),
+    ("libc6-dev", "static C library of that program"),
+    ("xz-utils", "unpacks the guest's kernel modules"),
+];
+/// Debug symbols of the lab's programs.
+pub const LAB_SYMBOLS: Group = &[
+    ("ceph-osd-dbg", "symbols (500 MB on disk)"),
+    ("librados2-dbg", "symbols"),
+    ("librbd1-dbg", "symbols"),
+    ("libc6-dbg", "symbols"),
+];
+/// To open exports in their viewers.
+pub const VIEWERS: Group = &[
+    ("golang-go", "`go tool pprof`"),
+    ("chromium", "opens speedscope and SVG files"),
+    ("nodejs", "drives Chromium and the Firefox Profiler"),
+    ("npm", "fetches both from its registry"),
+];
 
 /// Runs the command.
 ///
 /// # Errors
 /// As [`install`].
 pub fn run(args: &Args) -> Result<()> {
-    let mut groups = vec![Group::Build, Group::Test];
-    groups.extend(args.lab.then_some(Group::Lab));
-    groups.extend(args.viewers.then_some(Group::Viewers));
+    let mut groups = vec![BUILD, TEST];
+    groups.extend(args.lab.then_some(LAB));
+    groups.extend(args.viewers.then_some(VIEWERS));
     install(&groups)
 }
 
-/// Installs the packages of these groups that are missing, saying so.
+/// Installs the packages of these groups that are missing, after printing them.
 ///
 /// # Errors
 /// When `apt-get install` fails. A package that the distribution does not have, missing rights and
 /// another distribution are reported, not errors: what is needed may be there in another form, and
 /// what follows says what is not.
 pub fn install(groups: &[Group]) -> Result<()> {
-    let mut missing: Vec<Package> = Vec::new();
     let is_debian = is_installed("dpkg-query") && is_installed("apt-get");
-    for package in groups.iter().flat_map(|group| group.packages()) {
+    let mut missing: Vec<Package> = Vec::new();
+    for package in groups.iter().copied().flatten() {
         let is_there = is_debian && has_package(package.0);
         if !is_there && !missing.contains(package) {
             missing.push(*package);
         }
     }
-    if !is_debian {
-        println!("Not a Debian-like distribution; wcprof needs what these Debian packages hold:");
-        print_packages(&missing);
-        return Ok(());
-    }
     if missing.is_empty() {
         return Ok(());
     }
-    println!("Missing Debian packages:");
-    print_packages(&missing);
-    let apt_get = match (geteuid().is_root(), is_installed("sudo")) {
-        (true, _) => "env DEBIAN_FRONTEND=noninteractive apt-get",
-        (_, true) => "sudo DEBIAN_FRONTEND=noninteractive apt-get",
+    print_packages("Missing Debian packages:", &missing);
+    let apt_get = match (is_debian, geteuid().is_root(), is_installed("sudo")) {
+        (true, true, _) => "env DEBIAN_FRONTEND=noninteractive apt-get",
+        (true, _, true) => "sudo DEBIAN_FRONTEND=noninteractive apt-get",
         _ => {
-            println!("Neither root nor sudo: install them, then run this again. Going on without.");
+            println!(
+                "No Debian, or neither root nor sudo: install what they hold. Going on without."
+            );
             return Ok(());
         }
     };
     println!("Installing them with apt-get.");
-    if let Err(error) = execute(&mut command(&format!("{apt_get} update -qq"))) {
+    if let Err(error) = execute(command(&format!("{apt_get} update -qq"))) {
         println!("{error:#}; going on with the package lists that are here");
     }
     let (available, absent): (Vec<Package>, Vec<Package>) = missing
         .into_iter()
         .partition(|(name, _)| succeeds(&format!("apt-cache show --no-all-versions {name}")));
     if !absent.is_empty() {
-        println!("This release of the distribution has no such packages; going on without:");
-        print_packages(&absent);
+        print_packages(
+            "This release has no such packages; going on without:",
+            &absent,
+        );
     }
     if available.is_empty() {
         return Ok(());
@@ -163,32 +143,32 @@ pub fn install(groups: &[Group]) -> Result<()> {
 /// Rustup installs these with its default profile, but not with its minimal one.
 ///
 /// # Errors
-/// When a component is missing and rustup can not add it.
+/// When a component is missing and rustup cannot add it.
 pub fn add_rust_components() -> Result<()> {
     for (program, component) in [("cargo-clippy", "clippy"), ("rustfmt", "rustfmt")] {
         if !succeeds(&format!("{program} --version")) {
             println!("Adding the rustup component {component}.");
-            execute(&mut command(&format!("rustup component add {component}")))?;
+            execute(command(&format!("rustup component add {component}")))?;
         }
     }
     Ok(())
 }
 
-fn print_packages(packages: &[Package]) {
+fn print_packages(title: &str, packages: &[Package]) {
+    println!("{title}");
     for (name, purpose) in packages {
         println!("  {name:<22} {purpose}");
     }
 }
 
 fn has_package(name: &str) -> bool {
-    let words = format!("dpkg-query --show --showformat=${{db:Status-Status}} {name}");
-    capture(&mut command(&words)).is_ok_and(|status| status == "installed")
+    let words = format!("dpkg-query --show '--showformat=${{db:Status-Status}}' {name}");
+    capture(command(&words)).is_ok_and(|status| status == "installed")
 }
 
-/// Whether a program runs and is content. It prints nothing.
+/// Whether a program runs and does not fail. What it prints is not shown.
 fn succeeds(words: &str) -> bool {
-    let status = silence(&mut command(words)).status();
-    status.is_ok_and(|status| status.success())
+    capture(command(words)).is_ok()
 }
 
 #[cfg(test)]
@@ -198,9 +178,9 @@ mod tests {
     /// Check that every package has a purpose and appears once in its group.
     #[test]
     fn packages_are_explained_once() {
-        for group in [Group::Build, Group::Test, Group::Lab, Group::LabSymbols] {
-            let mut names: Vec<_> = group.packages().iter().map(|(name, _)| name).collect();
-            assert!(group.packages().iter().all(|(_, why)| !why.is_empty()));
+        for group in [BUILD, TEST, LAB, LAB_SYMBOLS] {
+            let mut names: Vec<_> = group.iter().map(|(name, _)| name).collect();
+            assert!(group.iter().all(|(_, why)| !why.is_empty()));
             names.sort_unstable();
             let n_all = names.len();
             names.dedup();

@@ -3,7 +3,6 @@
 //! A failed check does not stop the others. Tests that could not run here print a line that starts
 //! with `SKIPPED`; these lines are repeated in the summary.
 
-mod beside;
 mod binaries;
 mod parts;
 mod proof;
@@ -11,14 +10,11 @@ mod summary;
 
 use anyhow::{Result, ensure};
 
-use self::parts::{PARTS, run_parts};
+use self::parts::{LONG_PARTS, PARTS, run_parts};
 
 /// Run the checks: format, lints, tests, documentation, invariants, generated files.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Do not install missing packages
-    #[arg(long)]
-    no_setup: bool,
     /// Also the long parts: every test with every engine, other kernels, the lab, benchmarks' lints
     #[arg(long)]
     full: bool,
@@ -38,29 +34,29 @@ pub struct Args {
 /// # Errors
 /// When any check failed.
 pub fn run(args: &Args) -> Result<()> {
+    if args.proof {
+        return proof::run();
+    }
+    let n_long = if args.full || args.only.is_some() || args.list {
+        LONG_PARTS.len()
+    } else {
+        0
+    };
+    let mut parts = [PARTS, &LONG_PARTS[..n_long]].concat();
     if args.list {
-        for part in PARTS {
-            let when = if part.long { "--full" } else { "always" };
-            println!("{:<14} {when:<7} {}", part.name, part.about);
+        for (name, about) in parts {
+            println!("{name:<14} {about}");
         }
         return Ok(());
     }
     if let Some(only) = &args.only {
+        parts.retain(|(name, _)| name == only);
         ensure!(
-            PARTS.iter().any(|part| part.name == only),
+            !parts.is_empty(),
             "no part {only:?}; `cargo xtask test --list` shows their names"
         );
     }
-    if args.proof {
-        return proof::run();
-    }
-    let summary = run_parts(|part| {
-        let is_wanted = match &args.only {
-            Some(only) => part.name == only,
-            None => args.full || !part.long,
-        };
-        is_wanted && !(args.no_setup && part.name == "packages")
-    });
+    let summary = run_parts(&parts);
     summary.print();
-    summary.verdict()
+    summary.require_success()
 }

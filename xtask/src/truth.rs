@@ -15,9 +15,6 @@ pub struct Args {
     /// Further addresses of each module, evenly over its code
     #[arg(long, value_name = "N", default_value_t = 0)]
     spread: u32,
-    /// Examples of each class of differences
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    show: u32,
 }
 
 /// Runs the command.
@@ -25,9 +22,8 @@ pub struct Args {
 /// # Errors
 /// When the build fails, or a symbolizer is not installed.
 pub fn run(args: &Args) -> Result<()> {
-    let mut truth = cargo_example("wcprof-symbols", "truth");
-    truth.args(["--spread", &args.spread.to_string()]);
-    truth.args(["--show", &args.show.to_string()]);
+    let line = format!("truth --show 1 --spread {}", args.spread);
+    let mut truth = cargo_example("wcprof-symbols", &line);
     for trace in &args.traces {
         // Cargo runs in the root of the repository.
         truth.arg(std::path::absolute(trace)?);
@@ -38,5 +34,5 @@ pub fn run(args: &Args) -> Result<()> {
             truth.arg(path);
         }
     }
-    execute(&mut truth)
+    execute(truth)
 }

@@ -9,17 +9,19 @@
 mod page;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, ensure};
 use fs_err as fs;
 use serde_json::Value;
 
 use crate::process::{
-    build_release, capture, capture_json, command, execute, find_chromium, is_installed, root,
-    target_folder,
+    build_release, capture, capture_json, command, execute, find_chromium, is_installed, list,
+    number, quoted, result_folder, root, text,
 };
+
+/// What is exported.
+const TRACE: &str = "fixtures/traces/ceph-osd-secure-randread.wct";
 
 /// Packages and versions that were tried.
 const PACKAGES: &[&str] = &[
@@ -44,15 +46,6 @@ const EXPORTS: &[(&str, &str)] = &[
 /// Open the exports of a trace in their viewers.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Trace to export
-    #[arg(long, default_value = "fixtures/traces/ceph-osd-secure-randread.wct")]
-    trace: PathBuf,
-    /// Folder for exports, screenshots and npm packages [default: viewers, in cargo's target folder]
-    #[arg(long)]
-    folder: Option<PathBuf>,
-    /// wcprof to run; built when not given
-    #[arg(long)]
-    program: Option<PathBuf>,
     /// Open the HTML page alone
     #[arg(long)]
     page: bool,
@@ -63,25 +56,14 @@ pub struct Args {
 /// # Errors
 /// When an export fails, a viewer refuses it, or shows something else than wcprof does.
 pub fn run(args: &Args) -> Result<()> {
-    let program = match &args.program {
-        Some(program) => program.clone(),
-        None => build_release()?,
-    };
-    let folder = match &args.folder {
-        Some(folder) => root().join(folder),
-        None => target_folder().join("viewers"),
-    };
-    fs::create_dir_all(&folder)?;
-    let trace = root().join(&args.trace);
+    let wcprof = build_release()?;
+    let folder = result_folder("viewers")?;
+    let quoted_folder = quoted(&folder);
+    let trace = quoted(root().join(TRACE));
     for (name, format) in EXPORTS {
-        let mut report = Command::new(&program);
-        report.arg("report").arg(&trace).arg("--format");
-        execute(
-            report
-                .args(format.split(' '))
-                .arg("-o")
-                .arg(folder.join(name)),
-        )?;
+        let to = quoted(folder.join(name));
+        let report = format!("{wcprof} report {trace} --format {format} -o {to}");
+        execute(command(&report))?;
     }
     let own = OwnTimes::read(&folder.join("report.json"))?;
     if !args.page {
@@ -91,15 +73,10 @@ pub fn run(args: &Args) -> Result<()> {
         println!("SKIPPED pages and the Firefox Profiler: npm or node is not installed");
         return Ok(());
     }
-    let modules = folder.join("node_modules");
-    let is_fetched = |package: &&str| {
-        let name = package.rsplit_once('@').map_or("", |(name, _)| name);
-        modules.join(name).exists()
-    };
-    if !PACKAGES.iter().all(is_fetched) {
-        let mut npm = command("npm install --ignore-scripts --no-audit --no-fund --prefix");
-        execute(npm.arg(&folder).args(PACKAGES))?;
-    }
+    let npm = format!(
+        "npm install --prefer-offline --ignore-scripts --no-audit --no-fund --prefix {quoted_folder}"
+    );
+    execute(command(&npm).args(PACKAGES))?;
     if !args.page {
         firefox(&folder, &own)?;
     }
@@ -107,33 +84,38 @@ pub fn run(args: &Args) -> Result<()> {
         println!("SKIPPED pages: chromium is not installed");
         return Ok(());
     };
+    let node = |script: &str| {
+        let script = quoted(root().join("xtask/viewers").join(script));
+        command(&format!(
+            "node {script} {chromium} {quoted_folder} {quoted_folder}"
+        ))
+    };
     if !args.page {
-        pages(&folder, &chromium, &own)?;
+        pages(&capture_json(node("open.mjs"))?, &own)?;
     }
-    page::check(&folder, &chromium, &program, &trace)
+    let names = page::make(&folder, &wcprof, &trace)?;
+    page::check(&folder, &capture_json(node("page.mjs").args(&names))?)?;
+    println!("screenshots: {}", folder.display());
+    Ok(())
 }
 
 /// Self time by function, ns, as the JSON report has it: the roots of inverted trees.
 #[derive(Debug, Default)]
 struct OwnTimes {
     /// By thread (`comm/tid`), most time first.
-    threads: Vec<(String, BTreeMap<String, u64>)>,
+    threads: Vec<(String, BTreeMap<String, f64>)>,
 }
 
 impl OwnTimes {
     fn read(path: &Path) -> Result<Self> {
         let report: Value = serde_json::from_reader(fs::File::open(path)?)?;
         let mut threads = Vec::new();
-        for group in list(&report, "groups") {
-            let mut times = BTreeMap::new();
-            for node in list(group, "nodes") {
-                if node.get("parent").is_some_and(Value::is_null) {
-                    let ns = node["weight_ns"].as_u64().unwrap_or_default();
-                    *times.entry(text_of(node, "name")).or_default() += ns;
-                }
-            }
+        for group in list(&report["groups"]) {
+            let roots =
+                list(&group["nodes"]).filter(|node| node.get("parent") == Some(&Value::Null));
+            let times = sums(roots, "weight_ns");
             if !times.is_empty() {
-                threads.push((text_of(group, "name"), times));
+                threads.push((text(&group["name"]).to_owned(), times));
             }
         }
         ensure!(!threads.is_empty(), "the trace shows no time");
@@ -141,19 +123,20 @@ impl OwnTimes {
     }
 
     /// Of functions with this name up to arguments and template arguments, in all threads.
-    fn of_function(&self, name: &str) -> u64 {
+    fn of_function(&self, name: &str) -> f64 {
         let times = self.threads.iter().flat_map(|(_, times)| times);
-        let alike = times.filter(|(own, _)| short(own) == short(name));
-        alike.map(|(_, ns)| ns).sum()
+        let same = times.filter(|(own, _)| short(own) == short(name));
+        same.map(|(_, ns)| ns).sum()
     }
 }
 
-fn list<'a>(value: &'a Value, key: &str) -> impl Iterator<Item = &'a Value> {
-    value[key].as_array().into_iter().flatten()
-}
-
-fn text_of(value: &Value, key: &str) -> String {
-    value[key].as_str().unwrap_or_default().to_owned()
+/// The sum of the numbers under `key` for each name.
+fn sums<'a>(values: impl Iterator<Item = &'a Value>, key: &str) -> BTreeMap<String, f64> {
+    let mut sums = BTreeMap::new();
+    for value in values {
+        *sums.entry(text(&value["name"]).to_owned()).or_default() += number(&value[key]);
+    }
+    sums
 }
 
 /// A name up to its arguments or templates, which pprof shortens.
@@ -171,23 +154,24 @@ fn pprof(folder: &Path, own: &OwnTimes) -> Result<()> {
             return Ok(());
         }
     };
-    let words = format!("{program} -top -unit=ns -nodecount=30 -symbolize=none");
-    let top = capture(command(&words).arg(folder.join("pprof.pb.gz")))?;
+    let line = format!("{program} -top -unit=ns -nodecount=30 -symbolize=none");
+    let top = capture(command(&line).arg(folder.join("pprof.pb.gz")))?;
     let mut n = 0;
     for line in top.lines() {
         // flat flat% sum% cum cum% name
         let words: Vec<&str> = line.split_whitespace().collect();
-        let flat = words.first().and_then(|word| word.strip_suffix("ns"));
-        let (Some(Ok(flat)), Some([_, ..])) = (flat.map(str::parse::<u64>), words.get(5..)) else {
-            continue;
-        };
-        let name = words[5..].join(" ");
-        let ns = own.of_function(&name);
-        ensure!(
-            ns == flat,
-            "pprof says {flat} ns of `{name}`, wcprof {ns} ns"
-        );
-        n += 1;
+        let flat = words
+            .first()
+            .and_then(|word| word.strip_suffix("ns")?.parse::<f64>().ok());
+        if let (Some(flat), Some(name)) = (flat, words.get(5..).filter(|name| !name.is_empty())) {
+            let name = name.join(" ");
+            let ns = own.of_function(&name);
+            ensure!(
+                ns == flat,
+                "pprof says {flat} ns of `{name}`, wcprof {ns} ns"
+            );
+            n += 1;
+        }
     }
     ensure!(n >= 10, "pprof showed {n} functions:\n{top}");
     println!("pprof: self time of the {n} functions on top is that of the tree");
@@ -197,74 +181,60 @@ fn pprof(folder: &Path, own: &OwnTimes) -> Result<()> {
 /// Loads the profile by the Firefox Profiler's own code and compares what it says of the threads with
 /// the most time.
 fn firefox(folder: &Path, own: &OwnTimes) -> Result<()> {
-    const N_THREADS: usize = 5;
-    let cli = folder.join("node_modules/.bin/profiler-cli");
-    let ask = |words: &str| {
-        let words = words.split(' ');
-        capture_json(Command::new(&cli).args(words).arg("--json"))
-    };
-    let mut load = Command::new(&cli);
-    execute(load.arg("load").arg(folder.join("firefox.json")))?;
-    let compare = || -> Result<()> {
-        let n_threads = list(&ask("thread list")?, "threads").count();
-        ensure!(
-            n_threads == own.threads.len(),
-            "the Firefox Profiler shows {n_threads} threads, wcprof {}",
-            own.threads.len()
-        );
-        let (mut n, mut n_markers) = (0, 0);
-        for (at, (thread, times)) in own.threads.iter().take(N_THREADS).enumerate() {
-            let shown = ask(&format!("thread functions --thread t-{at} --limit 0"))?;
-            // Functions of one name in several modules are apart there.
-            let mut shown_ms: BTreeMap<String, f64> = BTreeMap::new();
-            for function in list(&shown, "functions") {
-                let ms = function["selfSamples"].as_f64().unwrap_or_default();
-                *shown_ms.entry(text_of(function, "name")).or_default() += ms;
-                n += 1;
-            }
-            for (name, ms) in &shown_ms {
-                let ns = times.get(name).copied().unwrap_or_default();
-                ensure!(
-                    (ns as f64 / 1e6 - ms).abs() < 1e-3,
-                    "the Firefox Profiler says {ms} ms of `{name}` in {thread}, wcprof {ns} ns"
-                );
-            }
-            let absent = times.keys().find(|name| !shown_ms.contains_key(*name));
-            ensure!(
-                absent.is_none(),
-                "the Firefox Profiler does not show {absent:?}"
-            );
-            let markers = ask(&format!("thread markers --thread t-{at}"))?;
-            n_markers += markers["totalMarkerCount"].as_u64().unwrap_or(0);
-        }
-        ensure!(n_markers > 0, "the Firefox Profiler shows no markers");
-        println!(
-            "firefox: {} threads; self time of all {n} functions of the first {N_THREADS} is that of \
-             the trees; they have {n_markers} markers",
-            own.threads.len()
-        );
-        Ok(())
-    };
-    let result = compare();
-    execute(Command::new(&cli).arg("stop"))?;
+    let cli = quoted(folder.join("node_modules/.bin/profiler-cli"));
+    let profile = quoted(folder.join("firefox.json"));
+    execute(command(&format!("{cli} load {profile}")))?;
+    let result = compare_with_firefox(&cli, own);
+    execute(command(&format!("{cli} stop")))?;
     result
 }
 
-/// Opens pages in Chromium.
-fn pages(folder: &Path, chromium: &Path, own: &OwnTimes) -> Result<()> {
-    let mut node = command("node xtask/viewers/open.mjs");
-    node.current_dir(root());
-    let found = capture_json(node.arg(chromium).arg(folder).arg(folder))?;
-    let pages = found.as_object().context("nothing was shown")?;
-    for (name, page) in pages {
-        if list(page, "errors").next().is_some() {
-            bail!("{name} shows errors: {page}");
+fn compare_with_firefox(cli: &str, own: &OwnTimes) -> Result<()> {
+    const N_THREADS: usize = 5;
+    let ask = |words: &str| capture_json(command(&format!("{cli} {words} --json")));
+    let n_threads = list(&ask("thread list")?["threads"]).count();
+    let n_own = own.threads.len();
+    ensure!(
+        n_threads == n_own,
+        "the Firefox Profiler shows {n_threads} threads, wcprof {n_own}"
+    );
+    let mut n_markers = 0.0;
+    for (at, (thread, times)) in own.threads.iter().take(N_THREADS).enumerate() {
+        let shown = ask(&format!("thread functions --thread t-{at} --limit 0"))?;
+        // Functions of one name in several modules are apart there.
+        let shown = sums(list(&shown["functions"]), "selfSamples");
+        for name in times.keys().chain(shown.keys()) {
+            let (ns, ms) = (
+                times.get(name).unwrap_or(&0.0),
+                shown.get(name).unwrap_or(&-1.0),
+            );
+            ensure!(
+                (ns / 1e6 - ms).abs() < 1e-3,
+                "the Firefox Profiler says {ms} ms of `{name}` in {thread}, wcprof {ns} ns"
+            );
         }
-        println!("{name}: {page}");
+        let markers = ask(&format!("thread markers --thread t-{at}"))?;
+        n_markers += number(&markers["totalMarkerCount"]);
     }
-    let first = &own.threads[0].0;
-    let shown = text_of(&found["speedscope.json"], "shown");
-    let n = own.threads.len();
+    ensure!(n_markers > 0.0, "the Firefox Profiler shows no markers");
+    println!(
+        "firefox: {n_threads} threads; self time of all functions of the first {N_THREADS} is that of the \
+         trees; they have {n_markers} markers"
+    );
+    Ok(())
+}
+
+/// Checks what Chromium found in pages.
+fn pages(found: &Value, own: &OwnTimes) -> Result<()> {
+    for (name, page) in found.as_object().into_iter().flatten() {
+        println!("{name}: {page}");
+        ensure!(
+            list(&page["errors"]).next().is_none(),
+            "{name} shows errors"
+        );
+    }
+    let (first, n) = (&own.threads[0].0, own.threads.len());
+    let shown = text(&found["speedscope.json"]["shown"]);
     ensure!(
         shown.contains(first) && shown.contains(&format!("(1/{n})")),
         "speedscope shows {shown:?} and not {first} as the first of {n}"
@@ -277,18 +247,14 @@ fn pages(folder: &Path, chromium: &Path, own: &OwnTimes) -> Result<()> {
         let page = &found[name];
         ensure!(
             page["all"] == page[root],
-            "the root of {name} is not at the {root}: {page}"
+            "the root of {name} is not at the {root}"
         );
-        let frames = page["frames"].as_u64().unwrap_or(0);
-        ensure!(frames > 50, "{name} shows {frames} frames");
+        ensure!(number(&page["frames"]) > 50.0, "{name} shows few frames");
         ensure!(
-            page["matched"].as_f64() > Some(0.0),
-            "the search of {name} finds nothing: {page}"
+            number(&page["matched"]) > 0.0,
+            "the search of {name} finds nothing"
         );
     }
-    println!(
-        "pages: speedscope and the graphs show what they should; see the screenshots in `{}`",
-        folder.display()
-    );
+    println!("pages: speedscope and the graphs show what they should");
     Ok(())
 }

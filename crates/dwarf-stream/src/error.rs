@@ -59,24 +59,15 @@ pub enum DwarfError {
     Gimli(#[from] gimli::Error),
 }
 
-/// Failures during a lookup, counted by address.
+/// Failures during a lookup: the number of addresses, and the first failure.
 #[derive(Debug, Default)]
-pub(crate) struct Failures {
-    n: usize,
-    first: Option<DwarfError>,
-}
+pub(crate) struct Failures(pub(crate) Option<(usize, DwarfError)>);
 
 impl Failures {
     /// Counts `n` addresses that were lost to `error`.
     pub(crate) fn add(&mut self, n: usize, error: DwarfError) {
         if n > 0 {
-            self.n += n;
-            self.first.get_or_insert(error);
+            self.0.get_or_insert((0, error)).0 += n;
         }
-    }
-
-    /// The number of addresses, and the first failure.
-    pub(crate) fn into_first(self) -> Option<(usize, DwarfError)> {
-        self.first.map(|error| (self.n, error))
     }
 }

@@ -321,13 +321,9 @@ pub(crate) fn name_at(unit: &Unit<'_>, at: UnitOffset) -> Result<Name, DwarfErro
 }
 
 fn read_naming(unit: &Unit<'_>, at: UnitOffset) -> Result<Naming, DwarfError> {
-    let mut entries = unit.entries(at)?;
     let mut naming = Naming::default();
-    if let Some(abbreviation) = entries.read_abbreviation()? {
-        for spec in abbreviation.attributes() {
-            let attribute = entries.read_attribute(*spec)?;
-            naming.read(unit, attribute.name(), &attribute.value())?;
-        }
+    for (name, value) in unit.attributes(at)? {
+        naming.read(unit, name, &value)?;
     }
     Ok(naming)
 }
@@ -355,25 +351,19 @@ impl Attributes {
         for spec in abbreviation.attributes() {
             let attribute = entries.read_attribute(*spec)?;
             let value = attribute.value();
-            match attribute.name() {
-                gimli::DW_AT_low_pc => this.low_pc = unit.address(&value)?,
-                gimli::DW_AT_high_pc => high_pc = Some(value),
-                gimli::DW_AT_ranges => this.ranges = unit.ranges_offset(&value)?,
-                gimli::DW_AT_call_file => {
-                    if let AttributeValue::FileIndex(file) = value {
-                        this.call_file = Some(file);
-                    }
+            match (attribute.name(), value) {
+                (gimli::DW_AT_low_pc, value) => this.low_pc = unit.address(&value)?,
+                (gimli::DW_AT_high_pc, value) => high_pc = Some(value),
+                (gimli::DW_AT_ranges, value) => this.ranges = unit.ranges_offset(&value)?,
+                (gimli::DW_AT_call_file, AttributeValue::FileIndex(file)) => {
+                    this.call_file = Some(file);
                 }
-                gimli::DW_AT_call_line => {
+                (gimli::DW_AT_call_line, _) => {
                     let line = attribute.udata_value().unwrap_or(0);
                     this.call_line = u32::try_from(line).unwrap_or(0);
                 }
-                gimli::DW_AT_sibling => {
-                    if let AttributeValue::UnitRef(offset) = value {
-                        this.sibling = Some(offset);
-                    }
-                }
-                name => this.naming.read(unit, name, &value)?,
+                (gimli::DW_AT_sibling, AttributeValue::UnitRef(at)) => this.sibling = Some(at),
+                (name, value) => this.naming.read(unit, name, &value)?,
             }
         }
         if let (Some(low_pc), Some(value)) = (this.low_pc, &high_pc) {

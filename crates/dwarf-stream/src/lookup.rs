@@ -1,5 +1,6 @@
 //! Addresses to functions and lines: the passes over a module's DWARF, in their order.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 
 use crate::budget::{Budget, Shares};
@@ -72,7 +73,7 @@ pub fn look_up(
     }
     Ok(DwarfFrames {
         frames,
-        failed: failures.into_first(),
+        failed: failures.0,
         split,
     })
 }
@@ -92,14 +93,12 @@ fn read_lines_and_names(
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut strings = Strings::default();
-            let result = strings.read(files, wanted, shares.strings);
-            result.map(|()| strings)
+            strings.read(files, wanted, shares.strings)?;
+            Ok::<_, DwarfError>(strings)
         });
         let lines = units::read_lines(files.main, units, shares, failures);
-        match reader.join() {
-            Ok(strings) => Ok((lines?, strings?)),
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        let strings = reader.join().unwrap_or_else(|panic| resume_unwind(panic));
+        Ok((lines?, strings?))
     })
 }
 

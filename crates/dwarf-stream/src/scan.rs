@@ -3,6 +3,7 @@
 //! Expanding takes the time, and it cannot be divided: so it has a thread of its own, and the units are
 //! read beside it. Only the units in flight take memory.
 
+use std::panic::resume_unwind;
 use std::sync::mpsc::sync_channel;
 
 use crate::budget::{Budget, Reservation};
@@ -26,34 +27,31 @@ pub(crate) enum Choice {
 }
 
 /// Which units of a section are wanted. Runs on the thread that expands.
-pub(crate) struct Selection<C, P> {
+pub(crate) struct Selection<'s> {
     /// Nothing from this offset on is wanted.
     pub(crate) end: u64,
     /// Looks at where a unit is: offset, and size with its header.
-    pub(crate) choose: C,
-    /// Looks at the start of a unit at an offset; its stated length is that of the bytes.
-    pub(crate) peek: P,
+    pub(crate) choose: Box<dyn Fn(u64, u64) -> Choice + Send + 's>,
+    /// Whether a unit at an offset is wanted, by its start; its stated length is that of the bytes.
+    pub(crate) peek: Box<Peek<'s>>,
 }
 
+type Peek<'s> = dyn Fn(u64, &[u8]) -> Result<bool, DwarfError> + Send + 's;
+
 /// Takes the units that hold one of the sorted `offsets`.
-pub(crate) fn holding(
-    offsets: &[u64],
-) -> Selection<impl FnMut(u64, u64) -> Choice + Send + '_, Peek> {
+pub(crate) fn holding(offsets: &[u64]) -> Selection<'_> {
     Selection {
         end: offsets.last().map_or(0, |last| last.saturating_add(1)),
-        choose: |offset: u64, size: u64| {
+        choose: Box::new(|offset, size| {
             let next = offsets.get(offsets.partition_point(|o| *o < offset));
             match next.is_some_and(|next| *next < offset.saturating_add(size)) {
                 true => Choice::Take,
                 false => Choice::Skip,
             }
-        },
-        peek: |_, _| Ok(false),
+        }),
+        peek: Box::new(|_, _| Ok(false)),
     }
 }
-
-/// Whether a unit whose start was looked at is wanted.
-pub(crate) type Peek = fn(u64, &[u8]) -> Result<bool, DwarfError>;
 
 /// A unit that was taken.
 pub(crate) struct TakenUnit<'b> {
@@ -65,23 +63,19 @@ pub(crate) struct TakenUnit<'b> {
 
 /// Hands the selected units to `consume`, in order. `in_flight` limits their bytes; a larger unit is an
 /// error of its own.
-pub(crate) fn scan<C, P>(
+pub(crate) fn scan(
     elf: &ElfFile,
     section: &Section,
     in_flight: u64,
-    mut selection: Selection<C, P>,
+    selection: Selection<'_>,
     mut consume: impl FnMut(TakenUnit<'_>),
-) -> Result<(), DwarfError>
-where
-    C: FnMut(u64, u64) -> Choice + Send,
-    P: FnMut(u64, &[u8]) -> Result<bool, DwarfError> + Send,
-{
+) -> Result<(), DwarfError> {
     let in_flight = &Budget::new(in_flight);
     let (sender, receiver) = sync_channel(QUEUE);
     std::thread::scope(|scope| {
         let expand = move || -> Result<(), DwarfError> {
             let mut stream = elf.stream(section)?;
-            while let Some(unit) = next_unit(&mut stream, in_flight, &mut selection)? {
+            while let Some(unit) = next_unit(&mut stream, in_flight, &selection)? {
                 if sender.send(unit).is_err() {
                     break;
                 }
@@ -95,23 +89,16 @@ where
         for unit in receiver {
             consume(unit);
         }
-        match thread.join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
-        }
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
     })
 }
 
 /// Moves to the next unit that is wanted.
-fn next_unit<'b, C, P>(
+fn next_unit<'b>(
     stream: &mut SectionStream<'_>,
     in_flight: &'b Budget,
-    selection: &mut Selection<C, P>,
-) -> Result<Option<TakenUnit<'b>>, DwarfError>
-where
-    C: FnMut(u64, u64) -> Choice,
-    P: FnMut(u64, &[u8]) -> Result<bool, DwarfError>,
-{
+    selection: &Selection<'_>,
+) -> Result<Option<TakenUnit<'b>>, DwarfError> {
     while stream.position() < stream.size().min(selection.end) {
         let offset = stream.position();
         let mut head = [0; LENGTH_SIZE];
@@ -124,7 +111,7 @@ where
         let is_wanted = match (selection.choose)(offset, size) {
             Choice::Take => true,
             Choice::Skip => false,
-            Choice::Peek => peek(stream, &mut unit, (offset, size), &mut selection.peek)?,
+            Choice::Peek => peek(stream, &mut unit, (offset, size), &*selection.peek)?,
         };
         let reservation = match is_wanted {
             true => in_flight.reserve(size),
@@ -157,7 +144,7 @@ fn peek(
     stream: &mut SectionStream<'_>,
     unit: &mut Vec<u8>,
     (offset, size): (u64, u64),
-    peek: &mut impl FnMut(u64, &[u8]) -> Result<bool, DwarfError>,
+    peek: &Peek<'_>,
 ) -> Result<bool, DwarfError> {
     for limit in PEEKS {
         fill(stream, unit, size.min(limit))?;
@@ -173,7 +160,11 @@ fn peek(
 }
 
 /// Makes `unit` as long as `size`.
-fn fill(stream: &mut SectionStream<'_>, unit: &mut Vec<u8>, size: u64) -> Result<(), DwarfError> {
+pub(crate) fn fill(
+    stream: &mut SectionStream<'_>,
+    unit: &mut Vec<u8>,
+    size: u64,
+) -> Result<(), DwarfError> {
     let begin = unit.len();
     let size = usize::try_from(size).unwrap_or(usize::MAX);
     unit.resize(size.max(begin), 0);

@@ -224,13 +224,13 @@ impl Reader<'_, '_> {
         for info in elf.sections.iter().filter(is_info) {
             let selection = Selection {
                 end: u64::MAX,
-                choose: |_, _| Choice::Peek,
+                choose: Box::new(|_, _| Choice::Peek),
                 // Before DWARF 5 only the root entry has the id.
-                peek: |offset, bytes: &[u8]| {
+                peek: Box::new(|offset, bytes| {
                     let header = unit::header(bytes, offset)?;
                     let id = unit::split_id(&header);
                     Ok(id.map_or(header.version() < 5, |id| id == search.id))
-                },
+                }),
             };
             scan(elf, info, self.shares.units, selection, &mut consume)?;
         }

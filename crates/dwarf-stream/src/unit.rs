@@ -163,8 +163,8 @@ impl<'a> Unit<'a> {
     }
 
     /// The attributes of one entry.
-    fn attributes(&self, offset: UnitOffset) -> Result<Vec<(DwAt, Value<'a>)>, DwarfError> {
-        let mut entries = self.entries(offset)?;
+    pub(crate) fn attributes(&self, at: UnitOffset) -> Result<Vec<(DwAt, Value<'a>)>, DwarfError> {
+        let mut entries = self.entries(at)?;
         let mut attributes = Vec::new();
         if let Some(abbreviation) = entries.read_abbreviation()? {
             for spec in abbreviation.attributes() {

@@ -6,12 +6,12 @@ use gimli::SectionId;
 
 use crate::aranges::Claims;
 use crate::budget::Shares;
-use crate::elf::{ElfError, ElfFile, SectionStream};
+use crate::elf::{ElfFile, SectionStream};
 use crate::error::{DwarfError, Failures};
 use crate::files::section_of;
 use crate::functions;
 use crate::lines::{self, UnitLines};
-use crate::scan::{Choice, Selection, TakenUnit, scan, unit_size};
+use crate::scan::{Choice, Selection, TakenUnit, fill, scan, unit_size};
 use crate::tables::Tables;
 use crate::unit::Unit;
 use crate::unit_frames::{Skeleton, UnitFrames};
@@ -35,7 +35,7 @@ pub(crate) fn read(
             true => by_unit.keys().max().map_or(0, |last| last + 1),
             false => u64::MAX,
         },
-        choose: |offset: u64, _| {
+        choose: Box::new(|offset, _| {
             if by_unit.contains_key(&offset) {
                 Choice::Take
             } else if unclaimed.is_empty() || claims.listed.binary_search(&offset).is_ok() {
@@ -43,11 +43,11 @@ pub(crate) fn read(
             } else {
                 Choice::Peek
             }
-        },
-        peek: |offset: u64, bytes: &[u8]| {
+        }),
+        peek: Box::new(|offset, bytes| {
             let unit = Unit::parse(bytes, offset, tables, None)?;
             Ok(!among(unclaimed, &unit.own_ranges()?).is_empty())
-        },
+        }),
     };
     let mut units = Vec::new();
     let consume = |taken: TakenUnit<'_>| {
@@ -176,12 +176,6 @@ fn read_program(
         });
     }
     let mut bytes = begin.to_vec();
-    bytes.resize(usize::try_from(size).unwrap_or(n), 0);
-    let read = stream.read(bytes.get_mut(n..).unwrap_or_default())?;
-    if read + n != bytes.len() {
-        return Err(DwarfError::Elf(ElfError::Malformed(
-            "section .debug_line".to_owned(),
-        )));
-    }
+    fill(stream, &mut bytes, size)?;
     Ok(bytes)
 }

@@ -29,24 +29,12 @@ const MAX_TEXT: usize = 1 << 20;
 ///
 /// A short name can stand for a very long text: it is cut at 1 MiB.
 pub fn demangle(name: &str) -> Option<String> {
-    let mut text = Limited(String::new());
+    let mut text = String::new();
     write_demangled(name, &mut text)?;
-    Some(text.0)
+    Some(text)
 }
 
-/// A text of at most [`MAX_TEXT`] bytes.
-struct Limited(String);
-
-impl Write for Limited {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        if self.0.len() + text.len() > MAX_TEXT {
-            return Err(fmt::Error);
-        }
-        self.0.write_str(text)
-    }
-}
-
-/// Writes the C++ name of `name` to `out`; `None` if it is no linkage name, or not understood.
+/// Writes the C++ name of `name` to `out`, likewise cut; `None` if it is no linkage name, or not understood.
 ///
 /// An error of `out` ends the writing and counts as success: `out` has what it wants.
 ///
@@ -62,7 +50,11 @@ pub fn write_demangled(name: &str, out: &mut dyn Write) -> Option<()> {
         if let Some(encoding) = parser.encoding()
             && parser.is_at_end()
         {
-            let mut sink = Sink { out, failed: false };
+            let mut sink = Sink {
+                out,
+                left: MAX_TEXT,
+                failed: false,
+            };
             let printed = print::print(&encoding, &mut sink);
             return (printed.is_ok() || sink.failed).then_some(());
         }
@@ -70,15 +62,20 @@ pub fn write_demangled(name: &str, out: &mut dyn Write) -> Option<()> {
     None
 }
 
-/// Distinguishes an error of the caller's writer from one of printing.
+/// Limits the text, and distinguishes an error of the caller's writer from one of printing.
 struct Sink<'o> {
     out: &'o mut dyn Write,
+    /// Bytes that may still be written.
+    left: usize,
+    /// No more is to be written.
     failed: bool,
 }
 
 impl Write for Sink<'_> {
     fn write_str(&mut self, text: &str) -> fmt::Result {
-        let result = self.out.write_str(text);
+        let left = self.left.checked_sub(text.len());
+        let result = left.map_or(Err(fmt::Error), |_| self.out.write_str(text));
+        self.left = left.unwrap_or(0);
         self.failed |= result.is_err();
         result
     }

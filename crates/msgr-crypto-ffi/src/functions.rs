@@ -1,4 +1,4 @@
-//! The functions of libcrypto that are used, as pointers: linked ones, or found in a loaded file.
+//! The functions of libcrypto that are used, as pointers, found in a loaded file.
 
 use std::ffi::{c_char, c_int, c_uchar, c_ulong, c_void};
 
@@ -40,7 +40,7 @@ pub(crate) struct CipherFunctions {
     pub(crate) finish: FinalFn,
 }
 
-/// What both kinds of libraries offer. Every pointer is valid as long as the library is loaded,
+/// What a library offers. Every pointer is valid as long as the library is loaded,
 /// which is until the process ends (see [`Functions::load`]).
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Functions {
@@ -52,41 +52,12 @@ pub(crate) struct Functions {
     pub(crate) ctrl: CtrlFn,
     pub(crate) version: unsafe extern "C" fn(c_int) -> *const c_char,
     pub(crate) version_num: unsafe extern "C" fn() -> c_ulong,
-    /// Absent for the linked library, which openssl-sys initializes.
-    pub(crate) init: Option<InitCryptoFn>,
+    pub(crate) init: InitCryptoFn,
     pub(crate) info: Option<InfoFn>,
 }
 
 impl Functions {
-    /// Those of the library that this program is linked with.
-    pub(crate) fn linked() -> Self {
-        let program = Handle::this();
-        // SAFETY: OPENSSL_info has this type in every version that has it (openssl/crypto.h), and
-        // the program's own libraries are never unloaded.
-        let info = unsafe { program.get::<InfoFn>(b"OPENSSL_info\0") };
-        Self {
-            new: openssl_sys::EVP_CIPHER_CTX_new,
-            free: openssl_sys::EVP_CIPHER_CTX_free,
-            aes_128_gcm: openssl_sys::EVP_aes_128_gcm,
-            encrypt: CipherFunctions {
-                init: openssl_sys::EVP_EncryptInit_ex,
-                update: openssl_sys::EVP_EncryptUpdate,
-                finish: openssl_sys::EVP_EncryptFinal_ex,
-            },
-            decrypt: CipherFunctions {
-                init: openssl_sys::EVP_DecryptInit_ex,
-                update: openssl_sys::EVP_DecryptUpdate,
-                finish: openssl_sys::EVP_DecryptFinal_ex,
-            },
-            ctrl: openssl_sys::EVP_CIPHER_CTX_ctrl,
-            version: openssl_sys::OpenSSL_version,
-            version_num: openssl_sys::OpenSSL_version_num,
-            init: None,
-            info: info.ok().map(|symbol| *symbol),
-        }
-    }
-
-    /// Those of a loaded file, or the name of the first one that it lacks.
+    /// Those of a loaded file (or of this program's libraries), or the name of the first one that is missing.
     ///
     /// The types are those of `openssl/evp.h` since 1.1.0. The handle must never be closed: the
     /// caller forgets it, because libcrypto registers handlers for the exit of threads and of the
@@ -119,7 +90,7 @@ impl Functions {
                 finish: find!("EVP_DecryptFinal_ex"),
             },
             ctrl: find!("EVP_CIPHER_CTX_ctrl"),
-            init: Some(find!("OPENSSL_init_crypto")),
+            init: find!("OPENSSL_init_crypto"),
             // SAFETY: as above.
             info: unsafe { handle.get::<InfoFn>(b"OPENSSL_info\0") }
                 .ok()

@@ -5,8 +5,6 @@
 //! `crypto/modes/asm/aes-gcm-avx512.pl` (`ossl_vaes_vpclmulqdq_capable`, since 3.1),
 //! `doc/man3/OPENSSL_ia32cap.pod` for the bits.
 
-use std::fmt;
-
 use crate::version::VersionNumber;
 
 /// The code that does the bulk of AES-128-GCM.
@@ -39,82 +37,56 @@ impl GcmKernel {
     }
 
     /// The kernel that OpenSSL of this version picks on a CPU with these features.
-    pub fn pick(version: VersionNumber, capabilities: Capabilities) -> Self {
-        if !capabilities.has(AESNI) {
+    pub fn pick(version: VersionNumber, capabilities: &Capabilities) -> Self {
+        let avx512 = "avx512f avx512dq avx512bw avx512vl vaes vpclmulqdq";
+        if !capabilities.has("aes") {
             return Self::Software;
         }
-        if version >= VersionNumber::new(3, 1, 0) && capabilities.has(AVX512_GCM) {
+        if version >= VersionNumber(3, 1, 0) && capabilities.has(avx512) {
             return Self::Avx512;
         }
-        match capabilities.has(PCLMULQDQ | MOVBE | AVX) {
+        match capabilities.has("pclmulqdq movbe avx") {
             true => Self::AesniStitched,
             false => Self::AesniSeparate,
         }
     }
 }
 
-impl fmt::Display for GcmKernel {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.id())
+/// What matters to AES-GCM: bits of `OPENSSL_ia32cap` (of its second word from 64 on), names as in
+/// `/proc/cpuinfo`, and whether this CPU has them and the operating system lets programs use them.
+fn features() -> [(u32, &'static str, bool); 11] {
+    #[cfg(target_arch = "x86_64")]
+    use std::arch::is_x86_feature_detected as has;
+    #[cfg(not(target_arch = "x86_64"))]
+    macro_rules! has {
+        ($name:literal) => {
+            false
+        };
     }
+    [
+        (57, "aes", has!("aes")),
+        (33, "pclmulqdq", has!("pclmulqdq")),
+        (54, "movbe", has!("movbe")),
+        (60, "avx", has!("avx")),
+        (64 + 5, "avx2", has!("avx2")),
+        (64 + 41, "vaes", has!("vaes")),
+        (64 + 42, "vpclmulqdq", has!("vpclmulqdq")),
+        (64 + 16, "avx512f", has!("avx512f")),
+        (64 + 17, "avx512dq", has!("avx512dq")),
+        (64 + 30, "avx512bw", has!("avx512bw")),
+        (64 + 31, "avx512vl", has!("avx512vl")),
+    ]
 }
 
-// Bits of the first 64-bit word in the low, of the second in the high half.
-const PCLMULQDQ: u128 = 1 << 33;
-const MOVBE: u128 = 1 << 54;
-const AESNI: u128 = 1 << 57;
-const AVX: u128 = 1 << 60;
-const AVX2: u128 = 1 << (64 + 5);
-const AVX512F: u128 = 1 << (64 + 16);
-const AVX512DQ: u128 = 1 << (64 + 17);
-const AVX512BW: u128 = 1 << (64 + 30);
-const AVX512VL: u128 = 1 << (64 + 31);
-const VAES: u128 = 1 << (64 + 41);
-const VPCLMULQDQ: u128 = 1 << (64 + 42);
-const AVX512_GCM: u128 = AVX512F | AVX512DQ | AVX512BW | AVX512VL | VAES | VPCLMULQDQ;
-
-const NAMES: &[(u128, &str)] = &[
-    (AESNI, "aes"),
-    (PCLMULQDQ, "pclmulqdq"),
-    (MOVBE, "movbe"),
-    (AVX, "avx"),
-    (AVX2, "avx2"),
-    (VAES, "vaes"),
-    (VPCLMULQDQ, "vpclmulqdq"),
-    (AVX512F, "avx512f"),
-    (AVX512DQ, "avx512dq"),
-    (AVX512BW, "avx512bw"),
-    (AVX512VL, "avx512vl"),
-];
-
-/// CPU features as OpenSSL keeps them: the two words of `OPENSSL_ia32cap`.
-#[derive(Copy, Clone, PartialEq, Eq, Default, Debug)]
-pub struct Capabilities(u128);
+/// CPU features that matter to AES-GCM, by their names in `/proc/cpuinfo`.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Capabilities(pub Vec<&'static str>);
 
 impl Capabilities {
     /// Features of this CPU that the operating system lets programs use.
     pub fn of_this_cpu() -> Self {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::is_x86_feature_detected as has;
-            let found = [
-                (AESNI, has!("aes")),
-                (PCLMULQDQ, has!("pclmulqdq")),
-                (MOVBE, has!("movbe")),
-                (AVX, has!("avx")),
-                (AVX2, has!("avx2")),
-                (VAES, has!("vaes")),
-                (VPCLMULQDQ, has!("vpclmulqdq")),
-                (AVX512F, has!("avx512f")),
-                (AVX512DQ, has!("avx512dq")),
-                (AVX512BW, has!("avx512bw")),
-                (AVX512VL, has!("avx512vl")),
-            ];
-            let bits = found.iter().filter(|(_, found)| *found);
-            Self(bits.fold(0, |all, (bit, _)| all | bit))
-        }
-        #[cfg(not(target_arch = "x86_64"))]
-        Self(0)
+        let found = features().into_iter().filter(|(.., found)| *found);
+        Self(found.map(|(_, name, _)| name).collect())
     }
 
     /// From what `OPENSSL_info(OPENSSL_INFO_CPU_SETTINGS)` says, after the environment variable
@@ -124,22 +96,17 @@ impl Capabilities {
         let mut words = words
             .split([' ', ':'])
             .map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok());
-        let low = words.next()??;
-        let high = words.next()??;
-        Some(Self(u128::from(low) | u128::from(high) << 64))
+        let (low, high) = (words.next()??, words.next()??);
+        let all = u128::from(low) | u128::from(high) << 64;
+        let set = features()
+            .into_iter()
+            .filter(|(bit, ..)| all >> bit & 1 == 1);
+        Some(Self(set.map(|(_, name, _)| name).collect()))
     }
 
-    fn has(self, bits: u128) -> bool {
-        self.0 & bits == bits
-    }
-
-    /// Names of the features that matter to AES-GCM, as in `/proc/cpuinfo`.
-    pub fn names(self) -> Vec<&'static str> {
-        NAMES
-            .iter()
-            .filter(|(bit, _)| self.has(*bit))
-            .map(|(_, name)| *name)
-            .collect()
+    /// Whether all of these are there; names are separated by blanks.
+    fn has(&self, names: &str) -> bool {
+        names.split(' ').all(|name| self.0.contains(&name))
     }
 }
 
@@ -162,13 +129,13 @@ mod tests {
         let low = 0xfffa_3203_078b_ffff;
         let avx512 = 1 << 42 | 1 << 41 | 1 << 31 | 1 << 30 | 1 << 17 | 1 << 16;
         let turin = capabilities(low, avx512);
-        let v3_0 = VersionNumber::new(3, 0, 22);
-        let v3_1 = VersionNumber::new(3, 1, 0);
+        let v3_0 = VersionNumber(3, 0, 22);
+        let v3_1 = VersionNumber(3, 1, 0);
         for (version, features, kernel) in [
-            (v3_0, turin, GcmKernel::AesniStitched),
-            (v3_1, turin, GcmKernel::Avx512),
-            (VersionNumber::new(4, 0, 0), turin, GcmKernel::Avx512),
-            (v3_1, zen3, GcmKernel::AesniStitched),
+            (v3_0, turin.clone(), GcmKernel::AesniStitched),
+            (v3_1, turin.clone(), GcmKernel::Avx512),
+            (VersionNumber(4, 0, 0), turin, GcmKernel::Avx512),
+            (v3_1, zen3.clone(), GcmKernel::AesniStitched),
             (
                 v3_1,
                 capabilities(low, avx512 & !(1 << 30)),
@@ -181,10 +148,10 @@ mod tests {
             ),
             (v3_1, capabilities(low & !(1 << 57), 0), GcmKernel::Software),
         ] {
-            assert_eq!(GcmKernel::pick(version, features), kernel, "{features:?}");
+            assert_eq!(GcmKernel::pick(version, &features), kernel, "{features:?}");
         }
         assert_eq!(
-            zen3.names(),
+            zen3.0,
             [
                 "aes",
                 "pclmulqdq",

@@ -1,6 +1,7 @@
 //! A file, or the linked library, to a libcrypto that can be called.
 
 use std::ffi::{CStr, OsStr, c_char, c_void};
+use std::fs::Metadata;
 use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
@@ -25,8 +26,10 @@ const VERSION_TEXT: i32 = 0;
 #[derive(Debug)]
 pub struct Library {
     functions: Functions,
-    path: Option<PathBuf>,
-    version: String,
+    /// The file; `None` when it is part of this program.
+    pub path: Option<PathBuf>,
+    /// What it says of itself: `OpenSSL 3.0.22 25 Aug 2026`.
+    pub version: String,
     version_number: VersionNumber,
 }
 
@@ -37,7 +40,10 @@ impl Library {
     /// When it is not OpenSSL, or has no AES-128-GCM.
     pub fn system() -> Result<Self, LibraryError> {
         openssl_sys::init();
-        let functions = Functions::linked();
+        let functions = Functions::load(&Handle::this()).map_err(|symbol| {
+            let path = "libcrypto.so".into();
+            LibraryError::NoSymbol { path, symbol }
+        })?;
         let path = file_of(functions.decrypt.update as *const c_void);
         Self::checked(functions, path)
     }
@@ -71,22 +77,18 @@ impl Library {
         let found = Functions::load(&handle);
         // libcrypto registers handlers for the exit of threads and of the process.
         std::mem::forget(handle);
-        let functions = found.map_err(|symbol| LibraryError::NoSymbol {
-            path: path.to_owned(),
-            symbol,
-        })?;
+        let path = path.to_owned();
+        let functions = match found {
+            Ok(functions) => functions,
+            Err(symbol) => return Err(LibraryError::NoSymbol { path, symbol }),
+        };
         if let Some(found) = file_of(functions.decrypt.update as *const c_void) {
-            let same = found
-                .metadata()
-                .is_ok_and(|m| (m.dev(), m.ino()) == (metadata.dev(), metadata.ino()));
-            if !same {
-                return Err(LibraryError::Dependency {
-                    path: path.to_owned(),
-                    found,
-                });
+            let is_same = |m: Metadata| (m.dev(), m.ino()) == (metadata.dev(), metadata.ino());
+            if !found.metadata().is_ok_and(is_same) {
+                return Err(LibraryError::Dependency { path, found });
             }
         }
-        Self::checked(functions, Some(path.to_owned()))
+        Self::checked(functions, Some(path))
     }
 
     fn checked(functions: Functions, path: Option<PathBuf>) -> Result<Self, LibraryError> {
@@ -97,28 +99,20 @@ impl Library {
         let file = path.clone().unwrap_or_else(|| "libcrypto.so".into());
         // BoringSSL and AWS-LC say `OpenSSL 1.1.1 (compatible; ...)`.
         if !version.starts_with("OpenSSL ") || version.contains("compatible") {
-            return Err(LibraryError::Foreign {
-                path: file,
-                version,
-            });
+            let path = file;
+            return Err(LibraryError::Foreign { path, version });
         }
-        if let Some(init) = functions.init {
-            // SAFETY: no settings; safe to call more than once.
-            unsafe { init(INIT_NO_LOAD_CONFIG, std::ptr::null()) };
-        }
+        // SAFETY: no settings; safe to call more than once.
+        unsafe { (functions.init)(INIT_NO_LOAD_CONFIG, std::ptr::null()) };
         let library = Self {
             functions,
             path,
             version,
             version_number: VersionNumber::from_number(number),
         };
-        for direction in [Direction::Encrypt, Direction::Decrypt] {
-            let context = library.context(direction, &[0; 16]);
-            context.map_err(|reason| LibraryError::NoCipher {
-                path: file.clone(),
-                reason,
-            })?;
-        }
+        let mut both = [Direction::Encrypt, Direction::Decrypt].into_iter();
+        both.try_for_each(|direction| library.context(direction, &[0; 16]).map(drop))
+            .map_err(|reason| LibraryError::NoCipher { path: file, reason })?;
         Ok(library)
     }
 
@@ -130,37 +124,20 @@ impl Library {
         Context::new(&self.functions, direction, key)
     }
 
-    /// What it says of itself: `OpenSSL 3.0.22 25 Aug 2026`.
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// Its version as numbers.
-    pub fn version_number(&self) -> VersionNumber {
-        self.version_number
-    }
-
-    /// The file; `None` when it is part of this program.
-    pub fn path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
-
     /// CPU features that this library uses: after `OPENSSL_ia32cap` of this process's environment
     /// where the library reports them (since 3.0), else all that the CPU has.
     pub fn capabilities(&self) -> Capabilities {
-        let settings = self.functions.info.map(|info| {
+        let known = self.functions.info.and_then(|info| {
             // SAFETY: OPENSSL_info returns a constant string, or null.
-            unsafe { text(info(INFO_CPU_SETTINGS)) }
+            Capabilities::from_cpu_settings(&unsafe { text(info(INFO_CPU_SETTINGS)) })
         });
-        settings
-            .and_then(|settings| Capabilities::from_cpu_settings(&settings))
-            .unwrap_or_else(Capabilities::of_this_cpu)
+        known.unwrap_or_else(Capabilities::of_this_cpu)
     }
 
     /// The kernel that does its AES-128-GCM here.
     pub fn gcm_kernel(&self) -> GcmKernel {
         match cfg!(target_arch = "x86_64") {
-            true => GcmKernel::pick(self.version_number, self.capabilities()),
+            true => GcmKernel::pick(self.version_number, &self.capabilities()),
             false => GcmKernel::Unknown,
         }
     }
@@ -203,12 +180,14 @@ mod tests {
     /// Check versions of both numbering schemes, as `openssl version` writes them.
     #[test]
     fn version_numbers() {
-        for (number, text) in [
-            (0x3000_0160, "3.0.22"),
-            (0x3050_0070, "3.5.7"),
-            (0x1010_117f, "1.1.1"),
+        for (number, parts) in [
+            (0x3000_0160, (3, 0, 22)),
+            (0x3050_0070, (3, 5, 7)),
+            (0x1010_117f, (1, 1, 1)),
         ] {
-            assert_eq!(VersionNumber::from_number(number).to_string(), text);
+            let (major, minor, patch) = parts;
+            let version = VersionNumber(major, minor, patch);
+            assert_eq!(VersionNumber::from_number(number), version);
         }
     }
 
@@ -216,10 +195,11 @@ mod tests {
     #[test]
     fn system() {
         let library = Library::system().unwrap();
-        assert!(library.version().starts_with("OpenSSL "), "{library:?}");
-        let prefix = format!("OpenSSL {}", library.version_number());
-        assert!(library.version().starts_with(&prefix), "{library:?}");
-        let has_aes = library.capabilities().names().contains(&"aes");
+        assert!(library.version.starts_with("OpenSSL "), "{library:?}");
+        let VersionNumber(major, minor, patch) = library.version_number;
+        let prefix = format!("OpenSSL {major}.{minor}.{patch}");
+        assert!(library.version.starts_with(&prefix), "{library:?}");
+        let has_aes = library.capabilities().0.contains(&"aes");
         assert_eq!(library.gcm_kernel() == GcmKernel::Software, !has_aes);
     }
 
@@ -227,14 +207,14 @@ mod tests {
     #[test]
     fn open_by_path() {
         let system = Library::system().unwrap();
-        let Some(path) = system.path() else {
+        let Some(path) = &system.path else {
             eprintln!("SKIPPED open_by_path: libcrypto is part of this program");
             return;
         };
         let library = Library::open(path).unwrap();
-        assert_eq!(library.version(), system.version());
+        assert_eq!(library.version, system.version);
         assert_eq!(library.gcm_kernel(), system.gcm_kernel());
-        assert_eq!(library.path(), Some(path));
+        assert_eq!(library.path.as_ref(), Some(path));
     }
 
     /// Check that what is no libcrypto is refused with the reason.

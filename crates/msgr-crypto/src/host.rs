@@ -40,15 +40,12 @@ impl Host {
     }
 }
 
-/// `512K`, `32M` to bytes.
+/// `512K`, as the kernel writes all sizes of caches, to bytes.
 fn size(text: &str) -> Option<u64> {
-    let (digits, unit) = match text.as_bytes().last()? {
-        b'K' => (&text[..text.len() - 1], 1 << 10),
-        b'M' => (&text[..text.len() - 1], 1 << 20),
-        b'G' => (&text[..text.len() - 1], 1 << 30),
-        _ => (text, 1),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(unit)
+    text.strip_suffix('K')?
+        .parse::<u64>()
+        .ok()?
+        .checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -59,9 +56,8 @@ mod tests {
     #[test]
     fn sizes() {
         assert_eq!(size("512K"), Some(512 << 10));
-        assert_eq!(size("32M"), Some(32 << 20));
-        assert_eq!(size("64"), Some(64));
-        for text in ["", "K", "12 K", "99999999999999999999G"] {
+        assert_eq!(size("32768K"), Some(32 << 20));
+        for text in ["", "K", "64", "12 K", "99999999999999999999K"] {
             assert_eq!(size(text), None);
         }
     }

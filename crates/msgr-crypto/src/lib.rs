@@ -4,6 +4,7 @@
 
 pub mod advice;
 pub mod calibration;
+mod file_error;
 mod frame;
 pub mod host;
 pub mod measure;
@@ -15,3 +16,5 @@ pub mod shapes;
 pub mod strategy;
 pub mod text;
 pub mod verify;
+
+pub use file_error::FileError;

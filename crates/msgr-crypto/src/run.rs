@@ -2,19 +2,11 @@
 
 use msgr_crypto_ffi::{CallError, Context, Direction, Library};
 
-use crate::strategy::{Area, Op, Plan, Span};
+use crate::strategy::{Area, Op, Plan};
 
 const PAGE: usize = 4096;
 const KEY: [u8; 16] = [0x5a; 16];
 const NONCE: [u8; 12] = [0xa5; 12];
-
-/// Memory of a plan: source, destination and scratch buffer.
-#[derive(Debug)]
-struct Memory {
-    source: Arena,
-    destination: Arena,
-    scratch: Arena,
-}
 
 /// Zeroed bytes that begin at a page.
 #[derive(Debug)]
@@ -34,10 +26,6 @@ impl Arena {
         Self { bytes, begin }
     }
 
-    fn get(&self, at: usize, len: usize) -> &[u8] {
-        &self.bytes[self.begin + at..][..len]
-    }
-
     fn get_mut(&mut self, at: usize, len: usize) -> &mut [u8] {
         &mut self.bytes[self.begin + at..][..len]
     }
@@ -47,9 +35,9 @@ impl Arena {
 #[derive(Debug)]
 pub struct Runner<'lib> {
     context: Context<'lib>,
-    direction: Direction,
     units: Vec<RunUnit>,
-    memory: Memory,
+    /// By [`Area`].
+    memory: [Arena; 3],
     /// Whether an odd number of frames was done.
     is_odd: bool,
 }
@@ -70,30 +58,19 @@ impl<'lib> Runner<'lib> {
     /// # Errors
     /// When libcrypto fails.
     pub fn new(library: &'lib Library, plan: &Plan) -> Result<Self, CallError> {
-        let direction = plan.side.direction();
         let mut units = Vec::with_capacity(plan.units.len());
         for ops in &plan.units {
             let n_bytes = ops.iter().map(Op::update_len).sum();
-            let tags = match direction {
-                Direction::Decrypt => tags_of_zeros(library, n_bytes)?,
-                Direction::Encrypt => [[0; 16]; 2],
-            };
-            let is_changed = |op: &Op| matches!(op, Op::InPlace(span) if span.area == Area::Source);
             units.push(RunUnit {
                 ops: ops.clone(),
-                tags,
-                changes_input: ops.iter().any(is_changed),
+                tags: tags_of_zeros(library, n_bytes)?,
+                changes_input: ops.iter().any(|op| op.to.area == Area::Source),
             });
         }
         Ok(Self {
-            context: library.context(direction, &KEY)?,
-            direction,
+            context: library.context(plan.side.direction(), &KEY)?,
             units,
-            memory: Memory {
-                source: Arena::new(plan.source_len),
-                destination: Arena::new(plan.destination_len),
-                scratch: Arena::new(plan.scratch_len),
-            },
+            memory: plan.lengths.map(Arena::new),
             is_odd: false,
         })
     }
@@ -103,22 +80,17 @@ impl<'lib> Runner<'lib> {
     /// # Errors
     /// When libcrypto fails or a tag does not match.
     pub fn run(&mut self, n: u64) -> Result<(), CallError> {
-        let Self {
-            context,
-            direction,
-            units,
-            memory,
-            is_odd,
-        } = self;
+        let context = &mut self.context;
         for _ in 0..n {
-            for unit in units.iter() {
+            for unit in &self.units {
                 context.restart(&NONCE)?;
                 for op in &unit.ops {
-                    step(context, op, memory)?;
+                    step(context, op, &mut self.memory)?;
                 }
-                match direction {
+                match context.direction() {
                     Direction::Decrypt => {
-                        context.set_tag(&unit.tags[usize::from(*is_odd && unit.changes_input)])?;
+                        let is_changed = self.is_odd && unit.changes_input;
+                        context.set_tag(&unit.tags[usize::from(is_changed)])?;
                         context.finish()?;
                     }
                     Direction::Encrypt => {
@@ -127,41 +99,26 @@ impl<'lib> Runner<'lib> {
                     }
                 }
             }
-            *is_odd = !*is_odd;
+            self.is_odd = !self.is_odd;
         }
         Ok(())
     }
 }
 
 #[inline(always)]
-fn step(context: &mut Context<'_>, op: &Op, memory: &mut Memory) -> Result<(), CallError> {
-    let Memory {
-        source,
-        destination,
-        scratch,
-    } = memory;
-    let (from, to) = match op {
-        Op::InPlace(Span { area, offset, len }) => {
-            let arena = match area {
-                Area::Source => source,
-                Area::Destination => destination,
-                Area::Scratch => scratch,
-            };
-            return context.update_in_place(arena.get_mut(*offset, *len));
+fn step(context: &mut Context<'_>, op: &Op, memory: &mut [Arena; 3]) -> Result<(), CallError> {
+    let (from, to) = (op.from.area as usize, op.to.area as usize);
+    if from == to {
+        return context.update_in_place(memory[from].get_mut(op.from.offset, op.from.len));
+    }
+    // Never fails: the areas differ.
+    if let Ok([input, output]) = memory.get_disjoint_mut([from, to]) {
+        let input = input.get_mut(op.from.offset, op.from.len);
+        let output = output.get_mut(op.to.offset, op.to.len);
+        match op.is_copy {
+            true => output.copy_from_slice(input),
+            false => context.update(input, output)?,
         }
-        Op::Copy { from, to } | Op::Update { from, to } => (from, to),
-    };
-    // Both spans are in different areas, and the result does not go back to the source.
-    let (input, output) = match (from.area, to.area) {
-        (Area::Source, Area::Scratch) => (source, scratch),
-        (Area::Scratch, _) => (scratch, destination),
-        _ => (source, destination),
-    };
-    let input = input.get(from.offset, from.len);
-    let output = output.get_mut(to.offset, to.len);
-    match op {
-        Op::Copy { .. } => output.copy_from_slice(input),
-        _ => context.update(input, output)?,
     }
     Ok(())
 }
@@ -232,7 +189,7 @@ mod tests {
         let shape = Shape::new("x", Side::Rx, "100").unwrap();
         let plan = Plan::new(&shape, Strategy::ceph(Side::Rx));
         let mut runner = Runner::new(&library, &plan).unwrap();
-        runner.memory.source.get_mut(7, 1)[0] ^= 1;
+        runner.memory[Area::Source as usize].get_mut(7, 1)[0] ^= 1;
         assert_eq!(runner.run(1), Err(CallError::TagMismatch));
     }
 
@@ -249,7 +206,8 @@ mod tests {
                 let plan = Plan::new(&shape, strategy);
                 let mut runner = Runner::new(&library, &plan).unwrap();
                 runner.run(1).unwrap();
-                results.push(runner.memory.destination.get(0, shape.n_bytes()).to_vec());
+                let result = &mut runner.memory[Area::Destination as usize];
+                results.push(result.get_mut(0, shape.n_bytes()).to_vec());
             }
         }
         assert!(results.iter().all(|result| result == &results[0]));

@@ -74,12 +74,9 @@ impl Strategy {
     }
 
     /// With at most `bytes` in a call; 0 counts as 1.
-    pub const fn with_batch(self, bytes: usize) -> Self {
-        let bytes = if bytes == 0 { 1 } else { bytes };
-        Self {
-            batch: Some(bytes),
-            ..self
-        }
+    pub fn with_batch(self, bytes: usize) -> Self {
+        let batch = Some(bytes.max(1));
+        Self { batch, ..self }
     }
 
     /// Its name in JSON and in benchmark ids.
@@ -135,34 +132,31 @@ pub struct Span {
     pub len: usize,
 }
 
-/// A step of a plan.
+impl Span {
+    pub(crate) fn new(area: Area, offset: usize, len: usize) -> Self {
+        Self { area, offset, len }
+    }
+}
+
+/// A step of a plan; both spans have the same length.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum Op {
-    /// memcpy; both spans have the same length and are in different areas.
-    Copy {
-        /// Read.
-        from: Span,
-        /// Written.
-        to: Span,
-    },
-    /// An update in place.
-    InPlace(Span),
-    /// An update to another area; both spans have the same length.
-    Update {
-        /// Read.
-        from: Span,
-        /// Written.
-        to: Span,
-    },
+pub struct Op {
+    /// memcpy to another area, not an update.
+    pub is_copy: bool,
+    /// Read.
+    pub from: Span,
+    /// Written: the same span for an update in place, else one in another area.
+    pub to: Span,
 }
 
 impl Op {
+    pub(crate) fn new(is_copy: bool, from: Span, to: Span) -> Self {
+        Self { is_copy, from, to }
+    }
+
     /// Bytes that it encrypts or decrypts.
     pub fn update_len(&self) -> usize {
-        match self {
-            Self::Copy { .. } => 0,
-            Self::InPlace(span) | Self::Update { from: span, .. } => span.len,
-        }
+        if self.is_copy { 0 } else { self.from.len }
     }
 }
 
@@ -173,12 +167,8 @@ pub struct Plan {
     pub side: Side,
     /// The steps of each unit.
     pub units: Vec<Vec<Op>>,
-    /// Bytes of [`Area::Source`].
-    pub source_len: usize,
-    /// Bytes of [`Area::Destination`].
-    pub destination_len: usize,
-    /// Bytes of [`Area::Scratch`].
-    pub scratch_len: usize,
+    /// Bytes of each [`Area`], in their order.
+    pub lengths: [usize; 3],
 }
 
 impl Plan {
@@ -187,9 +177,7 @@ impl Plan {
         let mut plan = Self {
             side: shape.side,
             units: Vec::with_capacity(shape.units.len()),
-            source_len: 0,
-            destination_len: 0,
-            scratch_len: 0,
+            lengths: [0; 3],
         };
         for calls in &shape.units {
             let unit = plan.unit(calls, strategy);
@@ -200,7 +188,7 @@ impl Plan {
 
     /// Bytes that one frame touches.
     pub fn footprint(&self) -> usize {
-        self.source_len + self.destination_len + self.scratch_len
+        self.lengths.iter().sum()
     }
 
     /// Bytes that are encrypted or decrypted.
@@ -209,70 +197,47 @@ impl Plan {
     }
 
     fn unit(&mut self, calls: &[usize], strategy: Strategy) -> Vec<Op> {
+        use Arrangement::{Coalesced, Contiguous, Gathered, PerBuffer};
+        let arrangement = strategy.arrangement;
         let total = calls.iter().sum::<usize>();
         let batch = strategy.batch.unwrap_or(usize::MAX).max(1);
-        let source = match strategy.arrangement {
-            Arrangement::Contiguous => vec![self.place_source(total)],
+        let source: Vec<Span> = match arrangement {
+            Contiguous => vec![self.place_source(total)],
             _ => calls.iter().map(|len| self.place_source(*len)).collect(),
         };
-        let out_of_place = strategy.placement == Placement::OutOfPlace
-            || strategy.arrangement == Arrangement::Gathered;
-        let destination = self.destination_len.next_multiple_of(LINE);
+        let out_of_place = strategy.placement == Placement::OutOfPlace || arrangement == Gathered;
+        let [_, destination_len, scratch_len] = &mut self.lengths;
+        let destination = destination_len.next_multiple_of(LINE);
         if out_of_place {
-            self.destination_len = destination + total;
+            *destination_len = destination + total;
         }
-        let to = |at: usize, len: usize| Span {
-            area: Area::Destination,
-            offset: destination + at,
-            len,
-        };
-        let update = |from: Span, done: usize| match out_of_place {
-            true => Op::Update {
-                from,
-                to: to(done, from.len),
-            },
-            false => Op::InPlace(from),
+        if arrangement == Coalesced {
+            *scratch_len = total.min(batch).max(*scratch_len);
+        }
+        let chunks: Vec<Vec<Span>> = match arrangement {
+            Coalesced | Gathered => chunks(&source, batch),
+            PerBuffer | Contiguous => source.iter().flat_map(|b| pieces(*b, batch)).collect(),
         };
         let mut ops = Vec::new();
         let mut done = 0;
-        if matches!(
-            strategy.arrangement,
-            Arrangement::PerBuffer | Arrangement::Contiguous
-        ) {
-            for from in source.iter().flat_map(|buffer| pieces(*buffer, batch)) {
-                ops.push(update(from, done));
-                done += from.len;
-            }
-            return ops;
-        }
-        let gathers = strategy.arrangement == Arrangement::Gathered;
-        if !gathers {
-            self.scratch_len = self.scratch_len.max(total.min(batch));
-        }
-        for chunk in chunks(&source, batch) {
+        for chunk in chunks {
             let len = chunk.iter().map(|from| from.len).sum();
-            let target = match gathers {
-                true => to(done, len),
-                false => Span {
-                    area: Area::Scratch,
-                    offset: 0,
-                    len,
-                },
+            let result = Span::new(Area::Destination, destination + done, len);
+            let from = match arrangement {
+                PerBuffer | Contiguous => chunk[0],
+                Gathered => result,
+                Coalesced => Span::new(Area::Scratch, 0, len),
             };
-            let mut filled = 0;
-            for from in chunk {
-                let to = Span {
-                    offset: target.offset + filled,
-                    len: from.len,
-                    ..target
-                };
-                ops.push(Op::Copy { from, to });
-                filled += from.len;
+            if matches!(arrangement, Coalesced | Gathered) {
+                let mut at = from.offset;
+                for buffer in chunk {
+                    let to = Span::new(from.area, at, buffer.len);
+                    ops.push(Op::new(true, buffer, to));
+                    at += buffer.len;
+                }
             }
-            ops.push(match gathers {
-                true => Op::InPlace(target),
-                false => update(target, done),
-            });
+            let to = if out_of_place { result } else { from };
+            ops.push(Op::new(false, from, to));
             done += len;
         }
         ops
@@ -280,24 +245,19 @@ impl Plan {
 
     fn place_source(&mut self, len: usize) -> Span {
         let align = if len >= PAGE { PAGE } else { LINE };
-        let offset = self.source_len.next_multiple_of(align);
-        self.source_len = offset + len;
-        Span {
-            area: Area::Source,
-            offset,
-            len,
-        }
+        let source_len = &mut self.lengths[Area::Source as usize];
+        let offset = source_len.next_multiple_of(align);
+        *source_len = offset + len;
+        Span::new(Area::Source, offset, len)
     }
 }
 
 /// A buffer cut into calls; an empty buffer is one empty call.
-fn pieces(buffer: Span, batch: usize) -> impl Iterator<Item = Span> {
-    let n = buffer.len.div_ceil(batch).max(1);
-    (0..n).map(move |i| Span {
-        offset: buffer.offset + i * batch.min(buffer.len),
-        len: batch.min(buffer.len - i * batch.min(buffer.len)),
-        ..buffer
-    })
+fn pieces(buffer: Span, batch: usize) -> Vec<Vec<Span>> {
+    match buffer.len {
+        0 => vec![vec![buffer]],
+        _ => chunks(&[buffer], batch),
+    }
 }
 
 /// Buffers cut and joined to chunks of `batch` bytes; empty ones vanish.

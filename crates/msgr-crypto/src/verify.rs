@@ -61,27 +61,26 @@ pub fn verify(
         let alternatives = Strategy::alternatives(shape.side);
         for strategy in [Strategy::ceph(shape.side)].into_iter().chain(alternatives) {
             let plan = Plan::new(shape, strategy);
-            if !fits_cache(&plan, calibration) {
-                continue;
+            if fits_cache(&plan, calibration) {
+                cases.push(Case::of_runner(Runner::new(library, &plan)?));
+                checked.push((index, strategy, predict(&plan, calibration).ns));
             }
-            cases.push(Case::of_runner(Runner::new(library, &plan)?));
-            checked.push(Checked {
-                shape: index,
-                strategy,
-                predicted_ns: predict(&plan, calibration).ns,
-                measured_ns: 0.0,
-                spread: 0.0,
-                is_disturbed: false,
-            });
         }
     }
     let first = measure(&mut cases, &mut reference, EFFORT)?;
     let second = measure(&mut cases, &mut reference, EFFORT)?;
-    for (index, row) in checked.iter_mut().enumerate() {
-        let (a, b) = (first.ns[index], second.ns[index]);
-        row.measured_ns = (a + b) / 2.0;
-        row.spread = (a - b).abs() / row.measured_ns;
-        row.is_disturbed = first.is_disturbed[index] || second.is_disturbed[index];
-    }
-    Ok(checked)
+    let checked = checked.into_iter().zip(first.into_iter().zip(second));
+    Ok(checked
+        .map(|((shape, strategy, predicted_ns), (a, b))| {
+            let measured_ns = (a.0 + b.0) / 2.0;
+            Checked {
+                shape,
+                strategy,
+                predicted_ns,
+                measured_ns,
+                spread: (a.0 - b.0).abs() / measured_ns,
+                is_disturbed: a.1 || b.1,
+            }
+        })
+        .collect())
 }

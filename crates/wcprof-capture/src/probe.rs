@@ -1,6 +1,7 @@
 //! What works on this machine and for one process, for `wcprof check`: every line is the result of
 //! trying, none is derived from a version. Events are opened and closed again, never enabled.
 
+mod bpf;
 mod engines;
 mod kernel;
 mod limits;
@@ -54,7 +55,7 @@ pub fn probe(pid: Option<Pid>) -> Result<Probe, TargetError> {
     lines.extend(privileges::lines(&machine));
     lines.extend(kernel::lines(tried, &machine));
     lines.extend(process);
-    lines.extend(limits::lines(limits::Needs::of(pid), &machine));
+    lines.extend(limits::lines(pid, &machine));
     Ok(Probe {
         pid: tried,
         comm,

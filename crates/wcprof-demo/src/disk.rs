@@ -2,22 +2,22 @@
 //! that are flushed again and again for as long.
 
 use std::env;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::time::{Duration, Instant};
 
-use crate::error::DemoError;
+use anyhow::{Context, Result};
 
 /// What each flush takes, at least.
 pub const FLUSH_TIME: Duration = Duration::from_millis(8);
-/// Length that a file is used in a circle with. It is the wait that counts, not what is written.
+/// Size of a file, which is written in a circle. Only the wait for the flush matters, not the data.
 const FILE_LEN: u64 = 64 << 10;
-/// A real file that is flushed this often within [`FLUSH_TIME`] is in memory: there is nothing to wait for.
+/// Most flushes of a real file within [`FLUSH_TIME`]: such a file is in memory, and there is nothing to wait for.
 const MAX_FLUSHES: usize = 1000;
-/// What makes the next flush of a real file write something.
+/// Written before each further flush of a real file, so that there is something to flush.
 const BLOCK: [u8; 4096] = [0; 4096];
 
 /// The transaction log.
@@ -36,20 +36,19 @@ pub(crate) struct DiskFile {
 
 impl DiskFile {
     /// A file of a slow disk's folder, or a real one.
-    pub(crate) fn open(folder: Option<&Path>, name: &'static str) -> Result<Self, DemoError> {
+    pub(crate) fn open(folder: Option<&Path>, name: &'static str) -> Result<Self> {
         let file = match folder {
-            Some(folder) => OpenOptions::new()
-                .write(true)
-                .open(folder.join(name))
-                .map_err(DemoError::io("open a file of its slow disk"))?,
-            None => create_unlinked(name).map_err(DemoError::io(
-                "create a file in `/var/tmp` or the temporary folder",
-            ))?,
+            Some(folder) => File::options().write(true).open(folder.join(name)),
+            None => create_unlinked(name),
         };
+        let file = file.with_context(|| {
+            let folder = folder.unwrap_or(Path::new("/var/tmp"));
+            format!("failed to create or open a file in `{}`", folder.display())
+        })?;
         Ok(Self { file, position: 0 })
     }
 
-    /// Write behind what was written before; beyond 64 KiB data is left out.
+    /// Write behind the data written before, from the start again at 64 KiB; longer data is cut.
     pub(crate) fn append(&mut self, data: &[u8]) -> io::Result<()> {
         let data = &data[..data.len().min(FILE_LEN as usize)];
         if self.position + data.len() as u64 > FILE_LEN {
@@ -60,8 +59,8 @@ impl DiskFile {
         Ok(())
     }
 
-    /// Wait until what was written is on the disk, for [`FLUSH_TIME`] at least. A slow disk takes
-    /// that long for one flush.
+    /// Wait until the data is on the disk, for [`FLUSH_TIME`] at least. A slow disk takes that long for one
+    /// flush.
     ///
     /// Returns the number of flushes.
     #[inline(never)]
@@ -82,21 +81,17 @@ impl DiskFile {
 /// A file without a name once this returns, so that nothing is left behind however the process ends.
 fn create_unlinked(name: &str) -> io::Result<File> {
     // Not the usual temporary folder first: in memory there is nothing to wait for.
-    let folders = [PathBuf::from("/var/tmp"), env::temp_dir()];
-    let mut result = Err(io::Error::from(io::ErrorKind::NotFound));
-    for folder in folders {
+    let create = |folder: PathBuf| {
         let path = folder.join(format!("wcprof-demo-{}-{name}", process::id()));
-        result = OpenOptions::new()
+        let mut options = File::options();
+        let file = options
             .write(true)
             .create_new(true)
             .mode(0o600)
-            .open(&path)
-            .and_then(|file| fs::remove_file(&path).map(|()| file));
-        if result.is_ok() {
-            break;
-        }
-    }
-    result
+            .open(&path)?;
+        fs::remove_file(&path).map(|()| file)
+    };
+    create("/var/tmp".into()).or_else(|_| create(env::temp_dir()))
 }
 
 #[cfg(test)]

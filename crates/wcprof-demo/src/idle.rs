@@ -1,13 +1,11 @@
 //! Pools that only wait, as most threads of an OSD do.
 
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use nix::errno::Errno;
-use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags, EpollTimeout};
-use nix::sys::eventfd::EventFd;
+use anyhow::Result;
 
-use crate::error::DemoError;
+use crate::event::Event;
 
 /// Names of threads that wait on a condition variable for work that never comes.
 const WAITERS: [&str; 7] = [
@@ -24,121 +22,64 @@ const N_IO_CONTEXT: usize = 2;
 /// How often the timer thread looks at its clock.
 const TIMER_PERIOD: Duration = Duration::from_millis(700);
 
-type ThreadBody = Box<dyn FnOnce() -> Result<(), DemoError> + Send>;
+/// What a thread runs.
+pub(crate) type Body<'a> = Box<dyn FnOnce() -> Result<()> + Send + 'a>;
 
 /// What the idle threads wait for.
-pub(crate) struct IdlePools {
-    door: Arc<Door>,
-    io_context: Arc<IoContext>,
-}
-
-#[derive(Default)]
-struct Door {
+pub(crate) struct Idle {
     stop: Mutex<bool>,
-    opened: Condvar,
+    stopped: Condvar,
+    io_context: Event,
 }
 
-struct IoContext {
-    epoll: Epoll,
-    stop: EventFd,
-}
-
-impl IdlePools {
-    pub(crate) fn new() -> Result<Self, DemoError> {
-        let stop = EventFd::new().map_err(DemoError::sys("create an eventfd"))?;
-        let epoll = Epoll::new(EpollCreateFlags::EPOLL_CLOEXEC)
-            .map_err(DemoError::sys("create an epoll instance"))?;
-        epoll
-            .add(&stop, EpollEvent::new(EpollFlags::EPOLLIN, 0))
-            .map_err(DemoError::sys("add to an epoll instance"))?;
+impl Idle {
+    pub(crate) fn new() -> Result<Self> {
         Ok(Self {
-            door: Arc::default(),
-            io_context: Arc::new(IoContext { epoll, stop }),
+            stop: Mutex::new(false),
+            stopped: Condvar::new(),
+            io_context: Event::new()?,
         })
     }
 
     /// The threads to start: name and what to run.
-    pub(crate) fn threads(&self) -> Vec<(&'static str, ThreadBody)> {
-        let mut threads: Vec<(&'static str, ThreadBody)> = Vec::new();
+    pub(crate) fn threads(&self) -> Vec<(String, Body<'_>)> {
+        let mut threads: Vec<(String, Body<'_>)> = Vec::new();
         for name in WAITERS {
-            let door = Arc::clone(&self.door);
-            threads.push((
-                name,
-                Box::new(move || {
-                    door.wait_for_work();
-                    Ok(())
-                }),
-            ));
+            threads.push((name.to_owned(), Box::new(|| self.wait_for_work())));
         }
-        let door = Arc::clone(&self.door);
-        threads.push((
-            "safe_timer",
-            Box::new(move || {
-                door.timer_thread();
-                Ok(())
-            }),
-        ));
+        threads.push(("safe_timer".to_owned(), Box::new(|| self.timer_thread())));
         for _ in 0..N_IO_CONTEXT {
-            let io_context = Arc::clone(&self.io_context);
-            threads.push(("io_context_pool", Box::new(move || io_context.run())));
+            // Nobody resets it: it lets every thread go.
+            let body = Box::new(|| self.io_context.event_wait());
+            threads.push(("io_context_pool".to_owned(), body));
         }
         threads
     }
 
-    pub(crate) fn stop(&self) -> Result<(), DemoError> {
-        *self
-            .door
-            .stop
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = true;
-        self.door.opened.notify_all();
-        self.io_context
-            .stop
-            .write(1)
-            .map(|_| ())
-            .map_err(DemoError::sys("write to an eventfd"))
+    pub(crate) fn stop(&self) -> Result<()> {
+        *self.lock() = true;
+        self.stopped.notify_all();
+        self.io_context.set()
     }
-}
 
-impl Door {
+    fn lock(&self) -> MutexGuard<'_, bool> {
+        self.stop.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     #[inline(never)]
-    fn wait_for_work(&self) {
-        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+    fn wait_for_work(&self) -> Result<()> {
+        drop(self.stopped.wait_while(self.lock(), |stop| !*stop));
+        Ok(())
+    }
+
+    #[inline(never)]
+    fn timer_thread(&self) -> Result<()> {
+        let mut stop = self.lock();
         while !*stop {
-            stop = self
-                .opened
-                .wait(stop)
-                .unwrap_or_else(PoisonError::into_inner);
+            let waited = self.stopped.wait_timeout(stop, TIMER_PERIOD);
+            stop = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-    }
-
-    #[inline(never)]
-    fn timer_thread(&self) {
-        let mut stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*stop {
-            stop = self
-                .opened
-                .wait_timeout(stop, TIMER_PERIOD)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-    }
-}
-
-impl IoContext {
-    #[inline(never)]
-    fn run(&self) -> Result<(), DemoError> {
-        // Level-triggered and never read: one write lets every thread go.
-        loop {
-            match self
-                .epoll
-                .wait(&mut [EpollEvent::empty()], EpollTimeout::NONE)
-            {
-                Ok(_) => return Ok(()),
-                Err(Errno::EINTR) => {}
-                Err(source) => return Err(DemoError::sys("wait for events")(source)),
-            }
-        }
+        Ok(())
     }
 }
 
@@ -149,16 +90,16 @@ mod tests {
     /// Check that every idle thread ends when told, whether it waits already or not yet.
     #[test]
     fn all_end() {
-        let pools = IdlePools::new().unwrap();
-        let threads: Vec<_> = pools
-            .threads()
-            .into_iter()
-            .map(|(_, body)| std::thread::spawn(body))
-            .collect();
+        let idle = Idle::new().unwrap();
+        let threads = idle.threads();
         assert_eq!(threads.len(), WAITERS.len() + 1 + N_IO_CONTEXT);
-        pools.stop().unwrap();
-        for thread in threads {
-            thread.join().unwrap().unwrap();
-        }
+        std::thread::scope(|scope| {
+            let threads = threads.into_iter().map(|(_, body)| scope.spawn(body));
+            let threads: Vec<_> = threads.collect();
+            idle.stop().unwrap();
+            for thread in threads {
+                thread.join().unwrap().unwrap();
+            }
+        });
     }
 }

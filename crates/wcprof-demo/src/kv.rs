@@ -3,11 +3,12 @@
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use anyhow::{Context, Result};
+
 use crate::disk::DiskFile;
-use crate::error::DemoError;
 use crate::queue::Queue;
 
-/// What an operation wants to be made durable.
+/// Data of an operation that is to be made durable.
 pub(crate) struct Transaction {
     version: u64,
     data: Vec<u8>,
@@ -35,7 +36,7 @@ pub(crate) fn kv_sync_thread(
     mut log: DiskFile,
     transactions: &Queue<Transaction>,
     completions: &Queue<u64>,
-) -> Result<(), DemoError> {
+) -> Result<()> {
     loop {
         let batch = transactions.drain_wait();
         if batch.is_empty() {
@@ -43,7 +44,7 @@ pub(crate) fn kv_sync_thread(
         }
         submit_batch(&mut log, &batch)
             .and_then(|()| log.flush())
-            .map_err(DemoError::io("write its log"))?;
+            .context("failed to write the log")?;
         for transaction in &batch {
             completions.push(transaction.version);
         }
@@ -52,14 +53,11 @@ pub(crate) fn kv_sync_thread(
 
 /// `finisher`: wait for completions and count them.
 #[inline(never)]
-pub(crate) fn finisher_thread(completions: &Queue<u64>, n_completed: &AtomicU64) {
-    loop {
-        let batch = completions.drain_wait();
-        if batch.is_empty() {
-            return;
-        }
-        n_completed.fetch_add(batch.len() as u64, Ordering::Relaxed);
+pub(crate) fn finisher_thread(completions: &Queue<u64>, n_completed: &AtomicU64) -> Result<()> {
+    while completions.dequeue_wait().is_some() {
+        n_completed.fetch_add(1, Ordering::Relaxed);
     }
+    Ok(())
 }
 
 #[inline(never)]

@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result};
 
 use crate::disk::DiskFile;
-use crate::error::DemoError;
 use crate::kv::Transaction;
 use crate::queue::Queue;
 
@@ -16,8 +17,8 @@ const N_ATTRS: usize = 96;
 const N_CACHED: usize = 256;
 /// Bytes of data that one operation writes.
 const WRITE_LEN: usize = 4096;
-/// Of so many operations, one waits for the disk while it holds the lock. What the others do under the
-/// lock takes less than a tenth of a millisecond: on one CPU they would hardly ever meet.
+/// One of so many operations waits for the disk while it holds the lock. The others hold the lock for less than
+/// a tenth of a millisecond: on one CPU they would hardly ever contend.
 const OPS_PER_FLUSH: u64 = 128;
 
 /// One operation of a client.
@@ -27,7 +28,7 @@ pub(crate) struct Op {
 }
 
 impl Op {
-    /// The operation that message data brought.
+    /// The operation in the data of a message.
     pub(crate) fn new(object: u64, message: &[u8]) -> Self {
         Self {
             object,
@@ -38,10 +39,9 @@ impl Op {
 
 type Attrs = BTreeMap<String, Vec<u8>>;
 
-/// What the pool's threads share: one placement group, which all operations go to.
-#[derive(Clone)]
+/// Shared by the pool's threads: one placement group, to which all operations go.
 pub(crate) struct OpPool {
-    pg: Arc<Mutex<PlacementGroup>>,
+    pg: Mutex<PlacementGroup>,
 }
 
 struct PlacementGroup {
@@ -54,27 +54,21 @@ struct PlacementGroup {
 impl OpPool {
     pub(crate) fn new(disk: DiskFile) -> Self {
         Self {
-            pg: Arc::new(Mutex::new(PlacementGroup {
+            pg: Mutex::new(PlacementGroup {
                 objects: BTreeMap::new(),
                 version: 0,
                 disk,
-            })),
+            }),
         }
     }
 }
 
 /// A thread of the pool, until the queue is closed.
 #[inline(never)]
-pub(crate) fn entry(
-    pool: &OpPool,
-    ops: &Queue<Op>,
-    transactions: &Queue<Transaction>,
-) -> Result<(), DemoError> {
+pub(crate) fn entry(pool: &OpPool, ops: &Queue<Op>, out: &Queue<Transaction>) -> Result<()> {
     while let Some(op) = ops.dequeue_wait() {
         let attrs = decode_op(&op);
-        let transaction =
-            with_pg_lock(pool, &op, attrs).map_err(DemoError::io("write its objects"))?;
-        transactions.push(transaction);
+        out.push(with_pg_lock(pool, &op, attrs).context("failed to write objects")?);
     }
     Ok(())
 }

@@ -1,17 +1,13 @@
-//! A blocking queue between threads: push never blocks, pop waits on a condition variable.
+//! A blocking queue between threads: adding never blocks, taking waits on a condition variable.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-/// Elements kept at most; more are refused, since the source of work is paced, not stopped.
+/// Most elements in a queue; more are refused, since the source of work is paced, not stopped.
 const CAPACITY: usize = 4096;
 
-/// A handle of the queue; clones share it.
+/// A queue that threads share.
 pub(crate) struct Queue<T> {
-    inner: Arc<Inner<T>>,
-}
-
-struct Inner<T> {
     state: Mutex<State<T>>,
     not_empty: Condvar,
 }
@@ -21,32 +17,19 @@ struct State<T> {
     closed: bool,
 }
 
-impl<T> Clone for Queue<T> {
-    fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-        }
-    }
-}
-
 impl<T> Queue<T> {
     pub(crate) fn new() -> Self {
         Self {
-            inner: Arc::new(Inner {
-                state: Mutex::new(State {
-                    items: VecDeque::new(),
-                    closed: false,
-                }),
-                not_empty: Condvar::new(),
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                closed: false,
             }),
+            not_empty: Condvar::new(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, State<T>> {
-        self.inner
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Append an element and wake one waiter; dropped when the queue is closed or full.
@@ -55,27 +38,17 @@ impl<T> Queue<T> {
         if !state.closed && state.items.len() < CAPACITY {
             state.items.push_back(item);
             drop(state);
-            self.inner.not_empty.notify_one();
+            self.not_empty.notify_one();
         }
     }
 
     /// The oldest element; `None` when the queue is closed and empty.
     #[inline(never)]
     pub(crate) fn dequeue_wait(&self) -> Option<T> {
-        let mut state = self.lock();
-        loop {
-            if let Some(item) = state.items.pop_front() {
-                return Some(item);
-            }
-            if state.closed {
-                return None;
-            }
-            state = self
-                .inner
-                .not_empty
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        let has_nothing = |state: &mut State<T>| state.items.is_empty() && !state.closed;
+        let state = self.not_empty.wait_while(self.lock(), has_nothing);
+        let mut state = state.unwrap_or_else(PoisonError::into_inner);
+        state.items.pop_front()
     }
 
     /// All further elements, at least one; empty when the queue is closed and empty.
@@ -91,7 +64,7 @@ impl<T> Queue<T> {
     /// Let waiters go once the queue is empty, and refuse new elements.
     pub(crate) fn close(&self) {
         self.lock().closed = true;
-        self.inner.not_empty.notify_all();
+        self.not_empty.notify_all();
     }
 }
 
@@ -118,19 +91,20 @@ mod tests {
     #[test]
     fn wakes_waiter() {
         let queue = Queue::new();
-        let waiter = queue.clone();
-        let thread = std::thread::spawn(move || {
-            let mut got = Vec::new();
-            while let Some(item) = waiter.dequeue_wait() {
-                got.push(item);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| {
+                let mut got = Vec::new();
+                while let Some(item) = queue.dequeue_wait() {
+                    got.push(item);
+                }
+                got
+            });
+            for i in 0..100 {
+                queue.push(i);
             }
-            got
+            queue.close();
+            assert_eq!(thread.join().unwrap(), (0..100).collect::<Vec<_>>());
         });
-        for i in 0..100 {
-            queue.push(i);
-        }
-        queue.close();
-        assert_eq!(thread.join().unwrap(), (0..100).collect::<Vec<_>>());
     }
 
     /// Check that a queue nobody reads stays bounded.

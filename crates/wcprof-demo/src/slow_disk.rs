@@ -1,21 +1,20 @@
-//! A disk made of a FUSE server in this process: who flushes one of its files waits for a known time.
+//! A disk made of a FUSE server in this process: a flush of one of its files takes a known time.
 //!
-//! The kernel passes `fdatasync` to the server and lets the caller wait for the answer, as for a
-//! device. The file system is mounted nowhere: child processes inherit a descriptor of its folder.
-//! So nothing stays behind, whichever process ends first and however. When this process ends, calls
-//! on the files fail.
+//! The kernel passes `fdatasync` to the server, and the caller waits for the answer as for a device. The file
+//! system is not mounted anywhere: child processes inherit a descriptor of its folder. Nothing is left behind,
+//! whichever process ends first. When this process ends, calls on the files fail.
 //!
 //! This process itself must not open the files: a process that is killed while one of its threads
 //! waits for another one of them never ends.
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::thread;
 use std::time::{Duration, UNIX_EPOCH};
 
+use anyhow::{Context, Result};
 use fuser::{
     Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     LockOwner, OpenFlags, ReplyAttr, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyWrite, Request,
@@ -28,10 +27,8 @@ use rustix::mount::{
 };
 
 use crate::disk::{FILES, FLUSH_TIME};
-use crate::error::DemoError;
 
-const DEVICE: &str = "/dev/fuse";
-/// How long the kernel need not ask again.
+/// How long the kernel may cache an answer.
 const TTL: Duration = Duration::from_secs(3600);
 
 /// The folder of the files. The server runs until nobody has the folder or a file of it open.
@@ -45,21 +42,16 @@ impl SlowDisk {
     ///
     /// # Errors
     /// Without `/dev/fuse`, without `CAP_SYS_ADMIN`, or before Linux 5.2.
-    pub fn start() -> Result<Self, DemoError> {
-        let device = File::options()
-            .read(true)
-            .write(true)
-            .open(DEVICE)
-            .map_err(DemoError::io("open `/dev/fuse`"))?;
-        let folder = create(&device)
-            .map_err(io::Error::from)
-            .map_err(DemoError::io("create a FUSE file system"))?;
+    pub fn start() -> Result<Self> {
+        let device = File::options().read(true).write(true).open("/dev/fuse");
+        let device = device.context("failed to open `/dev/fuse`")?;
+        let folder = create(&device).context("failed to create a FUSE file system")?;
         let mut config = Config::default();
         // The flush of one file must not hold up writes to another.
         config.n_threads = Some(FILES.len());
         Session::from_fd(Files, device.into(), SessionACL::Owner, config)
             .and_then(Session::spawn)
-            .map_err(DemoError::io("serve a FUSE file system"))?;
+            .context("failed to serve a FUSE file system")?;
         Ok(Self { folder })
     }
 
@@ -171,7 +163,7 @@ mod tests {
         let disk = match SlowDisk::start() {
             Ok(disk) => disk,
             Err(error) => {
-                let _ = writeln!(io::stderr(), "SKIPPED child_waits_for_flush: {error}");
+                let _ = writeln!(std::io::stderr(), "SKIPPED child_waits_for_flush: {error}");
                 return;
             }
         };

@@ -16,20 +16,20 @@ pub(crate) const PAYLOAD_LEN: usize = 16 * 1024;
 const KEY: [u8; 16] = *b"wcprof demo key.";
 const TAG_LEN: usize = 16;
 
-/// One GCM unit as it came from the wire.
+/// One encrypted GCM unit.
 struct Unit {
     nonce: [u8; 12],
     ciphertext: Vec<u8>,
     tag: [u8; TAG_LEN],
 }
 
-/// One frame as it came from the wire.
+/// One encrypted frame.
 pub(crate) struct EncryptedFrame {
     preamble: Unit,
     payload: Unit,
 }
 
-/// What a client would send: frame `number`, encrypted.
+/// Frame `number`, encrypted as by a client.
 pub(crate) fn encrypt_frame(number: u64) -> Result<EncryptedFrame, ErrorStack> {
     let fill = |i: usize| (number as usize).wrapping_add(i / 7) as u8;
     let mut preamble: Vec<u8> = (0..PREAMBLE_LEN).map(fill).collect();

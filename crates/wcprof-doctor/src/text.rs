@@ -3,28 +3,18 @@
 use std::fmt::Write;
 
 use wcprof_findings::{render_finding, render_paragraph};
-use wcprof_text::one_line;
+use wcprof_text::{count, one_line};
 use wcprof_types::snapshot::Snapshot;
 
 use crate::report::Report;
-use crate::texts::{self, TextsError};
-
-/// How a report is printed.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct TextOptions {
-    /// Where prose is wrapped, characters; at least 40 is used.
-    pub width: usize,
-    /// Also what passed.
-    pub all: bool,
-}
+use crate::texts;
 
 /// Files that could not be read that are named; the rest is counted.
 const MAX_UNREAD: usize = 8;
 
-/// Prints findings, what is not known, and, if asked for, what passed. Text from the snapshot is
-/// escaped.
-pub fn render_text(snapshot: &Snapshot, report: &Report, options: TextOptions) -> String {
-    let width = options.width;
+/// Prints findings, what is not known, and, with `all`, what passed. Text from the snapshot is escaped.
+/// Prose is wrapped at `width` characters, at least 40.
+pub fn render_text(snapshot: &Snapshot, report: &Report, width: usize, all: bool) -> String {
     let process = &snapshot.process;
     let mut out = format!(
         "pid {} ({}) on {}, Linux {}\n",
@@ -48,7 +38,7 @@ pub fn render_text(snapshot: &Snapshot, report: &Report, options: TextOptions) -
         let next = format!("-> {}", unknown.next);
         out.push_str(&render_paragraph("", &next, width));
     }
-    if options.all && !report.passed.is_empty() {
+    if all && !report.passed.is_empty() {
         out.push_str("\npassed\n");
         for passed in &report.passed {
             out.push_str(&render_paragraph(&passed.check, &passed.seen, width));
@@ -64,29 +54,21 @@ pub fn render_text(snapshot: &Snapshot, report: &Report, options: TextOptions) -
     if n_more > 0 {
         let _ = writeln!(out, "  and {n_more} more");
     }
+    let hidden = if all { "" } else { " (--all shows them)" };
     let _ = writeln!(
         out,
-        "\n{} finding{}, {} not known, {} passed{}",
-        report.findings.len(),
-        if report.findings.len() == 1 { "" } else { "s" },
+        "\n{}, {} not known, {} passed{hidden}",
+        count(report.findings.len(), "finding"),
         report.unknown.len(),
         report.passed.len(),
-        if options.all {
-            ""
-        } else {
-            " (--all shows them)"
-        },
     );
     out
 }
 
 /// Lists all checks with what they test, and their sources.
-///
-/// # Errors
-/// None as built.
-pub fn render_list(width: usize) -> Result<String, TextsError> {
+pub fn render_list(width: usize) -> String {
     let mut out = String::new();
-    for (id, text) in texts::builtin()? {
+    for (id, text) in texts::builtin() {
         let _ = writeln!(out, "{id} [{}] {}", text.severity.name(), text.title);
         out.push_str(&render_paragraph("test", &text.test, width));
         for source in &text.sources {
@@ -94,5 +76,5 @@ pub fn render_list(width: usize) -> Result<String, TextsError> {
             out.push_str(&render_paragraph("source", &line, width));
         }
     }
-    Ok(out)
+    out
 }

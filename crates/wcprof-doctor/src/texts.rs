@@ -4,22 +4,13 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use thiserror::Error;
 use wcprof_findings::{Gain, Severity, Source};
 
-/// Texts that cannot be used.
-#[derive(Debug, Error)]
-#[error("failed to parse `{file}`: {source}")]
-pub struct TextsError {
-    file: &'static str,
-    source: toml::de::Error,
-}
-
-const BUILTIN: [(&str, &str); 4] = [
-    ("qemu.toml", include_str!("../checks/qemu.toml")),
-    ("ceph.toml", include_str!("../checks/ceph.toml")),
-    ("storage.toml", include_str!("../checks/storage.toml")),
-    ("host.toml", include_str!("../checks/host.toml")),
+const BUILTIN: [&str; 4] = [
+    include_str!("../checks/qemu.toml"),
+    include_str!("../checks/ceph.toml"),
+    include_str!("../checks/storage.toml"),
+    include_str!("../checks/host.toml"),
 ];
 
 /// The texts of one check.
@@ -41,13 +32,9 @@ pub(crate) struct CheckText {
 pub(crate) type Texts = BTreeMap<String, CheckText>;
 
 /// The texts that wcprof comes with.
-pub(crate) fn builtin() -> Result<Texts, TextsError> {
-    let mut all = Texts::new();
-    for (file, text) in BUILTIN {
-        let checks: Texts = toml::from_str(text).map_err(|source| TextsError { file, source })?;
-        all.extend(checks);
-    }
-    Ok(all)
+pub(crate) fn builtin() -> Texts {
+    let parse = |text| toml::from_str::<Texts>(text).expect("a test reads these texts");
+    BUILTIN.into_iter().flat_map(parse).collect()
 }
 
 #[cfg(test)]
@@ -57,7 +44,7 @@ mod tests {
     /// Check that every check's texts are complete, and that every id in the code has them.
     #[test]
     fn complete() {
-        let texts = builtin().unwrap();
+        let texts = builtin();
         for (id, t) in &texts {
             for text in [
                 &t.title,

@@ -63,21 +63,17 @@ fn text(profile: &Profile, row: &Row, stacks: &Stacks<'_>, frames: &[Frame]) -> 
         return String::new();
     };
     let pool = profile.pools.get(thread.pool).map_or("", |p| &p.name);
-    let syscall = row
-        .wait
-        .and_then(|w| profile.waits.get(w as usize)?.syscall)
-        .map_or(Cow::Borrowed(""), |n| match syscall_name(n) {
-            Some(name) => Cow::Borrowed(name),
-            None => Cow::Owned(n.to_string()),
-        });
+    let wait = row.wait.and_then(|wait| profile.waits.get(wait as usize));
+    let syscall = match wait.and_then(|wait| wait.syscall) {
+        Some(n) => syscall_name(n).map_or_else(|| n.to_string().into(), Cow::from),
+        None => Cow::from(""),
+    };
     let cgroup = profile.process_of(thread).map_or("", |p| &p.cgroup);
     // What follows the innermost function is the state.
     let is_function = |f: &&Frame| matches!(f, Frame::Label(Label::Function(_)));
     let leaf = frames.iter().rfind(is_function).copied();
-    let names: Vec<_> = frames
-        .iter()
-        .map(|frame| folded_name(&stacks.text(*frame)).into_owned())
-        .collect();
+    let name = |frame: &Frame| folded_name(&stacks.text(*frame)).into_owned();
+    let names: Vec<String> = frames.iter().map(name).collect();
     format!(
         "{},{},{},{},{},{},{},{},{},{},{}",
         thread.pid,
@@ -97,14 +93,11 @@ fn text(profile: &Profile, row: &Row, stacks: &Stacks<'_>, frames: &[Frame]) -> 
 /// A text as one cell.
 fn cell(text: &str) -> Cow<'_, str> {
     let is_formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
-    let is_quoted = text.contains([',', '"', '\n', '\r']);
-    let text = match is_formula {
-        true => Cow::Owned(format!("'{text}")),
-        false => Cow::Borrowed(text),
-    };
-    match is_quoted {
-        true => Cow::Owned(format!("\"{}\"", text.replace('"', "\"\""))),
-        false => text,
+    let start = if is_formula { "'" } else { "" };
+    match text.contains([',', '"', '\n', '\r']) {
+        true => format!("\"{start}{}\"", text.replace('"', "\"\"")).into(),
+        false if is_formula => format!("'{text}").into(),
+        false => text.into(),
     }
 }
 

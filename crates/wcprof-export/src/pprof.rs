@@ -5,6 +5,7 @@
 //! pool` work. Frames are functions without addresses: names are final, and viewers need no binary.
 
 use std::io::{self, Write};
+use std::iter;
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -29,27 +30,20 @@ const PERIOD: u32 = 12;
 const COMMENT: u32 = 13;
 const DEFAULT_SAMPLE_TYPE: u32 = 14;
 
-/// Strings by number; the first is empty, as the format wants.
-struct Strings(IndexSet<String>);
-
-impl Strings {
-    fn id(&mut self, text: &str) -> u64 {
-        number(&mut self.0, text) as u64
-    }
+fn id(strings: &mut IndexSet<String>, text: &str) -> u64 {
+    number(strings, text) as u64
 }
 
 /// Writes the rows that `view` shows. Groups are the root frames (none with
 /// [`GroupBy::All`](wcprof_profile::GroupBy::All)), with `state_frames` the state is also the
 /// innermost frame.
 pub fn pprof(profile: &Profile, view: &View, out: impl Write) -> io::Result<()> {
-    let mut strings = Strings(IndexSet::from([String::new()]));
+    // By number; the first is empty, as the format wants.
+    let mut strings = IndexSet::from([String::new()]);
     let mut message = Message::default();
-    let mut value_type = |kind: &str, unit: &str| {
-        let mut message = Message::default();
-        message
-            .number(1, strings.id(kind))
-            .number(2, strings.id(unit));
-        message
+    let mut value_type = |kind, unit| {
+        let (kind, unit) = (id(&mut strings, kind), id(&mut strings, unit));
+        Message::of_numbers(&[(1, kind), (2, unit)])
     };
     let samples = value_type("samples", "count");
     let wall = value_type("wall", "nanoseconds");
@@ -79,11 +73,12 @@ pub fn pprof(profile: &Profile, view: &View, out: impl Write) -> io::Result<()> 
         .number(DURATION_NANOS, profile.duration_ns())
         .message(PERIOD_TYPE, &wall)
         .number(PERIOD, period.unwrap_or(0))
-        .number(DEFAULT_SAMPLE_TYPE, strings.id("wall"));
-    let mut comments = vec![strings.id(&recorded_by(profile))];
-    comments.extend(profile.header.notes.iter().map(|note| strings.id(note)));
+        .number(DEFAULT_SAMPLE_TYPE, id(&mut strings, "wall"));
+    let by = recorded_by(profile);
+    let comments = iter::once(&by).chain(&profile.header.notes);
+    let comments: Vec<u64> = comments.map(|text| id(&mut strings, text)).collect();
     message.packed(COMMENT, comments);
-    for text in &strings.0 {
+    for text in &strings {
         message.string(STRING_TABLE, text);
     }
     let mut gzip = GzEncoder::new(out, Compression::default());
@@ -92,7 +87,7 @@ pub fn pprof(profile: &Profile, view: &View, out: impl Write) -> io::Result<()> 
 }
 
 /// Whose sample it is, and in which state.
-fn add_labels(sample: &mut Message, profile: &Profile, row: &Row, strings: &mut Strings) {
+fn add_labels(sample: &mut Message, profile: &Profile, row: &Row, strings: &mut IndexSet<String>) {
     let thread: &ProfileThread = &profile.threads[row.thread];
     let pool = profile.pools.get(thread.pool).map_or("", |p| &p.name);
     let cgroup = profile.process_of(thread).map_or("", |p| &p.cgroup);
@@ -104,19 +99,13 @@ fn add_labels(sample: &mut Message, profile: &Profile, row: &Row, strings: &mut 
         ("cgroup", cgroup),
     ] {
         if !value.is_empty() {
-            let mut label = Message::default();
-            label
-                .number(1, strings.id(key))
-                .number(2, strings.id(value));
-            sample.message(3, &label);
+            let (key, value) = (id(strings, key), id(strings, value));
+            sample.message(3, &Message::of_numbers(&[(1, key), (2, value)]));
         }
     }
     for (key, n) in [("tid", thread.tid.0), ("pid", thread.pid.0)] {
-        let mut label = Message::default();
-        label
-            .number(1, strings.id(key))
-            .number(3, i64::from(n) as u64);
-        sample.message(3, &label);
+        let label = [(1, id(strings, key)), (3, i64::from(n) as u64)];
+        sample.message(3, &Message::of_numbers(&label));
     }
 }
 
@@ -125,22 +114,15 @@ fn add_functions(
     message: &mut Message,
     functions: &IndexSet<Frame>,
     stacks: &Stacks<'_>,
-    strings: &mut Strings,
+    strings: &mut IndexSet<String>,
 ) {
-    for (id, &frame) in (1..).zip(functions) {
-        let name = strings.id(&stacks.text(frame));
-        let module = strings.id(stacks.module(frame));
-        let mut line = Message::default();
-        line.number(1, id);
-        let mut location = Message::default();
-        location.number(1, id).message(4, &line);
-        let mut function = Message::default();
-        function
-            .number(1, id)
-            .number(2, name)
-            .number(3, name)
-            .number(4, module);
+    for (at, &frame) in (1..).zip(functions) {
+        let name = id(strings, &stacks.text(frame));
+        let module = id(strings, stacks.module(frame));
+        let mut location = Message::of_numbers(&[(1, at)]);
+        location.message(4, &Message::of_numbers(&[(1, at)]));
         message.message(LOCATION, &location);
-        message.message(FUNCTION, &function);
+        let function = [(1, at), (2, name), (3, name), (4, module)];
+        message.message(FUNCTION, &Message::of_numbers(&function));
     }
 }

@@ -17,6 +17,15 @@ fn put(out: &mut Vec<u8>, mut n: u64) {
 }
 
 impl Message {
+    /// A message of numbers, by field.
+    pub(crate) fn of_numbers(fields: &[(u32, u64)]) -> Self {
+        let mut message = Self::default();
+        for (field, n) in fields {
+            message.number(*field, *n);
+        }
+        message
+    }
+
     /// A field of a number type without zigzag; 0 is the default and is not written.
     pub(crate) fn number(&mut self, field: u32, n: u64) -> &mut Self {
         if n != 0 {

@@ -21,7 +21,6 @@ pub(crate) enum Frame {
 }
 
 /// The stacks of a profile's rows.
-#[derive(Debug)]
 pub(crate) struct Stacks<'p> {
     profile: &'p Profile,
     trees: Trees,

@@ -52,14 +52,9 @@ impl Timeline {
 
     /// Adds a span. What belongs to no thread of the profile is left out.
     pub fn add(&mut self, profile: &Profile, span: RowSpan) {
-        let Some(samples) = profile
-            .rows
-            .get(span.row)
-            .and_then(|row| self.threads.get_mut(row.thread))
-        else {
-            return;
-        };
-        let Ok(row) = u32::try_from(span.row) else {
+        let thread = profile.rows.get(span.row).map(|row| row.thread);
+        let samples = thread.and_then(|thread| self.threads.get_mut(thread));
+        let (Some(samples), Ok(row)) = (samples, u32::try_from(span.row)) else {
             return;
         };
         if span.weight == 0 {
@@ -113,20 +108,18 @@ fn laid_out(mut samples: Vec<Sample>) -> Vec<Sample> {
             begun.push(Reverse((sample.until, next)));
             next += 1;
         }
+        // Never empty: what begins next has begun.
         let Some(Reverse((until, at))) = begun.pop() else {
-            continue;
-        };
-        let (Some(sample), Some(left)) = (samples.get(at), left.get_mut(at)) else {
-            continue;
+            return laid;
         };
         let length = match samples.get(next) {
-            Some(next) => (*left).min(next.start - now),
-            None => *left,
+            Some(next) => left[at].min(next.start - now),
+            None => left[at],
         };
-        put(&mut laid, sample.row, now, length);
+        put(&mut laid, samples[at].row, now, length);
         now = now.saturating_add(length);
-        *left -= length;
-        if *left > 0 {
+        left[at] -= length;
+        if left[at] > 0 {
             begun.push(Reverse((until, at)));
         }
     }

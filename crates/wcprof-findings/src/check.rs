@@ -3,7 +3,7 @@
 use regex::bytes::RegexBuilder;
 use wcprof_profile::model::State;
 
-use crate::rule::{Base, Kind, Pattern, Rule, Scope, Show};
+use crate::rule::{Base, FrameTest, Kind, Pattern, Rule, Scope, Show};
 
 /// Bounds the compiled size of one expression, bytes, so that a file cannot exhaust memory.
 const MAX_REGEX_BYTES: usize = 4 << 20;
@@ -20,14 +20,14 @@ pub(crate) fn check(rule: &Rule) -> Result<(), Problem> {
 
 /// Compiles each expression, to say which one is wrong.
 pub(crate) fn check_expressions(rule: &Rule) -> Result<(), Problem> {
-    for test in frame_tests(rule) {
+    for (key, test) in frame_tests(rule) {
         for (i, expression) in test.function.iter().enumerate() {
             let compiled = RegexBuilder::new(expression)
                 .unicode(false)
                 .size_limit(MAX_REGEX_BYTES)
                 .dfa_size_limit(MAX_REGEX_BYTES)
                 .build();
-            compiled.map_err(|e| (format!("{}.function[{i}]", test.key), e.to_string()))?;
+            compiled.map_err(|e| (format!("{key}.function[{i}]"), e.to_string()))?;
         }
     }
     Ok(())
@@ -150,12 +150,12 @@ fn check_match(rule: &Rule) -> Result<(), Problem> {
             ),
         ])?;
     }
-    for test in frame_tests(rule) {
+    for (key, test) in frame_tests(rule) {
         if test.function.is_empty() && test.module.is_empty() {
-            return problem(test.key, "tests nothing; give `function` or `module`");
+            return problem(key, "tests nothing; give `function` or `module`");
         }
         if let Some(i) = test.function.iter().position(String::is_empty) {
-            return problem(format!("{}.function[{i}]", test.key), "is empty");
+            return problem(format!("{key}.function[{i}]"), "is empty");
         }
     }
     Ok(())
@@ -163,43 +163,27 @@ fn check_match(rule: &Rule) -> Result<(), Problem> {
 
 /// The patterns of a rule, with their keys.
 fn patterns(rule: &Rule) -> impl Iterator<Item = (String, &Pattern)> {
-    let lists = [
-        ("when", &rule.matches.when),
-        ("unless", &rule.matches.unless),
-    ];
+    let m = &rule.matches;
+    let lists = [("when", &m.when), ("unless", &m.unless)];
     lists.into_iter().flat_map(|(name, list)| {
         let with_key = move |(i, pattern)| (format!("match.{name}[{i}]"), pattern);
         list.iter().enumerate().map(with_key)
     })
 }
 
-/// A test of a frame, wherever in the rule it is.
-struct KeyedTest<'r> {
-    key: String,
-    function: &'r [String],
-    module: &'r [String],
-}
-
-fn frame_tests(rule: &Rule) -> Vec<KeyedTest<'_>> {
+/// The tests of frames, wherever in the rule they are, with their keys.
+fn frame_tests(rule: &Rule) -> Vec<(String, FrameTest)> {
     let mut tests = Vec::new();
-    let mut add = |key, function, module| {
-        tests.push(KeyedTest {
-            key,
-            function,
-            module,
-        });
-    };
     for (key, pattern) in patterns(rule) {
-        if let Some(below) = &pattern.below {
-            add(format!("{key}.below"), &*below.function, &*below.module);
-        }
+        let below = pattern.below.iter().cloned();
+        tests.extend(below.map(|below| (format!("{key}.below"), below)));
         let tests_wait = pattern.outside_syscall || !pattern.syscalls.is_empty();
         if pattern.tests_frame() || !tests_wait {
-            add(key, &*pattern.function, &*pattern.module);
+            let (function, module) = (pattern.function.clone(), pattern.module.clone());
+            tests.push((key, FrameTest { function, module }));
         }
     }
-    for (i, test) in rule.matches.skip.iter().enumerate() {
-        add(format!("match.skip[{i}]"), &*test.function, &*test.module);
-    }
+    let skip = rule.matches.skip.iter().cloned().enumerate();
+    tests.extend(skip.map(|(i, test)| (format!("match.skip[{i}]"), test)));
     tests
 }

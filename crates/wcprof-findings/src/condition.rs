@@ -24,22 +24,15 @@ use wcprof_text::parse_short_time;
 pub struct Condition {
     /// As it was typed.
     text: String,
-    pub(crate) over_threads: OverThreads,
+    /// The share of the thread at this percentile, 0 to 100, by nearest rank; `None`: of the time of all of
+    /// them together.
+    pub(crate) percentile: Option<u8>,
     pub(crate) subject: Subject,
     /// `None`: all threads.
     pub(crate) threads: Option<GlobMatcher>,
     limit: Limit,
     /// The time that the share is of.
-    pub(crate) window: Duration,
-}
-
-/// How the shares of single threads become one.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum OverThreads {
-    /// The share of the time of all of them together.
-    Together,
-    /// The share of the thread at this percentile, 0 to 100, by nearest rank.
-    Percentile(u8),
+    pub window: Duration,
 }
 
 /// Which time the share is about.
@@ -65,11 +58,6 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
-    /// The time that the share is of.
-    pub fn window(&self) -> Duration {
-        self.window
-    }
-
     /// Whether it holds for a share, 0 to 1.
     pub(crate) fn holds(&self, share: f64) -> bool {
         match self.limit {
@@ -99,9 +87,8 @@ impl FromStr for Condition {
     fn from_str(text: &str) -> Result<Self, ConditionError> {
         let mut words = Words::new(text)?;
         let mut word = words.next("a state or func:GLOB")?;
-        let mut over_threads = OverThreads::Together;
-        if let Some(percentile) = percentile(&word)? {
-            over_threads = OverThreads::Percentile(percentile);
+        let percentile = percentile(&word)?;
+        if percentile.is_some() {
             word = words.next("a state or func:GLOB")?;
         }
         let subject = subject(&word)?;
@@ -123,12 +110,12 @@ impl FromStr for Condition {
         if window < MIN_WINDOW {
             return Err(word.error("the shortest window is 2s"));
         }
-        if let Some(word) = words.words.next() {
-            return Err(word.error("expected nothing more"));
+        if let Some(found) = words.found.next() {
+            return Err(words.error(found.start(), "expected nothing more".to_owned()));
         }
         Ok(Self {
             text: text.to_owned(),
-            over_threads,
+            percentile,
             subject,
             threads,
             limit,
@@ -189,44 +176,44 @@ static WORD: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(pattern).expect("a test compiles it")
 });
 
-struct Words {
-    words: std::vec::IntoIter<Word>,
-    /// Behind the last character.
-    end: usize,
+struct Words<'t> {
+    text: &'t str,
+    found: regex::Matches<'static, 't>,
 }
 
-impl Words {
-    fn new(text: &str) -> Result<Self, ConditionError> {
-        let end = text.chars().count() + 1;
-        if end > MAX_CHARS + 1 {
-            return Err(ConditionError {
-                column: MAX_CHARS + 1,
-                problem: format!("longer than {MAX_CHARS} characters"),
-            });
+impl<'t> Words<'t> {
+    fn new(text: &'t str) -> Result<Self, ConditionError> {
+        if text.chars().count() > MAX_CHARS {
+            let problem = format!("longer than {MAX_CHARS} characters");
+            let column = MAX_CHARS + 1;
+            return Err(ConditionError { column, problem });
         }
-        let mut words = Vec::new();
-        for found in WORD.find_iter(text) {
-            let word = Word {
-                text: found.as_str().replace(['"', '\''], ""),
-                column: text[..found.start()].chars().count() + 1,
-                quoted: found.as_str().starts_with(['"', '\'']),
-            };
-            if matches!(found.as_str(), "\"" | "'") {
-                return Err(word.error("the quote is not closed"));
-            }
-            words.push(word);
-        }
-        Ok(Self {
-            words: words.into_iter(),
-            end,
-        })
+        let found = WORD.find_iter(text);
+        Ok(Self { text, found })
     }
 
     fn next(&mut self, expected: &str) -> Result<Word, ConditionError> {
-        self.words.next().ok_or_else(|| ConditionError {
-            column: self.end,
-            problem: format!("expected {expected}"),
-        })
+        let Some(found) = self.found.next() else {
+            return Err(self.error(self.text.len(), format!("expected {expected}")));
+        };
+        match found.as_str() {
+            "\"" | "'" => Err(self.error(found.start(), "the quote is not closed".to_owned())),
+            text => Ok(Word {
+                text: text.replace(['"', '\''], ""),
+                column: self.column(found.start()),
+                quoted: text.starts_with(['"', '\'']),
+            }),
+        }
+    }
+
+    /// Of the character at a byte of the text, from 1.
+    fn column(&self, at: usize) -> usize {
+        self.text[..at].chars().count() + 1
+    }
+
+    fn error(&self, at: usize, problem: String) -> ConditionError {
+        let column = self.column(at);
+        ConditionError { column, problem }
     }
 
     fn literal(&mut self, text: &str) -> Result<(), ConditionError> {
@@ -266,7 +253,7 @@ mod tests {
     fn conditions() {
         let c = parse("lock of tp_osd_tp > 30% over 5s").unwrap();
         assert!(matches!(c.subject, Subject::State(State::Lock)));
-        assert_eq!(c.over_threads, OverThreads::Together);
+        assert_eq!(c.percentile, None);
         assert_eq!(
             (c.limit, c.window),
             (Limit::Above(30.0), Duration::from_secs(5))
@@ -285,15 +272,12 @@ mod tests {
         assert_eq!((c.limit, c.window.as_secs()), (Limit::Above(10.0), 90));
 
         let c = parse("p99 on-cpu of \"CPU N/KVM\"<2.5% over 2s").unwrap();
-        assert_eq!(
-            (c.over_threads, c.limit),
-            (OverThreads::Percentile(99), Limit::Below(2.5))
-        );
+        assert_eq!((c.percentile, c.limit), (Some(99), Limit::Below(2.5)));
         assert!(c.threads.as_ref().unwrap().is_match("CPU N/KVM"));
         assert!(c.holds(0.02) && !c.holds(0.03));
 
         let c = parse("max func:\"f(int, std::vector<int>&)\" of 'all' > 1% over 10s").unwrap();
-        assert_eq!(c.over_threads, OverThreads::Percentile(100));
+        assert_eq!(c.percentile, Some(100));
         assert!(c.threads.unwrap().is_match("all"));
         let Subject::Function(glob) = &c.subject else {
             panic!("not a function");

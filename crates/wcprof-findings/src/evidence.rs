@@ -1,8 +1,8 @@
 //! Draws the tree that shows a finding, cut to a few lines.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
 
+use indexmap::IndexMap;
 use wcprof_profile::model::{FunctionId, Profile};
 use wcprof_text::percent;
 
@@ -33,30 +33,26 @@ pub(crate) fn tree(
     base_ns: u64,
     of: &str,
 ) -> Evidence {
-    // Node 0 is the root of the forest.
-    let mut tree = Tree {
-        nodes: vec![Node::default()],
-        child_of: HashMap::new(),
-    };
+    let mut tree = Tree::default();
     for c in counted {
         tree.add(&path(profile, rule, c), c.row.weight);
     }
-    let chosen = tree.choose();
+    let heavy = tree.heavy();
+    let mut shown = heavy.clone();
+    shown.truncate(MAX_LINES);
     let mut lines = Vec::new();
-    tree.print(0, &chosen, &mut |node| {
-        let function = node.function.map(|f| &profile.functions[f.0 as usize]);
+    tree.print(ROOT, &shown, &mut |function, node| {
+        let function = function.map(|f| &profile.functions[f.0 as usize]);
         let name = function.map_or("[no stack sampled]", |f| &f.name);
         lines.push(EvidenceLine {
-            depth: node.depth - 1,
+            depth: node.depth as usize - 1,
             module: function.map_or_else(String::new, |f| f.module.clone()),
             ..EvidenceLine::new(name.to_owned(), node.weight, base_ns)
         });
     });
-    let nodes = tree.nodes.iter().skip(1);
-    let n_heavy = nodes.filter(|node| tree.is_heavy(node)).count();
     Evidence {
         heading: format!("{}, % of {of}", order(rule.show())),
-        n_cut: n_heavy.saturating_sub(lines.len()),
+        n_cut: heavy.len() - shown.len(),
         lines,
     }
 }
@@ -77,37 +73,34 @@ fn path(profile: &Profile, rule: &CompiledRule<'_>, counted: &Counted<'_>) -> Ve
     };
     let frames = stack.frames.as_slice();
     let anchor = counted.anchor.map(|a| a as usize);
-    match rule.show() {
-        Show::Leaf | Show::Threads => frames.iter().rev().take(MAX_DEPTH).copied().collect(),
+    let mut path: Vec<FunctionId> = match rule.show() {
+        Show::Leaf | Show::Threads => frames.iter().rev().copied().collect(),
         Show::Callers => {
             let end = anchor.map_or(frames.len(), |a| a + 1);
-            let callers = frames[..end].iter().rev();
-            callers.take(MAX_DEPTH).copied().collect()
+            frames[..end].iter().rev().copied().collect()
         }
-        Show::Callees => {
-            let callees = frames[anchor.unwrap_or(0)..].iter();
-            callees.take(MAX_DEPTH).copied().collect()
-        }
-        Show::Sites => {
-            let mut site = rule.site(frames);
-            site.truncate(MAX_DEPTH);
-            site
-        }
-    }
+        Show::Callees => frames[anchor.unwrap_or(0)..].to_vec(),
+        Show::Sites => rule.site(frames),
+    };
+    path.truncate(MAX_DEPTH);
+    path
 }
 
 #[derive(Default)]
 struct Node {
     weight: u64,
     /// 1 for a root of the tree.
-    depth: usize,
-    function: Option<FunctionId>,
-    children: Vec<usize>,
+    depth: i32,
 }
 
+/// The parent of roots.
+const ROOT: usize = usize::MAX;
+
+#[derive(Default)]
 struct Tree {
-    nodes: Vec<Node>,
-    child_of: HashMap<(usize, Option<FunctionId>), usize>,
+    /// By their parents' places here and their functions; a parent comes before its children.
+    nodes: IndexMap<(usize, Option<FunctionId>), Node>,
+    weight: u64,
 }
 
 impl Tree {
@@ -116,67 +109,47 @@ impl Tree {
         if steps.is_empty() {
             steps.push(None);
         }
-        self.nodes[0].weight = self.nodes[0].weight.saturating_add(weight);
-        let mut at = 0;
+        self.weight = self.weight.saturating_add(weight);
+        let mut parent = ROOT;
         for (depth, function) in (1..).zip(steps) {
-            let next = self.nodes.len();
-            let child = *self.child_of.entry((at, function)).or_insert(next);
-            if child == next {
-                self.nodes[at].children.push(child);
-                self.nodes.push(Node {
-                    depth,
-                    function,
-                    ..Node::default()
-                });
-            }
-            let sum = &mut self.nodes[child].weight;
-            *sum = sum.saturating_add(weight);
-            at = child;
+            let entry = self.nodes.entry((parent, function));
+            parent = entry.index();
+            let node = entry.or_insert(Node { weight: 0, depth });
+            node.weight = node.weight.saturating_add(weight);
         }
     }
 
-    fn is_heavy(&self, node: &Node) -> bool {
-        percent(node.weight, self.nodes[0].weight) >= MIN_BRANCH_PERCENT
+    /// The nodes that are worth a line, those most worth it first: heavy ones, deep ones discounted. None
+    /// comes before its parent.
+    fn heavy(&self) -> Vec<usize> {
+        let nodes = || self.nodes.values().enumerate();
+        let heavy = nodes().filter(|(_, n)| percent(n.weight, self.weight) >= MIN_BRANCH_PERCENT);
+        let mut heavy: Vec<(usize, &Node)> = heavy.collect();
+        if heavy.is_empty() {
+            // Thousands of light branches: the heaviest one is evidence all the same.
+            heavy.extend(nodes().max_by_key(|(at, n)| (n.weight, Reverse((n.depth, *at)))));
+        }
+        let score = |node: &Node| (node.weight as f64 * DEPTH_DISCOUNT.powi(node.depth)) as u64;
+        heavy.sort_by_key(|(_, node)| Reverse(score(node)));
+        heavy.into_iter().map(|(at, _)| at).collect()
     }
 
-    /// Whether each node is worth a line: the heaviest first, deeper ones discounted.
-    fn choose(&self) -> Vec<bool> {
-        let mut chosen = vec![false; self.nodes.len()];
-        let mut heap = BinaryHeap::new();
-        let mut at = 0;
-        for _ in 0..MAX_LINES {
-            for &child in &self.nodes[at].children {
-                let node = &self.nodes[child];
-                if self.is_heavy(node) {
-                    let score = node.weight as f64 * DEPTH_DISCOUNT.powi(node.depth as i32);
-                    // The node's number makes the order total: the earlier one wins a tie.
-                    heap.push((score as u64, Reverse(child)));
-                }
-            }
-            let Some((_, Reverse(heaviest))) = heap.pop() else {
-                break;
-            };
-            chosen[heaviest] = true;
-            at = heaviest;
-        }
-        // Thousands of light branches: the heaviest one is evidence all the same.
-        if !chosen.contains(&true) {
-            let roots = self.nodes[0].children.iter().copied();
-            if let Some(heaviest) = roots.max_by_key(|&c| (self.nodes[c].weight, Reverse(c))) {
-                chosen[heaviest] = true;
-            }
-        }
-        chosen
-    }
-
-    /// Calls `line` with the chosen nodes below a node, each before its descendants.
-    fn print(&self, at: usize, chosen: &[bool], line: &mut impl FnMut(&Node)) {
-        let children = self.nodes[at].children.iter().copied();
-        let mut children: Vec<usize> = children.filter(|&c| chosen[c]).collect();
-        children.sort_by_key(|&c| (Reverse(self.nodes[c].weight), c));
-        for child in children {
-            line(&self.nodes[child]);
-            self.print(child, chosen, line);
+    /// Calls `line` with those of the nodes below a node that are shown, each before its descendants.
+    fn print(
+        &self,
+        parent: usize,
+        shown: &[usize],
+        line: &mut impl FnMut(Option<FunctionId>, &Node),
+    ) {
+        let nodes = shown.iter().filter_map(|&at| {
+            let (key, node) = self.nodes.get_index(at)?;
+            (key.0 == parent).then_some((at, key.1, node))
+        });
+        let mut children: Vec<_> = nodes.collect();
+        children.sort_by_key(|&(at, _, node)| (Reverse(node.weight), at));
+        for (at, function, node) in children {
+            line(function, node);
+            self.print(at, shown, line);
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::cmp::Reverse;
 
-use wcprof_profile::model::{Pool, Profile};
+use wcprof_profile::model::Profile;
 use wcprof_text::percent;
 
-use crate::applied::{AppliedRule, MIN_LIKE_THREADS, MIN_TICKS, looks_at};
+use crate::applied::{AppliedRule, MIN_TICKS};
+use crate::busy_threads::busy_threads;
 use crate::counted::{Counted, Sum};
 use crate::evidence::tree;
 use crate::files::files;
 use crate::finding::{Evidence, Finding};
-use crate::imbalance::uneven_pools;
 use crate::locks::held_by;
 use crate::matching::CompiledRule;
 use crate::rule::{Kind, Scope, Show};
@@ -29,23 +29,20 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet) -> Vec<Finding> {
     let index = Index::new(profile);
     let mut findings = Vec::new();
     for rule in rules.rules() {
+        let pools = index.pools(rule);
         // Compiling its expressions takes longer than all the rest.
-        if !profile
-            .pools
-            .iter()
-            .any(|pool| looks_at(&index, rule, pool))
-        {
+        if pools.is_empty() {
             continue;
         }
         let rule = AppliedRule {
             index: &index,
             rule,
+            pools,
             compiled: CompiledRule::new(profile, rule),
         };
         findings.extend(match rule.rule.matches.kind {
             Kind::Stacks => by_stacks(&rule),
-            Kind::Threads => saturated_threads(&rule),
-            Kind::Imbalance => uneven_pools(&rule),
+            Kind::Threads | Kind::Imbalance => busy_threads(&rule),
         });
     }
     findings.sort_by(|a, b| {
@@ -61,7 +58,9 @@ type ByPool<'a> = [Vec<Counted<'a>>];
 fn by_stacks(rule: &AppliedRule<'_>) -> Vec<Finding> {
     let profile = rule.profile();
     let mut is_looked_at = vec![false; profile.pools.len()];
-    rule.pools().for_each(|(pool, _)| is_looked_at[pool] = true);
+    for &pool in rule.pools.iter().flatten() {
+        is_looked_at[pool] = true;
+    }
     let mut counted = vec![Vec::new(); profile.pools.len()];
     for row in profile.rows.iter().filter(|row| row.weight > 0) {
         let pool = profile.threads[row.thread].pool;
@@ -72,10 +71,9 @@ fn by_stacks(rule: &AppliedRule<'_>) -> Vec<Finding> {
         }
     }
     let mut findings = Vec::new();
-    for pools in &rule.index.processes {
-        // `scope = "process"` is over the pools that the rule looks at.
-        let pools = pools.iter().copied().filter(|&p| is_looked_at[p]);
-        for (scope, group) in groups(rule, pools.collect(), &counted) {
+    // `scope = "process"` is over the pools that the rule looks at.
+    for pools in &rule.pools {
+        for (scope, group) in groups(rule, pools, &counted) {
             findings.extend(stack_finding(rule, scope, group, &counted));
         }
     }
@@ -85,38 +83,31 @@ fn by_stacks(rule: &AppliedRule<'_>) -> Vec<Finding> {
 /// The sets of pools of a process that make a finding each.
 fn groups(
     rule: &AppliedRule<'_>,
-    pools: Vec<usize>,
+    pools: &[usize],
     counted: &ByPool<'_>,
 ) -> Vec<(Scope, Vec<usize>)> {
+    let threshold = &rule.rule.threshold;
     let passes = |pools: &[usize]| {
         let totals = rule.index.sum(pools);
         let sum = Sum::new(pools.iter().flat_map(|&p| &counted[p]));
-        let threshold = &rule.rule.threshold;
         sum.weight > 0
             && totals.max_ticks >= MIN_TICKS
             && sum.n_samples >= threshold.min_samples
             && percent(sum.weight, totals.base_ns(threshold.of)) >= threshold.percent
             && percent(sum.weight, rule.index.duration_ns) >= threshold.min_wall_percent
     };
-    if rule.rule.threshold.scope == Scope::Pool {
-        let passing = pools.iter().copied().filter(|&p| passes(&[p]));
-        let passing: Vec<usize> = passing.collect();
-        match passing.len() {
-            // Pools are added up because samples are few; exact times need none.
-            0 if rule.rule.threshold.min_samples <= 1 => return Vec::new(),
-            0 => {}
-            1..=MAX_FINDINGS_A_RULE => {
-                return passing
-                    .into_iter()
-                    .map(|p| (Scope::Pool, vec![p]))
-                    .collect();
-            }
-            _ => return vec![(Scope::Pool, passing)],
+    let mut passing = pools.to_vec();
+    passing.retain(|&pool| threshold.scope == Scope::Pool && passes(&[pool]));
+    match passing.len() {
+        // Pools are added up because samples are few; exact times need none.
+        0 if threshold.scope == Scope::Pool && threshold.min_samples <= 1 => Vec::new(),
+        0 if passes(pools) => vec![(Scope::Process, pools.to_vec())],
+        0 => Vec::new(),
+        1..=MAX_FINDINGS_A_RULE => {
+            let each = passing.into_iter().map(|pool| (Scope::Pool, vec![pool]));
+            each.collect()
         }
-    }
-    match passes(&pools) {
-        true => vec![(Scope::Process, pools)],
-        false => Vec::new(),
+        _ => vec![(Scope::Pool, passing)],
     }
 }
 
@@ -132,11 +123,8 @@ fn stack_finding(
     let mut by_weight = pools;
     by_weight.retain(|&p| !counted[p].is_empty());
     by_weight.sort_by_key(|&p| Reverse(Sum::new(&counted[p]).weight));
-    let rows: Vec<Counted<'_>> = by_weight
-        .iter()
-        .flat_map(|&p| &counted[p])
-        .copied()
-        .collect();
+    let rows = by_weight.iter().flat_map(|&p| &counted[p]);
+    let rows: Vec<Counted<'_>> = rows.copied().collect();
     let share = rule.share(&rows, &totals, base, scope);
     let of = match (scope, by_weight.as_slice()) {
         (Scope::Process, _) => format!("the {} of the process", base.name()),
@@ -153,35 +141,4 @@ fn stack_finding(
     evidence.extend(files(profile, &rows, base_ns, &of));
     evidence.push(tree(profile, &rule.compiled, &rows, base_ns, &of));
     rule.finding(&by_weight, share, evidence)
-}
-
-/// Threads that are in the rule's states nearly all the time.
-fn saturated_threads(rule: &AppliedRule<'_>) -> Vec<Finding> {
-    let rows_of = rule.rows_by_thread();
-    let threshold = &rule.rule.threshold;
-    let is_full = |thread: usize| {
-        let sum = Sum::new(&rows_of[thread]);
-        let observed_ns = rule.profile().threads[thread].observed_ns;
-        rule.is_observed(thread)
-            && sum.n_samples >= threshold.min_samples
-            && percent(sum.weight, observed_ns) >= threshold.percent
-    };
-    let finding = |(at, pool): (usize, &Pool)| {
-        let threads = || pool.threads.iter().copied();
-        let full: Vec<usize> = threads().filter(|&t| is_full(t)).collect();
-        if full.is_empty() {
-            return None;
-        }
-        let observed: Vec<usize> = threads().filter(|&t| rule.is_observed(t)).collect();
-        let load = (observed.len() >= MIN_LIKE_THREADS).then(|| {
-            let sums = || observed.iter().map(|&t| Sum::new(&rows_of[t]).weight);
-            let all = sums().fold(0, u64::saturating_add);
-            let mean = (all as f64 / observed.len() as f64).max(1.0);
-            let most = sums().max().unwrap_or(0);
-            rule.load_line(pool, &observed, all, most as f64 / mean)
-        });
-        let rows: Vec<Counted<'_>> = full.iter().flat_map(|&t| &rows_of[t]).copied().collect();
-        rule.thread_finding(at, &full, &rows, load)
-    };
-    rule.pools().filter_map(finding).collect()
 }

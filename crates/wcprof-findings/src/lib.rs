@@ -15,10 +15,10 @@ mod finding;
 mod hotspots;
 
 mod applied;
+mod busy_threads;
 mod counted;
 mod evidence;
 mod files;
-mod imbalance;
 mod locks;
 mod matching;
 mod totals;
@@ -30,16 +30,12 @@ mod json;
 mod lock_text;
 mod text;
 
-pub use applied::MIN_TICKS;
 pub use condition::{Condition, ConditionError};
 pub use finding::{Basis, Evidence, EvidenceLine, Finding, Setting, SettingsFound, TimeShare};
 pub use hotspots::hotspots;
-pub use json::{JSON_SCHEMA, JSON_VERSION, RULES_SCHEMA, rules_to_json, to_json};
+pub use json::{rules_to_json, to_json};
 pub use lock_text::render_locks;
-pub use locks::{
-    Hold, LOCKS_SCHEMA, LOCKS_VERSION, LockReport, LockSite, Unknown, Waiters, lock_report,
-    locks_to_json,
-};
+pub use locks::{Hold, LockReport, LockSite, Unknown, Waiters, lock_report, locks_to_json};
 pub use rule::{
     Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };

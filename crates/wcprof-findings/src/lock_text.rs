@@ -1,12 +1,10 @@
 //! Lock blame as text for people.
 
-use std::fmt::Write;
-
 use wcprof_profile::model::LockKind;
-use wcprof_text::{count, cut, one_line, percent};
+use wcprof_text::{count, percent};
 
 use crate::locks::{Hold, LockReport, LockSite};
-use crate::text::{labeled, short_duration};
+use crate::text::{line, render_paragraph, short_duration};
 
 /// Pools of waiters printed for a site.
 const MAX_WAITERS: usize = 4;
@@ -20,141 +18,109 @@ const MIN_PERCENT: f64 = 0.5;
 /// Prints the `max_sites` heaviest sites; names are escaped. Lines are cut to `width` characters,
 /// at least 40.
 pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> String {
-    let width = width.max(40);
-    let mut out = String::new();
     if report.sites.is_empty() {
-        out.push_str("no thread was seen waiting for a lock\n");
-        return out;
+        return "no thread was seen waiting for a lock\n".to_owned();
     }
     let known = percent(report.known_ns, report.lost_ns);
-    let _ = writeln!(
-        out,
-        "{} of thread time lost to locks in {}: {:.1} % of the non-idle time, {:.2} threads at a time",
+    let mut out = format!(
+        "{} of thread time lost to locks in {}: {:.1} % of the non-idle time, {:.2} threads at a time\n\
+         the holder is known for {known:.1} % of it",
         short_duration(report.lost_ns),
         short_duration(report.duration_ns),
         percent(report.lost_ns, report.non_idle_ns),
         report.lost_ns as f64 / report.duration_ns.max(1) as f64,
     );
-    let _ = write!(out, "the holder is known for {known:.1} % of it");
     let uncertain = percent(report.uncertain_ns, report.lost_ns);
     if uncertain >= 0.05 {
-        let _ = write!(out, ", {uncertain:.1} % of it uncertain (marked ~)");
+        out += &format!(", {uncertain:.1} % of it uncertain (marked ~)");
     }
     out.push('\n');
     let has_processes = report.sites.iter().any(|s| s.pid != report.sites[0].pid);
     for site in report.sites.iter().take(max_sites) {
-        out.push('\n');
-        write_site(&mut out, site, has_processes, width);
+        out += &format!("\n{}", site_text(site, has_processes, width.max(40)));
     }
     let n_more = report.sites.len().saturating_sub(max_sites);
     if n_more > 0 {
-        let _ = writeln!(out, "\n{} not shown", count(n_more, "more site"));
+        out += &format!("\n{} not shown\n", count(n_more, "more site"));
     }
     out
 }
 
-fn write_site(out: &mut String, site: &LockSite, has_processes: bool, width: usize) {
+fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
     let process = match has_processes {
-        true => format!("{}/{}: ", one_line(&site.process), site.pid),
+        true => format!("{}/{}: ", site.process, site.pid),
         false => String::new(),
     };
-    let title = format!(
-        "{:5.1} % {:>8}  {process}{}",
-        site.percent,
-        short_duration(site.lost_ns),
-        one_line(&site.function)
-    );
-    let _ = writeln!(out, "{}", cut(&title, Some(width)));
-    labeled(out, "lock", &kinds(site), width);
+    let (lost, function) = (short_duration(site.lost_ns), &site.function);
+    let title = format!("{:5.1} % {lost:>8}  {process}{function}", site.percent);
+    let mut out = line(&title, width) + &render_paragraph("lock", &kinds(site), width);
     if !site.callers.is_empty() {
-        let text = format!("  called  : {}", one_line(&site.callers.join(" < ")));
-        let _ = writeln!(out, "{}", cut(&text, Some(width)));
+        let text = format!("  called  : {}", site.callers.join(" < "));
+        out += &line(&text, width);
     }
-    let waiters: Vec<String> = site
-        .waiters
-        .iter()
-        .take(MAX_WAITERS)
-        .map(|w| {
-            let threads = count(w.n_threads, "thread");
-            format!("{} {} ({threads})", w.pool, short_duration(w.lost_ns))
-        })
-        .collect();
-    let more = match site.waiters.len().saturating_sub(MAX_WAITERS) {
-        0 => String::new(),
-        n => format!(", {} more", count(n, "pool")),
-    };
+    let waiters = site.waiters.iter().take(MAX_WAITERS).map(|w| {
+        let (lost, threads) = (short_duration(w.lost_ns), count(w.n_threads, "thread"));
+        format!("{} {lost} ({threads})", w.pool)
+    });
+    let mut waiters: Vec<String> = waiters.collect();
+    let n_more = site.waiters.len() - waiters.len();
+    if n_more > 0 {
+        waiters.push(format!("{} more", count(n_more, "pool")));
+    }
     let at_once = site.waiting_at_once;
-    let text = format!("{}{more}; {at_once:.2} at a time", waiters.join(", "));
-    labeled(out, "waiters", &text, width);
-    let shown: Vec<&Hold> = site
-        .held_by
-        .iter()
-        .filter(|hold| hold.percent >= MIN_PERCENT)
-        .take(MAX_HOLDS)
-        .collect();
+    let text = format!("{}; {at_once:.2} at a time", waiters.join(", "));
+    out += &render_paragraph("waiters", &text, width);
+    let shown = site.held_by.iter().filter(|h| h.percent >= MIN_PERCENT);
+    let shown: Vec<&Hold> = shown.take(MAX_HOLDS).collect();
     let n_more = site.held_by.len() - shown.len() + site.n_more_holds;
     if !shown.is_empty() {
         out.push_str("  held by :\n");
     }
     for hold in shown {
-        let text = format!("    {:5.1} %{} {}", hold.percent, mark(hold), held(hold));
-        let _ = writeln!(out, "{}", cut(&text, Some(width)));
+        let is_uncertain = hold.uncertain_ns * 2 > hold.weight_ns;
+        let mark = if is_uncertain { '~' } else { ' ' };
+        let text = format!("    {:5.1} %{mark} {}", hold.percent, held(hold));
+        out += &line(&text, width);
     }
     if n_more > 0 {
-        let _ = writeln!(out, "    and {}", count(n_more, "lighter stack"));
+        out += &format!("    and {}\n", count(n_more, "lighter stack"));
     }
     for unknown in &site.unknown {
         let text = format!("{:.1} % {}", unknown.percent, unknown.text);
-        labeled(out, "unknown", &text, width);
+        out += &render_paragraph("unknown", &text, width);
     }
-}
-
-fn mark(hold: &Hold) -> char {
-    match hold.uncertain_ns * 2 > hold.weight_ns {
-        true => '~',
-        false => ' ',
-    }
+    out
 }
 
 /// `tp_osd_tp [disk] in fdatasync: fdatasync < f < g`
 fn held(hold: &Hold) -> String {
-    let pool = one_line(&hold.pool);
-    let state = hold.state.frame();
+    let place = format!("{} {}", hold.pool, hold.state.frame());
     if hold.frames.is_empty() {
-        return format!("{pool} {state} (no stack of that tick)");
+        return format!("{place} (no stack of that tick)");
     }
     let own = hold.frames.iter().position(|f| *f == hold.function);
     let first = own.unwrap_or(0);
-    let chain: Vec<String> = hold
-        .frames
-        .iter()
-        .skip(first)
-        .take(MAX_FRAMES)
-        .map(|f| one_line(f))
-        .collect();
-    let leaf = match first {
-        0 => String::new(),
-        _ => format!(" ({})", one_line(&hold.frames[0])),
-    };
-    format!("{pool} {state}{leaf} in {}", chain.join(" < "))
+    let chain = hold.frames[first..].iter().take(MAX_FRAMES);
+    let chain: Vec<&str> = chain.map(String::as_str).collect();
+    let chain = chain.join(" < ");
+    match first {
+        0 => format!("{place} in {chain}"),
+        _ => format!("{place} ({}) in {chain}", hold.frames[0]),
+    }
 }
 
 fn kinds(site: &LockSite) -> String {
-    let kinds: Vec<&str> = site
-        .kinds
-        .iter()
-        .map(|kind| match (kind, site.recursive) {
-            (LockKind::Mutex, true) => "recursive mutex",
-            (LockKind::Mutex, false) => "mutex",
-            (LockKind::RwlockRead, _) => "rwlock (to read)",
-            (LockKind::RwlockWrite, _) => "rwlock (to write)",
-            (LockKind::Other, _) => "other kind",
-        })
-        .collect();
-    let n = match site.n_locks {
-        0 => String::new(),
-        1 => ", always the same one".to_owned(),
-        n => format!(", {n} different ones"),
-    };
-    format!("{}{n}", kinds.join(", "))
+    let kinds = site.kinds.iter().map(|kind| match (kind, site.recursive) {
+        (LockKind::Mutex, true) => "recursive mutex",
+        (LockKind::Mutex, false) => "mutex",
+        (LockKind::RwlockRead, _) => "rwlock (to read)",
+        (LockKind::RwlockWrite, _) => "rwlock (to write)",
+        (LockKind::Other, _) => "other kind",
+    });
+    let kinds = kinds.collect::<Vec<_>>().join(", ");
+    match site.n_locks {
+        0 => kinds,
+        1 => format!("{kinds}, always the same one"),
+        n => format!("{kinds}, {n} different ones"),
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use wcprof_profile::model::{
-    FunctionId, LockKind, LockRow, Profile, ProfileStackId, State, UnknownHolder,
+    Function, FunctionId, LockKind, LockRow, Profile, ProfileStackId, State, UnknownHolder,
 };
 use wcprof_text::{percent, printable_json};
 use wcprof_types::{Pid, Tid};
@@ -14,11 +14,6 @@ use crate::finding::{Evidence, EvidenceLine, HELD_BY};
 use crate::matching::CompiledRule;
 use crate::rule::Show;
 use crate::rule_set::RuleSet;
-
-/// Value of the document's `schema` key.
-pub const LOCKS_SCHEMA: &str = "wcprof-locks";
-/// Value of the document's `version` key; it grows as that of the findings.
-pub const LOCKS_VERSION: u32 = 1;
 
 /// Holders of one site that are kept, heaviest first.
 const MAX_HOLDS: usize = 24;
@@ -32,9 +27,9 @@ const MAX_LINES: usize = 4;
 /// Time lost to locks, by the function that wanted one.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct LockReport {
-    /// [`LOCKS_SCHEMA`].
+    /// `wcprof-locks`.
     pub schema: &'static str,
-    /// [`LOCKS_VERSION`].
+    /// 1; it grows as that of the findings.
     pub version: u32,
     /// Length of the recording.
     pub duration_ns: u64,
@@ -137,25 +132,32 @@ pub fn lock_report(profile: &Profile, rules: &RuleSet) -> LockReport {
     let mut all = rules.rules().iter();
     let rule = all.find(|rule| rule.matches.evidence == Show::Sites);
     let rule = rule.map(|rule| CompiledRule::new(profile, rule));
+    // The functions from the lock site to the root.
+    let site = |stack: Option<ProfileStackId>| {
+        let frames = frames(profile, stack);
+        match &rule {
+            Some(rule) => rule.site(frames),
+            None => frames.iter().rev().copied().collect(),
+        }
+    };
     let mut sites: BTreeMap<(Pid, Option<FunctionId>), Vec<&LockRow>> = BTreeMap::new();
     for row in profile.locks.iter().filter(|row| row.weight > 0) {
-        let site = site(profile, rule.as_ref(), row.stack);
         let pid = profile.threads[row.thread].pid;
-        let rows = sites.entry((pid, site.first().copied())).or_default();
-        rows.push(row);
+        let function = site(row.stack).first().copied();
+        sites.entry((pid, function)).or_default().push(row);
     }
     let lost_ns = sum(profile.locks.iter());
+    let sites = sites.into_values();
     let mut sites: Vec<LockSite> = sites
-        .into_iter()
-        .map(|((_, function), rows)| lock_site(profile, rule.as_ref(), &rows, function, lost_ns))
+        .map(|rows| lock_site(profile, &rows, &site(heaviest_stack(&rows)), lost_ns))
         .collect();
     sites.sort_by_key(|site| Reverse(site.lost_ns));
     let known = || profile.locks.iter().filter(|row| row.holder.is_ok());
     let is_uncertain = |row: &&LockRow| row.holder.is_ok_and(|h| h.uncertain);
     let rows = profile.rows.iter().filter(|row| !row.state.is_idle());
     LockReport {
-        schema: LOCKS_SCHEMA,
-        version: LOCKS_VERSION,
+        schema: "wcprof-locks",
+        version: 1,
         duration_ns: profile.duration_ns(),
         non_idle_ns: rows.fold(0, |n, row| n.saturating_add(row.weight)),
         lost_ns,
@@ -177,39 +179,28 @@ fn sum<'a>(rows: impl Iterator<Item = &'a LockRow>) -> u64 {
     rows.fold(0, |n, row| n.saturating_add(row.weight))
 }
 
-/// The functions from the lock site to the root.
-fn site(
-    profile: &Profile,
-    rule: Option<&CompiledRule<'_>>,
-    stack: Option<ProfileStackId>,
-) -> Vec<FunctionId> {
-    let frames = frames(profile, stack);
-    match rule {
-        Some(rule) => rule.site(frames),
-        None => frames.iter().rev().copied().collect(),
-    }
-}
-
 /// Root first; none without a stack.
 fn frames(profile: &Profile, stack: Option<ProfileStackId>) -> &[FunctionId] {
     stack.map_or(&[][..], |id| &profile.stacks[id.0 as usize].frames)
 }
 
-fn name(profile: &Profile, id: FunctionId) -> String {
-    profile.functions[id.0 as usize].name.clone()
+fn heaviest_stack(rows: &[&LockRow]) -> Option<ProfileStackId> {
+    let mut stacks: BTreeMap<Option<ProfileStackId>, u64> = BTreeMap::new();
+    for row in rows {
+        *stacks.entry(row.stack).or_default() += row.weight;
+    }
+    let heaviest = stacks.into_iter().max_by_key(|(id, w)| (*w, Reverse(*id)));
+    heaviest?.0
 }
 
-fn lock_site(
-    profile: &Profile,
-    rule: Option<&CompiledRule<'_>>,
-    rows: &[&LockRow],
-    function: Option<FunctionId>,
-    all_ns: u64,
-) -> LockSite {
+/// `site`: the functions of its heaviest stack, from itself to the root.
+fn lock_site(profile: &Profile, rows: &[&LockRow], site: &[FunctionId], all_ns: u64) -> LockSite {
     let lost_ns = sum(rows.iter().copied());
     let kinds: BTreeSet<LockKind> = rows.iter().map(|row| row.kind).collect();
     let locks: BTreeSet<_> = rows.iter().filter_map(|row| row.address).collect();
-    let function = function.map(|id| &profile.functions[id.0 as usize]);
+    let mut functions = site.iter().map(|id| &profile.functions[id.0 as usize]);
+    let function = functions.next();
+    let callers = functions.take(MAX_CALLERS);
     let thread = &profile.threads[rows[0].thread];
     let mut holds = holds(profile, rows, lost_ns);
     let n_more_holds = holds.len().saturating_sub(MAX_HOLDS);
@@ -219,7 +210,7 @@ fn lock_site(
         process: profile.process_title(thread).to_owned(),
         function: function.map_or_else(|| "[no stack sampled]".to_owned(), |f| f.name.clone()),
         module: function.map_or_else(String::new, |f| f.module.clone()),
-        callers: callers(profile, rule, rows),
+        callers: callers.map(|f| f.name.clone()).collect(),
         kinds: kinds.into_iter().collect(),
         recursive: rows.iter().any(|row| row.recursive),
         n_locks: locks.len(),
@@ -231,18 +222,6 @@ fn lock_site(
         n_more_holds,
         unknown: unknown(rows, lost_ns),
     }
-}
-
-/// The callers of a site in its heaviest stack.
-fn callers(profile: &Profile, rule: Option<&CompiledRule<'_>>, rows: &[&LockRow]) -> Vec<String> {
-    let mut stacks: BTreeMap<Option<ProfileStackId>, u64> = BTreeMap::new();
-    for row in rows {
-        *stacks.entry(row.stack).or_default() += row.weight;
-    }
-    let heaviest = stacks.iter().max_by_key(|(id, w)| (**w, Reverse(**id)));
-    let site = heaviest.map_or_else(Vec::new, |(stack, _)| site(profile, rule, *stack));
-    let callers = site.iter().skip(1).take(MAX_CALLERS);
-    callers.map(|&id| name(profile, id)).collect()
 }
 
 fn waiters(profile: &Profile, rows: &[&LockRow]) -> Vec<Waiters> {
@@ -278,95 +257,90 @@ fn holds(profile: &Profile, rows: &[&LockRow], lost_ns: u64) -> Vec<Hold> {
             *uncertain_ns = uncertain_ns.saturating_add(row.weight);
         }
     }
-    let mut holds: Vec<Hold> = sums
-        .into_iter()
-        .map(|((pool, state, stack), (tids, weight_ns, uncertain_ns))| {
-            let frames = frames(profile, stack);
-            let own = frames.iter().rev().find(|id| !is_library(profile, **id));
-            let best = own.or(frames.last());
-            let leaf_first = frames.iter().rev().take(MAX_FRAMES);
-            Hold {
-                pool: pool.to_owned(),
-                tids: tids.into_iter().take(MAX_HOLDS).collect(),
-                state,
-                function: best.map_or_else(String::new, |&id| name(profile, id)),
-                frames: leaf_first.map(|&id| name(profile, id)).collect(),
-                weight_ns,
-                percent: percent(weight_ns, lost_ns),
-                uncertain_ns,
-            }
-        })
-        .collect();
+    let mut holds = Vec::new();
+    for ((pool, state, stack), (tids, weight_ns, uncertain_ns)) in sums {
+        let leaf_first = frames(profile, stack).iter().rev();
+        let functions: Vec<&Function> = leaf_first
+            .map(|id| &profile.functions[id.0 as usize])
+            .collect();
+        let own = functions.iter().find(|f| !is_library(&f.module));
+        let best = own.or(functions.first());
+        let frames = functions.iter().take(MAX_FRAMES);
+        holds.push(Hold {
+            pool: pool.to_owned(),
+            tids: tids.into_iter().take(MAX_HOLDS).collect(),
+            state,
+            function: best.map_or_else(String::new, |f| f.name.clone()),
+            frames: frames.map(|f| f.name.clone()).collect(),
+            weight_ns,
+            percent: percent(weight_ns, lost_ns),
+            uncertain_ns,
+        });
+    }
     holds.sort_by_key(|hold| Reverse(hold.weight_ns));
     holds
 }
 
-/// Whether a function is of the kernel, the C or the C++ library: it says how something is done, not what.
-fn is_library(profile: &Profile, id: FunctionId) -> bool {
-    let module = &profile.functions[id.0 as usize].module;
-    [
-        "libc.so",
-        "libc-",
-        "libpthread",
-        "libstdc++",
-        "libc++",
-        "ld-",
-        "[",
-    ]
-    .iter()
-    .any(|library| module.starts_with(library))
+/// Modules of the kernel, the C and the C++ library begin so: they say how something is done, not what.
+const LIBRARIES: [&str; 7] = [
+    "libc.so",
+    "libc-",
+    "libpthread",
+    "libstdc++",
+    "libc++",
+    "ld-",
+    "[",
+];
+
+fn is_library(module: &str) -> bool {
+    LIBRARIES.iter().any(|library| module.starts_with(library))
 }
 
 fn unknown(rows: &[&LockRow], lost_ns: u64) -> Vec<Unknown> {
-    let mut sums: BTreeMap<&'static str, (UnknownHolder, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<&'static str, (String, u64)> = BTreeMap::new();
     for row in rows {
         if let Err(why) = row.holder {
-            let sum = sums.entry(reason(why)).or_insert((why, 0));
-            sum.1 = sum.1.saturating_add(row.weight);
+            let (reason, text) = words(why);
+            let (_, sum) = sums.entry(reason).or_insert((text, 0));
+            *sum = sum.saturating_add(row.weight);
         }
     }
-    let mut list: Vec<Unknown> = sums
-        .into_iter()
-        .map(|(reason, (why, weight_ns))| Unknown {
-            reason,
-            text: words(why),
-            weight_ns,
-            percent: percent(weight_ns, lost_ns),
-        })
-        .collect();
+    let list = sums.into_iter().map(|(reason, (text, weight_ns))| Unknown {
+        reason,
+        text,
+        weight_ns,
+        percent: percent(weight_ns, lost_ns),
+    });
+    let mut list: Vec<Unknown> = list.collect();
     list.sort_by_key(|unknown| Reverse(unknown.weight_ns));
     list
 }
 
-fn reason(why: UnknownHolder) -> &'static str {
-    match why {
-        UnknownHolder::NotRecorded => "not-recorded",
-        UnknownHolder::NotLooked => "not-looked",
-        UnknownHolder::Changed => "changed",
-        UnknownHolder::Itself => "itself",
-        UnknownHolder::Readers => "readers",
-        UnknownHolder::Died => "died",
-        UnknownHolder::NotAThread(_) => "not-a-thread",
-    }
-}
-
-fn words(why: UnknownHolder) -> String {
-    match why {
-        UnknownHolder::NotRecorded => "the owner is not recorded by this kind of lock".into(),
-        UnknownHolder::NotLooked => {
-            "the lock was not read: too short a wait, or a trace of an older wcprof".into()
-        }
-        UnknownHolder::Changed => "free, or changing hands, when it was read".into(),
-        UnknownHolder::Itself => {
-            "already handed to the waiter when it was read, or it waits for itself".into()
-        }
-        UnknownHolder::Readers => "held by readers, which a rwlock does not record".into(),
-        UnknownHolder::Died => "its owner died".into(),
-        UnknownHolder::NotAThread(tid) => format!(
-            "its owner (tid {tid} in its pid namespace) was not recorded: exited, of another \
-             process, or left out"
+/// A reason for programs and for people.
+fn words(why: UnknownHolder) -> (&'static str, String) {
+    let (reason, text) = match why {
+        UnknownHolder::NotRecorded => (
+            "not-recorded",
+            "the owner is not recorded by this kind of lock",
         ),
-    }
+        UnknownHolder::NotLooked => (
+            "not-looked",
+            "the lock was not read: too short a wait, or a trace of an older wcprof",
+        ),
+        UnknownHolder::Changed => ("changed", "free, or changing hands, when it was read"),
+        UnknownHolder::Itself => (
+            "itself",
+            "already handed to the waiter when it was read, or it waits for itself",
+        ),
+        UnknownHolder::Readers => ("readers", "held by readers, which a rwlock does not record"),
+        UnknownHolder::Died => ("died", "its owner died"),
+        UnknownHolder::NotAThread(tid) => {
+            let what = "was not recorded: exited, of another process, or left out";
+            let text = format!("its owner (tid {tid} in its pid namespace) {what}");
+            return ("not-a-thread", text);
+        }
+    };
+    (reason, text.to_owned())
 }
 
 /// Evidence for a finding on locks: who held those that threads of `pools` waited for.
@@ -384,21 +358,16 @@ pub(crate) fn held_by(profile: &Profile, pools: &[usize]) -> Option<Evidence> {
         let key = (hold.pool, hold.state, hold.function);
         *sums.entry(key).or_default() += hold.weight_ns;
     }
-    let known = sums
-        .into_iter()
-        .map(|((pool, state, function), weight_ns)| {
-            let place = match function.as_str() {
-                "" => String::new(),
-                function => format!(" in {function}"),
-            };
-            EvidenceLine::new(
-                format!("{pool} {}{place}", state.frame()),
-                weight_ns,
-                lost_ns,
-            )
-        });
+    let line = |name, weight_ns| EvidenceLine::new(name, weight_ns, lost_ns);
+    let known = sums.into_iter().map(|((pool, state, function), ns)| {
+        let place = format!("{pool} {}", state.frame());
+        match function.as_str() {
+            "" => line(place, ns),
+            function => line(format!("{place} in {function}"), ns),
+        }
+    });
     let missing = unknown(&rows, lost_ns).into_iter();
-    let missing = missing.map(|u| EvidenceLine::new(format!("? {}", u.text), u.weight_ns, lost_ns));
+    let missing = missing.map(|u| line(format!("? {}", u.text), u.weight_ns));
     let mut lines: Vec<EvidenceLine> = known.chain(missing).collect();
     lines.sort_by_key(|line| Reverse(line.weight_ns));
     let subject = if pools.len() == 1 { "it" } else { "they" };

@@ -10,7 +10,7 @@ use wcprof_profile::model::{FunctionId, Profile, ProfileStack, Row};
 use wcprof_types::StackEnd;
 use wildmatch::WildMatch;
 
-use crate::rule::{Pattern, Rule, Show};
+use crate::rule::{FrameTest, Pattern, Rule, Show};
 
 /// Compiled size of one test's expressions together, bytes.
 const MAX_REGEX_BYTES: usize = 16 << 20;
@@ -26,13 +26,9 @@ impl FunctionBits {
         let mut modules: HashMap<&str, bool> = HashMap::new();
         let bits = profile.functions.iter().map(|f| {
             let in_module = || any_glob(module, &f.module);
-            let is_named = || {
-                functions
-                    .as_ref()
-                    .is_some_and(|s| s.is_match(f.name.as_bytes()))
-            };
+            let is_named = |names: &NameSet| names.is_match(f.name.as_bytes());
             *modules.entry(&f.module).or_insert_with(in_module)
-                && (function.is_empty() || is_named())
+                && (function.is_empty() || functions.as_ref().is_some_and(is_named))
         });
         Self(bits.collect())
     }
@@ -96,15 +92,12 @@ impl<'r> CompiledPattern<'r> {
         let Some(wait) = row.wait.map(|w| &profile.waits[w as usize]) else {
             return false;
         };
+        // Kernel threads and io_uring workers wait outside system calls, too.
+        let end = stack(profile, row).map_or(StackEnd::NotSampled, |stack| stack.end);
+        let has_user_stack = !matches!(end, StackEnd::NoUserStack | StackEnd::NotSampled);
         match wait.syscall {
             Some(n) => self.pattern.syscalls.contains(&n),
-            // Kernel threads and io_uring workers wait outside system calls, too.
-            None => {
-                self.pattern.outside_syscall
-                    && stack(profile, row).is_some_and(|s| {
-                        s.end != StackEnd::NoUserStack && s.end != StackEnd::NotSampled
-                    })
-            }
+            None => self.pattern.outside_syscall && has_user_stack,
         }
     }
 }
@@ -147,19 +140,14 @@ pub(crate) struct CompiledRule<'r> {
 
 impl<'r> CompiledRule<'r> {
     pub(crate) fn new(profile: &Profile, rule: &'r Rule) -> Self {
-        let compile = |list: &'r [Pattern]| {
-            let compiled = list.iter().map(|p| CompiledPattern::new(profile, p));
-            compiled.collect()
-        };
+        let pattern = |pattern: &'r Pattern| CompiledPattern::new(profile, pattern);
+        let frame = |test: &FrameTest| FunctionBits::new(profile, &test.function, &test.module);
         let m = &rule.matches;
-        let skip = m.skip.iter();
         Self {
             rule,
-            when: compile(&m.when),
-            unless: compile(&m.unless),
-            skip: skip
-                .map(|t| FunctionBits::new(profile, &t.function, &t.module))
-                .collect(),
+            when: m.when.iter().map(pattern).collect(),
+            unless: m.unless.iter().map(pattern).collect(),
+            skip: m.skip.iter().map(frame).collect(),
         }
     }
 

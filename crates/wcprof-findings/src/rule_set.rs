@@ -69,17 +69,12 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
-    /// No rules.
-    pub fn empty() -> Self {
-        Self::default()
-    }
-
     /// The rules that come with wcprof.
     ///
     /// # Errors
     /// None as built: a test reads every one of them.
     pub fn builtin() -> Result<Self, RuleError> {
-        let mut set = Self::empty();
+        let mut set = Self::default();
         for (file, text) in BUILTIN {
             // Expressions are compiled when they are used; a test compiles these.
             set.add_rule(Path::new(file), text, |_| Ok(()))?;

@@ -1,13 +1,11 @@
 //! Findings as text for people.
 
-use std::fmt::Write;
-
 use indexmap::{IndexMap, IndexSet};
 use wcprof_profile::model::{Profile, State};
 use wcprof_text::{columns, count, cut, one_line, percent, wrap};
 
-use crate::finding::{Basis, Evidence, FILES, Finding, HELD_BY, Setting, TimeShare};
-use crate::rule::{Base, Scope};
+use crate::finding::{Basis, Evidence, EvidenceLine, FILES, Finding, HELD_BY, TimeShare};
+use crate::rule::{Base, Scope, Source};
 use crate::rule_set::RuleSet;
 
 /// How findings are printed.
@@ -56,27 +54,23 @@ const MUCH_WITHOUT_STACK: f64 = 50.0;
 /// Prints findings with evidence and advice; names are escaped. Without findings it says so.
 pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions) -> String {
     let width = options.width.max(40);
-    let mut out = String::new();
-    let more = match options.detail {
-        Detail::Full => {
-            for (i, finding) in findings.iter().take(options.max_findings).enumerate() {
-                if i > 0 {
-                    out.push('\n');
-                }
-                write_finding(&mut out, finding, process_name(profile, finding), width);
-            }
-            findings.iter().skip(options.max_findings).collect()
-        }
-        Detail::Brief => {
-            let groups = by_rule(findings);
-            let (shown, rest) = groups.split_at(options.max_findings.min(groups.len()));
-            for group in shown {
-                write_brief(&mut out, profile, group, width);
-            }
-            rest.iter().flatten().copied().collect::<Vec<_>>()
-        }
-    };
-    write_titles(&mut out, &more, width);
+    let is_brief = options.detail == Detail::Brief;
+    // In the brief form of one rule in pools of one process, else single ones; no group is empty.
+    let mut groups: IndexMap<_, Vec<&Finding>> = IndexMap::new();
+    for (at, finding) in findings.iter().enumerate() {
+        let place = (&finding.rule, finding.pid, &finding.host);
+        let key = (place, if is_brief { 0 } else { at });
+        groups.entry(key).or_default().push(finding);
+    }
+    let groups: Vec<Vec<&Finding>> = groups.into_values().collect();
+    let (shown, rest) = groups.split_at(options.max_findings.min(groups.len()));
+    let texts = shown.iter().map(|group| match is_brief {
+        true => brief(profile, group, width),
+        false => full(group[0], process_name(profile, group[0]), width),
+    });
+    let texts: Vec<String> = texts.collect();
+    let mut out = texts.join(if is_brief { "" } else { "\n" });
+    out += &titles(&rest.concat(), width);
     if findings.is_empty() {
         out.push_str("no hotspots found\n");
     }
@@ -87,174 +81,141 @@ pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions
         on_cpu().map(|r| r.weight).sum(),
     );
     if share >= MUCH_WITHOUT_STACK {
-        let _ = writeln!(
-            out,
-            "note: {share:.0} % of the on-CPU time has no stack (engine {}): rules on running \
-             code cannot see it",
-            one_line(&profile.header.engine)
+        let engine = one_line(&profile.header.engine);
+        out += &format!(
+            "note: {share:.0} % of the on-CPU time has no stack (engine {engine}): rules on running \
+             code cannot see it\n"
         );
     }
     out
 }
 
-/// Lists rules with severity, threshold and sources.
-pub fn render_rules(rules: &RuleSet, options: TextOptions) -> String {
-    let width = options.width.max(40);
+/// Lists rules with severity, threshold and sources. Lines are of at most `width` characters, at least 40.
+pub fn render_rules(rules: &RuleSet, width: usize) -> String {
     let mut out = String::new();
     for rule in rules.rules() {
-        let t = &rule.threshold;
-        let _ = writeln!(
-            out,
-            "{} [{}] {}\n  from {} % of the {}",
-            rule.id,
-            rule.severity.name(),
-            one_line(&rule.title),
-            t.percent,
-            t.of.name(),
+        let (severity, title) = (rule.severity.name(), one_line(&rule.title));
+        let (percent, of) = (rule.threshold.percent, rule.threshold.of.name());
+        out += &format!(
+            "{} [{severity}] {title}\n  from {percent} % of the {of}\n",
+            rule.id
         );
-        labeled(&mut out, "threshold", &t.why, width);
-        for source in &rule.sources {
-            let text = format!("\"{}\": {}", source.report, source.figure);
-            labeled(&mut out, "source", &text, width);
-        }
+        out += &render_paragraph("threshold", &rule.threshold.why, width);
+        out += &sources(&rule.sources, width);
     }
     out
 }
 
 /// One finding with all there is to say about it.
 pub fn render_finding(finding: &Finding, width: usize) -> String {
-    let mut out = String::new();
-    write_finding(&mut out, finding, &finding.process, width.max(40));
-    out
+    full(finding, &finding.process, width.max(40))
 }
 
-/// `  label: text`, escaped and wrapped as in a finding.
+/// `  label: text`, escaped and wrapped as in a finding; the lines that follow are indented under the text.
 pub fn render_paragraph(label: &str, text: &str, width: usize) -> String {
-    let mut out = String::new();
-    labeled(&mut out, label, text, width.max(40));
-    out
+    wrapped(&format!("  {label:<8}: "), text, 12, width.max(40))
 }
 
-fn write_finding(out: &mut String, finding: &Finding, process: &str, width: usize) {
-    let _ = writeln!(
-        out,
-        "[{}] {} ({})",
-        finding.severity.name(),
-        one_line(&finding.title),
-        finding.rule
-    );
-    let mut place = format!("{}/{}", one_line(process), finding.pid);
-    if !finding.host.is_empty() {
-        let _ = write!(place, " on {}", one_line(&finding.host));
-    }
+fn full(finding: &Finding, process: &str, width: usize) -> String {
+    let title = one_line(&finding.title);
+    let mut out = format!("[{}] {title} ({})\n", finding.severity.name(), finding.rule);
+    let mut place = place(finding, process);
     if !finding.pools.is_empty() {
-        let _ = write!(place, ": {}", pools(finding));
+        place = format!("{place}: {}", pools(finding));
     }
-    labeled(out, "where", &place, width);
+    out += &render_paragraph("where", &place, width);
+    out += &basis(finding, process, width);
+    for evidence in &finding.evidence {
+        out += &tree(evidence, width);
+    }
+    out += &render_paragraph("why", &finding.explanation, width);
+    out += &render_paragraph("advice", &finding.advice, width);
+    let gain = format!("{} ({})", finding.gain.text.trim(), finding.gain.source);
+    out += &render_paragraph("gain", &gain, width);
+    out += &sources(&finding.sources, width);
+    out + &render_paragraph("verify", &finding.verify, width)
+}
+
+fn sources(sources: &[Source], width: usize) -> String {
+    let sources = sources.iter().map(|source| {
+        let text = format!("\"{}\": {}", source.report, source.figure.trim());
+        render_paragraph("source", &text, width)
+    });
+    sources.collect()
+}
+
+/// What a finding rests on: the share of time, or the settings found.
+fn basis(finding: &Finding, process: &str, width: usize) -> String {
     match &finding.basis {
         Basis::Time(share) => {
-            let subject = subject(finding, process);
-            labeled(out, "share", &share_text(share, &subject), width);
+            let text = share_text(share, finding, process);
+            render_paragraph("share", &text, width)
         }
         Basis::Setting(found) => {
-            for setting in &found.settings {
-                labeled(out, "found", &setting_text(setting), width);
-            }
+            let settings = found.settings.iter().map(|setting| {
+                let mut text = format!("{}: {}", setting.name, setting.value);
+                if !setting.origin.is_empty() {
+                    text = format!("{text} [{}]", setting.origin);
+                }
+                render_paragraph("found", &text, width)
+            });
+            settings.collect()
         }
     }
-    for evidence in &finding.evidence {
-        tree(out, evidence, width);
-    }
-    labeled(out, "why", &finding.explanation, width);
-    labeled(out, "advice", &finding.advice, width);
-    let gain = format!("{} ({})", finding.gain.text.trim(), finding.gain.source);
-    labeled(out, "gain", &gain, width);
-    for source in &finding.sources {
-        let text = format!("\"{}\": {}", source.report, source.figure.trim());
-        labeled(out, "source", &text, width);
-    }
-    labeled(out, "verify", &finding.verify, width);
-}
-
-/// Findings of one rule in pools of one process, as one group each, in the order of their
-/// first ones. No group is empty.
-fn by_rule(findings: &[Finding]) -> Vec<Vec<&Finding>> {
-    let mut groups: IndexMap<_, Vec<&Finding>> = IndexMap::new();
-    for finding in findings {
-        let key = (&finding.rule, finding.pid, &finding.host);
-        groups.entry(key).or_default().push(finding);
-    }
-    groups.into_values().collect()
 }
 
 /// Names the findings that did not fit.
-fn write_titles(out: &mut String, more: &[&Finding], width: usize) {
+fn titles(more: &[&Finding], width: usize) -> String {
     if more.is_empty() {
-        return;
+        return String::new();
     }
     let titles: IndexSet<&str> = more.iter().map(|f| f.title.as_str()).collect();
     let shown: Vec<&str> = titles.iter().copied().take(MAX_TITLES).collect();
-    let dots = if titles.len() > MAX_TITLES {
+    let dots = if titles.len() > shown.len() {
         "; ..."
     } else {
         ""
     };
     let (n, shown) = (count(more.len(), "more finding"), shown.join("; "));
-    write_wrapped(out, "", &format!("{n} not shown: {shown}{dots}"), 0, width);
+    wrapped("", &format!("{n} not shown: {shown}{dots}"), 0, width)
 }
 
-fn write_brief(out: &mut String, profile: &Profile, group: &[&Finding], width: usize) {
-    let Some((finding, others)) = group.split_first() else {
-        return;
+/// Findings of one rule in pools of one process: the first, and where the others are.
+fn brief(profile: &Profile, group: &[&Finding], width: usize) -> String {
+    let finding = group[0];
+    let process = process_name(profile, finding);
+    let prefix = match profile.processes.len() {
+        0 | 1 => String::new(),
+        _ => place(finding, process) + " ",
     };
-    let title = format!(
-        "[{}] {}{}: {}",
-        finding.severity.name(),
-        process_prefix(profile, finding),
-        pools(finding),
-        one_line(&finding.title)
-    );
-    let _ = writeln!(out, "{}", cut(&title, Some(width)));
-    match &finding.basis {
-        Basis::Time(share) => {
-            let subject = subject(finding, process_name(profile, finding));
-            labeled(out, "share", &share_text(share, &subject), width);
-        }
-        Basis::Setting(found) => {
-            let first = found.settings.first().map(setting_text);
-            labeled(out, "found", &first.unwrap_or_default(), width);
-        }
+    let (severity, pools) = (finding.severity.name(), pools(finding));
+    let title = format!("[{severity}] {prefix}{pools}: {}", finding.title);
+    let mut out = line(&title, width) + &basis(finding, process, width);
+    if group.len() > 1 {
+        let places: Vec<String> = group[1..].iter().map(|f| also_in(f)).collect();
+        out += &render_paragraph("also in", &places.join(", "), width);
     }
-    if !others.is_empty() {
-        let places: Vec<String> = others.iter().map(|f| also_in(f)).collect();
-        labeled(out, "also in", &places.join(", "), width);
-    }
-    if let Some(evidence) = finding.evidence.last() {
-        let mut depth = 0;
-        let chain = evidence.lines.iter().take_while(|line| {
-            depth += 1;
-            line.depth + 1 == depth
-        });
-        let names: Vec<String> = chain.map(|line| one_line(&line.name)).collect();
-        let percent = evidence.lines.first().map_or(0.0, |line| line.percent);
+    // The last one is the tree.
+    if let Some((tree, others)) = finding.evidence.split_last() {
+        let lines = (0..).zip(&tree.lines);
+        let chain = lines.take_while(|(depth, line)| line.depth == *depth);
+        let names: Vec<&str> = chain.map(|(_, line)| line.name.as_str()).collect();
+        let percent = tree.lines.first().map_or(0.0, |line| line.percent);
         let text = format!("  evidence: {percent:.1} % {}", names.join(" < "));
-        let _ = writeln!(out, "{}", cut(&text, Some(width)));
-    }
-    // The last one is the tree, which is above.
-    let n_special = finding.evidence.len().saturating_sub(1);
-    for evidence in finding.evidence.iter().take(n_special) {
-        let (label, unit) = match evidence.heading.as_str() {
-            heading if heading.starts_with(HELD_BY) => ("held by", " of the time lost"),
-            heading if heading.starts_with(FILES) => ("on", ""),
-            _ => continue,
-        };
-        if let Some(line) = evidence.lines.first() {
-            let name = one_line(&line.name);
-            let text = format!("  {label:<8}: {:.1} %{unit}: {name}", line.percent);
-            let _ = writeln!(out, "{}", cut(&text, Some(width)));
+        out += &line(&text, width);
+        for evidence in others {
+            let (label, unit) = match evidence.heading.as_str() {
+                heading if heading.starts_with(HELD_BY) => ("held by", " of the time lost"),
+                heading if heading.starts_with(FILES) => ("on", ""),
+                _ => continue,
+            };
+            if let Some(EvidenceLine { percent, name, .. }) = evidence.lines.first() {
+                let text = format!("  {label:<8}: {percent:.1} %{unit}: {name}");
+                out += &line(&text, width);
+            }
         }
     }
-    labeled(out, "advice", first_sentence(&finding.advice), width);
+    out + &render_paragraph("advice", first_sentence(&finding.advice), width)
 }
 
 /// What a user calls the process of a finding: `osd.3`; not escaped.
@@ -265,29 +226,26 @@ pub fn process_name<'p>(profile: &'p Profile, finding: &'p Finding) -> &'p str {
     known.map_or(&finding.process, |p| &p.title)
 }
 
-/// `osd.3/4711 ` in a profile of several processes, with the host in one of several hosts; else nothing.
-fn process_prefix(profile: &Profile, finding: &Finding) -> String {
-    if profile.processes.len() < 2 {
-        return String::new();
+/// `osd.3/4711`, with the host in a profile of several hosts.
+fn place(finding: &Finding, process: &str) -> String {
+    match finding.host.as_str() {
+        "" => format!("{process}/{}", finding.pid),
+        host => format!("{process}/{} on {host}", finding.pid),
     }
-    let name = process_name(profile, finding);
-    let place = match finding.host.as_str() {
-        "" => String::new(),
-        host => format!(" on {}", one_line(host)),
-    };
-    format!("{}/{}{place} ", one_line(name), finding.pid)
 }
 
 /// `tp_osd_tp (21.7 %, 7.0 s)`: pool, share of its wall-clock time, the time.
 fn also_in(finding: &Finding) -> String {
+    let pools = pools(finding);
     match &finding.basis {
-        Basis::Time(share) => format!(
-            "{} ({:.1} %, {})",
-            pools(finding),
-            percent(share.matched_ns, share.wall_ns),
-            short_duration(share.matched_ns)
-        ),
-        Basis::Setting(_) => pools(finding),
+        Basis::Time(share) => {
+            let part = percent(share.matched_ns, share.wall_ns);
+            format!(
+                "{pools} ({part:.1} %, {})",
+                short_duration(share.matched_ns)
+            )
+        }
+        Basis::Setting(_) => pools,
     }
 }
 
@@ -299,36 +257,22 @@ fn first_sentence(text: &str) -> &str {
 }
 
 fn pools(finding: &Finding) -> String {
-    let shown = finding.pools.iter().take(MAX_POOL_NAMES);
-    let shown: Vec<String> = shown.map(|p| one_line(p)).collect();
-    match finding.pools.len().saturating_sub(MAX_POOL_NAMES) {
+    let (shown, more) = (finding.pools).split_at(finding.pools.len().min(MAX_POOL_NAMES));
+    match more.len() {
         0 => shown.join(", "),
         n => format!("{} and {}", shown.join(", "), count(n, "other pool")),
     }
 }
 
-/// Whose time the share is of.
-fn subject(finding: &Finding, process: &str) -> String {
-    match (&finding.basis, finding.pools.as_slice()) {
-        (Basis::Time(share), [pool]) if share.scope == Scope::Pool => one_line(pool),
-        (Basis::Time(share), pools) if share.scope == Scope::Pool => {
-            format!("{} pools", pools.len())
-        }
-        _ => one_line(process),
-    }
-}
-
-/// `cache = writeback (-drive of disk)`
-fn setting_text(setting: &Setting) -> String {
-    match setting.origin.as_str() {
-        "" => format!("{}: {}", setting.name, setting.value),
-        origin => format!("{}: {} [{origin}]", setting.name, setting.value),
-    }
-}
-
 /// `14.0 % of msgr-worker-N's 3 x 10.0 s of wall-clock time (4.2 s), 38.0 % of its on-CPU
 /// time, ...`
-fn share_text(share: &TimeShare, subject: &str) -> String {
+fn share_text(share: &TimeShare, finding: &Finding, process: &str) -> String {
+    // Whose time it is.
+    let subject = match (share.scope, finding.pools.as_slice()) {
+        (Scope::Pool, [pool]) => pool.clone(),
+        (Scope::Pool, pools) => format!("{} pools", pools.len()),
+        (Scope::Process, _) => process.to_owned(),
+    };
     let matched = share.matched_ns;
     let (part, time) = (percent(matched, share.wall_ns), short_duration(matched));
     let mut text = if share.tids.is_empty() {
@@ -336,11 +280,10 @@ fn share_text(share: &TimeShare, subject: &str) -> String {
         let mut text = format!("{part:.1} % of {subject}'s {spans} of wall-clock time ({time})");
         if share.base == Base::OnCpu {
             let on_cpu = percent(matched, share.on_cpu_ns);
-            let _ = write!(text, ", {on_cpu:.1} % of its on-CPU time");
+            text += &format!(", {on_cpu:.1} % of its on-CPU time");
         }
         let non_idle = percent(matched, share.non_idle_ns);
-        let _ = write!(text, ", {non_idle:.1} % of its non-idle time");
-        text
+        text + &format!(", {non_idle:.1} % of its non-idle time")
     } else {
         let n = share.tids.len();
         let (spans, threads) = (spans(n, share.wall_ns), count(share.n_threads, "thread"));
@@ -350,34 +293,29 @@ fn share_text(share: &TimeShare, subject: &str) -> String {
     };
     let at_once = matched as f64 / share.duration_ns.max(1) as f64;
     if share.states == [State::OnCpu] {
-        let _ = write!(text, "; {:.0} % of one core", at_once * 100.0);
+        text += &format!("; {:.0} % of one core", at_once * 100.0);
     } else {
         let states: Vec<_> = share.states.iter().map(|s| s.name()).collect();
         let states = states.join(", ");
-        let _ = write!(
-            text,
-            "; {at_once:.2} threads at a time on average; states: {states}"
-        );
+        text += &format!("; {at_once:.2} threads at a time on average; states: {states}");
     }
     text + "; " + &count(share.n_samples as usize, "sample")
 }
 
-/// The share of time that a finding rests on, as a sentence without a full stop; names are escaped.
-/// `None` for settings.
+/// The share of time that a finding rests on, as a sentence without a full stop; not escaped. `None` for
+/// settings.
 pub fn share_sentence(profile: &Profile, finding: &Finding) -> Option<String> {
-    let Basis::Time(share) = &finding.basis else {
-        return None;
-    };
-    let subject = subject(finding, process_name(profile, finding));
-    Some(share_text(share, &subject))
+    match &finding.basis {
+        Basis::Time(share) => Some(share_text(share, finding, process_name(profile, finding))),
+        Basis::Setting(_) => None,
+    }
 }
 
 /// `3 x 10.0 s`: threads and their mean observed time.
 fn spans(n_threads: usize, wall_ns: u64) -> String {
-    let mean = wall_ns / (n_threads.max(1) as u64);
     match n_threads {
         0 | 1 => short_duration(wall_ns),
-        n => format!("{n} x {}", short_duration(mean)),
+        n => format!("{n} x {}", short_duration(wall_ns / n as u64)),
     }
 }
 
@@ -392,34 +330,33 @@ pub(crate) fn short_duration(ns: u64) -> String {
 
 /// A tree in the form of the text report: one more column for each level, `|` while a sibling
 /// follows below.
-fn tree(out: &mut String, evidence: &Evidence, width: usize) {
-    labeled(out, "evidence", &evidence.heading, width);
+fn tree(evidence: &Evidence, width: usize) -> String {
+    let mut out = render_paragraph("evidence", &evidence.heading, width);
     let mut open = Vec::new();
-    for (i, line) in evidence.lines.iter().enumerate() {
-        let rest = evidence.lines.iter().skip(i + 1);
-        let has_sibling = rest
-            .take_while(|l| l.depth >= line.depth)
-            .any(|l| l.depth == line.depth);
-        open.resize(line.depth, ' ');
+    for (i, node) in evidence.lines.iter().enumerate() {
+        let mut rest = evidence.lines[i + 1..].iter();
+        let next = rest.find(|other| other.depth <= node.depth);
+        let has_sibling = next.is_some_and(|next| next.depth == node.depth);
+        open.resize(node.depth, ' ');
         let prefix: String = open.iter().collect();
-        let name = one_line(&line.name);
-        let text = format!("    {prefix}+ {:.2}% {name}", line.percent);
-        let _ = writeln!(out, "{}", cut(&text, Some(width)));
+        let text = format!("    {prefix}+ {:.2}% {}", node.percent, node.name);
+        out += &line(&text, width);
         open.push(if has_sibling { '|' } else { ' ' });
     }
     if evidence.n_cut > 0 {
-        let _ = writeln!(out, "    ({} cut)", count(evidence.n_cut, "line"));
+        out += &format!("    ({} cut)\n", count(evidence.n_cut, "line"));
     }
+    out
 }
 
-/// `  label: text`, wrapped; the lines that follow are indented under the text.
-pub(crate) fn labeled(out: &mut String, label: &str, text: &str, width: usize) {
-    write_wrapped(out, &format!("  {label:<8}: "), text, 12, width);
+/// The text as one line, escaped and cut.
+pub(crate) fn line(text: &str, width: usize) -> String {
+    cut(&one_line(text), Some(width)).into_owned() + "\n"
 }
 
 /// The text, escaped and wrapped; `indent` spaces begin the lines after the first.
-fn write_wrapped(out: &mut String, head: &str, text: &str, indent: usize, width: usize) {
+fn wrapped(head: &str, text: &str, indent: usize, width: usize) -> String {
     let lines = wrap(&one_line(text.trim()), width, columns(head), indent);
     let text = lines.join(&format!("\n{:indent$}", ""));
-    let _ = writeln!(out, "{}", format!("{head}{text}").trim_end());
+    format!("{head}{text}").trim_end().to_owned() + "\n"
 }

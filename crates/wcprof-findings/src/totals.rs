@@ -3,7 +3,8 @@
 use indexmap::IndexMap;
 use wcprof_profile::model::{Pool, Profile};
 
-use crate::rule::Base;
+use crate::matching::{any_glob, glob};
+use crate::rule::{Base, Rule};
 
 /// Time of one or more pools, ns.
 #[derive(Copy, Clone, Default, Debug)]
@@ -40,7 +41,7 @@ pub(crate) struct Index<'p> {
     /// By pool.
     totals: Vec<Totals>,
     /// The pools of each process, in the order of their first pools.
-    pub(crate) processes: Vec<Vec<usize>>,
+    processes: Vec<Vec<usize>>,
     /// Length of the recording, ns; never 0.
     pub(crate) duration_ns: u64,
 }
@@ -57,13 +58,7 @@ impl<'p> Index<'p> {
             });
         }
         for row in &profile.rows {
-            let weight_in = |base: Base| {
-                if base.includes(row.state) {
-                    row.weight
-                } else {
-                    0
-                }
-            };
+            let weight_in = |base: Base| u64::from(base.includes(row.state)) * row.weight;
             totals[profile.threads[row.thread].pool].add(&Totals {
                 on_cpu_ns: weight_in(Base::OnCpu),
                 non_idle_ns: weight_in(Base::NonIdle),
@@ -88,6 +83,22 @@ impl<'p> Index<'p> {
         let mut sum = Totals::default();
         pools.iter().for_each(|&pool| sum.add(&self.totals[pool]));
         sum
+    }
+
+    /// The pools of each process that a rule is about; no list is empty.
+    pub(crate) fn pools(&self, rule: &Rule) -> Vec<Vec<usize>> {
+        let m = &rule.matches;
+        let is_about = |at: &usize| {
+            let pool = &self.profile.pools[*at];
+            any_glob(&m.processes, self.process_comm(pool))
+                && any_glob(&m.pools, &pool.name)
+                && !m.exclude_pools.iter().any(|g| glob(g, &pool.name))
+        };
+        let pools = self.processes.iter().map(|pools| {
+            let pools = pools.iter().copied();
+            pools.filter(is_about).collect::<Vec<usize>>()
+        });
+        pools.filter(|pools| !pools.is_empty()).collect()
     }
 
     /// The host of a pool's process if the profile is of several hosts; else empty.

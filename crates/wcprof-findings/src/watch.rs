@@ -1,17 +1,17 @@
 //! Profiles of a second each to the shares that conditions are about.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
-use wcprof_profile::model::{FunctionId, Profile, ProfileThread};
-use wcprof_profile::{GroupBy, View, for_each_shown};
+use wcprof_profile::model::{Profile, Row};
 use wcprof_types::{Pid, Tid};
 
-use crate::condition::{Condition, OverThreads, Subject};
+use crate::condition::{Condition, Subject};
 
 /// A condition, and the time that it is tested on.
 #[derive(Debug)]
 pub struct Watch {
-    condition: Condition,
+    /// What it tests.
+    pub condition: Condition,
     steps: VecDeque<Step>,
 }
 
@@ -30,11 +30,6 @@ impl Watch {
             condition,
             steps: VecDeque::new(),
         }
-    }
-
-    /// What it tests.
-    pub fn condition(&self) -> &Condition {
-        &self.condition
     }
 
     /// Takes the profile that follows the last one; gives the share if the condition holds in its
@@ -64,68 +59,55 @@ impl Watch {
             *sum = (sum.0 + part, sum.1 + whole);
         }
         sums.retain(|_, (_, whole)| *whole > 0);
-        match self.condition.over_threads {
-            OverThreads::Together => {
-                let add = |a: (u64, u64), b: &(u64, u64)| (a.0 + b.0, a.1 + b.1);
-                let (part, whole) = sums.values().fold((0, 0), add);
-                (whole > 0).then(|| part as f64 / whole as f64)
-            }
-            OverThreads::Percentile(p) => {
-                let shares = sums.values();
-                let mut shares: Vec<f64> = shares
-                    .map(|(part, whole)| *part as f64 / *whole as f64)
-                    .collect();
-                shares.sort_by(f64::total_cmp);
-                let rank = (shares.len() * usize::from(p)).div_ceil(100).max(1);
-                shares.get(rank - 1).copied()
-            }
-        }
+        let share = |(part, whole): (u64, u64)| part as f64 / whole as f64;
+        let Some(percentile) = self.condition.percentile else {
+            let sums = sums.into_values();
+            let all = sums.reduce(|a, b| (a.0 + b.0, a.1 + b.1));
+            return all.map(share);
+        };
+        let mut shares: Vec<f64> = sums.into_values().map(share).collect();
+        shares.sort_by(f64::total_cmp);
+        let rank = (shares.len() * usize::from(percentile))
+            .div_ceil(100)
+            .max(1);
+        shares.get(rank - 1).copied()
     }
 }
 
 fn step(condition: &Condition, profile: &Profile) -> Step {
-    let threads = profile.threads.iter();
-    let is_watched: Vec<bool> = threads.map(|t| is_of(condition, profile, t)).collect();
+    let functions = profile.functions.iter();
+    let is_wanted = functions.map(|f| match &condition.subject {
+        Subject::State(_) => false,
+        Subject::Function(glob) => {
+            let bare = f.name.split_once('(').map_or("", |(bare, _)| bare);
+            glob.is_match(&f.name) || (!bare.is_empty() && glob.is_match(bare))
+        }
+    });
+    let is_wanted: Vec<bool> = is_wanted.collect();
+    let counts = |row: &Row| match &condition.subject {
+        Subject::State(state) => row.state == *state,
+        Subject::Function(_) => row.stack.is_some_and(|id| {
+            let mut frames = profile.stacks[id.0 as usize].frames.iter();
+            frames.any(|f| is_wanted[f.0 as usize])
+        }),
+    };
     // By thread.
     let mut sums = vec![(0, 0); profile.threads.len()];
     for row in &profile.rows {
-        sums[row.thread].1 += row.weight;
-        if matches!(condition.subject, Subject::State(state) if state == row.state) {
-            sums[row.thread].0 += row.weight;
-        }
+        let (part, whole) = &mut sums[row.thread];
+        *part += if counts(row) { row.weight } else { 0 };
+        *whole += row.weight;
     }
-    if let Subject::Function(glob) = &condition.subject {
-        let functions = (0..).map(FunctionId).zip(&profile.functions);
-        let matching = functions.filter(|(_, f)| {
-            let bare = f.name.split_once('(').map_or("", |(bare, _)| bare);
-            glob.is_match(&f.name) || (!bare.is_empty() && glob.is_match(bare))
-        });
-        let matching: HashSet<FunctionId> = matching.map(|(id, _)| id).collect();
-        let view = View {
-            by: GroupBy::All,
-            idle: true,
-            ..View::default()
-        };
-        for_each_shown(profile, &view, |row, frames| {
-            if is_watched[row.thread] && frames.iter().any(|f| matching.contains(f)) {
-                sums[row.thread].0 += row.weight;
-            }
-        });
-    }
-    let threads = profile.threads.iter().zip(sums).zip(is_watched);
+    let threads = profile.threads.iter().zip(sums);
+    let threads = threads.filter(|(thread, _)| {
+        condition.threads.as_ref().is_none_or(|glob| {
+            glob.is_match(&profile.pools[thread.pool].name) || glob.is_match(&thread.comm)
+        })
+    });
     Step {
         length: profile.duration_ns(),
-        threads: threads
-            .filter(|(_, is_watched)| *is_watched)
-            .map(|((thread, sums), _)| ((thread.pid, thread.tid), sums))
-            .collect(),
+        threads: threads.map(|(t, sums)| ((t.pid, t.tid), sums)).collect(),
     }
-}
-
-fn is_of(condition: &Condition, profile: &Profile, thread: &ProfileThread) -> bool {
-    condition.threads.as_ref().is_none_or(|glob| {
-        glob.is_match(&profile.pools[thread.pool].name) || glob.is_match(&thread.comm)
-    })
 }
 
 #[cfg(test)]

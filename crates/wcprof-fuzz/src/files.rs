@@ -17,7 +17,7 @@ pub(crate) fn state_rules(data: &[u8]) {
 /// A hotspot rule.
 pub(crate) fn hotspot_rules(data: &[u8]) {
     if let Ok(text) = std::str::from_utf8(data) {
-        let mut rules = RuleSet::empty();
+        let mut rules = RuleSet::default();
         match rules.add_text(Path::new("fuzz.toml"), text) {
             Ok(()) => assert_eq!(rules.rules().len(), 1),
             Err(error) => {

@@ -48,7 +48,6 @@ pub const TARGETS: &[Target] = &[
     target("dwarf", symbols::dwarf, 192),
     target("split_dwarf", symbols::split_dwarf, 256),
     target("runtime_names", symbols::runtime_names, 128),
-    target("names_cache", symbols::names_cache, 64),
     target("demangle", symbols::demangle, 64),
     target("unwind", unwinding::unwind, 64),
     target("trace", traces::trace, 192),

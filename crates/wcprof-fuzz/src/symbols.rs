@@ -9,7 +9,7 @@ use dwarf_stream::{Budget, DwarfFiles, look_up};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use wcprof_symbols::{
     AddressQuery, FunctionStarts, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity,
-    ModuleQuery, ModuleReport, NoFile, OpenError, SymbolOptions, fuzz, jitdump_names, kernel_names,
+    ModuleQuery, ModuleReport, NoFile, OpenError, SymbolOptions, jitdump_names, kernel_names,
     perf_map_names, short_name, symbolize_modules, without_clone_suffix,
 };
 use wcprof_types::{Avma, Svma};
@@ -312,11 +312,6 @@ fn jitdump(records: &[u8]) -> Vec<u8> {
     }
     dump.extend(records);
     dump
-}
-
-/// A cache file behind its identity, with the right checksum.
-pub(crate) fn names_cache(data: &[u8]) {
-    fuzz::names_cache(data);
 }
 
 /// A linkage name.

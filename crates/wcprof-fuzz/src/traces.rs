@@ -6,7 +6,7 @@ use wcprof_findings::{Finding, RuleSet, TextOptions, hotspots, render_text};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules, Trees, View};
 use wcprof_report::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
-use wcprof_report::{UwpmpOptions, folded, json, text, uwpmp};
+use wcprof_report::{folded, json, text, uwpmp};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Tables;
 
@@ -100,7 +100,7 @@ pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
     let mut out = Vec::new();
     let written = folded(&profile, &trees, &mut out)
         .and_then(|()| text(&profile, &trees, &Default::default(), &mut out))
-        .and_then(|()| uwpmp(&profile, &UwpmpOptions::default(), &mut out))
+        .and_then(|()| uwpmp(&profile, &View::default(), None, &mut out))
         .and_then(|()| json(&profile, &View::default(), None, &mut out));
     assert!(written.is_ok());
     let findings = hotspots(&profile, hotspot_rules);

@@ -38,7 +38,7 @@ pub(crate) fn unwind(data: &[u8]) {
     };
     let end = code.end().0.max(1);
     let code = Arc::new(code);
-    let mut unwinder = Unwinder::new();
+    let mut unwinder = Unwinder::default();
     let added = unwinder.add_module(Avma(0), Avma(end), LoadBias(0), Some(Arc::clone(&code)));
     if added.is_none() {
         return;

@@ -107,42 +107,25 @@ enum Takes {
 }
 
 /// What the first argument of a call that can block is.
+#[expect(non_upper_case_globals, reason = "names of libc")]
 fn takes_fd(call: i64) -> Takes {
+    use libc::{
+        SYS_accept, SYS_accept4, SYS_connect, SYS_copy_file_range, SYS_epoll_pwait,
+        SYS_epoll_pwait2, SYS_epoll_wait, SYS_fallocate, SYS_fcntl, SYS_fdatasync, SYS_flock,
+        SYS_fsync, SYS_ftruncate, SYS_getdents64, SYS_io_uring_enter, SYS_ioctl, SYS_pread64,
+        SYS_preadv, SYS_preadv2, SYS_pwrite64, SYS_pwritev, SYS_pwritev2, SYS_read, SYS_readv,
+        SYS_recvfrom, SYS_recvmmsg, SYS_recvmsg, SYS_sendfile, SYS_sendmmsg, SYS_sendmsg,
+        SYS_sendto, SYS_splice, SYS_sync_file_range, SYS_syncfs, SYS_write, SYS_writev,
+    };
+
     match call {
-        libc::SYS_epoll_wait | libc::SYS_epoll_pwait | libc::SYS_epoll_pwait2 => Takes::Epoll,
-        libc::SYS_read
-        | libc::SYS_write
-        | libc::SYS_pread64
-        | libc::SYS_pwrite64
-        | libc::SYS_readv
-        | libc::SYS_writev
-        | libc::SYS_preadv
-        | libc::SYS_pwritev
-        | libc::SYS_preadv2
-        | libc::SYS_pwritev2
-        | libc::SYS_fsync
-        | libc::SYS_fdatasync
-        | libc::SYS_sync_file_range
-        | libc::SYS_fallocate
-        | libc::SYS_ftruncate
-        | libc::SYS_flock
-        | libc::SYS_fcntl
-        | libc::SYS_ioctl
-        | libc::SYS_getdents64
-        | libc::SYS_recvfrom
-        | libc::SYS_recvmsg
-        | libc::SYS_recvmmsg
-        | libc::SYS_sendto
-        | libc::SYS_sendmsg
-        | libc::SYS_sendmmsg
-        | libc::SYS_sendfile
-        | libc::SYS_splice
-        | libc::SYS_copy_file_range
-        | libc::SYS_syncfs
-        | libc::SYS_accept
-        | libc::SYS_accept4
-        | libc::SYS_connect
-        | libc::SYS_io_uring_enter => Takes::Any,
+        SYS_epoll_wait | SYS_epoll_pwait | SYS_epoll_pwait2 => Takes::Epoll,
+        SYS_read | SYS_write | SYS_pread64 | SYS_pwrite64 | SYS_readv | SYS_writev | SYS_preadv
+        | SYS_pwritev | SYS_preadv2 | SYS_pwritev2 | SYS_fsync | SYS_fdatasync
+        | SYS_sync_file_range | SYS_fallocate | SYS_ftruncate | SYS_flock | SYS_fcntl
+        | SYS_ioctl | SYS_getdents64 | SYS_recvfrom | SYS_recvmsg | SYS_recvmmsg | SYS_sendto
+        | SYS_sendmsg | SYS_sendmmsg | SYS_sendfile | SYS_splice | SYS_copy_file_range
+        | SYS_syncfs | SYS_accept | SYS_accept4 | SYS_connect | SYS_io_uring_enter => Takes::Any,
         _ => Takes::Nothing,
     }
 }

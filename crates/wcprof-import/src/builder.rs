@@ -1,32 +1,30 @@
 //! Names, stacks and threads to the tables of a trace, within limits.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::Hash;
 
+use indexmap::IndexSet;
 use wcprof_trace::model::{
     Frame, FrameId, Header, Module, ModuleId, NodeId, Process, ProcessId, Span, Stack, StackId,
-    StackNode, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
+    StackNode, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace,
 };
-use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs, Wait};
+use wcprof_types::{Avma, Pid, StackEnd, Tid, TimeNs};
 
-use crate::error::ImportError;
+use crate::error::{Result, within};
 use crate::limits;
 use crate::options::Options;
 
-/// A trace under construction.
-#[derive(Debug)]
+/// A trace under construction. Its frames, nodes and stacks are in sets of their own until the end.
 pub(crate) struct Builder {
     pub(crate) trace: Trace,
-    frames: HashMap<Frame, u32>,
-    names: HashMap<String, FrameId>,
-    nodes: HashMap<StackNode, u32>,
-    stacks: HashMap<Stack, u32>,
-    waits: HashMap<Wait, u32>,
-    symbols: SymbolTable,
+    frames: IndexSet<Frame>,
+    nodes: IndexSet<StackNode>,
+    stacks: IndexSet<Stack>,
+    /// Names of frames of which the source has nothing else, in the order of the frames.
+    names: IndexSet<String>,
     names_bytes: usize,
+    symbols: SymbolTable,
     /// Stacks that were cut at the leaf side.
-    pub(crate) n_cut: u64,
+    n_cut: u64,
 }
 
 impl Builder {
@@ -39,24 +37,20 @@ impl Builder {
             notes: vec![format!(
                 "imported from {engine}, `{source}`; not recorded by wcprof"
             )],
-            rate_hz: 0,
-            host: String::new(),
-            kernel: String::new(),
-            n_cpus: 0,
             started_unix_ns: options.now_unix_ns,
+            ..Header::default()
         };
         Self {
             trace: Trace {
                 tables: Tables::new(header),
                 spans: Vec::new(),
             },
-            frames: HashMap::new(),
-            names: HashMap::new(),
-            nodes: HashMap::new(),
-            stacks: HashMap::new(),
-            waits: HashMap::new(),
-            symbols: SymbolTable::default(),
+            frames: IndexSet::new(),
+            nodes: IndexSet::new(),
+            stacks: IndexSet::new(),
+            names: IndexSet::new(),
             names_bytes: 0,
+            symbols: SymbolTable::default(),
             n_cut: 0,
         }
     }
@@ -73,13 +67,10 @@ impl Builder {
         }
     }
 
-    pub(crate) fn process(&mut self, pid: Pid, comm: &str) -> Result<ProcessId, ImportError> {
+    pub(crate) fn process(&mut self, pid: Pid, comm: &str) -> Result<ProcessId> {
         let processes = &mut self.trace.tables.processes;
-        let id = next_id(
-            processes.len(),
-            limits::MAX_THREADS,
-            "the number of processes",
-        )?;
+        let what = "the number of processes";
+        let id = next_id(processes.len(), limits::MAX_THREADS, what)?;
         processes.push(Process {
             pid,
             comm: cut(comm).to_owned(),
@@ -89,12 +80,7 @@ impl Builder {
         Ok(ProcessId(id))
     }
 
-    pub(crate) fn thread(
-        &mut self,
-        process: ProcessId,
-        tid: Tid,
-        name: &str,
-    ) -> Result<ThreadId, ImportError> {
+    pub(crate) fn thread(&mut self, process: ProcessId, tid: Tid, name: &str) -> Result<ThreadId> {
         let threads = &mut self.trace.tables.threads;
         let id = next_id(threads.len(), limits::MAX_THREADS, "the number of threads")?;
         threads.push(Thread {
@@ -108,47 +94,41 @@ impl Builder {
         Ok(ThreadId(id))
     }
 
-    pub(crate) fn module(&mut self, module: Module) -> Result<ModuleId, ImportError> {
+    pub(crate) fn module(&mut self, module: Module) -> Result<ModuleId> {
         let modules = &mut self.trace.tables.modules;
         let id = next_id(modules.len(), limits::MAX_MAPPINGS, "the number of modules")?;
         modules.push(module);
         Ok(ModuleId(id))
     }
 
-    pub(crate) fn frame(&mut self, frame: Frame) -> Result<FrameId, ImportError> {
-        let limit = Limit("the number of functions", wcprof_trace::limits::MAX_FRAMES);
-        let frames = &mut self.trace.tables.frames;
-        intern(&mut self.frames, frames, frame, limit).map(FrameId)
+    pub(crate) fn frame(&mut self, frame: Frame) -> Result<FrameId> {
+        let limit = wcprof_trace::limits::MAX_FRAMES;
+        let what = "the number of functions";
+        intern(&mut self.frames, frame, limit, what).map(FrameId)
     }
 
     /// A frame of which the source has nothing but the name.
-    pub(crate) fn named(&mut self, name: &str) -> Result<FrameId, ImportError> {
+    pub(crate) fn named(&mut self, name: &str) -> Result<FrameId> {
         let name = cut(name);
-        if let Some(&id) = self.names.get(name) {
-            return Ok(id);
+        // Stands for no address: a number that makes it distinct, in a page that nothing maps.
+        let frame = |at: usize| Frame::Unmapped(Avma(at as u64 + 1));
+        if let Some(known) = self.names.get_index_of(name) {
+            return self.frame(frame(known));
         }
         self.names_bytes = self.names_bytes.saturating_add(name.len());
-        if self.names_bytes > limits::MAX_NAMES_BYTES {
-            let limit = limits::MAX_NAMES_BYTES;
-            return Err(ImportError::too_large("the size of all names", limit));
-        }
-        // Stands for no address: a number that makes it distinct, in a page that nothing maps.
-        let id = self.frame(Frame::Unmapped(Avma(self.names.len() as u64 + 1)))?;
-        self.names.insert(name.to_owned(), id);
-        self.name_frame(id, name, is_symbol(name));
-        Ok(id)
-    }
-
-    /// Gives a frame its name.
-    pub(crate) fn name_frame(&mut self, frame: FrameId, name: &str, resolved: bool) {
+        let limit = limits::MAX_NAMES_BYTES;
+        within(self.names_bytes, limit, "the size of all names")?;
+        let id = self.frame(frame(self.names.len()))?;
+        self.names.insert(name.to_owned());
         let function = SymbolFrame {
-            name: cut(name).to_owned(),
+            name: name.to_owned(),
             file: None,
             line: None,
             inlined: false,
-            resolved,
+            resolved: is_symbol(name),
         };
-        self.symbols.frames.insert(frame, vec![function]);
+        self.symbols.frames.insert(id, vec![function]);
+        Ok(id)
     }
 
     /// The stack of these frames, root first. Frames beyond the limit are cut at the leaf side.
@@ -156,44 +136,30 @@ impl Builder {
         &mut self,
         root_first: impl IntoIterator<Item = FrameId>,
         end: StackEnd,
-    ) -> Result<StackId, ImportError> {
-        let mut leaf = None;
+    ) -> Result<StackId> {
+        let mut caller = None;
         for (n, frame) in root_first.into_iter().enumerate() {
             if n == limits::MAX_FRAMES {
                 self.n_cut += 1;
                 break;
             }
-            let node = StackNode {
-                caller: leaf,
-                frame,
-            };
-            let limit = Limit("the number of places in stacks", limits::MAX_NODES);
-            let nodes = &mut self.trace.tables.nodes;
-            leaf = Some(NodeId(intern(&mut self.nodes, nodes, node, limit)?));
+            let node = StackNode { caller, frame };
+            let what = "the number of places in stacks";
+            let id = intern(&mut self.nodes, node, limits::MAX_NODES, what)?;
+            caller = Some(NodeId(id));
         }
-        let limit = Limit("the number of stacks", wcprof_trace::limits::MAX_STACKS);
-        let stacks = &mut self.trace.tables.stacks;
-        intern(&mut self.stacks, stacks, Stack { leaf, end }, limit).map(StackId)
-    }
-
-    pub(crate) fn wait(&mut self, wait: Wait) -> Result<WaitId, ImportError> {
-        let limit = Limit("the number of waits", usize::MAX);
-        let waits = &mut self.trace.tables.waits;
-        intern(&mut self.waits, waits, wait, limit).map(WaitId)
+        let stack = Stack { leaf: caller, end };
+        let limit = wcprof_trace::limits::MAX_STACKS;
+        intern(&mut self.stacks, stack, limit, "the number of stacks").map(StackId)
     }
 
     /// Adds a span, and counts it as observations of its thread.
-    pub(crate) fn span(&mut self, span: Span) -> Result<(), ImportError> {
-        if self.trace.spans.len() >= limits::MAX_SPANS {
-            return Err(ImportError::too_large(
-                "the number of samples",
-                limits::MAX_SPANS,
-            ));
-        }
+    pub(crate) fn span(&mut self, span: Span) -> Result<()> {
+        let n_spans = self.trace.spans.len() + 1;
+        within(n_spans, limits::MAX_SPANS, "the number of samples")?;
         let n = u64::from(span.n_samples);
-        if let Some(thread) = self.trace.tables.threads.get_mut(span.thread.0 as usize) {
-            thread.n_ticks = thread.n_ticks.saturating_add(n);
-        }
+        let thread = &mut self.trace.tables.threads[span.thread.0 as usize];
+        thread.n_ticks = thread.n_ticks.saturating_add(n);
         let stats = &mut self.trace.tables.stats;
         stats.n_observations = stats.n_observations.saturating_add(n);
         self.trace.spans.push(span);
@@ -212,6 +178,10 @@ impl Builder {
         if !self.symbols.frames.is_empty() {
             self.trace.tables.names.symbols = Some(self.symbols);
         }
+        let tables = &mut self.trace.tables;
+        tables.frames = self.frames.into_iter().collect();
+        tables.nodes = self.nodes.into_iter().collect();
+        tables.stacks = self.stacks.into_iter().collect();
         self.trace.spans.sort_by_key(|s| s.end);
         let stats = &mut self.trace.tables.stats;
         stats.duration = TimeNs(duration);
@@ -221,31 +191,20 @@ impl Builder {
     }
 }
 
-/// What is limited, and the limit.
-struct Limit(&'static str, usize);
-
-/// The id of a value, which is added to `values` if it is new.
-fn intern<T: Clone + Eq + Hash>(
-    ids: &mut HashMap<T, u32>,
-    values: &mut Vec<T>,
+/// The number of a value, which is added if it is new.
+fn intern<T: Eq + Hash>(
+    values: &mut IndexSet<T>,
     value: T,
-    Limit(what, limit): Limit,
-) -> Result<u32, ImportError> {
-    match ids.entry(value) {
-        Entry::Occupied(known) => Ok(*known.get()),
-        Entry::Vacant(new) => {
-            let id = next_id(values.len(), limit, what)?;
-            values.push(new.key().clone());
-            Ok(*new.insert(id))
-        }
-    }
+    limit: usize,
+    what: &'static str,
+) -> Result<u32> {
+    next_id(values.insert_full(value).0, limit, what)
 }
 
-fn next_id(len: usize, limit: usize, what: &'static str) -> Result<u32, ImportError> {
-    match u32::try_from(len) {
-        Ok(id) if len < limit => Ok(id),
-        _ => Err(ImportError::too_large(what, limit)),
-    }
+/// The id of the value at `at`, if that is within the limit.
+fn next_id(at: usize, limit: usize, what: &'static str) -> Result<u32> {
+    // No limit is larger.
+    within(at + 1, limit.min(u32::MAX as usize), what).map(|()| at as u32)
 }
 
 /// A name within the limit, cut at a character.

@@ -1,15 +1,9 @@
 //! The first bytes of a file to its format.
 
-use crate::error::ImportError;
+use crate::error::{ImportError, Result};
 use crate::folded::split_weight;
 use crate::format::Format;
-use crate::pmp::{is_tree_line, thread_line};
-
-/// What gdbpmp saves, and what to do with it.
-const PICKLE: (&str, &str) = (
-    "a pickle of Python, as gdbpmp saves it",
-    "print it with `gdbpmp.py -i FILE` and import the text",
-);
+use crate::pmp::{format_of_head, is_tree_line};
 
 /// First bytes of files that are not imported, what they are, and what to do with them.
 const FOREIGN: &[(&[u8], &str, &str)] = &[
@@ -32,9 +26,11 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
         "a program or a core dump",
         "what profilers record is imported",
     ),
-    (b"\x80\x02", PICKLE.0, PICKLE.1),
-    (b"\x80\x03", PICKLE.0, PICKLE.1),
-    (b"\x80\x04", PICKLE.0, PICKLE.1),
+    (
+        b"\x80",
+        "a pickle of Python, as gdbpmp saves it",
+        "print it with `gdbpmp.py -i FILE` and import the text",
+    ),
     (
         b"<?xml",
         "XML, perhaps a flame graph",
@@ -56,7 +52,7 @@ const FOREIGN: &[(&[u8], &str, &str)] = &[
 ///
 /// # Errors
 /// When it is empty, of no known format, or of one that is known but cannot be imported.
-pub fn detect(head: &[u8]) -> Result<Format, ImportError> {
+pub fn detect(head: &[u8]) -> Result<Format> {
     if head.is_empty() {
         return Err(ImportError::Empty);
     }
@@ -76,8 +72,8 @@ pub fn detect(head: &[u8]) -> Result<Format, ImportError> {
     let (mut n_lines, mut n_folded, mut n_tree, mut n_script) = (0, 0, 0, 0);
     for line in lines {
         n_lines += 1;
-        if let Some(found) = thread_line(line) {
-            return Ok(found.format);
+        if let Some(format) = format_of_head(line) {
+            return Ok(format);
         }
         n_tree += usize::from(is_tree_line(line));
         n_folded += usize::from(split_weight(line).is_some());
@@ -104,12 +100,11 @@ pub fn detect(head: &[u8]) -> Result<Format, ImportError> {
 
 /// `    7f52ad1c6e37 __GI___clock_nanosleep+0x67 (/usr/lib/libc.so.6)`
 fn is_script_frame(line: &str) -> bool {
-    let Some(rest) = line.strip_prefix([' ', '\t']) else {
-        return false;
-    };
-    let mut words = rest.split_whitespace();
     let is_hex = |w: &str| w.len() >= 3 && w.bytes().all(|b| b.is_ascii_hexdigit());
-    words.next().is_some_and(is_hex) && line.trim_end().ends_with(')')
+    let is_indented = line.starts_with([' ', '\t']);
+    is_indented
+        && line.split_whitespace().next().is_some_and(is_hex)
+        && line.trim_end().ends_with(')')
 }
 
 #[cfg(test)]

@@ -6,6 +6,9 @@ use thiserror::Error;
 
 use crate::format::Format;
 
+/// Of an import.
+pub(crate) type Result<T, E = ImportError> = std::result::Result<T, E>;
+
 /// Why a file could not be imported.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -69,9 +72,11 @@ pub enum ImportError {
     Perf(String),
 }
 
-impl ImportError {
-    pub(crate) fn too_large(what: &'static str, limit: usize) -> Self {
-        let limit = limit as u64;
-        Self::TooLarge { what, limit }
+/// Fails when there are more than `limit` of something.
+pub(crate) fn within(n: usize, limit: usize, what: &'static str) -> Result<()> {
+    let limit = limit as u64;
+    match n as u64 <= limit {
+        true => Ok(()),
+        false => Err(ImportError::TooLarge { what, limit }),
     }
 }

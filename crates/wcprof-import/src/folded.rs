@@ -3,14 +3,13 @@
 //! When the first frame of every line is `name/TID` (what `wcprof report --format folded` writes), it is the
 //! thread; else all is one thread. States stay unknown, and time has no order.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
-
+use indexmap::IndexMap;
+use indexmap::map::Entry;
 use wcprof_trace::model::{Span, StackId, ThreadId, Trace};
 use wcprof_types::{Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 use crate::builder::Builder;
-use crate::error::ImportError;
+use crate::error::{ImportError, Result, within};
 use crate::limits;
 use crate::options::Options;
 
@@ -36,56 +35,38 @@ fn thread_of(frame: &str) -> Option<(&str, i32)> {
     Some((name, tid))
 }
 
-pub(crate) fn import(text: &str, options: &Options) -> Result<Trace, ImportError> {
+pub(crate) fn import(text: &str, options: &Options) -> Result<Trace> {
     let unit = options.unit_ns.unwrap_or(UNIT_NS);
     let mut builder = Builder::new("folded stacks", options);
     let lines = text.lines().filter(|line| !line.trim().is_empty());
-    let n_bad = lines
-        .clone()
-        .filter(|line| split_weight(line).is_none())
-        .count();
+    let is_bad = |line: &&str| split_weight(line).is_none();
+    let n_bad = lines.clone().filter(is_bad).count();
     let good = lines.filter_map(split_weight).filter(|(_, n)| *n > 0);
-    let is_by_thread = good.clone().all(|(stack, _)| {
-        let first = stack
-            .split_once(';')
-            .and_then(|(first, _)| thread_of(first));
-        first.is_some()
-    });
+    let first_frame = |stack: &str| Some(thread_of(stack.split_once(';')?.0)?.1);
+    let is_by_thread = good.clone().all(|(stack, _)| first_frame(stack).is_some());
     let process = builder.process(Pid(0), "imported")?;
-    let mut threads: HashMap<(&str, i32), ThreadId> = HashMap::new();
+    let mut threads: IndexMap<(&str, i32), u64> = IndexMap::new();
     let mut spans: Vec<Span> = Vec::new();
-    let mut totals: Vec<u64> = Vec::new();
     for (stack, weight) in good {
         let (key, frames) = match stack.split_once(';').filter(|_| is_by_thread) {
             Some((first, rest)) => (thread_of(first).unwrap_or((first, 1)), rest),
             None => (("imported", 1), stack),
         };
-        let thread = match threads.entry(key) {
-            Entry::Occupied(known) => *known.get(),
-            Entry::Vacant(new) => {
-                totals.push(0);
-                *new.insert(builder.thread(process, Tid(key.1), key.0)?)
-            }
-        };
+        let entry = threads.entry(key);
+        let thread = ThreadId(entry.index() as u32);
+        if matches!(entry, Entry::Vacant(_)) {
+            builder.thread(process, Tid(key.1), key.0)?;
+        }
         let frames = frames.split(';').map(|name| builder.named(name));
         let frames = frames.collect::<Result<Vec<_>, _>>()?;
         let stack = builder.stack(frames, StackEnd::Root)?;
         let span = span(thread, stack, weight, unit);
-        let total = &mut totals[thread.0 as usize];
+        let total = entry.or_default();
         *total = total.saturating_add(span.weight);
-        if *total > limits::MAX_TIME_NS {
-            return Err(ImportError::TooLarge {
-                what: "the sum of all weights, ns,",
-                limit: limits::MAX_TIME_NS,
-            });
-        }
+        let limit = limits::MAX_TIME_NS as usize;
+        within(*total as usize, limit, "the sum of all weights, ns,")?;
         spans.push(span);
-        if spans.len() > limits::MAX_SPANS {
-            return Err(ImportError::too_large(
-                "the number of stacks",
-                limits::MAX_SPANS,
-            ));
-        }
+        within(spans.len(), limits::MAX_SPANS, "the number of stacks")?;
     }
     if spans.is_empty() {
         return Err(ImportError::NoSamples(format!(
@@ -93,23 +74,21 @@ pub(crate) fn import(text: &str, options: &Options) -> Result<Trace, ImportError
         )));
     }
     // Its time is unknown: each weight lies somewhere in its thread's whole time.
+    let totals: Vec<u64> = threads.into_values().collect();
     for mut span in spans {
         span.end = TimeNs(totals[span.thread.0 as usize]);
         builder.span(span)?;
     }
     let duration = totals.iter().copied().max().unwrap_or_default();
-    for (thread, total) in builder.trace.tables.threads.iter_mut().zip(&totals) {
-        thread.end = TimeNs(*total);
+    for (thread, total) in builder.trace.tables.threads.iter_mut().zip(totals) {
+        thread.end = TimeNs(total);
     }
     builder.note(format!(
         "states and times are unknown; one unit of weight counts as {} us",
         unit as f64 / 1000.0
     ));
-    if n_bad > 0 {
-        builder.note(format!(
-            "{n_bad} lines were not understood and are left out"
-        ));
-    }
+    let bad = "lines were not understood and are left out";
+    builder.note_counts([(n_bad as u64, bad)]);
     Ok(builder.finish(duration))
 }
 

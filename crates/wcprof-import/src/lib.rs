@@ -27,13 +27,14 @@ pub use write::write;
 
 use std::io::{BufReader, Read, Seek, SeekFrom};
 
+use error::Result;
 use wcprof_trace::model::Trace;
 
 /// Reads a file into a trace.
 ///
 /// # Errors
 /// When the file is not of the format given, of no known format, too large, or damaged.
-pub fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace, ImportError> {
+pub fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace> {
     let mut head = Vec::new();
     (&mut source)
         .take(limits::HEAD_BYTES as u64)
@@ -64,14 +65,12 @@ pub fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace,
 }
 
 /// All of a text. Bytes that are not UTF-8 become replacement characters.
-fn text(source: impl Read) -> Result<String, ImportError> {
+fn text(source: impl Read) -> Result<String> {
     let mut bytes = Vec::new();
     BufReader::new(source)
         .take(limits::MAX_TEXT_BYTES as u64 + 1)
         .read_to_end(&mut bytes)
         .map_err(ImportError::Read)?;
-    if bytes.len() > limits::MAX_TEXT_BYTES {
-        return Err(ImportError::too_large("the text", limits::MAX_TEXT_BYTES));
-    }
+    error::within(bytes.len(), limits::MAX_TEXT_BYTES, "the text")?;
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }

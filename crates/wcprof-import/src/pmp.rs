@@ -8,7 +8,7 @@ use wcprof_trace::model::{Span, ThreadId, Trace};
 use wcprof_types::{Pid, StackEnd, ThreadState, Tid, TimeNs};
 
 use crate::builder::Builder;
-use crate::error::ImportError;
+use crate::error::{ImportError, Result, within};
 use crate::format::Format;
 use crate::limits;
 use crate::options::Options;
@@ -33,17 +33,8 @@ const ROOTS: &[&str] = &[
     "__clone_internal",
 ];
 
-/// The head of a thread's tree.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ThreadLine<'a> {
-    pub(crate) format: Format,
-    id: i32,
-    comm: &'a str,
-    n_samples: u64,
-}
-
 /// `Thread 991782 (tp_osd_tp) - 100 samples`; gdbpmp has a colon after `Thread`.
-pub(crate) fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
+fn thread_line(line: &str) -> Option<(Format, Tree)> {
     let rest = unquoted(line).trim().strip_prefix("Thread")?;
     let (format, rest) = match rest.strip_prefix(':') {
         Some(rest) => (Format::Gdbpmp, rest),
@@ -52,12 +43,18 @@ pub(crate) fn thread_line(line: &str) -> Option<ThreadLine<'_>> {
     let (id, rest) = rest.trim_start().split_once(' ')?;
     let (comm, count) = rest.trim_start().strip_prefix('(')?.rsplit_once(") - ")?;
     let n_samples = count.trim().strip_suffix("samples")?.trim().parse().ok()?;
-    Some(ThreadLine {
-        format,
+    let tree = Tree {
         id: id.parse().ok()?,
-        comm,
-        n_samples,
-    })
+        comm: comm.to_owned(),
+        n_samples: Some(n_samples),
+        nodes: Vec::new(),
+    };
+    Some((format, tree))
+}
+
+/// The format of a text in which this line is the head of a thread's tree.
+pub(crate) fn format_of_head(line: &str) -> Option<Format> {
+    thread_line(line).map(|(format, _)| format)
 }
 
 /// A quoted line without its mark.
@@ -87,12 +84,12 @@ pub(crate) fn is_tree_line(line: &str) -> bool {
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Node {
     column: usize,
+    depth: usize,
     /// Of the thread's samples.
     hundredths: u64,
     name: String,
 }
 
-#[derive(Debug)]
 struct Tree {
     id: i32,
     comm: String,
@@ -101,41 +98,36 @@ struct Tree {
     nodes: Vec<Node>,
 }
 
-impl Tree {
-    fn new(id: i32, comm: &str, n_samples: Option<u64>) -> Self {
-        Self {
-            id,
-            comm: comm.to_owned(),
-            n_samples,
-            nodes: Vec::new(),
-        }
-    }
-}
-
 /// The trees of a text, and the number of lines that were not understood.
-fn parse(text: &str) -> Result<(Vec<Tree>, usize), ImportError> {
+fn parse(text: &str) -> Result<(Vec<Tree>, usize)> {
     let mut trees: Vec<Tree> = Vec::new();
     let (mut n_bad, mut n_nodes) = (0, 0);
     // Whether the name of the last node may go on.
     let mut may_go_on = false;
     for line in text.lines() {
-        if let Some(head) = thread_line(line) {
-            trees.push(Tree::new(head.id, head.comm, Some(head.n_samples)));
+        if let Some((_, tree)) = thread_line(line) {
+            within(
+                trees.len() + 1,
+                limits::MAX_THREADS,
+                "the number of threads",
+            )?;
+            trees.push(tree);
             may_go_on = false;
         } else if let Some((column, hundredths, name)) = tree_line(line) {
             if trees.is_empty() {
-                trees.push(Tree::new(1, "imported", None));
+                trees.push(Tree {
+                    id: 1,
+                    comm: "imported".to_owned(),
+                    n_samples: None,
+                    nodes: Vec::new(),
+                });
             }
             n_nodes += 1;
-            if n_nodes > limits::MAX_NODES || trees.len() > limits::MAX_THREADS {
-                return Err(ImportError::too_large(
-                    "the number of lines",
-                    limits::MAX_NODES,
-                ));
-            }
+            within(n_nodes, limits::MAX_NODES, "the number of lines")?;
             if let Some(tree) = trees.last_mut() {
                 tree.nodes.push(Node {
                     column,
+                    depth: 0,
                     hundredths,
                     name: name.to_owned(),
                 });
@@ -169,76 +161,69 @@ fn is_progress(line: &str) -> bool {
 
 /// Columns of a level: the smallest step from a node to its first child.
 fn columns_a_level(trees: &[Tree]) -> usize {
-    let steps = trees.iter().flat_map(|tree| {
-        tree.nodes
-            .windows(2)
-            .filter_map(|pair| pair.last()?.column.checked_sub(pair.first()?.column))
-            .filter(|step| *step > 0)
-    });
-    steps.min().unwrap_or(1)
+    let pairs = trees.iter().flat_map(|tree| tree.nodes.windows(2));
+    let steps = pairs.filter_map(|pair| pair[1].column.checked_sub(pair[0].column));
+    steps.filter(|step| *step > 0).min().unwrap_or(1)
 }
 
-/// By node, its depth; `None` for one that cannot be where it is.
-fn depths(tree: &Tree, step: usize) -> Vec<Option<usize>> {
+/// Sets the depth of each node, and removes those that cannot be where they are; how many these were.
+fn set_depths(tree: &mut Tree, step: usize) -> usize {
+    let n_all = tree.nodes.len();
     let base = tree.nodes.first().map_or(0, |node| node.column);
     let mut next = 0;
-    tree.nodes
-        .iter()
-        .map(|node| {
-            let columns = node.column.checked_sub(base)?;
-            let depth = columns / step;
-            let fits = columns.is_multiple_of(step) && depth <= next && depth < limits::MAX_FRAMES;
-            fits.then(|| {
-                next = depth + 1;
-                depth
-            })
-        })
-        .collect()
+    tree.nodes.retain_mut(|node| {
+        let Some(columns) = node.column.checked_sub(base) else {
+            return false;
+        };
+        node.depth = columns / step;
+        let is_possible = columns.is_multiple_of(step) && node.depth <= next;
+        let fits = is_possible && node.depth < limits::MAX_FRAMES;
+        if fits {
+            next = node.depth + 1;
+        }
+        fits
+    });
+    n_all - tree.nodes.len()
 }
 
 /// Whether leaf functions come first; `None` when neither end has a function that threads begin
 /// with.
-fn is_inverted(trees: &[(Tree, Vec<Option<usize>>)]) -> Option<bool> {
+fn is_inverted(trees: &[Tree]) -> Option<bool> {
     let (mut first, mut last) = (0_u64, 0_u64);
-    for (tree, depths) in trees {
-        for (at, (node, depth)) in tree.nodes.iter().zip(depths).enumerate() {
+    for nodes in trees.iter().map(|tree| &tree.nodes) {
+        for (at, node) in nodes.iter().enumerate() {
             let name = node.name.split(['(', '@']).next().unwrap_or_default();
             if !ROOTS.contains(&name) {
                 continue;
             }
-            let has_child = depths.get(at + 1).copied().flatten() > *depth;
-            match depth {
-                Some(0) => first += node.hundredths,
-                Some(_) if !has_child => last += node.hundredths,
-                _ => {}
+            let next = nodes.get(at + 1);
+            let has_child = next.is_some_and(|next| next.depth > node.depth);
+            if node.depth == 0 {
+                first += node.hundredths;
+            } else if !has_child {
+                last += node.hundredths;
             }
         }
     }
     (first != last).then_some(last > first)
 }
 
-pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Trace, ImportError> {
+pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Trace> {
     let (mut trees, mut n_bad) = parse(text)?;
-    let step = columns_a_level(&trees);
     trees.retain(|tree| !tree.nodes.is_empty());
-    let with_depths = trees.into_iter().map(|tree| {
-        let depths = depths(&tree, step);
-        (tree, depths)
-    });
-    let trees: Vec<_> = with_depths.collect();
+    let step = columns_a_level(&trees);
+    for tree in &mut trees {
+        n_bad += set_depths(tree, step);
+    }
     let inverted = options.inverted.or_else(|| is_inverted(&trees));
     let unit = options.unit_ns.unwrap_or(UNIT_NS);
     let mut builder = Builder::new(format.what(), options);
     let process = builder.process(Pid(0), "imported")?;
     let (mut duration, mut n_cut, mut n_headless) = (0, 0, 0);
-    for (tree, depths) in &trees {
-        n_bad += depths.iter().filter(|d| d.is_none()).count();
-        n_cut += tree
-            .nodes
-            .iter()
-            .filter(|n| n.name.ends_with("..."))
-            .count();
-        n_headless += usize::from(tree.n_samples.is_none());
+    for tree in &trees {
+        let is_cut = |node: &&Node| node.name.ends_with("...");
+        n_cut += tree.nodes.iter().filter(is_cut).count();
+        n_headless += u64::from(tree.n_samples.is_none());
         let scale = Scale {
             n_samples: tree.n_samples.unwrap_or(HEADLESS_SAMPLES),
             unit: match tree.n_samples {
@@ -247,18 +232,13 @@ pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Tr
             },
             inverted: inverted == Some(true),
         };
-        let total = scale.n_samples.checked_mul(scale.unit);
-        let total = total.filter(|ns| *ns <= limits::MAX_TIME_NS);
-        let total = total.ok_or(ImportError::TooLarge {
-            what: "the time of a thread, ns,",
-            limit: limits::MAX_TIME_NS,
-        })?;
+        let total = scale.total();
+        let what = "the time of a thread, ns,";
+        within(total as usize, limits::MAX_TIME_NS as usize, what)?;
         duration = duration.max(total);
         let thread = builder.thread(process, Tid(tree.id.max(1)), &tree.comm)?;
-        if let Some(thread) = builder.trace.tables.threads.get_mut(thread.0 as usize) {
-            thread.end = TimeNs(total);
-        }
-        add(&mut builder, thread, tree, depths, &scale)?;
+        builder.trace.tables.threads[thread.0 as usize].end = TimeNs(total);
+        add(&mut builder, thread, tree, &scale)?;
     }
     if builder.trace.spans.is_empty() {
         return Err(ImportError::NoSamples(String::new()));
@@ -278,18 +258,15 @@ pub(crate) fn import(text: &str, format: Format, options: &Options) -> Result<Tr
         None => builder
             .note("taken as a forward tree: no function that threads begin with is at either end"),
     }
+    let cut = "names were cut by the terminal's width and end in `...`";
     builder.note_counts([
-        (
-            n_headless as u64,
-            "trees have no head: their thread is unknown",
-        ),
+        (n_headless, "trees have no head: their thread is unknown"),
         (n_bad as u64, "lines were not understood and are left out"),
-        (
-            n_cut as u64,
-            "names were cut by the terminal's width and end in `...`",
-        ),
+        (n_cut as u64, cut),
     ]);
-    Ok(builder.finish(duration))
+    let mut trace = builder.finish(duration);
+    waits::guess_waits(&mut trace);
+    Ok(trace)
 }
 
 /// What a thread's percentages are of.
@@ -304,80 +281,55 @@ impl Scale {
         let whole = u128::from(self.n_samples) * u128::from(hundredths);
         ((whole + 5_000) / 10_000) as u64
     }
+
+    /// The time of the thread, ns.
+    fn total(&self) -> u64 {
+        self.n_samples.saturating_mul(self.unit)
+    }
 }
 
 /// Adds the time of each node that its children leave.
-fn add(
-    builder: &mut Builder,
-    thread: ThreadId,
-    tree: &Tree,
-    depths: &[Option<usize>],
-    scale: &Scale,
-) -> Result<(), ImportError> {
-    let nodes: Vec<(&Node, usize)> = tree
-        .nodes
-        .iter()
-        .zip(depths)
-        .filter_map(|(node, depth)| Some((node, (*depth)?)))
-        .collect();
+fn add(builder: &mut Builder, thread: ThreadId, tree: &Tree, scale: &Scale) -> Result<()> {
     // Samples that a node's children leave to it; 0 stands for all of the thread.
-    let mut own: Vec<u64> = Vec::with_capacity(nodes.len() + 1);
-    own.push(scale.n_samples);
-    let mut path: Vec<usize> = vec![0];
-    for (node, depth) in &nodes {
-        path.truncate(depth + 1);
+    let mut own = vec![scale.n_samples];
+    let mut path = vec![0];
+    for node in &tree.nodes {
+        path.truncate(node.depth + 1);
         let n = scale.samples(node.hundredths);
-        if let Some(parent) = path.last().and_then(|&at| own.get_mut(at)) {
-            *parent = parent.saturating_sub(n);
-        }
+        let parent = &mut own[path[node.depth]];
+        *parent = parent.saturating_sub(n);
         path.push(own.len());
         own.push(n);
     }
-    let mut frames = Vec::new();
-    let mut names: Vec<&str> = Vec::new();
-    let of_thread = own.first().copied().unwrap_or_default();
-    if of_thread > 0 {
-        builder.span(span(thread, scale, of_thread, ThreadState::Unknown))?;
+    if own[0] > 0 {
+        builder.span(span(thread, scale, own[0]))?;
     }
-    for ((node, depth), n) in nodes.iter().zip(own.iter().skip(1)) {
-        frames.truncate(*depth);
-        names.truncate(*depth);
+    let mut frames = Vec::new();
+    for (node, n) in tree.nodes.iter().zip(&own[1..]) {
+        frames.truncate(node.depth);
         frames.push(builder.named(&node.name)?);
-        names.push(&node.name);
-        if *n == 0 {
-            continue;
+        if *n > 0 {
+            let mut root_first = frames.clone();
+            if scale.inverted {
+                root_first.reverse();
+            }
+            let mut span = span(thread, scale, *n);
+            span.stack = Some(builder.stack(root_first, StackEnd::Root)?);
+            builder.span(span)?;
         }
-        let mut root_first = frames.clone();
-        if scale.inverted {
-            root_first.reverse();
-        }
-        let leaf = match scale.inverted {
-            true => names.first(),
-            false => names.last(),
-        };
-        let wait = leaf.and_then(|leaf| waits::wait_of_leaf(leaf));
-        let state = match wait {
-            Some(_) => ThreadState::Blocked,
-            None => ThreadState::Unknown,
-        };
-        let mut span = span(thread, scale, *n, state);
-        span.stack = Some(builder.stack(root_first, StackEnd::Root)?);
-        span.wait = wait.map(|wait| builder.wait(wait)).transpose()?;
-        builder.span(span)?;
     }
     Ok(())
 }
 
 /// Its time is unknown: the weight lies somewhere in the thread's whole time.
-fn span(thread: ThreadId, scale: &Scale, n: u64, state: ThreadState) -> Span {
-    let total = scale.n_samples.saturating_mul(scale.unit);
+fn span(thread: ThreadId, scale: &Scale, n: u64) -> Span {
     Span {
         thread,
         start: TimeNs(0),
-        end: TimeNs(total),
-        weight: n.saturating_mul(scale.unit).min(total),
+        end: TimeNs(scale.total()),
+        weight: n.saturating_mul(scale.unit).min(scale.total()),
         n_samples: u32::try_from(n).unwrap_or(u32::MAX),
-        state,
+        state: ThreadState::Unknown,
         wait: None,
         stack: None,
     }

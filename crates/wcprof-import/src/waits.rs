@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 
+use indexmap::IndexSet;
 use wcprof_trace::model::{Frame, StackId, Trace, WaitId};
 use wcprof_types::{ThreadState, Wait};
 
@@ -27,7 +28,6 @@ const CALLS: &[(&str, u32)] = &[
     ("futex_wait", 202),
     ("futex_wait_cancelable", 202),
     ("futex_abstimed_wait_common", 202),
-    ("futex_abstimed_wait_common64", 202),
     ("futex_abstimed_wait_cancelable64", 202),
     ("lll_lock_wait", 202),
     ("lll_lock_wait_private", 202),
@@ -46,7 +46,7 @@ const CALLS: &[(&str, u32)] = &[
 
 /// The wait that the name of an innermost function (with or without arguments) stands for; `None` when
 /// it may as well be running.
-pub(crate) fn wait_of_leaf(name: &str) -> Option<Wait> {
+fn wait_of_leaf(name: &str) -> Option<Wait> {
     let name = name.split(['(', '@']).next().unwrap_or(name).trim();
     let name = name.strip_prefix("__GI_").unwrap_or(name);
     let name = name.trim_start_matches('_');
@@ -73,8 +73,8 @@ pub(crate) fn wait_of_leaf(name: &str) -> Option<Wait> {
     })
 }
 
-/// Gives blocked time without a wait the one of its innermost function outside the kernel, once functions
-/// have names.
+/// Gives time that is blocked or of an unknown state, and has no wait, that of its innermost function outside
+/// the kernel, once functions have names.
 pub fn guess_waits(trace: &mut Trace) {
     let tables = &mut trace.tables;
     let Some(symbols) = &tables.names.symbols else {
@@ -90,24 +90,21 @@ pub fn guess_waits(trace: &mut Trace) {
             }
         }
     };
-    let mut known: HashMap<Wait, WaitId> = HashMap::new();
+    let mut waits: IndexSet<Wait> = std::mem::take(&mut tables.waits).into_iter().collect();
     let mut of_stack: HashMap<StackId, Option<WaitId>> = HashMap::new();
-    let mut waits = Vec::new();
     for span in &mut trace.spans {
-        let (ThreadState::Blocked, None, Some(stack)) = (span.state, span.wait, span.stack) else {
+        let is_wait = matches!(span.state, ThreadState::Blocked | ThreadState::Unknown);
+        let Some(stack) = span.stack.filter(|_| is_wait && span.wait.is_none()) else {
             continue;
         };
-        span.wait = *of_stack.entry(stack).or_insert_with(|| {
-            let wait = leaf(stack)?;
-            // There are fewer calls than `CALLS` has.
-            let next = WaitId((tables.waits.len() + waits.len()) as u32);
-            Some(*known.entry(wait).or_insert_with_key(|wait| {
-                waits.push(wait.clone());
-                next
-            }))
-        });
+        span.wait = *of_stack
+            .entry(stack)
+            .or_insert_with(|| Some(WaitId(waits.insert_full(leaf(stack)?).0 as u32)));
+        if span.wait.is_some() {
+            span.state = ThreadState::Blocked;
+        }
     }
-    tables.waits.append(&mut waits);
+    tables.waits = waits.into_iter().collect();
 }
 
 #[cfg(test)]

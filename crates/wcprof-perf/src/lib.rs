@@ -18,6 +18,6 @@ mod timers;
 pub mod uprobe;
 
 pub use event::{PerfError, online_cpus, perf_event_open_reaches_kernel};
-pub use record::{CpuMode, PerfSample, Record, parse_record};
+pub use record::{PerfSample, Record, parse_record};
 pub use ring::RING_BYTES;
-pub use timers::{DrainCounts, PerfMode, PerfOptions, PerfSampler};
+pub use timers::{PerfMode, PerfOptions, PerfSampler};

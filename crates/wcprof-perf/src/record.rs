@@ -3,17 +3,6 @@
 use perf_event_open_sys::bindings;
 use wcprof_types::{Avma, Pid, ScratchRegs, Tid, UserRegs};
 
-/// Processor mode at the sample.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum CpuMode {
-    /// User code.
-    User,
-    /// Kernel code.
-    Kernel,
-    /// A virtual machine's code.
-    Guest,
-}
-
 /// One timer sample; borrows the stack bytes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub struct PerfSample<'a> {
@@ -23,8 +12,6 @@ pub struct PerfSample<'a> {
     pub tid: Tid,
     /// `CLOCK_MONOTONIC`, ns.
     pub time: u64,
-    /// Mode.
-    pub mode: CpuMode,
     /// Registers at the last entry into the kernel; `None` for a thread without user registers.
     pub regs: Option<UserRegs>,
     /// The thread is inside `ioctl(KVM_RUN)`.
@@ -91,13 +78,10 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
     let pid = Pid(reader.u32()? as i32);
     let tid = Tid(reader.u32()? as i32);
     let time = reader.u64()?;
-    let mode = match u32::from(misc) & bindings::PERF_RECORD_MISC_CPUMODE_MASK {
-        bindings::PERF_RECORD_MISC_KERNEL => CpuMode::Kernel,
-        bindings::PERF_RECORD_MISC_GUEST_KERNEL | bindings::PERF_RECORD_MISC_GUEST_USER => {
-            CpuMode::Guest
-        }
-        _ => CpuMode::User,
-    };
+    let in_kernel = !matches!(
+        u32::from(misc) & bindings::PERF_RECORD_MISC_CPUMODE_MASK,
+        bindings::PERF_RECORD_MISC_USER | bindings::PERF_RECORD_MISC_CPUMODE_UNKNOWN
+    );
     let mut kernel: &[u8] = &[];
     if callchain {
         let len = usize::try_from(reader.u64()?).ok()?.checked_mul(8)?;
@@ -112,14 +96,14 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
         for register in &mut r8_to_r11 {
             *register = Some(reader.u64()?);
         }
-        in_kvm_run = mode != CpuMode::User && ax == IN_SYSCALL_AX && si == KVM_RUN;
+        in_kvm_run = in_kernel && ax == IN_SYSCALL_AX && si == KVM_RUN;
         regs = Some(UserRegs {
             ip: Avma(ip),
             sp: Avma(sp),
             bp: Some(bp),
             scratch: ScratchRegs {
                 // The kernel has overwritten it in a system call.
-                ax: Some(ax).filter(|&ax| mode == CpuMode::User || ax != IN_SYSCALL_AX),
+                ax: Some(ax).filter(|&ax| !in_kernel || ax != IN_SYSCALL_AX),
                 r8_to_r11,
             },
         });
@@ -136,7 +120,6 @@ fn sample<'a>(reader: &mut Reader<'a>, misc: u16, callchain: bool) -> Option<Per
         pid,
         tid,
         time,
-        mode,
         regs,
         in_kvm_run,
         stack,
@@ -229,7 +212,6 @@ mod tests {
             panic!()
         };
         assert_eq!((s.pid, s.tid, s.time), (Pid(7), Tid(9), 123));
-        assert_eq!(s.mode, CpuMode::User);
         let regs = s.regs.unwrap();
         assert_eq!(
             (regs.ip, regs.sp, regs.bp),

@@ -24,15 +24,6 @@ pub enum PerfMode {
     PerThread,
 }
 
-/// What was lost, by the kernel's own count, while samples were read.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub struct DrainCounts {
-    /// Samples that the kernel dropped since the last time.
-    pub n_lost: u64,
-    /// Records that could not be parsed.
-    pub n_malformed: u64,
-}
-
 /// What to sample.
 #[derive(Copy, Clone, Debug)]
 pub struct PerfOptions<'a> {
@@ -197,19 +188,20 @@ impl PerfSampler {
             .try_for_each(|(_, event)| event.set_period(period_ns))
     }
 
-    /// Hands every waiting sample to `sink`, ring by ring, oldest first in each.
-    pub fn drain(&mut self, mut sink: impl FnMut(&PerfSample<'_>)) -> DrainCounts {
-        let mut counts = DrainCounts::default();
+    /// Hands every waiting sample to `sink`, ring by ring, oldest first in each. Gives how many were lost
+    /// since the last time: dropped by the kernel, or malformed.
+    pub fn drain(&mut self, mut sink: impl FnMut(&PerfSample<'_>)) -> u64 {
+        let mut n_lost = 0;
         let kernel_stacks = self.timer.kernel_stacks;
         for ring in &mut self.rings {
             let mut take = |record: &[u8]| match parse_record(record, kernel_stacks) {
                 Some(Record::Sample(sample)) => sink(&sample),
-                Some(Record::Lost(n)) => counts.n_lost += n,
+                Some(Record::Lost(n)) => n_lost += n,
                 Some(Record::Other) => {}
-                None => counts.n_malformed += 1,
+                None => n_lost += 1,
             };
             while ring.with_record(&mut self.buffer, &mut take) {}
         }
-        counts
+        n_lost
     }
 }

@@ -2,11 +2,14 @@
 //!
 //! Memory grows with distinct (thread, state, wait, stack), not with spans.
 
+use std::collections::HashMap;
+
 use rayon::prelude::{IntoParallelRefMutIterator, ParallelIterator};
 use wcprof_trace::model::{Span, SymbolTable, Tables};
 use wcprof_types::TimeNs;
 
 use crate::functions::Functions;
+use crate::index::Key;
 use crate::locks::LockTimes;
 use crate::model::{Profile, TimeAxis};
 use crate::pools::pools;
@@ -77,8 +80,8 @@ impl ProfileBuilder {
         }
     }
 
-    /// Adds many spans (at most 2^32) on all CPUs; the same as
-    /// [`add_span`](Self::add_span) for one after the other. Some thousands at a time are fast.
+    /// Adds many spans (at most 2^32) on all CPUs; the same as [`add_span`](Self::add_span) for one after the other. Some
+    /// thousands at a time are fast.
     pub fn add_spans(&mut self, spans: &[Span]) {
         let (shards, wanted) = (&mut self.shards, &self.wanted);
         shards
@@ -86,35 +89,17 @@ impl ProfileBuilder {
             .for_each(|shard| shard.add_spans(spans, wanted));
     }
 
-    /// Shard and index of all sums in the order in which they first appeared.
-    fn in_order(&self) -> Vec<(usize, usize)> {
-        let mut order = Vec::new();
-        for (shard, sums) in self.shards.iter().enumerate() {
-            let firsts = sums.firsts.iter().zip(0..);
-            order.extend(firsts.map(|(&first, at)| (first, shard, at)));
-        }
-        order.sort_unstable();
-        let order = order.into_iter();
-        order.map(|(_, shard, at)| (shard, at)).collect()
-    }
-
     /// The part of the recording that the spans are about, and how often slices must become twice
     /// as long for it.
     fn axis(&self, tables: &Tables) -> (TimeAxis, u32) {
         let duration = tables.stats.duration.0;
         let latest = self.shards.iter().fold(0, |end, sums| end.max(sums.latest));
-        let (start, end) = match self.wanted.window {
-            None => (0, duration.max(latest)),
-            Some((from, to)) => {
-                let end = to.0.min(duration.max(from.0.saturating_add(latest)));
-                (from.0, end.max(from.0))
-            }
-        };
+        let window = self.wanted.window;
+        let (TimeNs(start), to) = window.unwrap_or((TimeNs(0), TimeNs(u64::MAX)));
+        let end = to.0.min(duration.max(start.saturating_add(latest)));
+        let end = end.max(start);
         // All shards have slices of one length.
-        let mut cutter = self
-            .shards
-            .first()
-            .map_or_else(Default::default, |s| s.cutter);
+        let mut cutter = self.shards[0].cutter;
         let mut n_halvings = 0;
         // The recording may go on long after its last span.
         while cutter.is_beyond(end - start) {
@@ -125,7 +110,7 @@ impl ProfileBuilder {
             start: TimeNs(start),
             end: TimeNs(end),
             slice_ns: cutter.slice_ns(),
-            is_window: self.wanted.window.is_some(),
+            is_window: window.is_some(),
             recorded_ns: recorded_ns(tables),
         };
         (axis, n_halvings)
@@ -141,18 +126,8 @@ impl ProfileBuilder {
         self.build(tables, symbols, rules, true, |_, _| {})
     }
 
-    /// The same with the kernel's functions where they were recorded. States are the same.
-    pub fn finish_with_kernel(
-        &self,
-        tables: &Tables,
-        symbols: Option<&SymbolTable>,
-        rules: &Rules,
-    ) -> Profile {
-        self.build(tables, symbols, rules, false, |_, _| {})
-    }
-
-    /// A profile as [`finish`](Self::finish) makes it (with the kernel's functions if asked), and what
-    /// finds the row of each span that was added.
+    /// A profile as [`finish`](Self::finish) makes it, and what finds the row of each span that was added.
+    /// The kernel's functions are where they were recorded if asked; states are the same.
     pub fn finish_indexed(
         &self,
         tables: &Tables,
@@ -160,30 +135,26 @@ impl ProfileBuilder {
         rules: &Rules,
         with_kernel: bool,
     ) -> (Profile, SpanRows) {
-        let sizes = self.shards.iter().map(|sums| sums.index.len());
-        let mut rows: Vec<Vec<Option<usize>>> = sizes.map(|n| vec![None; n]).collect();
-        let profile = self.build(tables, symbols, rules, !with_kernel, |(shard, sum), row| {
-            rows[shard][sum] = Some(row);
+        let mut rows = HashMap::default();
+        let profile = self.build(tables, symbols, rules, !with_kernel, |key, row| {
+            rows.insert(key, row);
         });
-        let shards = self.shards.iter().zip(&rows);
         let found = SpanRows {
-            rows: shards
-                .map(|(sums, rows)| sums.index.map(|sum| rows[sum]))
-                .collect(),
+            rows,
             window: self.wanted.window,
             renamed: self.wanted.renamed.clone(),
         };
         (profile, found)
     }
 
-    /// Calls `each` with shard and index of every sum and the index of its row.
+    /// Calls `each` with the key of every sum and the index of its row.
     fn build(
         &self,
         tables: &Tables,
         symbols: Option<&SymbolTable>,
         rules: &Rules,
         without_kernel: bool,
-        mut each: impl FnMut((usize, usize), usize),
+        mut each: impl FnMut(Key, usize),
     ) -> Profile {
         let (time, n_halvings) = self.axis(tables);
         let mut threads = threads(tables, &time);
@@ -192,10 +163,17 @@ impl ProfileBuilder {
         let functions = Functions::new(tables, symbols, self.lines);
         let stacks = Stacks::new(functions, without_kernel);
         let mut rows = Rows::new(tables, (threads, pools), stacks, rules);
-        for (shard, sum) in self.in_order() {
-            let locks = &self.wanted.locks;
-            if let Some(row) = rows.add(&self.shards[shard], sum, n_halvings, locks) {
-                each((shard, sum), row);
+        // In the order in which the sums first appeared.
+        let mut order = Vec::new();
+        for sums in &self.shards {
+            let firsts = sums.firsts.iter().enumerate();
+            order.extend(firsts.map(|(at, first)| (*first, sums, at)));
+        }
+        order.sort_unstable_by_key(|(first, ..)| *first);
+        for (_, sums, at) in order {
+            let row = rows.add(sums, at, n_halvings, &self.wanted.locks);
+            if let (Some(row), Some((key, _))) = (row, sums.index.get(at)) {
+                each(*key, row);
             }
         }
         Profile {

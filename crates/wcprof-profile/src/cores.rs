@@ -86,26 +86,21 @@ pub struct CoresRatio {
 pub fn cores(profile: &Profile, rules: &Rules, n_ops: Option<f64>) -> Cores {
     let mut on_cpu = vec![0_u64; profile.threads.len()];
     for row in &profile.rows {
-        if matches!(row.state, State::OnCpu | State::Guest)
-            && let Some(sum) = on_cpu.get_mut(row.thread)
-        {
-            *sum = sum.saturating_add(row.weight);
+        if matches!(row.state, State::OnCpu | State::Guest) {
+            on_cpu[row.thread] = on_cpu[row.thread].saturating_add(row.weight);
         }
     }
     let mut processes = vec![(0_u64, 0_usize); profile.processes.len()];
     let mut pools: BTreeMap<(&str, &str), PoolCores> = BTreeMap::new();
     for (thread, &ns) in profile.threads.iter().zip(&on_cpu) {
-        let (Some(process), Some(sum)) = (
-            profile.processes.get(thread.process),
-            processes.get_mut(thread.process),
-        ) else {
+        let Some(process) = profile.process_of(thread) else {
             continue;
         };
         // The stand-in for threads that exited unseen is none.
         let is_thread = usize::from(thread.tid.0 != 0);
-        sum.0 = sum.0.saturating_add(ns);
-        sum.1 += is_thread;
-        let name = profile.pools.get(thread.pool).map_or("", |p| &p.name);
+        let sum = &mut processes[thread.process];
+        *sum = (sum.0.saturating_add(ns), sum.1 + is_thread);
+        let name = profile.pools[thread.pool].name.as_str();
         let pool = pools.entry((&process.class, name)).or_default();
         pool.name = name.to_owned();
         pool.cores += share(ns, process.recorded_ns);
@@ -143,15 +138,13 @@ pub fn cores(profile: &Profile, rules: &Rules, n_ops: Option<f64>) -> Cores {
     classes.sort_by(|a, b| b.cores.total_cmp(&a.cores));
     let all = classes
         .iter()
-        .fold(0_u64, |sum, c| sum.saturating_add(c.on_cpu_ns));
+        .map(|class| class.on_cpu_ns)
+        .fold(0, u64::saturating_add);
     let of = |name: &str| classes.iter().find(|c| c.class == name).map(|c| c.cores);
     let ratios = rules.class_ratios().into_iter().filter_map(|(class, to)| {
-        let (cores, others) = (of(&class)?, of(&to)?);
-        Some(CoresRatio {
-            ratio: (others > 0.0).then(|| cores / others)?,
-            class,
-            to,
-        })
+        let (cores, others) = (of(&class)?, of(&to).filter(|cores| *cores > 0.0)?);
+        let ratio = cores / others;
+        Some(CoresRatio { class, to, ratio })
     });
     Cores {
         ratios: ratios.collect(),

@@ -20,63 +20,20 @@ pub enum FilterError {
     Regex(#[from] regex::Error),
 }
 
-/// Globs by what they are matched with. Of each list one must match; an empty list matches all.
+/// Chooses threads that pass all of these globs (see [`globs`]).
 #[derive(Clone, Debug, Default)]
-pub struct ThreadGlobs<'a> {
-    /// The thread's last name or its pool's name.
-    pub threads: &'a [String],
-    /// The pool's name.
-    pub pools: &'a [String],
-    /// The process's name or its pid.
-    pub processes: &'a [String],
-    /// The path of the process's control group.
-    pub cgroups: &'a [String],
-}
-
-/// Chooses threads by globs.
-#[derive(Clone, Debug)]
 pub struct ThreadFilter {
-    threads: Option<GlobSet>,
-    pools: Option<GlobSet>,
-    processes: Option<GlobSet>,
-    cgroups: Option<GlobSet>,
-    exclude: GlobSet,
+    /// The thread's last name or its pool's name.
+    pub threads: Option<GlobSet>,
+    /// The pool's name.
+    pub pools: Option<GlobSet>,
+    /// The process's name or its pid.
+    pub processes: Option<GlobSet>,
+    /// The path of the process's control group.
+    pub cgroups: Option<GlobSet>,
 }
 
 impl ThreadFilter {
-    /// Every thread.
-    pub fn all() -> Self {
-        Self {
-            threads: None,
-            pools: None,
-            processes: None,
-            cgroups: None,
-            exclude: GlobSet::empty(),
-        }
-    }
-
-    /// Threads of which the last name or the pool's name matches one of `include` (all, when it is
-    /// empty) and none of `exclude`. `*` also matches `/`, so that `CPU */KVM` and `CPU*` both
-    /// work.
-    pub fn new<S: AsRef<str>>(include: &[S], exclude: &[S]) -> Result<Self, FilterError> {
-        Ok(Self {
-            threads: some_set(include)?,
-            exclude: set(exclude)?,
-            ..Self::all()
-        })
-    }
-
-    /// Threads that pass all of these globs.
-    pub fn by_globs(globs: &ThreadGlobs<'_>) -> Result<Self, FilterError> {
-        Ok(Self {
-            threads: some_set(globs.threads)?,
-            pools: some_set(globs.pools)?,
-            processes: some_set(globs.processes)?,
-            cgroups: some_set(globs.cgroups)?,
-            exclude: GlobSet::empty(),
-        })
-    }
-
     /// Whether the filter chooses this thread of `profile`.
     pub fn matches(&self, profile: &Profile, thread: &ProfileThread) -> bool {
         let pool = profile.pools.get(thread.pool).map_or("", |p| &p.name);
@@ -94,44 +51,33 @@ impl ThreadFilter {
             && self.pools.as_ref().is_none_or(|set| set.is_match(pool))
             && self.processes.as_ref().is_none_or(process)
             && self.cgroups.as_ref().is_none_or(cgroup)
-            && !either(&self.exclude)
-    }
-}
-
-impl Default for ThreadFilter {
-    fn default() -> Self {
-        Self::all()
     }
 }
 
 /// Takes the threads that `filter` does not choose out of the profile, with their rows.
 pub fn keep_threads(profile: &mut Profile, filter: &ThreadFilter) {
-    let mut new_index = Vec::with_capacity(profile.threads.len());
+    let threads = profile.threads.iter();
+    let kept: Vec<bool> = threads.map(|t| filter.matches(profile, t)).collect();
     let mut n_kept = 0;
-    for thread in &profile.threads {
-        let keep = filter.matches(profile, thread);
-        new_index.push(keep.then_some(n_kept));
-        n_kept += usize::from(keep);
-    }
-    let of = |thread: usize| new_index.get(thread).copied().flatten();
-    profile.rows.retain_mut(|row| {
-        let at = of(row.thread);
-        row.thread = at.unwrap_or_default();
-        at.is_some()
-    });
-    profile.locks.retain_mut(|row| {
-        let at = of(row.thread);
-        row.thread = at.unwrap_or_default();
-        at.is_some()
-    });
+    // By old index.
+    let new_index: Vec<Option<usize>> = (kept.iter())
+        .map(|kept| {
+            n_kept += usize::from(*kept);
+            kept.then(|| n_kept - 1)
+        })
+        .collect();
+    let renumber = |thread: &mut usize| {
+        let new = new_index.get(*thread).copied().flatten();
+        *thread = new.unwrap_or_default();
+        new.is_some()
+    };
+    profile.rows.retain_mut(|row| renumber(&mut row.thread));
+    profile.locks.retain_mut(|row| renumber(&mut row.thread));
     for pool in &mut profile.pools {
-        pool.threads = pool.threads.iter().filter_map(|&t| of(t)).collect();
+        pool.threads.retain_mut(renumber);
     }
-    let mut at = 0;
-    profile.threads.retain(|_| {
-        at += 1;
-        of(at - 1).is_some()
-    });
+    let mut kept = kept.into_iter();
+    profile.threads.retain(|_| kept.next() == Some(true));
 }
 
 /// Chooses functions by a regular expression over their names.
@@ -160,17 +106,12 @@ impl FunctionFilter {
     }
 }
 
-fn some_set<S: AsRef<str>>(globs: &[S]) -> Result<Option<GlobSet>, globset::Error> {
-    match globs {
-        [] => Ok(None),
-        globs => set(globs).map(Some),
-    }
-}
-
-fn set<S: AsRef<str>>(globs: &[S]) -> Result<GlobSet, globset::Error> {
+/// Globs of which one must match; `None` for no globs: all match. `*` also matches `/`, so that
+/// `CPU */KVM` and `CPU*` both work.
+pub fn globs<S: AsRef<str>>(globs: &[S]) -> Result<Option<GlobSet>, FilterError> {
     let mut set = GlobSetBuilder::new();
     for glob in globs {
         set.add(Glob::new(glob.as_ref())?);
     }
-    set.build()
+    Ok((!globs.is_empty()).then_some(set.build()?))
 }

@@ -89,26 +89,24 @@ impl<'a> Functions<'a> {
             Some(name) => Some(&name.functions),
             None => self.tables.names.local.names.frames.get(&id),
         };
-        let names = local
-            .filter(|names| !names.is_empty())
-            .or_else(|| self.symbols?.frames.get(&id));
-        match names {
-            Some(names) if !names.is_empty() => names
-                .iter()
-                .map(|symbol| Function {
-                    name: symbol.name.clone(),
-                    module: module.to_owned(),
-                    resolved: symbol.resolved,
-                    line: line(symbol).filter(|_| self.lines),
-                })
-                .collect(),
-            _ => vec![Function {
+        let names = local.filter(|names| !names.is_empty());
+        let names = names.or_else(|| self.symbols?.frames.get(&id));
+        let named = names.into_iter().flatten().map(|symbol| Function {
+            name: symbol.name.clone(),
+            module: module.to_owned(),
+            resolved: symbol.resolved,
+            line: line(symbol).filter(|_| self.lines),
+        });
+        let mut functions: Vec<Function> = named.collect();
+        if functions.is_empty() {
+            functions.push(Function {
                 name: unnamed(frame, self.tables),
                 module: module.to_owned(),
                 resolved: matches!(frame, Frame::Kernel(_)),
                 line: None,
-            }],
+            });
         }
+        functions
     }
 }
 

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use wcprof_types::{FdKind, StackEnd, Wait};
 
-use crate::model::{FunctionId, Profile, State};
+use crate::model::{Function, FunctionId, Profile, State};
 use crate::syscalls::syscall_name;
 
 /// A function, or a frame that stands in for something that is not one.
@@ -29,17 +29,26 @@ pub enum Label {
 }
 
 impl Label {
+    /// The function, if it is one.
+    pub fn function<'p>(&self, profile: &'p Profile) -> Option<&'p Function> {
+        match self {
+            Self::Function(id) => Some(&profile.functions[id.0 as usize]),
+            _ => None,
+        }
+    }
+
     /// The frame's text. `min_percent` is the limit that [`Label::Below`] names. The text comes
     /// from the target: escape it for its destination.
     pub fn text<'p>(&self, profile: &'p Profile, min_percent: f64) -> Cow<'p, str> {
         match self {
-            Self::Function(id) => match profile.functions.get(id.0 as usize) {
-                Some(function) if !function.name.is_empty() => match &function.line {
-                    Some(line) => Cow::Owned(format!("{} ({line})", function.name)),
-                    None => Cow::Borrowed(&function.name),
-                },
-                _ => Cow::Borrowed("???"),
-            },
+            Self::Function(id) => {
+                let Function { name, line, .. } = &profile.functions[id.0 as usize];
+                match line {
+                    _ if name.is_empty() => Cow::Borrowed("???"),
+                    Some(line) => Cow::Owned(format!("{name} ({line})")),
+                    None => Cow::Borrowed(name),
+                }
+            }
             Self::State(state) => Cow::Borrowed(state.frame()),
             Self::End(end) if end.is_truncated() => {
                 Cow::Owned(format!("[truncated: {}]", end.reason()))
@@ -50,10 +59,10 @@ impl Label {
             Self::NotSampled(State::StealIrq) => Cow::Borrowed(State::StealIrq.frame()),
             Self::NotSampled(state) => Cow::Owned(format!("[{}, not sampled]", state.name())),
             Self::Hidden => Cow::Borrowed("[hidden]"),
-            Self::File(wait) => match profile.waits.get(*wait as usize) {
-                Some(wait) => Cow::Owned(format!("[{}]", file_text(wait, ": "))),
-                None => Cow::Borrowed("[?]"),
-            },
+            Self::File(wait) => {
+                let text = file_text(&profile.waits[*wait as usize], ": ");
+                Cow::Owned(format!("[{text}]"))
+            }
             Self::Below => Cow::Owned(format!("[below {min_percent}%]")),
         }
     }
@@ -62,12 +71,10 @@ impl Label {
 /// `fdatasync on /var/lib/x`: the call of a wait and its file, with `between` between them. The
 /// text comes from the target: escape it for its destination.
 pub fn file_text(wait: &Wait, between: &str) -> String {
-    let call = match wait.syscall {
-        Some(number) => match syscall_name(number) {
-            Some(name) => Cow::Borrowed(name),
-            None => Cow::Owned(format!("syscall {number}")),
-        },
-        None => Cow::Borrowed("page fault"),
+    let call = match wait.syscall.map(|number| (number, syscall_name(number))) {
+        Some((_, Some(name))) => name.to_owned(),
+        Some((number, None)) => format!("syscall {number}"),
+        None => "page fault".to_owned(),
     };
     let file = match &wait.fd {
         Some(fd) if !fd.path.is_empty() => fd.path.as_str(),

@@ -40,18 +40,11 @@ pub(crate) struct Found {
 }
 
 /// A share of a span's time: what was found, and whether the waiter was gone by then.
-#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub(crate) struct Share {
     /// Index of a [`Found`]; `None` where nobody looked.
     pub(crate) found: Option<u32>,
     pub(crate) moved: bool,
-}
-
-impl Share {
-    pub(crate) const NOT_LOOKED: Self = Self {
-        found: None,
-        moved: false,
-    };
 }
 
 /// Looks at locks by time. Known only when a whole trace was read.
@@ -104,16 +97,13 @@ impl LockTimes {
     }
 
     fn look(&mut self, look: &LockLook, known: &mut HashMap<Found, u32>) -> Look {
-        let found = Found {
-            // What changes while a lock is held would tell equal finds apart.
-            words: {
-                let mut words = look.words;
-                words.0[1] = words.0[1].min(2);
-                words.0[5] = 0;
-                words
-            },
+        let mut found = Found {
+            words: look.words,
             owners: look.owners.clone(),
         };
+        // These change while a lock is held, and must not make equal finds differ.
+        found.words.0[1] = found.words.0[1].min(2);
+        found.words.0[5] = 0;
         let next = self.found.len() as u32;
         let id = *known.entry(found.clone()).or_insert(next);
         if id == next {
@@ -151,35 +141,30 @@ impl LockTimes {
             return;
         };
         let process = self.processes.get(span.thread.0 as usize);
-        let looks = process
-            .and_then(|process| self.looks.get(&(*process, address)))
-            .map_or(&[][..], Vec::as_slice);
+        let looks = process.and_then(|process| self.looks.get(&(*process, address)));
+        let looks = looks.map_or(&[][..], Vec::as_slice);
         let (start, end) = (span.start.0, span.end.0);
         let moved = self.moved.get(&span.thread).is_some_and(|times| {
             let first = times.partition_point(|t| t.0 <= start);
             times.get(first).is_some_and(|t| t.0 <= end)
         });
         let first = looks.partition_point(|look| look.until <= start);
-        let parts: Vec<(u32, u64)> = looks
-            .get(first..)
-            .unwrap_or_default()
-            .iter()
-            .take_while(|look| look.since < end)
-            .take(MAX_SHARES)
-            .map(|look| {
-                let covered = look.until.min(end) - look.since.max(start);
-                (look.found, covered)
-            })
-            .collect();
         let least = (end - start).min(self.tick_ns) / TOUCH;
-        let sum: u64 = parts.iter().map(|p| p.1).filter(|c| *c > least).sum();
+        let near = looks[first..].iter().take_while(|look| look.since < end);
+        // What was found, and how much of the span it covers.
+        let parts = near.take(MAX_SHARES).map(|look| {
+            let covered = look.until.min(end) - look.since.max(start);
+            (look.found, covered)
+        });
+        let parts: Vec<(u32, u64)> = parts.filter(|part| part.1 > least).collect();
+        let sum: u64 = parts.iter().map(|part| part.1).sum();
         if sum == 0 {
             let found = self.nearest(looks, first, (start, end));
             *out.entry(Share { found, moved }).or_default() += span.weight;
             return;
         }
         let mut left = span.weight;
-        for (found, covered) in parts.into_iter().filter(|p| p.1 > least) {
+        for (found, covered) in parts {
             let part = u128::from(span.weight) * u128::from(covered) / u128::from(sum);
             let part = (part as u64).min(left);
             left -= part;
@@ -212,11 +197,9 @@ pub(crate) fn kind_of(stack: &ProfileStack, functions: &Functions<'_>, wait: &Wa
     if is_pi_lock(wait.op) {
         return LockKind::Mutex;
     }
-    let frames = stack.frames.iter().rev().take(LEAF_FRAMES);
-    frames
-        .filter_map(|id| kind_by_name(functions.get(*id)?, wait))
-        .next()
-        .unwrap_or(LockKind::Other)
+    let mut frames = stack.frames.iter().rev().take(LEAF_FRAMES);
+    let kind = frames.find_map(|id| kind_by_name(functions.get(*id)?, wait));
+    kind.unwrap_or(LockKind::Other)
 }
 
 fn kind_by_name(function: &Function, wait: &Wait) -> Option<LockKind> {
@@ -270,8 +253,7 @@ pub(crate) fn owner(
         });
     }
     let mut owners = found.owners.iter();
-    let owner = owners.find(|owner| usize::from(owner.word) == at);
-    match owner {
+    match owners.find(|owner| usize::from(owner.word) == at) {
         None => Err(UnknownHolder::NotAThread(tid)),
         Some(owner) if owner.thread == waiter => Err(UnknownHolder::Itself),
         Some(owner) => Ok(*owner),

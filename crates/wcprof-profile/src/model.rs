@@ -1,6 +1,7 @@
 //! The profile's data. Ids are indices into the tables of the profile they came from. All ids that
 //! [`ProfileBuilder`](crate::ProfileBuilder) puts into a profile are valid, save those of processes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -392,4 +393,13 @@ impl Profile {
     pub fn process_of(&self, thread: &ProfileThread) -> Option<&ProfileProcess> {
         self.processes.get(thread.process)
     }
+}
+
+/// Distinct processes in order, each as `name (pid N)`; not escaped.
+pub fn process_names<'p>(processes: impl Iterator<Item = (Pid, &'p str)>) -> Vec<String> {
+    let distinct: BTreeSet<_> = processes.collect();
+    let names = distinct.into_iter();
+    names
+        .map(|(pid, name)| format!("{name} (pid {pid})"))
+        .collect()
 }

@@ -1,6 +1,9 @@
 //! Threads to pools: by rule, else by names that differ only in numbers.
 
-use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use indexmap::IndexMap;
+use regex::Regex;
 
 use crate::model::{Pool, ProfileThread};
 use crate::rules::Rules;
@@ -8,56 +11,36 @@ use crate::rules::Rules;
 /// Puts every thread into a pool, in the order of the pools' first threads, and writes the pool's
 /// index into the thread.
 pub(crate) fn pools(threads: &mut [ProfileThread], rules: &Rules) -> Vec<Pool> {
-    let mut pools: Vec<Pool> = Vec::new();
-    // Key: by rule or not, and the name with numbers taken out.
-    let mut index: HashMap<(usize, bool, String), usize> = HashMap::new();
+    // By process, whether a rule names it, and the name with numbers taken out.
+    let mut pools: IndexMap<(usize, bool, String), Pool> = IndexMap::new();
     for (at, thread) in threads.iter_mut().enumerate() {
         let named = rules.pool(&thread.comm, &thread.process_comm);
         let key = match &named {
             Some(name) => (thread.process, true, name.clone()),
             None => (thread.process, false, without_numbers(&thread.comm)),
         };
-        let pool = *index.entry(key).or_insert_with(|| {
-            pools.push(Pool {
-                name: named.unwrap_or_default(),
-                process: thread.process,
-                pid: thread.pid,
-                threads: Vec::new(),
-            });
-            pools.len() - 1
+        let pool = pools.entry(key);
+        thread.pool = pool.index();
+        let pool = pool.or_insert_with(|| Pool {
+            name: named.unwrap_or_default(),
+            process: thread.process,
+            pid: thread.pid,
+            threads: Vec::new(),
         });
-        pools[pool].threads.push(at);
-        thread.pool = pool;
+        pool.threads.push(at);
     }
-    for pool in &mut pools {
-        if pool.name.is_empty() {
-            pool.name = common_name(
-                pool.threads
-                    .iter()
-                    .filter_map(|&t| threads.get(t))
-                    .map(|t| t.comm.as_str()),
-            );
-        }
+    for pool in pools.values_mut().filter(|pool| pool.name.is_empty()) {
+        pool.name = common_name(pool.threads.iter().map(|&t| threads[t].comm.as_str()));
     }
-    pools
+    pools.into_values().collect()
 }
 
+static RUN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("[0-9]+|[^0-9]+").expect("a test compiles it"));
+
 /// Splits a name into runs of digits and runs of other characters.
-fn runs(name: &str) -> Vec<&str> {
-    let mut runs = Vec::new();
-    let mut start = 0;
-    let mut digits = None;
-    for (at, c) in name.char_indices() {
-        if digits.is_some_and(|d| d != c.is_ascii_digit()) {
-            runs.push(&name[start..at]);
-            start = at;
-        }
-        digits = Some(c.is_ascii_digit());
-    }
-    if start < name.len() {
-        runs.push(&name[start..]);
-    }
-    runs
+fn runs(name: &str) -> impl Iterator<Item = &str> {
+    RUN.find_iter(name).map(|run| run.as_str())
 }
 
 fn is_number(run: &str) -> bool {
@@ -66,10 +49,8 @@ fn is_number(run: &str) -> bool {
 
 /// The name with `N` in place of every number: what pools of several recordings have in common.
 pub fn without_numbers(name: &str) -> String {
-    runs(name)
-        .into_iter()
-        .map(|run| if is_number(run) { "N" } else { run })
-        .collect()
+    let runs = runs(name).map(|run| if is_number(run) { "N" } else { run });
+    runs.collect()
 }
 
 /// The names' common form: `N` in place of the numbers in which they differ.
@@ -77,7 +58,7 @@ fn common_name<'a>(mut names: impl Iterator<Item = &'a str>) -> String {
     let Some(first) = names.next() else {
         return String::new();
     };
-    let mut common = runs(first);
+    let mut common: Vec<&str> = runs(first).collect();
     for name in names {
         for (run, other) in common.iter_mut().zip(runs(name)) {
             if *run != other {

@@ -10,31 +10,27 @@ use crate::view::{Relation, View};
 /// A view, and what its filters say of each function of a profile.
 #[derive(Debug)]
 pub(crate) struct Prepared<'a> {
-    profile: &'a Profile,
-    view: &'a View,
+    pub(crate) profile: &'a Profile,
+    pub(crate) view: &'a View,
     focus: Option<Vec<bool>>,
     hide: Option<Vec<bool>>,
     around: Option<Vec<bool>>,
     /// The waits that have a file.
     files: HashMap<u32, u32>,
-    leaf_first: bool,
 }
 
 impl<'a> Prepared<'a> {
     pub(crate) fn new(profile: &'a Profile, view: &'a View) -> Self {
         let names = || profile.functions.iter().map(|f| f.name.as_str());
         let test = |filter: &FunctionFilter| names().map(|name| filter.matches(name)).collect();
+        let around = view.around.as_ref().map(|around| &around.function);
         Self {
             profile,
             view,
             focus: view.focus.as_ref().map(test),
             hide: view.hide.as_ref().map(test),
-            around: view
-                .around
-                .as_ref()
-                .map(|a| names().map(|name| a.function.matches(name)).collect()),
+            around: around.map(|f| names().map(|name| f.matches(name)).collect()),
             files: files_of(profile, view),
-            leaf_first: view.is_leaf_first(),
         }
     }
 
@@ -44,20 +40,17 @@ impl<'a> Prepared<'a> {
         if !self.view.shows(row.state) {
             return None;
         }
-        let stack = row
-            .stack
-            .and_then(|id| self.profile.stacks.get(id.0 as usize));
+        let stack = row.stack.map(|id| &self.profile.stacks[id.0 as usize]);
         let frames = stack.map_or(&[][..], |s| s.frames.as_slice());
-        let says = |list: &Vec<bool>, f: FunctionId| list.get(f.0 as usize) == Some(&true);
         if let Some(focus) = &self.focus
-            && !frames.iter().any(|&f| says(focus, f))
+            && !frames.iter().any(|f| focus[f.0 as usize])
         {
             return None;
         }
         let Some(around) = &self.around else {
             return Some((stack, frames));
         };
-        let at = frames.iter().position(|&f| says(around, f))?;
+        let at = frames.iter().position(|f| around[f.0 as usize])?;
         match self.view.around.as_ref()?.relation {
             Relation::CallersOf => Some((stack, &frames[..=at])),
             Relation::CalleesOf => Some((stack, &frames[at..])),
@@ -66,9 +59,7 @@ impl<'a> Prepared<'a> {
 
     /// Whether frames of a function are left out.
     pub(crate) fn hides(&self, function: FunctionId) -> bool {
-        self.hide
-            .as_ref()
-            .is_some_and(|list| list.get(function.0 as usize) == Some(&true))
+        (self.hide.as_ref()).is_some_and(|hide| hide[function.0 as usize])
     }
 
     /// The labels of a row's path, from the tree's root on; false when the view does not show it.
@@ -97,7 +88,7 @@ impl<'a> Prepared<'a> {
         if self.view.state_frames {
             path.push(Label::State(row.state));
         }
-        if self.leaf_first {
+        if self.view.is_leaf_first() {
             path.reverse();
         }
         true
@@ -125,17 +116,14 @@ pub fn for_each_shown<'p>(
     mut each: impl FnMut(&'p Row, &[FunctionId]),
 ) {
     let prepared = Prepared::new(profile, view);
-    let threads: Vec<bool> = profile
-        .threads
-        .iter()
-        .map(|thread| view.threads.matches(profile, thread))
-        .collect();
+    let threads = profile.threads.iter();
+    let threads: Vec<bool> = threads.map(|t| view.threads.matches(profile, t)).collect();
     let mut shown = Vec::new();
     for row in &profile.rows {
-        if row.weight == 0 || threads.get(row.thread) != Some(&true) {
-            continue;
-        }
-        if let Some((_, frames)) = prepared.frames(row) {
+        if row.weight > 0
+            && threads[row.thread]
+            && let Some((_, frames)) = prepared.frames(row)
+        {
             shown.clear();
             shown.extend(frames.iter().copied().filter(|&f| !prepared.hides(f)));
             each(row, &shown);

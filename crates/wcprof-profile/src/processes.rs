@@ -15,26 +15,25 @@ const EXITED: &str = "[exited threads, not sampled]";
 pub(crate) fn recorded_ns(tables: &Tables) -> u64 {
     match tables.origins.sources.as_slice() {
         [] => tables.stats.duration.0,
-        sources => sources
-            .iter()
-            .fold(0, |sum, source| sum.saturating_add(source.duration.0)),
+        sources => {
+            let durations = sources.iter().map(|source| source.duration.0);
+            durations.fold(0, u64::saturating_add)
+        }
     }
 }
 
 /// Processes in the order of the trace.
 pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<ProfileProcess> {
     let of = |(id, process): (ProcessId, &Process)| {
-        let (start, end) = match tables.source_of(id) {
-            Some(source) => (
-                source.start.0,
-                source.start.0.saturating_add(source.duration.0),
-            ),
-            None => (0, tables.stats.duration.0),
-        };
+        let source = tables
+            .source_of(id)
+            .map(|source| (source.start.0, source.duration.0));
+        let (start, duration) = source.unwrap_or((0, tables.stats.duration.0));
+        let end = start.saturating_add(duration);
         let Process { comm, cmdline, .. } = process;
-        let title = osd_id(comm, cmdline)
-            .map(|id| format!("osd.{id}"))
-            .or_else(|| vm_name(comm, cmdline));
+        let title = osd_id(comm, cmdline).map(|id| format!("osd.{id}"));
+        let title = title.or_else(|| vm_name(comm, cmdline));
+        let ended = tables.origins.process_ends.get(&id);
         ProfileProcess {
             pid: process.pid,
             comm: comm.clone(),
@@ -46,11 +45,7 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
                 true => end.min(time.end.0).saturating_sub(start.max(time.start.0)),
                 false => end - start,
             },
-            ended: tables
-                .origins
-                .process_ends
-                .get(&id)
-                .map(|end| end.reason.clone()),
+            ended: ended.map(|end| end.reason.clone()),
         }
     };
     let ids = (0..).map(ProcessId);
@@ -71,13 +66,10 @@ pub(crate) fn modules(tables: &Tables) -> Vec<ProfileModule> {
 pub(crate) fn threads(tables: &Tables, time: &TimeAxis) -> Vec<ProfileThread> {
     let of = |thread: &Thread| {
         let process = tables.processes.get(thread.process.0 as usize);
-        let (start, end) = match time.is_window {
-            true => (
-                thread.start.max(time.start),
-                thread.end.min(time.end).max(time.start),
-            ),
-            false => (thread.start, thread.end),
-        };
+        let (mut start, mut end) = (thread.start, thread.end);
+        if time.is_window {
+            (start, end) = (start.max(time.start), end.min(time.end));
+        }
         let observed_ns = end.0.saturating_sub(start.0);
         ProfileThread {
             process: thread.process.0 as usize,

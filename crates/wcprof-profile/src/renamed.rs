@@ -44,20 +44,9 @@ impl RenamedStacks {
     /// The last change of a stack's names until `time`.
     #[inline]
     pub(crate) fn since(&self, stack: Option<StackId>, time: TimeNs) -> TimeNs {
-        match self.0.is_empty() {
-            true => TimeNs::default(),
-            false => self.last_change(stack, time),
-        }
-    }
-
-    fn last_change(&self, stack: Option<StackId>, time: TimeNs) -> TimeNs {
-        let times = stack
-            .and_then(|id| self.0.get(&id))
-            .map_or(&[][..], Vec::as_slice);
+        let times = stack.and_then(|id| self.0.get(&id));
+        let times = times.map_or(&[][..], Vec::as_slice);
         let n = times.partition_point(|&since| since <= time);
-        n.checked_sub(1)
-            .and_then(|i| times.get(i))
-            .copied()
-            .unwrap_or_default()
+        times[..n].last().copied().unwrap_or_default()
     }
 }

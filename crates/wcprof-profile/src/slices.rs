@@ -32,6 +32,11 @@ impl TimeAxis {
         self.end.0.saturating_sub(self.start.0)
     }
 
+    /// Begin and end of the part, ns since the recording began; `None` for all of the recording.
+    pub fn window_ns(&self) -> Option<(u64, u64)> {
+        self.is_window.then_some((self.start.0, self.end.0))
+    }
+
     /// Slices, at most [`MAX_SLICES`].
     pub fn n_slices(&self) -> usize {
         match self.slice_ns {

@@ -1,17 +1,19 @@
 //! Spans, read a second time, to the rows of the profile that was made of them: what exports with a
 //! time axis need.
 
+use std::collections::HashMap;
+
+use wcprof_trace::FastState;
 use wcprof_trace::model::Span;
 
-use crate::index::{Index, Key};
+use crate::index::Key;
 use crate::renamed::RenamedStacks;
 use crate::window::{Window, part};
 
 /// Finds the row of a span.
 #[derive(Clone, Debug)]
 pub struct SpanRows {
-    /// By shard: a thread is in that of its id modulo their number.
-    pub(crate) rows: Vec<Index<Option<usize>>>,
+    pub(crate) rows: HashMap<Key, usize, FastState>,
     pub(crate) window: Window,
     pub(crate) renamed: RenamedStacks,
 }
@@ -36,9 +38,8 @@ impl SpanRows {
     /// a span that was not added.
     pub fn find(&self, span: &Span) -> Option<RowSpan> {
         let part = part(span, self.window)?;
-        let shard = self.rows.get(span.thread.0 as usize % self.rows.len())?;
         Some(RowSpan {
-            row: (*shard.find(&Key::from_span(span, &self.renamed))?)?,
+            row: *self.rows.get(&Key::from_span(span, &self.renamed))?,
             start: part.start,
             end: part.end,
             weight: part.weight,

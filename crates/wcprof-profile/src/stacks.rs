@@ -50,10 +50,9 @@ impl<'a> Stacks<'a> {
         if let Some(&id) = self.of_trace.get(&(stack, time)) {
             return id;
         }
-        let id = self
-            .expand(stack, time)
-            .filter(|s| !(s.frames.is_empty() && s.end == StackEnd::NotSampled))
-            .map(|s| self.intern(s));
+        let is_sampled = |s: &ProfileStack| !s.frames.is_empty() || s.end != StackEnd::NotSampled;
+        let expanded = self.expand(stack, time).filter(is_sampled);
+        let id = expanded.map(|stack| self.intern(stack));
         self.of_trace.insert((stack, time), id);
         id
     }
@@ -99,9 +98,7 @@ impl<'a> Stacks<'a> {
             match self.functions.n_without_kernel(&frames) {
                 Some(n) => frames.truncate(n),
                 // The innermost stays: it says where the thread is.
-                None => {
-                    frames.drain(..frames.len().saturating_sub(1));
-                }
+                None => frames = frames.split_off(frames.len().saturating_sub(1)),
             }
         }
         Some(ProfileStack { frames, end })

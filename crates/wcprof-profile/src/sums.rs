@@ -15,19 +15,6 @@ use crate::window::{Part, Window, end_in, latest_in, part};
 /// Most shards. Adding up takes about twice as long as decoding, which one thread does.
 const MAX_SHARDS: usize = 8;
 
-/// One shard of all threads.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-struct Shard {
-    at: u32,
-    n_shards: u32,
-}
-
-impl Shard {
-    fn has(self, thread: ThreadId) -> bool {
-        thread.0 % self.n_shards == self.at
-    }
-}
-
 /// Which time counts, and what spans are told apart by.
 #[derive(Debug, Default)]
 pub(crate) struct Wanted {
@@ -37,10 +24,11 @@ pub(crate) struct Wanted {
     pub(crate) locks: LockTimes,
 }
 
-/// The sums of one shard.
+/// The sums of one shard: of the threads whose id modulo the number of shards is its own.
 #[derive(Debug)]
 pub(crate) struct Sums {
-    shard: Shard,
+    shard: u32,
+    n_shards: u32,
     pub(crate) index: Index<Sum>,
     /// By sum: the place of its first span among those of all shards.
     pub(crate) firsts: Vec<u64>,
@@ -55,33 +43,34 @@ pub(crate) struct Sums {
     held: HashMap<usize, BTreeMap<Share, u64>>,
 }
 
-/// Empty sums for each shard; a thread is in the shard of its id modulo their number.
+/// Empty sums for each shard.
 pub(crate) fn shards() -> Vec<Sums> {
     let n_shards = rayon::current_num_threads().clamp(1, MAX_SHARDS) as u32;
-    let shards = (0..n_shards).map(|at| Shard { at, n_shards });
-    shards.map(Sums::new).collect()
+    let empty = |shard| Sums {
+        shard,
+        n_shards,
+        index: Index::default(),
+        firsts: Vec::new(),
+        blocks: Blocks::default(),
+        n_spans: 0,
+        by_thread: ByThread::default(),
+        cutter: Cutter::default(),
+        latest: 0,
+        held: HashMap::new(),
+    };
+    (0..n_shards).map(empty).collect()
 }
 
 impl Sums {
-    fn new(shard: Shard) -> Self {
-        Self {
-            shard,
-            index: Index::default(),
-            firsts: Vec::new(),
-            blocks: Blocks::default(),
-            n_spans: 0,
-            by_thread: ByThread::default(),
-            cutter: Cutter::default(),
-            latest: 0,
-            held: HashMap::new(),
-        }
+    fn has(&self, thread: ThreadId) -> bool {
+        thread.0 % self.n_shards == self.shard
     }
 
     /// What a sum's lock showed; without looks, that nobody looked.
     pub(crate) fn shares_of(&self, sum: usize, weight: u64) -> Vec<(Share, u64)> {
         match self.held.get(&sum) {
             Some(held) if !held.is_empty() => held.iter().map(|(s, w)| (*s, *w)).collect(),
-            _ => vec![(Share::NOT_LOOKED, weight)],
+            _ => vec![(Share::default(), weight)],
         }
     }
 }
@@ -120,7 +109,7 @@ impl Sums {
     /// Counts one span, and adds it if it is of this shard.
     pub(crate) fn add_span(&mut self, span: &Span, wanted: &Wanted) {
         self.widen_for(span, wanted.window);
-        if self.shard.has(span.thread)
+        if self.has(span.thread)
             && let Some(ahead) = self.look_for(span, wanted)
         {
             self.add(&ahead, span, wanted, 0);
@@ -138,7 +127,7 @@ impl Sums {
             return;
         }
         let mut by_thread = std::mem::take(&mut self.by_thread);
-        let (sorted, order) = by_thread.sort(spans, |thread| self.shard.has(thread));
+        let (sorted, order) = by_thread.sort(spans, |thread| self.has(thread));
         let mut ahead = Vec::with_capacity(N_AHEAD);
         for (spans, order) in sorted.chunks(N_AHEAD).zip(order.chunks(N_AHEAD)) {
             ahead.clear();

@@ -1,12 +1,13 @@
 //! A profile to the weight of each function, self and total.
 
+use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 
 use crate::model::{FunctionId, Profile};
 use crate::precision::{Course, Estimator, Interval};
 use crate::prepared::Prepared;
-use crate::tree::{Group, GroupKey, assign};
-use crate::view::{GroupBy, View};
+use crate::tree::{GroupKey, assign};
+use crate::view::View;
 use crate::weight_sum::WeightSum;
 
 /// The weight of one function.
@@ -18,10 +19,6 @@ pub struct FunctionWeight {
     pub self_weight: u64,
     /// Time in which it was anywhere in the stack, ns; recursion counted once.
     pub total_weight: u64,
-    /// Observations that `self_weight` stands on.
-    pub self_samples: u64,
-    /// Observations that `total_weight` stands on.
-    pub total_samples: u64,
     /// 95 % confidence interval of `self_weight`; `None` when the recording is too short for one.
     pub self_interval: Option<Interval>,
     /// That of `total_weight`.
@@ -43,32 +40,20 @@ pub struct FunctionGroup {
     pub functions: Vec<FunctionWeight>,
 }
 
-/// The functions of what `view` shows, over all its groups. Grouping, direction and pruning of the
-/// view do not matter here.
-pub fn function_weights(profile: &Profile, view: &View) -> Vec<FunctionWeight> {
-    let all = View {
-        by: GroupBy::All,
-        ..view.clone()
-    };
-    let groups = function_groups(profile, &all);
-    groups.into_iter().flat_map(|g| g.functions).collect()
-}
-
 /// The functions of what `view` shows, by group, most shown time first. Direction and pruning of
 /// the view do not matter here; of a tree around one function, its functions are those of the
 /// stacks between root or leaf and that function.
 pub fn function_groups(profile: &Profile, view: &View) -> Vec<FunctionGroup> {
-    let mut groups: Vec<Group> = Vec::new();
-    let group_of = assign(profile, view, &mut groups);
+    let (groups, group_of) = assign(profile, view);
     let prepared = Prepared::new(profile, view);
     let estimator = profile.estimator();
-    let mut sums: Vec<Sums> = groups.iter().map(|_| Sums::default()).collect();
+    let mut sums = vec![Sums::default(); groups.len()];
     let mut seen = HashSet::new();
     for row in &profile.rows {
-        let Some(&Some(g)) = group_of.get(row.thread) else {
+        let Some(group) = group_of[row.thread] else {
             continue;
         };
-        let sums = &mut sums[g];
+        let sums = &mut sums[group];
         let estimator = estimator.as_ref();
         let course = estimator.map_or_else(Course::default, |e| e.course(&row.slices));
         sums.observed.add(row, &course);
@@ -101,11 +86,7 @@ pub fn function_groups(profile: &Profile, view: &View) -> Vec<FunctionGroup> {
             functions: functions(profile, &sums, estimator.as_ref()),
         })
         .collect();
-    list.sort_by(|a, b| {
-        b.shown
-            .cmp(&a.shown)
-            .then_with(|| a.threads.first().cmp(&b.threads.first()))
-    });
+    list.sort_by_key(|group| (Reverse(group.shown), group.threads.first().copied()));
     list
 }
 
@@ -119,26 +100,19 @@ fn functions(profile: &Profile, sums: &Sums, estimator: Option<&Estimator>) -> V
         function,
         self_weight: leaf.weight,
         total_weight: total.weight,
-        self_samples: leaf.n_samples,
-        total_samples: total.n_samples,
         self_interval: interval(leaf),
         total_interval: interval(total),
     };
     let mut functions: Vec<_> = sums.functions.iter().map(weight).collect();
-    let name = |f: &FunctionWeight| {
-        let function = profile.functions.get(f.function.0 as usize);
-        function.map(|f| (&f.name, &f.module))
-    };
-    functions.sort_by(|a, b| {
-        b.total_weight
-            .cmp(&a.total_weight)
-            .then_with(|| name(a).cmp(&name(b)))
+    functions.sort_by_cached_key(|f| {
+        let function = &profile.functions[f.function.0 as usize];
+        (Reverse(f.total_weight), &function.name, &function.module)
     });
     functions
 }
 
 /// Sums of one group.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Sums {
     observed: WeightSum,
     shown: u64,

@@ -1,7 +1,10 @@
 //! A profile to call trees: grouped, filtered, root first or leaf first, pruned, in a fixed order.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::iter;
 
+use indexmap::IndexMap;
 use rayon::prelude::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 use wcprof_trace::FastState;
 
@@ -12,7 +15,7 @@ use crate::prepared::Prepared;
 use crate::view::{GroupBy, View};
 
 /// Whose tree it is.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub enum GroupKey {
     /// Index into [`Profile::threads`].
     Thread(usize),
@@ -25,6 +28,7 @@ pub enum GroupKey {
     /// A control group, by its path; empty when the trace holds none.
     Cgroup(String),
     /// Everything.
+    #[default]
     All,
 }
 
@@ -51,7 +55,7 @@ pub struct Node {
 }
 
 /// One tree and whose it is.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Group {
     /// Whose tree.
     pub key: GroupKey,
@@ -77,32 +81,17 @@ impl Group {
         self.states.iter().fold(0, |sum, w| sum.saturating_add(*w))
     }
 
-    /// Depth-first order: each node with its depth (0 for a root).
-    pub fn walk(&self) -> Walk<'_> {
-        Walk {
-            group: self,
-            next: self.roots.iter().rev().map(|&n| (n, 0)).collect(),
-        }
-    }
-}
-
-/// See [`Group::walk`].
-#[derive(Debug)]
-pub struct Walk<'g> {
-    group: &'g Group,
-    next: Vec<(usize, usize)>,
-}
-
-impl<'g> Iterator for Walk<'g> {
-    type Item = (usize, &'g Node, usize);
-
-    /// Index, node, depth.
-    fn next(&mut self) -> Option<Self::Item> {
-        let (at, depth) = self.next.pop()?;
-        let node = self.group.nodes.get(at)?;
-        self.next
-            .extend(node.children.iter().rev().map(|&child| (child, depth + 1)));
-        Some((at, node, depth))
+    /// Depth-first order: the index of each node, the node, and its depth (0 for a root).
+    pub fn walk(&self) -> impl Iterator<Item = (usize, &Node, usize)> {
+        let roots = self.roots.iter().rev();
+        let mut next: Vec<(usize, usize)> = roots.map(|&root| (root, 0)).collect();
+        iter::from_fn(move || {
+            let (at, depth) = next.pop()?;
+            let node = self.nodes.get(at)?;
+            let children = node.children.iter().rev();
+            next.extend(children.map(|&child| (child, depth + 1)));
+            Some((at, node, depth))
+        })
     }
 }
 
@@ -118,30 +107,21 @@ pub struct Trees {
 impl Trees {
     /// Builds the trees, side by side on all CPUs.
     pub fn new(profile: &Profile, view: &View) -> Self {
-        let mut groups: Vec<Group> = Vec::new();
-        let group_of = assign(profile, view, &mut groups);
+        let (mut groups, group_of) = assign(profile, view);
         let mut rows_of = vec![Vec::new(); groups.len()];
         for (at, row) in profile.rows.iter().enumerate() {
-            if let Some(&Some(group)) = group_of.get(row.thread) {
+            if let Some(group) = group_of[row.thread] {
                 rows_of[group].push(at);
             }
         }
-        let maker = Maker {
-            profile,
-            view,
-            prepared: Prepared::new(profile, view),
-            estimator: profile.estimator(),
-        };
+        let prepared = Prepared::new(profile, view);
+        let estimator = profile.estimator();
         groups
             .par_iter_mut()
             .zip(&rows_of)
-            .for_each(|(group, rows)| maker.make(group, rows));
+            .for_each(|(group, rows)| make(group, rows, &prepared, estimator.as_ref()));
         groups.retain(|g| g.observed() > 0);
-        groups.sort_by(|a, b| {
-            b.weight
-                .cmp(&a.weight)
-                .then_with(|| a.threads.first().cmp(&b.threads.first()))
-        });
+        groups.sort_by_key(|group| (Reverse(group.weight), group.threads.first().copied()));
         Self {
             groups,
             min_percent: view.min_percent,
@@ -149,51 +129,41 @@ impl Trees {
     }
 }
 
-/// Makes the trees of groups, each group's by itself.
-struct Maker<'a> {
-    profile: &'a Profile,
-    view: &'a View,
-    prepared: Prepared<'a>,
-    estimator: Option<Estimator>,
-}
-
-impl Maker<'_> {
-    /// Makes the tree of a group of these rows.
-    fn make(&self, group: &mut Group, rows: &[usize]) {
-        let Self { profile, view, .. } = self;
-        // Of the group's observed time.
-        let mut course = Course::default();
-        let mut paths = Paths::default();
-        for &at in rows {
-            let row = &profile.rows[at];
-            add(&mut group.states[row.state as usize], row.weight);
-            if let Some(estimator) = &self.estimator {
-                course.add(&estimator.course(&row.slices));
-            }
-            if row.weight == 0 {
-                continue;
-            }
-            let Some(end) = paths.end(&mut group.nodes, row, &self.prepared) else {
-                continue;
-            };
-            add(&mut group.weight, row.weight);
-            add(&mut group.n_samples, row.n_samples);
-            let node = &mut group.nodes[end];
-            add(&mut node.weight, row.weight);
-            add(&mut node.self_weight, row.weight);
-            add(&mut node.n_samples, row.n_samples);
-            add(&mut node.states[row.state as usize], row.weight);
-            group.rows.push((at, end));
+/// Makes the tree of a group of these rows.
+fn make(group: &mut Group, rows: &[usize], prepared: &Prepared<'_>, estimator: Option<&Estimator>) {
+    let (profile, min_percent) = (prepared.profile, prepared.view.min_percent);
+    // Of the group's observed time.
+    let mut course = Course::default();
+    let mut paths = Paths::default();
+    for &at in rows {
+        let row = &profile.rows[at];
+        add(&mut group.states[row.state as usize], row.weight);
+        if let Some(estimator) = estimator {
+            course.add(&estimator.course(&row.slices));
         }
-        sum_up(group);
-        if view.min_percent > 0.0 {
-            prune(group, view.min_percent);
+        if row.weight == 0 {
+            continue;
         }
-        if let Some(estimator) = &self.estimator {
-            intervals(group, profile, estimator, &course);
-        }
-        link(group, profile, view.min_percent);
+        let Some(end) = paths.end(&mut group.nodes, row, prepared) else {
+            continue;
+        };
+        add(&mut group.weight, row.weight);
+        add(&mut group.n_samples, row.n_samples);
+        let node = &mut group.nodes[end];
+        add(&mut node.weight, row.weight);
+        add(&mut node.self_weight, row.weight);
+        add(&mut node.n_samples, row.n_samples);
+        add(&mut node.states[row.state as usize], row.weight);
+        group.rows.push((at, end));
     }
+    sum_up(group);
+    if min_percent > 0.0 {
+        prune(group, min_percent);
+    }
+    if let Some(estimator) = estimator {
+        intervals(group, profile, estimator, &course);
+    }
+    link(group, profile, min_percent);
 }
 
 /// The nodes of a group's paths so far, and the ends of those that rows have.
@@ -232,12 +202,12 @@ impl Paths {
 
 /// Adds to each node what its descendants have: so far it has what ends there.
 fn sum_up(group: &mut Group) {
+    // A node comes after its parent.
     for at in (0..group.nodes.len()).rev() {
-        // A node comes after its parent.
-        let (before, rest) = group.nodes.split_at_mut(at);
-        let node = &rest[0];
-        if let Some(parent) = node.parent.and_then(|p| before.get_mut(p)) {
-            parent.add(node.weight, node.n_samples, &node.states);
+        let node = &group.nodes[at];
+        if let Some(parent) = node.parent {
+            let (weight, n_samples, states) = (node.weight, node.n_samples, node.states);
+            group.nodes[parent].add(weight, n_samples, &states);
         }
     }
 }
@@ -287,16 +257,11 @@ fn intervals(group: &mut Group, profile: &Profile, estimator: &Estimator, whole:
 }
 
 /// Makes the groups; gives the group of each thread, `None` for threads that are not shown.
-pub(crate) fn assign(
-    profile: &Profile,
-    view: &View,
-    groups: &mut Vec<Group>,
-) -> Vec<Option<usize>> {
-    let mut index: HashMap<GroupKey, usize> = HashMap::new();
-    let mut group_of = Vec::with_capacity(profile.threads.len());
+pub(crate) fn assign(profile: &Profile, view: &View) -> (Vec<Group>, Vec<Option<usize>>) {
+    let mut groups: IndexMap<GroupKey, Vec<usize>> = IndexMap::new();
+    let mut group_of = vec![None; profile.threads.len()];
     for (at, thread) in profile.threads.iter().enumerate() {
         if !view.threads.matches(profile, thread) {
-            group_of.push(None);
             continue;
         }
         let process = profile.process_of(thread);
@@ -313,44 +278,35 @@ pub(crate) fn assign(
             }
             GroupBy::All => GroupKey::All,
         };
-        let group = *index.entry(key.clone()).or_insert_with(|| {
-            groups.push(Group {
-                key,
-                threads: Vec::new(),
-                weight: 0,
-                n_samples: 0,
-                states: [0; State::ALL.len()],
-                nodes: Vec::new(),
-                roots: Vec::new(),
-                rows: Vec::new(),
-            });
-            groups.len() - 1
-        });
-        groups[group].threads.push(at);
-        group_of.push(Some(group));
+        let group = groups.entry(key);
+        group_of[at] = Some(group.index());
+        group.or_default().push(at);
     }
-    group_of
+    let groups = groups.into_iter().map(|(key, threads)| Group {
+        key,
+        threads,
+        ..Group::default()
+    });
+    (groups.collect(), group_of)
 }
 
 /// Merges the nodes below the limit into one node for each parent.
 fn prune(group: &mut Group, min_percent: f64) {
     let limit = group.weight as f64 * min_percent / 100.0;
     let mut kept: Vec<Node> = Vec::new();
-    let mut target = Vec::with_capacity(group.nodes.len());
-    let mut pruned = Vec::with_capacity(group.nodes.len());
+    // Where each node went, and whether it is below the limit.
+    let mut target: Vec<(usize, bool)> = Vec::with_capacity(group.nodes.len());
     let mut below: HashMap<Option<usize>, usize> = HashMap::new();
     for mut node in std::mem::take(&mut group.nodes) {
         // A parent comes before its children, so that its place is known.
-        let parent = node.parent.map(|p| (target[p], pruned[p]));
-        if let Some((at, true)) = parent {
-            target.push(at);
-            pruned.push(true);
+        let parent = node.parent.map(|p| target[p]);
+        if let Some((_, true)) = parent {
+            target.extend(parent);
             continue;
         }
         node.parent = parent.map(|(at, _)| at);
         if (node.weight as f64) >= limit {
-            target.push(kept.len());
-            pruned.push(false);
+            target.push((kept.len(), false));
             kept.push(node);
             continue;
         }
@@ -360,12 +316,11 @@ fn prune(group: &mut Group, min_percent: f64) {
         });
         kept[at].add(node.weight, node.n_samples, &node.states);
         add(&mut kept[at].self_weight, node.weight);
-        target.push(at);
-        pruned.push(true);
+        target.push((at, true));
     }
     group.nodes = kept;
     for (_, end) in &mut group.rows {
-        *end = target[*end];
+        *end = target[*end].0;
     }
 }
 

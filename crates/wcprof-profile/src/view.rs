@@ -1,10 +1,13 @@
 //! What is shown of a profile: filters, grouping, direction.
 
+use serde::Serialize;
+
 use crate::filter::{FunctionFilter, ThreadFilter};
 use crate::model::State;
 
 /// What a tree is made for.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum GroupBy {
     /// One tree a thread.
     #[default]
@@ -94,7 +97,7 @@ pub struct Around {
 }
 
 /// What to show of a profile.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct View {
     /// What a tree is made for.
     pub by: GroupBy,
@@ -119,24 +122,6 @@ pub struct View {
     pub hide: Option<FunctionFilter>,
     /// Only what is around one function.
     pub around: Option<Around>,
-}
-
-impl Default for View {
-    fn default() -> Self {
-        Self {
-            by: GroupBy::Thread,
-            direction: Direction::RootFirst,
-            idle: false,
-            state_frames: false,
-            files: false,
-            min_percent: 0.0,
-            threads: ThreadFilter::all(),
-            states: None,
-            focus: None,
-            hide: None,
-            around: None,
-        }
-    }
 }
 
 impl View {

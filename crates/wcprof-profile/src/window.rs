@@ -19,52 +19,36 @@ pub(crate) struct Part {
 /// What of a span lies in the window; `None` for nothing. Parts of adjacent windows add up.
 #[inline]
 pub(crate) fn part(span: &Span, window: Window) -> Option<Part> {
+    let (from, to) = window.map_or((0, u64::MAX), |(from, to)| (from.0, to.0));
     let (start, end) = (span.start.0, span.end.0.max(span.start.0));
-    let n_samples = u64::from(span.n_samples);
-    match window {
-        Some(window) => part_of_window(span, window),
-        None => Some(Part {
-            start,
-            end,
-            weight: span.weight,
-            n_samples,
-        }),
-    }
-}
-
-fn part_of_window(span: &Span, (from, to): (TimeNs, TimeNs)) -> Option<Part> {
-    let (start, end) = (span.start.0, span.end.0.max(span.start.0));
-    let n_samples = u64::from(span.n_samples);
-    // A moment belongs to the window that it ends, so that the last moment has one.
-    if start == end && !(from.0 < end && end <= to.0 || (end == 0 && from.0 == 0)) {
-        return None;
-    }
-    if start != end && (end <= from.0 || to.0 <= start) {
-        return None;
-    }
-    let (a, b) = (start.max(from.0), end.min(to.0));
-    let until = |whole: u64, time: u64| match end - start {
-        0 => whole,
-        length => (u128::from(whole) * u128::from(time - start) / u128::from(length)) as u64,
+    let is_inside = match start == end {
+        // A moment belongs to the window that it ends, so that the last moment has one.
+        true => from < end && end <= to || end == 0 && from == 0,
+        false => from < end && start < to,
     };
-    let share = |whole| match start == end {
-        true => whole,
-        false => until(whole, b) - until(whole, a),
+    if !is_inside {
+        return None;
+    }
+    let (a, b) = (start.max(from), end.min(to));
+    let share = |whole: u64| {
+        let until =
+            |time: u64| u128::from(whole) * u128::from(time - start) / u128::from(end - start);
+        match (a, b) == (start, end) {
+            true => whole,
+            false => (until(b) - until(a)) as u64,
+        }
     };
     Some(Part {
-        start: a - from.0.min(a),
-        end: b - from.0.min(b),
+        start: a - from,
+        end: b - from,
         weight: share(span.weight),
-        n_samples: share(n_samples),
+        n_samples: share(u64::from(span.n_samples)),
     })
 }
 
 /// The end of what of a span lies in the window, since the window begins.
 pub(crate) fn end_in(span: &Span, window: Window) -> Option<u64> {
-    match window {
-        None => Some(span.end.0.max(span.start.0)),
-        Some(_) => part(span, window).map(|part| part.end),
-    }
+    part(span, window).map(|part| part.end)
 }
 
 /// No span of these ends later in the window than this, since the window begins.

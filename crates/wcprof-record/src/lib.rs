@@ -6,7 +6,6 @@
 
 mod error;
 mod exited;
-mod kept;
 mod live_stack;
 mod locks;
 mod modules;
@@ -14,13 +13,14 @@ mod need;
 mod process;
 mod recorder;
 mod replay;
+mod snapshot;
 mod stacks;
 mod threads;
 mod unmapped;
 mod weights;
 
 pub use error::RecordError;
-pub use kept::Kept;
 pub use modules::{Handle, ModuleProblem, TargetFiles};
 pub use recorder::{Progress, Recorded, Recorder, RecorderOptions};
+pub use snapshot::NamedSnapshot;
 pub use unmapped::UnmappedFrames;

@@ -13,7 +13,7 @@ use wcprof_host::open::{HeldFile, LiveFiles, OpenError, REMOTE_TIMEOUT};
 use wcprof_host::procfs::read_status;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Pid, Svma};
-use wcprof_unwind::{ModuleCode, ModuleKey, SharedModules, Unwinder};
+use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, SharedModules, Unwinder};
 
 /// Jitdumps of one process; runtimes write one.
 const MAX_JITDUMPS: usize = 16;
@@ -273,33 +273,37 @@ impl Modules {
         let file = files
             .open_mapping(&image.first)
             .map_err(|e| e.to_string())?;
-        if !files.may_hang(&image.first) {
-            let identity = FileIdentity::of(&file);
-            if let Some((code, handle)) = identity.and_then(|id| shared.known.get(&id)) {
-                handles.insert(start, Arc::clone(handle));
-                return Ok(Arc::clone(code));
-            }
-            let code = ModuleCode::read(&file).map_err(|e| e.to_string());
-            let handle = Arc::new(Handle::File(file));
-            handles.insert(start, Arc::clone(&handle));
-            let code = shared.modules.intern(code?);
-            if let Some(identity) = identity {
-                shared.known.insert(identity, (Arc::clone(&code), handle));
-            }
-            return Ok(code);
+        let may_hang = files.may_hang(&image.first);
+        let identity = (!may_hang).then(|| FileIdentity::of(&file)).flatten();
+        if let Some((code, handle)) = identity.and_then(|id| shared.known.get(&id)) {
+            handles.insert(start, Arc::clone(handle));
+            return Ok(Arc::clone(code));
         }
-        let (tx, rx) = mpsc::channel();
-        // Left behind when the server does not answer: it holds one file and nothing else.
-        std::thread::spawn(move || {
-            let code = ModuleCode::read(&file).map_err(|e| e.to_string());
-            let _ = tx.send((code, file));
-        });
-        let (code, file) = rx
-            .recv_timeout(REMOTE_TIMEOUT)
-            .map_err(|_| "its file system did not answer within 2 s")?;
-        handles.insert(start, Arc::new(Handle::File(file)));
-        Ok(shared.modules.intern(code?))
+        let (code, file) = read_code(file, may_hang)?;
+        let handle = Arc::new(Handle::File(file));
+        handles.insert(start, Arc::clone(&handle));
+        let code = shared.modules.intern(code.map_err(|e| e.to_string())?);
+        if let Some(identity) = identity {
+            shared.known.insert(identity, (Arc::clone(&code), handle));
+        }
+        Ok(code)
     }
+}
+
+/// Fails where the file's server does not answer in time.
+fn read_code(
+    file: File,
+    may_hang: bool,
+) -> Result<(Result<ModuleCode, CodeError>, File), &'static str> {
+    let read = move || (ModuleCode::read(&file), file);
+    if !may_hang {
+        return Ok(read());
+    }
+    let (tx, rx) = mpsc::channel();
+    // Left behind when the server does not answer: it holds one file and nothing else.
+    std::thread::spawn(move || drop(tx.send(read())));
+    rx.recv_timeout(REMOTE_TIMEOUT)
+        .map_err(|_| "its file system did not answer within 2 s")
 }
 
 /// Whether a mapping is the mark that a runtime makes of its jitdump: executable, so that perf notices

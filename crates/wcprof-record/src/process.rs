@@ -59,7 +59,7 @@ impl ProcessState {
             locks: Locks::default(),
             sockets: SocketNames::new(target.pid()),
             target,
-            unwinder: Unwinder::new(),
+            unwinder: Unwinder::default(),
             replay: Replay::default(),
             frame_ids: HashMap::new(),
             first_mapped: None,
@@ -71,7 +71,7 @@ impl ProcessState {
     /// Its part is over: what only unwinding needs is given back.
     pub(crate) fn end(&mut self) {
         self.hold_late_files();
-        self.unwinder = Unwinder::new();
+        self.unwinder = Unwinder::default();
         self.replay = Replay::default();
         self.frame_ids = HashMap::new();
         self.locks = Locks::default();
@@ -86,10 +86,10 @@ impl ProcessState {
         }
     }
 
-    /// Forgets ids that the sink has given up.
-    pub(crate) fn forget(&mut self, sink: &impl TraceSink) {
-        self.frame_ids.retain(|_, frame| sink.holds_frame(*frame));
-        self.replay.retain(|stack| sink.holds_stack(stack));
+    /// Forgets ids of frames and stacks, and what addresses mean.
+    fn forget(&mut self) {
+        self.frame_ids.clear();
+        self.replay.forget();
     }
 
     /// The files of its modules; the recording goes on.
@@ -196,8 +196,7 @@ impl ProcessState {
                 })
             });
         // Addresses can mean other modules now.
-        self.frame_ids.clear();
-        self.replay.forget();
+        self.forget();
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }
@@ -232,11 +231,11 @@ impl Processes {
         self.list.iter_mut().flatten().map(AsMut::as_mut)
     }
 
-    /// Forgets processes and ids that the sink has given up.
+    /// Forgets processes that the sink has given up, and ids of frames and stacks.
     pub(crate) fn forget(&mut self, sink: &impl TraceSink) {
         for slot in &mut self.list {
             match slot {
-                Some(process) if sink.holds_process(process.id) => process.forget(sink),
+                Some(process) if sink.holds_process(process.id) => process.forget(),
                 _ => *slot = None,
             }
         }

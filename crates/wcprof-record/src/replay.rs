@@ -65,12 +65,7 @@ impl Replay {
         self.known.insert(*regs, known);
     }
 
-    /// Keeps the stacks that still have a number.
-    pub(crate) fn retain(&mut self, holds: impl Fn(StackId) -> bool) {
-        self.known.retain(|_, known| holds(known.stack));
-    }
-
-    /// Modules have changed: the same words can mean another stack.
+    /// The same words can mean another stack, or stacks have other ids.
     pub(crate) fn forget(&mut self) {
         self.known.clear();
     }

@@ -148,7 +148,7 @@ impl Stacks {
     /// Forgets ids that the sink has given up.
     pub(crate) fn forget(&mut self, sink: &impl TraceSink) {
         if let Some(leaves) = &mut self.leaves {
-            leaves.retain(|stack, _| sink.holds_stack(*stack));
+            leaves.clear();
         }
         self.unmapped.retain(|frame| sink.holds_frame(frame));
     }

@@ -1,7 +1,5 @@
 //! Cores by class of daemon, as a table and as JSON.
 
-use std::fmt::Write;
-
 use wcprof_profile::{ClassCores, Cores};
 use wcprof_text::terminal_name;
 
@@ -13,70 +11,63 @@ const MIN_CORES: f64 = 0.005;
 
 /// The table: classes with their processes and busiest pools, ratios below. Names are escaped.
 pub fn cores_text(cores: &Cores) -> String {
-    let mut out = String::new();
-    // Writing to a string cannot fail.
-    let _ = table(cores, &mut out);
-    out
-}
-
-fn table(cores: &Cores, out: &mut String) -> std::fmt::Result {
-    let with_ops = cores.us_per_op.is_some();
-    let line = |out: &mut String, name: &str, n: usize, used: f64, us: Option<f64>| {
-        let us = us.map_or(String::new(), |us| format!(" {us:>10.1}"));
-        writeln!(out, "{name:<44} {n:>9} {used:>8.2}{us}")
+    let us = |us: Option<f64>| us.map_or(String::new(), |us| format!(" {us:>10.1}"));
+    let heading = if cores.us_per_op.is_some() {
+        "  us CPU/op"
+    } else {
+        ""
     };
-    let heading = if with_ops { "  us CPU/op" } else { "" };
-    writeln!(
-        out,
-        "{:<44} {:>9} {:>8}{heading}",
-        "CPU by class of process", "threads", "cores"
-    )?;
+    let name = "CPU by class of process";
+    let mut out = format!("{name:<44} {:>9} {:>8}{heading}\n", "threads", "cores");
     for class in &cores.classes {
-        let n = class.processes.len();
-        let name = match n {
-            1 => terminal_name(&class.class).into_owned(),
-            _ => format!("{} ({n} processes)", terminal_name(&class.class)),
+        let name = match class.processes.len() {
+            1 => class.class.clone(),
+            n => format!("{} ({n} processes)", class.class),
         };
-        line(out, &name, class.n_threads, class.cores, class.us_per_op)?;
-        parts(class, out)?;
+        let n_threads = class.n_threads.to_string();
+        out += &line(&name, &n_threads, class.cores, &us(class.us_per_op));
+        out += &parts(class);
     }
     if cores.classes.len() > 1 {
         let n: usize = cores.classes.iter().map(|c| c.n_threads).sum();
-        line(out, "all", n, cores.cores, cores.us_per_op)?;
+        out += &line("all", &n.to_string(), cores.cores, &us(cores.us_per_op));
     }
     for ratio in &cores.ratios {
         let (class, to) = (terminal_name(&ratio.class), terminal_name(&ratio.to));
-        writeln!(out, "cores of {class} for each of {to}: {:.2}", ratio.ratio)?;
+        out += &format!("cores of {class} for each of {to}: {:.2}\n", ratio.ratio);
     }
-    Ok(())
+    out
 }
 
-fn parts(class: &ClassCores, out: &mut String) -> std::fmt::Result {
-    for process in class.processes.iter().take(MAX_PROCESSES) {
-        let title = terminal_name(&process.title);
-        let host = terminal_name(&process.host);
-        let ended = match &process.ended {
-            Some(why) => format!(", {}", terminal_name(why)),
-            None => String::new(),
-        };
-        let name = format!("  {title} (pid {} on {host}{ended})", process.pid);
-        let n = process.n_threads;
-        writeln!(out, "{name:<44} {n:>9} {:>8.2}", process.cores)?;
+fn line(name: &str, n_threads: &str, cores: f64, us: &str) -> String {
+    format!(
+        "{:<44} {n_threads:>9} {cores:>8.2}{us}\n",
+        terminal_name(name)
+    )
+}
+
+fn parts(class: &ClassCores) -> String {
+    let n_shown = class.processes.len().min(MAX_PROCESSES);
+    let (shown, rest) = class.processes.split_at(n_shown);
+    let processes = shown.iter().map(|p| {
+        let ended = p
+            .ended
+            .as_ref()
+            .map_or(String::new(), |why| format!(", {why}"));
+        let name = format!("  {} (pid {} on {}{ended})", p.title, p.pid, p.host);
+        line(&name, &p.n_threads.to_string(), p.cores, "")
+    });
+    let mut out: String = processes.collect();
+    if !rest.is_empty() {
+        let cores = rest.iter().map(|p| p.cores).sum();
+        out += &line(&format!("  and {} more", rest.len()), "", cores, "");
     }
-    let more = class.processes.len().saturating_sub(MAX_PROCESSES);
-    if more > 0 {
-        let rest = class.processes.iter().skip(MAX_PROCESSES);
-        let rest: f64 = rest.map(|p| p.cores).sum();
-        let name = format!("  and {more} more");
-        writeln!(out, "{name:<44} {:>9} {rest:>8.2}", "")?;
+    let pools = class.pools.iter().take(MAX_POOLS);
+    for pool in pools.filter(|pool| pool.cores >= MIN_CORES) {
+        let name = format!("  pool {}", pool.name);
+        out += &line(&name, &pool.n_threads.to_string(), pool.cores, "");
     }
-    for pool in class.pools.iter().take(MAX_POOLS) {
-        if pool.cores >= MIN_CORES {
-            let name = format!("  pool {}", terminal_name(&pool.name));
-            writeln!(out, "{name:<44} {:>9} {:>8.2}", pool.n_threads, pool.cores)?;
-        }
-    }
-    Ok(())
+    out
 }
 
 #[cfg(test)]

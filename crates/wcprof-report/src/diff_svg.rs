@@ -17,13 +17,12 @@ pub fn diff_svg(diff: &ProfileDiff, title: &str, out: &mut impl Write) -> io::Re
         Unit::Second => (1e-3, "us/s", "microseconds of thread time per second"),
         Unit::Operation => (1.0, "ns/op", "nanoseconds per operation"),
     };
-    let lines: Vec<String> = diff
-        .stacks
-        .iter()
-        .map(|stack| (stack, stack.per_unit.map(|v| (v * scale).round() as u64)))
-        .filter(|(_, [before, after])| before + after > 0)
-        .map(|(stack, [before, after])| format!("{} {before} {after}", plain(&folded(stack))))
-        .collect();
+    let lines = diff.stacks.iter().filter_map(|stack| {
+        let [before, after] = stack.per_unit.map(|v| (v * scale).round() as u64);
+        let line = format!("{} {before} {after}", plain(&folded(stack)));
+        (before + after > 0).then_some(line)
+    });
+    let lines: Vec<String> = lines.collect();
     if diff.stacks.iter().all(|s| s.per_unit[1] * scale < 0.5) {
         return Err(io::Error::new(
             io::ErrorKind::InvalidInput,
@@ -42,10 +41,7 @@ pub fn diff_svg(diff: &ProfileDiff, title: &str, out: &mut impl Write) -> io::Re
 }
 
 fn folded(stack: &StackPair) -> String {
-    let frames = stack.root_first.iter().map(|frame| folded_name(frame));
-    let parts: Vec<_> = [folded_name(&stack.pool)]
-        .into_iter()
-        .chain(frames)
-        .collect();
-    parts.join(";")
+    let names = [&stack.pool].into_iter().chain(&stack.root_first);
+    let names: Vec<_> = names.map(|name| folded_name(name)).collect();
+    names.join(";")
 }

@@ -25,17 +25,6 @@ pub struct DiffTextOptions {
     pub tables: Vec<TableKind>,
 }
 
-impl Default for DiffTextOptions {
-    fn default() -> Self {
-        Self {
-            width: None,
-            color: false,
-            max_lines: 20,
-            tables: TableKind::ALL.to_vec(),
-        }
-    }
-}
-
 /// Writes the comparison as text.
 pub fn diff_text(
     diff: &ProfileDiff,
@@ -114,21 +103,12 @@ fn write_table(
         (n_left - n_marked, "without"),
         (table.n_below, "too small to be tested"),
     ];
-    let left: Vec<String> = left
-        .iter()
-        .filter(|(n, _)| *n > 0)
-        .map(|(n, what)| format!("{n} {what}"))
-        .collect();
-    if !left.is_empty() {
-        writeln!(out, "  and {}", left.join(", "))?;
+    let left = left.iter().filter(|(n, _)| *n > 0);
+    let left: Vec<String> = left.map(|(n, what)| format!("{n} {what}")).collect();
+    match left.as_slice() {
+        [] => Ok(()),
+        left => writeln!(out, "  and {}", left.join(", ")),
     }
-    Ok(())
-}
-
-/// Whether what a warning says is why nothing is tested.
-fn is_untestable(diff: &ProfileDiff) -> bool {
-    let is_why = |w: &Warning| matches!(w, Warning::NoTime(_) | Warning::TooShort(_));
-    diff.warnings.iter().any(is_why)
 }
 
 fn write_line(
@@ -138,27 +118,31 @@ fn write_line(
     options: &DiffTextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let number = |value: f64| figure(diff.unit, kind, value);
+    let number = |ns: f64| match (diff.unit, kind) {
+        (Unit::Operation, _) => duration(ns.round() as u64),
+        (Unit::Second, TableKind::Class) => format!("{:.3}", ns / 1e9),
+        (Unit::Second, _) => format!("{:.2}", ns / 1e7),
+    };
     let signed = |value: f64| {
         let sign = if value < 0.0 { "-" } else { "+" };
         format!("{sign}{}", number(value.abs()))
     };
     let [before, after] = &line.values;
-    let (interval, mark) = match line.change {
-        Some(change) => (
-            format!("{} .. {}", signed(change.low), signed(change.high)),
-            if change.significant { "*" } else { " " },
-        ),
-        None if diff.n_tested == 0 && is_untestable(diff) => ("not tested".to_owned(), " "),
-        None => ("too few samples".to_owned(), " "),
+    // Why nothing is tested.
+    let is_why = |w: &Warning| matches!(w, Warning::NoTime(_) | Warning::TooShort(_));
+    let interval = match line.change {
+        Some(change) => format!("{} .. {}", signed(change.low), signed(change.high)),
+        None if diff.n_tested == 0 && diff.warnings.iter().any(is_why) => "not tested".to_owned(),
+        None => "too few samples".to_owned(),
     };
+    let mark = if line.is_significant() { "*" } else { " " };
     let text = format!(
         "{:>9} {:>9} {:>9} {:>8}  {interval:<21} {mark} {}",
         number(before.per_unit),
         number(after.per_unit),
         signed(line.difference()),
         relative(before, after),
-        line_name(&line.name),
+        terminal_name(&line_name(&line.name)),
     );
     let text = cut(&text, options.width);
     let color = if line.difference() > 0.0 { 31 } else { 32 };
@@ -168,61 +152,44 @@ fn write_line(
     }
 }
 
-fn figure(unit: Unit, kind: TableKind, ns: f64) -> String {
-    match (unit, kind) {
-        (Unit::Operation, _) => duration(ns.round() as u64),
-        (Unit::Second, TableKind::Class) => format!("{:.3}", ns / 1e9),
-        (Unit::Second, _) => format!("{:.2}", ns / 1e7),
-    }
-}
-
 /// The change in percent of the value before.
 fn relative(before: &Value, after: &Value) -> String {
-    match (before.per_unit > 0.0, after.per_unit > 0.0) {
-        (true, true) => match after.per_unit / before.per_unit {
-            ratio if ratio >= 10.0 => format!("(x{ratio:.0})"),
-            ratio => format!("({:+.0} %)", 100.0 * (ratio - 1.0)),
-        },
-        (true, false) => "(gone)".to_owned(),
-        (false, _) => "(new)".to_owned(),
+    match after.per_unit / before.per_unit {
+        _ if before.per_unit <= 0.0 => "(new)".to_owned(),
+        _ if after.per_unit <= 0.0 => "(gone)".to_owned(),
+        ratio if ratio >= 10.0 => format!("(x{ratio:.0})"),
+        ratio => format!("({:+.0} %)", 100.0 * (ratio - 1.0)),
     }
 }
 
+/// Not escaped.
 fn line_name(name: &LineName) -> String {
     match name {
-        LineName::Class { name, n_processes } => {
-            let [before, after] = n_processes;
-            let n = match before == after {
-                true if *after == 1 => "1 process".to_owned(),
-                true => format!("{after} processes"),
-                false => format!("{before} -> {after} processes"),
-            };
-            format!("{} ({n})", terminal_name(name))
-        }
-        LineName::Pool { name, state } => {
-            let state = state.map_or_else(String::new, |s| format!(" {}", s.frame()));
-            format!("{}{state}", terminal_name(name))
-        }
-        LineName::Function { name } => terminal_name(name).into_owned(),
+        LineName::Class { name, n_processes } => match n_processes {
+            [1, 1] => format!("{name} (1 process)"),
+            [before, after] if before == after => format!("{name} ({after} processes)"),
+            [before, after] => format!("{name} ({before} -> {after} processes)"),
+        },
+        LineName::Pool { name, state: None } | LineName::Function { name } => name.clone(),
+        LineName::Pool {
+            name,
+            state: Some(state),
+        } => format!("{name} {}", state.frame()),
         LineName::Stack { pool, root_first } => {
-            let leaf_first = root_first.iter().rev().take(MAX_FRAMES);
-            let mut frames: Vec<_> = leaf_first.map(|f| terminal_name(f)).collect();
+            let leaf_first = root_first.iter().rev().map(String::as_str);
+            let mut frames: Vec<&str> = leaf_first.take(MAX_FRAMES).collect();
             if root_first.len() > MAX_FRAMES {
-                frames.push("...".into());
+                frames.push("...");
             }
-            format!("{}: {}", terminal_name(pool), frames.join(" < "))
+            format!("{pool}: {}", frames.join(" < "))
         }
     }
 }
 
 /// Names, escaped for a terminal; the first few.
 fn list(names: &[String]) -> String {
-    let shown: Vec<_> = names
-        .iter()
-        .take(MAX_NAMES)
-        .map(|n| terminal_name(n))
-        .collect();
-    shown.join(", ") + &and_more(names.len().saturating_sub(MAX_NAMES))
+    let (shown, more) = names.split_at(names.len().min(MAX_NAMES));
+    terminal_name(&shown.join(", ")).into_owned() + &and_more(more.len())
 }
 
 /// A warning as a sentence, escaped for a terminal.
@@ -233,42 +200,44 @@ pub fn diff_warning(warning: &Warning) -> String {
         _ => "the second recording",
     };
     match warning {
-        Warning::Programs { before, after } => format!(
-            "different programs: {} before, {} after; only what has the same name is compared",
-            list(before),
-            list(after)
-        ),
-        Warning::Rebuilt { modules, first } => {
-            let id = |at: usize| {
-                let id = first[at].as_ref().map(ToString::to_string);
-                id.map_or_else(|| "?".to_owned(), |id| id.chars().take(12).collect())
-            };
+        Warning::Programs { before, after } => {
+            let (before, after) = (list(before), list(after));
             format!(
-                "other builds of {} (build-id {}.. before, {}.. after): functions are matched by \
-                 name, and those without a name are merged",
-                list(modules),
-                id(0),
-                id(1)
+                "different programs: {before} before, {after} after; only what has the same name is \
+                 compared"
             )
         }
-        Warning::Engines([before, after]) => format!(
-            "different engines, {} and {}: they see short waits and running threads differently",
-            terminal_name(before),
-            terminal_name(after)
-        ),
+        Warning::Rebuilt { modules, first } => {
+            let [before, after] = first.each_ref().map(|id| match id {
+                Some(id) => id.to_string().chars().take(12).collect(),
+                None => "?".to_owned(),
+            });
+            format!(
+                "other builds of {} (build-id {before}.. before, {after}.. after): functions are \
+                 matched by name, and those without a name are merged",
+                list(modules),
+            )
+        }
+        Warning::Engines(engines) => {
+            let [before, after] = engines.each_ref().map(|engine| terminal_name(engine));
+            format!(
+                "different engines, {before} and {after}: they see short waits and running threads \
+                 differently"
+            )
+        }
         Warning::NoTime(sides) => format!(
             "imported from text without times: {}; the weights have no confidence intervals, and \
              nothing is tested",
             which(sides)
         ),
-        Warning::TooShort(sides) => format!(
-            "too short for confidence intervals: {}; nothing is tested",
-            which(sides)
-        ),
+        Warning::TooShort(sides) => {
+            let which = which(sides);
+            format!("too short for confidence intervals: {which}; nothing is tested")
+        }
         Warning::Cut(sides) => format!("cut short, did not end cleanly: {}", which(sides)),
-        Warning::Nothing(sides) => format!(
-            "no time passes the filters: {}; idle time is hidden unless shown",
-            which(sides)
-        ),
+        Warning::Nothing(sides) => {
+            let which = which(sides);
+            format!("no time passes the filters: {which}; idle time is hidden unless shown")
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! Folded stacks: `group;root;...;leaf WEIGHT`, one line a distinct stack, sorted bytewise.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -40,11 +41,8 @@ pub(crate) fn lines(profile: &Profile, trees: &Trees) -> Vec<(String, u64)> {
                 entry.or_default();
                 at
             });
-            let sum = threads
-                .entry(row.thread)
-                .or_default()
-                .entry(line)
-                .or_default();
+            let lines = threads.entry(row.thread).or_default();
+            let sum = lines.entry(line).or_default();
             *sum = sum.saturating_add(row.weight);
         }
         for lines in threads.into_values() {
@@ -87,18 +85,11 @@ fn line(
     node: usize,
 ) -> String {
     let nodes = iter::successors(Some(&group.nodes[node]), |n| Some(&group.nodes[n.parent?]));
-    let labels: Vec<_> = nodes.map(|node| node.label).collect();
-    let mut text = String::new();
-    if let Some(name) = name {
-        text.push_str(&folded_name(name));
-    }
-    for label in labels.iter().rev() {
-        if !text.is_empty() {
-            text.push(';');
-        }
-        text.push_str(&folded_name(&label.text(profile, trees.min_percent)));
-    }
-    text
+    let labels = nodes.map(|node| node.label.text(profile, trees.min_percent));
+    let mut names: Vec<Cow<'_, str>> = labels.collect();
+    names.extend(name.filter(|name| !name.is_empty()).map(Cow::Borrowed));
+    let names: Vec<_> = names.iter().rev().map(|name| folded_name(name)).collect();
+    names.join(";")
 }
 
 #[cfg(test)]

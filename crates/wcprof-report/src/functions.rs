@@ -21,9 +21,8 @@ pub fn functions(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let groups = function_groups(profile, view);
-    let (listed, empty): (Vec<_>, Vec<_>) = groups
-        .iter()
-        .partition(|group| !options.only_shown || group.shown > 0);
+    let (listed, empty): (Vec<_>, Vec<_>) =
+        (groups.iter()).partition(|group| !options.only_shown || group.shown > 0);
     for (at, group) in listed.iter().enumerate() {
         if at > 0 {
             writeln!(out)?;
@@ -49,16 +48,12 @@ fn table(
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let (listed, below): (Vec<_>, Vec<_>) = group
-        .functions
-        .iter()
-        .partition(|f| percent(f.total_weight, group.shown) >= min_percent);
+    let share = |function: &FunctionWeight| percent(function.total_weight, group.shown);
+    let (listed, below): (Vec<_>, Vec<_>) =
+        (group.functions.iter()).partition(|function| share(function) >= min_percent);
     if !listed.is_empty() {
-        let line = format!(
-            "{:>7} {:<6} {:>8}  {:>7} {:<6} {:>8}  function",
-            "self", "", "", "total", "", ""
-        );
-        writeln!(out, "{}", cut(&line, options.width))?;
+        let line = "   self                    total                  function";
+        writeln!(out, "{}", cut(line, options.width))?;
     }
     let most = options.max_nodes.unwrap_or(usize::MAX);
     for function in listed.iter().take(most) {

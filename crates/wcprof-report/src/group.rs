@@ -8,18 +8,13 @@ const ID_CHARS: usize = 12;
 
 /// A path with the ids of containers (64 hexadecimal digits) cut.
 fn short_ids(path: &str) -> String {
-    let mut short = String::with_capacity(path.len());
-    let mut rest = path;
-    while let Some(start) = rest.find(|c: char| c.is_ascii_hexdigit()) {
-        short.push_str(&rest[..start]);
-        let run = &rest[start..];
-        let end = run
-            .find(|c: char| !c.is_ascii_hexdigit())
-            .unwrap_or(run.len());
-        short.push_str(&run[..if end == 64 { ID_CHARS } else { end }]);
-        rest = &run[end..];
-    }
-    short + rest
+    let parts = path.split_inclusive(|c: char| !c.is_ascii_hexdigit());
+    let parts = parts.map(|part| match part.find(|c: char| !c.is_ascii_hexdigit()) {
+        Some(64) => part[..ID_CHARS].to_owned() + &part[64..],
+        None if part.len() == 64 => part[..ID_CHARS].to_owned(),
+        _ => part.to_owned(),
+    });
+    parts.collect()
 }
 
 /// `comm/tid` of a thread (the tid follows the last `/`), a pool's name, `comm/pid` of a process,
@@ -43,14 +38,10 @@ pub(crate) fn key_name(profile: &Profile, key: &GroupKey, threads: &[usize]) -> 
             let thread = profile.threads.get(*threads.first()?)?;
             Some(format!("{}/{}", thread.process_comm, thread.pid))
         }
-        GroupKey::Host(host) => Some(match host.as_str() {
-            "" => "(no host recorded)".to_owned(),
-            host => host.to_owned(),
-        }),
-        GroupKey::Cgroup(path) => Some(match path.as_str() {
-            "" => "(no control group recorded)".to_owned(),
-            path => short_ids(path),
-        }),
+        GroupKey::Host(host) if host.is_empty() => Some("(no host recorded)".to_owned()),
+        GroupKey::Host(host) => Some(host.clone()),
+        GroupKey::Cgroup(path) if path.is_empty() => Some("(no control group recorded)".to_owned()),
+        GroupKey::Cgroup(path) => Some(short_ids(path)),
         GroupKey::All => None,
     }
 }

@@ -1,12 +1,12 @@
 //! The profile as JSON: the headline's figures and the trees. `docs/json-schema.md` documents it.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 
 use serde::Serialize;
 use serde_json::{Value, json};
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Cores, Group, GroupBy, GroupKey, Label, Node, Relation, Trees, View};
+use wcprof_profile::{Cores, Group, Label, Relation, Trees, View};
 use wcprof_text::printable_json;
 
 use crate::group::group_name;
@@ -25,14 +25,14 @@ pub fn json(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let trees = Trees::new(profile, view);
-    let groups = trees.groups.iter();
+    let groups = trees.groups.iter().map(|g| group(profile, &trees, g));
     let document = Document {
         schema: "wcprof-report",
         version: JSON_VERSION,
         headline: headline(profile),
         cores,
         view: view_fields(profile, view),
-        groups: groups.map(|g| group(profile, &trees, g)).collect(),
+        groups: groups.collect(),
     };
     out.write_all(printable_json(&document)?.as_bytes())
 }
@@ -89,7 +89,7 @@ fn headline(profile: &Profile) -> Value {
     .map(|s| (s.name(), h.share(s)));
     let mut share_percent = BTreeMap::from(shares);
     share_percent.insert("blocked", waiting.map(|s| h.share(s)).sum());
-    let (header, losses) = (&profile.header, &h.losses);
+    let (header, stats, losses) = (&profile.header, &profile.stats, &h.losses);
     let truncated = losses.truncated.iter();
     let truncated: States = truncated.map(|(end, n)| (end.reason(), *n)).collect();
     json!({
@@ -98,11 +98,11 @@ fn headline(profile: &Profile) -> Value {
         "kernel": header.kernel,
         "started_unix_ns": header.started_unix_ns,
         "processes": h.processes,
-        "duration_ns": h.duration_ns,
+        "duration_ns": stats.duration.0,
         "n_threads": h.n_threads,
         "n_samples": h.n_samples,
-        "engine": h.engine,
-        "rate_hz": h.rate_hz,
+        "engine": header.engine,
+        "rate_hz": header.rate_hz,
         "observed_ns": h.observed_ns(),
         "states_ns": states(&h.states),
         "share_percent": share_percent,
@@ -113,10 +113,10 @@ fn headline(profile: &Profile) -> Value {
         "truncated": truncated,
         "n_frames": losses.n_frames,
         "n_unresolved_frames": losses.n_unresolved,
-        "own_cpu_ns": h.own_cpu_ns,
-        "complete": profile.stats.complete,
-        "end_reason": profile.stats.end_reason,
-        "notes": h.notes,
+        "own_cpu_ns": stats.own_cpu_ns,
+        "complete": stats.complete,
+        "end_reason": stats.end_reason,
+        "notes": header.notes,
     })
 }
 
@@ -127,20 +127,13 @@ fn view_fields(profile: &Profile, view: &View) -> Value {
     };
     let state_names = |list: &Vec<State>| list.iter().map(|s| s.name()).collect::<Vec<_>>();
     let mut fields = json!({
-        "by": match view.by {
-            GroupBy::Thread => "thread",
-            GroupBy::Pool => "pool",
-            GroupBy::Process => "process",
-            GroupBy::Cgroup => "cgroup",
-            GroupBy::Host => "host",
-            GroupBy::All => "all",
-        },
+        "by": view.by,
         "inverted": view.is_leaf_first(),
         "idle": if view.idle { "show" } else { "hide" },
         "state_frames": view.state_frames,
         "files": view.files,
         "min_percent": view.min_percent,
-        "window_ns": Headline::new(profile).window_ns,
+        "window_ns": profile.time.window_ns(),
         "states": view.states.as_ref().map(state_names),
         "focus": view.focus.as_ref().map(|f| f.pattern()),
         "hide": view.hide.as_ref().map(|f| f.pattern()),
@@ -155,12 +148,25 @@ fn view_fields(profile: &Profile, view: &View) -> Value {
 
 fn group(profile: &Profile, trees: &Trees, group: &Group) -> GroupOut {
     // Nodes are numbered in the order in which they are written.
-    let mut number = HashMap::new();
+    let mut number = vec![0; group.nodes.len()];
     let mut nodes = Vec::with_capacity(group.nodes.len());
     for (at, node, depth) in group.walk() {
-        number.insert(at, nodes.len());
-        let parent = node.parent.and_then(|p| number.get(&p).copied());
-        nodes.push(node_fields(profile, trees, node, parent, depth));
+        number[at] = nodes.len();
+        let function = node.label.function(profile);
+        nodes.push(NodeOut {
+            kind: kind(node.label),
+            name: node.label.text(profile, trees.min_percent).into_owned(),
+            module: function.map(|f| f.module.clone()),
+            resolved: function.map(|f| f.resolved),
+            parent: node.parent.map(|parent| number[parent]),
+            depth,
+            weight_ns: node.weight,
+            low_ns: node.interval.map(|i| i.low),
+            high_ns: node.interval.map(|i| i.high),
+            self_ns: node.self_weight,
+            n_samples: node.n_samples,
+            states_ns: states(&node.states),
+        });
     }
     let threads = group.threads.iter().map(|&t| {
         let thread = &profile.threads[t];
@@ -168,16 +174,13 @@ fn group(profile: &Profile, trees: &Trees, group: &Group) -> GroupOut {
             "pid": thread.pid.0,
             "tid": thread.tid.0,
             "comm": thread.comm,
-            "pool": profile.pools.get(thread.pool).map_or("", |p| &p.name),
+            "pool": profile.pools[thread.pool].name,
             "n_ticks": thread.n_ticks,
             "observed_ns": thread.observed_ns,
         })
     });
     let about = json!({
-        "name": match group.key {
-            GroupKey::All => None,
-            _ => group_name(profile, group),
-        },
+        "name": group_name(profile, group),
         "threads": threads.collect::<Vec<_>>(),
         "observed_ns": group.observed(),
         "shown_ns": group.weight,
@@ -187,44 +190,22 @@ fn group(profile: &Profile, trees: &Trees, group: &Group) -> GroupOut {
     GroupOut { about, nodes }
 }
 
-fn node_fields(
-    profile: &Profile,
-    trees: &Trees,
-    node: &Node,
-    parent: Option<usize>,
-    depth: usize,
-) -> NodeOut {
-    let function = match node.label {
-        Label::Function(id) => profile.functions.get(id.0 as usize),
-        _ => None,
-    };
-    NodeOut {
-        kind: match node.label {
-            Label::Function(_) => "function",
-            Label::State(_) => "state",
-            Label::File(_) => "file",
-            Label::End(_) => "end",
-            Label::NotSampled(_) => "not-sampled",
-            Label::Hidden => "hidden",
-            Label::Below => "below",
-        },
-        name: node.label.text(profile, trees.min_percent).into_owned(),
-        module: function.map(|f| f.module.clone()),
-        resolved: function.map(|f| f.resolved),
-        parent,
-        depth,
-        weight_ns: node.weight,
-        low_ns: node.interval.map(|i| i.low),
-        high_ns: node.interval.map(|i| i.high),
-        self_ns: node.self_weight,
-        n_samples: node.n_samples,
-        states_ns: states(&node.states),
+fn kind(label: Label) -> &'static str {
+    match label {
+        Label::Function(_) => "function",
+        Label::State(_) => "state",
+        Label::File(_) => "file",
+        Label::End(_) => "end",
+        Label::NotSampled(_) => "not-sampled",
+        Label::Hidden => "hidden",
+        Label::Below => "below",
     }
 }
 
 fn states(weights: &[u64; State::ALL.len()]) -> States {
-    let named = State::ALL
-        .into_iter()
-        .map(|s| (s.name(), weights[s as usize]));
-    named.filter(|(_, weight)| *weight > 0).collect()
+    let states = State::ALL.into_iter().zip(*weights);
+    let states = states.filter(|(_, weight)| *weight > 0);
+    states
+        .map(|(state, weight)| (state.name(), weight))
+        .collect()
 }

@@ -9,7 +9,7 @@
 //! | `uwpmp` | [`uwpmp`](fn@uwpmp) | trackers: uwpmp's own text format |
 //! | `folded` | [`folded`](fn@folded) | flame graph tools |
 //! | `json` | [`json`](fn@json) | programs |
-//! | `svg`, `icicle` | [`svg`](fn@svg), [`icicle`] | a browser |
+//! | `svg`, `icicle` | [`svg`](fn@svg) | a browser |
 //! | `html` | [`HtmlPage`] | a browser: all views in one file |
 //!
 //! A [`ProfileDiff`](wcprof_profile::diff::ProfileDiff) is written by [`diff_text`](fn@diff_text),
@@ -38,7 +38,7 @@ mod uwpmp;
 mod waits;
 
 pub use cores::cores_text;
-pub use diff_json::{DIFF_JSON_VERSION, diff_json};
+pub use diff_json::diff_json;
 pub use diff_svg::diff_svg;
 pub use diff_text::{DiffTextOptions, diff_text, diff_warning};
 pub use folded::folded;
@@ -48,8 +48,8 @@ pub use headline::{Headline, recorded_by};
 pub use html::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 pub use json::{JSON_VERSION, json};
 pub use overview::Overview;
-pub use screen::{Screen, screen};
-pub use svg::{icicle, svg};
+pub use screen::screen;
+pub use svg::svg;
 pub use text::{TextOptions, text};
-pub use uwpmp::{UwpmpOptions, uwpmp};
+pub use uwpmp::uwpmp;
 pub use waits::waits;

@@ -10,19 +10,9 @@ use wcprof_text::{duration, xml_text};
 use crate::folded::lines;
 use crate::headline::{Headline, recorded_by};
 
-/// Writes a flame graph (an icicle graph when `view` is inverted) with widths in microseconds of
-/// wall-clock time. An error of kind [`io::ErrorKind::InvalidInput`] says that there is nothing to
-/// draw.
-pub fn svg(profile: &Profile, view: &View, title: &str, out: &mut impl Write) -> io::Result<()> {
-    draw(profile, view, title, view.is_leaf_first(), out)
-}
-
-/// The same with the roots at the top, whichever they are.
-pub fn icicle(profile: &Profile, view: &View, title: &str, out: &mut impl Write) -> io::Result<()> {
-    draw(profile, view, title, true, out)
-}
-
-fn draw(
+/// Writes a flame graph, or an icicle graph when it is drawn from the top, with widths in microseconds of
+/// wall-clock time. An error of kind [`io::ErrorKind::InvalidInput`] says that there is nothing to draw.
+pub fn svg(
     profile: &Profile,
     view: &View,
     title: &str,
@@ -30,8 +20,8 @@ fn draw(
     out: &mut impl Write,
 ) -> io::Result<()> {
     let trees = Trees::new(profile, view);
-    let lines: Vec<String> = lines(profile, &trees)
-        .into_iter()
+    let lines = lines(profile, &trees).into_iter();
+    let lines: Vec<String> = lines
         .map(|(line, us)| format!("{} {us}", plain(&line)))
         .collect();
     if lines.is_empty() {
@@ -40,7 +30,13 @@ fn draw(
             "nothing to draw: no time passes the filters (idle time is hidden unless shown)",
         ));
     }
-    let subtitle = subtitle(&Headline::new(profile), view);
+    let subtitle = format!(
+        "wall-clock time of {} threads over {}, {}{}",
+        Headline::new(profile).n_threads,
+        duration(profile.duration_ns()),
+        recorded_by(&profile.header.engine),
+        if view.idle { "" } else { ", idle time hidden" },
+    );
     let mut options = options(title, &subtitle, "us");
     if from_top {
         options.direction = Drawn::Inverted;
@@ -76,16 +72,4 @@ pub(crate) fn plain(line: &str) -> String {
         line.replace_range(at..=at, "\u{a0}");
     }
     line
-}
-
-fn subtitle(headline: &Headline, view: &View) -> String {
-    let window = headline.window_ns.map(|(from, to)| to.saturating_sub(from));
-    let profile_ns = window.unwrap_or(headline.duration_ns);
-    format!(
-        "wall-clock time of {} threads over {}, {}{}",
-        headline.n_threads,
-        duration(profile_ns),
-        recorded_by(&headline.engine),
-        if view.idle { "" } else { ", idle time hidden" },
-    )
 }

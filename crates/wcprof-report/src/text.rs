@@ -37,17 +37,14 @@ pub fn text(
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let (listed, empty): (Vec<_>, Vec<_>) = trees
-        .groups
-        .iter()
-        .partition(|group| !options.only_shown || group.weight > 0);
-    let texts: io::Result<Vec<Vec<u8>>> = listed
-        .par_iter()
-        .map(|group| {
-            let mut text = Vec::new();
-            write_group(profile, trees, group, options, &mut text).map(|()| text)
-        })
-        .collect();
+    let groups = trees.groups.iter();
+    let (listed, empty): (Vec<_>, Vec<_>) =
+        groups.partition(|group| !options.only_shown || group.weight > 0);
+    let texts = listed.par_iter().map(|group| {
+        let mut text = Vec::new();
+        write_group(profile, trees, group, options, &mut text).map(|()| text)
+    });
+    let texts: io::Result<Vec<Vec<u8>>> = texts.collect();
     out.write_all(&texts?.join(&b'\n'))?;
     write_n_empty(listed.len(), empty.len(), out)
 }
@@ -81,11 +78,8 @@ pub(crate) fn write_group(
         false => writeln!(out, "{line}")?,
     }
     let shown = options.max_nodes.map(|max| heaviest(group, max));
-    let visible = |list: &[usize]| -> Vec<usize> {
-        let list = list.iter().copied();
-        list.filter(|&n| shown.as_ref().is_none_or(|s| s[n]))
-            .collect()
-    };
+    let is_shown = |node: &usize| shown.as_ref().is_none_or(|shown| shown[*node]);
+    let visible = |list: &[usize]| list.iter().copied().filter(is_shown).collect::<Vec<_>>();
     // Nodes to print, last first: the node, its lead, the lead of its descendants.
     let mut next: Vec<(usize, String, String)> = Vec::new();
     branch(&visible(&group.roots), group.roots.len(), "", &mut next);
@@ -119,16 +113,12 @@ fn branch(shown: &[usize], n_all: usize, below: &str, next: &mut Vec<(usize, Str
 fn header(profile: &Profile, group: &Group) -> String {
     let name = group_name(profile, group).unwrap_or_else(|| "all threads".to_owned());
     let observed = group.observed();
-    let states = State::ALL.into_iter();
-    let mut states: Vec<(u64, State)> = states
-        .map(|s| (group.states[s as usize], s))
-        .filter(|(weight, _)| *weight > 0)
-        .collect();
+    let states = group.states.into_iter().zip(State::ALL);
+    let mut states: Vec<(u64, State)> = states.filter(|(weight, _)| *weight > 0).collect();
     states.sort_by_key(|(weight, _)| Reverse(*weight));
-    let states: Vec<String> = states
-        .into_iter()
-        .map(|(weight, s)| format!("{} {:.1} %", s.name(), percent(weight, observed)))
-        .collect();
+    let states = states.into_iter();
+    let states = states.map(|(ns, s)| format!("{} {:.1} %", s.name(), percent(ns, observed)));
+    let states: Vec<String> = states.collect();
     format!(
         "{}: {}, {} observed, {} shown ({})",
         terminal_name(&name),
@@ -201,10 +191,8 @@ fn single_state(node: &Node) -> Option<State> {
 /// Marks the `max` nodes to show: heavy ones, and those near the roots rather than deep ones.
 fn heaviest(group: &Group, max: usize) -> Vec<bool> {
     let score = |(at, node, depth): (usize, &Node, usize)| {
-        (
-            node.weight as f64 * 0.85_f64.powi(depth.min(1000) as i32),
-            at,
-        )
+        let discount = 0.85_f64.powi(depth.min(1000) as i32);
+        (node.weight as f64 * discount, at)
     };
     let mut order: Vec<(f64, usize)> = group.walk().map(score).collect();
     // A child's score is below its parent's, so that no shown node lacks its parent.

@@ -12,42 +12,23 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::{Group, GroupBy, GroupKey, Trees, View};
 use wcprof_text::{columns, cut, first_columns, percent, terminal_name};
 
-/// How to print.
-#[derive(Clone, Debug)]
-pub struct UwpmpOptions {
-    /// What to show: root first (`unwindpmp`) or inverted (`unwindpmp -v`), and filters. Idle time
-    /// is shown by default, since uwpmp knows none; percentages are of all of the thread's time
-    /// either way. Children of a node below `min_percent` are not printed; uwpmp's default is 0.1.
-    /// Grouping and state frames do not matter.
-    pub view: View,
-    /// Cut lines to so many characters (uwpmp on a terminal); `None` does not cut.
-    pub width: Option<usize>,
-}
-
-impl Default for UwpmpOptions {
-    fn default() -> Self {
-        Self {
-            view: View {
-                idle: true,
-                min_percent: 0.1,
-                ..View::default()
-            },
-            width: None,
-        }
-    }
-}
-
-/// Writes the profile in uwpmp's format.
-pub fn uwpmp(profile: &Profile, options: &UwpmpOptions, out: &mut impl Write) -> io::Result<()> {
-    let trees = Trees::new(
-        profile,
-        &View {
-            by: GroupBy::Thread,
-            state_frames: false,
-            min_percent: 0.0,
-            ..options.view.clone()
-        },
-    );
+/// Writes the profile in uwpmp's format: root first (`unwindpmp`) or inverted (`unwindpmp -v`). uwpmp knows
+/// no idle time; percentages are of all of the thread's time whether the view shows it or not. Children
+/// of a node below the view's `min_percent` are not printed; uwpmp's default is 0.1. Grouping and state
+/// frames do not matter. Lines are cut to `width` characters (uwpmp on a terminal); `None` does not cut.
+pub fn uwpmp(
+    profile: &Profile,
+    view: &View,
+    width: Option<usize>,
+    out: &mut impl Write,
+) -> io::Result<()> {
+    let by_thread = View {
+        by: GroupBy::Thread,
+        state_frames: false,
+        min_percent: 0.0,
+        ..view.clone()
+    };
+    let trees = Trees::new(profile, &by_thread);
     let mut threads: Vec<_> = trees
         .groups
         .iter()
@@ -60,7 +41,7 @@ pub fn uwpmp(profile: &Profile, options: &UwpmpOptions, out: &mut impl Write) ->
     for (thread, group) in threads {
         let (tid, name) = (thread.tid, terminal_name(&thread.comm));
         writeln!(out, "\nThread {tid} ({name}) - {} samples", thread.n_ticks)?;
-        tree(profile, group, options, out)?;
+        tree(profile, group, view.min_percent, width, out)?;
     }
     Ok(())
 }
@@ -68,7 +49,8 @@ pub fn uwpmp(profile: &Profile, options: &UwpmpOptions, out: &mut impl Write) ->
 fn tree(
     profile: &Profile,
     group: &Group,
-    options: &UwpmpOptions,
+    min_percent: f64,
+    width: Option<usize>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let total = group.observed();
@@ -82,9 +64,9 @@ fn tree(
         let share = percent(node.weight, total) as f32;
         let name = node.label.text(profile, 0.0);
         let head = format!("{prefix}+ {share:.2}% ");
-        let line = cut_line(&head, &terminal_name(&name), options.width);
+        let line = cut_line(&head, &terminal_name(&name), width);
         writeln!(out, "{line}")?;
-        if share >= options.view.min_percent as f32 {
+        if share >= min_percent as f32 {
             prefix.push(if last { ' ' } else { '|' });
             next.extend(siblings(&node.children, depth + 1));
         }

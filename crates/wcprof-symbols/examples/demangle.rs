@@ -19,8 +19,6 @@ fn main() -> std::io::Result<()> {
         out.flush()
     };
     let thread = std::thread::Builder::new().stack_size(64 << 20);
-    match thread.spawn(run)?.join() {
-        Ok(result) => result,
-        Err(panic) => std::panic::resume_unwind(panic),
-    }
+    let result = thread.spawn(run)?.join();
+    result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

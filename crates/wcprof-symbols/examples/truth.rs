@@ -65,12 +65,10 @@ fn main() -> Result<(), Failure> {
     println!("|---|---|---|---|---|---|");
     let mut total = Tally::default();
     for ((path, build_id), addresses) in &mut modules {
-        let installed = open_regular(Path::new(path))
-            .ok()
-            .and_then(|file| ElfFile::from_file(file).ok());
-        let Some(elf) =
-            installed.filter(|elf| elf.build_id().as_deref() == Some(build_id.as_bytes()))
-        else {
+        let file = open_regular(Path::new(path)).ok();
+        let elf = file.and_then(|file| ElfFile::from_file(file).ok());
+        let is_same = |elf: &ElfFile| elf.build_id().as_deref() == Some(build_id.as_bytes());
+        let Some(elf) = elf.filter(is_same) else {
             eprintln!("{path}: the file with build-id {build_id} is not here");
             continue;
         };
@@ -81,7 +79,7 @@ fn main() -> Result<(), Failure> {
         let mut tally = compare(&ours, &theirs, &Aliases::read(path, build_id));
         let differing: Vec<usize> = tally.differing.iter().copied().collect();
         let asked: Vec<Svma> = differing.iter().map(|i| addresses[*i]).collect();
-        let third = elfutils(path, &asked)?;
+        let third = elfutils(path, &asked);
         for (i, third) in differing.iter().zip(&third) {
             let (ours, theirs) = (&ours[*i], &theirs[*i]);
             let answers = [("wcprof", ours), ("llvm  ", theirs), ("eu    ", third)];
@@ -117,11 +115,8 @@ fn collect(
             && let Some(build_id) = &module.build_id
             && module.path.starts_with('/')
         {
-            let key = (module.path.clone(), build_id.clone());
-            modules
-                .entry(key)
-                .or_default()
-                .insert(module.svma(*address));
+            let addresses = modules.entry((module.path.clone(), build_id.clone()));
+            addresses.or_default().insert(module.svma(*address));
         }
     }
     Ok(())
@@ -137,6 +132,10 @@ fn add_spread(elf: &ElfFile, n: u64, addresses: &mut BTreeSet<Svma>) {
 }
 
 fn wcprof(path: &str, build_id: &BuildId, addresses: &[Svma]) -> Answers {
+    let query = |address: &Svma| AddressQuery {
+        address: *address,
+        function: None,
+    };
     let query = ModuleQuery {
         module: ModuleIdentity {
             path: path.to_owned(),
@@ -145,16 +144,10 @@ fn wcprof(path: &str, build_id: &BuildId, addresses: &[Svma]) -> Answers {
             start: None,
         },
         base: Svma(0),
-        addresses: addresses
-            .iter()
-            .map(|address| AddressQuery {
-                address: *address,
-                function: None,
-            })
-            .collect(),
+        addresses: addresses.iter().map(query).collect(),
     };
     let options = SymbolOptions::default();
-    let mut symbols = symbolize_modules(&[query], &LocalFiles, &options).remove(0);
+    let symbols = symbolize_modules(&[query], &LocalFiles, &options).remove(0);
     for problem in &symbols.report.problems {
         eprintln!("{problem}");
     }
@@ -166,11 +159,9 @@ fn wcprof(path: &str, build_id: &BuildId, addresses: &[Svma]) -> Answers {
         file: normal(&frame.file.unwrap_or_default()),
         line: frame.line.unwrap_or(0),
     };
-    symbols
-        .frames
-        .drain(..)
-        .map(|frames| frames.into_iter().map(function).collect())
-        .collect()
+    let answers = symbols.frames.into_iter();
+    let answers = answers.map(|frames| frames.into_iter().map(function).collect());
+    answers.collect()
 }
 
 /// Runs a program with lines of input; its output.
@@ -182,10 +173,7 @@ fn ask(command: &mut Command, addresses: &[Svma]) -> Result<String, Failure> {
         .spawn()
         .map_err(|e| format!("failed to run {command:?}: {e}"))?;
     let mut input = child.stdin.take().ok_or("no pipe")?;
-    let lines: String = addresses
-        .iter()
-        .map(|address| format!("{:#x}\n", address.0))
-        .collect();
+    let lines: String = addresses.iter().map(|a| format!("{:#x}\n", a.0)).collect();
     let writer = std::thread::spawn(move || input.write_all(lines.as_bytes()));
     let output = child.wait_with_output()?;
     writer.join().map_err(|_| "the writer failed")??;
@@ -204,34 +192,25 @@ fn llvm(path: &str, addresses: &[Svma]) -> Result<Answers, Failure> {
     let mut answers = Answers::new();
     for block in output.split_terminator("\n\n") {
         let lines: Vec<&str> = block.trim_start_matches('\n').lines().collect();
-        let frames = lines.chunks(2).map(|pair| match pair {
-            [name, place] => function(name, place.rsplit_once(':').map_or(place, |(p, _)| p)),
-            _ => Function::default(),
+        let frames = lines.chunks_exact(2).map(|pair| {
+            let place = pair[1];
+            function(pair[0], place.rsplit_once(':').map_or(place, |(p, _)| p))
         });
         answers.push(frames.collect());
     }
-    match answers.len() == addresses.len() {
+    let (n, all) = (answers.len(), addresses.len());
+    match n == all {
         true => Ok(answers),
-        false => Err(format!(
-            "{program} answered {} of {}",
-            answers.len(),
-            addresses.len()
-        )
-        .into()),
+        false => Err(format!("{program} answered {n} of {all}").into()),
     }
 }
 
 /// `eu-addr2line`, an address at a time since nothing else separates the answers: the address,
 /// then for each frame a name and `file:line`.
-fn elfutils(path: &str, addresses: &[Svma]) -> Result<Answers, Failure> {
-    if addresses.is_empty() {
-        return Ok(Vec::new());
-    }
+fn elfutils(path: &str, addresses: &[Svma]) -> Answers {
     let mut command = Command::new("eu-addr2line");
     command.args(["-a", "-f", "-i", "-e", path]);
-    let Ok(output) = ask(&mut command, addresses) else {
-        return Ok(vec![Vec::new(); addresses.len()]);
-    };
+    let output = ask(&mut command, addresses).unwrap_or_default();
     let mut answers = Answers::new();
     let mut lines = output.lines().peekable();
     while let Some(line) = lines.next() {
@@ -243,7 +222,7 @@ fn elfutils(path: &str, addresses: &[Svma]) -> Result<Answers, Failure> {
         }
     }
     answers.resize(addresses.len(), Vec::new());
-    Ok(answers)
+    answers
 }
 
 fn function(name: &str, place: &str) -> Function {
@@ -292,7 +271,7 @@ struct Tally {
     /// Addresses whose function, inline chain, lines, and all three agree.
     agreeing: [usize; 4],
     differing: BTreeSet<usize>,
-    classes: BTreeMap<&'static str, Vec<String>>,
+    classes: BTreeMap<String, Vec<String>>,
 }
 
 impl Tally {
@@ -306,8 +285,8 @@ impl Tally {
         }
     }
 
-    fn add_example(&mut self, class: &'static str, example: String) {
-        self.classes.entry(class).or_default().push(example);
+    fn add_example(&mut self, class: impl Into<String>, example: String) {
+        self.classes.entry(class.into()).or_default().push(example);
     }
 
     fn row(&self, name: &str) -> String {
@@ -446,47 +425,41 @@ fn same_places(a: &[Function], b: &[Function]) -> bool {
 }
 
 fn places(frames: &[Function]) -> Vec<(&str, u32)> {
-    let known = |f: &Function| f.line > 0 && !f.file.is_empty();
-    frames
-        .iter()
-        .map(|f| match known(f) {
-            true => (f.file.as_str(), f.line),
-            false => ("", 0),
-        })
-        .collect()
+    let is_known = |f: &Function| f.line > 0 && !f.file.is_empty();
+    let places = frames.iter().map(|f| match is_known(f) {
+        true => (f.file.as_str(), f.line),
+        false => ("", 0),
+    });
+    places.collect()
 }
 
-fn classify(ours: &[Function], theirs: &[Function], third: &[Function]) -> &'static str {
-    let (our_name, their_name) = (outermost(ours), outermost(theirs));
-    if !same_chain(ours, theirs) {
-        return match () {
-            () if same_chain(ours, third) => "inline chain: elfutils as wcprof",
-            () if same_chain(theirs, third) => "inline chain: elfutils as llvm",
-            () => "inline chain: elfutils as neither",
+/// In what the answers differ, and whom the third one agrees with.
+fn classify(ours: &[Function], theirs: &[Function], third: &[Function]) -> String {
+    let same_function: Same = |a, b| outermost(a) == outermost(b);
+    let kinds: [(&str, Same); 3] = [
+        ("inline chain", same_chain),
+        ("lines", same_places),
+        ("function", same_function),
+    ];
+    let differing = kinds.into_iter().find(|(_, same)| !same(ours, theirs));
+    let (what, same) = differing.unwrap_or(("function", same_function));
+    if what == "function" && outermost(ours).is_empty() {
+        return match outermost(third) {
+            "" => "function: wcprof and elfutils have none, llvm takes the nearest symbol".into(),
+            _ => "function: only wcprof has none".into(),
         };
     }
-    if !same_places(ours, theirs) {
-        return match () {
-            () if same_places(ours, third) => "lines: elfutils as wcprof",
-            () if same_places(theirs, third) => "lines: elfutils as llvm",
-            () => "lines: elfutils as neither",
-        };
-    }
-    match (our_name, their_name) {
-        ("", _) if outermost(third).is_empty() => {
-            "function: wcprof and elfutils have none, llvm takes the nearest symbol"
-        }
-        ("", _) => "function: only wcprof has none",
-        _ if our_name == outermost(third) => "function: elfutils as wcprof",
-        _ if their_name == outermost(third) => "function: elfutils as llvm",
-        _ => "function: elfutils as neither",
+    match () {
+        () if same(ours, third) => format!("{what}: elfutils as wcprof"),
+        () if same(theirs, third) => format!("{what}: elfutils as llvm"),
+        () => format!("{what}: elfutils as neither"),
     }
 }
+
+/// Whether two answers agree in something.
+type Same = fn(&[Function], &[Function]) -> bool;
 
 fn text(frames: &[Function]) -> String {
-    let frames: Vec<String> = frames
-        .iter()
-        .map(|f| format!("{} at {}:{}", f.name, f.file, f.line))
-        .collect();
-    frames.join(" <- ")
+    let text = |f: &Function| format!("{} at {}:{}", f.name, f.file, f.line);
+    frames.iter().map(text).collect::<Vec<_>>().join(" <- ")
 }

@@ -1,7 +1,8 @@
 //! What is known when the files of a module are searched.
 
+use std::fmt;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::files::{ModuleFiles, ModuleIdentity, OpenError, open_regular};
 use crate::options::SymbolOptions;
@@ -32,15 +33,18 @@ impl Context<'_> {
     /// A part of the file at `path` that cannot be used, and why.
     pub(crate) fn left_out(
         &self,
-        path: impl Into<PathBuf>,
-        what: &'static str,
-        reason: impl ToString,
+        path: impl AsRef<Path>,
+        what: &str,
+        reason: impl fmt::Display,
     ) -> Problem {
-        Problem::LeftOut {
+        let path = path.as_ref().display();
+        self.problem(format!("`{path}`: left out {what}: {reason}"))
+    }
+
+    pub(crate) fn problem(&self, text: String) -> Problem {
+        Problem {
             module: self.module.file_name().to_owned(),
-            path: path.into(),
-            what,
-            reason: reason.to_string(),
+            text,
         }
     }
 }

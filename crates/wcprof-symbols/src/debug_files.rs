@@ -199,18 +199,11 @@ fn open(
     kind: Kind,
     candidate: &Candidate,
 ) -> Result<Option<ElfFile>, Problem> {
-    let module = || context.module.file_name().to_owned();
-    let path = || candidate.path.clone();
-    let unusable = |reason: &dyn std::fmt::Display| Problem::DebugUnusable {
-        module: module(),
-        path: path(),
-        reason: reason.to_string(),
-    };
-    let on_host = candidate
-        .on_host
-        .then(|| context.open(&candidate.path, true));
+    let (module, path) = (context.module.file_name(), &candidate.path);
+    let unusable = |reason: &dyn std::fmt::Display| Problem::unusable(module, path, reason);
+    let on_host = candidate.on_host.then(|| context.open(path, true));
     let opened = on_host.flatten();
-    let Some(opened) = opened.or_else(|| context.open(&candidate.path, false)) else {
+    let Some(opened) = opened.or_else(|| context.open(path, false)) else {
         return Ok(None);
     };
     let file = opened.map_err(|error| unusable(&error))?;
@@ -224,12 +217,7 @@ fn open(
         _ => false,
     };
     if !is_proven {
-        return Err(Problem::DebugMismatch {
-            module: module(),
-            path: path(),
-            found,
-            wanted: build_id.cloned(),
-        });
+        return Err(Problem::mismatch(module, path, found.as_ref(), build_id));
     }
     if let Some(wanted) = candidate.crc {
         let mut hasher = crc32fast::Hasher::new();
@@ -237,12 +225,10 @@ fn open(
             .map_err(|error| unusable(&error))?;
         let found = hasher.finalize();
         if found != wanted {
-            return Err(Problem::DebugChecksum {
-                module: module(),
-                path: path(),
-                found,
-                wanted,
-            });
+            return Err(context.problem(format!(
+                "debug file `{}` has CRC-32 {found:#010x}, the module wants {wanted:#010x}",
+                path.display()
+            )));
         }
     }
     Ok(Some(elf))

@@ -23,7 +23,7 @@ pub use options::{CachePath, DebuginfodOptions, Download, OnProgress, ServerFail
 use crate::build_id::build_id_of;
 use crate::report::Problem;
 use cache::{Cached, Slot};
-use server::{Outcome, Server};
+use server::{Server, Stop};
 
 /// Bytes of a build-id that is asked for: GNU ld writes 16 or 20, elfutils takes less than 64.
 const BUILD_ID_BYTES: std::ops::Range<usize> = 4..64;
@@ -135,7 +135,7 @@ impl Debuginfod {
         let shown = PathBuf::from(server.shown_url(hex, name));
         let mut place = cache::Place::new(slot).map_err(|source| {
             let reason = format!("failed to make a file for it: {source}");
-            Some(request.unusable(shown.clone(), reason))
+            Problem::unusable(request.module, &shown, &reason)
         })?;
         let mut progress = |received, size| {
             if let Some(on_progress) = &self.options.on_progress {
@@ -148,26 +148,29 @@ impl Debuginfod {
             }
         };
         progress(0, None);
-        let outcome = server.download(&url, place.file(), &self.options, &mut progress);
-        let modified = match outcome {
-            Outcome::Downloaded { modified } => modified,
-            Outcome::Missing => {
-                server.lost(begin.elapsed(), &self.options);
+        let lost = || server.lost(begin.elapsed(), &self.options);
+        let modified = match server.download(&url, place.file(), &self.options, &mut progress) {
+            Ok(modified) => modified,
+            Err(Stop::Missing) => {
+                lost();
                 return Ok(None);
             }
-            Outcome::Failed => return Err(None),
-            Outcome::Refused(reason) => {
-                server.lost(begin.elapsed(), &self.options);
-                return Err(Some(request.unusable(shown, reason)));
+            Err(Stop::Refused(reason)) => {
+                lost();
+                return Err(Some(Problem::unusable(request.module, &shown, &reason)));
+            }
+            Err(Stop::Failed(reason)) => {
+                server.fail(reason, false);
+                return Err(None);
+            }
+            Err(Stop::Dead(reason)) => {
+                server.fail(reason, true);
+                return Err(None);
             }
         };
         let file = place.file().try_clone();
-        let file = file.map_err(|e| Some(request.unusable(shown.clone(), e)))?;
-        let checked = request.check(file, &shown);
-        let elf = checked.map_err(|problem| {
-            server.lost(begin.elapsed(), &self.options);
-            Some(problem)
-        })?;
+        let file = file.map_err(|e| Problem::unusable(request.module, &shown, &e))?;
+        let elf = request.check(file, &shown).inspect_err(|_| lost())?;
         Ok(Some((elf, place.keep(modified).unwrap_or(shown))))
     }
 }
@@ -180,27 +183,14 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    fn unusable(&self, path: PathBuf, reason: impl ToString) -> Problem {
-        Problem::DebugUnusable {
-            module: self.module.to_owned(),
-            path,
-            reason: reason.to_string(),
-        }
-    }
-
     /// Takes a file only if it is what was asked for.
     fn check(&self, file: File, path: &std::path::Path) -> Result<ElfFile, Problem> {
         let elf = self.artifact.parse(file);
-        let elf = elf.map_err(|error| self.unusable(path.to_owned(), error))?;
-        let found = build_id_of(&elf);
-        if found.as_ref() == Some(self.build_id) {
-            return Ok(elf);
+        let elf = elf.map_err(|error| Problem::unusable(self.module, path, &error))?;
+        let (found, wanted) = (build_id_of(&elf), Some(self.build_id));
+        match found.as_ref() == wanted {
+            true => Ok(elf),
+            false => Err(Problem::mismatch(self.module, path, found.as_ref(), wanted)),
         }
-        Err(Problem::DebugMismatch {
-            module: self.module.to_owned(),
-            path: path.to_owned(),
-            found,
-            wanted: Some(self.build_id.clone()),
-        })
     }
 }

@@ -54,11 +54,7 @@ pub struct LocalFiles;
 
 impl ModuleFiles for LocalFiles {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        let path = absolute(&module.path)?;
-        if module.build_id.is_none() {
-            return Err(NoFile::NoBuildId.at(path));
-        }
-        open_regular(path).map(ModuleFile::File)
+        open_regular(comparable(module)?).map(ModuleFile::File)
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
@@ -69,8 +65,7 @@ impl ModuleFiles for LocalFiles {
 /// Files below a root, such as a container's.
 impl ModuleFiles for Root {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        self.open_regular(absolute(&module.path)?)
-            .map(ModuleFile::File)
+        self.open_regular(comparable(module)?).map(ModuleFile::File)
     }
 
     fn open_path(&self, _module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
@@ -78,11 +73,12 @@ impl ModuleFiles for Root {
     }
 }
 
-/// The path of a module that is a file.
-fn absolute(path: &str) -> Result<&Path, OpenError> {
-    match path.starts_with('/') {
-        true => Ok(Path::new(path)),
-        false => Err(NoFile::NotAFile.at(path)),
+/// The path of a module that is a file. Only by a build-id can it be compared with what was loaded.
+fn comparable(module: &ModuleIdentity) -> Result<&Path, OpenError> {
+    match module.path.starts_with('/') {
+        false => Err(NoFile::NotAFile.at(&module.path)),
+        true if module.build_id.is_none() => Err(NoFile::NoBuildId.at(&module.path)),
+        true => Ok(Path::new(&module.path)),
     }
 }
 

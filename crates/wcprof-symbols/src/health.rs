@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use wcprof_trace::model::{Frame, FrameId, ModuleId, StackId, SymbolTable, Tables};
+use wcprof_trace::model::{Frame, FrameId, StackId, SymbolTable, Tables};
 use wcprof_types::BuildId;
 
 use crate::packages::{Supply, supplies};
@@ -68,8 +68,7 @@ impl Health {
         let files = report.modules.iter().filter(|m| !m.is_no_file());
         let mut supplies = supplies(&files.collect::<Vec<_>>());
         let module = |report: ModuleReport| {
-            let build_id = report.build_id.clone().filter(|_| report.path != "[vdso]");
-            let key = (report.path.clone(), build_id);
+            let key = key(&report.path, report.build_id.as_ref());
             ModuleHealth {
                 n_samples: n_samples.get(&key).copied().unwrap_or(0),
                 supply: supplies.remove(&report.path).unwrap_or_default(),
@@ -105,36 +104,36 @@ fn n_unnamed(tables: &Tables, saved: &SymbolTable) -> usize {
         .count()
 }
 
-type ModuleKey = (String, Option<BuildId>);
+/// Path and build-id; the vdso is the same module whatever its build-id.
+type ModuleKey<'t> = (&'t str, Option<&'t BuildId>);
+
+fn key<'t>(path: &'t str, build_id: Option<&'t BuildId>) -> ModuleKey<'t> {
+    (path, build_id.filter(|_| path != "[vdso]"))
+}
 
 /// Samples of the stacks that pass through each module.
-fn samples(tables: &Tables, by_stack: &BTreeMap<StackId, u64>) -> HashMap<ModuleKey, u64> {
-    let mut by_module: HashMap<ModuleKey, u64> = HashMap::new();
+fn samples<'t>(
+    tables: &'t Tables,
+    by_stack: &BTreeMap<StackId, u64>,
+) -> HashMap<ModuleKey<'t>, u64> {
+    let mut by_module = HashMap::new();
     for (stack, n) in by_stack {
         let mut node = tables.stacks.get(stack.0 as usize).and_then(|s| s.leaf);
-        let mut modules: HashSet<ModuleId> = HashSet::new();
-        // Places that are no modules.
-        let mut others: HashSet<&str> = HashSet::new();
+        // One file may be several modules.
+        let mut keys: HashSet<ModuleKey<'_>> = HashSet::new();
         while let Some(at) = node.and_then(|id| tables.nodes.get(id.0 as usize)) {
-            match tables.frames.get(at.frame.0 as usize) {
-                Some(Frame::Native { module, .. }) => drop(modules.insert(*module)),
-                Some(Frame::Unmapped(_)) => drop(others.insert("[anon]")),
-                Some(Frame::KernelCode(_)) => drop(others.insert("[kernel]")),
-                Some(Frame::Kernel(_)) | None => {}
-            }
+            keys.extend(match tables.frames.get(at.frame.0 as usize) {
+                Some(Frame::Native { module, .. }) => {
+                    let module = tables.modules.get(module.0 as usize);
+                    module.map(|m| key(&m.path, m.build_id.as_ref()))
+                }
+                Some(Frame::Unmapped(_)) => Some(("[anon]", None)),
+                Some(Frame::KernelCode(_)) => Some(("[kernel]", None)),
+                Some(Frame::Kernel(_)) | None => None,
+            });
             // A caller comes before its callees in the table, so that this ends.
             node = at.caller.filter(|caller| Some(*caller) < node);
         }
-        let modules = modules
-            .into_iter()
-            .filter_map(|id| tables.modules.get(id.0 as usize));
-        let modules = modules.map(|module| {
-            let build_id = module.build_id.clone().filter(|_| module.path != "[vdso]");
-            (module.path.clone(), build_id)
-        });
-        let others = others.into_iter().map(|place| (place.to_owned(), None));
-        // One file may be several modules.
-        let keys: HashSet<ModuleKey> = modules.chain(others).collect();
         for key in keys {
             *by_module.entry(key).or_default() += n;
         }

@@ -4,7 +4,7 @@
 //! the place of other code, so that an address may have several names, each from some time on.
 
 use std::collections::HashMap;
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::rc::Rc;
 
 use thiserror::Error;
@@ -101,10 +101,9 @@ struct Dump {
 /// When it is no jitdump, or cannot be read. What is wrong further on is counted.
 pub fn jitdump_names(dump: impl Read, addresses: &[Avma]) -> Result<JitdumpNames, JitdumpError> {
     let mut input = dump.take(MAX_BYTES);
-    let mut header = [0; HEADER];
-    let n = fill(&mut input, &mut header)?;
+    let header = up_to(HEADER, &mut input)?;
     let magic = word32(&header, 0);
-    if n < HEADER || magic != MAGIC {
+    if header.len() < HEADER || magic != MAGIC {
         return Err(JitdumpError::Magic(magic));
     }
     if word32(&header, 4) != 1 {
@@ -143,9 +142,8 @@ impl Dump {
         timed: bool,
         out: &mut JitdumpNames,
     ) -> io::Result<Option<bool>> {
-        let mut record = [0; RECORD_HEADER];
-        let n = fill(input, &mut record)?;
-        if n == 0 {
+        let record = up_to(RECORD_HEADER, input)?;
+        if record.is_empty() {
             return Ok(None);
         }
         let (id, total) = (word32(&record, 0), u64::from(word32(&record, 4)));
@@ -153,70 +151,64 @@ impl Dump {
             out.n_malformed += 1;
             return Ok(Some(false));
         };
-        if n < RECORD_HEADER || len > MAX_RECORD || self.is_enough() {
+        if record.len() < RECORD_HEADER || len > MAX_RECORD || self.is_enough() {
             return Ok(Some(false));
         }
         let since = if timed { word64(&record, 8) } else { 0 };
         let mut body = (&mut *input).take(len);
-        let understood = match id {
-            CODE_LOAD => self.load(&mut body, since)?,
-            CODE_MOVE => self.moved(&mut body, since)?,
-            CODE_DEBUG_INFO => self.debug_info(&mut body)?,
+        let read = match id {
+            CODE_LOAD => self.load(&mut body, since),
+            CODE_MOVE => self.moved(&mut body, since),
+            CODE_DEBUG_INFO => self.debug_info(&mut body),
             CODE_CLOSE => return Ok(None),
             // Unwinding information, and what later versions add.
-            _ => Some(()),
+            _ => Ok(()),
         };
-        out.n_malformed += u64::from(understood.is_none());
+        if let Err(error) = read {
+            match error.kind() {
+                ErrorKind::UnexpectedEof | ErrorKind::InvalidData => out.n_malformed += 1,
+                _ => return Err(error),
+            }
+        }
         let left = body.limit();
         Ok(Some(skip(input, left)? == left))
     }
 
     /// pid, tid, vma, address, size, index, name, code
-    fn load(&mut self, body: &mut impl Read, since: u64) -> io::Result<Option<()>> {
-        let Some(head) = fixed::<40>(body)? else {
-            return Ok(None);
-        };
+    fn load(&mut self, body: &mut impl Read, since: u64) -> io::Result<()> {
+        let head = fixed::<40>(body)?;
         let (address, size, index) = (word64(&head, 16), word64(&head, 24), word64(&head, 32));
-        let Some(name) = name(body)? else {
-            return Ok(None);
-        };
+        let name = name(body)?;
         if self.kept + name.len() <= MAX_KEPT {
             self.kept += name.len();
             self.names.insert(index, name.clone());
         }
         let lines = self.lines.take().filter(|(at, _)| *at == address);
         let lines = lines.map(|(_, lines)| lines).unwrap_or_default();
-        Ok(self.place(address, size, since, &name, &lines))
+        self.place(address, size, since, &name, &lines)
     }
 
     /// pid, tid, vma, old address, new address, size, index
-    fn moved(&mut self, body: &mut impl Read, since: u64) -> io::Result<Option<()>> {
-        let Some(head) = fixed::<48>(body)? else {
-            return Ok(None);
-        };
+    fn moved(&mut self, body: &mut impl Read, since: u64) -> io::Result<()> {
+        let head = fixed::<48>(body)?;
         let (address, size, index) = (word64(&head, 24), word64(&head, 32), word64(&head, 40));
-        let Some(name) = self.names.get(&index).cloned() else {
-            return Ok(None);
-        };
-        Ok(self.place(address, size, since, &name, &[]))
+        let name = self.names.get(&index).cloned();
+        let name = name.ok_or(ErrorKind::InvalidData)?;
+        self.place(address, size, since, &name, &[])
     }
 
     /// address, count, then for each line: address, line, discriminator, file
-    fn debug_info(&mut self, body: &mut impl Read) -> io::Result<Option<()>> {
-        let Some(head) = fixed::<16>(body)? else {
-            return Ok(None);
-        };
+    fn debug_info(&mut self, body: &mut impl Read) -> io::Result<()> {
+        let head = fixed::<16>(body)?;
         let (code, n) = (word64(&head, 0), word64(&head, 8));
         // Lines are needed only where they may be the last ones before a wanted address.
         if self.wanted.first_from(code) == self.wanted.len() {
-            return Ok(Some(()));
+            return Ok(());
         }
         let mut lines: Vec<Line> = Vec::new();
         let mut file: Rc<str> = "".into();
         for _ in 0..n {
-            let (Some(entry), Some(text)) = (fixed::<16>(body)?, name(body)?) else {
-                return Ok(None);
-            };
+            let (entry, text) = (fixed::<16>(body)?, name(body)?);
             // The file of the entry before.
             if text != "\u{fffd}" {
                 file = printable(&text).into();
@@ -240,7 +232,7 @@ impl Dump {
         // The last of several at one address stays the last.
         lines.sort_by_key(|l| l.address);
         self.lines = Some((code, lines));
-        Ok(Some(()))
+        Ok(())
     }
 
     /// More would take too long, or too much memory.
@@ -256,16 +248,18 @@ impl Dump {
         since: u64,
         name: &str,
         lines: &[Line],
-    ) -> Option<()> {
-        let end = address.checked_add(size)?;
+    ) -> io::Result<()> {
+        let end = address.checked_add(size).ok_or(ErrorKind::InvalidData)?;
         let inside = self.wanted.between(address, end);
         self.work += inside.len();
         if inside.is_empty() {
-            return Some(());
+            return Ok(());
         }
         let name = demangle(name.as_bytes());
-        let wanted = self.wanted.0.get(inside.clone())?;
-        for (at, codes) in wanted.iter().zip(self.codes.get_mut(inside)?) {
+        for (at, codes) in self.wanted.0[inside.clone()]
+            .iter()
+            .zip(&mut self.codes[inside])
+        {
             let after = lines.partition_point(|l| l.address <= *at);
             let line = after.checked_sub(1).and_then(|i| lines.get(i));
             self.text += name.len() + line.map_or(0, |l| l.file.len());
@@ -278,36 +272,32 @@ impl Dump {
                     name: name.clone(),
                     file: line.map(|l| l.file.to_string()).filter(|f| !f.is_empty()),
                     line: line.map(|l| l.line),
-                    inlined: false,
                     resolved: true,
+                    ..SymbolFrame::default()
                 },
             });
         }
-        Some(())
+        Ok(())
     }
 }
 
 /// A text up to its NUL, of which at most [`MAX_NAME`] bytes are kept.
-fn name(body: &mut impl Read) -> io::Result<Option<String>> {
+fn name(body: &mut impl Read) -> io::Result<String> {
     let mut bytes = Vec::new();
-    let mut byte = [0];
     loop {
-        if fill(body, &mut byte)? == 0 {
-            return Ok(None);
-        }
-        match byte {
-            [0] => break,
-            [b] if bytes.len() < MAX_NAME => bytes.push(b),
+        match fixed(body)? {
+            [0] => return Ok(String::from_utf8_lossy(&bytes).into_owned()),
+            [byte] if bytes.len() < MAX_NAME => bytes.push(byte),
             _ => {}
         }
     }
-    Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// The next `N` bytes; `None` where the input ends before.
-fn fixed<const N: usize>(body: &mut impl Read) -> io::Result<Option<[u8; N]>> {
+/// The next `N` bytes.
+fn fixed<const N: usize>(body: &mut impl Read) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    Ok((fill(body, &mut bytes)? == N).then_some(bytes))
+    body.read_exact(&mut bytes)?;
+    Ok(bytes)
 }
 
 fn word32(bytes: &[u8], at: usize) -> u32 {
@@ -320,18 +310,11 @@ fn word64(bytes: &[u8], at: usize) -> u64 {
     word.map_or(0, |b| u64::from_ne_bytes(*b))
 }
 
-/// Reads until `buf` is full or the input ends: how many bytes.
-fn fill(input: &mut impl Read, buf: &mut [u8]) -> io::Result<usize> {
-    let mut n = 0;
-    while n < buf.len() {
-        match input.read(&mut buf[n..]) {
-            Ok(0) => break,
-            Ok(more) => n += more,
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(n)
+/// The next `n` bytes; fewer where the input ends.
+fn up_to(n: usize, input: &mut impl Read) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(n);
+    input.take(n as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Passes over `n` bytes; fewer where the input ends.

@@ -41,14 +41,8 @@ pub struct KernelNames {
     pub n_malformed: u64,
 }
 
-/// The symbol next to a wanted address, on one side of it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-struct Near {
-    address: u64,
-    rank: u8,
-    name: Vec<u8>,
-    module: Vec<u8>,
-}
+/// The symbol below a wanted address: address, rank, and name with its module.
+type Near = (u64, u8, Vec<u8>);
 
 /// How good a symbol is as a name of its address: code comes before data, global before local.
 fn rank(kind: u8) -> u8 {
@@ -76,7 +70,7 @@ pub fn kernel_names(
     let mut n_malformed = 0;
     let (mut n_symbols, mut shown) = (0_u64, false);
     while read_line(&mut list, &mut line)? {
-        let Some((address, kind, name, module)) = parse(&line) else {
+        let Some((address, kind, name)) = parse(&line) else {
             n_malformed += 1;
             continue;
         };
@@ -86,16 +80,9 @@ pub fn kernel_names(
             continue;
         };
         let rank = rank(kind);
-        let better = near
-            .as_ref()
-            .is_none_or(|n| (address, rank) > (n.address, n.rank));
-        if better {
-            *near = Some(Near {
-                address,
-                rank,
-                name: name.to_vec(),
-                module: module.to_vec(),
-            });
+        let is_better = |known: &Near| (address, rank) > (known.0, known.1);
+        if near.as_ref().is_none_or(is_better) {
+            *near = Some((address, rank, name.to_vec()));
         }
     }
     if n_symbols > 0 && !shown {
@@ -105,8 +92,10 @@ pub fn kernel_names(
     let mut names: Vec<Option<String>> = Vec::with_capacity(wanted.len());
     for (address, near) in wanted.0.iter().zip(&below) {
         last = near.as_ref().or(last);
-        let found = last.filter(|n| n.rank > 0 && address - n.address < MAX_FUNCTION);
-        names.push(found.map(display));
+        let found = last.filter(|(at, rank, _)| *rank > 0 && address - at < MAX_FUNCTION);
+        // A tab stands before the module.
+        let name = |(.., name): &Near| printable(&String::from_utf8_lossy(name).replace('\t', " "));
+        names.push(found.map(name));
     }
     Ok(KernelNames {
         names: wanted.in_order(addresses, &names),
@@ -114,23 +103,13 @@ pub fn kernel_names(
     })
 }
 
-fn display(near: &Near) -> String {
-    let text = |bytes: &[u8]| printable(&String::from_utf8_lossy(bytes));
-    match near.module.as_slice() {
-        [] => text(&near.name),
-        module => format!("{} {}", text(&near.name), text(module)),
-    }
-}
-
 /// `ffffffffc0123450 t nvme_queue_rq\t[nvme]`
-fn parse(line: &[u8]) -> Option<(u64, u8, &[u8], &[u8])> {
-    let mut fields = line
-        .split(|&b| b == b' ' || b == b'\t')
-        .filter(|field| !field.is_empty());
+fn parse(line: &[u8]) -> Option<(u64, u8, &[u8])> {
+    let mut fields = line.splitn(3, |&b| b == b' ');
     let address = u64::from_str_radix(std::str::from_utf8(fields.next()?).ok()?, 16).ok()?;
     let &[kind] = fields.next()? else { return None };
-    let name = fields.next()?;
-    Some((address, kind, name, fields.next().unwrap_or_default()))
+    let name = fields.next()?.trim_ascii();
+    (!name.is_empty()).then_some((address, kind, name))
 }
 
 #[cfg(test)]

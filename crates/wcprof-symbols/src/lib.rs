@@ -23,8 +23,6 @@ mod debuginfod;
 mod demangle;
 mod files;
 mod function_starts;
-#[doc(hidden)]
-pub mod fuzz;
 mod health;
 mod jitdump;
 mod kallsyms;

@@ -4,10 +4,9 @@ mod naming;
 mod sources;
 mod split;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
-
 use dwarf_stream::Budget;
+use rayon::ThreadPoolBuilder;
+use rayon::prelude::*;
 use wcprof_trace::model::SymbolFrame;
 
 use crate::context::Context;
@@ -29,56 +28,35 @@ pub fn symbolize_modules(
     options: &SymbolOptions,
 ) -> Vec<ModuleSymbols> {
     let budget = Budget::new(options.max_memory / 2);
-    let next = AtomicUsize::new(0);
-    let results: Vec<Mutex<ModuleSymbols>> = queries.iter().map(|_| Mutex::default()).collect();
-    let work = || {
-        loop {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            let (Some(query), Some(result)) = (queries.get(i), results.get(i)) else {
-                break;
-            };
-            let symbols = symbolize_module(query, files, options, &budget);
-            *result.lock().unwrap_or_else(PoisonError::into_inner) = symbols;
-        }
+    let pool = |n_threads| {
+        ThreadPoolBuilder::new()
+            .num_threads(n_threads)
+            .stack_size(STACK_SIZE)
+            .thread_name(|_| "wcprof-symbols".to_owned())
+            .build()
     };
-    let has_threads = std::thread::scope(|scope| {
-        let n_threads = options.threads.clamp(1, queries.len().max(1));
-        let spawned = (0..n_threads)
-            .filter(|_| {
-                std::thread::Builder::new()
-                    .name("wcprof-symbols".to_owned())
-                    .stack_size(STACK_SIZE)
-                    .spawn_scoped(scope, work)
-                    .is_ok()
-            })
-            .count();
-        spawned > 0
-    });
-    let results = results
-        .into_iter()
-        .map(|result| result.into_inner().unwrap_or_else(PoisonError::into_inner));
-    if has_threads {
-        results.collect()
-    } else {
+    let n_threads = options.threads.clamp(1, queries.len().max(1));
+    let Ok(pool) = pool(n_threads).or_else(|_| pool(1)) else {
         // Not done on the caller's stack, which may be too small.
-        queries.iter().map(no_thread).collect()
-    }
+        return queries.iter().map(no_thread).collect();
+    };
+    let symbolize = |query| symbolize_module(query, files, options, &budget);
+    pool.install(|| {
+        let queries = queries.par_iter().with_max_len(1);
+        queries.map(symbolize).collect()
+    })
 }
 
 /// The result when the system refuses to start a thread.
 fn no_thread(query: &ModuleQuery) -> ModuleSymbols {
-    let problem = Problem::ModuleUnusable {
+    let problem = Problem {
         module: query.module.file_name().to_owned(),
-        reason: "failed to start a thread for it; raise the limit on processes (`ulimit -u`)"
-            .to_owned(),
+        text: "failed to start a thread for it; raise the limit on processes (`ulimit -u`)".into(),
     };
     let unnamed = |at: &AddressQuery| {
         vec![SymbolFrame {
             name: query.unnamed(at.function.unwrap_or(at.address)),
-            file: None,
-            line: None,
-            inlined: false,
-            resolved: false,
+            ..SymbolFrame::default()
         }]
     };
     ModuleSymbols {

@@ -1,7 +1,7 @@
 //! What symbolization used, and what it could not.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use wcprof_types::BuildId;
 
@@ -72,100 +72,47 @@ impl SourceUse {
     }
 }
 
-/// Something that stood in the way of names. Its text says which module and which file.
+/// Something that stood in the way of names.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum Problem {
-    /// The module's own file could not be opened or read.
-    #[error("{module}: {reason}")]
-    ModuleUnusable {
-        /// The module's file name.
-        module: String,
-        /// Why.
-        reason: String,
-    },
-    /// The file at the module's path is another one than was loaded.
-    #[error(
-        "{module}: the file `{path}` is build-id {}, the process runs {wanted}",
-        or_none(.found)
-    )]
-    ModuleMismatch {
-        /// The module's file name.
-        module: String,
-        /// The module's path.
-        path: String,
-        /// The build-id of the file.
-        found: Option<BuildId>,
-        /// The build-id of the loaded image.
-        wanted: BuildId,
-    },
-    /// A debug file belongs to another build.
-    #[error(
-        "{module}: debug file `{}` is for build-id {}, the process runs {}",
-        .path.display(), or_none(.found), or_none(.wanted)
-    )]
-    DebugMismatch {
-        /// The module's file name.
-        module: String,
-        /// The debug file.
-        path: PathBuf,
-        /// Its build-id.
-        found: Option<BuildId>,
-        /// The build-id of the loaded image.
-        wanted: Option<BuildId>,
-    },
-    /// A debug file has another checksum than the module names.
-    #[error(
-        "{module}: debug file `{}` has CRC-32 {found:#010x}, the module wants {wanted:#010x}",
-        .path.display()
-    )]
-    DebugChecksum {
-        /// The module's file name.
-        module: String,
-        /// The debug file.
-        path: PathBuf,
-        /// Its checksum.
-        found: u32,
-        /// The checksum in `.gnu_debuglink`.
-        wanted: u32,
-    },
-    /// A debug file could not be opened or read.
-    #[error("{module}: debug file `{}`: {reason}", .path.display())]
-    DebugUnusable {
-        /// The module's file name.
-        module: String,
-        /// The debug file.
-        path: PathBuf,
-        /// Why.
-        reason: String,
-    },
-    /// A table or section of a file was left out; names may still come from others.
-    #[error("{module}: `{}`: left out {what}: {reason}", .path.display())]
-    LeftOut {
-        /// The module's file name.
-        module: String,
-        /// The file.
-        path: PathBuf,
-        /// What was left out.
-        what: &'static str,
-        /// Why.
-        reason: String,
-    },
-    /// Inline frames without a name were dropped.
-    #[error("{module}: dropped {n} inline frames that have no name in `{}`", .path.display())]
-    UnnamedInlines {
-        /// The module's file name.
-        module: String,
-        /// The file with the DWARF.
-        path: PathBuf,
-        /// How many.
-        n: usize,
-    },
+#[error("{module}: {text}")]
+pub struct Problem {
+    /// The module's file name.
+    pub module: String,
+    /// What it is, with the file that it is about. Names in it are not escaped.
+    pub text: String,
 }
 
-fn or_none(id: &Option<BuildId>) -> String {
-    id.as_ref()
-        .map_or_else(|| "(none)".to_owned(), ToString::to_string)
+impl Problem {
+    /// A debug file could not be opened or read.
+    pub(crate) fn unusable(module: &str, file: &Path, reason: &dyn fmt::Display) -> Self {
+        Self {
+            module: module.to_owned(),
+            text: format!("debug file `{}`: {reason}", file.display()),
+        }
+    }
+
+    /// A debug file belongs to another build.
+    pub(crate) fn mismatch(
+        module: &str,
+        file: &Path,
+        found: Option<&BuildId>,
+        wanted: Option<&BuildId>,
+    ) -> Self {
+        Self {
+            module: module.to_owned(),
+            text: format!(
+                "debug file `{}` is for build-id {}, the process runs {}",
+                file.display(),
+                or_none(found),
+                or_none(wanted)
+            ),
+        }
+    }
+}
+
+/// A build-id as text.
+pub(crate) fn or_none(id: Option<&BuildId>) -> String {
+    id.map_or_else(|| "(none)".to_owned(), ToString::to_string)
 }
 
 /// How the names of one module were found.
@@ -201,29 +148,17 @@ impl ModuleReport {
         self.path.starts_with('[') || self.path.starts_with("/memfd:")
     }
 
-    /// Its problems as text, without its name. Names in them are not escaped.
-    pub fn problem_texts(&self) -> impl Iterator<Item = String> {
-        let name = format!("{}: ", self.file_name());
-        self.problems.iter().map(move |problem| {
-            let text = problem.to_string();
-            text.strip_prefix(&name).unwrap_or(&text).to_owned()
-        })
-    }
-
     /// Why it has frames without names, in a few words; not escaped.
-    pub fn why_unresolved(&self) -> String {
+    pub fn why_unresolved(&self) -> &str {
         if self.path == "[anon]" {
-            return "it is in no file, and no perf map or jitdump of the target names it"
-                .to_owned();
+            return "it is in no file, and no perf map or jitdump of the target names it";
         }
-        // A refusal explains more than what is missing for it.
-        self.problem_texts().next().unwrap_or_else(|| {
-            let why = match self.missing_symtab {
-                true => "it is stripped and no debug file was found",
-                false => "its symbol table does not have them",
-            };
-            why.to_owned()
-        })
+        match self.problems.first() {
+            // A refusal explains more than what is missing for it.
+            Some(problem) => &problem.text,
+            None if self.missing_symtab => "it is stripped and no debug file was found",
+            None => "its symbol table does not have them",
+        }
     }
 }
 

@@ -15,24 +15,8 @@ pub(crate) fn read_line(list: &mut impl BufRead, line: &mut Vec<u8>) -> io::Resu
     if line.last() == Some(&b'\n') {
         line.pop();
     } else if n == MAX_LINE {
-        skip_line(list)?;
+        list.skip_until(b'\n')?;
         line.clear();
     }
     Ok(n > 0)
-}
-
-/// Passes over the rest of a line, however long it is.
-fn skip_line(list: &mut impl BufRead) -> io::Result<()> {
-    loop {
-        let buffer = list.fill_buf()?;
-        if buffer.is_empty() {
-            return Ok(());
-        }
-        let end = buffer.iter().position(|&b| b == b'\n');
-        let n = end.map_or(buffer.len(), |end| end + 1);
-        list.consume(n);
-        if end.is_some() {
-            return Ok(());
-        }
-    }
 }

@@ -1,5 +1,4 @@
-//! One suite of assertions, run with each engine. What an engine cannot see, it is not asked for:
-//! `tests/README.md` has the table.
+//! One suite of assertions, run with each engine. `tests/README.md` has the table of what each engine sees.
 
 use crate::skip::{has_capability, skip};
 use crate::wcprof::Engine;
@@ -38,7 +37,7 @@ macro_rules! engine_tests {
     };
 }
 
-/// Whether an engine can be expected to work; says so when not.
+/// Whether an engine can work here; prints the skip if not.
 pub fn usable(engine: Engine, test: &str) -> bool {
     let usable = engine != Engine::Bpf || has_capability();
     if !usable {

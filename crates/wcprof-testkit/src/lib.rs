@@ -1,5 +1,5 @@
-//! What live tests share: building and running targets, running wcprof, reading its output, and whether
-//! the machine stood still meanwhile.
+//! Shared by live tests: building and running targets, running wcprof, reading its output, and whether the
+//! machine stood still meanwhile.
 #![forbid(unsafe_code)]
 
 mod build;

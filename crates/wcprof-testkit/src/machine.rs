@@ -1,4 +1,4 @@
-//! Whether the machine stood still during a recording, told before any share is looked at.
+//! Whether the machine stood still during a recording, found out before any share is checked.
 //!
 //! A hypervisor that takes CPUs away makes sleeps longer and ticks late, so shares of such a recording say
 //! little about wcprof. Load beside the test is different: threads then wait for a CPU, which the kernel
@@ -16,7 +16,7 @@ use crate::share::tolerance;
 
 /// How far a short recording may be off beyond its samples, on a machine with other work.
 const WIDE: f64 = 0.03;
-/// A recording is not judged when its CPUs stood still, or were stolen, for more of it than this.
+/// Shares of a recording are not checked when its CPUs stood still, or were stolen, for more of it than this.
 const STOOD_STILL: f64 = 0.25;
 /// ... and when it stood still for this much and so many ticks were missed,
 const SHAKEN: f64 = 0.02;
@@ -24,14 +24,14 @@ const MANY_MISSED: f64 = 0.3;
 /// or so few samples of equal weight are left.
 const FEW_SAMPLES: u64 = 200;
 
-/// How the machine did during a recording.
+/// Whether the machine stood still during a recording, with the figures.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Verdict {
     /// Time in which CPUs stood still, summed over the CPUs, nanoseconds.
     pub stalled_ns: u64,
     /// Mean share of the recording for which a CPU stood still: how far a share can be off.
     pub stalled: f64,
-    /// Share of CPU time that the hypervisor says it took.
+    /// Share of CPU time that the hypervisor reports as stolen.
     stolen: f64,
     /// Share of ticks that were missed.
     missed: f64,
@@ -40,7 +40,8 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// The verdict on a stretch of time, nanoseconds since 1970, of which so many ticks were missed.
+    /// The verdict on the time from `begin` to `end`, nanoseconds since 1970; `missed` is the share of ticks that
+    /// were missed.
     #[track_caller]
     pub(crate) fn on(begin: u64, end: u64, missed: f64) -> Self {
         let mut machine = MACHINE.lock();
@@ -58,13 +59,13 @@ impl Verdict {
         }
     }
 
-    /// How far a live share that rests on so many samples may be off: the bound of the samples, what other
-    /// work on the machine does to a short recording, and the time for which CPUs stood still.
+    /// Tolerance of a share measured live on `n_samples`: the bound of the samples, the effect of other work on a
+    /// short recording, and the share of time for which CPUs stood still.
     pub fn tolerance(&self, truth: f64, n_samples: u64) -> f64 {
         tolerance(truth, n_samples) + WIDE + self.stalled
     }
 
-    /// With the number of samples of equal weight that a share rests on.
+    /// Adds the number of samples of equal weight that a share was measured on.
     pub fn with_samples(self, n_effective: u64) -> Self {
         Self {
             n_effective: Some(n_effective),
@@ -72,7 +73,7 @@ impl Verdict {
         }
     }
 
-    /// Whether no share of this recording can be judged.
+    /// Whether no share of this recording can be checked.
     pub fn stood_still(&self) -> bool {
         let gone = self.stalled.max(self.stolen);
         let few = self.n_effective.is_some_and(|n| n < FEW_SAMPLES);
@@ -97,12 +98,12 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Begin to watch the machine; a recording that begins later can be judged.
+/// Start to watch the machine. Only recordings that start later have a verdict.
 pub(crate) fn watch() {
     LazyLock::force(&MACHINE);
 }
 
-/// One watch a test process: real-time threads on all CPUs.
+/// One for each test process: real-time threads on all CPUs.
 static MACHINE: LazyLock<Watch> = LazyLock::new(|| {
     let mut machine = Machine::start();
     machine.look();
@@ -130,7 +131,7 @@ struct Machine {
     looks: Vec<Look>,
 }
 
-/// What was counted until a moment.
+/// Counters at one time.
 #[derive(Clone, Copy, Debug)]
 struct Look {
     /// Nanoseconds since 1970.
@@ -163,7 +164,7 @@ impl Machine {
         });
     }
 
-    /// The last look before a moment, or the first of all.
+    /// The counters at the last reading before a time, or at the first reading.
     fn at(&self, real: u64) -> Look {
         let after = self.looks.partition_point(|look| look.real <= real);
         self.looks[after.saturating_sub(1)]

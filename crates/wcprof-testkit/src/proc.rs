@@ -1,4 +1,4 @@
-//! What the kernel says of a target, read while wcprof observes it.
+//! The state of a target in `/proc`, read while wcprof observes it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,31 +30,19 @@ pub fn wait_for_epoll(pid: i32, n_threads: usize) {
         fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall"))
             .is_ok_and(|call| call.starts_with("232 ") || call.starts_with("281 "))
     };
-    let begin = Instant::now();
-    while thread_ids(pid).keys().filter(|tid| in_epoll(tid)).count() < n_threads {
-        assert!(
-            begin.elapsed() < Duration::from_secs(60),
-            "threads do not reach epoll_wait"
-        );
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("threads do not reach epoll_wait", || {
+        let n = thread_ids(pid).keys().filter(|tid| in_epoll(tid)).count();
+        (n >= n_threads).then_some(())
+    });
 }
 
 /// Wait for a thread of this name; its id.
 #[track_caller]
 pub fn wait_for_thread(pid: i32, comm: &str) -> i32 {
-    let begin = Instant::now();
-    loop {
-        let ids = thread_ids(pid);
-        if let Some((tid, _)) = ids.iter().find(|(_, name)| *name == comm) {
-            return *tid;
-        }
-        assert!(
-            begin.elapsed() < Duration::from_secs(60),
-            "no thread {comm}"
-        );
-        thread::sleep(Duration::from_millis(1));
-    }
+    wait_until("no thread of this name", || {
+        let mut ids = thread_ids(pid).into_iter();
+        ids.find(|(_, name)| name == comm).map(|(tid, _)| tid)
+    })
 }
 
 /// Pids of the children that the main thread of `pid` started.
@@ -89,13 +77,21 @@ pub fn run_delay_ns(pid: i32, tid: i32) -> u64 {
 /// Wait until a busy thread has run once more.
 #[track_caller]
 pub fn wait_for_run_time(pid: i32, tid: i32) {
-    let begin = Instant::now();
     let before = schedstat(pid, tid, 0);
-    while schedstat(pid, tid, 0) == before {
-        assert!(
-            begin.elapsed() < Duration::from_secs(60),
-            "thread does not run"
-        );
+    wait_until("thread does not run", || {
+        (schedstat(pid, tid, 0) != before).then_some(())
+    });
+}
+
+/// Look once a millisecond until something is found; panics with `otherwise` after a minute.
+#[track_caller]
+pub(crate) fn wait_until<T>(otherwise: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "{otherwise}");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -114,8 +110,8 @@ fn field<'a>(status: &'a str, name: &str) -> Option<&'a str> {
         .map(str::trim)
 }
 
-/// Writes down the CPU clock of a process again and again, so that its use of the CPU over any
-/// stretch of time is known afterwards.
+/// Logs the CPU clock of a process every 5 ms, so that its use of the CPU in any interval is known
+/// afterwards.
 #[derive(Debug)]
 pub struct CpuLog {
     over: Arc<AtomicBool>,
@@ -123,7 +119,7 @@ pub struct CpuLog {
 }
 
 impl CpuLog {
-    /// Begin to write.
+    /// Start the log.
     pub fn start(pid: i32) -> Self {
         let clock = ClockId::pid_cpu_clock_id(Pid::from_raw(pid)).expect("target lives");
         let over = Arc::new(AtomicBool::new(false));
@@ -146,7 +142,7 @@ impl CpuLog {
         Self { over, thread }
     }
 
-    /// End; the least and the most CPU seconds that were used in a second between two moments of wall-clock
+    /// Stop the log. Returns the least and the most CPU seconds that were used in a second between two moments of wall-clock
     /// time (nanoseconds since 1970). The log has both moments between two of its lines each.
     #[track_caller]
     pub fn cpus_between(self, begin: u64, end: u64) -> (f64, f64) {
@@ -169,14 +165,14 @@ fn clock_ns(clock: ClockId) -> u64 {
     })
 }
 
-/// Looks at every thread of a process again and again for a tracer or a stop.
+/// Checks every thread of a process for a tracer or a stop, every 2 ms.
 #[derive(Debug)]
 pub struct StopWatch {
     over: Arc<AtomicBool>,
     thread: JoinHandle<Seen>,
 }
 
-/// What was seen.
+/// What the checks found.
 #[derive(Debug, Default)]
 struct Seen {
     n_looks: u64,
@@ -184,7 +180,7 @@ struct Seen {
 }
 
 impl StopWatch {
-    /// Begin to look.
+    /// Start to check.
     pub fn start(pid: i32) -> Self {
         let over = Arc::new(AtomicBool::new(false));
         let thread = {
@@ -201,12 +197,12 @@ impl StopWatch {
         Self { over, thread }
     }
 
-    /// End, and assert that no look found a tracer or a stopped thread.
+    /// Stop, and assert that no check found a tracer or a stopped thread.
     #[track_caller]
     pub fn assert_untouched(self) {
         self.over.store(true, Ordering::Relaxed);
         let seen = self.thread.join().expect("watch does not panic");
-        assert!(seen.n_looks > 0, "nobody looked");
+        assert!(seen.n_looks > 0, "nothing was checked");
         assert!(
             seen.trouble.is_empty(),
             "target was touched: {:?}",

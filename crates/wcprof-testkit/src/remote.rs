@@ -1,4 +1,4 @@
-//! A cooperative target: says READY, answers lines, ends when its standard input closes.
+//! A cooperative target: prints READY, answers lines, ends when its standard input closes.
 
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Write};
@@ -11,19 +11,19 @@ pub struct RemoteProcess {
     child: Child,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
-    /// What its READY line said.
+    /// Numbers of its READY line.
     pub keys: HashMap<String, u64>,
 }
 
-/// Copies a program that is to be started. By another process: a descriptor that writes to it here would be
-/// inherited by what another test's thread starts meanwhile, and nobody could execute the copy until that
+/// Copies a program that is to be started. Another process copies it: a child process that another test starts
+/// meanwhile would inherit a descriptor that writes to the copy, which could not be executed until that child
 /// has closed it ("text file busy").
 pub fn copy_program(from: &Path, to: &Path) {
     let status = Command::new("cp").arg(from).arg(to).status();
     assert!(status.expect("cp starts").success(), "cp fails");
 }
 
-/// The truth since a fixture began, by its own clocks.
+/// The counters of a fixture since its start, by its own clocks.
 #[derive(Clone, Debug)]
 pub struct Mark(HashMap<String, u64>);
 
@@ -33,7 +33,7 @@ impl RemoteProcess {
         Self::start_command(&mut Command::new(program))
     }
 
-    /// Start the fixture that `command` becomes and wait until it is ready.
+    /// Start the fixture by this command and wait until it is ready.
     pub fn start_command(command: &mut Command) -> Self {
         let mut child = command
             .stdin(Stdio::piped())
@@ -52,19 +52,19 @@ impl RemoteProcess {
         remote
     }
 
-    /// Pid of the process that was started; the fixture's own unless something was between.
+    /// Pid of the process that was started: the fixture's own unless the command is a wrapper.
     pub fn pid(&self) -> i32 {
         self.child.id() as i32
     }
 
     /// Its counters now.
     pub fn mark(&mut self) -> Mark {
-        self.tell("MARK");
+        self.send_line("MARK");
         Mark(self.answer("MARK"))
     }
 
-    /// Send a line; the answer is to be read with [`Self::answer`].
-    pub fn tell(&mut self, line: &str) {
+    /// Send a line; read the answer with [`Self::answer`].
+    pub fn send_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("standard input is open");
         writeln!(stdin, "{line}").expect("target reads");
     }
@@ -105,7 +105,7 @@ impl Mark {
         self.get(key) - earlier.get(key)
     }
 
-    /// The counters at a moment that marks, oldest first, lie around.
+    /// The counters at a time between two of the marks (oldest first), `real` ns since 1970.
     #[track_caller]
     pub fn at(marks: &[Self], real: u64) -> Self {
         let next = marks.partition_point(|mark| mark.get("real") < real);
@@ -113,8 +113,8 @@ impl Mark {
         marks[next - 1].towards(&marks[next], real)
     }
 
-    /// The counters at a moment between this mark and a later one, `real` ns since 1970, as if they had
-    /// grown evenly.
+    /// The counters at a time between this mark and a later one, `real` ns since 1970, by linear
+    /// interpolation.
     fn towards(&self, later: &Self, real: u64) -> Self {
         let whole = later.since(self, "real").max(1);
         let part = (real - self.get("real")) as f64 / whole as f64;

@@ -1,4 +1,4 @@
-//! How much of some threads' time two functions have, and on how many samples that rests.
+//! The shares of two functions in the time of some threads, and the number of samples behind them.
 
 use wcprof_types::ThreadState;
 
@@ -6,9 +6,9 @@ use crate::machine::Verdict;
 use crate::share::{assert_within, tolerance};
 use crate::wcprof::Recording;
 
-/// What an exact split is tested on at least.
+/// Least number of samples for an exact split.
 const ENOUGH: u64 = 10_000;
-/// How often to record for that.
+/// Most recordings to reach that number.
 const MAX_ROUNDS: u32 = 20;
 
 /// Samples of some threads.
@@ -20,7 +20,7 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Adds the spans of a recording whose thread's name and state are such.
+    /// Adds the spans of a recording for which `counts` (name of the thread, state) is true.
     pub fn add(&mut self, recording: &Recording, counts: impl Fn(&str, ThreadState) -> bool) {
         let trace = recording.trace().0;
         for span in &trace.spans {
@@ -49,7 +49,7 @@ pub struct Split {
     got: [u64; 2],
     truth: [u64; 2],
     verdict: Verdict,
-    /// What it rests on.
+    /// The samples that it was measured on.
     pub samples: Samples,
 }
 

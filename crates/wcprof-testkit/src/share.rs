@@ -7,7 +7,7 @@ pub fn assert_share(what: &str, got: f64, truth: f64, n_samples: u64) {
     assert_within(what, got, truth, tolerance(truth, n_samples));
 }
 
-/// Assert that a share is as near to what it should be as that.
+/// Assert that a share differs from the true one by `tolerance` at most.
 #[track_caller]
 pub fn assert_within(what: &str, got: f64, truth: f64, tolerance: f64) {
     assert!(

@@ -1,4 +1,4 @@
-//! Visible skips and what they depend on.
+//! Skipped tests, and the capability that many depend on.
 
 use std::fs;
 use std::io::{self, Write};
@@ -6,13 +6,13 @@ use std::io::{self, Write};
 /// `CAP_SYS_ADMIN` of `capability.h`.
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// Say that a test was not run, past the test runner's capture.
+/// Print that a test was not run; the test runner does not capture this.
 pub fn skip(test: &str, reason: &str) {
-    // Nobody can be told when standard error is gone.
+    // Fails when standard error is closed.
     let _ = writeln!(io::stderr(), "SKIPPED {test}: {reason}");
 }
 
-/// Whether this process may do anything (`CAP_SYS_ADMIN` in its effective set).
+/// Whether this process has all privileges (`CAP_SYS_ADMIN` in its effective set).
 pub fn has_capability() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     status

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -18,10 +18,11 @@ use wcprof_trace::{Ending, TraceReader};
 use crate::build::program_folder;
 use crate::folded::Folded;
 use crate::machine::{self, Verdict};
+use crate::proc::wait_until;
 use crate::remote::{Mark, RemoteProcess};
 use crate::skip::skip;
 
-/// How to observe.
+/// The engine that observes.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub enum Engine {
     /// BPF task iterator and perf events.
@@ -53,7 +54,8 @@ pub fn program() -> PathBuf {
     program_folder().join("wcprof")
 }
 
-/// The built program, with nothing of the user's surroundings.
+/// A command that runs the built program, without standard input and without what the user's environment
+/// would change.
 pub fn wcprof() -> Command {
     let mut command = Command::new(program());
     command.stdin(Stdio::null());
@@ -68,7 +70,7 @@ pub fn text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).expect("output is UTF-8")
 }
 
-/// What a command prints of a trace; it must succeed.
+/// The output of a subcommand on a trace; it must succeed.
 #[track_caller]
 pub fn printed(command: &str, trace: &Path, args: &[&str]) -> String {
     let output = wcprof()
@@ -105,7 +107,7 @@ fn read_trace(path: &Path) -> (Trace, Ending) {
         .unwrap_or_else(|e| panic!("trace can not be read: {e}"))
 }
 
-/// Begin and end of a recording, nanoseconds since 1970.
+/// Start and end of a recording, nanoseconds since 1970.
 fn stretch(tables: &Tables) -> (u64, u64) {
     let begin = tables.header.started_unix_ns;
     (begin, begin + tables.stats.duration.0)
@@ -128,7 +130,7 @@ pub struct Recording {
     folder: TempDir,
     /// What `wcprof attach` printed.
     pub output: Output,
-    /// How the machine did meanwhile.
+    /// Whether the machine stood still meanwhile.
     pub verdict: Verdict,
 }
 
@@ -203,8 +205,8 @@ impl Attach {
         Recording::finish(child, folder)
     }
 
-    /// The same, with the target's counters at the start and at the end of what was recorded: what it
-    /// did while wcprof started or wrote its report is left out.
+    /// The same, with the target's counters at the start and at the end of the recorded interval: the time
+    /// in which wcprof starts or writes its report is excluded.
     #[track_caller]
     pub fn run_marked(&self, target: &mut RemoteProcess) -> (Recording, Mark, Mark) {
         let over = AtomicBool::new(false);
@@ -233,7 +235,7 @@ impl Attach {
     }
 }
 
-/// Whether the machine stood still, so that no share can be judged; says so.
+/// Whether the machine stood still, so that no share can be checked; prints the skip.
 #[must_use]
 pub fn stood_still(verdict: &Verdict, test: &str, engine: Engine) -> bool {
     let stood_still = verdict.stood_still();
@@ -260,13 +262,13 @@ pub fn interrupt(wcprof: &Child) {
 /// Bytes of a trace before its first block.
 const FILE_HEAD: u64 = 12;
 
-/// Wait until sampling has begun: what is done from then on is recorded.
+/// Wait until sampling has started: everything from then on is recorded.
 #[track_caller]
 pub fn wait_for_trace(folder: &TempDir) {
     wait_for_more(folder, FILE_HEAD);
 }
 
-/// Wait until the trace is written once more. Between two writes lies a second of the recording.
+/// Wait for the next write of the trace. Writes are a second of the recording apart.
 #[track_caller]
 pub fn wait_for_write(folder: &TempDir) {
     wait_for_more(folder, trace_len(folder));
@@ -275,14 +277,9 @@ pub fn wait_for_write(folder: &TempDir) {
 /// Wait until the trace is longer than this.
 #[track_caller]
 fn wait_for_more(folder: &TempDir, than: u64) {
-    let begin = Instant::now();
-    while trace_len(folder) <= than {
-        assert!(
-            begin.elapsed() < Duration::from_secs(30),
-            "no trace is written"
-        );
-        thread::sleep(Duration::from_millis(5));
-    }
+    wait_until("no trace is written", || {
+        (trace_len(folder) > than).then_some(())
+    });
 }
 
 impl Recording {
@@ -312,7 +309,7 @@ impl Recording {
         }
     }
 
-    /// Whether the machine stood still, so that no share can be judged; says so.
+    /// Whether the machine stood still, so that no share can be checked; prints the skip.
     #[must_use]
     pub fn stood_still(&self, test: &str, engine: Engine) -> bool {
         stood_still(&self.verdict, test, engine)
@@ -329,7 +326,7 @@ impl Recording {
         read_trace(&self.path())
     }
 
-    /// What `wcprof attach` said on stderr.
+    /// The messages of `wcprof attach` on standard error.
     pub fn said(&self) -> &str {
         text(&self.output.stderr)
     }

@@ -28,6 +28,16 @@ pub fn xml_text(text: &str) -> Cow<'_, str> {
     replace(text, is_refused, '?')
 }
 
+/// For content of an XML or HTML element, or an attribute: as [`xml_text`], and escaped.
+pub fn xml_escaped(text: &str) -> String {
+    xml_text(text)
+        .replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
+        .replace('"', "&quot;")
+        .replace('\'', "&#39;")
+}
+
 /// Directional marks, embeddings and overrides, and zero-width characters: a name must not change
 /// how the text around it reads.
 pub fn is_invisible(c: char) -> bool {

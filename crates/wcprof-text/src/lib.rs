@@ -10,7 +10,7 @@ mod time;
 mod units;
 
 pub use columns::{columns, cut, first_columns};
-pub use escape::{folded_name, is_invisible, one_line, terminal_name, xml_text};
+pub use escape::{folded_name, is_invisible, one_line, terminal_name, xml_escaped, xml_text};
 pub use json::printable_json;
 pub use paragraph::wrap;
 pub use time::{parse_short_time, parse_time};

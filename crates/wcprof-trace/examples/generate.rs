@@ -19,9 +19,7 @@ use wcprof_trace::model::{
     SymbolTable, Tables, Thread,
 };
 use wcprof_trace::{Ids, TraceReader, TraceSink, TraceWriter};
-use wcprof_types::{
-    Avma, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid, TimeNs,
-};
+use wcprof_types::{Avma, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid, TimeNs};
 
 type Failure = Box<dyn Error>;
 
@@ -79,8 +77,7 @@ fn distinct(n_samples: u64, n_stacks: usize, file: &Path) -> Result<(), Failure>
     let process = writer.add_process(Process {
         pid: Pid(1),
         comm: "generated".into(),
-        cmdline: Vec::new(),
-        cgroup: String::new(),
+        ..Process::default()
     })?;
     let (frames, symbols) = functions(&mut writer, process)?;
     let mut numbers = Numbers(1);
@@ -144,13 +141,10 @@ fn functions(
     let module = writer.add_module(Module {
         process,
         path: "/usr/bin/generated".into(),
-        build_id: None,
         start: Avma(0x40_0000),
         end: Avma(0x4000_0000),
-        offset: FileOffset(0),
-        bias: LoadBias(0),
         base: Svma(0x40_0000),
-        deleted: false,
+        ..Module::default()
     })?;
     let mut symbols = SymbolTable::default();
     let mut frames = Vec::new();
@@ -216,15 +210,9 @@ fn copies(n: u64, seconds: u64, trace: &Path, file: &Path) -> Result<(), Failure
         // No two begin alike, and one of them with the recording.
         let shift = at * 7919 * 1_000_000 % lap;
         let ids = writer.add_tables(&copy(tables, at, shift))?;
-        for (id, functions) in tables
-            .names
-            .symbols
-            .iter()
-            .flat_map(|symbols| &symbols.frames)
-        {
-            let frame = ids.frames[id.0 as usize];
-            symbols.frames.insert(frame, functions.clone());
-        }
+        let names = tables.names.symbols.iter().flat_map(|s| &s.frames);
+        let renumbered = names.map(|(id, names)| (ids.frames[id.0 as usize], names.clone()));
+        symbols.frames.extend(renumbered);
         all.push(Copy { ids, shift });
     }
     spans.sort_by_key(|span| span.end);

@@ -1,5 +1,6 @@
 //! Tables of traces to ones that do not name their hosts.
 
+use indexmap::IndexSet;
 use wcprof_types::snapshot::Snapshot;
 
 use crate::model::Tables;
@@ -27,17 +28,12 @@ pub fn anonymize(sources: &mut [Tables]) {
 /// Hosts by what they are called instead.
 #[derive(Debug, Default)]
 struct Hosts {
-    known: Vec<String>,
+    known: IndexSet<String>,
 }
 
 impl Hosts {
     fn alias(&mut self, host: &str) -> String {
-        let known = self.known.iter().position(|name| name == host);
-        let at = known.unwrap_or_else(|| {
-            self.known.push(host.to_owned());
-            self.known.len() - 1
-        });
-        format!("host{}", at + 1)
+        format!("host{}", self.known.insert_full(host.to_owned()).0 + 1)
     }
 
     /// A text in which `host` may be named.

@@ -3,12 +3,14 @@
 use wcprof_types::Wait;
 
 use crate::error::Malformed;
-use crate::limits::{MAX_PROCESSES, MAX_TABLE_BYTES};
-use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Tables, Thread};
-use crate::v1::entries::{self, Entry, Sizes};
+use crate::limits::{MAX_PROCESSES, MAX_SOURCES, MAX_TABLE_BYTES};
+use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Stats, Tables, Thread};
+use crate::v1::codec::{Codec, Sizes, read_all};
+use crate::v1::entries::{self, Entry};
+use crate::v1::facts::Seen;
 use crate::v1::span_reader::SpanReader;
 use crate::v1::wire::{Input, unknown, within};
-use crate::v1::{OPTIONAL_SECTIONS, facts, locks, origins, section, symbols};
+use crate::v1::{OPTIONAL_SECTIONS, facts, locks, section, symbols};
 
 /// What was read of a trace so far.
 #[derive(Debug, Default)]
@@ -27,24 +29,13 @@ pub(crate) struct Content {
     memory: Memory,
 }
 
-/// Bytes that hostile tables may still take.
-#[derive(Debug)]
+/// Bytes of memory that tables took so far; hostile ones are limited.
+#[derive(Debug, Default)]
 struct Memory {
     tables: usize,
     symbols: usize,
     local_names: usize,
     later_names: usize,
-}
-
-impl Default for Memory {
-    fn default() -> Self {
-        Self {
-            tables: MAX_TABLE_BYTES,
-            symbols: MAX_TABLE_BYTES,
-            local_names: MAX_TABLE_BYTES,
-            later_names: MAX_TABLE_BYTES,
-        }
-    }
 }
 
 impl Content {
@@ -68,18 +59,14 @@ impl Content {
                 section::THREAD_FACTS | section::SPANS | section::STATS | section::SYMBOLS
             );
             if is_of_tables {
-                let left = self.memory.tables.checked_sub(input.0.len());
-                self.memory.tables = left.ok_or(Malformed::TooMany {
-                    what: "bytes of tables",
-                    count: MAX_TABLE_BYTES as u64 + 1,
-                    limit: MAX_TABLE_BYTES as u64,
-                })?;
+                self.memory.tables += input.0.len();
+                let n = self.memory.tables as u64;
+                within("bytes of tables", n, MAX_TABLE_BYTES)?;
             }
             match tag {
                 section::SPANS if self.skips_spans => continue,
                 section::SPANS => self.spans(&mut input, each)?,
-                section::HEADER..=section::WAITS => self.table(tag, &mut input)?,
-                _ => self.facts(tag, &mut input)?,
+                _ => self.section(tag, &mut input)?,
             }
             input.end()?;
         }
@@ -99,73 +86,80 @@ impl Content {
         })
     }
 
-    /// The header, tables, and what is known of threads.
-    fn table(&mut self, tag: u8, input: &mut Input<'_>) -> Result<(), Malformed> {
-        let t = &mut self.tables;
-        let sizes = Sizes::from_tables(t);
+    /// A section other than spans.
+    fn section(&mut self, tag: u8, input: &mut Input<'_>) -> Result<(), Malformed> {
+        let Self {
+            tables: t, memory, ..
+        } = self;
+        let (sizes, n_frames) = (Sizes::from_tables(t), t.frames.len());
         match tag {
             section::HEADER => {
-                t.header = entries::header(input)?;
                 self.has_header = true;
-                Ok(())
+                entries::header(&mut Codec::reader(input, sizes), &mut t.header)
             }
             section::PROCESSES => read_table::<Process>(input, &mut t.processes, sizes),
             section::MODULES => read_table::<Module>(input, &mut t.modules, sizes),
             section::THREADS => read_table::<Thread>(input, &mut t.threads, sizes),
-            section::THREAD_NAMES => facts::names(input, &mut t.threads),
-            section::THREAD_FACTS => facts::seen(input, &mut t.threads),
+            section::THREAD_NAMES => read_all(input, sizes, facts::name, |(thread, seen, name)| {
+                t.threads[thread.0 as usize].names.push((seen, name));
+                Ok(())
+            }),
+            section::THREAD_FACTS => {
+                let mut before = Seen::default();
+                let fields =
+                    |c: &mut Codec<'_, '_>, seen: &mut Seen| facts::seen(c, seen, &mut before);
+                read_all(input, sizes, fields, |seen| {
+                    let thread = &mut t.threads[seen.thread.0 as usize];
+                    (thread.start, thread.end, thread.n_ticks) =
+                        (seen.start, seen.end, seen.n_ticks);
+                    Ok(())
+                })
+            }
             section::FRAMES => read_table::<Frame>(input, &mut t.frames, sizes),
             section::NODES => read_table::<StackNode>(input, &mut t.nodes, sizes),
             section::STACKS => read_table::<Stack>(input, &mut t.stacks, sizes),
             section::WAITS => read_table::<Wait>(input, &mut t.waits, sizes),
-            _ => Err(unknown("section", tag)),
-        }
-    }
-
-    /// Counts, names, and what older readers skip.
-    fn facts(&mut self, tag: u8, input: &mut Input<'_>) -> Result<(), Malformed> {
-        let Self { tables, memory, .. } = self;
-        let (n_processes, n_frames) = (tables.processes.len(), tables.frames.len());
-        match tag {
             section::STATS => {
-                let (mut stats, is_final) = facts::stats(input)?;
-                stats.complete &= is_final;
-                tables.stats = stats;
+                t.stats = Stats::default();
+                let c = &mut Codec::reader(input, sizes);
+                facts::stats(c, &mut t.stats, &mut self.is_finished)?;
+                t.stats.complete &= self.is_finished;
                 self.has_stats = true;
-                self.is_finished = is_final;
                 Ok(())
             }
-            section::SYMBOLS => symbols::read(
-                input,
-                n_frames,
-                &mut tables.names.symbols,
-                &mut memory.symbols,
-            ),
-            section::CGROUPS => facts::cgroups(input, &mut tables.processes),
+            section::SYMBOLS => {
+                symbols::read(input, n_frames, &mut t.names.symbols, &mut memory.symbols)
+            }
+            section::CGROUPS => read_all(input, sizes, facts::cgroup, |(process, path)| {
+                t.processes[process.0 as usize].cgroup = path;
+                Ok(())
+            }),
             section::SETUP => {
-                within(
-                    "setups",
-                    tables.origins.setups.len() as u64 + 1,
-                    MAX_PROCESSES,
-                )?;
-                tables.origins.setups.push(facts::setup(input)?);
+                within("setups", t.origins.setups.len() as u64 + 1, MAX_PROCESSES)?;
+                t.origins.setups.push(facts::setup(input)?);
                 Ok(())
             }
             section::LOCAL_NAMES => {
-                let mut names = Some(std::mem::take(&mut tables.names.local.names));
+                let mut names = Some(std::mem::take(&mut t.names.local.names));
                 symbols::read(input, n_frames, &mut names, &mut memory.local_names)?;
-                tables.names.local.names = names.unwrap_or_default();
+                t.names.local.names = names.unwrap_or_default();
                 Ok(())
             }
             section::LATER_NAMES => {
-                let later = &mut tables.names.local.later;
+                let later = &mut t.names.local.later;
                 symbols::read_later(input, n_frames, later, &mut memory.later_names)
             }
-            section::LOCKS => locks::read(input, tables),
+            section::LOCKS => locks::read(input, t),
             section::PROCESS_ENDS => {
-                origins::process_ends(input, n_processes, &mut tables.origins.process_ends)
+                read_all(input, sizes, facts::process_end, |(process, end)| {
+                    t.origins.process_ends.insert(process, end);
+                    Ok(())
+                })
             }
-            section::SOURCES => origins::sources(input, &mut tables.origins.sources),
+            section::SOURCES => read_all(input, sizes, facts::source, |source| {
+                t.origins.sources.push(source);
+                within("sources", t.origins.sources.len() as u64, MAX_SOURCES)
+            }),
             _ if tag >= OPTIONAL_SECTIONS => {
                 input.take_rest();
                 Ok(())
@@ -195,10 +189,15 @@ impl Content {
 
 /// The header in the first section of a block.
 pub(crate) fn first_header(sections: &[u8]) -> Result<Header, Malformed> {
-    match next_section(&mut Input(sections))? {
-        (section::HEADER, mut input) => entries::header(&mut input),
-        _ => Err(Malformed::Header),
-    }
+    let (section::HEADER, mut input) = next_section(&mut Input(sections))? else {
+        return Err(Malformed::Header);
+    };
+    let mut header = Header::default();
+    entries::header(
+        &mut Codec::reader(&mut input, Sizes::default()),
+        &mut header,
+    )?;
+    Ok(header)
 }
 
 fn next_section<'a>(rest: &mut Input<'a>) -> Result<(u8, Input<'a>), Malformed> {
@@ -211,7 +210,7 @@ fn next_section<'a>(rest: &mut Input<'a>) -> Result<(u8, Input<'a>), Malformed> 
 fn read_table<T: Entry>(
     input: &mut Input<'_>,
     table: &mut Vec<T>,
-    mut sizes: Sizes,
+    sizes: Sizes,
 ) -> Result<(), Malformed> {
     let found = input.number()?;
     let expected = table.len() as u64;
@@ -224,12 +223,13 @@ fn read_table<T: Entry>(
     }
     let n = input.count()?;
     T::TABLE.check_len(table.len() + n)?;
+    let mut c = Codec::reader(input, sizes);
     for _ in 0..n {
+        let mut entry = T::default();
         // Limits are far below 2^32.
-        let entry = T::read(input, table.len() as u32)?;
-        entry.check(&sizes)?;
+        entry.fields(&mut c, table.len() as u32)?;
         table.push(entry);
-        sizes.0[T::TABLE as usize] += 1;
+        c.add(T::TABLE);
     }
     Ok(())
 }

@@ -33,21 +33,15 @@ pub enum TraceError {
     /// The output is a FIFO, a device or a socket.
     #[error(
         "failed to create `{}`: it is not a regular file; choose another file with -o",
-        path.display()
+        .0.display()
     )]
-    NotRegular {
-        /// The file.
-        path: PathBuf,
-    },
+    NotRegular(PathBuf),
     /// Another wcprof writes to the file.
     #[error(
         "failed to write to `{}`: another wcprof is writing to it; choose another file with -o",
-        path.display()
+        .0.display()
     )]
-    Busy {
-        /// The file.
-        path: PathBuf,
-    },
+    Busy(PathBuf),
     /// Writing failed. What was written before is readable.
     #[error("failed to write the trace: {0}; what was written before is kept")]
     Write(#[source] io::Error),
@@ -60,36 +54,21 @@ pub enum TraceError {
     /// Reading failed.
     #[error("failed to read the trace: {0}")]
     Read(#[source] io::Error),
-    /// The file is not a trace.
-    #[error("not a wcprof trace: {hint}")]
-    Foreign {
-        /// What it is instead, and what to do about it.
-        hint: &'static str,
-    },
+    /// The file is not a trace: what it is instead, and what to do about it.
+    #[error("not a wcprof trace: {0}")]
+    Foreign(&'static str),
     /// The format version is not known.
     #[error(
-        "trace has format version {found}; this wcprof reads version {FORMAT_VERSION}: \
+        "trace has format version {0}; this wcprof reads version {FORMAT_VERSION}: \
          use the wcprof that recorded it, or a newer one"
     )]
-    Version {
-        /// The file's version.
-        found: u32,
-    },
+    Version(u32),
     /// The file was cut or damaged before the end of its first block.
     #[error("trace holds no whole block: the recording ended before anything was saved")]
     Empty,
-    /// The first block is damaged.
-    #[error("trace is damaged at its beginning (byte {offset}): nothing can be read")]
-    DamagedAtBeginning {
-        /// Position in the file of the damaged block, bytes.
-        offset: u64,
-    },
-    /// The trace cannot be added to, since it is damaged.
-    #[error("failed to add to the trace: it is damaged at byte {offset}")]
-    DamagedForAppend {
-        /// Position in the file of the damaged block, bytes.
-        offset: u64,
-    },
+    /// The first block, at this byte, is damaged.
+    #[error("trace is damaged at its beginning (byte {0}): nothing can be read")]
+    DamagedAtBeginning(u64),
     /// A block has the right checksum and a wrong content.
     #[error("malformed block at byte {offset} of the trace: {source}")]
     Malformed {
@@ -100,7 +79,7 @@ pub enum TraceError {
     },
     /// What was to be written is not valid.
     #[error("failed to write the trace: {0}")]
-    Invalid(#[source] Malformed),
+    Invalid(#[from] Malformed),
 }
 
 /// What is wrong with the content of a block, or with what was to be written.

@@ -8,7 +8,6 @@
 pub mod model;
 
 mod anonymous;
-mod append;
 mod batches;
 mod content;
 mod error;
@@ -28,7 +27,6 @@ mod writer;
 mod tests;
 
 pub use anonymous::anonymize;
-pub use append::append_symbols;
 pub use error::{Malformed, TraceError};
 /// A fast hash for interning. It is seeded for each table, so that a target cannot choose addresses
 /// that collide.

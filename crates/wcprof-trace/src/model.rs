@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use wcprof_types::lock::FutexWords;
 use wcprof_types::{
     Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid,
@@ -12,10 +11,7 @@ use wcprof_types::{
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(
-            Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize,
-        )]
-        #[serde(transparent)]
+        #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
         pub struct $name(pub u32);
     };
 }
@@ -50,7 +46,7 @@ id! {
 }
 
 /// Facts about the recording that are known when it begins.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Header {
     /// Version of wcprof that recorded.
     pub wcprof_version: String,
@@ -71,7 +67,7 @@ pub struct Header {
 }
 
 /// A recorded process.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Process {
     /// Its pid where it was recorded.
     pub pid: Pid,
@@ -84,7 +80,7 @@ pub struct Process {
 }
 
 /// How a process's part of a recording ended before the recording did.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ProcessEnd {
     /// When.
     pub time: TimeNs,
@@ -93,7 +89,7 @@ pub struct ProcessEnd {
 }
 
 /// One of the recordings that a trace was merged from.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Source {
     /// Host name.
     pub host: String,
@@ -116,7 +112,7 @@ pub struct Source {
 }
 
 /// A loaded ELF image.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Module {
     /// The process it is mapped in.
     pub process: ProcessId,
@@ -151,7 +147,7 @@ impl Module {
 }
 
 /// One activation's address.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Frame {
     /// Code of a module. `address` is the lookup address (return address − 1 except in a leaf),
     /// `function` the start of the covering FDE when one exists.
@@ -172,8 +168,14 @@ pub enum Frame {
     KernelCode(Avma),
 }
 
+impl Default for Frame {
+    fn default() -> Self {
+        Self::Unmapped(Avma(0))
+    }
+}
+
 /// A node of the tree of stacks.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct StackNode {
     /// The node of the caller; `None` for the root-most frame.
     pub caller: Option<NodeId>,
@@ -182,7 +184,7 @@ pub struct StackNode {
 }
 
 /// A whole stack.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Stack {
     /// Its leaf; `None` for a stack without frames.
     pub leaf: Option<NodeId>,
@@ -191,7 +193,7 @@ pub struct Stack {
 }
 
 /// A thread.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Thread {
     /// Its process.
     pub process: ProcessId,
@@ -230,7 +232,7 @@ impl Thread {
 /// A stretch of one thread's time with one state and one stack. Spans of a thread may overlap in
 /// `start..end` (the share of a tick's interval that was spent on-CPU and the share that was
 /// blocked lie in the same interval); their weights add up to the thread's observed time.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Span {
     /// Whose time.
     pub thread: ThreadId,
@@ -251,7 +253,7 @@ pub struct Span {
 }
 
 /// Counts over the whole recording; written last.
-#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stats {
     /// Length of the recording.
     pub duration: TimeNs,
@@ -308,7 +310,7 @@ impl Stats {
 }
 
 /// A function at a frame, as symbols name it.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SymbolFrame {
     /// Demangled name with its arguments; `module+0xoffset` of the function's start without a
     /// symbol.
@@ -324,7 +326,7 @@ pub struct SymbolFrame {
 }
 
 /// Names of frames, resolved when the trace was recorded or later.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SymbolTable {
     /// By frame: its functions, innermost inline function first; the last is not inlined. A frame
     /// that is absent has no name but its address.
@@ -333,7 +335,7 @@ pub struct SymbolTable {
 
 /// Names that only the recorded machine could give, while it ran: of kernel code, of code that is
 /// in no file (JIT compilers), of the vdso. They go before names that are found later.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LocalNames {
     /// By frame, as the names of [`Names::symbols`].
     pub names: SymbolTable,
@@ -343,7 +345,7 @@ pub struct LocalNames {
 }
 
 /// From when on a frame's address belongs to another function.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LaterName {
     /// The frame.
     pub frame: FrameId,
@@ -367,7 +369,7 @@ pub struct LockFacts {
 }
 
 /// One or more looks, tick by tick, that found the same.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct LockLook {
     /// Whose memory.
     pub process: ProcessId,
@@ -386,7 +388,7 @@ pub struct LockLook {
 }
 
 /// A thread that may hold a lock, as it was at a tick.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct LockOwner {
     /// Which word names it.
     pub word: u8,
@@ -403,10 +405,11 @@ pub struct LockOwner {
 }
 
 /// What the owner of a lock did at a tick.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum OwnerState {
     /// Ran, or waited for a CPU where the engine cannot tell; its stack is that of the nearest
     /// timer sample.
+    #[default]
     Running,
     /// Waited for a CPU.
     Queued,

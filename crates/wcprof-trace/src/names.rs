@@ -27,8 +27,8 @@ pub(crate) fn pack_local_names(
 ) -> Result<(), TraceError> {
     pack_table(section::LOCAL_NAMES, &names.names, n_frames, out)?;
     for later in &names.later {
-        known("frame", later.frame.0, n_frames).map_err(TraceError::Invalid)?;
-        checked_time(later.since.0).map_err(TraceError::Invalid)?;
+        known("frame", later.frame.0, n_frames)?;
+        checked_time(later.since.0)?;
     }
     pack(
         section::LATER_NAMES,
@@ -44,7 +44,7 @@ fn pack_table(
     out: &mut Vec<u8>,
 ) -> Result<(), TraceError> {
     if let Some((last, _)) = table.frames.last_key_value() {
-        known("frame", last.0, n_frames).map_err(TraceError::Invalid)?;
+        known("frame", last.0, n_frames)?;
     }
     pack(tag, symbols::sections(table), out)
 }
@@ -54,7 +54,7 @@ fn pack(tag: u8, contents: Vec<Vec<u8>>, out: &mut Vec<u8>) -> Result<(), TraceE
     for content in contents {
         let mut sections = Vec::with_capacity(content.len() + 8);
         put_section(&mut sections, tag, &content);
-        block::pack(&mut compressor, &sections, out).map_err(TraceError::Invalid)?;
+        block::pack(&mut compressor, &sections, out)?;
     }
     Ok(())
 }

@@ -66,9 +66,7 @@ pub(crate) fn create(path: &Path) -> Result<File, TraceError> {
         path: path.to_owned(),
         source,
     };
-    let not_regular = || TraceError::NotRegular {
-        path: path.to_owned(),
-    };
+    let not_regular = || TraceError::NotRegular(path.to_owned());
     // O_NONBLOCK: opening a FIFO fails or returns, and is refused below.
     let opened = OpenOptions::new()
         .append(true)
@@ -91,16 +89,14 @@ pub(crate) fn create(path: &Path) -> Result<File, TraceError> {
 }
 
 /// Takes the file's lock. A file system without locks is no reason to fail.
-pub(crate) fn lock(
+fn lock(
     file: &File,
     path: &Path,
     failed: impl Fn(io::Error) -> TraceError,
 ) -> Result<(), TraceError> {
     const NO_LOCKS: [i32; 3] = [libc::ENOSYS, libc::ENOLCK, libc::EOPNOTSUPP];
     match file.try_lock() {
-        Err(TryLockError::WouldBlock) => Err(TraceError::Busy {
-            path: path.to_owned(),
-        }),
+        Err(TryLockError::WouldBlock) => Err(TraceError::Busy(path.to_owned())),
         Err(TryLockError::Error(e)) if !e.raw_os_error().is_some_and(|e| NO_LOCKS.contains(&e)) => {
             Err(failed(e))
         }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use crate::error::Malformed;
 use crate::model::Header;
+use crate::v1::codec::Table;
 use crate::v1::spans::Columns;
 use crate::v1::wire::put;
 use crate::v1::{entries, put_section, section};
@@ -54,11 +56,16 @@ impl Pending {
         }
     }
 
-    /// Where to encode the next entry of a table, by its tag.
-    pub(crate) fn entry(&mut self, tag: u8) -> &mut Vec<u8> {
-        let table = self.tables.entry(tag).or_default();
+    /// Adds the entry of a table that `put` writes.
+    pub(crate) fn add(
+        &mut self,
+        table: Table,
+        put: impl FnOnce(&mut Vec<u8>) -> Result<(), Malformed>,
+    ) -> Result<(), Malformed> {
+        let table = self.tables.entry(table.tag()).or_default();
+        put(&mut table.bytes)?;
         table.n += 1;
-        &mut table.bytes
+        Ok(())
     }
 
     /// Where to encode more of another section, by its tag.
@@ -74,11 +81,11 @@ impl Pending {
     }
 
     /// The sections of a block, in which all of it is then.
-    pub(crate) fn take_sections(&mut self) -> Vec<u8> {
+    pub(crate) fn take_sections(&mut self) -> Result<Vec<u8>, Malformed> {
         let mut out = Vec::with_capacity(self.len() + 1024);
         let mut content = Vec::new();
         if let Some(header) = self.header.take() {
-            entries::put_header(&mut content, &header);
+            entries::put_header(&mut content, &header)?;
             put_section(&mut out, section::HEADER, &content);
         }
         self.spans
@@ -100,6 +107,6 @@ impl Pending {
         put_section(&mut out, section::STATS, &self.stats);
         self.stats.clear();
         out.append(&mut self.setups);
-        out
+        Ok(out)
     }
 }

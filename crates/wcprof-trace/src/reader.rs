@@ -65,11 +65,8 @@ pub struct TraceReader<R> {
     first: Option<(u64, Vec<u8>)>,
 }
 
-/// What comes next in the file.
-enum Next {
-    Block { offset: u64, sections: Vec<u8> },
-    End(Ending),
-}
+/// A block's place in the file and its sections, or how the file ended.
+type Next = Result<(u64, Vec<u8>), Ending>;
 
 impl TraceReader<BufReader<File>> {
     /// Opens a trace file and reads its header.
@@ -86,9 +83,7 @@ impl TraceReader<BufReader<File>> {
 impl<R: Read> TraceReader<R> {
     /// Reads the header of a trace.
     pub fn from_reader(mut source: R) -> Result<Self, TraceError> {
-        let mut head = [0; FILE_HEADER_BYTES];
-        let n = fill(&mut source, &mut head)?;
-        check_file_header(&head[..n])?;
+        check_file_header(&read_up_to(&mut source, FILE_HEADER_BYTES)?)?;
         let mut reader = Self {
             source,
             offset: FILE_HEADER_BYTES as u64,
@@ -97,11 +92,11 @@ impl<R: Read> TraceReader<R> {
             first: None,
         };
         match reader.next_block()? {
-            Next::End(Ending::Damaged { offset }) => {
-                return Err(TraceError::DamagedAtBeginning { offset });
+            Err(Ending::Damaged { offset }) => {
+                return Err(TraceError::DamagedAtBeginning(offset));
             }
-            Next::End(_) => return Err(TraceError::Empty),
-            Next::Block { offset, sections } => {
+            Err(_) => return Err(TraceError::Empty),
+            Ok((offset, sections)) => {
                 reader.content.tables.header = first_header(&sections)
                     .map_err(|source| TraceError::Malformed { offset, source })?;
                 reader.first = Some((offset, sections));
@@ -119,17 +114,16 @@ impl<R: Read> TraceReader<R> {
     /// written. The tables hold everything that the span refers to, and what else was read so
     /// far. Memory does not grow with the spans.
     pub fn read(self, mut each: impl FnMut(&Tables, Span)) -> Result<(Tables, Ending), TraceError> {
-        let (tables, ending, _) = self.read_until_end(|tables, span| {
+        self.read_until_end(|tables, span| {
             each(tables, span);
             Ok(())
-        })?;
-        Ok((tables, ending))
+        })
     }
 
     /// As [`read`](Self::read), until `enough` says so of the tables; it is asked after each block.
     /// From there on spans are skipped, unchecked, so that the tables are read in little time; then
     /// begins and ends of threads are as far as they were read. The last value is whether that happened.
-    pub fn read_spans_until(
+    pub(crate) fn read_spans_until(
         mut self,
         mut enough: impl FnMut(&Tables) -> bool,
         mut each: impl FnMut(&Tables, Span),
@@ -152,7 +146,7 @@ impl<R: Read> TraceReader<R> {
     /// their ends.
     pub fn read_all(self) -> Result<(Trace, Ending), TraceError> {
         let mut spans = Vec::new();
-        let (tables, ending, _) = self.read_until_end(|_, span| {
+        let (tables, ending) = self.read_until_end(|_, span| {
             let count = spans.len() as u64 + 1;
             within("spans", count, limits::MAX_SPANS_IN_MEMORY)?;
             spans.push(span);
@@ -162,17 +156,16 @@ impl<R: Read> TraceReader<R> {
         Ok((Trace { tables, spans }, ending))
     }
 
-    /// As [`read`](Self::read); also the position after the last whole block.
-    pub(crate) fn read_until_end(
+    fn read_until_end(
         mut self,
         mut each: impl FnMut(&Tables, Span) -> Result<(), Malformed>,
-    ) -> Result<(Tables, Ending, u64), TraceError> {
+    ) -> Result<(Tables, Ending), TraceError> {
         let ending = loop {
             if let Some(ending) = self.read_block(&mut each)? {
                 break ending;
             }
         };
-        Ok((self.content.tables, ending, self.offset))
+        Ok((self.content.tables, ending))
     }
 
     /// Takes over one block; at the end says what that was like.
@@ -183,8 +176,8 @@ impl<R: Read> TraceReader<R> {
         let (offset, sections) = match self.first.take() {
             Some(first) => first,
             None => match self.next_block()? {
-                Next::Block { offset, sections } => (offset, sections),
-                Next::End(ending) => {
+                Ok(block) => block,
+                Err(ending) => {
                     if !self.content.is_finished {
                         self.content.reconstruct();
                     }
@@ -200,55 +193,44 @@ impl<R: Read> TraceReader<R> {
 
     fn next_block(&mut self) -> Result<Next, TraceError> {
         let offset = self.offset;
-        let mut head = [0; BLOCK_HEADER_BYTES];
-        let n = fill(&mut self.source, &mut head)?;
-        if n == 0 {
-            return Ok(Next::End(match self.content.is_finished {
+        let head = read_up_to(&mut self.source, BLOCK_HEADER_BYTES)?;
+        if head.is_empty() {
+            return Ok(Err(match self.content.is_finished {
                 true => Ending::Clean,
                 false => Ending::Unfinished,
             }));
         }
-        if n < head.len() {
-            return Ok(Next::End(Ending::Cut { ignored: n as u64 }));
-        }
-        let Some(header) = BlockHeader::parse(&head) else {
-            return Ok(Next::End(Ending::Damaged { offset }));
+        let ignored = head.len() as u64;
+        let Ok(whole) = head.as_slice().try_into() else {
+            return Ok(Err(Ending::Cut { ignored }));
+        };
+        let Some(header) = BlockHeader::parse(whole) else {
+            return Ok(Err(Ending::Damaged { offset }));
         };
         let malformed = |source| TraceError::Malformed { offset, source };
         header.check().map_err(malformed)?;
-        let mut payload = Vec::new();
-        (&mut self.source)
-            .take(header.payload_len.into())
-            .read_to_end(&mut payload)
-            .map_err(TraceError::Read)?;
+        let payload = read_up_to(&mut self.source, header.payload_len as usize)?;
+        let length = ignored + payload.len() as u64;
         if payload.len() < header.payload_len as usize {
-            return Ok(Next::End(Ending::Cut {
-                ignored: (n + payload.len()) as u64,
-            }));
+            return Ok(Err(Ending::Cut { ignored: length }));
         }
         if !header.is_intact(&payload) {
-            return Ok(Next::End(Ending::Damaged { offset }));
+            return Ok(Err(Ending::Damaged { offset }));
         }
-        self.offset += (n + payload.len()) as u64;
+        self.offset += length;
         let sections = header
             .unpack(&mut self.decompressor, payload)
             .map_err(malformed)?;
-        Ok(Next::Block { offset, sections })
+        Ok(Ok((offset, sections)))
     }
 }
 
-/// Reads until `buf` is full or the source ends: how many bytes.
-fn fill(source: &mut impl Read, buf: &mut [u8]) -> Result<usize, TraceError> {
-    let mut n = 0;
-    while n < buf.len() {
-        match source.read(&mut buf[n..]) {
-            Ok(0) => break,
-            Ok(more) => n += more,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(e) => return Err(TraceError::Read(e)),
-        }
-    }
-    Ok(n)
+/// The next `n` bytes, or fewer where the source ends.
+fn read_up_to(source: &mut impl Read, n: usize) -> Result<Vec<u8>, TraceError> {
+    let mut bytes = Vec::new();
+    let read = source.take(n as u64).read_to_end(&mut bytes);
+    read.map_err(TraceError::Read)?;
+    Ok(bytes)
 }
 
 /// Checks magic and version of a file that begins with `head`.
@@ -261,7 +243,7 @@ fn check_file_header(head: &[u8]) -> Result<(), TraceError> {
         };
         return match version {
             FORMAT_VERSION => Ok(()),
-            found => Err(TraceError::Version { found }),
+            found => Err(TraceError::Version(found)),
         };
     }
     let hint = match head {
@@ -278,7 +260,7 @@ fn check_file_header(head: &[u8]) -> Result<(), TraceError> {
         }
         _ => "bad header; expected a file written by wcprof attach",
     };
-    Err(TraceError::Foreign { hint })
+    Err(TraceError::Foreign(hint))
 }
 
 impl<R> fmt::Debug for TraceReader<R> {

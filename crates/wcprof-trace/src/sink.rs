@@ -123,11 +123,6 @@ pub trait TraceSink {
         true
     }
 
-    /// The same of a stack.
-    fn holds_stack(&self, _stack: StackId) -> bool {
-        true
-    }
-
     /// The same of a process.
     fn holds_process(&self, _process: ProcessId) -> bool {
         true

@@ -12,7 +12,7 @@ use foldhash::fast::RandomState as FastState;
 use wcprof_types::{StackEnd, Tid, TimeNs, Wait};
 use zstd::bulk::Compressor;
 
-use crate::error::TraceError;
+use crate::error::{Malformed, TraceError};
 use crate::limits;
 use crate::model::{
     Frame, FrameId, Header, LocalNames, LockLook, Module, ModuleId, NodeId, Process, ProcessEnd,
@@ -23,11 +23,13 @@ use crate::names::{pack_local_names, pack_symbols};
 use crate::output::{Output, create};
 use crate::pending::Pending;
 use crate::sink::TraceSink;
-use crate::v1::entries::{Entry, Sizes, Table};
+use crate::v1::codec::{Codec, Sizes, Table, write};
+use crate::v1::entries::Entry;
 use crate::v1::facts::Seen;
+use crate::v1::locks::Fact;
 use crate::v1::spans::{self, Guesses};
 use crate::v1::wire::{check_interval, checked_time, within};
-use crate::v1::{FORMAT_VERSION, MAGIC, block, facts, locks, origins, put_section, section};
+use crate::v1::{FORMAT_VERSION, MAGIC, block, facts, locks, put_section, section};
 
 /// Uncompressed bytes that are collected before a block is written without being asked.
 const FLUSH_BYTES: usize = 2 << 20;
@@ -51,7 +53,9 @@ pub struct TraceWriter<W: Write> {
     interned: Interned,
     guesses: Guesses,
     threads: Threads,
-    looks: Looks,
+    /// What the next look at a lock is written as the difference from.
+    look_before: locks::Before,
+    n_looks: usize,
     stats: Option<Stats>,
     finished: bool,
 }
@@ -72,13 +76,6 @@ struct Threads {
     names: Vec<String>,
     /// Those whose bounds are in no block yet.
     changed: Vec<ThreadId>,
-}
-
-/// What entries about locks are written as differences from, and how many looks there are.
-#[derive(Debug, Default)]
-struct Looks {
-    before: locks::Before,
-    n: usize,
 }
 
 impl TraceWriter<File> {
@@ -118,7 +115,8 @@ impl<W: Write> TraceWriter<W> {
             interned: Interned::default(),
             guesses: Guesses::default(),
             threads: Threads::default(),
-            looks: Looks::default(),
+            look_before: locks::Before::default(),
+            n_looks: 0,
             stats: None,
             finished: false,
         })
@@ -127,12 +125,7 @@ impl<W: Write> TraceWriter<W> {
     /// Adds a recording that the trace is merged from; its processes come after those of the
     /// sources before it.
     pub fn add_source(&mut self, source: &Source) -> Result<(), TraceError> {
-        self.make_room()?;
-        for moment in [source.start, source.duration] {
-            checked_time(moment.0).map_err(TraceError::Invalid)?;
-        }
-        origins::put_source(self.pending.section(section::SOURCES), source);
-        Ok(())
+        self.put(section::SOURCES, |c| facts::source(c, &mut source.clone()))
     }
 
     /// Adds how a process and its host are set up, as JSON of at most
@@ -140,8 +133,7 @@ impl<W: Write> TraceWriter<W> {
     pub fn add_setup(&mut self, json: &str) -> Result<(), TraceError> {
         self.make_room()?;
         let n_bytes = json.len() as u64;
-        within("bytes of a setup", n_bytes, limits::MAX_SETUP_BYTES)
-            .map_err(TraceError::Invalid)?;
+        within("bytes of a setup", n_bytes, limits::MAX_SETUP_BYTES)?;
         put_section(&mut self.pending.setups, section::SETUP, json.as_bytes());
         Ok(())
     }
@@ -202,24 +194,33 @@ impl<W: Write> TraceWriter<W> {
         }
     }
 
-    /// Makes room and checks a thread's id.
-    fn note_thread(&mut self, thread: ThreadId) -> Result<(), TraceError> {
+    /// Adds to a section that is no table.
+    fn put(
+        &mut self,
+        tag: u8,
+        fields: impl FnOnce(&mut Codec<'_, '_>) -> Result<(), Malformed>,
+    ) -> Result<(), TraceError> {
         self.make_room()?;
-        self.sizes
-            .check(Table::Threads, "thread", Some(thread.0))
-            .map_err(TraceError::Invalid)
+        Ok(write(self.pending.section(tag), &self.sizes, fields)?)
+    }
+
+    fn put_lock_fact(&mut self, fact: Fact) -> Result<(), TraceError> {
+        self.make_room()?;
+        let out = self.pending.section(section::LOCKS);
+        Ok(locks::put(out, &self.sizes, fact, &mut self.look_before)?)
     }
 
     /// Adds an entry to its table: its id.
     fn add<T: Entry>(&mut self, entry: &T) -> Result<u32, TraceError> {
         self.make_room()?;
-        entry.check(&self.sizes).map_err(TraceError::Invalid)?;
-        let size = &mut self.sizes.0[T::TABLE as usize];
-        T::TABLE.check_len(*size + 1).map_err(TraceError::Invalid)?;
+        let (sizes, table) = (self.sizes, T::TABLE);
+        table.check_len(sizes.get(table) + 1)?;
         // Limits are far below 2^32.
-        let id = *size as u32;
-        *size += 1;
-        entry.put(self.pending.entry(T::TABLE.tag()), id);
+        let id = sizes.get(table) as u32;
+        self.pending.add(table, |out| {
+            write(out, &sizes, |c| entry.clone().fields(c, id))
+        })?;
+        self.sizes.0[table as usize] += 1;
         Ok(id)
     }
 
@@ -237,22 +238,34 @@ impl<W: Write> TraceWriter<W> {
         Ok(id)
     }
 
+    fn put_stats(&mut self, stats: &Stats, mut is_final: bool) -> Result<(), TraceError> {
+        let out = &mut self.pending.stats;
+        out.clear();
+        Ok(write(out, &self.sizes, |c| {
+            facts::stats(c, &mut stats.clone(), &mut is_final)
+        })?)
+    }
+
     /// Makes a block of what is pending.
     fn pack_pending(&mut self) -> Result<(), TraceError> {
         let Threads { seen, changed, .. } = &mut self.threads;
         changed.sort_unstable();
         changed.dedup();
-        facts::put_seen(
-            self.pending.section(section::THREAD_FACTS),
-            changed.drain(..).map(|id| (id, seen[id.0 as usize])),
-        );
-        self.looks.before = locks::Before::default();
-        let sections = self.pending.take_sections();
+        let out = self.pending.section(section::THREAD_FACTS);
+        let mut before = Seen::default();
+        write(out, &self.sizes, |c| {
+            changed.drain(..).try_for_each(|thread| {
+                let mut seen = seen[thread.0 as usize];
+                facts::seen(c, &mut seen, &mut before)
+            })
+        })?;
+        self.look_before = locks::Before::default();
+        let sections = self.pending.take_sections()?;
         if sections.is_empty() {
             return Ok(());
         }
         let blocks = &mut self.output.unsent;
-        block::pack(&mut self.compressor, &sections, blocks).map_err(TraceError::Invalid)
+        Ok(block::pack(&mut self.compressor, &sections, blocks)?)
     }
 }
 
@@ -266,19 +279,16 @@ impl<W: Write> TraceSink for TraceWriter<W> {
     fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError> {
         let id = ProcessId(self.add(&process)?);
         if !process.cgroup.is_empty() {
-            facts::put_cgroup(self.pending.section(section::CGROUPS), id, &process.cgroup);
+            self.put(section::CGROUPS, |c| {
+                facts::cgroup(c, &mut (id, process.cgroup))
+            })?;
         }
         Ok(id)
     }
 
     fn process_ended(&mut self, process: ProcessId, end: &ProcessEnd) -> Result<(), TraceError> {
-        self.make_room()?;
-        self.sizes
-            .check(Table::Processes, "process", Some(process.0))
-            .and_then(|()| checked_time(end.time.0))
-            .map_err(TraceError::Invalid)?;
-        origins::put_process_end(self.pending.section(section::PROCESS_ENDS), process, end);
-        Ok(())
+        let mut end = (process, end.clone());
+        self.put(section::PROCESS_ENDS, |c| facts::process_end(c, &mut end))
     }
 
     fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError> {
@@ -294,12 +304,14 @@ impl<W: Write> TraceSink for TraceWriter<W> {
     ) -> Result<ThreadId, TraceError> {
         let id = self.add(&Thread::new(process, tid, seen, name.to_owned()))?;
         self.threads.names.push(name.to_owned());
+        let thread = ThreadId(id);
         self.threads.seen.push(Seen {
+            thread,
             start: seen,
             end: seen,
             n_ticks: 0,
         });
-        Ok(ThreadId(id))
+        Ok(thread)
     }
 
     fn thread_name(
@@ -308,13 +320,13 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         seen: TimeNs,
         name: &str,
     ) -> Result<(), TraceError> {
-        self.note_thread(thread)?;
-        checked_time(seen.0).map_err(TraceError::Invalid)?;
-        let last = &mut self.threads.names[thread.0 as usize];
-        if last != name {
-            name.clone_into(last);
-            let names = self.pending.section(section::THREAD_NAMES);
-            facts::put_name(names, thread, seen, name);
+        self.not_finished()?;
+        self.sizes.check(Table::Threads, Some(thread.0))?;
+        checked_time(seen.0)?;
+        if self.threads.names[thread.0 as usize] != name {
+            let mut new = (thread, seen, name.to_owned());
+            self.put(section::THREAD_NAMES, |c| facts::name(c, &mut new))?;
+            name.clone_into(&mut self.threads.names[thread.0 as usize]);
         }
         Ok(())
     }
@@ -327,11 +339,10 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         n_ticks: u64,
     ) -> Result<(), TraceError> {
         self.not_finished()?;
-        self.sizes
-            .check(Table::Threads, "thread", Some(thread.0))
-            .and_then(|()| check_interval(start.0, end.0))
-            .map_err(TraceError::Invalid)?;
+        self.sizes.check(Table::Threads, Some(thread.0))?;
+        check_interval(start.0, end.0)?;
         let seen = Seen {
+            thread,
             start,
             end,
             n_ticks,
@@ -366,42 +377,32 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         let (n_before, futex) = (self.sizes.get(Table::Waits), wait.futex);
         let id = WaitId(self.intern(wait, |known| &mut known.waits)?);
         if let Some(address) = futex.filter(|_| self.sizes.get(Table::Waits) > n_before) {
-            locks::put_address(self.pending.section(section::LOCKS), id, address);
+            self.put_lock_fact(Fact::Address(id, address))?;
         }
         Ok(id)
     }
 
     fn lock_look(&mut self, look: &LockLook) -> Result<(), TraceError> {
-        self.make_room()?;
-        locks::check(look, &self.sizes).map_err(TraceError::Invalid)?;
-        let out = self.pending.section(section::LOCKS);
-        if self.looks.n < limits::MAX_LOOKS {
-            self.looks.n += 1;
-            locks::put_look(out, look, &mut self.looks.before);
-        } else {
-            locks::put_skipped(out, look.n_looks.into());
+        if self.n_looks >= limits::MAX_LOOKS {
+            return self.put_lock_fact(Fact::Skipped(look.n_looks.into()));
         }
+        self.put_lock_fact(Fact::Look(look.clone()))?;
+        self.n_looks += 1;
         Ok(())
     }
 
     fn locks_skipped(&mut self, n: u64) -> Result<(), TraceError> {
-        self.make_room()?;
-        locks::put_skipped(self.pending.section(section::LOCKS), n);
-        Ok(())
+        self.put_lock_fact(Fact::Skipped(n))
     }
 
     fn own_tid(&mut self, thread: ThreadId, own: Tid) -> Result<(), TraceError> {
-        self.note_thread(thread)?;
-        locks::put_own_tid(self.pending.section(section::LOCKS), thread, own);
-        Ok(())
+        self.put_lock_fact(Fact::OwnTid(thread, own))
     }
 
     fn waiter_moved(&mut self, thread: ThreadId, tick: TimeNs) -> Result<(), TraceError> {
-        self.note_thread(thread)?;
-        checked_time(tick.0).map_err(TraceError::Invalid)?;
-        if self.looks.n < limits::MAX_LOOKS {
-            self.looks.n += 1;
-            locks::put_moved(self.pending.section(section::LOCKS), thread, tick);
+        if self.n_looks < limits::MAX_LOOKS {
+            self.put_lock_fact(Fact::Moved(thread, tick))?;
+            self.n_looks += 1;
         }
         Ok(())
     }
@@ -411,7 +412,7 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         if self.pending.spans.len() >= FLUSH_BYTES {
             self.flush()?;
         }
-        spans::check(span, &self.sizes).map_err(TraceError::Invalid)?;
+        spans::check(span, &self.sizes)?;
         self.guesses.put(&mut self.pending.spans, span);
         Ok(())
     }
@@ -420,8 +421,7 @@ impl<W: Write> TraceSink for TraceWriter<W> {
     fn set_stats(&mut self, stats: &Stats) -> Result<(), TraceError> {
         self.not_finished()?;
         if self.stats.as_ref() != Some(stats) {
-            self.pending.stats.clear();
-            facts::put_stats(&mut self.pending.stats, stats, false);
+            self.put_stats(stats, false)?;
             self.stats = Some(stats.clone());
         }
         Ok(())
@@ -436,8 +436,7 @@ impl<W: Write> TraceSink for TraceWriter<W> {
     fn finish(&mut self, stats: &Stats) -> Result<(), TraceError> {
         if !self.finished {
             self.output.send()?;
-            self.pending.stats.clear();
-            facts::put_stats(&mut self.pending.stats, stats, true);
+            self.put_stats(stats, true)?;
             self.pack_pending()?;
             self.finished = true;
         }

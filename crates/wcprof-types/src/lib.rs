@@ -52,8 +52,5 @@ impl std::fmt::Display for Tid {
 }
 
 /// Nanoseconds of `CLOCK_MONOTONIC` since the recording began.
-#[derive(
-    Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default, Serialize, Deserialize,
-)]
-#[serde(transparent)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub struct TimeNs(pub u64);

@@ -6,7 +6,9 @@
 //! objects, `string` of QEMU's `-fw_cfg`, users of Ceph (`rbd:...:id=`, `user=` of the rbd driver) and
 //! what stands before the `@` of a URL. A secret in an option with a harmless name is not found.
 
-use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use regex::Regex;
 
 /// What stands in place of a secret.
 pub const REDACTED: &str = "***";
@@ -39,165 +41,57 @@ pub fn redact_value(value: &str) -> String {
 fn is_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase().replace('-', "_");
     let last = name.rsplit('.').next().unwrap_or(&name);
-    let harmless = ["_file", "_path", "_dir", "keyring", "_len", "_size"];
-    if harmless.iter().any(|end| last.ends_with(end)) {
-        return false;
-    }
-    let parts = [
-        "secret",
-        "passw",
-        "passphrase",
-        "token",
-        "credential",
-        "apikey",
-    ];
-    let ends = ["key", "pass", "pwd"];
-    parts.iter().any(|part| last.contains(part))
-        || ends
-            .iter()
-            .any(|end| last == *end || last.ends_with(&format!("_{end}")))
+    SECRET.is_match(last) && !HARMLESS.is_match(last)
 }
 
-/// What ends a value.
-#[derive(Copy, Clone)]
-struct Ends {
-    space: bool,
-    colon: bool,
+/// Names of options with a secret, and names like these of options without.
+static SECRET: LazyLock<Regex> = LazyLock::new(|| {
+    regex("secret|passw|passphrase|token|credential|apikey|(?:^|_)(?:key|pass|pwd)$")
+});
+static HARMLESS: LazyLock<Regex> =
+    LazyLock::new(|| regex("(?:_file|_path|_dir|keyring|_len|_size)$"));
+/// `name=`, or `name": "` of JSON.
+static KEY: LazyLock<Regex> = LazyLock::new(|| regex(r#"([A-Za-z0-9_.-]+)(?:=|"\s*:\s*")"#));
+/// A character of a value, or an escaped one. QEMU writes a comma inside a value as two.
+static PIECE: LazyLock<Regex> = LazyLock::new(|| regex(r"(?s)\\.?|,,|."));
+/// What stands before the host of a URL.
+static USER: LazyLock<Regex> = LazyLock::new(|| regex(r#"://[^/,"? ]*@"#));
+
+fn regex(pattern: &str) -> Regex {
+    Regex::new(pattern).expect("the pattern is a constant")
 }
 
 fn redact(arg: &str, words: bool, firmware: bool) -> String {
     let is_rbd = arg.contains("rbd");
     let has_secret_object = arg.contains("secret");
-    let arg = without_userinfo(arg);
+    let arg = USER.replace_all(arg, format!("://{REDACTED}@"));
     let mut out = String::with_capacity(arg.len());
     let mut rest: &str = &arg;
-    while let Some(key) = next_key(rest) {
-        let name = &rest[key.start..key.end];
-        let behind = rest[..key.start].chars().next_back();
-        let secret = is_secret(name)
+    while let Some(key) = KEY.captures(rest) {
+        let (name, before) = (&key[1], &rest[..key.get_match().start()]);
+        let (head, value) = rest.split_at(key.get_match().end());
+        let is_quoted = head.ends_with('"');
+        let ends = |piece: &str| match piece {
+            "\"" => is_quoted,
+            "," => !is_quoted,
+            ":" => !is_quoted && is_rbd,
+            " " => !is_quoted && words,
+            _ => false,
+        };
+        out.push_str(head);
+        rest = value;
+        if is_secret(name)
             || (has_secret_object && name == "data")
             || (firmware && name == "string")
-            || (is_rbd && name == "id" && behind == Some(':'))
-            || (is_rbd && matches!(name, "user" | "file.user"));
-        let ends = Ends {
-            space: words,
-            colon: is_rbd,
-        };
-        let value = &rest[key.value..];
-        out.push_str(&rest[..key.value]);
-        if secret {
+            || (is_rbd && name == "id" && before.ends_with(':'))
+            || (is_rbd && matches!(name, "user" | "file.user"))
+        {
             out.push_str(REDACTED);
-            rest = &value[value_length(value, key.quoted, ends)..];
-        } else {
-            rest = value;
+            let end = PIECE.find_iter(value).find(|piece| ends(piece.as_str()));
+            rest = end.map_or("", |end| &value[end.start()..]);
         }
     }
-    out.push_str(rest);
-    out
-}
-
-/// A key in front of a value, as byte positions.
-struct Key {
-    start: usize,
-    end: usize,
-    value: usize,
-    /// The value is a JSON string, whose quote is before `value`.
-    quoted: bool,
-}
-
-fn is_name(c: u8) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, b'_' | b'-' | b'.')
-}
-
-/// The first `name=`, or `"name": "`.
-fn next_key(text: &str) -> Option<Key> {
-    let bytes = text.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        let start = at;
-        while bytes.get(at).is_some_and(|&c| is_name(c)) {
-            at += 1;
-        }
-        if at == start {
-            at += 1;
-            continue;
-        }
-        let end = at;
-        if bytes.get(at) == Some(&b'=') {
-            return Some(Key {
-                start,
-                end,
-                value: at + 1,
-                quoted: false,
-            });
-        }
-        if bytes.get(at) == Some(&b'"') {
-            let space = |mut i: usize| {
-                while bytes.get(i).is_some_and(u8::is_ascii_whitespace) {
-                    i += 1;
-                }
-                i
-            };
-            let colon = space(at + 1);
-            let quote = space(colon + 1);
-            if bytes.get(colon) == Some(&b':') && bytes.get(quote) == Some(&b'"') {
-                return Some(Key {
-                    start,
-                    end,
-                    value: quote + 1,
-                    quoted: true,
-                });
-            }
-        }
-    }
-    None
-}
-
-/// Bytes of the value that `text` begins with.
-fn value_length(text: &str, quoted: bool, ends: Ends) -> usize {
-    let mut chars = text.char_indices().peekable();
-    while let Some((at, c)) = chars.next() {
-        let doubled = chars.peek().is_some_and(|&(_, next)| next == c);
-        match c {
-            '\\' => {
-                chars.next();
-            }
-            '"' if quoted => return at,
-            _ if quoted => {}
-            // QEMU writes a comma inside a value as two.
-            ',' if doubled => {
-                chars.next();
-            }
-            ',' => return at,
-            ':' if ends.colon => return at,
-            ' ' if ends.space => return at,
-            _ => {}
-        }
-    }
-    text.len()
-}
-
-/// `scheme://user:password@host` without what stands before the `@`.
-fn without_userinfo(text: &str) -> Cow<'_, str> {
-    if !text.contains("://") {
-        return Cow::Borrowed(text);
-    }
-    let mut out = String::new();
-    let mut rest = text;
-    while let Some(at) = rest.find("://") {
-        let (head, tail) = rest.split_at(at + 3);
-        out.push_str(head);
-        let host = tail.find(['/', ',', '"', ' ', '?']).unwrap_or(tail.len());
-        rest = match tail[..host].rfind('@') {
-            Some(user) => {
-                out.push_str(REDACTED);
-                &tail[user..]
-            }
-            None => tail,
-        };
-    }
-    out.push_str(rest);
-    Cow::Owned(out)
+    out + rest
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! Registers and waits of one thread at one time.
 
-use serde::{Deserialize, Serialize};
-
 use crate::Avma;
 
 /// User registers that unwinding starts from. `/proc/PID/task/TID/syscall` gives only `ip` and
@@ -40,7 +38,7 @@ impl ScratchRegs {
 }
 
 /// What a blocked thread waits in.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Wait {
     /// System call number (x86-64); `None` outside a system call (page fault, kernel thread).
     pub syscall: Option<u32>,
@@ -58,7 +56,7 @@ pub struct Wait {
 }
 
 /// What a file descriptor refers to.
-#[derive(Clone, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct FdTarget {
     /// Kind of file.
     pub kind: FdKind,
@@ -70,7 +68,7 @@ pub struct FdTarget {
 }
 
 /// Kind of file behind a descriptor.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum FdKind {
     /// Regular file.
     Regular,

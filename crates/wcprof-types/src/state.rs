@@ -1,10 +1,8 @@
 //! What a thread was doing, and how its stack ended.
 
-use serde::{Deserialize, Serialize};
-
 /// What a thread did with a stretch of wall-clock time, as the kernel tells it. Whether a blocked
 /// thread is idle, waits for a lock or for a disk is decided later, from its stack and its wait.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum ThreadState {
     /// Ran on a CPU (user or kernel mode).
     OnCpu,
@@ -38,7 +36,7 @@ pub enum Sched {
 }
 
 /// Why a stack has no further frames.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, Default)]
 pub enum StackEnd {
     /// The thread's (or coroutine's) first frame was reached.
     Root,
@@ -59,6 +57,7 @@ pub enum StackEnd {
     /// The thread has no user stack (io_uring worker, vhost).
     NoUserStack,
     /// The thread was running and this engine cannot see a running thread's stack.
+    #[default]
     NotSampled,
 }
 

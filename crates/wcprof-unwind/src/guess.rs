@@ -4,9 +4,9 @@
 use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
 use crate::call::{CALL_LOOKBEHIND, direct_call_target, is_preceded_by_call};
-use crate::memory::{StackMemory, TextMemory, bytes_before};
-use crate::row::Fault;
-use crate::unwinder::{Cursor, Step, Unwinder, raw};
+use crate::memory::{StackMemory, TextMemory, bytes_before, is_called};
+use crate::row::{Cursor, Fault, raw};
+use crate::unwinder::{Step, Unwinder};
 use crate::walk::{UnwindLimits, is_user_address};
 
 /// Candidates that are unwound to the end, for one search.
@@ -134,10 +134,7 @@ impl Unwinder {
             bp: Some(saved),
             scratch: ScratchRegs::default(),
         };
-        let mut buffer = [0; CALL_LOOKBEHIND];
-        (is_user_address(return_address)
-            && is_preceded_by_call(bytes_before(text, return_address, &mut buffer)))
-        .then_some(caller)
+        (is_user_address(return_address) && is_called(text, return_address)).then_some(caller)
     }
 
     /// `None` when no call precedes the return address.

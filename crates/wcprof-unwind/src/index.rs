@@ -1,9 +1,7 @@
 //! Turns a `.eh_frame` or `.debug_frame` section into a table that finds the FDE of an address.
 //!
 //! The table is always built from the section itself: a linker's `.eh_frame_hdr` may be missing,
-//! stale (edited by tools) or hostile. It is laid out as a `.eh_frame_hdr` (version 1, 8-byte
-//! `eh_frame_ptr`, 4-byte count, sorted 4-byte pairs relative to the table; Linux Standard Base
-//! core, chapter 10.6.2), so that framehop searches the very same bytes.
+//! stale (edited by tools) or hostile.
 
 use std::sync::Arc;
 
@@ -21,9 +19,6 @@ const MAX_ENTRY: usize = 64 << 10;
 
 /// Most FDEs in a section; Chromium has about a million.
 const MAX_FDES: usize = 4 << 20;
-
-/// Table bytes before the first pair.
-const HEADER: usize = 16;
 
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum SectionKind {
@@ -50,15 +45,11 @@ pub(crate) struct Cfi {
     pub data: Arc<[u8]>,
     /// Its address; 0 for `.debug_frame`, which is not loaded.
     pub svma: u64,
-    /// The module's base, which is also the address that the table claims to lie at.
-    pub base: u64,
-    /// The table.
-    pub table: Arc<[u8]>,
+    /// The module's base.
+    base: u64,
+    /// Of each FDE its first address, relative to the base, and its offset in the section; by address.
+    table: Vec<(u32, u32)>,
     pub bases: BaseAddresses,
-    /// Start of `.text` and `.got`, which pointers may be relative to.
-    pub text: u64,
-    pub got: u64,
-    n_fdes: usize,
 }
 
 impl std::fmt::Debug for Cfi {
@@ -66,7 +57,7 @@ impl std::fmt::Debug for Cfi {
         f.debug_struct("Cfi")
             .field("kind", &self.kind)
             .field("len", &self.data.len())
-            .field("n_fdes", &self.n_fdes)
+            .field("n_fdes", &self.n_fdes())
             .finish_non_exhaustive()
     }
 }
@@ -80,27 +71,18 @@ impl Cfi {
         place: Place,
         is_code: impl Fn(u64) -> bool,
     ) -> Self {
-        let Place {
-            svma,
-            base,
-            text,
-            got,
-        } = place;
         let bases = BaseAddresses::default()
-            .set_eh_frame(svma)
-            .set_eh_frame_hdr(base)
-            .set_text(text)
-            .set_got(got);
+            .set_eh_frame(place.svma)
+            .set_eh_frame_hdr(place.base)
+            .set_text(place.text)
+            .set_got(place.got);
         let mut cfi = Self {
-            text,
-            got,
             kind,
-            svma,
-            base,
-            table: Arc::new([]),
-            bases,
-            n_fdes: 0,
             data,
+            svma: place.svma,
+            base: place.base,
+            table: Vec::new(),
+            bases,
         };
         let mut pairs = match kind {
             SectionKind::EhFrame => scan(&cfi.eh_frame(), &cfi.bases, is_code),
@@ -108,35 +90,16 @@ impl Cfi {
         };
         pairs.sort_unstable();
         pairs.dedup_by_key(|(start, _)| *start);
-        // `.debug_frame` has no address: its offsets are stored as they are.
-        let fde_origin = match kind {
-            SectionKind::EhFrame => svma.wrapping_sub(base),
-            SectionKind::DebugFrame => 0,
-        };
-        let mut table = Vec::with_capacity(HEADER + pairs.len() * 8);
-        // DW_EH_PE_udata8, DW_EH_PE_udata4, DW_EH_PE_datarel | DW_EH_PE_sdata4.
-        table.extend_from_slice(&[1, 0x04, 0x03, 0x3b]);
-        table.extend_from_slice(&svma.to_le_bytes());
-        table.extend_from_slice(&[0; 4]);
-        for (start, offset) in pairs {
-            let pair = i32::try_from(start.wrapping_sub(base) as i64)
-                .ok()
-                .zip(i32::try_from(fde_origin.wrapping_add(offset as u64) as i64).ok());
-            let Some((start, fde)) = pair.filter(|(start, _)| *start >= 0) else {
-                continue;
-            };
-            table.extend_from_slice(&start.to_le_bytes());
-            table.extend_from_slice(&fde.to_le_bytes());
-            cfi.n_fdes += 1;
-        }
-        // MAX_FDES keeps the count far below 2^32.
-        table[12..16].copy_from_slice(&(cfi.n_fdes as u32).to_le_bytes());
-        cfi.table = table.into();
+        let small = pairs.into_iter().filter_map(|(start, offset)| {
+            let start = u32::try_from(start.checked_sub(place.base)?).ok()?;
+            Some((start, u32::try_from(offset).ok()?))
+        });
+        cfi.table = small.collect();
         cfi
     }
 
     pub fn n_fdes(&self) -> usize {
-        self.n_fdes
+        self.table.len()
     }
 
     pub fn eh_frame(&self) -> EhFrame<Slice<'_>> {
@@ -154,16 +117,9 @@ impl Cfi {
     /// Offset of the FDE with the greatest start not above `svma`; it may end before it.
     pub fn fde_offset(&self, svma: u64) -> Option<usize> {
         let wanted = u32::try_from(svma.checked_sub(self.base)?).ok()?;
-        let (pairs, _) = self.table.get(HEADER..)?.as_chunks::<8>();
-        let start = |[a, b, c, d, ..]: &[u8; 8]| u32::from_le_bytes([*a, *b, *c, *d]);
-        let at = pairs.partition_point(|pair| start(pair) <= wanted);
-        let [.., a, b, c, d] = pairs.get(at.checked_sub(1)?)?;
-        let relative = i64::from(i32::from_le_bytes([*a, *b, *c, *d]));
-        let offset = match self.kind {
-            SectionKind::DebugFrame => relative,
-            SectionKind::EhFrame => relative.wrapping_sub(self.svma.wrapping_sub(self.base) as i64),
-        };
-        usize::try_from(offset).ok()
+        let n_before = self.table.partition_point(|(start, _)| *start <= wanted);
+        let (_, offset) = self.table.get(n_before.checked_sub(1)?)?;
+        Some(*offset as usize)
     }
 
     /// First address of the FDE that covers `svma`.
@@ -177,7 +133,7 @@ impl Cfi {
     }
 
     pub fn heap_bytes(&self) -> usize {
-        self.data.len() + self.table.len()
+        self.data.len() + size_of_val(&self.table[..])
     }
 }
 

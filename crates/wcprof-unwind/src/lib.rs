@@ -5,11 +5,6 @@
 //! [`TextMemory`]. ELF files and stacks are hostile input: sizes are capped, offsets checked,
 //! expressions bounded.
 //!
-//! Ordinary rows of `.eh_frame` are executed and cached by framehop. It only ever sees addresses
-//! whose row was looked at here first, because on its own it falls back to frame pointers where
-//! no row covers an address, does not follow expressions that read memory (signal frames,
-//! realigned stacks, OpenSSL's assembler) and evaluates expressions without a bound.
-//!
 //! A wrong frame is worse than a truncated stack: wherever a step would be a guess it is either
 //! checked and counted ([`UnwoundStack::n_guessed`]) or not taken.
 #![forbid(unsafe_code)]

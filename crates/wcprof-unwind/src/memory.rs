@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use wcprof_types::{Avma, StackEnd};
 
-use crate::call::CALL_LOOKBEHIND;
+use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 
 /// Why eight bytes of a stack could not be read.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -132,6 +132,11 @@ impl<F: FnMut(Avma, &mut [u8]) -> bool> TextMemory for F {
     fn read_text(&mut self, address: Avma, bytes: &mut [u8]) -> bool {
         self(address, bytes)
     }
+}
+
+/// Whether a call precedes an address.
+pub(crate) fn is_called(text: &mut dyn TextMemory, address: u64) -> bool {
+    is_preceded_by_call(bytes_before(text, address, &mut [0; CALL_LOOKBEHIND]))
 }
 
 /// The bytes before a return address, as many as can be read (0 to [`CALL_LOOKBEHIND`]).

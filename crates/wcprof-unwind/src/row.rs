@@ -1,5 +1,5 @@
-//! Looks up one row of call frame information, decides who executes it, and executes those rows
-//! that framehop does not: expressions that read memory, signal frames, unusual offsets.
+//! Looks up one row of call frame information, and executes it. Ordinary rows are reduced to a few
+//! offsets, which can be cached.
 //!
 //! Together with `walk.rs` this holds all that is particular to x86-64 registers. Only `rip`,
 //! `rsp` and `rbp` are followed; registers that calls do not preserve are known at the leaf and,
@@ -10,7 +10,7 @@ use gimli::{
     CfaRule, Encoding, EndianSlice, Evaluation, EvaluationResult, LittleEndian, Location, Register,
     RegisterRule, UnwindContext, UnwindExpression, UnwindSection, Value, X86_64,
 };
-use wcprof_types::{ScratchRegs, StackEnd};
+use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd};
 
 use crate::code::ModuleCode;
 use crate::index::{Cfi, SectionKind, Slice, fde_at};
@@ -33,29 +33,34 @@ pub(crate) struct Row {
     encoding: Encoding,
 }
 
-/// Who executes a row, and what that does to `rbp`.
+/// A row without expressions. The return address is right below the CFA.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Shape {
-    /// The return address is undefined: a thread's or coroutine's first frame.
-    Root,
-    /// framehop executes it exactly.
-    Plain {
-        /// The CFA is `rbp` + 16, where the caller's `rbp` is saved.
-        from_bp: bool,
-        /// The caller's `rbp` is read from the stack.
-        restores_bp: bool,
-    },
-    /// [`execute`] does.
-    Own,
+pub(crate) struct PlainRow {
+    /// Places are relative to `rbp`, else to `rsp`.
+    from_bp: bool,
+    /// The CFA, in words of 8 bytes.
+    cfa: i16,
+    /// Where the caller's `rbp` is saved, in words; `None` where it is still in its register.
+    bp: Option<i16>,
 }
 
-/// Registers of a frame.
+/// A frame on the way up.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Regs {
-    pub ip: u64,
+pub(crate) struct Cursor {
+    pub address: FrameAddress<Avma>,
     pub sp: u64,
     pub bp: Option<u64>,
     pub scratch: ScratchRegs,
+}
+
+pub(crate) fn raw(address: FrameAddress<Avma>) -> u64 {
+    match address {
+        FrameAddress::InstructionPointer(Avma(a)) | FrameAddress::ReturnAddress(Avma(a)) => a,
+    }
+}
+
+fn is_leaf(cursor: &Cursor) -> bool {
+    matches!(cursor.address, FrameAddress::InstructionPointer(_))
 }
 
 /// Why a row gives no caller.
@@ -80,36 +85,38 @@ impl Row {
         })
     }
 
-    /// Mirrors what framehop's `translate_into_unwind_rule` takes, without what it rounds.
-    pub fn shape(&self) -> Shape {
-        match self.ra {
-            None | Some(RegisterRule::Undefined) => return Shape::Root,
-            Some(RegisterRule::Offset(-8)) => {}
-            _ => return Shape::Own,
-        }
+    /// Whether the return address is undefined: a thread's or coroutine's first frame.
+    pub fn is_root(&self) -> bool {
+        matches!(self.ra, None | Some(RegisterRule::Undefined))
+    }
+
+    /// The same without expressions, if it has none, and offsets are ordinary ones.
+    pub fn plain(&self) -> Option<PlainRow> {
         let CfaRule::RegisterAndOffset { register, offset } = self.cfa else {
-            return Shape::Own;
+            return None;
         };
-        let fits = |offset: i64| offset % 8 == 0 && i16::try_from(offset / 8).is_ok();
-        if self.signal || self.section != SectionKind::EhFrame || !fits(offset) || offset < 8 {
-            return Shape::Own;
+        if self.signal || self.ra != Some(RegisterRule::Offset(-8)) || offset < 8 {
+            return None;
         }
+        let words = |offset: i64| i16::try_from(offset / 8).ok().filter(|_| offset % 8 == 0);
         let saved_bp = match self.bp {
             None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => None,
-            Some(RegisterRule::Offset(at)) if at.checked_add(offset).is_some_and(fits) => Some(at),
-            _ => return Shape::Own,
+            Some(RegisterRule::Offset(at)) => Some(at),
+            _ => return None,
         };
-        match (register, saved_bp) {
-            (X86_64::RSP, at) => Shape::Plain {
-                from_bp: false,
-                restores_bp: at.is_some(),
+        let from_bp = match (register, saved_bp) {
+            (X86_64::RSP, _) => false,
+            (X86_64::RBP, Some(-16)) if offset == 16 => true,
+            _ => return None,
+        };
+        Some(PlainRow {
+            from_bp,
+            cfa: words(offset)?,
+            bp: match saved_bp {
+                Some(at) => Some(words(at.checked_add(offset)?)?),
+                None => None,
             },
-            (X86_64::RBP, Some(-16)) if offset == 16 => Shape::Plain {
-                from_bp: true,
-                restores_bp: true,
-            },
-            _ => Shape::Own,
-        }
+        })
     }
 
     /// Whether the CFA is based on a register that calls do not preserve.
@@ -118,14 +125,13 @@ impl Row {
             if !matches!(register, X86_64::RSP | X86_64::RBP))
     }
 
-    /// The caller's registers. Its `ip` is 0 when the return address is.
+    /// The caller. Its address is 0 when the return address is.
     pub fn execute<M: StackMemory + ?Sized>(
         &self,
         code: &ModuleCode,
-        regs: Regs,
-        is_leaf: bool,
+        cursor: &Cursor,
         memory: &mut M,
-    ) -> Result<Regs, Fault> {
+    ) -> Result<Cursor, Fault> {
         let cfi = match self.section {
             SectionKind::EhFrame => &code.cfi,
             SectionKind::DebugFrame => &code.debug_cfi,
@@ -134,7 +140,7 @@ impl Row {
         let mut machine = Machine {
             data,
             encoding: self.encoding,
-            regs,
+            cursor,
             memory,
         };
         let cfa = match &self.cfa {
@@ -146,19 +152,20 @@ impl Row {
         };
         let ip = match &self.ra {
             None | Some(RegisterRule::Undefined) => return Err(Fault::End(StackEnd::Root)),
-            Some(rule) => machine.value(rule, cfa, regs.ip)?,
+            Some(rule) => machine.value(rule, cfa, raw(cursor.address))?,
         };
         let bp = match &self.bp {
-            None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => regs.bp,
+            None | Some(RegisterRule::SameValue | RegisterRule::Undefined) => cursor.bp,
             // In an epilogue the register may be restored already while the row still says
             // that it is saved, below the stack pointer, where a copy of the stack begins.
             Some(RegisterRule::Offset(at))
-                if is_leaf && cfa.checked_add_signed(*at).is_some_and(|a| a < regs.sp) =>
+                if is_leaf(cursor)
+                    && cfa.checked_add_signed(*at).is_some_and(|a| a < cursor.sp) =>
             {
                 machine
                     .value(&RegisterRule::Offset(*at), cfa, 0)
                     .ok()
-                    .or(regs.bp)
+                    .or(cursor.bp)
             }
             Some(rule) => match machine.value(rule, cfa, 0) {
                 Ok(value) => Some(value),
@@ -167,11 +174,54 @@ impl Row {
                 Err(fault) => return Err(fault),
             },
         };
-        Ok(Regs {
-            ip,
+        let address = match self.signal {
+            true => FrameAddress::InstructionPointer(Avma(ip)),
+            false => FrameAddress::ReturnAddress(Avma(ip)),
+        };
+        Ok(Cursor {
+            address,
             sp: cfa,
             bp,
             scratch: ScratchRegs::default(),
+        })
+    }
+}
+
+impl PlainRow {
+    /// The caller. Its address is 0 when the return address is.
+    #[inline]
+    pub fn execute<M: StackMemory + ?Sized>(
+        self,
+        cursor: &Cursor,
+        memory: &mut M,
+    ) -> Result<Cursor, Fault> {
+        let base = match (self.from_bp, cursor.bp) {
+            (false, _) => cursor.sp,
+            (true, None) => return Err(Fault::NeedsBp),
+            // A first frame is marked so.
+            (true, Some(0)) => return Err(Fault::End(StackEnd::Root)),
+            (true, Some(bp)) => bp,
+        };
+        let at = |words: i16| base.checked_add_signed(i64::from(words) * 8);
+        let (Some(sp), Some(bp_at)) = (at(self.cfa), at(self.bp.unwrap_or(0))) else {
+            return Err(Fault::End(StackEnd::DidNotAdvance));
+        };
+        if sp <= cursor.sp {
+            return Err(Fault::End(StackEnd::DidNotAdvance));
+        }
+        let mut read = |address| memory.read(address).map_err(|e| Fault::End(e.into()));
+        let bp = match self.bp.map(|_| read(bp_at)) {
+            None => cursor.bp,
+            // As in an epilogue, see `Row::execute`.
+            Some(Err(_)) if is_leaf(cursor) && !self.from_bp && bp_at < cursor.sp => cursor.bp,
+            Some(saved) => Some(saved?),
+        };
+        Ok(Cursor {
+            address: FrameAddress::ReturnAddress(Avma(read(sp - 8)?)),
+            sp,
+            bp,
+            // No rule says that they changed; see `Unwinder::unwind`.
+            scratch: cursor.scratch,
         })
     }
 }
@@ -205,17 +255,17 @@ fn find_in<'a, S: UnwindSection<Slice<'a>>>(
 struct Machine<'a, M: ?Sized> {
     data: &'a [u8],
     encoding: Encoding,
-    regs: Regs,
+    cursor: &'a Cursor,
     memory: &'a mut M,
 }
 
 impl<M: StackMemory + ?Sized> Machine<'_, M> {
     fn register(&self, register: Register) -> Result<u64, Fault> {
         match register {
-            X86_64::RA => Ok(self.regs.ip),
-            X86_64::RSP => Ok(self.regs.sp),
-            X86_64::RBP => self.regs.bp.ok_or(Fault::NeedsBp),
-            other => self.regs.scratch.get(other.0).ok_or(NO_ANSWER),
+            X86_64::RA => Ok(raw(self.cursor.address)),
+            X86_64::RSP => Ok(self.cursor.sp),
+            X86_64::RBP => self.cursor.bp.ok_or(Fault::NeedsBp),
+            other => self.cursor.scratch.get(other.0).ok_or(NO_ANSWER),
         }
     }
 

@@ -1,27 +1,20 @@
 //! The modules of one process, and one step from a frame to its caller.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
-use framehop::{ExplicitModuleSectionInfo, Unwinder as _};
 use gimli::UnwindContext;
 use wcprof_types::{Avma, FrameAddress, LoadBias, ScratchRegs, StackEnd};
 
-use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
 use crate::code::ModuleCode;
-use crate::memory::{ReadError, StackMemory, TextMemory, bytes_before};
-use crate::row::{Fault, Regs, Row, Shape};
+use crate::memory::{StackMemory, TextMemory, is_called};
+use crate::row::{Cursor, Fault, PlainRow, Row, raw};
 
-/// framehop's rule cache has 509 slots, chosen by the address modulo 509. A ceph-osd's stacks
-/// need more, so there are 16 of them, chosen by the quotient.
-const N_RULE_CACHES: u64 = 16;
-const RULE_CACHE_SLOTS: u64 = 509;
-
-/// Slots of the cache of [`Step`]s by address, 24 bytes each.
+/// Slots of the cache of [`Step`]s by address, 32 bytes each.
 const N_STEP_SLOTS: usize = 8192;
 
-/// Most rows kept for execution here; beyond it both caches start afresh.
+/// Most rows that are not plain; beyond it both caches start afresh.
 const MAX_ROWS: usize = 4096;
 
 /// `mov $15,%rax; syscall`: a signal trampoline, with or without call frame information (musl
@@ -41,24 +34,19 @@ const UC_RIP: u64 = 168;
 pub struct ModuleKey(pub u32);
 
 #[derive(Debug)]
-pub(crate) struct Entry {
-    pub range: Range<u64>,
-    pub bias: LoadBias,
-    pub key: ModuleKey,
+struct Entry {
+    end: u64,
+    bias: LoadBias,
+    key: ModuleKey,
     /// `None` when the file could not be read.
-    pub code: Option<Arc<ModuleCode>>,
-    /// framehop can address it: relative addresses fit its 32 bits.
-    in_framehop: bool,
+    code: Option<Arc<ModuleCode>>,
 }
 
 /// What to do at a lookup address.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     End(StackEnd),
-    Plain {
-        from_bp: bool,
-        restores_bp: bool,
-    },
+    Plain(PlainRow),
     /// Index into `rows`.
     Own {
         row: u32,
@@ -89,36 +77,23 @@ struct Slot {
     address: u64,
     is_return: bool,
     step: Step,
-    module: u32,
+    module: Option<ModuleKey>,
 }
 
 const EMPTY: Slot = Slot {
     address: 0,
     is_return: false,
     step: Step::End(StackEnd::NotInModule),
-    module: NO_MODULE,
+    module: None,
 };
-
-const NO_MODULE: u32 = u32::MAX;
-
-/// A frame on the way up.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) struct Cursor {
-    pub address: FrameAddress<Avma>,
-    pub sp: u64,
-    pub bp: Option<u64>,
-    pub scratch: ScratchRegs,
-}
 
 /// Unwinds the stacks of one process.
 pub struct Unwinder {
-    /// Sorted, without overlaps.
-    pub(crate) modules: Vec<Entry>,
+    /// By first address, without overlaps.
+    modules: BTreeMap<u64, Entry>,
     /// Executable memory of no module, sorted.
     foreign: Vec<Range<u64>>,
     next_key: u32,
-    framehop: UnwinderX86_64<Arc<[u8]>>,
-    rule_caches: Vec<CacheX86_64>,
     slots: Box<[Slot]>,
     rows: Vec<(Row, Arc<ModuleCode>)>,
     context: UnwindContext<usize>,
@@ -134,25 +109,18 @@ impl std::fmt::Debug for Unwinder {
 
 impl Default for Unwinder {
     fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl Unwinder {
-    /// Without modules.
-    pub fn new() -> Self {
         Self {
-            modules: Vec::new(),
+            modules: BTreeMap::new(),
             foreign: Vec::new(),
             next_key: 0,
-            framehop: UnwinderX86_64::new(),
-            rule_caches: (0..N_RULE_CACHES).map(|_| CacheX86_64::new()).collect(),
             slots: vec![EMPTY; N_STEP_SLOTS].into(),
             rows: Vec::new(),
             context: UnwindContext::new(),
         }
     }
+}
 
+impl Unwinder {
     /// Adds a module that covers `start..end` in the target. `code` is `None` for a file that
     /// could not be read: stacks then end there with [`StackEnd::ModuleUnreadable`]. Modules that
     /// overlap the range are removed first, since the newer mapping replaced them. `None` if the range is
@@ -168,63 +136,25 @@ impl Unwinder {
         if start >= end {
             return None;
         }
-        while let Some(old) = self
-            .modules
-            .iter()
-            .find(|m| m.range.start < end && start < m.range.end)
-        {
-            let old = Avma(old.range.start);
-            self.remove_module(old);
-        }
+        self.modules
+            .retain(|&known, m| m.end <= start || end <= known);
         let key = ModuleKey(self.next_key);
         self.next_key = self.next_key.wrapping_add(1);
-        let base = code.as_ref().map_or(0, |c| bias.to_avma(c.base()).0);
-        let eh_frame = code
-            .as_ref()
-            .and_then(|c| Some((c.base().0, c.cfi.as_ref()?)));
-        let in_framehop = eh_frame.is_some()
-            && base <= start
-            && end
-                .checked_sub(base)
-                .is_some_and(|size| size <= u64::from(u32::MAX));
-        if let Some((base_svma, cfi)) = eh_frame.filter(|_| in_framehop) {
-            let sections = ExplicitModuleSectionInfo {
-                base_svma,
-                eh_frame_svma: Some(cfi.svma..cfi.svma.wrapping_add(cfi.data.len() as u64)),
-                eh_frame: Some(Arc::clone(&cfi.data)),
-                eh_frame_hdr_svma: Some(cfi.base..cfi.base.wrapping_add(cfi.table.len() as u64)),
-                eh_frame_hdr: Some(Arc::clone(&cfi.table)),
-                text_svma: Some(cfi.text..cfi.text),
-                got_svma: Some(cfi.got..cfi.got),
-                ..Default::default()
-            };
-            let module = framehop::Module::new(String::new(), start..end, base, sections);
-            self.framehop.add_module(module);
-        }
         let entry = Entry {
-            range: start..end,
+            end,
             bias,
             key,
             code,
-            in_framehop,
         };
-        let at = self.modules.partition_point(|m| m.range.start < start);
-        self.modules.insert(at, entry);
+        self.modules.insert(start, entry);
         self.clear_caches();
         Some(key)
     }
 
-    /// Removes the module whose range begins at `start`; false when there is none.
-    pub fn remove_module(&mut self, start: Avma) -> bool {
-        let Some(at) = self.modules.iter().position(|m| m.range.start == start.0) else {
-            return false;
-        };
-        let entry = self.modules.remove(at);
-        if entry.in_framehop {
-            self.framehop.remove_module(entry.range.start);
-        }
+    /// Removes the module whose range begins at `start`.
+    pub fn remove_module(&mut self, start: Avma) {
+        self.modules.remove(&start.0);
         self.clear_caches();
-        true
     }
 
     /// First address of the function around a lookup address, if an FDE covers it.
@@ -261,10 +191,9 @@ impl Unwinder {
             || self.entry_at(address.0).is_some_and(|m| m.code.is_none())
     }
 
-    pub(crate) fn entry_at(&self, address: u64) -> Option<&Entry> {
-        let at = self.modules.partition_point(|m| m.range.start <= address);
-        let entry = self.modules.get(at.checked_sub(1)?)?;
-        (address < entry.range.end).then_some(entry)
+    fn entry_at(&self, address: u64) -> Option<&Entry> {
+        let (_, entry) = self.modules.range(..=address).next_back()?;
+        (address < entry.end).then_some(entry)
     }
 
     fn clear_caches(&mut self) {
@@ -284,17 +213,14 @@ impl Unwinder {
         let at = (lookup.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 51) as usize % N_STEP_SLOTS;
         let slot = self.slots[at];
         if slot.address == lookup && slot.is_return == is_return {
-            return (
-                slot.step,
-                (slot.module != NO_MODULE).then_some(ModuleKey(slot.module)),
-            );
+            return (slot.step, slot.module);
         }
         let (step, module) = self.look_up_step(address, text);
         self.slots[at] = Slot {
             address: lookup,
             is_return,
             step,
-            module: module.map_or(NO_MODULE, |m| m.0),
+            module,
         };
         (step, module)
     }
@@ -309,7 +235,7 @@ impl Unwinder {
         let Some(entry) = self.entry_at(lookup.0) else {
             return (Step::End(StackEnd::NotInModule), None);
         };
-        let (key, in_framehop, bias) = (entry.key, entry.in_framehop, entry.bias);
+        let (key, bias) = (entry.key, entry.bias);
         let Some(code) = entry.code.clone() else {
             return (Step::End(StackEnd::ModuleUnreadable), Some(key));
         };
@@ -326,7 +252,7 @@ impl Unwinder {
                 }
                 // The instruction after a call may start a function too, when the call never
                 // returns; then the lookup address has a row, or the bytes before are a call.
-                let called = text.as_deref_mut().map(|t| is_called(exact.0, t));
+                let called = text.as_deref_mut().map(|t| is_called(t, exact.0));
                 if called == Some(false) || (called.is_none() && row.is_none()) {
                     return (Step::Start, Some(key));
                 }
@@ -338,21 +264,15 @@ impl Unwinder {
         let Some(row) = row else {
             return (Step::End(StackEnd::NoUnwindInfo), Some(key));
         };
-        let step = match row.shape() {
-            Shape::Root => Step::End(StackEnd::Root),
-            Shape::Plain {
-                from_bp,
-                restores_bp,
-            } if in_framehop => Step::Plain {
-                from_bp,
-                restores_bp,
-            },
-            _ => self.keep_row(row, code),
+        let step = match row.plain() {
+            _ if row.is_root() => Step::End(StackEnd::Root),
+            Some(plain) => Step::Plain(plain),
+            None => self.keep_row(row, code),
         };
         (step, Some(key))
     }
 
-    /// Keeps a row that is executed here.
+    /// Keeps a row that is not plain.
     fn keep_row(&mut self, row: Row, code: Arc<ModuleCode>) -> Step {
         if self.rows.len() >= MAX_ROWS {
             self.clear_caches();
@@ -369,115 +289,31 @@ impl Unwinder {
     /// From a frame to its caller. `step` is that of [`Self::step_at`].
     #[inline]
     pub(crate) fn find_caller<M: StackMemory + ?Sized>(
-        &mut self,
+        &self,
         cursor: &Cursor,
         step: Step,
         memory: &mut M,
     ) -> Result<Cursor, Fault> {
-        let is_leaf = matches!(cursor.address, FrameAddress::InstructionPointer(_));
-        let (regs, signal) = match step {
+        let caller = match step {
             Step::End(end) => return Err(Fault::End(end)),
             Step::Start => return Err(Fault::End(StackEnd::Root)),
-            Step::Plain { from_bp: true, .. } if cursor.bp.is_none() => {
-                return Err(Fault::NeedsBp);
-            }
-            Step::Plain { restores_bp, .. } => (self.plain(cursor, restores_bp, memory)?, false),
-            Step::Own { row, signal, .. } => {
-                let Some((row, code)) = self.rows.get(row as usize) else {
-                    return Err(Fault::End(StackEnd::NoUnwindInfo));
-                };
-                let regs = Regs {
-                    ip: raw(cursor.address),
-                    sp: cursor.sp,
-                    bp: cursor.bp,
-                    scratch: cursor.scratch,
-                };
-                (row.execute(code, regs, is_leaf, memory)?, signal)
-            }
-            Step::Sigreturn => (sigreturn(cursor.sp, memory)?, true),
+            Step::Plain(row) => row.execute(cursor, memory)?,
+            Step::Own { row, .. } => match self.rows.get(row as usize) {
+                Some((row, code)) => row.execute(code, cursor, memory)?,
+                None => return Err(Fault::End(StackEnd::NoUnwindInfo)),
+            },
+            Step::Sigreturn => sigreturn(cursor.sp, memory)?,
         };
-        if regs.ip == 0 {
+        if raw(caller.address) == 0 {
             return Err(Fault::End(StackEnd::Root));
         }
         // Only a signal may have come from another stack.
-        if regs.sp <= cursor.sp && !signal {
+        let is_call = matches!(caller.address, FrameAddress::ReturnAddress(_));
+        if caller.sp <= cursor.sp && is_call {
             return Err(Fault::End(StackEnd::DidNotAdvance));
         }
-        let address = if signal {
-            FrameAddress::InstructionPointer(Avma(regs.ip))
-        } else {
-            FrameAddress::ReturnAddress(Avma(regs.ip))
-        };
-        Ok(Cursor {
-            address,
-            sp: regs.sp,
-            bp: regs.bp,
-            scratch: regs.scratch,
-        })
+        Ok(caller)
     }
-
-    #[inline]
-    fn plain<M: StackMemory + ?Sized>(
-        &mut self,
-        cursor: &Cursor,
-        restores_bp: bool,
-        memory: &mut M,
-    ) -> Result<Regs, Fault> {
-        let address = match cursor.address {
-            FrameAddress::InstructionPointer(Avma(a)) => {
-                framehop::FrameAddress::from_instruction_pointer(a)
-            }
-            FrameAddress::ReturnAddress(Avma(a)) => {
-                framehop::FrameAddress::from_return_address(a).ok_or(Fault::End(StackEnd::Root))?
-            }
-        };
-        let shard = (address.address_for_lookup() / RULE_CACHE_SLOTS) % N_RULE_CACHES;
-        let cache = &mut self.rule_caches[shard as usize];
-        let mut regs =
-            UnwindRegsX86_64::new(raw(cursor.address), cursor.sp, cursor.bp.unwrap_or(0));
-        let mut failed = None;
-        let mut read = |address| {
-            memory.read(address).map_err(|error| {
-                failed = Some(error);
-            })
-        };
-        let result = self
-            .framehop
-            .unwind_frame(address, &mut regs, cache, &mut read);
-        match result {
-            Ok(Some(ip)) => {
-                // framehop goes on when the saved `rbp` lies below a leaf's stack pointer and
-                // cannot be read: it was restored already.
-                let bp = if restores_bp && failed.is_none() {
-                    Some(regs.bp())
-                } else {
-                    cursor.bp
-                };
-                Ok(Regs {
-                    ip,
-                    sp: regs.sp(),
-                    bp,
-                    // No rule says that they changed; see `Unwinder::unwind`.
-                    scratch: cursor.scratch,
-                })
-            }
-            Ok(None) => Err(Fault::End(StackEnd::Root)),
-            Err(framehop::Error::CouldNotReadStack(_)) => {
-                Err(Fault::End(failed.unwrap_or(ReadError::Unreadable).into()))
-            }
-            Err(_) => Err(Fault::End(StackEnd::DidNotAdvance)),
-        }
-    }
-}
-
-pub(crate) fn raw(address: FrameAddress<Avma>) -> u64 {
-    match address {
-        FrameAddress::InstructionPointer(Avma(a)) | FrameAddress::ReturnAddress(Avma(a)) => a,
-    }
-}
-
-fn is_called(address: u64, text: &mut (dyn TextMemory + '_)) -> bool {
-    is_preceded_by_call(bytes_before(text, address, &mut [0; CALL_LOOKBEHIND]))
 }
 
 fn is_sigreturn(address: FrameAddress<Avma>, text: Option<&mut (dyn TextMemory + '_)>) -> bool {
@@ -495,25 +331,25 @@ fn is_sigreturn(address: FrameAddress<Avma>, text: Option<&mut (dyn TextMemory +
     }
 }
 
-fn sigreturn<M: StackMemory + ?Sized>(sp: u64, memory: &mut M) -> Result<Regs, Fault> {
+fn sigreturn<M: StackMemory + ?Sized>(sp: u64, memory: &mut M) -> Result<Cursor, Fault> {
     let mut at = |offset: u64| {
         let address = sp
             .checked_add(offset)
             .ok_or(Fault::End(StackEnd::UnreadableStack))?;
         memory.read(address).map_err(|e| Fault::End(e.into()))
     };
-    Ok(Regs {
-        ip: at(UC_RIP)?,
+    let mut r8_to_r11 = [None; 4];
+    let scratch = (UC_R8..).step_by(8).zip(&mut r8_to_r11);
+    for (offset, register) in scratch {
+        *register = Some(at(offset)?);
+    }
+    Ok(Cursor {
+        address: FrameAddress::InstructionPointer(Avma(at(UC_RIP)?)),
         sp: at(UC_RSP)?,
         bp: Some(at(UC_RBP)?),
         scratch: ScratchRegs {
             ax: Some(at(UC_RAX)?),
-            r8_to_r11: [
-                Some(at(UC_R8)?),
-                Some(at(UC_R8 + 8)?),
-                Some(at(UC_R8 + 16)?),
-                Some(at(UC_R8 + 24)?),
-            ],
+            r8_to_r11,
         },
     })
 }

@@ -2,10 +2,9 @@
 
 use wcprof_types::{Avma, FrameAddress, ScratchRegs, StackEnd, UserRegs};
 
-use crate::call::{CALL_LOOKBEHIND, is_preceded_by_call};
-use crate::memory::{StackMemory, TextMemory, bytes_before};
-use crate::row::Fault;
-use crate::unwinder::{Cursor, ModuleKey, Step, Unwinder, raw};
+use crate::memory::{StackMemory, TextMemory, is_called};
+use crate::row::{Cursor, Fault, raw};
+use crate::unwinder::{ModuleKey, Step, Unwinder};
 
 /// `mov %rbx,%rsp`, with which glibc's `__start_context` begins.
 const START_CONTEXT: [u8; 3] = [0x48, 0x89, 0xdc];
@@ -39,7 +38,7 @@ pub struct UnwoundFrame {
 }
 
 /// A stack; meant to be used again for the next one, so that its memory is.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct UnwoundStack {
     /// Leaf first. The leaf itself is always there.
     pub frames: Vec<UnwoundFrame>,
@@ -48,16 +47,6 @@ pub struct UnwoundStack {
     /// Steps that call frame information alone did not give: a saved `rbp` found by search, or a
     /// frame pointer followed where no FDE covers the address. Each was checked.
     pub n_guessed: u32,
-}
-
-impl Default for UnwoundStack {
-    fn default() -> Self {
-        Self {
-            frames: Vec::new(),
-            end: StackEnd::NotSampled,
-            n_guessed: 0,
-        }
-    }
 }
 
 impl Unwinder {
@@ -165,9 +154,7 @@ impl Unwinder {
                 let mut first = [0; START_CONTEXT.len()];
                 text.read_text(Avma(ip), &mut first) && first == START_CONTEXT
             }),
-            _ => text.is_some_and(|text| {
-                is_preceded_by_call(bytes_before(text, ip, &mut [0; CALL_LOOKBEHIND]))
-            }),
+            _ => text.is_some_and(|text| is_called(text, ip)),
         }
     }
 }

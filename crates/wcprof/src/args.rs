@@ -56,22 +56,17 @@ pub(crate) struct AttachArgs {
     #[arg(long)]
     pub(crate) kernel: bool,
     #[command(flatten)]
-    pub(crate) rules: RuleArgs,
-    #[command(flatten)]
-    pub(crate) symbols: SymbolArgs,
+    pub(crate) analysis: AnalysisArgs,
     /// Do not save function names in the trace; read no debug file and ask no debuginfod server
     #[arg(long)]
     pub(crate) raw: bool,
 }
 
-const RATE_HZ: u32 = 99;
-const MAX_CPU: u32 = 20;
-
 /// How processes are sampled.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SamplingArgs {
     /// Samples of each thread a second, 1 to 1000
-    #[arg(short, long, value_name = "HZ", default_value_t = RATE_HZ, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rate: u32,
     /// Record only threads whose name matches; can be given several times
     #[arg(long, value_name = "GLOB")]
@@ -83,20 +78,8 @@ pub(crate) struct SamplingArgs {
     #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
     pub(crate) engine: EngineArg,
     /// CPU limit for wcprof itself, in percent of one core, 1 to 100; above it the rate is lowered
-    #[arg(long, value_name = "PCT", default_value_t = MAX_CPU, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(crate) max_cpu: u32,
-}
-
-impl Default for SamplingArgs {
-    fn default() -> Self {
-        Self {
-            rate: RATE_HZ,
-            threads: Vec::new(),
-            exclude_threads: Vec::new(),
-            engine: EngineArg::Auto,
-            max_cpu: MAX_CPU,
-        }
-    }
 }
 
 /// The flight recorder.
@@ -131,9 +114,7 @@ pub(crate) struct LocksArgs {
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,
     #[command(flatten)]
-    pub(crate) rules: RuleArgs,
-    #[command(flatten)]
-    pub(crate) symbols: SymbolArgs,
+    pub(crate) analysis: AnalysisArgs,
 }
 
 #[derive(Args, Debug, Default)]
@@ -145,6 +126,15 @@ pub(crate) struct RuleArgs {
     /// Your own hotspot rules (TOML file or folder), in addition to the built-in ones
     #[arg(long, value_name = "PATH")]
     pub(crate) hotspot_rules: Vec<PathBuf>,
+}
+
+/// Rules, and how names are found.
+#[derive(Args, Debug)]
+pub(crate) struct AnalysisArgs {
+    #[command(flatten)]
+    pub(crate) rules: RuleArgs,
+    #[command(flatten)]
+    pub(crate) symbols: SymbolArgs,
 }
 
 /// How names are found, where the trace does not hold them.
@@ -170,17 +160,11 @@ pub(crate) struct SymbolArgs {
     pub(crate) no_debuginfod: bool,
 }
 
-impl Default for SymbolArgs {
-    fn default() -> Self {
-        Self {
-            no_inline: false,
-            max_memory: 256,
-            no_cache: false,
-            debug_dir: Vec::new(),
-            sysroot: None,
-            no_debuginfod: false,
-        }
-    }
+/// Flags of which none is given.
+pub(crate) fn defaults<T: Args>() -> T {
+    let command = T::augment_args(clap::Command::new("wcprof"));
+    let matches = command.get_matches_from(["wcprof"]);
+    T::from_arg_matches(&matches).expect("no flag is required")
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -248,9 +232,7 @@ pub(crate) struct ReportArgs {
     #[arg(short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
-    pub(crate) rules: RuleArgs,
-    #[command(flatten)]
-    pub(crate) symbols: SymbolArgs,
+    pub(crate) analysis: AnalysisArgs,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -362,9 +344,7 @@ pub(crate) struct HotspotsArgs {
     #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true)]
     pub(crate) ops: Option<f64>,
     #[command(flatten)]
-    pub(crate) rules: RuleArgs,
-    #[command(flatten)]
-    pub(crate) symbols: SymbolArgs,
+    pub(crate) analysis: AnalysisArgs,
 }
 
 #[derive(Args, Debug)]

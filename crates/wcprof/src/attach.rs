@@ -7,9 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use wcprof_findings::{Detail, Finding, RuleSet, TextOptions, hotspots, render_text};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Cores, GroupBy, Rules, ThreadFilter, View};
+use wcprof_profile::{Cores, GroupBy, Rules, View};
 use wcprof_record::Recorded;
-use wcprof_report::{Headline, Screen, cores_text, screen, svg};
+use wcprof_report::{Headline, cores_text, screen, svg};
 use wcprof_symbols::SymbolReport;
 use wcprof_text::terminal_name;
 use wcprof_trace::model::SymbolTable;
@@ -19,7 +19,7 @@ use crate::failure::{Exit, Failure};
 use crate::keep;
 use crate::local_names;
 use crate::names;
-use crate::open::{KernelSide, Opened, hotspot_rules, print_problems, state_rules, write_output};
+use crate::open::{Opened, hotspot_rules, print_problems, state_rules, write_output};
 use crate::same_file::is_same_file;
 use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
@@ -33,15 +33,15 @@ const MAX_FINDINGS: usize = 6;
 const MANY_UNRESOLVED: f64 = 0.05;
 
 pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
-    let rules = state_rules(&args.rules)?;
-    let hotspot_rules = hotspot_rules(&args.rules)?;
-    names::check(&args.symbols)?;
-    let chosen = select::targets(&args.targets, args.children)?;
-    for remark in &chosen.remarks {
+    let rules = state_rules(&args.analysis.rules)?;
+    let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
+    names::check(&args.analysis.symbols)?;
+    let (targets, remarks) = select::targets(&args.targets, args.children)?;
+    for remark in remarks {
         message!("wcprof: {remark}");
     }
     let output = args.output.clone();
-    let path = output.unwrap_or_else(|| default_trace_path(&chosen.targets));
+    let path = output.unwrap_or_else(|| default_trace_path(&targets));
     if let Some(svg) = &args.flamegraph
         && (*svg == path || is_same_file(fs::metadata(svg), fs::metadata(&path)))
     {
@@ -51,7 +51,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
     let duration = Some(args.duration).filter(|d| *d > 0.0);
     let options = SessionOptions {
-        targets: chosen.targets,
+        targets,
         children: args.children,
         duration: duration.map(Duration::from_secs_f64),
         sampling: args.sampling.clone(),
@@ -85,13 +85,13 @@ fn print(
     opened.tables.stats = session.recorded.stats.clone();
     let (symbols, report) = add_names(args, &mut opened, &mut session.recorded)?;
     // Rules are made for user stacks.
-    let profile = opened.profile(Some(&symbols), rules, KernelSide::Hidden);
+    let profile = opened.profile(&symbols, rules, false);
     let findings = hotspots(&profile, hotspot_rules);
     let profile = match args.kernel {
-        true => opened.profile(Some(&symbols), rules, KernelSide::Shown),
+        true => opened.profile(&symbols, rules, true),
         false => profile,
     };
-    let cores = cores_of(&profile, &args.rules, None)?;
+    let cores = cores_of(&profile, &args.analysis.rules, None)?;
     // What is to be written is, even if nobody reads the rest of what is printed.
     let printed = print_end(&profile, &findings, cores.as_ref());
     print_missing_names(&profile, &report, path, args.raw);
@@ -120,9 +120,13 @@ fn add_names(
     opened: &mut Opened,
     recorded: &mut Recorded,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
-    let options = names::recording_options(&args.symbols, args.raw);
-    let (mut symbols, mut report) =
-        names::of_recording(&opened.tables, &recorded.files, &args.symbols, &options)?;
+    let options = names::recording_options(&args.analysis.symbols, args.raw);
+    let (mut symbols, mut report) = names::of_recording(
+        &opened.tables,
+        &recorded.files,
+        &args.analysis.symbols,
+        &options,
+    )?;
     let (local, problems) =
         local_names::of_recording(&opened.tables, &(&*recorded).into(), &mut symbols);
     for problem in problems {
@@ -159,17 +163,12 @@ fn print_end(
         text = format!("{}\n{text}", cores_text(cores));
     }
     let mut out = Vec::new();
-    screen(
-        profile,
-        &Screen {
-            rows: terminal.rows,
-            width: terminal.width,
-            color: terminal.color,
-            hotspots: &text,
-            threads: ThreadFilter::all(),
-        },
-        &mut out,
-    )?;
+    let options = wcprof_report::TextOptions {
+        width: terminal.width,
+        color: terminal.color,
+        ..Default::default()
+    };
+    screen(profile, &text, terminal.rows, &options, &mut out)?;
     write_output(None, &out)
 }
 
@@ -194,7 +193,8 @@ fn write_flamegraph(profile: &Profile, path: &Path) -> Result<(), Failure> {
         ..View::default()
     };
     let mut bytes = Vec::new();
-    svg(profile, &view, &title(profile), &mut bytes).context("failed to draw the flame graph")?;
+    svg(profile, &view, &title(profile), false, &mut bytes)
+        .context("failed to draw the flame graph")?;
     write_output(Some(&path.to_owned()), &bytes)
 }
 

@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use wcprof_demo::{DemoError, DemoOptions, FLUSH_TIME, SlowDisk};
+use wcprof_demo::{FLUSH_TIME, SlowDisk};
 
-use crate::args::{AttachArgs, DemoArgs, KeepArgs, RuleArgs, SamplingArgs, SymbolArgs, TargetArgs};
+use crate::args::{AttachArgs, DemoArgs, KeepArgs, SamplingArgs, TargetArgs, defaults};
 use crate::attach;
 use crate::failure::{Exit, Failure};
 
@@ -59,25 +59,23 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         flamegraph: Some("wcprof-demo.svg".into()),
         sampling: SamplingArgs {
             engine: args.engine,
-            ..SamplingArgs::default()
+            ..defaults()
         },
         kernel: false,
-        rules: RuleArgs::default(),
-        symbols: SymbolArgs::default(),
+        analysis: defaults(),
         raw: false,
     })
 }
 
 /// Closes the folder, too: the workload has inherited it.
-fn print_disk(disk: Result<SlowDisk, DemoError>) {
+fn print_disk(disk: anyhow::Result<SlowDisk>) {
     let ms = FLUSH_TIME.as_millis();
     match disk {
         Ok(_) => message!(
             "wcprof: wcprof provides its disk (FUSE): a flush takes {ms} ms on every machine"
         ),
         Err(error) => message!(
-            "wcprof: it uses this machine's disk, flushed repeatedly for {ms} ms: there may be no finding on flushes ({:#})",
-            anyhow::Error::new(error)
+            "wcprof: it uses this machine's disk, flushed repeatedly for {ms} ms: there may be no finding on flushes ({error:#})"
         ),
     }
 }
@@ -105,9 +103,5 @@ fn wait_until_running(workload: &mut Workload) -> Result<(), Failure> {
 }
 
 pub(crate) fn workload(seconds: f64, disk: Option<PathBuf>) -> Result<(), Failure> {
-    wcprof_demo::run(&DemoOptions {
-        seconds: Some(seconds),
-        disk,
-    })
-    .map_err(|e| Failure::new(Exit::Failure, e))
+    wcprof_demo::run(seconds, disk.as_deref()).map_err(|e| Failure::new(Exit::Failure, e))
 }

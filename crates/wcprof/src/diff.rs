@@ -9,11 +9,11 @@ use wcprof_profile::diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::model::Profile;
 use wcprof_report::{DiffTextOptions, diff_json, diff_svg, diff_text};
 
-use crate::args::{IdleArg, NamesArg, RuleArgs, SymbolArgs, percent};
+use crate::args::{AnalysisArgs, IdleArg, NamesArg, percent};
 use crate::failure::{Exit, Failure};
 use crate::filters::{PartArgs, StackArgs};
 use crate::names::shorten;
-use crate::open::{KernelSide, profile_of, write_output};
+use crate::open::{profile_of, write_output};
 use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
 use crate::views::note_empty;
@@ -53,9 +53,7 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     pub(crate) stacks: StackArgs,
     #[command(flatten)]
-    pub(crate) rules: RuleArgs,
-    #[command(flatten)]
-    pub(crate) symbols: SymbolArgs,
+    pub(crate) analysis: AnalysisArgs,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -123,7 +121,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
 
 fn open(path: &Path, args: &DiffArgs) -> Result<Profile, Failure> {
     let window = args.part.window()?;
-    let mut profile = profile_of(path, window, &args.rules, &args.symbols, KernelSide::Hidden)?;
+    let mut profile = profile_of(path, window, &args.analysis)?;
     args.part.check(&profile).map_err(|failure| {
         failure.context(format!("failed to take a part of `{}`", path.display()))
     })?;

@@ -7,9 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use wcprof_doctor::{
-    Observed, TextOptions, diagnose, from_saved, render_list, render_text, to_json, to_saved,
-};
+use wcprof_doctor::{Observed, diagnose, from_saved, render_list, render_text, to_json, to_saved};
+use wcprof_host::open::open_regular;
 use wcprof_host::{SetupError, Target, TargetError, read_setup};
 use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
@@ -27,24 +26,21 @@ const MAX_SAVED: u64 = 16 << 20;
 pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     let width = Terminal::stdout().prose_width();
     if args.list {
-        let text = render_list(width).map_err(anyhow::Error::from)?;
-        return write_output(None, text.as_bytes());
+        return write_output(None, render_list(width).as_bytes());
     }
     let (snapshots, observed) = snapshots(args)?;
     if let Some(path) = &args.save_snapshot {
         save(path, &snapshots)?;
     }
     for (i, snapshot) in snapshots.iter().enumerate() {
-        let report = diagnose(snapshot, &observed).map_err(anyhow::Error::from)?;
-        let options = TextOptions {
-            width,
-            all: args.all,
-        };
+        let report = diagnose(snapshot, &observed);
         let text = match args.json {
             true => to_json(snapshot, &report).context("failed to write JSON")?,
-            false if i > 0 => format!("\n{}", render_text(snapshot, &report, options)),
-            false => render_text(snapshot, &report, options),
+            false => render_text(snapshot, &report, width, args.all),
         };
+        if i > 0 && !args.json {
+            write_output(None, b"\n")?;
+        }
         write_output(None, text.as_bytes())?;
     }
     Ok(())
@@ -128,17 +124,8 @@ fn encrypting(tables: &Tables) -> Option<String> {
 /// A saved snapshot; `None` of what is no JSON, such as a trace.
 fn load(path: &Path) -> Result<Option<Snapshot>, Failure> {
     let mut bytes = Vec::new();
-    // O_NONBLOCK: a FIFO is refused below, not waited for.
-    let file = File::options()
-        .read(true)
-        .custom_flags(nix::libc::O_NONBLOCK | nix::libc::O_NOCTTY)
-        .open(path);
-    let read = file.and_then(|file| {
-        if !file.metadata()?.is_file() {
-            return Err(std::io::Error::other("not a regular file"));
-        }
-        file.take(MAX_SAVED + 1).read_to_end(&mut bytes)
-    });
+    let file = open_regular(path).map_err(|error| error.reason);
+    let read = file.and_then(|file| Ok(file.take(MAX_SAVED + 1).read_to_end(&mut bytes)?));
     read.with_context(|| format!("failed to read snapshot `{}`", path.display()))?;
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Ok(None);

@@ -95,36 +95,34 @@ impl From<io::Error> for Failure {
 
 impl From<TargetError> for Failure {
     fn from(error: TargetError) -> Self {
+        let exit = match error {
+            TargetError::NotPermitted { .. } | TargetError::Hidden(_) => Exit::NotPermitted,
+            TargetError::Io { .. } => Exit::Failure,
+            _ => Exit::NoTarget,
+        };
         let try_pid = |pid: &Pid, more: &str| format!("try `wcprof attach {pid}`{more}");
-        let (exit, hint) = match &error {
+        let hint = match &error {
             TargetError::NoSuchProcess(_) => {
-                let hint = "`pgrep -a NAME` lists pids; wcprof takes the pid that this shell sees";
-                (Exit::NoTarget, hint.to_owned())
+                "`pgrep -a NAME` lists pids; wcprof takes the pid that this shell sees".into()
             }
             TargetError::OtherPidNamespace { hosts, .. } => {
                 let hint = hosts.first().map(|pid| try_pid(pid, ""));
-                (Exit::NoTarget, hint.unwrap_or_default())
+                hint.unwrap_or_default()
             }
             TargetError::IsThread { pid, .. } => {
-                let more = ", with --threads to keep only threads of one name";
-                (Exit::NoTarget, try_pid(pid, more))
+                try_pid(pid, ", with --threads to keep only threads of one name")
             }
             TargetError::KernelThread(_) => {
-                let hint = "kernel threads are seen by `perf record -g -p PID`";
-                (Exit::NoTarget, hint.to_owned())
-            }
-            TargetError::Zombie(_) | TargetError::ThirtyTwoBit(_) => {
-                (Exit::NoTarget, String::new())
+                "kernel threads are seen by `perf record -g -p PID`".into()
             }
             TargetError::NotPermitted { .. } => {
-                let hint = "`wcprof check PID` says which engines work with the present privileges";
-                (Exit::NotPermitted, hint.to_owned())
+                "`wcprof check PID` says which engines work with the present privileges".into()
             }
             TargetError::Hidden(_) => {
-                let hint = "run as root or with CAP_SYS_PTRACE, or join the group of the mount option gid=";
-                (Exit::NotPermitted, hint.to_owned())
+                "run as root or with CAP_SYS_PTRACE, or join the group of the mount option gid="
+                    .into()
             }
-            TargetError::Io { .. } => (Exit::Failure, String::new()),
+            _ => String::new(),
         };
         Self {
             hint: Some(hint).filter(|hint| !hint.is_empty()),

@@ -7,7 +7,7 @@ use clap::Args;
 use globset::Glob;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{
-    Around, FilterError, FunctionFilter, FunctionName, Relation, ThreadFilter, ThreadGlobs, View,
+    Around, FilterError, FunctionFilter, FunctionName, Relation, ThreadFilter, View, globs,
 };
 use wcprof_text::{and_more, parse_time, terminal_name};
 use wcprof_types::TimeNs;
@@ -75,13 +75,13 @@ impl PartArgs {
 
     /// Which threads.
     pub(crate) fn thread_filter(&self) -> Result<ThreadFilter, Failure> {
-        ThreadFilter::by_globs(&ThreadGlobs {
-            threads: &self.threads,
-            pools: &self.pools,
-            processes: &self.processes,
-            cgroups: &self.cgroups,
+        let globs = |patterns: &[String]| globs(patterns).map_err(bad_filter);
+        Ok(ThreadFilter {
+            threads: globs(&self.threads)?,
+            pools: globs(&self.pools)?,
+            processes: globs(&self.processes)?,
+            cgroups: globs(&self.cgroups)?,
         })
-        .map_err(bad_filter)
     }
 
     /// Refuses a window in which nothing was recorded.

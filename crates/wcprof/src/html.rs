@@ -27,7 +27,7 @@ pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
 /// What the rules find in the threads and the time that the flags choose. `profile` has full names
 /// and no kernel functions: that is what rules are written for.
 pub(crate) fn findings(profile: &Profile, args: &ReportArgs) -> Result<Vec<Finding>, Failure> {
-    let rules = hotspot_rules(&args.rules)?;
+    let rules = hotspot_rules(&args.analysis.rules)?;
     let part = &args.part;
     let is_part = [&part.threads, &part.pools, &part.processes, &part.cgroups]
         .iter()

@@ -1,8 +1,7 @@
 //! `wcprof import`: a file of another profiler to a trace.
 
-use std::fs::File;
 use std::io::BufReader;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
@@ -58,7 +57,11 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
     let path = &args.file;
     let context = || format!("failed to import `{}`", path.display());
     let source = open_regular(path).with_context(context)?;
-    refuse_same_file(&source, &args.output)?;
+    if is_same_file(source.metadata(), std::fs::metadata(&args.output)) {
+        // The trace must not take the place of the evidence.
+        let error = anyhow!("the file to import and the trace to write are the same");
+        return Err(Failure::usage(error));
+    }
     let name = path.file_name().unwrap_or(path.as_os_str());
     let options = Options {
         format: args.format.map(|format| match format {
@@ -96,15 +99,6 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
         message!("wcprof: {}", wcprof_text::terminal_name(note));
     }
     Ok(())
-}
-
-/// The trace must not take the place of the evidence.
-fn refuse_same_file(source: &File, output: &Path) -> Result<(), Failure> {
-    if !is_same_file(source.metadata(), std::fs::metadata(output)) {
-        return Ok(());
-    }
-    let error = anyhow!("the file to import and the trace to write are the same");
-    Err(Failure::usage(error))
 }
 
 fn failure(error: ImportError) -> Failure {

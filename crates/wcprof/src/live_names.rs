@@ -3,9 +3,10 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use wcprof_host::clock::own_cpu_ns;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules};
-use wcprof_record::{Kept, TargetFiles};
+use wcprof_record::{NamedSnapshot, TargetFiles};
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::model::{Frame, FrameId, Module, SymbolFrame, SymbolTable, Tables};
 use wcprof_trace::ring::Cut;
@@ -17,7 +18,8 @@ use crate::local_names::{Origin, jit_names, place_of_jit};
 use crate::names;
 
 /// After a look-up as many times its time pass without one: a debug file that takes a second to read
-/// is read every twentieth second at most.
+/// is read every twentieth second at most. Time for which a busy machine let it wait does not count, or
+/// names of what happens now would be late.
 const PAUSE: u32 = 20;
 /// JIT code without a name is asked for again after this.
 const JIT_AGAIN: Duration = Duration::from_secs(10);
@@ -28,7 +30,7 @@ const MAX_NAMES: usize = 1 << 18;
 type ModuleKey = (Pid, Avma, Option<BuildId>, String);
 
 /// Names of frames, by module and address.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LiveNames {
     modules: HashMap<ModuleKey, u32>,
     names: HashMap<(u32, RelativeAddress), Vec<SymbolFrame>>,
@@ -37,21 +39,11 @@ pub(crate) struct LiveNames {
     jit_asked: Option<Instant>,
     /// When names may be looked up again.
     not_before: Option<Instant>,
-    spent: Duration,
+    /// Time that look-ups took so far.
+    pub(crate) spent: Duration,
 }
 
 impl LiveNames {
-    pub(crate) fn new() -> Self {
-        Self {
-            modules: HashMap::new(),
-            names: HashMap::new(),
-            jit: HashMap::new(),
-            jit_asked: None,
-            not_before: None,
-            spent: Duration::ZERO,
-        }
-    }
-
     /// The names of the tables' frames, as far as they are known by now.
     fn known(
         &mut self,
@@ -95,7 +87,7 @@ impl LiveNames {
             }
         }
         let may_ask = self.not_before.is_none_or(|at| Instant::now() >= at);
-        let begin = Instant::now();
+        let (begin, cpu_before) = (Instant::now(), own_cpu_ns());
         // A compiler may write the name after the code ran.
         let ask_again = self.jit_asked.is_none_or(|at| begin - at > JIT_AGAIN);
         let is_new = |(_, key): &(FrameId, (Pid, Avma))| match self.jit.get(key) {
@@ -121,7 +113,8 @@ impl LiveNames {
             self.ask(tables, new, &recorded.files, (args, options), &mut known)?;
         }
         if (has_new || has_new_jit) && may_ask {
-            let taken = begin.elapsed();
+            let cpu = Duration::from_nanos(own_cpu_ns() - cpu_before);
+            let taken = begin.elapsed().min(cpu);
             self.spent += taken;
             self.not_before = Some(Instant::now() + taken * PAUSE);
         }
@@ -132,7 +125,7 @@ impl LiveNames {
     /// are known by now.
     pub(crate) fn profile(
         &mut self,
-        kept: &Kept,
+        kept: &NamedSnapshot,
         cut: &Cut<'_>,
         to: TimeNs,
         (args, options): (&SymbolArgs, &SymbolOptions),
@@ -174,11 +167,6 @@ impl LiveNames {
             self.names.insert(key, names);
         }
         Ok(())
-    }
-
-    /// Time that look-ups took so far.
-    pub(crate) fn spent(&self) -> Duration {
-        self.spent
     }
 
     fn module(&mut self, tables: &Tables, module: &Module) -> u32 {

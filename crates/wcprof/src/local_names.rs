@@ -4,10 +4,11 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufReader, Read, Seek};
+use std::io::{BufReader, Seek};
 
 use anyhow::Context;
-use wcprof_record::{Kept, Recorded, TargetFiles, UnmappedFrames};
+use wcprof_host::open::OpenError;
+use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
     Frame, FrameId, LaterName, LocalNames, Module, ModuleId, ProcessId, SymbolFrame, SymbolTable,
@@ -55,7 +56,7 @@ impl<'a> From<&'a Recorded> for Origin<'a> {
 }
 
 impl Origin<'_> {
-    pub(crate) fn of_cut(kept: &Kept, cut: &Cut<'_>) -> Self {
+    pub(crate) fn of_cut(kept: &NamedSnapshot, cut: &Cut<'_>) -> Self {
         let begin = kept.begin(cut);
         Self {
             files: Cow::Owned(kept.files(cut)),
@@ -175,13 +176,13 @@ fn jit_codes(
         }
         let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); addresses.len()];
         for file in files.jitdumps() {
-            if let Err(error) = read_jitdump(file, &addresses, &mut found, problems) {
+            if let Err(error) = read_code(true, file, &addresses, &mut found, problems) {
                 problems.push(format!("the target's jitdump is not used: {error}"));
             }
         }
         if found.iter().any(Vec::is_empty) {
             for file in files.perf_maps() {
-                if let Err(error) = read_perf_map(file, &addresses, &mut found, problems) {
+                if let Err(error) = read_code(false, file, &addresses, &mut found, problems) {
                     problems.push(format!("the target's perf map is not used: {error}"));
                 }
             }
@@ -240,8 +241,10 @@ fn in_time(mut codes: Vec<JitCode>, end: u64) -> Vec<JitCode> {
     codes
 }
 
-fn read_jitdump(
-    file: Result<File, impl std::error::Error + Send + Sync + 'static>,
+/// Adds the code that a jitdump has at the addresses, or a perf map where nothing is known yet.
+fn read_code(
+    is_jitdump: bool,
+    file: Result<File, OpenError>,
     addresses: &[Avma],
     found: &mut [Vec<JitCode>],
     problems: &mut Vec<String>,
@@ -249,41 +252,28 @@ fn read_jitdump(
     let mut file = file?;
     // A copy of a descriptor has the same position.
     file.rewind()?;
-    let input = BufReader::with_capacity(BUFFER, file.take(u64::MAX));
-    let dump = jitdump_names(input, addresses)?;
-    for (all, codes) in found.iter_mut().zip(dump.codes) {
-        all.extend(codes);
-    }
-    if dump.n_malformed > 0 {
-        let n = dump.n_malformed;
-        problems.push(format!(
-            "skipped {n} malformed records of the target's jitdump"
-        ));
-    }
-    Ok(())
-}
-
-fn read_perf_map(
-    file: Result<impl Read, impl std::error::Error + Send + Sync + 'static>,
-    addresses: &[Avma],
-    found: &mut [Vec<JitCode>],
-    problems: &mut Vec<String>,
-) -> anyhow::Result<()> {
-    let map = perf_map_names(BufReader::with_capacity(BUFFER, file?), addresses)?;
-    for (codes, name) in found.iter_mut().zip(map.names) {
-        if let Some(name) = name.filter(|_| codes.is_empty()) {
-            let function = function(name);
-            codes.push(JitCode { since: 0, function });
+    let input = BufReader::with_capacity(BUFFER, file);
+    let (n, what) = if is_jitdump {
+        let dump = jitdump_names(input, addresses)?;
+        for (all, codes) in found.iter_mut().zip(dump.codes) {
+            all.extend(codes);
         }
-    }
-    if map.n_malformed > 0 {
-        let n = map.n_malformed;
-        problems.push(format!(
-            "skipped {n} malformed lines of the target's perf map"
-        ));
-    }
-    if map.cut {
-        problems.push("the target's perf map is too large: only a part was read".into());
+        (dump.n_malformed, "records of the target's jitdump")
+    } else {
+        let map = perf_map_names(input, addresses)?;
+        for (codes, name) in found.iter_mut().zip(map.names) {
+            if let Some(name) = name.filter(|_| codes.is_empty()) {
+                let function = function(name);
+                codes.push(JitCode { since: 0, function });
+            }
+        }
+        if map.cut {
+            problems.push("the target's perf map is too large: only a part was read".into());
+        }
+        (map.n_malformed, "lines of the target's perf map")
+    };
+    if n > 0 {
+        problems.push(format!("skipped {n} malformed {what}"));
     }
     Ok(())
 }
@@ -291,10 +281,8 @@ fn read_perf_map(
 fn function(name: String) -> SymbolFrame {
     SymbolFrame {
         name,
-        file: None,
-        line: None,
-        inlined: false,
         resolved: true,
+        ..SymbolFrame::default()
     }
 }
 

@@ -16,8 +16,6 @@ mod diff;
 mod doctor;
 mod failure;
 mod filters;
-#[cfg(test)]
-mod generated;
 mod hotspots;
 mod html;
 mod import;
@@ -37,6 +35,8 @@ mod session;
 mod signals;
 mod symbols;
 mod terminal;
+#[cfg(test)]
+mod tests;
 mod top;
 mod views;
 

@@ -20,46 +20,26 @@ use crate::args::SymbolArgs;
 use crate::failure::Failure;
 use crate::progress;
 
-/// Files of this machine, or of a copy of another machine's root.
-enum Files {
-    Local(LocalFiles),
-    Sysroot(Root),
-}
-
-impl Files {
-    fn new(args: &SymbolArgs) -> Result<Self, Failure> {
-        let Some(path) = &args.sysroot else {
-            return Ok(Self::Local(LocalFiles));
-        };
-        let root = Root::new(path)
+/// The copy of another machine's root that the flags name.
+fn sysroot(args: &SymbolArgs) -> Result<Option<Root>, Failure> {
+    let root = args.sysroot.as_ref().map(|path| {
+        Root::new(path)
             .with_context(|| format!("failed to open sysroot `{}`", path.display()))
-            .map_err(Failure::usage)?;
-        Ok(Self::Sysroot(root))
+            .map_err(Failure::usage)
+    });
+    root.transpose()
+}
+
+/// Files below a root, or of this machine.
+fn files_in(root: Option<&Root>) -> &dyn ModuleFiles {
+    match root {
+        Some(root) => root,
+        None => &LocalFiles,
     }
 }
 
-impl ModuleFiles for Files {
-    fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        match self {
-            Self::Local(files) => files.open(module),
-            // Nothing says that a module without a build-id is the one that was loaded.
-            Self::Sysroot(_) if module.build_id.is_none() => {
-                Err(NoFile::NoBuildId.at(&module.path))
-            }
-            Self::Sysroot(files) => files.open(module),
-        }
-    }
-
-    fn open_path(&self, module: &ModuleIdentity, path: &Path) -> Result<File, OpenError> {
-        match self {
-            Self::Local(files) => files.open_path(module, path),
-            Self::Sysroot(files) => files.open_path(module, path),
-        }
-    }
-}
-
-/// Files of the processes that were just recorded, and what else may have them.
-struct Recorded<'a>(&'a [TargetFiles], Files);
+/// Files of the processes that were just recorded, and a root that may have others.
+struct Recorded<'a>(&'a [TargetFiles], Option<Root>);
 
 impl Recorded<'_> {
     /// Files of the process that a module is mapped in; several, when it was one after the other.
@@ -80,7 +60,7 @@ impl ModuleFiles for Recorded<'_> {
             Some(Handle::Bytes(bytes)) => Ok(ModuleFile::Bytes(bytes.clone())),
             // It could not be opened while recording; the file of that name here is used only if
             // its build-id says that it is the same.
-            None => self.1.open(module),
+            None => files_in(self.1.as_ref()).open(module),
         }
     }
 
@@ -90,9 +70,7 @@ impl ModuleFiles for Recorded<'_> {
         };
         match (files.open(path), &self.1) {
             // What a container lacks is not taken from the host on the target's word.
-            (Err(error), Files::Sysroot(files)) if error.is_not_found() => {
-                files.open_path(module, path)
-            }
+            (Err(error), Some(root)) if error.is_not_found() => root.open_path(module, path),
             (opened, _) => opened,
         }
     }
@@ -100,7 +78,7 @@ impl ModuleFiles for Recorded<'_> {
 
 /// Refuses flags that cannot work, before anything is recorded.
 pub(crate) fn check(args: &SymbolArgs) -> Result<(), Failure> {
-    Files::new(args).map(drop)
+    sysroot(args).map(drop)
 }
 
 /// The flags as options.
@@ -111,30 +89,22 @@ pub(crate) fn options(args: &SymbolArgs) -> SymbolOptions {
         inlines: !args.no_inline,
         debug_dirs: debug_dirs.chain(defaults.debug_dirs).collect(),
         max_memory: args.max_memory.saturating_mul(1 << 20),
-        cache: if args.no_cache { None } else { cache_dir() },
-        debuginfod: if args.no_debuginfod {
-            None
-        } else {
-            debuginfod()
-        },
+        cache: (!args.no_cache).then(cache_dir).flatten(),
+        debuginfod: (!args.no_debuginfod).then(debuginfod).flatten(),
         ..SymbolOptions::default()
     }
 }
 
 /// The flags as options for a process that is recorded here; with `raw`, names are for another host.
 pub(crate) fn recording_options(args: &SymbolArgs, raw: bool) -> SymbolOptions {
-    let options = options(args);
-    match raw {
+    let mut options = options(args);
+    if raw {
         // Debug files are for the host that analyses, not for the one that is recorded.
-        true => SymbolOptions {
-            inlines: false,
-            debug_dirs: Vec::new(),
-            cache: None,
-            debuginfod: None,
-            ..options
-        },
-        false => options,
+        options.inlines = false;
+        options.debug_dirs.clear();
+        (options.cache, options.debuginfod) = (None, None);
     }
+    options
 }
 
 /// The servers that the environment names.
@@ -189,7 +159,7 @@ pub(crate) fn of_recording(
     args: &SymbolArgs,
     options: &SymbolOptions,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
-    let files = Recorded(files, Files::new(args)?);
+    let files = Recorded(files, sysroot(args)?);
     Ok(symbolize(tables, &files, options))
 }
 
@@ -198,6 +168,6 @@ pub(crate) fn of_machine(
     tables: &Tables,
     args: &SymbolArgs,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
-    let files = Files::new(args)?;
-    Ok(symbolize(tables, &files, &options(args)))
+    let root = sysroot(args)?;
+    Ok(symbolize(tables, files_in(root.as_ref()), &options(args)))
 }

@@ -12,7 +12,7 @@ use wcprof_trace::model::{Span, SymbolTable, Tables};
 use wcprof_trace::{Ending, TraceError, TraceReader};
 use wcprof_types::TimeNs;
 
-use crate::args::{RuleArgs, SymbolArgs};
+use crate::args::{AnalysisArgs, RuleArgs};
 use crate::failure::{Exit, Failure};
 use crate::names;
 
@@ -30,15 +30,6 @@ pub(crate) struct Opened {
 
 /// Start and end of the part of a recording that is wanted; `None` for all of it.
 pub(crate) type Window = Option<(TimeNs, TimeNs)>;
-
-/// Whether the kernel's functions are shown below user stacks.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum KernelSide {
-    /// They are, where they were recorded.
-    Shown,
-    /// They are not.
-    Hidden,
-}
 
 impl Opened {
     /// Reads a trace for [`add_up`](Self::add_up).
@@ -87,35 +78,29 @@ impl Opened {
         self.builder = std::mem::take(&mut self.builder).with_lines();
     }
 
-    /// What the user must know of a trace that did not end cleanly.
-    pub(crate) fn warning(&self) -> Option<String> {
-        (self.ending != Ending::Clean).then(|| self.ending.to_string())
-    }
-
+    /// The profile, with the kernel's functions below user stacks if they were recorded and are asked for.
     pub(crate) fn profile(
         &self,
-        symbols: Option<&SymbolTable>,
+        symbols: &SymbolTable,
         rules: &Rules,
-        kernel: KernelSide,
+        with_kernel: bool,
     ) -> Profile {
         let (builder, tables) = (&self.builder, &self.tables);
-        match kernel {
-            KernelSide::Shown => builder.finish_with_kernel(tables, symbols, rules),
-            KernelSide::Hidden => builder.finish(tables, symbols, rules),
+        match with_kernel {
+            true => builder.finish_indexed(tables, Some(symbols), rules, true).0,
+            false => builder.finish(tables, Some(symbols), rules),
         }
     }
 
     /// The same, and what reads its spans again.
     pub(crate) fn indexed_profile(
         &self,
-        symbols: Option<&SymbolTable>,
+        symbols: &SymbolTable,
         rules: &Rules,
-        kernel: KernelSide,
+        with_kernel: bool,
     ) -> (Profile, Spans) {
-        let with_kernel = kernel == KernelSide::Shown;
-        let (profile, rows) =
-            self.builder
-                .finish_indexed(&self.tables, symbols, rules, with_kernel);
+        let (builder, tables) = (&self.builder, &self.tables);
+        let (profile, rows) = builder.finish_indexed(tables, Some(symbols), rules, with_kernel);
         let path = self.path.clone();
         let rows = Some(rows);
         (profile, Spans { path, rows })
@@ -180,46 +165,39 @@ pub(crate) fn read_tables(
 pub(crate) fn profile_of(
     path: &Path,
     window: Window,
-    rules: &RuleArgs,
-    symbols: &SymbolArgs,
-    kernel: KernelSide,
+    analysis: &AnalysisArgs,
 ) -> Result<Profile, Failure> {
-    let (opened, symbols, rules) = named(path, window, rules, symbols)?;
-    Ok(opened.profile(Some(&symbols), &rules, kernel))
+    let (opened, symbols, rules) = named(path, window, analysis)?;
+    Ok(opened.profile(&symbols, &rules, false))
 }
 
 /// A saved trace with names and rules.
 pub(crate) fn named(
     path: &Path,
     window: Window,
-    rules: &RuleArgs,
-    symbols: &SymbolArgs,
+    AnalysisArgs { rules, symbols }: &AnalysisArgs,
 ) -> Result<(Opened, SymbolTable, Rules), Failure> {
     let rules = state_rules(rules)?;
     let mut opened = Opened::read(path, window)?;
     opened.add_up()?;
-    if let Some(warning) = opened.warning() {
-        message!("wcprof: {warning}");
+    if opened.ending != Ending::Clean {
+        message!("wcprof: {}", opened.ending);
     }
-    let symbols = match opened.tables.names.symbols.take() {
-        Some(mut saved) => {
-            if names::are_wanted(symbols) {
-                let (found, report) = names::of_machine(&opened.tables, symbols)?;
-                print_problems(report.problems());
-                improve_names(&mut saved, found);
-            }
-            if symbols.no_inline {
-                drop_inline_frames(&mut saved);
-            }
-            saved
-        }
-        None => {
-            let (symbols, report) = names::of_machine(&opened.tables, symbols)?;
-            print_problems(report.problems());
-            symbols
-        }
+    let saved = opened.tables.names.symbols.take();
+    let mut found = SymbolTable::default();
+    if saved.is_none() || names::are_wanted(symbols) {
+        let (names, report) = names::of_machine(&opened.tables, symbols)?;
+        print_problems(report.problems());
+        found = names;
+    }
+    let Some(mut saved) = saved else {
+        return Ok((opened, found, rules));
     };
-    Ok((opened, symbols, rules))
+    improve_names(&mut saved, found);
+    if symbols.no_inline {
+        drop_inline_frames(&mut saved);
+    }
+    Ok((opened, saved, rules))
 }
 
 /// Says why names are missing, a line each, the first few only.

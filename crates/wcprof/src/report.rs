@@ -9,8 +9,7 @@ use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View};
 use wcprof_report::{
-    Headline, TextOptions, UwpmpOptions, cores_text, folded, functions, icicle, json, svg, text,
-    uwpmp, waits,
+    Headline, TextOptions, cores_text, folded, functions, json, svg, text, uwpmp, waits,
 };
 
 use crate::args::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
@@ -18,7 +17,7 @@ use crate::failure::Failure;
 use crate::filters::around;
 use crate::html;
 use crate::names::shorten;
-use crate::open::{KernelSide, Spans, named, write_output};
+use crate::open::{Spans, named, write_output};
 use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
 use crate::views::{cores_of, note_empty, title};
@@ -31,29 +30,27 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     if args.format == FormatArg::Html {
         html::check(args)?;
     }
-    let kernel = match args.kernel {
-        true => KernelSide::Shown,
-        false => KernelSide::Hidden,
-    };
     let window = args.part.window()?;
-    let (mut opened, symbols, rules) = named(&args.trace, window, &args.rules, &args.symbols)?;
+    let (mut opened, symbols, rules) = named(&args.trace, window, &args.analysis)?;
     if args.lines {
         opened.show_lines();
     }
-    let (mut profile, spans) = match has_time_axis(args.format) {
-        true => opened.indexed_profile(Some(&symbols), &rules, kernel),
+    // These formats need the spans of the trace besides their sums.
+    let has_time_axis = matches!(
+        args.format,
+        FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv | FormatArg::Html
+    );
+    let (mut profile, spans) = match has_time_axis {
+        true => opened.indexed_profile(&symbols, &rules, args.kernel),
         false => {
-            let profile = opened.profile(Some(&symbols), &rules, kernel);
+            let profile = opened.profile(&symbols, &rules, args.kernel);
             (profile, Spans::default())
         }
     };
     args.part.check(&profile)?;
-    let findings = match (args.format, kernel) {
-        (FormatArg::Html, KernelSide::Hidden) => html::findings(&profile, args)?,
-        (FormatArg::Html, KernelSide::Shown) => {
-            let profile = opened.profile(Some(&symbols), &rules, KernelSide::Hidden);
-            html::findings(&profile, args)?
-        }
+    let findings = match (args.format, args.kernel) {
+        (FormatArg::Html, false) => html::findings(&profile, args)?,
+        (FormatArg::Html, true) => html::findings(&opened.profile(&symbols, &rules, false), args)?,
         _ => Vec::new(),
     };
     if args.names == NamesArg::Short {
@@ -64,7 +61,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         (_, Some(name)) => Some(around(&profile, Relation::CalleesOf, name)?),
         _ => None,
     };
-    let cores = cores_of(&profile, &args.rules, args.ops)?;
+    let cores = cores_of(&profile, &args.analysis.rules, args.ops)?;
     let cores = cores.as_ref();
     match args.format {
         FormatArg::Csv => csv(&profile, &spans, args, &view)?,
@@ -124,17 +121,11 @@ fn render(
             writeln!(out, "{}", Headline::new(profile).text())?;
             waits(profile, view, &options, out)
         }
-        FormatArg::Uwpmp => {
-            let options = UwpmpOptions {
-                view: view.clone(),
-                width: options.width,
-            };
-            uwpmp(profile, &options, out)
-        }
+        FormatArg::Uwpmp => uwpmp(profile, view, options.width, out),
         FormatArg::Folded => folded(profile, &Trees::new(profile, view), out),
         FormatArg::Json => json(profile, view, cores, out),
-        FormatArg::Svg => svg(profile, view, &title(), out),
-        FormatArg::Icicle => icicle(profile, view, &title(), out),
+        FormatArg::Svg => svg(profile, view, &title(), view.is_leaf_first(), out),
+        FormatArg::Icicle => svg(profile, view, &title(), true, out),
         FormatArg::Pprof => pprof(profile, view, out),
         FormatArg::Speedscope => {
             speedscope(profile, view, &timeline(profile, spans)?, &title(), out)
@@ -164,14 +155,6 @@ fn csv(profile: &Profile, spans: &Spans, args: &ReportArgs, view: &View) -> Resu
     })?;
     result.and_then(|()| csv.finish().map(drop))?;
     Ok(())
-}
-
-/// Whether a format needs the spans of a trace besides their sums.
-fn has_time_axis(format: FormatArg) -> bool {
-    matches!(
-        format,
-        FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv | FormatArg::Html
-    )
 }
 
 /// The spans of a trace by thread, in order of time.
@@ -210,6 +193,11 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
         None => matches!(args.format, FormatArg::Uwpmp | FormatArg::Waits),
     };
     let is_around = args.callers_of.is_some() || args.callees_of.is_some();
+    // These formats say the thread of each sample beside its stack.
+    let says_thread = matches!(
+        args.format,
+        FormatArg::Pprof | FormatArg::Firefox | FormatArg::Csv
+    );
     let mut view = View {
         by: match args.by {
             Some(ByArg::Thread) => GroupBy::Thread,
@@ -219,7 +207,7 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
             Some(ByArg::Host) => GroupBy::Host,
             Some(ByArg::All) => GroupBy::All,
             None if args.format == FormatArg::Html => GroupBy::Pool,
-            None if is_around || has_thread_of_its_own(args.format) => GroupBy::All,
+            None if is_around || says_thread => GroupBy::All,
             None => GroupBy::Thread,
         },
         direction: match args.invert {
@@ -243,28 +231,17 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
     Ok(view)
 }
 
-/// Whether a format says the thread of each sample beside its stack.
-fn has_thread_of_its_own(format: FormatArg) -> bool {
-    matches!(
-        format,
-        FormatArg::Pprof | FormatArg::Firefox | FormatArg::Csv
-    )
-}
-
 /// Formats whose viewers invert: that `--invert` does nothing.
 fn note_direction(args: &ReportArgs) {
-    let name = match args.format {
-        FormatArg::Pprof => "pprof",
-        FormatArg::Speedscope => "speedscope",
-        FormatArg::Firefox => "the Firefox Profiler",
-        FormatArg::Csv => "CSV",
-        FormatArg::Html if args.invert => {
-            message!("wcprof: --invert changes nothing: the page has both directions");
-            return;
-        }
+    let why = match args.format {
+        FormatArg::Pprof => "pprof has the root first",
+        FormatArg::Speedscope => "speedscope has the root first",
+        FormatArg::Firefox => "the Firefox Profiler has the root first",
+        FormatArg::Csv => "CSV has the root first",
+        FormatArg::Html => "the page has both directions",
         _ => return,
     };
     if args.invert {
-        message!("wcprof: --invert changes nothing: {name} has the root first");
+        message!("wcprof: --invert changes nothing: {why}");
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use wcprof_host::select::{Candidate, Selector, descendants, processes};
+use wcprof_host::select::{Selector, descendants, processes};
 use wcprof_host::{Target, TargetError};
 use wcprof_types::Pid;
 
@@ -15,17 +15,11 @@ use crate::filters;
 /// More than a host runs of what is tuned; each costs wcprof memory and time at each tick.
 pub(crate) const MAX_TARGETS: usize = wcprof_capture::MAX_TARGETS;
 
-/// Processes to record.
-#[derive(Debug)]
-pub(crate) struct Chosen {
-    /// In the order of the command line, then by pid.
-    pub(crate) targets: Vec<Arc<Target>>,
-    /// What was chosen and cannot be recorded.
-    pub(crate) remarks: Vec<String>,
-}
+/// Processes to record, and remarks on those that were chosen and cannot be recorded.
+type Chosen = (Vec<Arc<Target>>, Vec<String>);
 
-/// Opens what the flags choose. A pid that is given must be there; of processes that are found,
-/// one that exits meanwhile is nothing to speak of.
+/// Opens what the flags choose, in the order of the command line, then by pid. A pid that is given must be
+/// there; of processes that are found, one that exits meanwhile is nothing to speak of.
 pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failure> {
     let mut targets = Vec::new();
     let mut known = BTreeSet::new();
@@ -39,7 +33,8 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
     if !selectors.is_empty() || children {
         let all = processes();
         for (flag, selector) in &selectors {
-            let of_flag: Vec<Pid> = matching(&all, selector).collect();
+            let matching = all.iter().filter(|process| selector.matches(process));
+            let of_flag: Vec<Pid> = matching.map(|process| process.pid).collect();
             if of_flag.is_empty() {
                 return Err(nothing(flag));
             }
@@ -75,11 +70,7 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
         }
         _ => {}
     }
-    Ok(Chosen { targets, remarks })
-}
-
-fn matching<'a>(all: &'a [Candidate], selector: &'a Selector) -> impl Iterator<Item = Pid> + 'a {
-    all.iter().filter(|p| selector.matches(p)).map(|p| p.pid)
+    Ok((targets, remarks))
 }
 
 fn nothing(flag: &str) -> Failure {

@@ -18,7 +18,7 @@ use wcprof_capture::{
 };
 use wcprof_host::Target;
 use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
-use wcprof_text::cut;
+use wcprof_text::{cut, percent};
 use wcprof_trace::model::Header;
 use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::Pid;
@@ -212,17 +212,23 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
     show_progress(&progress, options);
     let finished = running.finish(options)?;
     let recorded = finished.recorder.finish(reason(&finished.end));
-    let loss = match (finished.failed, &finished.end, &recorded.write_error) {
-        (Some(error), ..) => Some(format!("the recording ended early: {error}")),
-        (_, SamplingEnd::Failed(error), _) => Some(format!("sampling ended early: {error}")),
-        (.., Some(error)) => Some(format!("the end of the recording is not saved: {error}")),
-        _ => None,
-    };
+    let unsaved = recorded.write_error.as_ref();
+    let unsaved = unsaved.map(|error| format!("the end of the recording is not saved: {error}"));
+    let loss = loss(finished.failed.as_ref(), &finished.end).or(unsaved);
     Ok(Session {
         recorded,
         remark: finished.remark,
         loss,
     })
+}
+
+/// What went wrong before the end of a recording.
+pub(crate) fn loss(failed: Option<&RecordError>, end: &SamplingEnd) -> Option<String> {
+    match (failed, end) {
+        (Some(error), _) => Some(format!("the recording ended early: {error}")),
+        (None, SamplingEnd::Failed(error)) => Some(format!("sampling ended early: {error}")),
+        (None, _) => None,
+    }
 }
 
 /// Why a recording ended, as the trace has it.
@@ -273,12 +279,12 @@ fn show_progress(progress: &mpsc::Receiver<Progress>, options: &SessionOptions) 
 /// One line that is written over again and again.
 fn show_status(progress: &Progress, options: &SessionOptions) {
     let seconds = progress.recorded_ns as f64 / 1e9;
-    let of = match options.duration {
-        Some(d) => format!(" of {:.0}", d.as_secs_f64()),
-        None => String::new(),
-    };
+    let of = options
+        .duration
+        .map(|d| format!(" of {:.0}", d.as_secs_f64()));
+    let of = of.unwrap_or_default();
     let total: u64 = progress.state_ns.iter().sum();
-    let share = |ns: u64| 100.0 * ns as f64 / total.max(1) as f64;
+    let share = |ns: u64| percent(ns, total);
     let mut line = format!(
         "recording {}: {seconds:.1}{of} s, {} threads, {} samples, {:.1} % on-CPU, {:.1} % runnable, {} KiB",
         subject(options, progress.n_processes),

@@ -16,7 +16,7 @@ use wcprof_text::terminal_name;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_types::Pid;
 
-use crate::args::{SamplingArgs, SymbolsArgs};
+use crate::args::{SymbolsArgs, defaults};
 use crate::failure::{Exit, Failure};
 use crate::names;
 use crate::open::{read_tables, write_output};
@@ -49,7 +49,7 @@ fn of_process(pid: Pid, args: &SymbolsArgs) -> Result<Health, Failure> {
         targets: vec![Arc::new(Target::open(pid)?)],
         children: false,
         duration: Some(DURATION),
-        sampling: SamplingArgs::default(),
+        sampling: defaults(),
         kernel: false,
         trace: trace.clone(),
     })?;
@@ -82,7 +82,7 @@ pub(crate) fn summary(report: &SymbolReport, trace: &Path) -> String {
             let name = terminal_name(module.file_name());
             let why = module.why_unresolved();
             let n = module.n_unresolved;
-            format!(", {n} of them in {name}: {}", terminal_name(&why))
+            format!(", {n} of them in {name}: {}", terminal_name(why))
         }
         None => String::new(),
     };

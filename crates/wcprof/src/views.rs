@@ -1,15 +1,17 @@
 //! What the commands that show a trace have in common: titles, cores by class, and notes on filters.
 
 use std::cmp::Reverse;
+use std::path::Path;
 
 use indexmap::IndexMap;
 use wcprof_profile::model::{Profile, Row};
-use wcprof_profile::{Cores, GroupBy, ThreadFilter, Trees, View, cores};
+use wcprof_profile::{Cores, GroupBy, Trees, View, cores, keep_threads};
 use wcprof_text::{and_more, terminal_name};
 
-use crate::args::RuleArgs;
+use crate::args::{AnalysisArgs, RuleArgs};
 use crate::failure::Failure;
-use crate::open::state_rules;
+use crate::filters::PartArgs;
+use crate::open::{profile_of, state_rules};
 
 /// Title of a flame graph.
 pub(crate) fn title(profile: &Profile) -> String {
@@ -62,13 +64,22 @@ pub(crate) fn note_empty(profile: &Profile, view: &View) {
     note_pools(profile);
 }
 
-/// When filters leave no thread, says which pools there are.
-pub(crate) fn note_no_threads(profile: &Profile, filter: &ThreadFilter) {
+/// The chosen part of a saved trace. If it has no thread, says which pools there are.
+pub(crate) fn part_of(
+    trace: &Path,
+    part: &PartArgs,
+    analysis: &AnalysisArgs,
+) -> Result<Profile, Failure> {
+    let filter = part.thread_filter()?;
+    let mut profile = profile_of(trace, part.window()?, analysis)?;
+    part.check(&profile)?;
     let mut threads = profile.threads.iter();
-    if !threads.any(|thread| filter.matches(profile, thread)) {
+    if !threads.any(|thread| filter.matches(&profile, thread)) {
         message!("wcprof: no thread passes the filters");
-        note_pools(profile);
+        note_pools(&profile);
     }
+    keep_threads(&mut profile, &filter);
+    Ok(profile)
 }
 
 fn note_pools(profile: &Profile) {
@@ -76,9 +87,10 @@ fn note_pools(profile: &Profile) {
     let mut pools: IndexMap<&str, u64> = IndexMap::new();
     for row in &profile.rows {
         if let Some(pool) = profile.pools.get(profile.threads[row.thread].pool) {
-            let weight = if row.state.is_idle() { 0 } else { row.weight };
             let sum = pools.entry(&pool.name).or_default();
-            *sum = sum.saturating_add(weight);
+            if !row.state.is_idle() {
+                *sum = sum.saturating_add(row.weight);
+            }
         }
     }
     // Most time that is not idle first.

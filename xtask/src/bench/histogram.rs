@@ -19,16 +19,18 @@ impl Histograms {
     /// When a line is not of the form above.
     pub fn parse(text: &str) -> Result<Self> {
         let parse_line = |line: &str| {
-            let fields: Option<Vec<u64>> = line.split(',').map(|f| f.trim().parse().ok()).collect();
-            let fields = fields
-                .filter(|fields| fields.len() > 3)
-                .with_context(|| format!("fio's histogram log has this line: {line:.60}"))?;
-            Ok((fields[0], fields[3..].to_vec()))
+            let fields = line.split(',').map(|field| field.trim().parse().ok());
+            let fields = fields.collect::<Option<Vec<u64>>>();
+            let (end, counts) = fields
+                .as_ref()
+                .and_then(|f| Some((f.first()?, f.get(3..)?)))?;
+            Some((*end, counts.to_vec()))
         };
-        text.lines()
-            .map(parse_line)
-            .collect::<Result<_>>()
-            .map(Self)
+        let lines = text.lines().map(|line| {
+            parse_line(line)
+                .with_context(|| format!("fio's histogram log has this line: {line:.60}"))
+        });
+        lines.collect::<Result<_>>().map(Self)
     }
 
     /// The latency in nanoseconds that `share` of the operations did not exceed, of lines that end

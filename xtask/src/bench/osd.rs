@@ -5,25 +5,20 @@
 //! neighbors in time and their order alternates, so that a slow drift of the machine cancels out.
 //! Start-up and report of wcprof fall between segments.
 
-use std::path::Path;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use fs_err as fs;
-use serde_json::json;
 
-use super::attached::{Attached, Contents, Recording, Usage};
+use super::attached::{Attached, Recording};
 use super::histogram::Histograms;
 use super::stats::{Ratio, median};
 use crate::cpu_time::cpu_time;
-use crate::lab::admin::ask;
+use crate::lab::admin::counter;
 use crate::lab::fio::{self, Load};
 use crate::lab::place::Lab;
 use crate::markdown::table;
-use crate::process::{build_release, result_folder};
-
-/// The ratio of IOPS that wcprof is meant to keep.
-const BOUND: f64 = 0.99;
+use crate::process::{build_release, quoted, result_folder};
 
 /// Ticks a second.
 const RATE: u32 = 100;
@@ -41,14 +36,11 @@ pub struct Options {
     #[arg(long)]
     nothing: bool,
     /// Length of a segment in seconds
-    #[arg(long, default_value_t = 4.0, value_parser = parse_seconds)]
+    #[arg(long, default_value_t = 4.0)]
     segment: f64,
     /// Time before each segment that is not counted, in seconds
-    #[arg(long, default_value_t = 2.0, value_parser = parse_seconds)]
+    #[arg(long, default_value_t = 2.0)]
     settle: f64,
-    /// auto, bpf, procfs or procfs-only
-    #[arg(long, default_value = "auto")]
-    engine: String,
 }
 
 /// What one segment showed.
@@ -59,24 +51,12 @@ struct Segment {
     /// Its begin and end, milliseconds after the epoch.
     from: u64,
     to: u64,
+    /// CPU time of wcprof as a share of one core.
+    wcprof_cores: f64,
 }
 
-/// What wcprof used in one segment.
-#[derive(Debug)]
-struct Cost {
-    /// CPU time within the segment, as a share of one core.
-    cpu_share: f64,
-    usage: Usage,
-    contents: Contents,
-}
-
-/// All segments.
-#[derive(Debug, Default)]
-struct Measured {
-    /// For each round a segment without wcprof, and one with it.
-    rounds: Vec<(Segment, Segment)>,
-    costs: Vec<Cost>,
-}
+/// A segment without wcprof, and one with it.
+type Round = [Segment; 2];
 
 /// Runs the command.
 ///
@@ -84,163 +64,106 @@ struct Measured {
 /// When there is no cluster, or a program fails.
 pub fn run(options: &Options) -> Result<()> {
     let wcprof = build_release()?;
-    let lab = Lab::new();
+    let lab = Lab::new()?;
     let description = lab.require_cluster()?;
     let log = result_folder("bench")?.join("fio");
     let n_segments = f64::from(2 * options.rounds);
     let seconds = n_segments * (options.segment + options.settle + 1.0);
-    let mut load = Load::start(
-        &lab,
-        &fio::Options {
-            // Reports take time, too; fio is stopped when the last segment is over.
-            seconds: (seconds as u32).saturating_mul(2).clamp(60, 3600),
-            depth: 32,
-            ..fio::Options::sized("randread", "16k")
-        },
-        &format!(
-            "--write_hist_log={} --log_hist_msec={LOG_INTERVAL} --log_unix_epoch=1 --per_job_logs=0",
-            log.display()
-        ),
-    )?;
+    let fio = fio::Options {
+        // Reports take time, too; fio is stopped when the last segment is over.
+        seconds: (seconds as u32).saturating_mul(2).clamp(60, 3600),
+        depth: 32,
+        ..fio::Options::sized("randread", "16k")
+    };
+    let flags = format!(
+        "--write_hist_log={} --log_hist_msec={LOG_INTERVAL} --log_unix_epoch=1 --per_job_logs=0",
+        quoted(&log)
+    );
+    let mut load = Load::start(&lab, &fio, &flags)?;
     eprintln!("about {:.0} minutes", seconds / 60.0);
     // The first seconds of a connection are not like the rest.
     std::thread::sleep(Duration::from_secs(3));
-    let measured = measure(&lab, options, &wcprof, &mut load)?;
+    let (mut rounds, mut recordings) = (Vec::new(), Vec::new());
+    for number in 1..=options.rounds {
+        load.process.require_running()?;
+        let mut round = [Segment::default(); 2];
+        // Each order comes equally often.
+        for is_with in [number % 2 == 0, number % 2 == 1] {
+            let start = || Attached::start(&wcprof, lab.osd()?.pid, "auto", RATE);
+            let mut attached = (is_with && !options.nothing).then(start).transpose()?;
+            round[usize::from(is_with)] = segment(&lab, options, attached.as_mut())?;
+            if let Some(attached) = attached {
+                recordings.push(attached.stop(&wcprof)?);
+            }
+        }
+        let [without, with] = round;
+        eprintln!(
+            "round {number}: IOPS {:.0} without, {:.0} with",
+            without.iops, with.iops
+        );
+        rounds.push(round);
+    }
     load.stop()?;
     let text = fs::read_to_string(log.with_file_name("fio_clat_hist.log"))?;
     println!(
-        "\nOSD ({description}), fio randread 16k depth 32: {} rounds of {} s segments, {RATE} Hz, engine {}\n",
-        options.rounds, options.segment, options.engine
+        "\nOSD ({description}), fio randread 16k depth 32: {} rounds of {} s segments, {RATE} Hz\n",
+        options.rounds, options.segment
     );
-    print_ratios(&measured.rounds, &Histograms::parse(&text)?);
-    print_cost(&measured.costs);
+    print_ratios(&rounds, &Histograms::parse(&text)?);
+    print_cost(&rounds, &recordings);
     Ok(())
 }
 
-fn measure(lab: &Lab, options: &Options, wcprof: &Path, load: &mut Load) -> Result<Measured> {
-    let mut measured = Measured::default();
-    for number in 1..=options.rounds {
-        ensure!(load.is_running()?, "fio ended too early");
-        let mut attach = || match options.nothing {
-            true => without(lab, options),
-            false => {
-                let (segment, cost) = with(lab, options, wcprof)?;
-                measured.costs.push(cost);
-                Ok(segment)
+/// Waits, then measures, while wcprof records if it is given.
+fn segment(lab: &Lab, options: &Options, mut wcprof: Option<&mut Attached>) -> Result<Segment> {
+    let pid = lab.osd()?.pid;
+    let mut wait = |seconds| {
+        let time = Duration::from_secs_f64(seconds);
+        match &mut wcprof {
+            Some(wcprof) => wcprof.run_for(time),
+            None => {
+                std::thread::sleep(time);
+                Ok(Duration::ZERO)
             }
-        };
-        // Each order comes equally often.
-        let (before, after) = match number % 2 {
-            0 => {
-                let after = attach()?;
-                (without(lab, options)?, after)
-            }
-            _ => (without(lab, options)?, attach()?),
-        };
-        let (without, with) = (before.iops, after.iops);
-        eprintln!("round {number}: IOPS {without:.0} without, {with:.0} with");
-        measured.rounds.push((before, after));
-    }
-    Ok(measured)
-}
-
-fn without(lab: &Lab, options: &Options) -> Result<Segment> {
-    std::thread::sleep(Duration::from_secs_f64(options.settle));
-    let measurement = Measurement::start(lab)?;
-    std::thread::sleep(Duration::from_secs_f64(options.segment));
-    measurement.end()
-}
-
-fn with(lab: &Lab, options: &Options, wcprof: &Path) -> Result<(Segment, Cost)> {
-    let mut attached = Attached::start(Recording {
-        wcprof,
-        pid: lab.osd()?.pid,
-        engine: &options.engine,
-        rate: RATE,
-    })?;
-    attached.run_for(Duration::from_secs_f64(options.settle))?;
-    let measurement = Measurement::start(lab)?;
-    let cpu = attached.run_for(Duration::from_secs_f64(options.segment))?;
-    let segment = measurement.end()?;
-    let (usage, contents) = attached.stop(wcprof)?;
-    let cost = Cost {
-        cpu_share: cpu.as_secs_f64() / options.segment,
-        usage,
-        contents,
+        }
     };
-    Ok((segment, cost))
+    let socket = lab.file("osd.0.asok");
+    let counters = || -> Result<_> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?;
+        Ok((
+            now.as_millis() as u64,
+            counter(&socket, "osd", "op")?,
+            cpu_time(pid)?,
+        ))
+    };
+    wait(options.settle)?;
+    let (from, n_before, cpu_before) = counters()?;
+    let wcprof_cpu = wait(options.segment)?;
+    let (to, n_after, cpu_after) = counters()?;
+    let n = n_after.saturating_sub(n_before) as f64;
+    ensure!(n > 0.0, "the OSD served no operation");
+    Ok(Segment {
+        iops: n * 1000.0 / (to - from) as f64,
+        cpu_us_per_op: cpu_after.saturating_sub(cpu_before).as_secs_f64() * 1e6 / n,
+        from,
+        to,
+        wcprof_cores: wcprof_cpu.as_secs_f64() / options.segment,
+    })
 }
 
-/// A segment that has begun.
-struct Measurement<'a> {
-    lab: &'a Lab,
-    pid: i32,
-    n_ops: u64,
-    cpu: Duration,
-    start: Instant,
-    from: u64,
-}
-
-impl<'a> Measurement<'a> {
-    fn start(lab: &'a Lab) -> Result<Self> {
-        let pid = lab.osd()?.pid;
-        Ok(Self {
-            lab,
-            pid,
-            n_ops: n_ops(lab)?,
-            cpu: cpu_time(pid)?,
-            start: Instant::now(),
-            from: milliseconds()?,
-        })
-    }
-
-    fn end(self) -> Result<Segment> {
-        let seconds = self.start.elapsed().as_secs_f64();
-        let to = milliseconds()?;
-        let cpu = cpu_time(self.pid)?.saturating_sub(self.cpu);
-        let n_ops = n_ops(self.lab)?.saturating_sub(self.n_ops);
-        ensure!(n_ops > 0, "the OSD served no operation");
-        Ok(Segment {
-            iops: n_ops as f64 / seconds,
-            cpu_us_per_op: cpu.as_secs_f64() * 1e6 / n_ops as f64,
-            from: self.from,
-            to,
-        })
-    }
-}
-
-/// Client operations that the OSD has served.
-fn n_ops(lab: &Lab) -> Result<u64> {
-    let question = json!({"prefix": "perf dump", "logger": "osd", "counter": "op"});
-    let answer = ask(&lab.socket("osd.0"), &question)?;
-    answer["osd"]["op"]
-        .as_u64()
-        .with_context(|| format!("the OSD does not count operations: {answer}"))
-}
-
-/// Now, in milliseconds after the epoch.
-fn milliseconds() -> Result<u64> {
-    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() as u64)
-}
-
-fn print_ratios(rounds: &[(Segment, Segment)], latencies: &Histograms) {
+fn print_ratios(rounds: &[Round], latencies: &Histograms) {
     let p99 = |segment: &Segment| {
         let ns = latencies.percentile(0.99, segment.from + LOG_INTERVAL, segment.to);
         ns.unwrap_or(0.0) / 1000.0
     };
     let mut rows = Vec::new();
-    let mut verdict = None;
     for (quantity, value) in [
-        ("IOPS", &(|s: &Segment| s.iops) as &dyn Fn(&Segment) -> f64),
-        ("OSD CPU us/op", &|s| s.cpu_us_per_op),
-        ("p99 us", &p99),
+        ("p99 us", &p99 as &dyn Fn(&Segment) -> f64),
+        ("OSD CPU us/op", &|segment| segment.cpu_us_per_op),
+        ("IOPS", &|segment| segment.iops),
     ] {
-        let pairs = rounds.iter().map(|(a, b)| (value(a), value(b)));
-        let pairs: Vec<(f64, f64)> = pairs.collect();
+        let pairs: Vec<_> = rounds.iter().map(|[a, b]| (value(a), value(b))).collect();
         let ratio = Ratio::new(&pairs);
-        if quantity == "IOPS" {
-            verdict = ratio.map(|ratio| ratio.against(BOUND));
-        }
         rows.push(vec![
             quantity.to_owned(),
             format!("{:.1}", median(pairs.iter().map(|pair| pair.0))),
@@ -248,29 +171,26 @@ fn print_ratios(rounds: &[(Segment, Segment)], latencies: &Histograms) {
             ratio.map_or_else(|| "not measured".to_owned(), |ratio| ratio.to_string()),
         ]);
     }
-    let interval = "with / without, 95 % interval";
-    let head = ["median", "without", "with", interval];
+    let head = ["median", "without", "with", "with / without, 95 % interval"];
     println!("{}", table(&head, &rows));
-    println!("IOPS with wcprof: {}", verdict.unwrap_or_default());
 }
 
-fn print_cost(costs: &[Cost]) {
-    let Some(last) = costs.last() else { return };
-    let rss = costs.iter().map(|cost| cost.usage.rss_bytes).max();
+fn print_cost(rounds: &[Round], recordings: &[Recording]) {
+    let Some(last) = recordings.last() else {
+        return;
+    };
+    let rss = recordings.iter().map(|recording| recording.rss_bytes).max();
     println!(
         "wcprof: {:.1} % of a core, RSS {:.0} MB, {:.2} s from Ctrl-C to the end of the report, engine {}, \
          {:.2} trace bytes/thread-sample",
-        median(costs.iter().map(|cost| cost.cpu_share)) * 100.0,
+        median(rounds.iter().map(|[_, with]| with.wcprof_cores)) * 100.0,
         rss.unwrap_or(0) as f64 / 1e6,
-        median(costs.iter().map(|cost| cost.usage.end.as_secs_f64())),
-        last.contents.engine,
-        last.usage.trace_bytes as f64 / last.contents.n_thread_samples.max(1) as f64
+        median(
+            recordings
+                .iter()
+                .map(|recording| recording.end.as_secs_f64())
+        ),
+        last.engine,
+        last.trace_bytes as f64 / last.n_thread_samples.max(1.0)
     );
-}
-
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(value) if (0.5..=600.0).contains(&value) => Ok(value),
-        _ => Err("not a number from 0.5 to 600".to_owned()),
-    }
 }

@@ -1,16 +1,20 @@
-//! CPU time, memory and trace size of wcprof on targets whose threads mostly wait.
+//! CPU time, memory and trace size of wcprof on targets whose threads mostly wait, and CPU time of other
+//! profilers on the same targets.
 
-use std::path::Path;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result, ensure};
 use nix::time::{ClockId, clock_gettime};
 
-use super::attached::{Attached, Recording};
-use super::peers;
-use super::target::Target;
+use super::attached::Attached;
+use super::measure::{measure, require_gnu_time};
 use crate::markdown::table;
-use crate::process::{build_release, result_folder};
+use crate::process::{Background, build_release, compile_c, is_installed, quoted, result_folder};
+
+/// Ticks a second.
+const RATE: u32 = 100;
 
 /// Start-up is over after this.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -32,9 +36,6 @@ pub struct Options {
     /// Length of each recording in seconds
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(2..=600))]
     seconds: u32,
-    /// Ticks a second
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
-    rate: u32,
     /// Engines to measure
     #[arg(long = "engine", default_values_t = ["bpf", "procfs", "procfs-only"].map(str::to_owned))]
     engines: Vec<String>,
@@ -49,32 +50,31 @@ pub struct Options {
 /// When a build or a program fails.
 pub fn run(options: &Options) -> Result<()> {
     let wcprof = build_release()?;
-    let (seconds, rate) = (options.seconds, options.rate);
-    println!("\n{seconds} s at {rate} Hz; CPU times of wcprof itself\n");
+    let seconds = options.seconds;
+    println!("\n{seconds} s at {RATE} Hz; CPU times of wcprof itself\n");
     let mut rows = Vec::new();
     let mut peer_rows = Vec::new();
     for (n_threads, n_waking) in [(70, 3), (70, 10), (1000, 0)] {
-        let target = Target::start(n_threads, n_waking)?;
-        let name = format!("{} ({n_waking} run now and then)", target.n_threads);
+        let target = start_target(n_threads, n_waking)?;
+        let name = format!("{n_threads} ({n_waking} run now and then)");
         for engine in &options.engines {
-            let mut cells = record(&wcprof, &target, engine, options).unwrap_or_else(|error| {
-                eprintln!("{engine}: {error:#}");
-                vec![engine.clone(), "failed".to_owned()]
-            });
+            let mut cells =
+                record(&wcprof, target.pid(), engine, options).unwrap_or_else(|error| {
+                    eprintln!("{engine}: {error:#}");
+                    vec![engine.clone(), "failed".to_owned()]
+                });
             cells.insert(0, name.clone());
             cells.resize(HEAD.len(), String::new());
             rows.push(cells);
         }
         // Debuggers need minutes for a thousand threads.
         if n_waking == 10 && !options.no_peers {
-            for peer in peers::measure(&target, seconds, &result_folder("bench")?)? {
-                peer_rows.push([std::slice::from_ref(&name), &peer].concat());
-            }
+            peer_rows = peers(target.pid(), &name, seconds, n_threads)?;
         }
     }
     println!("{}", table(HEAD, &rows));
     println!(
-        "A thread that only wakes {rate} times a second takes {:.1} us of CPU time each time.\n",
+        "A thread that only wakes {RATE} times a second takes {:.1} us of CPU time each time.\n",
         wake_up(options)?.as_secs_f64() * 1e6
     );
     if !peer_rows.is_empty() {
@@ -84,11 +84,30 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// Compiles and starts a target of `n_threads` threads, `n_waking` of which run now and then, and waits until
+/// all are there.
+fn start_target(n_threads: u32, n_waking: u32) -> Result<Background> {
+    let program = result_folder("bench")?.join("threads");
+    compile_c("lab/threads.c", "-pthread", &program)?;
+    // The main thread is one of them.
+    let n_blocked = n_threads - n_waking - 1;
+    let mut target = Command::new(&program);
+    target.args([n_blocked.to_string(), n_waking.to_string()]);
+    // It ends when its standard input does.
+    target.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut target = Background::start(&mut target)?;
+    let output = target.child.stdout.take().context("no output")?;
+    let mut line = String::new();
+    BufReader::new(output).read_line(&mut line)?;
+    ensure!(line == "ready\n", "the target says: {line}");
+    Ok(target)
+}
+
 /// CPU time of sleeping and waking once: what a tick costs before anything is looked at. It depends on
 /// the machine, above all on a virtual one.
 fn wake_up(options: &Options) -> Result<Duration> {
-    let interval = Duration::from_secs(1) / options.rate;
-    let n = options.seconds * options.rate;
+    let interval = Duration::from_secs(1) / RATE;
+    let n = options.seconds * RATE;
     let cpu = || clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from);
     let (begin, first) = (Instant::now(), cpu()?);
     for i in 1..=n {
@@ -97,32 +116,61 @@ fn wake_up(options: &Options) -> Result<Duration> {
     Ok((cpu()? - first) / n)
 }
 
-/// Records the target. Gives the cells of a row, from the engine on.
-fn record(wcprof: &Path, target: &Target, engine: &str, options: &Options) -> Result<Vec<String>> {
-    let mut attached = Attached::start(Recording {
-        wcprof,
-        pid: target.pid(),
-        engine,
-        rate: options.rate,
-    })?;
+/// Records the target. Returns the cells of a row, from the engine on.
+fn record(wcprof: &str, pid: i32, engine: &str, options: &Options) -> Result<Vec<String>> {
+    let mut attached = Attached::start(wcprof, pid, engine, RATE)?;
     attached.run_for(SETTLE)?;
     // Start-up and report excluded.
     let cpu = attached.run_for(Duration::from_secs(options.seconds.into()))?;
-    let (usage, contents) = attached.stop(wcprof)?;
-    for note in &contents.notes {
-        eprintln!("{}: {note}", contents.engine);
+    let recording = attached.stop(wcprof)?;
+    for note in &recording.notes {
+        eprintln!("{}: {note}", recording.engine);
     }
     let seconds = f64::from(options.seconds);
-    let n_samples = contents.n_thread_samples.max(1) as f64;
+    let n_samples = recording.n_thread_samples.max(1.0);
     // Of the ticks that fell into the watched time.
-    let watched = n_samples * seconds / contents.duration.as_secs_f64();
+    let watched = n_samples * seconds / recording.seconds;
     Ok(vec![
-        contents.engine,
+        recording.engine,
         format!("{:.2}", cpu.as_secs_f64() * 1e6 / watched),
-        format!("{:.2}", usage.cpu.as_secs_f64() * 1e6 / n_samples),
+        format!("{:.2}", recording.cpu.as_secs_f64() * 1e6 / n_samples),
         format!("{:.1}", cpu.as_secs_f64() * 100.0 / seconds),
-        format!("{:.2}", usage.trace_bytes as f64 / n_samples),
-        format!("{:.0}", usage.rss_bytes as f64 / 1e6),
-        usage.end.as_millis().to_string(),
+        format!("{:.2}", recording.trace_bytes as f64 / n_samples),
+        format!("{:.0}", recording.rss_bytes as f64 / 1e6),
+        recording.end.as_millis().to_string(),
     ])
+}
+
+/// Runs each installed profiler. Returns rows: the target, a command, its CPU time for one sample of one
+/// thread in microseconds, what the figure leaves out.
+fn peers(pid: i32, target: &str, seconds: u32, n_threads: u32) -> Result<Vec<Vec<String>>> {
+    require_gnu_time()?;
+    let file = quoted(result_folder("bench")?.join("perf.data"));
+    let mut rows = Vec::new();
+    for (program, flags, n_samples, note) in [
+        (
+            "perf",
+            format!(
+                "record -F 99 --call-graph dwarf -q -e cpu-clock -p {pid} -o {file} sleep {seconds}"
+            ),
+            99 * seconds,
+            "running threads only, not unwound yet",
+        ),
+        ("eu-stack", format!("-p {pid}"), 1, "stops the target"),
+        (
+            "gdb",
+            format!("-nx -batch -ex 'thread apply all bt' -p {pid}"),
+            1,
+            "stops the target",
+        ),
+    ] {
+        if is_installed(program) {
+            // eu-stack fails when a single frame is missing.
+            let outcome = measure(600, &format!("{program} {flags} || true"))?;
+            let us = outcome.cpu_seconds * 1e6 / f64::from(n_samples * n_threads);
+            let cells = [target, program, &format!("{us:.1}"), note];
+            rows.push(cells.map(str::to_owned).to_vec());
+        }
+    }
+    Ok(rows)
 }

@@ -32,15 +32,6 @@ impl Ratio {
             high: (mean + half).exp(),
         })
     }
-
-    /// On which side of a bound the interval lies, in words.
-    pub fn against(&self, bound: f64) -> String {
-        match (self.low >= bound, self.high < bound) {
-            (true, _) => format!("the interval is above {bound}"),
-            (_, true) => format!("the interval is below {bound}"),
-            _ => format!("the interval spans {bound}: not decided by this run"),
-        }
-    }
 }
 
 impl fmt::Display for Ratio {
@@ -92,9 +83,6 @@ mod tests {
             .collect();
         let ratio = Ratio::new(&noisy).unwrap();
         assert!(ratio.low < 1.0 && 1.0 < ratio.high);
-        assert!(ratio.against(1.0).contains("spans"));
-        assert!(ratio.against(0.9).contains("above"));
-        assert!(ratio.against(1.1).contains("below"));
         assert_eq!(Ratio::new(&noisy[..5]), None);
         assert_eq!(Ratio::new(&[(0.0, 1.0); 6]), None);
     }

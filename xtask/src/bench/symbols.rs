@@ -2,15 +2,16 @@
 //! symbolizers on the same addresses, one after the other in one run.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 
 use super::measure::{measure, median_run, require_gnu_time};
-use super::symbolizers;
+use super::symbolizers::{self, LIMIT};
 use crate::markdown::table;
-use crate::process::{build_release, capture, cargo_example, command, execute, result_folder};
+use crate::process::{
+    build_release, capture, cargo_example, command, execute, quoted, result_folder,
+};
 
 /// What to measure.
 #[derive(Debug, clap::Args)]
@@ -21,13 +22,6 @@ pub struct Options {
     /// removed afterwards)
     #[arg(long, value_name = "MODULE")]
     large: Option<PathBuf>,
-    /// Runs of wcprof of which the median is shown; the others run once, after the page cache was
-    /// filled
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
-    runs: u32,
-    /// Without other symbolizers
-    #[arg(long)]
-    no_peers: bool,
 }
 
 /// Measures, and prints a table.
@@ -38,15 +32,13 @@ pub fn run(options: &Options) -> Result<()> {
     require_gnu_time()?;
     let wcprof = build_release()?;
     let folder = result_folder("bench-symbols")?;
-    let (trace, limit) = (&options.others.trace, options.others.limit);
+    let trace = quoted(&options.others.trace);
+    // The cache of this measurement, which is not the user's.
+    let cache = quoted(&folder);
     let report = |flags: &str| {
-        let mut report = Command::new(&wcprof);
-        report.arg("report").arg(trace);
-        report.args(["--format", "json", "-o", "/dev/null"]);
-        report.args(flags.split_whitespace());
-        // The cache of this measurement, which is not the user's.
-        report.env("XDG_CACHE_HOME", &folder);
-        report
+        format!(
+            "env XDG_CACHE_HOME={cache} {wcprof} report {trace} --format json -o /dev/null {flags}"
+        )
     };
     let mut rows = Vec::new();
     for (name, flags) in [
@@ -55,25 +47,21 @@ pub fn run(options: &Options) -> Result<()> {
         ("`--no-inline`", "--no-inline"),
         ("`--no-cache --max-memory 64`", "--no-cache --max-memory 64"),
     ] {
-        measure(limit, &mut report(flags), None)?; // page cache, and wcprof's own
-        let outcome = median_run(options.runs, || measure(limit, &mut report(flags), None))?;
+        measure(LIMIT, &report(flags))?; // page cache, and wcprof's own
+        let outcome = median_run(LIMIT, &report(flags))?;
         rows.push(outcome.row(&[&format!("wcprof, {name}")]));
     }
     if let Some(module) = &options.large {
         let debug_folder = folder.join("large");
         let megabytes = enlarge(module, &debug_folder)?;
-        let mut report = report("--no-cache --debug-dir");
-        report.arg(&debug_folder);
-        measure(limit, &mut report, None)?;
-        let outcome = measure(limit, &mut report, None)?;
-        rows.push(outcome.row(&[&format!(
+        let report = report(&format!("--no-cache --debug-dir {}", quoted(&debug_folder)));
+        measure(LIMIT, &report)?;
+        rows.push(measure(LIMIT, &report)?.row(&[&format!(
             "wcprof, nothing cached, debug file of {megabytes} MB (10 times as large)"
         )]));
         fs::remove_dir_all(&debug_folder)?;
     }
-    if !options.no_peers {
-        rows.extend(symbolizers::rows(&options.others, &folder)?);
-    }
+    rows.extend(symbolizers::rows(&options.others, &folder)?);
     let head = ["what", "wall s", "CPU s", "peak MB"];
     print!("{}", table(&head, &rows));
     Ok(())
@@ -83,16 +71,15 @@ pub fn run(options: &Options) -> Result<()> {
 /// `folder`. Returns its size in MB.
 fn enlarge(module: &Path, folder: &Path) -> Result<u64> {
     let notes = capture(command("readelf -n").arg(module))?;
-    let mut lines = notes.lines();
-    let id = lines
-        .find_map(|line| line.trim().strip_prefix("Build ID: "))
+    let (_, id) = notes
+        .split_once("Build ID: ")
         .context("the module has no build-id")?;
+    let id = id.lines().next().unwrap_or_default();
     ensure!(id.is_ascii() && id.len() > 2, "malformed build-id `{id}`");
     let place = format!(".build-id/{}/{}.debug", &id[..2], &id[2..]);
     let to = folder.join(&place);
     fs::create_dir_all(to.parent().context("no parent folder")?)?;
-    let mut enlarge = cargo_example("wcprof-symbols", "enlarge");
-    enlarge.arg(Path::new("/usr/lib/debug").join(&place));
-    execute(enlarge.arg(&to).arg("10"))?;
+    let line = format!("enlarge /usr/lib/debug/{place} {} 10", quoted(&to));
+    execute(cargo_example("wcprof-symbols", &line))?;
     Ok(fs::metadata(&to)?.len() / 1_000_000)
 }

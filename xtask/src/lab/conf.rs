@@ -1,7 +1,5 @@
 //! How a cluster is made, to its configuration file.
 
-use std::path::Path;
-
 /// How a cluster is made.
 #[derive(Debug, Clone, PartialEq, Eq, clap::Args)]
 pub struct Options {
@@ -19,11 +17,12 @@ pub struct Options {
     pub threads_per_shard: u32,
 }
 
-impl Default for Options {
-    fn default() -> Self {
+impl Options {
+    /// A cluster with one OSD, and Ceph's number of threads.
+    pub fn one_osd(mode: Mode, tcmalloc: bool) -> Self {
         Self {
-            mode: Mode::Secure,
-            tcmalloc: false,
+            mode,
+            tcmalloc,
             osds: 1,
             threads_per_shard: 2,
         }
@@ -46,11 +45,8 @@ pub const MONITOR: &str = "[v2:127.0.0.1:16789]";
 pub const GATEWAY: &str = "127.0.0.1:17480";
 
 /// The text of `ceph.conf` for a cluster in `folder`.
-pub fn text(folder: &Path, cluster_id: &str, options: &Options) -> String {
-    let mode = match options.mode {
-        Mode::Crc => "crc",
-        Mode::Secure => "secure",
-    };
+pub fn text(folder: &str, cluster_id: &str, options: &Options) -> String {
+    let mode = format!("{:?}", options.mode).to_lowercase();
     let modes = ["cluster", "service", "client"]
         .map(|role| format!("ms {role} mode = {mode}\nms mon {role} mode = {mode}"))
         .join("\n");
@@ -59,7 +55,7 @@ pub fn text(folder: &Path, cluster_id: &str, options: &Options) -> String {
         ("@cluster_id@", cluster_id),
         ("@monitor@", MONITOR),
         ("@gateway@", GATEWAY),
-        ("@folder@", &folder.display().to_string()),
+        ("@folder@", folder),
         ("@threads@", &options.threads_per_shard.to_string()),
         ("@modes@", &modes),
     ] {
@@ -75,7 +71,7 @@ mod tests {
     /// Check that all six modes are set and nothing listens beyond loopback.
     #[test]
     fn modes_and_addresses() {
-        let text = text(Path::new("/x"), "id", &Options::default());
+        let text = text("/x", "id", &Options::one_osd(Mode::Secure, false));
         assert_eq!(text.matches("mode = secure\n").count(), 6);
         assert!(text.contains("keyring = /x/mon.keyring\n"));
         for line in text.lines().filter(|line| line.contains(" addr = ")) {

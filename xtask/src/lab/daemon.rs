@@ -3,14 +3,12 @@
 //! A record holds the process id and the start time, so that a process id that was used again is
 //! never taken for the one that was started.
 
-use std::fmt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use fs_err::{self as fs, File};
+use fs_err as fs;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -23,137 +21,104 @@ pub struct Daemon {
     pub name: String,
     /// Process id.
     pub pid: i32,
-    record: PathBuf,
+    /// With its record, `NAME.pid`, and its log, `log/NAME.out`.
+    folder: PathBuf,
     /// Of the process, in clock ticks after boot.
     start: u64,
 }
 
 impl Daemon {
-    /// Starts a program in the background and records it in `folder`. Its output goes to `log`.
+    /// Starts a program in the background and records it in `folder`.
     ///
     /// # Errors
-    /// When the program does not start or the record can not be written.
-    pub fn start(folder: &Path, name: &str, command: &mut Command, log: &Path) -> Result<Self> {
-        let starting = lock_starting(folder)?;
+    /// When the program does not start or the record cannot be written.
+    pub fn start(folder: &Path, name: &str, command: &mut Command) -> Result<Self> {
+        let log = folder.join(format!("log/{name}.out"));
         // Ctrl-C in the terminal is not for the daemon.
-        log_to(command, log)?.process_group(0);
+        log_to(command, &log)?.process_group(0);
         // Without a record nobody could stop it later: then it is killed.
         let process = Background::start(command)?;
         let pid = process.pid();
         let start = start_time(pid)
             .with_context(|| format!("{name} ended at once; see `{}`", log.display()))?;
-        let record = folder.join(format!("{name}.pid"));
-        fs::write(&record, format!("{pid} {start}\n"))?;
+        fs::write(
+            folder.join(format!("{name}.pid")),
+            format!("{pid} {start}\n"),
+        )?;
         std::mem::forget(process);
-        drop(starting);
         Ok(Self {
             name: name.to_owned(),
             pid,
-            record,
+            folder: folder.to_owned(),
             start,
         })
-    }
-
-    /// The process of this name, if it is recorded and still runs.
-    ///
-    /// # Errors
-    /// When there is a record that can not be read.
-    pub fn running(folder: &Path, name: &str) -> Result<Option<Self>> {
-        let record = folder.join(format!("{name}.pid"));
-        if !record.exists() {
-            return Ok(None);
-        }
-        let (pid, start) = parse_record(&fs::read_to_string(&record)?)
-            .with_context(|| format!("`{}` holds no process id", record.display()))?;
-        let daemon = Self {
-            name: name.to_owned(),
-            pid,
-            record,
-            start,
-        };
-        Ok(daemon.is_running().then_some(daemon))
     }
 
     /// All recorded processes that still run, by name.
     ///
     /// # Errors
-    /// As [`Daemon::running`].
+    /// When there is a record that cannot be read.
     pub fn all(folder: &Path) -> Result<Vec<Self>> {
         let mut daemons = Vec::new();
-        let Ok(entries) = fs::read_dir(folder) else {
-            return Ok(daemons);
-        };
-        for entry in entries.flatten() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
             let name = entry.file_name();
-            if let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".pid")) {
-                daemons.extend(Self::running(folder, name)?);
-            }
+            let Some(name) = name.to_str().and_then(|name| name.strip_suffix(".pid")) else {
+                continue;
+            };
+            let (pid, start) = parse_record(&fs::read_to_string(entry.path())?)
+                .with_context(|| format!("the record of {name} holds no process id"))?;
+            daemons.push(Self {
+                name: name.to_owned(),
+                pid,
+                folder: folder.to_owned(),
+                start,
+            });
         }
+        daemons.retain(Self::is_running);
         daemons.sort_by(|a, b| a.name.cmp(&b.name));
         Ok(daemons)
     }
 
-    /// Whether it still runs.
-    pub fn is_running(&self) -> bool {
+    fn is_running(&self) -> bool {
         start_time(self.pid) == Some(self.start)
     }
 
     /// # Errors
-    /// When it has ended; the error shows the end of `log`.
-    pub fn require_running(&self, log: &Path) -> Result<()> {
+    /// When it has ended; the error shows the end of its log.
+    pub fn require_running(&self) -> Result<()> {
         let name = &self.name;
-        ensure!(self.is_running(), "{name} ended:\n{}", log_tail(log));
+        let log = self.folder.join(format!("log/{name}.out"));
+        ensure!(self.is_running(), "{name} ended:\n{}", log_tail(&log));
         Ok(())
     }
 
-    /// Asks it to end, and after `patience` makes it.
+    /// Asks it to end, and kills it after `seconds`.
     ///
     /// # Errors
-    /// When it can not be signaled or does not even end then.
-    pub fn stop(self, patience: Duration) -> Result<()> {
-        self.signal(Signal::SIGTERM)?;
-        let what = format!("{} ends", self.name);
-        if wait_until(&what, patience, || Ok(!self.is_running())).is_err() {
-            println!("{} (pid {}) does not end; killing it", self.name, self.pid);
-            self.signal(Signal::SIGKILL)?;
-            wait_until(&what, Duration::from_secs(10), || Ok(!self.is_running()))?;
+    /// When it cannot be signaled or does not even end then.
+    pub fn stop(self, seconds: u64) -> Result<()> {
+        let (name, pid) = (&self.name, self.pid);
+        let end = |signal: Signal, seconds: u64| {
+            if self.is_running() {
+                kill(Pid::from_raw(pid), signal)?;
+            }
+            wait_until(&format!("{name} (pid {pid}) ends"), seconds, || {
+                Ok(!self.is_running())
+            })
+        };
+        if let Err(error) = end(Signal::SIGTERM, seconds) {
+            println!("{error:#}; killing it");
+            end(Signal::SIGKILL, 10)?;
         }
-        println!("stopped {} (pid {})", self.name, self.pid);
-        Ok(fs::remove_file(&self.record)?)
-    }
-
-    fn signal(&self, signal: Signal) -> Result<()> {
-        if !self.is_running() {
-            return Ok(());
-        }
-        kill(Pid::from_raw(self.pid), signal)
-            .with_context(|| format!("failed to signal {} (pid {})", self.name, self.pid))
-    }
-}
-
-/// A lock that is held while a process is started and not yet recorded. Who ends this command holds it, too,
-/// so that no process is left that nobody knows of.
-///
-/// # Errors
-/// When the file can not be made or locked.
-pub fn lock_starting(folder: &Path) -> Result<File> {
-    let file = File::create(folder.join("starting"))?;
-    file.file().lock().context("failed to lock `starting`")?;
-    Ok(file)
-}
-
-impl fmt::Display for Daemon {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: pid {}", self.name, self.pid)
+        println!("stopped {name} (pid {pid})");
+        Ok(fs::remove_file(self.folder.join(format!("{name}.pid")))?)
     }
 }
 
 fn parse_record(text: &str) -> Option<(i32, u64)> {
     let (pid, start) = text.trim().split_once(' ')?;
-    Some((
-        pid.parse().ok().filter(|pid| *pid > 1)?,
-        start.parse().ok()?,
-    ))
+    let pid = pid.parse().ok().filter(|pid| *pid > 1)?;
+    Some((pid, start.parse().ok()?))
 }
 
 /// When a process started, in clock ticks after boot; none when it does not run.
@@ -199,15 +164,15 @@ mod tests {
     #[test]
     fn stops_only_what_was_started() {
         let folder = std::env::temp_dir().join(format!("wcprof-daemon-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
+        fs::create_dir_all(folder.join("log")).unwrap();
         let mut command = Command::new("sleep");
-        let daemon = Daemon::start(&folder, "a", command.arg("600"), &folder.join("log")).unwrap();
+        let daemon = Daemon::start(&folder, "a", command.arg("600")).unwrap();
         let record = format!("{} {}", daemon.pid, daemon.start + 1);
         fs::write(folder.join("b.pid"), record).unwrap();
-        assert!(Daemon::running(&folder, "b").unwrap().is_none());
-        assert_eq!(Daemon::all(&folder).unwrap().len(), 1);
-        daemon.stop(Duration::from_secs(5)).unwrap();
-        assert!(Daemon::running(&folder, "a").unwrap().is_none());
+        let all = Daemon::all(&folder).unwrap();
+        assert_eq!(all.iter().map(|d| &*d.name).collect::<Vec<_>>(), ["a"]);
+        daemon.stop(5).unwrap();
+        assert!(Daemon::all(&folder).unwrap().is_empty());
         fs::remove_dir_all(&folder).unwrap();
     }
 }

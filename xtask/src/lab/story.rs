@@ -13,17 +13,17 @@ mod text;
 use anyhow::{Result, ensure};
 use fs_err as fs;
 
-use self::measure::Probes;
 use super::place::Lab;
 use super::supervise::supervised;
-use super::wcprof::{Wcprof, WcprofOptions};
+use super::wcprof::Wcprof;
 use super::{ceph, vm};
 
 /// How the story is recorded.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    #[command(flatten)]
-    wcprof: WcprofOptions,
+    /// Also keep the traces, without names of this host, as fixtures
+    #[arg(long)]
+    fixtures: bool,
     /// Length of each recording in seconds
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(5..=120))]
     seconds: u32,
@@ -35,18 +35,17 @@ pub struct Options {
 /// Runs all steps. The lab is down afterwards.
 ///
 /// # Errors
-/// When a cluster runs already, a step fails, or wcprof says something else than it must.
+/// When a cluster runs already, a step fails, or a finding is missing or wrong.
 pub fn run(lab: &Lab, options: &Options) -> Result<()> {
-    supervised(lab, options.wcprof.steps_only, || run_steps(lab, options))
+    supervised(lab, || run_steps(lab, options))
 }
 
 fn run_steps(lab: &Lab, options: &Options) -> Result<()> {
-    let mut wcprof = Wcprof::new(&options.wcprof, "lab-story", options.seconds)?;
-    wcprof.rate = Some(options.rate);
-    let probes = Probes::write(&wcprof)?;
+    let wcprof = Wcprof::new("lab-story", options.seconds, options.rate)?;
+    measure::write_probes(&wcprof)?;
     let mut done = Vec::new();
     let mut running = None;
-    for step in steps::STEPS {
+    for step in &steps::STEPS {
         println!("== {}: {}", step.name, step.title);
         let cluster = step.cluster();
         if running.as_ref() != Some(&cluster) {
@@ -55,32 +54,27 @@ fn run_steps(lab: &Lab, options: &Options) -> Result<()> {
             running = Some(cluster);
         }
         vm::up(lab, &step.machine())?;
-        let measured = measure::measure(&wcprof, &probes, lab, step);
+        let measured = measure::measure(&wcprof, lab, step);
         vm::down(lab)?;
         let measured = measured?;
-        for line in measured.summary() {
-            println!("{line}");
-        }
+        print!("{}", text::summary(&measured));
         done.push((step, measured));
     }
     let report = wcprof.folder.join("story.md");
     fs::write(&report, text::report(&done, options.seconds, options.rate))?;
     println!("report: {}", report.display());
-    let wrong = done.iter();
-    let wrong: Vec<String> = wrong
-        .flat_map(|(step, measured)| measured.wrong(step))
-        .collect();
-    ensure!(
-        wrong.is_empty(),
-        "wcprof does not say what it must:\n{}",
-        wrong.join("\n")
-    );
-    if options.wcprof.fixtures {
-        for step in steps::STEPS {
-            for target in steps::TARGETS {
-                let name = step.file(*target);
-                wcprof.keep(&name, &format!("story-{name}"))?;
-            }
+    let wrong = done
+        .iter()
+        .flat_map(|(step, measured)| measured.wrong(step));
+    let wrong = wrong.collect::<Vec<String>>().join("\n");
+    ensure!(wrong.is_empty(), "wcprof is wrong:\n{wrong}");
+    if options.fixtures {
+        for (step, target) in steps::STEPS
+            .iter()
+            .flat_map(|step| steps::TARGETS.map(|t| (step, t)))
+        {
+            let name = step.file(target);
+            wcprof.copy_to_fixtures(&name, &format!("story-{name}"))?;
         }
     }
     Ok(())

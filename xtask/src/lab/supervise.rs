@@ -1,83 +1,34 @@
 //! Runs what brings the lab up in a process of its own, so that the lab is taken down however that ends.
 
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
-use nix::sys::signal::{SigSet, Signal, killpg};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::Pid;
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::{SigSet, Signal};
 
 use super::ceph;
-use super::daemon::{Daemon, lock_starting};
 use super::place::Lab;
 
-/// How often is asked whether the steps have ended.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Set in the process of the steps.
+const IS_STEPS: &str = "WCPROF_LAB_STEPS";
 
-/// Runs this program once more with `--steps-only`, which then calls `steps`, and takes the lab down
-/// afterwards: when the steps are over, fail, or a signal asks to end.
+/// Runs this program once more, which then calls `steps`, and takes the lab down afterwards: when the steps
+/// are over, fail, or are interrupted.
 ///
 /// # Errors
-/// When a cluster runs already, the steps fail or are interrupted, or the lab can not be taken down.
-pub fn supervised(lab: &Lab, steps_only: bool, steps: impl FnOnce() -> Result<()>) -> Result<()> {
-    if steps_only {
-        // Signals are blocked in whom started this, and what is started here would inherit that.
+/// When a cluster runs already, the steps fail or are interrupted, or the lab cannot be taken down.
+pub fn supervised(lab: &Lab, steps: impl FnOnce() -> Result<()>) -> Result<()> {
+    if std::env::var_os(IS_STEPS).is_some() {
+        // Signals are blocked in the parent process, and children would inherit that.
         SigSet::empty().thread_set_mask()?;
         return steps();
     }
-    ensure!(
-        Daemon::all(&lab.cluster())?.is_empty(),
-        "a cluster runs already; `cargo xtask lab down` first"
-    );
-    let done = supervise(lab);
-    // Signals stay blocked: nothing may end this.
-    let down = ceph::down(lab, done.is_ok()).context("the lab could not be taken down");
-    done.and(down)
-}
-
-fn supervise(lab: &Lab) -> Result<()> {
-    let set: SigSet = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]
-        .into_iter()
-        .collect();
-    set.thread_block()?;
-    let signals = SignalFd::with_flags(&set, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    let program = std::env::current_exe().context("failed to find this program")?;
-    let mut steps = Command::new(program)
-        .args(std::env::args_os().skip(1))
-        .arg("--steps-only")
-        .process_group(0)
-        .spawn()
-        .context("failed to run the steps")?;
-    loop {
-        if let Some(status) = steps.try_wait()? {
-            ensure!(status.success(), "the steps failed: {status}");
-            return Ok(());
-        }
-        if let Some(signal) = signals.read_signal()? {
-            println!("ended by signal {}; taking the lab down", signal.ssi_signo);
-            end(lab, &mut steps)?;
-            bail!("interrupted");
-        }
-        std::thread::sleep(PAUSE);
-    }
-}
-
-/// Ends the steps with the programs that they wait for. Daemons are in groups of their own, and
-/// recorded.
-fn end(lab: &Lab, steps: &mut Child) -> Result<()> {
-    // Without a cluster's folder there is none that could be started.
-    let _starting = lock_starting(&lab.cluster()).ok();
-    let group = Pid::from_raw(steps.id().cast_signed());
-    // They may be gone already.
-    let _ = killpg(group, Signal::SIGTERM);
-    let patience = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < patience && steps.try_wait()?.is_none() {
-        std::thread::sleep(PAUSE);
-    }
-    // Also of programs that the steps ran and that take their time.
-    let _ = killpg(group, Signal::SIGKILL);
-    steps.wait().context("failed to wait for the steps")?;
+    lab.require_none()?;
+    // From here on a signal ends only the steps, and what they wait for.
+    SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]).thread_block()?;
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(std::env::args_os().skip(1)).env(IS_STEPS, "1");
+    let status = command.status().context("failed to run the steps")?;
+    ceph::down(lab, status.success()).context("the lab could not be taken down")?;
+    ensure!(status.success(), "the steps failed: {status}");
     Ok(())
 }

@@ -4,125 +4,90 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
-use fs_err as fs;
 use serde_json::Value;
 
-use crate::process::{build_release, capture, root, target_folder};
-
-/// What to run, and what to keep.
-#[derive(Debug, clap::Args)]
-pub struct WcprofOptions {
-    /// Folder for traces and reports [default: one of this command's name, in cargo's target folder]
-    #[arg(long)]
-    folder: Option<PathBuf>,
-    /// wcprof to run; built when not given
-    #[arg(long)]
-    program: Option<PathBuf>,
-    /// Also keep the traces, without names of this host, as fixtures
-    #[arg(long)]
-    pub fixtures: bool,
-    /// This is the process of the steps
-    #[arg(long, hide = true)]
-    pub steps_only: bool,
-}
+use crate::process::{build_release, capture, command, list, quoted, result_folder, root};
 
 /// wcprof, and how it records.
 #[derive(Debug)]
 pub struct Wcprof {
-    program: PathBuf,
+    /// Quoted.
+    program: String,
     /// For all that is written.
     pub folder: PathBuf,
+    /// Length of a recording.
     pub seconds: u32,
-    /// Ticks a second; wcprof's own default without.
-    pub rate: Option<u32>,
+    /// Ticks a second.
+    rate: u32,
 }
 
 impl Wcprof {
     /// # Errors
     /// When it cannot be built, or the folder not be made.
-    pub fn new(options: &WcprofOptions, name: &str, seconds: u32) -> Result<Self> {
-        let program = match &options.program {
-            Some(program) => program.clone(),
-            None => build_release()?,
-        };
-        let folder = options.folder.clone();
-        let folder = folder.unwrap_or_else(|| target_folder().join(name));
-        fs::create_dir_all(&folder)?;
+    pub fn new(name: &str, seconds: u32, rate: u32) -> Result<Self> {
         Ok(Self {
-            program,
-            folder,
+            program: build_release()?,
+            folder: result_folder(name)?,
             seconds,
-            rate: None,
+            rate,
         })
     }
 
-    /// Where the trace of this name is.
-    pub fn trace(&self, name: &str) -> PathBuf {
-        self.folder.join(format!("{name}.wct"))
-    }
-
-    /// Records processes, and gives what wcprof prints.
+    /// Records processes, and returns what wcprof prints.
     ///
     /// # Errors
     /// When wcprof fails.
-    pub fn attach(&self, name: &str, pids: &[i32], arguments: &[&str]) -> Result<String> {
-        let mut command = self.command(&["attach"]);
-        command
-            .args(pids.iter().map(ToString::to_string))
-            .args(["--duration", &self.seconds.to_string()])
-            .args(arguments);
-        if let Some(rate) = self.rate {
-            command.args(["--rate", &rate.to_string()]);
-        }
-        capture(command.arg("--output").arg(self.trace(name)))
+    pub fn attach(&self, name: &str, pids: &[i32], flags: &str) -> Result<String> {
+        let (seconds, rate) = (self.seconds, self.rate);
+        let mut attach = self.command(&format!("attach -d {seconds} -r {rate} {flags}"));
+        attach.args(pids.iter().map(ToString::to_string));
+        capture(attach.arg("--output").arg(self.trace(name)))
     }
 
-    /// What a subcommand says of a trace, as text.
+    /// What a subcommand with these flags prints of a trace.
     ///
     /// # Errors
     /// When wcprof fails.
-    pub fn text(&self, name: &str, arguments: &[&str]) -> Result<String> {
-        capture(self.command(arguments).arg(self.trace(name)))
+    pub fn text(&self, name: &str, words: &str) -> Result<String> {
+        capture(self.command(words).arg(self.trace(name)))
     }
 
-    /// What a subcommand says of a trace, as JSON.
+    /// The same as JSON.
     ///
     /// # Errors
     /// When wcprof fails, or prints something else.
-    pub fn json(&self, name: &str, arguments: &[&str]) -> Result<Value> {
-        let (command, flags) = arguments.split_first().context("no subcommand")?;
-        let arguments = [&[command, "--json"], flags].concat();
-        serde_json::from_str(&self.text(name, &arguments)?).context("failed to parse JSON")
+    pub fn json(&self, name: &str, words: &str) -> Result<Value> {
+        let text = self.text(name, &format!("{words} --json"))?;
+        serde_json::from_str(&text).context("failed to parse JSON")
     }
 
     /// Copies a trace to the fixtures, without what is this host's own.
     ///
     /// # Errors
     /// When wcprof fails.
-    pub fn keep(&self, name: &str, fixture: &str) -> Result<()> {
-        let kept = root().join(format!("fixtures/traces/{fixture}.wct"));
-        let mut command = self.command(&["merge", "--anonymous"]);
-        capture(command.arg(self.trace(name)).arg("--output").arg(&kept))?;
-        let size = fs::metadata(&kept).map_or(0, |m| m.len());
-        println!("{}: {size} bytes", kept.display());
+    pub fn copy_to_fixtures(&self, name: &str, fixture: &str) -> Result<()> {
+        let to = root().join(format!("fixtures/traces/{fixture}.wct"));
+        self.text(name, &format!("merge --anonymous --output {}", quoted(&to)))?;
+        println!("{}: {} bytes", to.display(), fs_err::metadata(&to)?.len());
         Ok(())
     }
 
-    fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(&self.program);
-        command
-            .args(arguments)
-            .env("NO_COLOR", "1")
-            .env("COLUMNS", "110")
-            .env_remove("DEBUGINFOD_URLS");
+    fn trace(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.wct"))
+    }
+
+    fn command(&self, words: &str) -> Command {
+        let mut command = command(&format!("{} {words}", self.program));
+        command.env("NO_COLOR", "1").env("COLUMNS", "110");
+        command.env_remove("DEBUGINFOD_URLS");
         command
     }
 }
 
 /// Ids of the rules that found something.
 pub fn rules(report: &Value) -> Vec<String> {
-    let found = report["findings"].as_array().into_iter().flatten();
+    let found = list(&report["findings"]);
     found
-        .filter_map(|f| Some(f["rule"].as_str()?.to_owned()))
+        .filter_map(|finding| Some(finding["rule"].as_str()?.to_owned()))
         .collect()
 }

@@ -1,12 +1,11 @@
 //! Compiles the tests and runs their programs: most of them in parallel, live ones alone.
 
-use std::collections::VecDeque;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use super::summary::Summary;
@@ -15,18 +14,9 @@ use crate::process::cargo;
 /// Live tests whose targets sleep leave the CPUs to each other.
 const WAITING_THREADS: &str = "12";
 
-/// Which tests of a program.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Which {
-    /// Those that always run.
-    Quick,
-    /// Those that are marked `#[ignore]`.
-    Long,
-}
-
 /// A compiled program of tests.
-#[derive(Debug, Clone)]
-pub struct Binary {
+#[derive(Debug)]
+struct Binary {
     /// Its target, as in `waiting`.
     name: String,
     program: PathBuf,
@@ -34,61 +24,49 @@ pub struct Binary {
     folder: PathBuf,
 }
 
-/// Compiles all tests; returns their programs.
+/// Compiles all tests.
 ///
 /// # Errors
 /// When they cannot be compiled.
-pub fn build() -> Result<Vec<Binary>> {
-    let output = cargo(
+pub fn build() -> Result<()> {
+    binaries().map(|_| ())
+}
+
+fn binaries() -> Result<Vec<Binary>> {
+    let mut build = cargo(
         "test --workspace --exclude wcprof-benches --lib --bins --tests --no-run --locked \
          --message-format=json-render-diagnostics",
-    )
-    .stdin(Stdio::null())
-    .stderr(Stdio::inherit())
-    .output()?;
-    ensure!(
-        output.status.success(),
-        "cargo test --no-run failed: {}",
-        output.status
     );
+    let output = build.stderr(Stdio::inherit()).output()?;
+    let status = output.status;
+    ensure!(status.success(), "cargo test --no-run failed: {status}");
     let messages = String::from_utf8_lossy(&output.stdout);
     let lines = messages.lines().filter(|line| line.starts_with('{'));
-    let binaries = lines.filter_map(|line| binary(line).transpose());
-    binaries.collect()
+    lines.filter_map(|line| binary(line).transpose()).collect()
 }
 
 /// The program that a line of cargo's output names, if it is one of tests.
 fn binary(line: &str) -> Result<Option<Binary>> {
     let message: Value = serde_json::from_str(line).context("failed to parse cargo's output")?;
-    let text = |value: &Value| value.as_str().map(str::to_owned);
     let is_test = message["reason"] == "compiler-artifact" && message["profile"]["test"] == true;
-    let (true, Some(program), Some(manifest), Some(name)) = (
-        is_test,
-        text(&message["executable"]),
-        text(&message["manifest_path"]),
-        text(&message["target"]["name"]),
-    ) else {
-        return Ok(None);
+    let text = |value: &Value| value.as_str().filter(|_| is_test).map(str::to_owned);
+    let found = || {
+        Some(Binary {
+            name: text(&message["target"]["name"])?,
+            program: text(&message["executable"])?.into(),
+            folder: PathBuf::from(text(&message["manifest_path"])?).with_file_name(""),
+        })
     };
-    Ok(Some(Binary {
-        name,
-        program: program.into(),
-        folder: PathBuf::from(manifest).with_file_name(""),
-    }))
+    Ok(found())
 }
 
 impl Binary {
-    fn command(&self, which: Which) -> Command {
+    /// Runs tests that always run, or those that are marked `#[ignore]`.
+    fn command(&self, is_long: bool) -> Command {
         let mut command = Command::new(&self.program);
         command.current_dir(&self.folder).stdin(Stdio::null());
-        if which == Which::Long {
-            command.arg("--ignored");
-        }
+        command.args(is_long.then_some("--ignored"));
         command
-    }
-
-    fn is_live(&self) -> bool {
-        ["waiting", "running"].contains(&self.name.as_str())
     }
 }
 
@@ -97,71 +75,57 @@ impl Binary {
 ///
 /// # Errors
 /// When one fails.
-pub fn run_beside_each_other(summary: &mut Summary, which: Which) -> Result<()> {
-    let programs = build()?.into_iter().filter(|binary| !binary.is_live());
-    let queue: Mutex<VecDeque<Binary>> = Mutex::new(programs.collect());
-    let next = || {
-        let mut queue = queue.lock().unwrap_or_else(PoisonError::into_inner);
-        queue.pop_front()
-    };
-    let n_workers = thread::available_parallelism().map_or(1, usize::from);
-    let (sender, results) = mpsc::channel();
-    let mut failed = Vec::new();
-    thread::scope(|scope| {
-        for _ in 0..n_workers {
-            let sender = sender.clone();
-            scope.spawn(move || {
-                while let Some(binary) = next() {
-                    let output = binary.command(which).output();
-                    // Nobody listens only when all is over.
-                    let _ = sender.send((binary, output));
+pub fn run_in_parallel(summary: &mut Summary, is_long: bool) -> Result<()> {
+    let binaries = binaries()?.into_iter();
+    let queue = Mutex::new(binaries.filter(|b| !["waiting", "running"].contains(&&*b.name)));
+    let done = Mutex::new((summary, Vec::new()));
+    let next = || lock(&queue).next();
+    let work = || {
+        while let Some(binary) = next() {
+            let program = binary.program.display();
+            let output = binary.command(is_long).output();
+            let mut done = lock(&done);
+            println!("\n{program}");
+            match output {
+                Ok(output) => {
+                    done.0.pass_on(&*output.stdout, std::io::stdout());
+                    done.0.pass_on(&*output.stderr, std::io::stdout());
+                    done.1
+                        .extend((!output.status.success()).then(|| program.to_string()));
                 }
-            });
-        }
-        drop(sender);
-        for (binary, output) in results {
-            if !show(summary, &binary, output) {
-                failed.push(binary.program.display().to_string());
+                Err(error) => done.1.push(format!("{program}: {error}")),
             }
         }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
     });
-    if failed.is_empty() {
-        return Ok(());
-    }
-    bail!("these failed: {}", failed.join(", "))
+    let failed = lock(&done).1.join(", ");
+    ensure!(failed.is_empty(), "these failed: {failed}");
+    Ok(())
 }
 
-fn show(summary: &mut Summary, binary: &Binary, output: std::io::Result<Output>) -> bool {
-    println!("\n{}", binary.program.display());
-    match output {
-        Ok(output) => {
-            summary.keep_output(&output.stdout);
-            summary.keep_output(&output.stderr);
-            output.status.success()
-        }
-        Err(error) => {
-            println!("failed to run: {error}");
-            false
-        }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs the program of this name by itself.
 ///
 /// # Errors
 /// When it fails.
-pub fn run_live(summary: &mut Summary, name: &str, which: Which) -> Result<()> {
-    let all = build()?;
-    let binary = all
-        .iter()
+pub fn run_live(summary: &mut Summary, name: &str, is_long: bool) -> Result<()> {
+    let mut binaries = binaries()?.into_iter();
+    let binary = binaries
         .find(|binary| binary.name == name)
         .with_context(|| format!("there are no tests {name:?}"))?;
     let n_threads = match name {
         "running" => "1",
         _ => WAITING_THREADS,
     };
-    let mut command = binary.command(which);
-    summary.pass_on(command.args(["--test-threads", n_threads]))
+    let mut command = binary.command(is_long);
+    summary.run(command.args(["--test-threads", n_threads]))
 }
 
 #[cfg(test)]

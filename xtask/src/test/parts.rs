@@ -2,136 +2,103 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Result, bail};
 
-use super::binaries::{self, Which};
+use super::binaries;
 use super::summary::Summary;
 use crate::process::{cargo, execute, is_installed};
-use crate::setup::{Group, add_rust_components, install};
+use crate::setup::{self, add_rust_components, install};
 use crate::tidy;
 
 /// Its benchmarks need crates that nothing else needs.
 const BENCHES: &str = "wcprof-benches";
 
-/// One check.
-pub struct Part {
-    pub name: &'static str,
-    /// What it checks.
-    pub about: &'static str,
-    /// Runs with `--full` alone.
-    pub long: bool,
-    pub run: Run,
-}
+/// Name of a part, and what it checks.
+type Part = (&'static str, &'static str);
 
-type Run = fn(&mut Summary) -> Result<()>;
-
-const fn part(name: &'static str, about: &'static str, run: Run) -> Part {
-    Part {
-        name,
-        about,
-        long: false,
-        run,
-    }
-}
-
-const fn long(name: &'static str, about: &'static str, run: Run) -> Part {
-    Part {
-        long: true,
-        ..part(name, about, run)
-    }
-}
-
-/// All parts.
+/// Parts that always run.
 pub const PARTS: &[Part] = &[
-    part("packages", "install what is missing", |_| {
-        install(&[Group::Build, Group::Test])?;
-        add_rust_components()
-    }),
-    part("format", "rustfmt", |_| {
-        execute(&mut cargo("fmt --all --check"))
-    }),
-    part("invariants", "cargo xtask tidy", |_| tidy::run()),
-    part("bpf", "the BPF object is that of its source", bpf),
-    part("lints", "clippy, warnings are errors", |_| {
-        clippy(&format!("--workspace --exclude {BENCHES}"))
-    }),
-    part("docs", "rustdoc, warnings are errors", |_| {
-        let words = format!(
-            "doc --workspace --no-deps --locked --exclude {BENCHES} --exclude wcprof-testkit"
-        );
-        execute(cargo(&words).env("RUSTDOCFLAGS", "-D warnings"))
-    }),
-    part("build", "compile the tests", |_| {
-        binaries::build().map(|_| ())
-    }),
-    part("pure", "tests without a live target's shares", |s| {
-        binaries::run_beside_each_other(s, Which::Quick)
-    }),
-    part("waiting", "live targets that sleep, many at a time", |s| {
-        binaries::run_live(s, "waiting", Which::Quick)
-    }),
-    part(
-        "running",
-        "live targets that need the CPUs, one by one",
-        |s| binaries::run_live(s, "running", Which::Quick),
-    ),
-    long("long-pure", "pure tests that take long", |s| {
-        binaries::run_beside_each_other(s, Which::Long)
-    }),
-    long(
-        "long-waiting",
-        "waiting tests with all engines, 50 kills an engine, exact splits",
-        |s| binaries::run_live(s, "waiting", Which::Long),
-    ),
-    long(
-        "long-running",
-        "running tests with all engines, exact splits",
-        |s| binaries::run_live(s, "running", Which::Long),
-    ),
-    long("benches", "clippy of the benchmarks", |_| {
-        clippy(&format!("--package {BENCHES}"))
-    }),
-    long("vmtest", "the BPF engine on other kernels", |s| {
-        install(&[Group::Lab])?;
-        xtask(s, "vmtest")
-    }),
-    long("truth", "names against llvm-symbolizer", |s| {
-        xtask(s, "truth")
-    }),
-    long("story", "findings that come and go in the lab", |s| {
-        install(&[Group::Lab, Group::LabSymbols])?;
-        xtask(s, "lab story")
-    }),
-    long("crypto", "crypto observe against fio in the lab", |s| {
-        install(&[Group::Lab])?;
-        xtask(s, "lab crypto")
-    }),
+    ("packages", "install what is missing"),
+    ("format", "rustfmt"),
+    ("invariants", "cargo xtask tidy"),
+    ("bpf", "the BPF object is that of its source"),
+    ("lints", "clippy, warnings are errors"),
+    ("docs", "rustdoc, warnings are errors"),
+    ("build", "compile the tests"),
+    ("pure", "tests without a live target's shares"),
+    ("waiting", "live targets that sleep, in parallel"),
+    ("running", "live targets that need the CPUs"),
 ];
 
-/// Runs the parts that `is_wanted` chooses, in their order.
-pub fn run_parts(is_wanted: impl Fn(&Part) -> bool) -> Summary {
+/// Parts that run with `--full`.
+pub const LONG_PARTS: &[Part] = &[
+    ("long-pure", "pure tests that take long"),
+    ("long-waiting", "all engines, 50 kills, exact splits"),
+    ("long-running", "all engines, exact splits"),
+    ("benches", "clippy of the benchmarks"),
+    ("vmtest", "the BPF engine on other kernels"),
+    ("truth", "names against llvm-symbolizer"),
+    ("story", "findings that come and go in the lab"),
+    ("crypto", "crypto observe against fio in the lab"),
+];
+
+/// Runs parts, one after the other.
+pub fn run_parts<'a>(parts: impl IntoIterator<Item = &'a Part>) -> Summary {
     let mut summary = Summary::default();
-    for part in PARTS.iter().filter(|part| is_wanted(part)) {
-        summary.check(part.name, part.run);
+    for (name, _) in parts {
+        summary.check(name, |summary| run_part(name, summary));
     }
     summary
 }
 
-fn bpf(summary: &mut Summary) -> Result<()> {
-    if is_installed("clang-14") && is_installed("llvm-strip-14") {
-        return xtask(summary, "bpf --check");
+fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
+    let (kind, is_long) = match name.strip_prefix("long-") {
+        Some(kind) => (kind, true),
+        None => (name, false),
+    };
+    match kind {
+        "packages" => {
+            install(&[setup::BUILD, setup::TEST])?;
+            add_rust_components()
+        }
+        "format" => execute(cargo("fmt --all --check")),
+        "invariants" => tidy::run(),
+        "bpf" if !is_installed("clang-14") || !is_installed("llvm-strip-14") => {
+            let line = "SKIPPED bpf --check: needs clang-14 and llvm-14, which are not installed\n";
+            summary.pass_on(line.as_bytes(), std::io::stdout());
+            Ok(())
+        }
+        "bpf" => xtask(summary, "bpf --check"),
+        "lints" => clippy(&format!("--workspace --exclude {BENCHES}")),
+        "docs" => {
+            let words = format!(
+                "doc --workspace --no-deps --locked --exclude {BENCHES} --exclude wcprof-testkit"
+            );
+            execute(cargo(&words).env("RUSTDOCFLAGS", "-D warnings"))
+        }
+        "build" => binaries::build(),
+        "pure" => binaries::run_in_parallel(summary, is_long),
+        "waiting" | "running" => binaries::run_live(summary, kind, is_long),
+        "benches" => clippy(&format!("--package {BENCHES}")),
+        "truth" => xtask(summary, "truth"),
+        "vmtest" => {
+            install(&[setup::LAB])?;
+            xtask(summary, "vmtest")
+        }
+        "story" | "crypto" => {
+            install(&[setup::LAB, setup::LAB_SYMBOLS])?;
+            xtask(summary, &format!("lab {kind}"))
+        }
+        _ => bail!("no such part"),
     }
-    summary.skip("SKIPPED bpf --check: needs clang-14 and llvm-14, which are not installed");
-    Ok(())
 }
 
 fn clippy(packages: &str) -> Result<()> {
     let words = format!("clippy {packages} --all-targets --locked -- -D warnings");
-    execute(&mut cargo(&words))
+    execute(cargo(&words))
 }
 
 /// Another command of this program.
 fn xtask(summary: &mut Summary, words: &str) -> Result<()> {
-    let program = std::env::current_exe().context("failed to find this program")?;
-    summary.pass_on(Command::new(program).args(words.split(' ')))
+    summary.run(Command::new(std::env::current_exe()?).args(words.split(' ')))
 }

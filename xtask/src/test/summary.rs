@@ -1,27 +1,27 @@
-//! What the checks said: times, failures, skips.
+//! What the checks printed: times, failures, skips.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, ensure};
 
-/// What a live test says that could not judge a share; see the testkit's `machine.rs`.
+/// What a live test prints that could not check a share; see the testkit's `machine.rs`.
 const STOOD_STILL: &str = "machine stood still";
 /// A run with more such tests is worth nothing.
 const MAX_STOOD_STILL: usize = 2;
 
-/// What the checks said.
+/// What the checks printed.
 #[derive(Debug, Default)]
 pub struct Summary {
-    pub times: Vec<(&'static str, Duration)>,
-    pub failed: Vec<String>,
+    times: Vec<(&'static str, Duration)>,
+    failed: Vec<&'static str>,
     skipped: Vec<String>,
     results: Vec<String>,
 }
 
 impl Summary {
-    /// Runs a check, and remembers how long it took and whether it failed.
+    /// Runs a check, and records how long it took and whether it failed.
     pub fn check(&mut self, name: &'static str, what: impl FnOnce(&mut Self) -> Result<()>) {
         println!("\n==== {name} ====");
         let start = Instant::now();
@@ -32,63 +32,48 @@ impl Summary {
             Ok(()) => println!("---- {name}: ok, {} s", time.as_secs()),
             Err(error) => {
                 println!("---- {name}: FAILED, {} s: {error:#}", time.as_secs());
-                self.failed.push(name.to_owned());
+                self.failed.push(name);
             }
         }
     }
 
-    /// Prints and keeps a line that begins with `SKIPPED`.
-    pub fn skip(&mut self, line: &str) {
-        println!("{line}");
-        self.skipped.push(line.to_owned());
+    /// Runs a program, and passes its output on while it comes.
+    pub fn run(&mut self, command: &mut Command) -> Result<()> {
+        let (output, writer) = io::pipe()?;
+        command.stdin(Stdio::null()).stdout(writer.try_clone()?);
+        let mut child = command.stderr(writer).spawn()?;
+        // Without a writer here the output ends with the program.
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        self.pass_on(output, io::stdout());
+        let status = child.wait()?;
+        ensure!(status.success(), "`{command:?}` failed: {status}");
+        Ok(())
     }
 
-    /// Runs a program, passes its output on while it comes, and keeps the lines that matter.
-    pub fn pass_on(&mut self, command: &mut Command) -> Result<()> {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .with_context(|| format!("failed to run {:?}", command.get_program()))?;
-        let stdout = child.stdout.take().context("it has no output")?;
-        let stderr = child.stderr.take().context("it has no error output")?;
-        let from_stderr = std::thread::spawn(move || pass_on(stderr, std::io::stderr()));
-        let kept = pass_on(stdout, std::io::stdout());
-        let more = from_stderr
-            .join()
-            .map_err(|_| anyhow!("failed to read its error output"))?;
-        let status = child.wait().context("failed to wait for it")?;
-        self.keep(kept.into_iter().chain(more));
-        if status.success() {
-            return Ok(());
-        }
-        bail!("{:?} failed: {status}", command.get_program())
-    }
-
-    /// Passes on the output of a program that has ended.
-    pub fn keep_output(&mut self, output: &[u8]) {
-        let kept = pass_on(output, std::io::stdout());
-        self.keep(kept);
-    }
-
-    fn keep(&mut self, lines: impl IntoIterator<Item = String>) {
-        for line in lines {
-            if line.starts_with("SKIPPED") {
-                self.skipped.push(line);
-            } else {
-                self.results.push(line);
+    /// Copies lines until the end, and keeps those of the summary.
+    pub fn pass_on(&mut self, from: impl Read, mut to: impl Write) {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        while from.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
+            // A closed terminal must not keep the checks from ending.
+            let _ = to.write_all(&line);
+            let text = String::from_utf8_lossy(&line);
+            let text = text.trim_end();
+            // A skip may follow the name of its test on the same line.
+            if let Some(at) = text.find("SKIPPED ") {
+                self.skipped.push(text[at..].to_owned());
+            } else if text.starts_with("test result: ") {
+                self.results.push(text.to_owned());
             }
+            line.clear();
         }
     }
 
-    /// Names of the tests that could not judge a share because the machine stood still.
+    /// Names of the tests that could not check a share because the machine stood still.
     pub fn stood_still(&self) -> Vec<&str> {
-        let skipped = self
-            .skipped
-            .iter()
-            .filter(|line| line.contains(STOOD_STILL));
+        let skipped = self.skipped.iter();
         skipped
+            .filter(|line| line.contains(STOOD_STILL))
             .filter_map(|line| line.strip_prefix("SKIPPED ")?.split(": ").next())
             .collect()
     }
@@ -117,72 +102,52 @@ impl Summary {
         self.times.iter().map(|(_, time)| time.as_secs_f64()).sum()
     }
 
-    /// Whether all is well.
-    ///
     /// # Errors
-    /// When a check failed, or more tests than that were skipped because the machine stood still.
-    pub fn verdict(&self) -> Result<()> {
-        if !self.failed.is_empty() {
-            bail!("failed: {}", self.failed.join(", "));
-        }
+    /// When a check failed, or more than two tests were skipped because the machine stood still.
+    pub fn require_success(&self) -> Result<()> {
+        let failed = self.failed.join(", ");
+        ensure!(failed.is_empty(), "failed: {failed}");
         let stood_still = self.stood_still();
-        if stood_still.len() > MAX_STOOD_STILL {
-            bail!(
-                "the machine stood still in {} tests, {MAX_STOOD_STILL} are the most: {}; run it again on a \
-                 machine whose CPUs are not taken away",
-                stood_still.len(),
-                stood_still.join(", ")
-            );
-        }
+        ensure!(
+            stood_still.len() <= MAX_STOOD_STILL,
+            "the machine stood still in {} tests, at most {MAX_STOOD_STILL} may: {}; run it again on a \
+             machine whose CPUs are not taken away",
+            stood_still.len(),
+            stood_still.join(", ")
+        );
         Ok(())
     }
 }
 
-/// Copies lines until the end and returns those of the summary.
-fn pass_on(from: impl Read, mut to: impl Write) -> Vec<String> {
-    let mut kept = Vec::new();
-    let mut from = BufReader::new(from);
-    let mut line = Vec::new();
-    while from.read_until(b'\n', &mut line).is_ok_and(|n| n > 0) {
-        // A closed terminal must not keep the checks from ending.
-        let _ = to.write_all(&line);
-        let text = String::from_utf8_lossy(&line);
-        if let Some(line) = summary_line(&text) {
-            kept.push(line.to_owned());
-        }
-        line.clear();
-    }
-    kept
-}
-
-/// A skip may follow the name of its test on the same line.
-fn summary_line(line: &str) -> Option<&str> {
-    let line = line.trim_end();
-    if let Some(at) = line.find("SKIPPED ") {
-        return Some(&line[at..]);
-    }
-    line.starts_with("test result: ").then_some(line)
-}
-
 #[cfg(test)]
 mod tests {
+    use anyhow::bail;
+
     use super::*;
 
     /// Check that skips and results are kept, also behind the name of a test, and nothing else.
     #[test]
     fn keeps_skips_and_results() {
-        let mut copy = Vec::new();
+        let (mut summary, mut copy) = (Summary::default(), Vec::new());
         let output = "running 2 tests\ntest a ... SKIPPED a: needs root\ntest b ... ok\n\
             test result: ok. 2 passed\nSKIPPED c: needs BPF";
+        summary.pass_on(output.as_bytes(), &mut copy);
         assert_eq!(
-            pass_on(output.as_bytes(), &mut copy),
-            [
-                "SKIPPED a: needs root",
-                "test result: ok. 2 passed",
-                "SKIPPED c: needs BPF"
-            ]
+            summary.skipped,
+            ["SKIPPED a: needs root", "SKIPPED c: needs BPF"]
         );
+        assert_eq!(summary.results, ["test result: ok. 2 passed"]);
         assert_eq!(copy, output.as_bytes());
+    }
+
+    /// Check that the output of a program is read from both streams, and that its failure is one.
+    #[test]
+    fn programs() {
+        let mut summary = Summary::default();
+        let mut shell =
+            crate::process::command("sh -c 'echo SKIPPED a; echo SKIPPED b >&2; exit 3'");
+        assert!(summary.run(&mut shell).is_err());
+        assert_eq!(summary.skipped.len(), 2);
     }
 
     /// Check that a failed check is remembered and the next one still runs.
@@ -197,7 +162,7 @@ mod tests {
         });
         assert!(ran);
         assert_eq!(summary.failed, ["first"]);
-        assert!(summary.verdict().is_err());
+        assert!(summary.require_success().is_err());
     }
 
     /// Check that two tests may have met a machine that stood still, three may not, and that other skips
@@ -205,13 +170,19 @@ mod tests {
     #[test]
     fn few_stand_still() {
         let mut summary = Summary::default();
-        summary.skip("SKIPPED vcpu: needs /dev/kvm");
+        summary.pass_on("SKIPPED vcpu: needs /dev/kvm".as_bytes(), io::sink());
         for name in ["a (bpf)", "b (procfs)"] {
-            summary.skip(&format!("SKIPPED {name}: machine stood still: CPUs 20 %"));
+            summary.pass_on(
+                format!("SKIPPED {name}: machine stood still: CPUs 20 %").as_bytes(),
+                io::sink(),
+            );
         }
         assert_eq!(summary.stood_still(), ["a (bpf)", "b (procfs)"]);
-        assert!(summary.verdict().is_ok());
-        summary.skip("SKIPPED c (bpf): machine stood still: CPUs 20 %");
-        assert!(summary.verdict().is_err());
+        assert!(summary.require_success().is_ok());
+        summary.pass_on(
+            "SKIPPED c (bpf): machine stood still: CPUs 20 %".as_bytes(),
+            io::sink(),
+        );
+        assert!(summary.require_success().is_err());
     }
 }

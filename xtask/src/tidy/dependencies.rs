@@ -2,130 +2,81 @@
 
 use std::collections::HashMap;
 
-use anyhow::{Context, Result};
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::license::is_permitted;
-use crate::process::{capture, cargo};
+use crate::process::{list, text};
 
-/// What each crate may use, in the order of the data flow. Tests obey it, too.
-const MAY_USE: &[(&str, &str)] = &[
-    ("itanium-demangle", ""),
-    ("dwarf-stream", ""),
-    ("wcprof-text", ""),
-    ("wcprof-types", ""),
-    ("wcprof-host", "wcprof-types"),
-    ("wcprof-perf", "wcprof-types wcprof-host"),
-    ("wcprof-capture", "wcprof-types wcprof-host wcprof-perf"),
-    ("wcprof-unwind", "dwarf-stream wcprof-types"),
-    ("wcprof-trace", "wcprof-types"),
-    (
-        "wcprof-record",
-        "wcprof-types wcprof-host wcprof-capture wcprof-unwind wcprof-trace",
-    ),
-    (
-        "wcprof-symbols",
-        "itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-trace",
-    ),
-    ("wcprof-profile", "wcprof-types wcprof-trace wcprof-symbols"),
-    (
-        "wcprof-findings",
-        "wcprof-text wcprof-types wcprof-trace wcprof-profile",
-    ),
-    ("wcprof-doctor", "wcprof-text wcprof-types wcprof-findings"),
-    (
-        "wcprof-report",
-        "wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings",
-    ),
-    (
-        "wcprof-export",
-        "wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report",
-    ),
-    (
-        "wcprof-import",
-        "dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols",
-    ),
-    ("wcprof-demo", ""),
-    ("wcprof-testkit", "wcprof-types wcprof-trace"),
-    ("msgr-crypto-ffi", ""),
-    ("msgr-crypto", "wcprof-text msgr-crypto-ffi"),
-    (
-        "wcprof",
-        "wcprof-text wcprof-types wcprof-host wcprof-perf wcprof-capture wcprof-unwind \
-         wcprof-trace wcprof-record wcprof-symbols wcprof-profile wcprof-findings wcprof-doctor \
-         wcprof-report wcprof-export wcprof-import wcprof-demo wcprof-testkit msgr-crypto-ffi \
-         msgr-crypto",
-    ),
-    (
-        "wcprof-benches",
-        "dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols msgr-crypto-ffi \
-         msgr-crypto",
-    ),
-    (
-        "wcprof-fuzz",
-        "itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-perf wcprof-capture \
-         wcprof-unwind wcprof-trace wcprof-symbols wcprof-profile wcprof-findings wcprof-import \
-         wcprof-report msgr-crypto",
-    ),
-    ("xtask", "wcprof-testkit"),
-];
+/// What each crate may use, in the order of the data flow; `*` is all above. Tests obey it, too.
+const MAY_USE: &str = "\
+itanium-demangle:
+dwarf-stream:
+wcprof-text:
+wcprof-types:
+wcprof-host: wcprof-types
+wcprof-perf: wcprof-types wcprof-host
+wcprof-capture: wcprof-types wcprof-host wcprof-perf
+wcprof-unwind: dwarf-stream wcprof-types
+wcprof-trace: wcprof-types
+wcprof-record: wcprof-types wcprof-host wcprof-capture wcprof-unwind wcprof-trace
+wcprof-symbols: itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-trace
+wcprof-profile: wcprof-types wcprof-trace wcprof-symbols
+wcprof-findings: wcprof-text wcprof-types wcprof-trace wcprof-profile
+wcprof-doctor: wcprof-text wcprof-types wcprof-findings
+wcprof-report: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings
+wcprof-export: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report
+wcprof-import: dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols
+wcprof-demo:
+wcprof-testkit: wcprof-types wcprof-trace
+msgr-crypto-ffi:
+msgr-crypto: wcprof-text msgr-crypto-ffi
+wcprof: *
+wcprof-benches: dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols msgr-crypto-ffi msgr-crypto
+wcprof-fuzz: itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-perf wcprof-capture wcprof-unwind \
+    wcprof-trace wcprof-symbols wcprof-profile wcprof-findings wcprof-import wcprof-report msgr-crypto
+xtask: wcprof-testkit
+";
 
-/// The part of `cargo metadata` that matters here.
-#[derive(Debug, Deserialize)]
-pub struct Metadata {
-    packages: Vec<Package>,
-    workspace_members: Vec<String>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Package {
-    id: String,
-    name: String,
-    license: Option<String>,
-    dependencies: Vec<Dependency>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Dependency {
-    name: String,
-}
-
-/// All packages, those of the workspace and those it depends on.
-///
-/// # Errors
-/// When cargo fails.
-pub fn metadata() -> Result<Metadata> {
-    let json = capture(&mut cargo("metadata --format-version=1 --locked"))?;
-    serde_json::from_str(&json).context("failed to parse the output of cargo metadata")
-}
-
-/// Findings among these packages.
-pub fn check(metadata: &Metadata) -> Vec<String> {
-    let may_use: HashMap<&str, &str> = MAY_USE.iter().copied().collect();
+/// Findings among all packages, those of the workspace and those it depends on; `metadata` is what `cargo
+/// metadata` prints.
+pub fn check(metadata: &Value) -> Vec<String> {
+    let may_use = may_use();
     let mut findings = Vec::new();
-    for package in &metadata.packages {
-        let name = package.name.as_str();
-        if !metadata.workspace_members.contains(&package.id) {
-            let license = package.license.as_deref().unwrap_or("none stated");
+    for package in list(&metadata["packages"]) {
+        let name = text(&package["name"]);
+        if !list(&metadata["workspace_members"]).any(|id| *id == package["id"]) {
+            let license = text(&package["license"]);
             if !is_permitted(name, license) {
-                findings.push(format!("{name}: license {license} is not permitted"));
+                findings.push(format!("{name}: license `{license}` is not permitted"));
             }
             continue;
         }
         let Some(permitted) = may_use.get(name) else {
-            findings.push(format!(
-                "{name}: not in the data flow; add it to xtask/src/tidy/dependencies.rs"
-            ));
+            let file = "xtask/src/tidy/dependencies.rs";
+            findings.push(format!("{name}: not in the data flow; add it to {file}"));
             continue;
         };
-        for used in &package.dependencies {
-            let used = used.name.as_str();
-            if may_use.contains_key(used) && !permitted.split(' ').any(|name| name == used) {
-                findings.push(format!("{name}: uses {used}, against the data flow"));
-            }
-        }
+        let used = list(&package["dependencies"]).map(|used| text(&used["name"]));
+        let wrong = used.filter(|used| may_use.contains_key(used) && !permitted.contains(used));
+        findings.extend(wrong.map(|used| format!("{name}: uses {used}, against the data flow")));
     }
     findings
+}
+
+/// Each crate with those that it may use.
+fn may_use() -> HashMap<&'static str, Vec<&'static str>> {
+    let mut above = Vec::new();
+    let lines = MAY_USE.lines().filter_map(|line| line.split_once(':'));
+    lines
+        .map(|(name, used)| {
+            let used = match used.trim() {
+                "*" => above.clone(),
+                used => used.split_whitespace().collect(),
+            };
+            above.push(name);
+            (name, used)
+        })
+        .collect()
 }
 
 #[cfg(test)]
@@ -135,13 +86,14 @@ mod tests {
     /// Check that the table itself goes one way.
     #[test]
     fn table_is_ordered() {
-        for (at, (name, used)) in MAY_USE.iter().enumerate() {
-            for used in used.split_whitespace() {
-                let before = &MAY_USE[..at];
-                assert!(
-                    before.iter().any(|(other, _)| *other == used),
-                    "{name} uses {used}"
-                );
+        let may_use = may_use();
+        let names: Vec<&str> = MAY_USE
+            .lines()
+            .filter_map(|line| Some(line.split_once(':')?.0))
+            .collect();
+        for (at, name) in names.iter().enumerate() {
+            for used in &may_use[name] {
+                assert!(names[..at].contains(used), "{name} uses {used}");
             }
         }
     }

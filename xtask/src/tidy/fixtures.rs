@@ -9,58 +9,53 @@ use fs_err as fs;
 const MAX_FILE: u64 = 1 << 20;
 const MAX_FIXTURES: u64 = 5 << 20;
 
-/// Findings among these files, by size in bytes.
+/// Findings among these files.
 ///
 /// # Errors
-/// When a file can not be examined.
+/// When a file cannot be examined.
 pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
-    let mut sized = Vec::with_capacity(files.len());
-    for file in files {
-        sized.push((file.as_path(), fs::metadata(root.join(file))?.len()));
-    }
-    Ok(findings_among(&sized))
+    let sized = files
+        .iter()
+        .map(|file| Ok((&**file, fs::metadata(root.join(file))?.len())));
+    Ok(findings_among(&sized.collect::<Result<Vec<_>>>()?))
 }
 
+/// `files` with their sizes in bytes.
 fn findings_among(files: &[(&Path, u64)]) -> Vec<String> {
-    let mut findings = Vec::new();
-    let mut fixtures = 0;
-    let mut folders = BTreeSet::new();
-    let mut explained = BTreeSet::new();
-    for (file, size) in files {
-        let Ok(fixture) = file.strip_prefix("fixtures") else {
-            if *size > MAX_FILE {
-                findings.push(format!(
-                    "{}: {size} bytes; {MAX_FILE} is the most outside fixtures",
-                    file.display()
-                ));
-            }
-            continue;
-        };
-        fixtures += size;
-        let Some(folder) = fixture.parent() else {
-            continue;
-        };
-        if folder.as_os_str().is_empty() {
-            continue;
-        }
-        folders.insert(folder);
-        if file.extension().is_some_and(|e| e == "md") {
-            explained.insert(folder);
-        }
-    }
-    if fixtures > MAX_FIXTURES {
+    let (fixtures, others): (Vec<_>, Vec<_>) = files
+        .iter()
+        .partition(|(file, _)| file.starts_with("fixtures"));
+    let large = others.into_iter().filter(|(_, size)| *size > MAX_FILE);
+    let mut findings: Vec<String> = large
+        .map(|(file, size)| {
+            let file = file.display();
+            format!("{file}: {size} bytes; {MAX_FILE} is the most outside fixtures")
+        })
+        .collect();
+    let sum: u64 = fixtures.iter().map(|(_, size)| size).sum();
+    if sum > MAX_FIXTURES {
         findings.push(format!(
-            "fixtures: {fixtures} bytes in all; {MAX_FIXTURES} is the most"
+            "fixtures: {sum} bytes in all; {MAX_FIXTURES} is the most"
         ));
     }
-    for folder in folders {
-        // A note may also stand in a folder above.
-        if !folder.ancestors().any(|above| explained.contains(above)) {
-            findings.push(format!(
-                "fixtures/{}: no README.md says how its files were made",
-                folder.display()
-            ));
-        }
+    let folder =
+        |file: &Path| Some(file.parent()?.to_owned()).filter(|f| *f != Path::new("fixtures"));
+    let notes = fixtures
+        .iter()
+        .filter(|(file, _)| file.extension().is_some_and(|e| e == "md"));
+    let explained: BTreeSet<PathBuf> = notes.filter_map(|(file, _)| folder(file)).collect();
+    let folders: BTreeSet<PathBuf> = fixtures
+        .iter()
+        .filter_map(|(file, _)| folder(file))
+        .collect();
+    // A note may also stand in a folder above.
+    let is_explained =
+        |folder: &&PathBuf| folder.ancestors().any(|above| explained.contains(above));
+    for folder in folders.iter().filter(|folder| !is_explained(folder)) {
+        findings.push(format!(
+            "{}: no README.md says how its files were made",
+            folder.display()
+        ));
     }
     findings
 }

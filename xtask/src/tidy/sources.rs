@@ -1,12 +1,13 @@
 //! What every Rust file keeps: a module doc, bounded lengths, no loops, and no `unsafe` outside one crate.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use fs_err as fs;
 
-use super::{loops, shape};
+use super::code::Code;
+use super::loops;
 
 const MAX_LINES: usize = 800;
 const MAX_MEDIAN_LINES: usize = 200;
@@ -24,40 +25,29 @@ const MAY_BE_UNSAFE: &[&str] = &[
 /// Findings in these files.
 ///
 /// # Errors
-/// When a file can not be read.
+/// When a file cannot be read.
 pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let mut findings = Vec::new();
     let mut lengths = Vec::new();
-    let mut crates: BTreeMap<&Path, Vec<(&Path, syn::File)>> = BTreeMap::new();
-    for file in files {
-        if file.extension().is_none_or(|e| e != "rs") {
-            continue;
-        }
-        let text = fs::read_to_string(root.join(file))
-            .with_context(|| format!("failed to read `{}`", file.display()))?;
+    let mut crates: BTreeMap<&Path, Vec<(&Path, Code)>> = BTreeMap::new();
+    for file in files
+        .iter()
+        .filter(|file| file.extension().is_some_and(|e| e == "rs"))
+    {
+        let text = fs::read_to_string(root.join(file))?;
         let name = file.to_string_lossy();
-        findings.extend(
-            findings_in(&name, &text)
-                .into_iter()
-                .map(|finding| format!("{name}: {finding}")),
-        );
+        let mut found = findings_in(&name, &text);
         lengths.push(text.lines().count());
-        let Some((folder, below)) = in_crate(file) else {
-            continue;
-        };
-        let code = syn::parse_file(&text).with_context(|| format!("failed to parse `{name}`"))?;
-        let shapes = shape::check(&code);
-        findings.extend(shapes.into_iter().map(|text| format!("{name}: {text}")));
-        crates.entry(folder).or_default().push((below, code));
+        if let Some((folder, below)) = in_crate(file) {
+            let mut code = Code::parse(&text);
+            found.append(&mut code.findings);
+            crates.entry(folder).or_default().push((below, code));
+        }
+        findings.extend(found.into_iter().map(|text| format!("{name}: {text}")));
     }
     for (folder, files) in &crates {
-        let files: Vec<_> = files.iter().map(|(path, code)| (*path, code)).collect();
-        let loops = loops::check(&files);
-        findings.extend(
-            loops
-                .into_iter()
-                .map(|text| format!("{}: {text}", folder.display())),
-        );
+        let loops = loops::check(files).into_iter();
+        findings.extend(loops.map(|text| format!("{}: {text}", folder.display())));
     }
     lengths.sort_unstable();
     let median = lengths.get(lengths.len() / 2).copied().unwrap_or_default();
@@ -111,14 +101,10 @@ fn findings_in(name: &str, text: &str) -> Vec<String> {
 fn is_unsafe(line: &str) -> bool {
     // A comment, also one behind code, opens nothing. A `//` inside a string hides what follows
     // it, but then `#![forbid(unsafe_code)]` still does not.
-    let code = line.split("//").next().unwrap_or_default();
-    [" {", " fn", " impl", " trait", " extern", "("]
-        .iter()
-        .any(|next| {
-            code.match_indices(&format!("unsafe{next}")).any(|(at, _)| {
-                !code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == '"')
-            })
-        })
+    let code = format!(" {}", line.split("//").next().unwrap_or_default());
+    let next = [" {", " fn", " impl", " trait", " extern", "("];
+    next.iter()
+        .any(|next| code.contains(&format!(" unsafe{next}")))
 }
 
 fn is_crate_root(name: &str) -> bool {

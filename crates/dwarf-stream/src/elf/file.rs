@@ -12,7 +12,7 @@ use object::elf::{CompressionHeader64, ELFCOMPRESS_ZLIB, ELFCOMPRESS_ZSTD};
 
 use super::bytes::Source;
 use super::error::ElfError;
-use super::parse::{self, Headers, Kind, Section, Segment};
+use super::parse::{self, Kind, Section, Segment};
 use super::stream::{Compression, Format, SectionStream};
 use super::table::entries;
 
@@ -46,11 +46,7 @@ impl ElfFile {
 
     /// Reads the headers of any kind of file.
     pub fn parse(source: Source, kind: Kind) -> Result<Self, ElfError> {
-        let Headers {
-            machine,
-            sections,
-            segments,
-        } = parse::parse(&source, kind)?;
+        let (machine, sections, segments) = parse::parse(&source, kind)?;
         Ok(Self {
             source,
             machine,
@@ -170,6 +166,13 @@ impl ElfFile {
             let what = format_args!("compression header of section {}", section.name);
             self.read_range(what, section.offset, size, size)
         };
+        let stored = |format, header, expanded| {
+            Ok(Compression {
+                format,
+                header,
+                expanded,
+            })
+        };
         if section.is_compressed() {
             let bytes = read(COMPRESSION_HEADER)?;
             let header = entries::<CompressionHeader64<LE>>(&bytes).first();
@@ -184,11 +187,8 @@ impl ElfFile {
                     });
                 }
             };
-            return Ok(Compression {
-                format,
-                header: COMPRESSION_HEADER,
-                expanded: header.map_or(0, |h| h.ch_size.get(LE)),
-            });
+            let expanded = header.map_or(0, |h| h.ch_size.get(LE));
+            return stored(format, COMPRESSION_HEADER, expanded);
         }
         if section.name.starts_with(".zdebug_") {
             // "ZLIB" and the size, big-endian.
@@ -196,17 +196,9 @@ impl ElfFile {
             if let Some((b"ZLIB", size)) = header.split_first_chunk::<4>()
                 && let Ok(size) = <[u8; 8]>::try_from(size)
             {
-                return Ok(Compression {
-                    format: Format::Zlib,
-                    header: 12,
-                    expanded: u64::from_be_bytes(size),
-                });
+                return stored(Format::Zlib, 12, u64::from_be_bytes(size));
             }
         }
-        Ok(Compression {
-            format: Format::Plain,
-            header: 0,
-            expanded: section.size,
-        })
+        stored(Format::Plain, 0, section.size)
     }
 }

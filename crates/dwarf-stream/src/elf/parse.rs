@@ -93,15 +93,11 @@ pub struct Segment {
     pub align: u64,
 }
 
-/// What the headers say.
-pub(super) struct Headers {
-    pub(super) machine: u16,
-    pub(super) sections: Vec<Section>,
-    pub(super) segments: Vec<Segment>,
-}
-
-/// Reads and checks the headers.
-pub(super) fn parse(source: &Source, kind: Kind) -> Result<Headers, ElfError> {
+/// Reads and checks the headers: `e_machine`, sections and segments.
+pub(super) fn parse(
+    source: &Source,
+    kind: Kind,
+) -> Result<(u16, Vec<Section>, Vec<Segment>), ElfError> {
     let size = size_of::<FileHeader64<LE>>() as u64;
     let bytes = match source.read(format_args!("ELF header"), 0, size, size) {
         Err(ElfError::Truncated { .. }) => return Err(ElfError::NotElf),
@@ -122,15 +118,12 @@ pub(super) fn parse(source: &Source, kind: Kind) -> Result<Headers, ElfError> {
             "neither an executable nor a shared object",
         ));
     }
-    let sections = sections(source, header);
-    Ok(Headers {
-        machine: header.e_machine.get(LE).0,
-        sections: match kind {
-            Kind::Loaded => sections.unwrap_or_default(),
-            Kind::Linked | Kind::DwarfOnly => sections?,
-        },
-        segments: segments(source, header)?,
-    })
+    let sections = match (sections(source, header), kind) {
+        (Err(_), Kind::Loaded) => Vec::new(),
+        (sections, _) => sections?,
+    };
+    let machine = header.e_machine.get(LE).0;
+    Ok((machine, sections, segments(source, header)?))
 }
 
 fn sections(source: &Source, header: &FileHeader64<LE>) -> Result<Vec<Section>, ElfError> {

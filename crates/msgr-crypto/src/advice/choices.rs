@@ -4,7 +4,7 @@ use msgr_crypto_ffi::{Capabilities, GcmKernel, VersionNumber};
 use serde::Serialize;
 
 use crate::calibration::Calibration;
-use crate::model::{FrameReport, Report};
+use crate::model::{FrameReport, Report, saved_share};
 use crate::observed::{FrameSource, ProcessFrames};
 use crate::shapes::Side;
 use wcprof_text::terminal_name;
@@ -60,7 +60,7 @@ impl FrameRate {
 /// Identifier of the kernel that OpenSSL since 3.1 uses on this CPU, if the calibrated library has
 /// another one.
 pub fn newer_kernel(calibration: &Calibration) -> Option<&'static str> {
-    let newer = GcmKernel::pick(VersionNumber::new(3, 5, 0), Capabilities::of_this_cpu()).id();
+    let newer = GcmKernel::pick(VersionNumber(3, 5, 0), &Capabilities::of_this_cpu()).id();
     (newer != calibration.library.kernel).then_some(newer)
 }
 
@@ -74,10 +74,7 @@ pub(super) fn choices(
     let choice = |name: &str, frame_ns: f64| Choice {
         name: name.to_owned(),
         frame_ns,
-        saved_share: match now_ns > 0.0 {
-            true => 1.0 - frame_ns / now_ns,
-            false => 0.0,
-        },
+        saved_share: saved_share(frame_ns, now_ns),
         thread_percent: load.map(|load| load.thread_percent(frame_ns, load.n_threads)),
         is_lever: false,
         note: None,
@@ -88,27 +85,21 @@ pub(super) fn choices(
             false => frame.now.ns,
         })
     };
+    let rx_ns = strategy_ns("contiguous", &[Side::Rx]);
+    let tx_ns = strategy_ns("gathered", &[Side::Tx]);
+    let both_ns = strategy_ns("contiguous", &[Side::Rx, Side::Tx]);
+    let (name, library_ns, note) = library(now_ns, other, newer_kernel);
     let mut choices = vec![
         choice("now", now_ns),
-        choice(
-            "RX in one allocation and call",
-            strategy_ns("contiguous", &[Side::Rx]),
-        ),
-        choice(
-            "TX gathered where that pays",
-            strategy_ns("gathered", &[Side::Tx]),
-        ),
-        choice(
-            "both contiguous from the start",
-            strategy_ns("contiguous", &[Side::Rx, Side::Tx]),
-        ),
+        choice("RX in one allocation and call", rx_ns),
+        choice("TX gathered where that pays", tx_ns),
+        choice("both contiguous from the start", both_ns),
+        Choice {
+            is_lever: true,
+            note: Some(note),
+            ..choice(name, library_ns)
+        },
     ];
-    let (name, frame_ns, note) = library(now_ns, other, newer_kernel);
-    choices.push(Choice {
-        is_lever: true,
-        note: Some(note),
-        ..choice(name, frame_ns)
-    });
     if let Some(load) = load {
         choices.push(Choice {
             thread_percent: Some(load.thread_percent(now_ns, load.n_threads + 1)),
@@ -120,10 +111,8 @@ pub(super) fn choices(
             ..choice("one more busy messenger thread", now_ns)
         });
     }
-    choices.push(choice(
-        "limit: all bytes at the peak rate",
-        mean_ns(report, |frame| frame.bulk_ns),
-    ));
+    let bulk_ns = mean_ns(report, |frame| frame.bulk_ns);
+    choices.push(choice("limit: all bytes at the peak rate", bulk_ns));
     choices
 }
 

@@ -30,22 +30,17 @@ pub enum Subject {
 impl Subject {
     /// The frames to ask the model about.
     pub fn shapes(&self) -> Vec<Shape> {
-        let mut shapes = match self {
-            Self::Process(process) => process.shapes(),
-            Self::Trace(trace) => shapes_by_protocol(Role::of_process(&trace.process)),
+        let (mut shapes, is_counted) = match self {
+            Self::Process(process) => {
+                let is_live = matches!(process.source, FrameSource::Live { .. });
+                (process.shapes(), is_live)
+            }
+            Self::Trace(trace) => (shapes_by_protocol(Role::of_process(&trace.process)), false),
         };
-        if !self.is_counted() {
+        if !is_counted {
             shapes.retain(|shape| shape.n_bytes() <= MAX_UNCOUNTED_BYTES);
         }
         shapes
-    }
-
-    /// Whether it is known how often each frame comes.
-    fn is_counted(&self) -> bool {
-        let Self::Process(process) = self else {
-            return false;
-        };
-        matches!(process.source, FrameSource::Live { .. })
     }
 }
 

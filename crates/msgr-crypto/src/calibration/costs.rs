@@ -102,25 +102,16 @@ impl Calibration {
 impl DirectionCosts {
     /// Nanoseconds of an update in place that begins `phase` bytes (0 to 15) behind a block border.
     pub fn update_ns(&self, phase: u64, len: u64) -> f64 {
-        if len == 0 {
-            return self.small.at(0);
-        }
-        let phase = phase % BLOCK;
-        let head = match phase {
-            0 => 0,
-            _ => BLOCK - phase,
-        };
-        if head == 0 {
-            return self.whole_call(len);
-        }
-        if len < head {
+        // Bytes that end a block.
+        let head = (BLOCK - phase % BLOCK) % BLOCK;
+        match len {
+            0 => self.small.at(0),
+            _ if head == 0 => self.whole_call(len),
             // Neither begins nor ends a block: nothing but the call and a few bytes.
-            return self.small.at(len).min(self.fill.at(len));
+            _ if len < head => self.small.at(len).min(self.fill.at(len)),
+            _ if len == head => self.fill.at(len),
+            _ => self.head.at(head) + self.whole_call(len - head) + self.shifted.at(len),
         }
-        if len == head {
-            return self.fill.at(len);
-        }
-        self.head.at(head) + self.whole_call(len - head) + self.shifted.at(len)
     }
 
     /// What the first call of a unit takes more than another one.
@@ -146,24 +137,17 @@ impl DirectionCosts {
         if len <= DENSE || !self.has_period() {
             return self.update.at(len);
         }
-        // Between points that are far apart the pattern of the kernel goes on: straight lines join
-        // the points without it.
         let points = self.update.points();
         let after = points.partition_point(|(at, _)| *at < len);
-        match (points.get(after.wrapping_sub(1)), points.get(after)) {
-            (_, Some((at, ns))) if *at == len => *ns,
-            (Some(low), Some(high)) => self.between(*low, *high, len),
-            _ => match points {
-                [.., low, high] => self.between(*low, *high, len),
-                _ => self.update.at(len),
-            },
+        let high = after.clamp(1, points.len() - 1);
+        let ((x0, y0), (x1, y1)) = (points[high - 1], points[high]);
+        if x1 == len {
+            return y1;
         }
-    }
-
-    fn between(&self, low: (u64, f64), high: (u64, f64), len: u64) -> f64 {
-        let y0 = low.1 - self.pattern(low.0);
-        let y1 = high.1 - self.pattern(high.0);
-        let share = (len as f64 - low.0 as f64) / (high.0 as f64 - low.0 as f64);
+        // Between points that are far apart the pattern of the kernel goes on: straight lines join
+        // the points without it.
+        let (y0, y1) = (y0 - self.pattern(x0), y1 - self.pattern(x1));
+        let share = (len as f64 - x0 as f64) / (x1 as f64 - x0 as f64);
         y0 + (y1 - y0) * share + self.pattern(len)
     }
 
@@ -178,11 +162,9 @@ impl DirectionCosts {
 
     /// Whether the table holds a whole period, as those measured here do.
     fn has_period(&self) -> bool {
-        let points = self.update.points();
-        let n = points
-            .iter()
-            .filter(|(at, _)| (PERIOD_BEGIN..=PERIOD_BEGIN + PERIOD).contains(at))
-            .count();
+        let period = PERIOD_BEGIN..=PERIOD_BEGIN + PERIOD;
+        let points = self.update.points().iter();
+        let n = points.filter(|(at, _)| period.contains(at)).count();
         n as u64 == PERIOD / BLOCK + 1
     }
 }

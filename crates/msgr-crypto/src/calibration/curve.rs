@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::file_error::{FileError, check};
+
 /// Most points of a curve in a file.
 const MAX_POINTS: usize = 1000;
 /// Longest time that a point may have: beyond it, it is no time of a call.
@@ -35,16 +37,16 @@ impl Curve {
     /// By straight lines between points; below the first as the first; beyond the last in proportion
     /// to the line between the last two. 0 without points.
     pub fn at(&self, bytes: u64) -> f64 {
-        let after = self.points.partition_point(|(at, _)| *at < bytes);
-        let (low, high) = match (after.checked_sub(1), self.points.len()) {
-            (_, 0) => return 0.0,
-            (None, _) => return self.points[0].1,
-            (_, 1) => return self.points[0].1,
-            (Some(low), n) if low + 1 >= n => (n - 2, n - 1),
-            (Some(low), _) => (low, low + 1),
+        let points = &self.points;
+        let after = points.partition_point(|(at, _)| *at < bytes);
+        let Some(first) = points.first() else {
+            return 0.0;
         };
-        let (x0, y0) = self.points[low];
-        let (x1, y1) = self.points[high];
+        if after == 0 || points.len() == 1 {
+            return first.1;
+        }
+        let high = after.min(points.len() - 1);
+        let ((x0, y0), (x1, y1)) = (points[high - 1], points[high]);
         if bytes == x1 {
             return y1;
         }
@@ -53,21 +55,15 @@ impl Curve {
 
     /// Nothing that a file may hold and a measurement could not give. Corrections to another curve
     /// (`signed`) may be negative.
-    pub(super) fn check(&self, signed: bool) -> Result<(), &'static str> {
-        if self.points.is_empty() {
-            return Err("has no points");
-        }
-        if self.points.len() > MAX_POINTS {
-            return Err("has too many points");
-        }
-        if self.points.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
-            return Err("has sizes that do not grow");
-        }
-        let good = |ns: f64| ns.abs() <= MAX_NS && (signed || ns >= 0.0);
-        if !self.points.iter().all(|(_, ns)| good(*ns)) {
-            return Err("has a time that no call can take");
-        }
-        Ok(())
+    pub(super) fn check(&self, field: &str, signed: bool) -> Result<(), FileError> {
+        let points = &self.points;
+        check(!points.is_empty(), field, "has no points")?;
+        check(points.len() <= MAX_POINTS, field, "has too many points")?;
+        let grow = points.windows(2).all(|pair| pair[0].0 < pair[1].0);
+        check(grow, field, "has sizes that do not grow")?;
+        let is_time = |(_, ns): &(u64, f64)| ns.abs() <= MAX_NS && (signed || *ns >= 0.0);
+        let are_times = points.iter().all(is_time);
+        check(are_times, field, "has a time that no call can take")
     }
 }
 
@@ -92,7 +88,7 @@ mod tests {
     fn checks() {
         let check = |points: &[(u64, f64)], signed| {
             let points = points.to_vec();
-            Curve { points }.check(signed).is_ok()
+            Curve { points }.check("x", signed).is_ok()
         };
         assert!(check(&[(0, 0.0), (1, 1.0)], false));
         assert!(check(&[(0, -1.0)], true));

@@ -47,15 +47,15 @@ impl Regime {
 impl Fit {
     /// Lines through the update costs of whole blocks, 16 B to 64 KiB.
     pub fn new(costs: &DirectionCosts) -> Self {
-        let points: Vec<(u64, f64)> = costs
-            .update
-            .points()
-            .iter()
-            .copied()
-            .filter(|(bytes, ns)| (SMALLEST..=LARGEST).contains(bytes) && *ns > 0.0)
-            .collect();
-        // A dense table would count small sizes a hundred times: as many points an octave.
-        let points = thin(&points);
+        let mut points: Vec<(u64, f64)> = Vec::new();
+        for (bytes, ns) in costs.update.points().iter().copied() {
+            let is_used = (SMALLEST..=LARGEST).contains(&bytes) && ns > 0.0;
+            // A dense table would count small sizes a hundred times: about four points an octave.
+            let is_far = |(last, _): &(u64, f64)| bytes as f64 >= *last as f64 * 1.18;
+            if is_used && points.last().is_none_or(is_far) {
+                points.push((bytes, ns));
+            }
+        }
         let whole = line(&points);
         let mut regimes: Vec<Regime> = whole.into_iter().collect();
         if regimes.first().is_some_and(|r| r.max_error > GOOD_ERROR) {
@@ -79,18 +79,6 @@ impl Fit {
 
 fn worst(regimes: &[Regime; 2]) -> f64 {
     regimes[0].max_error.max(regimes[1].max_error)
-}
-
-/// At most about four points an octave.
-fn thin(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
-    let mut kept: Vec<(u64, f64)> = Vec::new();
-    for point in points {
-        let is_far = |(last, _): &(u64, f64)| point.0 as f64 >= *last as f64 * 1.18;
-        if kept.last().is_none_or(is_far) {
-            kept.push(*point);
-        }
-    }
-    kept
 }
 
 /// Least squares of relative errors; `None` when two points do not make a rising line.

@@ -1,8 +1,10 @@
 //! Calibrations to JSON and back. A file is hostile input, so it is checked.
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
-use super::{Calibration, Curve, DirectionCosts, Fit};
+use super::{Calibration, DirectionCosts, Fit};
+use crate::file_error::{FileError, check, ensure};
 
 /// `schema` of the document.
 pub const SCHEMA: &str = "msgr-crypto-calibration";
@@ -14,32 +16,6 @@ const MAX_TEXT: usize = 4096;
 const MAX_FEATURES: usize = 100;
 /// No call takes a minute.
 const MAX_NS: f64 = 6e10;
-
-/// A calibration that can not be used.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum CalibrationError {
-    /// Larger than any calibration.
-    #[error("the file has more than {MAX_BYTES} bytes")]
-    Size,
-    /// Not JSON, or fields are missing.
-    #[error("not a calibration: {0}")]
-    Json(#[from] serde_json::Error),
-    /// JSON of something else.
-    #[error("the schema is `{0}`, not `{SCHEMA}`")]
-    Schema(String),
-    /// Written by another version.
-    #[error("calibration version {0} is not known; this program reads version {VERSION}")]
-    Version(u32),
-    /// A value that no measurement gives.
-    #[error("`{field}` {reason}")]
-    Value {
-        /// Path of the field.
-        field: String,
-        /// What is wrong with it.
-        reason: &'static str,
-    },
-}
 
 /// What identifies a document.
 #[derive(Deserialize)]
@@ -55,13 +31,7 @@ struct Document<'a> {
     #[serde(flatten)]
     calibration: &'a Calibration,
     /// For readers of the file; made from the tables, and not read back.
-    fit: Fits,
-}
-
-#[derive(Serialize)]
-struct Fits {
-    encrypt: Fit,
-    decrypt: Fit,
+    fit: Value,
 }
 
 impl Calibration {
@@ -69,73 +39,75 @@ impl Calibration {
     ///
     /// # Errors
     /// When a value is not a number, which [`Calibration::from_json`] never gives.
-    pub fn to_json(&self) -> Result<String, CalibrationError> {
-        Ok(serde_json::to_string(&Document {
+    pub fn to_json(&self) -> Result<String, FileError> {
+        serde_json::to_string(&Document {
             schema: SCHEMA,
             version: VERSION,
             calibration: self,
-            fit: Fits {
-                encrypt: Fit::new(&self.encrypt),
-                decrypt: Fit::new(&self.decrypt),
-            },
-        })?)
+            fit: json!({
+                "encrypt": Fit::new(&self.encrypt),
+                "decrypt": Fit::new(&self.decrypt),
+            }),
+        })
+        .map_err(no_calibration)
     }
 
     /// From a document; fields that are not known are ignored.
     ///
     /// # Errors
     /// When it is not a calibration of a known version with sound values.
-    pub fn from_json(text: &str) -> Result<Self, CalibrationError> {
-        if text.len() > MAX_BYTES {
-            return Err(CalibrationError::Size);
-        }
-        let head: Head = serde_json::from_str(text)?;
-        if head.schema != SCHEMA {
-            let shown = head.schema.chars().filter(|c| !c.is_control()).take(60);
-            return Err(CalibrationError::Schema(shown.collect()));
-        }
-        if head.version != VERSION {
-            return Err(CalibrationError::Version(head.version));
-        }
-        let calibration: Self = serde_json::from_str(text)?;
+    pub fn from_json(text: &str) -> Result<Self, FileError> {
+        ensure(text.len() <= MAX_BYTES, || {
+            format!("the file has more than {MAX_BYTES} bytes")
+        })?;
+        let Head { schema, version } = serde_json::from_str(text).map_err(no_calibration)?;
+        ensure(schema == SCHEMA, || {
+            let shown = schema.chars().filter(|c| !c.is_control()).take(60);
+            let shown: String = shown.collect();
+            format!("the schema is `{shown}`, not `{SCHEMA}`")
+        })?;
+        ensure(version == VERSION, || {
+            format!(
+                "calibration version {version} is not known; this program reads version {VERSION}"
+            )
+        })?;
+        let calibration: Self = serde_json::from_str(text).map_err(no_calibration)?;
         calibration.check()?;
         Ok(calibration)
     }
 
     /// Finds values that no measurement gives.
-    pub(super) fn check(&self) -> Result<(), CalibrationError> {
+    pub(super) fn check(&self) -> Result<(), FileError> {
+        let Self { library, host, .. } = self;
         let texts = [
-            ("library.version", Some(&self.library.version)),
-            ("library.path", self.library.path.as_ref()),
-            ("library.kernel", Some(&self.library.kernel)),
-            ("host.cpu", Some(&self.host.cpu)),
+            ("library.version", &library.version),
+            ("library.kernel", &library.kernel),
+            ("host.cpu", &host.cpu),
         ];
-        let features = self.library.cpu_features.iter();
-        let features = features.map(|text| ("library.cpu_features", Some(text)));
-        for (field, text) in texts.into_iter().chain(features) {
-            if text.is_some_and(|text| text.len() > MAX_TEXT) {
-                return Err(bad(field, "is too long"));
-            }
+        let paths = library.path.iter().map(|text| ("library.path", text));
+        let features = &library.cpu_features;
+        let names = features.iter().map(|text| ("library.cpu_features", text));
+        for (field, text) in texts.into_iter().chain(paths).chain(names) {
+            check(text.len() <= MAX_TEXT, field, "is too long")?;
         }
-        if self.library.cpu_features.len() > MAX_FEATURES {
-            return Err(bad("library.cpu_features", "has too many names"));
-        }
-        if !(1..=1 << 40).contains(&self.host.l2_bytes) {
-            return Err(bad("host.l2_bytes", "is no size of a cache"));
-        }
+        let (n, is_size) = (features.len(), (1..=1 << 40).contains(&host.l2_bytes));
+        check(
+            n <= MAX_FEATURES,
+            "library.cpu_features",
+            "has too many names",
+        )?;
+        check(is_size, "host.l2_bytes", "is no size of a cache")?;
         check_time("cpu_seconds", self.cpu_seconds)?;
         check_time("reference_ns", self.reference_ns)?;
-        if !(0.0..=1.0).contains(&self.disturbed_share) {
-            return Err(bad("disturbed_share", "is not between 0 and 1"));
-        }
+        let is_share = (0.0..=1.0).contains(&self.disturbed_share);
+        check(is_share, "disturbed_share", "is not between 0 and 1")?;
         check_direction("encrypt", &self.encrypt)?;
         check_direction("decrypt", &self.decrypt)?;
-        check_curve("copy", &self.copy, false)?;
-        Ok(())
+        self.copy.check("copy", false)
     }
 }
 
-fn check_direction(name: &str, costs: &DirectionCosts) -> Result<(), CalibrationError> {
+fn check_direction(name: &str, costs: &DirectionCosts) -> Result<(), FileError> {
     for (field, ns) in [
         ("unit_ns", costs.unit_ns),
         ("nonce_ns", costs.nonce_ns),
@@ -144,45 +116,29 @@ fn check_direction(name: &str, costs: &DirectionCosts) -> Result<(), Calibration
     ] {
         check_time(&format!("{name}.{field}"), ns)?;
     }
-    for (field, curve, signed) in [
-        ("update", &costs.update, false),
-        ("tail", &costs.tail, true),
-        ("small", &costs.small, true),
-        ("fill", &costs.fill, true),
-        ("head", &costs.head, true),
-        ("shifted", &costs.shifted, true),
-        ("out_of_place", &costs.out_of_place, true),
-        ("first", &costs.first, true),
+    for (field, curve) in [
+        ("update", &costs.update),
+        ("tail", &costs.tail),
+        ("small", &costs.small),
+        ("fill", &costs.fill),
+        ("head", &costs.head),
+        ("shifted", &costs.shifted),
+        ("out_of_place", &costs.out_of_place),
+        ("first", &costs.first),
     ] {
-        check_curve(&format!("{name}.{field}"), curve, signed)?;
+        curve.check(&format!("{name}.{field}"), field != "update")?;
     }
-    let points = costs.update.points();
-    if points.len() < 2 {
-        return Err(bad(&format!("{name}.update"), "has fewer than two points"));
-    }
-    if points.last().is_some_and(|(_, ns)| *ns <= 0.0) {
-        return Err(bad(
-            &format!("{name}.update"),
-            "has bytes that cost nothing",
-        ));
-    }
-    Ok(())
+    let (field, points) = (format!("{name}.update"), costs.update.points());
+    check(points.len() >= 2, &field, "has fewer than two points")?;
+    let has_cost = points.last().is_some_and(|(_, ns)| *ns > 0.0);
+    check(has_cost, &field, "has bytes that cost nothing")
 }
 
-fn check_time(field: &str, value: f64) -> Result<(), CalibrationError> {
-    match (0.0..=MAX_NS).contains(&value) {
-        true => Ok(()),
-        false => Err(bad(field, "is no time that a call can take")),
-    }
+fn check_time(field: &str, value: f64) -> Result<(), FileError> {
+    let is_time = (0.0..=MAX_NS).contains(&value);
+    check(is_time, field, "is no time that a call can take")
 }
 
-fn check_curve(field: &str, curve: &Curve, signed: bool) -> Result<(), CalibrationError> {
-    curve.check(signed).map_err(|reason| bad(field, reason))
-}
-
-fn bad(field: &str, reason: &'static str) -> CalibrationError {
-    CalibrationError::Value {
-        field: field.to_owned(),
-        reason,
-    }
+fn no_calibration(error: serde_json::Error) -> FileError {
+    FileError(format!("not a calibration: {error}"))
 }

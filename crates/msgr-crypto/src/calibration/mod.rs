@@ -15,8 +15,7 @@ mod take;
 pub use costs::{Calibration, DirectionCosts, LibraryFacts};
 pub use curve::Curve;
 pub use fit::{Fit, Regime};
-pub use json::CalibrationError;
-pub use speed::{SpeedTableError, parse_speed_table};
+pub use speed::parse_speed_table;
 pub use take::{CalibrationOptions, calibrate};
 
 #[cfg(test)]

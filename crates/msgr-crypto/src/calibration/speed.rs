@@ -4,6 +4,7 @@
 //! line `b + c * n` that fits it best, and the model leaves out the rest.
 
 use super::{Calibration, Curve, DirectionCosts, Fit, LibraryFacts};
+use crate::file_error::{FileError, ensure};
 use crate::host::Host;
 
 const MAX_BYTES: usize = 1 << 20;
@@ -11,89 +12,54 @@ const MAX_BYTES: usize = 1 << 20;
 pub(crate) const KERNEL: &str = "unknown (openssl speed)";
 
 const UNKNOWN: &str = "of unknown version";
-
-/// Output of `openssl speed` that can not be used.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SpeedTableError {
-    /// Larger than any such output.
-    #[error("the file has more than {MAX_BYTES} bytes")]
-    Size,
-    /// No line with sizes.
-    #[error("no line `type  16 bytes  64 bytes ...`: not the output of openssl speed")]
-    NoSizes,
-    /// No line with figures.
-    #[error("no line `AES-128-GCM  322000.00k ...` behind the sizes")]
-    NoFigures,
-    /// As many figures as sizes are needed, and at least three.
-    #[error("{figures} figures for {sizes} sizes; at least three of each are needed")]
-    Count {
-        /// Sizes in the heading.
-        sizes: usize,
-        /// Figures that are numbers above 0.
-        figures: usize,
-    },
-    /// A release whose `speed` sets key, nonce and tag for each operation.
-    #[error(
-        "made by OpenSSL {0}: since 3.0.16 and 3.4.1 `speed` sets key, nonce and tag for each \
-         operation, so its table does not show what an update costs; measure with `wcprof crypto \
-         calibrate`"
-    )]
-    WholeOperations(String),
-    /// Throughput that falls with size, or infinite.
-    #[error("the figures fit no line of call and byte costs")]
-    NoLine,
-}
+const NO_SIZES: &str = "no line `type  16 bytes  64 bytes ...`: not the output of openssl speed";
+const NO_FIGURES: &str = "no line `AES-128-GCM  322000.00k ...` behind the sizes";
 
 /// Reads what `openssl speed -evp aes-128-gcm -decrypt` printed.
 ///
 /// # Errors
 /// When there is no such table, or it was made by a release that measures whole operations.
-pub fn parse_speed_table(text: &str) -> Result<Calibration, SpeedTableError> {
-    if text.len() > MAX_BYTES {
-        return Err(SpeedTableError::Size);
-    }
+pub fn parse_speed_table(text: &str) -> Result<Calibration, FileError> {
+    ensure(text.len() <= MAX_BYTES, || {
+        format!("the file has more than {MAX_BYTES} bytes")
+    })?;
     let version = text.lines().find_map(|line| {
-        let rest = line
-            .strip_prefix("version:")
-            .or_else(|| line.strip_prefix("OpenSSL"))?;
+        let rest = line.strip_prefix("version:");
+        let rest = rest.or_else(|| line.strip_prefix("OpenSSL"))?;
         let word = rest.split_whitespace().next()?;
-        word.starts_with(|c: char| c.is_ascii_digit())
-            .then(|| word.chars().take(20).collect::<String>())
+        let is_version = word.starts_with(|c: char| c.is_ascii_digit());
+        is_version.then(|| word.chars().take(20).collect::<String>())
     });
-    if let Some(version) = version.as_deref()
-        && measures_whole_operations(version)
-    {
-        return Err(SpeedTableError::WholeOperations(version.to_owned()));
-    }
+    let version = version.unwrap_or_else(|| UNKNOWN.to_owned());
+    ensure(!measures_whole_operations(&version), || {
+        format!(
+            "made by OpenSSL {version}: since 3.0.16 and 3.4.1 `speed` sets key, nonce and tag for each \
+             operation, so its table does not show what an update costs; measure with `wcprof crypto \
+             calibrate`"
+        )
+    })?;
     let mut lines = text.lines();
-    let heading = lines
-        .find(|line| line.starts_with("type "))
-        .ok_or(SpeedTableError::NoSizes)?;
-    let sizes: Vec<u64> = heading
-        .split("bytes")
-        .filter_map(|part| part.split_whitespace().last()?.parse().ok())
-        .filter(|size| *size > 0)
-        .collect();
-    let figures = lines
-        .find(|line| line.to_ascii_lowercase().starts_with("aes-128-gcm"))
-        .ok_or(SpeedTableError::NoFigures)?;
+    let heading = lines.find(|line| line.starts_with("type "));
+    let heading = heading.ok_or_else(|| FileError(NO_SIZES.to_owned()))?;
+    let sizes = heading.split("bytes");
+    let sizes = sizes.filter_map(|part| part.split_whitespace().last()?.parse().ok());
+    let sizes: Vec<u64> = sizes.filter(|size| *size > 0).collect();
+    let figures = lines.find(|line| line.to_ascii_lowercase().starts_with("aes-128-gcm"));
+    let figures = figures.ok_or_else(|| FileError(NO_FIGURES.to_owned()))?;
+    let figures = figures.split_whitespace().skip(1);
+    let figures = figures.filter_map(|word| word.strip_suffix('k')?.parse().ok());
     let figures: Vec<f64> = figures
-        .split_whitespace()
-        .skip(1)
-        .filter_map(|word| word.strip_suffix('k')?.parse().ok())
-        .filter(|figure: &f64| *figure > 0.0 && figure.is_finite())
+        .filter(|n: &f64| *n > 0.0 && n.is_finite())
         .collect();
-    if sizes.len() != figures.len() || sizes.len() < 3 {
-        return Err(SpeedTableError::Count {
-            sizes: sizes.len(),
-            figures: figures.len(),
-        });
-    }
+    let (n, n_sizes) = (figures.len(), sizes.len());
+    ensure(n == n_sizes && n >= 3, || {
+        format!("{n} figures for {n_sizes} sizes; at least three of each are needed")
+    })?;
     // Figures are thousands of bytes a second.
     let points = sizes.into_iter().zip(figures);
     let points = points.map(|(size, figure)| (size, size as f64 / (figure * 1e3) * 1e9));
-    calibration_from_points(points.collect(), version)
+    calibration_from_points(points.collect(), &version)
+        .ok_or_else(|| FileError("the figures fit no line of call and byte costs".to_owned()))
 }
 
 /// Whether `speed` of this release sets key, nonce and tag each time (pull request 25823: 3.0.16,
@@ -114,19 +80,17 @@ fn measures_whole_operations(version: &str) -> bool {
     }
 }
 
-fn calibration_from_points(
-    points: Vec<(u64, f64)>,
-    version: Option<String>,
-) -> Result<Calibration, SpeedTableError> {
+/// `None` when throughput falls with size, or is infinite.
+fn calibration_from_points(points: Vec<(u64, f64)>, version: &str) -> Option<Calibration> {
     let mut costs = DirectionCosts {
         update: Curve::new(points),
         ..DirectionCosts::default()
     };
     let fit = Fit::new(&costs);
-    let line = fit.bulk().ok_or(SpeedTableError::NoLine)?;
+    let line = fit.bulk()?;
     let at = |bytes: u64| line.call_ns + line.byte_ns * bytes as f64;
     if at(0) < 0.0 {
-        return Err(SpeedTableError::NoLine);
+        return None;
     }
     costs.update = Curve::new([16, 64, 1024, 16384].map(|n| (n, at(n))).to_vec());
     let zero = Curve::new(vec![(0, 0.0)]);
@@ -138,9 +102,9 @@ fn calibration_from_points(
     costs.shifted = zero.clone();
     costs.out_of_place = zero.clone();
     costs.first = zero.clone();
-    Ok(Calibration {
+    Some(Calibration {
         library: LibraryFacts {
-            version: format!("OpenSSL {}", version.as_deref().unwrap_or(UNKNOWN)),
+            version: format!("OpenSSL {version}"),
             path: None,
             kernel: KERNEL.to_owned(),
             cpu_features: Vec::new(),
@@ -182,20 +146,22 @@ mod tests {
     /// is refused.
     #[test]
     fn refused() {
-        use SpeedTableError as E;
-        let error = |text: &str| parse_speed_table(text).unwrap_err();
         let sizes = "type 16 bytes 64 bytes 256 bytes\n";
-        assert_eq!(error(""), E::NoSizes);
-        assert_eq!(error(sizes), E::NoFigures);
-        assert_eq!(
-            error(&format!("{sizes}AES-128-GCM 1k x 3k")),
-            E::Count {
-                sizes: 3,
-                figures: 2
-            }
-        );
-        let table = format!("{sizes}AES-128-GCM 3000k 2000k 1000k");
-        assert_eq!(error(&table), E::NoLine);
+        for (text, part) in [
+            (String::new(), "no line `type"),
+            (sizes.to_owned(), "no line `AES-128-GCM"),
+            (
+                format!("{sizes}AES-128-GCM 1k x 3k"),
+                "2 figures for 3 sizes",
+            ),
+            (
+                format!("{sizes}AES-128-GCM 3000k 2000k 1000k"),
+                "fit no line",
+            ),
+        ] {
+            let error = parse_speed_table(&text).unwrap_err().to_string();
+            assert!(error.contains(part), "{error}");
+        }
         let table = format!("{sizes}AES-128-GCM 300000k 900000k 2000000k");
         assert!(parse_speed_table(&table).is_ok());
         for (version, good) in [

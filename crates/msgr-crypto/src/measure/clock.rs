@@ -29,32 +29,23 @@ impl Stopwatch {
         Ok(Self { cpu_ns, wall })
     }
 
-    pub(super) fn stop(self) -> Result<Elapsed, MeasureError> {
+    /// Nanoseconds of the stretch, and whether the thread ran all the time and the CPU time is right.
+    pub(super) fn stop(self) -> Result<(f64, bool), MeasureError> {
         let cpu_ns = thread_cpu_ns()? - self.cpu_ns;
         let wall_ns = self.wall.elapsed().as_nanos() as f64;
-        Ok(Elapsed { cpu_ns, wall_ns })
+        Ok((wall_ns, ran_throughout(wall_ns, cpu_ns)))
     }
 }
 
-/// A stretch by both clocks.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Elapsed {
-    cpu_ns: f64,
-    pub(super) wall_ns: f64,
-}
-
-impl Elapsed {
-    /// Whether the thread ran all the time, and the CPU time is right.
-    pub(super) fn ran_throughout(self) -> bool {
-        (self.wall_ns - self.cpu_ns).abs() <= 0.01 * self.wall_ns + 1000.0
-    }
+fn ran_throughout(wall_ns: f64, cpu_ns: f64) -> bool {
+    (wall_ns - cpu_ns).abs() <= 0.01 * wall_ns + 1000.0
 }
 
 /// Nanoseconds that the clocks show for a stretch without work.
 pub(super) fn clock_cost() -> Result<f64, MeasureError> {
     let mut costs = Vec::with_capacity(31);
     for _ in 0..31 {
-        costs.push(Stopwatch::start()?.stop()?.wall_ns);
+        costs.push(Stopwatch::start()?.stop()?.0);
     }
     Ok(median(&costs))
 }
@@ -66,7 +57,7 @@ mod tests {
     /// Check that a stretch counts only when both clocks agree within a percent and a microsecond.
     #[test]
     fn agreement() {
-        let ran = |wall_ns, cpu_ns| Elapsed { cpu_ns, wall_ns }.ran_throughout();
+        let ran = ran_throughout;
         assert!(ran(100_000.0, 100_000.0) && ran(100_000.0, 98_100.0) && ran(0.0, 900.0));
         assert!(!ran(100_000.0, 97_000.0) && !ran(100_000.0, 103_000.0));
     }

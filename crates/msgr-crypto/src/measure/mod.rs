@@ -72,20 +72,8 @@ impl<'a> Case<'a> {
     /// Finds how often the work fits into a sample.
     fn prepare(&mut self, effort: Effort) -> Result<(), MeasureError> {
         self.samples.clear();
-        let (n, once_ns) = self.repetitions(effort.sample_ns)?;
-        self.n = n;
-        self.n_warm_up = (n / 16).clamp(1, 200);
-        self.rounds = match once_ns > 2.0 * effort.sample_ns {
-            true => effort.rounds * LONG_WORK_ROUNDS,
-            false => effort.rounds,
-        };
-        Ok(())
-    }
-
-    /// How often the work fits into a sample, and what it takes once.
-    fn repetitions(&mut self, sample_ns: f64) -> Result<(u64, f64), MeasureError> {
         let mut n = 1_u64;
-        loop {
+        let least = loop {
             // A sample that is much too short would measure the clocks.
             let mut least = f64::INFINITY;
             for _ in 0..3 {
@@ -93,33 +81,29 @@ impl<'a> Case<'a> {
                 (self.work)(n)?;
                 least = least.min(begin.elapsed().as_nanos() as f64);
             }
-            if least >= sample_ns / 4.0 || n >= 1 << 30 {
-                let wanted = n as f64 * sample_ns / least.max(1.0);
-                return Ok(((wanted as u64).clamp(1, 1 << 30), least / n as f64));
+            if least >= effort.sample_ns / 4.0 || n >= 1 << 30 {
+                break least;
             }
             n *= 4;
-        }
+        };
+        let wanted = n as f64 * effort.sample_ns / least.max(1.0);
+        self.n = (wanted as u64).clamp(1, 1 << 30);
+        self.n_warm_up = (self.n / 16).clamp(1, 200);
+        let is_long = least / n as f64 > 2.0 * effort.sample_ns;
+        self.rounds = effort.rounds * if is_long { LONG_WORK_ROUNDS } else { 1 };
+        Ok(())
     }
 
     /// Whether it needs another sample in this round, with `limit` for the reference.
     fn needs_sample(&self, round: usize, limit: f64) -> bool {
-        let n_undisturbed = undisturbed(&self.samples, limit).count();
-        let has_enough = n_undisturbed >= self.rounds
-            || (round >= self.rounds && n_undisturbed > MIN_SAMPLES)
-            || round >= self.rounds * MAX_ROUNDS;
-        !has_enough && !self.is_settled(limit)
-    }
-
-    fn is_settled(&self, limit: f64) -> bool {
         let mut ns: Vec<f64> = undisturbed(&self.samples, limit).collect();
-        if ns.len() < MIN_SETTLED {
-            return false;
-        }
+        let has_enough = ns.len() >= self.rounds
+            || (round >= self.rounds && ns.len() > MIN_SAMPLES)
+            || round >= self.rounds * MAX_ROUNDS;
         ns.sort_by(f64::total_cmp);
-        match (ns.first(), ns.get(MIN_SAMPLES - 1)) {
-            (Some(least), Some(most)) => most - least <= SETTLED_WITHIN * least,
-            _ => false,
-        }
+        let is_settled =
+            ns.len() >= MIN_SETTLED && ns[MIN_SAMPLES - 1] - ns[0] <= SETTLED_WITHIN * ns[0];
+        !has_enough && !is_settled
     }
 
     fn take_sample(&mut self, reference: &mut Reference<'_>) -> Result<(), MeasureError> {
@@ -127,11 +111,11 @@ impl<'a> Case<'a> {
         (self.work)(self.n_warm_up)?;
         let begin = Stopwatch::start()?;
         (self.work)(self.n)?;
-        let elapsed = begin.stop()?;
+        let (ns, ran_throughout) = begin.stop()?;
         let after = reference.measure()?;
         self.samples.push(Sample {
-            ns: (elapsed.wall_ns - reference.clock_ns).max(0.0) / self.n as f64,
-            reference_ns: match elapsed.ran_throughout() {
+            ns: (ns - reference.clock_ns).max(0.0) / self.n as f64,
+            reference_ns: match ran_throughout {
                 true => before.max(after),
                 false => f64::INFINITY,
             },
@@ -140,25 +124,17 @@ impl<'a> Case<'a> {
     }
 }
 
-/// What was measured.
-#[derive(Clone, Debug)]
-pub(crate) struct Measured {
-    /// Nanoseconds of one repetition of each case.
-    pub(crate) ns: Vec<f64>,
-    /// Whether a case had too few undisturbed samples; its figure is scaled then.
-    pub(crate) is_disturbed: Vec<bool>,
-}
-
 /// Nanoseconds of one repetition of each case: the median of the faster half of its samples.
 ///
 /// Cases take turns, in an order that changes, so that slow changes affect all alike. Each sample comes
 /// after repetitions that are not counted, because the case before has filled the caches. Samples during
-/// which the reference says that the core was slowed do not count; more are taken then.
+/// which the reference says that the core was slowed do not count; more are taken then. Also whether a
+/// case had too few undisturbed samples: its figure is scaled then.
 pub(crate) fn measure(
     cases: &mut [Case<'_>],
     reference: &mut Reference<'_>,
     effort: Effort,
-) -> Result<Measured, MeasureError> {
+) -> Result<Vec<(f64, bool)>, MeasureError> {
     for case in cases.iter_mut() {
         case.prepare(effort)?;
     }
@@ -172,9 +148,7 @@ pub(crate) fn measure(
         let mut is_complete = true;
         shuffle(&mut order, round);
         for index in &order {
-            let Some(case) = cases.get_mut(*index) else {
-                continue;
-            };
+            let case = &mut cases[*index];
             if case.needs_sample(round, reference.limit()) {
                 is_complete = false;
                 case.take_sample(reference)?;
@@ -184,20 +158,14 @@ pub(crate) fn measure(
             break;
         }
     }
-    let mut measured = Measured {
-        ns: Vec::with_capacity(cases.len()),
-        is_disturbed: Vec::with_capacity(cases.len()),
-    };
-    for case in cases {
+    let measured = cases.iter().map(|case| {
         let ns: Vec<f64> = undisturbed(&case.samples, reference.limit()).collect();
-        let is_disturbed = ns.len() < MIN_SAMPLES;
-        measured.is_disturbed.push(is_disturbed);
-        measured.ns.push(match is_disturbed {
-            false => typical(&ns),
-            true => scaled(&case.samples, reference.best_ns),
-        });
-    }
-    Ok(measured)
+        match ns.len() < MIN_SAMPLES {
+            false => (typical(&ns), false),
+            true => (scaled(&case.samples, reference.best_ns), true),
+        }
+    });
+    Ok(measured.collect())
 }
 
 #[cfg(test)]
@@ -225,7 +193,7 @@ mod tests {
         };
         let mut cases = [Case::new(spin), Case::new(spin)];
         let measured = measure(&mut cases, &mut reference, effort).unwrap();
-        assert_eq!(measured.ns.len(), 2);
+        assert_eq!(measured.len(), 2);
         assert!(
             cases
                 .iter()
@@ -238,7 +206,7 @@ mod tests {
             ..effort
         };
         let measured = measure(&mut cases, &mut reference, effort).unwrap();
-        assert_eq!(measured.ns.len(), 2);
+        assert_eq!(measured.len(), 2);
         assert!(cases.iter().all(|case| case.samples.len() == MIN_SAMPLES));
         let mut bad = [Case::new(|_| Err(CallError::TagMismatch))];
         let error = measure(&mut bad, &mut reference, effort).unwrap_err();

@@ -45,12 +45,11 @@ impl<'lib> Reference<'lib> {
                 thread::sleep(Duration::from_millis(5));
             }
         }
-        match reference.best_ns > 0.0 {
-            true => Ok(reference),
-            false => Err(MeasureError::Unstable(
-                "the reference took no time".to_owned(),
-            )),
+        if reference.best_ns <= 0.0 {
+            let reason = "the reference took no time".to_owned();
+            return Err(MeasureError::Unstable(reason));
         }
+        Ok(reference)
     }
 
     fn run(&mut self) -> Result<f64, MeasureError> {

@@ -13,10 +13,8 @@ pub(super) struct Sample {
 
 /// Nanoseconds of the samples that nothing disturbed.
 pub(super) fn undisturbed(samples: &[Sample], limit: f64) -> impl Iterator<Item = f64> {
-    samples
-        .iter()
-        .filter(move |sample| sample.reference_ns <= limit)
-        .map(|sample| sample.ns)
+    let calm = samples.iter().filter(move |s| s.reference_ns <= limit);
+    calm.map(|sample| sample.ns)
 }
 
 /// Another order in each round: what a case leaves behind in prefetchers and predictors must not always
@@ -35,16 +33,11 @@ pub(super) fn shuffle(order: &mut [usize], round: usize) {
 /// For a case without undisturbed samples: each sample times the reference at its best by the reference
 /// beside it. What shares a core slows similar work alike.
 pub(super) fn scaled(samples: &[Sample], best_ns: f64) -> f64 {
-    let ran_throughout = samples.iter().filter(|s| s.reference_ns.is_finite());
-    let scaled: Vec<f64> = ran_throughout
-        .map(|s| s.ns * best_ns / s.reference_ns)
-        .collect();
+    let ran = samples.iter().filter(|s| s.reference_ns.is_finite());
+    let scaled: Vec<f64> = ran.map(|s| s.ns * best_ns / s.reference_ns).collect();
     match scaled.is_empty() {
         false => typical(&scaled),
-        true => {
-            let walls = samples.iter().map(|sample| sample.ns);
-            walls.fold(f64::INFINITY, f64::min)
-        }
+        true => samples.iter().map(|s| s.ns).fold(f64::INFINITY, f64::min),
     }
 }
 

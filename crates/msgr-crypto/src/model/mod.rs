@@ -4,6 +4,7 @@ mod predict;
 mod report;
 
 pub use predict::{Cost, fits_cache, predict};
+pub(crate) use report::saved_share;
 pub use report::{
     Alternative, FrameLoad, FrameReport, Load, Report, SideReport, Verdict, WORTHWHILE,
 };

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use crate::calibration::Calibration;
-use crate::strategy::{Op, Plan};
+use crate::strategy::Plan;
 
 /// Nanoseconds of a frame and what they are made of, for data in the caches of the core.
 #[derive(Copy, Clone, PartialEq, Default, Debug, Serialize)]
@@ -35,15 +35,12 @@ pub fn predict(plan: &Plan, calibration: &Calibration) -> Cost {
         let mut is_first = true;
         for op in ops {
             let len = op.update_len() as u64;
-            match op {
-                Op::Copy { from, .. } => {
-                    cost.copies_ns += calibration.copy.at(from.len as u64);
-                    continue;
-                }
-                Op::Update { .. } if len > 0 => {
-                    cost.updates_ns += costs.out_of_place.at(len);
-                }
-                Op::InPlace(_) | Op::Update { .. } => {}
+            if op.is_copy {
+                cost.copies_ns += calibration.copy.at(op.from.len as u64);
+                continue;
+            }
+            if op.from != op.to && len > 0 {
+                cost.updates_ns += costs.out_of_place.at(len);
             }
             if is_first && len > 0 {
                 cost.updates_ns += costs.first_ns(len);

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::calibration::{Calibration, Fit, LibraryFacts};
+use crate::calibration::{Calibration, Fit, LibraryFacts, Regime};
 use crate::host::Host;
 use crate::model::predict::{Cost, fits_cache, predict};
 use crate::shapes::{Shape, Side};
@@ -137,83 +137,79 @@ pub struct Verdict {
 impl Report {
     /// What `calibration` predicts for `shapes`.
     pub fn new(shapes: &[Shape], calibration: &Calibration, load: Option<Load>) -> Self {
-        let fits = [Side::Rx, Side::Tx].map(|side| (side, Fit::new(calibration.direction(side))));
-        let frames: Vec<FrameReport> = shapes
-            .iter()
-            .map(|shape| {
-                let fit = fits.iter().find(|(side, _)| *side == shape.side);
-                frame(shape, calibration, fit.map(|(_, fit)| fit), load)
-            })
-            .collect();
-        let sides = fits
-            .into_iter()
+        // By the order of `Side`.
+        let fits = [Side::Rx, Side::Tx].map(|side| Fit::new(calibration.direction(side)));
+        let frame = |shape: &Shape| frame(shape, calibration, &fits[shape.side as usize], load);
+        let frames: Vec<FrameReport> = shapes.iter().map(frame).collect();
+        let sides = [Side::Rx, Side::Tx].into_iter().zip(&fits);
+        let sides = sides
             .filter(|(side, _)| shapes.iter().any(|shape| shape.side == *side))
             .map(|(side, fit)| SideReport {
                 side,
-                half_peak_bytes: fit.bulk().map(|regime| regime.half_peak_bytes()),
-                fit,
+                half_peak_bytes: fit.bulk().map(Regime::half_peak_bytes),
+                fit: fit.clone(),
                 break_even_bytes: break_even(side, calibration),
-            })
-            .collect();
+            });
         Self {
             library: calibration.library.clone(),
             host: calibration.host.clone(),
             verdict: verdict(&frames),
+            sides: sides.collect(),
             frames,
-            sides,
             load,
         }
     }
 }
 
 impl FrameReport {
+    /// Side and name.
+    pub(crate) fn full_name(&self) -> String {
+        format!("{} {}", self.side, self.name)
+    }
+
     /// The fastest alternative, if there is any.
     pub fn best(&self) -> Option<&Alternative> {
-        self.alternatives
-            .iter()
-            .min_by(|a, b| a.cost.ns.total_cmp(&b.cost.ns))
+        let alternatives = self.alternatives.iter();
+        alternatives.min_by(|a, b| a.cost.ns.total_cmp(&b.cost.ns))
     }
 
     /// Share that the best way saves; 0 when Ceph's is the best.
     pub fn best_saved_share(&self) -> f64 {
         self.best().map_or(0.0, |best| best.saved_share.max(0.0))
     }
+
+    /// Whether the best way saves a share that is noticeable.
+    pub(crate) fn is_helped(&self) -> bool {
+        self.best_saved_share() >= WORTHWHILE
+    }
 }
 
-fn frame(
-    shape: &Shape,
-    calibration: &Calibration,
-    fit: Option<&Fit>,
-    load: Option<Load>,
-) -> FrameReport {
+/// Share of `now_ns` that is saved where something takes `ns`; 0 of nothing.
+pub(crate) fn saved_share(ns: f64, now_ns: f64) -> f64 {
+    if now_ns > 0.0 { 1.0 - ns / now_ns } else { 0.0 }
+}
+
+fn frame(shape: &Shape, calibration: &Calibration, fit: &Fit, load: Option<Load>) -> FrameReport {
     let ceph = Plan::new(shape, Strategy::ceph(shape.side));
     let now = predict(&ceph, calibration);
-    let saved_share = |ns: f64| match now.ns > 0.0 {
-        true => 1.0 - ns / now.ns,
-        false => 0.0,
-    };
-    let alternatives: Vec<Alternative> = Strategy::alternatives(shape.side)
-        .into_iter()
-        .filter_map(|strategy| {
-            let plan = Plan::new(shape, strategy);
-            let has_copies = strategy.arrangement != Arrangement::Contiguous;
-            let can_predict = calibration.has_copy_costs() && fits_cache(&plan, calibration);
-            if has_copies && !can_predict {
-                return None;
-            }
-            let cost = predict(&plan, calibration);
-            Some(Alternative {
-                strategy: strategy.id(),
-                description: strategy.to_string(),
-                cost,
-                saved_share: saved_share(cost.ns),
-            })
+    let alternative = |strategy: Strategy| {
+        let plan = Plan::new(shape, strategy);
+        let has_copies = strategy.arrangement != Arrangement::Contiguous;
+        let can_predict = calibration.has_copy_costs() && fits_cache(&plan, calibration);
+        if has_copies && !can_predict {
+            return None;
+        }
+        let cost = predict(&plan, calibration);
+        Some(Alternative {
+            strategy: strategy.id(),
+            description: strategy.to_string(),
+            cost,
+            saved_share: saved_share(cost.ns, now.ns),
         })
-        .collect();
+    };
+    let strategies = Strategy::alternatives(shape.side).into_iter();
     let bytes = shape.n_bytes();
-    let byte_ns = fit.and_then(Fit::bulk).map_or(0.0, |regime| regime.byte_ns);
-    let bulk_ns = byte_ns * bytes as f64;
-    let call_ns = now.updates_ns - bulk_ns;
+    let bulk_ns = fit.bulk().map_or(0.0, |regime| regime.byte_ns) * bytes as f64;
     let mut frame = FrameReport {
         name: shape.name.clone(),
         side: shape.side,
@@ -223,9 +219,9 @@ fn frame(
         per_io: shape.per_io,
         now,
         fits_cache: fits_cache(&ceph, calibration),
-        alternatives,
+        alternatives: strategies.filter_map(alternative).collect(),
         bulk_ns,
-        call_share: (call_ns / now.ns).clamp(0.0, 1.0),
+        call_share: ((now.updates_ns - bulk_ns) / now.ns).clamp(0.0, 1.0),
         load: None,
     };
     frame.load = load.map(|load| frame_load(&frame, load));
@@ -234,19 +230,19 @@ fn frame(
 
 fn frame_load(frame: &FrameReport, load: Load) -> FrameLoad {
     let budget = load.budget_ns();
+    let now_ns = frame.now.ns;
+    let best_ns = frame.best().map_or(now_ns, |best| best.cost.ns.min(now_ns));
     let percent = |ns: f64| 100.0 * ns * frame.per_io / budget;
-    let best_ns = frame.best().map_or(frame.now.ns, |best| best.cost.ns);
-    let best_ns = best_ns.min(frame.now.ns);
     let bound = |ns: f64| {
-        let saved = (frame.now.ns - ns).max(0.0) * frame.per_io;
+        let saved = (now_ns - ns).max(0.0) * frame.per_io;
         // More than the whole budget can not be saved; the load contradicts the calibration then.
         f64::from(load.threads) * 1e9 / (budget - saved).max(budget * 1e-3)
     };
     FrameLoad {
-        thread_percent: percent(frame.now.ns),
+        thread_percent: percent(now_ns),
         best_thread_percent: percent(best_ns),
         bulk_thread_percent: percent(frame.bulk_ns),
-        gain_points: percent(frame.now.ns) - percent(best_ns),
+        gain_points: percent(now_ns) - percent(best_ns),
         iops_bound: bound(best_ns),
         bulk_iops_bound: bound(frame.bulk_ns),
     }
@@ -257,44 +253,38 @@ fn break_even(side: Side, calibration: &Calibration) -> Option<usize> {
     if !calibration.has_copy_costs() {
         return None;
     }
-    let copying = match side {
-        Side::Rx => Strategy::new(Arrangement::Coalesced, Strategy::ceph(side).placement),
-        Side::Tx => Strategy::new(Arrangement::Gathered, Strategy::ceph(side).placement),
+    let arrangement = match side {
+        Side::Rx => Arrangement::Coalesced,
+        Side::Tx => Arrangement::Gathered,
     };
-    let pays = |fragment: usize| {
-        let units = vec![vec![fragment; BREAK_EVEN_MESSAGE / fragment]];
+    let ceph = Strategy::ceph(side);
+    let copying = Strategy {
+        arrangement,
+        ..ceph
+    };
+    let pays = |fragment: &usize| {
+        let units = vec![vec![*fragment; BREAK_EVEN_MESSAGE / fragment]];
         let shape = Shape::unnamed(side, units);
         let ns = |strategy| predict(&Plan::new(&shape, strategy), calibration).ns;
-        ns(copying) < ns(Strategy::ceph(side))
+        ns(copying) < ns(ceph)
     };
-    (4..=13)
-        .map(|power| 1_usize << power)
-        .take_while(|size| pays(*size))
-        .last()
+    let sizes = (4..=13).map(|power| 1 << power);
+    sizes.take_while(pays).last()
 }
 
 fn verdict(frames: &[FrameReport]) -> Verdict {
-    let sum = |ns: fn(&FrameReport) -> f64| {
-        frames
-            .iter()
-            .map(|frame| ns(frame) * frame.per_io)
-            .sum::<f64>()
-    };
-    let now_ns = sum(|frame| frame.now.ns);
-    let best_ns = sum(|frame| frame.now.ns * (1.0 - frame.best_saved_share()));
-    let saved_share = match now_ns > 0.0 {
-        true => 1.0 - best_ns / now_ns,
-        false => 0.0,
-    };
+    let now = frames.iter().map(|f| f.now.ns * f.per_io);
+    let best = frames
+        .iter()
+        .map(|f| f.now.ns * (1.0 - f.best_saved_share()) * f.per_io);
+    let (now_ns, best_ns) = (now.sum(), best.sum());
+    let saved_share = saved_share(best_ns, now_ns);
+    let helped = frames.iter().filter(|frame| frame.is_helped());
     Verdict {
         now_ns,
         best_ns,
         saved_share,
         batching_helps: saved_share >= WORTHWHILE,
-        helped: frames
-            .iter()
-            .filter(|frame| frame.best_saved_share() >= WORTHWHILE)
-            .map(|frame| format!("{} {}", frame.side, frame.name))
-            .collect(),
+        helped: helped.map(FrameReport::full_name).collect(),
     }
 }

@@ -1,6 +1,7 @@
 //! The calls of a frame to a name for it, as far as lengths show.
 
-use crate::frame::{BLOCK_BYTES as BLOCK, EPILOGUE_BYTES as EPILOGUE};
+use super::split::ends_with_epilogue;
+use crate::frame::BLOCK_BYTES as BLOCK;
 use crate::shapes::{Shape, Side};
 use crate::text::format_bytes;
 
@@ -11,6 +12,9 @@ const MAX_FRONT: usize = 4096;
 const SMALL: usize = 512;
 /// Most bytes of padding and of a short map of extents.
 const MAX_EXTRA: usize = 64;
+
+/// With what names of clients begin.
+const CLIENTS: [&str; 7] = ["qemu", "kvm", "fio", "rbd", "rados", "tcmu", "CPU "];
 
 /// What the observed process does, which distinguishes requests from replies.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
@@ -31,30 +35,18 @@ impl Role {
             "ceph-osd" | "crimson-osd" => Self::Osd,
             _ if comm.starts_with("ceph-") && comm != "ceph-fuse" => Self::Other,
             "radosgw" | "ceph-fuse" => Self::Client,
-            _ if ["qemu", "kvm", "fio", "rbd", "rados", "tcmu", "CPU "]
-                .iter()
-                .any(|name| comm.starts_with(name)) =>
-            {
-                Self::Client
-            }
+            _ if CLIENTS.iter().any(|name| comm.starts_with(name)) => Self::Client,
             _ => Self::Other,
         }
     }
 }
 
-/// Data of a frame: bytes, and the buffers that hold them.
-pub(super) fn data_buffers(shape: &Shape) -> Option<(usize, usize)> {
-    let last: Vec<usize> = match shape.units.as_slice() {
-        [_, .., last] => last.iter().copied().filter(|len| *len > 0).collect(),
-        _ => return None,
-    };
-    let (epilogue, segments) = last.split_last()?;
-    if *epilogue != EPILOGUE {
-        return None;
-    }
+/// Data in the last unit of a frame: bytes, and the number of buffers that hold them.
+fn data_buffers(unit: &[usize]) -> Option<(usize, usize)> {
+    let buffers: Vec<usize> = unit.iter().copied().filter(|len| *len > 0).collect();
+    let (_epilogue, mut rest) = buffers.split_last()?;
     // The front is one segment or several buffers of one, padded to a block.
     let mut front = 0_usize;
-    let mut rest = segments;
     while let Some((len, tail)) = rest.split_first() {
         if front > 0 && front.is_multiple_of(BLOCK) || *len > MAX_FRONT {
             break;
@@ -64,34 +56,21 @@ pub(super) fn data_buffers(shape: &Shape) -> Option<(usize, usize)> {
     }
     // Padding, and the map of extents before the data of a sparse read, are no buffers of their own.
     let bytes = rest.iter().sum::<usize>();
-    let n_large = rest.iter().filter(|len| **len >= SMALL).count();
-    let n_buffers = match n_large {
-        0 => {
-            rest.len()
-                - usize::from(
-                    rest.last()
-                        .is_some_and(|len| *len < BLOCK && rest.len() > 1),
-                )
-        }
-        n => n,
+    let n_buffers = match rest.iter().filter(|len| **len >= SMALL).count() {
+        0 => rest.len() - usize::from(rest.len() > 1 && rest[rest.len() - 1] < BLOCK),
+        n_large => n_large,
     };
     (bytes > 0).then_some((bytes, n_buffers))
 }
 
 /// A name: `16 KiB read reply`, `16 KiB write in 4 buffers`, `no data`, `control`.
 pub fn frame_name(shape: &Shape, role: Role) -> String {
-    let has_epilogue = shape.units.len() > 1
-        && shape
-            .units
-            .last()
-            .is_some_and(|unit| unit.iter().rev().find(|len| **len > 0) == Some(&EPILOGUE));
-    if !has_epilogue {
-        return match shape.units.len() {
-            1 => "control (acknowledgement, keepalive)".into(),
-            _ => "control, long".into(),
-        };
-    }
-    let Some((bytes, n_buffers)) = data_buffers(shape) else {
+    let last = match shape.units.as_slice() {
+        [_] => return "control (acknowledgement, keepalive)".into(),
+        [.., last] if ends_with_epilogue(last) => last,
+        _ => return "control, long".into(),
+    };
+    let Some((bytes, n_buffers)) = data_buffers(last) else {
         return match (role, shape.side) {
             (Role::Client, Side::Tx) => "request without data",
             (Role::Client, Side::Rx) => "reply without data",

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::name::{Role, frame_name};
-use super::split;
+use super::split::frames;
 use crate::shapes::{Shape, Side};
 
 /// Contexts that are kept apart; calls of others are counted, and make no frames.
@@ -14,6 +14,9 @@ const MAX_CONTEXTS: usize = 20_000;
 const MAX_LENGTHS: usize = 10_000;
 /// Different shapes that are kept; frames of others are counted.
 const MAX_SHAPES: usize = 2000;
+
+/// Calls by context and direction; `None` is a gap.
+type Streams = BTreeMap<(u64, Side), Vec<Option<usize>>>;
 
 /// A call that was seen.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -126,7 +129,7 @@ impl Observation {
     /// Adds up what was seen. `role` decides between names that the same lengths can have.
     pub fn new(seen: &[Seen], role: Role) -> Self {
         let mut this = Self::default();
-        let mut streams: BTreeMap<(u64, Side), split::Stream> = BTreeMap::new();
+        let mut streams: Streams = BTreeMap::new();
         let mut of_thread: BTreeMap<i32, Vec<(u64, Side)>> = BTreeMap::new();
         let (mut first, mut last) = (u64::MAX, 0);
         for one in seen {
@@ -137,8 +140,9 @@ impl Observation {
                     thread.n_lost = thread.n_lost.saturating_add(*n);
                     // Any connection of the thread may have lost calls.
                     for key in of_thread.get(tid).into_iter().flatten() {
-                        if let Some(stream) = streams.get_mut(key) {
-                            stream.gap();
+                        let calls = streams.entry(*key).or_default();
+                        if calls.last().is_some_and(Option::is_some) {
+                            calls.push(None);
                         }
                     }
                     continue;
@@ -171,24 +175,23 @@ impl Observation {
             }
             let stream = streams.entry(key).or_insert_with(|| {
                 of_thread.entry(call.tid).or_default().push(key);
-                split::Stream::default()
+                Vec::new()
             });
-            stream.push(len as usize);
+            stream.push(Some(len as usize));
         }
         this.span_ns = last.saturating_sub(first);
         this.split(streams, role);
         this
     }
 
-    fn split(&mut self, streams: BTreeMap<(u64, Side), split::Stream>, role: Role) {
+    fn split(&mut self, streams: Streams, role: Role) {
         let mut counts: BTreeMap<(Side, Vec<Vec<usize>>), u64> = BTreeMap::new();
         for ((_, side), stream) in streams {
-            let n_calls = stream.n_calls() as u64;
-            let frames = stream.frames(side);
+            let frames = frames(&stream, side);
             let seen = self.side_mut(side);
             if !frames.has_begin {
                 seen.n_other_contexts += 1;
-                seen.n_other_calls += n_calls;
+                seen.n_other_calls += stream.iter().flatten().count() as u64;
                 continue;
             }
             seen.n_connections += 1;
@@ -203,18 +206,16 @@ impl Observation {
                 }
             }
         }
-        self.shapes = counts
-            .into_iter()
-            .map(|((side, units), count)| {
-                let shape = Shape::unnamed(side, units);
-                ShapeSeen {
-                    count,
-                    side,
-                    name: frame_name(&shape, role),
-                    calls: shape.notation(),
-                }
-            })
-            .collect();
+        let counts = counts.into_iter().map(|((side, units), count)| {
+            let shape = Shape::unnamed(side, units);
+            ShapeSeen {
+                count,
+                side,
+                name: frame_name(&shape, role),
+                calls: shape.notation(),
+            }
+        });
+        self.shapes = counts.collect();
         self.shapes
             .sort_by(|a, b| (b.count, a.side, &a.calls).cmp(&(a.count, b.side, &b.calls)));
     }
@@ -245,10 +246,8 @@ impl Observation {
         let mut by_name: BTreeMap<(Side, &str), (u64, &ShapeSeen)> = BTreeMap::new();
         // The first of a name is the most frequent one.
         for shape in &self.shapes {
-            let entry = by_name
-                .entry((shape.side, &shape.name))
-                .or_insert((0, shape));
-            entry.0 += shape.count;
+            let key = (shape.side, shape.name.as_str());
+            by_name.entry(key).or_insert((0, shape)).0 += shape.count;
         }
         let mut shapes: Vec<_> = by_name.into_values().collect();
         shapes.sort_by_key(|(count, _)| std::cmp::Reverse(*count));

@@ -5,13 +5,7 @@ use crate::frame::{
 };
 use crate::shapes::{MAX_CALLS, MAX_FRAME_BYTES, Side};
 
-/// Calls of one context in one direction; `None` is a gap.
-#[derive(Debug, Default)]
-pub(super) struct Stream {
-    calls: Vec<Option<usize>>,
-}
-
-/// What is in a stream.
+/// What is in the calls of a context.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Frames {
     /// Units of each whole frame.
@@ -24,53 +18,30 @@ pub(super) struct Frames {
     pub(super) has_begin: bool,
 }
 
-impl Stream {
-    pub(super) fn push(&mut self, len: usize) {
-        self.calls.push(Some(len));
+/// Frames of the calls of one context in one direction; `None` is a gap.
+pub(super) fn frames(calls: &[Option<usize>], side: Side) -> Frames {
+    let mut out = Frames::default();
+    for stretch in calls.split(Option::is_none) {
+        let calls: Vec<usize> = stretch.iter().copied().flatten().collect();
+        split_stretch(&calls, side, &mut out);
     }
-
-    pub(super) fn gap(&mut self) {
-        if self.calls.last().is_some_and(Option::is_some) {
-            self.calls.push(None);
-        }
-    }
-
-    pub(super) fn n_calls(&self) -> usize {
-        self.calls.iter().flatten().count()
-    }
-
-    pub(super) fn frames(&self, side: Side) -> Frames {
-        let mut out = Frames::default();
-        for stretch in self.calls.split(Option::is_none) {
-            let calls: Vec<usize> = stretch.iter().copied().flatten().collect();
-            split_stretch(&calls, side, &mut out);
-        }
-        out
-    }
+    out
 }
 
 fn split_stretch(calls: &[usize], side: Side, out: &mut Frames) {
     let format = Format::detect(calls, side);
-    let begins: Vec<usize> = (0..calls.len())
-        .filter(|at| format.begins_at(calls, *at))
-        .collect();
-    let Some(first) = begins.first() else {
-        out.n_edge_calls += calls.len() as u64;
-        return;
-    };
-    out.has_begin = true;
-    out.n_edge_calls += *first as u64;
+    let begins = (0..calls.len()).filter(|at| format.begins_at(calls, *at));
+    let begins: Vec<usize> = begins.collect();
+    out.has_begin |= !begins.is_empty();
+    out.n_edge_calls += *begins.first().unwrap_or(&calls.len()) as u64;
     for (index, begin) in begins.iter().enumerate() {
         let end = begins.get(index + 1).copied();
-        let frame = calls
-            .get(*begin..end.unwrap_or(calls.len()))
-            .unwrap_or_default();
+        let frame = &calls[*begin..end.unwrap_or(calls.len())];
         match format.units(frame) {
             // What follows the last beginning may go on after the end, unless it has its epilogue.
-            Some(units) if end.is_some() || format.is_ended(&units) => out.frames.push(units),
-            Some(_) => out.n_edge_calls += frame.len() as u64,
+            Some(units) if end.is_some() || is_ended(&units) => out.frames.push(units),
             None if end.is_some() => out.n_torn_calls += frame.len() as u64,
-            None => out.n_edge_calls += frame.len() as u64,
+            _ => out.n_edge_calls += frame.len() as u64,
         }
     }
 }
@@ -125,48 +96,40 @@ impl Format {
         if frame.len() > MAX_CALLS || frame.iter().sum::<usize>() > MAX_FRAME_BYTES {
             return None;
         }
-        let units: Vec<Vec<usize>> = match self {
-            Self::RxEmpty => {
-                let units: Vec<_> = frame.split_inclusive(|len| *len == 0).collect();
-                // Calls after the last empty one: a unit that has not ended.
-                if units.last().is_some_and(|unit| unit.last() != Some(&0)) {
-                    return None;
-                }
-                units.into_iter().map(<[usize]>::to_vec).collect()
-            }
+        let parts: Vec<&[usize]> = match self {
+            Self::RxEmpty => frame.split_inclusive(|len| *len == 0).collect(),
             Self::RxPlain | Self::Tx => {
-                let first = match self {
-                    Self::RxPlain => 1,
-                    _ if frame.get(1) == Some(&INLINE) => 2,
+                let n_first = match (self, frame.get(1)) {
+                    (Self::RxPlain, _) => 1,
+                    (_, Some(&INLINE)) => 2,
                     _ => 3,
                 };
-                let (head, rest) = frame.split_at_checked(first)?;
-                let mut units = vec![head.to_vec()];
-                if !rest.is_empty() {
-                    units.push(rest.to_vec());
-                }
-                units
+                let (first, rest) = frame.split_at_checked(n_first)?;
+                let parts = [first, rest].into_iter();
+                parts.filter(|part| !part.is_empty()).collect()
             }
         };
-        // The rest of a long first segment is a unit of one buffer or more; the segments after it are
-        // one unit, which the epilogue ends.
-        let is_sound = match units.as_slice() {
+        let is_sound = match parts.as_slice() {
+            // Calls after the last empty one: a unit that has not ended.
+            [.., last] if self == Self::RxEmpty && last.last() != Some(&0) => false,
+            // The rest of a long first segment is a unit of one buffer or more; the segments after it
+            // are one unit, which the epilogue ends.
             [_] | [_, _] => true,
             [_, _, last] => ends_with_epilogue(last),
             _ => false,
         };
-        is_sound.then_some(units)
-    }
-
-    fn is_ended(self, units: &[Vec<usize>]) -> bool {
-        match units {
-            [] | [_] => false,
-            [.., last] => ends_with_epilogue(last) && last.len() > 1,
-        }
+        is_sound.then(|| parts.into_iter().map(<[usize]>::to_vec).collect())
     }
 }
 
-fn ends_with_epilogue(unit: &[usize]) -> bool {
-    let last = unit.iter().rev().find(|len| **len != 0);
-    last == Some(&EPILOGUE)
+fn is_ended(units: &[Vec<usize>]) -> bool {
+    match units {
+        [_, .., last] => ends_with_epilogue(last) && last.len() > 1,
+        _ => false,
+    }
+}
+
+/// Whether the last call that is not empty is an epilogue.
+pub(super) fn ends_with_epilogue(unit: &[usize]) -> bool {
+    unit.iter().rev().find(|len| **len != 0) == Some(&EPILOGUE)
 }

@@ -9,8 +9,8 @@ mod file;
 mod notation;
 mod shape;
 
-pub use file::{MAX_NAME, MAX_SHAPES, ShapeFileError, builtin, parse_shapes};
-pub use notation::{MAX_CALLS, MAX_FRAME_BYTES, MAX_UNITS, NotationError};
+pub use file::{builtin, parse_shapes};
+pub(crate) use notation::{MAX_CALLS, MAX_FRAME_BYTES};
 pub use shape::{Shape, Side};
 
 #[cfg(test)]

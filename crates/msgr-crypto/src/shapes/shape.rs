@@ -4,7 +4,8 @@ use std::fmt;
 
 use msgr_crypto_ffi::Direction;
 
-use super::notation::{self, NotationError};
+use super::notation;
+use crate::file_error::FileError;
 
 /// Which end of a connection a frame is at.
 #[derive(
@@ -57,7 +58,7 @@ impl Shape {
     ///
     /// # Errors
     /// When `calls` is not in the notation, or beyond the limits.
-    pub fn new(name: &str, side: Side, calls: &str) -> Result<Self, NotationError> {
+    pub fn new(name: &str, side: Side, calls: &str) -> Result<Self, FileError> {
         Ok(Self {
             name: name.to_owned(),
             ..Self::unnamed(side, notation::parse(calls)?)

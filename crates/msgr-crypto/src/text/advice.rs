@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::calibration::heading;
-use super::table::{Table, signed_percent};
+use super::table::{Table, percent, signed_percent};
 use crate::advice::{Advice, CalibrationSource, Choice, TraceShare};
 use crate::calibration::Calibration;
 use crate::observed::{FrameSource, ProcessFrames};
@@ -38,7 +38,6 @@ pub fn advice_text(advice: &Advice, calibration: &Calibration) -> String {
 fn choice_table(choices: &[Choice]) -> String {
     let mut table = Table::new(1, " | ns a frame | saved | of a thread");
     for choice in choices {
-        let percent = choice.thread_percent;
         table.row(&[
             &choice.name,
             &format!("{:.0}", choice.frame_ns),
@@ -46,7 +45,10 @@ fn choice_table(choices: &[Choice]) -> String {
                 0.0 => "-".to_owned(),
                 share => signed_percent(-share),
             },
-            &percent.map_or("-".to_owned(), |percent| format!("{percent:.2} %")),
+            &match choice.thread_percent {
+                Some(n) => format!("{n:.2} %"),
+                None => "-".to_owned(),
+            },
         ]);
     }
     table.render()
@@ -68,10 +70,10 @@ fn process_line(process: &ProcessFrames, n_kinds: usize) -> String {
 
 fn trace_lines(trace: &TraceShare) -> String {
     let mut out = format!(
-        "From the trace of {}: {:.1} % of the messenger threads' CPU time is below EVP_*Update ({} \
+        "From the trace of {}: {} of the messenger threads' CPU time is below EVP_*Update ({} \
          samples).\n",
         terminal_name(&trace.process),
-        100.0 * trace.crypto_share,
+        percent(trace.crypto_share),
         trace.n_samples
     );
     match (trace.kernel_share, trace.chunk_bytes) {

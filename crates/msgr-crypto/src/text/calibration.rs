@@ -83,7 +83,7 @@ fn setup_table(calibration: &Calibration) -> String {
         ("new key and nonce", both.map(|c| c.rekey_ns)),
         ("new context with key", both.map(|c| c.context_ns)),
     ] {
-        table.row(&[name, &format_ns(value[0]), &format_ns(value[1])]);
+        table.row(&[&name, &format_ns(value[0]), &format_ns(value[1])]);
     }
     table.render()
 }

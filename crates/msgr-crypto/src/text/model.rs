@@ -3,9 +3,9 @@
 use std::fmt::Write;
 
 use super::calibration::heading;
-use super::table::{Table, format_bytes, format_ns, signed_percent};
+use super::table::{Table, format_bytes, format_ns, percent, signed_percent};
 use crate::calibration::Calibration;
-use crate::model::{FrameReport, Report, SideReport, WORTHWHILE};
+use crate::model::{Report, SideReport, WORTHWHILE};
 use wcprof_text::terminal_name;
 
 /// Frames and what other strategies would save, load, and the verdict as the last line.
@@ -21,15 +21,7 @@ pub fn model_text(report: &Report, calibration: &Calibration) -> String {
     for side in &report.sides {
         out.push_str(&side_line(side, calibration.has_copy_costs()));
     }
-    out.push('\n');
-    out.push_str(&load_table(report));
-    out.push('\n');
-    out.push_str(&verdict(report));
-    out
-}
-
-fn frame_name(frame: &FrameReport) -> String {
-    format!("{} {}", frame.side, frame.name)
+    out + "\n" + &load_table(report) + "\n" + &verdict(report)
 }
 
 fn frame_table(report: &Report) -> String {
@@ -39,21 +31,19 @@ fn frame_table(report: &Report) -> String {
     );
     for frame in &report.frames {
         let saved = |start: &str| {
-            let alternative = frame
-                .alternatives
-                .iter()
-                .find(|alternative| alternative.strategy.starts_with(start));
-            alternative.map_or("-".to_owned(), |a| signed_percent(-a.saved_share))
+            let mut alternatives = frame.alternatives.iter();
+            let found = alternatives.find(|a| a.strategy.starts_with(start));
+            found.map_or("-".to_owned(), |a| signed_percent(-a.saved_share))
         };
         table.row(&[
-            &frame_name(frame),
+            &frame.full_name(),
             &frame.calls,
             &format_ns(frame.now.ns),
             &saved("contiguous"),
             &saved("gathered"),
             &saved("coalesced"),
             &signed_percent(frame.bulk_ns / frame.now.ns - 1.0),
-            &format!("{:.1} %", 100.0 * frame.call_share),
+            &percent(frame.call_share),
         ]);
     }
     table.render()
@@ -98,7 +88,7 @@ fn load_table(report: &Report) -> String {
             continue;
         }
         table.row(&[
-            &frame_name(frame),
+            &frame.full_name(),
             &format!("{:.1} %", load.thread_percent),
             &format!("{:.1} %", load.best_thread_percent),
             &format!("{:.1}", load.gain_points),
@@ -119,28 +109,25 @@ fn load_table(report: &Report) -> String {
 
 fn verdict(report: &Report) -> String {
     let n_all = report.frames.len();
-    let percent = 100.0 * WORTHWHILE;
-    let helped = report
-        .frames
-        .iter()
-        .filter(|frame| frame.best_saved_share() >= WORTHWHILE);
+    let least = 100.0 * WORTHWHILE;
+    let helped = report.frames.iter().filter(|frame| frame.is_helped());
     let n_helped = helped.clone().count();
     let most = helped.max_by(|a, b| a.best_saved_share().total_cmp(&b.best_saved_share()));
     match most {
         None => format!(
-            "Batching cannot help: it saves less than {percent:.0} % of the encryption of each \
+            "Batching cannot help: it saves less than {least:.0} % of the encryption of each \
              frame. A faster library or more messenger threads can.\n"
         ),
         Some(_) if n_helped == n_all => format!(
-            "Batching saves at least {percent:.0} % of the encryption of each frame; {:.1} % of all \
+            "Batching saves at least {least:.0} % of the encryption of each frame; {} of all \
              together.\n",
-            100.0 * report.verdict.saved_share
+            percent(report.verdict.saved_share)
         ),
         Some(most) => format!(
-            "Batching saves {percent:.0} % or more of the encryption of {n_helped} of {n_all} frames, at \
-             most {:.1} % ({}); for the others it cannot help.\n",
-            100.0 * most.best_saved_share(),
-            terminal_name(&frame_name(most))
+            "Batching saves {least:.0} % or more of the encryption of {n_helped} of {n_all} frames, at \
+             most {} ({}); for the others it cannot help.\n",
+            percent(most.best_saved_share()),
+            terminal_name(&most.full_name())
         ),
     }
 }

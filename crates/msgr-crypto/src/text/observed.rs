@@ -1,11 +1,13 @@
 //! The frames of a process to the tables of `wcprof crypto observe`.
 
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::table::Table;
 use crate::observed::{BurstFacts, FrameSource, Observation, ProcessFrames, SideSeen};
 use crate::shapes::Side;
-use wcprof_text::terminal_name;
+use wcprof_text::{percent, terminal_name};
 
 /// Rows of a table that are shown; the rest is added up.
 const MAX_ROWS: usize = 12;
@@ -19,12 +21,11 @@ pub fn observed_text(process: &ProcessFrames) -> String {
     );
     match &process.source {
         FrameSource::Live { burst, observation } => {
-            out.push_str(&burst_text(burst));
-            for side in [Side::Rx, Side::Tx] {
-                out.push_str(&side_text(side, observation));
-            }
-            out.push_str(&length_table(observation));
-            out.push_str(&thread_table(observation));
+            out += &burst_text(burst);
+            out += &side_text(Side::Rx, observation);
+            out += &side_text(Side::Tx, observation);
+            out += &length_table(observation);
+            out += &thread_table(observation);
             let _ = writeln!(
                 out,
                 "\nNext: `wcprof crypto advise {}` says what would save time.",
@@ -110,46 +111,41 @@ fn side_text(side: Side, observation: &Observation) -> String {
         seen.n_bytes
     );
     out.push_str(&calls_without_frame(seen));
-    let of_side: Vec<_> = observation
-        .shapes
-        .iter()
-        .filter(|shape| shape.side == side)
-        .collect();
-    if of_side.is_empty() {
+    let shapes = observation.shapes.iter();
+    let shapes: Vec<_> = shapes.filter(|shape| shape.side == side).collect();
+    if shapes.is_empty() {
         return out;
     }
     let mut table = Table::new(0, "frames | share");
     let mut names = vec!["frame | units".to_owned()];
-    for shape in of_side.iter().take(MAX_ROWS) {
-        table.row(&[&shape.count.to_string(), &share(shape.count, seen.n_frames)]);
+    for shape in shapes.iter().take(MAX_ROWS) {
+        table.row(&[&shape.count, &share(shape.count, seen.n_frames)]);
         names.push(format!("{}: {}", shape.name, shape.calls));
     }
     // Names stand last, as the longest column.
     for (line, name) in table.render().lines().zip(&names) {
         let _ = writeln!(out, "{line}  {}", terminal_name(name));
     }
-    let rest: u64 = of_side.iter().skip(MAX_ROWS).map(|shape| shape.count).sum();
+    let rest: u64 = shapes.iter().skip(MAX_ROWS).map(|shape| shape.count).sum();
     if rest > 0 {
-        let n = of_side.len() - MAX_ROWS;
+        let n = shapes.len() - MAX_ROWS;
         let _ = writeln!(out, "and {rest} frames of {n} other shapes");
     }
     out
 }
 
 fn calls_without_frame(seen: &SideSeen) -> String {
-    let mut parts = Vec::new();
-    if seen.n_edge_calls > 0 {
-        parts.push(format!("{} at the edges of the burst", seen.n_edge_calls));
-    }
-    if seen.n_torn_calls > 0 {
-        parts.push(format!("{} not understood", seen.n_torn_calls));
-    }
-    if seen.n_other_calls > 0 {
-        parts.push(format!(
-            "{} of {} contexts without frames (cephx, TLS, idle connections)",
-            seen.n_other_calls, seen.n_other_contexts
-        ));
-    }
+    let other = format!(
+        "of {} contexts without frames (cephx, TLS, idle connections)",
+        seen.n_other_contexts
+    );
+    let parts = [
+        (seen.n_edge_calls, "at the edges of the burst"),
+        (seen.n_torn_calls, "not understood"),
+        (seen.n_other_calls, &other),
+    ];
+    let parts = parts.iter().filter(|(n, _)| *n > 0);
+    let parts: Vec<_> = parts.map(|(n, what)| format!("{n} {what}")).collect();
     match parts.is_empty() {
         true => String::new(),
         false => format!("calls outside whole frames: {}\n", parts.join(", ")),
@@ -157,36 +153,22 @@ fn calls_without_frame(seen: &SideSeen) -> String {
 }
 
 fn length_table(observation: &Observation) -> String {
-    let mut rows: Vec<(u64, u64, u64)> = Vec::new();
     let sides = [&observation.rx, &observation.tx];
-    let mut all: Vec<u64> = sides
-        .iter()
-        .flat_map(|s| s.lengths.keys().copied())
-        .collect();
-    all.sort_unstable();
-    all.dedup();
-    for len in all {
-        let count = |side: &SideSeen| side.lengths.get(&len).copied().unwrap_or(0);
-        rows.push((len, count(&observation.rx), count(&observation.tx)));
-    }
-    if rows.is_empty() {
+    let lengths: BTreeSet<&u64> = sides.iter().flat_map(|s| s.lengths.keys()).collect();
+    if lengths.is_empty() {
         return String::new();
     }
+    let count = |len| sides.map(|side| side.lengths.get(len).copied().unwrap_or(0));
+    let mut rows: Vec<_> = lengths.into_iter().map(|len| (len, count(len))).collect();
     // The lengths that matter most by calls, then in order.
-    rows.sort_by_key(|(_, rx, tx)| std::cmp::Reverse(rx + tx));
+    rows.sort_by_key(|(_, [rx, tx])| Reverse(rx + tx));
     let n_more = rows.len().saturating_sub(2 * MAX_ROWS);
     rows.truncate(2 * MAX_ROWS);
     rows.sort_unstable();
     let totals = sides.map(SideSeen::n_calls);
     let mut table = Table::new(0, "bytes | RX calls | share | TX calls | share");
-    for (len, rx, tx) in rows {
-        table.row(&[
-            &len.to_string(),
-            &rx.to_string(),
-            &share(rx, totals[0]),
-            &tx.to_string(),
-            &share(tx, totals[1]),
-        ]);
+    for (len, [rx, tx]) in rows {
+        table.row(&[len, &rx, &share(rx, totals[0]), &tx, &share(tx, totals[1])]);
     }
     let mut out = format!("\nLengths of calls\n{}", table.render());
     if n_more > 0 {
@@ -198,13 +180,7 @@ fn length_table(observation: &Observation) -> String {
 fn thread_table(observation: &Observation) -> String {
     let mut table = Table::new(0, "thread | RX calls | TX calls | bytes | lost");
     for (tid, seen) in observation.threads.iter().take(2 * MAX_ROWS) {
-        table.row(&[
-            &tid.to_string(),
-            &seen.n_rx.to_string(),
-            &seen.n_tx.to_string(),
-            &seen.n_bytes.to_string(),
-            &seen.n_lost.to_string(),
-        ]);
+        table.row(&[tid, &seen.n_rx, &seen.n_tx, &seen.n_bytes, &seen.n_lost]);
     }
     match observation.threads.is_empty() {
         true => String::new(),
@@ -215,7 +191,7 @@ fn thread_table(observation: &Observation) -> String {
 fn share(part: u64, whole: u64) -> String {
     match whole {
         0 => "-".into(),
-        _ => format!("{:.1} %", 100.0 * part as f64 / whole as f64),
+        _ => format!("{:.1} %", percent(part, whole)),
     }
 }
 

@@ -1,11 +1,10 @@
 //! Rows of text to aligned columns, and figures as people read them.
 
-use std::fmt::Write;
+use std::fmt::Display;
 
 use wcprof_text::terminal_name;
 
 /// A table whose first columns are names, to the left, and the others figures, to the right.
-#[derive(Debug)]
 pub(super) struct Table {
     n_names: usize,
     rows: Vec<Vec<String>>,
@@ -15,41 +14,31 @@ impl Table {
     /// With its heading, whose cells are separated by ` | `.
     pub(super) fn new(n_names: usize, heading: &str) -> Self {
         let heading = heading.split(" | ").map(str::to_owned).collect();
-        Self {
-            n_names,
-            rows: vec![heading],
-        }
+        let rows = vec![heading];
+        Self { n_names, rows }
     }
 
     /// A row; text from files is made harmless.
-    pub(super) fn row(&mut self, cells: &[&str]) {
-        self.rows.push(
-            cells
-                .iter()
-                .map(|cell| terminal_name(cell).into_owned())
-                .collect(),
-        );
+    pub(super) fn row(&mut self, cells: &[&dyn Display]) {
+        let cells = cells.iter().map(|cell| cell.to_string());
+        let cells = cells.map(|cell| terminal_name(&cell).into_owned());
+        self.rows.push(cells.collect());
     }
 
     pub(super) fn render(&self) -> String {
-        let n_columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
-            let cells = self.rows.iter().filter_map(|row| row.get(column));
-            cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+            let cells = self.rows.iter().map(|row| row[column].chars().count());
+            cells.max().unwrap_or(0)
         };
-        let widths: Vec<usize> = (0..n_columns).map(width).collect();
+        let widths: Vec<usize> = (0..self.rows[0].len()).map(width).collect();
         let mut out = String::new();
         for row in &self.rows {
-            let mut line = String::new();
-            for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-                let gap = if column == 0 { "" } else { "  " };
-                // Writing to a string cannot fail.
-                let _ = match column < self.n_names {
-                    true => write!(line, "{gap}{cell:<width$}"),
-                    false => write!(line, "{gap}{cell:>width$}"),
-                };
-            }
-            out.push_str(line.trim_end());
+            let cells = row.iter().zip(&widths).enumerate();
+            let cells = cells.map(|(column, (cell, width))| match column < self.n_names {
+                true => format!("{cell:<width$}"),
+                false => format!("{cell:>width$}"),
+            });
+            out += cells.collect::<Vec<_>>().join("  ").trim_end();
             out.push('\n');
         }
         out
@@ -67,10 +56,13 @@ pub(crate) fn format_bytes(n: u64) -> String {
 
 /// Nanoseconds with three digits and more: `41.3`, `4131`.
 pub(super) fn format_ns(ns: f64) -> String {
-    match ns {
-        _ if ns < 99.95 => format!("{ns:.1}"),
-        _ => format!("{ns:.0}"),
-    }
+    let digits = usize::from(ns < 99.95);
+    format!("{ns:.digits$}")
+}
+
+/// A share as percent.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.1} %", 100.0 * share)
 }
 
 /// A share as signed percent.
@@ -86,8 +78,8 @@ mod tests {
     #[test]
     fn aligned() {
         let mut table = Table::new(1, "name | ns");
-        table.row(&["a\x1b[2J", "1"]);
-        table.row(&["größer", "1000"]);
+        table.row(&[&"a\x1b[2J", &1]);
+        table.row(&[&"größer", &1000]);
         assert_eq!(table.render(), "name      ns\na?[2J      1\ngrößer  1000\n");
     }
 

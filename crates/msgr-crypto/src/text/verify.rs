@@ -1,6 +1,6 @@
 //! Predictions and measurements to the tables of `wcprof crypto calibrate --verify`.
 
-use super::table::{Table, format_ns, signed_percent};
+use super::table::{Table, format_ns, percent, signed_percent};
 use crate::shapes::Shape;
 use crate::verify::Checked;
 
@@ -20,14 +20,14 @@ pub fn verify_text(checked: &[Checked], shapes: &[Shape]) -> String {
         let error = signed_percent(row.error());
         table.row(&[
             &format!("{} {}", shape.side, shape.name),
-            row.strategy.id(),
+            &row.strategy.id(),
             &format_ns(row.measured_ns),
             &format_ns(row.predicted_ns),
             &match row.is_disturbed {
                 true => format!("({error})"),
                 false => error,
             },
-            &format!("{:.1} %", 100.0 * row.spread),
+            &percent(row.spread),
         ]);
     }
     format!("{}\n{}\n", table.render(), summary(checked))
@@ -43,9 +43,9 @@ fn summary(checked: &[Checked]) -> String {
     };
     match (errors.get(errors.len() / 2), errors.last()) {
         (Some(median), Some(largest)) => format!(
-            "median error {:.1} %, largest {:.1} %; {} of {} predictions within {:.0} %{disturbed}",
-            100.0 * median,
-            100.0 * largest,
+            "median error {}, largest {}; {} of {} predictions within {:.0} %{disturbed}",
+            percent(*median),
+            percent(*largest),
             errors.iter().filter(|error| **error <= TOLERANCE).count(),
             errors.len(),
             100.0 * TOLERANCE

@@ -246,9 +246,10 @@ impl BpfEngine {
     fn pass_over(&mut self, at: usize, bytes: &mut Vec<u8>) -> Result<Pass, BpfError> {
         let iterator = match &self.source {
             PassSource::Program(_) => None,
-            PassSource::Iterator { links, .. } => {
-                Some(sys::create_iterator(links[at].as_fd()).map_err(failed("open"))?)
-            }
+            PassSource::Iterator { links, .. } => Some(
+                sys::create_iterator(links[at].as_fd())
+                    .map_err(failed("open the task iterator"))?,
+            ),
         };
         self.memory.host_tgid = self.targets.get(at).map_or(0, |pid| pid.0);
         self.memory.pass = Pass::default();
@@ -256,7 +257,8 @@ impl BpfEngine {
             self.memory.len = 0;
             let goes_on = match (&self.source, &iterator) {
                 (PassSource::Iterator { .. }, Some(iterator)) => {
-                    sys::read_iterator(iterator, &mut self.memory).map_err(failed("read"))?
+                    sys::read_iterator(iterator, &mut self.memory)
+                        .map_err(failed("read the task iterator"))?
                 }
                 _ => {
                     self.run_program()?;
@@ -280,9 +282,8 @@ impl BpfEngine {
 
     fn run_program(&mut self) -> Result<(), BpfError> {
         match &self.source {
-            PassSource::Program(program) => {
-                sys::run_program(program.as_fd(), &mut self.memory).map_err(failed("run"))
-            }
+            PassSource::Program(program) => sys::run_program(program.as_fd(), &mut self.memory)
+                .map_err(failed("run the task iterator")),
             PassSource::Iterator { .. } => Ok(()),
         }
     }
@@ -419,5 +420,8 @@ fn set_up(error: io::Error) -> BpfError {
 }
 
 fn failed(action: &'static str) -> impl Fn(io::Error) -> BpfError {
-    move |cause| BpfError::Iterate { action, cause }
+    move |cause| BpfError::Load {
+        action,
+        cause: cause.to_string(),
+    }
 }

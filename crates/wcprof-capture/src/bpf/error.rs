@@ -56,14 +56,6 @@ pub enum BpfError {
         /// The cause and its causes.
         cause: String,
     },
-    /// A pass of the iterator failed.
-    #[error("failed to {action} the task iterator: {cause}")]
-    Iterate {
-        /// `open`, `read` or `run`.
-        action: &'static str,
-        /// The call's error.
-        cause: io::Error,
-    },
     /// What a program wrote is no sequence of records.
     #[error(transparent)]
     Record(#[from] RecordError),

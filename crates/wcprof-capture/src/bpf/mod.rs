@@ -12,15 +12,13 @@ mod btf;
 mod engine;
 mod error;
 mod object;
-mod probe;
 mod shared;
 mod sys;
 
 #[cfg(test)]
 mod tests;
 
-pub(crate) use engine::BpfEngine;
+pub(crate) use engine::{BpfEngine, Features};
 pub use error::BpfError;
-pub(crate) use probe::{Check, probe};
 pub use shared::{MAX_TARGETS, RecordError};
 pub(crate) use shared::{Pass, TaskRecord, Want, records};

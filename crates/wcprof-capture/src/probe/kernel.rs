@@ -7,7 +7,7 @@ use wcprof_types::{Pid, Tid};
 
 use super::{ProbeLine, Subject, Verdict};
 use crate::sampler::DUMP_BYTES;
-use crate::{bpf, sys};
+use crate::sys;
 use wcprof_host::procfs::{Status, parse_status};
 use wcprof_host::sys::{CAP_BPF, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 use wcprof_perf::{PerfOptions, PerfSampler, perf_event_open_reaches_kernel};
@@ -78,7 +78,7 @@ pub(super) fn lines(pid: Pid, machine: &Machine) -> Vec<ProbeLine> {
     let per_cpu = per_cpu_timer();
     let per_cpu_works = per_cpu.verdict == Verdict::Ok;
     let mut lines = vec![btf()];
-    lines.extend(bpf::probe().into_iter().map(bpf_line));
+    lines.extend(super::bpf::lines());
     lines.extend([
         per_cpu,
         per_thread_timer(pid),
@@ -110,22 +110,6 @@ fn btf() -> ProbeLine {
         Err(e) => line(format!("failed to read `{path}`: {e}")).missing(
             "the engine bpf needs a kernel built with CONFIG_DEBUG_INFO_BTF and a mounted sysfs",
         ),
-    }
-}
-
-fn bpf_line(check: bpf::Check) -> ProbeLine {
-    let (id, name) = match check.feature {
-        "BPF program that wcprof runs" => ("bpf-own-passes", "BPF passes of its own"),
-        "BPF iterator restricted to a process" => ("bpf-link-filter", "BPF link filter"),
-        "BPF iterator that copies stacks" => ("bpf-stack-copies", "BPF stack copies"),
-        "BPF filter of perf events" => ("bpf-perf-filter", "BPF filter of timers"),
-        other => ("bpf-task-iterator", other),
-    };
-    let line = line(id, name, check.detail);
-    match (check.ok, id) {
-        (true, _) => line,
-        (false, "bpf-task-iterator") => line.missing(check.advice),
-        (false, _) => line.limited(check.advice),
     }
 }
 

@@ -11,22 +11,6 @@ use wcprof_perf::RING_BYTES;
 
 const CAP_IPC_LOCK: u32 = 14;
 
-/// Descriptors that each engine needs.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct Needs {
-    /// `None`: no process was asked for.
-    n_threads: Option<u64>,
-}
-
-impl Needs {
-    pub(super) fn of(pid: Option<Pid>) -> Self {
-        let n_threads = pid.and_then(|pid| list_threads(pid).ok());
-        Self {
-            n_threads: n_threads.map(|tids| tids.len() as u64),
-        }
-    }
-}
-
 /// Fewest descriptors with timers per CPU, and those that timers of all `n` threads take: the
 /// sampler leaves them two thirds of the limit.
 fn files_needed(n: u64, n_cpus: u64) -> (u64, u64) {
@@ -35,9 +19,12 @@ fn files_needed(n: u64, n_cpus: u64) -> (u64, u64) {
     (least, least.saturating_add(events + events.div_ceil(2)))
 }
 
-pub(super) fn lines(needs: Needs, machine: &Machine) -> Vec<ProbeLine> {
+/// The limits, against what the threads of `pid` need.
+pub(super) fn lines(pid: Option<Pid>, machine: &Machine) -> Vec<ProbeLine> {
+    let n_threads = pid.and_then(|pid| list_threads(pid).ok());
+    let n_threads = n_threads.map(|tids| tids.len() as u64);
     vec![
-        open_files(needs, machine),
+        open_files(n_threads, machine),
         locked_memory(machine),
         priority(),
     ]
@@ -47,7 +34,7 @@ fn line(id: &'static str, name: &'static str, detail: String) -> ProbeLine {
     ProbeLine::ok(Subject::Limit, id, name, detail)
 }
 
-fn open_files(needs: Needs, machine: &Machine) -> ProbeLine {
+fn open_files(n_threads: Option<u64>, machine: &Machine) -> ProbeLine {
     let line = |detail: String| line("open-files", "RLIMIT_NOFILE", detail);
     let n_cpus = machine.n_cpus as u64;
     let (soft, hard) = machine.open_files;
@@ -55,7 +42,7 @@ fn open_files(needs: Needs, machine: &Machine) -> ProbeLine {
         true => count(hard),
         false => format!("{} (raised to {} by attach)", count(soft), count(hard)),
     };
-    let Some(n) = needs.n_threads else {
+    let Some(n) = n_threads else {
         let (least, one) = files_needed(1, n_cpus);
         let most = hard.saturating_sub(least) / (one - least).max(1);
         return line(format!(
@@ -148,10 +135,7 @@ mod tests {
     /// Check the verdict at both bounds of what 1000 threads need.
     #[test]
     fn open_files_at_bounds() {
-        let needs = Needs {
-            n_threads: Some(1000),
-        };
-        let verdict = |hard| open_files(needs, &machine(hard)).verdict;
+        let verdict = |hard| open_files(Some(1000), &machine(hard)).verdict;
         let (least, most) = files_needed(1000, 4);
         assert_eq!(verdict(most), Verdict::Ok);
         assert_eq!(verdict(most - 1), Verdict::Limited);

@@ -23,8 +23,12 @@ impl Sampler {
         for target in std::mem::take(&mut self.set.gone) {
             self.end_target(target, TargetEnd::Exited, now);
         }
-        self.check_exits(now);
-        self.check_identities(now);
+        let is_due = self.is_check_due(now);
+        if is_due {
+            self.targets.checked = now;
+        }
+        self.check_exits(is_due, now);
+        self.check_identities(is_due, now);
         match (self.targets.n_alive(), self.targets.last_end) {
             (0, Some(TargetEnd::Exec)) => Err(SamplingEnd::TargetExec),
             (0, _) => Err(SamplingEnd::TargetExited),
@@ -33,17 +37,16 @@ impl Sampler {
     }
 
     /// Whether the next tick has to ask for exits.
-    pub(super) fn is_exit_check_due(&self, now: u64) -> bool {
-        now.saturating_sub(self.targets.exits_checked) >= IDENTITY_NS
+    pub(super) fn is_check_due(&self, now: u64) -> bool {
+        now.saturating_sub(self.targets.checked) >= IDENTITY_NS
     }
 
     /// Asks now and then, since it costs system calls, and when no thread is left.
-    fn check_exits(&mut self, now: u64) {
+    fn check_exits(&mut self, is_due: bool, now: u64) {
         let is_empty = self.set.threads.is_empty() && self.set.n_unlisted() == 0;
-        if !is_empty && !self.is_exit_check_due(now) {
+        if !is_empty && !is_due {
             return;
         }
-        self.targets.exits_checked = now;
         let exited =
             |(id, observed): (TargetId, &Observed)| observed.target.has_exited().then_some(id);
         let exited: Vec<TargetId> = self.targets.iter().filter_map(exited).collect();
@@ -52,7 +55,7 @@ impl Sampler {
         }
     }
 
-    fn check_identities(&mut self, now: u64) {
+    fn check_identities(&mut self, is_due: bool, now: u64) {
         let mut ended: Vec<(TargetId, TargetEnd)> = Vec::new();
         for thread in self.set.threads.iter().filter(|t| t.info.exec_id != 0) {
             let exec_id = thread.info.exec_id;
@@ -62,8 +65,7 @@ impl Sampler {
                 ended.push((thread.target, TargetEnd::Exec));
             }
         }
-        if now.saturating_sub(self.targets.identities_checked) >= IDENTITY_NS {
-            self.targets.identities_checked = now;
+        if is_due {
             // An engine that shows an exec needs nothing else.
             for (id, observed) in self.targets.iter().filter(|(_, o)| o.exec_id.is_none()) {
                 match observed.target.liveness() {

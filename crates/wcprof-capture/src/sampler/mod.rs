@@ -104,7 +104,7 @@ impl Sampler {
         self.threads.seen.number > 0
             && self.targets.births.is_none()
             && self.outbox.n_ticks + self.held.ticks.len() + 1 < MAX_TICKS
-            && !self.is_exit_check_due(now)
+            && !self.is_check_due(now)
             && !self.threads.is_mention_due(now)
             && !self.budget.is_due(now)
             && self.perf.as_ref().is_none_or(PerfSampler::is_filtered)

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use wcprof_types::{Avma, Mapping};
+use wcprof_types::Avma;
 
 use wcprof_host::Target;
 
@@ -14,7 +14,7 @@ const TRUST_NS: u64 = 2_000_000_000;
 /// Readable mappings of the target, by address.
 #[derive(Debug, Default)]
 pub(crate) struct StackMap {
-    ranges: Vec<(Avma, Avma)>,
+    ranges: Vec<Range<Avma>>,
     read_at: Option<u64>,
 }
 
@@ -33,25 +33,16 @@ impl StackMap {
         }
         self.read_at = Some(now);
         if let Ok(mappings) = target.mappings() {
-            self.set(&mappings);
+            let readable = mappings.iter().filter(|m| m.readable);
+            self.ranges = readable.map(|m| m.start..m.end).collect();
         }
         self.find(sp)
     }
 
-    fn set(&mut self, mappings: &[Mapping]) {
-        self.ranges.clear();
-        self.ranges.extend(
-            mappings
-                .iter()
-                .filter(|m| m.readable)
-                .map(|m| (m.start, m.end)),
-        );
-    }
-
     fn find(&self, sp: Avma) -> Option<Range<Avma>> {
-        let after = self.ranges.partition_point(|&(start, _)| start <= sp);
-        let &(start, end) = self.ranges.get(after.checked_sub(1)?)?;
-        (sp < end).then_some(start..end)
+        let after = self.ranges.partition_point(|range| range.start <= sp);
+        let range = self.ranges.get(after.checked_sub(1)?)?;
+        range.contains(&sp).then(|| range.clone())
     }
 }
 
@@ -63,7 +54,7 @@ mod tests {
     #[test]
     fn find() {
         let map = StackMap {
-            ranges: vec![(Avma(0x1000), Avma(0x2000)), (Avma(0x3000), Avma(0x4000))],
+            ranges: vec![Avma(0x1000)..Avma(0x2000), Avma(0x3000)..Avma(0x4000)],
             read_at: None,
         };
         assert_eq!(map.find(Avma(0x1000)), Some(Avma(0x1000)..Avma(0x2000)));

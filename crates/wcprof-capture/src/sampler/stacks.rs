@@ -273,9 +273,9 @@ impl Sampler {
         let Some(mut perf) = self.perf.take() else {
             return false;
         };
-        let drained = perf.drain(|sample| is_deep |= self.take_timer_sample(sample) == Some(true));
+        let n_lost = perf.drain(|sample| is_deep |= self.take_timer_sample(sample) == Some(true));
         self.perf = Some(perf);
-        self.outbox.batch.counts.n_lost += drained.n_lost + drained.n_malformed;
+        self.outbox.batch.counts.n_lost += n_lost;
         self.outbox.is_urgent |= is_deep;
         is_deep
     }

@@ -54,10 +54,9 @@ pub(super) struct Targets {
     pub(super) births: Option<Births>,
     /// How the last process left.
     pub(super) last_end: Option<TargetEnd>,
-    /// When it was last asked whether processes have exited, when for their identity, and when locks
-    /// were last looked at.
-    pub(super) exits_checked: u64,
-    pub(super) identities_checked: u64,
+    /// When it was last asked whether processes are still there and the same, and when locks were last
+    /// looked at.
+    pub(super) checked: u64,
     locks_read: u64,
 }
 
@@ -115,7 +114,7 @@ impl Targets {
 
     /// Counts from now on.
     pub(super) fn begin(&mut self, now: u64) {
-        (self.exits_checked, self.identities_checked, self.locks_read) = (now, now, now);
+        (self.checked, self.locks_read) = (now, now);
     }
 
     pub(super) fn n_alive(&self) -> usize {

@@ -1,8 +1,8 @@
 //! Disks of a virtual machine: interface, iothreads, cache, format, aio.
 
 use wcprof_findings::Setting;
+use wcprof_text::count;
 
-use super::words::plural;
 use crate::qemu::{Disk, Machine};
 use crate::report::{Out, setting};
 
@@ -24,7 +24,7 @@ pub(super) fn check(out: &mut Out<'_>, machine: &Machine) {
     };
     let n_served = drivers.filter(is_served).count();
     if disks.is_empty() && n_served > 0 {
-        let seen = plural(n_served, "disk") + " of vhost-user: another process does the I/O";
+        let seen = count(n_served, "disk") + " of vhost-user: another process does the I/O";
         out.passed(ID_INTERFACE, seen);
         return;
     }
@@ -44,7 +44,7 @@ pub(super) fn check(out: &mut Out<'_>, machine: &Machine) {
     iothreads(out, machine);
     let seen = match disks.iter().filter(|d| d.io.protocol == "rbd").count() {
         0 => String::new(),
-        n => format!("off for {} on rbd", plural(n, "disk")),
+        n => format!("off for {} on rbd", count(n, "disk")),
     };
     out.found_or_passed(ID_RBD_CACHE, each(rbd_cache), seen);
     out.found(ID_RBD_OVERRIDE, each(rbd_override));
@@ -62,7 +62,7 @@ pub(super) fn check(out: &mut Out<'_>, machine: &Machine) {
     out.found(ID_AIO, each(aio));
     let n_probed = disks.len() - formats.len();
     if n_probed > 0 {
-        let disks = plural(n_probed, "disk");
+        let disks = count(n_probed, "disk");
         let reason = format!("{disks} without `format=`: QEMU probed the image");
         out.unknown(ID_FORMAT, reason, "`qemu-img info -U FILE`");
     }
@@ -85,7 +85,7 @@ fn iothreads(out: &mut Out<'_>, machine: &Machine) {
     let threads = machine.iothreads();
     let seen = match virtio().count() {
         0 => String::new(),
-        n => plural(n, "disk") + " with " + &plural(threads.len(), "iothread"),
+        n => count(n, "disk") + " with " + &count(threads.len(), "iothread"),
     };
     out.found_or_passed(ID_IOTHREAD, without.collect(), seen);
     for thread in threads {

@@ -28,11 +28,8 @@ fn file_name(path: &str) -> &str {
 
 pub(super) fn check(out: &mut Out<'_>, kind: &Kind) {
     let Some(libraries) = out.snapshot.process.libraries.as_deref() else {
-        out.unknown(
-            ID_LIBC_MALLOC,
-            "the mapped libraries are not known",
-            "run as root or with CAP_SYS_PTRACE",
-        );
+        let reason = "the mapped libraries are not known";
+        out.unknown(ID_LIBC_MALLOC, reason, "run as root or with CAP_SYS_PTRACE");
         return;
     };
     let maps = format!("/proc/{}/maps", out.snapshot.process.pid);

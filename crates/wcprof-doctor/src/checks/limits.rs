@@ -1,6 +1,7 @@
 //! Limits: CPU and memory of control groups, descriptors.
 
-use super::words::plural;
+use wcprof_text::count;
+
 use crate::report::{Out, setting};
 
 const ID_THROTTLED: &str = "cgroup-throttled";
@@ -24,7 +25,7 @@ pub(super) fn check(out: &mut Out<'_>) {
         let of = group.n_periods.unwrap_or(0);
         let text = format!(
             "{limit}, throttled in {n} of {}",
-            plural(of as usize, "period")
+            count(of as usize, "period")
         );
         if of >= MIN_PERIODS && n.saturating_mul(100) / of >= THROTTLED_PERCENT {
             let lost = group.throttled_us.unwrap_or(0) as f64 / 1e6;

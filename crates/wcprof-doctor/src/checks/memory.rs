@@ -1,7 +1,9 @@
 //! Huge pages, transparent and reserved; KSM; swap.
 
+use wcprof_text::count;
+
 use super::kind::Kind;
-use super::words::{bytes, chosen, plural};
+use super::words::{bytes, chosen};
 use crate::report::{Out, setting};
 
 const ID_SMALL_PAGES: &str = "qemu-small-pages";
@@ -58,21 +60,19 @@ fn huge_pages(out: &mut Out<'_>, kind: &Kind) {
     );
     let guest = resident.unwrap_or(0).max(reserved);
     let huge = reserved.saturating_add(transparent);
-    if matches!(kind, Kind::Qemu(_)) && guest >= MIN_GUEST_KIB {
-        if process.rollup_kib.is_empty() && reserved == 0 {
-            out.unknown(
-                ID_SMALL_PAGES,
-                "how much of the guest is in transparent huge pages was not read",
-                "`grep AnonHugePages /proc/PID/smaps_rollup` as root",
-            );
-        } else if huge.saturating_mul(100) / guest < MOSTLY_PERCENT {
-            let mut found = vec![setting("memory", text, "status, smaps_rollup")];
-            let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
-            found.extend(thp.map(|t| setting("transparent huge pages", t, enabled)));
-            out.found(ID_SMALL_PAGES, found);
-        } else {
-            out.passed(ID_SMALL_PAGES, text);
-        }
+    if !matches!(kind, Kind::Qemu(_)) || guest < MIN_GUEST_KIB {
+        out.passed(ID_SMALL_PAGES, text);
+    } else if process.rollup_kib.is_empty() && reserved == 0 {
+        out.unknown(
+            ID_SMALL_PAGES,
+            "how much of the guest is in transparent huge pages was not read",
+            "`grep AnonHugePages /proc/PID/smaps_rollup` as root",
+        );
+    } else if huge.saturating_mul(100) / guest < MOSTLY_PERCENT {
+        let mut found = vec![setting("memory", text, "status, smaps_rollup")];
+        let enabled = "/sys/kernel/mm/transparent_hugepage/enabled";
+        found.extend(thp.map(|t| setting("transparent huge pages", t, enabled)));
+        out.found(ID_SMALL_PAGES, found);
     } else {
         out.passed(ID_SMALL_PAGES, text);
     }
@@ -86,16 +86,10 @@ fn huge_pages(out: &mut Out<'_>, kind: &Kind) {
             out.found(ID_THP_DEFRAG, found);
         }
         (Some(thp), defrag) => {
-            let own = if disabled {
-                "; off for this process"
-            } else {
-                ""
-            };
+            let own = ["", "; off for this process"][usize::from(disabled)];
             let defrag = defrag.unwrap_or("unknown");
-            out.passed(
-                ID_THP_DEFRAG,
-                format!("enabled {thp}, defrag {defrag}{own}"),
-            );
+            let seen = format!("enabled {thp}, defrag {defrag}{own}");
+            out.passed(ID_THP_DEFRAG, seen);
         }
         _ => {}
     }
@@ -109,7 +103,7 @@ fn unused(out: &mut Out<'_>, used_here: u64) {
         let text = format!(
             "{} of {} free",
             pool.free,
-            plural(pool.total as usize, "page")
+            count(pool.total as usize, "page")
         );
         let size = format!("huge pages of {} KiB", pool.size_kib);
         if pool.free == pool.total && free >= MIN_RESERVED_KIB && used_here == 0 {

@@ -2,11 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use wcprof_text::count;
 use wcprof_types::snapshot::ThreadSetup;
 use wcprof_types::{cpu_list, parse_cpus};
 
 use super::kind::Kind;
-use super::words::{bytes, plural};
+use super::words::bytes;
 use crate::report::{Out, setting};
 
 const ID_NUMA_REMOTE: &str = "numa-memory-remote";
@@ -63,7 +64,7 @@ fn nodes_of(nodes: &Nodes, cpus: &Cpus) -> BTreeSet<u32> {
 
 fn numa(out: &mut Out<'_>, nodes: &Nodes, cpus: &Cpus) {
     if nodes.values().filter(|cpus| !cpus.is_empty()).count() < 2 {
-        let n = plural(nodes.len().max(1), "NUMA node");
+        let n = count(nodes.len().max(1), "NUMA node");
         out.passed(ID_NUMA_REMOTE, format!("{n}: nothing is remote"));
         return;
     }
@@ -117,7 +118,7 @@ fn interrupts(out: &mut Out<'_>, nodes: &Nodes, cpus: &Cpus) {
         let on = nodes_of(nodes, &cpus);
         let mut text = format!(
             "{} on CPUs {} (node {})",
-            plural(irqs.len(), "interrupt"),
+            count(irqs.len(), "interrupt"),
             cpu_list(&cpus),
             cpu_list(&on),
         );
@@ -175,9 +176,9 @@ fn narrow(out: &mut Out<'_>, kind: &Kind, cpus: &Cpus) {
         let lists: BTreeSet<&str> = threads.iter().map(|t| t.cpus.as_str()).collect();
         let seen = format!(
             "{} may use CPUs {}, in {}",
-            plural(threads.len(), "thread"),
+            count(threads.len(), "thread"),
             cpu_list(cpus),
-            plural(lists.len(), "set"),
+            count(lists.len(), "set"),
         );
         out.passed(ID_NARROW, seen);
     }
@@ -206,7 +207,7 @@ fn vhost(out: &mut Out<'_>, kind: &Kind, nodes: &Nodes) {
     let is_apart = of_vcpus.is_disjoint(&of_vhost) && !of_vhost.is_empty();
     let (on, vhost_on) = (cpu_list(&vcpus), cpu_list(&served));
     if is_pinned && (is_apart || served.is_subset(&vcpus)) {
-        let name = plural(vhost.len(), "vhost thread");
+        let name = count(vhost.len(), "vhost thread");
         let found = [("vCPUs".to_owned(), on), (name, vhost_on)];
         let found =
             found.map(|(name, on)| setting(name, format!("CPUs {on}"), "Cpus_allowed_list"));
@@ -219,16 +220,11 @@ fn vhost(out: &mut Out<'_>, kind: &Kind, nodes: &Nodes) {
 fn governor(out: &mut Out<'_>) {
     let host = &out.snapshot.host;
     if host.governors.is_empty() {
+        let seen = "no cpufreq: a virtual machine, whose host decides";
+        let (reason, next) = ("no cpufreq in /sys", "the firmware's power profile");
         match host.cpu_flags.iter().any(|f| f == "hypervisor") {
-            true => out.passed(
-                ID_GOVERNOR,
-                "no cpufreq: a virtual machine, whose host decides",
-            ),
-            false => out.unknown(
-                ID_GOVERNOR,
-                "no cpufreq in /sys",
-                "the firmware's power profile",
-            ),
+            true => out.passed(ID_GOVERNOR, seen),
+            false => out.unknown(ID_GOVERNOR, reason, next),
         }
         return;
     }
@@ -236,7 +232,7 @@ fn governor(out: &mut Out<'_>) {
     let list = |map: &BTreeMap<String, u64>| {
         let parts = map
             .iter()
-            .map(|(k, n)| format!("{k} ({})", plural(*n as usize, "CPU")));
+            .map(|(k, n)| format!("{k} ({})", count(*n as usize, "CPU")));
         parts.collect::<Vec<_>>().join(", ")
     };
     let text = format!("{}, driver {driver}", list(&host.governors));
@@ -253,14 +249,9 @@ fn governor(out: &mut Out<'_>) {
     };
     if is_slow {
         let mut found = vec![setting("governor", text, "/sys/devices/system/cpu/cpufreq")];
-        found.extend(own_choice.then(|| {
-            let preference = list(&host.energy_preferences);
-            setting(
-                "energy preference",
-                preference,
-                "energy_performance_preference",
-            )
-        }));
+        let file = "energy_performance_preference";
+        let preference = || setting("energy preference", list(&host.energy_preferences), file);
+        found.extend(own_choice.then(preference));
         out.found(ID_GOVERNOR, found);
     } else {
         out.passed(ID_GOVERNOR, text);

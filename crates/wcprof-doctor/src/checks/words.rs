@@ -1,13 +1,5 @@
 //! Numbers and choices of the kernel as words.
 
-/// `1 disk`, `2 disks`.
-pub(super) fn plural(n: usize, noun: &str) -> String {
-    match n {
-        1 => format!("1 {noun}"),
-        _ => format!("{n} {noun}s"),
-    }
-}
-
 /// `1.5 GiB`.
 pub(super) fn bytes(n: u64) -> String {
     match n {

@@ -13,7 +13,7 @@ use wcprof_export::{CsvWriter, Timeline};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{
     Around, FunctionFilter, FunctionName, GroupBy, ProfileBuilder, Relation, RowSpan, Rules,
-    ThreadFilter, Trees, View,
+    ThreadFilter, Trees, View, globs,
 };
 use wcprof_trace::model::Span;
 use wcprof_types::{StackEnd, ThreadState, TimeNs};
@@ -364,11 +364,10 @@ fn filters_and_groups() {
     );
     let view = View {
         by: GroupBy::Pool,
-        threads: ThreadFilter::by_globs(&wcprof_profile::ThreadGlobs {
-            threads: &["sleep*".into()],
-            ..Default::default()
-        })
-        .expect("a glob"),
+        threads: ThreadFilter {
+            threads: globs(&["sleep*"]).expect("a glob"),
+            ..ThreadFilter::default()
+        },
         ..View::default()
     };
     assert_eq!(stacks(&view), ["sleeper;main;nap"]);

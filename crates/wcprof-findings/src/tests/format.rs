@@ -274,7 +274,7 @@ fn nothing_found() {
 #[test]
 fn list() {
     let set = RuleSet::builtin().unwrap();
-    let text = render_rules(&set, TextOptions::default());
+    let text = render_rules(&set, 120);
     for rule in set.rules() {
         assert!(text.contains(&format!("{} [{}]", rule.id, rule.severity.name())));
     }

@@ -83,7 +83,7 @@ fn folder() {
 #[test]
 fn nothing_half_loaded() {
     let folder = tempfile::tempdir().unwrap();
-    let mut set = RuleSet::empty();
+    let mut set = RuleSet::default();
     let empty = set.load_dir(folder.path()).unwrap_err().to_string();
     assert!(empty.contains("holds no `*.toml` file"), "{empty}");
     let missing = set.load_file(&folder.path().join("x.toml")).unwrap_err();
@@ -91,7 +91,7 @@ fn nothing_half_loaded() {
     fs::write(folder.path().join("a.toml"), GOOD).unwrap();
     fs::write(folder.path().join("b.toml"), "id = 5").unwrap();
     set.load_dir(folder.path()).unwrap_err();
-    assert_eq!(set, RuleSet::empty());
+    assert_eq!(set, RuleSet::default());
     fs::write(folder.path().join("b.toml"), " ".repeat(300 << 10)).unwrap();
     let long = set.load_file(&folder.path().join("b.toml")).unwrap_err();
     assert!(long.to_string().contains("longer than"), "{long}");
@@ -174,7 +174,7 @@ fn mistakes() {
     ] {
         assert!(GOOD.contains(from), "{from}");
         fs::write(&path, GOOD.replace(from, to)).unwrap();
-        let error = RuleSet::empty().load_file(&path).unwrap_err().to_string();
+        let error = RuleSet::default().load_file(&path).unwrap_err().to_string();
         assert!(error.contains(expected), "{to}: {error}");
         assert!(error.contains("mine.toml"), "{error}");
     }
@@ -187,6 +187,6 @@ fn huge_expression() {
     let path = folder.path().join("mine.toml");
     let text = GOOD.replace("^my_function$", "((a{1000}){1000}){1000}");
     fs::write(&path, text).unwrap();
-    let error = RuleSet::empty().load_file(&path).unwrap_err().to_string();
+    let error = RuleSet::default().load_file(&path).unwrap_err().to_string();
     assert!(error.contains("match.when[0].function[0]"), "{error}");
 }

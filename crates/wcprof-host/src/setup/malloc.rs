@@ -6,6 +6,13 @@
 
 use std::collections::HashSet;
 
+use object::elf::{
+    DT_JMPREL, DT_NULL, DT_PLTRELSZ, DT_RELA, DT_RELACOUNT, DT_RELASZ, DT_STRSZ, DT_STRTAB,
+    DT_SYMTAB, Dyn64, DynamicTag, ELFCLASS64, ELFDATA2LSB, ELFMAG, FileHeader64, PT_DYNAMIC,
+    PT_LOAD, ProgramHeader64, R_X86_64_GLOB_DAT, R_X86_64_JUMP_SLOT, Rela64, Sym64,
+};
+use object::pod::{Pod, slice_from_bytes};
+use object::{LittleEndian as LE, U64};
 use wcprof_types::snapshot::Malloc;
 use wcprof_types::{Avma, Mapping, Pid};
 
@@ -15,12 +22,9 @@ use crate::memory::read_memory;
 const MAX_MODULES: usize = 24;
 /// Bytes of a table.
 const MAX_TABLE: u64 = 16 << 20;
-const RELA_BYTES: usize = 24;
-const SYM_BYTES: usize = 24;
-const R_X86_64_GLOB_DAT: u64 = 6;
-const R_X86_64_JUMP_SLOT: u64 = 7;
-const PT_LOAD: u32 = 1;
-const PT_DYNAMIC: u32 = 2;
+const PROGRAM_HEADER: u16 = size_of::<ProgramHeader64<LE>>() as u16;
+const RELOCATION: u64 = size_of::<Rela64<LE>>() as u64;
+const SYMBOL: u64 = size_of::<Sym64<LE>>() as u64;
 
 /// The first module, the program first, whose slot leads into another module.
 pub(super) fn find(pid: Pid, mappings: &[Mapping]) -> Option<Malloc> {
@@ -31,7 +35,7 @@ pub(super) fn find(pid: Pid, mappings: &[Mapping]) -> Option<Malloc> {
         .filter(|m| seen.insert(m.path.as_str()))
         .take(MAX_MODULES);
     modules.find_map(|first| {
-        let target = Avma(Module::read(pid, first.start.0)?.slot("malloc")?);
+        let target = Avma(Module::read(pid, first.start.0)?.slot(b"malloc\0")?);
         let called = mappings
             .iter()
             .find(|m| m.contains(target) && m.executable)?;
@@ -43,129 +47,102 @@ pub(super) fn find(pid: Pid, mappings: &[Mapping]) -> Option<Malloc> {
     })
 }
 
-#[derive(Default)]
+/// A table of `len` bytes, at most [`MAX_TABLE`]; what is not mapped is missing at the end.
+fn read<T: Pod>(pid: Pid, address: u64, len: u64) -> Option<Vec<T>> {
+    let mut bytes = vec![0; usize::try_from(len.min(MAX_TABLE)).ok()?];
+    let n = read_memory(pid, Avma(address), &mut bytes).ok()?;
+    let (entries, _) = slice_from_bytes(&bytes, n / size_of::<T>()).ok()?;
+    Some(entries.to_vec())
+}
+
 struct Module {
     pid: Pid,
     bias: u64,
     symbols: u64,
-    strings: u64,
-    strings_len: u64,
+    /// Address and length.
+    strings: (u64, u64),
     /// Address and length of relocation tables.
     tables: [(u64, u64); 2],
-    /// Relative relocations at the begin of the second table.
-    n_relative: u64,
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(*bytes.get(at..)?.first_chunk()?))
-}
-
-/// At most [`MAX_TABLE`] bytes; what is not mapped is missing at the end.
-fn read(pid: Pid, address: u64, len: u64) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; usize::try_from(len.min(MAX_TABLE)).ok()?];
-    let n = read_memory(pid, Avma(address), &mut bytes).ok()?;
-    bytes.truncate(n);
-    Some(bytes)
 }
 
 impl Module {
     fn read(pid: Pid, start: u64) -> Option<Self> {
-        let header = read(pid, start, 64)?;
-        if !header.starts_with(b"\x7fELF\x02\x01") {
+        let header: FileHeader64<LE> = *read(pid, start, 64)?.first()?;
+        let ident = header.e_ident;
+        if (ident.magic, ident.class, ident.data) != (ELFMAG, ELFCLASS64, ELFDATA2LSB)
+            || header.e_phentsize.get(LE) != PROGRAM_HEADER
+        {
             return None;
         }
-        let (at, size) = (u64_at(&header, 32)?, u16_at(&header, 54)?);
-        let n = u16_at(&header, 56)?;
-        if usize::from(size) != 56 {
-            return None;
-        }
-        let headers = read(pid, start.checked_add(at)?, u64::from(n) * 56)?;
+        let at = start.checked_add(header.e_phoff.get(LE))?;
+        let len = u64::from(header.e_phnum.get(LE)) * u64::from(PROGRAM_HEADER);
+        let headers: Vec<ProgramHeader64<LE>> = read(pid, at, len)?;
         let (mut bias, mut dynamic) = (None, None);
-        for header in headers.chunks_exact(56) {
-            let (offset, address) = (u64_at(header, 8)?, u64_at(header, 16)?);
-            match u32_at(header, 0)? {
-                PT_LOAD if offset == 0 => bias = Some(start.wrapping_sub(address)),
-                PT_DYNAMIC => dynamic = Some((address, u64_at(header, 40)?)),
+        for header in &headers {
+            let address = header.p_vaddr.get(LE);
+            match header.p_type.get(LE) {
+                PT_LOAD if header.p_offset.get(LE) == 0 => bias = Some(start.wrapping_sub(address)),
+                PT_DYNAMIC => dynamic = Some((address, header.p_memsz.get(LE))),
                 _ => {}
             }
         }
         let (bias, (dynamic, len)) = (bias?, dynamic?);
-        let entries = read(pid, bias.wrapping_add(dynamic), len.min(1 << 16))?;
-        let mut module = Self {
+        let mut entries: Vec<Dyn64<LE>> = read(pid, bias.wrapping_add(dynamic), len.min(1 << 16))?;
+        let end = entries.iter().position(|e| e.d_tag.get(LE) == DT_NULL);
+        entries.truncate(end.unwrap_or(entries.len()));
+        let find = |tag: DynamicTag| entries.iter().rfind(|e| e.d_tag.get(LE) == tag);
+        let number = |tag| find(tag).map_or(0, |e| e.d_val.get(LE));
+        // glibc has made pointers absolute; other linkers leave them relative to the module.
+        let address = |tag| match find(tag).map(|e| e.d_val.get(LE)) {
+            Some(value) if value < bias => value.wrapping_add(bias),
+            value => value.unwrap_or(0),
+        };
+        // Relative relocations at the begin of this table import nothing.
+        let relative = number(DT_RELACOUNT).saturating_mul(RELOCATION);
+        Some(Self {
             pid,
             bias,
-            ..Self::default()
-        };
-        for entry in entries.chunks_exact(16) {
-            let (tag, value) = (u64_at(entry, 0)?, u64_at(entry, 8)?);
-            // glibc has made pointers absolute; other linkers leave them relative to the module.
-            let is_relative = value < bias;
-            let address = value.wrapping_add(if is_relative { bias } else { 0 });
-            match tag {
-                0 => break,
-                2 => module.tables[0].1 = value,
-                5 => module.strings = address,
-                6 => module.symbols = address,
-                7 => module.tables[1].0 = address,
-                8 => module.tables[1].1 = value,
-                10 => module.strings_len = value,
-                23 => module.tables[0].0 = address,
-                0x6fff_fff9 => module.n_relative = value,
-                _ => {}
-            }
-        }
-        Some(module)
+            symbols: address(DT_SYMTAB),
+            strings: (address(DT_STRTAB), number(DT_STRSZ)),
+            tables: [
+                (address(DT_JMPREL), number(DT_PLTRELSZ)),
+                (
+                    address(DT_RELA).checked_add(relative)?,
+                    number(DT_RELASZ).saturating_sub(relative),
+                ),
+            ],
+        })
     }
 
-    /// The address in the slot for the imported function `name`.
-    fn slot(&self, name: &str) -> Option<u64> {
-        let strings = read(self.pid, self.strings, self.strings_len)?;
-        let relative = self.n_relative.saturating_mul(RELA_BYTES as u64);
-        let [plt, mut other] = self.tables;
-        other.0 = other.0.checked_add(relative)?;
-        other.1 = other.1.saturating_sub(relative);
-        for (address, len) in [plt, other] {
+    /// The address in the slot for the imported function `name`, which ends with NUL.
+    fn slot(&self, name: &[u8]) -> Option<u64> {
+        let strings: Vec<u8> = read(self.pid, self.strings.0, self.strings.1)?;
+        for (address, len) in self.tables {
             if address == 0 || len == 0 {
                 continue;
             }
-            let table = read(self.pid, address, len)?;
-            let slots: Vec<(u64, u64)> = table
-                .chunks_exact(RELA_BYTES)
-                .filter_map(|r| {
-                    let info = u64_at(r, 8)?;
-                    let kind = info & 0xffff_ffff;
-                    let binds = kind == R_X86_64_GLOB_DAT || kind == R_X86_64_JUMP_SLOT;
-                    binds.then_some((info >> 32, u64_at(r, 0)?))
-                })
-                .collect();
-            let last = slots.iter().map(|s| s.0).max().unwrap_or(0);
-            let len = (last + 1).saturating_mul(SYM_BYTES as u64);
-            let symbols = read(self.pid, self.symbols, len)?;
-            let slot = slots.iter().find(|(symbol, _)| {
-                let at = usize::try_from(*symbol).unwrap_or(usize::MAX);
-                let named = u32_at(&symbols, at.saturating_mul(SYM_BYTES));
-                named.is_some_and(|at| is_string(&strings, at as usize, name))
+            let mut slots: Vec<Rela64<LE>> = read(self.pid, address, len)?;
+            slots.retain(|slot| {
+                let kind = slot.r_type(LE, false);
+                matches!(kind, R_X86_64_GLOB_DAT | R_X86_64_JUMP_SLOT)
             });
-            if let Some((_, slot)) = slot {
-                let bytes = read(self.pid, self.bias.wrapping_add(*slot), 8)?;
-                return u64_at(&bytes, 0);
+            let symbol = |slot: &Rela64<LE>| slot.r_sym(LE, false);
+            let last = slots.iter().map(symbol).max().unwrap_or(0);
+            let len = (u64::from(last) + 1) * SYMBOL;
+            let symbols: Vec<Sym64<LE>> = read(self.pid, self.symbols, len)?;
+            let is_named = |slot: &&Rela64<LE>| {
+                let symbol = symbols.get(symbol(slot) as usize);
+                let rest = symbol.and_then(|s| strings.get(s.st_name.get(LE) as usize..));
+                rest.is_some_and(|rest| rest.starts_with(name))
+            };
+            if let Some(slot) = slots.iter().find(is_named) {
+                let at = self.bias.wrapping_add(slot.r_offset.get(LE));
+                let target: Vec<U64<LE>> = read(self.pid, at, 8)?;
+                return target.first().map(|target| target.get(LE));
             }
         }
         None
     }
-}
-
-fn is_string(strings: &[u8], at: usize, wanted: &str) -> bool {
-    let found = strings.get(at..).unwrap_or_default();
-    found.starts_with(wanted.as_bytes()) && found.get(wanted.len()) == Some(&0)
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Copies of user stacks (`perf record --call-graph dwarf`) to frames, by the call frame information
+//! StackCopies of user stacks (`perf record --call-graph dwarf`) to frames, by the call frame information
 //! of the files of this machine that have the recorded build-ids, and of this kernel's vdso if it is
 //! the recorded one.
 //!
@@ -46,15 +46,14 @@ const MAX_MODULES: usize = 1 << 14;
 const MAX_GIVEN: usize = 1 << 18;
 
 /// A file with the recorded build-id.
-#[derive(Debug)]
 struct Code {
     source: Source,
     code: Arc<ModuleCode>,
 }
 
 /// The unwinder of one process.
-#[derive(Debug)]
-struct Known {
+#[derive(Default)]
+struct ProcessUnwinder {
     unwinder: Unwinder,
     /// By begin: end, load bias, file.
     texts: BTreeMap<u64, (u64, LoadBias, Arc<Code>)>,
@@ -65,15 +64,15 @@ struct Known {
 }
 
 /// Unwinds the copies of all processes.
-#[derive(Debug, Default)]
-pub(super) struct Copies {
+#[derive(Default)]
+pub(super) struct StackCopies {
     files: HashMap<(String, BuildId), Option<Arc<Code>>>,
     file_bytes: usize,
-    processes: HashMap<i32, Known>,
+    processes: HashMap<i32, ProcessUnwinder>,
     n_given: usize,
     n_used: u64,
     stack: UnwoundStack,
-    /// Copies by why their stacks ended.
+    /// StackCopies by why their stacks ended.
     pub(super) ends: BTreeMap<StackEnd, u64>,
     /// Paths of modules that were not found here with their build-id, and whether that is known.
     missing: BTreeSet<(String, bool)>,
@@ -82,7 +81,7 @@ pub(super) struct Copies {
 /// Lookup addresses of frames, leaf first, and why there are no more.
 pub(super) type Unwound = (Vec<u64>, StackEnd);
 
-impl Copies {
+impl StackCopies {
     /// The frames of a copy, leaf first.
     pub(super) fn unwind(
         &mut self,
@@ -107,7 +106,7 @@ impl Copies {
         // The rest of the space that was reserved for the copy says nothing.
         let len = usize::try_from(*len).unwrap_or(usize::MAX);
         let bytes = bytes.get(..len).unwrap_or(&bytes);
-        self.bring_up(pid, maps);
+        self.add_new_mappings(pid, maps);
         let Some(known) = self.processes.get_mut(&pid) else {
             return self.ended(vec![ip], StackEnd::NoUnwindInfo);
         };
@@ -138,7 +137,7 @@ impl Copies {
     }
 
     /// Tells a process's unwinder of the mappings that are new to it.
-    fn bring_up(&mut self, pid: i32, maps: &mut Maps) {
+    fn add_new_mappings(&mut self, pid: i32, maps: &mut Maps) {
         self.n_used += 1;
         let is_new = !self.processes.contains_key(&pid);
         if is_new && self.processes.len() >= MAX_UNWINDERS {
@@ -149,40 +148,34 @@ impl Copies {
         if self.n_given >= MAX_GIVEN {
             return;
         }
-        let mut changes = maps.take_changes();
+        let mut changes = std::mem::take(&mut maps.changes);
         if is_new {
-            changes = maps.all();
+            changes = maps.by_start.keys().copied().collect();
         }
         let mut added = Vec::new();
         for start in changes.into_iter().take(MAX_MODULES) {
-            if let Some(map) = maps.get(start) {
-                let kind = Kind::new(map);
-                let code = (kind != Kind::NoFile).then(|| self.code(map)).flatten();
+            if let Some(map) = maps.by_start.get(&start) {
+                let code = if has_code(map) { self.code(map) } else { None };
                 let code = code.and_then(|code| Some((bias(&code.code, start, map)?, code)));
-                added.push((start, map.end, kind, code));
+                added.push((start, map.end, has_code(map), code));
             }
         }
-        let known = self.processes.entry(pid).or_insert_with(|| Known {
-            unwinder: Unwinder::new(),
-            texts: BTreeMap::new(),
-            n_given: 0,
-            used: 0,
-        });
+        let known = self.processes.entry(pid).or_default();
         known.used = self.n_used;
-        for (start, end, kind, code) in added {
+        for (start, end, has_code, code) in added {
             if known.n_given >= MAX_MODULES {
                 break;
             }
             known.n_given += 1;
             self.n_given += 1;
-            known.add(start, end, kind, code);
+            known.add(start, end, has_code, code);
         }
     }
 
     /// The file of a mapping, if it is here and the one that was recorded.
     fn code(&mut self, map: &Map) -> Option<Arc<Code>> {
         let Some(build_id) = &map.build_id else {
-            self.miss(map, false);
+            self.note_missing(map, false);
             return None;
         };
         let key = (map.path.clone(), build_id.clone());
@@ -200,12 +193,12 @@ impl Copies {
             }
         };
         if known.is_none() {
-            self.miss(map, true);
+            self.note_missing(map, true);
         }
         known
     }
 
-    fn miss(&mut self, map: &Map, has_id: bool) {
+    fn note_missing(&mut self, map: &Map, has_id: bool) {
         if self.missing.len() < MAX_FILES {
             self.missing.insert((map.path.clone(), has_id));
         }
@@ -218,19 +211,15 @@ impl Copies {
         if n == 0 {
             return notes;
         }
-        let cut: Vec<String> = self
-            .ends
-            .iter()
-            .filter(|(end, _)| end.is_truncated())
+        let cut = self.ends.iter().filter(|(end, _)| end.is_truncated());
+        let cut: Vec<String> = cut
             .map(|(end, n)| format!("{n} {}", end.reason()))
             .collect();
-        notes.push(match cut.as_slice() {
-            [] => format!("{n} copies of user stacks were unwound, all of them to their roots"),
-            cut => format!(
-                "{n} copies of user stacks were unwound; some are truncated: {}",
-                cut.join(", ")
-            ),
-        });
+        let ends = match cut.is_empty() {
+            true => ", all of them to their roots".to_owned(),
+            false => format!("; some are truncated: {}", cut.join(", ")),
+        };
+        notes.push(format!("{n} copies of user stacks were unwound{ends}"));
         for (has_id, what) in [
             (true, "are not on this machine with the recorded build-id"),
             (
@@ -252,30 +241,14 @@ impl Copies {
     }
 }
 
-/// What is mapped.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-enum Kind {
-    File,
-    /// The kernel made it, there is no file.
-    Vdso,
-    /// JIT code, and what is of no interest.
-    NoFile,
+/// Whether a mapping has code of a file, or of the kernel's vdso. `//anon` is how perf names JIT code.
+fn has_code(map: &Map) -> bool {
+    map.path == VDSO || (map.path.starts_with('/') && !map.path.starts_with("//"))
 }
 
-impl Kind {
-    /// `//anon` and `[vdso]` are how perf and the kernel name what has no file.
-    fn new(map: &Map) -> Self {
-        match map.path.as_str() {
-            VDSO => Self::Vdso,
-            path if path.starts_with('/') && !path.starts_with("//") => Self::File,
-            _ => Self::NoFile,
-        }
-    }
-}
-
-impl Known {
+impl ProcessUnwinder {
     /// Adds a mapping in the place of what it covers.
-    fn add(&mut self, start: u64, end: u64, kind: Kind, code: Option<(LoadBias, Arc<Code>)>) {
+    fn add(&mut self, start: u64, end: u64, has_code: bool, code: Option<(LoadBias, Arc<Code>)>) {
         let covered: Vec<u64> = self.texts.range(start..end).map(|(&at, _)| at).collect();
         for at in covered {
             self.texts.remove(&at);
@@ -284,7 +257,7 @@ impl Known {
         let of_unwinder = code.as_ref().map(|(_, code)| Arc::clone(&code.code));
         let unwinder = &mut self.unwinder;
         let added = unwinder.add_module(Avma(start), Avma(end), bias, of_unwinder);
-        if kind == Kind::NoFile {
+        if !has_code {
             unwinder.remove_module(Avma(start));
         }
         if let (Some(_), Some((bias, code))) = (added, code) {
@@ -341,16 +314,14 @@ impl TextMemory for Text<'_> {
         let Some((_, (end, bias, code))) = self.0.range(..=address.0).next_back() else {
             return false;
         };
-        let fits = address
-            .0
-            .checked_add(bytes.len() as u64)
-            .is_some_and(|until| until <= *end);
-        let at = code.code.file_offset(bias.to_svma(address));
-        let mut read = |at| {
-            code.source
-                .read_into(format_args!("code"), at, bytes)
-                .is_ok()
-        };
-        fits && at.is_some_and(|FileOffset(at)| read(at))
+        let until = address.0.checked_add(bytes.len() as u64);
+        let fits = until.is_some_and(|until| until <= *end);
+        match code.code.file_offset(bias.to_svma(address)) {
+            Some(FileOffset(at)) if fits => {
+                let read = code.source.read_into(format_args!("code"), at, bytes);
+                read.is_ok()
+            }
+            _ => false,
+        }
     }
 }

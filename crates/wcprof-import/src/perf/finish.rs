@@ -5,22 +5,19 @@ use wcprof_types::TimeNs;
 
 use super::events::{Event, Kind};
 use super::threads::{Piece, Recording};
-use crate::error::ImportError;
+use crate::error::{ImportError, Result, within};
 use crate::limits;
 
 /// Scales the time of threads, and counts it from the first moment on.
-pub(super) fn finish(mut recording: Recording) -> Result<Trace, ImportError> {
+pub(super) fn finish(mut recording: Recording) -> Result<Trace> {
     recording.end_waits()?;
-    let scale = |piece: &Piece, event: usize| {
-        let (n, periods) = recording.sums.get(event).copied().unwrap_or_default();
-        let event = recording.events.get(event);
-        let scale = event.map_or(1.0, |event| event.scale(n, periods));
-        (piece.weight as f64 * scale).round() as u64
-    };
-    let weight = |piece: &Piece| {
-        piece
-            .event
-            .map_or(piece.weight, |event| scale(piece, event))
+    let weight = |piece: &Piece| match piece.event {
+        None => piece.weight,
+        Some(event) => {
+            let (n, periods) = recording.sums[event];
+            let scale = recording.events[event].scale(n, periods);
+            (piece.weight as f64 * scale).round() as u64
+        }
     };
     let weights: Vec<u64> = recording.pieces.iter().map(weight).collect();
     let begin = |(piece, weight): (&Piece, &u64)| piece.end.saturating_sub(*weight);
@@ -55,20 +52,15 @@ pub(super) fn finish(mut recording: Recording) -> Result<Trace, ImportError> {
             stack: piece.stack,
         })?;
         let threads = &mut recording.builder.trace.tables.threads;
-        if let Some(thread) = threads.get_mut(piece.thread.0 as usize) {
-            thread.start = match thread.end.0 {
-                0 => TimeNs(start),
-                _ => thread.start.min(TimeNs(start)),
-            };
-            thread.end = thread.end.max(TimeNs(end));
-        }
+        let thread = &mut threads[piece.thread.0 as usize];
+        thread.start = match thread.end.0 {
+            0 => TimeNs(start),
+            _ => thread.start.min(TimeNs(start)),
+        };
+        thread.end = thread.end.max(TimeNs(end));
     }
-    if total > limits::MAX_TIME_NS {
-        return Err(ImportError::TooLarge {
-            what: "the sum of all weights, ns,",
-            limit: limits::MAX_TIME_NS,
-        });
-    }
+    let (total, limit) = (total as usize, limits::MAX_TIME_NS as usize);
+    within(total, limit, "the sum of all weights, ns,")?;
     note_unknowns(&mut recording);
     let stats = &mut recording.builder.trace.tables.stats;
     stats.n_lost = recording.counts.n_lost;

@@ -8,8 +8,8 @@ use wcprof_symbols::open_regular;
 use wcprof_trace::model::{Frame, Module, ModuleId, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, RelativeAddress, Svma};
 
-use crate::builder::Builder;
-use crate::error::ImportError;
+use crate::builder::{Builder, cut};
+use crate::error::Result;
 
 const PT_LOAD: u32 = 1;
 
@@ -25,11 +25,11 @@ pub(super) struct Map {
 }
 
 impl Map {
-    pub(super) fn new(end: u64, offset: u64, path: String, build_id: Option<BuildId>) -> Self {
+    pub(super) fn new(end: u64, offset: u64, path: &[u8], build_id: Option<BuildId>) -> Self {
         Self {
             end,
             offset,
-            path,
+            path: cut(&String::from_utf8_lossy(path)).to_owned(),
             build_id,
             module: None,
         }
@@ -39,16 +39,12 @@ impl Map {
 /// Mappings of a process, by begin.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Maps {
-    by_start: BTreeMap<u64, Map>,
-    /// Begins of those that came or were cut since [`take_changes`](Self::take_changes).
-    changes: Vec<u64>,
+    pub(super) by_start: BTreeMap<u64, Map>,
+    /// Begins of those that came or were cut since this was last taken, in that order.
+    pub(super) changes: Vec<u64>,
 }
 
 impl Maps {
-    pub(super) fn len(&self) -> usize {
-        self.by_start.len()
-    }
-
     /// Adds a mapping; what it covers is gone.
     pub(super) fn add(&mut self, start: u64, map: Map) {
         if start >= map.end {
@@ -74,20 +70,6 @@ impl Maps {
         self.by_start.insert(start, map);
     }
 
-    pub(super) fn get(&self, start: u64) -> Option<&Map> {
-        self.by_start.get(&start)
-    }
-
-    /// Begins of all.
-    pub(super) fn all(&self) -> Vec<u64> {
-        self.by_start.keys().copied().collect()
-    }
-
-    /// Begins of those that came or were cut since this was last called, in that order.
-    pub(super) fn take_changes(&mut self) -> Vec<u64> {
-        std::mem::take(&mut self.changes)
-    }
-
     /// For a child: the same mappings, whose modules are its own.
     pub(super) fn inherited(&self) -> Self {
         let mut maps = self.clone();
@@ -102,7 +84,7 @@ impl Maps {
         process: ProcessId,
         builder: &mut Builder,
         files: &mut Files,
-    ) -> Result<Frame, ImportError> {
+    ) -> Result<Frame> {
         let found = self.by_start.range_mut(..=address).next_back();
         let Some((&start, map)) = found.filter(|(_, map)| address < map.end) else {
             return Ok(Frame::Unmapped(Avma(address)));
@@ -153,10 +135,8 @@ impl Files {
             return (map.offset, 0);
         };
         let key = (map.path.clone(), build_id.clone());
-        let segments = self
-            .0
-            .entry(key)
-            .or_insert_with(|| segments(&map.path, build_id));
+        let known = self.0.entry(key);
+        let segments = known.or_insert_with(|| segments(&map.path, build_id));
         let Some(segments) = segments else {
             return (map.offset, 0);
         };
@@ -190,7 +170,7 @@ mod tests {
     #[test]
     fn covers() {
         let mut maps = Maps::default();
-        let map = |end, path: &str| Map::new(end, 0, path.to_owned(), None);
+        let map = |end, path: &str| Map::new(end, 0, path.as_bytes(), None);
         maps.add(0x1000, map(0x5000, "/a"));
         maps.add(0x3000, map(0x4000, "/b"));
         maps.add(0x3800, map(0x6000, "/c"));
@@ -205,11 +185,6 @@ mod tests {
             (0x3800, 0x6000, "/c"),
         ];
         assert_eq!(found, expected);
-        assert_eq!(
-            maps.take_changes(),
-            [0x1000, 0x3000, 0x1000, 0x3800, 0x3000]
-        );
-        assert_eq!(maps.all(), [0x1000, 0x3000, 0x3800]);
-        assert!(maps.take_changes().is_empty());
+        assert_eq!(maps.changes, [0x1000, 0x3000, 0x1000, 0x3800, 0x3000]);
     }
 }

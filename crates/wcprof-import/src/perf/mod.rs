@@ -19,22 +19,21 @@ use std::io::{BufReader, Read, Seek, SeekFrom};
 use linux_perf_data::linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, RawEventRecord};
 use linux_perf_data::{PerfFile, PerfFileReader, PerfFileRecord};
 use wcprof_trace::model::Trace;
+use wcprof_types::BuildId;
 
 use crate::builder::Builder;
-use crate::error::ImportError;
+use crate::error::{ImportError, Result};
 use crate::limits;
 use crate::options::Options;
 use events::Event;
-use processes::{NewMap, Processes};
+use maps::Map;
+use processes::Processes;
 use threads::Recording;
 
 /// `PROT_EXEC` of a mapping.
 const PROT_EXEC: u32 = 4;
 
-pub(crate) fn import<R: Read + Seek>(
-    mut source: R,
-    options: &Options,
-) -> Result<Trace, ImportError> {
+pub(crate) fn import<R: Read + Seek>(mut source: R, options: &Options) -> Result<Trace> {
     preflight::check(&mut source)?;
     source.seek(SeekFrom::Start(0)).map_err(ImportError::Read)?;
     let parsed = PerfFileReader::parse_file(BufReader::new(source));
@@ -73,11 +72,7 @@ pub(crate) fn import<R: Read + Seek>(
 }
 
 /// Adds one record of the event `attr`; returns whether it was understood.
-fn read(
-    recording: &mut Recording,
-    attr: usize,
-    raw: &RawEventRecord<'_>,
-) -> Result<bool, ImportError> {
+fn read(recording: &mut Recording, attr: usize, raw: &RawEventRecord<'_>) -> Result<bool> {
     if !sound::is_sound(raw) {
         return Ok(false);
     }
@@ -88,39 +83,29 @@ fn read(
     match record {
         EventRecord::Sample(sample) => recording.sample(attr, &sample)?,
         EventRecord::Comm(comm) => {
-            let time = common.and_then(|c| c.timestamp);
             let name = comm.name.as_slice();
             let name = String::from_utf8_lossy(&name);
-            recording.comm(comm.pid, comm.tid, &name, comm.is_execve, time)?;
+            recording.comm(comm.pid, comm.tid, &name, comm.is_execve)?;
         }
         EventRecord::Fork(fork) => recording.fork(fork.pid, fork.tid, fork.ppid, fork.ptid)?,
         EventRecord::Exit(exit) => recording.exit(exit.tid, exit.timestamp)?,
         EventRecord::Mmap(m) if m.is_executable && matches!(m.cpu_mode, CpuMode::User) => {
-            let map = NewMap {
-                pid: m.pid,
-                start: m.address,
-                len: m.length,
-                offset: m.page_offset,
-                path: &m.path.as_slice(),
-                build_id: None,
-            };
-            recording.processes.map(map, &mut recording.builder)?;
+            let end = m.address.saturating_add(m.length);
+            let map = Map::new(end, m.page_offset, &m.path.as_slice(), None);
+            let builder = &mut recording.builder;
+            recording.processes.map(m.pid, m.address, map, builder)?;
         }
         EventRecord::Mmap2(m)
             if m.protection & PROT_EXEC != 0 && matches!(m.cpu_mode, CpuMode::User) =>
         {
-            let map = NewMap {
-                pid: m.pid,
-                start: m.address,
-                len: m.length,
-                offset: m.page_offset,
-                path: &m.path.as_slice(),
-                build_id: match &m.file_id {
-                    Mmap2FileId::BuildId(id) => Some(id),
-                    Mmap2FileId::InodeAndVersion(_) => None,
-                },
+            let build_id = match &m.file_id {
+                Mmap2FileId::BuildId(id) => BuildId::new(id),
+                Mmap2FileId::InodeAndVersion(_) => None,
             };
-            recording.processes.map(map, &mut recording.builder)?;
+            let end = m.address.saturating_add(m.length);
+            let map = Map::new(end, m.page_offset, &m.path.as_slice(), build_id);
+            let builder = &mut recording.builder;
+            recording.processes.map(m.pid, m.address, map, builder)?;
         }
         EventRecord::Lost(lost) => {
             let n_lost = &mut recording.counts.n_lost;

@@ -1,9 +1,9 @@
 //! A look at the sizes that a `perf.data` states, before anything is allocated for them
 //! (`tools/perf/Documentation/perf.data-file-format.txt` and `tools/perf/util/header.c` of Linux).
 
-use std::io::{BufReader, Read, Seek, SeekFrom};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
 
-use crate::error::ImportError;
+use crate::error::{ImportError, Result, within};
 
 /// Bytes of the file's header.
 const HEADER_BYTES: u64 = 104;
@@ -23,30 +23,31 @@ fn bad(what: &str) -> ImportError {
     ImportError::Perf(what.to_owned())
 }
 
-fn read<const N: usize>(source: &mut impl Read) -> Result<[u8; N], ImportError> {
+fn ensure(is_sound: bool, what: &str) -> Result<()> {
+    if is_sound { Ok(()) } else { Err(bad(what)) }
+}
+
+fn read<const N: usize>(source: &mut impl Read) -> Result<[u8; N]> {
     let mut bytes = [0; N];
+    let cut_short = |error: io::Error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => bad("the file is cut short"),
+        _ => ImportError::Read(error),
+    };
     source.read_exact(&mut bytes).map_err(cut_short)?;
     Ok(bytes)
 }
 
-fn read_u64(source: &mut impl Read) -> Result<u64, ImportError> {
+fn read_u64(source: &mut impl Read) -> Result<u64> {
     read(source).map(u64::from_le_bytes)
 }
 
-fn read_u32(source: &mut impl Read) -> Result<u32, ImportError> {
+fn read_u32(source: &mut impl Read) -> Result<u32> {
     read(source).map(u32::from_le_bytes)
 }
 
-fn seek(source: &mut impl Seek, at: u64) -> Result<(), ImportError> {
+fn seek(source: &mut impl Seek, at: u64) -> Result<()> {
     let result = source.seek(SeekFrom::Start(at));
-    result.map(|_| ()).map_err(ImportError::Read)
-}
-
-fn cut_short(error: std::io::Error) -> ImportError {
-    match error.kind() {
-        std::io::ErrorKind::UnexpectedEof => bad("the file is cut short"),
-        _ => ImportError::Read(error),
-    }
+    result.map(drop).map_err(ImportError::Read)
 }
 
 /// A part of the file.
@@ -57,48 +58,42 @@ struct Section {
 }
 
 impl Section {
-    fn read(source: &mut impl Read, file: u64) -> Result<Self, ImportError> {
+    fn read(source: &mut impl Read, file: u64) -> Result<Self> {
         let section = Self {
             offset: read_u64(source)?,
             size: read_u64(source)?,
         };
-        match section.offset.checked_add(section.size) {
-            Some(end) if end <= file => Ok(section),
-            _ => Err(bad("a section passes the end of the file; was it cut?")),
-        }
+        let end = section.offset.checked_add(section.size);
+        let is_inside = end.is_some_and(|end| end <= file);
+        ensure(
+            is_inside,
+            "a section passes the end of the file; was it cut?",
+        )?;
+        Ok(section)
     }
 }
 
 /// Checks every size that the parser trusts.
-pub(super) fn check<R: Read + Seek>(source: R) -> Result<(), ImportError> {
+pub(super) fn check<R: Read + Seek>(source: R) -> Result<()> {
     let mut source = BufReader::new(source);
     let file = source.seek(SeekFrom::End(0)).map_err(ImportError::Read)?;
-    if file > MAX_FILE_BYTES {
-        return Err(ImportError::TooLarge {
-            what: "the size of perf.data",
-            limit: MAX_FILE_BYTES,
-        });
-    }
+    let (size, limit) = (file as usize, MAX_FILE_BYTES as usize);
+    within(size, limit, "the size of perf.data")?;
     seek(&mut source, 0)?;
-    if &read::<8>(&mut source)? != b"PERFILE2" {
-        return Err(bad(
-            "it comes from a big-endian machine, which is not supported",
-        ));
-    }
-    if read_u64(&mut source)? != HEADER_BYTES {
-        return Err(bad(
-            "it was written to a pipe; record with `perf record -o FILE`",
-        ));
-    }
+    let is_little_endian = &read::<8>(&mut source)? == b"PERFILE2";
+    let big_endian = "it comes from a big-endian machine, which is not supported";
+    ensure(is_little_endian, big_endian)?;
+    let is_file = read_u64(&mut source)? == HEADER_BYTES;
+    let pipe = "it was written to a pipe; record with `perf record -o FILE`";
+    ensure(is_file, pipe)?;
     let attr_size = read_u64(&mut source)?;
     let attrs = Section::read(&mut source, file)?;
     let data = Section::read(&mut source, file).map_err(|_| {
         bad("the records pass the end of the file; was perf killed, or the file cut?")
     })?;
     let types = Section::read(&mut source, file)?;
-    if attrs.size > MAX_SECTION_BYTES || types.size > MAX_SECTION_BYTES || attr_size < 16 {
-        return Err(bad("the list of events has no valid size"));
-    }
+    let is_valid = attrs.size.max(types.size) <= MAX_SECTION_BYTES && attr_size >= 16;
+    ensure(is_valid, "the list of events has no valid size")?;
     let mut features = [0_u64; 4];
     for word in &mut features {
         *word = read_u64(&mut source)?;
@@ -109,9 +104,8 @@ pub(super) fn check<R: Read + Seek>(source: R) -> Result<(), ImportError> {
         let at = data.offset + data.size + n as u64 * 16;
         seek(&mut source, at)?;
         let section = Section::read(&mut source, file)?;
-        if section.size > MAX_SECTION_BYTES {
-            return Err(bad("a section beside the records is too large"));
-        }
+        let fits = section.size <= MAX_SECTION_BYTES;
+        ensure(fits, "a section beside the records is too large")?;
         match bit {
             HEADER_EVENT_DESC => event_desc(&mut source, section)?,
             HEADER_CMDLINE => command_line(&mut source, section)?,
@@ -127,45 +121,39 @@ fn attributes<R: Read + Seek>(
     attrs: Section,
     attr_size: u64,
     file: u64,
-) -> Result<(), ImportError> {
+) -> Result<()> {
     let n = attrs.size / attr_size;
-    if n == 0 || n > u64::from(MAX_EVENTS) {
-        return Err(bad("the list of events has no valid size"));
-    }
+    let is_valid = (1..=u64::from(MAX_EVENTS)).contains(&n);
+    ensure(is_valid, "the list of events has no valid size")?;
     for at in 0..n {
         // perf's attr_size includes the section of ids at the end of each entry.
         let ids = attrs.offset + at * attr_size + attr_size - 16;
         seek(source, ids)?;
-        if Section::read(source, file)?.size > MAX_SECTION_BYTES {
-            return Err(bad("an event has too many ids"));
-        }
+        let fits = Section::read(source, file)?.size <= MAX_SECTION_BYTES;
+        ensure(fits, "an event has too many ids")?;
     }
     Ok(())
 }
 
 /// The number of arguments, each of which has at least its length.
-fn command_line<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), ImportError> {
+fn command_line<R: Read + Seek>(source: &mut R, section: Section) -> Result<()> {
     seek(source, section.offset)?;
-    match u64::from(read_u32(source)?) <= section.size / 4 {
-        true => Ok(()),
-        false => Err(bad("the command line passes its end")),
-    }
+    let n = u64::from(read_u32(source)?);
+    ensure(n <= section.size / 4, "the command line passes its end")
 }
 
 /// Descriptions of events: attributes of one size, names and lists of ids.
-fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), ImportError> {
+fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<()> {
     let end = section.offset + section.size;
     let mut at = section.offset;
-    let seek = |source: &mut R, at: u64| match at <= end {
-        true => seek(source, at),
-        false => Err(bad("the descriptions of events pass their end")),
+    let seek = |source: &mut R, at: u64| {
+        ensure(at <= end, "the descriptions of events pass their end")?;
+        seek(source, at)
     };
     seek(source, at)?;
     let n = read_u32(source)?;
     let attr_size = u64::from(read_u32(source)?);
-    if n > MAX_EVENTS {
-        return Err(bad("there are too many events"));
-    }
+    ensure(n <= MAX_EVENTS, "there are too many events")?;
     at += 8;
     for _ in 0..n {
         at += attr_size;
@@ -179,22 +167,21 @@ fn event_desc<R: Read + Seek>(source: &mut R, section: Section) -> Result<(), Im
 }
 
 /// The heads of all records.
-fn records<R: Read + Seek>(source: &mut BufReader<R>, data: Section) -> Result<(), ImportError> {
+fn records<R: Read + Seek>(source: &mut BufReader<R>, data: Section) -> Result<()> {
     seek(source, data.offset)?;
     let mut left = data.size;
     while left >= 8 {
         let kind = read_u32(source)?;
         let size = read_u32(source)? >> 16;
-        match kind {
-            RECORD_AUXTRACE => {
-                return Err(bad("it holds a processor trace, which is not supported"));
-            }
-            RECORD_COMPRESSED | RECORD_COMPRESSED2 => {
-                return Err(bad("it is compressed: record without `perf record -z`"));
-            }
-            _ if size < 8 => return Err(bad("a record has no valid size")),
-            _ => {}
-        }
+        let is_trace = kind == RECORD_AUXTRACE;
+        ensure(
+            !is_trace,
+            "it holds a processor trace, which is not supported",
+        )?;
+        let is_compressed = [RECORD_COMPRESSED, RECORD_COMPRESSED2].contains(&kind);
+        let compressed = "it is compressed: record without `perf record -z`";
+        ensure(!is_compressed, compressed)?;
+        ensure(size >= 8, "a record has no valid size")?;
         source
             .seek_relative(i64::from(size) - 8)
             .map_err(ImportError::Read)?;

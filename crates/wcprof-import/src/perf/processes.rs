@@ -8,10 +8,10 @@ use linux_perf_data::{DsoInfo, DsoKey};
 use wcprof_trace::model::{Frame, FrameId, ProcessId, StackId};
 use wcprof_types::{Avma, BuildId, Pid, StackEnd};
 
-use super::dwarf::Copies;
+use super::dwarf::StackCopies;
 use super::maps::{Files, Map, Maps};
-use crate::builder::{Builder, cut};
-use crate::error::ImportError;
+use crate::builder::Builder;
+use crate::error::{Result, within};
 use crate::limits;
 
 /// Context markers of call chains (`include/uapi/linux/perf_event.h`).
@@ -19,31 +19,18 @@ const CONTEXT_MAX: u64 = -4095_i64 as u64;
 const CONTEXT_KERNEL: u64 = -128_i64 as u64;
 const CONTEXT_USER: u64 = -512_i64 as u64;
 
-#[derive(Debug)]
 struct Process {
     id: ProcessId,
     maps: Maps,
 }
 
 /// The processes of a recording.
-#[derive(Debug)]
 pub(super) struct Processes {
     by_pid: HashMap<i32, Process>,
     build_ids: HashMap<String, BuildId>,
     files: Files,
     n_maps: usize,
-    pub(super) copies: Copies,
-}
-
-/// A mapping, as a record has it.
-pub(super) struct NewMap<'r> {
-    pub(super) pid: i32,
-    pub(super) start: u64,
-    pub(super) len: u64,
-    /// In the file, bytes.
-    pub(super) offset: u64,
-    pub(super) path: &'r [u8],
-    pub(super) build_id: Option<&'r [u8]>,
+    pub(super) copies: StackCopies,
 }
 
 /// An address of a call chain.
@@ -53,6 +40,16 @@ struct ChainAddress {
     is_kernel: bool,
     /// Execution was there; otherwise a call returns there.
     is_exact: bool,
+}
+
+impl ChainAddress {
+    fn new(address: u64, is_kernel: bool, is_exact: bool) -> Self {
+        Self {
+            address,
+            is_kernel,
+            is_exact,
+        }
+    }
 }
 
 impl Processes {
@@ -69,77 +66,58 @@ impl Processes {
             build_ids: build_ids.collect(),
             files: Files::default(),
             n_maps: 0,
-            copies: Copies::default(),
+            copies: StackCopies::default(),
         }
     }
 
     /// The id of a process, which is added if it is new.
-    pub(super) fn id(&mut self, pid: i32, builder: &mut Builder) -> Result<ProcessId, ImportError> {
-        Ok(self.process(pid, builder)?.id)
-    }
-
-    fn process(&mut self, pid: i32, builder: &mut Builder) -> Result<&mut Process, ImportError> {
-        Ok(match self.by_pid.entry(pid) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Process {
-                id: builder.process(Pid(pid), "")?,
-                maps: Maps::default(),
-            }),
-        })
+    pub(super) fn id(&mut self, pid: i32, builder: &mut Builder) -> Result<ProcessId> {
+        Ok(process(&mut self.by_pid, pid, builder)?.id)
     }
 
     /// A process that executes another program has none of its mappings.
-    pub(super) fn exec(&mut self, pid: i32, builder: &mut Builder) -> Result<(), ImportError> {
-        self.process(pid, builder)?.maps = Maps::default();
+    pub(super) fn exec(&mut self, pid: i32, builder: &mut Builder) -> Result<()> {
+        process(&mut self.by_pid, pid, builder)?.maps = Maps::default();
         self.copies.forget(pid);
         Ok(())
     }
 
     /// A new process has the mappings of its parent.
-    pub(super) fn fork(
-        &mut self,
-        pid: i32,
-        parent: i32,
-        builder: &mut Builder,
-    ) -> Result<(), ImportError> {
+    pub(super) fn fork(&mut self, pid: i32, parent: i32, builder: &mut Builder) -> Result<()> {
         if pid != parent
-            && let Some(process) = self.by_pid.get(&parent)
+            && let Some(parent) = self.by_pid.get(&parent)
         {
-            let maps = process.maps.inherited();
-            self.count_maps(maps.len())?;
-            self.process(pid, builder)?.maps = maps;
+            let maps = parent.maps.inherited();
+            self.count_maps(maps.by_start.len())?;
+            process(&mut self.by_pid, pid, builder)?.maps = maps;
             self.copies.forget(pid);
         }
         Ok(())
     }
 
+    /// Adds a mapping at `start`.
     pub(super) fn map(
         &mut self,
-        map: NewMap<'_>,
+        pid: i32,
+        start: u64,
+        mut map: Map,
         builder: &mut Builder,
-    ) -> Result<(), ImportError> {
-        if map.pid < 0 {
+    ) -> Result<()> {
+        if pid < 0 {
             return Ok(());
         }
-        let path = cut(&String::from_utf8_lossy(map.path)).to_owned();
-        let build_id = map.build_id.and_then(BuildId::new);
-        let build_id = build_id.or_else(|| self.build_ids.get(&path).cloned());
+        if map.build_id.is_none() {
+            map.build_id = self.build_ids.get(&map.path).cloned();
+        }
         self.count_maps(1)?;
-        let end = map.start.saturating_add(map.len);
-        let maps = &mut self.process(map.pid, builder)?.maps;
-        maps.add(map.start, Map::new(end, map.offset, path, build_id));
+        let process = process(&mut self.by_pid, pid, builder)?;
+        process.maps.add(start, map);
         Ok(())
     }
 
-    fn count_maps(&mut self, n: usize) -> Result<(), ImportError> {
+    fn count_maps(&mut self, n: usize) -> Result<()> {
         self.n_maps += n;
-        match self.n_maps > limits::MAX_MAPPINGS {
-            true => Err(ImportError::too_large(
-                "the number of mappings",
-                limits::MAX_MAPPINGS,
-            )),
-            false => Ok(()),
-        }
+        within(self.n_maps, limits::MAX_MAPPINGS, "the number of mappings")
     }
 
     /// The stack of a sample.
@@ -149,7 +127,7 @@ impl Processes {
         sample: &SampleRecord<'_>,
         copies_stack: bool,
         builder: &mut Builder,
-    ) -> Result<StackId, ImportError> {
+    ) -> Result<StackId> {
         let mut chain = chain(sample);
         let mut end = StackEnd::Root;
         // The address of a sample in user space is the first one that the copy gives, too.
@@ -158,20 +136,15 @@ impl Processes {
             && !has_callers
             && let (Some(regs), Some(copy)) = (&sample.user_regs, &sample.user_stack)
         {
-            self.process(pid, builder)?;
-            if let Some(process) = self.by_pid.get_mut(&pid) {
-                let (frames, why) = self.copies.unwind(pid, &mut process.maps, regs, copy);
-                if !frames.is_empty() {
-                    chain.retain(|at| at.is_kernel);
-                }
-                // As lookup addresses, which are not to be changed again.
-                chain.extend(frames.into_iter().map(|address| ChainAddress {
-                    address,
-                    is_kernel: false,
-                    is_exact: true,
-                }));
-                end = why;
+            let maps = &mut process(&mut self.by_pid, pid, builder)?.maps;
+            let (frames, why) = self.copies.unwind(pid, maps, regs, copy);
+            if !frames.is_empty() {
+                chain.retain(|at| at.is_kernel);
             }
+            // As lookup addresses, which are not to be changed again.
+            let address = |address| ChainAddress::new(address, false, true);
+            chain.extend(frames.into_iter().map(address));
+            end = why;
         }
         if chain.iter().all(|at| at.is_kernel) {
             end = StackEnd::NoUserStack;
@@ -179,27 +152,31 @@ impl Processes {
         let mut root_first: Vec<FrameId> = Vec::with_capacity(chain.len());
         for at in chain.into_iter().rev() {
             let lookup = at.address.wrapping_sub(u64::from(!at.is_exact));
-            let frame = match at.is_kernel {
-                true => Frame::KernelCode(Avma(lookup)),
-                false => self.user_frame(pid, lookup, builder)?,
+            let frame = if at.is_kernel {
+                Frame::KernelCode(Avma(lookup))
+            } else {
+                let Process { id, maps } = process(&mut self.by_pid, pid, builder)?;
+                maps.frame(lookup, *id, builder, &mut self.files)?
             };
             root_first.push(builder.frame(frame)?);
         }
         builder.stack(root_first, end)
     }
+}
 
-    fn user_frame(
-        &mut self,
-        pid: i32,
-        address: u64,
-        builder: &mut Builder,
-    ) -> Result<Frame, ImportError> {
-        self.process(pid, builder)?;
-        match self.by_pid.get_mut(&pid) {
-            Some(Process { id, maps }) => maps.frame(address, *id, builder, &mut self.files),
-            None => Ok(Frame::Unmapped(Avma(address))),
-        }
-    }
+/// A process, which is added if it is new.
+fn process<'a>(
+    by_pid: &'a mut HashMap<i32, Process>,
+    pid: i32,
+    builder: &mut Builder,
+) -> Result<&'a mut Process> {
+    Ok(match by_pid.entry(pid) {
+        Entry::Occupied(known) => known.into_mut(),
+        Entry::Vacant(new) => new.insert(Process {
+            id: builder.process(Pid(pid), "")?,
+            maps: Maps::default(),
+        }),
+    })
 }
 
 /// The call chain of a sample, leaf first; without one, the address of the sample.
@@ -213,23 +190,14 @@ fn chain(sample: &SampleRecord<'_>) -> Vec<ChainAddress> {
                 is_kernel = address == CONTEXT_KERNEL || (is_kernel && address != CONTEXT_USER);
                 is_exact = true;
             } else if chain.len() <= limits::MAX_FRAMES {
-                chain.push(ChainAddress {
-                    address,
-                    is_kernel,
-                    is_exact,
-                });
+                chain.push(ChainAddress::new(address, is_kernel, is_exact));
                 is_exact = false;
             }
         }
     }
-    if chain.is_empty()
-        && let Some(address) = sample.ip
-    {
-        chain.push(ChainAddress {
-            address,
-            is_kernel,
-            is_exact: true,
-        });
+    if chain.is_empty() {
+        let address = |address| ChainAddress::new(address, is_kernel, true);
+        chain.extend(sample.ip.map(address));
     }
     chain
 }

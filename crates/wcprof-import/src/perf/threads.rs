@@ -11,10 +11,9 @@ use wcprof_types::{ThreadState, Tid, TimeNs};
 use super::events::{Event, Kind};
 use super::processes::Processes;
 use crate::builder::{Builder, cut};
-use crate::error::ImportError;
+use crate::error::{Result, within};
 use crate::limits;
 
-#[derive(Debug)]
 struct Seen {
     id: ThreadId,
     pid: i32,
@@ -27,7 +26,6 @@ struct Seen {
 }
 
 /// Time of a thread, not yet scaled.
-#[derive(Debug)]
 pub(super) struct Piece {
     pub(super) thread: ThreadId,
     /// Absolute, ns.
@@ -54,7 +52,6 @@ pub(super) struct Counts {
 }
 
 /// What was read so far.
-#[derive(Debug)]
 pub(super) struct Recording {
     pub(super) builder: Builder,
     pub(super) counts: Counts,
@@ -83,7 +80,7 @@ impl Recording {
     }
 
     /// Makes sure that a thread is known.
-    fn thread(&mut self, pid: i32, tid: i32) -> Result<ThreadId, ImportError> {
+    fn thread(&mut self, pid: i32, tid: i32) -> Result<ThreadId> {
         if let Some(seen) = self.threads.get(&tid)
             && seen.pid == pid
         {
@@ -91,27 +88,18 @@ impl Recording {
         }
         let process = self.processes.id(pid, &mut self.builder)?;
         let id = self.builder.thread(process, Tid(tid), "")?;
-        self.threads.insert(
-            tid,
-            Seen {
-                id,
-                pid,
-                off: None,
-                on: None,
-                is_gone: false,
-            },
-        );
+        let seen = Seen {
+            id,
+            pid,
+            off: None,
+            on: None,
+            is_gone: false,
+        };
+        self.threads.insert(tid, seen);
         Ok(id)
     }
 
-    pub(super) fn comm(
-        &mut self,
-        pid: i32,
-        tid: i32,
-        name: &str,
-        is_exec: bool,
-        time: Option<u64>,
-    ) -> Result<(), ImportError> {
+    pub(super) fn comm(&mut self, pid: i32, tid: i32, name: &str, is_exec: bool) -> Result<()> {
         if tid <= 0 {
             return Ok(());
         }
@@ -122,49 +110,33 @@ impl Recording {
         let name = cut(name).to_owned();
         let process = self.processes.id(pid, &mut self.builder)?;
         let tables = &mut self.builder.trace.tables;
-        if pid == tid
-            && let Some(process) = tables.processes.get_mut(process.0 as usize)
-        {
+        if pid == tid {
+            let process = &mut tables.processes[process.0 as usize];
             process.comm.clone_from(&name);
         }
-        if let Some(thread) = tables.threads.get_mut(thread.0 as usize) {
-            // Names before the first sample are those of the past.
-            let is_past = time.is_none_or(|t| t == 0) || self.pieces.is_empty();
-            match thread.names.first_mut() {
-                Some(first) if is_past || thread.n_ticks == 0 => first.1 = name,
-                _ => thread.names = vec![(TimeNs(0), name)],
-            }
-        }
+        tables.threads[thread.0 as usize].names = vec![(TimeNs(0), name)];
         Ok(())
     }
 
-    pub(super) fn fork(
-        &mut self,
-        pid: i32,
-        tid: i32,
-        parent: i32,
-        parent_tid: i32,
-    ) -> Result<(), ImportError> {
+    pub(super) fn fork(&mut self, pid: i32, tid: i32, parent: i32, parent_tid: i32) -> Result<()> {
         if tid <= 0 || pid <= 0 {
             return Ok(());
         }
-        let inherited = self.threads.get(&parent_tid).and_then(|parent| {
-            let threads = &self.builder.trace.tables.threads;
-            let thread = threads.get(parent.id.0 as usize)?;
-            Some(thread.name().to_owned())
-        });
+        let threads = &self.builder.trace.tables.threads;
+        let name = |parent: &Seen| threads[parent.id.0 as usize].name().to_owned();
+        let inherited = self.threads.get(&parent_tid).map(name);
         self.processes.fork(pid, parent, &mut self.builder)?;
         // A tid that is used again is another thread.
         self.threads.remove(&tid);
         self.thread(pid, tid)?;
         if let Some(name) = inherited {
-            self.comm(pid, tid, &name, false, None)?;
+            self.comm(pid, tid, &name, false)?;
         }
         Ok(())
     }
 
     /// A thread must run to exit: that ends its wait.
-    pub(super) fn exit(&mut self, tid: i32, time: u64) -> Result<(), ImportError> {
+    pub(super) fn exit(&mut self, tid: i32, time: u64) -> Result<()> {
         self.last = self.last.max(time);
         self.close(tid, time, 0)?;
         if let Some(seen) = self.threads.get_mut(&tid) {
@@ -173,20 +145,12 @@ impl Recording {
         Ok(())
     }
 
-    pub(super) fn sample(
-        &mut self,
-        event: usize,
-        sample: &SampleRecord<'_>,
-    ) -> Result<(), ImportError> {
-        let Some(&Event {
-            kind,
-            period,
-            copies_stack,
-            ..
-        }) = self.events.get(event)
-        else {
+    pub(super) fn sample(&mut self, event: usize, sample: &SampleRecord<'_>) -> Result<()> {
+        let Some(of_event) = self.events.get(event) else {
             return Ok(());
         };
+        let (kind, copies_stack) = (of_event.kind, of_event.copies_stack);
+        let weight = sample.period.unwrap_or(of_event.period);
         let (Some(pid), Some(tid), Some(time)) = (sample.pid, sample.tid, sample.timestamp) else {
             self.counts.n_other += 1;
             return Ok(());
@@ -207,7 +171,6 @@ impl Recording {
         let thread = self.thread(pid, tid)?;
         let builder = &mut self.builder;
         let stack = self.processes.stack(pid, sample, copies_stack, builder)?;
-        let weight = sample.period.unwrap_or(period);
         let mut piece = Piece {
             thread,
             end: time,
@@ -220,10 +183,9 @@ impl Recording {
             Kind::Clock | Kind::Counted { .. } => {
                 let is_clock = kind == Kind::Clock;
                 self.close(tid, time, if is_clock { weight } else { 0 })?;
-                if let Some((n, periods)) = self.sums.get_mut(event) {
-                    *n += 1;
-                    *periods = periods.saturating_add(weight);
-                }
+                let (n, periods) = &mut self.sums[event];
+                *n += 1;
+                *periods = periods.saturating_add(weight);
                 piece.event = (!is_clock).then_some(event);
                 self.piece(piece)?;
             }
@@ -245,22 +207,17 @@ impl Recording {
 
     /// Of several events that count CPU time, the first is taken, with its like on other cores.
     fn is_wanted(&self, event: usize) -> bool {
-        let Some(wanted) = self.events.get(event) else {
-            return false;
-        };
+        let wanted = &self.events[event];
         let first = self.events.iter().find(|event| event.counts_cpu_time());
-        first
-            .filter(|_| wanted.counts_cpu_time())
-            .is_none_or(|first| first.name == wanted.name && first.kind == wanted.kind)
+        let is_like = |first: &Event| first.name == wanted.name && first.kind == wanted.kind;
+        !wanted.counts_cpu_time() || first.is_none_or(is_like)
     }
 
     /// The thread that `sched_switch` puts on the CPU.
-    fn runs_next(&mut self, sample: &SampleRecord<'_>, time: u64) -> Result<(), ImportError> {
+    fn runs_next(&mut self, sample: &SampleRecord<'_>, time: u64) -> Result<()> {
         let next = raw_number(sample, 56, 4).and_then(|n| i32::try_from(n).ok());
-        match next.filter(|next| *next > 0 && self.threads.contains_key(next)) {
-            Some(next) => self.enters(next, time),
-            None => Ok(()),
-        }
+        let next = next.filter(|next| self.threads.contains_key(next));
+        next.map_or(Ok(()), |next| self.enters(next, time))
     }
 
     pub(super) fn switch(
@@ -268,7 +225,7 @@ impl Recording {
         tid: i32,
         time: u64,
         switch: &ContextSwitchRecord,
-    ) -> Result<(), ImportError> {
+    ) -> Result<()> {
         self.last = self.last.max(time);
         match switch {
             ContextSwitchRecord::In { .. } => self.enters(tid, time),
@@ -279,7 +236,7 @@ impl Recording {
         }
     }
 
-    fn enters(&mut self, tid: i32, time: u64) -> Result<(), ImportError> {
+    fn enters(&mut self, tid: i32, time: u64) -> Result<()> {
         self.counts.has_switches = true;
         self.end_wait(tid, time)?;
         if let Some(seen) = self.threads.get_mut(&tid) {
@@ -294,7 +251,7 @@ impl Recording {
         time: u64,
         stack: Option<StackId>,
         could_run: bool,
-    ) -> Result<(), ImportError> {
+    ) -> Result<()> {
         let has_samples = self.events.iter().any(Event::counts_cpu_time);
         let Some(seen) = self.threads.get_mut(&tid) else {
             return Ok(());
@@ -318,7 +275,7 @@ impl Recording {
     }
 
     /// A sign of a thread at `time` ends its wait, if no switch did, before the time that it `ran`, ns.
-    fn close(&mut self, tid: i32, time: u64, ran: u64) -> Result<(), ImportError> {
+    fn close(&mut self, tid: i32, time: u64, ran: u64) -> Result<()> {
         let seen = self.threads.get(&tid);
         if seen.is_some_and(|seen| seen.off.is_some()) {
             self.counts.n_open += 1;
@@ -328,7 +285,7 @@ impl Recording {
     }
 
     /// Ends all waits: no sign of these threads to the end means that they waited until then.
-    pub(super) fn end_waits(&mut self) -> Result<(), ImportError> {
+    pub(super) fn end_waits(&mut self) -> Result<()> {
         let waiting = self.threads.iter().filter(|(_, seen)| seen.off.is_some());
         let mut tids: Vec<i32> = waiting.map(|(tid, _)| *tid).collect();
         tids.sort_unstable();
@@ -336,36 +293,30 @@ impl Recording {
             .try_for_each(|tid| self.end_wait(tid, self.last))
     }
 
-    fn end_wait(&mut self, tid: i32, time: u64) -> Result<(), ImportError> {
-        let Some(seen) = self.threads.get_mut(&tid) else {
-            return Ok(());
-        };
-        let Some((since, stack, could_run)) = seen.off.take() else {
-            return Ok(());
-        };
-        let piece = Piece {
-            thread: seen.id,
-            end: time.max(since),
-            weight: time.saturating_sub(since),
-            event: None,
-            state: match could_run {
-                true => ThreadState::Runnable,
-                false => ThreadState::Blocked,
-            },
-            stack,
-        };
-        self.piece(piece)
+    fn end_wait(&mut self, tid: i32, time: u64) -> Result<()> {
+        if let Some(seen) = self.threads.get_mut(&tid)
+            && let Some((since, stack, could_run)) = seen.off.take()
+        {
+            let thread = seen.id;
+            return self.piece(Piece {
+                thread,
+                end: time.max(since),
+                weight: time.saturating_sub(since),
+                event: None,
+                state: match could_run {
+                    true => ThreadState::Runnable,
+                    false => ThreadState::Blocked,
+                },
+                stack,
+            });
+        }
+        Ok(())
     }
 
-    fn piece(&mut self, piece: Piece) -> Result<(), ImportError> {
-        if self.pieces.len() >= limits::MAX_SPANS {
-            return Err(ImportError::too_large(
-                "the number of samples",
-                limits::MAX_SPANS,
-            ));
-        }
+    fn piece(&mut self, piece: Piece) -> Result<()> {
         self.pieces.push(piece);
-        Ok(())
+        let n = self.pieces.len();
+        within(n, limits::MAX_SPANS, "the number of samples")
     }
 }
 

@@ -1,18 +1,17 @@
 //! Opens probes on threads, reads their rings for a short while, takes them away and looks whether
 //! they are gone.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
-use wcprof_host::clock::monotonic_ns;
 use wcprof_host::procfs::list_threads;
 use wcprof_host::{Target, read_memory};
 use wcprof_types::{Avma, Pid, Tid};
 
 use super::error::UprobeError;
 use super::pmu::UprobePmu;
-use super::probe::{Place, Probe};
+use super::probe::Probe;
 use super::record::{BurstEvent, Parsed, UpdateFunction, parse};
 use super::site::CryptoModule;
 use crate::event::{Event, PerfError};
@@ -20,32 +19,15 @@ use crate::ring::Ring;
 
 /// Time between two reads of the rings: each holds 8000 calls, a thread makes at most 700 000 a
 /// second with a probe on them.
-const LOOK: Duration = Duration::from_millis(1);
+const READ_INTERVAL: Duration = Duration::from_millis(1);
 /// Bytes of each function that are compared before and after.
-const TEXT: usize = 16;
+const CODE_BYTES: usize = 16;
+/// Calls that are kept; the burst ends when there are more.
+const MAX_CALLS: usize = 1 << 20;
+/// Threads that are observed; each holds half a megabyte while it lasts.
+const MAX_THREADS: usize = 64;
 /// How long a breakpoint may take to vanish after the last descriptor is closed.
-const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Limits of a burst.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct BurstOptions {
-    /// How long it lasts.
-    pub length: Duration,
-    /// Calls that are kept; the burst ends when there are more.
-    pub max_calls: usize,
-    /// Threads that are observed; each holds half a megabyte while it lasts.
-    pub max_threads: usize,
-}
-
-impl Default for BurstOptions {
-    fn default() -> Self {
-        Self {
-            length: Duration::from_millis(200),
-            max_calls: 1 << 20,
-            max_threads: 64,
-        }
-    }
-}
+const REMOVAL_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a burst ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -71,57 +53,32 @@ pub enum Removal {
     Differs(Avma),
 }
 
-/// What a thread did.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct ThreadCounts {
-    /// The thread.
-    pub tid: Tid,
-    /// Hits, as the kernel counts them: those that gave a sample and those that were lost.
-    pub n_hits: u64,
-    /// Samples among the events.
-    pub n_samples: u64,
-    /// Samples that the kernel says it dropped.
-    pub n_lost: u64,
-}
-
 /// A burst that is over.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct BurstReport {
     /// Calls and gaps; those of one thread are in order.
     pub events: Vec<BurstEvent>,
-    /// Each observed thread.
-    pub threads: Vec<ThreadCounts>,
+    /// Threads that were observed.
+    pub n_threads: usize,
     /// Threads of the process that were not observed: of other names, or beyond the limit.
     pub n_not_observed: usize,
     /// Threads that were born meanwhile; their calls are not in the events.
     pub n_born: usize,
+    /// Hits of the observed threads, as the kernel counts them: those that gave a sample and those that
+    /// were lost.
+    pub n_hits: u64,
+    /// Hits without a sample.
+    pub n_missing: u64,
     /// Records that could not be understood.
     pub n_malformed: u64,
-    /// Calls that were thrown away, because there were more than are kept.
-    pub n_dropped: u64,
-    /// When all probes were enabled, ns of `CLOCK_MONOTONIC`.
-    pub begin_ns: u64,
-    /// When they were disabled.
-    pub end_ns: u64,
+    /// How long all probes were enabled, ns.
+    pub enabled_ns: u64,
     /// From the first probe's opening to the last one's end: how long calls trapped, ns.
     pub trapped_ns: u64,
     /// Why it ended.
     pub end: BurstEnd,
     /// Whether the probes are gone.
     pub removal: Removal,
-}
-
-impl BurstReport {
-    /// Hits of all observed threads.
-    pub fn n_hits(&self) -> u64 {
-        self.threads.iter().map(|thread| thread.n_hits).sum()
-    }
-
-    /// Hits without a sample.
-    pub fn n_missing(&self) -> u64 {
-        let missing = |t: &ThreadCounts| t.n_hits.saturating_sub(t.n_samples);
-        self.threads.iter().map(missing).sum()
-    }
 }
 
 /// A burst that is prepared; nothing is in the target yet.
@@ -132,7 +89,7 @@ pub struct Burst<'a> {
     modules: &'a [CryptoModule],
     tids: Vec<Tid>,
     n_not_observed: usize,
-    options: BurstOptions,
+    length: Duration,
 }
 
 struct Thread {
@@ -141,11 +98,10 @@ struct Thread {
     ring: Ring,
     probes: Vec<(Probe, UpdateFunction)>,
     n_samples: u64,
-    n_lost: u64,
 }
 
 impl<'a> Burst<'a> {
-    /// Prepares a burst on the threads that `choose` takes.
+    /// Prepares a burst of this length on the threads that `choose` takes.
     ///
     /// # Errors
     /// When the target is gone or no thread is chosen.
@@ -153,12 +109,13 @@ impl<'a> Burst<'a> {
         target: &'a Target,
         pmu: UprobePmu,
         modules: &'a [CryptoModule],
-        options: BurstOptions,
-        mut choose: impl FnMut(Tid) -> bool,
+        length: Duration,
+        choose: impl FnMut(&Tid) -> bool,
     ) -> Result<Self, UprobeError> {
-        let all = threads(target);
-        let mut tids: Vec<Tid> = all.iter().copied().filter(|tid| choose(*tid)).collect();
-        tids.truncate(options.max_threads);
+        let mut tids = threads(target);
+        let n_all = tids.len();
+        tids.retain(choose);
+        tids.truncate(MAX_THREADS);
         if tids.is_empty() {
             return Err(UprobeError::NoThreads(target.pid().0));
         }
@@ -166,15 +123,10 @@ impl<'a> Burst<'a> {
             target,
             pmu,
             modules,
-            n_not_observed: all.len() - tids.len(),
+            n_not_observed: n_all - tids.len(),
             tids,
-            options,
+            length,
         })
-    }
-
-    /// Threads that will be observed.
-    pub fn n_threads(&self) -> usize {
-        self.tids.len()
     }
 
     /// Puts the probes in, reads, takes them out; calls `watching` once every call is seen.
@@ -183,7 +135,7 @@ impl<'a> Burst<'a> {
     /// When the kernel refuses a probe; none is left then.
     pub fn run(self, watching: impl FnOnce()) -> Result<BurstReport, UprobeError> {
         let pid = self.target.pid();
-        let before = text(pid, self.modules);
+        let before = code_bytes(pid, self.modules);
         let opened = Instant::now();
         let result = self.observe(watching);
         let trapped_ns = nanos(opened.elapsed());
@@ -211,20 +163,16 @@ impl<'a> Burst<'a> {
             all.try_for_each(|(probe, _)| change(&probe.event))
         };
         each(&open, Event::enable)?;
-        let begin_ns = monotonic_ns();
-        watching();
         let begin = Instant::now();
-        let mut log = Log {
-            max: self.options.max_calls,
-            ..Log::default()
-        };
+        watching();
+        let mut log = Log::default();
         let end = loop {
-            std::thread::sleep(LOOK.min(self.options.length));
+            std::thread::sleep(READ_INTERVAL.min(self.length));
             open.iter_mut().for_each(|thread| thread.drain(&mut log));
-            if log.n_dropped > 0 {
+            if log.is_full {
                 break BurstEnd::Full;
             }
-            if begin.elapsed() >= self.options.length {
+            if begin.elapsed() >= self.length {
                 break BurstEnd::Time;
             }
             if self.target.has_exited() {
@@ -232,31 +180,26 @@ impl<'a> Burst<'a> {
             }
         };
         each(&open, Event::disable)?;
-        let end_ns = monotonic_ns();
-        let born = threads(self.target)
-            .into_iter()
-            .filter(|t| !known.contains(t));
-        let n_born = born.count();
-        let mut counts = Vec::with_capacity(open.len());
+        let enabled_ns = nanos(begin.elapsed());
+        let born = threads(self.target).into_iter();
+        let n_born = born.filter(|tid| !known.contains(tid)).count();
+        let (mut n_hits, mut n_missing) = (0, 0);
         for thread in &mut open {
             thread.drain(&mut log);
             let hits = thread.probes.iter().map(|(probe, _)| probe.event.count());
-            counts.push(ThreadCounts {
-                tid: thread.tid,
-                n_hits: hits.map(|n| n.unwrap_or(0)).sum(),
-                n_samples: thread.n_samples,
-                n_lost: thread.n_lost,
-            });
+            let n: u64 = hits.map(|n| n.unwrap_or(0)).sum();
+            n_hits += n;
+            n_missing += n.saturating_sub(thread.n_samples);
         }
         Ok(BurstReport {
             events: log.events,
-            threads: counts,
+            n_threads: open.len(),
             n_not_observed: self.n_not_observed,
             n_born,
+            n_hits,
+            n_missing,
             n_malformed: log.n_malformed,
-            n_dropped: log.n_dropped,
-            begin_ns,
-            end_ns,
+            enabled_ns,
             trapped_ns: 0,
             end,
             removal: Removal::Unknown,
@@ -268,13 +211,8 @@ impl<'a> Burst<'a> {
         let mut probes: Vec<(Probe, UpdateFunction)> = Vec::new();
         for module in self.modules {
             for site in &module.sites {
-                let place = Place {
-                    pmu: self.pmu,
-                    file: &module.file,
-                    path: &module.path,
-                    offset: site.offset,
-                };
-                let Some(probe) = Probe::open(place, tid)? else {
+                let file = (&module.file, module.path.as_str());
+                let Some(probe) = Probe::open(self.pmu, file, site.offset, tid)? else {
                     return Ok(None);
                 };
                 probes.push((probe, site.function));
@@ -292,7 +230,6 @@ impl<'a> Burst<'a> {
             ring,
             probes,
             n_samples: 0,
-            n_lost: 0,
         }))
     }
 }
@@ -301,44 +238,32 @@ impl<'a> Burst<'a> {
 #[derive(Default)]
 struct Log {
     events: Vec<BurstEvent>,
-    max: usize,
-    n_dropped: u64,
+    /// There were more events than are kept.
+    is_full: bool,
     n_malformed: u64,
     buffer: Vec<u8>,
 }
 
-impl Log {
-    fn push(&mut self, event: BurstEvent) {
-        if self.events.len() < self.max {
-            self.events.push(event);
-        } else {
-            self.n_dropped += 1;
-        }
-    }
-}
-
 impl Thread {
     fn drain(&mut self, log: &mut Log) {
+        let function = |id| {
+            let probe = self.probes.iter().find(|(probe, _)| probe.id == id);
+            Some(probe?.1)
+        };
         // A thread that is faster than this loop must not keep it here for ever.
-        for _ in 0..log.max {
+        for _ in 0..MAX_CALLS {
             let mut parsed = None;
-            let take = |record: &[u8]| parsed = parse(record);
+            let take = |record: &[u8]| parsed = parse(record, self.tid, function);
             if !self.ring.with_record(&mut log.buffer, take) {
                 return;
             }
             match parsed {
-                Some(Parsed::Sample(id, raw)) => {
-                    self.n_samples += 1;
-                    match self.probes.iter().find(|(probe, _)| probe.id == id) {
-                        Some((_, function)) => {
-                            log.push(BurstEvent::Call(raw.of_function(*function)))
-                        }
-                        None => log.n_malformed += 1,
+                Some(Parsed::Event(event)) => {
+                    self.n_samples += u64::from(matches!(event, BurstEvent::Call(_)));
+                    log.is_full |= log.events.len() == MAX_CALLS;
+                    if !log.is_full {
+                        log.events.push(event);
                     }
-                }
-                Some(Parsed::Lost(n)) => {
-                    self.n_lost += n;
-                    log.push(BurstEvent::Lost(self.tid, n));
                 }
                 Some(Parsed::Other) => {}
                 None => log.n_malformed += 1,
@@ -355,43 +280,36 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-type Text = BTreeMap<u64, [u8; TEXT]>;
+type CodeBytes = Vec<(Avma, [u8; CODE_BYTES])>;
 
 /// The first bytes of each function in the target's memory; `None` when they cannot be read.
-fn text(pid: Pid, modules: &[CryptoModule]) -> Option<Text> {
-    let addresses = modules
-        .iter()
-        .flat_map(|module| &module.sites)
-        .flat_map(|site| &site.addresses);
-    let mut text = Text::new();
-    for address in addresses {
-        let mut bytes = [0; TEXT];
-        if read_memory(pid, *address, &mut bytes) != Ok(TEXT) {
-            return None;
-        }
-        text.insert(address.0, bytes);
-    }
-    Some(text)
+fn code_bytes(pid: Pid, modules: &[CryptoModule]) -> Option<CodeBytes> {
+    let sites = modules.iter().flat_map(|module| &module.sites);
+    let read = |address: &Avma| {
+        let mut bytes = [0; CODE_BYTES];
+        let is_whole = read_memory(pid, *address, &mut bytes) == Ok(CODE_BYTES);
+        is_whole.then_some((*address, bytes))
+    };
+    sites.flat_map(|site| &site.addresses).map(read).collect()
 }
 
 /// Compares until nothing differs: the kernel may put the end of an event off.
-fn removal(target: &Target, modules: &[CryptoModule], before: Option<&Text>) -> Removal {
+fn removal(target: &Target, modules: &[CryptoModule], before: Option<&CodeBytes>) -> Removal {
     let begin = Instant::now();
     loop {
         if target.has_exited() {
             return Removal::Exited;
         }
-        let after = text(target.pid(), modules);
+        let after = code_bytes(target.pid(), modules);
         let (Some(before), Some(after)) = (before, after) else {
             return Removal::Unknown;
         };
-        match before
-            .iter()
-            .find(|(at, bytes)| after.get(at) != Some(bytes))
-        {
+        match before.iter().zip(&after).find(|(a, b)| a != b) {
             None => return Removal::Verified,
-            Some((at, _)) if begin.elapsed() > PATIENCE => return Removal::Differs(Avma(*at)),
-            Some(_) => std::thread::sleep(LOOK),
+            Some(((at, _), _)) if begin.elapsed() > REMOVAL_TIMEOUT => {
+                return Removal::Differs(*at);
+            }
+            Some(_) => std::thread::sleep(READ_INTERVAL),
         }
     }
 }

@@ -10,7 +10,7 @@ use wcprof_types::{Avma, Pid, Tid, parse_maps_line};
 
 use super::error::UprobeError;
 use super::pmu::UprobePmu;
-use super::probe::{Place, Probe};
+use super::probe::Probe;
 use super::site::CryptoModule;
 use crate::ring::Ring;
 
@@ -69,15 +69,10 @@ pub fn measure_trap_cost(pmu: UprobePmu, module: &CryptoModule) -> Result<TrapCo
 
 pub(super) fn measure(pmu: UprobePmu, probed: extern "C" fn()) -> Result<TrapCost, UprobeError> {
     let (file, offset) = own_function(probed)?;
-    let place = Place {
-        pmu,
-        file: &file,
-        path: OWN_PROGRAM,
-        offset,
-    };
     let bare = shortest(|| calls(probed));
     let tid = nix::unistd::gettid().as_raw();
-    let probe = Probe::open(place, Tid(tid))?.ok_or(UprobeError::NoThreads(tid))?;
+    let probe = Probe::open(pmu, (&file, OWN_PROGRAM), offset, Tid(tid))?;
+    let probe = probe.ok_or(UprobeError::NoThreads(tid))?;
     let trapped = shortest(|| calls(probed));
     let mut ring = Ring::new(&probe.event)?;
     probe.event.enable()?;

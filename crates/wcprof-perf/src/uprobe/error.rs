@@ -72,11 +72,13 @@ pub enum UprobeError {
 }
 
 impl UprobeError {
-    /// Whether more privileges would help.
-    pub fn is_privilege(&self) -> bool {
+    /// Whether this machine does not allow or support probes.
+    pub fn is_circumstance(&self) -> bool {
         matches!(
             self,
-            Self::NotPermitted
+            Self::NoPmu(_)
+                | Self::Pmu { .. }
+                | Self::NotPermitted
                 | Self::Target(TargetError::NotPermitted { .. } | TargetError::Hidden(_))
         )
     }

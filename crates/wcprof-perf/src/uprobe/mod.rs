@@ -17,18 +17,18 @@ mod probe;
 mod record;
 mod site;
 
-pub use burst::{Burst, BurstEnd, BurstOptions, BurstReport, Removal, ThreadCounts};
+pub use burst::{Burst, BurstEnd, BurstReport, Removal};
 pub use cost::{TrapCost, measure_trap_cost};
 pub use error::UprobeError;
 pub use pmu::UprobePmu;
 pub use record::{BurstEvent, UpdateCall, UpdateFunction};
-pub use site::{CryptoModule, ModuleKind, find_crypto_modules};
+pub use site::{CryptoModule, find_crypto_modules};
 
 /// A record of the ring, for the fuzz target.
 pub(crate) fn fuzz_record(bytes: &[u8]) {
-    if let Some(record::Parsed::Sample(_, call)) = record::parse(bytes) {
-        let _ = call.of_function(UpdateFunction::Encrypt);
-    }
+    let _ = record::parse(bytes, wcprof_types::Tid(1), |_| {
+        Some(UpdateFunction::Encrypt)
+    });
 }
 
 /// An ELF file, for the fuzz target.

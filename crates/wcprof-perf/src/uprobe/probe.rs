@@ -13,33 +13,26 @@ use super::record::REGS;
 use crate::event::{Event, PerfError};
 
 /// A probe on one thread.
-#[derive(Debug)]
 pub(super) struct Probe {
     pub(super) event: Event,
     /// In its samples.
     pub(super) id: u64,
 }
 
-/// Where to probe.
-#[derive(Copy, Clone, Debug)]
-pub(super) struct Place<'a> {
-    pub(super) pmu: UprobePmu,
-    pub(super) file: &'a File,
-    /// Its path, for errors.
-    pub(super) path: &'a str,
-    /// Offset of an instruction in that file.
-    pub(super) offset: u64,
-}
-
 impl Probe {
-    /// Opens a disabled event on a thread; the breakpoint is in the target from now on. `None` when the
-    /// thread has ended.
-    pub(super) fn open(place: Place<'_>, tid: Tid) -> Result<Option<Self>, UprobeError> {
+    /// Opens a disabled event on a thread, at this offset of an instruction in a file; the breakpoint is in
+    /// the target from now on. `None` when the thread has ended. The path is for errors.
+    pub(super) fn open(
+        pmu: UprobePmu,
+        (file, path): (&File, &str),
+        offset: u64,
+        tid: Tid,
+    ) -> Result<Option<Self>, UprobeError> {
         // The kernel follows the link, whatever namespace the file is in or whether it has a name at all.
-        let link = format!("/proc/self/fd/{}", place.file.as_raw_fd());
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
         let link = CString::new(link).unwrap_or_default();
         let mut attr = perf_event_attr {
-            type_: place.pmu.kind,
+            type_: pmu.kind,
             config: 0,
             sample_type: u64::from(
                 bindings::PERF_SAMPLE_IDENTIFIER
@@ -53,7 +46,7 @@ impl Probe {
         };
         attr.__bindgen_anon_1.sample_period = 1;
         attr.__bindgen_anon_3.uprobe_path = link.as_ptr() as u64;
-        attr.__bindgen_anon_4.probe_offset = place.offset;
+        attr.__bindgen_anon_4.probe_offset = offset;
         attr.set_disabled(1);
         attr.set_use_clockid(1);
         let opened = Event::open(&mut attr, tid.0, -1);
@@ -66,8 +59,8 @@ impl Probe {
             Some(libc::EACCES | libc::EPERM) => Err(UprobeError::NotPermitted),
             Some(libc::EMFILE | libc::ENFILE) => Err(PerfError::TooManyFiles.into()),
             _ => Err(UprobeError::Refused {
-                path: place.path.to_owned(),
-                offset: place.offset,
+                path: path.to_owned(),
+                offset,
                 source,
             }),
         }

@@ -65,41 +65,22 @@ pub enum BurstEvent {
 /// A record as it is in a ring.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) enum Parsed {
-    /// A sample: identifier of its event, and the call without its function.
-    Sample(u64, RawCall),
-    /// So many were lost.
-    Lost(u64),
+    /// A call, or lost ones.
+    Event(BurstEvent),
     /// Any other kind.
     Other,
 }
 
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) struct RawCall {
-    pub(super) tid: Tid,
-    pub(super) time: u64,
-    pub(super) context: u64,
-    pub(super) len: i32,
-    pub(super) is_aad: bool,
-}
-
-impl RawCall {
-    pub(super) fn of_function(self, function: UpdateFunction) -> UpdateCall {
-        UpdateCall {
-            function,
-            context: self.context,
-            len: self.len,
-            is_aad: self.is_aad,
-            tid: self.tid,
-            time: self.time,
-        }
-    }
-}
-
-/// Parses a record with its header. `None` when it is malformed.
-pub(super) fn parse(bytes: &[u8]) -> Option<Parsed> {
+/// Parses a record of the ring of `owner`, with its header; `function` knows what an event's identifier
+/// stands for. `None` when it is malformed.
+pub(super) fn parse(
+    bytes: &[u8],
+    owner: Tid,
+    function: impl Fn(u64) -> Option<UpdateFunction>,
+) -> Option<Parsed> {
     let mut reader = match parse_raw(bytes)? {
         Raw::Sample(_, reader) => reader,
-        Raw::Lost(n) => return Some(Parsed::Lost(n)),
+        Raw::Lost(n) => return Some(Parsed::Event(BurstEvent::Lost(owner, n))),
         Raw::Other => return Some(Parsed::Other),
     };
     let id = reader.u64()?;
@@ -111,13 +92,13 @@ pub(super) fn parse(bytes: &[u8]) -> Option<Parsed> {
         return None;
     }
     let (si, di, r8) = (reader.u64()?, reader.u64()?, reader.u64()?);
-    let call = RawCall {
-        tid,
-        time,
+    Some(Parsed::Event(BurstEvent::Call(UpdateCall {
+        function: function(id)?,
         context: di,
         // `inl` is an int: the upper half of the register is rubbish.
         len: r8 as i32,
         is_aad: si == 0,
-    };
-    Some(Parsed::Sample(id, call))
+        tid,
+        time,
+    })))
 }

@@ -20,6 +20,8 @@ const MAX_MODULES: usize = 4;
 /// Symbols of a file that are looked at.
 const MAX_SYMBOLS: usize = 4_000_000;
 
+type Offsets = Vec<(UpdateFunction, u64)>;
+
 /// Where a function is.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Site {
@@ -29,22 +31,13 @@ pub(super) struct Site {
     pub(super) addresses: Vec<Avma>,
 }
 
-/// What kind of file holds OpenSSL.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub enum ModuleKind {
-    /// A shared library.
-    Library,
-    /// The program itself.
-    Program,
-}
-
 /// A mapped file with update functions.
 #[derive(Debug)]
 pub struct CryptoModule {
     /// Its path in the target, as the kernel prints it.
     pub path: String,
-    /// Library or program.
-    pub kind: ModuleKind,
+    /// It is the program itself, not a shared library.
+    pub is_program: bool,
     /// The file that is mapped, open, whatever its name leads to now.
     pub file: File,
     pub(super) sites: Vec<Site>,
@@ -82,7 +75,7 @@ pub fn find_crypto_modules(target: &Target) -> Result<Vec<CryptoModule>, UprobeE
         let Some(mapping) = code().find(|m| m.path == exe) else {
             return Err(UprobeError::NoLibrary(target.pid().0));
         };
-        return match open(&files, &mappings, mapping, ModuleKind::Program) {
+        return match open(&files, &mappings, mapping, true) {
             Ok(module) => Ok(vec![module]),
             Err(UprobeError::Symbols { .. }) => Err(UprobeError::NoLibrary(target.pid().0)),
             Err(error) => Err(error),
@@ -90,7 +83,7 @@ pub fn find_crypto_modules(target: &Target) -> Result<Vec<CryptoModule>, UprobeE
     }
     libraries
         .into_iter()
-        .map(|mapping| open(&files, &mappings, mapping, ModuleKind::Library))
+        .map(|mapping| open(&files, &mappings, mapping, false))
         .collect()
 }
 
@@ -105,7 +98,7 @@ fn open(
     files: &LiveFiles,
     mappings: &[Mapping],
     mapping: &Mapping,
-    kind: ModuleKind,
+    is_program: bool,
 ) -> Result<CryptoModule, UprobeError> {
     if files.may_hang(mapping) {
         return Err(UprobeError::MayHang(mapping.path.clone()));
@@ -115,33 +108,27 @@ fn open(
         path: mapping.path.clone(),
         reason,
     };
-    let copy = file
-        .try_clone()
-        .map_err(|error| failed(error.to_string()))?;
-    let found = functions(&ReadCache::new(copy)).map_err(failed)?;
-    if found.is_boring {
+    let copy = file.try_clone().map_err(|e| failed(e.to_string()))?;
+    let (offsets, is_boring) = functions(&ReadCache::new(copy)).map_err(failed)?;
+    if is_boring {
         return Err(UprobeError::NotOpenSsl(mapping.path.clone()));
     }
-    let of_file: Vec<&Mapping> = mappings
-        .iter()
-        .filter(|m| m.executable && m.inode == mapping.inode && m.device == mapping.device)
-        .collect();
-    let sites = found
-        .offsets
-        .into_iter()
-        .map(|(function, offset)| Site {
-            function,
-            offset,
-            addresses: addresses(&of_file, offset),
-        })
-        .collect::<Vec<_>>();
+    let is_code_of_file =
+        |m: &&Mapping| m.executable && m.inode == mapping.inode && m.device == mapping.device;
+    let of_file: Vec<&Mapping> = mappings.iter().filter(is_code_of_file).collect();
+    let site = |(function, offset)| Site {
+        function,
+        offset,
+        addresses: addresses(&of_file, offset),
+    };
+    let sites: Vec<Site> = offsets.into_iter().map(site).collect();
     if let Some(site) = sites.iter().find(|site| site.addresses.is_empty()) {
         let name = site.function.symbol();
         return Err(failed(format!("`{name}` is not in a part that is mapped")));
     }
     Ok(CryptoModule {
         path: mapping.path.clone(),
-        kind,
+        is_program,
         file,
         sites,
     })
@@ -156,15 +143,8 @@ fn addresses(mappings: &[&Mapping], offset: u64) -> Vec<Avma> {
     mappings.iter().filter_map(address).collect()
 }
 
-/// What an ELF file has.
-#[derive(PartialEq, Eq, Debug)]
-pub(super) struct Found {
-    pub(super) offsets: Vec<(UpdateFunction, u64)>,
-    pub(super) is_boring: bool,
-}
-
-/// File offsets of both functions.
-pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<Found, String> {
+/// File offsets of both functions in an ELF file, and whether it is BoringSSL.
+pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<(Offsets, bool), String> {
     let elf = ElfFile64::<Endianness, R>::parse(data).map_err(|e| e.to_string())?;
     let endian = elf.endian();
     if elf.elf_header().e_machine(endian) != elf::EM_X86_64 {
@@ -199,5 +179,5 @@ pub(super) fn functions<'d, R: ReadRef<'d>>(data: R) -> Result<Found, String> {
         let offset = offset.ok_or_else(|| format!("`{name}` is in no executable segment"))?;
         offsets.push((function, offset));
     }
-    Ok(Found { offsets, is_boring })
+    Ok((offsets, is_boring))
 }

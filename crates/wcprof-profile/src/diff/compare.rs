@@ -6,9 +6,9 @@ use super::class::daemon_class;
 use super::model::{
     Change, Line, LineName, ProfileDiff, Side, StackPair, Table, TableKind, Unit, Value, Warning,
 };
-use super::sums::{Lines, Sums};
+use super::sums::{Lines, Name, Sums};
 use super::warnings::{rebuilt_modules, warnings};
-use crate::model::Profile;
+use crate::model::{Profile, process_names};
 use crate::weight_sum::WeightSum;
 use crate::{Estimator, View, two_sided_p, two_sided_quantile};
 
@@ -30,11 +30,11 @@ pub struct DiffOptions {
 /// Compares two profiles.
 pub fn diff(before: &Profile, after: &Profile, options: &DiffOptions) -> ProfileDiff {
     let profiles = [before, after];
-    let estimators = profiles.map(Profile::estimator);
     let rebuilt = rebuilt_modules(profiles);
     let mut sums = Sums::default();
+    let recordings = [0, 1].map(|side| Recording::new(profiles[side], side, options));
     for side in 0..2 {
-        let estimator = estimators[side].as_ref();
+        let estimator = recordings[side].estimator.as_ref();
         sums.add(side, profiles[side], &options.view, estimator, &rebuilt);
     }
     let mut warnings = warnings(profiles, &rebuilt);
@@ -43,13 +43,12 @@ pub fn diff(before: &Profile, after: &Profile, options: &DiffOptions) -> Profile
         warnings.push(Warning::Nothing(nothing));
     }
     let comparison = Comparison {
-        sides: [0, 1].map(|side| Recording::new(profiles[side], side, &estimators, options)),
-        min_percent: options.view.min_percent,
+        recordings,
+        profiles,
+        sums: &sums,
+        view: &options.view,
     };
-    let mut tables: Vec<Table> = TableKind::ALL
-        .into_iter()
-        .map(|kind| comparison.table(kind, &sums, profiles, options))
-        .collect();
+    let mut tables = TableKind::ALL.map(|kind| comparison.table(kind)).to_vec();
     let n_tested = mark_significant(&mut tables);
     for table in &mut tables {
         sort(&mut table.lines);
@@ -64,13 +63,13 @@ pub fn diff(before: &Profile, after: &Profile, options: &DiffOptions) -> Profile
         tables,
         level: LEVEL,
         n_tested,
-        stacks: comparison.stacks(&sums),
+        stacks: comparison.stacks(),
     }
 }
 
 /// One recording, as far as tests need it.
-struct Recording<'a> {
-    estimator: Option<&'a Estimator>,
+struct Recording {
+    estimator: Option<Estimator>,
     /// Time in ns to ns per unit.
     per_unit: f64,
     /// Variance of a thread's time that comes from not knowing when in a tick's interval it
@@ -78,20 +77,15 @@ struct Recording<'a> {
     edge_variance: f64,
 }
 
-impl<'a> Recording<'a> {
-    fn new(
-        profile: &Profile,
-        side: usize,
-        estimators: &'a [Option<Estimator>; 2],
-        options: &DiffOptions,
-    ) -> Self {
+impl Recording {
+    fn new(profile: &Profile, side: usize, options: &DiffOptions) -> Self {
         let units = match options.n_ops {
             Some(n) => n[side],
             None => profile.duration_ns() as f64 / 1e9,
         };
         let tick = 1e9 / f64::from(profile.header.rate_hz.max(1));
         Self {
-            estimator: estimators[side].as_ref(),
+            estimator: profile.estimator(),
             per_unit: if units > 0.0 { 1.0 / units } else { 0.0 },
             edge_variance: tick * tick / 6.0,
         }
@@ -107,77 +101,63 @@ impl<'a> Recording<'a> {
 
     /// Variance of the value, and its degrees of freedom.
     fn variance(&self, sum: &WeightSum) -> Option<(f64, f64)> {
-        let estimator = self.estimator?;
+        let estimator = self.estimator.as_ref()?;
         let edges = self.edge_variance * sum.n_threads as f64;
         let variance = estimator.variance(&sum.course) + edges;
-        Some((
-            variance * self.per_unit * self.per_unit,
-            estimator.degrees_of_freedom(),
-        ))
+        let degrees = estimator.degrees_of_freedom();
+        Some((variance * self.per_unit * self.per_unit, degrees))
     }
 }
 
 struct Comparison<'a> {
-    sides: [Recording<'a>; 2],
-    min_percent: f64,
+    recordings: [Recording; 2],
+    profiles: [&'a Profile; 2],
+    sums: &'a Sums,
+    view: &'a View,
 }
 
 impl Comparison<'_> {
-    fn table(
-        &self,
-        kind: TableKind,
-        sums: &Sums,
-        profiles: [&Profile; 2],
-        options: &DiffOptions,
-    ) -> Table {
-        let function = |name: &_| LineName::Function {
-            name: sums.name(*name).to_owned(),
-        };
+    fn table(&self, kind: TableKind) -> Table {
+        let sums = self.sums;
+        let name = |name: &Name| sums.name(*name).to_owned();
+        let function = |id: &Name| LineName::Function { name: name(id) };
         match kind {
-            TableKind::Class => self.lines(kind, &sums.classes, None, |class| LineName::Class {
-                name: sums.name(*class).to_owned(),
-                n_processes: profiles.map(|p| n_processes(p, &options.view, sums.name(*class))),
+            TableKind::Class => self.lines(kind, &sums.classes, |class| LineName::Class {
+                name: name(class),
+                n_processes: self
+                    .profiles
+                    .map(|p| n_processes(p, self.view, sums.name(*class))),
             }),
-            TableKind::Pool => {
-                self.lines(kind, &sums.pools, Some(sums.shown), |key| LineName::Pool {
-                    name: sums.name(key.0).to_owned(),
-                    state: key.1,
-                })
-            }
-            TableKind::FunctionSelf => self.lines(kind, &sums.leaves, Some(sums.shown), function),
-            TableKind::FunctionTotal => self.lines(kind, &sums.totals, Some(sums.shown), function),
-            TableKind::Stack => self.lines(kind, &sums.stacks, Some(sums.shown), |key| {
-                LineName::Stack {
-                    pool: sums.name(key.0).to_owned(),
-                    root_first: key.1.iter().map(|n| sums.name(*n).to_owned()).collect(),
-                }
+            TableKind::Pool => self.lines(kind, &sums.pools, |(pool, state)| LineName::Pool {
+                name: name(pool),
+                state: *state,
+            }),
+            TableKind::FunctionSelf => self.lines(kind, &sums.leaves, function),
+            TableKind::FunctionTotal => self.lines(kind, &sums.totals, function),
+            TableKind::Stack => self.lines(kind, &sums.stacks, |(pool, frames)| LineName::Stack {
+                pool: name(pool),
+                root_first: frames.iter().map(name).collect(),
             }),
         }
     }
 
-    /// Lines whose mean share of `of` reaches the limit.
-    fn lines<K>(
-        &self,
-        kind: TableKind,
-        lines: &Lines<K>,
-        of: Option<[u64; 2]>,
-        name: impl Fn(&K) -> LineName,
-    ) -> Table {
-        let share = |sums: &[WeightSum; 2], of: [u64; 2]| {
-            let parts = [0, 1].map(|side| sums[side].weight as f64 / of[side].max(1) as f64);
-            // A side without any time has no say.
-            let n = of.iter().filter(|ns| **ns > 0).count().max(1);
-            100.0 * (parts[0] + parts[1]) / n as f64
+    /// Lines whose mean share of the time shown reaches the limit; all classes.
+    fn lines<K>(&self, kind: TableKind, lines: &Lines<K>, name: impl Fn(&K) -> LineName) -> Table {
+        let shown = self.sums.shown;
+        // A side without any time has no say.
+        let n_sides = shown.iter().filter(|ns| **ns > 0).count().max(1);
+        let share = |sums: &[WeightSum; 2]| {
+            let parts = [0, 1].map(|side| sums[side].weight as f64 / shown[side].max(1) as f64);
+            100.0 * (parts[0] + parts[1]) / n_sides as f64
         };
-        let listed: Vec<_> = lines
-            .iter()
-            .filter(|(_, sums)| of.is_none_or(|of| share(sums, of) >= self.min_percent))
-            .map(|(key, sums)| Line {
-                name: name(key),
-                values: [0, 1].map(|side| self.sides[side].value(&sums[side])),
-                change: self.change(sums),
-            })
-            .collect();
+        let is_listed = |sums| kind == TableKind::Class || share(sums) >= self.view.min_percent;
+        let listed = lines.iter().filter(|(_, sums)| is_listed(sums));
+        let listed = listed.map(|(key, sums)| Line {
+            name: name(key),
+            values: [0, 1].map(|side| self.recordings[side].value(&sums[side])),
+            change: self.change(sums),
+        });
+        let listed: Vec<Line> = listed.collect();
         Table {
             kind,
             n_below: lines.len() - listed.len(),
@@ -190,9 +170,9 @@ impl Comparison<'_> {
         if sums[0].n_samples.saturating_add(sums[1].n_samples) < MIN_SAMPLES {
             return None;
         }
-        let (v0, df0) = self.sides[0].variance(&sums[0])?;
-        let (v1, df1) = self.sides[1].variance(&sums[1])?;
-        let values = [0, 1].map(|side| self.sides[side].value(&sums[side]).per_unit);
+        let (v0, df0) = self.recordings[0].variance(&sums[0])?;
+        let (v1, df1) = self.recordings[1].variance(&sums[1])?;
+        let values = [0, 1].map(|side| self.recordings[side].value(&sums[side]).per_unit);
         let difference = values[1] - values[0];
         let variance = v0 + v1;
         if variance <= 0.0 {
@@ -210,16 +190,15 @@ impl Comparison<'_> {
         })
     }
 
-    fn stacks(&self, sums: &Sums) -> Vec<StackPair> {
-        let mut stacks: Vec<StackPair> = sums
-            .stacks
-            .iter()
-            .map(|(key, pair)| StackPair {
-                pool: sums.name(key.0).to_owned(),
-                root_first: key.1.iter().map(|n| sums.name(*n).to_owned()).collect(),
-                per_unit: [0, 1].map(|side| self.sides[side].value(&pair[side]).per_unit),
-            })
-            .collect();
+    fn stacks(&self) -> Vec<StackPair> {
+        let name = |name: &Name| self.sums.name(*name).to_owned();
+        let stacks = self.sums.stacks.iter();
+        let stacks = stacks.map(|((pool, frames), sums)| StackPair {
+            pool: name(pool),
+            root_first: frames.iter().map(name).collect(),
+            per_unit: [0, 1].map(|side| self.recordings[side].value(&sums[side]).per_unit),
+        });
+        let mut stacks: Vec<StackPair> = stacks.collect();
         stacks.sort_by(|a, b| (&a.pool, &a.root_first).cmp(&(&b.pool, &b.root_first)));
         stacks
     }
@@ -254,29 +233,18 @@ fn sort(lines: &mut [Line]) {
 }
 
 fn n_processes(profile: &Profile, view: &View, class: &str) -> usize {
-    let of_class: BTreeSet<_> = profile
-        .threads
-        .iter()
-        .filter(|t| daemon_class(&t.process_comm) == class && view.threads.matches(profile, t))
-        .map(|t| t.process)
-        .collect();
-    of_class.len()
+    let threads = profile.threads.iter();
+    let threads = threads.filter(|t| view.threads.matches(profile, t));
+    let of_class = threads.filter(|t| daemon_class(&t.process_comm) == class);
+    let processes: BTreeSet<usize> = of_class.map(|t| t.process).collect();
+    processes.len()
 }
 
 fn side_of(profile: &Profile, side: usize, sums: &Sums, options: &DiffOptions) -> Side {
-    let threads = profile
-        .threads
-        .iter()
-        .filter(|t| t.tid.0 != 0 && options.view.threads.matches(profile, t));
-    let processes: BTreeSet<_> = threads
-        .clone()
-        .map(|t| (t.pid, profile.process_title(t)))
-        .collect();
+    let threads = profile.threads.iter().filter(|t| t.tid.0 != 0);
+    let threads = threads.filter(|t| options.view.threads.matches(profile, t));
     Side {
-        processes: processes
-            .into_iter()
-            .map(|(pid, title)| format!("{title} (pid {pid})"))
-            .collect(),
+        processes: process_names(threads.clone().map(|t| (t.pid, profile.process_title(t)))),
         duration_ns: profile.duration_ns(),
         n_threads: threads.count(),
         engine: profile.header.engine.clone(),

@@ -1,19 +1,24 @@
 //! What a comparison holds. "Before" and "after" are the two profiles in the order given.
 
-use crate::model::State;
+use serde::{Serialize, Serializer};
 use wcprof_types::BuildId;
 
+use crate::model::State;
+
 /// What values are divided by.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
 pub enum Unit {
     /// Seconds of the recording: ns of thread time per second, 10^9 is one thread all the time.
+    #[serde(rename = "ns/s")]
     Second,
     /// Operations done: ns of thread time per operation.
+    #[serde(rename = "ns/op")]
     Operation,
 }
 
 /// What the lines of a table are.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum TableKind {
     /// CPU time by class of daemon.
     Class,
@@ -36,21 +41,11 @@ impl TableKind {
         Self::FunctionTotal,
         Self::Stack,
     ];
-
-    /// A name for programs.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Class => "class",
-            Self::Pool => "pool",
-            Self::FunctionSelf => "function-self",
-            Self::FunctionTotal => "function-total",
-            Self::Stack => "stack",
-        }
-    }
 }
 
 /// What a line is about. Names come from the targets: escape them for their destination.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(untagged)]
 pub enum LineName {
     /// A class of daemon.
     Class {
@@ -64,6 +59,7 @@ pub enum LineName {
         /// Its name.
         name: String,
         /// Its time in this state only.
+        #[serde(skip_serializing_if = "Option::is_none", serialize_with = "name_of")]
         state: Option<State>,
     },
     /// A function.
@@ -74,19 +70,25 @@ pub enum LineName {
     /// A stack.
     Stack {
         /// The pool.
+        #[serde(rename = "name")]
         pool: String,
         /// Names of its frames, root first.
         root_first: Vec<String>,
     },
 }
 
+fn name_of<S: Serializer>(state: &Option<State>, serializer: S) -> Result<S::Ok, S::Error> {
+    state.map(State::name).serialize(serializer)
+}
+
 /// One side of a line.
-#[derive(Copy, Clone, PartialEq, Debug, Default)]
+#[derive(Copy, Clone, PartialEq, Debug, Default, Serialize)]
 pub struct Value {
+    /// Time in ns per [`Unit`].
+    #[serde(rename = "value")]
+    pub per_unit: f64,
     /// Time, ns.
     pub weight_ns: u64,
-    /// Time in ns per [`Unit`].
-    pub per_unit: f64,
     /// Observations that it stands on.
     pub n_samples: u64,
 }
@@ -140,7 +142,7 @@ pub struct Table {
 }
 
 /// One of the two recordings.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Side {
     /// Processes, each as `name (pid N)`, with the name that a user gave (`osd.3`); not escaped.
     pub processes: Vec<String>,
@@ -150,10 +152,11 @@ pub struct Side {
     pub n_threads: usize,
     /// `bpf`, `procfs` or `procfs-only`.
     pub engine: String,
-    /// Operations done, when given.
-    pub n_ops: Option<f64>,
     /// Time that the filters leave, ns.
     pub shown_ns: u64,
+    /// Operations done, when given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_ops: Option<f64>,
 }
 
 /// Why the two may not be comparable.

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use indexmap::{IndexMap, IndexSet};
 
 use super::class::daemon_class;
-use crate::model::{FunctionId, Profile, Row, State};
+use crate::model::{FunctionId, Profile, ProfileStackId, Row, State};
+use crate::prepared::for_each_shown;
 use crate::weight_sum::WeightSum;
-use crate::{Course, Estimator, View, for_each_shown, without_numbers};
+use crate::{Course, Estimator, View, without_numbers};
 
 /// Lines by what they are about, in the order of first appearance: sums before and after.
 pub(crate) type Lines<K> = IndexMap<K, [WeightSum; 2]>;
@@ -34,9 +35,7 @@ pub(crate) struct Sums {
 
 impl Sums {
     pub(crate) fn name(&self, name: Name) -> &str {
-        self.names
-            .get_index(name.0 as usize)
-            .map_or("", String::as_str)
+        &self.names[name.0 as usize]
     }
 
     fn intern(&mut self, name: &str) -> Name {
@@ -55,38 +54,32 @@ impl Sums {
         rebuilt: &[String],
     ) {
         let functions = profile.functions.iter();
-        let functions: Vec<Name> = functions
-            .map(|f| match !f.resolved && rebuilt.contains(&f.module) {
-                true => self.intern(&format!("{}+?", f.module)),
-                false => self.intern(&f.name),
-            })
-            .collect();
+        let functions = functions.map(|f| match !f.resolved && rebuilt.contains(&f.module) {
+            true => self.intern(&format!("{}+?", f.module)),
+            false => self.intern(&f.name),
+        });
+        let functions: Vec<Name> = functions.collect();
         // A lone thread's pool keeps its number.
         let pools = profile.pools.iter();
-        let pools: Vec<Name> = pools
-            .map(|pool| self.intern(&without_numbers(&pool.name)))
-            .collect();
+        let pools = pools.map(|pool| self.intern(&without_numbers(&pool.name)));
+        let pools: Vec<Name> = pools.collect();
         let not_sampled =
             State::ALL.map(|state| self.intern(&format!("[{}, not sampled]", state.name())));
         let truncated = self.intern("[truncated]");
-        let unknown = self.intern("");
         let course = |row: &Row| estimator.map_or_else(Course::default, |e| e.course(&row.slices));
         self.add_classes(side, profile, view, course);
 
         let mut seen: Vec<Name> = Vec::new();
         // Most rows share a stack with others of their pool.
-        let mut stack_lines: HashMap<(Name, Option<u32>, State), usize> = HashMap::new();
+        let mut stack_lines: HashMap<(Name, Option<ProfileStackId>, State), usize> = HashMap::new();
         for_each_shown(profile, view, |row, frames: &[FunctionId]| {
             let course = course(row);
-            let thread = profile.threads.get(row.thread);
-            let pool = thread.and_then(|t| pools.get(t.pool));
-            let pool = pool.copied().unwrap_or(unknown);
+            let pool = pools[profile.threads[row.thread].pool];
             self.shown[side] = self.shown[side].saturating_add(row.weight);
             for key in [(pool, None), (pool, Some(row.state))] {
                 self.pools.entry(key).or_default()[side].add(row, &course);
             }
-            let name = |f: &FunctionId| functions.get(f.0 as usize).copied().unwrap_or(unknown);
-            let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
+            let name = |f: &FunctionId| functions[f.0 as usize];
             if let Some(leaf) = frames.last().map(name) {
                 self.leaves.entry(leaf).or_default()[side].add(row, &course);
             }
@@ -98,11 +91,10 @@ impl Sums {
                     self.totals.entry(function).or_default()[side].add(row, &course);
                 }
             }
-            let key = (pool, row.stack.map(|id| id.0), row.state);
-            let line = *stack_lines.entry(key).or_insert_with(|| {
-                let first = match stack {
+            let line = *(stack_lines.entry((pool, row.stack, row.state))).or_insert_with(|| {
+                let first = match row.stack.map(|id| profile.stacks[id.0 as usize].end) {
                     None => Some(not_sampled[row.state as usize]),
-                    Some(stack) => stack.end.is_truncated().then_some(truncated),
+                    Some(end) => end.is_truncated().then_some(truncated),
                 };
                 let path = first.into_iter().chain(frames.iter().map(name)).collect();
                 let line = self.stacks.entry((pool, path));
@@ -123,14 +115,13 @@ impl Sums {
         course: impl Fn(&Row) -> Course,
     ) {
         let threads = profile.threads.iter();
-        let classes: Vec<Option<Name>> = threads
-            .map(|thread| {
-                let shown = view.threads.matches(profile, thread);
-                shown.then(|| self.intern(daemon_class(&thread.process_comm)))
-            })
-            .collect();
+        let classes = threads.map(|thread| {
+            let is_shown = view.threads.matches(profile, thread);
+            is_shown.then(|| self.intern(daemon_class(&thread.process_comm)))
+        });
+        let classes: Vec<Option<Name>> = classes.collect();
         for row in &profile.rows {
-            if let Some(&Some(class)) = classes.get(row.thread)
+            if let Some(class) = classes[row.thread]
                 && matches!(row.state, State::OnCpu | State::Guest)
             {
                 self.classes.entry(class).or_default()[side].add(row, &course(row));

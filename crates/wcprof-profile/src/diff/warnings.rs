@@ -1,31 +1,28 @@
 //! Why two profiles may not be comparable.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::model::Profile;
+use wcprof_types::BuildId;
 
 use super::model::Warning;
+use crate::model::Profile;
 
 /// File names of modules of which the two sides have no build in common, in order.
 pub(crate) fn rebuilt_modules(profiles: [&Profile; 2]) -> Vec<String> {
     let [before, after] = profiles.map(|p| {
-        let ids = p
-            .modules
-            .iter()
-            .filter_map(|m| Some((m.name.as_str(), m.build_id.as_ref()?)));
-        ids.collect::<BTreeSet<_>>()
+        let mut ids: BTreeMap<&str, BTreeSet<&BuildId>> = BTreeMap::new();
+        for module in &p.modules {
+            if let Some(id) = &module.build_id {
+                ids.entry(&module.name).or_default().insert(id);
+            }
+        }
+        ids
     });
-    let after_names: BTreeSet<&str> = after.iter().map(|(name, _)| *name).collect();
-    let both: BTreeSet<&str> = before
+    let both = before
         .iter()
-        .map(|(name, _)| *name)
-        .filter(|name| after_names.contains(name))
-        .collect();
-    let same: BTreeSet<&str> = before.intersection(&after).map(|(name, _)| *name).collect();
-    both.into_iter()
-        .filter(|name| !same.contains(name))
-        .map(str::to_owned)
-        .collect()
+        .filter_map(|(name, ids)| Some((*name, ids, after.get(name)?)));
+    let rebuilt = both.filter(|(_, before, after)| before.is_disjoint(after));
+    rebuilt.map(|(name, ..)| name.to_owned()).collect()
 }
 
 /// All but [`Warning::Nothing`].
@@ -40,11 +37,8 @@ pub(crate) fn warnings(profiles: [&Profile; 2], rebuilt: &[String]) -> Vec<Warni
     }
     if let Some(name) = rebuilt.first() {
         let id = |p: &Profile| {
-            let module = p
-                .modules
-                .iter()
-                .find(|m| m.name == *name && m.build_id.is_some());
-            module.and_then(|m| m.build_id.clone())
+            let mut modules = p.modules.iter().filter(|module| module.name == *name);
+            modules.find_map(|module| module.build_id.clone())
         };
         warnings.push(Warning::Rebuilt {
             modules: rebuilt.to_vec(),
@@ -55,18 +49,18 @@ pub(crate) fn warnings(profiles: [&Profile; 2], rebuilt: &[String]) -> Vec<Warni
     if engines[0] != engines[1] {
         warnings.push(Warning::Engines(engines));
     }
-    let cut = profiles.map(|p| !p.stats.complete);
-    if cut.contains(&true) {
-        warnings.push(Warning::Cut(cut));
-    }
     // Text that was imported says how much, and neither how long nor when.
-    let timeless = profiles.map(|p| p.header.rate_hz == 0);
-    if timeless.contains(&true) {
-        warnings.push(Warning::NoTime(timeless));
-    }
-    let short = profiles.map(|p| p.header.rate_hz > 0 && p.estimator().is_none());
-    if short.contains(&true) {
-        warnings.push(Warning::TooShort(short));
-    }
+    let timeless = |p: &Profile| p.header.rate_hz == 0;
+    let short = |p: &Profile| !timeless(p) && p.estimator().is_none();
+    type OfSides = (fn([bool; 2]) -> Warning, [bool; 2]);
+    let of_sides: [OfSides; 3] = [
+        (Warning::Cut, profiles.map(|p| !p.stats.complete)),
+        (Warning::NoTime, profiles.map(timeless)),
+        (Warning::TooShort, profiles.map(short)),
+    ];
+    let of_sides = of_sides
+        .into_iter()
+        .filter(|(_, sides)| sides.contains(&true));
+    warnings.extend(of_sides.map(|(warning, sides)| warning(sides)));
     warnings
 }

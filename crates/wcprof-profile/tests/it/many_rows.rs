@@ -6,7 +6,8 @@ use support::random::Random;
 use support::{MS, Maker};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{
-    Direction, Group, GroupBy, GroupKey, Interval, Node, ThreadFilter, Trees, View, keep_threads,
+    Direction, Group, GroupBy, GroupKey, Interval, Node, ThreadFilter, Trees, View, globs,
+    keep_threads,
 };
 
 const N_THREADS: usize = 400;
@@ -69,10 +70,11 @@ fn assert_like_alone(view: &View, key_name: impl Fn(&Profile, &Group) -> String,
     {
         let name = key_name(&whole, group);
         let mut alone = whole.clone();
-        keep_threads(
-            &mut alone,
-            &ThreadFilter::new(&[name.as_str()], &[]).expect("a glob"),
-        );
+        let filter = ThreadFilter {
+            threads: globs(&[&name]).expect("a glob"),
+            ..ThreadFilter::default()
+        };
+        keep_threads(&mut alone, &filter);
         assert!(
             alone.rows.len() < 5_000,
             "{name}: {} rows",

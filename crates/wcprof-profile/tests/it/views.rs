@@ -9,7 +9,7 @@ use support::{MS, Maker, syscall, syscall_op};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{
     Around, Direction, FunctionFilter, FunctionName, Group, GroupBy, GroupKey, ProfileBuilder,
-    Relation, Rules, ThreadFilter, ThreadGlobs, Trees, View, function_groups, keep_threads,
+    Relation, Rules, ThreadFilter, Trees, View, function_groups, globs, keep_threads,
 };
 use wcprof_trace::model::Span;
 use wcprof_types::{Pid, TimeNs};
@@ -137,8 +137,7 @@ fn two_processes() -> Profile {
 #[test]
 fn thread_globs() {
     let profile = two_processes();
-    let total = |globs: &ThreadGlobs<'_>| {
-        let threads = ThreadFilter::by_globs(globs).unwrap();
+    let total = |threads: ThreadFilter| {
         let view = View { threads, ..view() };
         Trees::new(&profile, &view)
             .groups
@@ -146,83 +145,44 @@ fn thread_globs() {
             .map(|g| g.weight / MS)
             .sum::<u64>()
     };
-    let list = |text: &str| text.split(' ').map(str::to_owned).collect::<Vec<_>>();
-    let (worker, pool, osd, pid, docker) = (
-        list("worker-0"),
-        list("worker-N"),
-        list("ceph-*"),
-        list("200"),
-        list("/docker/*"),
-    );
-    let all = ThreadGlobs::default();
-    assert_eq!(total(&all), 15);
-    assert_eq!(
-        total(&ThreadGlobs {
-            threads: &worker,
-            ..all.clone()
-        }),
-        2 + 8
-    );
-    assert_eq!(
-        total(&ThreadGlobs {
-            threads: &pool,
-            ..all.clone()
-        }),
-        2 + 4
-    );
-    assert_eq!(
-        total(&ThreadGlobs {
-            pools: &worker,
-            ..all.clone()
-        }),
-        8
-    );
-    assert_eq!(
-        total(&ThreadGlobs {
-            pools: &pool,
-            ..all.clone()
-        }),
-        6
-    );
-    assert_eq!(
-        total(&ThreadGlobs {
-            processes: &osd,
-            ..all.clone()
-        }),
-        7
-    );
-    assert_eq!(
-        total(&ThreadGlobs {
-            processes: &pid,
-            ..all.clone()
-        }),
-        8
-    );
-    assert_eq!(
-        total(&ThreadGlobs {
-            cgroups: &docker,
-            ..all.clone()
-        }),
-        7
-    );
-    let both = ThreadGlobs {
-        threads: &worker,
-        cgroups: &docker,
-        ..all.clone()
+    let set = |glob: &str| globs(&[glob]).unwrap();
+    assert_eq!(total(ThreadFilter::default()), 15);
+    let threads = |glob| ThreadFilter {
+        threads: set(glob),
+        ..ThreadFilter::default()
     };
-    assert_eq!(total(&both), 2);
-    let bad = list("[");
-    assert!(ThreadFilter::by_globs(&ThreadGlobs { pools: &bad, ..all }).is_err());
+    assert_eq!(total(threads("worker-0")), 2 + 8);
+    assert_eq!(total(threads("worker-N")), 2 + 4);
+    let pools = |glob| ThreadFilter {
+        pools: set(glob),
+        ..ThreadFilter::default()
+    };
+    assert_eq!(total(pools("worker-0")), 8);
+    assert_eq!(total(pools("worker-N")), 6);
+    let processes = |glob| ThreadFilter {
+        processes: set(glob),
+        ..ThreadFilter::default()
+    };
+    assert_eq!(total(processes("ceph-*")), 7);
+    assert_eq!(total(processes("200")), 8);
+    let in_docker = |threads| ThreadFilter {
+        cgroups: set("/docker/*"),
+        ..threads
+    };
+    assert_eq!(total(in_docker(ThreadFilter::default())), 7);
+    assert_eq!(total(in_docker(threads("worker-0"))), 2);
+    assert!(globs(&["["]).is_err());
 }
 
 /// Check that taking threads out leaves the others' rows, pools and counts as they were.
 #[test]
 fn kept_threads() {
     let mut profile = two_processes();
-    keep_threads(
-        &mut profile,
-        &ThreadFilter::new(&["worker-1"], &[]).unwrap(),
-    );
+    let filter = ThreadFilter {
+        threads: globs(&["worker-1"]).unwrap(),
+        ..ThreadFilter::default()
+    };
+    keep_threads(&mut profile, &filter);
     assert_eq!(profile.threads.len(), 1);
     assert_eq!(profile.threads[0].comm, "worker-1");
     let rows: Vec<_> = profile.rows.iter().map(|r| (r.thread, r.weight)).collect();
@@ -394,14 +354,12 @@ fn combined() {
     );
     m.blocked(b, syscall("epoll_wait"), &["main", "epoll_wait"], 100 * MS);
     let profile = window(&m, 50 * MS, 100 * MS);
-    let pools = ["w-N".to_owned()];
     let combined = View {
         states: Some(vec![State::Lock, State::Idle]),
-        threads: ThreadFilter::by_globs(&ThreadGlobs {
-            pools: &pools,
-            ..ThreadGlobs::default()
-        })
-        .unwrap(),
+        threads: ThreadFilter {
+            pools: globs(&["w-N"]).unwrap(),
+            ..ThreadFilter::default()
+        },
         focus: Some(FunctionFilter::new("mutex").unwrap()),
         hide: Some(FunctionFilter::new("^__").unwrap()),
         ..view()

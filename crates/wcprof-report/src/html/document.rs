@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use wcprof_findings::{Basis, Evidence, Finding, process_name, share_sentence};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Cores, Group, GroupBy, GroupKey, View};
+use wcprof_profile::{Cores, Group, GroupBy, View};
 
 use super::nodes::micros;
 use super::strings::Strings;
@@ -14,29 +14,25 @@ use crate::headline::{Headline, recorded_by};
 /// Most processes, notes and classes of daemons that a page names.
 const MAX_NAMED: usize = 40;
 
-pub(super) fn headline(
-    profile: &Profile,
-    h: &Headline,
-    title: &str,
-    strings: &mut Strings,
-) -> Value {
+pub(super) fn headline(h: &Headline<'_>, title: &str, strings: &mut Strings) -> Value {
+    let (header, stats, time) = (&h.profile.header, &h.profile.stats, &h.profile.time);
     let mut clean = |texts: &[String]| -> Vec<String> {
         let some = texts.iter().take(MAX_NAMED);
         some.map(|text| strings.clean(text)).collect()
     };
-    let (processes, notes) = (clean(&h.processes), clean(&h.notes));
-    let (header, losses) = (&profile.header, &h.losses);
+    let (processes, notes) = (clean(&h.processes), clean(&header.notes));
+    let losses = &h.losses;
     let truncated = losses.truncated.iter();
     json!({
         "title": strings.clean(title),
         "processes": processes,
         "n_processes": h.processes.len(),
-        "duration_us": micros(h.duration_ns),
-        "window_us": h.window_ns.map(|(from, to)| (micros(from), micros(to))),
+        "duration_us": micros(stats.duration.0),
+        "window_us": time.window_ns().map(|(from, to)| (micros(from), micros(to))),
         "n_threads": h.n_threads,
         "n_samples": h.n_samples,
-        "rate_hz": h.rate_hz,
-        "recorded_by": strings.clean(&recorded_by(&h.engine)),
+        "rate_hz": header.rate_hz,
+        "recorded_by": strings.clean(&recorded_by(&header.engine)),
         "host": strings.clean(&header.host),
         "kernel": strings.clean(&header.kernel),
         "n_cpus": header.n_cpus,
@@ -52,7 +48,7 @@ pub(super) fn headline(
         "n_frames": losses.n_frames,
         "n_unresolved": losses.n_unresolved,
         "cut": losses.cut.as_ref().map(|cut| strings.clean(cut)),
-        "own_cpu_us": micros(h.own_cpu_ns),
+        "own_cpu_us": micros(stats.own_cpu_ns),
         "notes": notes,
     })
 }
@@ -65,12 +61,8 @@ pub(super) fn view(view: &View, flags: &[String], strings: &mut Strings) -> Valu
     let flags = flags.iter().take(MAX_NAMED).map(|f| strings.clean(f));
     json!({
         "by": match view.by {
-            GroupBy::Thread => "thread",
-            GroupBy::Pool => "pool",
-            GroupBy::Process => "process",
-            GroupBy::Cgroup => "control group",
-            GroupBy::Host => "host",
-            GroupBy::All => "all",
+            GroupBy::Cgroup => json!("control group"),
+            by => json!(by),
         },
         "idle": view.idle,
         "min_percent": view.min_percent,
@@ -80,10 +72,7 @@ pub(super) fn view(view: &View, flags: &[String], strings: &mut Strings) -> Valu
 }
 
 pub(super) fn group(profile: &Profile, group: &Group, strings: &mut Strings) -> Value {
-    let name = match group.key {
-        GroupKey::All => "all threads".to_owned(),
-        _ => group_name(profile, group).unwrap_or_default(),
-    };
+    let name = group_name(profile, group).unwrap_or_else(|| "all threads".to_owned());
     let threads = || group.threads.iter().map(|&t| &profile.threads[t]);
     let mut processes: Vec<usize> = threads().map(|t| t.process).collect();
     processes.sort_unstable();
@@ -115,17 +104,15 @@ pub(super) fn finding(
         _ => (0, 0, &[][..]),
     };
     // The share of time as a sentence, or the settings found.
-    let basis: Vec<u32> = match &finding.basis {
-        Basis::Setting(found) => found
-            .settings
-            .iter()
-            .map(|s| strings.id(&format!("{}: {} [{}]", s.name, s.value, s.origin)))
-            .collect(),
-        _ => share_sentence(profile, finding)
-            .iter()
-            .map(|s| strings.id(s))
-            .collect(),
+    let basis: Vec<String> = match &finding.basis {
+        Basis::Setting(found) => {
+            let settings = found.settings.iter();
+            let text = settings.map(|s| format!("{}: {} [{}]", s.name, s.value, s.origin));
+            text.collect()
+        }
+        _ => share_sentence(profile, finding).into_iter().collect(),
     };
+    let basis: Vec<u32> = basis.iter().map(|text| strings.id(text)).collect();
     let gain = match finding.gain.source.trim() {
         "" => finding.gain.text.trim().to_owned(),
         source => format!("{} ({source})", finding.gain.text.trim()),

@@ -4,8 +4,8 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::iter;
 
-use serde::Serialize;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupKey, RowSpan, Trees};
 
@@ -47,13 +47,9 @@ pub(super) struct StateMap {
     cells: Vec<[u64; N_KINDS]>,
 }
 
-/// A row of the page's map.
-#[derive(Debug, Serialize)]
-pub(super) struct CellsOut {
-    /// For each state with time: its number, and a thousandth of a bin by bin; `-n` repeats the
-    /// number before it (0 at the begin) `n` times.
-    states: Vec<(usize, Vec<i64>)>,
-}
+/// For each state with time: its number, and a thousandth of a bin by bin; `-n` repeats the number
+/// before it (0 at the begin) `n` times.
+pub(super) type StateRuns = Vec<(usize, Vec<i64>)>;
 
 impl StateMap {
     /// For the threads of `trees`, whose first `n_groups` groups have rows of their own; what the
@@ -116,26 +112,22 @@ impl StateMap {
         }
     }
 
-    /// The cells of a row, `merge` bins as one.
-    pub(super) fn cells(&self, row: usize, merge: usize) -> CellsOut {
+    /// The times of a row, `merge` bins as one.
+    pub(super) fn states(&self, row: usize, merge: usize) -> StateRuns {
         let start = row * self.n_bins;
         let mut bins = self.cells[start..start + self.n_bins].to_vec();
         let n_threads = self.rows[row].n_threads.max(1) as u64;
         level(&mut bins, self.bin_ns.saturating_mul(n_threads));
         // Shares of what the threads of the row can have had.
         let whole = u128::from(self.bin_ns) * merge as u128 * u128::from(n_threads);
-        let mut states = Vec::new();
-        for kind in 0..N_KINDS {
+        let states = (0..N_KINDS).map(|kind| {
             let parts = bins.chunks(merge).map(|bins| {
                 let ns: u128 = bins.iter().map(|bin| u128::from(bin[kind])).sum();
                 ((ns * PARTS + whole / 2) / whole.max(1)).min(PARTS) as i64
             });
-            let runs = runs(parts);
-            if !runs.is_empty() {
-                states.push((kind, runs));
-            }
-        }
-        CellsOut { states }
+            (kind, runs(parts))
+        });
+        states.filter(|(_, runs)| !runs.is_empty()).collect()
     }
 }
 
@@ -143,17 +135,16 @@ impl StateMap {
 /// ran within a long interval is not known (the kernel settles its counters late), so that intervals
 /// that overlap may put more than a bin's length into it.
 fn level(bins: &mut [[u64; N_KINDS]], capacity: u64) {
-    let total = |bin: &[u64; N_KINDS]| bin.iter().fold(0_u64, |sum, ns| sum.saturating_add(*ns));
-    for at in 0..bins.len() {
+    let total = |bin: &[u64; N_KINDS]| bin.iter().copied().fold(0, u64::saturating_add);
+    let n_bins = bins.len();
+    for at in 0..n_bins {
         let mut left = total(&bins[at]).saturating_sub(capacity);
-        for distance in 1..bins.len() {
+        for distance in 1..n_bins {
             if left == 0 {
                 break;
             }
-            for to in [at.checked_sub(distance), at.checked_add(distance)] {
-                let Some(to) = to.filter(|&to| to < bins.len()) else {
-                    continue;
-                };
+            let near = [at.checked_sub(distance), at.checked_add(distance)];
+            for to in near.into_iter().flatten().filter(|to| *to < n_bins) {
                 let room = capacity.saturating_sub(total(&bins[to]));
                 left -= shift(bins, at, to, room.min(left));
             }
@@ -230,19 +221,13 @@ fn rows(
 
 /// The shortest of 1, 2 and 5 times a power of ten for at most so many bins, ns.
 fn bin_ns(duration: u64, most: u64) -> u64 {
-    let mut unit = MIN_BIN_NS;
-    loop {
-        for times in [1, 2, 5] {
-            let bin = unit.saturating_mul(times);
-            if duration.div_ceil(bin) <= most.max(1) {
-                return bin;
-            }
-        }
-        unit = unit.saturating_mul(10);
-    }
+    let units = iter::successors(Some(MIN_BIN_NS), |unit| Some(unit.saturating_mul(10)));
+    let mut bins = units.flat_map(|unit| [1, 2, 5].map(|times| unit.saturating_mul(times)));
+    let fitting = bins.find(|bin| duration.div_ceil(*bin) <= most.max(1));
+    fitting.unwrap_or(u64::MAX)
 }
 
-/// See [`CellsOut::states`]; empty when all are 0.
+/// See [`StateRuns`]; empty when all are 0.
 fn runs(values: impl Iterator<Item = i64>) -> Vec<i64> {
     let mut out = Vec::new();
     let (mut value, mut n) = (0, 0);

@@ -22,7 +22,7 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, Group, GroupBy, GroupKey, RowSpan, Trees, View};
 use wcprof_text::{count, duration};
 
-use map::{CellsOut, StateMap};
+use map::{StateMap, StateRuns};
 use nodes::{NodesOut, columns, label_columns, micros};
 use strings::Strings;
 
@@ -97,8 +97,7 @@ struct MapRowOut {
     /// The process; only where there are several.
     process: Option<u32>,
     n_threads: usize,
-    #[serde(flatten)]
-    cells: CellsOut,
+    states: StateRuns,
 }
 
 /// A page in the making: give it the spans of the trace, then [`write`](Self::write) it.
@@ -113,17 +112,11 @@ pub struct HtmlPage<'a> {
     map: Option<StateMap>,
 }
 
-/// How much a page holds: each size is half of the one before.
-#[derive(Copy, Clone)]
-struct Size(u32);
+/// How much a page holds: a size is half of the one before. No larger one is tried.
+const LAST_SIZE: u32 = 9;
 
-impl Size {
-    /// No smaller one is tried.
-    const SMALLEST: Self = Self(9);
-
-    fn limit(self, most: usize, least: usize) -> usize {
-        (most >> self.0).max(least)
-    }
+fn limit(size: u32, most: usize, least: usize) -> usize {
+    (most >> size).max(least)
 }
 
 impl<'a> HtmlPage<'a> {
@@ -175,8 +168,8 @@ impl<'a> HtmlPage<'a> {
     pub fn write(&self, out: &mut impl Write) -> io::Result<()> {
         let headline = Headline::new(self.profile);
         let plain = self.plain(&headline);
-        for size in 0..=Size::SMALLEST.0 {
-            let json = serde_json::to_string(&self.document(&headline, Size(size)))?;
+        for size in 0..=LAST_SIZE {
+            let json = serde_json::to_string(&self.document(&headline, size))?;
             if page::empty_len() + plain.len() + json.len() > MAX_HTML_BYTES {
                 continue;
             }
@@ -192,7 +185,7 @@ impl<'a> HtmlPage<'a> {
     }
 
     /// Headline and findings for readers without scripts.
-    fn plain(&self, headline: &Headline) -> String {
+    fn plain(&self, headline: &Headline<'_>) -> String {
         const MOST: usize = 60_000;
         let mut text = headline.text();
         text.push('\n');
@@ -203,12 +196,12 @@ impl<'a> HtmlPage<'a> {
         }
     }
 
-    fn document(&self, headline: &Headline, size: Size) -> Document {
+    fn document(&self, headline: &Headline<'_>, size: u32) -> Document {
         let profile = self.profile;
-        let mut strings = Strings::new(size.limit(MAX_CHARS, 40));
-        let n_groups = size.limit(MAX_GROUPS, 10).min(self.calls.groups.len());
+        let mut strings = Strings::new(limit(size, MAX_CHARS, 40));
+        let n_groups = limit(size, MAX_GROUPS, 10).min(self.calls.groups.len());
         let groups: Vec<&Group> = self.calls.groups.iter().take(n_groups).collect();
-        let (mut labels, max) = (IndexSet::new(), size.limit(MAX_NODES, 50));
+        let (mut labels, max) = (IndexSet::new(), limit(size, MAX_NODES, 50));
         let calls = columns(&groups, max, &mut labels);
         let inverted = self.inverted.as_ref().map(|trees| {
             let by_key: HashMap<&GroupKey, &Group> =
@@ -221,9 +214,8 @@ impl<'a> HtmlPage<'a> {
             columns(&groups, max, &mut labels)
         });
         let labels = label_columns(&labels, profile, self.calls.min_percent, &mut strings);
-        let shown = some_of_each(self.options.findings, size.limit(MAX_FINDINGS, 5));
-        let n_findings = shown.len();
-        let findings = shown.into_iter().map(|f| {
+        let shown = some_of_each(self.options.findings, limit(size, MAX_FINDINGS, 5));
+        let findings = shown.iter().map(|f| {
             let group = group_of(f, &groups);
             document::finding(profile, f, group, &mut strings)
         });
@@ -237,7 +229,7 @@ impl<'a> HtmlPage<'a> {
             schema: "wcprof-html",
             version: 1,
             states: state_names.chain(["left out by the filters"]).collect(),
-            headline: document::headline(profile, headline, self.options.title, &mut strings),
+            headline: document::headline(headline, self.options.title, &mut strings),
             view: document::view(self.view, self.options.flags, &mut strings),
             cores: cores.map(|cores| document::cores(cores, &mut strings)),
             findings,
@@ -254,19 +246,13 @@ impl<'a> HtmlPage<'a> {
             omitted: Vec::new(),
             strings: Vec::new(),
         };
-        document.omitted = self.omitted(&document, n_findings, n_more_modules, strings.n_cut);
+        document.omitted = self.omitted(&document, n_more_modules, strings.n_cut);
         document.strings = strings.into_list();
         document
     }
 
-    fn map_out(
-        &self,
-        map: &StateMap,
-        n_groups: usize,
-        size: Size,
-        strings: &mut Strings,
-    ) -> MapOut {
-        let merge = 1_usize << size.0.min(4);
+    fn map_out(&self, map: &StateMap, n_groups: usize, size: u32, strings: &mut Strings) -> MapOut {
+        let merge = 1_usize << size.min(4);
         let several = self.profile.processes.len() > 1;
         let rows = map.rows.iter().enumerate().map(|(at, row)| {
             let thread = row.thread.and_then(|t| self.profile.threads.get(t));
@@ -283,7 +269,7 @@ impl<'a> HtmlPage<'a> {
                     .filter(|_| several)
                     .map(|p| strings.id(&format!("{} (pid {})", p.title, p.pid))),
                 n_threads: row.n_threads,
-                cells: map.cells(at, merge),
+                states: map.states(at, merge),
             }
         });
         MapOut {
@@ -296,13 +282,7 @@ impl<'a> HtmlPage<'a> {
     }
 
     /// What is merged or left out.
-    fn omitted(
-        &self,
-        document: &Document,
-        n_findings: usize,
-        n_more_modules: usize,
-        n_cut: usize,
-    ) -> Vec<String> {
+    fn omitted(&self, document: &Document, n_more_modules: usize, n_cut: usize) -> Vec<String> {
         let mut list = Vec::new();
         let more_groups = &self.calls.groups[document.groups.len()..];
         if !more_groups.is_empty() {
@@ -332,29 +312,22 @@ impl<'a> HtmlPage<'a> {
         }
         let rows = document.map.iter().flat_map(|m| &m.rows);
         let merged: usize = rows.map(|r| r.n_threads).filter(|n| *n > 1).sum();
-        let n_more_findings = self.options.findings.len().saturating_sub(n_findings);
-        for (n, noun, text) in [
-            (
-                n_more_findings,
-                "more finding",
-                "are left out: `wcprof hotspots` prints them.",
-            ),
-            (
-                merged,
-                "thread",
-                "with little time that is not idle are in common rows of the map of states.",
-            ),
-            (
-                n_more_modules,
-                "more module",
-                "are not in the table of names.",
-            ),
-            (n_cut, "long name", "are cut."),
-        ] {
+        let n_more_findings = self.options.findings.len() - document.findings.len();
+        let mut left_out = |n: usize, noun: &str, text: &str| {
             if n > 0 {
                 list.push(format!("{} {text}", count(n, noun)));
             }
-        }
+        };
+        let text = "are left out: `wcprof hotspots` prints them.";
+        left_out(n_more_findings, "more finding", text);
+        let text = "with little time that is not idle are in common rows of the map of states.";
+        left_out(merged, "thread", text);
+        left_out(
+            n_more_modules,
+            "more module",
+            "are not in the table of names.",
+        );
+        left_out(n_cut, "long name", "are cut.");
         if self.map.is_none() {
             list.push("There is no map of states: this recording has no axis of time.".to_owned());
         }
@@ -367,33 +340,24 @@ fn group_of(finding: &Finding, groups: &[&Group]) -> Option<usize> {
     let [pool] = finding.pools.as_slice() else {
         return None;
     };
-    let is_of_pool = |g: &&Group| matches!(&g.key, GroupKey::Pool(name) if name == pool);
-    groups.iter().position(is_of_pool)
+    let mut keys = groups.iter().map(|group| &group.key);
+    keys.position(|key| matches!(key, GroupKey::Pool(name) if name == pool))
 }
 
 /// At most about `most` findings in their order: of each rule the first ones, as many of each as fit.
 fn some_of_each(findings: &[Finding], most: usize) -> Vec<&Finding> {
-    let mut chosen = Vec::new();
-    for of_each in 1..=most.max(1) {
-        let mut seen: HashMap<&str, usize> = HashMap::new();
-        let some: Vec<&Finding> = findings
-            .iter()
-            .filter(|finding| {
-                let n = seen.entry(&finding.rule).or_default();
-                *n += 1;
-                *n <= of_each
-            })
-            .collect();
-        if some.len() > most && of_each > 1 {
-            break;
-        }
-        let is_all = some.len() == findings.len();
-        chosen = some;
-        if is_all {
-            break;
-        }
-    }
-    chosen
+    let mut seen: HashMap<&str, usize> = HashMap::new();
+    // With its place among those of its rule, from 1.
+    let ranked = findings.iter().map(|finding| {
+        let n = seen.entry(&finding.rule).or_default();
+        *n += 1;
+        (*n, finding)
+    });
+    let ranked: Vec<(usize, &Finding)> = ranked.collect();
+    let some = |of_each: usize| ranked.iter().filter(move |(n, _)| *n <= of_each);
+    let fitting = (2..=most).take_while(|of_each| some(*of_each).count() <= most);
+    let of_each = fitting.last().unwrap_or(1);
+    some(of_each).map(|(_, finding)| *finding).collect()
 }
 
 #[cfg(test)]

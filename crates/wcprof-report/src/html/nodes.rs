@@ -4,7 +4,7 @@ use indexmap::IndexSet;
 use serde::Serialize;
 use serde_json::{Value, json};
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Group, Label, Node};
+use wcprof_profile::{Group, Label};
 
 use super::strings::Strings;
 
@@ -49,10 +49,7 @@ pub(super) fn label_columns(
 ) -> Value {
     let (mut names, mut modules, mut kinds) = (Vec::new(), Vec::new(), String::new());
     for label in labels {
-        let function = match label {
-            Label::Function(id) => profile.functions.get(id.0 as usize),
-            _ => None,
-        };
+        let function = label.function(profile);
         names.push(strings.id(&label.text(profile, min_percent)));
         modules.push(strings.id(function.map_or("", |f| &f.module)));
         kinds.push(match function {
@@ -90,27 +87,20 @@ pub(super) fn columns(groups: &[&Group], max: usize, labels: &mut IndexSet<Label
                 out.n_left_out += 1;
                 continue;
             }
-            let label = labels.insert_full(node.label).0;
-            out.push(node, label, depth);
+            out.depth.push(depth);
+            out.label.push(labels.insert_full(node.label).0);
+            out.us.push(micros(node.weight));
+            out.own.push(micros(node.self_weight));
+            out.samples.push(node.n_samples);
+            if let Some(interval) = node.interval {
+                out.low.push(micros(interval.low));
+                out.high.push(micros(interval.high));
+            }
+            out.states.push(states(&node.states));
         }
     }
     out.first.push(out.us.len());
     out
-}
-
-impl NodesOut {
-    fn push(&mut self, node: &Node, label: usize, depth: usize) {
-        self.depth.push(depth);
-        self.label.push(label);
-        self.us.push(micros(node.weight));
-        self.own.push(micros(node.self_weight));
-        self.samples.push(node.n_samples);
-        if let Some(interval) = node.interval {
-            self.low.push(micros(interval.low));
-            self.high.push(micros(interval.high));
-        }
-        self.states.push(states(&node.states));
-    }
 }
 
 fn states(weights: &[u64; State::ALL.len()]) -> StatesOut {

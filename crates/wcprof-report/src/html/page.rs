@@ -9,7 +9,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use sha2::{Digest, Sha256};
-use wcprof_text::xml_text;
+use wcprof_text::xml_escaped;
 
 const PAGE: &str = include_str!("assets/page.html");
 const STYLE: &str = include_str!("assets/style.css");
@@ -46,9 +46,9 @@ pub(super) fn page(title: &str, plain: &str, json: &str) -> String {
     let mut rest = PAGE;
     for (marker, text) in [
         ("{{policy}}", policy.as_str()),
-        ("{{title}}", &escaped(title)),
+        ("{{title}}", &xml_escaped(title)),
         ("{{style}}", STYLE),
-        ("{{plain}}", &escaped(plain)),
+        ("{{plain}}", &xml_escaped(plain)),
         ("{{data}}", &data_block(json)),
         ("{{script}}", SCRIPT),
     ] {
@@ -73,16 +73,6 @@ fn data_block(json: &str) -> String {
         .replace('&', "\\u0026")
         .replace('\u{2028}', "\\u2028")
         .replace('\u{2029}', "\\u2029")
-}
-
-/// Text for an element's content, without characters that control or reorder it.
-fn escaped(text: &str) -> String {
-    xml_text(text)
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
-        .replace('\'', "&#39;")
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! A profile to the health of its names: of each module, what has one and how much time has not.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use serde_json::{Value, json};
 use wcprof_profile::model::Profile;
@@ -39,23 +39,19 @@ pub(super) fn modules(profile: &Profile, strings: &mut Strings) -> (Vec<Value>, 
             *sum = sum.saturating_add(row.weight);
         }
     }
-    let (mut through, mut unnamed) = (HashSet::new(), HashSet::new());
+    // The modules of a stack, and whether a function of each has no name.
+    let mut modules: HashMap<&str, bool> = HashMap::new();
     for (stack, ns) in profile.stacks.iter().zip(by_stack) {
-        through.clear();
-        unnamed.clear();
+        modules.clear();
         for id in &stack.frames {
             let function = &profile.functions[id.0 as usize];
-            through.insert(function.module.as_str());
-            if !function.resolved {
-                unnamed.insert(function.module.as_str());
-            }
+            *modules.entry(&function.module).or_default() |= !function.resolved;
         }
-        for module in &through {
-            if let Some(sum) = sums.get_mut(module) {
-                sum.ns = sum.ns.saturating_add(ns);
-                if unnamed.contains(module) {
-                    sum.unnamed_ns = sum.unnamed_ns.saturating_add(ns);
-                }
+        for (module, is_unnamed) in &modules {
+            let sum = sums.entry(module).or_default();
+            sum.ns = sum.ns.saturating_add(ns);
+            if *is_unnamed {
+                sum.unnamed_ns = sum.unnamed_ns.saturating_add(ns);
             }
         }
     }

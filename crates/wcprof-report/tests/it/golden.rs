@@ -6,10 +6,8 @@ use std::path::PathBuf;
 
 use support::{MS, Maker, kernel, syscall, syscall_op};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Direction, GroupBy, ThreadFilter, Trees, View};
-use wcprof_report::{
-    Headline, Screen, TextOptions, UwpmpOptions, folded, json, screen, svg, text, uwpmp,
-};
+use wcprof_profile::{Direction, GroupBy, ThreadFilter, Trees, View, globs};
+use wcprof_report::{Headline, TextOptions, folded, json, screen, svg, text, uwpmp};
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
 fn check(name: &str, got: &[u8]) {
@@ -133,6 +131,13 @@ fn osd() -> Profile {
     m.profile()
 }
 
+fn threads(glob: &str) -> ThreadFilter {
+    ThreadFilter {
+        threads: globs(&[glob]).unwrap(),
+        ..ThreadFilter::default()
+    }
+}
+
 fn view(by: GroupBy) -> View {
     View {
         by,
@@ -195,20 +200,24 @@ fn text_terminal() {
 #[test]
 fn uwpmp_format() {
     let profile = osd();
-    let forward = UwpmpOptions::default();
-    check("uwpmp.txt", &run(|out| uwpmp(&profile, &forward, out)));
-    let inverted = UwpmpOptions {
-        view: View {
-            direction: Direction::LeafFirst,
-            min_percent: 5.0,
-            threads: ThreadFilter::new(&["tp_*"], &[]).unwrap(),
-            ..forward.view
-        },
-        width: Some(40),
+    let forward = View {
+        idle: true,
+        min_percent: 0.1,
+        ..View::default()
+    };
+    check(
+        "uwpmp.txt",
+        &run(|out| uwpmp(&profile, &forward, None, out)),
+    );
+    let inverted = View {
+        direction: Direction::LeafFirst,
+        min_percent: 5.0,
+        threads: threads("tp_*"),
+        ..forward
     };
     check(
         "uwpmp-inverted.txt",
-        &run(|out| uwpmp(&profile, &inverted, out)),
+        &run(|out| uwpmp(&profile, &inverted, Some(40), out)),
     );
 }
 
@@ -251,7 +260,7 @@ fn folded_format() {
 fn json_format() {
     let profile = osd();
     let view = View {
-        threads: ThreadFilter::new(&["tp_osd_tp"], &[]).unwrap(),
+        threads: threads("tp_osd_tp"),
         min_percent: 1.0,
         ..inverted(GroupBy::Pool)
     };
@@ -289,6 +298,7 @@ fn svg_format() {
             &profile,
             &view(GroupBy::Thread),
             "evil <b> & \"title\"\x07",
+            false,
             out,
         )
     });
@@ -314,6 +324,7 @@ fn svg_format() {
             &profile,
             &view(GroupBy::Thread),
             "evil <b> & \"title\"\x07",
+            false,
             out,
         )
     });
@@ -328,7 +339,7 @@ fn svg_empty() {
         states: Some(vec![]),
         ..view(GroupBy::All)
     };
-    let error = svg(&profile, &view, "t", &mut Vec::new()).unwrap_err();
+    let error = svg(&profile, &view, "t", false, &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("idle time is hidden"));
 }
 
@@ -342,14 +353,12 @@ fn headline() {
 #[test]
 fn end_screen() {
     let profile = osd();
-    let options = Screen {
-        rows: 40,
+    let options = TextOptions {
         width: Some(80),
-        color: false,
-        hotspots: "AES-GCM: 30 % of msgr-worker-N\n",
-        threads: ThreadFilter::all(),
+        ..TextOptions::default()
     };
-    let out = run(|out| screen(&profile, &options, out));
+    let hotspots = "AES-GCM: 30 % of msgr-worker-N\n";
+    let out = run(|out| screen(&profile, hotspots, 40, &options, out));
     check("screen.txt", &out);
     assert!(out.iter().filter(|b| **b == b'\n').count() <= 40);
 }

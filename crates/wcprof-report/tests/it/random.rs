@@ -9,10 +9,8 @@ use support::Maker;
 use wcprof_profile::model::{
     Function, FunctionId, Profile, ProfileStack, ProfileStackId, Reason, Row, Slices, State,
 };
-use wcprof_profile::{Direction, GroupBy, Trees, View, function_weights};
-use wcprof_report::{
-    Headline, Screen, TextOptions, UwpmpOptions, folded, json, screen, svg, text, uwpmp,
-};
+use wcprof_profile::{Direction, GroupBy, Trees, View, function_groups};
+use wcprof_report::{Headline, TextOptions, folded, json, screen, svg, text, uwpmp};
 use wcprof_types::StackEnd;
 
 const N_THREADS: usize = 4;
@@ -168,19 +166,9 @@ proptest! {
         let options = TextOptions { width: Some(width), color: false, max_nodes: Some(width / 4), only_shown: false };
         let mut out = Vec::new();
         text(&profile, &trees, &options, &mut out).unwrap();
-        let uwpmp_options = UwpmpOptions {
-            view: View { min_percent: 0.1, ..view.clone() },
-            width: Some(width),
-        };
-        uwpmp(&profile, &uwpmp_options, &mut out).unwrap();
-        let end = Screen {
-            rows: width,
-            width: Some(width),
-            color: false,
-            hotspots: "",
-            threads: view.threads.clone(),
-        };
-        screen(&profile, &end, &mut out).unwrap();
+        let uwpmp_view = View { min_percent: 0.1, ..view.clone() };
+        uwpmp(&profile, &uwpmp_view, Some(width), &mut out).unwrap();
+        screen(&profile, "", width, &options, &mut out).unwrap();
         out.extend(Headline::new(&profile).text().bytes());
         let out = String::from_utf8(out).unwrap();
         prop_assert!(!out.chars().any(|c| c.is_control() && c != '\n'));
@@ -193,7 +181,9 @@ proptest! {
     #[test]
     fn totals(profile in profile(), view in any_view()) {
         let sum = shown(&profile, &view);
-        let weights = function_weights(&profile, &view);
+        let all = View { by: GroupBy::All, ..view };
+        let groups = function_groups(&profile, &all);
+        let weights: Vec<_> = groups.iter().flat_map(|group| &group.functions).collect();
         prop_assert!(weights.iter().all(|w| w.self_weight <= w.total_weight && w.total_weight <= sum));
         prop_assert!(weights.iter().map(|w| w.self_weight).sum::<u64>() <= sum);
     }
@@ -208,7 +198,7 @@ proptest! {
         let mut lines = Vec::new();
         folded(&profile, &Trees::new(&profile, &view), &mut lines).unwrap();
         let mut out = Vec::new();
-        let drawn = svg(&profile, &view, "title", &mut out);
+        let drawn = svg(&profile, &view, "title", false, &mut out);
         prop_assert_eq!(drawn.is_ok(), !lines.is_empty());
     }
 }

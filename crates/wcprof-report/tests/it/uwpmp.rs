@@ -5,7 +5,7 @@ use crate::support;
 
 use support::{MS, Maker, syscall};
 use wcprof_profile::{Direction, View};
-use wcprof_report::{UwpmpOptions, uwpmp};
+use wcprof_report::uwpmp;
 
 /// How often each chain of the thread `deep` was seen: one run each.
 struct Deep {
@@ -51,16 +51,14 @@ fn ours(seen: &Deep, direction: Direction, width: Option<usize>) -> String {
         add(op, &whole, n);
     }
     add(main, &["__libc_start_call_main", "main"], 1000);
-    let options = UwpmpOptions {
-        view: View {
-            direction,
-            min_percent: 1.0,
-            ..UwpmpOptions::default().view
-        },
-        width,
+    let view = View {
+        direction,
+        idle: true,
+        min_percent: 1.0,
+        ..View::default()
     };
     let mut out = Vec::new();
-    uwpmp(&m.profile(), &options, &mut out).unwrap();
+    uwpmp(&m.profile(), &view, width, &mut out).unwrap();
     String::from_utf8(out).unwrap()
 }
 

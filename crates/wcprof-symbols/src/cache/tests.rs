@@ -111,7 +111,7 @@ proptest! {
     /// entries of some kind, and never a panic.
     #[test]
     fn damaged(flips in prop::collection::vec((any::<prop::sample::Index>(), 1_u8..), 1..8)) {
-        let good = format::encode(&entries(), "id");
+        let good = format::encode(&entries(), "id").unwrap();
         let mut bytes = good.clone();
         for (index, mask) in &flips {
             let i = index.index(bytes.len());

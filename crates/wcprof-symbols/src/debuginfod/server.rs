@@ -37,24 +37,16 @@ pub(super) struct Server {
     failure: Mutex<Option<ServerFailure>>,
 }
 
-/// How a download ended.
+/// Why there is no file.
 #[derive(Debug)]
-pub(super) enum Outcome {
-    Downloaded {
-        modified: Option<SystemTime>,
-    },
+pub(super) enum Stop {
+    /// The server does not have it.
     Missing,
-    /// The server failed, and this was noted.
-    Failed,
-    /// This file is not taken.
-    Refused(String),
-}
-
-/// Why a download ended early.
-enum Stop {
-    /// The server is not asked again.
+    /// The server failed, and is to be given up.
     Dead(String),
+    /// The server failed.
     Failed(String),
+    /// This file is not taken.
     Refused(String),
 }
 
@@ -122,7 +114,8 @@ impl Server {
         }
     }
 
-    fn fail(&self, reason: String, given_up: bool) {
+    /// Notes a failure, once; a server that is given up is not asked again.
+    pub(super) fn fail(&self, reason: String, given_up: bool) {
         let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
         let was_alive = !self.is_dead.fetch_or(given_up, Ordering::Relaxed);
         // The reason for giving it up replaces earlier ones.
@@ -161,39 +154,16 @@ impl Server {
         })
     }
 
-    /// Downloads `url` to the empty `file`.
+    /// Downloads `url` to the empty `file`; gives when it was changed last on the server.
     pub(super) fn download(
         &self,
         url: &str,
         file: &mut File,
         options: &DebuginfodOptions,
         progress: &mut dyn FnMut(u64, Option<u64>),
-    ) -> Outcome {
-        match self.try_download(url, file, options, progress) {
-            Ok(outcome) => outcome,
-            Err(Stop::Refused(reason)) => Outcome::Refused(reason),
-            Err(Stop::Failed(reason)) => {
-                self.fail(reason, false);
-                Outcome::Failed
-            }
-            Err(Stop::Dead(reason)) => {
-                self.fail(reason, true);
-                Outcome::Failed
-            }
-        }
-    }
-
-    fn try_download(
-        &self,
-        url: &str,
-        file: &mut File,
-        options: &DebuginfodOptions,
-        progress: &mut dyn FnMut(u64, Option<u64>),
-    ) -> Result<Outcome, Stop> {
+    ) -> Result<Option<SystemTime>, Stop> {
         let begin = Instant::now();
-        let Some(response) = self.request(url, options, begin)? else {
-            return Ok(Outcome::Missing);
-        };
+        let response = self.request(url, options, begin)?;
         let modified = response.headers().get("last-modified");
         let modified = modified.and_then(|date| parse_http_date(date.to_str().ok()?).ok());
         let size = response.body().content_length();
@@ -242,16 +212,16 @@ impl Server {
             return Err(Stop::Failed(reason));
         }
         progress(received, Some(received));
-        Ok(Outcome::Downloaded { modified })
+        Ok(modified)
     }
 
-    /// Asks for a file; `None` if the server does not have it.
+    /// Asks for a file.
     fn request(
         &self,
         url: &str,
         options: &DebuginfodOptions,
         begin: Instant,
-    ) -> Result<Option<Response<Body>>, Stop> {
+    ) -> Result<Response<Body>, Stop> {
         let mut request = self.agent(options).get(url);
         if let Some(max_size) = options.max_size {
             request = request.header("X-DEBUGINFOD-MAXSIZE", max_size.to_string());
@@ -260,8 +230,8 @@ impl Server {
             .call()
             .map_err(|error| stop(error, begin, options))?;
         match response.status().as_u16() {
-            200 => Ok(Some(response)),
-            404 => Ok(None),
+            200 => Ok(response),
+            404 => Err(Stop::Missing),
             // What debuginfod answers when the file is larger than the request allows.
             406 if options.max_size.is_some() => Err(too_large(None, options.max_size)),
             status => {

@@ -17,7 +17,7 @@ use crate::demangle::{demangle, printable};
 use crate::function_starts::FunctionStarts;
 use crate::plt::{PltStubs, is_plt};
 use crate::query::{AddressQuery, ModuleQuery};
-use crate::report::{ModuleReport, Problem, SourceKind, SourceUse};
+use crate::report::{ModuleReport, SourceKind, SourceUse};
 
 /// Text of all inline frames of a module, bytes; beyond it they are left out. Real modules stay
 /// far below: 20 000 addresses with 5 inline frames of 200 bytes make 20 MB.
@@ -260,11 +260,9 @@ impl Naming<'_> {
                 .push(context.left_out(&path, "inline frames", reason));
         }
         if self.n_unnamed > 0 {
-            report.problems.push(Problem::UnnamedInlines {
-                module: self.query.module.file_name().to_owned(),
-                path,
-                n: self.n_unnamed,
-            });
+            let (n, path) = (self.n_unnamed, path.display());
+            let text = format!("dropped {n} inline frames that have no name in `{path}`");
+            report.problems.push(context.problem(text));
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::debug_files::{self, DebugFile};
 use crate::debuginfod::Artifact;
 use crate::files::ModuleFile;
 use crate::mini_debug_info::mini_debug_info;
-use crate::report::{ModuleReport, Problem, SourceKind, SourceUse};
+use crate::report::{ModuleReport, Problem, SourceKind, SourceUse, or_none};
 use crate::symtab::{SymbolIndex, SymbolTable, Table};
 
 /// What can name a module's addresses.
@@ -131,24 +131,20 @@ impl Opener<'_> {
 
     fn own_in_place(&self) -> Result<ElfFile, Problem> {
         let module = self.context.module;
-        let unusable = |reason: String| Problem::ModuleUnusable {
-            module: module.file_name().to_owned(),
-            reason,
-        };
+        let problem = |text| self.context.problem(text);
         let opened = self.context.files.open(module);
-        let elf = match opened.map_err(|error| unusable(error.to_string()))? {
+        let elf = match opened.map_err(|error| problem(error.to_string()))? {
             ModuleFile::File(file) => ElfFile::from_file(file),
             ModuleFile::Bytes(bytes) => ElfFile::from_bytes(bytes),
         }
-        .map_err(|error| unusable(format!("failed to read `{}`: {error}", module.path)))?;
+        .map_err(|error| problem(format!("failed to read `{}`: {error}", module.path)))?;
         let found = build_id_of(&elf);
         match &module.build_id {
-            Some(wanted) if found.as_ref() != Some(wanted) => Err(Problem::ModuleMismatch {
-                module: module.file_name().to_owned(),
-                path: module.path.clone(),
-                found,
-                wanted: wanted.clone(),
-            }),
+            Some(wanted) if found.as_ref() != Some(wanted) => Err(problem(format!(
+                "the file `{}` is build-id {}, the process runs {wanted}",
+                module.path,
+                or_none(found.as_ref())
+            ))),
             _ => Ok(elf),
         }
     }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use wcprof_types::TimeNs;
 use zstd::bulk::{Compressor, Decompressor};
 
-use super::table::Marks;
-use super::tables::mark_place;
-use crate::error::{Malformed, TraceError};
+use super::table::IdSet;
+use super::tables::add_place;
+use crate::error::TraceError;
 use crate::model::{LockLook, LockOwner, Span, StackId, Stats, ThreadId, WaitId};
-use crate::v1::entries::Sizes;
+use crate::v1::codec::Sizes;
 use crate::v1::span_reader::SpanReader;
 use crate::v1::spans::{Columns, Guesses};
 use crate::v1::wire::Input;
@@ -43,7 +43,7 @@ impl Chunk {
     /// Hands over each span.
     pub(crate) fn for_each(
         &self,
-        mut each: impl FnMut(Span) -> Result<(), TraceError>,
+        each: impl FnMut(Span) -> Result<(), TraceError>,
     ) -> Result<(), TraceError> {
         if self.packed.is_empty() {
             return Ok(());
@@ -52,18 +52,7 @@ impl Chunk {
             .and_then(|mut zstd| zstd.decompress(&self.packed, self.raw_len))
             .map_err(TraceError::Read)?;
         let all = Sizes([usize::MAX; 7]);
-        let mut failed = None;
-        let read = SpanReader::default().read(&mut Input(&raw), &all, |span| match each(span) {
-            Ok(()) => Ok(()),
-            Err(error) => {
-                failed = Some(error);
-                Err(Malformed::UnexpectedEnd)
-            }
-        });
-        match failed {
-            Some(error) => Err(error),
-            None => read.map_err(TraceError::Invalid),
-        }
+        SpanReader::default().read(&mut Input(&raw), &all, each)
     }
 
     /// Bytes of memory.
@@ -85,34 +74,34 @@ impl Chunk {
 pub(crate) struct OpenChunk {
     columns: Columns,
     guesses: Guesses,
-    stacks: Marks,
-    waits: Marks,
-    threads: Marks,
+    stacks: IdSet,
+    waits: IdSet,
+    threads: IdSet,
     facts: Facts,
 }
 
 impl OpenChunk {
     pub(crate) fn span(&mut self, span: &Span) {
-        self.mark(span.thread, span.stack, span.wait);
+        self.refer(span.thread, span.stack, span.wait);
         self.facts.end = self.facts.end.max(span.end);
         self.guesses.put(&mut self.columns, span);
     }
 
-    fn mark(&mut self, thread: ThreadId, stack: Option<StackId>, wait: Option<WaitId>) {
-        self.threads.mark(thread.0);
-        mark_place((stack, wait), &mut self.stacks, &mut self.waits);
+    fn refer(&mut self, thread: ThreadId, stack: Option<StackId>, wait: Option<WaitId>) {
+        self.threads.insert(thread.0);
+        add_place((stack, wait), &mut self.stacks, &mut self.waits);
     }
 
     pub(crate) fn look(&mut self, look: &LockLook) {
         for owner in &look.owners {
-            self.mark(owner.thread, owner.stack, owner.wait);
+            self.refer(owner.thread, owner.stack, owner.wait);
         }
         self.facts.end = self.facts.end.max(look.until);
         self.facts.looks.push(look.clone());
     }
 
     pub(crate) fn moved(&mut self, thread: ThreadId, tick: TimeNs) {
-        self.threads.mark(thread.0);
+        self.threads.insert(thread.0);
         self.facts.end = self.facts.end.max(tick);
         self.facts.moved.push((thread, tick));
     }
@@ -150,15 +139,9 @@ impl OpenChunk {
             end: facts.end,
             ..Facts::default()
         };
-        for (ids, marks) in [
-            (&mut facts.stacks, &mut self.stacks),
-            (&mut facts.waits, &mut self.waits),
-            (&mut facts.threads, &mut self.threads),
-        ] {
-            ids.extend(marks.ids());
-            ids.shrink_to_fit();
-            marks.clear();
-        }
+        facts.stacks = self.stacks.drain().collect();
+        facts.waits = self.waits.drain().collect();
+        facts.threads = self.threads.drain().collect();
         facts.looks.shrink_to_fit();
         facts.moved.shrink_to_fit();
         Ok(Arc::new(Chunk {

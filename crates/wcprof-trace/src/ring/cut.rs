@@ -266,7 +266,7 @@ impl<'a> Cut<'a> {
         if let Some(known) = new_id(&self.ids.stacks, &id) {
             return Some(StackId(known));
         }
-        let value = (*self.snapshot.tables.stacks.get(id.0 as usize)?)?;
+        let value = *self.snapshot.tables.stacks.get(id.0)?;
         let leaf = self.add_nodes(value.leaf);
         self.tables.stacks.push(Stack { leaf, ..value });
         Some(StackId(add_id(&mut self.ids.stacks, id)))
@@ -282,7 +282,7 @@ impl<'a> Cut<'a> {
                 caller = Some(NodeId(known));
                 break;
             }
-            let Some(Some(node)) = self.snapshot.tables.nodes.get(id.0 as usize) else {
+            let Some(node) = self.snapshot.tables.nodes.get(id.0) else {
                 break;
             };
             new.push((id, node.frame));
@@ -300,8 +300,8 @@ impl<'a> Cut<'a> {
         if let Some(known) = new_id(&self.ids.frames, &id) {
             return FrameId(known);
         }
-        let known = self.snapshot.tables.frames.get(id.0 as usize);
-        let mut frame = known.cloned().flatten().unwrap_or(Frame::Unmapped(Avma(0)));
+        let known = self.snapshot.tables.frames.get(id.0);
+        let mut frame = known.cloned().unwrap_or_default();
         if let Frame::Native {
             module, address, ..
         } = &mut frame
@@ -321,7 +321,7 @@ impl<'a> Cut<'a> {
         if let Some(known) = new_id(&self.ids.waits, &id) {
             return Some(WaitId(known));
         }
-        let value = self.snapshot.tables.waits.get(id.0 as usize)?.clone()?;
+        let value = self.snapshot.tables.waits.get(id.0)?.clone();
         self.tables.waits.push(value);
         Some(WaitId(add_id(&mut self.ids.waits, id)))
     }

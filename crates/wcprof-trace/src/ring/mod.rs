@@ -9,8 +9,8 @@
 mod chunk;
 mod counts;
 mod cut;
-mod kept;
 mod memory;
+mod sink;
 mod snapshot;
 mod table;
 mod tables;
@@ -18,6 +18,6 @@ mod tables;
 mod tests;
 
 pub use cut::Cut;
-pub use kept::Ring;
 pub use memory::{RingMemory, RingOptions};
+pub use sink::Ring;
 pub use snapshot::Snapshot;

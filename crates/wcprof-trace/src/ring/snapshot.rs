@@ -6,7 +6,7 @@ use wcprof_types::TimeNs;
 
 use super::chunk::Chunk;
 use super::memory::RingMemory;
-use super::tables::Values;
+use super::tables::RingTables;
 use crate::model::{Header, Span, Stats};
 
 /// What a ring held at a moment. It shares the packed spans with the ring, and is read on another
@@ -15,7 +15,7 @@ use crate::model::{Header, Span, Stats};
 pub struct Snapshot {
     pub(super) header: Header,
     pub(super) setups: Vec<String>,
-    pub(super) tables: Values,
+    pub(super) tables: RingTables,
     pub(super) chunks: Vec<Arc<Chunk>>,
     pub(super) start: TimeNs,
     pub(super) rest: Vec<Span>,

@@ -1,51 +1,25 @@
 //! Interned values whose ids are used again once nothing refers to them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::mem::size_of;
 
 use foldhash::fast::RandomState as FastState;
-use wcprof_types::Wait;
 
 use crate::error::TraceError;
-use crate::model::{Frame, Stack, StackNode};
 use crate::v1::entries::Entry;
 
-/// What a [`Table`] can hold.
-pub(crate) trait Interned: Clone + Eq + Hash + Entry {
-    /// Bytes of memory beside the value itself.
-    fn heap_bytes(&self) -> usize {
-        0
-    }
-}
-
-impl Interned for StackNode {}
-
-impl Interned for Stack {}
-
-impl Interned for Frame {
-    fn heap_bytes(&self) -> usize {
-        match self {
-            Self::Kernel(name) => name.len(),
-            Self::Native { .. } | Self::Unmapped(_) | Self::KernelCode(_) => 0,
-        }
-    }
-}
-
-impl Interned for Wait {
-    fn heap_bytes(&self) -> usize {
-        self.kernel.len() + self.fd.as_ref().map_or(0, |fd| fd.path.len())
-    }
-}
+/// Ids that something refers to.
+pub(crate) type IdSet = HashSet<u32, FastState>;
 
 /// Values by small ids, and ids by value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Table<T> {
     values: Vec<Option<T>>,
     free: Vec<u32>,
     ids: HashMap<T, u32, FastState>,
-    /// Bytes that all values have elsewhere.
-    heap: usize,
+    /// Bytes of all texts of values.
+    texts: usize,
 }
 
 impl<T> Default for Table<T> {
@@ -54,21 +28,19 @@ impl<T> Default for Table<T> {
             values: Vec::new(),
             free: Vec::new(),
             ids: HashMap::default(),
-            heap: 0,
+            texts: 0,
         }
     }
 }
 
-impl<T: Interned> Table<T> {
+impl<T: Entry + Eq + Hash> Table<T> {
     /// The id of a value.
     pub(crate) fn intern(&mut self, value: T) -> Result<u32, TraceError> {
         if let Some(&id) = self.ids.get(&value) {
             return Ok(id);
         }
-        T::TABLE
-            .check_len(self.ids.len() + 1)
-            .map_err(TraceError::Invalid)?;
-        self.heap += value.heap_bytes();
+        T::TABLE.check_len(self.ids.len() + 1)?;
+        self.texts += value.text_bytes();
         let id = self.free.pop().unwrap_or_else(|| {
             let len = self.values.len();
             if len == self.values.capacity() {
@@ -88,18 +60,27 @@ impl<T: Interned> Table<T> {
         self.values.get(id as usize)?.as_ref()
     }
 
-    /// By id, with holes.
-    pub(crate) fn values(&self) -> &[Option<T>] {
-        &self.values
+    /// The same values, to be read by id.
+    pub(crate) fn copy(&self) -> Self {
+        Self {
+            values: self.values.clone(),
+            ..Self::default()
+        }
     }
 
-    /// Keeps the values whose ids are marked.
-    pub(crate) fn keep(&mut self, marks: &Marks) {
+    /// Ids given out, those that are free again among them.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    /// Forgets the values to which nothing refers.
+    pub(crate) fn retain(&mut self, used: &IdSet) {
         for (id, value) in (0..).zip(&mut self.values) {
-            if !marks.has(id)
+            if !used.contains(&id)
                 && let Some(gone) = value.take()
             {
-                self.heap -= gone.heap_bytes();
+                self.texts -= gone.text_bytes();
                 self.ids.remove(&gone);
             }
         }
@@ -127,57 +108,14 @@ impl<T: Interned> Table<T> {
         self.values.capacity() * size_of::<Option<T>>()
             + self.ids.capacity() * (size_of::<(T, u32)>() + 1)
             + self.free.capacity() * size_of::<u32>()
-            + 2 * self.heap
-    }
-}
-
-/// A set of ids.
-#[derive(Debug, Default)]
-pub(crate) struct Marks(Vec<u64>);
-
-impl Marks {
-    /// False when it was marked already.
-    pub(crate) fn mark(&mut self, id: u32) -> bool {
-        let (word, bit) = ((id / 64) as usize, 1 << (id % 64));
-        if word >= self.0.len() {
-            self.0.resize(word + 1, 0);
-        }
-        let before = self.0[word];
-        self.0[word] |= bit;
-        before & bit == 0
-    }
-
-    pub(crate) fn mark_all(&mut self, ids: &[u32]) {
-        for &id in ids {
-            self.mark(id);
-        }
-    }
-
-    pub(crate) fn has(&self, id: u32) -> bool {
-        let word = self.0.get((id / 64) as usize).copied().unwrap_or(0);
-        word >> (id % 64) & 1 == 1
-    }
-
-    /// Calls `each` with every marked id, in order.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = u32> + '_ {
-        (0..)
-            .zip(&self.0)
-            .filter(|(_, word)| **word != 0)
-            .flat_map(|(at, word)| {
-                (0..64)
-                    .filter(move |bit| word >> bit & 1 == 1)
-                    .map(move |bit| at * 64 + bit)
-            })
-    }
-
-    pub(crate) fn clear(&mut self) {
-        self.0.fill(0);
+            + 2 * self.texts
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Frame;
 
     /// Check that equal values have one id, that ids of values that went are given out again, the
     /// smallest first, and that those of the others stay.
@@ -187,25 +125,11 @@ mod tests {
         let frame = |name: &str| Frame::Kernel(name.to_owned());
         let mut id = |name: &str| table.intern(frame(name)).unwrap();
         assert_eq!([id("a"), id("b"), id("c"), id("b")], [0, 1, 2, 1]);
-        let mut marks = Marks::default();
-        assert!(marks.mark(2) && !marks.mark(2));
-        table.keep(&marks);
+        table.retain(&IdSet::from_iter([2]));
         assert_eq!(table.get(2), Some(&frame("c")));
         assert_eq!(table.get(0), None);
         let mut id = |name: &str| table.intern(frame(name)).unwrap();
         assert_eq!([id("c"), id("x"), id("a"), id("y")], [2, 0, 1, 3]);
-        assert_eq!(table.heap, 4);
-    }
-
-    /// Check the order of marked ids across words.
-    #[test]
-    fn marks() {
-        let mut marks = Marks::default();
-        for id in [130, 0, 63, 64] {
-            marks.mark(id);
-        }
-        assert_eq!(marks.ids().collect::<Vec<_>>(), [0, 63, 64, 130]);
-        marks.clear();
-        assert_eq!(marks.ids().count(), 0);
+        assert_eq!(table.texts, 4);
     }
 }

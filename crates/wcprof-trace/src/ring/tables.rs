@@ -5,12 +5,13 @@ use std::mem::size_of;
 
 use wcprof_types::{Tid, TimeNs, Wait};
 
-use super::table::{Marks, Table};
+use super::table::{IdSet, Table};
 use crate::error::{Malformed, TraceError};
 use crate::model::{
     Frame, Module, ModuleId, Process, ProcessEnd, ProcessId, Stack, StackId, StackNode, Thread,
     ThreadId, WaitId,
 };
+use crate::v1::wire::unknown_id;
 
 /// A process, as long as it lives or something in the ring is of it.
 #[derive(Clone, Debug)]
@@ -36,7 +37,7 @@ pub(super) struct RingThread {
 }
 
 /// All tables of a ring.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct RingTables {
     pub(super) processes: BTreeMap<ProcessId, RingProcess>,
     next_process: u32,
@@ -74,8 +75,7 @@ impl RingTables {
             Some(id) => id,
             None => {
                 self.threads.push(None);
-                u32::try_from(self.threads.len() - 1)
-                    .map_err(|_| TraceError::Invalid(Malformed::NumberTooLarge))?
+                u32::try_from(self.threads.len() - 1).map_err(|_| Malformed::NumberTooLarge)?
             }
         };
         self.threads[id as usize] = Some(thread);
@@ -83,13 +83,9 @@ impl RingTables {
     }
 
     pub(super) fn thread(&mut self, id: ThreadId) -> Result<&mut RingThread, TraceError> {
-        let len = self.threads.len() as u64;
+        let len = self.threads.len();
         let known = self.threads.get_mut(id.0 as usize).and_then(Option::as_mut);
-        known.ok_or(TraceError::Invalid(Malformed::UnknownId {
-            what: "thread",
-            id: id.0.into(),
-            len,
-        }))
+        Ok(known.ok_or_else(|| unknown_id("thread", id.0, len))?)
     }
 
     pub(super) fn end_process(&mut self, process: ProcessId, end: &ProcessEnd) {
@@ -118,10 +114,13 @@ impl RingTables {
 
     /// Forgets threads and processes that ended before `from`, where all that is kept begins;
     /// `used` are the threads of kept spans.
-    pub(super) fn drop_ended(&mut self, from: TimeNs, used: &Marks) {
+    pub(super) fn drop_ended(&mut self, from: TimeNs, used: &IdSet) {
         let mut populated = BTreeSet::new();
         for (id, slot) in (0..).zip(&mut self.threads) {
-            if slot.as_ref().is_some_and(|t| t.ended && !used.has(id)) {
+            if slot
+                .as_ref()
+                .is_some_and(|t| t.ended && !used.contains(&id))
+            {
                 *slot = None;
                 self.free_threads.push(id);
             }
@@ -139,66 +138,53 @@ impl RingTables {
         }
     }
 
-    /// Forgets stacks and waits that are not marked, and what only they refer to.
-    pub(super) fn keep(&mut self, stacks: &Marks, waits: &Marks) {
-        let (mut nodes, mut frames) = (Marks::default(), Marks::default());
-        for id in stacks.ids() {
+    /// Forgets stacks and waits that are not in use, and what only they refer to.
+    pub(super) fn retain(&mut self, stacks: &IdSet, waits: &IdSet) {
+        let (mut nodes, mut frames) = (IdSet::default(), IdSet::default());
+        for &id in stacks {
             let mut next = self.stacks.get(id).and_then(|stack| stack.leaf);
             while let Some(node) = next
-                && nodes.mark(node.0)
+                && nodes.insert(node.0)
                 && let Some(value) = self.nodes.get(node.0)
             {
-                frames.mark(value.frame.0);
+                frames.insert(value.frame.0);
                 next = value.caller;
             }
         }
-        self.stacks.keep(stacks);
-        self.waits.keep(waits);
-        self.nodes.keep(&nodes);
-        self.frames.keep(&frames);
+        self.stacks.retain(stacks);
+        self.waits.retain(waits);
+        self.nodes.retain(&nodes);
+        self.frames.retain(&frames);
     }
 
-    /// A copy of the values.
-    pub(super) fn values(&self) -> Values {
-        Values {
+    /// A copy of the values, to be read.
+    pub(super) fn values(&self) -> Self {
+        Self {
             processes: self.processes.clone(),
             modules: self.modules.clone(),
             threads: self.threads.clone(),
-            frames: self.frames.values().to_vec(),
-            nodes: self.nodes.values().to_vec(),
-            stacks: self.stacks.values().to_vec(),
-            waits: self.waits.values().to_vec(),
+            frames: self.frames.copy(),
+            nodes: self.nodes.copy(),
+            stacks: self.stacks.copy(),
+            waits: self.waits.copy(),
+            ..Self::default()
         }
     }
 }
 
-/// What tables of a ring held at a moment, by id.
-#[derive(Clone, Debug)]
-pub(super) struct Values {
-    pub(super) processes: BTreeMap<ProcessId, RingProcess>,
-    pub(super) modules: BTreeMap<ModuleId, Module>,
-    pub(super) threads: Vec<Option<RingThread>>,
-    pub(super) frames: Vec<Option<Frame>>,
-    pub(super) nodes: Vec<Option<StackNode>>,
-    pub(super) stacks: Vec<Option<Stack>>,
-    pub(super) waits: Vec<Option<Wait>>,
-}
-
-/// Marks a stack and a wait, if there are any.
-pub(super) fn mark_place(
+/// Adds a stack and a wait, if there are any.
+pub(super) fn add_place(
     (stack, wait): (Option<StackId>, Option<WaitId>),
-    stacks: &mut Marks,
-    waits: &mut Marks,
+    stacks: &mut IdSet,
+    waits: &mut IdSet,
 ) {
-    stack.map(|id| stacks.mark(id.0));
-    wait.map(|id| waits.mark(id.0));
+    stacks.extend(stack.map(|id| id.0));
+    waits.extend(wait.map(|id| id.0));
 }
 
 /// The next free id.
 fn next(id: &mut u32) -> Result<u32, TraceError> {
     let free = *id;
-    *id = free
-        .checked_add(1)
-        .ok_or(TraceError::Invalid(Malformed::NumberTooLarge))?;
+    *id = free.checked_add(1).ok_or(Malformed::NumberTooLarge)?;
     Ok(free)
 }

@@ -1,12 +1,12 @@
-//! Files: permissions, existing files, foreign files, names added later.
+//! Files: permissions, existing files, foreign files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::{final_stats, header, some_trace, symbols};
+use super::{final_stats, header, some_trace};
 use crate::TraceSink;
-use crate::{Ending, TraceError, TraceReader, TraceWriter, append_symbols};
+use crate::{Ending, TraceError, TraceReader, TraceWriter};
 
 fn open_error(bytes: &[u8]) -> String {
     match TraceReader::from_reader(bytes) {
@@ -80,40 +80,4 @@ fn newer() {
     let error = open_error(&bytes);
     assert!(error.contains("format version 2"), "{error}");
     assert!(error.contains("reads version 1"), "{error}");
-}
-
-/// Check that names are added to a finished file and to a cut one, and that a damaged file or
-/// names of another trace are refused and change nothing.
-#[test]
-fn append() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("a.wct");
-    let (bytes, whole) = some_trace();
-    let names = symbols(2);
-
-    fs::write(&path, &bytes).unwrap();
-    append_symbols(&path, &names).unwrap();
-    let (trace, ending) = TraceReader::open(&path).unwrap().read_all().unwrap();
-    assert_eq!(ending, Ending::Clean);
-    assert_eq!(trace.tables.names.symbols, Some(names.clone()));
-    assert_eq!(trace.spans, whole.spans);
-
-    // Cut in the last block, which holds the names of before.
-    fs::write(&path, &bytes[..bytes.len() - 5]).unwrap();
-    append_symbols(&path, &names).unwrap();
-    let (trace, ending) = TraceReader::open(&path).unwrap().read_all().unwrap();
-    assert_eq!(ending, Ending::Clean);
-    assert_eq!(trace.tables.names.symbols, Some(names.clone()));
-
-    let mut damaged = bytes.clone();
-    damaged[bytes.len() / 2] ^= 1;
-    fs::write(&path, &damaged).unwrap();
-    let error = append_symbols(&path, &names).unwrap_err();
-    assert!(matches!(error, TraceError::DamagedForAppend { .. }));
-    assert_eq!(fs::read(&path).unwrap(), damaged);
-
-    fs::write(&path, &bytes).unwrap();
-    let error = append_symbols(&path, &symbols(10_000)).unwrap_err();
-    assert!(matches!(error, TraceError::Invalid(_)));
-    assert_eq!(fs::read(&path).unwrap(), bytes);
 }

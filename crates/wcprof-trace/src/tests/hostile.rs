@@ -10,7 +10,7 @@ use crate::{Malformed, TraceError, TraceReader, limits};
 /// A file of one block with the header and the given sections.
 fn file(sections: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut content = Vec::new();
-    entries::put_header(&mut content, &header());
+    entries::put_header(&mut content, &header()).unwrap();
     let mut raw = Vec::new();
     put_section(&mut raw, section::HEADER, &content);
     for (tag, content) in sections {
@@ -96,7 +96,7 @@ fn out_of_order() {
     let e = error(&[(section::WAITS, numbers(&[1, 1, 0, 0, 0, 0]))]);
     assert!(matches!(e, Malformed::Gap { found: 1, .. }), "{e}");
     let mut again = Vec::new();
-    entries::put_header(&mut again, &header());
+    entries::put_header(&mut again, &header()).unwrap();
     assert_eq!(error(&[(section::HEADER, again)]), Malformed::Header);
     let e = error(&[(100, vec![0])]);
     assert!(matches!(e, Malformed::UnknownCode { code: 100, .. }), "{e}");

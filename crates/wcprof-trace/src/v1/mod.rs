@@ -1,11 +1,11 @@
 //! Format version 1: wire types, apart from the model. `docs/trace-format.md` is its description.
 
 pub(crate) mod block;
+pub(crate) mod codec;
 pub(crate) mod entries;
 pub(crate) mod facts;
 mod file_header;
 pub(crate) mod locks;
-pub(crate) mod origins;
 pub(crate) mod section;
 pub(crate) mod span_reader;
 pub(crate) mod spans;

@@ -8,7 +8,7 @@ use std::hint::select_unpredictable;
 
 use wcprof_types::{ThreadState, TimeNs};
 
-use super::entries::{Sizes, Table};
+use super::codec::{Sizes, Table};
 use super::spans::{
     HAS_STACK, HAS_WAIT, Last, N_COLUMNS, NEXT_INTERVAL, NS_PER_US, SAME_INTERVAL, STATE_MASK,
     STATES, WEIGHT_AS_GUESSED, state, to_ns,
@@ -65,12 +65,12 @@ impl SpanReader {
     }
 
     /// Reads a whole section and hands over each span.
-    pub(crate) fn read(
+    pub(crate) fn read<E: From<Malformed>>(
         &mut self,
         input: &mut Input<'_>,
         sizes: &Sizes,
-        mut each: impl FnMut(Span) -> Result<(), Malformed>,
-    ) -> Result<(), Malformed> {
+        mut each: impl FnMut(Span) -> Result<(), E>,
+    ) -> Result<(), E> {
         let (n, data, at, ends) = layout(input)?;
         let mut cursor = Cursor {
             at,
@@ -89,9 +89,8 @@ impl SpanReader {
             each(span)?;
         }
         (self.thread, self.end) = (cursor.thread, cursor.end);
-        columns(data, &cursor.at, &ends)
-            .iter()
-            .try_for_each(Input::end)
+        let columns = columns(data, &cursor.at, &ends);
+        Ok(columns.iter().try_for_each(Input::end)?)
     }
 
     /// The next span if it is as usual; else nothing has changed.
@@ -363,7 +362,7 @@ mod tests {
             let mut input = Input(section);
             reader.read(&mut input, &SIZES, |span| {
                 spans.push(span);
-                Ok(())
+                Ok::<_, Malformed>(())
             })?;
             input.end()
         });

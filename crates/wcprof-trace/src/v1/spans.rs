@@ -6,7 +6,7 @@
 
 use wcprof_types::ThreadState;
 
-use super::entries::{Sizes, Table};
+use super::codec::{Sizes, Table};
 use super::wire::{check_interval, put, put_delta, unknown};
 use crate::error::Malformed;
 use crate::model::{Span, StackId, WaitId};
@@ -182,9 +182,9 @@ impl Guesses {
 
 /// Refuses a span that no reader would take.
 pub(crate) fn check(span: &Span, sizes: &Sizes) -> Result<(), Malformed> {
-    sizes.check(Table::Threads, "thread", Some(span.thread.0))?;
-    sizes.check(Table::Stacks, "stack", span.stack.map(|id| id.0))?;
-    sizes.check(Table::Waits, "wait", span.wait.map(|id| id.0))?;
+    sizes.check(Table::Threads, Some(span.thread.0))?;
+    sizes.check(Table::Stacks, span.stack.map(|id| id.0))?;
+    sizes.check(Table::Waits, span.wait.map(|id| id.0))?;
     check_interval(span.start.0, span.end.0)
 }
 

@@ -43,28 +43,20 @@ struct Part<'a> {
 
 impl<'a> Part<'a> {
     fn push(&mut self, frame: FrameId, functions: &'a [SymbolFrame]) {
-        let functions = &functions[functions.len().saturating_sub(MAX_INLINE)..];
+        let Self {
+            indices, strings, ..
+        } = self;
         put(&mut self.entries, (frame.0 - self.frame).into());
-        put(&mut self.entries, functions.len() as u64);
-        for function in functions {
-            let name = self.string(&function.name);
-            let file = function.file.as_ref().map(|file| self.string(file));
-            self.entries.push(flags(function));
-            put(&mut self.entries, name);
-            for n in [file, function.line.map(u64::from)].into_iter().flatten() {
-                put(&mut self.entries, n);
-            }
-        }
+        put_functions(&mut self.entries, functions, |out, s| {
+            let next = indices.len() as u64;
+            let index = indices.entry(cut(s)).or_insert_with_key(|s| {
+                put_str(strings, s);
+                next
+            });
+            put(out, *index);
+        });
         self.frame = frame.0;
         self.n_entries += 1;
-    }
-
-    fn string(&mut self, s: &'a str) -> u64 {
-        let next = self.indices.len() as u64;
-        *self.indices.entry(cut(s)).or_insert_with_key(|s| {
-            put_str(&mut self.strings, s);
-            next
-        })
     }
 
     fn into_bytes(self, is_first: bool) -> Vec<u8> {
@@ -77,18 +69,18 @@ impl<'a> Part<'a> {
     }
 }
 
-/// Reads a section into `table`. `budget` is what all names together may take, in bytes.
+/// Reads a section into `table`. `used` are the bytes of all names so far.
 pub(crate) fn read(
     input: &mut Input<'_>,
     n_frames: usize,
     table: &mut Option<SymbolTable>,
-    budget: &mut usize,
+    used: &mut usize,
 ) -> Result<(), Malformed> {
     match input.byte()? {
         0 => {}
         1 => {
             *table = Some(SymbolTable::default());
-            *budget = MAX_TABLE_BYTES;
+            *used = 0;
         }
         code => return Err(unknown("symbols", code)),
     }
@@ -108,7 +100,7 @@ pub(crate) fn read(
             .checked_add(input.number32()?)
             .ok_or(Malformed::NumberTooLarge)?;
         known("frame", frame, n_frames)?;
-        let functions = read_functions(input, budget, &mut string)?;
+        let functions = read_functions(input, used, &mut string)?;
         table.frames.insert(FrameId(frame), functions);
     }
     input.end()
@@ -121,18 +113,7 @@ pub(crate) fn later_sections(later: &[LaterName]) -> Vec<Vec<u8>> {
     for entry in &later[..later.len().min(MAX_LATER_NAMES)] {
         put(&mut part, entry.frame.0.into());
         put(&mut part, entry.since.0);
-        let functions = &entry.functions[entry.functions.len().saturating_sub(MAX_INLINE)..];
-        put(&mut part, functions.len() as u64);
-        for function in functions {
-            part.push(flags(function));
-            put_str(&mut part, &function.name);
-            if let Some(file) = &function.file {
-                put_str(&mut part, file);
-            }
-            if let Some(line) = function.line {
-                put(&mut part, line.into());
-            }
-        }
+        put_functions(&mut part, &entry.functions, put_str);
         if part.len() >= SECTION_BYTES {
             done.push(std::mem::take(&mut part));
         }
@@ -148,14 +129,14 @@ pub(crate) fn read_later(
     input: &mut Input<'_>,
     n_frames: usize,
     later: &mut Vec<LaterName>,
-    budget: &mut usize,
+    used: &mut usize,
 ) -> Result<(), Malformed> {
     while !input.is_empty() {
         let n = later.len() as u64 + 1;
         within("later names", n, MAX_LATER_NAMES)?;
         let frame = input.id("frame", n_frames)?;
         let since = input.time()?;
-        let functions = read_functions(input, budget, Input::str)?;
+        let functions = read_functions(input, used, Input::str)?;
         later.push(LaterName {
             frame: FrameId(frame),
             since,
@@ -165,10 +146,30 @@ pub(crate) fn read_later(
     Ok(())
 }
 
+/// Appends the functions of one frame, the outermost [`MAX_INLINE`]; `put_string` a name or a file.
+fn put_functions<'a>(
+    out: &mut Vec<u8>,
+    functions: &'a [SymbolFrame],
+    mut put_string: impl FnMut(&mut Vec<u8>, &'a str),
+) {
+    let functions = &functions[functions.len().saturating_sub(MAX_INLINE)..];
+    put(out, functions.len() as u64);
+    for function in functions {
+        out.push(flags(function));
+        put_string(out, &function.name);
+        if let Some(file) = &function.file {
+            put_string(out, file);
+        }
+        if let Some(line) = function.line {
+            put(out, line.into());
+        }
+    }
+}
+
 /// Reads the functions of one frame; `string` reads a name or a file.
 fn read_functions<'a>(
     input: &mut Input<'a>,
-    budget: &mut usize,
+    used: &mut usize,
     mut string: impl FnMut(&mut Input<'a>) -> Result<&'a str, Malformed>,
 ) -> Result<Vec<SymbolFrame>, Malformed> {
     let n = input.count()?;
@@ -182,7 +183,8 @@ fn read_functions<'a>(
             .then(|| input.number32())
             .transpose()?;
         let n_bytes = name.len() + file.map_or(0, str::len) + size_of::<SymbolFrame>();
-        take(budget, n_bytes)?;
+        *used += n_bytes;
+        within("bytes of names", *used as u64, MAX_TABLE_BYTES)?;
         functions.push(SymbolFrame {
             name: name.to_owned(),
             file: file.map(str::to_owned),
@@ -192,16 +194,6 @@ fn read_functions<'a>(
         });
     }
     Ok(functions)
-}
-
-/// Takes bytes of what all names together may take in memory.
-fn take(budget: &mut usize, n: usize) -> Result<(), Malformed> {
-    *budget = budget.checked_sub(n).ok_or(Malformed::TooMany {
-        what: "bytes of names",
-        count: MAX_TABLE_BYTES as u64 + 1,
-        limit: MAX_TABLE_BYTES as u64,
-    })?;
-    Ok(())
 }
 
 fn flags(function: &SymbolFrame) -> u8 {

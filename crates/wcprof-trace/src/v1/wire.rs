@@ -3,7 +3,7 @@
 use wcprof_types::TimeNs;
 
 use crate::error::Malformed;
-use crate::limits::{MAX_LIST, MAX_STRING_BYTES, MAX_TIME_NS};
+use crate::limits::{MAX_STRING_BYTES, MAX_TIME_NS};
 
 /// Appends an unsigned LEB128 number.
 pub(crate) fn put(out: &mut Vec<u8>, mut n: u64) {
@@ -20,16 +20,6 @@ pub(crate) fn put_delta(out: &mut Vec<u8>, a: u64, b: u64) {
     put(out, ((d << 1) ^ (d >> 63)) as u64);
 }
 
-/// Appends a number that may be below zero.
-pub(crate) fn put_signed(out: &mut Vec<u8>, n: i32) {
-    put_delta(out, i64::from(n) as u64, 0);
-}
-
-/// Appends a number + 1, or 0 for none.
-pub(crate) fn put_optional(out: &mut Vec<u8>, n: Option<u32>) {
-    put(out, n.map_or(0, |n| u64::from(n) + 1));
-}
-
 /// Appends a string, cut to [`MAX_STRING_BYTES`].
 pub(crate) fn put_str(out: &mut Vec<u8>, s: &str) {
     let s = cut(s);
@@ -40,15 +30,6 @@ pub(crate) fn put_str(out: &mut Vec<u8>, s: &str) {
 /// The beginning of `s` that a trace can hold.
 pub(crate) fn cut(s: &str) -> &str {
     &s[..s.floor_char_boundary(MAX_STRING_BYTES)]
-}
-
-/// Appends a list of at most [`MAX_LIST`] entries.
-pub(crate) fn put_list<T>(out: &mut Vec<u8>, items: &[T], put_item: impl Fn(&mut Vec<u8>, &T)) {
-    let items = &items[..items.len().min(MAX_LIST)];
-    put(out, items.len() as u64);
-    for item in items {
-        put_item(out, item);
-    }
 }
 
 /// The rest of a section.
@@ -120,10 +101,6 @@ impl<'a> Input<'a> {
         std::str::from_utf8(self.bytes(len)?).map_err(|_| Malformed::NotUtf8)
     }
 
-    pub(crate) fn string(&mut self) -> Result<String, Malformed> {
-        self.str().map(str::to_owned)
-    }
-
     /// A count of entries of at least one byte each.
     pub(crate) fn count(&mut self) -> Result<usize, Malformed> {
         let n = self.number()?;
@@ -131,11 +108,6 @@ impl<'a> Input<'a> {
             Ok(n) if n <= self.0.len() => Ok(n),
             _ => Err(Malformed::UnexpectedEnd),
         }
-    }
-
-    /// A signed number of 32 bits, see [`put_signed`].
-    pub(crate) fn signed(&mut self) -> Result<i32, Malformed> {
-        i32::try_from(self.delta(0)?.cast_signed()).map_err(|_| Malformed::NumberTooLarge)
     }
 
     /// A time within the limit.
@@ -150,26 +122,9 @@ impl<'a> Input<'a> {
         Ok(id)
     }
 
-    /// See [`put_optional`].
-    pub(crate) fn optional(&mut self) -> Result<Option<u32>, Malformed> {
-        let n = self.number()?.checked_sub(1);
-        n.map(u32::try_from)
-            .transpose()
-            .map_err(|_| Malformed::NumberTooLarge)
-    }
-
     /// All that is left.
     pub(crate) fn take_rest(&mut self) -> &'a [u8] {
         std::mem::take(&mut self.0)
-    }
-
-    pub(crate) fn list<T>(
-        &mut self,
-        get_item: impl Fn(&mut Self) -> Result<T, Malformed>,
-    ) -> Result<Vec<T>, Malformed> {
-        let n = self.count()?;
-        within("entries in a list", n as u64, MAX_LIST)?;
-        (0..n).map(|_| get_item(self)).collect()
     }
 
     pub(crate) fn end(&self) -> Result<(), Malformed> {
@@ -213,14 +168,19 @@ pub(crate) fn unknown(what: &'static str, code: impl Into<u64>) -> Malformed {
 
 /// Refuses an id that is not in its table.
 pub(crate) fn known(what: &'static str, id: u32, len: usize) -> Result<(), Malformed> {
-    if (id as usize) < len {
-        return Ok(());
+    match (id as usize) < len {
+        true => Ok(()),
+        false => Err(unknown_id(what, id, len)),
     }
-    Err(Malformed::UnknownId {
+}
+
+/// The error for an id that is not in its table of so many entries.
+pub(crate) fn unknown_id(what: &'static str, id: u32, len: usize) -> Malformed {
+    Malformed::UnknownId {
         what,
         id: id.into(),
         len: len as u64,
-    })
+    }
 }
 
 #[cfg(test)]

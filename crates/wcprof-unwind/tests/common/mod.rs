@@ -180,7 +180,7 @@ type File = (Range<u64>, LoadBias, Arc<ModuleCode>, Vec<u8>);
 
 impl Files {
     pub fn unwinder(&self) -> Unwinder {
-        let mut unwinder = Unwinder::new();
+        let mut unwinder = Unwinder::default();
         for (range, bias, code, _) in &self.0 {
             let (start, end) = (Avma(range.start), Avma(range.end));
             unwinder

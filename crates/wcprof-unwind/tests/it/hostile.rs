@@ -138,7 +138,7 @@ proptest! {
 /// Check that addresses anywhere, without modules, give the leaf and a reason.
 #[test]
 fn no_modules() {
-    let mut unwinder = Unwinder::new();
+    let mut unwinder = Unwinder::default();
     let mut stack = UnwoundStack::default();
     for ip in [0, 1, u64::MAX, 1 << 47] {
         let mut regs = SAMPLE.dump.regs;

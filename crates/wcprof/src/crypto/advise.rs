@@ -9,15 +9,15 @@ use msgr_crypto::advice::{
 };
 use msgr_crypto::calibration::Calibration;
 use msgr_crypto::text::advice_text;
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{FunctionId, Profile, State};
 
 use super::burst::{BurstArgs, observe_process};
 use super::files::{json_document, open_library, read_calibration};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
-use crate::args::{RuleArgs, SymbolArgs};
-use crate::failure::{Exit, Failure};
-use crate::open::{KernelSide, profile_of, write_output};
+use crate::args::defaults;
+use crate::failure::Failure;
+use crate::open::{profile_of, write_output};
 
 #[derive(Args, Debug)]
 pub(crate) struct AdviseArgs {
@@ -49,9 +49,9 @@ pub(super) fn run(args: &AdviseArgs) -> Result<(), Failure> {
     };
     if subject.shapes().is_empty() {
         let error = anyhow!("no frames of the messenger were seen");
-        return Err(Failure::new(Exit::Failure, error).hint(
-            "the process is idle, or not in secure mode: try under load, or with a longer -d",
-        ));
+        let hint =
+            "the process is idle, or not in secure mode: try under load, or with a longer -d";
+        return Err(Failure::from(error).hint(hint));
     }
     let (calibration, source) = calibration(args, pid)?;
     let costs = Costs {
@@ -87,13 +87,7 @@ fn calibration(
 }
 
 fn trace_share(path: &Path) -> Result<TraceShare, Failure> {
-    let profile = profile_of(
-        path,
-        None,
-        &RuleArgs::default(),
-        &SymbolArgs::default(),
-        KernelSide::Hidden,
-    )?;
+    let profile = profile_of(path, None, &defaults())?;
     let (process, sums) = trace_sums(&profile);
     Ok(TraceShare::new(process, sums))
 }
@@ -103,18 +97,15 @@ fn trace_sums(profile: &Profile) -> (&str, TraceSums) {
     let mut sums = TraceSums::default();
     let mut process = None;
     for row in profile.rows.iter().filter(|row| row.state == State::OnCpu) {
-        let Some(thread) = profile.threads.get(row.thread) else {
-            continue;
-        };
+        let thread = &profile.threads[row.thread];
         if !thread.comm.starts_with("msgr-worker") {
             continue;
         }
         sums.worker_ns += row.weight;
-        let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
-        let frames = stack.iter().flat_map(|stack| &stack.frames);
-        let mut names = frames
-            .filter_map(|id| profile.functions.get(id.0 as usize))
-            .map(|function| function.name.as_str());
+        let stack = row.stack.map(|id| &profile.stacks[id.0 as usize]);
+        let frames = stack.map_or(&[][..], |stack| &stack.frames);
+        let name = |id: &FunctionId| profile.functions[id.0 as usize].name.as_str();
+        let mut names = frames.iter().map(name);
         let is_update = |name: &str| {
             name.starts_with("EVP_DecryptUpdate") || name.starts_with("EVP_EncryptUpdate")
         };

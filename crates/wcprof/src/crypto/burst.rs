@@ -8,18 +8,18 @@ use msgr_crypto::observed::{
     BurstFacts, FrameSource, Observation, ProcessFrames, Role, Seen, SeenCall,
 };
 use msgr_crypto::shapes::Side;
-use wcprof_host::{Target, TargetError, procfs};
+use wcprof_host::{Target, procfs};
 use wcprof_perf::uprobe::{
-    Burst, BurstEnd, BurstEvent, BurstOptions, BurstReport, Removal, TrapCost, UpdateFunction,
-    UprobeError, UprobePmu, find_crypto_modules, measure_trap_cost,
+    Burst, BurstEnd, BurstEvent, BurstReport, Removal, TrapCost, UpdateFunction, UprobeError,
+    UprobePmu, find_crypto_modules, measure_trap_cost,
 };
 use wcprof_text::terminal_name;
-use wcprof_types::Pid;
+use wcprof_types::{Avma, Pid, Tid};
 
 use crate::failure::{Exit, Failure};
 
-/// Threads of Ceph's messenger, in daemons and in librados.
-const WORKERS: &str = "msgr-worker-*";
+/// With what names of threads of Ceph's messenger begin, in daemons and in librados.
+const WORKERS: &str = "msgr-worker-";
 
 /// How long to observe which threads.
 #[derive(Args, Debug, Clone)]
@@ -43,40 +43,19 @@ fn seconds(text: &str) -> Result<f64, String> {
 
 /// Observes a process; without the privilege or the kernel for it, the frames that it has by the protocol.
 pub(super) fn observe_process(pid: i32, args: &BurstArgs) -> Result<ProcessFrames, Failure> {
-    let target = match Target::open(Pid(pid)) {
-        Ok(target) => target,
-        Err(error @ (TargetError::NotPermitted { .. } | TargetError::Hidden(_))) => {
-            let path = format!("/proc/{pid}/comm");
-            let comm = std::fs::read_to_string(path).unwrap_or_default();
-            return Ok(by_protocol(pid, comm.trim_end(), &error.to_string()));
-        }
-        Err(error) => return Err(error.into()),
-    };
-    let names = thread_globs(&args.threads)?;
-    match burst(&target, args, names.as_ref()) {
-        Ok((facts, observation)) => Ok(ProcessFrames {
-            pid,
-            comm: target.comm().to_owned(),
-            source: FrameSource::Live {
-                burst: Box::new(facts),
-                observation: Box::new(observation),
-            },
-        }),
-        Err(error) if is_circumstance(&error) => {
-            Ok(by_protocol(pid, target.comm(), &error.to_string()))
+    let names = glob_set(&args.threads).map_err(Failure::usage)?;
+    let target = Target::open(Pid(pid)).map_err(UprobeError::Target);
+    match target.and_then(|target| burst(&target, args, &names)) {
+        Ok(process) => Ok(process),
+        // Where probes are not allowed or supported, there is still the protocol.
+        Err(error) if error.is_circumstance() => {
+            message!("wcprof: update calls were not observed: {error}");
+            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let reason = error.to_string();
+            Ok(ProcessFrames::by_protocol(pid, comm.trim_end(), &reason))
         }
         Err(error) => Err(failure(error)),
     }
-}
-
-/// Whether this machine does not allow or support probes: then there is still the protocol.
-fn is_circumstance(error: &UprobeError) -> bool {
-    error.is_privilege() || matches!(error, UprobeError::NoPmu(_) | UprobeError::Pmu { .. })
-}
-
-fn by_protocol(pid: i32, comm: &str, reason: &str) -> ProcessFrames {
-    message!("wcprof: update calls were not observed: {reason}");
-    ProcessFrames::by_protocol(pid, comm, reason)
 }
 
 fn failure(error: UprobeError) -> Failure {
@@ -93,71 +72,51 @@ fn failure(error: UprobeError) -> Failure {
     }
 }
 
-/// `None`: those of the messenger, or else all.
-fn thread_globs(patterns: &[String]) -> Result<Option<GlobSet>, Failure> {
-    if patterns.is_empty() {
-        return Ok(None);
-    }
+fn glob_set(patterns: &[String]) -> Result<GlobSet, globset::Error> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
-        set.add(Glob::new(pattern).map_err(|error| Failure::new(Exit::Usage, error))?);
+        set.add(Glob::new(pattern)?);
     }
-    let set = set.build();
-    Ok(Some(set.map_err(|error| Failure::new(Exit::Usage, error))?))
+    set.build()
 }
 
-fn burst(
-    target: &Target,
-    args: &BurstArgs,
-    names: Option<&GlobSet>,
-) -> Result<(BurstFacts, Observation), UprobeError> {
+/// The threads that match `names`; if that is empty, those of the messenger, or all if there are none.
+fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFrames, UprobeError> {
     let pmu = UprobePmu::find()?;
     let modules = find_crypto_modules(target)?;
     // Also says early whether probes are permitted at all, before the target is touched.
-    let Some(module) = modules.first() else {
-        return Err(UprobeError::NoLibrary(target.pid().0));
-    };
-    let cost = measure_trap_cost(pmu, module)?;
     let pid = target.pid();
-    let workers = Glob::new(WORKERS).map(|glob| glob.compile_matcher()).ok();
-    let thread_name = |tid| procfs::thread_name(pid, tid).unwrap_or_default();
-    let has_workers = procfs::list_threads(pid)
-        .unwrap_or_default()
-        .into_iter()
-        .any(|tid| {
-            workers
-                .as_ref()
-                .is_some_and(|glob| glob.is_match(thread_name(tid)))
-        });
-    let options = BurstOptions {
-        length: Duration::from_secs_f64(args.duration),
-        ..BurstOptions::default()
-    };
-    let burst = Burst::new(target, pmu, &modules, options, |tid| {
-        let name = thread_name(tid);
-        match (names, &workers) {
-            (Some(names), _) => names.is_match(name),
-            (None, Some(workers)) if has_workers => workers.is_match(name),
-            _ => true,
+    let module = modules.first().ok_or(UprobeError::NoLibrary(pid.0))?;
+    let cost = measure_trap_cost(pmu, module)?;
+    let name = |tid: &Tid| procfs::thread_name(pid, *tid).unwrap_or_default();
+    let is_worker = |tid: &Tid| name(tid).starts_with(WORKERS);
+    let has_workers = procfs::list_threads(pid).is_ok_and(|tids| tids.iter().any(is_worker));
+    let length = Duration::from_secs_f64(args.duration);
+    let burst = Burst::new(target, pmu, &modules, length, |tid| {
+        match names.is_empty() {
+            false => names.is_match(name(tid)),
+            true => !has_workers || is_worker(tid),
         }
     })?;
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
     message!(
         "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in process {pid} \
          for {} s, plus the time to put them in and out; each call takes about {:.1} us longer meanwhile",
-        paths
-            .iter()
-            .map(|path| terminal_name(path).into_owned())
-            .collect::<Vec<_>>()
-            .join(", "),
+        terminal_name(&paths.join(", ")),
         args.duration,
         cost.sampled_ns / 1e3
     );
     let report = burst.run(|| message!("wcprof: watching"))?;
     let observation = Observation::new(&seen(&report), Role::of_process(target.comm()));
-    let facts = facts(&report, cost, paths);
     warn_about(&report);
-    Ok((facts, observation))
+    Ok(ProcessFrames {
+        pid: pid.0,
+        comm: target.comm().to_owned(),
+        source: FrameSource::Live {
+            burst: Box::new(facts(&report, cost, paths)),
+            observation: Box::new(observation),
+        },
+    })
 }
 
 fn seen(report: &BurstReport) -> Vec<Seen> {
@@ -179,19 +138,18 @@ fn seen(report: &BurstReport) -> Vec<Seen> {
 }
 
 fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstFacts {
-    let n_hits = report.n_hits();
-    let enabled = report.end_ns.saturating_sub(report.begin_ns).max(1);
+    let enabled = report.enabled_ns as f64;
     // While probes are put in and out, calls trap at about the same rate and are not counted.
-    let silent = report.trapped_ns.saturating_sub(enabled) as f64 / enabled as f64;
+    let silent = report.trapped_ns.saturating_sub(report.enabled_ns) as f64 / enabled.max(1.0);
     BurstFacts {
         libraries,
-        seconds: report.end_ns.saturating_sub(report.begin_ns) as f64 / 1e9,
+        seconds: enabled / 1e9,
         trapped_seconds: report.trapped_ns as f64 / 1e9,
-        n_threads: report.threads.len(),
+        n_threads: report.n_threads,
         n_threads_not_observed: report.n_not_observed,
         n_threads_born: report.n_born,
-        n_hits,
-        n_missing: report.n_missing(),
+        n_hits: report.n_hits,
+        n_missing: report.n_missing,
         n_malformed: report.n_malformed,
         end: match report.end {
             BurstEnd::Time => "time",
@@ -206,7 +164,7 @@ fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstF
         },
         ns_per_hit: cost.sampled_ns,
         ns_per_silent_hit: cost.trap_ns,
-        cost_seconds: n_hits as f64 * (cost.sampled_ns + silent * cost.trap_ns) / 1e9,
+        cost_seconds: report.n_hits as f64 * (cost.sampled_ns + silent * cost.trap_ns) / 1e9,
     }
 }
 
@@ -217,20 +175,16 @@ fn warn_about(report: &BurstReport) {
         Removal::Unknown => message!(
             "wcprof: the breakpoints are closed; not verified, because the target's memory can not be read"
         ),
-        Removal::Differs(address) => message!(
-            "wcprof: the code at {:#x} is not as before: perhaps another tracer has a probe there; wcprof has none \
-             any more",
-            address.0
+        Removal::Differs(Avma(address)) => message!(
+            "wcprof: the code at {address:#x} is not as before: perhaps another tracer has a probe there; wcprof \
+             has none any more"
         ),
     }
-    if report.end == BurstEnd::Exited {
-        message!("wcprof: the target exited during the burst");
-    }
-    if report.end == BurstEnd::Full {
-        message!(
-            "wcprof: the burst ended early: more than {} calls",
-            report.events.len()
-        );
+    let n_calls = report.events.len();
+    match report.end {
+        BurstEnd::Time => {}
+        BurstEnd::Exited => message!("wcprof: the target exited during the burst"),
+        BurstEnd::Full => message!("wcprof: the burst ended early: more than {n_calls} calls"),
     }
     if report.n_born > 0 {
         message!(

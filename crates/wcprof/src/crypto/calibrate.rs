@@ -12,7 +12,7 @@ use wcprof_text::terminal_name;
 use super::files::{open_library, read_shapes};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::open::write_output;
 
 #[derive(Args, Debug)]
@@ -55,8 +55,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         false => calibration_text(&calibration),
     };
     if let Some(library) = library.as_ref().filter(|_| args.verify) {
-        let checked = verify(library, &calibration, &shapes)
-            .map_err(|error| Failure::new(Exit::Failure, error))?;
+        let checked = verify(library, &calibration, &shapes).map_err(anyhow::Error::new)?;
         let _ = write!(out, "\n{}", verify_text(&checked, &shapes));
     }
     if let Some(path) = args.output.as_ref().filter(|_| !args.json) {
@@ -70,9 +69,6 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
 }
 
 fn json(calibration: &Calibration) -> Result<String, Failure> {
-    let mut json = calibration
-        .to_json()
-        .map_err(|error| Failure::new(Exit::Failure, error))?;
-    json.push('\n');
-    Ok(json)
+    let json = calibration.to_json().map_err(anyhow::Error::new)?;
+    Ok(json + "\n")
 }

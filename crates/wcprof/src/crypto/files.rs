@@ -4,7 +4,8 @@ use std::fs;
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
+use msgr_crypto::FileError;
 use msgr_crypto::calibration::{Calibration, parse_speed_table};
 use msgr_crypto::shapes::{Shape, builtin, parse_shapes};
 use msgr_crypto_ffi::{Library, LibraryError};
@@ -38,29 +39,26 @@ pub(super) fn read_speed_table(path: &Path) -> Result<Calibration, Failure> {
     parse_speed_table(&read(path)?).map_err(|error| unusable(path, error))
 }
 
-fn unusable(path: &Path, error: impl std::error::Error + Send + Sync + 'static) -> Failure {
+fn unusable(path: &Path, error: FileError) -> Failure {
     let error = anyhow::Error::new(error).context(format!("failed to read `{}`", path.display()));
-    Failure::new(Exit::Usage, error)
+    Failure::usage(error)
 }
 
 /// A text file of bounded length.
 fn read(path: &Path) -> Result<String, Failure> {
-    let read = || {
+    let read = || -> anyhow::Result<String> {
         // Opening a FIFO would wait for a writer.
-        if !fs::metadata(path)?.is_file() {
-            return Err(std::io::Error::other("not a regular file"));
-        }
+        let is_file = fs::metadata(path)?.is_file();
+        ensure!(is_file, "not a regular file");
         let mut text = String::new();
         let mut file = fs::File::open(path)?.take(MAX_FILE_BYTES + 1);
         file.read_to_string(&mut text)?;
-        match text.len() as u64 > MAX_FILE_BYTES {
-            true => Err(std::io::Error::other("larger than 8 MiB")),
-            false => Ok(text),
-        }
+        ensure!(text.len() as u64 <= MAX_FILE_BYTES, "larger than 8 MiB");
+        Ok(text)
     };
     read()
         .with_context(|| format!("failed to read `{}`", path.display()))
-        .map_err(|error| Failure::new(Exit::Usage, error))
+        .map_err(Failure::usage)
 }
 
 /// The library at `path`, or the system's.
@@ -71,15 +69,13 @@ pub(super) fn open_library(path: Option<&Path>) -> Result<Library, Failure> {
     };
     library.map_err(|error| {
         let hint = match &error {
-            LibraryError::Dependency { .. } => None,
+            LibraryError::Dependency { .. } => return Failure::new(Exit::Failure, error),
             LibraryError::Load { .. } | LibraryError::NoSymbol { .. } => {
-                Some("`grep libcrypto /proc/PID/maps` shows which file a process uses".to_owned())
+                "`grep libcrypto /proc/PID/maps` shows which file a process uses"
             }
-            _ => Some("without --lib the system's libcrypto is measured".to_owned()),
+            _ => "without --lib the system's libcrypto is measured",
         };
-        let mut failure = Failure::new(Exit::Failure, error);
-        failure.hint = hint;
-        failure
+        Failure::new(Exit::Failure, error).hint(hint)
     })
 }
 
@@ -96,10 +92,10 @@ pub(super) fn json_document(
         #[serde(flatten)]
         content: &'a T,
     }
-    printable_json(&Document {
+    let document = Document {
         schema,
         version,
         content,
-    })
-    .map_err(|error| Failure::new(Exit::Failure, error))
+    };
+    Ok(printable_json(&document).map_err(anyhow::Error::new)?)
 }

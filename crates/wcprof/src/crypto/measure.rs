@@ -4,7 +4,7 @@ use msgr_crypto::calibration::{Calibration, CalibrationOptions, calibrate};
 use msgr_crypto_ffi::Library;
 use wcprof_text::terminal_name;
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 
 /// Above this share of disturbed measurements there is a warning.
 const MAX_DISTURBED: f64 = 0.2;
@@ -13,10 +13,10 @@ const MAX_DISTURBED: f64 = 0.2;
 pub(super) fn measure(library: &Library) -> Result<Calibration, Failure> {
     message!(
         "wcprof: measuring {}: a second, longer beside other work",
-        terminal_name(library.version())
+        terminal_name(&library.version)
     );
-    let calibration = calibrate(library, &CalibrationOptions::default())
-        .map_err(|error| Failure::new(Exit::Failure, error))?;
+    let options = CalibrationOptions::default();
+    let calibration = calibrate(library, &options).map_err(anyhow::Error::new)?;
     if calibration.disturbed_share > MAX_DISTURBED {
         message!(
             "wcprof: other work slowed this core during {:.0} % of the measurements, so they are less exact; \

@@ -17,19 +17,20 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, ensure};
 use msgr_crypto::calibration::Calibration;
 use msgr_crypto_ffi::Library;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use wcprof_host::Target;
 use wcprof_host::procfs::parse_schedstat;
-use wcprof_perf::uprobe::{CryptoModule, ModuleKind, UprobeError, find_crypto_modules};
+use wcprof_perf::uprobe::{CryptoModule, UprobeError, find_crypto_modules};
 use wcprof_text::terminal_name;
 use wcprof_types::Pid;
 
 use super::measure::measure;
 use crate::failure::{Exit, Failure};
+use crate::same_file::identity;
 
 pub(crate) use child::{SandboxArgs, run as run_child};
 
@@ -55,13 +56,13 @@ pub(crate) fn calibrate_process(pid: i32) -> Result<Calibration, Failure> {
     let Some(module) = modules.first() else {
         return Err(Failure::new(Exit::Failure, UprobeError::NoLibrary(pid)));
     };
-    if module.kind == ModuleKind::Program {
+    if module.is_program {
         let error = anyhow!(
             "OpenSSL is part of the program `{}`, which can not be loaded as a library",
             terminal_name(&module.path)
         );
-        return Err(Failure::new(Exit::Failure, error)
-            .hint("`--lib PATH` measures a library of the same version"));
+        let hint = "`--lib PATH` measures a library of the same version";
+        return Err(Failure::from(error).hint(hint));
     }
     if let Some(library) = system_if_same(module) {
         return measure(&library);
@@ -72,26 +73,24 @@ pub(crate) fn calibrate_process(pid: i32) -> Result<Calibration, Failure> {
 /// The system's library, if it has the same bytes, and only root can have written it.
 fn system_if_same(module: &CryptoModule) -> Option<Library> {
     let library = Library::system().ok()?;
-    let mut own = File::open(library.path()?).ok()?;
+    let own = File::open(library.path.as_ref()?).ok()?;
     let metadata = own.metadata().ok()?;
     if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
         return None;
     }
     let theirs = module.file.metadata().ok()?;
-    let is_same_file = (metadata.dev(), metadata.ino()) == (theirs.dev(), theirs.ino());
-    if is_same_file {
+    if identity(&metadata) == identity(&theirs) {
         return Some(library);
     }
     if metadata.len() != theirs.len() || metadata.len() > MAX_LIBRARY {
         return None;
     }
-    let read = |file: &mut dyn Read| {
+    let read = |file: &File| {
         let mut bytes = Vec::new();
         file.take(MAX_LIBRARY).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     };
-    let same = read(&mut own)? == read(&mut &module.file)?;
-    same.then_some(library)
+    (read(&own)? == read(&module.file)?).then_some(library)
 }
 
 fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
@@ -100,8 +99,8 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
             "`{}` was deleted or replaced since the process began: it can not be loaded",
             terminal_name(path)
         );
-        return Err(Failure::new(Exit::Failure, error)
-            .hint("restart the process, or `--lib PATH` for a library of the same version"));
+        let hint = "restart the process, or `--lib PATH` for a library of the same version";
+        return Err(Failure::from(error).hint(hint));
     }
     message!(
         "wcprof: measuring {} of process {}, in a confined process of its own: a second, longer beside \
@@ -127,8 +126,8 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     let answer = answer?;
     let refused = |reason: String| {
         let error = anyhow!("failed to calibrate `{}`: {reason}", terminal_name(path));
-        Failure::new(Exit::Failure, error)
-            .hint("`--lib PATH` measures a library that you trust with your own rights")
+        let hint = "`--lib PATH` measures a library that you trust with your own rights";
+        Failure::from(error).hint(hint)
     };
     if let Some(reason) = answer.strip_prefix("error: ") {
         let reason: String = reason.trim_end().chars().take(500).collect();
@@ -159,11 +158,9 @@ fn active_ns(pid: u32) -> Option<u64> {
 }
 
 /// All that the child writes, up to limits of time and size.
-fn read_answer(child: &mut Child) -> Result<String, Failure> {
-    let failed = |text: &str| Err(Failure::new(Exit::Failure, anyhow!("{text}")));
-    let Some(mut pipe) = child.stdout.take() else {
-        return failed("the confined process has no pipe");
-    };
+fn read_answer(child: &mut Child) -> anyhow::Result<String> {
+    let pipe = child.stdout.take();
+    let mut pipe = pipe.context("the confined process has no pipe")?;
     let begin = Instant::now();
     let mut moved = (begin, active_ns(child.id()));
     let mut answer = Vec::new();
@@ -187,13 +184,14 @@ fn read_answer(child: &mut Child) -> Result<String, Failure> {
         if n == 0 {
             break;
         }
-        answer.extend_from_slice(chunk.get(..n).unwrap_or_default());
-        if answer.len() > MAX_ANSWER {
-            return failed("the confined process wrote more than a calibration has");
-        }
+        answer.extend_from_slice(&chunk[..n]);
+        let fits = answer.len() <= MAX_ANSWER;
+        ensure!(
+            fits,
+            "the confined process wrote more than a calibration has"
+        );
     }
-    match String::from_utf8(answer) {
-        Ok(text) => Ok(text),
-        Err(_) => failed("the confined process does not answer in text"),
-    }
+    String::from_utf8(answer)
+        .ok()
+        .context("the confined process does not answer in text")
 }

@@ -3,10 +3,9 @@
 
 pub(crate) mod write;
 
-use std::fmt::Display;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, sync_channel};
+use std::sync::mpsc::{Receiver, Sender, TrySendError, channel, sync_channel};
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
@@ -14,13 +13,13 @@ use std::time::Duration;
 use tokio::signal::unix::SignalKind;
 use wcprof_findings::Watch;
 use wcprof_profile::Rules;
-use wcprof_record::Kept;
+use wcprof_record::NamedSnapshot;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
 
 use crate::args::AttachArgs;
 use crate::failure::{Exit, Failure};
-use crate::live::{self, Ended, Live, Takers};
+use crate::live::{self, Ended};
 use crate::live_names::LiveNames;
 use crate::names;
 use crate::session::{SessionOptions, subject};
@@ -32,22 +31,6 @@ const MAX_WAITING: usize = 4;
 /// A waiting thread is accounted once a second: what is younger is not tested yet.
 const SETTLED_NS: u64 = 1_200_000_000;
 
-/// Why a file is written.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Reason {
-    Signal,
-    Trigger(String),
-}
-
-impl Display for Reason {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Signal => f.write_str("SIGUSR1"),
-            Self::Trigger(text) => write!(f, "trigger: {text}"),
-        }
-    }
-}
-
 /// Records until the end, and writes files on the way.
 pub(crate) fn run(
     options: &SessionOptions,
@@ -56,7 +39,7 @@ pub(crate) fn run(
     rules: Rules,
 ) -> Result<(), Failure> {
     for condition in &args.keep.trigger {
-        if condition.window() > keep {
+        if condition.window > keep {
             let error = anyhow::anyhow!("`{condition}` needs a longer time than --keep keeps");
             return Err(
                 Failure::usage(error).hint("keep more, or use a shorter time in the condition")
@@ -66,18 +49,18 @@ pub(crate) fn run(
     let base = &options.trace;
     check_folder(base)?;
     let names = NameOptions {
-        args: &args.symbols,
-        options: names::recording_options(&args.symbols, args.raw),
+        args: &args.analysis.symbols,
+        options: names::recording_options(&args.analysis.symbols, args.raw),
         raw: args.raw,
     };
-    let is_incomplete = AtomicBool::new(false);
+    let is_incomplete = Arc::new(AtomicBool::new(false));
     let (mut number, ended) = record(options, keep, args, &names, &rules, &is_incomplete)?;
     if let Some(remark) = &ended.remark {
         message!("wcprof: {remark}");
     }
     let path = numbered(base, &mut number);
     let written = write(&ended.kept, path, ended.reason, &names)?;
-    print_written(&written, &ended.reason, &ended.kept);
+    print_written(&written, ended.reason, &ended.kept);
     let last = written.path.display();
     message!("more: wcprof report {last} --by pool [--invert]; wcprof hotspots {last}");
     match ended.loss {
@@ -99,42 +82,43 @@ fn record(
     args: &AttachArgs,
     names: &NameOptions<'_>,
     rules: &Rules,
-    is_incomplete: &AtomicBool,
+    is_incomplete: &Arc<AtomicBool>,
 ) -> Result<(u32, Ended), Failure> {
     let base = &options.trace;
     let (ordered, orders) = sync_channel(MAX_WAITING);
     let (looks, looked) = sync_channel(1);
-    let is_refused = Arc::new(AtomicBool::new(false));
-    let refused = Arc::clone(&is_refused);
+    let refused = Arc::clone(is_incomplete);
     let triggers = args.keep.trigger.iter().cloned();
     let watches: Vec<Watch> = triggers.map(Watch::new).collect();
     // From here on SIGUSR1 does not end wcprof. Before there is a ring, there is nothing to write.
-    let ring_orders: Arc<OnceLock<Sender<Reason>>> = Arc::default();
+    let ring_orders: Arc<OnceLock<Sender<String>>> = Arc::default();
     let to_ring = Arc::clone(&ring_orders);
     let written_at = at_signals(&[SignalKind::user_defined1()], move || {
         if let Some(orders) = to_ring.get() {
             // A recording that has ended gives what it had anyway.
-            let _ = orders.send(Reason::Signal);
+            let _ = orders.send("SIGUSR1".to_owned());
         }
     })?;
-    let takers = Takers {
-        ordered,
-        refused: Box::new(move |reason| {
-            refused.store(true, Ordering::Relaxed);
-            message!(
-                "wcprof: no file is written for {reason}: {MAX_WAITING} others are still being written"
-            );
-        }),
-        looks: (!watches.is_empty()).then_some(looks),
-    };
+    let looks = (!watches.is_empty()).then_some(looks);
+    let (order, asked) = channel::<String>();
     let ring = RingOptions {
         keep,
         max_bytes: usize::try_from(args.keep.keep_memory << 20).unwrap_or(usize::MAX),
     };
-    let Live {
-        running,
-        orders: order,
-    } = live::begin(options, ring, takers)?;
+    let running = live::begin(options, ring, looks, move |recorder| {
+        for reason in asked.try_iter() {
+            // Once nobody takes orders any more, the end is near.
+            if let Err(TrySendError::Full((_, reason))) =
+                ordered.try_send((recorder.take_snapshot()?, reason))
+            {
+                refused.store(true, Ordering::Relaxed);
+                message!(
+                    "wcprof: no file is written for {reason}: {MAX_WAITING} others are still being written"
+                );
+            }
+        }
+        Ok(())
+    })?;
     let _stop = running.stop_at_signals()?;
     let _ = ring_orders.set(order.clone());
     print_start(options, keep, args, base);
@@ -143,7 +127,7 @@ fn record(
         if !watches.is_empty() {
             let watcher = Watcher {
                 watches,
-                names: LiveNames::new(),
+                names: LiveNames::default(),
                 keep,
                 limit: args.keep.trigger_limit,
                 orders: order.clone(),
@@ -159,7 +143,6 @@ fn record(
             .map_err(|_| anyhow::anyhow!("the writing thread panicked; please report this"))?;
         Ok::<_, Failure>((number, ended?))
     })?;
-    is_incomplete.fetch_or(is_refused.load(Ordering::Relaxed), Ordering::Relaxed);
     Ok((number, ended))
 }
 
@@ -184,7 +167,7 @@ fn print_start(options: &SessionOptions, keep: Duration, args: &AttachArgs, base
     );
 }
 
-fn print_written(written: &Written, reason: &dyn Display, kept: &Kept) {
+fn print_written(written: &Written, reason: &str, kept: &NamedSnapshot) {
     message!(
         "wcprof: wrote {}: {:.1} s, {} threads, {} KiB ({reason})",
         written.path.display(),
@@ -208,14 +191,14 @@ fn print_written(written: &Written, reason: &dyn Display, kept: &Kept) {
 /// Writes a file for each order; gives the number of the next one.
 fn write_all(
     base: &Path,
-    orders: &Receiver<(Kept, Reason)>,
+    orders: &Receiver<(NamedSnapshot, String)>,
     names: &NameOptions<'_>,
     is_incomplete: &AtomicBool,
 ) -> u32 {
     let mut number = 1;
     for (kept, reason) in orders {
         let path = numbered(base, &mut number);
-        match write(&kept, path, &reason.to_string(), names) {
+        match write(&kept, path, &reason, names) {
             Ok(written) => print_written(&written, &reason, &kept),
             Err(failure) => {
                 is_incomplete.store(true, Ordering::Relaxed);
@@ -232,11 +215,11 @@ struct Watcher {
     names: LiveNames,
     keep: Duration,
     limit: u32,
-    orders: Sender<Reason>,
+    orders: Sender<String>,
 }
 
 impl Watcher {
-    fn run(mut self, looks: &Receiver<Kept>, names: &NameOptions<'_>, rules: &Rules) {
+    fn run(mut self, looks: &Receiver<NamedSnapshot>, names: &NameOptions<'_>, rules: &Rules) {
         let keep = u64::try_from(self.keep.as_nanos()).unwrap_or(u64::MAX);
         let mut from = TimeNs(0);
         let mut quiet_until = TimeNs(0);
@@ -267,28 +250,28 @@ impl Watcher {
             }
             from = to;
         }
-        let spent = self.names.spent().as_secs_f64();
+        let spent = self.names.spent.as_secs_f64();
         message!("wcprof: names for triggers took {spent:.2} s");
     }
 
     /// Takes a part of what was recorded; gives the reason if a condition holds now.
     fn look(
         &mut self,
-        kept: &Kept,
+        kept: &NamedSnapshot,
         from: TimeNs,
         to: TimeNs,
         names: &NameOptions<'_>,
         rules: &Rules,
-    ) -> Result<Option<Reason>, Failure> {
+    ) -> Result<Option<String>, Failure> {
         let cut = kept.snapshot.cut(from)?;
         let symbols = (names.args, &names.options);
         let profile = self.names.profile(kept, &cut, to, symbols, rules)?;
         let mut reason = None;
         for watch in &mut self.watches {
             if let Some(share) = watch.take(&profile) {
-                let condition = watch.condition();
-                let text = format!("{condition} (it is {:.1} %)", share * 100.0);
-                reason.get_or_insert(Reason::Trigger(text));
+                let condition = &watch.condition;
+                let percent = share * 100.0;
+                reason.get_or_insert(format!("trigger: {condition} (it is {percent:.1} %)"));
             }
         }
         Ok(reason)

@@ -3,9 +3,8 @@
 use std::fs::{self, OpenOptions};
 use std::path::{Path, PathBuf};
 
-use wcprof_record::Kept;
+use wcprof_record::NamedSnapshot;
 use wcprof_symbols::SymbolOptions;
-use wcprof_trace::ring::Cut;
 use wcprof_trace::{TraceError, TraceSink, TraceWriter};
 use wcprof_types::TimeNs;
 
@@ -63,7 +62,7 @@ pub(crate) struct NameOptions<'a> {
 
 /// Writes all that a ring held. A file that could not be written whole is removed.
 pub(crate) fn write(
-    kept: &Kept,
+    kept: &NamedSnapshot,
     path: PathBuf,
     reason: &str,
     names: &NameOptions<'_>,
@@ -73,7 +72,15 @@ pub(crate) fn write(
     let write = || -> Result<u64, Failure> {
         let mut writer = TraceWriter::create(&path, &tables.header)?;
         cut.write(&mut writer, reason)?;
-        write_names(kept, &cut, &mut writer, names)?;
+        let origin = Origin::of_cut(kept, &cut);
+        let (mut symbols, _) =
+            names::of_recording(tables, &origin.files, names.args, &names.options)?;
+        // What stands in the way of single names is said when the trace is read.
+        let (local, _) = local_names::of_recording(tables, &origin, &mut symbols);
+        writer.write_local_names(&local)?;
+        if !names.raw {
+            writer.write_symbols(&symbols)?;
+        }
         Ok(writer.len_bytes())
     };
     match write() {
@@ -97,24 +104,6 @@ pub(crate) fn write(
             })
         }
     }
-}
-
-fn write_names(
-    kept: &Kept,
-    cut: &Cut<'_>,
-    writer: &mut TraceWriter<fs::File>,
-    names: &NameOptions<'_>,
-) -> Result<(), Failure> {
-    let tables = cut.tables();
-    let origin = Origin::of_cut(kept, cut);
-    let (mut symbols, _) = names::of_recording(tables, &origin.files, names.args, &names.options)?;
-    // What stands in the way of single names is said when the trace is read.
-    let (local, _) = local_names::of_recording(tables, &origin, &mut symbols);
-    writer.write_local_names(&local)?;
-    if !names.raw {
-        writer.write_symbols(&symbols)?;
-    }
-    Ok(())
 }
 
 #[cfg(test)]

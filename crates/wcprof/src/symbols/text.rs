@@ -49,19 +49,16 @@ fn details(module: &ModuleHealth) -> String {
     });
     let missing = module.missing();
     let debuginfod = module.supply.debuginfod.as_ref();
-    if let (true, Some(path)) = (missing.is_empty(), debuginfod) {
-        parts.push(format!("supplied by debuginfod {path}"));
-    }
     if !missing.is_empty() {
         parts.push(format!("missing {}", missing.join(", ")));
-        let package = module.supply.package.iter();
-        let package = package.map(|name| format!("package {name}"));
-        let server = debuginfod.map(|path| format!("debuginfod {path}"));
-        let ways: Vec<String> = package.chain(server).collect();
-        if !ways.is_empty() {
-            parts.push(format!("supplied by {}", ways.join(" or ")));
-        }
     }
-    parts.extend(module.report.problem_texts());
+    let package = module.supply.package.iter();
+    let package = package.map(|name| format!("package {name}"));
+    let server = debuginfod.map(|path| format!("debuginfod {path}"));
+    let suppliers: Vec<String> = package.chain(server).collect();
+    if !suppliers.is_empty() {
+        parts.push(format!("supplied by {}", suppliers.join(" or ")));
+    }
+    parts.extend(module.report.problems.iter().map(|p| p.text.clone()));
     terminal_name(&parts.join("; ")).into_owned()
 }

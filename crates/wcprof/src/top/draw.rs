@@ -15,16 +15,9 @@ use super::state::Ui;
 const BAR: usize = 30;
 const NAME: usize = 26;
 
-/// What the frame of the view says beside the model.
-#[derive(Clone, Debug)]
-pub(crate) struct Status {
-    /// How long it records, which time is shown, what it costs.
-    pub(crate) line: String,
-    pub(crate) color: bool,
-}
-
-/// Draws all of it; a screen that is too small shows what has room.
-pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &Ui, status: &Status) {
+/// Draws all of it; a screen that is too small shows what has room. `status` says how long it records,
+/// which time is shown, and what it costs.
+pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &Ui, status: &str, color: bool) {
     let area = frame.area();
     let n_rows = u16::try_from(model.rows.len()).unwrap_or(u16::MAX);
     let most = (area.height / 2).max(3);
@@ -38,10 +31,10 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &Ui, status: &Statu
     let bold = Style::new().add_modifier(Modifier::BOLD);
     let lines = vec![
         Line::styled(model.headline.as_str(), bold),
-        Line::raw(status.line.as_str()),
+        Line::raw(status),
     ];
     frame.render_widget(Paragraph::new(lines), head);
-    draw_rows(frame, table, model, ui, status.color);
+    draw_rows(frame, table, model, ui, color);
     let block = Block::new()
         .borders(Borders::TOP)
         .title(format!(" {} ", model.pane_title));

@@ -23,15 +23,15 @@ use tokio::signal::unix::SignalKind;
 use wcprof_findings::{Finding, RuleSet, hotspots};
 use wcprof_profile::Rules;
 use wcprof_profile::model::Profile;
-use wcprof_record::Kept;
+use wcprof_record::NamedSnapshot;
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
 
-use crate::args::{RuleArgs, SamplingArgs, SymbolArgs, TargetArgs, number, parse_keep};
+use crate::args::{AnalysisArgs, SamplingArgs, SymbolArgs, TargetArgs, number, parse_keep};
 use crate::failure::{Exit, Failure};
 use crate::keep::write::{self, NameOptions, check_folder, numbered};
-use crate::live::{self, Live, Takers};
+use crate::live;
 use crate::live_names::LiveNames;
 use crate::names;
 use crate::open::{hotspot_rules, state_rules};
@@ -39,7 +39,7 @@ use crate::select;
 use crate::session::{SessionOptions, default_trace_path, named};
 use crate::signals::at_signals;
 use crate::terminal::Terminal;
-use draw::{Status, draw};
+use draw::draw;
 use model::Model;
 use state::{Action, Ui};
 
@@ -65,9 +65,7 @@ pub(crate) struct TopArgs {
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
-    pub(crate) rules: RuleArgs,
-    #[command(flatten)]
-    pub(crate) symbols: SymbolArgs,
+    pub(crate) analysis: AnalysisArgs,
 }
 
 fn window(text: &str) -> Result<f64, String> {
@@ -92,7 +90,7 @@ enum News {
 
 /// What is shown of a moment.
 struct Picture {
-    kept: Arc<Kept>,
+    kept: Arc<NamedSnapshot>,
     profile: Profile,
     findings: Vec<Finding>,
     line: String,
@@ -104,15 +102,15 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         return Err(Failure::usage(error)
             .hint("`wcprof attach PID` prints, `wcprof attach PID --keep 60s` waits"));
     }
-    let rules = state_rules(&args.rules)?;
-    let hotspot_rules = hotspot_rules(&args.rules)?;
-    names::check(&args.symbols)?;
-    let chosen = select::targets(&args.targets, args.children)?;
+    let rules = state_rules(&args.analysis.rules)?;
+    let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
+    names::check(&args.analysis.symbols)?;
+    let (targets, _) = select::targets(&args.targets, args.children)?;
     let output = args.output.clone();
-    let base = output.unwrap_or_else(|| default_trace_path(&chosen.targets));
+    let base = output.unwrap_or_else(|| default_trace_path(&targets));
     check_folder(&base)?;
     let options = SessionOptions {
-        targets: chosen.targets,
+        targets,
         children: args.children,
         duration: None,
         sampling: args.sampling.clone(),
@@ -121,8 +119,8 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     };
     let painter = Painter {
         window_ns: (args.window * 1e9) as u64,
-        names: LiveNames::new(),
-        symbols: symbol_options(&args.symbols),
+        names: LiveNames::default(),
+        symbols: symbol_options(&args.analysis.symbols),
         hotspot_rules,
         rules,
     };
@@ -148,14 +146,7 @@ fn record(args: &TopArgs, options: &SessionOptions, painter: Painter) -> Result<
         max_bytes: usize::try_from(args.keep_memory << 20).unwrap_or(usize::MAX),
     };
     let (looks, looked) = sync_channel(1);
-    // Saving takes what is shown, and asks the recorder for nothing.
-    let (ordered, _no_orders) = sync_channel::<(Kept, ())>(1);
-    let takers = Takers {
-        ordered,
-        refused: Box::new(|()| {}),
-        looks: Some(looks),
-    };
-    let Live { running, .. } = live::begin(options, ring, takers)?;
+    let running = live::begin(options, ring, Some(looks), |_| Ok(()))?;
     let (news_tx, news) = channel();
     let (is_stopped, ended) = thread::scope(|scope| {
         let painted = news_tx.clone();
@@ -241,7 +232,7 @@ struct Painter {
 }
 
 impl Painter {
-    fn run(mut self, looks: &Receiver<Kept>, args: &TopArgs, news: &Sender<News>) {
+    fn run(mut self, looks: &Receiver<NamedSnapshot>, args: &TopArgs, news: &Sender<News>) {
         let _end = EndAtPanic(news.clone());
         for kept in looks {
             let Ok(picture) = self.picture(kept, args) else {
@@ -256,7 +247,7 @@ impl Painter {
         let _ = news.send(News::Over);
     }
 
-    fn picture(&mut self, kept: Kept, args: &TopArgs) -> Result<Option<Picture>, Failure> {
+    fn picture(&mut self, kept: NamedSnapshot, args: &TopArgs) -> Result<Option<Picture>, Failure> {
         let now = kept.snapshot.end().0;
         let to = now.saturating_sub(SETTLED_NS);
         if to <= kept.snapshot.start().0 {
@@ -265,7 +256,7 @@ impl Painter {
         let from = TimeNs(to.saturating_sub(self.window_ns));
         let (profile, line) = {
             let cut = kept.snapshot.cut(from)?;
-            let symbols = (&args.symbols, &self.symbols);
+            let symbols = (&args.analysis.symbols, &self.symbols);
             let profile = self
                 .names
                 .profile(&kept, &cut, TimeNs(to), symbols, &self.rules)?;
@@ -314,14 +305,9 @@ impl View<'_> {
             pane: Vec::new(),
         };
         loop {
-            let status = Status {
-                line: picture
-                    .as_ref()
-                    .map_or_else(String::new, |p| p.line.clone()),
-                color: self.color,
-            };
+            let status = picture.as_ref().map_or("", |picture| picture.line.as_str());
             terminal
-                .draw(|frame| draw(frame, &model, &ui, &status))
+                .draw(|frame| draw(frame, &model, &ui, status, self.color))
                 .context("failed to draw")?;
             // The sender that is kept here never lets this end.
             let Ok(event) = news.recv() else {
@@ -362,11 +348,11 @@ impl View<'_> {
     }
 
     /// Writes what is kept until the shown moment, on another thread.
-    fn save(&self, kept: &Arc<Kept>, number: &mut u32) {
+    fn save(&self, kept: &Arc<NamedSnapshot>, number: &mut u32) {
         let path = numbered(&self.options.trace, number);
         let kept = Arc::clone(kept);
         let news = self.news_tx.clone();
-        let symbols = self.args.symbols.clone();
+        let symbols = self.args.analysis.symbols.clone();
         let spawned = named("wcprof-writer").spawn(move || {
             let names = NameOptions {
                 options: symbol_options(&symbols),

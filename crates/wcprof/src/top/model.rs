@@ -35,7 +35,7 @@ impl Model {
                 (format!("tree of {}", row.name), tree)
             }
             (Pane::Findings, _) => ("hotspots".to_owned(), hotspots(profile, findings, width)),
-            (Pane::Help, _) => ("keys".to_owned(), help()),
+            (Pane::Help, _) => ("keys".to_owned(), HELP.map(str::to_owned).to_vec()),
         };
         Self {
             headline: headline(profile),
@@ -169,21 +169,17 @@ fn lines(text: &str) -> Vec<String> {
     lines.map(|line| terminal_name(line).into_owned()).collect()
 }
 
-fn help() -> Vec<String> {
-    [
-        "up, down, j, k      choose a pool or thread",
-        "enter, right, left  unfold and fold a pool",
-        "page up, page down  move in the tree",
-        "t                   tree, leaves first (again: roots first)",
-        "f                   hotspots of the time that is shown",
-        "p, space            pause, go on",
-        "s                   save what is kept until the shown moment as a trace",
-        "?, h                this help",
-        "q, Ctrl-C           end",
-        "",
-        "bars: # on-CPU  G guest  r runnable  L lock  D disk  N net  t throttle  s sleep  b blocked  ! steal/irq",
-        "      . idle  ? unknown",
-    ]
-    .map(str::to_owned)
-    .to_vec()
-}
+const HELP: [&str; 12] = [
+    "up, down, j, k      choose a pool or thread",
+    "enter, right, left  unfold and fold a pool",
+    "page up, page down  move in the tree",
+    "t                   tree, leaves first (again: roots first)",
+    "f                   hotspots of the time that is shown",
+    "p, space            pause, go on",
+    "s                   save what is kept until the shown moment as a trace",
+    "?, h                this help",
+    "q, Ctrl-C           end",
+    "",
+    "bars: # on-CPU  G guest  r runnable  L lock  D disk  N net  t throttle  s sleep  b blocked  ! steal/irq",
+    "      . idle  ? unknown",
+];

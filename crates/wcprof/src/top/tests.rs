@@ -10,7 +10,7 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::{Direction, ProfileBuilder, Rules};
 use wcprof_trace::TraceReader;
 
-use super::draw::{Status, draw};
+use super::draw::draw;
 use super::model::Model;
 use super::row::RowKey;
 use super::state::{Action, Pane, Ui};
@@ -37,13 +37,9 @@ fn press(ui: &mut Ui, profile: &Profile, code: KeyCode) -> Action {
 fn screen(profile: &Profile, ui: &Ui, (width, height): (u16, u16)) -> String {
     let findings = hotspots(profile, &RuleSet::builtin().unwrap());
     let model = Model::new(profile, &findings, ui, width.into());
-    let status = Status {
-        line: "the last 5.0 s".into(),
-        color: false,
-    };
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal
-        .draw(|frame| draw(frame, &model, ui, &status))
+        .draw(|frame| draw(frame, &model, ui, "the last 5.0 s", false))
         .unwrap();
     let buffer = terminal.backend().buffer();
     let mut text = String::new();

@@ -6,18 +6,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 use serde_json::Value;
 
-use super::steps::{RULES, Step, TARGETS, Target};
+use super::steps::{OSD, QEMU, RULES, Step, Target};
 use crate::cpu_time::cpu_time;
 use crate::lab::place::Lab;
 use crate::lab::vm;
 use crate::lab::wcprof::{Wcprof, rules};
-use crate::process::{root, wait_until};
+use crate::process::{list, number, quoted, root, text, wait_until};
 
 /// Prefix of the copies' ids.
 const PROBE: &str = "probe-";
@@ -27,7 +27,8 @@ const PROBE: &str = "probe-";
 pub struct Measured {
     /// Operations a second that the guest counted while wcprof was attached.
     pub iops: f64,
-    pub seen: BTreeMap<Target, Seen>,
+    /// What wcprof says of each process.
+    pub seen: Vec<(Target, Seen)>,
 }
 
 /// What wcprof says of a process.
@@ -53,12 +54,16 @@ impl Seen {
     pub fn share(&self, rule: &str) -> Share {
         self.shares.get(rule).copied().unwrap_or_default()
     }
+
+    pub fn has(&self, rule: &str) -> bool {
+        self.findings.iter().any(|found| found == rule)
+    }
 }
 
 /// What a rule counts, without its threshold.
 #[derive(Debug, Default, Clone, Copy)]
 pub struct Share {
-    /// Of what the rule's threshold is of, in the whole process.
+    /// Percent of the time that the rule's threshold is a share of, in the whole process.
     pub percent: f64,
     pub n_samples: u64,
 }
@@ -73,56 +78,24 @@ impl fmt::Display for Share {
 }
 
 impl Measured {
-    pub fn summary(&self) -> Vec<String> {
-        let mut lines = vec![format!("guest: {:.0} IOPS", self.iops)];
-        for (target, seen) in &self.seen {
-            let shares: Vec<String> = RULES
-                .iter()
-                .map(|rule| {
-                    let found = match seen.findings.iter().any(|f| f == rule) {
-                        true => "found",
-                        false => "not found",
-                    };
-                    format!("{rule} {found} ({})", seen.share(rule))
-                })
-                .collect();
-            lines.push(format!(
-                "{}: {}; doctor: {}",
-                target.name(),
-                shares.join("; "),
-                seen.settings.join(", ")
-            ));
-        }
-        lines
-    }
-
-    /// What is not as it must be, a line each.
+    /// Findings that are missing or should be gone, a line each.
     pub fn wrong(&self, step: &Step) -> Vec<String> {
         let mut wrong = Vec::new();
         for (target, seen) in &self.seen {
-            for rule in RULES {
-                let expected = step.is_expected(rule, *target);
-                let found = seen.findings.iter().any(|f| f == rule);
-                let share = seen.share(rule);
-                let place = format!("{}, {}: {rule}", step.name, target.name());
-                if expected && !found {
-                    wrong.push(format!("{place} is not found ({share})"));
+            for (rule, setting) in RULES {
+                let (share, expected) = (seen.share(rule), step.is_expected(rule, target));
+                let place = format!("{}, {target}", step.name);
+                let not = if expected { "not " } else { "" };
+                if seen.has(rule) != expected {
+                    wrong.push(format!("{place}: {rule} is {not}found ({share})"));
                 }
-                if !expected && found {
-                    wrong.push(format!("{place} is found ({share})"));
+                // Below a threshold is not gone. Libraries that were loaded before may hold on to libc's malloc.
+                let residue = if rule == "libc-malloc" { 0.5 } else { 0.0 };
+                if !expected && share.percent > residue {
+                    wrong.push(format!("{place}: {rule} is not gone ({share})"));
                 }
-                // Below a threshold is not gone.
-                if !expected && share.percent > residue(rule) {
-                    wrong.push(format!("{place} is not gone ({share})"));
-                }
-            }
-            let settings = step.settings(*target);
-            for id in ["qemu-rbd-cache", "libc-malloc", "msgr-secure"] {
-                let found = seen.settings.iter().any(|s| s == id);
-                if found != settings.contains(&id) {
-                    let what = if found { "finds" } else { "does not find" };
-                    let name = target.name();
-                    wrong.push(format!("{}, {name}: doctor {what} {id}", step.name));
+                if seen.settings.iter().any(|s| s == setting) != expected {
+                    wrong.push(format!("{place}: doctor: {setting} is {not}found"));
                 }
             }
         }
@@ -130,34 +103,21 @@ impl Measured {
     }
 }
 
-/// Percent of a process's time that may be left where a rule must find nothing.
-fn residue(rule: &str) -> f64 {
-    match rule {
-        // Libraries that were loaded before may hold on to libc's.
-        "libc-malloc" => 0.5,
-        // No frame at all.
-        _ => 0.0,
+/// Writes rules without thresholds.
+///
+/// # Errors
+/// When a built-in rule is not as expected.
+pub fn write_probes(wcprof: &Wcprof) -> Result<()> {
+    fs::create_dir_all(probes(wcprof))?;
+    for (rule, _) in RULES {
+        let probe = probe(rule, &fs::read_to_string(rule_file(rule))?).context(rule)?;
+        fs::write(probes(wcprof).join(format!("{rule}.toml")), probe)?;
     }
+    Ok(())
 }
 
-/// Rules without thresholds.
-#[derive(Debug)]
-pub struct Probes(PathBuf);
-
-impl Probes {
-    /// Writes them.
-    ///
-    /// # Errors
-    /// When a built-in rule is not as expected.
-    pub fn write(wcprof: &Wcprof) -> Result<Self> {
-        let folder = wcprof.folder.join("probes");
-        fs::create_dir_all(&folder)?;
-        for rule in RULES {
-            let probe = probe(rule, &fs::read_to_string(rule_file(rule))?).context(*rule)?;
-            fs::write(folder.join(format!("{rule}.toml")), probe)?;
-        }
-        Ok(Self(folder))
-    }
+fn probes(wcprof: &Wcprof) -> PathBuf {
+    wcprof.folder.join("probes")
 }
 
 /// The file of a built-in rule.
@@ -169,24 +129,16 @@ fn rule_file(rule: &str) -> PathBuf {
 ///
 /// # Errors
 /// When one does not run, or wcprof fails.
-pub fn measure(wcprof: &Wcprof, probes: &Probes, lab: &Lab, step: &Step) -> Result<Measured> {
-    let machine = lab.machine()?.context("QEMU does not run")?;
-    let osd = lab.osd()?;
+pub fn measure(wcprof: &Wcprof, lab: &Lab, step: &Step) -> Result<Measured> {
+    let qemu = lab.machine()?.context("QEMU does not run")?.pid;
+    let osd = lab.osd()?.pid;
     // The line that the boot waited for is of the first seconds.
     let n_before = vm::reports(lab).len() + 1;
-    let more = |n: usize| {
-        wait_until("the guest reports", Duration::from_secs(60), || {
-            Ok(vm::reports(lab).len() >= n)
-        })
-    };
+    let more = |n: usize| wait_until("the guest reports", 60, || Ok(vm::reports(lab).len() >= n));
     more(n_before)?;
-    let mut seen = BTreeMap::new();
-    for target in TARGETS {
-        let pid = match target {
-            Target::Qemu => machine.pid,
-            Target::Osd => osd.pid,
-        };
-        seen.insert(*target, attach(wcprof, &step.file(*target), pid)?);
+    let mut seen = Vec::new();
+    for (target, pid) in [(QEMU, qemu), (OSD, osd)] {
+        seen.push((target, attach(wcprof, &step.file(target), pid)?));
     }
     more(n_before + 1)?;
     let reports = vm::reports(lab);
@@ -195,101 +147,92 @@ pub fn measure(wcprof: &Wcprof, probes: &Probes, lab: &Lab, step: &Step) -> Resu
     ensure!(iops > 0.0, "the guest does not read any more");
     // Names are looked up and trees are drawn when nothing is measured any more.
     for (target, seen) in &mut seen {
-        read(wcprof, probes, &step.file(*target), seen)?;
+        read(wcprof, &step.file(target), seen)?;
     }
     Ok(Measured { iops, seen })
 }
 
 fn attach(wcprof: &Wcprof, name: &str, pid: i32) -> Result<Seen> {
-    let start = (Instant::now(), cpu_time(pid)?);
-    let svg = wcprof.folder.join(format!("{name}.svg"));
-    let svg = svg.to_str().context("the folder's name is no text")?;
-    let text = wcprof.attach(name, &[pid], &["--flamegraph", svg])?;
-    let cpu = cpu_time(pid)?.saturating_sub(start.1);
+    let (start, before) = (Instant::now(), cpu_time(pid)?);
+    let svg = quoted(wcprof.folder.join(format!("{name}.svg")));
+    let text = wcprof.attach(name, &[pid], &format!("--flamegraph {svg}"))?;
+    let cpu = cpu_time(pid)?.saturating_sub(before);
     Ok(Seen {
         headline: text.lines().take(4).collect::<Vec<_>>().join("\n"),
-        cores: cpu.as_secs_f64() / start.0.elapsed().as_secs_f64(),
+        cores: cpu.as_secs_f64() / start.elapsed().as_secs_f64(),
         ..Seen::default()
     })
 }
 
 /// What wcprof says of a trace.
-fn read(wcprof: &Wcprof, probes: &Probes, name: &str, seen: &mut Seen) -> Result<()> {
-    let probes = probes.0.to_str().context("the folder's name is no text")?;
-    let found = wcprof.json(name, &["hotspots", "--rules", probes])?;
-    for finding in found["findings"].as_array().into_iter().flatten() {
-        let rule = finding["rule"].as_str().unwrap_or_default();
+fn read(wcprof: &Wcprof, name: &str, seen: &mut Seen) -> Result<()> {
+    let probes = quoted(probes(wcprof));
+    let found = wcprof.json(name, &format!("hotspots --rules {probes}"))?;
+    for finding in list(&found["findings"]) {
+        let rule = text(&finding["rule"]);
         match rule.strip_prefix(PROBE) {
-            Some(rule) => {
-                seen.shares.insert(rule.to_owned(), share(finding));
-            }
+            Some(rule) => drop(seen.shares.insert(rule.to_owned(), share(finding))),
             None => seen.findings.push(rule.to_owned()),
         }
     }
-    seen.settings = rules(&wcprof.json(name, &["doctor"])?);
-    let text = wcprof.text(name, &["hotspots"])?;
-    seen.hotspots = text
+    seen.settings = rules(&wcprof.json(name, "doctor")?);
+    let findings = wcprof.text(name, "hotspots")?;
+    let is_shown = |finding: &&str| {
+        let first = finding.lines().next().unwrap_or_default();
+        RULES
+            .iter()
+            .any(|(rule, _)| first.contains(&format!("({rule})")))
+    };
+    seen.hotspots = findings
         .split("\n\n")
-        .filter(|finding| {
-            let first = finding.lines().next().unwrap_or_default();
-            RULES
-                .iter()
-                .any(|rule| first.contains(&format!("({rule})")))
-        })
+        .filter(is_shown)
         .collect::<Vec<_>>()
         .join("\n\n");
-    let tree = "report --invert --by pool --state on-cpu --min-percent 5";
-    let tree: Vec<&str> = tree.split(' ').collect();
-    seen.tree = wcprof.text(name, &tree)?;
+    seen.tree = wcprof.text(name, TREE)?;
     Ok(())
 }
 
+/// Where a process runs.
+pub const TREE: &str = "report --invert --by pool --state on-cpu --min-percent 5";
+
 fn share(finding: &Value) -> Share {
     let basis = &finding["basis"];
-    let ns = |key: &str| basis[key].as_f64().unwrap_or(0.0);
-    let of = match basis["base"].as_str() {
-        Some("on-cpu") => ns("on_cpu_ns"),
-        Some("non-idle") => ns("non_idle_ns"),
-        _ => ns("wall_ns"),
+    let base = match text(&basis["base"]) {
+        "on-cpu" => "on_cpu_ns",
+        "non-idle" => "non_idle_ns",
+        _ => "wall_ns",
     };
     Share {
-        percent: 100.0 * ns("matched_ns") / of.max(1.0),
-        n_samples: basis["n_samples"].as_u64().unwrap_or(0),
+        percent: 100.0 * number(&basis["matched_ns"]) / number(&basis[base]).max(1.0),
+        n_samples: number(&basis["n_samples"]) as u64,
     }
 }
 
 /// A rule that counts the same and always finds it, over the whole process.
 fn probe(id: &str, rule: &str) -> Result<String> {
     const LEAST: &str =
-        "scope = \"process\"\npercent = 0.000001\nmin_wall_percent = 0.000001\nmin_samples = 1";
-    let mut n_changed = 0;
-    let lines: Vec<String> = rule
-        .lines()
-        .map(|line| {
-            if line == format!("id = \"{id}\"") {
-                n_changed += 1;
-                return format!("id = \"{PROBE}{id}\"");
-            }
-            if line.starts_with("percent = ") {
-                n_changed += 1;
-                return LEAST.to_owned();
-            }
-            line.to_owned()
-        })
-        .collect();
-    ensure!(n_changed == 2, "the rule has another form");
-    Ok(lines.join("\n") + "\n")
+        "\nscope = \"process\"\npercent = 0.000001\nmin_wall_percent = 0.000001\nmin_samples = 1\n";
+    let (before, after) = rule.split_once("\npercent = ").context("no threshold")?;
+    let (_, after) = after
+        .split_once('\n')
+        .context("nothing behind the threshold")?;
+    let (old, new) = (
+        format!("id = \"{id}\"\n"),
+        format!("id = \"{PROBE}{id}\"\n"),
+    );
+    ensure!(before.contains(&old), "the rule has another id");
+    Ok(before.replace(&old, &new) + LEAST + after)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::story::steps::STEPS;
+    use crate::lab::story::steps::{STEPS, TARGETS};
 
     /// Check that each rule of the story has the form that its probe is made from.
     #[test]
     fn probes() {
-        for rule in RULES {
+        for (rule, _) in RULES {
             let text = fs::read_to_string(rule_file(rule)).unwrap();
             let probe = probe(rule, &text).unwrap();
             assert!(probe.contains(&format!("id = \"probe-{rule}\"")));
@@ -315,14 +258,12 @@ mod tests {
 
     fn measured(step: &Step, change: impl Fn(&mut Seen)) -> Measured {
         let seen = |target: Target| {
-            let found = RULES.iter().filter(|r| step.is_expected(r, target));
+            let found = RULES
+                .iter()
+                .filter(|(rule, _)| step.is_expected(rule, target));
             let mut seen = Seen {
-                findings: found.map(|r| (*r).to_owned()).collect(),
-                settings: step
-                    .settings(target)
-                    .iter()
-                    .map(|s| (*s).to_owned())
-                    .collect(),
+                findings: found.clone().map(|(rule, _)| (*rule).to_owned()).collect(),
+                settings: found.map(|(_, setting)| (*setting).to_owned()).collect(),
                 ..Seen::default()
             };
             change(&mut seen);
@@ -330,21 +271,18 @@ mod tests {
         };
         Measured {
             iops: 1.0,
-            seen: TARGETS.iter().map(|t| seen(*t)).collect(),
+            seen: TARGETS.map(seen).into(),
         }
     }
 
     /// Check that each step passes with what it must show, and that all of it changes along the way.
     #[test]
     fn expected() {
-        for step in STEPS {
+        for step in &STEPS {
             assert!(measured(step, |_| ()).wrong(step).is_empty());
         }
-        for rule in RULES {
-            let seen: Vec<bool> = STEPS
-                .iter()
-                .map(|step| step.is_expected(rule, Target::Qemu))
-                .collect();
+        for (rule, _) in RULES {
+            let seen = STEPS.each_ref().map(|step| step.is_expected(rule, QEMU));
             assert!(seen.contains(&true) && seen.contains(&false), "{rule}");
         }
     }

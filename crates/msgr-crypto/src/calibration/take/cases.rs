@@ -45,12 +45,6 @@ pub(super) enum Work {
     Copy(usize),
 }
 
-/// Nanoseconds of each case, and in how many of them other work disturbed the measurement.
-pub(super) struct Times {
-    pub(super) ns: BTreeMap<Work, f64>,
-    pub(super) n_disturbed: usize,
-}
-
 /// Cases of one direction.
 pub(super) struct CaseSet<'lib> {
     pub(super) library: &'lib Library,
@@ -81,64 +75,48 @@ impl<'lib> CaseSet<'lib> {
         self.cases.push(case);
     }
 
+    /// Nanoseconds of each case, and whether other work disturbed its measurement.
     pub(super) fn measure(
         mut self,
         reference: &mut Reference<'_>,
         effort: Effort,
-    ) -> Result<Times, MeasureError> {
+    ) -> Result<BTreeMap<Work, (f64, bool)>, MeasureError> {
         let measured = measure(&mut self.cases, reference, effort)?;
-        Ok(Times {
-            ns: self.works.into_iter().zip(measured.ns).collect(),
-            n_disturbed: measured.is_disturbed.iter().filter(|is| **is).count(),
-        })
+        Ok(self.works.into_iter().zip(measured).collect())
     }
 }
 
 fn plan(side: Side, ops: Vec<Op>) -> Plan {
     let end = |area: Area| {
-        let spans = ops.iter().flat_map(|op| match op {
-            Op::InPlace(span) => [Some(*span), None],
-            Op::Copy { from, to } | Op::Update { from, to } => [Some(*from), Some(*to)],
-        });
-        let ends = spans
-            .flatten()
-            .filter(|span| span.area == area)
-            .map(|span| span.offset + span.len);
-        ends.max().unwrap_or(0)
+        let spans = ops.iter().flat_map(|op| [op.from, op.to]);
+        let of_area = spans.filter(|span| span.area == area);
+        of_area.map(|s| s.offset + s.len).max().unwrap_or(0)
     };
     Plan {
         side,
-        source_len: end(Area::Source),
-        destination_len: end(Area::Destination),
-        scratch_len: end(Area::Scratch),
+        lengths: [Area::Source, Area::Destination, Area::Scratch].map(end),
         units: vec![ops],
     }
-}
-
-pub(super) fn span(area: Area, offset: usize, len: usize) -> Span {
-    Span { area, offset, len }
 }
 
 /// Calls in place, each over a buffer of its own, as those of a frame are.
 pub(super) fn in_place(calls: &[usize]) -> Vec<Op> {
     let mut end: usize = 0;
-    calls
-        .iter()
-        .map(|len| {
-            let offset = end.next_multiple_of(64);
-            end = offset + len;
-            Op::InPlace(span(Area::Source, offset, *len))
-        })
-        .collect()
+    let op = |len: &usize| {
+        let span = Span::new(Area::Source, end.next_multiple_of(64), *len);
+        end = span.offset + len;
+        Op::new(false, span, span)
+    };
+    calls.iter().map(op).collect()
 }
 
 pub(super) fn repeated(calls: &[usize], times: usize) -> Vec<Op> {
     in_place(&calls.repeat(times))
 }
 
-pub(super) fn out_of_place(len: usize) -> Op {
-    Op::Update {
-        from: span(Area::Source, 0, len),
-        to: span(Area::Destination, 0, len),
-    }
+/// A copy, or an update out of place.
+pub(super) fn out_of_place(len: usize, is_copy: bool) -> Op {
+    let from = Span::new(Area::Source, 0, len);
+    let to = Span::new(Area::Destination, 0, len);
+    Op::new(is_copy, from, to)
 }

@@ -57,7 +57,7 @@ pub(super) fn add_cases(set: &mut CaseSet<'_>, l2_bytes: u64) -> Result<(), Meas
     }
     for len in OUT_OF_PLACE.into_iter().filter(|len| fits(&(2 * len))) {
         set.add_unit(Work::InPlace(len), in_place(&[len]))?;
-        set.add_unit(Work::OutOfPlace(len), vec![out_of_place(len)])?;
+        set.add_unit(Work::OutOfPlace(len), vec![out_of_place(len, false)])?;
     }
     set.add_unit(Work::Unit(2), vec![])
 }
@@ -132,35 +132,31 @@ pub(super) fn costs(ns: &BTreeMap<Work, f64>) -> DirectionCosts {
     costs.shifted = Curve::by_size(shifted);
     let more = |len: &usize| time(Work::OutOfPlace(*len)) - time(Work::InPlace(*len));
     let out_of_place = placed.iter().map(|len| (*len as u64, more(len)));
-    costs.out_of_place = Curve::new(without_spikes(out_of_place.collect()));
+    costs.out_of_place = Curve::new(without_spikes(&out_of_place.collect::<Vec<_>>()));
     costs
 }
 
 /// Each value, or a neighbor's if that lies between: the middle one of three. Addresses that happen to
 /// collide in a cache can make a single size slow, for as long as its memory is used.
-fn without_spikes(points: Vec<(u64, f64)>) -> Vec<(u64, f64)> {
-    let at = |index: usize| points.get(index).map(|(_, ns)| *ns);
-    points
-        .iter()
-        .enumerate()
-        .map(|(index, (len, ns))| {
-            let before = index.checked_sub(1).and_then(at);
-            let after = at(index + 1);
-            let ns = match (before, after) {
-                (Some(before), Some(after)) => median(&[before, *ns, after]),
-                (Some(one), None) | (None, Some(one)) if points.len() > 2 => ns.min(one),
-                _ => *ns,
-            };
-            (*len, ns)
-        })
-        .collect()
+fn without_spikes(points: &[(u64, f64)]) -> Vec<(u64, f64)> {
+    let ns_at = |index: usize| points.get(index).map(|(_, ns)| *ns);
+    let smooth = |(index, (len, ns)): (usize, &(u64, f64))| {
+        let neighbors = (index.checked_sub(1).and_then(ns_at), ns_at(index + 1));
+        let ns = match neighbors {
+            (Some(before), Some(after)) => median(&[before, *ns, after]),
+            (Some(one), None) | (None, Some(one)) if points.len() > 2 => ns.min(one),
+            _ => *ns,
+        };
+        (*len, ns)
+    };
+    points.iter().enumerate().map(smooth).collect()
 }
 
 /// What the first call of a unit takes more than another, by its bytes; the same for all long ones, where
 /// it would drown in noise.
 fn first_costs(more: impl Iterator<Item = (u64, f64)>) -> Curve {
     const LONG: u64 = 1024;
-    let mut points = without_spikes(more.filter(|(len, _)| *len <= LONG).collect());
+    let mut points = without_spikes(&more.filter(|(len, _)| *len <= LONG).collect::<Vec<_>>());
     if let Some((_, last)) = points.last().copied() {
         points.push((1 << 40, last));
     }
@@ -175,7 +171,7 @@ mod tests {
     #[test]
     fn spikes() {
         let points = |values: &[f64]| (0..).zip(values.iter().copied()).collect::<Vec<_>>();
-        let smooth = |values: &[f64]| without_spikes(points(values));
+        let smooth = |values: &[f64]| without_spikes(&points(values));
         assert_eq!(
             smooth(&[1.0, 2.0, 150.0, 4.0, 9.0]),
             points(&[1.0, 2.0, 4.0, 9.0, 4.0])

@@ -7,18 +7,18 @@
 mod cases;
 mod direction;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use msgr_crypto_ffi::Library;
 
-use self::cases::{CaseSet, REPEAT, Times, Work, span};
+use self::cases::{CaseSet, REPEAT, Work, out_of_place};
 use self::direction::{add_cases, costs};
 use super::costs::{Calibration, DirectionCosts, LibraryFacts};
 use super::curve::Curve;
 use crate::host::Host;
 use crate::measure::{Effort, MeasureError, Reference, thread_cpu_ns};
 use crate::shapes::Side;
-use crate::strategy::{Area, Op};
 
 /// Bytes of the copies that are measured.
 const COPIES: [usize; 15] = [
@@ -89,12 +89,12 @@ pub fn calibrate(
 impl LibraryFacts {
     /// What a loaded library says of itself.
     pub fn from_library(library: &Library) -> Self {
-        let features = library.capabilities().names();
+        let features = library.capabilities().0.into_iter();
         Self {
-            version: library.version().to_owned(),
-            path: library.path().map(|path| path.display().to_string()),
+            version: library.version.clone(),
+            path: library.path.as_ref().map(|path| path.display().to_string()),
             kernel: library.gcm_kernel().id().to_owned(),
-            cpu_features: features.into_iter().map(str::to_owned).collect(),
+            cpu_features: features.map(str::to_owned).collect(),
         }
     }
 }
@@ -113,7 +113,7 @@ impl<'lib> Session<'lib> {
     fn direction_costs(&mut self, side: Side) -> Result<DirectionCosts, MeasureError> {
         let mut set = CaseSet::new(self.library, side);
         add_cases(&mut set, self.l2_bytes)?;
-        Ok(costs(&self.measure(set)?.ns))
+        Ok(costs(&self.measure(set)?))
     }
 
     fn copy_costs(&mut self) -> Result<Curve, MeasureError> {
@@ -122,27 +122,25 @@ impl<'lib> Session<'lib> {
         // Source and destination are to fit half of L2.
         let fits = |len: &usize| 4 * *len as u64 <= self.l2_bytes;
         for len in COPIES.into_iter().filter(fits) {
-            let copy = Op::Copy {
-                from: span(Area::Source, 0, len),
-                to: span(Area::Destination, 0, len),
-            };
-            set.add_unit(Work::Copy(len), vec![copy; REPEAT])?;
+            set.add_unit(Work::Copy(len), vec![out_of_place(len, true); REPEAT])?;
         }
-        let ns = self.measure(set)?.ns;
+        let ns = self.measure(set)?;
         let unit_ns = ns[&Work::Unit(0)];
-        Ok(Curve::by_size(ns.into_iter().filter_map(
-            |(work, ns)| match work {
-                Work::Copy(len) => Some((len, ((ns - unit_ns) / REPEAT as f64).max(0.0))),
-                _ => None,
-            },
-        )))
+        let copies = ns.into_iter().filter_map(|(work, ns)| match work {
+            Work::Copy(len) => Some((len, ((ns - unit_ns) / REPEAT as f64).max(0.0))),
+            _ => None,
+        });
+        Ok(Curve::by_size(copies))
     }
 
-    fn measure(&mut self, set: CaseSet<'lib>) -> Result<Times, MeasureError> {
+    fn measure(&mut self, set: CaseSet<'lib>) -> Result<BTreeMap<Work, f64>, MeasureError> {
         let times = set.measure(&mut self.reference, self.effort)?;
-        self.n_cases += times.ns.len();
-        self.n_disturbed += times.n_disturbed;
-        Ok(times)
+        self.n_cases += times.len();
+        self.n_disturbed += times.values().filter(|(_, is)| *is).count();
+        Ok(times
+            .into_iter()
+            .map(|(work, (ns, _))| (work, ns))
+            .collect())
     }
 }
 
@@ -171,7 +169,7 @@ mod tests {
             assert!(costs.update_ns(0, 16384) > 0.0 && costs.unit_ns > 0.0);
         }
         assert!(calibration.has_copy_costs());
-        assert_eq!(calibration.library.version, library.version());
+        assert_eq!(calibration.library.version, library.version);
         let text = calibration.to_json().unwrap();
         let read = Calibration::from_json(&text).unwrap();
         assert_eq!(

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use msgr_crypto::calibration::{CalibrationOptions, calibrate};
 use msgr_crypto_ffi::Library;
@@ -18,7 +19,8 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid, chroot, close, fchdir, getuid, setgroups, setresgid, setresuid};
 
 use super::filter;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
+use crate::same_file::is_same_file;
 
 /// CPU seconds: several times what a calibration takes beside other work. SIGXCPU shows the parent why it ended;
 /// who ignores that is killed a second later.
@@ -40,12 +42,13 @@ pub(crate) struct SandboxArgs {
 /// Measures, and writes a calibration, or a line that begins with `error: `, to standard output.
 pub(crate) fn run(args: &SandboxArgs) -> Result<(), Failure> {
     let answer = confine(args.pid)
+        .map_err(|error| format!("{error:#}"))
         .and_then(|()| measure(&args.library))
         .unwrap_or_else(|reason| format!("error: {reason}"));
     let mut out = std::io::stdout().lock();
     out.write_all(answer.as_bytes())
         .and_then(|()| out.flush())
-        .map_err(|error| Failure::new(Exit::Failure, error))
+        .map_err(Failure::from)
 }
 
 fn measure(path: &Path) -> Result<String, String> {
@@ -62,13 +65,12 @@ struct Identity {
     groups: Vec<Gid>,
 }
 
-fn confine(pid: i32) -> Result<(), String> {
+fn confine(pid: i32) -> anyhow::Result<()> {
     let identity = identity(pid)?;
     close_files()?;
-    let failed = |what: &'static str| move |error: nix::Error| format!("failed to {what}: {error}");
     // Everything of the target is opened before the first step, from where it can be seen.
     let root = File::open(format!("/proc/{pid}/root"))
-        .map_err(|error| format!("failed to open the root of process {pid}: {error}"))?;
+        .with_context(|| format!("failed to open the root of process {pid}"))?;
     let mut namespaces = Vec::new();
     for (name, flag) in [
         ("user", CloneFlags::CLONE_NEWUSER),
@@ -77,54 +79,48 @@ fn confine(pid: i32) -> Result<(), String> {
         ("net", CloneFlags::CLONE_NEWNET),
         ("mnt", CloneFlags::CLONE_NEWNS),
     ] {
-        let link = |of: &str| fs::read_link(format!("/proc/{of}/ns/{name}"));
-        let theirs = link(&pid.to_string())
-            .map_err(|error| format!("failed to read {name} namespace: {error}"))?;
-        if link("self").ok() != Some(theirs) {
-            let file = File::open(format!("/proc/{pid}/ns/{name}"))
-                .map_err(|error| format!("failed to open {name} namespace: {error}"))?;
+        let theirs = format!("/proc/{pid}/ns/{name}");
+        let link =
+            fs::read_link(&theirs).with_context(|| format!("failed to read {name} namespace"))?;
+        if fs::read_link(format!("/proc/self/ns/{name}")).ok() != Some(link) {
+            let file =
+                File::open(theirs).with_context(|| format!("failed to open {name} namespace"))?;
             namespaces.push((name, flag, file));
         }
     }
     for (name, flag, file) in namespaces {
-        setns(&file, flag)
-            .map_err(|error| format!("failed to enter its {name} namespace: {error}"))?;
+        setns(&file, flag).with_context(|| format!("failed to enter its {name} namespace"))?;
     }
     let own_root = fs::metadata("/");
-    fchdir(&root).map_err(failed("enter its root"))?;
+    fchdir(&root).context("failed to enter its root")?;
     // Without the privilege to change it, only a target of the same root can be followed.
-    if let Err(error) = chroot(".") {
-        use std::os::unix::fs::MetadataExt;
-        let same = match (own_root, fs::metadata(".")) {
-            (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-            _ => false,
-        };
-        if !same {
-            return Err(failed("change to its root")(error));
-        }
+    if let Err(error) = chroot(".")
+        && !is_same_file(own_root, fs::metadata("."))
+    {
+        return Err(error).context("failed to change to its root");
     }
     drop(root);
     become_target(&identity)?;
     // Cleared by the change of user, so it is set now.
-    set_pdeathsig(Signal::SIGKILL).map_err(failed("follow the end of wcprof"))?;
-    setrlimit(Resource::RLIMIT_CPU, CPU_SECONDS, CPU_SECONDS + 1).map_err(failed("set a limit"))?;
-    for (resource, limit) in [
-        (Resource::RLIMIT_AS, ADDRESS_SPACE),
-        (Resource::RLIMIT_NOFILE, OPEN_FILES),
-        (Resource::RLIMIT_FSIZE, 0),
-        (Resource::RLIMIT_CORE, 0),
+    set_pdeathsig(Signal::SIGKILL).context("failed to follow the end of wcprof")?;
+    for (resource, soft, hard) in [
+        (Resource::RLIMIT_CPU, CPU_SECONDS, CPU_SECONDS + 1),
+        (Resource::RLIMIT_AS, ADDRESS_SPACE, ADDRESS_SPACE),
+        (Resource::RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
+        (Resource::RLIMIT_FSIZE, 0, 0),
+        (Resource::RLIMIT_CORE, 0, 0),
     ] {
-        setrlimit(resource, limit, limit).map_err(failed("set a limit"))?;
+        setrlimit(resource, soft, hard).context("failed to set a limit")?;
     }
-    set_no_new_privs().map_err(failed("give up new privileges"))?;
+    set_no_new_privs().context("failed to give up new privileges")?;
     filter::apply()?;
     filter::prove()
 }
 
 /// Nothing inherited stays open but standard input, output and error.
-fn close_files() -> Result<(), String> {
+fn close_files() -> anyhow::Result<()> {
     let fds: Vec<i32> = fs::read_dir("/proc/self/fd")
-        .map_err(|error| format!("failed to list descriptors: {error}"))?
+        .context("failed to list descriptors")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|fd| *fd > 2)
         .collect();
@@ -135,9 +131,9 @@ fn close_files() -> Result<(), String> {
     Ok(())
 }
 
-fn identity(pid: i32) -> Result<Identity, String> {
+fn identity(pid: i32) -> anyhow::Result<Identity> {
     let status = fs::read_to_string(format!("/proc/{pid}/status"))
-        .map_err(|error| format!("failed to read the user of process {pid}: {error}"))?;
+        .with_context(|| format!("failed to read the user of process {pid}"))?;
     let numbers = |key: &str| -> Vec<u32> {
         let line = status.lines().find_map(|line| line.strip_prefix(key));
         let words = line.unwrap_or_default().split_whitespace();
@@ -146,7 +142,7 @@ fn identity(pid: i32) -> Result<Identity, String> {
     // Real, effective, saved, file system: the effective one is what it acts as.
     let (uids, gids) = (numbers("Uid:"), numbers("Gid:"));
     let (Some(uid), Some(gid)) = (uids.get(1), gids.get(1)) else {
-        return Err("the user of the process is not known".into());
+        bail!("the user of the process is not known");
     };
     Ok(match uid {
         // Root has more rights than a calibration needs, in any namespace.
@@ -164,27 +160,20 @@ fn identity(pid: i32) -> Result<Identity, String> {
 }
 
 /// Changing from root to another user drops all capabilities (capabilities(7)).
-fn become_target(identity: &Identity) -> Result<(), String> {
+fn become_target(identity: &Identity) -> anyhow::Result<()> {
     let uid = Uid::from_raw(identity.uid);
     let gid = Gid::from_raw(identity.gid);
-    if getuid() == uid {
-        // The same user without privileges: there is nothing to change, and no right to it.
-        return no_capabilities();
+    // The same user without privileges: there is nothing to change, and no right to it.
+    if getuid() != uid {
+        setgroups(&identity.groups)
+            .and_then(|()| setresgid(gid, gid, gid))
+            .and_then(|()| setresuid(uid, uid, uid))
+            .with_context(|| format!("failed to become user {uid}"))?;
     }
-    let failed = |error: nix::Error| format!("failed to become user {uid}: {error}");
-    setgroups(&identity.groups).map_err(failed)?;
-    setresgid(gid, gid, gid).map_err(failed)?;
-    setresuid(uid, uid, uid).map_err(failed)?;
-    no_capabilities()
-}
-
-fn no_capabilities() -> Result<(), String> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    match effective.map(str::trim) {
-        // Its root may have no /proc; the change of user has done it.
-        None => Ok(()),
-        Some(set) if set.bytes().all(|b| b == b'0') => Ok(()),
-        Some(_) => Err("the confined process still has capabilities".into()),
-    }
+    // Its root may have no /proc; the change of user has done it.
+    let has_none = effective.is_none_or(|set| set.trim().bytes().all(|b| b == b'0'));
+    ensure!(has_none, "the confined process still has capabilities");
+    Ok(())
 }

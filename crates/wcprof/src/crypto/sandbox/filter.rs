@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, OpenOptions};
 
+use anyhow::{Context, ensure};
 use nix::libc;
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
@@ -62,9 +63,9 @@ const ALLOWED: &[i64] = &[
 const WRITING: u64 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u64;
 
 /// Sets the filter for the rest of this process.
-pub(super) fn apply() -> Result<(), String> {
-    let program = program().map_err(|error| format!("failed to build the filter: {error}"))?;
-    apply_filter(&program).map_err(|error| format!("failed to set the filter: {error}"))
+pub(super) fn apply() -> anyhow::Result<()> {
+    let program = program().context("failed to build the filter")?;
+    apply_filter(&program).context("failed to set the filter")
 }
 
 fn program() -> Result<BpfProgram, seccompiler::BackendError> {
@@ -89,15 +90,14 @@ fn program() -> Result<BpfProgram, seccompiler::BackendError> {
 }
 
 /// Tries what must fail: a filter that is set but lets everything through is none.
-pub(super) fn prove() -> Result<(), String> {
+pub(super) fn prove() -> anyhow::Result<()> {
     let refused = |result: Result<(), std::io::Error>| {
         result.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
     };
     let writing = OpenOptions::new().write(true).open("/dev/null").map(drop);
     let folder = fs::create_dir("/proc/wcprof-must-fail");
     let socket = std::os::unix::net::UnixDatagram::unbound().map(drop);
-    match refused(writing) && refused(folder) && refused(socket) {
-        true => Ok(()),
-        false => Err("the filter of system calls does not work here".into()),
-    }
+    let works = refused(writing) && refused(folder) && refused(socket);
+    ensure!(works, "the filter of system calls does not work here");
+    Ok(())
 }

@@ -10,7 +10,7 @@ use crate::unmapped::UnmappedFrames;
 
 /// What a ring held at a moment, and what its names are found by.
 #[derive(Debug)]
-pub struct Kept {
+pub struct NamedSnapshot {
     /// What it held.
     pub snapshot: Snapshot,
     /// The recording's time 0, `CLOCK_MONOTONIC` ns.
@@ -19,7 +19,7 @@ pub struct Kept {
     unmapped: UnmappedFrames,
 }
 
-impl Kept {
+impl NamedSnapshot {
     /// Files of the processes of a cut, in the order of its processes.
     pub fn files(&self, cut: &Cut<'_>) -> Vec<TargetFiles> {
         let mut files: Vec<_> = self
@@ -46,7 +46,7 @@ impl Kept {
 impl Recorder<Ring> {
     /// What the ring holds now. Time that no thread has accounted yet is given out in it as it would
     /// be at the end of the recording, which goes on unchanged.
-    pub fn kept(&mut self) -> Result<Kept, RecordError> {
+    pub fn take_snapshot(&mut self) -> Result<NamedSnapshot, RecordError> {
         self.flush()?;
         let mut rest = Vec::new();
         for thread in self.threads.values() {
@@ -59,14 +59,14 @@ impl Recorder<Ring> {
     }
 
     /// Ends the recording, and gives what the ring holds; `reason` says why it ended.
-    pub fn finish_kept(mut self, reason: &str) -> (Kept, Option<RecordError>) {
+    pub fn finish_with_snapshot(mut self, reason: &str) -> (NamedSnapshot, Option<RecordError>) {
         let (_, failed) = self.end_all(reason);
         (self.take(Vec::new()), failed)
     }
 
-    fn take(&self, rest: Vec<wcprof_trace::model::Span>) -> Kept {
+    fn take(&self, rest: Vec<wcprof_trace::model::Span>) -> NamedSnapshot {
         let processes = self.processes.iter();
-        Kept {
+        NamedSnapshot {
             snapshot: self.writer.snapshot(rest),
             begin: self.clock.begin.unwrap_or(0),
             files: processes.map(|p| (p.id, p.files())).collect(),

@@ -1,4 +1,4 @@
-//! The command line's definition to man pages and completions of shells, which are checked in.
+//! Checks man pages and completions of shells, which are checked in, against the command line's definition.
 //! `cargo xtask generate` writes them anew.
 
 use std::collections::BTreeMap;

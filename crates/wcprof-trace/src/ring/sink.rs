@@ -9,8 +9,8 @@ use zstd::bulk::Compressor;
 use super::chunk::{Chunk, OpenChunk};
 use super::memory::{RingMemory, RingOptions};
 use super::snapshot::Snapshot;
-use super::table::Marks;
-use super::tables::{RingTables, mark_place};
+use super::table::IdSet;
+use super::tables::{RingTables, add_place};
 use crate::error::TraceError;
 use crate::limits;
 use crate::model::{
@@ -32,7 +32,6 @@ pub struct Ring {
     setups: Vec<String>,
     pub(super) tables: RingTables,
     pub(super) chunks: VecDeque<Arc<Chunk>>,
-    chunk_bytes: usize,
     open: OpenChunk,
     zstd: Compressor<'static>,
     stats: Stats,
@@ -55,7 +54,6 @@ impl Ring {
             setups,
             tables: RingTables::default(),
             chunks: VecDeque::new(),
-            chunk_bytes: 0,
             open: OpenChunk::default(),
             zstd: Compressor::new(COMPRESSION_LEVEL).map_err(TraceError::Write)?,
             stats: Stats::default(),
@@ -66,7 +64,8 @@ impl Ring {
 
     /// Bytes of memory that spans and tables take, about.
     pub fn bytes(&self) -> usize {
-        self.chunk_bytes + self.tables.bytes()
+        let chunks = self.chunks.iter().map(|chunk| chunk.bytes());
+        chunks.sum::<usize>() + self.tables.bytes()
     }
 
     /// Its memory now.
@@ -108,41 +107,32 @@ impl Ring {
 
     fn close_chunk(&mut self) -> Result<(), TraceError> {
         let chunk = self.open.close(&mut self.zstd, &self.stats)?;
-        self.chunk_bytes += chunk.bytes();
         self.chunks.push_back(chunk);
         let from = self.wanted_from();
         while self.chunks.front().is_some_and(|c| c.facts.end <= from) {
-            self.drop_oldest();
+            self.chunks.pop_front();
         }
         Ok(())
     }
 
-    fn drop_oldest(&mut self) {
-        if let Some(chunk) = self.chunks.pop_front() {
-            self.chunk_bytes = self.chunk_bytes.saturating_sub(chunk.bytes());
-        }
-    }
-
     /// Forgets what has ended before all that is kept.
     fn drop_ended(&mut self) {
-        let mut used = Marks::default();
-        for chunk in &self.chunks {
-            used.mark_all(&chunk.facts.threads);
-        }
-        self.tables.drop_ended(self.start(), &used);
+        let threads = self.chunks.iter().flat_map(|chunk| &chunk.facts.threads);
+        self.tables
+            .drop_ended(self.start(), &threads.copied().collect());
     }
 
-    /// Marks what chunks and `held` refer to, and forgets the rest of the tables.
+    /// Forgets what neither chunks nor `held` refer to.
     fn drop_unused(&mut self, held: &[(Option<StackId>, Option<WaitId>)]) {
-        let (mut stacks, mut waits) = (Marks::default(), Marks::default());
+        let (mut stacks, mut waits) = (IdSet::default(), IdSet::default());
         for chunk in &self.chunks {
-            stacks.mark_all(&chunk.facts.stacks);
-            waits.mark_all(&chunk.facts.waits);
+            stacks.extend(&chunk.facts.stacks);
+            waits.extend(&chunk.facts.waits);
         }
         for &place in held {
-            mark_place(place, &mut stacks, &mut waits);
+            add_place(place, &mut stacks, &mut waits);
         }
-        self.tables.keep(&stacks, &waits);
+        self.tables.retain(&stacks, &waits);
         self.swept = self.tables.bytes();
     }
 }
@@ -293,9 +283,7 @@ impl TraceSink for Ring {
         self.drop_unused(held);
         while self.bytes() > self.options.max_bytes && self.chunks.len() > 1 {
             // A tenth of the time at once, so that this is not done again at the next flush.
-            for _ in 0..self.chunks.len().div_ceil(10) {
-                self.drop_oldest();
-            }
+            self.chunks.drain(..self.chunks.len().div_ceil(10));
             self.n_shortened += 1;
             self.drop_ended();
             self.drop_unused(held);
@@ -304,10 +292,6 @@ impl TraceSink for Ring {
 
     fn holds_frame(&self, frame: FrameId) -> bool {
         self.tables.frames.get(frame.0).is_some()
-    }
-
-    fn holds_stack(&self, stack: StackId) -> bool {
-        self.tables.stacks.get(stack.0).is_some()
     }
 
     fn holds_process(&self, process: ProcessId) -> bool {
