@@ -50,6 +50,7 @@ pub use name_set::NameSet;
 pub use places::is_runtime;
 pub use pools::without_numbers;
 pub use precision::{Course, Estimator, Interval};
+pub use prepared::for_each_shown;
 pub use renamed::RenamedStacks;
 pub use renamed_functions::rename_functions;
 pub use rules::{Rules, RulesError};

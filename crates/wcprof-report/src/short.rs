@@ -7,31 +7,29 @@ const COMPONENTS: usize = 2;
 pub(crate) fn short(name: &str) -> String {
     let mut out = String::new();
     let mut depth = 0_usize;
-    for (at, c) in name.char_indices() {
-        let is_operator = out.ends_with("operator") || out.ends_with("operator<");
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        if depth == 0 && rest.starts_with("operator()") {
+            out.push_str("operator()");
+            rest = &rest["operator()".len()..];
+            continue;
+        }
+        let is_first = out.is_empty() || out.ends_with("::");
         match c {
-            '(' if depth == 0
-                && !is_operator
-                && !name[at..].starts_with("(anonymous")
-                && !out.is_empty()
-                && !out.ends_with("::") =>
-            {
-                break;
-            }
-            '<' | '>' | '(' | ')' if depth == 0 && is_operator => out.push(c),
+            // The arguments.
+            '(' if depth == 0 && !is_first => break,
             '<' | '(' | '{' | '[' => depth += 1,
             '>' | ')' | '}' | ']' => depth = depth.saturating_sub(1),
             _ if depth == 0 => out.push(c),
             _ => {}
         }
+        rest = &rest[c.len_utf8()..];
     }
     // The return type of a template comes first.
-    let spaced = out.rfind("operator").unwrap_or(out.len());
-    let start = out[..spaced].trim_end().rfind(' ').map_or(0, |at| at + 1);
-    let parts: Vec<&str> = out[start..]
-        .split("::")
-        .filter(|part| !part.is_empty())
-        .collect();
+    let operator = out.find("operator").unwrap_or(out.len());
+    let start = out[..operator].rfind(' ').map_or(0, |at| at + 1);
+    let parts = out[start..].split("::").filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts.collect();
     match parts.len() {
         0 => name.to_owned(),
         n => parts[n.saturating_sub(COMPONENTS)..].join("::"),

@@ -258,7 +258,7 @@ fn csv_of_example() {
     ] {
         assert_eq!(lock[column], value, "{column}");
     }
-    assert_eq!(rows[5]["state"], "idle");
+    assert_eq!(rows[5]["state"], "place-unknown");
 }
 
 /// Check that time that hides in a view leaves a gap on time axes and does not shift the rest.

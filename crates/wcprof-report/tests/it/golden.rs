@@ -123,8 +123,8 @@ fn osd() -> Profile {
     let stats = &mut m.tables.stats;
     stats.n_observations = 500;
     stats.n_timer_samples = 90;
-    stats.n_torn = 2;
-    stats.n_late = 1;
+    stats.losses.n_torn = 2;
+    stats.losses.n_late = 1;
     stats.ends.insert(StackEnd::Root, 580);
     stats.ends.insert(StackEnd::NoUnwindInfo, 10);
     stats.own_cpu_ns = 12 * MS;
