@@ -431,12 +431,12 @@ impl<S: TraceSink> Recorder<S> {
         let stats = &mut self.totals.stats;
         stats.duration = now;
         stats.n_ticks += n_ticks;
-        stats.n_late += n_late;
-        stats.n_missed += n_missed;
+        stats.losses.n_late += n_late;
+        stats.losses.n_missed += n_missed;
         stats.n_observations += n_observations;
-        stats.n_torn += n_torn;
-        stats.n_lost += n_lost;
-        stats.n_dropped_batches += n_dropped_batches;
+        stats.losses.n_torn += n_torn;
+        stats.losses.n_lost += n_lost;
+        stats.losses.n_dropped_batches += n_dropped_batches;
         stats.n_timer_samples += batch.timer_samples.len() as u64;
         if let Some(rate) = new_rate_hz {
             stats.rate_changes.push((now, rate));

@@ -163,9 +163,12 @@ impl Losses {
         let ends = stats.ends.iter().map(|(end, n)| (*end, *n));
         let truncated = ends.filter(|(end, n)| end.is_truncated() && *n > 0);
         Self {
-            n_torn: stats.n_torn,
-            n_late: stats.n_late.saturating_add(stats.n_missed),
-            n_lost: stats.n_lost.saturating_add(stats.n_dropped_batches),
+            n_torn: stats.losses.n_torn,
+            n_late: stats.losses.n_late.saturating_add(stats.losses.n_missed),
+            n_lost: stats
+                .losses
+                .n_lost
+                .saturating_add(stats.losses.n_dropped_batches),
             truncated: truncated.collect(),
             n_frames,
             n_unresolved,

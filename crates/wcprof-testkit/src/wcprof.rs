@@ -300,7 +300,8 @@ impl Recording {
         );
         let tables = read_trace(&trace_in(&folder)).0.tables;
         let stats = &tables.stats;
-        let missed = stats.n_missed as f64 / (stats.n_ticks + stats.n_missed).max(1) as f64;
+        let missed =
+            stats.losses.n_missed as f64 / (stats.n_ticks + stats.losses.n_missed).max(1) as f64;
         let (begin, end) = stretch(&tables);
         Self {
             folder,

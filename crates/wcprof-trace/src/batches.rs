@@ -13,8 +13,11 @@ const BATCH: usize = 1 << 13;
 const MAX_WAITING: usize = 8;
 
 impl<R: Read> TraceReader<R> {
-    /// As [`read_spans_until`](Self::read_spans_until), but `each` gets thousands of spans at a time
-    /// (in the order of the trace), and runs on a thread of its own.
+    /// As [`read`](Self::read), until `enough` says so of the tables; it is asked after each block.
+    /// From there on spans are skipped, unchecked, so that the tables are read in little time; then
+    /// begins and ends of threads are as far as they were read. The last value is whether that
+    /// happened. `each` gets thousands of spans at a time (in the order of the trace), and runs on a
+    /// thread of its own.
     pub fn read_batches_until(
         self,
         enough: impl FnMut(&Tables) -> bool,

@@ -252,6 +252,21 @@ pub struct Span {
     pub stack: Option<StackId>,
 }
 
+/// What a recording lacks, as counts.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Losses {
+    /// Ticks that began more than half an interval late.
+    pub n_late: u64,
+    /// Ticks skipped because the one before had not ended.
+    pub n_missed: u64,
+    /// Stack copies dropped because the thread ran while it was copied.
+    pub n_torn: u64,
+    /// Timer samples that the kernel dropped (ring full).
+    pub n_lost: u64,
+    /// Tick batches dropped because unwinding fell behind.
+    pub n_dropped_batches: u64,
+}
+
 /// Counts over the whole recording; written last.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Stats {
@@ -259,20 +274,12 @@ pub struct Stats {
     pub duration: TimeNs,
     /// Ticks taken.
     pub n_ticks: u64,
-    /// Ticks that began more than half an interval late.
-    pub n_late: u64,
-    /// Ticks skipped because the one before had not ended.
-    pub n_missed: u64,
+    /// What is missing.
+    pub losses: Losses,
     /// Thread observations (threads × ticks).
     pub n_observations: u64,
-    /// Stack copies dropped because the thread ran while it was copied.
-    pub n_torn: u64,
     /// Timer samples (stacks of running threads) taken.
     pub n_timer_samples: u64,
-    /// Timer samples that the kernel dropped (ring full).
-    pub n_lost: u64,
-    /// Tick batches dropped because unwinding fell behind.
-    pub n_dropped_batches: u64,
     /// Stacks by why they ended, counted once an unwinding.
     pub ends: BTreeMap<StackEnd, u64>,
     /// CPU time that wcprof itself used, nanoseconds.
@@ -297,13 +304,13 @@ impl Stats {
     pub(crate) fn counts_mut(&mut self) -> [&mut u64; 9] {
         [
             &mut self.n_ticks,
-            &mut self.n_late,
-            &mut self.n_missed,
+            &mut self.losses.n_late,
+            &mut self.losses.n_missed,
             &mut self.n_observations,
-            &mut self.n_torn,
+            &mut self.losses.n_torn,
             &mut self.n_timer_samples,
-            &mut self.n_lost,
-            &mut self.n_dropped_batches,
+            &mut self.losses.n_lost,
+            &mut self.losses.n_dropped_batches,
             &mut self.own_cpu_ns,
         ]
     }

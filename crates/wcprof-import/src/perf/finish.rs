@@ -63,7 +63,7 @@ pub(super) fn finish(mut recording: Recording) -> Result<Trace> {
     within(total, limit, "the sum of all weights, ns,")?;
     note_unknowns(&mut recording);
     let stats = &mut recording.builder.trace.tables.stats;
-    stats.n_lost = recording.counts.n_lost;
+    stats.losses.n_lost = recording.counts.n_lost;
     stats.ends.clone_from(&recording.processes.copies.ends);
     Ok(recording.builder.finish(duration))
 }

@@ -17,9 +17,9 @@ use wcprof_types::{
 };
 
 use crate::model::{
-    Frame, FrameId, Header, LaterName, LocalNames, LockLook, LockOwner, Module, ModuleId, NodeId,
-    OwnerState, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId, StackNode, Stats,
-    SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
+    Frame, FrameId, Header, LaterName, LocalNames, LockLook, LockOwner, Losses, Module, ModuleId,
+    NodeId, OwnerState, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId, StackNode,
+    Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
 };
 use crate::{TraceSink, TraceWriter};
 
@@ -323,13 +323,15 @@ fn final_stats() -> Stats {
     Stats {
         duration: TimeNs(10_000_000_000),
         n_ticks: 990,
-        n_late: 1,
-        n_missed: 2,
+        losses: Losses {
+            n_late: 1,
+            n_missed: 2,
+            n_torn: 3,
+            n_lost: 5,
+            n_dropped_batches: 6,
+        },
         n_observations: 70_000,
-        n_torn: 3,
         n_timer_samples: 4,
-        n_lost: 5,
-        n_dropped_batches: 6,
         ends: StackEnd::ALL.into_iter().zip(1..).collect(),
         own_cpu_ns: 7,
         own_rss_bytes: 8,
