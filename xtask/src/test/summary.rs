@@ -39,12 +39,16 @@ impl Summary {
 
     /// Runs a program, and passes its output on while it comes.
     pub fn run(&mut self, command: &mut Command) -> Result<()> {
+        self.run_to(command, io::stdout())
+    }
+
+    fn run_to(&mut self, command: &mut Command, to: impl Write) -> Result<()> {
         let (output, writer) = io::pipe()?;
         command.stdin(Stdio::null()).stdout(writer.try_clone()?);
         let mut child = command.stderr(writer).spawn()?;
         // Without a writer here the output ends with the program.
         command.stdout(Stdio::null()).stderr(Stdio::null());
-        self.pass_on(output, io::stdout());
+        self.pass_on(output, to);
         let status = child.wait()?;
         ensure!(status.success(), "`{command:?}` failed: {status}");
         Ok(())
@@ -146,7 +150,7 @@ mod tests {
         let mut summary = Summary::default();
         let mut shell =
             crate::process::command("sh -c 'echo SKIPPED a; echo SKIPPED b >&2; exit 3'");
-        assert!(summary.run(&mut shell).is_err());
+        assert!(summary.run_to(&mut shell, io::sink()).is_err());
         assert_eq!(summary.skipped.len(), 2);
     }
 
