@@ -1301,7 +1301,7 @@ _wcprof() {
                     return 0
                     ;;
                 --format)
-                    COMPREPLY=($(compgen -W "text functions uwpmp folded json svg icicle html pprof speedscope firefox csv" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "text functions waits uwpmp folded json svg icicle html pprof speedscope firefox csv" -- "${cur}"))
                     return 0
                     ;;
                 -o)

@@ -113,7 +113,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l threads -d 'Onl
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l pools -d 'Only pools whose name matches; can be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l processes -d 'Only processes whose name or pid matches; can be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l cgroups -d 'Only processes whose control group path matches; can be given several times' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l state -d 'Only these states, separated by commas: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l state -d 'Only these states, separated by commas: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown, throttle, place-unknown' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l focus -d 'Only stacks with a function whose name matches' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l hide -d 'Leave out the frames of functions whose name matches; their time stays with their callers' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l callers-of -d 'Only who calls this function (its name, arguments and scope may be left out)' -r
@@ -125,6 +125,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l names -d 'How f
 short\t'Without template arguments, versioned inline namespaces and suffixes of clones; functions with equal short names are merged'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -l format -d 'Output format' -r -f -a "text\t'Tree to read'
 functions\t'Self and total time of each function'
+waits\t'Where threads wait, and what decided that a wait is idle, a lock ...'
 uwpmp\t'Exactly what uwpmp prints'
 folded\t'One line per stack, for flame graph tools'
 json\t'Versioned schema, see docs/json-schema.md'
@@ -169,7 +170,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l threads -d 'Only 
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l pools -d 'Only pools whose name matches; can be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l processes -d 'Only processes whose name or pid matches; can be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l cgroups -d 'Only processes whose control group path matches; can be given several times' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l state -d 'Only these states, separated by commas: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l state -d 'Only these states, separated by commas: on-cpu, guest, runnable, lock, disk, net, sleep, idle, blocked, steal/irq, unknown, throttle, place-unknown' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l focus -d 'Only stacks with a function whose name matches' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l hide -d 'Leave out the frames of functions whose name matches; their time stays with their callers' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l rules -d 'Your own rules (TOML): a file for states and pools or with a hotspot rule, or a folder of hotspot rules' -r -F

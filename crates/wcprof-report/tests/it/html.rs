@@ -310,7 +310,8 @@ fn map() {
     let sums = map_ns(&whole);
     close(&sums, "on-cpu", 1350);
     close(&sums, "lock", 250);
-    close(&sums, "idle", 2400);
+    close(&sums, "idle", 0);
+    close(&sums, "place-unknown", 2400);
     let view = View {
         states: Some(vec![State::Lock]),
         ..view()
@@ -324,7 +325,8 @@ fn map() {
     close(&sums, "on-cpu", 0);
     close(&sums, "left out by the filters", 1350);
     close(&sums, "lock", 250);
-    close(&sums, "idle", 2400);
+    close(&sums, "idle", 0);
+    close(&sums, "place-unknown", 2400);
 }
 
 /// Check that spans which overlap fill no bin beyond its length and lose no time.

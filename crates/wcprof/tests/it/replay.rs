@@ -275,17 +275,23 @@ fn exports_add_up() {
 }
 
 /// Check that nothing is found in idle programs, and in programs busy with their own work only that
-/// the machine had too few CPUs for all that ran; and of settings what is so.
+/// the machine had too few CPUs for all that ran; of a database whose clients wait for each other, that;
+/// and of settings what is so.
 #[test]
 fn no_false_alarms() {
     const STARVED: &[&str] = &["run-queue-delay"];
     const NONE: &[&str] = &[];
     for (stem, hotspots, settings) in [
         ("redis-server-load", STARVED, NONE),
-        ("postgres-load", STARVED, NONE),
         ("cc1plus", STARVED, NONE),
         ("qemu-idle", NONE, &["qemu-tcg"][..]),
         ("ceph-osd-idle", NONE, &["libc-malloc"][..]),
+        // Its four clients update the same few rows.
+        (
+            "postgres-load",
+            &["run-queue-delay", "lock-contention"],
+            NONE,
+        ),
     ] {
         assert_eq!(findings(stem), hotspots, "{stem}");
         assert_eq!(self::settings(stem), settings, "{stem}");
