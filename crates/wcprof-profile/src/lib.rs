@@ -8,7 +8,6 @@
 
 mod builder;
 mod by_thread;
-mod categories;
 mod classify;
 mod cores;
 pub mod diff;
@@ -41,7 +40,6 @@ mod weight_sum;
 mod window;
 
 pub use builder::ProfileBuilder;
-pub use categories::{CategoryTime, cpu_by_category};
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, globs, keep_threads};
 pub use label::{Label, file_text};

@@ -81,20 +81,6 @@ impl<'p> Headline<'p> {
         percent(self.states[state as usize], self.observed_ns())
     }
 
-    /// One line on how complete the recording is.
-    pub fn quality(&self) -> String {
-        let losses = &self.losses;
-        let torn = percent(losses.n_torn, self.n_samples);
-        let truncated = percent(losses.truncated.values().sum(), self.n_samples);
-        let unresolved = percent(losses.n_unresolved, losses.n_frames);
-        let is_ok = losses.n_lost == 0 && torn < 5.0 && truncated < 5.0 && unresolved < 20.0;
-        let verdict = if is_ok { "ok" } else { "reduced" };
-        format!(
-            "quality {verdict}: {} lost, {torn:.2} % torn, {truncated:.2} % truncated, {unresolved:.1} % of frames without a name",
-            losses.n_lost,
-        )
-    }
-
     /// The headline as lines of text, escaped for a terminal.
     pub fn text(&self) -> String {
         let (header, stats) = (&self.profile.header, &self.profile.stats);

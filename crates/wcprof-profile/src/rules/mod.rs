@@ -90,8 +90,6 @@ pub struct Rules {
     defaults: Vec<StateRule>,
     pools: Vec<PoolRule>,
     classes: Vec<ClassRule>,
-    /// Kinds of work, each with its name.
-    categories: Vec<(Mark, String)>,
     patterns: Vec<FunctionPattern>,
     regexes: NameSet,
 }
@@ -139,14 +137,6 @@ impl Rules {
         let mut name = Vec::new();
         captures.expand(rule.name.as_bytes(), &mut name);
         Some(String::from_utf8_lossy(&name).into_owned())
-    }
-
-    /// The first kind of work that names a function.
-    pub(crate) fn category(&self, function: &str, module: &str) -> Option<&str> {
-        let marks = self.marks(function, module);
-        let mut categories = self.categories.iter();
-        let category = categories.find(|(mark, _)| marks.contains(mark))?;
-        Some(&category.1)
     }
 
     /// What a function matches.

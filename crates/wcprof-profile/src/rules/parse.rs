@@ -24,8 +24,6 @@ struct RawFile {
     pool: Vec<RawPool>,
     #[serde(default)]
     class: Vec<RawClass>,
-    #[serde(default)]
-    category: Vec<RawCategory>,
 }
 
 #[derive(Deserialize)]
@@ -66,16 +64,8 @@ struct RawClass {
     _why: Option<String>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawCategory {
-    name: String,
-    stack: Option<Texts>,
-    module: Option<Texts>,
-}
-
 /// The built-in rules, in order of precedence.
-const BUILTIN: [(&str, &str); 7] = [
+const BUILTIN: [(&str, &str); 6] = [
     ("ceph.toml", include_str!("../../data/rules/ceph.toml")),
     ("qemu.toml", include_str!("../../data/rules/qemu.toml")),
     (
@@ -85,10 +75,6 @@ const BUILTIN: [(&str, &str); 7] = [
     (
         "classes.toml",
         include_str!("../../data/rules/classes.toml"),
-    ),
-    (
-        "categories.toml",
-        include_str!("../../data/rules/categories.toml"),
     ),
     ("pools.toml", include_str!("../../data/rules/pools.toml")),
     (
@@ -145,10 +131,6 @@ impl Rules {
                     ratio_to: rule.ratio_to.clone(),
                 });
             }
-            for rule in &raw.category {
-                let mark = collected.pattern(rule.stack.as_ref(), &rule.module, &source)?;
-                collected.categories.push((mark, rule.name.clone()));
-            }
             for rule in &raw.pool {
                 collected.pools.push(PoolRule {
                     comm: source.regex(&rule.comm)?,
@@ -169,7 +151,6 @@ impl Rules {
             defaults: collected.defaults,
             pools: collected.pools,
             classes: collected.classes,
-            categories: collected.categories,
             patterns: collected.patterns,
             regexes,
         })
@@ -185,7 +166,6 @@ struct Collected {
     defaults: Vec<StateRule>,
     pools: Vec<PoolRule>,
     classes: Vec<ClassRule>,
-    categories: Vec<(Mark, String)>,
     patterns: Vec<FunctionPattern>,
     regexes: Vec<String>,
 }
@@ -198,14 +178,14 @@ impl Collected {
             .collect::<Result<_, _>>()?;
         let stack = match (&raw.stack, &raw.module) {
             (None, None) => None,
-            (names, modules) => Some(self.pattern(names.as_ref(), modules, source)?),
+            (names, modules) => Some(self.pattern(names, modules, source)?),
         };
         if let (Some(leaf), None) = (&raw.leaf, stack) {
             return Err(source.error(leaf.span().start, "`leaf` needs `stack` or `module`"));
         }
         let without = match &raw.without {
             None => None,
-            names => Some(self.pattern(names.as_ref(), &None, source)?),
+            names => Some(self.pattern(names, &None, source)?),
         };
         let syscall = |name: &Spanned<String>| match name.get_ref().as_str() {
             "none" => Ok(None),
@@ -239,12 +219,12 @@ impl Collected {
 
     fn pattern(
         &mut self,
-        names: Option<&Texts>,
+        names: &Option<Texts>,
         modules: &Option<Texts>,
         source: &Source<'_>,
     ) -> Result<Mark, RulesError> {
         let start = self.regexes.len();
-        for name in names.into_iter().flatten() {
+        for name in names.iter().flatten() {
             source.check_regex(name)?;
             self.regexes.push(name.get_ref().clone());
         }
