@@ -77,8 +77,8 @@ fn assert_named(engine: Engine, pid: i32, what: &str) {
     recording.assert_sound(engine);
     let folded = recording.folded();
     for (comm, chain, state) in [
-        ("w-cond", ["w_cond", "wait_in_cond"], "[idle]"),
-        ("w-epoll", ["w_epoll", "wait_in_epoll"], "[idle]"),
+        ("w-cond", ["w_cond", "wait_in_cond"], "[place-unknown]"),
+        ("w-epoll", ["w_epoll", "wait_in_epoll"], "[place-unknown]"),
         ("w-rwlock", ["w_rwlock", "want_rwlock"], "[lock]"),
         ("w-pipe", ["w_pipe", "wait_in_pipe"], "[blocked]"),
     ] {
