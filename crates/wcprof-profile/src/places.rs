@@ -7,9 +7,7 @@
 //!
 //! Nothing is decided for a pool that hardly ran, nor for stacks whose root was not found.
 
-use std::collections::{HashMap, HashSet};
-
-use wcprof_trace::FastState;
+use std::collections::{BTreeMap, HashSet};
 
 use crate::functions::KERNEL;
 use crate::model::{Function, FunctionId};
@@ -75,194 +73,88 @@ pub(crate) enum Place {
     InWork,
 }
 
-/// A function on the path of a wait, at its callers.
+/// Rows that go on with the same function, by their indices.
 #[derive(Default)]
-struct Node {
-    children: Vec<(FunctionId, usize)>,
-    /// Observations of waits that are here.
+struct Branch {
+    rows: Vec<usize>,
+    /// Observations of waits that may be idle.
     n_waits: u64,
-    /// The same, here and below.
-    all_waits: u64,
-    /// Work in functions called from here that are on no wait's path.
-    work: HashMap<FunctionId, u64, FastState>,
-    /// Work here and below.
-    all_work: u64,
+    /// Observations of work.
+    work: u64,
 }
-
-/// Where each thread is, by index into the nodes, and the function that it works in if that is none.
-type At = (usize, Option<FunctionId>);
 
 /// What the rows of one pool show, in their order. `Unknown` for those that are no wait.
 pub(crate) fn places(seen: &[Seen<'_>]) -> Vec<Place> {
     let mut found = vec![Place::Unknown; seen.len()];
-    let mut nodes = vec![Node::default()];
-    let mut at: Vec<Option<At>> = vec![None; seen.len()];
-    for (row, at) in seen.iter().zip(&mut at).filter(|(row, _)| row.may_be_idle) {
-        if row.path.len() <= MAX_DEPTH {
-            let node = node_of(&mut nodes, row.path);
-            nodes[node].n_waits += row.n;
-            *at = Some((node, None));
+    let is_wait = |row: &Seen<'_>| row.may_be_idle && row.path.len() <= MAX_DEPTH;
+    let waits = seen.iter().filter(|row| is_wait(row));
+    let wait_paths: HashSet<&[FunctionId]> = waits.map(|row| row.path).collect();
+    // What enters or leaves a wait itself is no work.
+    let enters_wait = |row: &Seen<'_>| row.in_library && wait_paths.contains(row.path);
+    let works = |row: &Seen<'_>| !row.may_be_idle && !enters_wait(row);
+    let counts = |at: &usize| is_wait(&seen[*at]) || works(&seen[*at]);
+    // Rows that share their first `depth` functions; each is looked at once a depth.
+    let mut groups = vec![(0, (0..seen.len()).filter(counts).collect::<Vec<_>>())];
+    while let Some((depth, rows)) = groups.pop() {
+        let mut branches: BTreeMap<Option<FunctionId>, Branch> = BTreeMap::new();
+        for at in rows {
+            let row = &seen[at];
+            let branch = branches.entry(row.path.get(depth).copied()).or_default();
+            let sum = match row.may_be_idle {
+                true => &mut branch.n_waits,
+                false => &mut branch.work,
+            };
+            *sum = sum.saturating_add(row.n);
+            branch.rows.push(at);
         }
-    }
-    for (row, at) in seen.iter().zip(&mut at).filter(|(row, _)| !row.may_be_idle) {
-        let place = leaves_at(&nodes, row.path);
-        let node = &mut nodes[place.0];
-        // What enters or leaves the wait itself is no work.
-        let enters_wait = place.1.is_none() && row.in_library && node.n_waits > 0;
-        if !enters_wait {
-            match place.1 {
-                Some(function) => *node.work.entry(function).or_default() += row.n,
-                None => node.all_work += row.n,
+        let quiet = quiet_branches(&branches, seen);
+        for (function, branch) in branches {
+            let place = match &quiet {
+                None if function.is_some() && branch.n_waits > 0 => {
+                    groups.push((depth + 1, branch.rows));
+                    continue;
+                }
+                None => Place::Unknown,
+                Some(quiet) if quiet.contains(&function) => Place::Loop,
+                Some(_) => Place::InWork,
+            };
+            for at in branch.rows.into_iter().filter(|&at| seen[at].may_be_idle) {
+                found[at] = place;
             }
-            *at = Some(place);
-        }
-    }
-    // Callers have smaller indices than what they call.
-    for node in (0..nodes.len()).rev() {
-        let children = nodes[node].children.iter();
-        let (waits, work) = children.fold((0, 0), |(waits, work), &(_, child)| {
-            (waits + nodes[child].all_waits, work + nodes[child].all_work)
-        });
-        let elsewhere: u64 = nodes[node].work.values().sum();
-        nodes[node].all_waits = nodes[node].n_waits + waits;
-        nodes[node].all_work += work + elsewhere;
-    }
-    let mut callers = vec![0; nodes.len()];
-    for (caller, node) in nodes.iter().enumerate() {
-        for &(_, child) in &node.children {
-            callers[child] = caller;
-        }
-    }
-    let mut loops = Vec::new();
-    let mut below = vec![0];
-    while let Some(node) = below.pop() {
-        match dispatch_loop(&nodes, &callers, node, seen, &at) {
-            Some(quiet) => loops.push((node, quiet)),
-            None => {
-                let children = nodes[node].children.iter().map(|&(_, child)| child);
-                below.extend(children.filter(|&child| nodes[child].all_waits > 0));
-            }
-        }
-    }
-    let loops: HashMap<usize, HashSet<usize>> = loops.into_iter().collect();
-    for ((row, at), found) in seen.iter().zip(&at).zip(&mut found) {
-        if let (true, Some((node, _))) = (row.may_be_idle, at) {
-            *found = place_of(*node, &callers, &loops);
         }
     }
     found
 }
 
-/// The node of a path, made where it is missing.
-fn node_of(nodes: &mut Vec<Node>, path: &[FunctionId]) -> usize {
-    path.iter().fold(0, |node, &function| {
-        child(&nodes[node], function).unwrap_or_else(|| {
-            let new = nodes.len();
-            nodes[node].children.push((function, new));
-            nodes.push(Node::default());
-            new
-        })
-    })
-}
-
-/// The node at which a path leaves those of the waits, and the function that it goes on with.
-fn leaves_at(nodes: &[Node], path: &[FunctionId]) -> At {
-    let mut node = 0;
-    for &function in path {
-        match child(&nodes[node], function) {
-            Some(next) => node = next,
-            None => return (node, Some(function)),
-        }
-    }
-    (node, None)
-}
-
-fn child(node: &Node, function: FunctionId) -> Option<usize> {
-    let mut children = node.children.iter();
-    children
-        .find(|(f, _)| *f == function)
-        .map(|&(_, child)| child)
-}
-
-/// Whether a function is a dispatch loop: it calls one that works, and the same threads wait in it or
-/// in what hardly works. Gives the nodes of these waits (its own if it waits itself).
-fn dispatch_loop(
-    nodes: &[Node],
-    callers: &[usize],
-    node: usize,
+/// The branches in which a dispatch loop waits for work, `None` being the loop itself. It calls a
+/// function that works, and the threads that work there also wait in these branches. `None` for a
+/// function that is no dispatch loop.
+fn quiet_branches(
+    branches: &BTreeMap<Option<FunctionId>, Branch>,
     seen: &[Seen<'_>],
-    at: &[Option<At>],
-) -> Option<HashSet<usize>> {
-    let this = &nodes[node];
-    let children = this
-        .children
-        .iter()
-        .map(|&(f, child)| (f, nodes[child].all_work));
-    let works = children.chain(this.work.iter().map(|(&f, &work)| (f, work)));
-    let (busiest, work) = works.max_by_key(|&(_, work)| work)?;
-    let children = this.children.iter().map(|&(_, child)| child);
-    let mut quiet: HashSet<usize> = children
-        .filter(|&c| nodes[c].all_waits > 0 && nodes[c].all_work * QUIET <= work)
-        .collect();
-    let in_quiet: u64 = quiet.iter().map(|&c| nodes[c].all_waits).sum();
-    if this.n_waits > 0 {
-        quiet.insert(node);
-    }
-    if work < MIN_WORK || this.n_waits + in_quiet < MIN_WAITS {
+) -> Option<HashSet<Option<FunctionId>>> {
+    let called = branches.iter().filter(|(function, _)| function.is_some());
+    let busiest = called.map(|(_, branch)| branch).max_by_key(|b| b.work)?;
+    let is_quiet = |function: &Option<FunctionId>, branch: &Branch| {
+        let works = function.is_some() && branch.work.saturating_mul(QUIET) > busiest.work;
+        branch.n_waits > 0 && !works
+    };
+    let quiet = || branches.iter().filter(|(f, branch)| is_quiet(f, branch));
+    let n_waits = quiet().fold(0_u64, |n, (_, branch)| n.saturating_add(branch.n_waits));
+    if busiest.work < MIN_WORK || n_waits < MIN_WAITS {
         return None;
     }
-    let rows = || {
-        seen.iter()
-            .zip(at)
-            .filter_map(|(row, at)| Some((row, (*at)?)))
+    let rows = |branch: &Branch, waits: bool| {
+        let rows = branch.rows.iter().map(|&at| &seen[at]);
+        rows.filter(move |row| row.may_be_idle == waits)
+            .collect::<Vec<_>>()
     };
-    let waiting: HashSet<usize> = rows()
-        .filter(|(row, (place, _))| {
-            row.may_be_idle && step(callers, node, *place).is_some_and(|s| quiet.contains(&s))
-        })
-        .map(|(row, _)| row.thread)
-        .collect();
-    let busy = child(this, busiest);
-    let of_waiting: u64 = rows()
-        .filter(|(row, _)| !row.may_be_idle && waiting.contains(&row.thread))
-        .filter(|(_, (place, function))| match busy {
-            Some(busy) => step(callers, node, *place) == Some(busy),
-            None => (*place, *function) == (node, Some(busiest)),
-        })
-        .map(|(row, _)| row.n)
-        .sum();
-    (of_waiting * 2 >= work).then_some(quiet)
-}
-
-/// The node after `node` on the way to a place: `node` itself for a place that is there, `None` when
-/// the way does not lead through `node`.
-fn step(callers: &[usize], node: usize, place: usize) -> Option<usize> {
-    let mut step = place;
-    while step != node {
-        if step == 0 {
-            return None;
-        }
-        if callers[step] == node {
-            return Some(step);
-        }
-        step = callers[step];
-    }
-    Some(node)
-}
-
-/// What the dispatch loops on the way to a wait say of it.
-fn place_of(wait: usize, callers: &[usize], loops: &HashMap<usize, HashSet<usize>>) -> Place {
-    let (mut step, mut node) = (wait, wait);
-    loop {
-        if let Some(quiet) = loops.get(&node) {
-            return match quiet.contains(&step) {
-                true => Place::Loop,
-                false => Place::InWork,
-            };
-        }
-        if node == 0 {
-            return Place::Unknown;
-        }
-        (step, node) = (node, callers[node]);
-    }
+    let waiting = quiet().flat_map(|(_, branch)| rows(branch, true));
+    let waiting: HashSet<usize> = waiting.map(|row| row.thread).collect();
+    let working = rows(busiest, false).into_iter();
+    let of_waiting = working
+        .filter(|row| waiting.contains(&row.thread))
+        .fold(0_u64, |n, row| n.saturating_add(row.n));
+    (of_waiting.saturating_mul(2) >= busiest.work)
+        .then(|| quiet().map(|(function, _)| *function).collect())
 }
