@@ -2,14 +2,12 @@
 //!
 //! Memory grows with distinct (thread, state, wait, stack), not with spans.
 
-use std::collections::HashMap;
-
 use rayon::prelude::{IntoParallelRefMutIterator, ParallelIterator};
 use wcprof_trace::model::{Span, SymbolTable, Tables};
 use wcprof_types::TimeNs;
 
 use crate::functions::Functions;
-use crate::index::Key;
+use crate::index::{Index, Key};
 use crate::locks::LockTimes;
 use crate::model::{Profile, TimeAxis};
 use crate::pools::pools;
@@ -135,9 +133,9 @@ impl ProfileBuilder {
         rules: &Rules,
         with_kernel: bool,
     ) -> (Profile, SpanRows) {
-        let mut rows = HashMap::default();
+        let mut rows = Index::default();
         let profile = self.build(tables, symbols, rules, !with_kernel, |key, row| {
-            rows.insert(key, row);
+            rows.get_or_insert(&key, rows.hint(&key), || row);
         });
         let found = SpanRows {
             rows,

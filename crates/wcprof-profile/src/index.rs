@@ -143,6 +143,14 @@ impl<T> Index<T> {
         self.entries.get(at).map(|entry| (&entry.key, &entry.value))
     }
 
+    /// A key's value.
+    #[inline]
+    pub(crate) fn find(&self, key: &Key) -> Option<&T> {
+        let table = self.tables.get(place_of(key.thread()))?;
+        let (_, entry) = table.probe(hash(&self.hash, key), |entry| self.is_at(entry, key));
+        self.entries.get(entry as usize).map(|entry| &entry.value)
+    }
+
     pub(crate) fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.entries.iter_mut().map(|entry| &mut entry.value)
     }
@@ -270,13 +278,6 @@ mod tests {
         }
     }
 
-    fn find<'i, T>(index: &'i Index<T>, key: &Key) -> Option<&'i T> {
-        let mut hint = index.hint(key);
-        index.confirm(key, &mut hint);
-        let entry = hint.is_right.then(|| &index.entries[hint.entry as usize]);
-        entry.map(|entry| &entry.value)
-    }
-
     /// Check that each key has one entry however tables grow, with ids that no table may be as large
     /// as, and that keys which differ in one part are kept apart.
     #[test]
@@ -292,7 +293,7 @@ mod tests {
                     assert_eq!(*n, round);
                     *n += 1;
                     assert_eq!(index.get(at).map(|(key, _)| *key), Some(key));
-                    assert_eq!(find(&index, &key), Some(&(round + 1)));
+                    assert_eq!(index.find(&key), Some(&(round + 1)));
                     assert_eq!(key.stack(), stack.checked_sub(1).map(StackId));
                 }
             }
@@ -300,7 +301,7 @@ mod tests {
         assert_eq!(index.entries.len(), 500);
         assert!(index.tables.len() <= MAX_TABLES + 1);
         let unknown = Key::from_span(&span(0, 101), &renamed);
-        assert_eq!(find(&index, &unknown), None);
+        assert_eq!(index.find(&unknown), None);
     }
 
     /// Check that a hint from before other keys came, or to another key's entry, leads to the key's own.
@@ -314,7 +315,7 @@ mod tests {
         let old: Vec<Hint> = keys.iter().map(|key| index.hint(key)).collect();
         for (key, mut hint) in keys.iter().zip(old) {
             index.confirm(key, &mut hint);
-            assert!(!hint.is_right || find(&index, key).is_some());
+            assert!(!hint.is_right || index.find(key).is_some());
             *index.get_or_insert(key, hint, || 0).1 += 1;
         }
         for key in &keys {
@@ -330,7 +331,7 @@ mod tests {
         assert_eq!(index.entries.len(), distinct.len());
         for key in distinct {
             let n = keys.iter().filter(|other| *other == key).count();
-            assert_eq!(find(&index, key), Some(&(2 * n)));
+            assert_eq!(index.find(key), Some(&(2 * n)));
         }
     }
 

@@ -1,19 +1,16 @@
 //! Spans, read a second time, to the rows of the profile that was made of them: what exports with a
 //! time axis need.
 
-use std::collections::HashMap;
-
-use wcprof_trace::FastState;
 use wcprof_trace::model::Span;
 
-use crate::index::Key;
+use crate::index::{Index, Key};
 use crate::renamed::RenamedStacks;
 use crate::window::{Window, part};
 
 /// Finds the row of a span.
 #[derive(Clone, Debug)]
 pub struct SpanRows {
-    pub(crate) rows: HashMap<Key, usize, FastState>,
+    pub(crate) rows: Index<usize>,
     pub(crate) window: Window,
     pub(crate) renamed: RenamedStacks,
 }
@@ -39,7 +36,7 @@ impl SpanRows {
     pub fn find(&self, span: &Span) -> Option<RowSpan> {
         let part = part(span, self.window)?;
         Some(RowSpan {
-            row: *self.rows.get(&Key::from_span(span, &self.renamed))?,
+            row: *self.rows.find(&Key::from_span(span, &self.renamed))?,
             start: part.start,
             end: part.end,
             weight: part.weight,
