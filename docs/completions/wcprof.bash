@@ -178,7 +178,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__attach)
-            opts="-d -o -r -h -V --name --cgroup --vm --osd --children --duration --output --flamegraph --keep --keep-memory --trigger --trigger-limit --rate --threads --exclude-threads --engine --max-cpu --kernel --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --raw --help --version"
+            opts="-d -o -r -h -V --name --cgroup --vm --osd --children --duration --output --flamegraph --keep --keep-memory --trigger --trigger-limit --rate --threads --exclude-threads --engine --max-cpu --kernel --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --tree --raw --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1230,7 +1230,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__report)
-            opts="-o -h -V --invert --by --ops --from --to --threads --pools --processes --cgroups --state --focus --hide --callers-of --callees-of --idle --kernel --states --files --min-percent --names --lines --format --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            opts="-o -h -V --invert --by --ops --from --to --threads --pools --processes --cgroups --state --focus --hide --callers-of --callees-of --idle --kernel --states --files --min-percent --names --full-names --lines --tree --format --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1301,7 +1301,7 @@ _wcprof() {
                     return 0
                     ;;
                 --format)
-                    COMPREPLY=($(compgen -W "text functions waits uwpmp folded json svg icicle html pprof speedscope firefox csv" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "overview text functions waits uwpmp folded json svg icicle html pprof speedscope firefox csv" -- "${cur}"))
                     return 0
                     ;;
                 -o)

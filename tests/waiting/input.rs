@@ -263,7 +263,7 @@ fn killed_while_recording() {
     let trace = trace.display().to_string();
     let output = run(&["report", &trace, "--format", "folded", "--idle", "show"]);
     assert!(output.status.success(), "{output:?}");
-    assert!(text(&output.stdout).contains("waiter/"));
+    assert!(text(&output.stdout).contains("waiter;"));
     assert!(
         text(&output.stderr).contains("did not end cleanly"),
         "{output:?}"

@@ -66,7 +66,7 @@ fn import(folder: &Path, data: &Path) -> (Folded, String) {
         text(&output.stdout).to_owned()
     };
     let folded = Folded::parse(&report(&["--format", "folded", "--states"]));
-    (folded, report(&[]))
+    (folded, report(&["--tree"]))
 }
 
 /// Check that copies of user stacks are unwound: below a function that only one chain of calls reaches

@@ -138,8 +138,7 @@ fn view() {
         return;
     };
     screen.wait_for(&["c-want-N", "c-holder", "calm_sleep", "? help"]);
-    screen.keys("f");
-    screen.wait_for(&["hotspots"]);
+    screen.wait_for(&["answers", "WHERE THREADS WAIT"]);
     screen.keys("?");
     screen.wait_for(&["choose a pool or thread"]);
     screen.keys("t");
@@ -196,12 +195,12 @@ fn local_names() {
         let mut jit = RemoteProcess::start_command(Command::new(program).arg(folder.path()));
         let vdso = RemoteProcess::start(&fixture("vdso.c", Variant::NoFramePointers));
         let mut shown = vec![
-            (jit.pid(), "j-map", ["jit_mapped(int)", "sleep_long"]),
+            (jit.pid(), "j-map", ["jit_mapped", "sleep_long"]),
             // Which of its two functions is at the address changes all the time.
             (jit.pid(), "j-dump", ["jit_", "nap"]),
         ];
         if engine.sees_running() {
-            shown.push((vdso.pid(), "v-clock", ["\u{2500}time\n", "ask_for_ever"]));
+            shown.push((vdso.pid(), "v-clock", ["time < ask_for_ever", "v-clock"]));
         }
         for (pid, thread, names) in shown {
             let flags = format!("--threads {thread}");
@@ -209,6 +208,8 @@ fn local_names() {
             let Some(screen) = Screen::run("top: names", &command) else {
                 return;
             };
+            screen.wait_for(&["answers", thread]);
+            screen.keys("t");
             let title = format!("tree of {thread}");
             let text = screen.wait_for(&[&title, names[0], names[1]]);
             assert!(!text.contains("jit_old"), "{text}");

@@ -100,6 +100,7 @@ impl<'a> Out<'a> {
             rule: id.to_owned(),
             title: fill(&text.title),
             severity: text.severity,
+            action: fill(&text.action),
             pid: process.pid,
             process: process.comm.clone(),
             host: String::new(),
@@ -108,7 +109,6 @@ impl<'a> Out<'a> {
             evidence: Vec::new(),
             explanation: fill(&text.explanation),
             advice: fill(&text.advice),
-            gain: text.gain.clone(),
             sources: text.sources.clone(),
             verify: fill(&text.verify),
         });

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use wcprof_findings::{Gain, Severity, Source};
+use wcprof_findings::{Severity, Source};
 
 const BUILTIN: [&str; 4] = [
     include_str!("../checks/qemu.toml"),
@@ -24,7 +24,8 @@ pub(crate) struct CheckText {
     pub(crate) explanation: String,
     pub(crate) advice: String,
     pub(crate) verify: String,
-    pub(crate) gain: Gain,
+    /// What to do, in a few words.
+    pub(crate) action: String,
     pub(crate) sources: Vec<Source>,
 }
 
@@ -52,7 +53,7 @@ mod tests {
                 &t.explanation,
                 &t.advice,
                 &t.verify,
-                &t.gain.text,
+                &t.action,
             ] {
                 assert!(!text.trim().is_empty(), "{id}");
             }

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{Course, Interval};
 use wcprof_text::percent;
 
 use crate::counted::{Counted, Sum};
@@ -11,10 +12,6 @@ use crate::finding::{Basis, Evidence, EvidenceLine, Finding, TimeShare};
 use crate::matching::CompiledRule;
 use crate::rule::{Base, Rule, Scope};
 use crate::totals::{Index, Totals};
-
-/// Fewest ticks that a pool's longest observed thread must have: what was seen for less than
-/// a fifth of a second (at 99 Hz) is no basis for advice.
-pub(crate) const MIN_TICKS: u64 = 20;
 
 /// Lines that name threads.
 const MAX_THREAD_LINES: usize = 4;
@@ -33,6 +30,22 @@ impl<'a> AppliedRule<'a> {
         self.index.profile
     }
 
+    /// The 95 % interval of the time of `rows`, which is a part of `whole_ns`. In a recording that is too
+    /// short for one, everything is possible.
+    pub(crate) fn interval(&self, rows: &[Counted<'_>], whole_ns: u64, whole: &Course) -> Interval {
+        let Some(estimator) = &self.index.estimator else {
+            return Interval {
+                low: 0,
+                high: whole_ns,
+            };
+        };
+        let mut course = Course::default();
+        for counted in rows {
+            course.add(&estimator.course(&counted.row.slices));
+        }
+        estimator.interval(Sum::new(rows).weight, &course, whole_ns, whole)
+    }
+
     /// The time of `rows`, which all threads of the pools share.
     pub(crate) fn share(
         &self,
@@ -42,9 +55,12 @@ impl<'a> AppliedRule<'a> {
         scope: Scope,
     ) -> TimeShare {
         let sum = Sum::new(rows);
+        let interval = self.interval(rows, totals.base_ns(base), totals.course(base));
         let states: BTreeSet<State> = rows.iter().map(|c| c.row.state).collect();
         TimeShare {
             matched_ns: sum.weight,
+            low_ns: interval.low,
+            high_ns: interval.high,
             n_samples: sum.n_samples,
             states: states.into_iter().collect(),
             base,
@@ -105,6 +121,7 @@ impl<'a> AppliedRule<'a> {
             rule: rule.id.clone(),
             title: rule.title.clone(),
             severity: rule.severity,
+            action: rule.action.clone(),
             pid: first.pid,
             process: self.index.process_comm(first).to_owned(),
             host: self.index.host(first).to_owned(),
@@ -113,7 +130,6 @@ impl<'a> AppliedRule<'a> {
             evidence,
             explanation: rule.explanation.clone(),
             advice: rule.advice.clone(),
-            gain: rule.gain.clone(),
             sources: rule.sources.clone(),
             verify: rule.verify.clone(),
         })

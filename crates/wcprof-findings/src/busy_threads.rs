@@ -1,15 +1,15 @@
 //! Rules on single threads: those that are busy all the time, and those that do most of their pool's work.
 
-use wcprof_profile::model::{Pool, ProfileThread, Row};
-use wcprof_profile::{Course, Estimator};
+use wcprof_profile::model::{Pool, ProfileThread};
 use wcprof_text::{count, percent};
 
-use crate::applied::{AppliedRule, MIN_TICKS};
+use crate::applied::AppliedRule;
 use crate::counted::{Counted, Sum};
 use crate::evidence::tree;
-use crate::finding::{Evidence, EvidenceLine, Finding, TimeShare};
+use crate::finding::{Evidence, EvidenceLine, Hotspots, TimeShare, Undecided};
 use crate::rule::{Base, Kind, Scope};
 use crate::totals::Totals;
+use crate::verdict::{MAX_NEEDED_S, Verdict, needed_s};
 
 /// Share of the recording that a single thread must be seen for, percent, before its load is
 /// called lasting.
@@ -27,8 +27,6 @@ struct Worker<'a> {
     sum: Sum,
     /// Its own time, ns.
     base_ns: u64,
-    /// Whether its samples are enough to judge it by.
-    is_known: bool,
 }
 
 impl Worker<'_> {
@@ -36,18 +34,36 @@ impl Worker<'_> {
     fn load(&self) -> f64 {
         self.sum.weight as f64 / self.base_ns.max(1) as f64
     }
+
+    /// The 95 % interval of its load.
+    fn load_interval(&self, rule: &AppliedRule<'_>) -> (f64, f64) {
+        let whole = rule.index.threads[self.at].course(rule.rule.threshold.of);
+        let interval = rule.interval(self.rows, self.base_ns, whole);
+        let part = |ns: u64| ns as f64 / self.base_ns.max(1) as f64;
+        (part(interval.low), part(interval.high))
+    }
+
+    /// As [`AppliedRule::needed_s`], of its load.
+    fn needed_s(&self, rule: &AppliedRule<'_>) -> Option<u64> {
+        let (low, high) = self.load_interval(rule);
+        let recorded_s = rule.index.duration_ns as f64 / 1e9;
+        let ends = (low * 100.0, high * 100.0);
+        let needed = needed_s(
+            self.load() * 100.0,
+            ends,
+            rule.rule.threshold.percent,
+            recorded_s,
+        );
+        (rule.index.estimator.is_some() && needed <= MAX_NEEDED_S).then_some(needed.ceil() as u64)
+    }
 }
 
-/// A finding for each pool with such threads.
-pub(crate) fn busy_threads(rule: &AppliedRule<'_>) -> Vec<Finding> {
+/// Adds a finding for each pool with such threads.
+pub(crate) fn busy_threads(rule: &AppliedRule<'_>, found: &mut Hotspots) {
     let profile = rule.profile();
     let threshold = &rule.rule.threshold;
     let mut rows_of = vec![Vec::new(); profile.threads.len()];
-    let mut base_of = vec![0_u64; rows_of.len()];
     for row in &profile.rows {
-        if threshold.of.includes(row.state) {
-            base_of[row.thread] = base_of[row.thread].saturating_add(row.weight);
-        }
         if let Some(anchor) = rule.compiled.test(profile, row) {
             rows_of[row.thread].push(Counted { row, anchor });
         }
@@ -55,25 +71,18 @@ pub(crate) fn busy_threads(rule: &AppliedRule<'_>) -> Vec<Finding> {
     let worker = |&at: &usize| {
         let thread = &profile.threads[at];
         let observed = percent(thread.observed_ns, rule.index.duration_ns);
-        let sum = Sum::new(&rows_of[at]);
         let worker = Worker {
             at,
             thread,
             rows: &rows_of[at],
-            sum,
-            base_ns: base_of[at],
-            is_known: sum.n_samples >= threshold.min_samples,
+            sum: Sum::new(&rows_of[at]),
+            base_ns: rule.index.threads[at].base_ns(threshold.of),
         };
         // Seen long enough to say something about its load.
-        (thread.n_ticks >= MIN_TICKS && observed >= MIN_OBSERVED_PERCENT).then_some(worker)
+        (observed >= MIN_OBSERVED_PERCENT).then_some(worker)
     };
-    let finding = |&at: &usize| {
+    let finding = |at: usize, workers: &[Worker<'_>], busy: Vec<Worker<'_>>| {
         let pool = &profile.pools[at];
-        let workers: Vec<Worker<'_>> = pool.threads.iter().filter_map(worker).collect();
-        let (busy, factor) = match rule.rule.matches.kind {
-            Kind::Imbalance => busier_than_others(rule, &workers)?,
-            _ => saturated(rule, &workers)?,
-        };
         let rows: Vec<Counted<'_>> = busy.iter().flat_map(|w| w.rows).copied().collect();
         let totals = Totals {
             wall_ns: observed_ns(&busy),
@@ -86,12 +95,36 @@ pub(crate) fn busy_threads(rule: &AppliedRule<'_>) -> Vec<Finding> {
         let of = format!("the wall-clock time of {}", count(busy.len(), "thread"));
         let mut evidence = vec![rule.thread_lines(&rows)];
         if workers.len() >= MIN_LIKE_THREADS {
-            evidence.push(load_line(pool, &workers, factor));
+            evidence.push(load_line(pool, workers));
         }
         evidence.push(tree(profile, &rule.compiled, &rows, totals.wall_ns, &of));
         rule.finding(&[at], share, evidence)
     };
-    rule.pools.iter().flatten().filter_map(finding).collect()
+    for &at in rule.pools.iter().flatten() {
+        let workers = profile.pools[at].threads.iter();
+        let workers: Vec<Worker<'_>> = workers.filter_map(worker).collect();
+        match rule.rule.matches.kind {
+            Kind::Imbalance => {
+                let busy = busier_than_others(rule, &workers);
+                let finding = busy.and_then(|busy| finding(at, &workers, busy));
+                found.findings.extend(finding);
+            }
+            _ => {
+                let (full, maybe) = saturated(rule, &workers);
+                if !full.is_empty() {
+                    found.findings.extend(finding(at, &workers, full));
+                } else if let Some(most) = maybe.iter().max_by_key(|w| w.sum.weight) {
+                    let needed_s = most.needed_s(rule);
+                    let finding = finding(at, &workers, maybe);
+                    found.undecided.extend(finding.map(|finding| Undecided {
+                        finding,
+                        threshold_percent: threshold.percent,
+                        needed_s,
+                    }));
+                }
+            }
+        }
+    }
 }
 
 fn observed_ns(workers: &[Worker<'_>]) -> u64 {
@@ -105,7 +138,10 @@ fn counted_ns(workers: &[Worker<'_>]) -> u64 {
 }
 
 /// How much the threads of a pool do together, and how many times the mean the busiest does.
-fn load_line(pool: &Pool, workers: &[Worker<'_>], factor: f64) -> Evidence {
+fn load_line(pool: &Pool, workers: &[Worker<'_>]) -> Evidence {
+    let most = workers.iter().map(Worker::load).fold(0.0, f64::max);
+    let base: f64 = workers.iter().map(|w| w.base_ns as f64).sum();
+    let factor = most / ((counted_ns(workers) as f64).max(1.0) / base);
     let name = format!(
         "{}: the busiest thread does {factor:.1} times the mean",
         pool.name
@@ -122,64 +158,47 @@ fn load_line(pool: &Pool, workers: &[Worker<'_>], factor: f64) -> Evidence {
     }
 }
 
-/// The threads that are in the rule's states nearly all the time, and how many times the mean the busiest
-/// does; `None` when there is none.
-fn saturated<'w>(rule: &AppliedRule<'_>, workers: &[Worker<'w>]) -> Option<(Vec<Worker<'w>>, f64)> {
-    let share = |w: &Worker<'_>| percent(w.sum.weight, w.thread.observed_ns);
-    let is_full = |w: &&Worker<'_>| w.is_known && share(w) >= rule.rule.threshold.percent;
-    let full: Vec<Worker<'_>> = workers.iter().filter(is_full).copied().collect();
-    let most = workers.iter().map(|w| w.sum.weight).max()?;
-    let mean = (counted_ns(workers) as f64 / workers.len() as f64).max(1.0);
-    (!full.is_empty()).then(|| (full, most as f64 / mean))
+/// The threads that are in the rule's states nearly all the time, and those that may be.
+fn saturated<'w>(
+    rule: &AppliedRule<'_>,
+    workers: &[Worker<'w>],
+) -> (Vec<Worker<'w>>, Vec<Worker<'w>>) {
+    let least = rule.rule.threshold.percent;
+    let (mut full, mut maybe) = (Vec::new(), Vec::new());
+    for worker in workers.iter().filter(|w| w.sum.weight > 0) {
+        let (low, high) = worker.load_interval(rule);
+        match Verdict::new(low * 100.0 >= least, high * 100.0 >= least) {
+            Verdict::Above => full.push(*worker),
+            Verdict::Undecided => maybe.push(*worker),
+            Verdict::Below => {}
+        }
+    }
+    (full, maybe)
 }
 
-/// The threads that do the others' work, and how many times the mean the busiest does; `None` when the
-/// work is even.
+/// The threads that do the others' work; `None` when the work is even, or may be: what a thread did in one
+/// long moment, or what few samples say, may be the others' lot in the next recording.
 fn busier_than_others<'w>(
     rule: &AppliedRule<'_>,
     workers: &[Worker<'w>],
-) -> Option<(Vec<Worker<'w>>, f64)> {
+) -> Option<Vec<Worker<'w>>> {
     let threshold = &rule.rule.threshold;
     let base: f64 = workers.iter().map(|w| w.base_ns as f64).sum();
     // Infinite without such time: then nothing is above it.
     let load_of_all = (counted_ns(workers) as f64).max(1.0) / base;
-    let known = || workers.iter().filter(|w| w.is_known);
-    let most = known().max_by(|a, b| a.load().total_cmp(&b.load()))?;
-    let factor = most.load() / load_of_all;
+    let most = workers
+        .iter()
+        .max_by(|a, b| a.load().total_cmp(&b.load()))?;
+    let (least_load, _) = most.load_interval(rule);
     if workers.len() < MIN_LIKE_THREADS
-        || factor < threshold.max_over_mean
-        || most.load() * 100.0 < threshold.percent
-        || least_load(rule, most) <= load_of_all
+        || least_load < threshold.max_over_mean * load_of_all
+        || least_load * 100.0 < threshold.percent
     {
         return None;
     }
-    let busy = known().filter(|w| w.load() > 0.7 * most.load());
+    let busy = workers.iter().filter(|w| w.load() > 0.7 * most.load());
     let busy: Vec<Worker<'_>> = busy.copied().collect();
     let longest = busy.iter().map(|w| w.sum.weight).max()?;
     let is_long = percent(longest, rule.index.duration_ns) >= threshold.min_wall_percent;
-    is_long.then_some((busy, factor))
-}
-
-/// The low end of the 95 % interval of a worker's load; the load itself where the recording is too
-/// short for one. What a thread did in one long moment, or what few samples say, may be the others'
-/// lot in the next recording.
-fn least_load(rule: &AppliedRule<'_>, worker: &Worker<'_>) -> f64 {
-    let Some(estimator) = rule.profile().estimator() else {
-        return worker.load();
-    };
-    let base = rule.rule.threshold.of;
-    let rows = rule.profile().rows.iter();
-    let rows = rows.filter(|row| row.thread == worker.at && base.includes(row.state));
-    let whole = course(&estimator, rows);
-    let course = course(&estimator, worker.rows.iter().map(|c| c.row));
-    let interval = estimator.interval(worker.sum.weight, &course, worker.base_ns, &whole);
-    interval.low as f64 / worker.base_ns.max(1) as f64
-}
-
-/// The course of the weight of rows.
-fn course<'r>(estimator: &Estimator, rows: impl Iterator<Item = &'r Row>) -> Course {
-    rows.fold(Course::default(), |mut course, row| {
-        course.add(&estimator.course(&row.slices));
-        course
-    })
+    is_long.then_some(busy)
 }

@@ -51,8 +51,7 @@ fn check_texts(rule: &Rule) -> Result<(), Problem> {
         ("explanation", &rule.explanation),
         ("advice", &rule.advice),
         ("verify", &rule.verify),
-        ("gain.text", &rule.gain.text),
-        ("gain.source", &rule.gain.source),
+        ("action", &rule.action),
         ("threshold.why", &rule.threshold.why),
     ] {
         if text.trim().is_empty() {

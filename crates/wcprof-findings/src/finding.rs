@@ -5,7 +5,28 @@ use wcprof_profile::model::State;
 use wcprof_text::percent;
 use wcprof_types::{Pid, Tid};
 
-use crate::rule::{Base, Gain, Scope, Severity, Source};
+use crate::rule::{Base, Scope, Severity, Source};
+
+/// What rules found in a profile.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Hotspots {
+    /// The worst and largest come first.
+    pub findings: Vec<Finding>,
+    /// What may be above a threshold: the largest, as parts of their thresholds, come first.
+    pub undecided: Vec<Undecided>,
+}
+
+/// A share whose 95 % interval spans the threshold of its rule.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Undecided {
+    /// What it would be as a finding.
+    pub finding: Finding,
+    /// The threshold, percent of the share's base.
+    pub threshold_percent: f64,
+    /// Length of a recording that would decide it, s, if the share stays what it is; `None` where the
+    /// recording is too short to tell, or the share is at its threshold.
+    pub needed_s: Option<u64>,
+}
 
 /// A place worth attention. Names are as in the profile, not escaped.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -16,6 +37,8 @@ pub struct Finding {
     pub title: String,
     /// How much it matters.
     pub severity: Severity,
+    /// What to do, in a few words.
+    pub action: String,
     /// The process.
     pub pid: Pid,
     /// The process's name.
@@ -33,8 +56,6 @@ pub struct Finding {
     pub explanation: String,
     /// What to do.
     pub advice: String,
-    /// What to expect of the advice.
-    pub gain: Gain,
     /// Where advice and thresholds come from.
     pub sources: Vec<Source>,
     /// How to see that it helped.
@@ -42,6 +63,14 @@ pub struct Finding {
 }
 
 impl Finding {
+    /// Its share of what its rule's threshold is of, percent; 0 for a setting.
+    pub fn percent_of_base(&self) -> f64 {
+        match &self.basis {
+            Basis::Time(share) => percent(share.matched_ns, share.base_ns()),
+            Basis::Setting(_) => 0.0,
+        }
+    }
+
     /// Its share of the pools' non-idle time, percent: what findings of one severity are
     /// ordered by.
     pub fn share_percent(&self) -> f64 {
@@ -87,6 +116,10 @@ pub struct Setting {
 pub struct TimeShare {
     /// The time that the rule counted.
     pub matched_ns: u64,
+    /// Ends of its 95 % confidence interval as a part of the base.
+    pub low_ns: u64,
+    /// The upper end.
+    pub high_ns: u64,
     /// Samples it rests on; 0 when it is from the kernel's counters alone.
     pub n_samples: u64,
     /// The states it was spent in, in the order of [`State`].
@@ -108,6 +141,17 @@ pub struct TimeShare {
     pub tids: Vec<Tid>,
     /// Length of the recording.
     pub duration_ns: u64,
+}
+
+impl TimeShare {
+    /// The time that percentages are of.
+    pub fn base_ns(&self) -> u64 {
+        match self.base {
+            Base::OnCpu => self.on_cpu_ns,
+            Base::NonIdle => self.non_idle_ns,
+            Base::Wall => self.wall_ns,
+        }
+    }
 }
 
 /// A part of a call tree, or a list of threads.

@@ -3,31 +3,31 @@
 use std::cmp::Reverse;
 
 use wcprof_profile::model::Profile;
-use wcprof_text::percent;
 
-use crate::applied::{AppliedRule, MIN_TICKS};
+use crate::applied::AppliedRule;
 use crate::busy_threads::busy_threads;
 use crate::counted::{Counted, Sum};
 use crate::evidence::tree;
 use crate::files::files;
-use crate::finding::{Evidence, Finding};
+use crate::finding::{Evidence, Finding, Hotspots, Undecided};
 use crate::locks::held_by;
 use crate::matching::CompiledRule;
 use crate::rule::{Kind, Scope, Show};
 use crate::rule_set::RuleSet;
 use crate::totals::Index;
+use crate::verdict::Verdict;
 
 /// Above this many pools of one process, findings of the same rule are merged into one.
 const MAX_FINDINGS_A_RULE: usize = 3;
 
-/// Tests every rule; the worst and largest findings come first.
+/// Tests every rule. A share is a finding when the low end of its 95 % interval reaches the rule's threshold,
+/// and undecided when the interval spans it.
 ///
-/// A rule that matches in one to three pools of a process gives a finding for each; in more,
-/// one for all of them. If no pool passes the rule's threshold by itself, all pools of the
-/// process that the rule looks at are tested together.
-pub fn hotspots(profile: &Profile, rules: &RuleSet) -> Vec<Finding> {
+/// A rule that matches in one to three pools of a process gives a finding for each; in more, one for all of
+/// them.
+pub fn hotspots(profile: &Profile, rules: &RuleSet) -> Hotspots {
     let index = Index::new(profile);
-    let mut findings = Vec::new();
+    let mut found = Hotspots::default();
     for rule in rules.rules() {
         let pools = index.pools(rule);
         // Compiling its expressions takes longer than all the rest.
@@ -40,22 +40,24 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet) -> Vec<Finding> {
             pools,
             compiled: CompiledRule::new(profile, rule),
         };
-        findings.extend(match rule.rule.matches.kind {
-            Kind::Stacks => by_stacks(&rule),
-            Kind::Threads | Kind::Imbalance => busy_threads(&rule),
-        });
+        match rule.rule.matches.kind {
+            Kind::Stacks => by_stacks(&rule, &mut found),
+            Kind::Threads | Kind::Imbalance => busy_threads(&rule, &mut found),
+        }
     }
-    findings.sort_by(|a, b| {
+    found.findings.sort_by(|a, b| {
         let by_share = b.share_percent().total_cmp(&a.share_percent());
         b.severity.cmp(&a.severity).then(by_share)
     });
-    findings
+    let part = |u: &Undecided| u.finding.percent_of_base() / u.threshold_percent;
+    found.undecided.sort_by(|a, b| part(b).total_cmp(&part(a)));
+    found
 }
 
 /// What a rule counts, by pool.
 type ByPool<'a> = [Vec<Counted<'a>>];
 
-fn by_stacks(rule: &AppliedRule<'_>) -> Vec<Finding> {
+fn by_stacks(rule: &AppliedRule<'_>, found: &mut Hotspots) {
     let profile = rule.profile();
     let mut is_looked_at = vec![false; profile.pools.len()];
     for &pool in rule.pools.iter().flatten() {
@@ -70,61 +72,61 @@ fn by_stacks(rule: &AppliedRule<'_>) -> Vec<Finding> {
             counted[pool].push(Counted { row, anchor });
         }
     }
-    let mut findings = Vec::new();
+    let scope = rule.rule.threshold.scope;
     // `scope = "process"` is over the pools that the rule looks at.
-    for pools in &rule.pools {
-        for (scope, group) in groups(rule, pools, &counted) {
-            findings.extend(stack_finding(rule, scope, group, &counted));
+    for of_process in &rule.pools {
+        let candidates = match scope {
+            Scope::Process => vec![of_process.clone()],
+            Scope::Pool => of_process.iter().map(|&pool| vec![pool]).collect(),
+        };
+        let (mut sure, mut open) = (Vec::new(), Vec::new());
+        for pools in candidates {
+            let rows = rows_of(&pools, &counted);
+            match rule.verdict(&rows, &rule.index.sum(&pools)) {
+                Verdict::Above => sure.push(pools),
+                Verdict::Undecided => open.push(pools),
+                Verdict::Below => {}
+            }
+        }
+        for pools in merged(sure) {
+            found.findings.extend(stack_finding(rule, pools, &counted));
+        }
+        for pools in merged(open) {
+            let needed_s = rule.needed_s(&rows_of(&pools, &counted), &rule.index.sum(&pools));
+            let finding = stack_finding(rule, pools, &counted);
+            found.undecided.extend(finding.map(|finding| Undecided {
+                finding,
+                threshold_percent: rule.rule.threshold.percent,
+                needed_s,
+            }));
         }
     }
-    findings
 }
 
-/// The sets of pools of a process that make a finding each.
-fn groups(
-    rule: &AppliedRule<'_>,
-    pools: &[usize],
-    counted: &ByPool<'_>,
-) -> Vec<(Scope, Vec<usize>)> {
-    let threshold = &rule.rule.threshold;
-    let passes = |pools: &[usize]| {
-        let totals = rule.index.sum(pools);
-        let sum = Sum::new(pools.iter().flat_map(|&p| &counted[p]));
-        sum.weight > 0
-            && totals.max_ticks >= MIN_TICKS
-            && sum.n_samples >= threshold.min_samples
-            && percent(sum.weight, totals.base_ns(threshold.of)) >= threshold.percent
-            && percent(sum.weight, rule.index.duration_ns) >= threshold.min_wall_percent
-    };
-    let mut passing = pools.to_vec();
-    passing.retain(|&pool| threshold.scope == Scope::Pool && passes(&[pool]));
-    match passing.len() {
-        // Pools are added up because samples are few; exact times need none.
-        0 if threshold.scope == Scope::Pool && threshold.min_samples <= 1 => Vec::new(),
-        0 if passes(pools) => vec![(Scope::Process, pools.to_vec())],
-        0 => Vec::new(),
-        1..=MAX_FINDINGS_A_RULE => {
-            let each = passing.into_iter().map(|pool| (Scope::Pool, vec![pool]));
-            each.collect()
-        }
-        _ => vec![(Scope::Pool, passing)],
+/// All pools together, if they are many.
+fn merged(sets: Vec<Vec<usize>>) -> Vec<Vec<usize>> {
+    match sets.len() {
+        0..=MAX_FINDINGS_A_RULE => sets,
+        _ => vec![sets.concat()],
     }
+}
+
+fn rows_of<'a>(pools: &[usize], counted: &ByPool<'a>) -> Vec<Counted<'a>> {
+    pools.iter().flat_map(|&p| &counted[p]).copied().collect()
 }
 
 fn stack_finding(
     rule: &AppliedRule<'_>,
-    scope: Scope,
     pools: Vec<usize>,
     counted: &ByPool<'_>,
 ) -> Option<Finding> {
     let profile = rule.profile();
-    let base = rule.rule.threshold.of;
+    let (base, scope) = (rule.rule.threshold.of, rule.rule.threshold.scope);
     let totals = rule.index.sum(&pools);
     let mut by_weight = pools;
     by_weight.retain(|&p| !counted[p].is_empty());
     by_weight.sort_by_key(|&p| Reverse(Sum::new(&counted[p]).weight));
-    let rows = by_weight.iter().flat_map(|&p| &counted[p]);
-    let rows: Vec<Counted<'_>> = rows.copied().collect();
+    let rows = rows_of(&by_weight, counted);
     let share = rule.share(&rows, &totals, base, scope);
     let of = match (scope, by_weight.as_slice()) {
         (Scope::Process, _) => format!("the {} of the process", base.name()),

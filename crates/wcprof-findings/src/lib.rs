@@ -22,6 +22,7 @@ mod files;
 mod locks;
 mod matching;
 mod totals;
+mod verdict;
 
 mod condition;
 mod watch;
@@ -29,21 +30,25 @@ mod watch;
 mod json;
 mod lock_text;
 mod text;
+mod to_do;
 
 pub use condition::{Condition, ConditionError};
-pub use finding::{Basis, Evidence, EvidenceLine, Finding, Setting, SettingsFound, TimeShare};
+pub use finding::{
+    Basis, Evidence, EvidenceLine, Finding, Hotspots, Setting, SettingsFound, TimeShare, Undecided,
+};
 pub use hotspots::hotspots;
 pub use json::{rules_to_json, to_json};
 pub use lock_text::render_locks;
 pub use locks::{Hold, LockReport, LockSite, Unknown, Waiters, lock_report, locks_to_json};
 pub use rule::{
-    Base, FrameTest, Gain, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
+    Base, FrameTest, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,
 };
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{
-    Detail, TextOptions, process_name, render_finding, render_paragraph, render_rules, render_text,
+    gain_sentence, process_name, render_finding, render_paragraph, render_rules, render_text,
     share_sentence,
 };
+pub use to_do::{ToDo, to_do};
 pub use watch::Watch;
 
 #[cfg(test)]

@@ -39,6 +39,8 @@ pub struct Rule {
     pub title: String,
     /// Severity of its findings.
     pub severity: Severity,
+    /// What to do, in a few words, after an arrow.
+    pub action: String,
     /// What time it counts.
     #[serde(rename = "match")]
     pub matches: Match,
@@ -50,20 +52,8 @@ pub struct Rule {
     pub advice: String,
     /// How to see that it helped.
     pub verify: String,
-    /// What to expect of the advice.
-    pub gain: Gain,
     /// Where advice and thresholds come from; at least one.
     pub sources: Vec<Source>,
-}
-
-/// What a rule's advice is expected to bring.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gain {
-    /// The expectation.
-    pub text: String,
-    /// Who measured or estimated it.
-    pub source: String,
 }
 
 /// A published or measured fact.
@@ -204,14 +194,14 @@ impl Base {
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Scope {
-    /// Each pool by itself; if none passes, all pools of a process together.
+    /// Each pool by itself.
     #[default]
     Pool,
     /// All pools of a process together.
     Process,
 }
 
-/// When counted time is a finding.
+/// When counted time is a finding: the low end of its 95 % interval must reach the threshold.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Threshold {
@@ -229,9 +219,6 @@ pub struct Threshold {
     /// the pool's threads together.
     #[serde(default = "default_max_over_mean")]
     pub max_over_mean: f64,
-    /// Fewest samples that the counted time stands on.
-    #[serde(default = "default_min_samples")]
-    pub min_samples: u64,
     /// Why these figures.
     pub why: String,
 }
@@ -242,8 +229,4 @@ fn default_min_wall_percent() -> f64 {
 
 fn default_max_over_mean() -> f64 {
     1.5
-}
-
-fn default_min_samples() -> u64 {
-    20
 }

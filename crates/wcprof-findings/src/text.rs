@@ -1,78 +1,35 @@
 //! Findings as text for people.
 
-use indexmap::{IndexMap, IndexSet};
 use wcprof_profile::model::{Profile, State};
 use wcprof_text::{columns, count, cut, one_line, percent, wrap};
 
-use crate::finding::{Basis, Evidence, EvidenceLine, FILES, Finding, HELD_BY, TimeShare};
-use crate::rule::{Base, Scope, Source};
+use crate::finding::{Basis, Evidence, Finding, Hotspots, TimeShare, Undecided};
+use crate::rule::{Scope, Source};
 use crate::rule_set::RuleSet;
-
-/// How findings are printed.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub struct TextOptions {
-    /// Longest line, characters; lines of trees are cut there, prose is wrapped. At least 40
-    /// is used.
-    pub width: usize,
-    /// Findings to print, or groups of one rule's findings in the brief form; the titles of the
-    /// rest are named.
-    pub max_findings: usize,
-    /// How much of each.
-    pub detail: Detail,
-}
-
-/// How much of a finding is printed.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub enum Detail {
-    /// All of it.
-    #[default]
-    Full,
-    /// A few lines: share, the heaviest line of evidence, the first sentence of the advice; a
-    /// rule's findings in other pools of the process are added to its first one.
-    Brief,
-}
-
-impl Default for TextOptions {
-    fn default() -> Self {
-        Self {
-            width: 120,
-            max_findings: usize::MAX,
-            detail: Detail::Full,
-        }
-    }
-}
 
 /// Pool names printed before the rest is counted.
 const MAX_POOL_NAMES: usize = 4;
 
-/// Titles of findings that are not shown before the rest is left out.
-const MAX_TITLES: usize = 5;
-
 /// Share of on-CPU time without a stack, percent, above which the text says what that means.
 const MUCH_WITHOUT_STACK: f64 = 50.0;
 
-/// Prints findings with evidence and advice; names are escaped. Without findings it says so.
-pub fn render_text(profile: &Profile, findings: &[Finding], options: TextOptions) -> String {
-    let width = options.width.max(40);
-    let is_brief = options.detail == Detail::Brief;
-    // In the brief form of one rule in pools of one process, else single ones; no group is empty.
-    let mut groups: IndexMap<_, Vec<&Finding>> = IndexMap::new();
-    for (at, finding) in findings.iter().enumerate() {
-        let place = (&finding.rule, finding.pid, &finding.host);
-        let key = (place, if is_brief { 0 } else { at });
-        groups.entry(key).or_default().push(finding);
-    }
-    let groups: Vec<Vec<&Finding>> = groups.into_values().collect();
-    let (shown, rest) = groups.split_at(options.max_findings.min(groups.len()));
-    let texts = shown.iter().map(|group| match is_brief {
-        true => brief(profile, group, width),
-        false => full(group[0], process_name(profile, group[0]), width),
-    });
+/// Prints findings with evidence and advice, and what is undecided, in lines of at most `width` characters, at
+/// least 40; names are escaped. Without findings it says so.
+pub fn render_text(profile: &Profile, hotspots: &Hotspots, width: usize) -> String {
+    let width = width.max(40);
+    let findings = hotspots.findings.iter();
+    let texts = findings.map(|finding| full(finding, process_name(profile, finding), width));
     let texts: Vec<String> = texts.collect();
-    let mut out = texts.join(if is_brief { "" } else { "\n" });
-    out += &titles(&rest.concat(), width);
-    if findings.is_empty() {
+    let mut out = texts.join("\n");
+    if texts.is_empty() {
         out.push_str("no hotspots found\n");
+    }
+    if !hotspots.undecided.is_empty() {
+        out.push_str("\nundecided: the 95 % interval spans the threshold\n");
+    }
+    for open in &hotspots.undecided {
+        let text = undecided(profile, open);
+        out += &wrapped("  ", &text, 4, width);
     }
     let on_cpu = || profile.rows.iter().filter(|r| r.state == State::OnCpu);
     let without = on_cpu().filter(|r| r.stack.is_none());
@@ -130,8 +87,9 @@ fn full(finding: &Finding, process: &str, width: usize) -> String {
     }
     out += &render_paragraph("why", &finding.explanation, width);
     out += &render_paragraph("advice", &finding.advice, width);
-    let gain = format!("{} ({})", finding.gain.text.trim(), finding.gain.source);
-    out += &render_paragraph("gain", &gain, width);
+    if let Some(gain) = gain_sentence(finding, process) {
+        out += &render_paragraph("gain", &gain, width);
+    }
     out += &sources(&finding.sources, width);
     out + &render_paragraph("verify", &finding.verify, width)
 }
@@ -164,60 +122,6 @@ fn basis(finding: &Finding, process: &str, width: usize) -> String {
     }
 }
 
-/// Names the findings that did not fit.
-fn titles(more: &[&Finding], width: usize) -> String {
-    if more.is_empty() {
-        return String::new();
-    }
-    let titles: IndexSet<&str> = more.iter().map(|f| f.title.as_str()).collect();
-    let shown: Vec<&str> = titles.iter().copied().take(MAX_TITLES).collect();
-    let dots = if titles.len() > shown.len() {
-        "; ..."
-    } else {
-        ""
-    };
-    let (n, shown) = (count(more.len(), "more finding"), shown.join("; "));
-    wrapped("", &format!("{n} not shown: {shown}{dots}"), 0, width)
-}
-
-/// Findings of one rule in pools of one process: the first, and where the others are.
-fn brief(profile: &Profile, group: &[&Finding], width: usize) -> String {
-    let finding = group[0];
-    let process = process_name(profile, finding);
-    let prefix = match profile.processes.len() {
-        0 | 1 => String::new(),
-        _ => place(finding, process) + " ",
-    };
-    let (severity, pools) = (finding.severity.name(), pools(finding));
-    let title = format!("[{severity}] {prefix}{pools}: {}", finding.title);
-    let mut out = line(&title, width) + &basis(finding, process, width);
-    if group.len() > 1 {
-        let places: Vec<String> = group[1..].iter().map(|f| also_in(f)).collect();
-        out += &render_paragraph("also in", &places.join(", "), width);
-    }
-    // The last one is the tree.
-    if let Some((tree, others)) = finding.evidence.split_last() {
-        let lines = (0..).zip(&tree.lines);
-        let chain = lines.take_while(|(depth, line)| line.depth == *depth);
-        let names: Vec<&str> = chain.map(|(_, line)| line.name.as_str()).collect();
-        let percent = tree.lines.first().map_or(0.0, |line| line.percent);
-        let text = format!("  evidence: {percent:.1} % {}", names.join(" < "));
-        out += &line(&text, width);
-        for evidence in others {
-            let (label, unit) = match evidence.heading.as_str() {
-                heading if heading.starts_with(HELD_BY) => ("held by", " of the time lost"),
-                heading if heading.starts_with(FILES) => ("on", ""),
-                _ => continue,
-            };
-            if let Some(EvidenceLine { percent, name, .. }) = evidence.lines.first() {
-                let text = format!("  {label:<8}: {percent:.1} %{unit}: {name}");
-                out += &line(&text, width);
-            }
-        }
-    }
-    out + &render_paragraph("advice", first_sentence(&finding.advice), width)
-}
-
 /// What a user calls the process of a finding: `osd.3`; not escaped.
 pub fn process_name<'p>(profile: &'p Profile, finding: &'p Finding) -> &'p str {
     let is_on = |host: &str| finding.host.is_empty() || host == finding.host;
@@ -234,28 +138,6 @@ fn place(finding: &Finding, process: &str) -> String {
     }
 }
 
-/// `tp_osd_tp (21.7 %, 7.0 s)`: pool, share of its wall-clock time, the time.
-fn also_in(finding: &Finding) -> String {
-    let pools = pools(finding);
-    match &finding.basis {
-        Basis::Time(share) => {
-            let part = percent(share.matched_ns, share.wall_ns);
-            format!(
-                "{pools} ({part:.1} %, {})",
-                short_duration(share.matched_ns)
-            )
-        }
-        Basis::Setting(_) => pools,
-    }
-}
-
-/// Up to the first full stop that a space follows.
-fn first_sentence(text: &str) -> &str {
-    let text = text.trim();
-    let end = text.find(". ").or_else(|| text.find(".\n"));
-    end.map_or(text, |at| &text[..=at])
-}
-
 fn pools(finding: &Finding) -> String {
     let (shown, more) = (finding.pools).split_at(finding.pools.len().min(MAX_POOL_NAMES));
     match more.len() {
@@ -264,42 +146,63 @@ fn pools(finding: &Finding) -> String {
     }
 }
 
-/// `14.0 % of msgr-worker-N's 3 x 10.0 s of wall-clock time (4.2 s), 38.0 % of its on-CPU
-/// time, ...`
+/// `14.0 % (12.1 to 16.2) of msgr-worker-N's on-CPU time, 1.4 of 10.0 s`.
 fn share_text(share: &TimeShare, finding: &Finding, process: &str) -> String {
-    // Whose time it is.
+    let base_ns = share.base_ns();
+    let part = |ns| percent(ns, base_ns);
+    let text = format!(
+        "{} of {}, {} of {}",
+        with_interval(
+            part(share.matched_ns),
+            (part(share.low_ns), part(share.high_ns))
+        ),
+        whose(share, finding, process),
+        short_duration(share.matched_ns),
+        short_duration(base_ns),
+    );
+    if share.states == [State::OnCpu] {
+        return text;
+    }
+    let at_once = share.matched_ns as f64 / share.duration_ns.max(1) as f64;
+    let states: Vec<_> = share.states.iter().map(|s| s.name()).collect();
+    let states = states.join(", ");
+    format!("{text}; {at_once:.2} threads at a time in {states}")
+}
+
+/// A share in percent with its 95 % interval: `14.0 % (12.1 to 16.2)`.
+pub(crate) fn with_interval(share: f64, (low, high): (f64, f64)) -> String {
+    format!("{share:.1} % ({low:.1} to {high:.1})")
+}
+
+/// Whose time a share is of: `msgr-worker-N's on-CPU time`.
+pub(crate) fn whose(share: &TimeShare, finding: &Finding, process: &str) -> String {
     let subject = match (share.scope, finding.pools.as_slice()) {
         (Scope::Pool, [pool]) => pool.clone(),
         (Scope::Pool, pools) => format!("{} pools", pools.len()),
         (Scope::Process, _) => process.to_owned(),
     };
-    let matched = share.matched_ns;
-    let (part, time) = (percent(matched, share.wall_ns), short_duration(matched));
-    let mut text = if share.tids.is_empty() {
-        let spans = spans(share.n_threads, share.wall_ns);
-        let mut text = format!("{part:.1} % of {subject}'s {spans} of wall-clock time ({time})");
-        if share.base == Base::OnCpu {
-            let on_cpu = percent(matched, share.on_cpu_ns);
-            text += &format!(", {on_cpu:.1} % of its on-CPU time");
-        }
-        let non_idle = percent(matched, share.non_idle_ns);
-        text + &format!(", {non_idle:.1} % of its non-idle time")
-    } else {
-        let n = share.tids.len();
-        let (spans, threads) = (spans(n, share.wall_ns), count(share.n_threads, "thread"));
-        format!(
-            "{part:.1} % of the {spans} of wall-clock time of {n} of the {threads} of {subject} ({time})"
-        )
-    };
-    let at_once = matched as f64 / share.duration_ns.max(1) as f64;
-    if share.states == [State::OnCpu] {
-        text += &format!("; {:.0} % of one core", at_once * 100.0);
-    } else {
-        let states: Vec<_> = share.states.iter().map(|s| s.name()).collect();
-        let states = states.join(", ");
-        text += &format!("; {at_once:.2} threads at a time on average; states: {states}");
+    let base = share.base.name();
+    match share.tids.len() {
+        0 => format!("{subject}'s {base}"),
+        n if n == share.n_threads => format!("{subject}'s {base}"),
+        n => format!(
+            "the {base} of {n} of {subject}'s {}",
+            count(share.n_threads, "thread")
+        ),
     }
-    text + "; " + &count(share.n_samples as usize, "sample")
+}
+
+/// What may be a finding, and how long a recording would decide it.
+fn undecided(profile: &Profile, open: &Undecided) -> String {
+    let finding = &open.finding;
+    let share = share_sentence(profile, finding).unwrap_or_default();
+    let title = &finding.title;
+    let (id, least) = (&finding.rule, open.threshold_percent);
+    let next = match open.needed_s {
+        Some(seconds) => format!("a recording of {seconds} s would decide it"),
+        None => "a longer recording may decide it".to_owned(),
+    };
+    format!("{title} ({id}): {share}; the threshold is {least} %; {next}")
 }
 
 /// The share of time that a finding rests on, as a sentence without a full stop; not escaped. `None` for
@@ -311,11 +214,16 @@ pub fn share_sentence(profile: &Profile, finding: &Finding) -> Option<String> {
     }
 }
 
-/// `3 x 10.0 s`: threads and their mean observed time.
-fn spans(n_threads: usize, wall_ns: u64) -> String {
-    match n_threads {
-        0 | 1 => short_duration(wall_ns),
-        n => format!("{n} x {}", short_duration(wall_ns / n as u64)),
+/// The bound of what an advice can bring (Amdahl's law): the time that it is about. `None` for single threads,
+/// whose other work goes on, and for settings.
+pub fn gain_sentence(finding: &Finding, process: &str) -> Option<String> {
+    match &finding.basis {
+        Basis::Time(share) if share.tids.is_empty() => {
+            let most = percent(share.matched_ns, share.base_ns());
+            let whose = whose(share, finding, process);
+            Some(format!("at most {most:.1} % of {whose}"))
+        }
+        _ => None,
     }
 }
 

@@ -1,7 +1,8 @@
 //! Adds up the time of a profile by pool.
 
 use indexmap::IndexMap;
-use wcprof_profile::model::{Pool, Profile};
+use wcprof_profile::model::{Pool, Profile, Row};
+use wcprof_profile::{Course, Estimator};
 
 use crate::matching::{any_glob, glob};
 use crate::rule::{Base, Rule};
@@ -13,8 +14,8 @@ pub(crate) struct Totals {
     pub(crate) non_idle_ns: u64,
     pub(crate) wall_ns: u64,
     pub(crate) n_threads: usize,
-    /// Most ticks that one of the threads was observed in.
-    pub(crate) max_ticks: u64,
+    /// Courses of the times above, in the same order.
+    pub(crate) courses: [Course; 3],
 }
 
 impl Totals {
@@ -26,44 +27,69 @@ impl Totals {
         }
     }
 
+    pub(crate) fn course(&self, base: Base) -> &Course {
+        &self.courses[base as usize]
+    }
+
+    /// Adds a row's time to what it is a part of.
+    fn add_row(&mut self, row: &Row, estimator: Option<&Estimator>) {
+        let course = estimator.map(|estimator| estimator.course(&row.slices));
+        let bases = [Base::OnCpu, Base::NonIdle, Base::Wall];
+        for base in bases.into_iter().filter(|base| base.includes(row.state)) {
+            if let Some(course) = &course {
+                self.courses[base as usize].add(course);
+            }
+            let sum = match base {
+                Base::OnCpu => &mut self.on_cpu_ns,
+                Base::NonIdle => &mut self.non_idle_ns,
+                // What was observed, which is known without rows.
+                Base::Wall => continue,
+            };
+            *sum = sum.saturating_add(row.weight);
+        }
+    }
+
     fn add(&mut self, other: &Self) {
         self.on_cpu_ns = self.on_cpu_ns.saturating_add(other.on_cpu_ns);
         self.non_idle_ns = self.non_idle_ns.saturating_add(other.non_idle_ns);
         self.wall_ns = self.wall_ns.saturating_add(other.wall_ns);
         self.n_threads += other.n_threads;
-        self.max_ticks = self.max_ticks.max(other.max_ticks);
+        for (sum, course) in self.courses.iter_mut().zip(&other.courses) {
+            sum.add(course);
+        }
     }
 }
 
 /// What every rule needs to know of a profile.
 pub(crate) struct Index<'p> {
     pub(crate) profile: &'p Profile,
+    /// By thread.
+    pub(crate) threads: Vec<Totals>,
     /// By pool.
     totals: Vec<Totals>,
     /// The pools of each process, in the order of their first pools.
     processes: Vec<Vec<usize>>,
+    /// `None` when the recording is too short for intervals.
+    pub(crate) estimator: Option<Estimator>,
     /// Length of the recording, ns; never 0.
     pub(crate) duration_ns: u64,
 }
 
 impl<'p> Index<'p> {
     pub(crate) fn new(profile: &'p Profile) -> Self {
-        let mut totals = vec![Totals::default(); profile.pools.len()];
-        for thread in &profile.threads {
-            totals[thread.pool].add(&Totals {
-                wall_ns: thread.observed_ns,
-                n_threads: 1,
-                max_ticks: thread.n_ticks,
-                ..Totals::default()
-            });
-        }
+        let estimator = profile.estimator();
+        let threads = profile.threads.iter().map(|thread| Totals {
+            wall_ns: thread.observed_ns,
+            n_threads: 1,
+            ..Totals::default()
+        });
+        let mut threads: Vec<Totals> = threads.collect();
         for row in &profile.rows {
-            let weight_in = |base: Base| u64::from(base.includes(row.state)) * row.weight;
-            totals[profile.threads[row.thread].pool].add(&Totals {
-                on_cpu_ns: weight_in(Base::OnCpu),
-                non_idle_ns: weight_in(Base::NonIdle),
-                ..Totals::default()
-            });
+            threads[row.thread].add_row(row, estimator.as_ref());
+        }
+        let mut totals = vec![Totals::default(); profile.pools.len()];
+        for (thread, own) in profile.threads.iter().zip(&threads) {
+            totals[thread.pool].add(own);
         }
         let mut processes: IndexMap<usize, Vec<usize>> = IndexMap::new();
         for (at, pool) in profile.pools.iter().enumerate() {
@@ -73,8 +99,10 @@ impl<'p> Index<'p> {
         let longest = profile.threads.iter().map(|t| t.observed_ns).max();
         Self {
             profile,
+            threads,
             totals,
             processes: processes.into_values().collect(),
+            estimator,
             duration_ns: profile.duration_ns().max(longest.unwrap_or(0)).max(1),
         }
     }

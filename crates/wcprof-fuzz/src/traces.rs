@@ -2,11 +2,11 @@
 
 use std::sync::OnceLock;
 
-use wcprof_findings::{Finding, RuleSet, TextOptions, hotspots, render_text};
+use wcprof_findings::{Hotspots, RuleSet, hotspots, render_text};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{ProfileBuilder, Rules, Trees, View};
 use wcprof_report::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
-use wcprof_report::{folded, json, text, uwpmp};
+use wcprof_report::{TextTrees, folded, json, text, uwpmp};
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Tables;
 
@@ -97,25 +97,26 @@ pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
     let (rules, hotspot_rules) = rules();
     let profile = builder.finish(tables, None, rules);
     let trees = Trees::new(&profile, &View::default());
+    let texts = TextTrees::new(&profile, &View::default());
     let mut out = Vec::new();
     let written = folded(&profile, &trees, &mut out)
-        .and_then(|()| text(&profile, &trees, &Default::default(), &mut out))
+        .and_then(|()| text(&profile, &texts, &Default::default(), &mut out))
         .and_then(|()| uwpmp(&profile, &View::default(), None, &mut out))
         .and_then(|()| json(&profile, &View::default(), None, &mut out));
     assert!(written.is_ok());
-    let findings = hotspots(&profile, hotspot_rules);
-    out.extend(render_text(&profile, &findings, TextOptions::default()).into_bytes());
+    let found = hotspots(&profile, hotspot_rules);
+    out.extend(render_text(&profile, &found, 120).into_bytes());
     let text = String::from_utf8(out);
     let is_printable = |c: char| c == '\n' || !c.is_control();
     assert!(text.is_ok_and(|text| text.chars().all(is_printable)));
-    page(&profile, &findings);
+    page(&profile, &found);
 }
 
 /// A page has the elements of its template, whatever names it shows, and a size.
-fn page(profile: &Profile, findings: &[Finding]) {
+fn page(profile: &Profile, hotspots: &Hotspots) {
     let options = HtmlOptions {
         title: "fuzz",
-        findings,
+        hotspots: Some(hotspots),
         ..HtmlOptions::default()
     };
     let view = View::default();

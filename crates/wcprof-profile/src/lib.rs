@@ -8,6 +8,7 @@
 
 mod builder;
 mod by_thread;
+mod categories;
 mod classify;
 mod cores;
 pub mod diff;
@@ -40,6 +41,7 @@ mod weight_sum;
 mod window;
 
 pub use builder::ProfileBuilder;
+pub use categories::{CategoryTime, cpu_by_category};
 pub use cores::{ClassCores, Cores, CoresRatio, PoolCores, ProcessCores, cores};
 pub use filter::{FilterError, FunctionFilter, ThreadFilter, globs, keep_threads};
 pub use label::{Label, file_text};
@@ -51,7 +53,7 @@ pub use precision::{Course, Estimator, Interval};
 pub use prepared::for_each_shown;
 pub use renamed::RenamedStacks;
 pub use renamed_functions::rename_functions;
-pub use rules::{Rules, RulesError};
+pub use rules::{Categories, Rules, RulesError};
 pub use span_rows::{RowSpan, SpanRows};
 pub use student::{two_sided_p, two_sided_quantile};
 pub use syscalls::{syscall_name, syscall_number};

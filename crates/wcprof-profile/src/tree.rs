@@ -39,7 +39,7 @@ pub struct Node {
     pub label: Label,
     /// Index of its parent in [`Group::nodes`]; `None` for a root.
     pub parent: Option<usize>,
-    /// Indices of its children, heaviest first, then by name.
+    /// Indices of its children, heaviest first, then by name; what was pruned comes last.
     pub children: Vec<usize>,
     /// Wall-clock time of the paths through this node, ns.
     pub weight: u64,
@@ -337,7 +337,9 @@ fn link(group: &mut Group, profile: &Profile, min_percent: f64) {
     let order = |list: &mut Vec<usize>| {
         list.sort_by(|&a, &b| {
             let (a, b) = (&group.nodes[a], &group.nodes[b]);
-            b.weight.cmp(&a.weight).then_with(|| {
+            let is_below = |node: &Node| node.label == Label::Below;
+            let last = is_below(a).cmp(&is_below(b));
+            last.then(b.weight.cmp(&a.weight)).then_with(|| {
                 a.label
                     .text(profile, min_percent)
                     .cmp(&b.label.text(profile, min_percent))

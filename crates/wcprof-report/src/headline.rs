@@ -23,6 +23,9 @@ pub struct Headline<'p> {
     pub losses: Losses,
 }
 
+/// Least share of what is missing that is said, percent.
+const MIN_MISSING: f64 = 0.05;
+
 /// What a recording lacks.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Losses {
@@ -109,10 +112,56 @@ impl<'p> Headline<'p> {
             let (cpu, part) = (duration(own), percent(own, recorded));
             out += &format!("wcprof itself: {cpu} CPU ({part:.1} % of one core)\n");
         }
-        for note in &header.notes {
-            out += &format!("note: {}\n", terminal_name(note));
+        for warning in self.warnings() {
+            out += &format!("{warning}\n");
         }
         out
+    }
+
+    /// Whether the recording can be relied on, in a line: what is missing, and what wcprof took.
+    pub(crate) fn quality(&self) -> String {
+        let losses = &self.losses;
+        let part = |n: u64| percent(n, self.n_samples);
+        let shares = [
+            ("lost", part(losses.n_lost), 0.0),
+            ("torn", part(losses.n_torn), 5.0),
+            (
+                "late",
+                percent(losses.n_late, self.profile.stats.n_ticks),
+                5.0,
+            ),
+            ("truncated", part(losses.n_truncated()), 5.0),
+            (
+                "frames without a name",
+                percent(losses.n_unresolved, losses.n_frames),
+                5.0,
+            ),
+        ];
+        let is_good = losses.cut.is_none() && shares.iter().all(|(_, share, most)| share <= most);
+        let verdict = if is_good { "ok" } else { "look" };
+        let seen = shares.iter().filter(|(_, share, _)| *share >= MIN_MISSING);
+        let seen = seen.map(|(what, share, _)| format!("{share:.1} % {what}"));
+        let seen: Vec<String> = seen.collect();
+        let missing = match seen.as_slice() {
+            [] => "nothing is missing".to_owned(),
+            seen => seen.join(", "),
+        };
+        let (own, recorded) = (self.profile.stats.own_cpu_ns, self.profile.time.recorded_ns);
+        let own = match own > 0 && recorded > 0 {
+            true => format!("; wcprof took {:.1} % of a core", percent(own, recorded)),
+            false => String::new(),
+        };
+        format!("quality {verdict}: {missing}{own}")
+    }
+
+    /// What a reader must know before any figure: that the recording was cut short, and its notes.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        let cut = self.losses.cut.iter();
+        let cut =
+            cut.map(|reason| format!("the recording was cut short: {}", terminal_name(reason)));
+        let notes = self.profile.header.notes.iter();
+        let notes = notes.map(|note| format!("note: {}", terminal_name(note)));
+        cut.chain(notes).collect()
     }
 
     fn shares(&self) -> String {
@@ -195,19 +244,14 @@ impl Losses {
             [] => String::new(),
             reasons => format!(" ({})", reasons.join(", ")),
         };
-        let mut text = format!(
+        format!(
             "missing: {} torn, {} late, {} lost, {} truncated{reasons}, unresolved frames {:.1} %\n",
             self.n_torn,
             self.n_late,
             self.n_lost,
             self.n_truncated(),
             percent(self.n_unresolved, self.n_frames),
-        );
-        if let Some(reason) = &self.cut {
-            let reason = terminal_name(reason);
-            text += &format!("the recording was cut short: {reason}\n");
-        }
-        text
+        )
     }
 }
 

@@ -3,7 +3,8 @@
 //!
 //! | Format | Function | For |
 //! |---|---|---|
-//! | `text` | [`text`](fn@text) | a terminal |
+//! | `overview` | [`Overview`] | a terminal: the first screen |
+//! | `text` | [`text`](fn@text) | a terminal: call trees |
 //! | `functions` | [`functions`](fn@functions) | a terminal: self and total time of each function |
 //! | `waits` | [`waits`](fn@waits) | a terminal: where threads wait, and why a wait is idle or not |
 //! | `uwpmp` | [`uwpmp`](fn@uwpmp) | trackers: uwpmp's own text format |
@@ -28,7 +29,9 @@ mod group;
 mod headline;
 mod html;
 mod json;
-mod screen;
+mod overview;
+mod short;
+mod spans;
 mod svg;
 mod text;
 mod uwpmp;
@@ -44,8 +47,8 @@ pub use group::group_name;
 pub use headline::{Headline, recorded_by};
 pub use html::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 pub use json::{JSON_VERSION, json};
-pub use screen::screen;
+pub use overview::{Answers, Overview};
 pub use svg::svg;
-pub use text::{TextOptions, text};
+pub use text::{TextOptions, TextTrees, text};
 pub use uwpmp::uwpmp;
 pub use waits::waits;

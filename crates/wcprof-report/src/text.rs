@@ -1,20 +1,22 @@
-//! The text tree: percent of wall-clock time, time, and the functions.
+//! Call trees as text: percent of wall-clock time, time, and the functions; on-CPU time and waits apart.
 //!
 //! `±` is half the width of the 95 % confidence interval, in points.
 //!
 //! Percentages are of the group's observed time, idle time included, so that a thread that is
-//! nearly always idle does not look busy. Callees of a single callee stay in its column: only
-//! branches indent.
+//! nearly always idle does not look busy. A function that all time of another passes through follows it
+//! in its line: only branches take lines.
 
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
 use rayon::prelude::*;
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Group, Interval, Label, Node, Trees};
+use wcprof_profile::{Group, GroupKey, Interval, Label, Node, Trees, View, is_runtime};
 use wcprof_text::{columns, count, cut, duration, percent, terminal_name};
 
 use crate::group::group_name;
+use crate::short::short;
 
 /// How to print.
 #[derive(Copy, Clone, Debug, Default)]
@@ -23,26 +25,95 @@ pub struct TextOptions {
     pub width: Option<usize>,
     /// Use ANSI colors.
     pub color: bool,
-    /// Most nodes a group; the heaviest, nearest to the tree's roots, are shown, and `...` follows
+    /// Most nodes a tree; the heaviest, nearest to the tree's roots, are shown, and `...` follows
     /// those that have others below them, none of which is. `None` for all.
     pub max_nodes: Option<usize>,
     /// Count groups without any time to show, and do not list them.
     pub only_shown: bool,
+    /// Full names, each function in a line of its own; else without arguments, template arguments and
+    /// outer namespaces, and without what the C library and the standard libraries call in themselves.
+    pub full_names: bool,
+}
+
+/// The trees of a view, on-CPU time and waits apart.
+#[derive(Debug)]
+pub struct TextTrees {
+    /// Each with its heading; one without when the view has chosen states.
+    parts: Vec<(Option<&'static str>, Trees)>,
+    leaf_first: bool,
+}
+
+impl TextTrees {
+    /// Builds the trees.
+    pub fn new(profile: &Profile, view: &View) -> Self {
+        let is_running = |state: &State| matches!(state, State::OnCpu | State::Guest);
+        let (on_cpu, waits) = State::ALL.into_iter().partition(is_running);
+        let part = |states: Vec<State>| {
+            let states = states.into_iter().filter(|state| view.shows(*state));
+            let states = Some(states.collect());
+            Trees::new(
+                profile,
+                &View {
+                    states,
+                    ..view.clone()
+                },
+            )
+        };
+        let parts = match &view.states {
+            Some(_) => vec![(None, Trees::new(profile, view))],
+            None => vec![(Some("on-CPU"), part(on_cpu)), (Some("waits"), part(waits))],
+        };
+        Self {
+            parts,
+            leaf_first: view.is_leaf_first(),
+        }
+    }
+
+    /// Leaves out groups.
+    pub fn retain(&mut self, is_wanted: impl Fn(&Group) -> bool) {
+        for (_, trees) in &mut self.parts {
+            trees.groups.retain(&is_wanted);
+        }
+    }
+
+    /// The parts of each group, the heaviest group first.
+    fn groups(&self) -> Vec<Vec<Option<&Group>>> {
+        let mut places: HashMap<&GroupKey, usize> = HashMap::new();
+        let mut groups: Vec<Vec<Option<&Group>>> = Vec::new();
+        for (at, (_, trees)) in self.parts.iter().enumerate() {
+            for group in &trees.groups {
+                let place = *places.entry(&group.key).or_insert_with(|| {
+                    groups.push(vec![None; self.parts.len()]);
+                    groups.len() - 1
+                });
+                groups[place][at] = Some(group);
+            }
+        }
+        // Stable: equal ones are in the order of their threads.
+        groups.sort_by_key(|parts| Reverse(shown_ns(parts)));
+        groups
+    }
+}
+
+/// Time of a group that the view shows.
+fn shown_ns(parts: &[Option<&Group>]) -> u64 {
+    let weights = parts.iter().flatten().map(|group| group.weight);
+    weights.fold(0, u64::saturating_add)
 }
 
 /// Writes the trees as text.
 pub fn text(
     profile: &Profile,
-    trees: &Trees,
+    trees: &TextTrees,
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let groups = trees.groups.iter();
+    let groups = trees.groups().into_iter();
     let (listed, empty): (Vec<_>, Vec<_>) =
-        groups.partition(|group| !options.only_shown || group.weight > 0);
-    let texts = listed.par_iter().map(|group| {
+        groups.partition(|parts| !options.only_shown || shown_ns(parts) > 0);
+    let texts = listed.par_iter().map(|parts| {
         let mut text = Vec::new();
-        write_group(profile, trees, group, options, &mut text).map(|()| text)
+        write_group(profile, trees, parts, options, &mut text).map(|()| text)
     });
     let texts: io::Result<Vec<Vec<u8>>> = texts.collect();
     out.write_all(&texts?.join(&b'\n'))?;
@@ -63,20 +134,47 @@ pub(crate) fn write_n_empty(
     }
 }
 
-/// Writes one group: its header and its tree.
-pub(crate) fn write_group(
+/// Writes one group: its header, and each part's tree.
+fn write_group(
     profile: &Profile,
-    trees: &Trees,
-    group: &Group,
+    trees: &TextTrees,
+    parts: &[Option<&Group>],
     options: &TextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let line = header(profile, group);
+    let Some(first) = parts.iter().flatten().next() else {
+        return Ok(());
+    };
+    let line = header(profile, first);
     let line = cut(&line, options.width);
     match options.color {
         true => writeln!(out, "\x1b[1m{line}\x1b[0m")?,
         false => writeln!(out, "{line}")?,
     }
+    for (group, (heading, part)) in parts.iter().zip(&trees.parts) {
+        let Some(group) = group.filter(|group| group.weight > 0) else {
+            continue;
+        };
+        if let Some(heading) = heading {
+            writeln!(out, " {heading} {}", duration(group.weight))?;
+        }
+        let names = Names {
+            profile,
+            separator: if trees.leaf_first { " < " } else { " > " },
+            full: options.full_names,
+            min_percent: part.min_percent,
+        };
+        write_tree(group, &names, options, out)?;
+    }
+    Ok(())
+}
+
+fn write_tree(
+    group: &Group,
+    names: &Names<'_>,
+    options: &TextOptions,
+    out: &mut impl Write,
+) -> io::Result<()> {
     let shown = options.max_nodes.map(|max| heaviest(group, max));
     let is_shown = |node: &usize| shown.as_ref().is_none_or(|shown| shown[*node]);
     let visible = |list: &[usize]| list.iter().copied().filter(is_shown).collect::<Vec<_>>();
@@ -84,16 +182,65 @@ pub(crate) fn write_group(
     let mut next: Vec<(usize, String, String)> = Vec::new();
     branch(&visible(&group.roots), group.roots.len(), "", &mut next);
     while let Some((at, lead, below)) = next.pop() {
-        let node = &group.nodes[at];
-        let children = visible(&node.children);
+        let chain = match options.full_names {
+            true => vec![at],
+            false => chain(group, at, is_shown),
+        };
+        let last = &group.nodes[chain.last().copied().unwrap_or(at)];
+        let children = visible(&last.children);
         // What is below it had no room.
-        let is_cut = children.is_empty() && !node.children.is_empty();
-        let name = node.label.text(profile, trees.min_percent);
-        let name = format!("{lead}{}", terminal_name(&name));
-        write_node(group, node, &name, is_cut, options, out)?;
-        branch(&children, node.children.len(), &below, &mut next);
+        let is_cut = children.is_empty() && !last.children.is_empty();
+        let name = format!("{lead}{}", terminal_name(&names.text(group, &chain)));
+        write_node(group, &group.nodes[at], &name, is_cut, options, out)?;
+        branch(&children, last.children.len(), &below, &mut next);
     }
     Ok(())
+}
+
+/// The node and those that all its time passes through, one below the other.
+fn chain(group: &Group, first: usize, is_shown: impl Fn(&usize) -> bool) -> Vec<usize> {
+    let mut chain = vec![first];
+    let mut at = &group.nodes[first];
+    while let [only] = at.children.as_slice()
+        && is_shown(only)
+        && group.nodes[*only].weight == at.weight
+    {
+        chain.push(*only);
+        at = &group.nodes[*only];
+    }
+    chain
+}
+
+/// How nodes are named.
+struct Names<'p> {
+    profile: &'p Profile,
+    /// Between functions of a chain.
+    separator: &'static str,
+    full: bool,
+    min_percent: f64,
+}
+
+impl Names<'_> {
+    /// The names of a chain; not escaped.
+    fn text(&self, group: &Group, chain: &[usize]) -> String {
+        let mut names = Vec::new();
+        let mut was_runtime = false;
+        for &at in chain {
+            let label = &group.nodes[at].label;
+            let function = label.function(self.profile).filter(|_| !self.full);
+            let is_runtime = function.is_some_and(is_runtime);
+            match function {
+                Some(_) if is_runtime && was_runtime => {}
+                Some(function) => {
+                    let line = function.line.iter().map(|line| format!(" ({line})"));
+                    names.push(short(&function.name) + &line.collect::<String>());
+                }
+                None => names.push(label.text(self.profile, self.min_percent).into_owned()),
+            }
+            was_runtime = is_runtime;
+        }
+        names.join(self.separator)
+    }
 }
 
 /// Adds siblings to the nodes to print. Of `n_all` siblings those in `shown` are printed; one that
@@ -112,20 +259,17 @@ fn branch(shown: &[usize], n_all: usize, below: &str, next: &mut Vec<(usize, Str
 
 fn header(profile: &Profile, group: &Group) -> String {
     let name = group_name(profile, group).unwrap_or_else(|| "all threads".to_owned());
-    let observed = group.observed();
     let states = group.states.into_iter().zip(State::ALL);
     let mut states: Vec<(u64, State)> = states.filter(|(weight, _)| *weight > 0).collect();
     states.sort_by_key(|(weight, _)| Reverse(*weight));
     let states = states.into_iter();
-    let states = states.map(|(ns, s)| format!("{} {:.1} %", s.name(), percent(ns, observed)));
-    let states: Vec<String> = states.collect();
+    let states = states.map(|(ns, state)| format!("{} {}", state.name(), duration(ns)));
     format!(
-        "{}: {}, {} observed, {} shown ({})",
+        "{}: {}, {} observed: {}",
         terminal_name(&name),
         count(group.threads.len(), "thread"),
-        duration(observed),
-        duration(group.weight),
-        states.join(", "),
+        duration(group.observed()),
+        states.collect::<Vec<_>>().join(", "),
     )
 }
 

@@ -57,6 +57,9 @@ pub(crate) struct AttachArgs {
     pub(crate) kernel: bool,
     #[command(flatten)]
     pub(crate) analysis: AnalysisArgs,
+    /// Also print the call trees of each pool
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) tree: bool,
     /// Do not save function names in the trace; read no debug file and ask no debuginfod server
     #[arg(long)]
     pub(crate) raw: bool,
@@ -186,7 +189,7 @@ pub(crate) struct ReportArgs {
     /// Leaf functions first, their callers below them
     #[arg(long)]
     pub(crate) invert: bool,
-    /// One tree for each of these [default: thread; pool for html; else all with --callers-of and --callees-of]
+    /// One tree for each of these [default: pool; all with --callers-of and --callees-of, and for pprof, firefox and csv]
     #[arg(long, value_enum)]
     pub(crate) by: Option<ByArg>,
     /// Operations done during the recording: adds CPU time per operation, in total and by class of
@@ -219,15 +222,21 @@ pub(crate) struct ReportArgs {
     /// for text and functions, 0.1 for uwpmp, svg and icicle, 0.02 for html, else 0]
     #[arg(long, value_name = "P", value_parser = percent, allow_negative_numbers = true)]
     pub(crate) min_percent: Option<f64>,
-    /// How function names are printed
-    #[arg(long, value_enum, default_value_t = NamesArg::Full)]
-    pub(crate) names: NamesArg,
+    /// How function names are printed [default: short for what people read, full for programs]
+    #[arg(long, value_enum)]
+    pub(crate) names: Option<NamesArg>,
+    /// The same as --names full
+    #[arg(long, conflicts_with = "names")]
+    pub(crate) full_names: bool,
     /// Show source lines (`function (file.cc:12)`); each line of a function is then a frame of its own
     #[arg(long, conflicts_with = "no_inline")]
     pub(crate) lines: bool,
-    /// Output format
-    #[arg(long, value_enum, default_value_t = FormatArg::Text)]
-    pub(crate) format: FormatArg,
+    /// Call trees: `--format text`
+    #[arg(long, conflicts_with = "format")]
+    pub(crate) tree: bool,
+    /// Output format [default: overview; text with --tree and with flags that choose what trees show]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<FormatArg>,
     /// Write to a file instead of standard output
     #[arg(short, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
@@ -271,7 +280,9 @@ pub(crate) enum IdleArg {
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FormatArg {
-    /// Tree to read
+    /// The first screen: pools, what to do, where CPU time goes, where threads wait
+    Overview,
+    /// Call trees
     Text,
     /// Self and total time of each function
     Functions,

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
-use wcprof_findings::{Detail, Finding, RuleSet, TextOptions, hotspots, render_text};
+use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Cores, GroupBy, Rules, View};
+use wcprof_profile::{GroupBy, Rules, View};
 use wcprof_record::Recorded;
-use wcprof_report::{Headline, cores_text, screen, svg};
+use wcprof_report::{Headline, TextOptions, TextTrees, svg, text};
 use wcprof_symbols::SymbolReport;
 use wcprof_text::terminal_name;
 use wcprof_trace::model::SymbolTable;
@@ -25,10 +25,8 @@ use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
 use crate::symbols;
 use crate::terminal::Terminal;
-use crate::views::{cores_of, title};
+use crate::views::{answers, cores_of, overview, title};
 
-/// Findings printed at the end; `wcprof hotspots` prints all of them.
-const MAX_FINDINGS: usize = 6;
 /// Share of unresolved frames beyond which the reasons are said.
 const MANY_UNRESOLVED: f64 = 0.05;
 
@@ -86,14 +84,19 @@ fn print(
     let (symbols, report) = add_names(args, &mut opened, &mut session.recorded)?;
     // Rules are made for user stacks.
     let profile = opened.profile(&symbols, rules, false);
-    let findings = hotspots(&profile, hotspot_rules);
+    let categories = rules.categories().map_err(Failure::usage)?;
+    let answers = answers(&profile, &opened.tables, hotspot_rules, &categories);
     let profile = match args.kernel {
         true => opened.profile(&symbols, rules, true),
         false => profile,
     };
     let cores = cores_of(&profile, &args.analysis.rules, None)?;
+    let mut screen = overview(&profile, &answers, cores.as_ref()).into_bytes();
+    if args.tree {
+        print_tree(&profile, &mut screen)?;
+    }
     // What is to be written is, even if nobody reads the rest of what is printed.
-    let printed = print_end(&profile, &findings, cores.as_ref());
+    let printed = write_output(None, &screen);
     print_missing_names(&profile, &report, path, args.raw);
     for problem in &session.recorded.problems {
         let path = terminal_name(&problem.path);
@@ -147,29 +150,26 @@ fn add_names(
     Ok((symbols, report))
 }
 
-fn print_end(
-    profile: &Profile,
-    findings: &[Finding],
-    cores: Option<&Cores>,
-) -> Result<(), Failure> {
+/// Call trees by pool, roots first.
+fn print_tree(profile: &Profile, out: &mut Vec<u8>) -> anyhow::Result<()> {
     let terminal = Terminal::stdout();
     let options = TextOptions {
-        width: terminal.prose_width(),
-        max_findings: MAX_FINDINGS,
-        detail: Detail::Brief,
-    };
-    let mut text = render_text(profile, findings, options);
-    if let Some(cores) = cores {
-        text = format!("{}\n{text}", cores_text(cores));
-    }
-    let mut out = Vec::new();
-    let options = wcprof_report::TextOptions {
         width: terminal.width,
         color: terminal.color,
         ..Default::default()
     };
-    screen(profile, &text, terminal.rows, &options, &mut out)?;
-    write_output(None, &out)
+    let view = View {
+        by: GroupBy::Pool,
+        min_percent: 1.0,
+        ..View::default()
+    };
+    out.push(b'\n');
+    Ok(text(
+        profile,
+        &TextTrees::new(profile, &view),
+        &options,
+        out,
+    )?)
 }
 
 fn print_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, raw: bool) {
@@ -204,5 +204,7 @@ fn print_next(trace: &Path, flamegraph: Option<&Path>) {
     if let Some(svg) = flamegraph {
         message!("flame graph: {}", svg.display());
     }
-    message!("more: wcprof report {trace} --by pool [--invert]; wcprof hotspots {trace}");
+    message!(
+        "more: wcprof report {trace} --tree; wcprof hotspots {trace}; wcprof report {trace} --format html -o page.html; wcprof diff"
+    );
 }

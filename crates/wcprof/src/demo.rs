@@ -63,6 +63,7 @@ pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
         },
         kernel: false,
         analysis: defaults(),
+        tree: false,
         raw: false,
     })
 }

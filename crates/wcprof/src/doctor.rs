@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use wcprof_doctor::{Observed, diagnose, from_saved, render_list, render_text, to_json, to_saved};
+use wcprof_findings::Finding;
 use wcprof_host::open::open_regular;
 use wcprof_host::{SetupError, Target, TargetError, read_setup};
 use wcprof_trace::model::Tables;
@@ -102,14 +103,28 @@ fn of_trace(path: &Path) -> Result<(Vec<Snapshot>, Observed), Failure> {
     let snapshots: Vec<Snapshot> = snapshots
         .collect::<Result<_, _>>()
         .map_err(|e| Failure::new(Exit::BadTrace, e))?;
-    // Names are those of all processes: of several it is not known whose they are.
-    let observed = match snapshots.len() {
+    let observed = observed(&tables);
+    Ok((snapshots, observed))
+}
+
+/// What is worth changing in the settings that a trace holds; those of an older wcprof that cannot be read are
+/// left out.
+pub(crate) fn findings_of(tables: &Tables) -> Vec<Finding> {
+    let setups = &tables.origins.setups;
+    let snapshots = setups.iter().filter_map(|text| from_saved(text).ok());
+    let observed = observed(tables);
+    let reports = snapshots.map(|snapshot| diagnose(&snapshot, &observed));
+    reports.flat_map(|report| report.findings).collect()
+}
+
+/// What a recording shows. Names are those of all processes: of several it is not known whose they are.
+fn observed(tables: &Tables) -> Observed {
+    match tables.origins.setups.len() {
         1 => Observed {
-            encrypting: encrypting(&tables),
+            encrypting: encrypting(tables),
         },
         _ => Observed::default(),
-    };
-    Ok((snapshots, observed))
+    }
 }
 
 /// A function of the messenger's secure mode among the names that the trace holds.

@@ -1,7 +1,7 @@
 //! `wcprof hotspots`: the findings of a saved trace.
 
 use anyhow::Context;
-use wcprof_findings::{TextOptions, hotspots, render_rules, render_text, rules_to_json, to_json};
+use wcprof_findings::{hotspots, render_rules, render_text, rules_to_json, to_json};
 use wcprof_report::cores_text;
 
 use crate::args::HotspotsArgs;
@@ -12,23 +12,20 @@ use crate::views::{cores_of, part_of};
 
 pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
     let rules = hotspot_rules(&args.analysis.rules)?;
-    let options = TextOptions {
-        width: Terminal::stdout().prose_width(),
-        ..TextOptions::default()
-    };
+    let width = Terminal::stdout().prose_width();
     let Some(trace) = args.trace.as_deref().filter(|_| !args.list) else {
         let text = match args.json {
             true => rules_to_json(&rules).context("failed to write JSON")?,
-            false => render_rules(&rules, options.width),
+            false => render_rules(&rules, width),
         };
         return write_output(None, text.as_bytes());
     };
     let profile = part_of(trace, &args.part, &args.analysis)?;
-    let findings = hotspots(&profile, &rules);
+    let found = hotspots(&profile, &rules);
     let cores = cores_of(&profile, &args.analysis.rules, args.ops)?;
     let mut text = match args.json {
-        true => to_json(&findings, cores.as_ref()).context("failed to write JSON")?,
-        false => render_text(&profile, &findings, options),
+        true => to_json(&found, cores.as_ref()).context("failed to write JSON")?,
+        false => render_text(&profile, &found, width),
     };
     if !text.ends_with('\n') {
         text.push('\n');
@@ -37,7 +34,7 @@ pub(crate) fn run(args: &HotspotsArgs) -> Result<(), Failure> {
         text = format!("{}\n{text}", cores_text(&cores));
     }
     write_output(None, text.as_bytes())?;
-    if findings.is_empty() && !profile.threads.is_empty() {
+    if found.findings.is_empty() && !profile.threads.is_empty() {
         let trace = trace.display();
         message!("wcprof: `wcprof report {trace} --by pool --invert` shows where the time goes");
     }

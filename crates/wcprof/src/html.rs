@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
-use wcprof_findings::{Finding, hotspots};
+use wcprof_findings::{Hotspots, hotspots};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Cores, View, keep_threads};
 use wcprof_report::{HtmlOptions, HtmlPage};
@@ -26,7 +26,7 @@ pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
 
 /// What the rules find in the threads and the time that the flags choose. `profile` has full names
 /// and no kernel functions: that is what rules are written for.
-pub(crate) fn findings(profile: &Profile, args: &ReportArgs) -> Result<Vec<Finding>, Failure> {
+pub(crate) fn findings(profile: &Profile, args: &ReportArgs) -> Result<Hotspots, Failure> {
     let rules = hotspot_rules(&args.analysis.rules)?;
     let part = &args.part;
     let is_part = [&part.threads, &part.pools, &part.processes, &part.cgroups]
@@ -45,13 +45,13 @@ pub(crate) fn write(
     spans: &Spans,
     args: &ReportArgs,
     view: &View,
-    findings: &[Finding],
+    hotspots: &Hotspots,
     cores: Option<&Cores>,
 ) -> Result<(), Failure> {
     let (title, flags) = (title(profile), flags(args));
     let options = HtmlOptions {
         title: &title,
-        findings,
+        hotspots: Some(hotspots),
         cores,
         flags: &flags,
     };

@@ -6,10 +6,11 @@ use std::mem::ManuallyDrop;
 
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
+use wcprof_findings::Hotspots;
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View};
+use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
 use wcprof_report::{
-    Headline, TextOptions, cores_text, folded, functions, json, svg, text, uwpmp, waits,
+    Headline, TextOptions, TextTrees, cores_text, folded, functions, json, svg, text, uwpmp, waits,
 };
 
 use crate::args::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
@@ -17,17 +18,18 @@ use crate::failure::Failure;
 use crate::filters::around;
 use crate::html;
 use crate::names::shorten;
-use crate::open::{Spans, named, write_output};
+use crate::open::{Spans, hotspot_rules, named, write_output};
 use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
-use crate::views::{cores_of, note_empty, title};
+use crate::views::{answers, cores_of, note_empty, overview, title};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     if let Some(output) = &args.output {
         refuse_input(&args.trace, output)?;
     }
-    let mut view = view(args)?;
-    if args.format == FormatArg::Html {
+    let format = format(args);
+    let mut view = view(args, format)?;
+    if format == FormatArg::Html {
         html::check(args)?;
     }
     let window = args.part.window()?;
@@ -37,7 +39,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     }
     // These formats need the spans of the trace besides their sums.
     let has_time_axis = matches!(
-        args.format,
+        format,
         FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv | FormatArg::Html
     );
     let (mut profile, spans) = match has_time_axis {
@@ -48,12 +50,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         }
     };
     args.part.check(&profile)?;
-    let findings = match (args.format, args.kernel) {
+    let findings = match (format, args.kernel) {
         (FormatArg::Html, false) => html::findings(&profile, args)?,
         (FormatArg::Html, true) => html::findings(&opened.profile(&symbols, &rules, false), args)?,
-        _ => Vec::new(),
+        _ => Hotspots::default(),
     };
-    if args.names == NamesArg::Short {
+    if names(args, format) == NamesArg::Short {
         shorten(&mut profile);
     }
     view.around = match (&args.callers_of, &args.callees_of) {
@@ -63,23 +65,28 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     };
     let cores = cores_of(&profile, &args.analysis.rules, args.ops)?;
     let cores = cores.as_ref();
-    match args.format {
+    // A flame graph of nothing is none: before anything else fails.
+    note_empty(&profile, &view);
+    match format {
+        FormatArg::Overview => {
+            let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
+            keep_threads(&mut profile, &view.threads);
+            let categories = rules.categories().map_err(Failure::usage)?;
+            let answers = answers(&profile, &opened.tables, &hotspot_rules, &categories);
+            let screen = overview(&profile, &answers, cores);
+            write_output(args.output.as_ref(), screen.as_bytes())?;
+        }
         FormatArg::Csv => csv(&profile, &spans, args, &view)?,
         FormatArg::Html => html::write(&profile, &spans, args, &view, &findings, cores)?,
         _ => {
             let mut out = Vec::new();
             let rendered = render(&profile, &spans, args, &view, cores, &mut out);
-            if rendered.is_err() {
-                // A flame graph of nothing is none.
-                note_empty(&profile, &view);
-            }
             rendered.context("failed to render the report")?;
             write_output(args.output.as_ref(), &out)?;
         }
     }
-    note_hidden(&profile, args, &view);
-    note_direction(args);
-    note_empty(&profile, &view);
+    note_hidden(&profile, format, &view);
+    note_direction(args, format);
     // The process ends: freeing many small pieces would take longer.
     std::mem::forget((opened, symbols, profile, spans));
     Ok(())
@@ -93,6 +100,7 @@ fn render(
     cores: Option<&Cores>,
     out: &mut Vec<u8>,
 ) -> anyhow::Result<()> {
+    let format = format(args);
     let terminal = Terminal::stdout();
     let to_terminal = args.output.is_none();
     let options = TextOptions {
@@ -100,17 +108,18 @@ fn render(
         color: terminal.color && to_terminal,
         max_nodes: None,
         // Without such filters the states of a group that was idle are of interest.
+        full_names: names(args, format) == NamesArg::Full,
         only_shown: view.states.is_some() || view.focus.is_some() || view.around.is_some(),
     };
     let title = || title(profile);
-    match args.format {
+    match format {
         FormatArg::Text => {
             writeln!(out, "{}", Headline::new(profile).text())?;
             if let Some(cores) = cores {
                 writeln!(out, "{}", cores_text(cores))?;
             }
             // The process ends soon: freeing many small pieces takes longer than that.
-            let trees = ManuallyDrop::new(Trees::new(profile, view));
+            let trees = ManuallyDrop::new(TextTrees::new(profile, view));
             text(profile, &trees, &options, out)
         }
         FormatArg::Functions => {
@@ -131,8 +140,8 @@ fn render(
             speedscope(profile, view, &timeline(profile, spans)?, &title(), out)
         }
         FormatArg::Firefox => firefox(profile, view, &timeline(profile, spans)?, &title(), out),
-        // Written apart, with the spans.
-        FormatArg::Csv | FormatArg::Html => Ok(()),
+        // Written apart.
+        FormatArg::Overview | FormatArg::Csv | FormatArg::Html => Ok(()),
     }?;
     Ok(())
 }
@@ -166,11 +175,12 @@ fn timeline(profile: &Profile, spans: &Spans) -> anyhow::Result<Timeline> {
 }
 
 /// Formats without a place for it: how much idle time is hidden.
-fn note_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
+fn note_hidden(profile: &Profile, format: FormatArg, view: &View) {
     if !view.idle
         && !matches!(
-            args.format,
-            FormatArg::Text
+            format,
+            FormatArg::Overview
+                | FormatArg::Text
                 | FormatArg::Functions
                 | FormatArg::Waits
                 | FormatArg::Uwpmp
@@ -186,16 +196,57 @@ fn note_hidden(profile: &Profile, args: &ReportArgs, view: &View) {
     }
 }
 
+/// The format: the first screen, unless a flag is about trees.
+fn format(args: &ReportArgs) -> FormatArg {
+    let stacks = &args.stacks;
+    let is_about_trees = args.tree
+        || args.invert
+        || args.by.is_some()
+        || args.callers_of.is_some()
+        || args.callees_of.is_some()
+        || args.idle.is_some()
+        || args.min_percent.is_some()
+        || args.kernel
+        || args.states
+        || args.files
+        || args.lines
+        || !stacks.state.is_empty()
+        || stacks.focus.is_some()
+        || stacks.hide.is_some();
+    args.format.unwrap_or(match is_about_trees {
+        true => FormatArg::Text,
+        false => FormatArg::Overview,
+    })
+}
+
+/// Names are short where people read them.
+fn names(args: &ReportArgs, format: FormatArg) -> NamesArg {
+    match (args.full_names, args.names, format) {
+        (true, ..) => NamesArg::Full,
+        (_, Some(names), _) => names,
+        (
+            ..,
+            FormatArg::Text
+            | FormatArg::Functions
+            | FormatArg::Waits
+            | FormatArg::Svg
+            | FormatArg::Icicle
+            | FormatArg::Html,
+        ) => NamesArg::Short,
+        _ => NamesArg::Full,
+    }
+}
+
 /// The flags, with each format's defaults.
-fn view(args: &ReportArgs) -> Result<View, Failure> {
+fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
     let idle = match args.idle {
         Some(idle) => idle == IdleArg::Show,
-        None => matches!(args.format, FormatArg::Uwpmp | FormatArg::Waits),
+        None => matches!(format, FormatArg::Uwpmp | FormatArg::Waits),
     };
     let is_around = args.callers_of.is_some() || args.callees_of.is_some();
     // These formats say the thread of each sample beside its stack.
     let says_thread = matches!(
-        args.format,
+        format,
         FormatArg::Pprof | FormatArg::Firefox | FormatArg::Csv
     );
     let mut view = View {
@@ -206,9 +257,10 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
             Some(ByArg::Cgroup) => GroupBy::Cgroup,
             Some(ByArg::Host) => GroupBy::Host,
             Some(ByArg::All) => GroupBy::All,
-            None if args.format == FormatArg::Html => GroupBy::Pool,
             None if is_around || says_thread => GroupBy::All,
-            None => GroupBy::Thread,
+            // As uwpmp does.
+            None if format == FormatArg::Uwpmp => GroupBy::Thread,
+            None => GroupBy::Pool,
         },
         direction: match args.invert {
             true => Direction::LeafFirst,
@@ -217,7 +269,7 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
         idle,
         state_frames: args.states,
         files: args.files,
-        min_percent: args.min_percent.unwrap_or(match args.format {
+        min_percent: args.min_percent.unwrap_or(match format {
             FormatArg::Text | FormatArg::Functions => 0.5,
             FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle => 0.1,
             FormatArg::Html => 0.02,
@@ -232,8 +284,8 @@ fn view(args: &ReportArgs) -> Result<View, Failure> {
 }
 
 /// Formats whose viewers invert: that `--invert` does nothing.
-fn note_direction(args: &ReportArgs) {
-    let why = match args.format {
+fn note_direction(args: &ReportArgs, format: FormatArg) {
+    let why = match format {
         FormatArg::Pprof => "pprof has the root first",
         FormatArg::Speedscope => "speedscope has the root first",
         FormatArg::Firefox => "the Firefox Profiler has the root first",

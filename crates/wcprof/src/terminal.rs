@@ -2,15 +2,13 @@
 
 use std::io::IsTerminal;
 
-use terminal_size::{Height, Width, terminal_size};
+use terminal_size::{Width, terminal_size};
 
 /// Facts about standard output.
 #[derive(Copy, Clone, Debug)]
 pub(crate) struct Terminal {
     /// Columns; `None` when it is not a terminal: lines are not cut then.
     pub(crate) width: Option<usize>,
-    /// Rows to fill.
-    pub(crate) rows: usize,
     pub(crate) color: bool,
 }
 
@@ -22,7 +20,6 @@ impl Terminal {
         let dumb = std::env::var_os("TERM").is_some_and(|v| v == "dumb");
         Self {
             width: size.map(|(Width(w), _)| usize::from(w)),
-            rows: size.map_or(50, |(_, Height(h))| usize::from(h).max(24)),
             color: is_terminal && !no_color && !dumb,
         }
     }

@@ -4,14 +4,55 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use indexmap::IndexMap;
+use wcprof_findings::{RuleSet, hotspots, to_do};
 use wcprof_profile::model::{Profile, Row};
-use wcprof_profile::{Cores, GroupBy, Trees, View, cores, keep_threads};
+use wcprof_profile::{
+    Categories, Cores, GroupBy, Trees, View, cores, cpu_by_category, keep_threads,
+};
+use wcprof_report::{Answers, Overview, cores_text};
 use wcprof_text::{and_more, terminal_name};
+use wcprof_trace::model::Tables;
 
 use crate::args::{AnalysisArgs, RuleArgs};
+use crate::doctor;
 use crate::failure::Failure;
 use crate::filters::PartArgs;
 use crate::open::{profile_of, state_rules};
+use crate::terminal::Terminal;
+
+/// What rules and settings say of a profile that has full names and no kernel functions, which is what rules are
+/// written for. `tables` hold how the processes were set up.
+pub(crate) fn answers(
+    profile: &Profile,
+    tables: &Tables,
+    hotspot_rules: &RuleSet,
+    categories: &Categories,
+) -> Answers {
+    let found = hotspots(profile, hotspot_rules);
+    let settings = doctor::findings_of(tables);
+    Answers {
+        categories: cpu_by_category(profile, categories),
+        to_do: to_do(profile, found.findings.iter().chain(&settings)),
+        n_undecided: found.undecided.len(),
+    }
+}
+
+/// The first screen.
+pub(crate) fn overview(profile: &Profile, answers: &Answers, cores: Option<&Cores>) -> String {
+    let terminal = Terminal::stdout();
+    let overview = Overview {
+        profile,
+        answers,
+        width: terminal.width,
+        color: terminal.color,
+    };
+    let mut text = overview.text();
+    if let Some(cores) = cores {
+        text.push('\n');
+        text += &cores_text(cores);
+    }
+    text
+}
 
 /// Title of a flame graph.
 pub(crate) fn title(profile: &Profile) -> String {

@@ -41,7 +41,10 @@ impl Builder {
                 complete: true,
                 ..Stats::default()
             },
+            // Rows have no slices: their weights are exact.
             time: TimeAxis {
+                end: TimeNs(n_ticks * TICK_NS),
+                slice_ns: 16 * TICK_NS,
                 recorded_ns: n_ticks * TICK_NS,
                 ..TimeAxis::default()
             },

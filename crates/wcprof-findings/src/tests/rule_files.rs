@@ -12,7 +12,7 @@ severity = "low"
 explanation = "it spins"
 advice = "do not call it"
 verify = "attach again"
-gain = { text = "a little", source = "a guess" }
+action = "call it less"
 match = { states = ["on-cpu"], when = [{ function = ["^my_function$"] }] }
 threshold = { of = "on-cpu", percent = 5.0, why = "noise ends there" }
 sources = [{ report = "a report", figure = "5 %" }]

@@ -4,4 +4,4 @@
 #[path = "../../../wcprof-profile/tests/support/mod.rs"]
 mod support;
 
-mod imbalance;
+mod certainty;

@@ -1,16 +1,19 @@
 //! Rules that say what a wait means and which threads are a pool: data, from TOML.
 
 mod parse;
+mod patterns;
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
 use globset::GlobSet;
 use regex::bytes::Regex;
-use regex_automata::PatternID;
+use regex_automata::meta::BuildError;
 use thiserror::Error;
 use wcprof_types::FdKind;
 
+pub(crate) use self::patterns::Mark;
+use self::patterns::{PatternTexts, Patterns};
 use crate::NameSet;
 use crate::model::State;
 
@@ -25,10 +28,6 @@ pub struct RulesError {
     /// What is wrong there.
     pub what: String,
 }
-
-/// A condition on functions that a function met, as an index into [`Rules::patterns`].
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct Mark(u32);
 
 /// Gives a state to waits.
 #[derive(Debug)]
@@ -75,14 +74,6 @@ struct ClassRule {
     ratio_to: Option<String>,
 }
 
-/// What a mark stands for: a function's name matches, and so does its module.
-#[derive(Debug)]
-struct FunctionPattern {
-    /// Indices into [`Rules::regexes`]; empty for any name.
-    names: std::ops::Range<usize>,
-    module: Option<GlobSet>,
-}
-
 /// All rules in force, in order of precedence: the user's, then the built-in ones.
 #[derive(Debug)]
 pub struct Rules {
@@ -90,8 +81,11 @@ pub struct Rules {
     defaults: Vec<StateRule>,
     pools: Vec<PoolRule>,
     classes: Vec<ClassRule>,
-    patterns: Vec<FunctionPattern>,
-    regexes: NameSet,
+    patterns: Patterns,
+    /// Names of kinds of work, each with the mark of its functions among `category_texts`.
+    categories: Vec<(Mark, String)>,
+    /// Compiled when they are asked for: most commands do not.
+    category_texts: PatternTexts,
 }
 
 impl Rules {
@@ -141,19 +135,42 @@ impl Rules {
 
     /// What a function matches.
     pub(crate) fn marks(&self, function: &str, module: &str) -> Box<[Mark]> {
-        let matches = self.regexes.matches(function.as_bytes());
-        let contains = |at| PatternID::new(at).is_ok_and(|id| matches.contains(id));
-        self.patterns
-            .iter()
-            .enumerate()
-            .filter(|(_, pattern)| {
-                (pattern.names.is_empty() || pattern.names.clone().any(contains))
-                    && pattern
-                        .module
-                        .as_ref()
-                        .is_none_or(|set| set.is_match(module))
-            })
-            .map(|(at, _)| Mark(at as u32))
-            .collect()
+        self.patterns.marks(function, module)
+    }
+
+    /// The kinds of work that functions belong to.
+    ///
+    /// # Errors
+    /// The expressions together are too large.
+    pub fn categories(&self) -> Result<Categories, RulesError> {
+        Ok(Categories {
+            names: self.categories.clone(),
+            patterns: self.category_texts.compile().map_err(too_large)?,
+        })
+    }
+}
+
+fn too_large(error: Box<BuildError>) -> RulesError {
+    RulesError {
+        file: "all rules together".to_owned(),
+        line: 0,
+        what: error.to_string(),
+    }
+}
+
+/// Finds the kind of work of functions.
+#[derive(Debug)]
+pub struct Categories {
+    names: Vec<(Mark, String)>,
+    patterns: Patterns,
+}
+
+impl Categories {
+    /// The first category that names a function of a module.
+    pub fn of(&self, function: &str, module: &str) -> Option<&str> {
+        let marks = self.patterns.marks(function, module);
+        let mut names = self.names.iter();
+        let found = names.find(|(mark, _)| marks.contains(mark));
+        found.map(|(_, name)| name.as_str())
     }
 }

@@ -6,7 +6,8 @@ use serde::Deserialize;
 use toml::Spanned;
 use wcprof_types::FdKind;
 
-use super::{ClassRule, FunctionPattern, Mark, PoolRule, Rules, RulesError, StateRule};
+use super::patterns::{MAX_REGEX_BYTES, Mark, PatternTexts};
+use super::{ClassRule, PoolRule, Rules, RulesError, StateRule, too_large};
 use crate::NameSet;
 use crate::model::State;
 use crate::syscalls::syscall_number;
@@ -24,6 +25,8 @@ struct RawFile {
     pool: Vec<RawPool>,
     #[serde(default)]
     class: Vec<RawClass>,
+    #[serde(default)]
+    category: Vec<RawCategory>,
 }
 
 #[derive(Deserialize)]
@@ -64,8 +67,18 @@ struct RawClass {
     _why: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawCategory {
+    name: Spanned<String>,
+    stack: Option<Texts>,
+    module: Option<Texts>,
+    #[serde(rename = "why")]
+    _why: Option<String>,
+}
+
 /// The built-in rules, in order of precedence.
-const BUILTIN: [(&str, &str); 6] = [
+const BUILTIN: [(&str, &str); 7] = [
     ("ceph.toml", include_str!("../../data/rules/ceph.toml")),
     ("qemu.toml", include_str!("../../data/rules/qemu.toml")),
     (
@@ -75,6 +88,10 @@ const BUILTIN: [(&str, &str); 6] = [
     (
         "classes.toml",
         include_str!("../../data/rules/classes.toml"),
+    ),
+    (
+        "categories.toml",
+        include_str!("../../data/rules/categories.toml"),
     ),
     ("pools.toml", include_str!("../../data/rules/pools.toml")),
     (
@@ -131,6 +148,16 @@ impl Rules {
                     ratio_to: rule.ratio_to.clone(),
                 });
             }
+            for rule in &raw.category {
+                if rule.stack.is_none() && rule.module.is_none() {
+                    let start = rule.name.span().start;
+                    return Err(source.error(start, "a [[category]] needs `stack` or `module`"));
+                }
+                let texts = &mut collected.category_texts;
+                let mark = source.pattern(&rule.stack, &rule.module, texts)?;
+                let name = rule.name.get_ref().clone();
+                collected.categories.push((mark, name));
+            }
             for rule in &raw.pool {
                 collected.pools.push(PoolRule {
                     comm: source.regex(&rule.comm)?,
@@ -139,26 +166,17 @@ impl Rules {
                 });
             }
         }
-        // A user's were each compiled by themselves before; what can fail now is the size of the whole.
-        let regexes =
-            NameSet::new(&collected.regexes, MAX_REGEX_BYTES).map_err(|e| RulesError {
-                file: "all rules together".to_owned(),
-                line: 0,
-                what: e.to_string(),
-            })?;
         Ok(Self {
             states: collected.states,
             defaults: collected.defaults,
             pools: collected.pools,
             classes: collected.classes,
-            patterns: collected.patterns,
-            regexes,
+            patterns: collected.patterns.compile().map_err(too_large)?,
+            categories: collected.categories,
+            category_texts: collected.category_texts,
         })
     }
 }
-
-/// Size of the program of all expressions together, bytes.
-const MAX_REGEX_BYTES: usize = 10 << 20;
 
 #[derive(Default)]
 struct Collected {
@@ -166,8 +184,9 @@ struct Collected {
     defaults: Vec<StateRule>,
     pools: Vec<PoolRule>,
     classes: Vec<ClassRule>,
-    patterns: Vec<FunctionPattern>,
-    regexes: Vec<String>,
+    patterns: PatternTexts,
+    categories: Vec<(Mark, String)>,
+    category_texts: PatternTexts,
 }
 
 impl Collected {
@@ -178,14 +197,14 @@ impl Collected {
             .collect::<Result<_, _>>()?;
         let stack = match (&raw.stack, &raw.module) {
             (None, None) => None,
-            (names, modules) => Some(self.pattern(names, modules, source)?),
+            (names, modules) => Some(source.pattern(names, modules, &mut self.patterns)?),
         };
         if let (Some(leaf), None) = (&raw.leaf, stack) {
             return Err(source.error(leaf.span().start, "`leaf` needs `stack` or `module`"));
         }
         let without = match &raw.without {
             None => None,
-            names => Some(self.pattern(names, &None, source)?),
+            names => Some(source.pattern(names, &None, &mut self.patterns)?),
         };
         let syscall = |name: &Spanned<String>| match name.get_ref().as_str() {
             "none" => Ok(None),
@@ -215,30 +234,6 @@ impl Collected {
             state: source.state(&raw.state)?,
             origin: source.origin(raw).into(),
         })
-    }
-
-    fn pattern(
-        &mut self,
-        names: &Option<Texts>,
-        modules: &Option<Texts>,
-        source: &Source<'_>,
-    ) -> Result<Mark, RulesError> {
-        let start = self.regexes.len();
-        for name in names.iter().flatten() {
-            source.check_regex(name)?;
-            self.regexes.push(name.get_ref().clone());
-        }
-        if let Some(names) = names
-            && names.is_empty()
-        {
-            // An empty list must match nothing, whereas no list matches everything.
-            self.regexes.push("[^\\s\\S]".to_owned());
-        }
-        self.patterns.push(FunctionPattern {
-            names: start..self.regexes.len(),
-            module: source.globs(modules)?,
-        });
-        Ok(Mark(self.patterns.len() as u32 - 1))
     }
 }
 
@@ -300,6 +295,25 @@ impl Source<'_> {
             return Ok(());
         }
         self.regex(text).map(drop)
+    }
+
+    /// Adds a condition on functions to `texts`.
+    fn pattern(
+        &self,
+        names: &Option<Texts>,
+        modules: &Option<Texts>,
+        texts: &mut PatternTexts,
+    ) -> Result<Mark, RulesError> {
+        let mut regexes = Vec::new();
+        for name in names.iter().flatten() {
+            self.check_regex(name)?;
+            regexes.push(name.get_ref().clone());
+        }
+        if names.as_ref().is_some_and(Vec::is_empty) {
+            // An empty list must match nothing, whereas no list matches everything.
+            regexes.push("[^\\s\\S]".to_owned());
+        }
+        Ok(texts.add(regexes, self.globs(modules)?))
     }
 
     fn globs(&self, texts: &Option<Texts>) -> Result<Option<GlobSet>, RulesError> {

@@ -2,7 +2,7 @@
 //! page's table of strings; times are in microseconds.
 
 use serde_json::{Value, json};
-use wcprof_findings::{Basis, Evidence, Finding, process_name, share_sentence};
+use wcprof_findings::{Basis, Evidence, Finding, gain_sentence, process_name, share_sentence};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Cores, Group, GroupBy, View};
 
@@ -113,11 +113,8 @@ pub(super) fn finding(
         _ => share_sentence(profile, finding).into_iter().collect(),
     };
     let basis: Vec<u32> = basis.iter().map(|text| strings.id(text)).collect();
-    let gain = match finding.gain.source.trim() {
-        "" => finding.gain.text.trim().to_owned(),
-        source => format!("{} ({source})", finding.gain.text.trim()),
-    };
     let process = process_name(profile, finding);
+    let gain = gain_sentence(finding, process).unwrap_or_default();
     let process = format!("{process} (pid {})", finding.pid);
     let sources = finding.sources.iter();
     let sources = sources.map(|s| format!("\"{}\": {}", s.report, s.figure.trim()));

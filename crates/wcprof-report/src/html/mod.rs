@@ -17,7 +17,7 @@ use std::io::{self, Write};
 use indexmap::IndexSet;
 use serde::Serialize;
 use serde_json::Value;
-use wcprof_findings::{Finding, TextOptions, render_text};
+use wcprof_findings::{Finding, Hotspots, render_text};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, Group, GroupBy, GroupKey, RowSpan, Trees, View};
 use wcprof_text::{count, duration};
@@ -40,13 +40,16 @@ const MAX_CHARS: usize = 2000;
 /// Most findings.
 const MAX_FINDINGS: usize = 60;
 
+/// Columns of the text for readers without scripts.
+const PLAIN_COLUMNS: usize = 120;
+
 /// What a page shows besides the profile.
 #[derive(Copy, Clone, Debug, Default)]
 pub struct HtmlOptions<'a> {
     /// The page's title.
     pub title: &'a str,
     /// What the rules found.
-    pub findings: &'a [Finding],
+    pub hotspots: Option<&'a Hotspots>,
     /// Cores by class of process.
     pub cores: Option<&'a Cores>,
     /// The flags that chose what is shown, as typed.
@@ -189,11 +192,17 @@ impl<'a> HtmlPage<'a> {
         const MOST: usize = 60_000;
         let mut text = headline.text();
         text.push('\n');
-        text += &render_text(self.profile, self.options.findings, TextOptions::default());
+        if let Some(hotspots) = self.options.hotspots {
+            text += &render_text(self.profile, hotspots, PLAIN_COLUMNS);
+        }
         match text.char_indices().nth(MOST) {
             Some((at, _)) => format!("{}...\n", &text[..at]),
             None => text,
         }
+    }
+
+    fn findings(&self) -> &'a [Finding] {
+        self.options.hotspots.map_or(&[], |found| &found.findings)
     }
 
     fn document(&self, headline: &Headline<'_>, size: u32) -> Document {
@@ -214,7 +223,7 @@ impl<'a> HtmlPage<'a> {
             columns(&groups, max, &mut labels)
         });
         let labels = label_columns(&labels, profile, self.calls.min_percent, &mut strings);
-        let shown = some_of_each(self.options.findings, limit(size, MAX_FINDINGS, 5));
+        let shown = some_of_each(self.findings(), limit(size, MAX_FINDINGS, 5));
         let findings = shown.iter().map(|f| {
             let group = group_of(f, &groups);
             document::finding(profile, f, group, &mut strings)
@@ -312,7 +321,7 @@ impl<'a> HtmlPage<'a> {
         }
         let rows = document.map.iter().flat_map(|m| &m.rows);
         let merged: usize = rows.map(|r| r.n_threads).filter(|n| *n > 1).sum();
-        let n_more_findings = self.options.findings.len() - document.findings.len();
+        let n_more_findings = self.findings().len() - document.findings.len();
         let mut left_out = |n: usize, noun: &str, text: &str| {
             if n > 0 {
                 list.push(format!("{} {text}", count(n, noun)));

@@ -1,6 +1,6 @@
 //! Which findings a page holds.
 
-use wcprof_findings::{Basis, Finding, Gain, SettingsFound, Severity};
+use wcprof_findings::{Basis, Finding, SettingsFound, Severity};
 use wcprof_types::Pid;
 
 use super::some_of_each;
@@ -10,6 +10,7 @@ fn finding(rule: &str, pid: i32) -> Finding {
         rule: rule.to_owned(),
         title: String::new(),
         severity: Severity::Medium,
+        action: String::new(),
         pid: Pid(pid),
         process: String::new(),
         host: String::new(),
@@ -18,10 +19,6 @@ fn finding(rule: &str, pid: i32) -> Finding {
         evidence: Vec::new(),
         explanation: String::new(),
         advice: String::new(),
-        gain: Gain {
-            text: String::new(),
-            source: String::new(),
-        },
         sources: Vec::new(),
         verify: String::new(),
     }

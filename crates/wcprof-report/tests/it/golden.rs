@@ -5,9 +5,14 @@ use crate::support;
 use std::path::PathBuf;
 
 use support::{MS, Maker, kernel, syscall, syscall_op};
+use wcprof_findings::{Severity, ToDo};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Direction, GroupBy, ThreadFilter, Trees, View, globs};
-use wcprof_report::{Headline, TextOptions, folded, json, screen, svg, text, uwpmp};
+use wcprof_profile::{
+    Direction, GroupBy, Rules, ThreadFilter, Trees, View, cpu_by_category, globs,
+};
+use wcprof_report::{
+    Answers, Headline, Overview, TextOptions, TextTrees, folded, json, svg, text, uwpmp,
+};
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
 fn check(name: &str, got: &[u8]) {
@@ -153,7 +158,7 @@ fn inverted(by: GroupBy) -> View {
 }
 
 fn text_of(profile: &Profile, view: &View, options: &TextOptions) -> Vec<u8> {
-    run(|out| text(profile, &Trees::new(profile, view), options, out))
+    run(|out| text(profile, &TextTrees::new(profile, view), options, out))
 }
 
 /// Check the text tree by thread, and inverted by pool with pruning.
@@ -349,18 +354,50 @@ fn headline() {
     check("headline.txt", Headline::new(&osd()).text().as_bytes());
 }
 
-/// Check what `attach` prints at its end, and that it fits the screen.
+/// Check the first screen, that it fits, and that colors change nothing else.
 #[test]
-fn end_screen() {
+fn overview() {
     let profile = osd();
-    let options = TextOptions {
-        width: Some(80),
-        ..TextOptions::default()
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    let item = |severity, why: &str| ToDo {
+        severity,
+        why: why.to_owned(),
+        action: "do\x1b that".to_owned(),
     };
-    let hotspots = "AES-GCM: 30 % of msgr-worker-N\n";
-    let out = run(|out| screen(&profile, hotspots, 40, &options, out));
-    check("screen.txt", &out);
-    assert!(out.iter().filter(|b| **b == b'\n').count() <= 40);
+    let answers = Answers {
+        categories: cpu_by_category(&profile, &categories),
+        to_do: (0..8)
+            .map(|n| {
+                item(
+                    Severity::High,
+                    &format!("reason {n}: {}", "word ".repeat(5 * n)),
+                )
+            })
+            .collect(),
+        n_undecided: 2,
+    };
+    let text = |width, color| {
+        let overview = Overview {
+            profile: &profile,
+            answers: &answers,
+            width: Some(width),
+            color,
+        };
+        overview.text()
+    };
+    let plain = text(100, false);
+    check("overview.txt", plain.as_bytes());
+    assert!(plain.lines().count() <= 40, "{plain}");
+    assert!(
+        text(40, false)
+            .lines()
+            .all(|line| line.chars().count() <= 40)
+    );
+    let mut colored = text(100, true);
+    for code in ["0", "1", "31", "32", "33", "34", "35", "36", "90"] {
+        colored = colored.replace(&format!("\x1b[{code}m"), "");
+    }
+    assert_eq!(colored, plain);
 }
 
 /// Check that wcprof's own CPU time is a share of all recordings of a merged trace, and that processes of
@@ -379,32 +416,4 @@ fn headline_of_odd_traces() {
     profile.rows.clear();
     let text = Headline::new(&profile).text();
     assert!(text.starts_with("ceph-osd (pid 100)"), "{text}");
-}
-
-/// Check that many groups, which two threads write, come in order, each once and as it is alone.
-#[test]
-fn many_groups() {
-    let profile = osd();
-    let options = TextOptions::default();
-    let few = Trees::new(&profile, &view(GroupBy::Thread));
-    let n_nodes: usize = few.groups.iter().map(|group| group.nodes.len()).sum();
-    let times = 50_000 / n_nodes;
-    let many = Trees {
-        groups: few
-            .groups
-            .iter()
-            .cloned()
-            .cycle()
-            .take(times * few.groups.len())
-            .collect(),
-        ..few.clone()
-    };
-    let few = run(|out| text(&profile, &few, &options, out));
-    let mut expected = few.clone();
-    for _ in 1..times {
-        expected.push(b'\n');
-        expected.extend_from_slice(&few);
-    }
-    let many = run(|out| text(&profile, &many, &options, out));
-    assert!(times > 1 && many == expected);
 }

@@ -9,8 +9,9 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use support::{MS, Maker, syscall};
-use wcprof_findings::{Base, Gain, Source};
-use wcprof_findings::{Basis, Evidence, EvidenceLine, Finding, Scope, Severity, TimeShare};
+use wcprof_findings::{
+    Base, Basis, Evidence, EvidenceLine, Finding, Hotspots, Scope, Severity, Source, TimeShare,
+};
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupBy, ProfileBuilder, RowSpan, Rules, View};
 use wcprof_report::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
@@ -111,12 +112,15 @@ fn finding(name: &str) -> Finding {
         rule: "test".to_owned(),
         title: format!("Title {name}"),
         severity: Severity::High,
+        action: format!("do {name}"),
         pid: Pid(100),
         process: name.to_owned(),
         host: String::new(),
         pools: vec!["msgr-worker-N".to_owned()],
         basis: Basis::Time(TimeShare {
             matched_ns: 600 * MS,
+            low_ns: 500 * MS,
+            high_ns: 600 * MS,
             n_samples: 60,
             states: vec![State::OnCpu],
             base: Base::OnCpu,
@@ -141,10 +145,6 @@ fn finding(name: &str) -> Finding {
         }],
         explanation: format!("Why {name}"),
         advice: format!("Do `this` {name}. Then that."),
-        gain: Gain {
-            text: "much".to_owned(),
-            source: name.to_owned(),
-        },
         sources: vec![Source {
             report: name.to_owned(),
             figure: "12 %".to_owned(),
@@ -153,15 +153,22 @@ fn finding(name: &str) -> Finding {
     }
 }
 
+fn found(findings: impl IntoIterator<Item = Finding>) -> Hotspots {
+    Hotspots {
+        findings: findings.into_iter().collect(),
+        undecided: Vec::new(),
+    }
+}
+
 /// Check all data of a page.
 #[test]
 fn golden() {
     let (profile, spans) = profile_of(&osd());
-    let findings = [finding("EVP_DecryptUpdate")];
+    let found = found([finding("EVP_DecryptUpdate")]);
     let flags = ["--from 0s".to_owned()];
     let options = HtmlOptions {
         title: "ceph-osd (pid 100)",
-        findings: &findings,
+        hotspots: Some(&found),
         cores: None,
         flags: &flags,
     };
@@ -201,11 +208,11 @@ fn hostile_names() {
             m.on_cpu(thread, &["main", name], 10 * MS);
         }
         let (profile, spans) = profile_of(&m);
-        let findings: Vec<Finding> = names.iter().map(|name| finding(name)).collect();
+        let found = found(names.iter().map(|name| finding(name)));
         let flags: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
         let options = HtmlOptions {
             title: names[7],
-            findings: &findings,
+            hotspots: Some(&found),
             cores: None,
             flags: &flags,
         };
@@ -248,10 +255,10 @@ fn size() {
         }
     }
     let (profile, spans) = profile_of(&m);
-    let findings: Vec<Finding> = (0..200).map(|i| finding(&format!("{i}{long}"))).collect();
+    let found = found((0..200).map(|i| finding(&format!("{i}{long}"))));
     let options = HtmlOptions {
         title: &long,
-        findings: &findings,
+        hotspots: Some(&found),
         ..HtmlOptions::default()
     };
     let page = page(&profile, &spans, &view(), options);

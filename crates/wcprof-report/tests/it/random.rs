@@ -10,7 +10,9 @@ use wcprof_profile::model::{
     Function, FunctionId, Profile, ProfileStack, ProfileStackId, Reason, Row, Slices, State,
 };
 use wcprof_profile::{Direction, GroupBy, Trees, View, function_groups};
-use wcprof_report::{Headline, TextOptions, folded, json, screen, svg, text, uwpmp};
+use wcprof_report::{
+    Answers, Headline, Overview, TextOptions, TextTrees, folded, json, svg, text, uwpmp,
+};
 use wcprof_types::StackEnd;
 
 const N_THREADS: usize = 4;
@@ -162,13 +164,13 @@ proptest! {
     /// control characters.
     #[test]
     fn never_panics(profile in profile(), view in any_view(), width in 0usize..100) {
-        let trees = Trees::new(&profile, &view);
-        let options = TextOptions { width: Some(width), color: false, max_nodes: Some(width / 4), only_shown: false };
+        let options = TextOptions { width: Some(width), color: false, max_nodes: Some(width / 4), only_shown: false, full_names: width % 2 == 0 };
         let mut out = Vec::new();
-        text(&profile, &trees, &options, &mut out).unwrap();
+        text(&profile, &TextTrees::new(&profile, &view), &options, &mut out).unwrap();
         let uwpmp_view = View { min_percent: 0.1, ..view.clone() };
         uwpmp(&profile, &uwpmp_view, Some(width), &mut out).unwrap();
-        screen(&profile, "", width, &options, &mut out).unwrap();
+        let overview = Overview { profile: &profile, answers: &Answers::default(), width: Some(width), color: false };
+        out.extend(overview.text().bytes());
         out.extend(Headline::new(&profile).text().bytes());
         let out = String::from_utf8(out).unwrap();
         prop_assert!(!out.chars().any(|c| c.is_control() && c != '\n'));

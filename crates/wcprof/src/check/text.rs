@@ -100,7 +100,6 @@ mod tests {
     fn terminal(color: bool) -> Terminal {
         Terminal {
             width: Some(60),
-            rows: 50,
             color,
         }
     }

@@ -43,7 +43,7 @@ pub(crate) fn draw(frame: &mut Frame<'_>, model: &Model, ui: &Ui, status: &str, 
     let shown = model.pane.iter().skip(from).take(room);
     let lines: Vec<Line<'_>> = shown.map(|line| Line::raw(line.as_str())).collect();
     frame.render_widget(Paragraph::new(lines).block(block), pane);
-    let keys = "? help  q end  p pause  s save  t tree  f hotspots  enter unfold";
+    let keys = "? help  q end  p pause  s save  t tree  a answers  enter unfold";
     let foot_line = match (&ui.message, &ui.ended, ui.paused) {
         (Some(message), ..) => Line::styled(message.as_str(), bold),
         (None, Some(why), _) => Line::styled(format!("{why}  {keys}"), bold),

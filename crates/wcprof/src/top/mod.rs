@@ -20,10 +20,11 @@ use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent};
 use tokio::signal::unix::SignalKind;
-use wcprof_findings::{Finding, RuleSet, hotspots};
-use wcprof_profile::Rules;
+use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
+use wcprof_profile::{Categories, Rules};
 use wcprof_record::NamedSnapshot;
+use wcprof_report::Answers;
 use wcprof_symbols::SymbolOptions;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
@@ -39,6 +40,7 @@ use crate::select;
 use crate::session::{SessionOptions, default_trace_path, named};
 use crate::signals::at_signals;
 use crate::terminal::Terminal;
+use crate::views::answers;
 use draw::draw;
 use model::Model;
 use state::{Action, Ui};
@@ -92,7 +94,7 @@ enum News {
 struct Picture {
     kept: Arc<NamedSnapshot>,
     profile: Profile,
-    findings: Vec<Finding>,
+    answers: Answers,
     line: String,
 }
 
@@ -122,6 +124,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         names: LiveNames::default(),
         symbols: symbol_options(&args.analysis.symbols),
         hotspot_rules,
+        categories: rules.categories().map_err(Failure::usage)?,
         rules,
     };
     let is_stopped = record(args, &options, painter)?;
@@ -228,6 +231,7 @@ struct Painter {
     names: LiveNames,
     symbols: SymbolOptions,
     hotspot_rules: RuleSet,
+    categories: Categories,
     rules: Rules,
 }
 
@@ -254,7 +258,7 @@ impl Painter {
             return Ok(None);
         }
         let from = TimeNs(to.saturating_sub(self.window_ns));
-        let (profile, line) = {
+        let (profile, answers, line) = {
             let cut = kept.snapshot.cut(from)?;
             let symbols = (&args.analysis.symbols, &self.symbols);
             let profile = self
@@ -272,13 +276,13 @@ impl Painter {
                 tables.header.engine,
                 100.0 * stats.own_cpu_ns as f64 / stats.duration.0.max(1) as f64,
             );
-            (profile, line)
+            let answers = answers(&profile, tables, &self.hotspot_rules, &self.categories);
+            (profile, answers, line)
         };
-        let findings = hotspots(&profile, &self.hotspot_rules);
         Ok(Some(Picture {
             kept: Arc::new(kept),
             profile,
-            findings,
+            answers,
             line,
         }))
     }
@@ -340,7 +344,7 @@ impl View<'_> {
             }
             if let Some(picture) = &picture {
                 let width = terminal.size().map_or(100, |size| size.width);
-                model = Model::new(&picture.profile, &picture.findings, &ui, width.into());
+                model = Model::new(&picture.profile, &picture.answers, &ui, width.into());
                 // Pages beyond the end are not to be gone back through.
                 ui.scroll = ui.scroll.min(model.pane.len().saturating_sub(1));
             }

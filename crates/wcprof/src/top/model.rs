@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use wcprof_findings::{Detail, Finding, TextOptions as FindingOptions, render_text};
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Direction, GroupBy, Trees, View};
-use wcprof_report::{TextOptions, text};
+use wcprof_profile::{Direction, GroupBy, View};
+use wcprof_report::{Answers, Overview, TextOptions, TextTrees, text};
 use wcprof_text::terminal_name;
 
 use super::row::{Row, RowKey};
@@ -25,7 +24,7 @@ pub(crate) struct Model {
 }
 
 impl Model {
-    pub(crate) fn new(profile: &Profile, findings: &[Finding], ui: &Ui, width: usize) -> Self {
+    pub(crate) fn new(profile: &Profile, answers: &Answers, ui: &Ui, width: usize) -> Self {
         let rows = rows(profile, &ui.open);
         let selected = rows.get(ui.at(&rows));
         let (pane_title, pane) = match (ui.pane, selected) {
@@ -34,7 +33,7 @@ impl Model {
                 let tree = tree(profile, &row.key, ui.direction);
                 (format!("tree of {}", row.name), tree)
             }
-            (Pane::Findings, _) => ("hotspots".to_owned(), hotspots(profile, findings, width)),
+            (Pane::Answers, _) => ("answers".to_owned(), answers_text(profile, answers, width)),
             (Pane::Help, _) => ("keys".to_owned(), HELP.map(str::to_owned).to_vec()),
         };
         Self {
@@ -134,8 +133,8 @@ fn tree(profile: &Profile, key: &RowKey, direction: Direction) -> Vec<String> {
         min_percent: 0.5,
         ..View::default()
     };
-    let mut trees = Trees::new(profile, &view);
-    trees.groups.retain(|group| {
+    let mut trees = TextTrees::new(profile, &view);
+    trees.retain(|group| {
         let mut threads = group.threads.iter().map(|&t| &profile.threads[t]);
         threads.any(|thread| match key {
             RowKey::Thread(pid, tid) => (thread.pid.0, thread.tid.0) == (*pid, *tid),
@@ -154,13 +153,14 @@ fn tree(profile: &Profile, key: &RowKey, direction: Direction) -> Vec<String> {
     lines(&String::from_utf8_lossy(&out))
 }
 
-fn hotspots(profile: &Profile, findings: &[Finding], width: usize) -> Vec<String> {
-    let options = FindingOptions {
-        width: width.max(40),
-        max_findings: usize::MAX,
-        detail: Detail::Brief,
+fn answers_text(profile: &Profile, answers: &Answers, width: usize) -> Vec<String> {
+    let overview = Overview {
+        profile,
+        answers,
+        width: Some(width),
+        color: false,
     };
-    lines(&render_text(profile, findings, options))
+    lines(overview.answers_text().trim_start_matches('\n'))
 }
 
 /// Lines without anything that a terminal would obey.
@@ -174,7 +174,7 @@ const HELP: [&str; 12] = [
     "enter, right, left  unfold and fold a pool",
     "page up, page down  move in the tree",
     "t                   tree, leaves first (again: roots first)",
-    "f                   hotspots of the time that is shown",
+    "a                   what to do, where CPU time goes, where threads wait",
     "p, space            pause, go on",
     "s                   save what is kept until the shown moment as a trace",
     "?, h                this help",

@@ -28,7 +28,7 @@ pub(crate) struct Ui {
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Pane {
     Tree,
-    Findings,
+    Answers,
     Help,
 }
 
@@ -49,7 +49,7 @@ impl Ui {
             selected: None,
             place: 0,
             open: BTreeSet::new(),
-            pane: Pane::Tree,
+            pane: Pane::Answers,
             direction: Direction::LeafFirst,
             scroll: 0,
             paused: false,
@@ -79,7 +79,7 @@ impl Ui {
             KeyCode::Char('s') => return Action::Save,
             KeyCode::Char('p' | ' ') => self.paused = !self.paused,
             KeyCode::Char('t') => self.show_tree(),
-            KeyCode::Char('f') => self.show(Pane::Findings),
+            KeyCode::Char('a') => self.show(Pane::Answers),
             KeyCode::Char('?' | 'h') => self.show(Pane::Help),
             KeyCode::Up | KeyCode::Char('k') => self.choose(rows, at.saturating_sub(1)),
             KeyCode::Down | KeyCode::Char('j') => self.choose(rows, at + 1),

@@ -5,15 +5,18 @@ use std::path::Path;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use wcprof_findings::{RuleSet, hotspots};
+use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Direction, ProfileBuilder, Rules};
+use wcprof_report::Answers;
 use wcprof_trace::TraceReader;
+use wcprof_trace::model::Tables;
 
 use super::draw::draw;
 use super::model::Model;
 use super::row::RowKey;
 use super::state::{Action, Pane, Ui};
+use crate::views::answers;
 
 fn fixtures() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures")
@@ -29,14 +32,19 @@ fn profile() -> Profile {
 }
 
 fn press(ui: &mut Ui, profile: &Profile, code: KeyCode) -> Action {
-    let rows = Model::new(profile, &[], ui, 80).rows;
+    let rows = Model::new(profile, &Answers::default(), ui, 80).rows;
     ui.key(KeyEvent::new(code, KeyModifiers::NONE), &rows)
+}
+
+fn answers_of(profile: &Profile) -> Answers {
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    let rules = RuleSet::builtin().unwrap();
+    answers(profile, &Tables::default(), &rules, &categories)
 }
 
 /// The screen as text.
 fn screen(profile: &Profile, ui: &Ui, (width, height): (u16, u16)) -> String {
-    let findings = hotspots(profile, &RuleSet::builtin().unwrap());
-    let model = Model::new(profile, &findings, ui, width.into());
+    let model = Model::new(profile, &answers_of(profile), ui, width.into());
     let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
     terminal
         .draw(|frame| draw(frame, &model, ui, "the last 5.0 s", false))
@@ -71,9 +79,9 @@ fn golden() {
     }
     press(&mut ui, &profile, KeyCode::Char('t'));
     show("a thread, roots first", &ui);
-    press(&mut ui, &profile, KeyCode::Char('f'));
+    press(&mut ui, &profile, KeyCode::Char('a'));
     ui.paused = true;
-    show("hotspots, paused", &ui);
+    show("answers, paused", &ui);
     press(&mut ui, &profile, KeyCode::Char('?'));
     ui.ended = Some("the target has ended".into());
     show("help, ended", &ui);
@@ -90,7 +98,7 @@ fn golden() {
 fn sizes() {
     let profile = profile();
     for size in [(1, 1), (20, 3), (40, 7), (300, 100)] {
-        for pane in [Pane::Tree, Pane::Findings, Pane::Help] {
+        for pane in [Pane::Tree, Pane::Answers, Pane::Help] {
             let mut ui = Ui::new();
             ui.pane = pane;
             ui.scroll = 10_000;
@@ -122,10 +130,9 @@ fn hostile_names() {
     }
     let mut ui = Ui::new();
     press(&mut ui, &profile, KeyCode::Enter);
-    for pane in [Pane::Tree, Pane::Findings] {
+    for pane in [Pane::Tree, Pane::Answers] {
         ui.pane = pane;
-        let findings = hotspots(&profile, &RuleSet::builtin().unwrap());
-        let model = Model::new(&profile, &findings, &ui, 100);
+        let model = Model::new(&profile, &answers_of(&profile), &ui, 100);
         let rows = model.rows.iter().map(|row| &row.name);
         let lines = rows
             .chain(&model.pane)
@@ -144,7 +151,7 @@ fn hostile_names() {
 fn keys() {
     let profile = profile();
     let mut ui = Ui::new();
-    let rows = |ui: &Ui| Model::new(&profile, &[], ui, 80).rows;
+    let rows = |ui: &Ui| Model::new(&profile, &Answers::default(), ui, 80).rows;
     let n = rows(&ui).len();
     assert!(n > 3);
     press(&mut ui, &profile, KeyCode::Up);
@@ -166,11 +173,10 @@ fn keys() {
     press(&mut ui, &profile, KeyCode::Left);
     assert_eq!((ui.selected.clone(), rows(&ui).len()), (chosen, n));
 
-    press(&mut ui, &profile, KeyCode::Char('f'));
-    assert_eq!(ui.pane, Pane::Findings);
+    assert_eq!(ui.pane, Pane::Answers);
     press(&mut ui, &profile, KeyCode::PageDown);
     assert!(ui.scroll > 0);
-    press(&mut ui, &profile, KeyCode::Char('f'));
+    press(&mut ui, &profile, KeyCode::Char('a'));
     assert_eq!((ui.pane, ui.scroll), (Pane::Tree, 0));
     assert_eq!(ui.direction, Direction::LeafFirst);
     press(&mut ui, &profile, KeyCode::Char('t'));

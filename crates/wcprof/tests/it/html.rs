@@ -34,7 +34,7 @@ fn json(args: &[&str]) -> Value {
 
 /// The data of a page.
 fn data(flags: &[&str]) -> Value {
-    let page = text(&[&["report", OSD, "--format", "html"], flags].concat());
+    let page = text(&[&["report", OSD, "--full-names", "--format", "html"], flags].concat());
     assert!(page.len() < MAX_BYTES);
     data_of(&page)
 }

@@ -65,10 +65,11 @@ fn folded_comes_back() {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fixtures/traces/ceph-osd-secure-randread.wct");
     let trace = trace.display().to_string();
-    let folded = wcprof(&["report", &trace, "--format", "folded"]);
+    let folded = wcprof(&["report", &trace, "--format", "folded", "--by", "thread"]);
     assert!(folded.lines().count() > 100);
     let imported = folder.import(&folder.write("stacks.folded", &folded), &[]);
-    assert_eq!(wcprof(&["report", &imported, "--format", "folded"]), folded);
+    let args = ["report", &imported, "--format", "folded", "--by", "thread"];
+    assert_eq!(wcprof(&args), folded);
 }
 
 /// Check that uwpmp's text comes back as it was, and that its blocked calls are states.
@@ -89,7 +90,7 @@ fn uwpmp_comes_back() {
 fn perf() {
     let folder = Folder::new();
     let trace = folder.import(&perf_data("both.data"), &["--raw"]);
-    let text = wcprof(&["report", &trace, "--idle", "show"]);
+    let text = wcprof(&["report", &trace, "--by", "thread", "--idle", "show"]);
     for part in [
         "spin (pid 1000)",
         "burner/1001",

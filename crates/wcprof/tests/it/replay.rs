@@ -315,7 +315,7 @@ severity = "info"
 explanation = "Nothing to do."
 advice = "More load."
 verify = "Attach again."
-gain = { text = "none", source = "a test" }
+action = "add load"
 match = { states = ["idle"], pools = ["tp_osd_tp"] }
 threshold = { of = "wall", percent = 50.0, why = "half of the time" }
 sources = [{ report = "a test", figure = "50 %" }]

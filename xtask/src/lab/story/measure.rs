@@ -210,8 +210,7 @@ fn share(finding: &Value) -> Share {
 
 /// A rule that counts the same and always finds it, over the whole process.
 fn probe(id: &str, rule: &str) -> Result<String> {
-    const LEAST: &str =
-        "\nscope = \"process\"\npercent = 0.000001\nmin_wall_percent = 0.000001\nmin_samples = 1\n";
+    const LEAST: &str = "\nscope = \"process\"\npercent = 0.000001\nmin_wall_percent = 0.000001\n";
     let (before, after) = rule.split_once("\npercent = ").context("no threshold")?;
     let (_, after) = after
         .split_once('\n')
@@ -221,7 +220,8 @@ fn probe(id: &str, rule: &str) -> Result<String> {
         format!("id = \"{PROBE}{id}\"\n"),
     );
     ensure!(before.contains(&old), "the rule has another id");
-    Ok(before.replace(&old, &new) + LEAST + after)
+    let before = before.replace(&old, &new);
+    Ok(before.replace("\nscope = \"process\"", "") + LEAST + after)
 }
 
 #[cfg(test)]
@@ -236,7 +236,7 @@ mod tests {
             let text = fs::read_to_string(rule_file(rule)).unwrap();
             let probe = probe(rule, &text).unwrap();
             assert!(probe.contains(&format!("id = \"probe-{rule}\"")));
-            assert!(probe.contains("min_samples = 1"));
+            assert_eq!(probe.matches("\nscope = ").count(), 1);
         }
         assert!(probe("x", "id = \"y\"").is_err());
     }

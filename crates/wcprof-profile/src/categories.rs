@@ -1,0 +1,75 @@
+//! CPU time by kind of work: malloc, AES, checksums, sockets. The kinds are rules.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use wcprof_trace::FastState;
+
+use crate::model::{FunctionId, Profile, State};
+use crate::places::is_runtime;
+use crate::rules::Categories;
+
+/// The CPU time of one kind of work.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CategoryTime {
+    /// As the rule names it; `None` for what no rule covers.
+    pub name: Option<String>,
+    /// Nanoseconds on a CPU.
+    pub weight: u64,
+    /// Observations it stands on.
+    pub n_samples: u64,
+    /// The program's functions that ask for it, with their share of `weight`, the largest first. For
+    /// what no rule covers: the functions themselves.
+    pub callers: Vec<(FunctionId, u64)>,
+}
+
+/// The time of a profile in [`State::OnCpu`] by category, the largest first. Of a stack the innermost
+/// function that a category names decides.
+pub fn cpu_by_category(profile: &Profile, categories: &Categories) -> Vec<CategoryTime> {
+    let functions = profile.functions.iter();
+    let category_of: Vec<Option<&str>> = functions
+        .map(|function| categories.of(&function.name, &function.module))
+        .collect();
+    let at = |function: FunctionId| category_of.get(function.0 as usize).copied().flatten();
+    let is_program = |function: FunctionId| {
+        let function = profile.functions.get(function.0 as usize);
+        function.is_some_and(|function| !is_runtime(function))
+    };
+    let mut sums: HashMap<Option<&str>, Sum> = HashMap::new();
+    for row in profile.rows.iter().filter(|row| row.state == State::OnCpu) {
+        let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
+        let frames = stack.map_or(&[][..], |stack| &stack.frames);
+        let leaf = frames.iter().rposition(|&f| at(f).is_some());
+        let category = leaf.and_then(|leaf| at(frames[leaf]));
+        let mut above = frames[..leaf.unwrap_or(frames.len())].iter().rev();
+        let asks = |f: &&FunctionId| is_program(**f) && (category.is_none() || at(**f) != category);
+        let sum = sums.entry(category).or_default();
+        sum.weight = sum.weight.saturating_add(row.weight);
+        sum.n_samples = sum.n_samples.saturating_add(row.n_samples);
+        if let Some(&caller) = above.find(asks) {
+            let of_caller = sum.callers.entry(caller).or_default();
+            *of_caller = of_caller.saturating_add(row.weight);
+        }
+    }
+    let times = sums.into_iter().map(|(category, sum)| {
+        let mut callers: Vec<(FunctionId, u64)> = sum.callers.into_iter().collect();
+        callers.sort_unstable_by_key(|&(function, weight)| (Reverse(weight), function));
+        CategoryTime {
+            name: category.map(str::to_owned),
+            weight: sum.weight,
+            n_samples: sum.n_samples,
+            callers,
+        }
+    });
+    let mut times: Vec<CategoryTime> = times.collect();
+    times.sort_by(|a, b| (b.weight, &a.name).cmp(&(a.weight, &b.name)));
+    times
+}
+
+/// The time of a category.
+#[derive(Default)]
+struct Sum {
+    weight: u64,
+    n_samples: u64,
+    callers: HashMap<FunctionId, u64, FastState>,
+}

@@ -1,0 +1,70 @@
+//! Names of functions for a glance: without arguments, template arguments and outer namespaces.
+
+/// Components of a scoped name that are shown.
+const COMPONENTS: usize = 2;
+
+/// `OSD::ShardedOpWQ::_process(unsigned int, ...)` is `ShardedOpWQ::_process`.
+pub(crate) fn short(name: &str) -> String {
+    let mut out = String::new();
+    let mut depth = 0_usize;
+    let mut rest = name;
+    while let Some(c) = rest.chars().next() {
+        if depth == 0 && rest.starts_with("operator()") {
+            out.push_str("operator()");
+            rest = &rest["operator()".len()..];
+            continue;
+        }
+        let is_first = out.is_empty() || out.ends_with("::");
+        match c {
+            // The arguments.
+            '(' if depth == 0 && !is_first => break,
+            '<' | '(' | '{' | '[' => depth += 1,
+            '>' | ')' | '}' | ']' => depth = depth.saturating_sub(1),
+            _ if depth == 0 => out.push(c),
+            _ => {}
+        }
+        rest = &rest[c.len_utf8()..];
+    }
+    // The return type of a template comes first.
+    let operator = out.find("operator").unwrap_or(out.len());
+    let start = out[..operator].rfind(' ').map_or(0, |at| at + 1);
+    let parts = out[start..].split("::").filter(|part| !part.is_empty());
+    let parts: Vec<&str> = parts.collect();
+    match parts.len() {
+        0 => name.to_owned(),
+        n => parts[n.saturating_sub(COMPONENTS)..].join("::"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check names of C, C++ and Rust, and that nothing is lost of what cannot be shortened.
+    #[test]
+    fn shortened() {
+        for (name, expected) in [
+            ("malloc", "malloc"),
+            (
+                "OSD::ShardedOpWQ::_process(unsigned int, ceph::heartbeat_handle_d*)",
+                "ShardedOpWQ::_process",
+            ),
+            (
+                "ceph::timer<ceph::mono_clock>::timer_thread()",
+                "timer::timer_thread",
+            ),
+            (
+                "void boost::asio::detail::posix_event::wait<boost::x>(boost::y&)",
+                "posix_event::wait",
+            ),
+            ("operator new(unsigned long)", "operator new"),
+            ("(anonymous namespace)::run(int)", "run"),
+            ("Context::operator()(int)", "Context::operator()"),
+            ("ceph-osd+0x602c60", "ceph-osd+0x602c60"),
+            ("<std::thread::Thread>::park", "park"),
+            ("", ""),
+        ] {
+            assert_eq!(short(name), expected);
+        }
+    }
+}
