@@ -25,10 +25,10 @@ pub struct Options {
     #[arg(long)]
     fixtures: bool,
     /// Length of each recording in seconds
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(5..=120))]
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u32).range(5..=120))]
     seconds: u32,
     /// Ticks a second
-    #[arg(long, default_value_t = 299, value_parser = clap::value_parser!(u32).range(20..=999))]
+    #[arg(long, default_value_t = 99, value_parser = clap::value_parser!(u32).range(20..=999))]
     rate: u32,
 }
 

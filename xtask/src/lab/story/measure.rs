@@ -210,18 +210,24 @@ fn share(finding: &Value) -> Share {
 
 /// A rule that counts the same and always finds it, over the whole process.
 fn probe(id: &str, rule: &str) -> Result<String> {
-    const LEAST: &str = "\nscope = \"process\"\npercent = 0.000001\nmin_wall_percent = 0.000001\n";
-    let (before, after) = rule.split_once("\npercent = ").context("no threshold")?;
-    let (_, after) = after
-        .split_once('\n')
-        .context("nothing behind the threshold")?;
-    let (old, new) = (
-        format!("id = \"{id}\"\n"),
-        format!("id = \"{PROBE}{id}\"\n"),
+    const LEAST: &str =
+        "[threshold]\nscope = \"process\"\npercent = 0.000001\nmin_wall_percent = 0.000001";
+    let id_line = format!("id = \"{id}\"");
+    ensure!(
+        rule.lines().any(|l| l == id_line),
+        "the rule has another id"
     );
-    ensure!(before.contains(&old), "the rule has another id");
-    let before = before.replace(&old, &new);
-    Ok(before.replace("\nscope = \"process\"", "") + LEAST + after)
+    ensure!(rule.lines().any(|l| l == "[threshold]"), "no threshold");
+    let limits = ["scope = ", "percent = ", "min_wall_percent = "];
+    let lines = rule
+        .lines()
+        .filter(|line| !limits.iter().any(|limit| line.starts_with(limit)));
+    let lines = lines.map(|line| match line {
+        "[threshold]" => LEAST.to_owned(),
+        line if line == id_line => format!("id = \"{PROBE}{id}\""),
+        line => line.to_owned(),
+    });
+    Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
 #[cfg(test)]
