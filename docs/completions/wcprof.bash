@@ -616,7 +616,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__diff)
-            opts="-h -V --per-op --by --limit --min-percent --flamegraph --json --idle --names --from --to --threads --pools --processes --cgroups --state --focus --hide --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            opts="-h -V --per-op --by --limit --min-percent --flamegraph --html --json --idle --names --from --to --threads --pools --processes --cgroups --state --focus --hide --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -627,7 +627,7 @@ _wcprof() {
                     return 0
                     ;;
                 --by)
-                    COMPREPLY=($(compgen -W "class pool function stack" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "class category pool function stack" -- "${cur}"))
                     return 0
                     ;;
                 --limit)
@@ -639,6 +639,10 @@ _wcprof() {
                     return 0
                     ;;
                 --flamegraph)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1142,7 +1146,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__locks)
-            opts="-h -V --from --to --threads --pools --processes --cgroups --json --top --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
+            opts="-h -V --from --to --threads --pools --processes --cgroups --json --html --top --rules --hotspot-rules --no-inline --max-memory --no-cache --debug-dir --sysroot --no-debuginfod --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1169,6 +1173,10 @@ _wcprof() {
                     return 0
                     ;;
                 --cgroups)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --html)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

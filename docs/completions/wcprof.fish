@@ -158,12 +158,14 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand report" -s h -l help -d 'P
 complete -c wcprof -n "__fish_wcprof_using_subcommand report" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l per-op -d 'Operations done in each recording: compare time per operation, not per second' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l by -d 'Only these tables, separated by commas [default: all]' -r -f -a "class\t'CPU time by class of daemon (osd, mon, rgw, qemu ...)'
+category\t'CPU time by kind of work (malloc, encryption, checksums ...)'
 pool\t'Pools, as a whole and by state'
 function\t'Functions, self and total'
 stack\t'Stacks'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l limit -d 'Lines per table at most; significant ones come first' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l min-percent -d 'Do not show or test lines below this share of the shown time, averaged over both traces' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l flamegraph -d 'Also write a differential flame graph' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l html -d 'Also write a page with all tables and the flame graph' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l idle -d 'Idle time' -r -f -a "hide\t'Leave it out; its share is printed'
 show\t'Show it like any other state'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand diff" -l names -d 'How function names are compared and printed' -r -f -a "full\t'In full'
@@ -237,6 +239,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l threads -d 'Only
 complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l pools -d 'Only pools whose name matches; can be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l processes -d 'Only processes whose name or pid matches; can be given several times' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l cgroups -d 'Only processes whose control group path matches; can be given several times' -r
+complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l html -d 'Also write a page with all of them' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l top -d 'Lock sites to print as text' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l rules -d 'Your own rules (TOML): a file for states and pools or with a hotspot rule, or a folder of hotspot rules' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand locks" -l hotspot-rules -d 'Your own hotspot rules (TOML file or folder), in addition to the built-in ones' -r -F

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 use wcprof_findings::{Basis, Finding, Setting, SettingsFound};
+use wcprof_types::process_title;
 use wcprof_types::snapshot::Snapshot;
 
 use crate::texts::Texts;
@@ -102,7 +103,7 @@ impl<'a> Out<'a> {
             severity: text.severity,
             action: fill(&text.action),
             pid: process.pid,
-            process: process.comm.clone(),
+            process: process_title(&process.comm, &process.cmdline),
             host: String::new(),
             pools: Vec::new(),
             basis: Basis::Setting(SettingsFound { settings }),

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use wcprof_findings::{render_finding, render_paragraph};
 use wcprof_text::{count, one_line};
+use wcprof_types::process_title;
 use wcprof_types::snapshot::Snapshot;
 
 use crate::report::Report;
@@ -17,9 +18,9 @@ const MAX_UNREAD: usize = 8;
 pub fn render_text(snapshot: &Snapshot, report: &Report, width: usize, all: bool) -> String {
     let process = &snapshot.process;
     let mut out = format!(
-        "pid {} ({}) on {}, Linux {}\n",
+        "{} (pid {}) on {}, Linux {}\n",
+        one_line(&process_title(&process.comm, &process.cmdline)),
         process.pid,
-        one_line(&process.comm),
         one_line(&snapshot.host.name),
         one_line(&snapshot.host.kernel),
     );

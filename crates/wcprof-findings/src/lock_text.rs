@@ -58,18 +58,7 @@ fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
         let text = format!("  called  : {}", site.callers.join(" < "));
         out += &line(&text, width);
     }
-    let waiters = site.waiters.iter().take(MAX_WAITERS).map(|w| {
-        let (lost, threads) = (short_duration(w.lost_ns), count(w.n_threads, "thread"));
-        format!("{} {lost} ({threads})", w.pool)
-    });
-    let mut waiters: Vec<String> = waiters.collect();
-    let n_more = site.waiters.len() - waiters.len();
-    if n_more > 0 {
-        waiters.push(format!("{} more", count(n_more, "pool")));
-    }
-    let at_once = site.waiting_at_once;
-    let text = format!("{}; {at_once:.2} at a time", waiters.join(", "));
-    out += &render_paragraph("waiters", &text, width);
+    out += &render_paragraph("waiters", &waiters(site), width);
     let shown = site.held_by.iter().filter(|h| h.percent >= MIN_PERCENT);
     let shown: Vec<&Hold> = shown.take(MAX_HOLDS).collect();
     let n_more = site.held_by.len() - shown.len() + site.n_more_holds;
@@ -79,7 +68,7 @@ fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
     for hold in shown {
         let is_uncertain = hold.uncertain_ns * 2 > hold.weight_ns;
         let mark = if is_uncertain { '~' } else { ' ' };
-        let text = format!("    {:5.1} %{mark} {}", hold.percent, held(hold));
+        let text = format!("    {:5.1} %{mark} {}", hold.percent, held_text(hold));
         out += &line(&text, width);
     }
     if n_more > 0 {
@@ -92,8 +81,34 @@ fn site_text(site: &LockSite, has_processes: bool, width: usize) -> String {
     out
 }
 
-/// `tp_osd_tp [disk] in fdatasync: fdatasync < f < g`
-fn held(hold: &Hold) -> String {
+fn waiters(site: &LockSite) -> String {
+    let waiters = site.waiters.iter().take(MAX_WAITERS).map(|w| {
+        let (lost, threads) = (short_duration(w.lost_ns), count(w.n_threads, "thread"));
+        format!("{} {lost} ({threads})", w.pool)
+    });
+    let mut waiters: Vec<String> = waiters.collect();
+    let n_more = site.waiters.len() - waiters.len();
+    if n_more > 0 {
+        waiters.push(format!("{} more", count(n_more, "pool")));
+    }
+    let at_once = site.waiting_at_once;
+    format!("{}; {at_once:.2} at a time", waiters.join(", "))
+}
+
+/// What is said of a site besides its holders: process, kind of lock, callers, waiters; not escaped.
+pub fn site_notes(site: &LockSite) -> Vec<String> {
+    let mut notes = vec![
+        format!("{} (pid {}), {}", site.process, site.pid, kinds(site)),
+        format!("waiters: {}", waiters(site)),
+    ];
+    if !site.callers.is_empty() {
+        notes.push(format!("called by {}", site.callers.join(" < ")));
+    }
+    notes
+}
+
+/// `tp_osd_tp [disk] in fdatasync: fdatasync < f < g`; not escaped.
+pub fn held_text(hold: &Hold) -> String {
     let place = format!("{} {}", hold.pool, hold.state.frame());
     if hold.frames.is_empty() {
         return format!("{place} (no stack of that tick)");

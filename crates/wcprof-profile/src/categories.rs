@@ -26,11 +26,7 @@ pub struct CategoryTime {
 /// The time of a profile in [`State::OnCpu`] by category, the largest first. Of a stack the innermost
 /// function that a category names decides.
 pub fn cpu_by_category(profile: &Profile, categories: &Categories) -> Vec<CategoryTime> {
-    let functions = profile.functions.iter();
-    let category_of: Vec<Option<&str>> = functions
-        .map(|function| categories.of(&function.name, &function.module))
-        .collect();
-    let at = |function: FunctionId| category_of.get(function.0 as usize).copied().flatten();
+    let work = Work::new(profile, categories);
     let is_program = |function: FunctionId| {
         let function = profile.functions.get(function.0 as usize);
         function.is_some_and(|function| !is_runtime(function))
@@ -39,10 +35,11 @@ pub fn cpu_by_category(profile: &Profile, categories: &Categories) -> Vec<Catego
     for row in profile.rows.iter().filter(|row| row.state == State::OnCpu) {
         let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
-        let leaf = frames.iter().rposition(|&f| at(f).is_some());
-        let category = leaf.and_then(|leaf| at(frames[leaf]));
+        let leaf = work.innermost(frames);
+        let category = leaf.and_then(|leaf| work.of(frames[leaf]));
         let mut above = frames[..leaf.unwrap_or(frames.len())].iter().rev();
-        let asks = |f: &&FunctionId| is_program(**f) && (category.is_none() || at(**f) != category);
+        let asks =
+            |f: &&FunctionId| is_program(**f) && (category.is_none() || work.of(**f) != category);
         let sum = sums.entry(category).or_default();
         sum.weight = sum.weight.saturating_add(row.weight);
         sum.n_samples = sum.n_samples.saturating_add(row.n_samples);
@@ -64,6 +61,29 @@ pub fn cpu_by_category(profile: &Profile, categories: &Categories) -> Vec<Catego
     let mut times: Vec<CategoryTime> = times.collect();
     times.sort_by(|a, b| (b.weight, &a.name).cmp(&(a.weight, &b.name)));
     times
+}
+
+/// The kinds of work of a profile's functions.
+#[derive(Debug)]
+pub(crate) struct Work<'c> {
+    of: Vec<Option<&'c str>>,
+}
+
+impl<'c> Work<'c> {
+    pub(crate) fn new(profile: &Profile, categories: &'c Categories) -> Self {
+        let functions = profile.functions.iter();
+        let of = functions.map(|function| categories.of(&function.name, &function.module));
+        Self { of: of.collect() }
+    }
+
+    pub(crate) fn of(&self, function: FunctionId) -> Option<&'c str> {
+        self.of.get(function.0 as usize).copied().flatten()
+    }
+
+    /// The place of the innermost function that has a kind, in frames, root first.
+    pub(crate) fn innermost(&self, frames: &[FunctionId]) -> Option<usize> {
+        frames.iter().rposition(|&f| self.of(f).is_some())
+    }
 }
 
 /// The time of a category.

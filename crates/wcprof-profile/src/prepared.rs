@@ -108,8 +108,15 @@ fn files_of(profile: &Profile, view: &View) -> HashMap<u32, u32> {
         .collect()
 }
 
+/// The rows, thread by thread.
+pub(crate) fn by_thread(profile: &Profile) -> Vec<&Row> {
+    let mut rows: Vec<&Row> = profile.rows.iter().collect();
+    rows.sort_by_key(|row| row.thread);
+    rows
+}
+
 /// Calls `each` with every row that `view` shows and the frames that it shows of the row's stack,
-/// root first; the view's grouping and direction do not matter.
+/// root first, thread by thread; the view's grouping and direction do not matter.
 pub fn for_each_shown<'p>(
     profile: &'p Profile,
     view: &View,
@@ -119,7 +126,7 @@ pub fn for_each_shown<'p>(
     let threads = profile.threads.iter();
     let threads: Vec<bool> = threads.map(|t| view.threads.matches(profile, t)).collect();
     let mut shown = Vec::new();
-    for row in &profile.rows {
+    for row in by_thread(profile) {
         if row.weight > 0
             && threads[row.thread]
             && let Some((_, frames)) = prepared.frames(row)

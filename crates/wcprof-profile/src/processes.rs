@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use wcprof_trace::model::{Process, ProcessId, Tables, Thread};
-use wcprof_types::{Pid, osd_id, program_name, vm_name};
+use wcprof_types::{Pid, process_title, program_name};
 
 use crate::model::{ProfileModule, ProfileProcess, ProfileThread, TimeAxis};
 use crate::rules::Rules;
@@ -31,14 +31,12 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
         let (start, duration) = source.unwrap_or((0, tables.stats.duration.0));
         let end = start.saturating_add(duration);
         let Process { comm, cmdline, .. } = process;
-        let title = osd_id(comm, cmdline).map(|id| format!("osd.{id}"));
-        let title = title.or_else(|| vm_name(comm, cmdline));
         let ended = tables.origins.process_ends.get(&id);
         ProfileProcess {
             pid: process.pid,
             comm: comm.clone(),
             cgroup: process.cgroup.clone(),
-            title: title.unwrap_or_else(|| comm.clone()),
+            title: process_title(comm, cmdline),
             class: rules.class(comm, program_name(cmdline)).to_owned(),
             host: tables.host_of(id).to_owned(),
             recorded_ns: match time.is_window {

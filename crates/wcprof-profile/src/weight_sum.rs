@@ -11,13 +11,13 @@ pub(crate) struct WeightSum {
     /// Observations it stands on.
     pub(crate) n_samples: u64,
     pub(crate) course: Course,
-    /// Threads whose time it is; a thread counts again when another's row came in between.
+    /// Threads whose time it is, if rows come thread by thread.
     pub(crate) n_threads: u64,
     last_thread: Option<usize>,
 }
 
 impl WeightSum {
-    /// Adds a row with its course.
+    /// Adds a row with its course; those of one thread one after the other.
     pub(crate) fn add(&mut self, row: &Row, course: &Course) {
         self.weight = self.weight.saturating_add(row.weight);
         self.n_samples = self.n_samples.saturating_add(row.n_samples);

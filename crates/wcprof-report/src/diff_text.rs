@@ -31,7 +31,28 @@ pub fn diff_text(
     options: &DiffTextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    for (label, side) in ["before", "after "].into_iter().zip(&diff.sides) {
+    for line in summary(diff) {
+        writeln!(
+            out,
+            "{}",
+            cut(
+                &line,
+                options.width.filter(|_| !line.starts_with("warning"))
+            )
+        )?;
+    }
+    for table in &diff.tables {
+        if options.tables.contains(&table.kind) {
+            write_table(diff, table, options, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// What was compared, warnings, and how much changed; escaped for a terminal.
+pub(crate) fn summary(diff: &ProfileDiff) -> Vec<String> {
+    let sides = ["before", "after "].into_iter().zip(&diff.sides);
+    let sides = sides.map(|(label, side)| {
         let processes = match side.processes.as_slice() {
             [] => "no process".to_owned(),
             processes => list(processes),
@@ -41,31 +62,41 @@ pub fn diff_text(
             Some(1.0) => ", 1 operation".to_owned(),
             Some(n) => format!(", {n} operations"),
         };
-        let line = format!(
+        format!(
             "{label}: {processes}: {}, {}, {} shown{ops}, {}",
             duration(side.duration_ns),
             count(side.n_threads, "thread"),
             duration(side.shown_ns),
             terminal_name(&recorded_by(&side.engine)),
-        );
-        writeln!(out, "{}", cut(&line, options.width))?;
-    }
-    for warning in &diff.warnings {
-        writeln!(out, "warning: {}", diff_warning(warning))?;
-    }
-    writeln!(
-        out,
+        )
+    });
+    let warnings = diff.warnings.iter();
+    let warnings = warnings.map(|warning| format!("warning: {}", diff_warning(warning)));
+    let changed = format!(
         "{} of {} changed significantly (*): family-wise error rate {} %",
         diff.n_significant(),
         count(diff.n_tested, "tested line"),
         100.0 * diff.level,
-    )?;
-    for table in &diff.tables {
-        if options.tables.contains(&table.kind) {
-            write_table(diff, table, options, out)?;
-        }
-    }
-    Ok(())
+    );
+    sides.chain(warnings).chain([changed]).collect()
+}
+
+/// What a table is about, and the unit of its figures.
+pub(crate) fn table_heading(diff: &ProfileDiff, kind: TableKind) -> String {
+    let unit = match (diff.unit, kind) {
+        (Unit::Operation, _) => "time per operation",
+        (Unit::Second, TableKind::Class) => "cores",
+        (Unit::Second, _) => "% of wall-clock time (100 %: one thread all the time)",
+    };
+    let what = match kind {
+        TableKind::Class => "CPU by daemon class",
+        TableKind::Category => "CPU by kind of work",
+        TableKind::Pool => "pools",
+        TableKind::FunctionSelf => "functions, self",
+        TableKind::FunctionTotal => "functions, total",
+        TableKind::Stack => "stacks, leaf first",
+    };
+    format!("{what}: {unit}")
 }
 
 fn write_table(
@@ -74,19 +105,7 @@ fn write_table(
     options: &DiffTextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
-    let unit = match (diff.unit, table.kind) {
-        (Unit::Operation, _) => "time per operation",
-        (Unit::Second, TableKind::Class) => "cores",
-        (Unit::Second, _) => "% of wall-clock time (100 %: one thread all the time)",
-    };
-    let what = match table.kind {
-        TableKind::Class => "CPU by daemon class",
-        TableKind::Pool => "pools",
-        TableKind::FunctionSelf => "functions, self",
-        TableKind::FunctionTotal => "functions, total",
-        TableKind::Stack => "stacks, leaf first",
-    };
-    writeln!(out, "\n{what}: {unit}")?;
+    writeln!(out, "\n{}", table_heading(diff, table.kind))?;
     if table.lines.is_empty() {
         return writeln!(out, "  none above the limit");
     }
@@ -118,6 +137,22 @@ fn write_line(
     options: &DiffTextOptions,
     out: &mut impl Write,
 ) -> io::Result<()> {
+    let [before, after, change, relative, interval] = figures(diff, kind, line);
+    let mark = if line.is_significant() { "*" } else { " " };
+    let text = format!(
+        "{before:>9} {after:>9} {change:>9} {relative:>8}  {interval:<21} {mark} {}",
+        terminal_name(&line_name(&line.name)),
+    );
+    let text = cut(&text, options.width);
+    let color = if line.difference() > 0.0 { 31 } else { 32 };
+    match options.color && line.is_significant() {
+        true => writeln!(out, "\x1b[{color}m{text}\x1b[0m"),
+        false => writeln!(out, "{text}"),
+    }
+}
+
+/// Before, after, the change, the change in percent, and its 95 % interval.
+pub(crate) fn figures(diff: &ProfileDiff, kind: TableKind, line: &Line) -> [String; 5] {
     let number = |ns: f64| match (diff.unit, kind) {
         (Unit::Operation, _) => duration(ns.round() as u64),
         (Unit::Second, TableKind::Class) => format!("{:.3}", ns / 1e9),
@@ -135,21 +170,13 @@ fn write_line(
         None if diff.n_tested == 0 && diff.warnings.iter().any(is_why) => "not tested".to_owned(),
         None => "too few samples".to_owned(),
     };
-    let mark = if line.is_significant() { "*" } else { " " };
-    let text = format!(
-        "{:>9} {:>9} {:>9} {:>8}  {interval:<21} {mark} {}",
+    [
         number(before.per_unit),
         number(after.per_unit),
         signed(line.difference()),
         relative(before, after),
-        terminal_name(&line_name(&line.name)),
-    );
-    let text = cut(&text, options.width);
-    let color = if line.difference() > 0.0 { 31 } else { 32 };
-    match options.color && line.is_significant() {
-        true => writeln!(out, "\x1b[{color}m{text}\x1b[0m"),
-        false => writeln!(out, "{text}"),
-    }
+        interval,
+    ]
 }
 
 /// The change in percent of the value before.
@@ -163,14 +190,16 @@ fn relative(before: &Value, after: &Value) -> String {
 }
 
 /// Not escaped.
-fn line_name(name: &LineName) -> String {
+pub(crate) fn line_name(name: &LineName) -> String {
     match name {
         LineName::Class { name, n_processes } => match n_processes {
             [1, 1] => format!("{name} (1 process)"),
             [before, after] if before == after => format!("{name} ({after} processes)"),
             [before, after] => format!("{name} ({before} -> {after} processes)"),
         },
-        LineName::Pool { name, state: None } | LineName::Function { name } => name.clone(),
+        LineName::Pool { name, state: None }
+        | LineName::Category { name }
+        | LineName::Function { name } => name.clone(),
         LineName::Pool {
             name,
             state: Some(state),

@@ -1,6 +1,5 @@
 //! Folded stacks: `group;root;...;leaf WEIGHT`, one line a distinct stack, sorted bytewise.
 
-use std::borrow::Cow;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, Write};
@@ -8,7 +7,7 @@ use std::iter;
 
 use indexmap::IndexMap;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Group, Trees};
+use wcprof_profile::{Group, Label, Trees};
 use wcprof_text::folded_name;
 
 use crate::group::group_name;
@@ -17,14 +16,24 @@ use crate::group::group_name;
 /// weights are rounded by largest remainder, so that they add up to its time; lines of weight 0
 /// are left out.
 pub fn folded(profile: &Profile, trees: &Trees, out: &mut impl Write) -> io::Result<()> {
-    for (line, weight) in lines(profile, trees) {
+    for (line, weight) in lines(profile, trees, str::to_owned) {
         writeln!(out, "{line} {weight}")?;
     }
     Ok(())
 }
 
-/// The lines (without their weights) and their weights in microseconds, sorted bytewise.
-pub(crate) fn lines(profile: &Profile, trees: &Trees) -> Vec<(String, u64)> {
+/// The lines (without their weights) and their weights in microseconds, sorted bytewise. `rename` gives what
+/// is shown of a function's name.
+pub(crate) fn lines(
+    profile: &Profile,
+    trees: &Trees,
+    rename: impl Fn(&str) -> String,
+) -> Vec<(String, u64)> {
+    let namer = Namer {
+        profile,
+        min_percent: trees.min_percent,
+        rename,
+    };
     // Microseconds by line.
     let mut sums: IndexMap<String, u64> = IndexMap::new();
     for group in &trees.groups {
@@ -35,7 +44,7 @@ pub(crate) fn lines(profile: &Profile, trees: &Trees) -> Vec<(String, u64)> {
         for &(row, node) in &group.rows {
             let row = &profile.rows[row];
             let line = *line_of_node.entry(node).or_insert_with(|| {
-                let text = line(profile, trees, group, name.as_deref(), node);
+                let text = namer.line(group, name.as_deref(), node);
                 let entry = sums.entry(text);
                 let at = entry.index();
                 entry.or_default();
@@ -77,19 +86,33 @@ fn to_microseconds(lines: Vec<(usize, u64)>) -> Vec<(usize, u64)> {
     rounded
 }
 
-fn line(
-    profile: &Profile,
-    trees: &Trees,
-    group: &Group,
-    name: Option<&str>,
-    node: usize,
-) -> String {
-    let nodes = iter::successors(Some(&group.nodes[node]), |n| Some(&group.nodes[n.parent?]));
-    let labels = nodes.map(|node| node.label.text(profile, trees.min_percent));
-    let mut names: Vec<Cow<'_, str>> = labels.collect();
-    names.extend(name.filter(|name| !name.is_empty()).map(Cow::Borrowed));
-    let names: Vec<_> = names.iter().rev().map(|name| folded_name(name)).collect();
-    names.join(";")
+/// Names the frames of a line.
+pub(crate) struct Namer<'p, F> {
+    pub(crate) profile: &'p Profile,
+    pub(crate) min_percent: f64,
+    pub(crate) rename: F,
+}
+
+impl<F: Fn(&str) -> String> Namer<'_, F> {
+    /// The frame of a node.
+    pub(crate) fn frame(&self, label: &Label) -> String {
+        let text = label.text(self.profile, self.min_percent);
+        match label.function(self.profile) {
+            Some(function) if function.line.is_none() => folded_name(&(self.rename)(&text)).into(),
+            _ => folded_name(&text).into(),
+        }
+    }
+
+    fn line(&self, group: &Group, name: Option<&str>, node: usize) -> String {
+        let nodes = iter::successors(Some(&group.nodes[node]), |n| Some(&group.nodes[n.parent?]));
+        let mut names: Vec<String> = nodes.map(|node| self.frame(&node.label)).collect();
+        names.extend(
+            name.filter(|name| !name.is_empty())
+                .map(|name| folded_name(name).into()),
+        );
+        names.reverse();
+        names.join(";")
+    }
 }
 
 #[cfg(test)]

@@ -17,6 +17,8 @@ pub struct Headline<'p> {
     pub(crate) n_threads: usize,
     /// Samples: thread observations and timer samples.
     pub(crate) n_samples: u64,
+    /// The timer samples among them: of running threads, between ticks.
+    pub(crate) n_timer_samples: u64,
     /// All threads' time by state, ns, in the order of [`State::ALL`].
     pub(crate) states: [u64; State::ALL.len()],
     /// What is missing.
@@ -68,6 +70,7 @@ impl<'p> Headline<'p> {
             profile,
             processes,
             n_threads: threads.filter(|t| t.tid.0 != 0).count(),
+            n_timer_samples: stats.n_timer_samples,
             n_samples: stats.n_observations.saturating_add(stats.n_timer_samples),
             states,
             losses: Losses::new(profile),
@@ -92,13 +95,20 @@ impl<'p> Headline<'p> {
             0 => String::new(),
             hz => format!(" at {hz} Hz"),
         };
+        let timer = match self.n_timer_samples {
+            0 => String::new(),
+            n => format!(" and {n} of running threads"),
+        };
         let mut out = format!(
-            "{}{}: {}, {}, {}{rate}, {}\n",
+            "{}{}: {}, {}, {}{rate}{timer}, {}\n",
             shown.collect::<Vec<_>>().join(", "),
             and_more(self.processes.len().saturating_sub(3)),
             duration(stats.duration.0),
             count(self.n_threads, "thread"),
-            count(self.n_samples as usize, "sample"),
+            count(
+                self.n_samples.saturating_sub(self.n_timer_samples) as usize,
+                "sample"
+            ),
             terminal_name(&recorded_by(&header.engine)),
         );
         if let Some((from, to)) = self.profile.time.window_ns() {

@@ -19,7 +19,9 @@
 //! Names come from the target and are hostile: each format escapes them for its destination.
 #![forbid(unsafe_code)]
 
+mod colors;
 mod cores;
+mod diff_html;
 mod diff_json;
 mod diff_svg;
 mod diff_text;
@@ -29,6 +31,7 @@ mod group;
 mod headline;
 mod html;
 mod json;
+mod locks_html;
 mod overview;
 mod short;
 mod spans;
@@ -38,6 +41,7 @@ mod uwpmp;
 mod waits;
 
 pub use cores::cores_text;
+pub use diff_html::diff_html;
 pub use diff_json::diff_json;
 pub use diff_svg::diff_svg;
 pub use diff_text::{DiffTextOptions, diff_text, diff_warning};
@@ -47,8 +51,9 @@ pub use group::group_name;
 pub use headline::{Headline, recorded_by};
 pub use html::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 pub use json::{JSON_VERSION, json};
+pub use locks_html::locks_html;
 pub use overview::{Answers, Overview};
-pub use svg::svg;
+pub use svg::{SvgOptions, svg};
 pub use text::{TextOptions, TextTrees, text};
 pub use uwpmp::uwpmp;
 pub use waits::waits;

@@ -3,6 +3,8 @@
 use wcprof_profile::model::State;
 use wcprof_text::{columns, first_columns};
 
+use crate::colors::ansi;
+
 /// How a part of a line is printed.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Style {
@@ -39,7 +41,7 @@ pub(crate) fn render(lines: &[Line], width: Option<usize>, color: bool) -> Strin
                 Style::Plain => out.push_str(shown),
                 Style::Heading => out.push_str(&format!("\x1b[1m{shown}\x1b[0m")),
                 Style::Of(state) => {
-                    out.push_str(&format!("\x1b[{}m{shown}\x1b[0m", code(*state)));
+                    out.push_str(&format!("\x1b[{}m{shown}\x1b[0m", ansi(*state)));
                 }
             }
         }
@@ -47,17 +49,4 @@ pub(crate) fn render(lines: &[Line], width: Option<usize>, color: bool) -> Strin
         out.push('\n');
     }
     out
-}
-
-/// The ANSI color of a state.
-fn code(state: State) -> u8 {
-    match state {
-        State::OnCpu | State::Guest => 32,
-        State::Runnable => 33,
-        State::Lock => 31,
-        State::Disk => 35,
-        State::Net => 34,
-        State::Idle | State::PlaceUnknown => 90,
-        _ => 36,
-    }
 }

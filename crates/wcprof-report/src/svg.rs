@@ -1,26 +1,47 @@
 //! A flame graph as SVG, drawn by inferno from folded stacks.
 
+use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::io::{self, Write};
 
-use inferno::flamegraph::{Direction as Drawn, Options, from_lines};
-use wcprof_profile::model::Profile;
-use wcprof_profile::{Trees, View};
-use wcprof_text::{duration, xml_text};
+use inferno::flamegraph::color::{Color, PaletteMap};
+use inferno::flamegraph::{Direction as Drawn, Options, TextTruncateDirection, from_lines};
+use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{Label, Trees, View};
+use wcprof_text::{duration, folded_name, xml_text};
 
-use crate::folded::lines;
+use crate::colors::{GROUP, TINTS};
+use crate::folded::{Namer, lines};
+use crate::group::group_name;
 use crate::headline::{Headline, recorded_by};
+use crate::short::short;
 
-/// Writes a flame graph, or an icicle graph when it is drawn from the top, with widths in microseconds of
-/// wall-clock time. An error of kind [`io::ErrorKind::InvalidInput`] says that there is nothing to draw.
+/// What is drawn besides the profile.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct SvgOptions<'a> {
+    /// The graph's title.
+    pub title: &'a str,
+    /// An icicle graph: roots at the top.
+    pub from_top: bool,
+    /// Full names; else without arguments, template arguments and outer namespaces.
+    pub full_names: bool,
+}
+
+/// Writes a flame graph with widths in microseconds of wall-clock time. The color of a function is that of the
+/// state it spends most time in. An error of kind [`io::ErrorKind::InvalidInput`] says that there is nothing
+/// to draw.
 pub fn svg(
     profile: &Profile,
     view: &View,
-    title: &str,
-    from_top: bool,
+    wanted: &SvgOptions<'_>,
     out: &mut impl Write,
 ) -> io::Result<()> {
     let trees = Trees::new(profile, view);
-    let lines = lines(profile, &trees).into_iter();
+    let rename = |name: &str| match wanted.full_names {
+        true => name.to_owned(),
+        false => short(name),
+    };
+    let lines = lines(profile, &trees, rename).into_iter();
     let lines: Vec<String> = lines
         .map(|(line, us)| format!("{} {us}", plain(&line)))
         .collect();
@@ -30,22 +51,73 @@ pub fn svg(
             "nothing to draw: no time passes the filters (idle time is hidden unless shown)",
         ));
     }
+    let headline = Headline::new(profile);
+    let idle = [State::Idle, State::PlaceUnknown].map(|state| headline.states[state as usize]);
+    let hidden = match view.idle {
+        true => String::new(),
+        false => format!(
+            ", {} of idle time hidden",
+            duration(idle[0].saturating_add(idle[1]))
+        ),
+    };
     let subtitle = format!(
-        "wall-clock time of {} threads over {}, {}{}",
-        Headline::new(profile).n_threads,
+        "wall-clock time of {} threads over {}, {}{hidden}",
+        headline.n_threads,
         duration(profile.duration_ns()),
         recorded_by(&profile.header.engine),
-        if view.idle { "" } else { ", idle time hidden" },
     );
-    let mut options = options(title, &subtitle, "us");
-    if from_top {
+    let namer = Namer {
+        profile,
+        min_percent: trees.min_percent,
+        rename,
+    };
+    let mut palette = palette(profile, &trees, |label| namer.frame(label));
+    let mut options = options(wanted.title, &subtitle, "us");
+    options.palette_map = Some(&mut palette);
+    if wanted.from_top {
         options.direction = Drawn::Inverted;
     }
     from_lines(&mut options, lines.iter().map(String::as_str), out)
 }
 
+/// The color of each frame, by its name.
+fn palette(profile: &Profile, trees: &Trees, frame: impl Fn(&Label) -> String) -> PaletteMap {
+    let mut states: HashMap<Label, [u64; State::ALL.len()]> = HashMap::new();
+    for node in trees.groups.iter().flat_map(|group| &group.nodes) {
+        let sums = states.entry(node.label).or_default();
+        for (sum, ns) in sums.iter_mut().zip(&node.states) {
+            *sum = sum.saturating_add(*ns);
+        }
+    }
+    let mut by_name: HashMap<String, [u64; State::ALL.len()]> = HashMap::new();
+    for (label, states) in states {
+        let sums = by_name.entry(plain(&frame(&label))).or_default();
+        for (sum, ns) in sums.iter_mut().zip(states) {
+            *sum = sum.saturating_add(ns);
+        }
+    }
+    let mut palette = PaletteMap::default();
+    for (name, states) in by_name {
+        let most = (0..states.len()).max_by_key(|at| (states[*at], Reverse(*at)));
+        palette.insert(name, color(TINTS[most.unwrap_or_default()]));
+    }
+    let groups = trees
+        .groups
+        .iter()
+        .filter_map(|group| group_name(profile, group));
+    for name in groups.chain(["all".to_owned()]) {
+        palette.insert(plain(&folded_name(&name)), color(GROUP));
+    }
+    palette
+}
+
+fn color(rgb: u32) -> Color {
+    let [_, r, g, b] = rgb.to_be_bytes();
+    Color { r, g, b }
+}
+
 /// What all graphs have in common. Widths are in `unit`.
-pub(crate) fn options(title: &str, subtitle: &str, unit: &str) -> Options<'static> {
+pub(crate) fn options<'a>(title: &str, subtitle: &str, unit: &str) -> Options<'a> {
     let mut options = Options::default();
     options.title = xml_text(title).into_owned();
     options.subtitle = Some(xml_text(subtitle).into_owned());
@@ -54,6 +126,7 @@ pub(crate) fn options(title: &str, subtitle: &str, unit: &str) -> Options<'stati
     // The same name has the same color in every graph, and the same input the same bytes.
     options.hash = true;
     options.min_width = 0.05;
+    options.text_truncate_direction = TextTruncateDirection::Right;
     options
 }
 

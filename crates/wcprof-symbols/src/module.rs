@@ -4,6 +4,8 @@ mod naming;
 mod sources;
 mod split;
 
+use std::sync::atomic::Ordering;
+
 use dwarf_stream::Budget;
 use rayon::ThreadPoolBuilder;
 use rayon::prelude::*;
@@ -40,7 +42,18 @@ pub fn symbolize_modules(
         // Not done on the caller's stack, which may be too small.
         return queries.iter().map(no_thread).collect();
     };
-    let symbolize = |query| symbolize_module(query, files, options, &budget);
+    let has_addresses = |query: &&ModuleQuery| !query.addresses.is_empty();
+    if let Some(progress) = &options.progress {
+        let n_modules = queries.iter().filter(has_addresses).count();
+        progress.n_modules.store(n_modules, Ordering::Relaxed);
+    }
+    let symbolize = |query: &ModuleQuery| {
+        let symbols = symbolize_module(query, files, options, &budget);
+        if let Some(progress) = options.progress.as_ref().filter(|_| has_addresses(&query)) {
+            progress.n_done.fetch_add(1, Ordering::Relaxed);
+        }
+        symbols
+    };
     pool.install(|| {
         let queries = queries.par_iter().with_max_len(1);
         queries.map(symbolize).collect()

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 
 use crate::debuginfod::Debuginfod;
 
@@ -25,6 +26,17 @@ pub struct SymbolOptions {
     pub debuginfod: Option<Arc<Debuginfod>>,
     /// Modules symbolized at the same time. Default: the CPUs available.
     pub threads: usize,
+    /// Told how far it is. Default: none.
+    pub progress: Option<Arc<Naming>>,
+}
+
+/// How far symbolizing is. Any thread may look.
+#[derive(Debug, Default)]
+pub struct Naming {
+    /// Modules whose addresses have their names.
+    pub n_done: AtomicUsize,
+    /// Modules with addresses.
+    pub n_modules: AtomicUsize,
 }
 
 impl Default for SymbolOptions {
@@ -35,6 +47,7 @@ impl Default for SymbolOptions {
             max_memory: 256 << 20,
             cache: None,
             debuginfod: None,
+            progress: None,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

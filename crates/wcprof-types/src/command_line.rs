@@ -55,6 +55,13 @@ pub fn osd_id<'a>(comm: &str, args: &'a [String]) -> Option<&'a str> {
         .or_else(|| option_value(args, &["--name", "-n"])?.strip_prefix("osd."))
 }
 
+/// What a user calls a process: `osd.3`, the name of a virtual machine; else its name.
+pub fn process_title(comm: &str, args: &[String]) -> String {
+    let osd = osd_id(comm, args).map(|id| format!("osd.{id}"));
+    osd.or_else(|| vm_name(comm, args))
+        .unwrap_or_else(|| comm.to_owned())
+}
+
 /// Parts of an option's value between commas; a doubled comma is one of the text (QEMU,
 /// `util/qemu-option.c`).
 pub fn qemu_options(value: &str) -> Vec<String> {

@@ -16,7 +16,7 @@ pub mod snapshot;
 mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
-pub use command_line::{option_value, osd_id, program_name, qemu_options, vm_name};
+pub use command_line::{option_value, osd_id, process_title, program_name, qemu_options, vm_name};
 pub use cpu_list::{cpu_list, parse_cpus};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
 pub use redact::{REDACTED, redact_args, redact_value};

@@ -113,6 +113,9 @@ pub(crate) struct LocksArgs {
     /// Machine-readable output, with all lock sites
     #[arg(long)]
     pub(crate) json: bool,
+    /// Also write a page with all of them
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) html: Option<PathBuf>,
     /// Lock sites to print as text
     #[arg(long, value_name = "N", default_value_t = 10)]
     pub(crate) top: usize,

@@ -9,7 +9,7 @@ use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, Rules, View};
 use wcprof_record::Recorded;
-use wcprof_report::{Headline, TextOptions, TextTrees, svg, text};
+use wcprof_report::{Headline, SvgOptions, TextOptions, TextTrees, svg, text};
 use wcprof_symbols::SymbolReport;
 use wcprof_text::terminal_name;
 use wcprof_trace::model::SymbolTable;
@@ -193,8 +193,11 @@ fn write_flamegraph(profile: &Profile, path: &Path) -> Result<(), Failure> {
         ..View::default()
     };
     let mut bytes = Vec::new();
-    svg(profile, &view, &title(profile), false, &mut bytes)
-        .context("failed to draw the flame graph")?;
+    let options = SvgOptions {
+        title: &title(profile),
+        ..SvgOptions::default()
+    };
+    svg(profile, &view, &options, &mut bytes).context("failed to draw the flame graph")?;
     write_output(Some(&path.to_owned()), &bytes)
 }
 

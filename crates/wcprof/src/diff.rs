@@ -7,13 +7,13 @@ use clap::{Args, ValueEnum};
 use wcprof_profile::View;
 use wcprof_profile::diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::model::Profile;
-use wcprof_report::{DiffTextOptions, diff_json, diff_svg, diff_text};
+use wcprof_report::{DiffTextOptions, diff_html, diff_json, diff_svg, diff_text};
 
 use crate::args::{AnalysisArgs, IdleArg, NamesArg, percent};
 use crate::failure::{Exit, Failure};
 use crate::filters::{PartArgs, StackArgs};
 use crate::names::shorten;
-use crate::open::{profile_of, write_output};
+use crate::open::{profile_of, state_rules, write_output};
 use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
 use crate::views::note_empty;
@@ -39,6 +39,9 @@ pub(crate) struct DiffArgs {
     /// Also write a differential flame graph
     #[arg(long, value_name = "FILE.svg")]
     pub(crate) flamegraph: Option<PathBuf>,
+    /// Also write a page with all tables and the flame graph
+    #[arg(long, value_name = "FILE.html")]
+    pub(crate) html: Option<PathBuf>,
     /// Machine-readable output
     #[arg(long)]
     pub(crate) json: bool,
@@ -60,6 +63,8 @@ pub(crate) struct DiffArgs {
 pub(crate) enum TableArg {
     /// CPU time by class of daemon (osd, mon, rgw, qemu ...)
     Class,
+    /// CPU time by kind of work (malloc, encryption, checksums ...)
+    Category,
     /// Pools, as a whole and by state
     Pool,
     /// Functions, self and total
@@ -73,7 +78,7 @@ pub(crate) enum TableArg {
 pub(crate) struct Operations([f64; 2]);
 
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
-    if let Some(output) = &args.flamegraph {
+    for output in args.flamegraph.iter().chain(&args.html) {
         refuse_input(&args.before, output)?;
         refuse_input(&args.after, output)?;
     }
@@ -86,7 +91,10 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     args.stacks.apply(&mut view)?;
     let before = open(&args.before, args)?;
     let after = open(&args.after, args)?;
+    let rules = state_rules(&args.analysis.rules)?;
+    let categories = rules.categories().map_err(Failure::usage)?;
     let options = DiffOptions {
+        categories: Some(&categories),
         view,
         n_ops: args.per_op.map(|ops| ops.0),
     };
@@ -110,6 +118,12 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
         diff_text(&found, &options, &mut out)?;
     }
     write_output(None, &out)?;
+    if let Some(path) = &args.html {
+        let title = format!("{} to {}", args.before.display(), args.after.display());
+        let mut page = Vec::new();
+        diff_html(&found, &title, &mut page).context("failed to make the page")?;
+        write_output(Some(path), &page)?;
+    }
     if let Some(path) = &args.flamegraph {
         let title = format!("{} to {}", args.before.display(), args.after.display());
         let mut bytes = Vec::new();
@@ -142,6 +156,7 @@ fn tables(by: &[TableArg]) -> Vec<TableKind> {
     by.iter()
         .flat_map(|table| match table {
             TableArg::Class => vec![TableKind::Class],
+            TableArg::Category => vec![TableKind::Category],
             TableArg::Pool => vec![TableKind::Pool],
             TableArg::Function => vec![TableKind::FunctionSelf, TableKind::FunctionTotal],
             TableArg::Stack => vec![TableKind::Stack],

@@ -2,12 +2,14 @@
 
 use anyhow::Context;
 use wcprof_findings::{lock_report, locks_to_json, render_locks};
+use wcprof_report::locks_html;
 
 use crate::args::LocksArgs;
 use crate::failure::Failure;
 use crate::open::{hotspot_rules, write_output};
+use crate::same_file::refuse_input;
 use crate::terminal::Terminal;
-use crate::views::part_of;
+use crate::views::{part_of, title};
 
 pub(crate) fn run(args: &LocksArgs) -> Result<(), Failure> {
     let rules = hotspot_rules(&args.analysis.rules)?;
@@ -17,5 +19,12 @@ pub(crate) fn run(args: &LocksArgs) -> Result<(), Failure> {
         true => locks_to_json(&report).context("failed to write JSON")?,
         false => render_locks(&report, args.top, Terminal::stdout().prose_width()),
     };
+    if let Some(path) = &args.html {
+        refuse_input(&args.trace, path)?;
+        let mut page = Vec::new();
+        locks_html(&report, &format!("Locks: {}", title(&profile)), &mut page)
+            .context("failed to make the page")?;
+        write_output(Some(path), &page)?;
+    }
     write_output(None, text.as_bytes())
 }

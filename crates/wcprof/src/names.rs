@@ -11,7 +11,7 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
-    Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity,
+    Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, Naming,
     SymbolOptions, SymbolReport, short_name, symbolize_tables, without_clone_suffix,
 };
 use wcprof_trace::model::{SymbolTable, Tables};
@@ -122,7 +122,12 @@ fn symbolize(
     files: &dyn ModuleFiles,
     options: &SymbolOptions,
 ) -> (SymbolTable, SymbolReport) {
-    let result = symbolize_tables(tables, files, options);
+    let naming = Arc::new(Naming::default());
+    let options = &SymbolOptions {
+        progress: Some(Arc::clone(&naming)),
+        ..options.clone()
+    };
+    let result = progress::while_naming(&naming, || symbolize_tables(tables, files, options));
     if let Some(client) = &options.debuginfod {
         progress::clear();
         for failure in client.failures() {

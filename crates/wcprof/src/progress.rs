@@ -1,14 +1,20 @@
-//! Downloads of debug files to a line on standard error, if that is a terminal.
+//! Downloads of debug files, and how far naming is, to a line on standard error, if that is a terminal.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
 
 use terminal_size::{Width, terminal_size_of};
-use wcprof_symbols::{Download, OnProgress};
+use wcprof_symbols::{Download, Naming, OnProgress};
 use wcprof_text::cut;
 use wcprof_text::terminal_name;
 
+/// How often it is said how far naming is.
+const EVERY: Duration = Duration::from_millis(300);
 /// Cells of the bar.
 const BAR: u64 = 20;
 
@@ -21,16 +27,42 @@ pub(crate) fn on_terminal() -> Option<OnProgress> {
     is_terminal.then(|| Arc::new(show) as OnProgress)
 }
 
+/// Does `work`; once it takes long, a line on the terminal says how far it is.
+pub(crate) fn while_naming<T>(naming: &Naming, work: impl FnOnce() -> T) -> T {
+    if !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let (done_tx, done) = mpsc::channel::<()>();
+    let result = thread::scope(|scope| {
+        scope.spawn(move || {
+            // Ends when the sender is gone.
+            while done.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+                let n = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+                let (done, all) = (n(&naming.n_done), n(&naming.n_modules));
+                put(&format!("naming functions: {done} of {all} modules"));
+            }
+        });
+        let result = work();
+        drop(done_tx);
+        result
+    });
+    clear();
+    result
+}
+
 /// How wide the terminal of messages is.
 pub(crate) fn columns_of_stderr() -> usize {
     terminal_size_of(std::io::stderr()).map_or(80, |(Width(w), _)| usize::from(w))
 }
 
 fn show(download: &Download) {
-    let width = columns_of_stderr();
+    put(&line(download, columns_of_stderr()));
+}
+
+fn put(line: &str) {
     let mut shown = SHOWN.lock().unwrap_or_else(PoisonError::into_inner);
     // A terminal that has gone is no reason to stop.
-    let _ = write!(std::io::stderr(), "\r\x1b[K{}", line(download, width));
+    let _ = write!(std::io::stderr(), "\r\x1b[K{line}");
     let _ = std::io::stderr().flush();
     *shown = true;
 }

@@ -10,7 +10,8 @@ use wcprof_findings::Hotspots;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
 use wcprof_report::{
-    Headline, TextOptions, TextTrees, cores_text, folded, functions, json, svg, text, uwpmp, waits,
+    Headline, SvgOptions, TextOptions, TextTrees, cores_text, folded, functions, json, svg, text,
+    uwpmp, waits,
 };
 
 use crate::args::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
@@ -133,8 +134,14 @@ fn render(
         FormatArg::Uwpmp => uwpmp(profile, view, options.width, out),
         FormatArg::Folded => folded(profile, &Trees::new(profile, view), out),
         FormatArg::Json => json(profile, view, cores, out),
-        FormatArg::Svg => svg(profile, view, &title(), view.is_leaf_first(), out),
-        FormatArg::Icicle => svg(profile, view, &title(), true, out),
+        FormatArg::Svg | FormatArg::Icicle => {
+            let wanted = SvgOptions {
+                title: &title(),
+                from_top: format == FormatArg::Icicle || view.is_leaf_first(),
+                full_names: options.full_names,
+            };
+            svg(profile, view, &wanted, out)
+        }
         FormatArg::Pprof => pprof(profile, view, out),
         FormatArg::Speedscope => {
             speedscope(profile, view, &timeline(profile, spans)?, &title(), out)

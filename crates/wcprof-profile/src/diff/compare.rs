@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use super::class::daemon_class;
 use super::model::{
-    Change, Line, LineName, ProfileDiff, Side, StackPair, Table, TableKind, Unit, Value, Warning,
+    Change, DiffOptions, Line, LineName, ProfileDiff, Side, StackPair, Table, TableKind, Unit,
+    Value, Warning,
 };
 use super::sums::{Lines, Name, Sums};
 use super::warnings::{rebuilt_modules, warnings};
@@ -17,25 +18,15 @@ const LEVEL: f64 = 0.05;
 /// Fewest samples, of both sides together, that a test can rest on.
 const MIN_SAMPLES: u64 = 20;
 
-/// What to compare.
-#[derive(Clone, Debug, Default)]
-pub struct DiffOptions {
-    /// Which threads, states and stacks. Lines whose mean share of the time shown is below its
-    /// `min_percent` are left out and not tested. Grouping and direction do not matter.
-    pub view: View,
-    /// Operations done in each recording; values are then per operation.
-    pub n_ops: Option<[f64; 2]>,
-}
-
 /// Compares two profiles.
-pub fn diff(before: &Profile, after: &Profile, options: &DiffOptions) -> ProfileDiff {
+pub fn diff(before: &Profile, after: &Profile, options: &DiffOptions<'_>) -> ProfileDiff {
     let profiles = [before, after];
     let rebuilt = rebuilt_modules(profiles);
     let mut sums = Sums::default();
     let recordings = [0, 1].map(|side| Recording::new(profiles[side], side, options));
     for side in 0..2 {
         let estimator = recordings[side].estimator.as_ref();
-        sums.add(side, profiles[side], &options.view, estimator, &rebuilt);
+        sums.add(side, profiles[side], options, estimator, &rebuilt);
     }
     let mut warnings = warnings(profiles, &rebuilt);
     let nothing = sums.shown.map(|ns| ns == 0);
@@ -78,7 +69,7 @@ struct Recording {
 }
 
 impl Recording {
-    fn new(profile: &Profile, side: usize, options: &DiffOptions) -> Self {
+    fn new(profile: &Profile, side: usize, options: &DiffOptions<'_>) -> Self {
         let units = match options.n_ops {
             Some(n) => n[side],
             None => profile.duration_ns() as f64 / 1e9,
@@ -127,6 +118,9 @@ impl Comparison<'_> {
                 n_processes: self
                     .profiles
                     .map(|p| n_processes(p, self.view, sums.name(*class))),
+            }),
+            TableKind::Category => self.lines(kind, &sums.categories, |work| LineName::Category {
+                name: name(work),
             }),
             TableKind::Pool => self.lines(kind, &sums.pools, |(pool, state)| LineName::Pool {
                 name: name(pool),
@@ -205,20 +199,26 @@ impl Comparison<'_> {
 }
 
 /// Holm's procedure over all lines of all tables: whatever depends on what, the chance of calling
-/// any unchanged line significant is at most the level. Gives how many were tested.
+/// any unchanged line significant is at most the level. Lines that are the same time, such as those of a
+/// function and of its only caller, are one test. Gives how many were made.
 fn mark_significant(tables: &mut [Table]) -> usize {
     let mut tested: Vec<&mut Change> = tables
         .iter_mut()
         .flat_map(|table| &mut table.lines)
         .filter_map(|line| line.change.as_mut())
         .collect();
-    tested.sort_by(|a, b| a.p.total_cmp(&b.p));
-    let n = tested.len();
-    for (at, change) in tested.into_iter().enumerate() {
-        if change.p > LEVEL / (n - at) as f64 {
+    let figures = |c: &Change| [c.p, c.low, c.high].map(f64::to_bits);
+    // No figure is negative where it decides: the bits of p are in its order.
+    tested.sort_by_key(|change| figures(change));
+    let mut tests: Vec<&mut [&mut Change]> = tested
+        .chunk_by_mut(|a, b| figures(a) == figures(b))
+        .collect();
+    let n = tests.len();
+    for (at, same) in tests.iter_mut().enumerate() {
+        if same[0].p > LEVEL / (n - at) as f64 {
             break;
         }
-        change.significant = true;
+        same.iter_mut().for_each(|change| change.significant = true);
     }
     n
 }
@@ -240,7 +240,7 @@ fn n_processes(profile: &Profile, view: &View, class: &str) -> usize {
     processes.len()
 }
 
-fn side_of(profile: &Profile, side: usize, sums: &Sums, options: &DiffOptions) -> Side {
+fn side_of(profile: &Profile, side: usize, sums: &Sums, options: &DiffOptions<'_>) -> Side {
     let threads = profile.threads.iter().filter(|t| t.tid.0 != 0);
     let threads = threads.filter(|t| options.view.threads.matches(profile, t));
     Side {

@@ -11,7 +11,8 @@ mod sums;
 mod warnings;
 
 pub use class::daemon_class;
-pub use compare::{DiffOptions, diff};
+pub use compare::diff;
 pub use model::{
-    Change, Line, LineName, ProfileDiff, Side, StackPair, Table, TableKind, Unit, Value, Warning,
+    Change, DiffOptions, Line, LineName, ProfileDiff, Side, StackPair, Table, TableKind, Unit,
+    Value, Warning,
 };

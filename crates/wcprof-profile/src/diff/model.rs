@@ -4,6 +4,19 @@ use serde::{Serialize, Serializer};
 use wcprof_types::BuildId;
 
 use crate::model::State;
+use crate::{Categories, View};
+
+/// What to compare.
+#[derive(Clone, Debug, Default)]
+pub struct DiffOptions<'c> {
+    /// Which threads, states and stacks. Lines whose mean share of the time shown is below its
+    /// `min_percent` are left out and not tested. Grouping and direction do not matter.
+    pub view: View,
+    /// Operations done in each recording; values are then per operation.
+    pub n_ops: Option<[f64; 2]>,
+    /// Kinds of work, which get a table of their own.
+    pub categories: Option<&'c Categories>,
+}
 
 /// What values are divided by.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize)]
@@ -22,6 +35,8 @@ pub enum Unit {
 pub enum TableKind {
     /// CPU time by class of daemon.
     Class,
+    /// CPU time by kind of work.
+    Category,
     /// Time of each pool, as a whole and by state.
     Pool,
     /// Time in which a function was the leaf.
@@ -34,8 +49,9 @@ pub enum TableKind {
 
 impl TableKind {
     /// Every value, in the order in which tables are shown.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Class,
+        Self::Category,
         Self::Pool,
         Self::FunctionSelf,
         Self::FunctionTotal,
@@ -53,6 +69,11 @@ pub enum LineName {
         name: String,
         /// Processes of this class, before and after.
         n_processes: [usize; 2],
+    },
+    /// A kind of work.
+    Category {
+        /// Its name.
+        name: String,
     },
     /// A pool.
     Pool {

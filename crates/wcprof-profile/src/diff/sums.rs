@@ -5,8 +5,10 @@ use std::collections::HashMap;
 use indexmap::{IndexMap, IndexSet};
 
 use super::class::daemon_class;
+use super::model::DiffOptions;
+use crate::categories::Work;
 use crate::model::{FunctionId, Profile, ProfileStackId, Row, State};
-use crate::prepared::for_each_shown;
+use crate::prepared::{by_thread, for_each_shown};
 use crate::weight_sum::WeightSum;
 use crate::{Course, Estimator, View, without_numbers};
 
@@ -23,6 +25,8 @@ pub(crate) struct Sums {
     names: IndexSet<String>,
     /// By class: CPU time.
     pub(crate) classes: Lines<Name>,
+    /// By kind of work: CPU time.
+    pub(crate) categories: Lines<Name>,
     /// By pool; and by pool and state.
     pub(crate) pools: Lines<(Name, Option<State>)>,
     pub(crate) leaves: Lines<Name>,
@@ -49,10 +53,14 @@ impl Sums {
         &mut self,
         side: usize,
         profile: &Profile,
-        view: &View,
+        options: &DiffOptions<'_>,
         estimator: Option<&Estimator>,
         rebuilt: &[String],
     ) {
+        let view = &options.view;
+        let work = options
+            .categories
+            .map(|categories| Work::new(profile, categories));
         let functions = profile.functions.iter();
         let functions = functions.map(|f| match !f.resolved && rebuilt.contains(&f.module) {
             true => self.intern(&format!("{}+?", f.module)),
@@ -78,6 +86,11 @@ impl Sums {
             self.shown[side] = self.shown[side].saturating_add(row.weight);
             for key in [(pool, None), (pool, Some(row.state))] {
                 self.pools.entry(key).or_default()[side].add(row, &course);
+            }
+            if let Some(work) = work.as_ref().filter(|_| row.state == State::OnCpu) {
+                let category = work.innermost(frames).and_then(|at| work.of(frames[at]));
+                let category = self.intern(category.unwrap_or("other code"));
+                self.categories.entry(category).or_default()[side].add(row, &course);
             }
             let name = |f: &FunctionId| functions[f.0 as usize];
             if let Some(leaf) = frames.last().map(name) {
@@ -120,7 +133,7 @@ impl Sums {
             is_shown.then(|| self.intern(daemon_class(&thread.process_comm)))
         });
         let classes: Vec<Option<Name>> = classes.collect();
-        for row in &profile.rows {
+        for row in by_thread(profile) {
             if let Some(class) = classes[row.thread]
                 && matches!(row.state, State::OnCpu | State::Guest)
             {

@@ -31,6 +31,7 @@ pub(super) fn headline(h: &Headline<'_>, title: &str, strings: &mut Strings) -> 
         "window_us": time.window_ns().map(|(from, to)| (micros(from), micros(to))),
         "n_threads": h.n_threads,
         "n_samples": h.n_samples,
+        "n_timer_samples": h.n_timer_samples,
         "rate_hz": header.rate_hz,
         "recorded_by": strings.clean(&recorded_by(&header.engine)),
         "host": strings.clean(&header.host),

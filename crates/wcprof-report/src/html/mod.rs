@@ -10,6 +10,7 @@ mod nodes;
 mod page;
 mod strings;
 mod symbols;
+pub(crate) mod tables;
 
 use std::collections::HashMap;
 use std::io::{self, Write};

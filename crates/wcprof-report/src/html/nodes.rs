@@ -7,6 +7,7 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Group, Label};
 
 use super::strings::Strings;
+use crate::short::short;
 
 /// Trees of several groups, one after another. Times are in microseconds.
 #[derive(Debug, Default, Serialize)]
@@ -38,8 +39,8 @@ enum StatesOut {
     Several(Vec<u64>),
 }
 
-/// What nodes stand for, each once: columns of names and modules (indices into the strings; an empty
-/// string for what is no function) and of kinds (`f` a function, `u` one without a name, `o` something
+/// What nodes stand for, each once: columns of names, short names and modules (indices into the strings; an
+/// empty string for what is no function) and of kinds (`f` a function, `u` one without a name, `o` something
 /// else).
 pub(super) fn label_columns(
     labels: &IndexSet<Label>,
@@ -47,10 +48,16 @@ pub(super) fn label_columns(
     min_percent: f64,
     strings: &mut Strings,
 ) -> Value {
-    let (mut names, mut modules, mut kinds) = (Vec::new(), Vec::new(), String::new());
+    let (mut names, mut shorts) = (Vec::new(), Vec::new());
+    let (mut modules, mut kinds) = (Vec::new(), String::new());
     for label in labels {
         let function = label.function(profile);
-        names.push(strings.id(&label.text(profile, min_percent)));
+        let text = label.text(profile, min_percent);
+        names.push(strings.id(&text));
+        shorts.push(match function {
+            Some(function) if function.line.is_none() => strings.id(&short(&function.name)),
+            _ => strings.id(&text),
+        });
         modules.push(strings.id(function.map_or("", |f| &f.module)));
         kinds.push(match function {
             Some(f) if f.resolved => 'f',
@@ -58,7 +65,7 @@ pub(super) fn label_columns(
             None => 'o',
         });
     }
-    json!({"name": names, "module": modules, "kind": kinds})
+    json!({"name": names, "short": shorts, "module": modules, "kind": kinds})
 }
 
 /// The weight that a node must exceed for at most `max` nodes to remain.

@@ -12,7 +12,7 @@ use sha2::{Digest, Sha256};
 use wcprof_text::xml_escaped;
 
 const PAGE: &str = include_str!("assets/page.html");
-const STYLE: &str = include_str!("assets/style.css");
+pub(super) const STYLE: &str = include_str!("assets/style.css");
 /// The parts are one script: they share its scope.
 const SCRIPT: &str = concat!(
     "'use strict';\n",
@@ -61,7 +61,7 @@ pub(super) fn page(title: &str, plain: &str, json: &str) -> String {
     page + rest
 }
 
-fn hash(text: &str) -> String {
+pub(super) fn hash(text: &str) -> String {
     STANDARD.encode(Sha256::digest(text.as_bytes()))
 }
 

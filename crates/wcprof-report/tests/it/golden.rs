@@ -11,7 +11,7 @@ use wcprof_profile::{
     Direction, GroupBy, Rules, ThreadFilter, Trees, View, cpu_by_category, globs,
 };
 use wcprof_report::{
-    Answers, Headline, Overview, TextOptions, TextTrees, folded, json, svg, text, uwpmp,
+    Answers, Headline, Overview, SvgOptions, TextOptions, TextTrees, folded, json, svg, text, uwpmp,
 };
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
@@ -293,20 +293,18 @@ fn json_hostile() {
     );
 }
 
+const EVIL: SvgOptions<'_> = SvgOptions {
+    title: "evil <b> & \"title\"\x07",
+    from_top: false,
+    full_names: true,
+};
+
 /// Check the flame graph, that it has titles, search and units, and that nothing in a name is
 /// markup.
 #[test]
 fn svg_format() {
     let profile = osd();
-    let out = run(|out| {
-        svg(
-            &profile,
-            &view(GroupBy::Thread),
-            "evil <b> & \"title\"\x07",
-            false,
-            out,
-        )
-    });
+    let out = run(|out| svg(&profile, &view(GroupBy::Thread), &EVIL, out));
     let out = String::from_utf8(out).unwrap();
     // inferno's own two scripts are the only ones.
     let frames = out.split("<svg id=\"frames\"").nth(1).unwrap();
@@ -324,15 +322,7 @@ fn svg_format() {
     assert!(frames.contains("(300,000 us, "), "a weight in microseconds");
     // A name that ends in a number is not taken for a second weight.
     assert!(frames.contains("\u{a0}42 (40,000 us, "), "{frames}");
-    let again = run(|out| {
-        svg(
-            &profile,
-            &view(GroupBy::Thread),
-            "evil <b> & \"title\"\x07",
-            false,
-            out,
-        )
-    });
+    let again = run(|out| svg(&profile, &view(GroupBy::Thread), &EVIL, out));
     assert!(out.as_bytes() == again, "not the same bytes twice");
 }
 
@@ -344,7 +334,7 @@ fn svg_empty() {
         states: Some(vec![]),
         ..view(GroupBy::All)
     };
-    let error = svg(&profile, &view, "t", false, &mut Vec::new()).unwrap_err();
+    let error = svg(&profile, &view, &SvgOptions::default(), &mut Vec::new()).unwrap_err();
     assert!(error.to_string().contains("idle time is hidden"));
 }
 

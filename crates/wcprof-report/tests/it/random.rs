@@ -11,7 +11,7 @@ use wcprof_profile::model::{
 };
 use wcprof_profile::{Direction, GroupBy, Trees, View, function_groups};
 use wcprof_report::{
-    Answers, Headline, Overview, TextOptions, TextTrees, folded, json, svg, text, uwpmp,
+    Answers, Headline, Overview, SvgOptions, TextOptions, TextTrees, folded, json, svg, text, uwpmp,
 };
 use wcprof_types::StackEnd;
 
@@ -200,7 +200,7 @@ proptest! {
         let mut lines = Vec::new();
         folded(&profile, &Trees::new(&profile, &view), &mut lines).unwrap();
         let mut out = Vec::new();
-        let drawn = svg(&profile, &view, "title", false, &mut out);
+        let drawn = svg(&profile, &view, &SvgOptions::default(), &mut out);
         prop_assert_eq!(drawn.is_ok(), !lines.is_empty());
     }
 }

@@ -74,7 +74,7 @@ function mixText(weights, whole = sum(weights)) {
 const tip = {
   show(x, y, ...children) {
     const box = byId('tip');
-    box.replaceChildren(...children);
+    box.replaceChildren(...children.flat().filter(child => child !== false && child !== null));
     box.style.display = 'block';
     const { width, height } = box.getBoundingClientRect();
     const left = x + 14 + width > innerWidth ? Math.max(4, x - width - 10) : x + 14;

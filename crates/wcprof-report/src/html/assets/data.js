@@ -3,7 +3,7 @@
 const DATA = JSON.parse(byId('data').textContent);
 const text = id => DATA.strings[id] ?? '';
 const LABELS = DATA.labels.name.map((name, i) => ({
-  name: text(name), module: text(DATA.labels.module[i]), kind: DATA.labels.kind[i],
+  name: text(name), short: text(DATA.labels.short[i]), module: text(DATA.labels.module[i]), kind: DATA.labels.kind[i],
 }));
 const FUNCTIONS = new Set(LABELS.filter(label => label.kind !== 'o').map(label => label.name));
 const N_STATES = DATA.states.length;
@@ -12,6 +12,9 @@ const N_STATES = DATA.states.length;
 class Tree {
   constructor(out) {
     Object.assign(this, out);
+    // What is shown when no state is chosen.
+    this.all = { us: this.us, own: this.own, low: this.low, high: this.high };
+    this.chosen = null;
     const n = this.us.length;
     this.parent = new Int32Array(n).fill(-1);
     this.child = new Int32Array(n).fill(-1);
@@ -43,9 +46,34 @@ class Tree {
     return at !== undefined && at < this.first[group + 1] ? at : -1;
   }
 
-  *siblings(first) { for (let i = first; i >= 0; i = this.next[i]) yield i; }
+  // Shows only the time in some states; all for null.
+  choose(states) {
+    Object.assign(this, this.all);
+    this.chosen = states;
+    if (states === null) return;
+    this.us = this.all.us.map((_, i) => sum(this.mix(i)));
+    this.own = [...this.us];
+    this.parent.forEach((up, i) => { if (up >= 0) this.own[up] -= this.us[i]; });
+    [this.low, this.high] = [[], []];
+  }
 
-  children(i) { return [...this.siblings(this.child[i])]; }
+  // The heaviest first, and none without shown time.
+  list(first) {
+    const found = [];
+    for (let i = first; i >= 0; i = this.next[i]) if (this.us[i] > 0) found.push(i);
+    return this.chosen === null ? found : found.sort((a, b) => this.us[b] - this.us[a]);
+  }
+
+  children(i) { return this.list(this.child[i]); }
+
+  roots(group) { return this.list(this.root(group)); }
+
+  // The node and those that all its time passes through, one below the other.
+  chain(i) {
+    const nodes = [i];
+    for (let below = this.children(i); below.length === 1 && this.us[below[0]] === this.us[i]; below = this.children(below[0])) nodes.push(below[0]);
+    return nodes;
+  }
 
   labelOf(i) { return LABELS[this.label[i]]; }
 
@@ -53,9 +81,9 @@ class Tree {
   mix(i) {
     const weights = new Array(N_STATES).fill(0);
     const states = this.states[i];
-    if (typeof states === 'number') weights[states] = this.us[i];
+    if (typeof states === 'number') weights[states] = this.all.us[i];
     else for (let k = 0; k + 1 < states.length; k += 2) weights[states[k]] = states[k + 1];
-    return weights;
+    return this.chosen === null ? weights : weights.map((us, s) => this.chosen.has(s) ? us : 0);
   }
 
   // Half of the width of the 95 % interval in microseconds, or null.
@@ -79,6 +107,14 @@ const ALL = {
   states_us: DATA.states.map((_, s) => sum(GROUPS.map(g => g.states_us[s] ?? 0))),
 };
 const groupOf = scope => scope === null ? ALL : GROUPS[scope];
+for (const g of [ALL, ...GROUPS]) g.all_us = g.shown_us;
+
+// Shows only the time in some states, everywhere; all for null.
+function chooseStates(states) {
+  for (const tree of [CALLS, INVERTED, INVERTED_ALL]) tree?.choose(states);
+  for (const g of GROUPS) g.shown_us = states === null ? g.all_us : sum(CALLS.roots(g.at).map(i => CALLS.us[i]));
+  ALL.shown_us = states === null ? ALL.all_us : sum(GROUPS.map(g => g.shown_us));
+}
 
 // What a search finds: by label. `=name` is a function's whole name, else a part of name or module.
 function hits(query) {

@@ -39,9 +39,9 @@ const flame = {
     return up >= 0 ? up + N_ABOVE : this.ofGroup(this.group(item));
   },
   children(item) {
-    if (item === 0 && GROUPS.length !== 1) return GROUPS.filter(g => g.shown_us > 0).map(g => 1 + g.at);
-    const first = item < N_ABOVE ? CALLS.root(item === 0 ? 0 : item - 1) : CALLS.child[item - N_ABOVE];
-    return [...CALLS.siblings(first)].map(i => i + N_ABOVE);
+    if (item === 0 && GROUPS.length !== 1) return GROUPS.filter(g => g.shown_us > 0).sort((a, b) => b.shown_us - a.shown_us).map(g => 1 + g.at);
+    const nodes = item < N_ABOVE ? CALLS.roots(item === 0 ? 0 : item - 1) : CALLS.children(item - N_ABOVE);
+    return nodes.map(i => i + N_ABOVE);
   },
   mix(item) {
     if (this.isNode(item)) return CALLS.mix(item - N_ABOVE);
@@ -58,7 +58,7 @@ const flame = {
     if (label && this.found && this.found[CALLS.label[node]]) classes.push('hit');
     if (item === this.current) classes.push('current');
     const made = el('div', { class: classes.join(' '), role: 'treeitem', id: `f${item}`, 'data-item': item, 'aria-level': depth + 1,
-      'aria-label': `${this.name(item)}, ${time(this.us(item))}` }, width > 24 ? this.name(item) : '');
+      'aria-label': `${this.name(item)}, ${time(this.us(item))}` }, width > 24 ? label?.short ?? this.name(item) : '');
     const style = made.style;
     style.left = `${left}px`;
     style.top = `${depth * ROW}px`;
@@ -115,7 +115,8 @@ const flame = {
     if (this.isNode(item)) {
       const node = item - N_ABOVE, half = CALLS.half(node);
       if (half !== null) parts[0] += ` \u00b1 ${time(half)}`;
-      parts.push(`self ${time(CALLS.own[node])}`, count(CALLS.samples[node], 'sample'));
+      parts.push(`self ${time(CALLS.own[node])}`);
+      if (CALLS.chosen === null) parts.push(count(CALLS.samples[node], 'sample'));
     }
     return parts.join(', ');
   },

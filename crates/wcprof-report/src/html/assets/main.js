@@ -3,10 +3,27 @@
 const App = {
   scope: null,
   query: '',
+  // A set of states, or null for all.
+  states: null,
 
   setScope(scope) { this.set(scope, this.query); },
 
   setQuery(query) { this.set(this.scope, query); },
+
+  // Adds a state to what is shown alone, or takes it away.
+  toggleState(state) {
+    const states = new Set(this.states ?? []);
+    if (!states.delete(state)) states.add(state);
+    this.setStates(states.size ? states : null);
+  },
+
+  setStates(states) {
+    this.states = states;
+    chooseStates(states);
+    for (const button of document.querySelectorAll('[data-state]')) button.setAttribute('aria-pressed', String(states?.has(Number(button.dataset.state)) ?? false));
+    this.set(this.scope, this.query, true);
+    this.keep();
+  },
 
   // Draws what depends on the chosen group and on the search; all of it the first time.
   set(scope, query, first = false) {
@@ -49,6 +66,7 @@ const App = {
     const parts = [];
     if (this.query) parts.push(`q=${encodeURIComponent(this.query)}`);
     if (this.scope !== null) parts.push(`group=${encodeURIComponent(GROUPS[this.scope].name)}`);
+    if (this.states !== null) parts.push(`state=${[...this.states].map(s => encodeURIComponent(DATA.states[s])).join(',')}`);
     try { history.replaceState(null, '', parts.length ? `#${parts.join('&')}` : '#'); } catch { /* a page without an address */ }
   },
 
@@ -57,6 +75,13 @@ const App = {
     if (!first && !hash.includes('=')) return;
     const given = new URLSearchParams(hash.replaceAll('+', '%2B'));
     const group = GROUPS.find(g => g.name === given.get('group'));
+    const states = (given.get('state') ?? '').split(',').map(name => DATA.states.indexOf(name)).filter(s => s >= 0);
+    if (states.length || this.states !== null) {
+      this.scope = group ? group.at : null;
+      this.query = (given.get('q') ?? '').slice(0, 500);
+      this.setStates(states.length ? new Set(states) : null);
+      return;
+    }
     this.set(group ? group.at : null, (given.get('q') ?? '').slice(0, 500), first);
   },
 
@@ -93,7 +118,7 @@ function bar() {
   scope.addEventListener('change', () => App.setScope(scope.value === '' ? null : Number(scope.value)));
   const jump = (id, name) => el('a', { href: `#${id}`, onclick: event => { event.preventDefault(); byId(id).scrollIntoView(); } }, name);
   const themes = { auto: 'light', light: 'dark', dark: 'auto' };
-  return el('header', { id: 'bar' }, el('nav', { 'aria-label': 'parts' }, jump('top', 'Headline'), jump('findings', 'Findings'), jump('pools', GROUP_NOUN), jump('graph', AROUND ? 'Graph' : 'Flame graph'),
+  return el('header', { id: 'bar' }, el('nav', { 'aria-label': 'parts' }, jump('top', 'Headline'), jump('graph', AROUND ? 'Graph' : 'Flame graph'), jump('findings', 'Findings'), jump('pools', GROUP_NOUN),
     jump('calls', 'Call tree'), DATA.map && jump('states', 'States'), jump('symbols', 'Symbols')),
     el('span', { class: 'space' }), GROUPS.length > 1 && scope, GROUPS.length > 1 ? null : el('span', { hidden: true }, scope), input, el('span', { id: 'found', class: 'dim', 'aria-live': 'polite' }),
     el('button', { id: 'theme', onclick: () => App.theme(themes[App.chosen]) }, 'Theme'), el('button', { 'aria-label': 'keys', onclick: () => byId('help').showModal() }, '?'));
@@ -117,7 +142,7 @@ function keys(event) {
 
 function start() {
   App.theme();
-  byId('page').append(el('a', { class: 'skip', href: '#findings', onclick: event => { event.preventDefault(); byId('findings').scrollIntoView(); } }, 'To the findings'), bar(), summary(), findings(), groupSection(), flameSection(), treeSection(), mapSection() ?? '', symbolHealth(), footer(),
+  byId('page').append(el('a', { class: 'skip', href: '#findings', onclick: event => { event.preventDefault(); byId('findings').scrollIntoView(); } }, 'To the findings'), bar(), summary(), flameSection(), findings(), groupSection(), treeSection(), mapSection() ?? '', symbolHealth(), footer(),
     el('div', { id: 'tip', role: 'presentation' }), help());
   App.theme();
   App.fromAddress(true);

@@ -113,7 +113,7 @@ const mapView = {
     if (!context || n === 0) return 0;
     const image = context.createImageData(n, high);
     const byState = new Map(lane.bins);
-    const order = ORDER.filter(s => byState.has(s) && !(this.stretch && isIdle(s))).map(s => [s, byState.get(s)]);
+    const order = ORDER.filter(s => byState.has(s) && !(this.stretch && isIdle(s)) && (App.states?.has(s) ?? true)).map(s => [s, byState.get(s)]);
     let most = 1000;
     if (this.stretch) {
       most = 1;

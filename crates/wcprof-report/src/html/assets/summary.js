@@ -15,7 +15,7 @@ function summary() {
     fact('length', time(h.duration_us)),
     h.window_us && fact('window', `${time(h.window_us[0])} to ${time(h.window_us[1])}`),
     fact('threads', grouped(h.n_threads)),
-    fact('samples', grouped(h.n_samples) + (h.rate_hz ? ` at ${h.rate_hz} Hz` : '')),
+    fact('samples', grouped(h.n_samples - h.n_timer_samples) + (h.rate_hz ? ` at ${h.rate_hz} Hz` : '') + (h.n_timer_samples ? ` and ${grouped(h.n_timer_samples)} of running threads` : '')),
     fact('by', `${h.recorded_by}, wcprof ${h.recorded_version}`),
     h.host && fact('host', h.host + (h.n_cpus ? `, ${count(h.n_cpus, 'CPU')}` : '') + (h.kernel ? `, Linux ${h.kernel}` : '')),
     started && fact('begun', started));
@@ -24,7 +24,9 @@ function summary() {
   for (const state of ORDER.filter(s => h.states_us[s] > 0)) {
     const dot = el('i');
     dot.style.background = color(state);
-    legend.append(el('span', { title: time(h.states_us[state]) }, dot,
+    // Hidden time is in no graph.
+    const isHidden = isIdle(state) && !DATA.view.idle;
+    legend.append(el('button', { 'data-state': state, 'aria-pressed': 'false', disabled: isHidden, title: isHidden ? 'hidden; wcprof report --idle show' : 'show this state alone', onclick: () => App.toggleState(state) }, dot,
       `${DATA.states[state]} ${percent(h.states_us[state], whole)} `, el('span', { class: 'dim' }, time(h.states_us[state]))));
   }
   const missing = [`${grouped(h.n_torn)} torn`, `${grouped(h.n_late)} late`, `${grouped(h.n_lost)} lost`,

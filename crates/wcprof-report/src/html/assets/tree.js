@@ -4,6 +4,8 @@ const FIRST_ROWS = 15;
 const MORE_ROWS = 40;
 // A row is indented only where its parent branches, as in the text report.
 const INDENT_PX = 14;
+// Functions of a chain that a tooltip names.
+const MOST_NAMES = 12;
 
 const treeView = {
   inverted: INVERTED !== null,
@@ -21,7 +23,7 @@ const treeView = {
   draw() {
     const { tree, groups } = this.source();
     this.rows = [];
-    const roots = groups.flatMap(g => [...tree.siblings(tree.root(g))]).sort((a, b) => tree.us[b] - tree.us[a]);
+    const roots = groups.flatMap(g => tree.roots(g)).sort((a, b) => tree.us[b] - tree.us[a]);
     const box = byId('tree');
     box.replaceChildren(el('div', { class: 'row head', 'aria-hidden': 'true' }, el('span', { class: 'num shown' }, '% of shown'), el('span', { class: 'num pct' }, '% of all \u00b1'), el('span', { class: 'num time' }, 'total'),
       el('span', { class: 'num own' }, this.inverted ? '' : 'self'), el('span', { class: 'mix' }), el('span', { class: 'label' }, this.inverted || AROUND?.[1] ? 'function, callers below it' : 'function, callees below it')));
@@ -36,7 +38,8 @@ const treeView = {
 
   // Adds rows for `nodes` after `before`; beyond `most` of them, a row for the others.
   put(nodes, parent, indent, before, most) {
-    const made = nodes.slice(0, most).map(node => ({ node, parent, indent, open: false, depth: parent ? parent.depth + 1 : 1 }));
+    const { tree } = this.source();
+    const made = nodes.slice(0, most).map(node => ({ node, chain: tree.chain(node), parent, indent, open: false, depth: parent ? parent.depth + 1 : 1 }));
     if (nodes.length > most) made.push({ rest: nodes.slice(most), parent, indent, depth: parent ? parent.depth + 1 : 1 });
     for (const row of made) { row.el = this.element(row); row.el.row = row; }
     const at = before === null ? this.rows.length : this.rows.indexOf(before) + 1;
@@ -55,11 +58,13 @@ const treeView = {
         el('span', { class: 'num own' }), el('span', { class: 'mix' }), el('span', { class: 'label' }, more));
     }
     const { node } = row;
-    const label = tree.labelOf(node), half = tree.half(node), leaf = tree.nChildren[node] === 0;
+    const label = tree.labelOf(node), half = tree.half(node), leaf = tree.children(row.chain.at(-1)).length === 0;
+    const names = row.chain.map(i => tree.labelOf(i).short).join(this.inverted || AROUND?.[1] ? ' < ' : ' > ');
+    const isHit = this.found && row.chain.some(i => this.found[tree.label[i]]);
     const twist = el('span', { class: 'twist', 'aria-hidden': 'true' }, leaf ? '' : '\u25b8');
-    const name = el('span', { class: 'label' }, twist, el('span', { class: 'name' }, label.name), label.module && el('span', { class: 'module plain' }, label.module));
+    const name = el('span', { class: 'label' }, twist, el('span', { class: 'name' }, names), label.module && el('span', { class: 'module plain' }, label.module));
     name.style.paddingLeft = `${row.indent * INDENT_PX}px`;
-    return el('div', { class: this.found?.[tree.label[node]] ? 'row hit' : 'row', role: 'treeitem', tabindex: '-1', 'aria-level': row.depth,
+    return el('div', { class: isHit ? 'row hit' : 'row', role: 'treeitem', tabindex: '-1', 'aria-level': row.depth,
       'aria-expanded': leaf ? null : 'false', 'aria-label': `${label.name}, ${percent(tree.us[node], of.observed, 2)}, ${time(tree.us[node])}` },
       el('span', { class: 'num shown' }, percent(tree.us[node], of.shown_us)),
       el('span', { class: 'num pct' }, percent(tree.us[node], of.observed, 2) + (half === null ? '' : ` \u00b1${share(half, of.observed).toFixed(2)}`)),
@@ -79,8 +84,8 @@ const treeView = {
       return;
     }
     const { tree } = this.source();
-    if (row.open || tree.nChildren[row.node] === 0) return;
-    const children = tree.children(row.node);
+    const children = tree.children(row.chain.at(-1));
+    if (row.open || children.length === 0) return;
     row.open = true;
     this.mark(row);
     const made = this.put(children, row, row.indent + (children.length > 1 ? 1 : 0), row, FIRST_ROWS);
@@ -127,16 +132,16 @@ const treeView = {
       const path = [];
       for (let up = node; up >= 0; up = tree.parent[up]) path.unshift(up);
       for (const step of path) {
-        let row = this.rows.find(r => r.node === step);
+        let row = this.rows.find(r => r.chain?.includes(step));
         // It may be among the others of its siblings.
         while (!row) {
           const rest = this.rows.find(r => r.rest?.includes(step));
           if (!rest) break;
           this.unfold(rest);
-          row = this.rows.find(r => r.node === step);
+          row = this.rows.find(r => r.chain?.includes(step));
         }
         if (!row) break;
-        if (step !== node) this.unfold(row, false);
+        if (!row.chain.includes(node)) this.unfold(row, false);
       }
     }
   },
@@ -179,9 +184,10 @@ function treeSection() {
     const row = rowOf(event);
     if (!row || row.node === undefined) { tip.hide(); return; }
     const { tree, of } = treeView.source(), label = tree.labelOf(row.node), half = tree.half(row.node);
-    tip.show(event.clientX, event.clientY, el('span', { class: 'name' }, label.name),
+    const names = row.chain.slice(0, MOST_NAMES).map(i => el('span', { class: 'name' }, tree.labelOf(i).name));
+    tip.show(event.clientX, event.clientY, names, row.chain.length > MOST_NAMES && `and ${row.chain.length - MOST_NAMES} more`,
       label.module ? el('span', { class: 'dim plain' }, label.module, label.kind === 'u' ? ', no name' : '') : '',
-      el('div', {}, `${time(tree.us[row.node])}${half === null ? '' : ` \u00b1 ${time(half)}`}, ${percent(tree.us[row.node], of.observed, 2)} of ${of.name}, ${count(tree.samples[row.node], 'sample')}`),
+      el('div', {}, `${time(tree.us[row.node])}${half === null ? '' : ` \u00b1 ${time(half)}`}, ${percent(tree.us[row.node], of.observed, 2)} of ${of.name}${tree.chosen === null ? `, ${count(tree.samples[row.node], 'sample')}` : ''}`),
       mixTable(tree.mix(row.node)));
   });
   box.addEventListener('mouseleave', () => tip.hide());

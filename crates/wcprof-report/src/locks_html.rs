@@ -1,0 +1,58 @@
+//! Who waited for whom, as one HTML file.
+
+use std::io::{self, Write};
+
+use wcprof_findings::{LockReport, LockSite, held_text, site_notes};
+use wcprof_text::{duration, percent};
+
+use crate::html::tables::{PageRow, PageTable, TablePage};
+
+/// Lock sites, and holders of each.
+const MAX_SITES: usize = 100;
+const MAX_HOLDS: usize = 20;
+
+/// Writes a table for each lock site, most lost time first: who held the locks, and with which stack.
+pub fn locks_html(report: &LockReport, title: &str, out: &mut impl Write) -> io::Result<()> {
+    let lost = percent(report.lost_ns, report.non_idle_ns);
+    let at_once = report.lost_ns as f64 / report.duration_ns.max(1) as f64;
+    let lines = vec![
+        format!(
+            "{} of thread time lost to locks in {}: {lost:.1} % of the non-idle time, {at_once:.2} threads at a time",
+            duration(report.lost_ns),
+            duration(report.duration_ns),
+        ),
+        format!(
+            "the holder is known for {:.1} % of it",
+            percent(report.known_ns, report.lost_ns)
+        ),
+    ];
+    let page = TablePage {
+        title: title.to_owned(),
+        lines,
+        tables: report.sites.iter().take(MAX_SITES).map(table).collect(),
+        picture: None,
+    };
+    out.write_all(page.html().as_bytes())
+}
+
+fn table(site: &LockSite) -> PageTable {
+    let row = |share: f64, ns: u64, text: String| PageRow {
+        cells: vec![format!("{share:.1} %"), duration(ns), text],
+        is_marked: false,
+    };
+    let holds = site.held_by.iter().take(MAX_HOLDS);
+    let holds = holds.map(|hold| row(hold.percent, hold.weight_ns, held_text(hold)));
+    let unknown = site.unknown.iter();
+    let unknown = unknown.map(|u| row(u.percent, u.weight_ns, format!("unknown: {}", u.text)));
+    PageTable {
+        heading: format!(
+            "{:.1} %, {}: {}",
+            site.percent,
+            duration(site.lost_ns),
+            site.function
+        ),
+        notes: site_notes(site),
+        columns: vec!["of the site", "time", "held by"],
+        rows: holds.chain(unknown).collect(),
+    }
+}
