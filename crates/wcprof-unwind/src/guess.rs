@@ -105,16 +105,25 @@ impl Unwinder {
         Err(Fault::End(StackEnd::NoUnwindInfo))
     }
 
-    /// The caller by `rbp` where no FDE covers the address: only from a known `rbp`, to a return
-    /// address that a call precedes.
+    /// The caller by `rbp` where no FDE covers the address, or in the code of a JIT compiler: only from a known
+    /// `rbp`, to a return address that a call precedes.
     pub(crate) fn follow_bp<M: StackMemory + ?Sized>(
         &mut self,
         cursor: &Cursor,
         memory: &mut M,
         text: Option<&mut (dyn TextMemory + '_)>,
     ) -> Option<Cursor> {
-        let caller = self.linked_by_bp(cursor, memory, text)?;
-        self.is_code(caller.address.for_lookup()).then_some(caller)
+        let is_jit = |at: &Cursor| self.is_foreign_code(at.address.for_lookup());
+        if !(is_jit(cursor) || self.is_code(cursor.address.for_lookup())) {
+            return None;
+        }
+        let caller = linked(cursor, memory)?;
+        // HotSpot's interpreter jumps to what it calls: it puts the return address on the stack itself.
+        if is_jit(&caller) && caller.bp > cursor.bp {
+            return Some(caller);
+        }
+        let is_code = is_jit(&caller) || self.is_code(caller.address.for_lookup());
+        (is_code && is_called(text?, raw(caller.address))).then_some(caller)
     }
 
     /// What `rbp` says is the caller, if a call precedes the return address.
@@ -124,17 +133,8 @@ impl Unwinder {
         memory: &mut M,
         text: Option<&mut (dyn TextMemory + '_)>,
     ) -> Option<Cursor> {
-        let bp = cursor.bp.filter(|bp| *bp >= cursor.sp && bp % 8 == 0)?;
-        let text = text?;
-        let return_address = memory.read(bp.checked_add(8)?).ok()?;
-        let saved = memory.read(bp).ok()?;
-        let caller = Cursor {
-            address: FrameAddress::ReturnAddress(Avma(return_address)),
-            sp: bp.checked_add(16)?,
-            bp: Some(saved),
-            scratch: ScratchRegs::default(),
-        };
-        (is_user_address(return_address) && is_called(text, return_address)).then_some(caller)
+        let caller = linked(cursor, memory)?;
+        is_called(text?, raw(caller.address)).then_some(caller)
     }
 
     /// `None` when no call precedes the return address.
@@ -211,6 +211,19 @@ impl Unwinder {
         }
         false
     }
+}
+
+/// What `rbp` says is the caller.
+fn linked<M: StackMemory + ?Sized>(cursor: &Cursor, memory: &mut M) -> Option<Cursor> {
+    let bp = cursor.bp.filter(|bp| *bp >= cursor.sp && bp % 8 == 0)?;
+    let return_address = memory.read(bp.checked_add(8)?).ok()?;
+    let saved = memory.read(bp).ok()?;
+    is_user_address(return_address).then_some(Cursor {
+        address: FrameAddress::ReturnAddress(Avma(return_address)),
+        sp: bp.checked_add(16)?,
+        bp: Some(saved),
+        scratch: ScratchRegs::default(),
+    })
 }
 
 /// Whether a candidate is plausible as the place of a saved `rbp`: the saved value, where the

@@ -102,7 +102,8 @@ impl Unwinder {
                     next = self.search_bp(&cursor, memory, text.as_deref_mut(), limits);
                     stack.n_guessed += u32::from(next.is_ok());
                 }
-                Err(Fault::End(StackEnd::NoUnwindInfo)) => {
+                // A module without FDEs here, or code that a JIT compiler made.
+                Err(Fault::End(StackEnd::NoUnwindInfo | StackEnd::NotInModule)) => {
                     let followed = self.follow_bp(&cursor, memory, text.as_deref_mut());
                     if let Some(followed) = followed {
                         next = Ok(followed);

@@ -5,4 +5,5 @@
 mod common;
 
 mod hostile;
+mod jit;
 mod real_code;
