@@ -24,6 +24,7 @@ mod waits;
 wcprof_testkit::engine_tests! {
     each {
         waits::each_wait: "Check that every kind of wait has its state, its stack and its share.",
+        waits::with_musl: "Check states and stacks of a program with musl.",
         waits::sleep_split: "Check a 70/30 split of sleeping time.",
         stacks::hard_frames: "Check stacks with frames sized at run time and stacks of 500 frames.",
         stacks::signal_stack: "Check that a signal handler on a stack of its own leads back to what it interrupted.",

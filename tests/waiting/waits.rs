@@ -29,6 +29,28 @@ pub(crate) fn each_wait(engine: Engine) {
     });
 }
 
+/// What threads of a program with musl wait in: the functions that called its C library are found although that
+/// has no call frame information, and states are those of glibc.
+pub(crate) fn with_musl(engine: Engine) {
+    let mut target = RemoteProcess::start_command(
+        Command::new(fixture("waits.c", Variant::Musl)).arg(output_folder()),
+    );
+    let (recording, ..) = Attach::new(engine, target.pid())
+        .seconds(2.0)
+        .run_marked(&mut target);
+    let folded = recording.folded();
+    for (comm, function, state) in CONSTANT {
+        let thread = folded.thread(comm);
+        let body = comm.replace('-', "_");
+        let right = thread.chain(&[&body, function]).states(&[state]);
+        assert!(
+            right.share_of(&thread) > 0.999,
+            "{comm} should be in {function} {state}:\n{}",
+            thread.show()
+        );
+    }
+}
+
 fn each_wait_of(engine: Engine, variant: Variant) {
     let mut target = RemoteProcess::start_command(
         Command::new(fixture("waits.c", variant)).arg(output_folder()),

@@ -35,6 +35,7 @@ pub const BUILD: Group = &[
 /// To run the tests.
 pub const TEST: Group = &[
     ("g++", "compiles the targets of the live tests"),
+    ("musl-tools", "compiles targets with another C library"),
     ("clang-14", "compiles the BPF object for comparison"),
     ("llvm-14", "strips the BPF object"),
     ("libbpf-dev", "headers of BPF programs"),

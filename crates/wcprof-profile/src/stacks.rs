@@ -14,6 +14,17 @@ use crate::model::{Function, FunctionId, ProfileStack, ProfileStackId};
 /// trace can cost.
 const MAX_FUNCTIONS: usize = 16_384;
 
+/// Whether a function begins a stack: those of Go's runtime that go on with another stack than that of their
+/// caller (`runtime/asm_amd64.s`), where call frame information leads nowhere.
+fn is_root(function: &Function) -> bool {
+    let name = function.name.strip_prefix("runtime.");
+    let name = name.map(|name| name.strip_suffix(".abi0").unwrap_or(name));
+    matches!(
+        name,
+        Some("mcall" | "morestack" | "mstart" | "goexit" | "rt0_go")
+    )
+}
+
 /// The stacks of functions of a trace's stacks, each once.
 #[derive(Debug)]
 pub(crate) struct Stacks<'a> {
@@ -94,6 +105,11 @@ impl<'a> Stacks<'a> {
             next = node.caller.filter(|caller| *caller < id);
         }
         frames.reverse();
+        let is_root = |id: &FunctionId| self.functions.get(*id).is_some_and(is_root);
+        if let Some(root) = frames.iter().rposition(is_root) {
+            frames.drain(..root);
+            end = StackEnd::Root;
+        }
         if self.without_kernel {
             match self.functions.n_without_kernel(&frames) {
                 Some(n) => frames.truncate(n),

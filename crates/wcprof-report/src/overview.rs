@@ -6,8 +6,8 @@ use std::collections::HashMap;
 
 use indexmap::IndexMap;
 use wcprof_findings::ToDo;
-use wcprof_profile::model::{LockRow, Profile, ProfileStackId, State};
-use wcprof_profile::{CategoryTime, is_runtime};
+use wcprof_profile::model::{LockRow, Profile, ProfileStackId, Row, State};
+use wcprof_profile::{CategoryTime, is_runtime, syscall_name};
 use wcprof_text::{and_more, count, duration, one_line, percent, terminal_name, wrap};
 
 use crate::headline::Headline;
@@ -277,10 +277,11 @@ impl Overview<'_> {
     }
 
     fn waits(&self) -> Vec<Line> {
-        let mut sites: IndexMap<(State, String), u64> = IndexMap::new();
+        let mut sites: IndexMap<(State, &str, String), u64> = IndexMap::new();
         for row in self.profile.rows.iter().filter(|r| r.state.is_waiting()) {
             let site = self.place(row.stack, 2);
-            let sum = sites.entry((row.state, site)).or_default();
+            let call = self.call(row).unwrap_or_default();
+            let sum = sites.entry((row.state, call, site)).or_default();
             *sum = sum.saturating_add(row.weight);
         }
         if sites.is_empty() {
@@ -288,18 +289,32 @@ impl Overview<'_> {
         }
         sites.sort_by(|a, m, b, n| n.cmp(m).then_with(|| a.cmp(b)));
         let holders = self.holders();
-        let lines = sites.iter().take(MAX_LINES).map(|((state, site), weight)| {
-            let holder = holders.get(site).filter(|_| *state == State::Lock);
-            let holder = holder.map_or_else(String::new, |h| terminal_name(h).into_owned());
-            vec![
-                (Style::Plain, format!("{:>9}  ", duration(*weight))),
-                (Style::Of(*state), format!("{:<8}", state.name())),
-                (Style::Plain, format!(" {:<PLACE$}  ", terminal_name(site))),
-                (Style::Plain, holder),
-            ]
-        });
+        let lines = sites
+            .iter()
+            .take(MAX_LINES)
+            .map(|((state, call, site), weight)| {
+                let state_text = match *call {
+                    "" => state.name().to_owned(),
+                    call => format!("{} ({call})", state.name()),
+                };
+                let holder = holders.get(site).filter(|_| *state == State::Lock);
+                let holder = holder.map_or_else(String::new, |h| terminal_name(h).into_owned());
+                vec![
+                    (Style::Plain, format!("{:>9}  ", duration(*weight))),
+                    (Style::Of(*state), format!("{state_text:<15}")),
+                    (Style::Plain, format!(" {:<PLACE$}  ", terminal_name(site))),
+                    (Style::Plain, holder),
+                ]
+            });
         let head = heading("WHERE THREADS WAIT (without idle time)");
         head.into_iter().chain(lines).collect()
+    }
+
+    /// The system call of a wait whose state says no more than that it is one.
+    fn call(&self, row: &Row) -> Option<&'static str> {
+        let wait = row.wait.filter(|_| row.state == State::Blocked)?;
+        let wait = self.profile.waits.get(wait as usize)?;
+        syscall_name(wait.syscall?)
     }
 
     /// The innermost `n` functions of the program in a stack: `callee < caller`.

@@ -1,7 +1,14 @@
 //! Names of clones of a function to the name of that function.
 
 /// Clones of a function by a compiler; a cold part is no clone and stays visible.
-const CLONES: [&str; 5] = [".isra", ".constprop", ".part", ".lto_priv", ".llvm"];
+const CLONES: [&str; 6] = [
+    ".isra",
+    ".constprop",
+    ".part",
+    ".lto_priv",
+    ".llvm",
+    ".localalias",
+];
 
 /// The name of the function that a clone was made from: without what compilers append to clones,
 /// in a C name (`parse.constprop.0.isra.1`) or behind a demangled one (` [.isra.0]`).

@@ -237,13 +237,34 @@ impl SymbolIndex {
 
     /// The linkage name of the symbol that `address` lies in.
     pub(crate) fn at(&self, address: Svma) -> Option<&[u8]> {
+        let symbol = self.symbols.get(self.place(address)?)?;
+        Some(self.name(symbol))
+    }
+
+    /// The linkage names of all C++ and Rust functions with the extent of the one that [`at`](Self::at) names,
+    /// in order.
+    pub(crate) fn all_at(&self, address: Svma) -> Vec<&[u8]> {
+        let Some(place) = self.place(address) else {
+            return Vec::new();
+        };
+        let Symbol { start, end, .. } = self.symbols[place];
+        let is_same = |symbol: &&Symbol| symbol.start == start;
+        let (before, after) = self.symbols.split_at(place);
+        let before = before.iter().rev().take_while(is_same);
+        let same = before.chain(after.iter().take_while(is_same));
+        let names = same.filter(|s| s.end == end).map(|s| self.name(s));
+        let is_mangled = |name: &&[u8]| name.starts_with(b"_Z") || name.starts_with(b"_R");
+        let mut names: Vec<&[u8]> = names.filter(is_mangled).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Position in `symbols` of the one that `address` lies in.
+    fn place(&self, address: Svma) -> Option<usize> {
         let i = self.stretches.partition_point(|s| s.start <= address.0);
         let stretch = self.stretches.get(i.checked_sub(1)?)?;
-        if address.0 >= stretch.end {
-            return None;
-        }
-        let symbol = self.symbols.get(usize::try_from(stretch.symbol).ok()?)?;
-        Some(self.name(symbol))
+        (address.0 < stretch.end).then_some(stretch.symbol as usize)
     }
 
     /// Start and linkage name of the function without a size, as assemblers write it, that begins last at

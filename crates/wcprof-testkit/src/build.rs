@@ -17,6 +17,8 @@ pub enum Variant {
     NonPie,
     /// Statically linked.
     Static,
+    /// Statically linked with musl, whose own functions have no call frame information.
+    Musl,
 }
 
 impl Variant {
@@ -29,6 +31,7 @@ impl Variant {
             Self::FramePointers => "fp",
             Self::NonPie => "nopie",
             Self::Static => "static",
+            Self::Musl => "musl",
         }
     }
 
@@ -37,7 +40,7 @@ impl Variant {
             Self::NoFramePointers => &["-fomit-frame-pointer"],
             Self::FramePointers => &["-fno-omit-frame-pointer"],
             Self::NonPie => &["-fomit-frame-pointer", "-fno-pie", "-no-pie"],
-            Self::Static => &["-fomit-frame-pointer", "-static"],
+            Self::Static | Self::Musl => &["-fomit-frame-pointer", "-static"],
         }
     }
 
@@ -99,7 +102,11 @@ fn build(file: &str, variant: Variant) -> PathBuf {
             .args(variant.rust_flags());
     } else {
         let c = extension == "c";
-        command = Command::new(if c { "gcc" } else { "g++" });
+        command = Command::new(match variant {
+            Variant::Musl => "musl-gcc",
+            _ if c => "gcc",
+            _ => "g++",
+        });
         command
             .arg(if c { "-std=gnu11" } else { "-std=c++17" })
             // Names must come from .symtab in C, from DWARF too (inline frames) in C++.

@@ -12,6 +12,15 @@ use crate::walk::{UnwindLimits, is_user_address};
 /// Candidates that are unwound to the end, for one search.
 const MAX_TRIALS: u32 = 64;
 
+/// Bytes above the stack pointer in which a function without an FDE has its return address.
+const CALL_SEARCH_BYTES: u64 = 1024;
+
+/// Bytes of a function in which it may jump to another one, and nothing else.
+const TAIL_BYTES: usize = 16;
+
+/// Longest function without an FDE.
+const MAX_FUNCTION: u64 = 16 << 10;
+
 /// Frames that one trial walks.
 const TRIAL_FRAMES: usize = 512;
 
@@ -126,6 +135,97 @@ impl Unwinder {
         (is_code && is_called(text?, raw(caller.address))).then_some(caller)
     }
 
+    /// The caller of a function without an FDE that keeps no frame pointer, such as those of musl: the first
+    /// return address above the stack pointer whose call went to this function. Unwinding must go on from
+    /// there through functions with an FDE, to the root or to another function without one.
+    pub(crate) fn search_call<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        memory: &mut M,
+        text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> Option<Cursor> {
+        let mut n_trials = 0;
+        let found = self.called_from(cursor, memory, text?, &mut n_trials);
+        // What trials read says nothing about what is taken.
+        memory.took_unsure();
+        found
+    }
+
+    fn called_from<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        memory: &mut M,
+        text: &mut (dyn TextMemory + '_),
+        n_trials: &mut u32,
+    ) -> Option<Cursor> {
+        let lookup = cursor.address.for_lookup();
+        if !self.is_code(lookup) || self.fde_start(lookup).is_some() {
+            return None;
+        }
+        let end = cursor.sp.checked_add(CALL_SEARCH_BYTES)?;
+        for slot in (cursor.sp.next_multiple_of(8)..end).step_by(8) {
+            let word = memory.read(slot).ok()?;
+            let caller = Cursor {
+                address: FrameAddress::ReturnAddress(Avma(word)),
+                sp: slot + 8,
+                ..*cursor
+            };
+            if !is_user_address(word) || !self.is_code(caller.address.for_lookup()) {
+                continue;
+            }
+            let mut buffer = [0; CALL_LOOKBEHIND];
+            let before = bytes_before(text, word, &mut buffer);
+            let target = direct_call_target(before, word);
+            if !target.is_some_and(|target| self.leads_to(target, lookup, text)) {
+                continue;
+            }
+            if *n_trials == MAX_TRIALS {
+                return None;
+            }
+            *n_trials += 1;
+            let has_fde = self.fde_start(caller.address.for_lookup()).is_some();
+            let goes_on = match has_fde {
+                true => self.reaches_end(caller, memory, Some(text), true),
+                false => self.called_from(&caller, memory, text, n_trials).is_some(),
+            };
+            if goes_on {
+                return Some(caller);
+            }
+        }
+        None
+    }
+
+    /// Whether code at `target` is the begin of the function at `lookup`, which has no FDE, or jumps there at once.
+    fn leads_to(&self, target: u64, lookup: Avma, text: &mut (dyn TextMemory + '_)) -> bool {
+        let is_begin = |target: u64| {
+            lookup
+                .0
+                .checked_sub(target)
+                .is_some_and(|n| n < MAX_FUNCTION)
+                && self.fde_start(Avma(target)).is_none()
+        };
+        if is_begin(target) {
+            return true;
+        }
+        // One function may go on as another: `xor %esi,%esi; jmp f`.
+        let mut code = [0; TAIL_BYTES];
+        if !text.read_text(Avma(target), &mut code) {
+            return false;
+        }
+        (target..).zip(code.windows(5)).any(|(at, code)| {
+            let to = match *code {
+                [0xe9, a, b, c, d] => at
+                    .wrapping_add(5)
+                    .wrapping_add_signed(i64::from(i32::from_le_bytes([a, b, c, d]))),
+                [0xeb, offset, ..] => at
+                    .wrapping_add(2)
+                    .wrapping_add_signed(i64::from(offset as i8)),
+                _ => return false,
+            };
+            is_begin(to)
+        })
+    }
+
     /// What `rbp` says is the caller, if a call precedes the return address.
     fn linked_by_bp<M: StackMemory + ?Sized>(
         &self,
@@ -192,9 +292,20 @@ impl Unwinder {
     /// the copy of the stack ends first.
     fn reaches_root<M: StackMemory + ?Sized>(
         &mut self,
+        cursor: Cursor,
+        memory: &mut M,
+        text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> bool {
+        self.reaches_end(cursor, memory, text, false)
+    }
+
+    /// The same; with `or_gap` a function without an FDE is far enough, too.
+    fn reaches_end<M: StackMemory + ?Sized>(
+        &mut self,
         mut cursor: Cursor,
         memory: &mut M,
         mut text: Option<&mut (dyn TextMemory + '_)>,
+        or_gap: bool,
     ) -> bool {
         for depth in 0..TRIAL_FRAMES {
             let (step, _) = self.step_at(cursor.address, text.as_deref_mut());
@@ -206,6 +317,7 @@ impl Unwinder {
                 Ok(caller) => cursor = caller,
                 Err(Fault::End(StackEnd::Root)) => return true,
                 Err(Fault::End(StackEnd::CopyTooShort)) => return depth >= ENOUGH_FRAMES,
+                Err(Fault::End(StackEnd::NoUnwindInfo)) => return or_gap && depth > 0,
                 Err(_) => return false,
             }
         }

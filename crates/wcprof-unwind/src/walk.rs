@@ -44,7 +44,7 @@ pub struct UnwoundStack {
     pub frames: Vec<UnwoundFrame>,
     /// Why there are no more.
     pub end: StackEnd,
-    /// Steps that call frame information alone did not give: a saved `rbp` found by search, or a
+    /// Steps that call frame information alone did not give: a saved `rbp` or a call found by search, or a
     /// frame pointer followed where no FDE covers the address. Each was checked.
     pub n_guessed: u32,
 }
@@ -104,10 +104,17 @@ impl Unwinder {
                 }
                 // A module without FDEs here, or code that a JIT compiler made.
                 Err(Fault::End(StackEnd::NoUnwindInfo | StackEnd::NotInModule)) => {
-                    let followed = self.follow_bp(&cursor, memory, text.as_deref_mut());
+                    let mut followed = self.search_call(&cursor, memory, text.as_deref_mut());
+                    if followed.is_none() {
+                        followed = self.follow_bp(&cursor, memory, text.as_deref_mut());
+                    }
                     if let Some(followed) = followed {
                         next = Ok(followed);
                         stack.n_guessed += 1;
+                    } else if !is_leaf && cursor.bp == Some(0) && module.is_some() {
+                        // The outermost frame has none (System V ABI for x86-64, "Initial Stack and Register
+                        // State"): what begins a program or a thread of musl clears the register.
+                        next = Err(Fault::End(StackEnd::Root));
                     }
                 }
                 _ => {}

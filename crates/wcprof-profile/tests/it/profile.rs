@@ -3,7 +3,7 @@
 use crate::support;
 
 use support::{MS, Maker, kernel, syscall};
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{Profile, ProfileStack, State};
 use wcprof_profile::{GroupBy, ThreadFilter, Trees, View, function_groups, globs};
 use wcprof_types::{StackEnd, ThreadState};
 
@@ -142,6 +142,37 @@ fn pools() {
     for (at, thread) in profile.threads.iter().enumerate() {
         assert!(profile.pools[thread.pool].threads.contains(&at));
     }
+}
+
+/// Check that stacks of Go end where its runtime goes on with another stack: what lies beyond is nobody's caller.
+#[test]
+fn roots_of_go() {
+    let mut m = Maker::new();
+    let t = m.thread(1, "go");
+    m.on_cpu(t, &["bogus", "runtime.mcall", "runtime.park_m"], MS);
+    m.on_cpu(
+        t,
+        &["bogus", "runtime.morestack.abi0", "runtime.newstack"],
+        MS,
+    );
+    m.on_cpu(t, &["main", "my_runtime.mcall", "f"], MS);
+    let profile = m.profile();
+    let names = |stack: &ProfileStack| {
+        let names = stack
+            .frames
+            .iter()
+            .map(|f| &profile.functions[f.0 as usize].name);
+        names.cloned().collect::<Vec<_>>().join(";")
+    };
+    let stacks: Vec<String> = profile.stacks.iter().map(names).collect();
+    assert_eq!(
+        stacks,
+        [
+            "runtime.mcall;runtime.park_m",
+            "runtime.morestack.abi0;runtime.newstack",
+            "main;my_runtime.mcall;f"
+        ]
+    );
 }
 
 /// Check that the stand-in for exited threads has its name and, as its lifetime, its weights.

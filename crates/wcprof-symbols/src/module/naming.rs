@@ -1,7 +1,7 @@
 //! Puts together what symbol tables, call frame information and DWARF say about an address.
 
 use std::cell::OnceCell;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use dwarf_stream::elf::{ElfError, ElfFile};
 use dwarf_stream::{Budget, DwarfFiles, DwarfFrame};
@@ -12,6 +12,7 @@ use super::sources::Sources;
 use super::split::Split;
 use crate::build_id::build_id_of;
 use crate::cache::look_up_cached;
+use crate::clones::without_clone_suffix;
 use crate::context::Context;
 use crate::demangle::{demangle, printable};
 use crate::function_starts::FunctionStarts;
@@ -22,6 +23,9 @@ use crate::report::{ModuleReport, SourceKind, SourceUse};
 /// Text of all inline frames of a module, bytes; beyond it they are left out. Real modules stay
 /// far below: 20 000 addresses with 5 inline frames of 200 bytes make 20 MB.
 const MAX_INLINE_TEXT: usize = 256 << 20;
+
+/// `mov $15,%rax; syscall`: a signal trampoline, as GDB knows it (`amd64-linux-tdep.c`).
+const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
 
 /// Names all addresses of `query`, in their order.
 pub(super) fn name(
@@ -171,7 +175,12 @@ impl Naming<'_> {
     fn function(&mut self, at: AddressQuery, dwarf_name: Option<&str>) -> Option<String> {
         let sources = self.sources;
         if let Some(name) = sources.symbols.at(at.address) {
-            return Some(self.demangled(name));
+            let name = self.demangled(name);
+            return Some(match self.n_folded(at.address, &name) {
+                0 => name,
+                1 => format!("{name} [or 1 other]"),
+                n => format!("{name} [or {n} others]"),
+            });
         }
         if let Some(name) = dwarf_name.filter(|name| !name.is_empty()) {
             return Some(self.demangled(name.as_bytes()));
@@ -183,6 +192,9 @@ impl Naming<'_> {
         }
         if let Some(name) = self.plt_stub(at.address).map(<[u8]>::to_vec) {
             return Some(format!("{}@plt", self.demangled(&name)));
+        }
+        if self.is_sigreturn(at.address) {
+            return Some("__restore_rt".to_owned());
         }
         // Where there is call frame information, it says how far a function goes.
         if self.function_start(at).is_some() {
@@ -199,6 +211,28 @@ impl Naming<'_> {
         }
     }
 
+    /// How many other functions a linker has folded with this one, because their code is the same.
+    fn n_folded(&mut self, address: Svma, name: &str) -> usize {
+        let all = self.sources.symbols.all_at(address);
+        // Allocators define these as aliases of each other.
+        let is_alias =
+            |name: &str| name.starts_with("operator new") || name.starts_with("operator delete");
+        if all.len() < 2 || is_alias(name) {
+            return 0;
+        }
+        // Constructors and clones have several linkage names, and one name.
+        let names = all.into_iter().map(|other| self.demangled(other));
+        let names: BTreeSet<String> = names
+            .map(|name| without_clone_suffix(&name).to_owned())
+            .collect();
+        let own = without_clone_suffix(name);
+        match names.contains(own) {
+            true => names.len() - 1,
+            // An alias in C.
+            false => 0,
+        }
+    }
+
     /// Start of the function by its FDE: the unwinder's, else this file's.
     fn function_start(&self, at: AddressQuery) -> Option<Svma> {
         at.function.or_else(|| {
@@ -208,6 +242,21 @@ impl Naming<'_> {
             });
             let (start, _) = starts.as_ref().ok()?.function_at(at.address)?;
             Some(start)
+        })
+    }
+
+    /// Whether the kernel's signal frame returns here: a local function of libc, whose name is stripped.
+    fn is_sigreturn(&self, address: Svma) -> bool {
+        let Some(own) = &self.sources.own else {
+            return false;
+        };
+        let mut sections = own.sections.iter();
+        let section =
+            sections.find(|s| s.is_executable() && (s.address..s.end()).contains(&address.0));
+        section.is_some_and(|section| {
+            let at = address.0 - section.address;
+            let code = own.read_part(section, at, SIGRETURN.len() as u64);
+            code.is_ok_and(|code| code == SIGRETURN)
         })
     }
 

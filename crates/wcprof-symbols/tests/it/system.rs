@@ -75,6 +75,51 @@ fn libc() {
     assert!(result.report.missing_symtab && result.report.missing_dwarf);
 }
 
+/// Check that functions which a linker has folded because their code is the same are shown as such, and that
+/// constructors, which have two linkage names, are not.
+#[test]
+fn folded() {
+    const SOURCE: &str = "struct A { int a; A(); __attribute__((noinline)) int f(int); };
+        struct B { int b; __attribute__((noinline)) int g(int); };
+        A::A() { a = 3; }
+        int A::f(int n) { return a * n + 7; }
+        int B::g(int n) { return b * n + 7; }
+        int main(int n, char **) { A a; B b = {2}; return a.f(n) + b.g(n); }";
+    let folder = tempfile::tempdir().unwrap();
+    let (source, program) = (folder.path().join("f.cc"), folder.path().join("f"));
+    std::fs::write(&source, SOURCE).unwrap();
+    let built = std::process::Command::new("g++")
+        .args([
+            "-O1",
+            "-ffunction-sections",
+            "-fuse-ld=gold",
+            "-Wl,--icf=all,--build-id",
+            "-o",
+        ])
+        .args([&program, &source])
+        .output()
+        .unwrap();
+    assert!(built.status.success(), "{built:?}");
+    let identity = ModuleIdentity {
+        path: program.display().to_string(),
+        build_id: Some(build_id(&program)),
+        pid: None,
+        start: None,
+    };
+    let functions = nm(&program, &[]);
+    let name_of = |linkage_name: &str| {
+        let (address, _) = functions
+            .iter()
+            .find(|(_, name)| name == linkage_name)
+            .unwrap();
+        let result = symbolize(&identity, &LocalFiles, &without_debug_files(), &[*address]);
+        result.frames[0][0].name.clone()
+    };
+    assert_eq!(name_of("_ZN1A1fEi"), name_of("_ZN1B1gEi"));
+    assert_eq!(name_of("_ZN1A1fEi"), "A::f(int) [or 1 other]");
+    assert_eq!(name_of("_ZN1AC1Ev"), "A::A()");
+}
+
 /// Serves a copy of the vdso.
 struct Vdso(Vec<u8>);
 
