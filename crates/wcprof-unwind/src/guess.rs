@@ -114,9 +114,30 @@ impl Unwinder {
         Err(Fault::End(StackEnd::NoUnwindInfo))
     }
 
+    /// The caller where no FDE covers the address: by the call that went there, else by `rbp`.
+    pub(crate) fn without_fde<M: StackMemory + ?Sized>(
+        &mut self,
+        cursor: &Cursor,
+        is_leaf: bool,
+        memory: &mut M,
+        mut text: Option<&mut (dyn TextMemory + '_)>,
+    ) -> Result<Cursor, Fault> {
+        let found = self.search_call(cursor, memory, text.as_deref_mut());
+        let found = found.or_else(|| self.follow_bp(cursor, memory, text));
+        found.ok_or_else(|| {
+            Fault::End(match self.is_code(cursor.address.for_lookup()) {
+                false => StackEnd::NotInModule,
+                // The outermost frame has none (System V ABI for x86-64, "Initial Stack and Register State"):
+                // what begins a program or a thread of musl clears the register.
+                true if !is_leaf && cursor.bp == Some(0) => StackEnd::Root,
+                true => StackEnd::NoUnwindInfo,
+            })
+        })
+    }
+
     /// The caller by `rbp` where no FDE covers the address, or in the code of a JIT compiler: only from a known
     /// `rbp`, to a return address that a call precedes.
-    pub(crate) fn follow_bp<M: StackMemory + ?Sized>(
+    fn follow_bp<M: StackMemory + ?Sized>(
         &mut self,
         cursor: &Cursor,
         memory: &mut M,
@@ -138,7 +159,7 @@ impl Unwinder {
     /// The caller of a function without an FDE that keeps no frame pointer, such as those of musl: the first
     /// return address above the stack pointer whose call went to this function. Unwinding must go on from
     /// there through functions with an FDE, to the root or to another function without one.
-    pub(crate) fn search_call<M: StackMemory + ?Sized>(
+    fn search_call<M: StackMemory + ?Sized>(
         &mut self,
         cursor: &Cursor,
         memory: &mut M,

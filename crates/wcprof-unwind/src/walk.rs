@@ -104,18 +104,8 @@ impl Unwinder {
                 }
                 // A module without FDEs here, or code that a JIT compiler made.
                 Err(Fault::End(StackEnd::NoUnwindInfo | StackEnd::NotInModule)) => {
-                    let mut followed = self.search_call(&cursor, memory, text.as_deref_mut());
-                    if followed.is_none() {
-                        followed = self.follow_bp(&cursor, memory, text.as_deref_mut());
-                    }
-                    if let Some(followed) = followed {
-                        next = Ok(followed);
-                        stack.n_guessed += 1;
-                    } else if !is_leaf && cursor.bp == Some(0) && module.is_some() {
-                        // The outermost frame has none (System V ABI for x86-64, "Initial Stack and Register
-                        // State"): what begins a program or a thread of musl clears the register.
-                        next = Err(Fault::End(StackEnd::Root));
-                    }
+                    next = self.without_fde(&cursor, is_leaf, memory, text.as_deref_mut());
+                    stack.n_guessed += u32::from(next.is_ok());
                 }
                 _ => {}
             }
