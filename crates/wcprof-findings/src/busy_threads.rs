@@ -119,6 +119,7 @@ pub(crate) fn busy_threads(rule: &AppliedRule<'_>, found: &mut Hotspots) {
                     found.undecided.extend(finding.map(|finding| Undecided {
                         finding,
                         threshold_percent: threshold.percent,
+                        min_wall_percent: threshold.min_wall_percent,
                         needed_s,
                     }));
                 }

@@ -23,6 +23,8 @@ pub struct Undecided {
     pub finding: Finding,
     /// The threshold, percent of the share's base.
     pub threshold_percent: f64,
+    /// The other threshold, percent of one thread's time.
+    pub min_wall_percent: f64,
     /// Length of a recording that would decide it, s, if the share stays what it is; `None` where the
     /// recording is too short to tell, or the share is at its threshold.
     pub needed_s: Option<u64>,

@@ -97,6 +97,7 @@ fn by_stacks(rule: &AppliedRule<'_>, found: &mut Hotspots) {
             found.undecided.extend(finding.map(|finding| Undecided {
                 finding,
                 threshold_percent: rule.rule.threshold.percent,
+                min_wall_percent: rule.rule.threshold.min_wall_percent,
                 needed_s,
             }));
         }

@@ -197,12 +197,18 @@ fn undecided(profile: &Profile, open: &Undecided) -> String {
     let finding = &open.finding;
     let share = share_sentence(profile, finding).unwrap_or_default();
     let title = &finding.title;
-    let (id, least) = (&finding.rule, open.threshold_percent);
+    let id = &finding.rule;
+    let threshold = match &finding.basis {
+        Basis::Time(share) if percent(share.low_ns, share.base_ns()) >= open.threshold_percent => {
+            format!("{} % of a thread's time", open.min_wall_percent)
+        }
+        _ => format!("{} %", open.threshold_percent),
+    };
     let next = match open.needed_s {
         Some(seconds) => format!("a recording of {seconds} s would decide it"),
         None => "a longer recording may decide it".to_owned(),
     };
-    format!("{title} ({id}): {share}; the threshold is {least} %; {next}")
+    format!("{title} ({id}): {share}; the threshold is {threshold}; {next}")
 }
 
 /// The share of time that a finding rests on, as a sentence without a full stop; not escaped. `None` for

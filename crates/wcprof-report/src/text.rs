@@ -15,6 +15,7 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{Group, GroupKey, Interval, Label, Node, Trees, View, is_runtime};
 use wcprof_text::{columns, count, cut, duration, percent, terminal_name};
 
+use crate::colors::ansi;
 use crate::group::group_name;
 use crate::short::short;
 
@@ -286,8 +287,9 @@ fn write_node(
     let sure = plus_minus(node.interval, group.observed());
     let figures = format!("{share:6.2}% {sure:<6} {:>8}", duration(node.weight));
     let mark = if is_cut { " ..." } else { "" };
-    let state = annotation(group, node).map_or_else(String::new, |s| format!(" {}", s.frame()));
-    let taken = columns(&figures) + 2 + mark.len() + state.len();
+    let state = annotation(group, node);
+    let state_text = state.map_or_else(String::new, |s| format!(" {}", s.frame()));
+    let taken = columns(&figures) + 2 + mark.len() + state_text.len();
     let tree = cut(tree, options.width.map(|w| w.saturating_sub(taken)));
     let color = match share {
         _ if !options.color => "",
@@ -296,11 +298,11 @@ fn write_node(
         _ => "",
     };
     let reset = if color.is_empty() { "" } else { "\x1b[0m" };
-    let state = match options.color && !state.is_empty() {
-        true => format!("\x1b[2m{state}\x1b[0m"),
-        false => state,
+    let state_text = match state.filter(|_| options.color) {
+        Some(state) => format!("\x1b[{}m{state_text}\x1b[0m", ansi(state)),
+        None => state_text,
     };
-    writeln!(out, "{color}{figures}{reset}  {tree}{mark}{state}")
+    writeln!(out, "{color}{figures}{reset}  {tree}{mark}{state_text}")
 }
 
 /// Half the width of an interval in percent of `whole`: `±0.31`; empty when it is not known.

@@ -482,14 +482,12 @@ fn every_rule_is_tested() {
 fn idle_process() {
     let mut b = Builder::new();
     for pool in ["msgr-worker-N", "tp_osd_tp", "bstore_kv_sync"] {
-        for _ in 0..3 {
-            let t = b.thread(pool);
-            b.row(t, State::OnCpu, 1, &["libc.so.6!malloc"]);
-            b.row(t, State::Lock, 2, &LOCK_SITE);
-            b.bare(t, State::Runnable, 1);
-            let stack = ["ceph-osd!KernelDevice::flush()"];
-            b.wait(t, State::Disk, 2, (&stack, StackEnd::Root), Some(75));
-        }
+        let t = b.thread(pool);
+        b.row(t, State::OnCpu, 1, &["libc.so.6!malloc"]);
+        b.row(t, State::Lock, 1, &LOCK_SITE);
+        b.bare(t, State::Runnable, 1);
+        let stack = ["ceph-osd!KernelDevice::flush()"];
+        b.wait(t, State::Disk, 2, (&stack, StackEnd::Root), Some(75));
     }
     assert_eq!(ids(&b.build()), Vec::<String>::new());
 }

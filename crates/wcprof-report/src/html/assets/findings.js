@@ -59,7 +59,7 @@ function findings() {
     byRule.get(f.rule).push(f);
   }
   return el('section', { id: 'findings', 'aria-label': 'findings' },
-    el('h2', {}, list.length ? count(list.length, 'finding') : 'Findings'),
+    el('h2', {}, list.length ? count(byRule.size, 'finding') : 'Findings'),
     list.length ? el('div', { class: 'findings' }, [...byRule.values()].map(finding))
       : el('p', {}, 'No rule found anything. ', el('code', {}, 'wcprof hotspots --list'), ' lists what was looked for.'));
 }
