@@ -7,6 +7,8 @@ use super::node::{Later, Part};
 
 /// Deepest nesting of the name's parts.
 const MAX_DEPTH: u32 = 200;
+/// Most substitutions that are read again in another place.
+const MAX_READINGS: u32 = 500;
 /// Most names in a row, each in the scope of the one before.
 pub(crate) const MAX_SCOPES: usize = 250;
 
@@ -19,6 +21,12 @@ pub(crate) struct Parser<'n> {
     pub(crate) substitutions: Vec<Part>,
     /// Substitutions that are template parameters, with the index of the parameter.
     pub(crate) known_parameters: HashMap<usize, usize>,
+    /// Substitutions that name a template parameter in them: their text, and whether they stood in a lambda.
+    pub(crate) dependent: HashMap<usize, (&'n str, bool)>,
+    /// Template parameters read so far.
+    pub(crate) n_parameters: usize,
+    /// Substitutions that may still be read again.
+    pub(crate) n_readings: u32,
     /// Arguments of the template whose signature is read.
     pub(crate) parameters: Vec<Part>,
     /// Parameters that a conversion operator's type names before its arguments.
@@ -73,6 +81,9 @@ impl<'n> Parser<'n> {
             depth: 0,
             substitutions: Vec::new(),
             known_parameters: HashMap::new(),
+            dependent: HashMap::new(),
+            n_parameters: 0,
+            n_readings: MAX_READINGS,
             parameters: Vec::new(),
             later: Vec::new(),
             cells: Vec::new(),

@@ -27,6 +27,17 @@ fn functions() {
     check("_ZNK1AIiEcvT_IlEEv", "A<int>::operator long<long>() const");
 }
 
+/// Check a type made of a template's parameter that a lambda refers to again: there it is the lambda's own.
+#[test]
+fn parameters_of_lambdas() {
+    check(
+        "_ZTSNSt6thread11_State_implINS_8_InvokerISt5tupleIJZ17make_named_threadIM11AdminSocketDoFvvEJPS4_EES_St17basic_string_viewIcSt11char_traitsIcEEOT_DpOT0_EUlSD_SG_E_S6_S7_EEEEEE",
+        "typeinfo name for std::thread::_State_impl<std::thread::_Invoker<std::tuple<make_named_thread<void (AdminSocket::*)() noexcept, \
+         AdminSocket*>(std::basic_string_view<char, std::char_traits<char> >, void (AdminSocket::*&&)() noexcept, \
+         AdminSocket*&&)::{lambda(auto:1&&, auto:2&&...)#1}, void (AdminSocket::*)() noexcept, AdminSocket*> > >",
+    );
+}
+
 /// Check the classes of names that the crate gets wrong: constructor templates keep their first
 /// parameter, each argument of an expanded pack has its reference, members of qualified types have
 /// the qualifier behind them.

@@ -44,11 +44,17 @@ const BUILTIN_D: [(u8, &str); 10] = [
     (b'n', "decltype(nullptr)"),
 ];
 
-impl Parser<'_> {
+impl<'n> Parser<'n> {
     pub(crate) fn type_(&mut self) -> Option<Part> {
         self.nested(|p| {
+            let (start, n_parameters) = (p.rest, p.n_parameters);
             let (part, is_new) = p.any_type()?;
             if is_new {
+                if p.n_parameters != n_parameters {
+                    let text = &start[..start.len() - p.rest.len()];
+                    let found = (text, p.context.in_lambda);
+                    p.dependent.insert(p.substitutions.len(), found);
+                }
                 p.add(&part);
             }
             Some(part)
@@ -254,6 +260,7 @@ impl Parser<'_> {
     fn indexed_parameter(&mut self) -> Option<(Part, usize)> {
         self.expect("T")?;
         let index = self.position(10)?;
+        self.n_parameters += 1;
         Some((self.parameter_at(index)?, index))
     }
 
@@ -289,7 +296,9 @@ impl Parser<'_> {
                 // A parameter is what it is here, not where it stood first.
                 return match self.known_parameters.get(&index).copied() {
                     Some(parameter) => self.parameter_at(parameter),
-                    None => self.substitutions.get(index).cloned(),
+                    None => self
+                        .reread(index)
+                        .or_else(|| self.substitutions.get(index).cloned()),
                 };
             }
         };
@@ -302,6 +311,26 @@ impl Parser<'_> {
         let tagged = Rc::new(Node::Sequence(parts));
         self.add(&tagged);
         Some(tagged)
+    }
+
+    /// A substitution that names a template parameter, of a lambda or of what is around it: what it is here.
+    fn reread(&mut self, index: usize) -> Option<Part> {
+        let (text, in_lambda) = self.dependent.get(&index).copied()?;
+        // Behind a conversion's type parameters are not known yet.
+        if self.context.in_conversion || in_lambda == self.context.in_lambda {
+            return None;
+        }
+        self.n_readings = self.n_readings.checked_sub(1)?;
+        let n = self.substitutions.len();
+        let rest = std::mem::replace(&mut self.rest, text);
+        let part = self.any_type();
+        let is_whole = std::mem::replace(&mut self.rest, rest).is_empty();
+        // What was read had its place in the name before.
+        self.substitutions.truncate(n);
+        self.known_parameters.retain(|at, _| *at < n);
+        self.dependent.retain(|at, _| *at < n);
+        let (part, _) = part?;
+        is_whole.then_some(part)
     }
 
     /// `I arguments E`; of the name of a function they are what its signature refers to.
