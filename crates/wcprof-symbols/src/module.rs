@@ -46,6 +46,7 @@ pub fn symbolize_modules(
     if let Some(progress) = &options.progress {
         let n_modules = queries.iter().filter(has_addresses).count();
         progress.n_modules.store(n_modules, Ordering::Relaxed);
+        progress.n_done.store(0, Ordering::Relaxed);
     }
     let symbolize = |query: &ModuleQuery| {
         let symbols = symbolize_module(query, files, options, &budget);

@@ -11,7 +11,7 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
-    Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, Naming,
+    Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity,
     SymbolOptions, SymbolReport, short_name, symbolize_tables, without_clone_suffix,
 };
 use wcprof_trace::model::{SymbolTable, Tables};
@@ -91,6 +91,7 @@ pub(crate) fn options(args: &SymbolArgs) -> SymbolOptions {
         max_memory: args.max_memory.saturating_mul(1 << 20),
         cache: (!args.no_cache).then(cache_dir).flatten(),
         debuginfod: (!args.no_debuginfod).then(debuginfod).flatten(),
+        progress: progress::has_terminal().then(Arc::default),
         ..SymbolOptions::default()
     }
 }
@@ -122,12 +123,11 @@ fn symbolize(
     files: &dyn ModuleFiles,
     options: &SymbolOptions,
 ) -> (SymbolTable, SymbolReport) {
-    let naming = Arc::new(Naming::default());
-    let options = &SymbolOptions {
-        progress: Some(Arc::clone(&naming)),
-        ..options.clone()
+    let work = || symbolize_tables(tables, files, options);
+    let result = match &options.progress {
+        Some(naming) => progress::while_naming(naming, work),
+        None => work(),
     };
-    let result = progress::while_naming(&naming, || symbolize_tables(tables, files, options));
     if let Some(client) = &options.debuginfod {
         progress::clear();
         for failure in client.failures() {

@@ -23,15 +23,16 @@ static SHOWN: Mutex<bool> = Mutex::new(false);
 
 /// What shows downloads; `None` where nobody would see them.
 pub(crate) fn on_terminal() -> Option<OnProgress> {
-    let is_terminal = std::io::stderr().is_terminal();
-    is_terminal.then(|| Arc::new(show) as OnProgress)
+    has_terminal().then(|| Arc::new(show) as OnProgress)
+}
+
+/// Whether somebody may see the line.
+pub(crate) fn has_terminal() -> bool {
+    std::io::stderr().is_terminal()
 }
 
 /// Does `work`; once it takes long, a line on the terminal says how far it is.
 pub(crate) fn while_naming<T>(naming: &Naming, work: impl FnOnce() -> T) -> T {
-    if !std::io::stderr().is_terminal() {
-        return work();
-    }
     let (done_tx, done) = mpsc::channel::<()>();
     let result = thread::scope(|scope| {
         scope.spawn(move || {

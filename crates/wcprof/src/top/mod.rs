@@ -134,10 +134,11 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Progress and failures of debuginfod have no place in the view.
+/// A line on how far naming is, and failures of debuginfod, would write over the view.
 fn symbol_options(args: &SymbolArgs) -> SymbolOptions {
     SymbolOptions {
         debuginfod: None,
+        progress: None,
         ..names::options(args)
     }
 }
