@@ -45,7 +45,7 @@ pub fn demangle(name: &str) -> Option<String> {
 /// ```
 pub fn write_demangled(name: &str, out: &mut dyn Write) -> Option<()> {
     let rest = name.strip_prefix("_Z")?;
-    for scopes_are_types in [false, true] {
+    for scopes_are_types in [true, false] {
         let mut parser = Parser::new(rest, scopes_are_types);
         if let Some(encoding) = parser.encoding()
             && parser.is_at_end()

@@ -21,8 +21,10 @@ pub(crate) struct Parser<'n> {
     pub(crate) substitutions: Vec<Part>,
     /// Substitutions that are template parameters, with the index of the parameter.
     pub(crate) known_parameters: HashMap<usize, usize>,
-    /// Substitutions that name a template parameter in them: their text, and whether they stood in a lambda.
-    pub(crate) dependent: HashMap<usize, (&'n str, bool)>,
+    /// Substitutions that name a template parameter in them: their text, and whose parameter it is.
+    pub(crate) dependent: HashMap<usize, (&'n str, (u32, bool))>,
+    /// The encoding that it is in, by number, and how many there were.
+    pub(crate) encoding: (u32, u32),
     /// Template parameters read so far.
     pub(crate) n_parameters: usize,
     /// Substitutions that may still be read again.
@@ -83,6 +85,7 @@ impl<'n> Parser<'n> {
             known_parameters: HashMap::new(),
             dependent: HashMap::new(),
             n_parameters: 0,
+            encoding: (0, 0),
             n_readings: MAX_READINGS,
             parameters: Vec::new(),
             later: Vec::new(),

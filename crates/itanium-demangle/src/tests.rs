@@ -38,6 +38,20 @@ fn parameters_of_lambdas() {
     );
 }
 
+/// Check that what an inner function's parameter is made of is the outer function's own where that refers to
+/// it again (`c++filt` writes `int&&`), and that the parts of a scope as GCC writes it can be referred to.
+#[test]
+fn parameters_of_inner_functions() {
+    check(
+        "_Z1gIcRZ1fIiEvOT_E1wEvS2_",
+        "void g<char, f<int>(int&&)::w&>(char&&)",
+    );
+    check(
+        "_Z1fIiEN1eIXsrN1n1cIT_EE1vEiE4typeES3_",
+        "e<n::c<int>::v, int>::type f<int>(int)",
+    );
+}
+
 /// Check the classes of names that the crate gets wrong: constructor templates keep their first
 /// parameter, each argument of an expanded pack has its reference, members of qualified types have
 /// the qualifier behind them.

@@ -52,7 +52,7 @@ impl<'n> Parser<'n> {
             if is_new {
                 if p.n_parameters != n_parameters {
                     let text = &start[..start.len() - p.rest.len()];
-                    let found = (text, p.context.in_lambda);
+                    let found = (text, p.scope());
                     p.dependent.insert(p.substitutions.len(), found);
                 }
                 p.add(&part);
@@ -313,11 +313,16 @@ impl<'n> Parser<'n> {
         Some(tagged)
     }
 
+    /// Whose template parameters are named here: the encoding's, or those of a lambda in it.
+    fn scope(&self) -> (u32, bool) {
+        (self.encoding.0, self.context.in_lambda)
+    }
+
     /// A substitution that names a template parameter, of a lambda or of what is around it: what it is here.
     fn reread(&mut self, index: usize) -> Option<Part> {
-        let (text, in_lambda) = self.dependent.get(&index).copied()?;
+        let (text, scope) = self.dependent.get(&index).copied()?;
         // Behind a conversion's type parameters are not known yet.
-        if self.context.in_conversion || in_lambda == self.context.in_lambda {
+        if self.context.in_conversion || scope == self.scope() {
             return None;
         }
         self.n_readings = self.n_readings.checked_sub(1)?;
