@@ -14,12 +14,14 @@ use crate::headline::Headline;
 use crate::short::short;
 use crate::spans::{Line, Style, heading, plain, render};
 
+/// Lines of the screen; `attach` adds four.
+const MAX_SCREEN: usize = 36;
 /// Pools with a line of their own.
-const MAX_POOLS: usize = 8;
+const MAX_POOLS: usize = 5;
 /// Things to do.
 const MAX_TO_DO: usize = 6;
 /// Lines of the other sections.
-const MAX_LINES: usize = 5;
+const MAX_LINES: usize = 4;
 /// Fewest threads at a time that are shown as more than `-`.
 const MIN_SHOWN: f64 = 0.005;
 /// Cells of the longest bar.
@@ -76,26 +78,21 @@ impl Overview<'_> {
     /// The screen as text, escaped for a terminal.
     pub fn text(&self) -> String {
         let headline = Headline::new(self.profile);
-        let mut lines = self.head(&headline);
-        lines.extend(self.pools());
-        lines.extend(self.answers());
-        lines.push(plain(""));
+        let mut quality = vec![plain("")];
         for text in headline.warnings().into_iter().chain([headline.quality()]) {
-            lines.extend(self.wrapped(&text));
+            quality.extend(self.wrapped(&text));
         }
+        let before = [self.head(&headline), self.pools()].concat();
+        let behind = [self.cpu(), self.waits(), quality].concat();
+        let room = MAX_SCREEN.saturating_sub(before.len() + behind.len());
+        let lines = [before, self.to_do(room), behind].concat();
         render(&lines, self.width, self.color)
     }
 
     /// What to do, where CPU time goes and where threads wait, without the rest of the screen.
     pub fn answers_text(&self) -> String {
-        render(&self.answers(), self.width, self.color)
-    }
-
-    fn answers(&self) -> Vec<Line> {
-        let mut lines = self.to_do();
-        lines.extend(self.cpu());
-        lines.extend(self.waits());
-        lines
+        let lines = [self.to_do(usize::MAX), self.cpu(), self.waits()].concat();
+        render(&lines, self.width, self.color)
     }
 
     fn columns(&self) -> usize {
@@ -215,11 +212,13 @@ impl Overview<'_> {
         lines
     }
 
-    fn to_do(&self) -> Vec<Line> {
+    /// As much as `room` lines hold, and one thing at the least.
+    fn to_do(&self, room: usize) -> Vec<Line> {
         let mut lines = Vec::new();
         if !self.answers.to_do.is_empty() || self.answers.n_undecided > 0 {
             lines.extend(heading("WHAT TO DO"));
         }
+        let mut n_shown = 0;
         for (item, number) in self.answers.to_do.iter().take(MAX_TO_DO).zip(1..) {
             let severity = item.severity.name().to_uppercase();
             let text = wrap(
@@ -227,16 +226,21 @@ impl Overview<'_> {
                 self.columns(),
                 INDENT,
                 INDENT,
-            )
-            .into_iter();
+            );
+            // The line of what is not shown comes behind it.
+            if n_shown > 0 && lines.len() + text.len() + 1 > room {
+                break;
+            }
+            n_shown = number;
             let head = format!("{number:>2} {severity:<6} ");
             let heads = std::iter::once(head).chain(std::iter::repeat(" ".repeat(INDENT)));
             lines.extend(
-                text.zip(heads)
+                text.into_iter()
+                    .zip(heads)
                     .map(|(text, head)| plain(head + &one_line(&text))),
             );
         }
-        let n_more = self.answers.to_do.len().saturating_sub(MAX_TO_DO);
+        let n_more = self.answers.to_do.len().saturating_sub(n_shown);
         let more = [(n_more, "more"), (self.answers.n_undecided, "undecided")];
         let more = more.iter().filter(|(n, _)| *n > 0);
         let more: Vec<String> = more.map(|(n, what)| format!("{n} {what}")).collect();

@@ -360,7 +360,7 @@ fn overview() {
             .map(|n| {
                 item(
                     Severity::High,
-                    &format!("reason {n}: {}", "word ".repeat(5 * n)),
+                    &format!("reason {n}: {}", "word ".repeat(12 * n)),
                 )
             })
             .collect(),
@@ -377,7 +377,7 @@ fn overview() {
     };
     let plain = text(100, false);
     check("overview.txt", plain.as_bytes());
-    assert!(plain.lines().count() <= 40, "{plain}");
+    assert!(plain.lines().count() <= 36, "{plain}");
     assert!(
         text(40, false)
             .lines()
