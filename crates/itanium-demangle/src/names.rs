@@ -36,13 +36,14 @@ impl Parser<'_> {
     pub(crate) fn encoding_apart(&mut self) -> Option<Part> {
         let parameters = std::mem::take(&mut self.parameters);
         let later = std::mem::take(&mut self.later);
-        let (outer, n) = self.encoding;
-        self.encoding = (n + 1, n + 1);
-        let encoding = self.within(Context::default(), Self::encoding);
+        let context = Context {
+            encoding: self.rest.as_ptr().addr(),
+            ..Context::default()
+        };
+        let encoding = self.within(context, Self::encoding);
         let is_complete = self.later.is_empty();
         self.parameters = parameters;
         self.later = later;
-        self.encoding.0 = outer;
         encoding.filter(|_| is_complete)
     }
 

@@ -22,9 +22,7 @@ pub(crate) struct Parser<'n> {
     /// Substitutions that are template parameters, with the index of the parameter.
     pub(crate) known_parameters: HashMap<usize, usize>,
     /// Substitutions that name a template parameter in them: their text, and whose parameter it is.
-    pub(crate) dependent: HashMap<usize, (&'n str, (u32, bool))>,
-    /// The encoding that it is in, by number, and how many there were.
-    pub(crate) encoding: (u32, u32),
+    pub(crate) dependent: HashMap<usize, (&'n str, (usize, bool))>,
     /// Template parameters read so far.
     pub(crate) n_parameters: usize,
     /// Substitutions that may still be read again.
@@ -50,6 +48,8 @@ pub(crate) struct Context {
     pub(crate) in_type: bool,
     /// In the parameters of a lambda, whose own parameters are `auto`.
     pub(crate) in_lambda: bool,
+    /// Address where the encoding begins, in an encoding inside another one.
+    pub(crate) encoding: usize,
 }
 
 impl Drop for Parser<'_> {
@@ -85,7 +85,6 @@ impl<'n> Parser<'n> {
             known_parameters: HashMap::new(),
             dependent: HashMap::new(),
             n_parameters: 0,
-            encoding: (0, 0),
             n_readings: MAX_READINGS,
             parameters: Vec::new(),
             later: Vec::new(),

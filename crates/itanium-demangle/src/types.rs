@@ -314,8 +314,8 @@ impl<'n> Parser<'n> {
     }
 
     /// Whose template parameters are named here: the encoding's, or those of a lambda in it.
-    fn scope(&self) -> (u32, bool) {
-        (self.encoding.0, self.context.in_lambda)
+    fn scope(&self) -> (usize, bool) {
+        (self.context.encoding, self.context.in_lambda)
     }
 
     /// A substitution that names a template parameter, of a lambda or of what is around it: what it is here.
