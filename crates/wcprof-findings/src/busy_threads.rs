@@ -9,7 +9,7 @@ use crate::evidence::tree;
 use crate::finding::{Evidence, EvidenceLine, Hotspots, TimeShare, Undecided};
 use crate::rule::{Base, Kind, Scope};
 use crate::totals::Totals;
-use crate::verdict::{MAX_NEEDED_S, Verdict, needed_s};
+use crate::verdict::{Verdict, needed_s};
 
 /// Share of the recording that a single thread must be seen for, percent, before its load is
 /// called lasting.
@@ -54,7 +54,7 @@ impl Worker<'_> {
             rule.rule.threshold.percent,
             recorded_s,
         );
-        (rule.index.estimator.is_some() && needed <= MAX_NEEDED_S).then_some(needed.ceil() as u64)
+        rule.suggested_s(needed)
     }
 }
 

@@ -38,7 +38,7 @@ pub use finding::{
 };
 pub use hotspots::hotspots;
 pub use json::{rules_to_json, to_json};
-pub use lock_text::{held_text, render_locks, site_notes};
+pub use lock_text::{held_text, lock_summary, render_locks, site_notes};
 pub use locks::{Hold, LockReport, LockSite, Unknown, Waiters, lock_report, locks_to_json};
 pub use rule::{
     Base, FrameTest, Kind, Match, Pattern, Rule, Scope, Severity, Show, Source, Threshold,

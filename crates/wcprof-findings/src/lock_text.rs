@@ -15,25 +15,31 @@ const MAX_FRAMES: usize = 6;
 /// Below this share of a site's lost time a line says little.
 const MIN_PERCENT: f64 = 0.5;
 
+/// How much time locks took, and of how much of it the holder is known.
+pub fn lock_summary(report: &LockReport) -> [String; 2] {
+    let lost = format!(
+        "{} of thread time lost to locks in {}: {:.1} % of the non-idle time, {:.2} threads at a time",
+        short_duration(report.lost_ns),
+        short_duration(report.duration_ns),
+        percent(report.lost_ns, report.non_idle_ns),
+        report.lost_ns as f64 / report.duration_ns.max(1) as f64,
+    );
+    let known = percent(report.known_ns, report.lost_ns);
+    let mut known = format!("the holder is known for {known:.1} % of it");
+    let uncertain = percent(report.uncertain_ns, report.lost_ns);
+    if uncertain >= 0.05 {
+        known += &format!(", {uncertain:.1} % of it uncertain (marked ~)");
+    }
+    [lost, known]
+}
+
 /// Prints the `max_sites` heaviest sites; names are escaped. Lines are cut to `width` characters,
 /// at least 40.
 pub fn render_locks(report: &LockReport, max_sites: usize, width: usize) -> String {
     if report.sites.is_empty() {
         return "no thread was seen waiting for a lock\n".to_owned();
     }
-    let known = percent(report.known_ns, report.lost_ns);
-    let mut out = format!(
-        "{} of thread time lost to locks in {}: {:.1} % of the non-idle time, {:.2} threads at a time\n\
-         the holder is known for {known:.1} % of it",
-        short_duration(report.lost_ns),
-        short_duration(report.duration_ns),
-        percent(report.lost_ns, report.non_idle_ns),
-        report.lost_ns as f64 / report.duration_ns.max(1) as f64,
-    );
-    let uncertain = percent(report.uncertain_ns, report.lost_ns);
-    if uncertain >= 0.05 {
-        out += &format!(", {uncertain:.1} % of it uncertain (marked ~)");
-    }
+    let mut out = lock_summary(report).join("\n");
     out.push('\n');
     let has_processes = report.sites.iter().any(|s| s.pid != report.sites[0].pid);
     for site in report.sites.iter().take(max_sites) {

@@ -9,7 +9,7 @@ use crate::rule::Base;
 use crate::totals::Totals;
 
 /// Longest recording that is suggested, s.
-pub(crate) const MAX_NEEDED_S: f64 = 3600.0;
+const MAX_NEEDED_S: f64 = 3600.0;
 
 /// Where an interval lies.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -49,7 +49,6 @@ impl AppliedRule<'_> {
     /// Length of a recording in which the interval of `rows` would no longer span a threshold, s: its width
     /// falls with the square root of the time.
     pub(crate) fn needed_s(&self, rows: &[Counted<'_>], totals: &Totals) -> Option<u64> {
-        self.index.estimator.as_ref()?;
         let weight = Sum::new(rows).weight;
         let limits = self.limits(rows, totals).into_iter();
         let needed = limits.map(|(interval, whole, least)| {
@@ -61,7 +60,12 @@ impl AppliedRule<'_> {
                 self.index.duration_ns as f64 / 1e9,
             )
         });
-        let needed = needed.fold(0.0, f64::max);
+        self.suggested_s(needed.fold(0.0, f64::max))
+    }
+
+    /// The length that is suggested, where `needed` s are not too many and the recording can tell.
+    pub(crate) fn suggested_s(&self, needed: f64) -> Option<u64> {
+        self.index.estimator.as_ref()?;
         (needed <= MAX_NEEDED_S).then_some(needed.ceil() as u64)
     }
 

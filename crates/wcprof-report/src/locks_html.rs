@@ -2,8 +2,8 @@
 
 use std::io::{self, Write};
 
-use wcprof_findings::{LockReport, LockSite, held_text, site_notes};
-use wcprof_text::{duration, percent};
+use wcprof_findings::{LockReport, LockSite, held_text, lock_summary, site_notes};
+use wcprof_text::duration;
 
 use crate::html::tables::{PageRow, PageTable, TablePage};
 
@@ -13,22 +13,9 @@ const MAX_HOLDS: usize = 20;
 
 /// Writes a table for each lock site, most lost time first: who held the locks, and with which stack.
 pub fn locks_html(report: &LockReport, title: &str, out: &mut impl Write) -> io::Result<()> {
-    let lost = percent(report.lost_ns, report.non_idle_ns);
-    let at_once = report.lost_ns as f64 / report.duration_ns.max(1) as f64;
-    let lines = vec![
-        format!(
-            "{} of thread time lost to locks in {}: {lost:.1} % of the non-idle time, {at_once:.2} threads at a time",
-            duration(report.lost_ns),
-            duration(report.duration_ns),
-        ),
-        format!(
-            "the holder is known for {:.1} % of it",
-            percent(report.known_ns, report.lost_ns)
-        ),
-    ];
     let page = TablePage {
         title: title.to_owned(),
-        lines,
+        lines: lock_summary(report).to_vec(),
         tables: report.sites.iter().take(MAX_SITES).map(table).collect(),
         picture: None,
     };

@@ -52,12 +52,13 @@ pub fn svg(
         ));
     }
     let headline = Headline::new(profile);
-    let idle = [State::Idle, State::PlaceUnknown].map(|state| headline.states[state as usize]);
+    let idle = State::ALL.into_iter().filter(|state| state.is_idle());
+    let idle = idle.map(|state| headline.states[state as usize]);
     let hidden = match view.idle {
         true => String::new(),
         false => format!(
             ", {} of idle time hidden",
-            duration(idle[0].saturating_add(idle[1]))
+            duration(idle.fold(0, u64::saturating_add))
         ),
     };
     let subtitle = format!(
