@@ -177,16 +177,16 @@ pub(crate) fn with_interval(share: f64, (low, high): (f64, f64)) -> String {
 /// Whose time a share is of: `msgr-worker-N's on-CPU time`.
 pub(crate) fn whose(share: &TimeShare, finding: &Finding, process: &str) -> String {
     let subject = match (share.scope, finding.pools.as_slice()) {
-        (Scope::Pool, [pool]) => pool.clone(),
-        (Scope::Pool, pools) => format!("{} pools", pools.len()),
-        (Scope::Process, _) => process.to_owned(),
+        (Scope::Pool, [pool]) => format!("{pool}'s"),
+        (Scope::Pool, pools) => format!("{} pools'", pools.len()),
+        (Scope::Process, _) => format!("{process}'s"),
     };
     let base = share.base.name();
     match share.tids.len() {
-        0 => format!("{subject}'s {base}"),
-        n if n == share.n_threads => format!("{subject}'s {base}"),
+        0 => format!("{subject} {base}"),
+        n if n == share.n_threads => format!("{subject} {base}"),
         n => format!(
-            "the {base} of {n} of {subject}'s {}",
+            "the {base} of {n} of {subject} {}",
             count(share.n_threads, "thread")
         ),
     }
