@@ -1,4 +1,4 @@
-//! `wcprof demo`, the README's first command.
+//! `wcprof attach --demo`, the README's first command.
 
 use std::env;
 use std::fs;
@@ -37,7 +37,8 @@ fn finds_its_hotspots() {
     let _load = alone();
     let folder = tempfile::tempdir().expect("temporary folder");
     let output = wcprof()
-        .arg("demo")
+        .args(["attach", "--demo", "-d", "5s"])
+        .args(["-o", TRACE, "--flamegraph", "wcprof-demo.svg"])
         .current_dir(folder.path())
         .output()
         .expect("wcprof starts");
@@ -87,12 +88,13 @@ fn finds_its_hotspots() {
 
 /// Rule and pool of each finding.
 fn findings(trace: &Path) -> Vec<(String, String)> {
-    let json: Value = serde_json::from_str(&printed("hotspots", trace, &["--json"])).expect("JSON");
+    let json: Value = serde_json::from_str(&printed("doctor", trace, &["--json"])).expect("JSON");
     let name = |value: &Value| value.as_str().expect("a name").to_owned();
     json["findings"]
         .as_array()
         .expect("findings")
         .iter()
+        .filter(|finding| finding["basis"]["kind"] == "time")
         .flat_map(|finding| {
             let pools = finding["pools"].as_array().expect("pools");
             pools
@@ -105,7 +107,7 @@ fn findings(trace: &Path) -> Vec<(String, String)> {
 /// A demo that records for a minute, and its workload's pid. With `is_recording` it has begun to.
 fn long_demo(folder: &Path, is_recording: bool) -> (Child, i32) {
     let demo = wcprof()
-        .args(["demo", "-d", "60"])
+        .args(["attach", "--demo", "-d", "1m", "-o", TRACE])
         .current_dir(folder)
         .stdout(Stdio::null())
         .stderr(Stdio::piped())

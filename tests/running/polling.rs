@@ -13,9 +13,9 @@ use wcprof_testkit::{
     interrupt, printed, wait_for_trace,
 };
 
-/// What `wcprof hotspots --json` says of a rule.
+/// What `wcprof doctor --json` says of a rule.
 fn finding(recording: &Recording, rule: &str) -> Option<serde_json::Value> {
-    let json = printed("hotspots", &recording.path(), &["--json"]);
+    let json = printed("doctor", &recording.path(), &["--json"]);
     let all: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let findings = all["findings"].as_array().expect("a list");
     findings.iter().find(|f| f["rule"] == rule).cloned()

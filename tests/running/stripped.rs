@@ -75,7 +75,7 @@ fn unnamed_leaves(folded: &Folded) -> Vec<(String, u64)> {
 
 /// The finding of a rule: nanoseconds that it counts, and the pools that it is about.
 fn finding(recording: &Recording, rule: &str) -> Option<(u64, Vec<String>)> {
-    let output = printed("hotspots", &recording.path(), &["--json"]);
+    let output = printed("doctor", &recording.path(), &["--json"]);
     let document: serde_json::Value = serde_json::from_str(&output).expect("JSON");
     let findings = document["findings"].as_array().expect("findings").clone();
     let finding = findings.iter().find(|finding| finding["rule"] == rule)?;

@@ -300,7 +300,7 @@ fn bad_traces() {
     ];
     for (what, bytes, word) in cases {
         let (_folder, path) = changed(bytes);
-        for command in ["report", "hotspots"] {
+        for command in ["report", "doctor"] {
             let output = run(&[command, &path.display().to_string()]);
             let message = text(&output.stderr);
             assert_eq!(output.status.code(), Some(BAD_TRACE), "{what}: {message}");
@@ -338,7 +338,7 @@ fn broken_pipe() {
     let recording = small_recording();
     for args in [
         &["--format", "folded"][..],
-        &["--format", "json"],
+        &["--json"],
         &["--format", "svg"],
         &[],
     ] {
@@ -433,8 +433,14 @@ fn hostile_names() {
         .seconds(1.0)
         .run();
     let mut outputs = vec![text(&recording.output.stdout).to_owned()];
-    for format in ["text", "uwpmp", "folded", "svg", "json"] {
-        outputs.push(recording.report(&["--format", format, "--idle", "show"]));
+    for format in [
+        "--tree",
+        "--json",
+        "--format=uwpmp",
+        "--format=folded",
+        "--format=svg",
+    ] {
+        outputs.push(recording.report(&[format, "--idle", "show"]));
     }
     for output in outputs {
         assert!(!output.contains('\x1b'), "{output}");
@@ -446,7 +452,7 @@ fn hostile_names() {
 /// Check the help of every command, and that a command that does not exist is wrong usage.
 #[test]
 fn usage() {
-    for command in ["attach", "report", "hotspots", "check", "demo"] {
+    for command in ["attach", "report", "doctor", "check", "man"] {
         let output = run(&[command, "--help"]);
         assert!(output.status.success());
         assert!(text(&output.stdout).contains("Usage: wcprof"));

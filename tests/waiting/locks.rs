@@ -178,7 +178,7 @@ fn is(name: &Value, function: &str) -> bool {
     name == function || name.starts_with(&format!("{function}("))
 }
 
-/// What `wcprof locks --json` printed.
+/// What `wcprof report TRACE --locks --json` printed.
 struct Report(Value);
 
 impl Report {
@@ -207,5 +207,5 @@ fn report_text(recording: &Recording) -> String {
 }
 
 fn locks(recording: &Recording, args: &[&str]) -> String {
-    printed("locks", &recording.path(), args)
+    printed("report", &recording.path(), &[&["--locks"], args].concat())
 }

@@ -5,10 +5,10 @@ use anyhow::Result;
 use crate::process::{build_release, command, execute};
 use crate::setup::{self, install};
 
-/// Install what the build needs, build wcprof and run `wcprof demo`.
+/// Install what the build needs, build wcprof and run `wcprof attach --demo`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Arguments for `wcprof demo`
+    /// Further arguments for `wcprof attach`
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
@@ -21,5 +21,6 @@ pub fn run(args: &Args) -> Result<()> {
     install(&[setup::BUILD])?;
     let wcprof = build_release()?;
     println!("Built {wcprof}");
-    execute(command(&format!("{wcprof} demo")).args(&args.arguments))
+    let attach = "attach --demo -d 5s -o wcprof-demo.wct --flamegraph wcprof-demo.svg";
+    execute(command(&format!("{wcprof} {attach}")).args(&args.arguments))
 }

@@ -11,7 +11,6 @@ mod cpio;
 mod cpu_time;
 mod demo;
 mod fuzz;
-mod generate;
 mod kernel;
 mod lab;
 mod markdown;
@@ -54,8 +53,6 @@ enum Task {
     Lab(lab::Task),
     /// Compare function names, inline chains and lines with llvm-symbolizer
     Truth(truth::Args),
-    /// Write man pages and completions of shells anew
-    Generate,
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
     /// Open the exports of a trace in their viewers
@@ -77,7 +74,6 @@ fn main() -> Result<()> {
         Task::Vmtest => vmtest::run(),
         Task::Lab(task) => lab::run(&task),
         Task::Truth(args) => truth::run(&args),
-        Task::Generate => generate::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
         Task::Picture => picture::run(),

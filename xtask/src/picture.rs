@@ -19,10 +19,7 @@ const PAGE_HEIGHT: u32 = 800;
 /// What `wcprof report` makes, and its flags.
 const PICTURES: &[(&str, &str)] = &[
     ("page.html", "--format html"),
-    (
-        "flame.svg",
-        "--format svg --state on-cpu --by pool --names short",
-    ),
+    ("flame.svg", "--format svg --state on-cpu --by pool"),
 ];
 
 /// A trace of a real OSD.

@@ -1,4 +1,4 @@
-//! A multi-threaded workload shaped like a Ceph OSD, for `wcprof demo` to profile.
+//! A multi-threaded workload shaped like a Ceph OSD, for `wcprof attach --demo` to profile.
 //!
 //! Messenger threads decrypt AES-128-GCM frames through libcrypto and hand operations to an op
 //! pool, whose threads build and drop many small objects under a contended lock; what they

@@ -1,27 +1,21 @@
-//! A report as JSON. The schema is documented in `docs/doctor.md`.
+//! What a report says of its process besides findings, as JSON. The schema is documented in `docs/doctor.md`.
 
-use serde_json::json;
-use wcprof_text::printable_json;
+use serde_json::{Value, json};
+use wcprof_types::process_title;
 use wcprof_types::snapshot::Snapshot;
 
 use crate::report::Report;
 
-/// One indented document that ends with a newline, with what passed, too. Keys are added without a new
-/// version; a key that is removed or changes its meaning gives a new one.
-///
-/// # Errors
-/// None for reports of [`crate::diagnose`].
-pub fn to_json(snapshot: &Snapshot, report: &Report) -> Result<String, serde_json::Error> {
-    printable_json(&json!({
-        "schema": "wcprof-doctor",
-        "version": 1,
-        "pid": snapshot.process.pid.0,
-        "process": snapshot.process.comm,
+/// An object with what passed, too.
+pub fn to_json(snapshot: &Snapshot, report: &Report) -> Value {
+    let process = &snapshot.process;
+    json!({
+        "pid": process.pid.0,
+        "process": process_title(&process.comm, &process.cmdline),
         "host": snapshot.host.name,
         "taken_unix_ns": snapshot.taken_unix_ns,
-        "findings": report.findings,
         "unknown": report.unknown,
         "passed": report.passed,
         "unread": snapshot.unread,
-    }))
+    })
 }

@@ -245,7 +245,7 @@ impl Overview<'_> {
         let more = more.iter().filter(|(n, _)| *n > 0);
         let more: Vec<String> = more.map(|(n, what)| format!("{n} {what}")).collect();
         if !more.is_empty() {
-            let text = format!("{}: see wcprof hotspots", more.join(", "));
+            let text = format!("{}: see wcprof doctor", more.join(", "));
             lines.push(plain(" ".repeat(INDENT) + &text));
         }
         lines

@@ -11,127 +11,123 @@ use wcprof_text::parse_short_time;
 
 use crate::filters::{PartArgs, StackArgs};
 
-/// Which processes. All processes that the options choose are recorded together.
+/// Which processes: by pid or by what the flags choose, all together. Commands that read files, too, take traces
+/// in place of pids.
 #[derive(Args, Debug, Default)]
-#[group(id = "targets", required = true, multiple = true)]
+#[command(next_help_heading = "Processes")]
 pub(crate) struct TargetArgs {
-    /// Processes to record
+    /// Processes
     #[arg(value_name = "PID")]
-    pub(crate) pids: Vec<i32>,
+    pub(crate) subjects: Vec<PathBuf>,
+    /// The ceph-osd process with this id (`--id` or `-i`)
+    #[arg(long, value_name = "ID")]
+    pub(crate) osd: Vec<String>,
+    /// The QEMU process of this virtual machine (its `-name`)
+    #[arg(long, value_name = "NAME")]
+    pub(crate) vm: Vec<String>,
     /// Processes whose name or program file name matches
     #[arg(long, value_name = "GLOB")]
     pub(crate) name: Vec<String>,
     /// Processes in this control group and below it
     #[arg(long, value_name = "PATH")]
     pub(crate) cgroup: Vec<String>,
-    /// The QEMU process of this virtual machine (`-name NAME` or `-name guest=NAME,...`)
-    #[arg(long, value_name = "NAME")]
-    pub(crate) vm: Vec<String>,
-    /// The ceph-osd process with this id (`--id` or `-i`)
-    #[arg(long, value_name = "ID")]
-    pub(crate) osd: Vec<String>,
+    /// A built-in workload shaped like a Ceph OSD, started for this
+    #[arg(long)]
+    pub(crate) demo: bool,
 }
 
 #[derive(Args, Debug)]
 pub(crate) struct AttachArgs {
-    #[command(flatten)]
-    pub(crate) targets: TargetArgs,
-    /// Also record the child processes of these, and those that start during the recording
+    /// Also record the child processes of these, now and later
     #[arg(long)]
     pub(crate) children: bool,
-    /// Length of the recording in seconds; 0 records until Ctrl-C (the default with --keep)
-    #[arg(short, long, value_name = "SECS", default_value_t = 10.0, default_value_if("keep", ArgPredicate::IsPresent, "0"), value_parser = duration, allow_negative_numbers = true)]
-    pub(crate) duration: f64,
-    /// Trace file; default: wcprof-PID-DATE.wct in the current folder, with the first pid
+    /// Length of the recording (10, 500ms, 2m); 0 is until Ctrl-C
+    #[arg(short, long, value_name = "TIME", default_value = "10s", default_value_if("keep", ArgPredicate::IsPresent, "0"), value_parser = parse_short_time, allow_negative_numbers = true)]
+    pub(crate) duration: Duration,
+    /// Trace file [default: wcprof-PID-DATE.wct]
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: Option<PathBuf>,
     /// Also write a flame graph
     #[arg(long, value_name = "FILE.svg", conflicts_with = "keep")]
     pub(crate) flamegraph: Option<PathBuf>,
+    /// Also print the call trees of each pool
+    #[arg(long, conflicts_with = "keep")]
+    pub(crate) tree: bool,
+    /// Also record kernel stacks, and show them below the user stacks
+    #[arg(long)]
+    pub(crate) kernel: bool,
+    /// Save no function names: read no debug file, ask no server
+    #[arg(long)]
+    pub(crate) raw: bool,
+    #[command(flatten)]
+    pub(crate) targets: TargetArgs,
     #[command(flatten)]
     pub(crate) keep: KeepArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
-    /// Also record kernel stacks, and show them below the user stacks
-    #[arg(long)]
-    pub(crate) kernel: bool,
     #[command(flatten)]
     pub(crate) analysis: AnalysisArgs,
-    /// Also print the call trees of each pool
-    #[arg(long, conflicts_with = "keep")]
-    pub(crate) tree: bool,
-    /// Do not save function names in the trace; read no debug file and ask no debuginfod server
-    #[arg(long)]
-    pub(crate) raw: bool,
 }
 
 /// How processes are sampled.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sampling")]
 pub(crate) struct SamplingArgs {
     /// Samples of each thread a second, 1 to 1000
     #[arg(short, long, value_name = "HZ", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rate: u32,
-    /// Record only threads whose name matches; can be given several times
+    /// Record only threads whose name matches
     #[arg(long, value_name = "GLOB")]
     pub(crate) threads: Vec<String>,
     /// Leave out threads whose name matches; can be given several times
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", hide_short_help = true)]
     pub(crate) exclude_threads: Vec<String>,
     /// How to observe the target
-    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
+    #[arg(long, value_enum, default_value_t = EngineArg::Auto, hide_short_help = true)]
     pub(crate) engine: EngineArg,
     /// CPU limit for wcprof itself, in percent of one core, 1 to 100; above it the rate is lowered
-    #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100), hide_short_help = true)]
     pub(crate) max_cpu: u32,
 }
 
 /// The flight recorder.
 #[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Flight recorder")]
 pub(crate) struct KeepArgs {
-    /// Keep only the most recent TIME, in memory (60s, 5m, 1h). It is written to a numbered trace file at
-    /// SIGUSR1, when a --trigger holds, and at the end
+    /// Keep only the most recent TIME, in memory, until a --trigger or Ctrl-C
+    ///
+    /// It is written to a numbered trace file at SIGUSR1, when a --trigger holds, and at the end. The recording then
+    /// has no length of its own.
     #[arg(long, value_name = "TIME", value_parser = parse_keep)]
     pub(crate) keep: Option<Duration>,
     /// Memory limit for what is kept; above it a shorter time is kept, and that is reported
-    #[arg(long, value_name = "MB", default_value_t = 256, requires = "keep", value_parser = clap::value_parser!(u64).range(8..=1 << 16))]
+    #[arg(long, value_name = "MB", default_value_t = 256, requires = "keep", value_parser = clap::value_parser!(u64).range(8..=1 << 16), hide_short_help = true)]
     pub(crate) keep_memory: u64,
-    /// Write when this holds: `lock of tp_osd_tp > 30% over 5s`, `p99 runnable of msgr-* > 50% over
-    /// 10s`, `func:ObjectCacher::* of all > 10% over 10s`; can be given several times
+    /// Write when this holds: `lock of tp_osd_tp > 30% over 5s`
+    ///
+    /// Others: `p99 runnable of msgr-* > 50% over 10s`, `func:ObjectCacher::* of all > 10% over 10s`. Can be given
+    /// several times.
     #[arg(long, value_name = "CONDITION", requires = "keep", value_parser = str::parse::<Condition>)]
     pub(crate) trigger: Vec<Condition>,
     /// Files that triggers write at most
-    #[arg(long, value_name = "N", default_value_t = 10, requires = "trigger")]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10,
+        requires = "trigger",
+        hide_short_help = true
+    )]
     pub(crate) trigger_limit: u32,
 }
 
-#[derive(Args, Debug)]
-pub(crate) struct LocksArgs {
-    /// Trace file
-    pub(crate) trace: PathBuf,
-    #[command(flatten)]
-    pub(crate) part: PartArgs,
-    /// Machine-readable output, with all lock sites
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Also write a page with all of them
-    #[arg(long, value_name = "FILE.html")]
-    pub(crate) html: Option<PathBuf>,
-    /// Lock sites to print as text
-    #[arg(long, value_name = "N", default_value_t = 10)]
-    pub(crate) top: usize,
-    #[command(flatten)]
-    pub(crate) analysis: AnalysisArgs,
-}
-
 #[derive(Args, Debug, Default)]
+#[command(next_help_heading = "Rules and names")]
 pub(crate) struct RuleArgs {
-    /// Your own rules (TOML): a file for states and pools or with a hotspot rule, or a folder of hotspot
-    /// rules
-    #[arg(long, value_name = "FILE")]
-    pub(crate) rules: Vec<PathBuf>,
-    /// Your own hotspot rules (TOML file or folder), in addition to the built-in ones
+    /// Your own rules (TOML), in addition to the built-in ones
+    ///
+    /// A file for states and pools, a hotspot rule, or a folder of hotspot rules.
     #[arg(long, value_name = "PATH")]
-    pub(crate) hotspot_rules: Vec<PathBuf>,
+    pub(crate) rules: Vec<PathBuf>,
 }
 
 /// Rules, and how names are found.
@@ -145,24 +141,25 @@ pub(crate) struct AnalysisArgs {
 
 /// How names are found, where the trace does not hold them.
 #[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Rules and names")]
 pub(crate) struct SymbolArgs {
     /// Only function names, no inline frames and source lines: faster
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) no_inline: bool,
     /// Memory limit for finding names; above it, inline frames are dropped, and that is reported
-    #[arg(long, value_name = "MB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_name = "MB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20), hide_short_help = true)]
     pub(crate) max_memory: u64,
     /// Do not read or write the cache of names (in $XDG_CACHE_HOME/wcprof)
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) no_cache: bool,
     /// Folder of debug files, searched before /usr/lib/debug; can be given several times
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) debug_dir: Vec<PathBuf>,
     /// Copy of the recorded machine's root: its programs, libraries and debug files
-    #[arg(long, value_name = "DIR")]
+    #[arg(long, value_name = "DIR", hide_short_help = true)]
     pub(crate) sysroot: Option<PathBuf>,
     /// Do not ask the debuginfod servers in $DEBUGINFOD_URLS for what is missing here
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) no_debuginfod: bool,
 }
 
@@ -189,71 +186,95 @@ pub(crate) enum EngineArg {
 pub(crate) struct ReportArgs {
     /// Trace file
     pub(crate) trace: PathBuf,
-    /// Leaf functions first, their callers below them
-    #[arg(long)]
-    pub(crate) invert: bool,
-    /// One tree for each of these [default: pool; all with --callers-of and --callees-of, and for pprof, firefox and csv]
-    #[arg(long, value_enum)]
-    pub(crate) by: Option<ByArg>,
-    /// Operations done during the recording: adds CPU time per operation, in total and by class of
-    /// process
-    #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true)]
+    #[command(flatten)]
+    pub(crate) what: WhatArgs,
+    /// Machine-readable output
+    #[arg(long, conflicts_with_all = ["format", "functions", "waits"])]
+    pub(crate) json: bool,
+    /// uwpmp, folded, svg, icicle, html, pprof, speedscope, firefox, csv
+    #[arg(long, value_enum, hide_possible_values = true, conflicts_with_all = ["tree", "functions", "waits"])]
+    pub(crate) format: Option<FormatArg>,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    /// Operations done meanwhile: adds CPU time per operation
+    #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true, hide_short_help = true)]
     pub(crate) ops: Option<f64>,
+    /// Sites of --locks that are printed as text
+    #[arg(long, value_name = "N", default_value_t = 10, hide_short_help = true)]
+    pub(crate) limit: usize,
+    #[command(flatten)]
+    pub(crate) trees: TreeArgs,
     #[command(flatten)]
     pub(crate) part: PartArgs,
     #[command(flatten)]
     pub(crate) stacks: StackArgs,
-    /// Only who calls this function (its name, arguments and scope may be left out)
+    #[command(flatten)]
+    pub(crate) analysis: AnalysisArgs,
+}
+
+/// What is shown; without a flag, the first screen.
+#[derive(Args, Debug)]
+#[group(multiple = false)]
+pub(crate) struct WhatArgs {
+    /// Call trees; implied by the flags on trees
+    #[arg(long)]
+    pub(crate) tree: bool,
+    /// Self and total time of each function
+    #[arg(long)]
+    pub(crate) functions: bool,
+    /// Lock sites: time lost, waiters, and what the holders did
+    #[arg(long, conflicts_with_all = ["TreeArgs", "StackArgs"])]
+    pub(crate) locks: bool,
+    /// Where threads wait, and what decided what each wait is
+    #[arg(long)]
+    pub(crate) waits: bool,
+}
+
+/// What call trees show.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Trees")]
+pub(crate) struct TreeArgs {
+    /// Leaf functions first, their callers below them
+    #[arg(long)]
+    pub(crate) invert: bool,
+    /// One tree for each thread, pool, process, cgroup, host; or all [default: pool]
+    ///
+    /// With --callers-of and --callees-of, and for pprof, firefox and csv, the default is all.
+    #[arg(long, value_enum, hide_possible_values = true)]
+    pub(crate) by: Option<ByArg>,
+    /// Only who calls this function; arguments and scope may be left out
     #[arg(long, value_name = "FUNCTION", conflicts_with_all = ["invert", "callees_of"])]
     pub(crate) callers_of: Option<String>,
     /// Only what this function calls
     #[arg(long, value_name = "FUNCTION", conflicts_with = "invert")]
     pub(crate) callees_of: Option<String>,
-    /// Idle time; its share is always printed [default: hide; show for uwpmp, which has no states]
-    #[arg(long, value_enum)]
+    /// Idle time, hide or show; its share is always printed [default: hide]
+    ///
+    /// uwpmp has no states: there the default is show.
+    #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) idle: Option<IdleArg>,
     /// Show the kernel stacks that `attach --kernel` recorded
     #[arg(long)]
     pub(crate) kernel: bool,
     /// Show the state of the thread as a frame
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) states: bool,
     /// Show the file or socket that a thread waits for as a frame: [fdatasync: /var/...]
-    #[arg(long)]
+    #[arg(long, hide_short_help = true)]
     pub(crate) files: bool,
     /// Prune branches below this share of their group's shown time; 0 prunes nothing [default: 0.5
-    /// for text and functions, 0.1 for uwpmp, svg and icicle, 0.02 for html, else 0]
-    #[arg(long, value_name = "P", value_parser = percent, allow_negative_numbers = true)]
+    /// for text, 0.1 for uwpmp, svg and icicle, 0.02 for html, else 0]
+    #[arg(long, value_name = "P", value_parser = percent, allow_negative_numbers = true, hide_short_help = true)]
     pub(crate) min_percent: Option<f64>,
-    /// How function names are printed [default: short for what people read, full for programs]
-    #[arg(long, value_enum)]
-    pub(crate) names: Option<NamesArg>,
-    /// The same as --names full
-    #[arg(long, conflicts_with = "names")]
+    /// Function names with template arguments and namespaces
+    #[arg(long)]
     pub(crate) full_names: bool,
-    /// Show source lines (`function (file.cc:12)`); each line of a function is then a frame of its own
+    /// Show source lines: `function (file.cc:12)`
+    ///
+    /// Each line of a function is then a frame of its own.
     #[arg(long, conflicts_with = "no_inline")]
     pub(crate) lines: bool,
-    /// Call trees: `--format text`
-    #[arg(long, conflicts_with = "format")]
-    pub(crate) tree: bool,
-    /// Output format [default: overview; text with --tree and with flags that choose what trees show]
-    #[arg(long, value_enum)]
-    pub(crate) format: Option<FormatArg>,
-    /// Write to a file instead of standard output
-    #[arg(short, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
-    #[command(flatten)]
-    pub(crate) analysis: AnalysisArgs,
-}
-
-#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum NamesArg {
-    /// In full
-    Full,
-    /// Without template arguments, versioned inline namespaces and suffixes of clones; functions with
-    /// equal short names are merged
-    Short,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -284,19 +305,22 @@ pub(crate) enum IdleArg {
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum FormatArg {
     /// The first screen: pools, what to do, where CPU time goes, where threads wait
+    #[value(skip)]
     Overview,
     /// Call trees
+    #[value(skip)]
     Text,
-    /// Self and total time of each function
+    #[value(skip)]
     Functions,
-    /// Where threads wait, and what decided that a wait is idle, a lock ...
+    #[value(skip)]
     Waits,
+    /// Versioned schema, see docs/json-schema.md
+    #[value(skip)]
+    Json,
     /// Exactly what uwpmp prints
     Uwpmp,
     /// One line per stack, for flame graph tools
     Folded,
-    /// Versioned schema, see docs/json-schema.md
-    Json,
     /// Flame graph; roots at the top with --invert
     Svg,
     /// Flame graph with its roots at the top
@@ -341,62 +365,33 @@ pub(crate) enum AlignArg {
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct HotspotsArgs {
-    /// Trace file
-    #[arg(required_unless_present = "list", conflicts_with = "list")]
-    pub(crate) trace: Option<PathBuf>,
-    /// List all rules, also your own, with thresholds and sources
+pub(crate) struct CheckArgs {
+    /// Also record a second, and show where the names of each module come from
+    ///
+    /// And what is missing, and what would supply it. For a trace this is all that is shown.
     #[arg(long)]
-    pub(crate) list: bool,
-    #[command(flatten)]
-    pub(crate) part: PartArgs,
-    /// Machine-readable output
+    pub(crate) names: bool,
+    /// Machine-readable output, a document for each process
     #[arg(long)]
     pub(crate) json: bool,
-    /// Operations done during the recording: adds CPU time per operation, in total and by class of
-    /// process
-    #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true)]
-    pub(crate) ops: Option<f64>,
     #[command(flatten)]
-    pub(crate) analysis: AnalysisArgs,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct SymbolsArgs {
-    /// Trace file, or the pid of a process, which is recorded for a second
-    #[arg(value_name = "TRACE|PID")]
-    pub(crate) subject: PathBuf,
-    /// Machine-readable output
-    #[arg(long)]
-    pub(crate) json: bool,
+    pub(crate) targets: TargetArgs,
     #[command(flatten)]
     pub(crate) symbols: SymbolArgs,
 }
 
 #[derive(Args, Debug)]
-pub(crate) struct CheckArgs {
-    /// Process to check
-    pub(crate) pid: Option<i32>,
-    /// Machine-readable output
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Args, Debug)]
 pub(crate) struct DoctorArgs {
-    /// Process to look at, or a trace that recorded one
-    #[arg(value_name = "PID|TRACE", conflicts_with_all = ["snapshot", "list"])]
-    pub(crate) subject: Option<PathBuf>,
     /// Machine-readable output, with what passed
     #[arg(long)]
     pub(crate) json: bool,
-    /// Also print the checks that passed
+    /// Also print the checks of settings that passed
     #[arg(long)]
     pub(crate) all: bool,
-    /// Look at a saved snapshot or a trace instead of a process
-    #[arg(long, value_name = "FILE|TRACE", conflicts_with = "list")]
-    pub(crate) snapshot: Option<PathBuf>,
-    /// Save what was read as JSON
+    /// List all rules and checks, also your own, with thresholds and sources
+    #[arg(long)]
+    pub(crate) list: bool,
+    /// Save the settings that were read as JSON, which this command reads, too
     #[arg(long, value_name = "FILE")]
     pub(crate) save_snapshot: Option<PathBuf>,
     /// Folder with copies of another host's /proc and /sys
@@ -404,22 +399,16 @@ pub(crate) struct DoctorArgs {
         long,
         value_name = "DIR",
         default_value = "/",
-        hide_default_value = true
+        hide_default_value = true,
+        hide_short_help = true
     )]
     pub(crate) root: PathBuf,
-    /// List all checks, with what they test and their sources
-    #[arg(long)]
-    pub(crate) list: bool,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct DemoArgs {
-    /// Length of the recording in seconds
-    #[arg(short, long, value_name = "SECS", default_value_t = 5.0, value_parser = demo_duration, allow_negative_numbers = true)]
-    pub(crate) duration: f64,
-    /// How to observe the workload
-    #[arg(long, value_enum, default_value_t = EngineArg::Auto)]
-    pub(crate) engine: EngineArg,
+    #[command(flatten)]
+    pub(crate) targets: TargetArgs,
+    #[command(flatten)]
+    pub(crate) part: PartArgs,
+    #[command(flatten)]
+    pub(crate) analysis: AnalysisArgs,
 }
 
 pub(crate) fn number(text: &str, min: f64, max: f64, unit: &str) -> Result<f64, String> {
@@ -428,15 +417,6 @@ pub(crate) fn number(text: &str, min: f64, max: f64, unit: &str) -> Result<f64, 
         Ok(_) => Err(format!("must be {min} to {max} {unit}")),
         Err(_) => Err(format!("not a number; {min} to {max} {unit} are possible")),
     }
-}
-
-/// A day is long enough for a sampler, and keeps every time of a trace in range.
-fn duration(text: &str) -> Result<f64, String> {
-    number(text, 0.0, 86_400.0, "seconds")
-}
-
-fn demo_duration(text: &str) -> Result<f64, String> {
-    number(text, 0.5, 600.0, "seconds")
 }
 
 fn operations(text: &str) -> Result<f64, String> {

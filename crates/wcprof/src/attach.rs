@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::Context;
 use wcprof_findings::RuleSet;
@@ -34,12 +33,12 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let rules = state_rules(&args.analysis.rules)?;
     let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
     names::check(&args.analysis.symbols)?;
-    let (targets, remarks) = select::targets(&args.targets, args.children)?;
-    for remark in remarks {
+    let chosen = select::targets(&args.targets, args.children)?;
+    for remark in &chosen.remarks {
         message!("wcprof: {remark}");
     }
     let output = args.output.clone();
-    let path = output.unwrap_or_else(|| default_trace_path(&targets));
+    let path = output.unwrap_or_else(|| default_trace_path(&chosen.targets));
     if let Some(svg) = &args.flamegraph
         && (*svg == path || is_same_file(fs::metadata(svg), fs::metadata(&path)))
     {
@@ -47,11 +46,10 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         let error = anyhow::anyhow!("`{svg}` cannot be both the trace and the flame graph");
         return Err(Failure::usage(error).hint("choose another file for one of them"));
     }
-    let duration = Some(args.duration).filter(|d| *d > 0.0);
     let options = SessionOptions {
-        targets,
+        targets: chosen.targets.clone(),
         children: args.children,
-        duration: duration.map(Duration::from_secs_f64),
+        duration: Some(args.duration).filter(|d| !d.is_zero()),
         sampling: args.sampling.clone(),
         kernel: args.kernel,
         trace: path,
@@ -208,6 +206,6 @@ fn print_next(trace: &Path, flamegraph: Option<&Path>) {
         message!("flame graph: {}", svg.display());
     }
     message!(
-        "more: wcprof report {trace} --tree; wcprof hotspots {trace}; wcprof report {trace} --format html -o page.html; wcprof diff"
+        "more: wcprof report {trace} --tree; wcprof doctor {trace}; wcprof report {trace} --format html -o page.html; wcprof diff"
     );
 }

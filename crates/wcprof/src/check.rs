@@ -1,20 +1,44 @@
-//! `wcprof check`: what works here and for a process, as text or JSON.
+//! `wcprof check`: what works here and for processes, and where names come from, as text or JSON.
 
 mod json;
 mod text;
 
+use anyhow::Context;
 use wcprof_capture::probe::probe;
 use wcprof_types::Pid;
 
 use crate::args::CheckArgs;
 use crate::failure::{Exit, Failure};
+use crate::names;
 use crate::open::write_output;
+use crate::select::subjects;
+use crate::symbols;
 use crate::terminal::Terminal;
 
 pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let probe = probe(args.pid.map(Pid))?;
+    names::check(&args.symbols)?;
+    let subjects = subjects(&args.targets, false)?;
+    for file in &subjects.files {
+        symbols::print(&symbols::of_saved(file, args)?, args)?;
+    }
+    let pids: Vec<Pid> = subjects.pids().collect();
+    if pids.is_empty() && subjects.files.is_empty() {
+        engines(None, args)?;
+    }
+    for &pid in &pids {
+        engines(Some(pid), args)?;
+    }
+    match args.names && !pids.is_empty() {
+        true => symbols::print(&symbols::of_processes(&pids, args)?, args),
+        false => Ok(()),
+    }
+}
+
+/// What works for a process, or for wcprof itself.
+fn engines(pid: Option<Pid>, args: &CheckArgs) -> Result<(), Failure> {
+    let probe = probe(pid)?;
     let out = match args.json {
-        true => json::render(&probe).map_err(|e| Failure::new(Exit::Failure, e))?,
+        true => json::render(&probe).context("failed to write JSON")?,
         false => text::render(&probe, Terminal::stdout()),
     };
     write_output(None, out.as_bytes())?;

@@ -3,11 +3,9 @@
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
+use clap_complete::Shell;
 
-use crate::args::{
-    AttachArgs, CheckArgs, DemoArgs, DoctorArgs, HotspotsArgs, LocksArgs, MergeArgs, ReportArgs,
-    SymbolsArgs,
-};
+use crate::args::{AttachArgs, CheckArgs, DoctorArgs, MergeArgs, ReportArgs};
 use crate::crypto::CryptoArgs;
 use crate::diff::DiffArgs;
 use crate::import::ImportArgs;
@@ -17,7 +15,7 @@ use crate::top::TopArgs;
 /// or not. It never stops, signals or writes to its target. Only `crypto observe` and `crypto advise`
 /// put breakpoints into a library of the target, and they say so first.
 #[derive(Parser, Debug)]
-#[command(name = "wcprof", version, propagate_version = true)]
+#[command(name = "wcprof", version)]
 #[command(
     after_help = "Exit codes: 0 success, 1 failure, 2 wrong usage, 3 no such target, \
     4 not permitted, 5 unreadable trace."
@@ -29,52 +27,61 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Command {
-    /// Record a live process, save the trace and print where its time went
+    /// Record live processes, save the trace and print where their time went
     #[command(
-        after_help = "Examples: wcprof attach $(pidof ceph-osd) -d 10 --flamegraph osd.svg; \
-        wcprof attach --osd 3 --vm web1; wcprof attach --name radosgw --name ceph-osd; \
+        after_help = "Examples: wcprof attach --osd 3 -d 30s; wcprof attach --vm web1 --flamegraph vm.svg; \
         wcprof attach --osd 3 --keep 60s --trigger 'lock of tp_osd_tp > 30% over 5s'"
     )]
     Attach(AttachArgs),
-    /// Show live where the threads of a process spend their time
-    #[command(after_help = "Example: wcprof top $(pidof ceph-osd)")]
+    /// Show live where the threads of processes spend their time
+    #[command(after_help = "Example: wcprof top --osd 3")]
     Top(TopArgs),
-    /// Print a saved trace as a tree or flame graph, or export it to other viewers
-    #[command(after_help = "Examples: wcprof report osd.wct --invert --by pool; \
-        wcprof report osd.wct --format html -o osd.html")]
+    /// Show a saved trace: first screen, trees, locks, flame graph, page, exports
+    #[command(
+        after_help = "Examples: wcprof report osd.wct --tree; wcprof report osd.wct --format html -o osd.html"
+    )]
     Report(ReportArgs),
     /// Compare two saved traces: what changed, by how much, and whether that is significant
     #[command(after_help = "Example: wcprof diff before.wct after.wct --per-op 120000,118500")]
     Diff(DiffArgs),
-    /// Convert a file of another profiler to a trace: perf.data, folded stacks, text of uwpmp or gdbpmp
-    #[command(after_help = "Examples: wcprof import perf.data -o perf.wct; wcprof report perf.wct")]
-    Import(ImportArgs),
-    /// Merge traces into one: of the hosts of a cluster, or of successive runs
-    #[command(after_help = "Example: wcprof merge node1.wct node2.wct -o cluster.wct")]
-    Merge(MergeArgs),
-    /// Print the hotspots of a saved trace, with evidence and advice
-    #[command(after_help = "Example: wcprof hotspots osd.wct")]
-    Hotspots(HotspotsArgs),
-    /// Show where threads of a saved trace waited for locks, and what the holders did meanwhile
-    #[command(after_help = "Example: wcprof locks osd.wct")]
-    Locks(LocksArgs),
-    /// Show for each module where its names come from, what is missing, and what would supply it
-    #[command(after_help = "Example: wcprof symbols osd.wct")]
-    Symbols(SymbolsArgs),
-    /// Show what works on this machine and for a process, and what to do about the rest
-    #[command(after_help = "Example: wcprof check $(pidof ceph-osd)")]
-    Check(CheckArgs),
-    /// Check the settings of a process and its host: findings with evidence and advice, read-only
+    /// Say what to change: findings of time and of settings, with evidence and advice
     #[command(
-        after_help = "Examples: wcprof doctor $(pidof ceph-osd); wcprof doctor osd.wct --all"
+        mut_arg("subjects", |arg| arg.value_name("PID|FILE").help("Processes, a trace, or saved settings")),
+        after_help = "Examples: wcprof doctor osd.wct; wcprof doctor --osd 3 --all"
     )]
     Doctor(DoctorArgs),
     /// Show what encryption of Ceph's messenger costs here, and what would reduce it
     Crypto(CryptoArgs),
-    /// Profile a built-in workload shaped like a Ceph OSD
-    #[command(after_help = "Example: wcprof demo")]
-    Demo(DemoArgs),
-    /// The workload that `demo` profiles
+    /// Show what works here and for processes, and where names come from
+    #[command(
+        mut_arg("subjects", |arg| arg.value_name("PID|TRACE").help("Processes, or traces")),
+        after_help = "Examples: wcprof check --osd 3; wcprof check osd.wct"
+    )]
+    Check(CheckArgs),
+    /// Merge traces into one: of the hosts of a cluster, or of successive runs
+    #[command(after_help = "Example: wcprof merge node1.wct node2.wct -o cluster.wct")]
+    Merge(MergeArgs),
+    /// Make a trace of perf.data, folded stacks, or text of uwpmp or gdbpmp
+    #[command(after_help = "Examples: wcprof import perf.data -o perf.wct; wcprof report perf.wct")]
+    Import(ImportArgs),
+    /// Print completions for a shell
+    #[command(after_help = "Example: wcprof completions bash > /etc/bash_completion.d/wcprof")]
+    Completions {
+        /// Shell
+        shell: Shell,
+    },
+    /// Print the manual page of a command, or write all of them
+    #[command(
+        after_help = "Examples: wcprof man attach | man -l -; wcprof man --dir /usr/local/share/man/man1"
+    )]
+    Man {
+        /// Command, as in `crypto advise`; without one, wcprof itself
+        command: Vec<String>,
+        /// Write the pages of all commands to this folder
+        #[arg(long, value_name = "DIR", conflicts_with = "command")]
+        dir: Option<PathBuf>,
+    },
+    /// The workload of `--demo`
     #[command(hide = true)]
     DemoWorkload {
         /// Seconds it runs.
@@ -108,22 +115,23 @@ mod tests {
         }
     }
 
-    /// Check that processes can be chosen in several ways at once, and that one must be.
+    /// Check that processes can be chosen in several ways at once.
     #[test]
     fn targets() {
         let parse = |args: &[&str]| {
             let cli = Cli::try_parse_from([&["wcprof", "attach"], args].concat()).ok()?;
             match cli.command {
-                Command::Attach(args) => Some((args.targets.pids, args.targets.osd)),
+                Command::Attach(args) => Some((args.targets.subjects, args.targets.osd)),
                 _ => None,
             }
         };
-        assert_eq!(parse(&["1", "2"]), Some((vec![1, 2], vec![])));
+        assert_eq!(
+            parse(&["1", "2"]),
+            Some((vec!["1".into(), "2".into()], vec![]))
+        );
         let both = parse(&["--osd", "3", "--osd", "4", "7", "--name", "x*"]);
-        assert_eq!(both, Some((vec![7], vec!["3".into(), "4".into()])));
+        assert_eq!(both, Some((vec!["7".into()], vec!["3".into(), "4".into()])));
         assert!(parse(&["--vm", "a", "--children"]).is_some());
-        assert_eq!(parse(&[]), None);
-        assert_eq!(parse(&["--children"]), None);
     }
 
     /// Check that values out of range are refused and the limits are taken.
@@ -131,7 +139,13 @@ mod tests {
     fn ranges() {
         let parse =
             |args: &[&str]| Cli::try_parse_from([&["wcprof", "attach", "1"], args].concat());
-        for good in [["-r", "1"], ["-r", "1000"], ["-d", "0"], ["-d", "86400"]] {
+        for good in [
+            ["-r", "1"],
+            ["-r", "1000"],
+            ["-d", "0"],
+            ["-d", "24h"],
+            ["-d", "0.5"],
+        ] {
             assert!(parse(&good).is_ok(), "{good:?}");
         }
         for bad in [

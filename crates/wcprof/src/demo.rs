@@ -1,4 +1,4 @@
-//! `wcprof demo`: starts the built-in workload in a child process, serves its disk and attaches to it.
+//! `--demo`: starts the built-in workload in a child process, and serves its disk.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -6,17 +6,19 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use wcprof_demo::{FLUSH_TIME, SlowDisk};
+use wcprof_types::Pid;
 
-use crate::args::{AttachArgs, DemoArgs, KeepArgs, SamplingArgs, TargetArgs, defaults};
-use crate::attach;
 use crate::failure::{Exit, Failure};
 
 /// The workload has threads of this name once it runs.
 const LAST_THREAD: &str = "finisher";
 const START_TIMEOUT: Duration = Duration::from_secs(30);
+/// Longer than the longest recording; the closed pipe ends it sooner.
+const SECONDS: &str = "100000";
 
 /// The child, which ends by itself when its standard input does.
-struct Workload(Child);
+#[derive(Debug)]
+pub(crate) struct Workload(Child);
 
 impl Drop for Workload {
     fn drop(&mut self) {
@@ -26,46 +28,33 @@ impl Drop for Workload {
     }
 }
 
-pub(crate) fn run(args: &DemoArgs) -> Result<(), Failure> {
-    let program = std::env::current_exe().context("failed to find wcprof's own program")?;
-    // Long enough for the recording and its start; the closed pipe ends it sooner.
-    let seconds = args.duration + 60.0;
-    let disk = SlowDisk::start();
-    let mut command = Command::new(program);
-    command.arg("demo-workload").arg(seconds.to_string());
-    if let Ok(disk) = &disk {
-        command.arg("--disk").arg(disk.folder());
+impl Workload {
+    /// Starts it, and waits until it runs.
+    pub(crate) fn start() -> Result<Self, Failure> {
+        let program = std::env::current_exe().context("failed to find wcprof's own program")?;
+        let disk = SlowDisk::start();
+        let mut command = Command::new(program);
+        command.args(["demo-workload", SECONDS]);
+        if let Ok(disk) = &disk {
+            command.arg("--disk").arg(disk.folder());
+        }
+        let child = command
+            .stdin(Stdio::piped())
+            .spawn()
+            .context("failed to start the workload")?;
+        let mut workload = Self(child);
+        wait_until_running(&mut workload)?;
+        message!(
+            "wcprof: workload runs as pid {}: 3 msgr-workers, 8 tp_osd_tp, bstore_kv_sync and idle pools",
+            workload.pid()
+        );
+        print_disk(disk);
+        Ok(workload)
     }
-    let child = command
-        .stdin(Stdio::piped())
-        .spawn()
-        .context("failed to start the workload")?;
-    let mut workload = Workload(child);
-    let pid = workload.0.id() as i32;
-    wait_until_running(&mut workload)?;
-    message!(
-        "wcprof: workload runs as pid {pid}: 3 msgr-workers, 8 tp_osd_tp, bstore_kv_sync and idle pools"
-    );
-    print_disk(disk);
-    attach::run(&AttachArgs {
-        keep: KeepArgs::default(),
-        targets: TargetArgs {
-            pids: vec![pid],
-            ..TargetArgs::default()
-        },
-        children: false,
-        duration: args.duration,
-        output: Some("wcprof-demo.wct".into()),
-        flamegraph: Some("wcprof-demo.svg".into()),
-        sampling: SamplingArgs {
-            engine: args.engine,
-            ..defaults()
-        },
-        kernel: false,
-        analysis: defaults(),
-        tree: false,
-        raw: false,
-    })
+
+    pub(crate) fn pid(&self) -> Pid {
+        Pid(self.0.id().cast_signed())
+    }
 }
 
 /// Closes the folder, too: the workload has inherited it.

@@ -9,7 +9,7 @@ use wcprof_profile::diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::model::Profile;
 use wcprof_report::{DiffTextOptions, diff_html, diff_json, diff_svg, diff_text};
 
-use crate::args::{AnalysisArgs, IdleArg, NamesArg, percent};
+use crate::args::{AnalysisArgs, IdleArg, percent};
 use crate::failure::{Exit, Failure};
 use crate::filters::{PartArgs, StackArgs};
 use crate::names::shorten;
@@ -24,7 +24,7 @@ pub(crate) struct DiffArgs {
     pub(crate) before: PathBuf,
     /// Trace to compare with the baseline
     pub(crate) after: PathBuf,
-    /// Operations done in each recording: compare time per operation, not per second
+    /// Operations done in each recording: compare time per operation
     #[arg(long, value_name = "N,M", value_parser = operations, allow_negative_numbers = true)]
     pub(crate) per_op: Option<Operations>,
     /// Only these tables, separated by commas [default: all]
@@ -33,24 +33,26 @@ pub(crate) struct DiffArgs {
     /// Lines per table at most; significant ones come first
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(crate) limit: usize,
-    /// Do not show or test lines below this share of the shown time, averaged over both traces
+    /// Do not show or test lines below this share of the shown time
+    ///
+    /// It is averaged over both traces.
     #[arg(long, value_name = "P", default_value_t = 0.5, value_parser = percent, allow_negative_numbers = true)]
     pub(crate) min_percent: f64,
-    /// Also write a differential flame graph
-    #[arg(long, value_name = "FILE.svg")]
-    pub(crate) flamegraph: Option<PathBuf>,
-    /// Also write a page with all tables and the flame graph
-    #[arg(long, value_name = "FILE.html")]
-    pub(crate) html: Option<PathBuf>,
     /// Machine-readable output
-    #[arg(long)]
+    #[arg(long, conflicts_with = "format")]
     pub(crate) json: bool,
+    /// Another format
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<DiffFormat>,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
     /// Idle time
     #[arg(long, value_enum, default_value_t = IdleArg::Hide)]
     pub(crate) idle: IdleArg,
-    /// How function names are compared and printed
-    #[arg(long, value_enum, default_value_t = NamesArg::Full)]
-    pub(crate) names: NamesArg,
+    /// Function names with template arguments and namespaces
+    #[arg(long)]
+    pub(crate) full_names: bool,
     #[command(flatten)]
     pub(crate) part: PartArgs,
     #[command(flatten)]
@@ -73,12 +75,20 @@ pub(crate) enum TableArg {
     Stack,
 }
 
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum DiffFormat {
+    /// A page with all tables and the flame graph
+    Html,
+    /// A differential flame graph
+    Svg,
+}
+
 /// Operations before and after.
 #[derive(Copy, Clone, PartialEq, Debug)]
 pub(crate) struct Operations([f64; 2]);
 
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
-    for output in args.flamegraph.iter().chain(&args.html) {
+    if let Some(output) = &args.output {
         refuse_input(&args.before, output)?;
         refuse_input(&args.after, output)?;
     }
@@ -104,33 +114,28 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
             note_empty(profile, &options.view);
         }
     }
+    let title = format!("{} to {}", args.before.display(), args.after.display());
     let mut out = Vec::new();
-    if args.json {
-        diff_json(&found, &mut out)?;
-    } else {
-        let terminal = Terminal::stdout();
-        let options = DiffTextOptions {
-            width: terminal.width,
-            color: terminal.color,
-            max_lines: args.limit,
-            tables: tables(&args.by),
-        };
-        diff_text(&found, &options, &mut out)?;
+    match args.format {
+        Some(DiffFormat::Html) => {
+            diff_html(&found, &title, &mut out).context("failed to make the page")?;
+        }
+        Some(DiffFormat::Svg) => {
+            diff_svg(&found, &title, &mut out).context("failed to draw the flame graph")?;
+        }
+        None if args.json => diff_json(&found, &mut out)?,
+        None => {
+            let terminal = Terminal::of_output(args.output.is_none());
+            let options = DiffTextOptions {
+                width: terminal.width,
+                color: terminal.color,
+                max_lines: args.limit,
+                tables: tables(&args.by),
+            };
+            diff_text(&found, &options, &mut out)?;
+        }
     }
-    write_output(None, &out)?;
-    if let Some(path) = &args.html {
-        let title = format!("{} to {}", args.before.display(), args.after.display());
-        let mut page = Vec::new();
-        diff_html(&found, &title, &mut page).context("failed to make the page")?;
-        write_output(Some(path), &page)?;
-    }
-    if let Some(path) = &args.flamegraph {
-        let title = format!("{} to {}", args.before.display(), args.after.display());
-        let mut bytes = Vec::new();
-        diff_svg(&found, &title, &mut bytes).context("failed to draw the flame graph")?;
-        write_output(Some(path), &bytes)?;
-    }
-    Ok(())
+    write_output(args.output.as_ref(), &out)
 }
 
 fn open(path: &Path, args: &DiffArgs) -> Result<Profile, Failure> {
@@ -139,7 +144,7 @@ fn open(path: &Path, args: &DiffArgs) -> Result<Profile, Failure> {
     args.part.check(&profile).map_err(|failure| {
         failure.context(format!("failed to take a part of `{}`", path.display()))
     })?;
-    if args.names == NamesArg::Short {
+    if !args.full_names {
         shorten(&mut profile);
     }
     if profile.duration_ns() == 0 {

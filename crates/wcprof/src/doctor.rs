@@ -1,5 +1,5 @@
-//! `wcprof doctor`: how a process and its host are set up, judged; live, from a trace, or from a saved
-//! snapshot.
+//! `wcprof doctor`: what to change. Findings of time, of a trace, and of how processes and their host are set
+//! up: live, from a trace, or from a saved snapshot.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -7,8 +7,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
-use wcprof_doctor::{Observed, diagnose, from_saved, render_list, render_text, to_json, to_saved};
-use wcprof_findings::Finding;
+use wcprof_doctor::{Observed, Report, diagnose, from_saved, render_list, to_saved};
+use wcprof_findings::{Finding, Hotspots, hotspots, render_rules, rules_to_json};
 use wcprof_host::open::open_regular;
 use wcprof_host::{SetupError, Target, TargetError, read_setup};
 use wcprof_trace::model::Tables;
@@ -17,52 +17,141 @@ use wcprof_types::snapshot::Snapshot;
 
 use crate::args::DoctorArgs;
 use crate::failure::{Exit, Failure};
-use crate::open::{read_tables, write_output};
-use crate::select::pid_of;
+use crate::open::{hotspot_rules, write_output};
+use crate::select::{no_process, subjects};
 use crate::terminal::Terminal;
+use crate::views::part_of;
 
 /// Bytes of a saved snapshot.
 const MAX_SAVED: u64 = 16 << 20;
 
-pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
-    let width = Terminal::stdout().prose_width();
-    if args.list {
-        return write_output(None, render_list(width).as_bytes());
-    }
-    let (snapshots, observed) = snapshots(args)?;
-    if let Some(path) = &args.save_snapshot {
-        save(path, &snapshots)?;
-    }
-    for (i, snapshot) in snapshots.iter().enumerate() {
-        let report = diagnose(snapshot, &observed);
-        let text = match args.json {
-            true => to_json(snapshot, &report).context("failed to write JSON")?,
-            false => render_text(snapshot, &report, width, args.all),
-        };
-        if i > 0 && !args.json {
-            write_output(None, b"\n")?;
-        }
-        write_output(None, text.as_bytes())?;
-    }
-    Ok(())
+/// What is looked at.
+#[derive(Default)]
+struct Found {
+    /// Findings of time, as text for people.
+    hotspots: Option<(Hotspots, String)>,
+    settings: Vec<(Snapshot, Report)>,
 }
 
-fn snapshots(args: &DoctorArgs) -> Result<(Vec<Snapshot>, Observed), Failure> {
-    let alone = |snapshot| (vec![snapshot], Observed::default());
-    if let Some(path) = &args.snapshot {
-        return match load(path)? {
-            Some(snapshot) => Ok(alone(snapshot)),
-            None => of_trace(path),
-        };
+pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
+    if args.list {
+        return list(args);
     }
-    let Some(subject) = args.subject.as_deref() else {
-        let error = anyhow!("a pid, a trace or --snapshot FILE is needed");
-        return Err(Failure::usage(error).hint("`wcprof doctor $(pidof ceph-osd)`"));
+    let found = find(args)?;
+    if let Some(path) = &args.save_snapshot {
+        save(path, &found.settings)?;
+    }
+    let out = match args.json {
+        true => json(&found).context("failed to write JSON")?,
+        false => text(&found, args.all),
     };
-    match pid_of(subject) {
-        Some(pid) => Ok(alone(live(pid, &args.root)?)),
-        None => of_trace(subject),
+    write_output(None, out.as_bytes())
+}
+
+fn list(args: &DoctorArgs) -> Result<(), Failure> {
+    let rules = hotspot_rules(&args.analysis.rules)?;
+    let width = Terminal::stdout().prose_width();
+    let out = match args.json {
+        true => rules_to_json(&rules).context("failed to write JSON")?,
+        false => format!(
+            "Rules on time\n\n{}\nChecks of settings\n\n{}",
+            render_rules(&rules, width),
+            render_list(width)
+        ),
+    };
+    write_output(None, out.as_bytes())
+}
+
+fn find(args: &DoctorArgs) -> Result<Found, Failure> {
+    let subjects = subjects(&args.targets, false)?;
+    let mut found = Found::default();
+    for pid in subjects.pids() {
+        found.add_setting(live(pid, &args.root)?, &Observed::default());
     }
+    for file in &subjects.files {
+        match load(file)? {
+            Some(snapshot) => found.add_setting(snapshot, &Observed::default()),
+            None if found.hotspots.is_some() => {
+                let error = anyhow!("several traces are given");
+                return Err(Failure::usage(error).hint("`wcprof merge` makes one of several"));
+            }
+            None => found.add_trace(file, args)?,
+        }
+    }
+    match (&found.hotspots, found.settings.as_slice()) {
+        (None, []) => Err(no_process()),
+        _ => Ok(found),
+    }
+}
+
+impl Found {
+    fn add_setting(&mut self, snapshot: Snapshot, observed: &Observed) {
+        let report = diagnose(&snapshot, observed);
+        self.settings.push((snapshot, report));
+    }
+
+    fn add_trace(&mut self, path: &Path, args: &DoctorArgs) -> Result<(), Failure> {
+        let rules = hotspot_rules(&args.analysis.rules)?;
+        let (profile, tables) = part_of(path, &args.part, &args.analysis)?;
+        let hotspots = hotspots(&profile, &rules);
+        let hotspots_found = hotspots.findings.len();
+        let width = Terminal::stdout().prose_width();
+        let text = wcprof_findings::render_text(&profile, &hotspots, width);
+        self.hotspots = Some((hotspots, text));
+        if hotspots_found == 0 && !profile.threads.is_empty() {
+            let trace = path.display();
+            message!("wcprof: `wcprof report {trace} --tree --invert` shows where the time goes");
+        }
+        let setups = &tables.origins.setups;
+        let observed = observed(&tables);
+        for setup in setups {
+            match from_saved(setup) {
+                Ok(snapshot) => self.add_setting(snapshot, &observed),
+                Err(error) => {
+                    message!("wcprof: settings of a process are left out: {error}");
+                }
+            }
+        }
+        if setups.is_empty() {
+            let why = match tables.header.engine.starts_with("imported ") {
+                true => "it was imported",
+                false => "it was recorded by an older wcprof",
+            };
+            message!(
+                "wcprof: `{}` has no settings of its process: {why}; `wcprof doctor PID` checks a live one",
+                path.display()
+            );
+        }
+        Ok(())
+    }
+}
+
+fn json(found: &Found) -> serde_json::Result<String> {
+    let none = Hotspots::default();
+    let hotspots = found
+        .hotspots
+        .as_ref()
+        .map_or(&none, |(hotspots, _)| hotspots);
+    let reports = found.settings.iter();
+    let settings: Vec<Finding> = reports
+        .flat_map(|(_, report)| report.findings.clone())
+        .collect();
+    let process = |(snapshot, report): &(_, _)| wcprof_doctor::to_json(snapshot, report);
+    let processes = found.settings.iter().map(process).collect();
+    wcprof_findings::to_json(hotspots, &settings, processes)
+}
+
+fn text(found: &Found, all: bool) -> String {
+    let width = Terminal::stdout().prose_width();
+    let render =
+        |(snapshot, report): &(_, _)| wcprof_doctor::render_text(snapshot, report, width, all);
+    let parts = found.hotspots.iter().map(|(_, text)| text.clone());
+    let parts: Vec<String> = parts.chain(found.settings.iter().map(render)).collect();
+    let mut text = parts.join("\n");
+    if !text.ends_with('\n') {
+        text.push('\n');
+    }
+    text
 }
 
 fn live(pid: Pid, root: &Path) -> Result<Snapshot, Failure> {
@@ -86,25 +175,6 @@ fn live(pid: Pid, root: &Path) -> Result<Snapshot, Failure> {
 pub(crate) fn setup_of(pid: Pid) -> Option<String> {
     let snapshot = read_setup(Path::new("/"), pid).ok()?;
     to_saved(&snapshot).ok()
-}
-
-fn of_trace(path: &Path) -> Result<(Vec<Snapshot>, Observed), Failure> {
-    let (tables, _) = read_tables(path, |_| {})?;
-    if tables.origins.setups.is_empty() {
-        let error = anyhow!("`{}` has no settings of its process", path.display());
-        let why = match tables.header.engine.starts_with("imported ") {
-            true => "it was imported",
-            false => "it was recorded by an older wcprof",
-        };
-        return Err(Failure::new(Exit::BadTrace, error)
-            .hint(format!("{why}; `wcprof doctor PID` checks a live process")));
-    }
-    let snapshots = tables.origins.setups.iter().map(|text| from_saved(text));
-    let snapshots: Vec<Snapshot> = snapshots
-        .collect::<Result<_, _>>()
-        .map_err(|e| Failure::new(Exit::BadTrace, e))?;
-    let observed = observed(&tables);
-    Ok((snapshots, observed))
 }
 
 /// What is worth changing in the settings that a trace holds; those of an older wcprof that cannot be read are
@@ -157,11 +227,11 @@ fn load(path: &Path) -> Result<Option<Snapshot>, Failure> {
     })
 }
 
-fn save(path: &Path, snapshots: &[Snapshot]) -> Result<(), Failure> {
-    let [snapshot] = snapshots else {
+fn save(path: &Path, settings: &[(Snapshot, Report)]) -> Result<(), Failure> {
+    let [(snapshot, _)] = settings else {
         let error = anyhow!(
-            "the trace has {} processes; a snapshot holds one",
-            snapshots.len()
+            "there are settings of {} processes; a snapshot holds those of one",
+            settings.len()
         );
         return Err(Failure::usage(error));
     };

@@ -16,40 +16,42 @@ use crate::failure::Failure;
 
 /// A part of the recording's time and threads.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "A part of the trace")]
 pub(crate) struct PartArgs {
-    /// Start of the window, relative to the start of the recording: 3s, 500ms, 1.5m (a bare number is
-    /// in seconds)
+    /// Start of the window since the start of the recording: 3s, 500ms
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub(crate) from: Option<Duration>,
     /// End of the window
     #[arg(long, value_name = "TIME", value_parser = parse_time, allow_hyphen_values = true)]
     pub(crate) to: Option<Duration>,
-    /// Only threads whose name or pool matches; can be given several times
+    /// Only threads whose name or pool matches
     #[arg(long, value_name = "GLOB")]
     pub(crate) threads: Vec<String>,
-    /// Only pools whose name matches; can be given several times
+    /// Only pools whose name matches
     #[arg(long, value_name = "GLOB")]
     pub(crate) pools: Vec<String>,
     /// Only processes whose name or pid matches; can be given several times
-    #[arg(long, value_name = "GLOB|PID")]
+    #[arg(long, value_name = "GLOB|PID", hide_short_help = true)]
     pub(crate) processes: Vec<String>,
     /// Only processes whose control group path matches; can be given several times
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", hide_short_help = true)]
     pub(crate) cgroups: Vec<String>,
 }
 
 /// States and functions.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "A part of the trace")]
 pub(crate) struct StackArgs {
-    /// Only these states, separated by commas: on-cpu, guest, runnable, lock, disk, net, sleep, idle,
-    /// blocked, steal/irq, unknown, throttle, place-unknown
+    /// Only these states, as in on-cpu,lock,disk
+    ///
+    /// on-cpu, guest, runnable, lock, disk, net, throttle, sleep, idle, blocked, steal/irq, unknown, place-unknown.
     #[arg(long, value_name = "STATE", value_delimiter = ',')]
     pub(crate) state: Vec<State>,
     /// Only stacks with a function whose name matches
     #[arg(long, value_name = "REGEX")]
     pub(crate) focus: Option<String>,
     /// Leave out the frames of functions whose name matches; their time stays with their callers
-    #[arg(long, value_name = "REGEX")]
+    #[arg(long, value_name = "REGEX", hide_short_help = true)]
     pub(crate) hide: Option<String>,
 }
 
@@ -128,7 +130,7 @@ pub(crate) fn around(profile: &Profile, relation: Relation, name: &str) -> Resul
     let error = anyhow::anyhow!("no function is named `{name}` in this trace");
     let shown: Vec<_> = like.iter().take(MOST).map(|f| terminal_name(f)).collect();
     let hint = match shown.as_slice() {
-        [] => "wcprof report --format functions lists them; the name is taken without arguments, \
+        [] => "wcprof report --functions lists them; the name is taken without arguments, \
                and may lack what is before a `::`"
             .to_owned(),
         shown => {

@@ -96,8 +96,8 @@ fn flags(args: &ReportArgs) -> Vec<String> {
     for (flag, value) in [
         ("--focus", &stacks.focus),
         ("--hide", &stacks.hide),
-        ("--callers-of", &args.callers_of),
-        ("--callees-of", &args.callees_of),
+        ("--callers-of", &args.trees.callers_of),
+        ("--callees-of", &args.trees.callees_of),
     ] {
         if let Some(value) = value {
             add(flag, value);

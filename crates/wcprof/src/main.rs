@@ -16,7 +16,7 @@ mod diff;
 mod doctor;
 mod failure;
 mod filters;
-mod hotspots;
+mod help;
 mod html;
 mod import;
 mod keep;
@@ -42,13 +42,14 @@ mod views;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use cli::{Cli, Command};
+use cli::Command;
 use failure::Failure;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let cli = match help::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
@@ -66,14 +67,12 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Diff(args) => diff::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Merge(args) => merge::run(&args),
-        Command::Hotspots(args) => hotspots::run(&args),
-        Command::Locks(args) => locks::run(&args),
-        Command::Demo(args) => demo::run(&args),
         Command::DemoWorkload { seconds, disk } => demo::workload(seconds, disk),
-        Command::Symbols(args) => symbols::run(&args),
         Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Crypto(args) => crypto::run(&args),
+        Command::Completions { shell } => help::completions(shell),
+        Command::Man { command, dir } => help::man(&command, dir.as_deref()),
     }
 }

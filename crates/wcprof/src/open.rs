@@ -235,8 +235,7 @@ fn is_hotspot_rule(path: &Path) -> bool {
 /// The built-in hotspot rules and the user's own.
 pub(crate) fn hotspot_rules(args: &RuleArgs) -> Result<RuleSet, Failure> {
     let mut rules = RuleSet::builtin().map_err(|e| Failure::new(Exit::Failure, e))?;
-    let of_both = args.rules.iter().filter(|path| is_hotspot_rule(path));
-    for path in of_both.chain(&args.hotspot_rules) {
+    for path in args.rules.iter().filter(|path| is_hotspot_rule(path)) {
         let loaded = match path.is_dir() {
             true => rules.load_dir(path),
             false => rules.load_file(path),

@@ -14,10 +14,11 @@ use wcprof_report::{
     uwpmp, waits,
 };
 
-use crate::args::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
+use crate::args::{ByArg, FormatArg, IdleArg, ReportArgs};
 use crate::failure::Failure;
 use crate::filters::around;
 use crate::html;
+use crate::locks;
 use crate::names::shorten;
 use crate::open::{Spans, hotspot_rules, named, write_output};
 use crate::same_file::refuse_input;
@@ -28,6 +29,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     if let Some(output) = &args.output {
         refuse_input(&args.trace, output)?;
     }
+    if args.what.locks {
+        return locks::run(args);
+    }
     let format = format(args);
     let mut view = view(args, format)?;
     if format == FormatArg::Html {
@@ -35,7 +39,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     }
     let window = args.part.window()?;
     let (mut opened, symbols, rules) = named(&args.trace, window, &args.analysis)?;
-    if args.lines {
+    if args.trees.lines {
         opened.show_lines();
     }
     // These formats need the spans of the trace besides their sums.
@@ -44,22 +48,22 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv | FormatArg::Html
     );
     let (mut profile, spans) = match has_time_axis {
-        true => opened.indexed_profile(&symbols, &rules, args.kernel),
+        true => opened.indexed_profile(&symbols, &rules, args.trees.kernel),
         false => {
-            let profile = opened.profile(&symbols, &rules, args.kernel);
+            let profile = opened.profile(&symbols, &rules, args.trees.kernel);
             (profile, Spans::default())
         }
     };
     args.part.check(&profile)?;
-    let findings = match (format, args.kernel) {
+    let findings = match (format, args.trees.kernel) {
         (FormatArg::Html, false) => html::findings(&profile, args)?,
         (FormatArg::Html, true) => html::findings(&opened.profile(&symbols, &rules, false), args)?,
         _ => Hotspots::default(),
     };
-    if names(args, format) == NamesArg::Short {
+    if !has_full_names(args, format) {
         shorten(&mut profile);
     }
-    view.around = match (&args.callers_of, &args.callees_of) {
+    view.around = match (&args.trees.callers_of, &args.trees.callees_of) {
         (Some(name), _) => Some(around(&profile, Relation::CallersOf, name)?),
         (_, Some(name)) => Some(around(&profile, Relation::CalleesOf, name)?),
         _ => None,
@@ -102,14 +106,13 @@ fn render(
     out: &mut Vec<u8>,
 ) -> anyhow::Result<()> {
     let format = format(args);
-    let terminal = Terminal::stdout();
-    let to_terminal = args.output.is_none();
+    let terminal = Terminal::of_output(args.output.is_none());
     let options = TextOptions {
-        width: terminal.width.filter(|_| to_terminal),
-        color: terminal.color && to_terminal,
+        width: terminal.width,
+        color: terminal.color,
         max_nodes: None,
         // Without such filters the states of a group that was idle are of interest.
-        full_names: names(args, format) == NamesArg::Full,
+        full_names: has_full_names(args, format),
         only_shown: view.states.is_some() || view.focus.is_some() || view.around.is_some(),
     };
     let title = || title(profile);
@@ -203,20 +206,29 @@ fn note_hidden(profile: &Profile, format: FormatArg, view: &View) {
     }
 }
 
-/// The format: the first screen, unless a flag is about trees.
+/// The format: the first screen, unless a flag is about something else.
 fn format(args: &ReportArgs) -> FormatArg {
-    let stacks = &args.stacks;
-    let is_about_trees = args.tree
-        || args.invert
-        || args.by.is_some()
-        || args.callers_of.is_some()
-        || args.callees_of.is_some()
-        || args.idle.is_some()
-        || args.min_percent.is_some()
-        || args.kernel
-        || args.states
-        || args.files
-        || args.lines
+    let (what, trees, stacks) = (&args.what, &args.trees, &args.stacks);
+    if what.functions {
+        return FormatArg::Functions;
+    }
+    if what.waits {
+        return FormatArg::Waits;
+    }
+    if args.json {
+        return FormatArg::Json;
+    }
+    let is_about_trees = what.tree
+        || trees.invert
+        || trees.by.is_some()
+        || trees.callers_of.is_some()
+        || trees.callees_of.is_some()
+        || trees.idle.is_some()
+        || trees.min_percent.is_some()
+        || trees.kernel
+        || trees.states
+        || trees.files
+        || trees.lines
         || !stacks.state.is_empty()
         || stacks.focus.is_some()
         || stacks.hide.is_some();
@@ -227,37 +239,33 @@ fn format(args: &ReportArgs) -> FormatArg {
 }
 
 /// Names are short where people read them.
-fn names(args: &ReportArgs, format: FormatArg) -> NamesArg {
-    match (args.full_names, args.names, format) {
-        (true, ..) => NamesArg::Full,
-        (_, Some(names), _) => names,
-        (
-            ..,
+fn has_full_names(args: &ReportArgs, format: FormatArg) -> bool {
+    args.trees.full_names
+        || !matches!(
+            format,
             FormatArg::Text
-            | FormatArg::Functions
-            | FormatArg::Waits
-            | FormatArg::Svg
-            | FormatArg::Icicle
-            | FormatArg::Html,
-        ) => NamesArg::Short,
-        _ => NamesArg::Full,
-    }
+                | FormatArg::Functions
+                | FormatArg::Waits
+                | FormatArg::Svg
+                | FormatArg::Icicle
+                | FormatArg::Html
+        )
 }
 
 /// The flags, with each format's defaults.
 fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
-    let idle = match args.idle {
+    let idle = match args.trees.idle {
         Some(idle) => idle == IdleArg::Show,
         None => matches!(format, FormatArg::Uwpmp | FormatArg::Waits),
     };
-    let is_around = args.callers_of.is_some() || args.callees_of.is_some();
+    let is_around = args.trees.callers_of.is_some() || args.trees.callees_of.is_some();
     // These formats say the thread of each sample beside its stack.
     let says_thread = matches!(
         format,
         FormatArg::Pprof | FormatArg::Firefox | FormatArg::Csv
     );
     let mut view = View {
-        by: match args.by {
+        by: match args.trees.by {
             Some(ByArg::Thread) => GroupBy::Thread,
             Some(ByArg::Pool) => GroupBy::Pool,
             Some(ByArg::Process) => GroupBy::Process,
@@ -269,14 +277,14 @@ fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
             None if format == FormatArg::Uwpmp => GroupBy::Thread,
             None => GroupBy::Pool,
         },
-        direction: match args.invert {
+        direction: match args.trees.invert {
             true => Direction::LeafFirst,
             false => Direction::RootFirst,
         },
         idle,
-        state_frames: args.states,
-        files: args.files,
-        min_percent: args.min_percent.unwrap_or(match format {
+        state_frames: args.trees.states,
+        files: args.trees.files,
+        min_percent: args.trees.min_percent.unwrap_or(match format {
             FormatArg::Text | FormatArg::Functions => 0.5,
             FormatArg::Uwpmp | FormatArg::Svg | FormatArg::Icicle => 0.1,
             FormatArg::Html => 0.02,
@@ -300,7 +308,7 @@ fn note_direction(args: &ReportArgs, format: FormatArg) {
         FormatArg::Html => "the page has both directions",
         _ => return,
     };
-    if args.invert {
+    if args.trees.invert {
         message!("wcprof: --invert changes nothing: {why}");
     }
 }

@@ -1,7 +1,7 @@
-//! The flags that choose processes to the processes themselves.
+//! The flags that choose processes to the processes themselves, or to traces in their place.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use wcprof_host::select::{Selector, descendants, processes};
@@ -9,48 +9,95 @@ use wcprof_host::{Target, TargetError};
 use wcprof_types::Pid;
 
 use crate::args::TargetArgs;
+use crate::demo::Workload;
 use crate::failure::{Exit, Failure};
 use crate::filters;
 
 /// More than a host runs of what is tuned; each costs wcprof memory and time at each tick.
 pub(crate) const MAX_TARGETS: usize = wcprof_capture::MAX_TARGETS;
 
-/// Processes to record, and remarks on those that were chosen and cannot be recorded.
-type Chosen = (Vec<Arc<Target>>, Vec<String>);
+/// What the flags choose: processes in the order of the command line, then by pid.
+#[derive(Default)]
+pub(crate) struct Subjects {
+    /// Pids that were given: they must be there.
+    pub(crate) given: Vec<Pid>,
+    /// Pids that were found.
+    pub(crate) found: Vec<Pid>,
+    pub(crate) files: Vec<PathBuf>,
+    /// Ends with this.
+    demo: Option<Workload>,
+}
 
-/// Opens what the flags choose, in the order of the command line, then by pid. A pid that is given must be
-/// there; of processes that are found, one that exits meanwhile is nothing to speak of.
-pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failure> {
-    let mut targets = Vec::new();
-    let mut known = BTreeSet::new();
-    for &pid in &args.pids {
-        if known.insert(Pid(pid)) {
-            targets.push(Arc::new(Target::open(Pid(pid))?));
+impl Subjects {
+    /// All pids.
+    pub(crate) fn pids(&self) -> impl Iterator<Item = Pid> {
+        self.given.iter().chain(&self.found).copied()
+    }
+}
+
+/// What the flags choose, with `children` also the descendants.
+pub(crate) fn subjects(args: &TargetArgs, children: bool) -> Result<Subjects, Failure> {
+    let mut chosen = Subjects::default();
+    for subject in &args.subjects {
+        match pid_of(subject) {
+            Some(pid) if chosen.given.contains(&pid) => {}
+            Some(pid) => chosen.given.push(pid),
+            None if subject.exists() => chosen.files.push(subject.clone()),
+            None => return Err(neither(subject)),
         }
     }
+    if args.demo {
+        let workload = Workload::start()?;
+        chosen.given.push(workload.pid());
+        chosen.demo = Some(workload);
+    }
     let selectors = selectors(args)?;
+    if selectors.is_empty() && !children {
+        return Ok(chosen);
+    }
+    let all = processes();
     let mut found = BTreeSet::new();
-    if !selectors.is_empty() || children {
-        let all = processes();
-        for (flag, selector) in &selectors {
-            let matching = all.iter().filter(|process| selector.matches(process));
-            let of_flag: Vec<Pid> = matching.map(|process| process.pid).collect();
-            if of_flag.is_empty() {
-                return Err(nothing(flag));
-            }
-            found.extend(of_flag);
+    for (flag, selector) in &selectors {
+        let matching = all.iter().filter(|process| selector.matches(process));
+        let of_flag: Vec<Pid> = matching.map(|process| process.pid).collect();
+        if of_flag.is_empty() {
+            return Err(nothing(flag));
         }
-        if children {
-            let parents = found.union(&known).copied().collect();
-            found.extend(descendants(&all, &parents));
-        }
+        found.extend(of_flag);
+    }
+    if children {
+        let parents = chosen.given.iter().chain(&found).copied().collect();
+        found.extend(descendants(&all, &parents));
+    }
+    let is_new = |pid: &Pid| !chosen.given.contains(pid);
+    chosen.found = found.into_iter().filter(is_new).collect();
+    Ok(chosen)
+}
+
+/// Processes to record.
+pub(crate) struct Chosen {
+    pub(crate) targets: Vec<Arc<Target>>,
+    /// On those that were found and cannot be recorded.
+    pub(crate) remarks: Vec<String>,
+    /// Ends with this.
+    _demo: Option<Workload>,
+}
+
+/// Opens what the flags choose. A pid that is given must be there; of processes that are found, one that exits
+/// meanwhile is nothing to speak of.
+pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failure> {
+    let subjects = subjects(args, children)?;
+    if let Some(file) = subjects.files.first() {
+        let error = anyhow::anyhow!("`{}` is a file, not a process", file.display());
+        return Err(Failure::usage(error).hint("`wcprof report FILE` shows a saved trace"));
+    }
+    let mut targets = Vec::new();
+    for &pid in &subjects.given {
+        targets.push(Arc::new(Target::open(pid)?));
     }
     let mut remarks = Vec::new();
     let mut refused = None;
-    for pid in found {
-        if !known.insert(pid) {
-            continue;
-        }
+    for &pid in &subjects.found {
         match Target::open(pid) {
             Ok(target) => targets.push(Arc::new(target)),
             Err(TargetError::NoSuchProcess(_) | TargetError::Zombie(_)) => {}
@@ -62,6 +109,7 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
     }
     match (targets.len(), refused) {
         (0, Some(error)) => return Err(error.into()),
+        (0, None) if subjects.found.is_empty() => return Err(no_process()),
         (0, None) => return Err(nothing("the flags")),
         (MAX_TARGETS.., _) if targets.len() > MAX_TARGETS => {
             let error = anyhow::anyhow!("{} processes are chosen", targets.len());
@@ -70,7 +118,40 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
         }
         _ => {}
     }
-    Ok((targets, remarks))
+    Ok(Chosen {
+        targets,
+        remarks,
+        _demo: subjects.demo,
+    })
+}
+
+/// The only process that is chosen, or the only trace.
+pub(crate) fn one(args: &TargetArgs) -> Result<(Result<Pid, PathBuf>, Subjects), Failure> {
+    let mut subjects = subjects(args, false)?;
+    let pids: Vec<Pid> = subjects.pids().collect();
+    let subject = match (pids.as_slice(), subjects.files.as_mut_slice()) {
+        ([pid], []) => Ok(*pid),
+        ([], [file]) => Err(std::mem::take(file)),
+        ([], []) => return Err(no_process()),
+        (pids, files) => {
+            let error = anyhow::anyhow!("{} are chosen", pids.len() + files.len());
+            return Err(Failure::usage(error).hint("this command takes one at a time"));
+        }
+    };
+    Ok((subject, subjects))
+}
+
+/// Nothing is chosen.
+pub(crate) fn no_process() -> Failure {
+    Failure::usage(anyhow::anyhow!("no process is named")).hint(
+        "give a pid, --osd 3, --vm NAME, --name 'ceph-*', --cgroup PATH, or --demo to try wcprof out",
+    )
+}
+
+fn neither(subject: &Path) -> Failure {
+    let subject = subject.display();
+    let error = anyhow::anyhow!("`{subject}` is neither a pid nor a file");
+    Failure::usage(error).hint("--name chooses processes by name, --osd and --vm by what they are")
 }
 
 fn nothing(flag: &str) -> Failure {

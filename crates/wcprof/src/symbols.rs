@@ -1,4 +1,4 @@
-//! `wcprof symbols`: of each module of a trace where its names come from, what is missing, and what
+//! `wcprof check --names`: of each module of a trace where its names come from, what is missing, and what
 //! would supply it.
 
 mod json;
@@ -16,37 +16,35 @@ use wcprof_text::terminal_name;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_types::Pid;
 
-use crate::args::{SymbolsArgs, defaults};
-use crate::failure::{Exit, Failure};
+use crate::args::{CheckArgs, defaults};
+use crate::failure::Failure;
 use crate::names;
 use crate::open::{read_tables, write_output};
-use crate::select::pid_of;
 use crate::session::{SessionOptions, record};
 
-/// Length of the recording when a process is named.
+/// Length of the recording.
 const DURATION: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(args: &SymbolsArgs) -> Result<(), Failure> {
-    names::check(&args.symbols)?;
-    let health = match pid_of(&args.subject) {
-        Some(pid) => of_process(pid, args)?,
-        None => of_trace(&args.subject, |tables| {
-            names::of_machine(tables, &args.symbols)
-        })?,
-    };
+pub(crate) fn print(health: &Health, args: &CheckArgs) -> Result<(), Failure> {
     let text = match args.json {
-        true => json::render(&health).map_err(|e| Failure::new(Exit::Failure, e))?,
-        false => text::render(&health),
+        true => json::render(health).context("failed to write JSON")?,
+        false => text::render(health),
     };
     write_output(None, text.as_bytes())
 }
 
-/// Records a process for a moment into a file that is gone afterwards.
-fn of_process(pid: Pid, args: &SymbolsArgs) -> Result<Health, Failure> {
+/// Of a trace, with the files of this machine.
+pub(crate) fn of_saved(path: &Path, args: &CheckArgs) -> Result<Health, Failure> {
+    of_trace(path, |tables| names::of_machine(tables, &args.symbols))
+}
+
+/// Records processes for a moment into a file that is gone afterwards.
+pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Failure> {
     let folder = tempfile::tempdir().context("failed to make a folder for the recording")?;
     let trace = folder.path().join("symbols.wct");
+    let targets = pids.iter().map(|pid| Target::open(*pid).map(Arc::new));
     let session = record(&SessionOptions {
-        targets: vec![Arc::new(Target::open(pid)?)],
+        targets: targets.collect::<Result<_, _>>()?,
         children: false,
         duration: Some(DURATION),
         sampling: defaults(),
@@ -87,7 +85,7 @@ pub(crate) fn summary(report: &SymbolReport, trace: &Path) -> String {
         None => String::new(),
     };
     format!(
-        "{} of {} functions ({share:.0} %) have no name{most}; `wcprof symbols {}` says what would supply them",
+        "{} of {} functions ({share:.0} %) have no name{most}; `wcprof check {}` says what would supply them",
         report.n_unresolved,
         report.n_frames,
         trace.display()

@@ -24,6 +24,17 @@ impl Terminal {
         }
     }
 
+    /// Standard output if it `is_written`; else a file, which has neither width nor color.
+    pub(crate) fn of_output(is_written: bool) -> Self {
+        match is_written {
+            true => Self::stdout(),
+            false => Self {
+                width: None,
+                color: false,
+            },
+        }
+    }
+
     /// Where prose is wrapped.
     pub(crate) fn prose_width(self) -> usize {
         self.width.unwrap_or(100).min(120)

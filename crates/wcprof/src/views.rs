@@ -17,7 +17,7 @@ use crate::args::{AnalysisArgs, RuleArgs};
 use crate::doctor;
 use crate::failure::Failure;
 use crate::filters::PartArgs;
-use crate::open::{profile_of, state_rules};
+use crate::open::{named, state_rules};
 use crate::terminal::Terminal;
 
 /// What rules and settings say of a profile that has full names and no kernel functions, which is what rules are
@@ -96,7 +96,7 @@ pub(crate) fn note_empty(profile: &Profile, view: &View) {
     }
     message!("wcprof: no time passes the filters");
     if profile.rows.iter().any(passes) {
-        message!("wcprof: no stack matches; --format functions lists the functions of this trace");
+        message!("wcprof: no stack matches; --functions lists the functions of this trace");
         return;
     }
     if !view.idle && profile.rows.iter().any(|r| r.state.is_idle()) {
@@ -105,14 +105,15 @@ pub(crate) fn note_empty(profile: &Profile, view: &View) {
     note_pools(profile);
 }
 
-/// The chosen part of a saved trace. If it has no thread, says which pools there are.
+/// The chosen part of a saved trace, and the trace's tables. If it has no thread, says which pools there are.
 pub(crate) fn part_of(
     trace: &Path,
     part: &PartArgs,
     analysis: &AnalysisArgs,
-) -> Result<Profile, Failure> {
+) -> Result<(Profile, Tables), Failure> {
     let filter = part.thread_filter()?;
-    let mut profile = profile_of(trace, part.window()?, analysis)?;
+    let (opened, symbols, rules) = named(trace, part.window()?, analysis)?;
+    let mut profile = opened.profile(&symbols, &rules, false);
     part.check(&profile)?;
     let mut threads = profile.threads.iter();
     if !threads.any(|thread| filter.matches(&profile, thread)) {
@@ -120,7 +121,7 @@ pub(crate) fn part_of(
         note_pools(&profile);
     }
     keep_threads(&mut profile, &filter);
-    Ok(profile)
+    Ok((profile, opened.tables))
 }
 
 fn note_pools(profile: &Profile) {

@@ -96,10 +96,7 @@ impl Attached {
         let (end, log) = (start.elapsed(), log_tail(&self.log));
         ensure!(status.success(), "wcprof failed: {status}\n{log}");
         let cpu = children_cpu_time()?.saturating_sub(self.cpu_before);
-        let report = format!(
-            "{wcprof} report --format json --by all {}",
-            quoted(&self.trace)
-        );
+        let report = format!("{wcprof} report --json --by all {}", quoted(&self.trace));
         let report = capture_json(command(&report))?;
         let headline = &report["headline"];
         let threads = list(&report["groups"]).flat_map(|group| list(&group["threads"]));

@@ -34,8 +34,8 @@ pub fn run() -> Result<()> {
         for flags in [
             "--by pool",
             "--by pool --invert",
-            "--format functions --by all",
-            "--format json --by pool",
+            "--functions --by all",
+            "--json --by pool",
             "--format html",
         ] {
             let line = format!("{wcprof} report {path} {flags} -o /dev/null");

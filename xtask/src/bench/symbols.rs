@@ -36,9 +36,7 @@ pub fn run(options: &Options) -> Result<()> {
     // The cache of this measurement, which is not the user's.
     let cache = quoted(&folder);
     let report = |flags: &str| {
-        format!(
-            "env XDG_CACHE_HOME={cache} {wcprof} report {trace} --format json -o /dev/null {flags}"
-        )
+        format!("env XDG_CACHE_HOME={cache} {wcprof} report {trace} --json -o /dev/null {flags}")
     };
     let mut rows = Vec::new();
     for (name, flags) in [

@@ -120,7 +120,7 @@ impl Recorder<'_> {
         let per_second = (n_done()? - before) as f64 / start.elapsed().as_secs_f64();
         drop(load);
         let n_ops = (per_second * f64::from(self.wcprof.seconds)).round();
-        let report = self.wcprof.json(NAME, &format!("hotspots --ops {n_ops}"))?;
+        let report = self.wcprof.json(NAME, &format!("report --ops {n_ops}"))?;
         let cores = &report["cores"];
         println!("{per_second:.0} GET/s of 4 KiB");
         for class in list(&cores["classes"]) {
@@ -145,7 +145,7 @@ impl Recorder<'_> {
     /// Records processes, and notes whether a rule finds something as expected.
     fn check(&mut self, name: &str, pids: &[i32], rule: &str, expected: bool) -> Result<()> {
         self.wcprof.attach(name, pids, "")?;
-        let found = rules(&self.wcprof.json(name, "hotspots")?);
+        let found = rules(&self.wcprof.json(name, "doctor")?, "time");
         println!("{name}: {}", found.join(", "));
         if found.iter().any(|f| f == rule) != expected {
             let not = if expected { "not " } else { "" };

@@ -85,9 +85,10 @@ impl Wcprof {
 }
 
 /// Ids of the rules that found something.
-pub fn rules(report: &Value) -> Vec<String> {
+pub fn rules(report: &Value, kind: &str) -> Vec<String> {
     let found = list(&report["findings"]);
     found
+        .filter(|finding| finding["basis"]["kind"] == kind)
         .filter_map(|finding| Some(finding["rule"].as_str()?.to_owned()))
         .collect()
 }

@@ -28,7 +28,7 @@ pub fn advice_text(advice: &Advice, calibration: &Calibration) -> String {
         CalibrationSource::Process => "Costs of the process's own library:\n",
         CalibrationSource::System => {
             "Costs of this system's library on this machine, which may not be those of the trace. To measure \
-             them there:\n`wcprof crypto calibrate --pid PID -o FILE`, then `--calibration FILE` here.\n"
+             them there:\n`wcprof crypto calibrate PID -o FILE`, then `--calibration FILE` here.\n"
         }
     });
     out.push_str(&heading(calibration));

@@ -79,7 +79,7 @@ fn messenger(out: &mut Out<'_>, kind: &Kind) -> bool {
                 missing.join(", ")
             ),
             format!(
-                "its stacks show it, under load: `wcprof attach {pid}`, then `wcprof doctor TRACE` finds it, or `aes-gcm` of `wcprof hotspots`"
+                "its stacks show it, under load: `wcprof attach {pid}`, then `wcprof doctor TRACE` finds it, or `aes-gcm` of `wcprof doctor`"
             ),
         );
     }
@@ -121,7 +121,7 @@ fn aes(out: &mut Out<'_>, is_secure: bool) {
         (Some(mask), _) => out.unknown(
             ID_AES,
             format!("OPENSSL_ia32cap={mask} changes what OpenSSL sees of the processor"),
-            "`man OPENSSL_ia32cap`; `wcprof crypto calibrate --pid PID` measures",
+            "`man OPENSSL_ia32cap`; `wcprof crypto calibrate PID` measures",
         ),
         (None, None) => {
             let next = format!("`strings {} | grep '^OpenSSL [0-9]'`", crypto.path);

@@ -196,7 +196,7 @@ fn equal_pids_of_two_hosts() {
 #[test]
 fn json() {
     let found = hotspots(&osd(), &RuleSet::builtin().unwrap());
-    let text = to_json(&found, None).unwrap();
+    let text = to_json(&found, &[], vec![]).unwrap();
     assert!(!text.contains('\u{1b}'));
     check_golden("osd.json", &text);
     let document: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -328,7 +328,7 @@ impl<'a> HtmlPage<'a> {
                 list.push(format!("{} {text}", count(n, noun)));
             }
         };
-        let text = "are left out: `wcprof hotspots` prints them.";
+        let text = "are left out: `wcprof doctor` prints them.";
         left_out(n_more_findings, "more finding", text);
         let text = "with little time that is not idle are in common rows of the map of states.";
         left_out(merged, "thread", text);

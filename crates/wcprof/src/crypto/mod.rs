@@ -45,7 +45,7 @@ enum CryptoCommand {
         after_help = "Examples:\n  wcprof crypto advise $(pidof ceph-osd)\n  wcprof crypto advise osd.wct"
     )]
     Advise(advise::AdviseArgs),
-    /// The process that `calibrate --pid` loads a foreign library in
+    /// The process that `calibrate PID` loads a foreign library in
     #[command(hide = true)]
     ConfinedCalibrate(sandbox::SandboxArgs),
 }

@@ -62,7 +62,7 @@ pub(crate) fn run(
     let written = write(&ended.kept, path, ended.reason, &names)?;
     print_written(&written, ended.reason, &ended.kept);
     let last = written.path.display();
-    message!("more: wcprof report {last} --by pool [--invert]; wcprof hotspots {last}");
+    message!("more: wcprof report {last} --by pool [--invert]; wcprof doctor {last}");
     match ended.loss {
         Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))
             .hint("what was kept until then is written")),

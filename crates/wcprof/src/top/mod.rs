@@ -26,10 +26,11 @@ use wcprof_profile::{Categories, Rules};
 use wcprof_record::NamedSnapshot;
 use wcprof_report::Answers;
 use wcprof_symbols::SymbolOptions;
+use wcprof_text::parse_short_time;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
 
-use crate::args::{AnalysisArgs, SamplingArgs, SymbolArgs, TargetArgs, number, parse_keep};
+use crate::args::{AnalysisArgs, SamplingArgs, SymbolArgs, TargetArgs, parse_keep};
 use crate::failure::{Exit, Failure};
 use crate::keep::write::{self, NameOptions, check_folder, numbered};
 use crate::live;
@@ -47,31 +48,36 @@ use state::{Action, Ui};
 
 #[derive(Args, Debug)]
 pub(crate) struct TopArgs {
-    #[command(flatten)]
-    pub(crate) targets: TargetArgs,
-    /// Also show the child processes of these, and those that start later
+    /// Also show the child processes of these, now and later
     #[arg(long)]
     pub(crate) children: bool,
-    /// The time that is shown, in seconds, 1 to 60
-    #[arg(short, long, value_name = "SECS", default_value_t = 5.0, value_parser = window)]
-    pub(crate) window: f64,
+    /// The time that is shown, 1s to 60s
+    #[arg(short, long, value_name = "TIME", default_value = "5s", value_parser = window)]
+    pub(crate) window: Duration,
     /// The time that is kept in memory; the key s saves it
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = parse_keep)]
     pub(crate) keep: Duration,
     /// Memory limit for what is kept
     #[arg(long, value_name = "MB", default_value_t = 256, value_parser = clap::value_parser!(u64).range(8..=1 << 16))]
     pub(crate) keep_memory: u64,
-    /// Saved traces are numbered: FILE-1.wct, FILE-2.wct; default: wcprof-PID-DATE
+    /// Saved traces are FILE-1.wct, FILE-2.wct [default: wcprof-PID-DATE]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) targets: TargetArgs,
     #[command(flatten)]
     pub(crate) sampling: SamplingArgs,
     #[command(flatten)]
     pub(crate) analysis: AnalysisArgs,
 }
 
-fn window(text: &str) -> Result<f64, String> {
-    number(text, 1.0, 60.0, "seconds")
+fn window(text: &str) -> Result<Duration, String> {
+    let time = parse_short_time(text)?;
+    let range = Duration::from_secs(1)..=Duration::from_secs(60);
+    match range.contains(&time) {
+        true => Ok(time),
+        false => Err("must be 1s to 60s".to_owned()),
+    }
 }
 
 /// A waiting thread is accounted once a second: what is younger is not shown yet.
@@ -107,12 +113,12 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     let rules = state_rules(&args.analysis.rules)?;
     let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
     names::check(&args.analysis.symbols)?;
-    let (targets, _) = select::targets(&args.targets, args.children)?;
+    let chosen = select::targets(&args.targets, args.children)?;
     let output = args.output.clone();
-    let base = output.unwrap_or_else(|| default_trace_path(&targets));
+    let base = output.unwrap_or_else(|| default_trace_path(&chosen.targets));
     check_folder(&base)?;
     let options = SessionOptions {
-        targets,
+        targets: chosen.targets.clone(),
         children: args.children,
         duration: None,
         sampling: args.sampling.clone(),
@@ -120,7 +126,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         trace: base,
     };
     let painter = Painter {
-        window_ns: (args.window * 1e9) as u64,
+        window_ns: args.window.as_nanos() as u64,
         names: LiveNames::default(),
         symbols: symbol_options(&args.analysis.symbols),
         hotspot_rules,
@@ -146,7 +152,7 @@ fn symbol_options(args: &SymbolArgs) -> SymbolOptions {
 /// Records and shows until the user ends it; gives whether a signal did.
 fn record(args: &TopArgs, options: &SessionOptions, painter: Painter) -> Result<bool, Failure> {
     let ring = RingOptions {
-        keep: args.keep.max(Duration::from_secs_f64(args.window)),
+        keep: args.keep.max(args.window),
         max_bytes: usize::try_from(args.keep_memory << 20).unwrap_or(usize::MAX),
     };
     let (looks, looked) = sync_channel(1);

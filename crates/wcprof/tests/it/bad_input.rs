@@ -92,7 +92,7 @@ impl Bench {
 }
 
 const REPORT: &[&str] = &["report", "TRACE"];
-const HOTSPOTS: &[&str] = &["hotspots", "TRACE"];
+const DOCTOR: &[&str] = &["doctor", "TRACE"];
 const FIREFOX: &[&str] = &["report", "TRACE", "--format", "firefox", "--idle", "show"];
 
 /// Check a trace cut at each byte of its header and of its first block, and around the end of each block.
@@ -105,14 +105,14 @@ fn cut() {
     let first = blocks[0].1;
     for len in 0..first {
         // By turns: each reads the trace in the same way.
-        let args = [REPORT, HOTSPOTS, &diff, FIREFOX][len % 4];
+        let args = [REPORT, DOCTOR, &diff, FIREFOX][len % 4];
         let (code, errors) = bench.run(&trace[..len], args);
         assert_eq!(code, 5, "{args:?} of {len} bytes: {errors}");
         assert!(errors.contains("failed to read"), "{len} bytes: {errors}");
     }
     for &(at, end) in &blocks[1..] {
         for len in [at + 1, at + BLOCK_HEADER - 1, at + BLOCK_HEADER, end - 1] {
-            for args in [REPORT, HOTSPOTS, &diff, FIREFOX] {
+            for args in [REPORT, DOCTOR, &diff, FIREFOX] {
                 bench.check(&trace[..len], args, &format!("{args:?} of {len} bytes"));
             }
         }
@@ -138,7 +138,7 @@ fn flipped() {
             let mut bytes = trace.clone();
             bytes[place] ^= 0x10;
             let what = format!("byte {place} of the block at {at}");
-            let args = [REPORT, HOTSPOTS, &diff, FIREFOX][n % 4];
+            let args = [REPORT, DOCTOR, &diff, FIREFOX][n % 4];
             n += 1;
             bench.check(&bytes, args, &what);
             // What is no longer covered by checksums can be anything, a whole trace too.
@@ -173,9 +173,9 @@ fn other_files() {
     ] {
         for args in [
             REPORT,
-            HOTSPOTS,
+            DOCTOR,
             &["diff", "TRACE", "TRACE"],
-            &["doctor", "TRACE"],
+            &["check", "TRACE"],
         ] {
             let (code, errors) = bench.run(&bytes, args);
             assert_eq!(code, 5, "{args:?}: {errors}");

@@ -163,6 +163,7 @@ fn whole_hosts() {
 #[test]
 fn every_check_has_both() {
     let list = stdout(&["doctor", "--list"]);
+    let (_, list) = list.split_once("Checks of settings").expect("the list");
     let checks: BTreeSet<&str> = list
         .lines()
         .filter(|l| !l.starts_with(' '))
@@ -196,7 +197,7 @@ fn saved() {
         let file = host.root.path().join("saved.json");
         let path = file.to_str().expect("the path is text");
         let live = host.doctor(&["--json", "--save-snapshot", path]);
-        assert_eq!(stdout(&["doctor", "--json", "--snapshot", path]), live);
+        assert_eq!(stdout(&["doctor", "--json", path]), live);
         let text = fs::read_to_string(&file).expect("the snapshot is readable");
         for secret in ["never-shown", "never shown", "AQBx", "c2VjcmV0"] {
             assert!(
@@ -265,15 +266,14 @@ fn refused() {
     assert_eq!(code(&["doctor"]).0, Some(2));
     let old = folder().join("../traces/qemu-librbd-writeback.wct");
     let old = old.to_str().expect("the path is text");
-    for args in [["doctor", "--snapshot", old], ["doctor", old, "--json"]] {
-        let (code, errors) = code(&args);
-        assert_eq!(code, Some(5), "{errors}");
-        assert!(errors.contains("older wcprof"), "{errors}");
-    }
+    let output = run(&["doctor", old]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{errors}");
+    assert!(errors.contains("older wcprof"), "{errors}");
     let empty = tempfile::NamedTempFile::new().expect("a file");
     fs::write(empty.path(), "{\"schema\":\"other\"}").expect("the file is writable");
     let path = empty.path().to_str().expect("the path is text");
-    let (status, errors) = code(&["doctor", "--snapshot", path]);
+    let (status, errors) = code(&["doctor", path]);
     assert!(status == Some(5) && errors.contains("schema"), "{errors}");
-    assert_eq!(code(&["doctor", "--snapshot", "/"]).0, Some(1));
+    assert_eq!(code(&["doctor", "/"]).0, Some(1));
 }

@@ -59,7 +59,7 @@ fn name<'a>(data: &'a Value, of: &Value) -> &'a str {
 #[test]
 fn agrees() {
     let data = data(&["--min-percent", "0"]);
-    let hotspots = json(&["hotspots", OSD, "--json"]);
+    let hotspots = json(&["doctor", OSD, "--json"]);
     let rules = |list: &[Value], rule: &dyn Fn(&Value) -> String| -> Vec<String> {
         list.iter().map(rule).collect()
     };
@@ -76,7 +76,7 @@ fn agrees() {
     assert!(!of_page.is_empty());
     assert_eq!(of_page, of_hotspots);
     for (tree, flag) in [("calls", None), ("inverted", Some("--invert"))] {
-        let mut args = vec!["report", OSD, "--format", "json", "--by", "pool"];
+        let mut args = vec!["report", OSD, "--json", "--by", "pool"];
         args.extend(flag);
         let report = json(&args);
         let (groups, wanted) = (list(&data, "groups"), list(&report, "groups"));

@@ -100,7 +100,7 @@ fn perf() {
         assert!(text.contains(part), "{part} in {text}");
     }
     let json: serde_json::Value =
-        serde_json::from_str(&wcprof(&["report", &trace, "--format", "json"])).expect("JSON");
+        serde_json::from_str(&wcprof(&["report", &trace, "--json"])).expect("JSON");
     let states = &json["headline"]["states_ns"];
     for state in ["on-cpu", "runnable", "blocked"] {
         assert!(
@@ -109,7 +109,6 @@ fn perf() {
         );
     }
     for format in [
-        "functions",
         "uwpmp",
         "folded",
         "svg",
@@ -123,8 +122,9 @@ fn perf() {
             "{format}"
         );
     }
-    wcprof(&["hotspots", &trace]);
-    wcprof(&["symbols", &trace]);
+    wcprof(&["report", &trace, "--functions"]);
+    wcprof(&["doctor", &trace]);
+    wcprof(&["check", &trace]);
 }
 
 /// Check that what is given as another format, is none, or is the output is refused with what to do.

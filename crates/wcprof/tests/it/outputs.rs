@@ -32,12 +32,18 @@ fn trace_is_not_written_over() {
     let trace = path("a.wct").display().to_string();
     for name in ["a.wct", "link.wct", "hard.wct"] {
         let output = path(name).display().to_string();
-        for format in ["text", "csv", "html", "svg", "firefox"] {
-            let args = ["report", &trace, "--format", format, "-o", &output];
+        for format in [
+            "--tree",
+            "--format=csv",
+            "--format=html",
+            "--format=svg",
+            "--locks",
+        ] {
+            let args = ["report", &trace, format, "-o", &output];
             assert_fails(&args, 2, &["is the input", "another file"]);
         }
         for traces in [[trace.as_str(), QEMU], [QEMU, trace.as_str()]] {
-            let args = [&["diff"], &traces[..], &["--flamegraph", &output]].concat();
+            let args = [&["diff"], &traces[..], &["-o", &output]].concat();
             assert_fails(&args, 2, &["is the input"]);
         }
         let args = ["merge", &trace, QEMU, "-o", &output];
@@ -49,9 +55,9 @@ fn trace_is_not_written_over() {
 /// Check that what cannot be written is said with its path, and leaves exit code 1.
 #[test]
 fn places_that_cannot_be_written() {
-    for format in ["text", "csv", "html", "svg"] {
+    for format in ["--tree", "--format=csv", "--format=html", "--format=svg"] {
         for (place, why) in [("/proc/none", "No such file"), ("/proc", "directory")] {
-            let args = ["report", OSD, "--format", format, "-o", place];
+            let args = ["report", OSD, format, "-o", place];
             let parts = [&format!("failed to write `{place}`"), why];
             assert_fails(&args, 1, &parts);
         }
@@ -91,23 +97,23 @@ fn nothing_to_show() {
     for (args, parts) in [
         (
             &["report", OSD, "--focus", "no_such_function"][..],
-            &["no time passes", "--format functions lists"][..],
+            &["no time passes", "--functions lists"][..],
         ),
         (
-            &["report", OSD, "--format", "functions", "--pools", "none"],
+            &["report", OSD, "--functions", "--pools", "none"],
             &["no time passes", "pools of this trace: tp_osd_tp, "],
         ),
         (
-            &["hotspots", OSD, "--pools", "none"],
+            &["doctor", OSD, "--pools", "none"],
             &["no thread passes", "pools of this trace: tp_osd_tp, "],
         ),
         (
-            &["locks", OSD, "--threads", "none"],
+            &["report", OSD, "--locks", "--threads", "none"],
             &["no thread passes", "pools of this trace: tp_osd_tp, "],
         ),
         (
-            &["hotspots", OSD, "--pools", "log"],
-            &["`wcprof report ceph-osd-secure-randread.wct --by pool --invert` shows"],
+            &["doctor", OSD, "--pools", "log"],
+            &["`wcprof report ceph-osd-secure-randread.wct --tree --invert` shows"],
         ),
         (
             &["diff", OSD, QEMU, "--pools", "none"],

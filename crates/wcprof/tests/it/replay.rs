@@ -34,10 +34,7 @@ fn golden(name: &str, actual: &str) {
 fn views(stem: &str) {
     let trace = fixture(&format!("{stem}.wct"));
     let trace = trace.to_str().expect("the path is text");
-    golden(
-        &format!("{stem}.hotspots.txt"),
-        &wcprof(&["hotspots", trace]),
-    );
+    golden(&format!("{stem}.doctor.txt"), &wcprof(&["doctor", trace]));
     let tree = [
         "report",
         trace,
@@ -51,21 +48,26 @@ fn views(stem: &str) {
 }
 
 fn findings(stem: &str) -> Vec<String> {
-    rules_found("hotspots", stem)
+    rules_found("time", stem)
 }
 
 /// What doctor finds in a trace.
 fn settings(stem: &str) -> Vec<String> {
-    rules_found("doctor", stem)
+    rules_found("setting", stem)
 }
 
-fn rules_found(command: &str, stem: &str) -> Vec<String> {
+fn rules_found(kind: &str, stem: &str) -> Vec<String> {
     let trace = fixture(&format!("{stem}.wct"));
-    let json = wcprof(&[command, "--json", trace.to_str().expect("the path is text")]);
+    let json = wcprof(&[
+        "doctor",
+        "--json",
+        trace.to_str().expect("the path is text"),
+    ]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
     let findings = json["findings"].as_array().expect("a list");
+    let of_kind = findings.iter().filter(|f| f["basis"]["kind"] == kind);
     let id = |f: &serde_json::Value| f["rule"].as_str().expect("an id").to_owned();
-    findings.iter().map(id).collect()
+    of_kind.map(id).collect()
 }
 
 /// Check the views of a real ceph-osd in secure mode, and that AES-GCM and libc's malloc are
@@ -240,7 +242,7 @@ fn exports_add_up() {
     ];
     for args in filters {
         let report = |format| [&["report", trace, "--format", format], args].concat();
-        let groups = json(&report("json"));
+        let groups = json(&[&["report", trace, "--json"], args].concat());
         let groups = groups["groups"].as_array().expect("a list");
         let shown: f64 = groups.iter().filter_map(|g| g["shown_ns"].as_f64()).sum();
         assert!(shown > 1e6, "{args:?}");
@@ -327,13 +329,13 @@ sources = [{ report = "a test", figure = "50 %" }]
     );
     let trace = fixture("ceph-osd-secure-randread.wct");
     let trace = trace.to_str().expect("the path is text");
-    let args = ["hotspots", trace, "--rules", &own, "--rules", &states];
+    let args = ["doctor", trace, "--rules", &own, "--rules", &states];
     let found = wcprof(&args);
     assert!(
         found.contains("Workers wait for work (workers-wait)"),
         "{found}"
     );
-    let list = wcprof(&["hotspots", "--list", "--rules", &own]);
+    let list = wcprof(&["doctor", "--list", "--rules", &own]);
     for id in [
         "workers-wait [info]",
         "aes-gcm [medium]",
@@ -341,7 +343,7 @@ sources = [{ report = "a test", figure = "50 %" }]
     ] {
         assert!(list.contains(id), "{id} in {list}");
     }
-    let json = wcprof(&["hotspots", "--list", "--json"]);
+    let json = wcprof(&["doctor", "--list", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("valid JSON");
     let rules = json["rules"].as_array().expect("a list");
     for rule in rules {
@@ -355,7 +357,7 @@ sources = [{ report = "a test", figure = "50 %" }]
         &text.replace("percent = 50.0", "percent = 500.0"),
     );
     let output = wcprof_testkit::wcprof()
-        .args(["hotspots", trace, "--rules", &broken])
+        .args(["doctor", trace, "--rules", &broken])
         .output()
         .expect("the program runs");
     assert_eq!(output.status.code(), Some(2));

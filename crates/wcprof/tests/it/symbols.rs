@@ -82,8 +82,8 @@ fn raw_elsewhere() {
     );
 
     // With inline frames, files and lines.
-    let whole = ["json", "text"].map(|format| {
-        let args = ["report", "raw.wct", "--lines", "--format", format];
+    let whole = ["--json", "--tree"].map(|format| {
+        let args = ["report", "raw.wct", "--lines", format];
         (format, stdout(wcprof(dir, &args)))
     });
     assert!(
@@ -95,7 +95,7 @@ fn raw_elsewhere() {
     std::fs::create_dir(dir.join("debug")).expect("a folder");
     std::fs::create_dir(dir.join("empty")).expect("a folder");
     let health: serde_json::Value =
-        serde_json::from_str(&stdout(wcprof(dir, &["symbols", "--json", "raw.wct"])))
+        serde_json::from_str(&stdout(wcprof(dir, &["check", "--json", "raw.wct"])))
             .expect("the report is JSON");
     for module in health["modules"].as_array().expect("modules") {
         let path = Path::new(module["path"].as_str().expect("a path"));
@@ -112,7 +112,7 @@ fn raw_elsewhere() {
         expected
     );
     for (format, expected) in whole {
-        let args = ["report", "raw.wct", "--lines", "--format", format];
+        let args = ["report", "raw.wct", "--lines", format];
         let found = stdout(wcprof(dir, &[&args[..], &elsewhere[..]].concat()));
         assert_eq!(found, expected, "{format}");
     }
@@ -127,13 +127,13 @@ fn raw_elsewhere() {
         let line = text.lines().find(|line| line.starts_with("spin "));
         line.expect("a line of the module").to_owned()
     };
-    let without = line(&["symbols", "raw.wct"]);
+    let without = line(&["check", "raw.wct"]);
     assert!(without.contains("100.0 % unnamed"), "{without}");
     assert!(
         without.contains("missing module file, .symtab, DWARF"),
         "{without}"
     );
-    let with = line(&["symbols", "raw.wct", "--debug-dir", "debug"]);
+    let with = line(&["check", "raw.wct", "--debug-dir", "debug"]);
     assert!(with.contains("  0.0 % unnamed"), "{with}");
     assert!(
         with.contains("from module debug/spin") && !with.contains("missing"),
@@ -153,8 +153,8 @@ fn bad_sysroot() {
     assert_eq!(std::fs::read_dir(dir.path()).expect("a folder").count(), 0);
 }
 
-/// Check that short names fold template arguments and versions of namespaces, keep the time, and
-/// leave full names the default.
+/// Check that trees have short names, without template arguments and versions of namespaces, unless full
+/// ones are asked for.
 #[test]
 fn short_names() {
     let trace = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -162,18 +162,10 @@ fn short_names() {
     let trace = trace.to_str().expect("the path is text");
     let dir = tempfile::tempdir().expect("a folder");
     let report = |names: &[&str]| {
-        let args = [
-            "report", trace, "--by", "all", "--format", "folded", "--idle", "show",
-        ];
+        let args = ["report", trace, "--functions", "--min-percent", "0"];
         stdout(wcprof(dir.path(), &[&args[..], names].concat()))
     };
-    let total = |text: &str| -> u64 {
-        let weights = text.lines().filter_map(|line| line.rsplit(' ').next());
-        weights.map(|n| n.parse::<u64>().expect("a number")).sum()
-    };
-    let (full, short) = (report(&[]), report(&["--names", "short"]));
-    assert_eq!(full, report(&["--names", "full"]));
-    assert_eq!(total(&full), total(&short));
+    let (short, full) = (report(&[]), report(&["--full-names"]));
     assert!(full.contains("std::unique_lock<std::mutex>"));
     assert!(!short.contains("std::unique_lock<std::mutex>"));
     assert!(full.contains("ceph::buffer::v15_2_0::") && !short.contains("v15_2_0::"));
@@ -240,7 +232,7 @@ fn debuginfod_servers() {
         )
     };
     let urls = format!("{gone} {}", server.url);
-    let symbols = ["symbols", trace, "--sysroot", "empty"];
+    let symbols = ["check", trace, "--sysroot", "empty"];
     let run = |more: &[&str], urls: &str| {
         let mut command = command(dir, &[&symbols[..], more].concat());
         command
@@ -331,7 +323,7 @@ fn progress_on_a_terminal() {
     let output = Command::new("script")
         .args([
             "-qefc",
-            "\"$WCPROF\" symbols \"$TRACE\" --sysroot empty > /dev/null",
+            "\"$WCPROF\" check \"$TRACE\" --sysroot empty > /dev/null",
             "/dev/null",
         ])
         .current_dir(dir)
@@ -399,7 +391,7 @@ fn max_memory() {
     let recorded = wcprof(dir, &[&attach[..], &["raw.wct", "--raw"]].concat());
     assert!(!said(recorded).0);
 
-    let report = ["report", "raw.wct", "--lines", "--format", "json"];
+    let report = ["report", "raw.wct", "--lines", "--json"];
     let (is_said, full) = said(wcprof(dir, &[&report[..], &["--no-cache"]].concat()));
     assert!(!is_said && full.contains("inner_wait (spin.c:5)"));
     let (is_said, degraded) = said(wcprof(dir, &[&report[..], &little[..]].concat()));
@@ -407,7 +399,7 @@ fn max_memory() {
     for name in ["main", "outer_loop", "inner_wait"] {
         assert!(degraded.contains(&format!("\"{name}\"")), "{degraded}");
     }
-    let health = wcprof(dir, &[&["symbols", "raw.wct"], &little[..]].concat());
+    let health = wcprof(dir, &[&["check", "raw.wct"], &little[..]].concat());
     let health = stdout(health);
     let line = health.lines().find(|line| line.starts_with("spin "));
     let line = line.expect("a line of the module");

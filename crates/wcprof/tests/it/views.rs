@@ -35,7 +35,7 @@ fn list(value: &Value) -> &[Value] {
 }
 
 fn observed(args: &[&str]) -> u64 {
-    let report = json(&[&["report", OSD, "--format", "json"], args].concat());
+    let report = json(&[&["report", OSD, "--json"], args].concat());
     let groups = list(&report["groups"]).iter();
     groups
         .map(|g| g["observed_ns"].as_u64().expect("a time"))
@@ -64,7 +64,7 @@ fn parts_add_up() {
 /// Check that every node of the JSON has an interval that holds its weight.
 #[test]
 fn intervals() {
-    let report = json(&["report", OSD, "--format", "json", "--by", "pool"]);
+    let report = json(&["report", OSD, "--json", "--by", "pool"]);
     let mut n = 0;
     for group in list(&report["groups"]) {
         for node in list(&group["nodes"]) {
@@ -108,21 +108,16 @@ fn filtered_views() {
         "operator new",
         "--min-percent",
         "10",
-        "--names",
-        "short",
     ];
     golden("ceph-osd-secure-randread.callers.txt", &text(&callers));
     let flat = [
         "report",
         OSD,
-        "--format",
-        "functions",
+        "--functions",
         "--by",
         "process",
         "--min-percent",
         "3",
-        "--names",
-        "short",
     ];
     golden("ceph-osd-secure-randread.functions.txt", &text(&flat));
 }
@@ -130,9 +125,9 @@ fn filtered_views() {
 /// Check that hotspots of a part say so, and of a part without the messenger do not find AES-GCM.
 #[test]
 fn hotspots_of_a_part() {
-    let found = text(&["hotspots", OSD, "--pools", "msgr-worker-*", "--from", "1s"]);
+    let found = text(&["doctor", OSD, "--pools", "msgr-worker-*", "--from", "1s"]);
     assert!(found.contains("AES-128-GCM"), "{found}");
-    let other = text(&["hotspots", OSD, "--pools", "bstore_*"]);
+    let other = text(&["doctor", OSD, "--pools", "bstore_*"]);
     assert!(!other.contains("AES-128-GCM"), "{other}");
 }
 
@@ -182,18 +177,10 @@ fn a_trace_with_itself() {
 fn two_programs() {
     let dir = tempfile::tempdir().expect("a folder");
     let svg = dir.path().join("diff.svg");
-    let args = [
-        "diff",
-        OSD,
-        QEMU,
-        "--limit",
-        "4",
-        "--names",
-        "short",
-        "--flamegraph",
-        svg.to_str().expect("text"),
-    ];
+    let args = ["diff", OSD, QEMU, "--limit", "4"];
     let found = text(&args);
+    let drawn = ["diff", OSD, QEMU, "--format", "svg", "-o"];
+    text(&[&drawn[..], &[svg.to_str().expect("text")]].concat());
     assert!(found.contains("warning: different programs: ceph-osd before, qemu-system-x86 after"));
     golden("ceph-osd-to-qemu.diff.txt", &found);
     let svg = std::fs::read_to_string(svg).expect("the flame graph exists");

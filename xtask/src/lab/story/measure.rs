@@ -167,16 +167,17 @@ fn attach(wcprof: &Wcprof, name: &str, pid: i32) -> Result<Seen> {
 /// What wcprof says of a trace.
 fn read(wcprof: &Wcprof, name: &str, seen: &mut Seen) -> Result<()> {
     let probes = quoted(probes(wcprof));
-    let found = wcprof.json(name, &format!("hotspots --rules {probes}"))?;
-    for finding in list(&found["findings"]) {
+    let found = wcprof.json(name, &format!("doctor --rules {probes}"))?;
+    let is_of_time = |finding: &&Value| finding["basis"]["kind"] == "time";
+    for finding in list(&found["findings"]).filter(is_of_time) {
         let rule = text(&finding["rule"]);
         match rule.strip_prefix(PROBE) {
             Some(rule) => drop(seen.shares.insert(rule.to_owned(), share(finding))),
             None => seen.findings.push(rule.to_owned()),
         }
     }
-    seen.settings = rules(&wcprof.json(name, "doctor")?);
-    let findings = wcprof.text(name, "hotspots")?;
+    seen.settings = rules(&found, "setting");
+    let findings = wcprof.text(name, "doctor")?;
     let is_shown = |finding: &&str| {
         let first = finding.lines().next().unwrap_or_default();
         RULES

@@ -1,0 +1,217 @@
+//! Help by what one wants to know, what replaced old spellings, manual pages and completions.
+
+use std::ffi::OsString;
+use std::fmt::Write;
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, CommandFactory, FromArgMatches};
+use clap_complete::{Shell, generate};
+use clap_mangen::Man;
+
+use crate::cli::Cli;
+use crate::failure::Failure;
+use crate::open::write_output;
+
+/// The commands by what they answer.
+const GROUPS: [(&str, &[&str]); 4] = [
+    (
+        "Where does the time go?",
+        &["attach", "top", "report", "diff"],
+    ),
+    ("What should change?", &["doctor", "crypto"]),
+    ("What works here?", &["check"]),
+    (
+        "Files and set-up",
+        &["merge", "import", "completions", "man"],
+    ),
+];
+
+/// Commands, flags and values of older versions, and what does the same now.
+const REPLACED: [(&str, &str); 14] = [
+    ("hotspots", "wcprof doctor TRACE"),
+    ("locks", "wcprof report TRACE --locks"),
+    ("symbols", "wcprof check TRACE"),
+    ("demo", "wcprof attach --demo"),
+    ("--hotspot-rules", "--rules PATH"),
+    ("--names", "--full-names"),
+    ("--snapshot", "the file without a flag: wcprof doctor FILE"),
+    ("--html", "--format html -o FILE"),
+    ("--flamegraph", "--format svg -o FILE"),
+    ("--top", "--limit"),
+    ("--pid", "the pid without a flag"),
+    ("json", "--json"),
+    ("functions", "--functions"),
+    ("waits", "--waits"),
+];
+
+/// The command line as it is typed.
+pub(crate) fn parse(args: impl IntoIterator<Item = OsString>) -> Result<Cli, clap::Error> {
+    let mut command = command();
+    let matches = command.try_get_matches_from_mut(args);
+    let matches = matches.map_err(|error| match replacement(&error) {
+        Some(text) => command.error(error.kind(), text),
+        None => error,
+    })?;
+    Cli::from_arg_matches(&matches)
+}
+
+/// What to type instead of an old spelling.
+fn replacement(error: &clap::Error) -> Option<String> {
+    let context = match error.kind() {
+        ErrorKind::InvalidSubcommand => ContextKind::InvalidSubcommand,
+        ErrorKind::UnknownArgument => ContextKind::InvalidArg,
+        ErrorKind::InvalidValue => ContextKind::InvalidValue,
+        _ => return None,
+    };
+    let Some(ContextValue::String(typed)) = error.get(context) else {
+        return None;
+    };
+    let (old, new) = REPLACED.iter().find(|(old, _)| old == typed)?;
+    Some(format!("`{old}` is gone; use this: {new}"))
+}
+
+/// The command line's definition, with the list of commands in groups.
+pub(crate) fn command() -> Command {
+    let command = Cli::command();
+    let mut list = String::new();
+    for (heading, names) in GROUPS {
+        let _ = writeln!(list, "{heading}");
+        for name in names {
+            let about = command
+                .find_subcommand(name)
+                .and_then(|sub| sub.get_about());
+            let about = about.map(ToString::to_string).unwrap_or_default();
+            let _ = writeln!(list, "  {name:13}{about}");
+        }
+        list.push('\n');
+    }
+    command.help_template(format!(
+        "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{list}{{options}}{{after-help}}\n"
+    ))
+}
+
+/// Prints completions.
+pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
+    let mut bytes = Vec::new();
+    generate(shell, &mut command(), "wcprof", &mut bytes);
+    write_output(None, &bytes)
+}
+
+/// Prints a manual page, or writes all to a folder.
+pub(crate) fn man(words: &[String], dir: Option<&Path>) -> Result<(), Failure> {
+    let mut root = Cli::command().disable_help_subcommand(true);
+    root.build();
+    if let Some(dir) = dir {
+        fs::create_dir_all(dir)
+            .with_context(|| format!("failed to make the folder `{}`", dir.display()))?;
+        return write_pages(&root, dir);
+    }
+    let mut command = &root;
+    for word in words {
+        let sub = command.find_subcommand(word);
+        let unknown = || Failure::usage(anyhow::anyhow!("there is no command `{word}`"));
+        command = sub.ok_or_else(|| unknown().hint("`wcprof --help` lists the commands"))?;
+    }
+    write_output(None, &page(command)?)
+}
+
+fn page(command: &Command) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    Man::new(command.clone()).render(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn write_pages(command: &Command, dir: &Path) -> Result<(), Failure> {
+    let file = dir.join(Man::new(command.clone()).get_filename());
+    write_output(Some(&file), &page(command)?)?;
+    let mut subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
+    subs.try_for_each(|sub| write_pages(sub, dir))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    /// Lines of a screen, and its columns.
+    const SCREEN: (usize, usize) = (40, 100);
+
+    fn visible(command: &Command) -> Vec<&Command> {
+        let subs = command.get_subcommands();
+        subs.filter(|sub| !sub.is_hide_set()).collect()
+    }
+
+    /// Check that each command is in one group.
+    #[test]
+    fn groups() {
+        let command = Cli::command();
+        let all: BTreeSet<&str> = visible(&command).iter().map(|sub| sub.get_name()).collect();
+        let grouped: Vec<&str> = GROUPS
+            .iter()
+            .flat_map(|(_, names)| *names)
+            .copied()
+            .collect();
+        assert_eq!(grouped.len(), all.len());
+        assert_eq!(grouped.into_iter().collect::<BTreeSet<_>>(), all);
+    }
+
+    /// Check that the short help of each command fits a screen.
+    #[test]
+    fn short_help() {
+        fn check(command: Command) {
+            let name = command.get_name().to_owned();
+            let help = command.clone().term_width(SCREEN.1).render_help();
+            let n = help.to_string().lines().count();
+            assert!(n <= SCREEN.0, "{name} -h has {n} lines:\n{help}");
+            for sub in visible(&command) {
+                check(sub.clone());
+            }
+        }
+        check(command());
+    }
+
+    /// Check that old spellings name the new ones, and that what is simply wrong names none.
+    #[test]
+    fn replaced() {
+        let error = |line: &str| {
+            let words = line.split(' ').map(OsString::from);
+            parse(words).unwrap_err().to_string()
+        };
+        for (line, new) in [
+            ("wcprof hotspots x.wct", "wcprof doctor TRACE"),
+            ("wcprof locks x.wct", "wcprof report TRACE --locks"),
+            ("wcprof report x.wct --format json", "--json"),
+            ("wcprof report x.wct --names short", "--full-names"),
+            ("wcprof diff a b --html x", "--format html -o FILE"),
+        ] {
+            assert!(error(line).contains(new), "{}", error(line));
+        }
+        assert!(!error("wcprof nonsense").contains("use this"));
+    }
+
+    /// Check that old spellings are really gone.
+    #[test]
+    fn gone() {
+        let names: BTreeSet<String> = visible(&Cli::command())
+            .iter()
+            .map(|sub| sub.get_name().to_owned())
+            .collect();
+        assert!(REPLACED.iter().all(|(old, _)| !names.contains(*old)));
+    }
+
+    /// Check that there is a page of each command, and completions for each shell.
+    #[test]
+    fn pages() {
+        let folder = tempfile::tempdir().unwrap();
+        man(&[], Some(folder.path())).unwrap();
+        let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(read("wcprof-crypto-advise.1").contains("duration"));
+        assert!(read("wcprof.1").contains("wcprof\\-attach"));
+        let n_files = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(n_files, 1 + visible(&Cli::command()).len() + 4);
+    }
+}
