@@ -23,7 +23,7 @@ pub struct Probe {
     /// The process; wcprof itself when none was asked for.
     pub pid: Pid,
     /// Its name; empty when it may not be looked at.
-    pub comm: String,
+    pub title: String,
     /// Whether a process was asked for.
     pub asked: bool,
     /// Each engine, privilege, kernel feature, part of the process and limit.
@@ -49,7 +49,7 @@ pub fn probe(pid: Option<Pid>) -> Result<Probe, TargetError> {
     };
     // Before the engines, which raise a limit.
     let machine = kernel::Machine::read();
-    let comm = target.as_ref().map_or("", Target::comm).to_owned();
+    let title = target.as_ref().map(Target::title).unwrap_or_default();
     let process = process::lines(tried, &target);
     let (mut lines, choice, reason) = engines::lines(tried, target);
     lines.extend(privileges::lines(&machine));
@@ -58,7 +58,7 @@ pub fn probe(pid: Option<Pid>) -> Result<Probe, TargetError> {
     lines.extend(limits::lines(pid, &machine));
     Ok(Probe {
         pid: tried,
-        comm,
+        title,
         asked: pid.is_some(),
         lines,
         choice,

@@ -123,7 +123,7 @@ impl<'a> AppliedRule<'a> {
             severity: rule.severity,
             action: rule.action.clone(),
             pid: first.pid,
-            process: self.index.process_comm(first).to_owned(),
+            process: self.index.process_title(first).to_owned(),
             host: self.index.host(first).to_owned(),
             pools: pools.map(|p| p.name.clone()).collect(),
             basis: Basis::Time(share),

@@ -45,8 +45,7 @@ pub use rule::{
 };
 pub use rule_set::{RuleError, RuleSet};
 pub use text::{
-    gain_sentence, process_name, render_finding, render_paragraph, render_rules, render_text,
-    share_sentence,
+    gain_sentence, render_finding, render_paragraph, render_rules, render_text, share_sentence,
 };
 pub use to_do::{ToDo, to_do};
 pub use watch::Watch;

@@ -18,7 +18,7 @@ const MUCH_WITHOUT_STACK: f64 = 50.0;
 pub fn render_text(profile: &Profile, hotspots: &Hotspots, width: usize) -> String {
     let width = width.max(40);
     let findings = hotspots.findings.iter();
-    let texts = findings.map(|finding| full(finding, process_name(profile, finding), width));
+    let texts = findings.map(|finding| render_finding(finding, width));
     let texts: Vec<String> = texts.collect();
     let mut out = texts.join("\n");
     if texts.is_empty() {
@@ -28,7 +28,7 @@ pub fn render_text(profile: &Profile, hotspots: &Hotspots, width: usize) -> Stri
         out.push_str("\nundecided: the 95 % interval spans the threshold\n");
     }
     for open in &hotspots.undecided {
-        let text = undecided(profile, open);
+        let text = undecided(open);
         out += &wrapped("  ", &text, 4, width);
     }
     let on_cpu = || profile.rows.iter().filter(|r| r.state == State::OnCpu);
@@ -64,34 +64,32 @@ pub fn render_rules(rules: &RuleSet, width: usize) -> String {
 }
 
 /// One finding with all there is to say about it.
+/// Lines are of at most `width` characters, at least 40; names are escaped.
 pub fn render_finding(finding: &Finding, width: usize) -> String {
-    full(finding, &finding.process, width.max(40))
-}
-
-/// `  label: text`, escaped and wrapped as in a finding; the lines that follow are indented under the text.
-pub fn render_paragraph(label: &str, text: &str, width: usize) -> String {
-    wrapped(&format!("  {label:<8}: "), text, 12, width.max(40))
-}
-
-fn full(finding: &Finding, process: &str, width: usize) -> String {
+    let width = width.max(40);
     let title = one_line(&finding.title);
     let mut out = format!("[{}] {title} ({})\n", finding.severity.name(), finding.rule);
-    let mut place = place(finding, process);
+    let mut place = place(finding);
     if !finding.pools.is_empty() {
         place = format!("{place}: {}", pools(finding));
     }
     out += &render_paragraph("where", &place, width);
-    out += &basis(finding, process, width);
+    out += &basis(finding, width);
     for evidence in &finding.evidence {
         out += &tree(evidence, width);
     }
     out += &render_paragraph("why", &finding.explanation, width);
     out += &render_paragraph("advice", &finding.advice, width);
-    if let Some(gain) = gain_sentence(finding, process) {
+    if let Some(gain) = gain_sentence(finding) {
         out += &render_paragraph("gain", &gain, width);
     }
     out += &sources(&finding.sources, width);
     out + &render_paragraph("verify", &finding.verify, width)
+}
+
+/// `  label: text`, escaped and wrapped as in a finding; the lines that follow are indented under the text.
+pub fn render_paragraph(label: &str, text: &str, width: usize) -> String {
+    wrapped(&format!("  {label:<8}: "), text, 12, width.max(40))
 }
 
 fn sources(sources: &[Source], width: usize) -> String {
@@ -103,10 +101,10 @@ fn sources(sources: &[Source], width: usize) -> String {
 }
 
 /// What a finding rests on: the share of time, or the settings found.
-fn basis(finding: &Finding, process: &str, width: usize) -> String {
+fn basis(finding: &Finding, width: usize) -> String {
     match &finding.basis {
         Basis::Time(share) => {
-            let text = share_text(share, finding, process);
+            let text = share_text(share, finding);
             render_paragraph("share", &text, width)
         }
         Basis::Setting(found) => {
@@ -122,19 +120,11 @@ fn basis(finding: &Finding, process: &str, width: usize) -> String {
     }
 }
 
-/// What a user calls the process of a finding: `osd.3`; not escaped.
-pub fn process_name<'p>(profile: &'p Profile, finding: &'p Finding) -> &'p str {
-    let is_on = |host: &str| finding.host.is_empty() || host == finding.host;
-    let mut processes = profile.processes.iter();
-    let known = processes.find(|p| p.pid == finding.pid && is_on(&p.host));
-    known.map_or(&finding.process, |p| &p.title)
-}
-
-/// `osd.3/4711`, with the host in a profile of several hosts.
-fn place(finding: &Finding, process: &str) -> String {
+/// `osd.3 (pid 4711)`, with the host in a profile of several hosts.
+fn place(finding: &Finding) -> String {
     match finding.host.as_str() {
-        "" => format!("{process}/{}", finding.pid),
-        host => format!("{process}/{} on {host}", finding.pid),
+        "" => format!("{} (pid {})", finding.process, finding.pid),
+        host => format!("{} (pid {}) on {host}", finding.process, finding.pid),
     }
 }
 
@@ -147,7 +137,7 @@ fn pools(finding: &Finding) -> String {
 }
 
 /// `14.0 % (12.1 to 16.2) of msgr-worker-N's on-CPU time, 1.4 of 10.0 s`.
-fn share_text(share: &TimeShare, finding: &Finding, process: &str) -> String {
+fn share_text(share: &TimeShare, finding: &Finding) -> String {
     let base_ns = share.base_ns();
     let part = |ns| percent(ns, base_ns);
     let text = format!(
@@ -156,7 +146,7 @@ fn share_text(share: &TimeShare, finding: &Finding, process: &str) -> String {
             part(share.matched_ns),
             (part(share.low_ns), part(share.high_ns))
         ),
-        whose(share, finding, process),
+        whose(share, finding),
         short_duration(share.matched_ns),
         short_duration(base_ns),
     );
@@ -175,11 +165,11 @@ pub(crate) fn with_interval(share: f64, (low, high): (f64, f64)) -> String {
 }
 
 /// Whose time a share is of: `msgr-worker-N's on-CPU time`.
-pub(crate) fn whose(share: &TimeShare, finding: &Finding, process: &str) -> String {
+pub(crate) fn whose(share: &TimeShare, finding: &Finding) -> String {
     let subject = match (share.scope, finding.pools.as_slice()) {
         (Scope::Pool, [pool]) => format!("{pool}'s"),
         (Scope::Pool, pools) => format!("{} pools'", pools.len()),
-        (Scope::Process, _) => format!("{process}'s"),
+        (Scope::Process, _) => format!("{}'s", finding.process),
     };
     let base = share.base.name();
     match share.tids.len() {
@@ -193,9 +183,9 @@ pub(crate) fn whose(share: &TimeShare, finding: &Finding, process: &str) -> Stri
 }
 
 /// What may be a finding, and how long a recording would decide it.
-fn undecided(profile: &Profile, open: &Undecided) -> String {
+fn undecided(open: &Undecided) -> String {
     let finding = &open.finding;
-    let share = share_sentence(profile, finding).unwrap_or_default();
+    let share = share_sentence(finding).unwrap_or_default();
     let title = &finding.title;
     let id = &finding.rule;
     let threshold = match &finding.basis {
@@ -213,20 +203,20 @@ fn undecided(profile: &Profile, open: &Undecided) -> String {
 
 /// The share of time that a finding rests on, as a sentence without a full stop; not escaped. `None` for
 /// settings.
-pub fn share_sentence(profile: &Profile, finding: &Finding) -> Option<String> {
+pub fn share_sentence(finding: &Finding) -> Option<String> {
     match &finding.basis {
-        Basis::Time(share) => Some(share_text(share, finding, process_name(profile, finding))),
+        Basis::Time(share) => Some(share_text(share, finding)),
         Basis::Setting(_) => None,
     }
 }
 
 /// The bound of what an advice can bring (Amdahl's law): the time that it is about. `None` for single threads,
 /// whose other work goes on, and for settings.
-pub fn gain_sentence(finding: &Finding, process: &str) -> Option<String> {
+pub fn gain_sentence(finding: &Finding) -> Option<String> {
     match &finding.basis {
         Basis::Time(share) if share.tids.is_empty() => {
             let most = percent(share.matched_ns, share.base_ns());
-            let whose = whose(share, finding, process);
+            let whose = whose(share, finding);
             Some(format!("at most {most:.1} % of {whose}"))
         }
         _ => None,

@@ -8,7 +8,7 @@ use wcprof_text::percent;
 
 use crate::finding::{Basis, Finding};
 use crate::rule::Severity;
-use crate::text::{process_name, whose, with_interval};
+use crate::text::{whose, with_interval};
 
 /// An action and why to take it. Not escaped.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -51,7 +51,7 @@ pub fn to_do<'f>(profile: &Profile, findings: impl IntoIterator<Item = &'f Findi
 /// `Memory comes from libc's malloc: 16.3 % (12.1 to 20.9) of osd.0's on-CPU time`.
 fn why(profile: &Profile, group: &[&Finding]) -> String {
     let first = group[0];
-    let process = process_name(profile, first);
+    let process = &first.process;
     let prefix = match profile.processes.len() {
         0 | 1 => String::new(),
         _ => format!("{process}: "),
@@ -71,7 +71,7 @@ fn why(profile: &Profile, group: &[&Finding]) -> String {
             let part = |ns| percent(ns, share.base_ns());
             let interval = (part(share.low_ns), part(share.high_ns));
             let share_text = with_interval(part(share.matched_ns), interval);
-            let whose = whose(share, first, process);
+            let whose = whose(share, first);
             format!("{prefix}{title}: {share_text} of {whose}{also}")
         }
         Basis::Setting(found) => {

@@ -139,8 +139,16 @@ impl<'p> Index<'p> {
         }
     }
 
+    /// What a user calls a pool's process; empty when the pool has no thread.
+    pub(crate) fn process_title(&self, pool: &Pool) -> &str {
+        let thread = pool.threads.first();
+        thread.map_or("", |&t| {
+            self.profile.process_title(&self.profile.threads[t])
+        })
+    }
+
     /// The name of a pool's process; empty when the pool has no thread.
-    pub(crate) fn process_comm(&self, pool: &Pool) -> &str {
+    fn process_comm(&self, pool: &Pool) -> &str {
         let thread = pool.threads.first();
         thread.map_or("", |&t| self.profile.threads[t].process_comm.as_str())
     }

@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use thiserror::Error;
-use wcprof_types::{Mapping, Pid, parse_maps_line, redact_args};
+use wcprof_types::{Mapping, Pid, parse_maps_line, process_title, redact_args};
 
 use crate::clock::process_cpu_ns;
 use crate::open::open_regular;
@@ -208,6 +208,11 @@ impl Target {
     /// Its name when it was opened.
     pub fn comm(&self) -> &str {
         &self.comm
+    }
+
+    /// What a user calls it: `osd.3`, the name of a virtual machine; else its name.
+    pub fn title(&self) -> String {
+        process_title(&self.comm, &self.cmdline())
     }
 
     /// Its command line, arguments apart, without secrets; at most 64 KiB of it. Empty when it cannot be

@@ -17,7 +17,7 @@ fn short_ids(path: &str) -> String {
     parts.collect()
 }
 
-/// `comm/tid` of a thread (the tid follows the last `/`), a pool's name, `comm/pid` of a process,
+/// `comm/tid` of a thread (the tid follows the last `/`), a pool's name, `osd.3 (pid 4711)` of a process,
 /// the path of a control group with the ids of containers cut, or `None` for everything. Not escaped.
 pub fn group_name(profile: &Profile, group: &Group) -> Option<String> {
     key_name(profile, &group.key, &group.threads)
@@ -32,11 +32,11 @@ pub(crate) fn key_name(profile: &Profile, key: &GroupKey, threads: &[usize]) -> 
         GroupKey::Pool(name) => Some(name.clone()),
         GroupKey::Process(at) => {
             if let Some(process) = profile.processes.get(*at) {
-                return Some(format!("{}/{}", process.title, process.pid));
+                return Some(format!("{} (pid {})", process.title, process.pid));
             }
             // A profile made by hand may have threads alone.
             let thread = profile.threads.get(*threads.first()?)?;
-            Some(format!("{}/{}", thread.process_comm, thread.pid))
+            Some(format!("{} (pid {})", thread.process_comm, thread.pid))
         }
         GroupKey::Host(host) if host.is_empty() => Some("(no host recorded)".to_owned()),
         GroupKey::Host(host) => Some(host.clone()),

@@ -69,7 +69,7 @@ mod tests {
         };
         Probe {
             pid: Pid(42),
-            comm: "x\x1b[31m".to_owned(),
+            title: "x\x1b[31m".to_owned(),
             asked: true,
             lines: vec![
                 line(

@@ -383,7 +383,7 @@ fn filters_and_groups() {
         })
         .expect("a file");
     assert_eq!(file.profiles.len(), 1);
-    assert_eq!(file.profiles[0].name, "ceph-osd/100");
+    assert_eq!(file.profiles[0].name, "ceph-osd (pid 100)");
 }
 
 /// Check that hostile names come back as they are, and that none is a formula of a spreadsheet.

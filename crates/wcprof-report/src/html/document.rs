@@ -2,7 +2,7 @@
 //! page's table of strings; times are in microseconds.
 
 use serde_json::{Value, json};
-use wcprof_findings::{Basis, Evidence, Finding, gain_sentence, process_name, share_sentence};
+use wcprof_findings::{Basis, Evidence, Finding, gain_sentence, share_sentence};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Cores, Group, GroupBy, View};
 
@@ -94,12 +94,7 @@ pub(super) fn group(profile: &Profile, group: &Group, strings: &mut Strings) -> 
 }
 
 /// A finding; `group` is the group of its pool, if the view has one.
-pub(super) fn finding(
-    profile: &Profile,
-    finding: &Finding,
-    group: Option<usize>,
-    strings: &mut Strings,
-) -> Value {
+pub(super) fn finding(finding: &Finding, group: Option<usize>, strings: &mut Strings) -> Value {
     let (matched, wall, states) = match &finding.basis {
         Basis::Time(share) => (share.matched_ns, share.wall_ns, share.states.as_slice()),
         _ => (0, 0, &[][..]),
@@ -111,11 +106,11 @@ pub(super) fn finding(
             let text = settings.map(|s| format!("{}: {} [{}]", s.name, s.value, s.origin));
             text.collect()
         }
-        _ => share_sentence(profile, finding).into_iter().collect(),
+        _ => share_sentence(finding).into_iter().collect(),
     };
     let basis: Vec<u32> = basis.iter().map(|text| strings.id(text)).collect();
-    let process = process_name(profile, finding);
-    let gain = gain_sentence(finding, process).unwrap_or_default();
+    let process = &finding.process;
+    let gain = gain_sentence(finding).unwrap_or_default();
     let process = format!("{process} (pid {})", finding.pid);
     let sources = finding.sources.iter();
     let sources = sources.map(|s| format!("\"{}\": {}", s.report, s.figure.trim()));

@@ -227,7 +227,7 @@ impl<'a> HtmlPage<'a> {
         let shown = some_of_each(self.findings(), limit(size, MAX_FINDINGS, 5));
         let findings = shown.iter().map(|f| {
             let group = group_of(f, &groups);
-            document::finding(profile, f, group, &mut strings)
+            document::finding(f, group, &mut strings)
         });
         let findings = findings.collect();
         let map = self.map.as_ref();

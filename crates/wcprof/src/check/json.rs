@@ -1,4 +1,4 @@
-//! The result as JSON, `wcprof-check` version 1; `docs/permissions.md` describes it.
+//! The result as JSON, `wcprof-check` version 2; `docs/permissions.md` describes it.
 
 use serde_json::json;
 use wcprof_capture::probe::{Probe, Subject, Verdict};
@@ -16,10 +16,10 @@ pub(super) fn render(probe: &Probe) -> serde_json::Result<String> {
     });
     printable_json(&json!({
         "schema": "wcprof-check",
-        "version": 1,
+        "version": 2,
         "wcprof_version": env!("CARGO_PKG_VERSION"),
         "pid": probe.asked.then_some(probe.pid.0),
-        "comm": probe.asked.then_some(&probe.comm),
+        "process": probe.asked.then_some(&probe.title),
         "engine": probe.choice.map(|engine| engine.name()),
         "reason": probe.reason,
         "checks": checks.collect::<Vec<_>>(),
@@ -58,7 +58,7 @@ mod tests {
         };
         let json = parse(&probe);
         assert_eq!(json["schema"], "wcprof-check");
-        assert_eq!(json["version"], 1);
+        assert_eq!(json["version"], 2);
         assert_eq!(json["pid"], 42);
         assert_eq!(json["engine"], "procfs");
         assert_eq!(
@@ -70,6 +70,6 @@ mod tests {
         );
         (probe.asked, probe.choice) = (false, None);
         let json = parse(&probe);
-        assert!(json["pid"].is_null() && json["comm"].is_null() && json["engine"].is_null());
+        assert!(json["pid"].is_null() && json["process"].is_null() && json["engine"].is_null());
     }
 }

@@ -45,11 +45,10 @@ pub(super) fn render(probe: &Probe, terminal: Terminal) -> String {
 }
 
 fn title(subject: Subject, probe: &Probe) -> String {
-    let comm = match probe.comm.as_str() {
-        "" => String::new(),
-        comm => format!(" ({})", terminal_name(comm)),
+    let process = match probe.title.as_str() {
+        "" => format!("pid {}", probe.pid),
+        title => format!("{} (pid {})", terminal_name(title), probe.pid),
     };
-    let process = format!("pid {}{comm}", probe.pid);
     match subject {
         Subject::Engine if probe.asked => format!("Engines, tried on {process}"),
         Subject::Engine => "Engines, tried on wcprof itself".into(),
@@ -110,12 +109,12 @@ mod tests {
         assert_eq!(
             render(&example(), terminal(false)),
             "\
-Engines, tried on pid 42 (x?[31m)
+Engines, tried on x?[31m (pid 42)
   missing  bpf       not permitted
                      -> use procfs
   ok       procfs    all
 
-Process pid 42 (x?[31m)
+Process x?[31m (pid 42)
   limited  binaries  `a?b` not
                      -> copy it
 

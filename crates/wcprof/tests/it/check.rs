@@ -47,7 +47,7 @@ fn json_of_a_child() {
     let json: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(json["schema"], "wcprof-check");
     assert_eq!(json["pid"], pid);
-    assert_eq!(json["comm"], "cat");
+    assert_eq!(json["process"], "cat");
     let checks = json["checks"].as_array().unwrap();
     let engines = checks.iter().filter(|c| c["subject"] == "engine");
     let best = engines.into_iter().find(|c| c["verdict"] != "missing");
