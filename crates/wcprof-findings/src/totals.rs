@@ -139,12 +139,10 @@ impl<'p> Index<'p> {
         }
     }
 
-    /// What a user calls a pool's process; empty when the pool has no thread.
+    /// What a user calls a pool's process.
     pub(crate) fn process_title(&self, pool: &Pool) -> &str {
-        let thread = pool.threads.first();
-        thread.map_or("", |&t| {
-            self.profile.process_title(&self.profile.threads[t])
-        })
+        let process = self.profile.processes.get(pool.process);
+        process.map_or_else(|| self.process_comm(pool), |process| &process.title)
     }
 
     /// The name of a pool's process; empty when the pool has no thread.

@@ -162,7 +162,7 @@ fn what_to_do() {
     assert!(
         lines(&profile)
             .lines()
-            .all(|line| line.contains(" osd.3: "))
+            .all(|line| line.contains(" ceph-osd: "))
     );
 }
 
@@ -183,10 +183,11 @@ fn equal_pids_of_two_hosts() {
     let n = to_do(&profile, &found.findings).len();
     let mut other = found.findings[0].clone();
     other.host = "node1".to_owned();
+    other.process = "osd.1".to_owned();
     found.findings.insert(1, other);
     assert_eq!(to_do(&profile, &found.findings).len(), n + 1);
     let text = render_text(&profile, &found, 120);
-    assert!(text.contains("osd.1/100 on node1: "), "{text}");
+    assert!(text.contains("osd.1 (pid 100) on node1: "), "{text}");
     profile.processes.pop();
     let found = hotspots(&profile, &RuleSet::builtin().unwrap());
     assert!(found.findings.iter().all(|f| f.host.is_empty()));
