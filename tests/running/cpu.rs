@@ -275,7 +275,7 @@ fn assert_no_cpu_time_lost(engine: Engine, mut target: RemoteProcess) {
     let steady = on_cpu.thread("steady");
     let steady_truth = after.since(&before, "steady") as f64 / length;
     assert_within("CPUs of steady", cpus(&steady), steady_truth, 0.02);
-    assert!(steady_truth > 0.04, "steady gets a CPU: {steady_truth}");
+    assert!(steady_truth > 0.02, "steady gets a CPU: {steady_truth}");
     // What is left of the process's time is that of short-lived threads, their birth and their end.
     let exited = on_cpu.thread("[exited threads, not sampled]");
     let bound = most - steady_truth + 0.02;

@@ -53,9 +53,14 @@ pub(crate) struct AttachArgs {
     /// Also print the call trees of each pool
     #[arg(long, conflicts_with = "keep")]
     pub(crate) tree: bool,
-    /// Also record kernel stacks, and show them below the user stacks
+    /// Show the kernel stacks, too, and record them with every engine
+    ///
+    /// The engine bpf records them anyway; the engines on /proc need CAP_SYS_ADMIN for more than one function.
     #[arg(long)]
     pub(crate) kernel: bool,
+    /// Record no kernel stacks
+    #[arg(long, conflicts_with = "kernel", hide_short_help = true)]
+    pub(crate) no_kernel: bool,
     /// Save no function names: read no debug file, ask no server
     #[arg(long)]
     pub(crate) raw: bool,
@@ -254,7 +259,7 @@ pub(crate) struct TreeArgs {
     /// uwpmp has no states: there the default is show.
     #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) idle: Option<IdleArg>,
-    /// Show the kernel stacks that `attach --kernel` recorded
+    /// Show the kernel stacks, too, below the user stacks
     #[arg(long)]
     pub(crate) kernel: bool,
     /// Show the state of the thread as a frame

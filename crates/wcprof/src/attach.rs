@@ -51,7 +51,10 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         children: args.children,
         duration: Some(args.duration).filter(|d| !d.is_zero()),
         sampling: args.sampling.clone(),
-        kernel: args.kernel,
+        kernel: match args.no_kernel {
+            true => Some(false),
+            false => args.kernel.then_some(true),
+        },
         trace: path,
     };
     if let Some(time) = args.keep.keep {

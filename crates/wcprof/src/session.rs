@@ -46,8 +46,8 @@ pub(crate) struct SessionOptions {
     /// `None`: until Ctrl-C.
     pub(crate) duration: Option<Duration>,
     pub(crate) sampling: SamplingArgs,
-    /// Kernel stacks, too.
-    pub(crate) kernel: bool,
+    /// Kernel stacks, too; `None`: where they are cheap.
+    pub(crate) kernel: Option<bool>,
     pub(crate) trace: PathBuf,
 }
 
@@ -94,7 +94,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let (requests_tx, requests) = mpsc::channel();
     let recorder_options = RecorderOptions {
         header,
-        kernel: options.kernel,
+        kernel: sampler.has_kernel_stacks(),
         requests: requests_tx,
     };
     let mut recorder = Recorder::new(&options.targets, sink, recorder_options)?;

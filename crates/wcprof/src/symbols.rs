@@ -48,7 +48,7 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
         children: false,
         duration: Some(DURATION),
         sampling: defaults(),
-        kernel: false,
+        kernel: Some(false),
         trace: trace.clone(),
     })?;
     of_trace(&trace, |tables| {

@@ -42,7 +42,7 @@ fn open(pid: Pid, engine: EngineKind) -> Result<Vec<String>, String> {
         rate_hz: 99,
         max_cpu_percent: 20,
         engine: Some(engine),
-        kernel: false,
+        kernel: Some(false),
         children: false,
         keep_thread: None,
     };

@@ -41,8 +41,8 @@ pub struct SamplerOptions {
     pub max_cpu_percent: u32,
     /// This engine and no other; `None`: the best that works.
     pub engine: Option<EngineKind>,
-    /// Kernel stacks, too.
-    pub kernel: bool,
+    /// Kernel stacks, too; `None`: where they are cheap and have names, which is with the engine `bpf`.
+    pub kernel: Option<bool>,
     /// Processes that targets start meanwhile, too.
     pub children: bool,
     /// Whether a thread of this name is wanted; `None` for all.
@@ -148,16 +148,21 @@ impl Sampler {
             period_ns: timer_period_ns(options.rate_hz),
             // Names of addresses are looked up after the recording; where that will not work, the
             // kernel can still name its functions itself.
-            by_address: options.kernel && kernel_names_readable(),
+            by_address: options.kernel != Some(false) && kernel_names_readable(),
+            is_kernel_wanted: options.kernel == Some(true),
             files,
         };
         let (engine, snapshots, perf) = start.open(options.engine, &mut notes)?;
-        let kernel = match (options.kernel, snapshots.has_kernel_stacks()) {
+        let has_kernel_stacks = snapshots.has_kernel_stacks();
+        let kernel = match (
+            options.kernel.unwrap_or(has_kernel_stacks),
+            has_kernel_stacks,
+        ) {
             (false, _) => KernelSource::None,
             (true, true) => KernelSource::Engine,
             (true, false) => KernelSource::Procfs,
         };
-        if options.kernel
+        if start.is_kernel_wanted
             && let Some(first) = targets.first()
         {
             notes.extend(kernel_note(first, kernel, start.by_address));
@@ -269,6 +274,8 @@ struct Start<'a> {
     period_ns: u64,
     /// Kernel stacks as addresses.
     by_address: bool,
+    /// Kernel stacks with every engine.
+    is_kernel_wanted: bool,
     files: FileBudget,
 }
 
@@ -345,7 +352,7 @@ impl Start<'_> {
         let options = PerfOptions {
             period_ns: self.period_ns,
             dump_bytes: DUMP_BYTES,
-            kernel_stacks: self.by_address,
+            kernel_stacks: self.by_address && (bpf.is_some() || self.is_kernel_wanted),
             filter: bpf.and_then(BpfSnapshots::perf_filter),
             max_events: self.files.events,
         };

@@ -76,6 +76,11 @@ impl Sampler {
         self.engine
     }
 
+    /// Whether batches have kernel stacks.
+    pub fn has_kernel_stacks(&self) -> bool {
+        self.kernel != KernelSource::None
+    }
+
     /// Remarks on this recording: why a better engine is not used, what is missing.
     pub fn notes(&self) -> &[String] {
         &self.notes

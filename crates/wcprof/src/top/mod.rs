@@ -122,7 +122,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         children: args.children,
         duration: None,
         sampling: args.sampling.clone(),
-        kernel: false,
+        kernel: Some(false),
         trace: base,
     };
     let painter = Painter {
