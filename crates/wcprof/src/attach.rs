@@ -209,6 +209,6 @@ fn print_next(trace: &Path, flamegraph: Option<&Path>) {
         message!("flame graph: {}", svg.display());
     }
     message!(
-        "more: wcprof report {trace} --tree; wcprof doctor {trace}; wcprof report {trace} --format html -o page.html; wcprof diff"
+        "more: wcprof report {trace} --tree [--kernel]; wcprof doctor {trace}; wcprof report {trace} --format html -o page.html; wcprof diff"
     );
 }
