@@ -7,12 +7,13 @@ use std::mem::ManuallyDrop;
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
 use wcprof_findings::Hotspots;
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{Detail, Profile, State};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
 use wcprof_report::{
     Headline, SvgOptions, TextOptions, TextTrees, cores_text, folded, functions, json, svg, text,
     uwpmp, waits,
 };
+use wcprof_symbols::drop_inline_frames;
 
 use crate::args::{ByArg, FormatArg, IdleArg, NamesArg, ReportArgs};
 use crate::failure::Failure;
@@ -34,10 +35,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         html::check(args)?;
     }
     let window = args.part.window()?;
-    let (mut opened, symbols, rules) = named(&args.trace, window, &args.analysis)?;
-    if args.lines {
-        opened.show_lines();
+    let (mut opened, mut symbols, rules) = named(&args.trace, window, &args.analysis)?;
+    if format == FormatArg::Uwpmp {
+        // As uwpmp does.
+        drop_inline_frames(&mut symbols);
     }
+    opened.set_detail(detail(args, format));
     // These formats need the spans of the trace besides their sums.
     let has_time_axis = matches!(
         format,
@@ -224,6 +227,17 @@ fn format(args: &ReportArgs) -> FormatArg {
         true => FormatArg::Text,
         false => FormatArg::Overview,
     })
+}
+
+/// Formats with fields for it have all detail.
+fn detail(args: &ReportArgs, format: FormatArg) -> Detail {
+    match format {
+        FormatArg::Pprof | FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv => {
+            Detail::Frames
+        }
+        _ if args.lines => Detail::Lines,
+        _ => Detail::Functions,
+    }
 }
 
 /// Names are short where people read them.

@@ -6,36 +6,34 @@
 //! Weights are milliseconds of wall-clock time; the time of a sample is its start. Stretches of
 //! 1 ms and more in one state other than idle are markers.
 //!
-//! The crate `fxprof-processed-profile` is not used: its weights are whole numbers, and most of ours are
-//! below 1 ms.
+//! The crate `fxprof-processed-profile` (0.8.1) is not used: its weights are whole numbers, and most of ours are below
+//! 1 ms. Its frames have no file, line or inline depth, and only those with an address have a module.
+
+mod markers;
+mod tables;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
 use std::io::{self, Write};
+use std::iter;
 
-use indexmap::IndexSet;
 use serde::Serialize;
 use serde_json::{Value, json};
+use wcprof_profile::View;
 use wcprof_profile::model::{Profile, ProfileThread, State};
-use wcprof_profile::{Label, View};
+use wcprof_text::terminal_name;
 
-use crate::origin::{recorded_by, started_unix_ns};
-use crate::stacks::{Frame, Stacks, nothing_shown, number};
+use crate::origin::{recorded, started_unix_ns};
+use crate::stacks::{Stacks, nothing_shown};
 use crate::timeline::{Sample, Timeline};
+use markers::{MARKER, MAX_MARKERS, Markers};
+use tables::Tables;
 
-/// Stretches shorter than this are not marked, ns.
-const MIN_MARKER_NS: u64 = 1_000_000;
 /// Samples with at most this time between them follow each other, ns.
 const MAX_GAP_NS: u64 = 10_000;
-/// Most markers of a thread; the longest are kept.
-const MAX_MARKERS: usize = 20_000;
 /// Threads whose tracks are open at first.
 const N_VISIBLE: usize = 16;
 /// The category that viewers fall back to.
 const OTHER: usize = 0;
-/// The type of our markers, by which they refer to their schema.
-const MARKER: &str = "wcprof state";
-
 #[derive(Serialize)]
 struct Document {
     meta: Value,
@@ -77,25 +75,6 @@ impl Samples {
     }
 }
 
-/// A column a field.
-#[derive(Default, Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Markers {
-    data: Vec<MarkerData>,
-    name: Vec<usize>,
-    start_time: Vec<f64>,
-    end_time: Vec<f64>,
-    phase: Vec<u32>,
-    category: Vec<usize>,
-    length: usize,
-}
-
-#[derive(Serialize)]
-struct MarkerData {
-    r#type: &'static str,
-    function: usize,
-}
-
 /// Writes the time of the threads that `view` shows, under a title. An error of kind
 /// [`io::ErrorKind::InvalidInput`] says that there is nothing to write.
 pub fn firefox(
@@ -108,10 +87,7 @@ pub fn firefox(
     let mut builder = Builder {
         profile,
         stacks: Stacks::new(profile, view),
-        strings: IndexSet::new(),
-        functions: IndexSet::new(),
-        frames: IndexSet::new(),
-        nodes: IndexSet::new(),
+        tables: Tables::default(),
         stack_of_row: vec![None; profile.rows.len()],
         n_unmarked: 0,
     };
@@ -129,7 +105,7 @@ pub fn firefox(
         .map(|(_, at)| builder.thread(&profile.threads[at], timeline.of_thread(at)))
         .collect();
     let meta = meta(profile, title, threads.len(), builder.n_unmarked);
-    let (libs, shared) = builder.tables();
+    let (libs, shared) = builder.tables.into_json(&builder.stacks);
     let document = Document {
         meta,
         libs,
@@ -148,9 +124,9 @@ fn meta(profile: &Profile, title: &str, n_threads: usize, n_unmarked: usize) -> 
     let mut categories = vec![category("other", "grey")];
     categories.extend(State::ALL.map(|state| category(state.name(), color(state))));
     let entry = |label, value| json!({"label": label, "format": "string", "value": value});
-    let mut entries = vec![entry("Recorded by", recorded_by(profile))];
-    let notes = profile.header.notes.iter();
-    entries.extend(notes.map(|note| entry("Note", note.clone())));
+    let names = iter::once("Recorded by").chain(iter::repeat("Note"));
+    let texts = names.zip(recorded(profile));
+    let mut entries: Vec<Value> = texts.map(|(name, text)| entry(name, text)).collect();
     if n_unmarked > 0 {
         let n = format!("{n_unmarked} (short ones, of threads with more than {MAX_MARKERS})");
         entries.push(entry("Stretches without a marker", n));
@@ -159,7 +135,7 @@ fn meta(profile: &Profile, title: &str, n_threads: usize, n_unmarked: usize) -> 
         "interval": 1000.0 / f64::from(rate),
         "startTime": ms(started_unix_ns(profile)),
         "processType": 0,
-        "product": title,
+        "product": terminal_name(title),
         "importedFrom": "wcprof",
         "oscpu": "Linux",
         "stackwalk": 1,
@@ -190,23 +166,18 @@ fn meta(profile: &Profile, title: &str, n_threads: usize, n_unmarked: usize) -> 
     meta
 }
 
-/// The tables that threads share; an entry's place is its number.
+/// What threads share.
 struct Builder<'p> {
     profile: &'p Profile,
     stacks: Stacks<'p>,
-    strings: IndexSet<String>,
-    functions: IndexSet<Frame>,
-    /// Function and category.
-    frames: IndexSet<(usize, usize)>,
-    /// The caller's node and the frame.
-    nodes: IndexSet<(Option<usize>, usize)>,
+    tables: Tables<'p>,
     /// By row, once it is known.
     stack_of_row: Vec<Option<usize>>,
     /// Stretches without a marker because there are too many.
     n_unmarked: usize,
 }
 
-impl Builder<'_> {
+impl<'p> Builder<'p> {
     fn state(&self, sample: &Sample) -> State {
         self.profile.rows[sample.row as usize].state
     }
@@ -221,7 +192,7 @@ impl Builder<'_> {
         shown.fold(0, |sum, s| sum.saturating_add(s.weight))
     }
 
-    fn thread(&mut self, thread: &ProfileThread, all: &[Sample]) -> Thread {
+    fn thread(&mut self, thread: &'p ProfileThread, all: &[Sample]) -> Thread {
         let mut samples = Samples {
             weight_type: "tracing-ms",
             ..Samples::default()
@@ -247,6 +218,7 @@ impl Builder<'_> {
         if let Some(end) = end {
             samples.push(None, end, 0, cpu);
         }
+        let text = self.stacks.thread_text(thread);
         let about = json!({
             "processType": "default",
             "processStartupTime": 0.0,
@@ -255,9 +227,9 @@ impl Builder<'_> {
             "unregisterTime": all.last().map(|s| ms(s.end())),
             "pausedRanges": [],
             "showMarkersInTimeline": true,
-            "name": thread.comm,
+            "name": text.name,
             "isMainThread": thread.pid.0 == thread.tid.0,
-            "processName": thread.process_comm,
+            "processName": text.process,
             "pid": thread.pid.to_string(),
             "tid": thread.tid.0,
         });
@@ -272,156 +244,12 @@ impl Builder<'_> {
     fn stack(&mut self, sample: &Sample) -> Option<usize> {
         let row = sample.row as usize;
         if self.stack_of_row[row].is_none() {
+            let frames = self.stacks.frames(row)?;
             let category = category(self.state(sample));
-            let mut stack = None;
-            for frame in self.stacks.frames(row)? {
-                let function = self.functions.insert_full(frame).0;
-                let frame = self.frames.insert_full((function, category)).0;
-                stack = Some(self.nodes.insert_full((stack, frame)).0);
-            }
-            self.stack_of_row[row] = stack;
+            self.stack_of_row[row] = self.tables.stack(&self.stacks, &frames, category);
         }
         self.stack_of_row[row]
     }
-
-    /// Marks stretches of one state.
-    fn markers(&mut self, samples: &[Sample]) -> Markers {
-        let mut stretches: Vec<&[Sample]> = samples
-            .chunk_by(|a, b| {
-                let is_next = a.end().saturating_add(MAX_GAP_NS) >= b.start;
-                is_next && self.state(a) == self.state(b) && self.shows(a) == self.shows(b)
-            })
-            .filter(|stretch| {
-                self.shows(&stretch[0])
-                    && !matches!(
-                        self.state(&stretch[0]),
-                        State::Idle | State::PlaceUnknown | State::Unknown
-                    )
-                    && length_ns(stretch) >= MIN_MARKER_NS
-            })
-            .collect();
-        let left_out = stretches.len().saturating_sub(MAX_MARKERS);
-        if left_out > 0 {
-            self.n_unmarked += left_out;
-            stretches.sort_by_key(|s| Reverse(length_ns(s)));
-            stretches.truncate(MAX_MARKERS);
-            stretches.sort_by_key(|s| s[0].start);
-        }
-        let mut markers = Markers::default();
-        for stretch in stretches {
-            let (state, start) = (self.state(&stretch[0]), stretch[0].start);
-            let function = self.most_common_leaf(stretch);
-            markers.data.push(MarkerData {
-                r#type: MARKER,
-                function: number(&mut self.strings, &function),
-            });
-            markers.name.push(number(&mut self.strings, state.name()));
-            markers.start_time.push(ms(start));
-            markers.end_time.push(ms(start + length_ns(stretch)));
-            // An interval.
-            markers.phase.push(1);
-            markers.category.push(category(state));
-            markers.length += 1;
-        }
-        markers
-    }
-
-    /// The innermost function that most of a stretch was in.
-    fn most_common_leaf(&self, stretch: &[Sample]) -> String {
-        let mut weights: HashMap<u32, u64> = HashMap::new();
-        for sample in stretch {
-            let weight = weights.entry(sample.row).or_default();
-            *weight = weight.saturating_add(sample.weight);
-        }
-        let most = weights
-            .into_iter()
-            .max_by_key(|&(row, ns)| (ns, Reverse(row)));
-        let labels = most.and_then(|(row, _)| self.stacks.labels(row as usize));
-        let is_function = |label: &Label| !matches!(label, Label::State(_));
-        let leaf = labels.and_then(|labels| labels.into_iter().rfind(is_function));
-        leaf.map_or_else(String::new, |leaf| {
-            self.stacks.text(Frame::Label(leaf)).into_owned()
-        })
-    }
-
-    /// The modules, and the tables of strings, stacks, frames and functions.
-    fn tables(self) -> (Vec<Value>, Value) {
-        let (stacks, mut strings) = (self.stacks, self.strings);
-        let mut modules: IndexSet<&str> = IndexSet::new();
-        let (mut names, mut resources) = (Vec::new(), Vec::new());
-        for &function in &self.functions {
-            names.push(number(&mut strings, &stacks.text(function)));
-            resources.push(match stacks.module(function) {
-                "" => -1,
-                module => modules.insert_full(module).0 as i64,
-            });
-        }
-        let module_names: Vec<usize> = modules.iter().map(|m| number(&mut strings, m)).collect();
-        let libs = modules.iter().map(|module| {
-            json!({
-                "arch": "", "name": module, "path": module, "debugName": module,
-                "debugPath": module, "breakpadId": "", "codeId": null,
-            })
-        });
-        let libs: Vec<Value> = libs.collect();
-        let (n_functions, n_frames, n_modules) = (names.len(), self.frames.len(), libs.len());
-        let (callers, frames_of_nodes): (Vec<_>, Vec<_>) = self.nodes.into_iter().unzip();
-        let (functions, categories): (Vec<_>, Vec<_>) = self.frames.into_iter().unzip();
-        let nulls = |n| vec![Value::Null; n];
-        let shared = json!({
-            "stringArray": strings.into_iter().collect::<Vec<_>>(),
-            "stackTable": {
-                "length": callers.len(),
-                "frame": frames_of_nodes,
-                "prefix": callers,
-            },
-            // Names are final: no addresses.
-            "frameTable": {
-                "address": vec![-1; n_frames],
-                "inlineDepth": vec![0; n_frames],
-                "category": categories,
-                "subcategory": vec![0; n_frames],
-                "func": functions,
-                "nativeSymbol": nulls(n_frames),
-                "innerWindowID": nulls(n_frames),
-                "line": nulls(n_frames),
-                "column": nulls(n_frames),
-                "length": n_frames,
-            },
-            "funcTable": {
-                "name": names,
-                "isJS": vec![false; n_functions],
-                "relevantForJS": vec![false; n_functions],
-                "resource": resources,
-                "source": nulls(n_functions),
-                "lineNumber": nulls(n_functions),
-                "columnNumber": nulls(n_functions),
-                "length": n_functions,
-            },
-            // Libraries.
-            "resourceTable": {
-                "lib": (0..n_modules).collect::<Vec<_>>(),
-                "name": module_names,
-                "host": nulls(n_modules),
-                "type": vec![1; n_modules],
-                "length": n_modules,
-            },
-            "nativeSymbols": {
-                "libIndex": [], "address": [], "name": [], "functionSize": [], "length": 0,
-            },
-            "sources": {
-                "id": [], "filename": [], "startLine": [], "startColumn": [],
-                "sourceMapURL": [], "length": 0,
-            },
-        });
-        (libs, shared)
-    }
-}
-
-/// The time from the start to the end of samples that follow each other, ns.
-fn length_ns(samples: &[Sample]) -> u64 {
-    let end = samples.last().map_or(0, Sample::end);
-    samples.first().map_or(0, |s| end.saturating_sub(s.start))
 }
 
 /// The number of a state's category.
