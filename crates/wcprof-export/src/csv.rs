@@ -72,7 +72,10 @@ fn text(profile: &Profile, row: &Row, stacks: &Stacks<'_>, frames: &[Frame]) -> 
     let leaf = frames.iter().rfind(is_function).copied();
     let image = leaf.and_then(|leaf| stacks.image(leaf));
     let source = leaf.and_then(|leaf| stacks.source(leaf));
-    let line = source.as_ref().map(|(_, line)| *line).filter(|line| *line > 0);
+    let line = source
+        .as_ref()
+        .map(|(_, line)| *line)
+        .filter(|line| *line > 0);
     let name = |frame: &Frame| folded_name(&stacks.text(*frame)).into_owned();
     let names: Vec<String> = frames.iter().map(name).collect();
     let text = stacks.thread_text(thread);
@@ -89,7 +92,8 @@ fn text(profile: &Profile, row: &Row, stacks: &Stacks<'_>, frames: &[Frame]) -> 
         image.map_or(Cow::Borrowed(""), |image| stacks.image_text(image).name),
         names.join(";").into(),
         source.map_or(Cow::Borrowed(""), |(file, _)| file),
-        line.map_or_else(String::new, |line| line.to_string()).into(),
+        line.map_or_else(String::new, |line| line.to_string())
+            .into(),
     ];
     let cells: Vec<Cow<'_, str>> = cells.iter().map(|text| cell(text)).collect();
     cells.join(",")

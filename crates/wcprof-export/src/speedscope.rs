@@ -50,7 +50,9 @@ impl<'s> Functions<'s> {
     /// The number of a frame's function.
     fn number(&mut self, stacks: &'s Stacks<'_>, frame: Frame) -> usize {
         let (file, line) = stacks.source(frame).unwrap_or_default();
-        let entry = self.0.entry((stacks.text(frame), stacks.image(frame), file));
+        let entry = self
+            .0
+            .entry((stacks.text(frame), stacks.image(frame), file));
         let at = entry.index();
         let first = entry.or_insert(line);
         *first = match (*first, line) {

@@ -173,7 +173,8 @@ impl<'p> Stacks<'p> {
 
     /// What is known of a module.
     pub(crate) fn image_text(&self, image: Image<'p>) -> ImageText<'p> {
-        let known: Option<&ProfileModule> = self.profile.modules.get(image.at.unwrap_or(usize::MAX));
+        let known: Option<&ProfileModule> =
+            self.profile.modules.get(image.at.unwrap_or(usize::MAX));
         let build_id = known.and_then(|module| module.build_id.as_ref());
         ImageText {
             name: terminal_name(image.name),

@@ -231,7 +231,10 @@ impl<'a> Rows<'a> {
             thread: row.thread,
             path: match whole {
                 None => Cow::Borrowed(&stack.frames[..n]),
-                Some(whole) => stack.frames[..n].iter().map(|f| whole[f.0 as usize]).collect(),
+                Some(whole) => stack.frames[..n]
+                    .iter()
+                    .map(|f| whole[f.0 as usize])
+                    .collect(),
             },
             in_library: n < stack.frames.len(),
             may_be_idle: row.state == State::PlaceUnknown,

@@ -293,6 +293,8 @@ pub(crate) enum FormatArg {
     Waits,
     /// Exactly what uwpmp prints
     Uwpmp,
+    /// A block to paste into a tracker: the first screen as tables, call trees folded away
+    Markdown,
     /// One line per stack, for flame graph tools
     Folded,
     /// Versioned schema, see docs/json-schema.md

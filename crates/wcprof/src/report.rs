@@ -10,8 +10,8 @@ use wcprof_findings::Hotspots;
 use wcprof_profile::model::{Detail, Profile, State};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
 use wcprof_report::{
-    Headline, SvgOptions, TextOptions, TextTrees, cores_text, folded, functions, json, svg, text,
-    uwpmp, waits,
+    Headline, SvgOptions, TextOptions, TextTrees, cores_text, folded, functions, json, markdown,
+    svg, text, uwpmp, waits,
 };
 use wcprof_symbols::drop_inline_frames;
 
@@ -72,13 +72,17 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     // A flame graph of nothing is none: before anything else fails.
     note_empty(&profile, &view);
     match format {
-        FormatArg::Overview => {
+        FormatArg::Overview | FormatArg::Markdown => {
             let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
             keep_threads(&mut profile, &view.threads);
             let categories = rules.categories().map_err(Failure::usage)?;
             let answers = answers(&profile, &opened.tables, &hotspot_rules, &categories);
-            let screen = overview(&profile, &answers, cores);
-            write_output(args.output.as_ref(), screen.as_bytes())?;
+            let mut out = Vec::new();
+            match format {
+                FormatArg::Markdown => markdown(&profile, &answers, &mut out)?,
+                _ => out.extend(overview(&profile, &answers, cores).bytes()),
+            }
+            write_output(args.output.as_ref(), &out)?;
         }
         FormatArg::Csv => csv(&profile, &spans, args, &view)?,
         FormatArg::Html => html::write(&profile, &spans, args, &view, &findings, cores)?,
@@ -151,7 +155,7 @@ fn render(
         }
         FormatArg::Firefox => firefox(profile, view, &timeline(profile, spans)?, &title(), out),
         // Written apart.
-        FormatArg::Overview | FormatArg::Csv | FormatArg::Html => Ok(()),
+        FormatArg::Overview | FormatArg::Markdown | FormatArg::Csv | FormatArg::Html => Ok(()),
     }?;
     Ok(())
 }
@@ -190,6 +194,7 @@ fn note_hidden(profile: &Profile, format: FormatArg, view: &View) {
         && !matches!(
             format,
             FormatArg::Overview
+                | FormatArg::Markdown
                 | FormatArg::Text
                 | FormatArg::Functions
                 | FormatArg::Waits

@@ -60,7 +60,10 @@ impl<'p> Tables<'p> {
         inline_depth: u32,
     ) -> usize {
         let source = stacks.source(frame);
-        let line = source.as_ref().map(|(_, line)| *line).filter(|line| *line > 0);
+        let line = source
+            .as_ref()
+            .map(|(_, line)| *line)
+            .filter(|line| *line > 0);
         let file = source.map(|(file, _)| self.strings.number(&file));
         let function = FunctionEntry {
             name: self.strings.number(&stacks.text(frame)),
@@ -143,9 +146,8 @@ impl<'p> Tables<'p> {
 
     fn function_table(&self) -> Value {
         let n = self.functions.len();
-        let column = |of: fn(&FunctionEntry) -> Value| {
-            self.functions.iter().map(of).collect::<Vec<_>>()
-        };
+        let column =
+            |of: fn(&FunctionEntry) -> Value| self.functions.iter().map(of).collect::<Vec<_>>();
         json!({
             "name": column(|function| function.name.into()),
             "isJS": vec![false; n],
