@@ -21,6 +21,9 @@ pub(crate) const COLUMNS: [(&str, &[State]); 5] = [
     ),
 ];
 
+/// Fewest threads at a time that are shown as more than `-`.
+pub(crate) const MIN_SHOWN: f64 = 0.005;
+
 /// What the threads of all pools of one name did.
 #[derive(Debug)]
 pub(crate) struct PoolTimes<'p> {
@@ -45,8 +48,19 @@ impl PoolTimes<'_> {
     }
 }
 
+/// The busiest pools, at most `max`, and the others: how many, and threads at a time of all of them.
+pub(crate) fn busiest_pools(profile: &Profile, max: usize) -> (Vec<PoolTimes<'_>>, usize, f64) {
+    let mut shown = pools(profile);
+    let is_shown = |pool: &&PoolTimes<'_>| at_a_time(profile, pool.busy()) >= MIN_SHOWN;
+    let n_shown = shown.iter().take(max).filter(is_shown).count();
+    let others = shown.split_off(n_shown);
+    let rest = others.iter().map(PoolTimes::busy);
+    let rest = rest.fold(0_u64, u64::saturating_add);
+    (shown, others.len(), at_a_time(profile, rest))
+}
+
 /// The pools, the busiest first.
-pub(crate) fn pools(profile: &Profile) -> Vec<PoolTimes<'_>> {
+fn pools(profile: &Profile) -> Vec<PoolTimes<'_>> {
     let mut pools: IndexMap<&str, PoolTimes<'_>> = IndexMap::new();
     let name_of = |thread: usize| {
         let pool = profile.pools.get(profile.threads[thread].pool);
@@ -76,6 +90,14 @@ pub(crate) fn pools(profile: &Profile) -> Vec<PoolTimes<'_>> {
 /// Threads at a time, on average, of a sum of time.
 pub(crate) fn at_a_time(profile: &Profile, ns: u64) -> f64 {
     ns as f64 / profile.duration_ns().max(1) as f64
+}
+
+/// The same as text: `0.45`, or `-` for next to none.
+pub(crate) fn at_a_time_text(profile: &Profile, ns: u64) -> String {
+    match at_a_time(profile, ns) {
+        n if n >= MIN_SHOWN => format!("{n:.2}"),
+        _ => "-".to_owned(),
+    }
 }
 
 /// The functions that ask most for a kind of work; not escaped.

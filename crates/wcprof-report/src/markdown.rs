@@ -9,7 +9,7 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, GroupKey, View};
 use wcprof_text::{and_more, duration, one_line, percent};
 
-use crate::figures::{COLUMNS, at_a_time, callers, pools, wait_sites};
+use crate::figures::{COLUMNS, at_a_time, at_a_time_text, busiest_pools, callers, wait_sites};
 use crate::headline::Headline;
 use crate::overview::Answers;
 use crate::text::{TextOptions, TextTrees, text};
@@ -17,9 +17,9 @@ use crate::text::{TextOptions, TextTrees, text};
 /// Rows of each table.
 const MAX_ROWS: usize = 6;
 /// Pools with call trees.
-const MAX_TREES: usize = 4;
+const MAX_TREES: usize = 2;
 /// Nodes of each of a pool's two trees.
-const MAX_NODES: usize = 6;
+const MAX_NODES: usize = 9;
 /// Columns of the call trees.
 const WIDTH: usize = 140;
 
@@ -53,13 +53,14 @@ fn pool_table(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
     let columns = COLUMNS.map(|(name, _)| name).join(" | ");
     writeln!(out, "\n| threads at a time | threads | {columns} |")?;
     writeln!(out, "|---|--:|{}", "--:|".repeat(COLUMNS.len()))?;
-    for pool in pools(profile).iter().take(MAX_ROWS) {
-        let times = COLUMNS.map(|(_, of)| match pool.total(of) {
-            0 => "-".to_owned(),
-            ns => format!("{:.2}", at_a_time(profile, ns)),
-        });
+    let (pools, n_others, others_at_a_time) = busiest_pools(profile, MAX_ROWS);
+    for pool in pools {
+        let times = COLUMNS.map(|(_, of)| at_a_time_text(profile, pool.total(of)));
         let (name, times) = (cell(pool.name), times.join(" | "));
         writeln!(out, "| {name} | {} | {times} |", pool.n_threads)?;
+    }
+    if n_others > 0 {
+        writeln!(out, "\n{n_others} others: {others_at_a_time:.2} in all")?;
     }
     Ok(())
 }
@@ -125,12 +126,10 @@ fn call_trees(profile: &Profile, out: &mut impl Write) -> io::Result<()> {
         min_percent: 0.5,
         ..View::default()
     };
-    let names = pools(profile).into_iter().map(|pool| pool.name);
-    let shown: Vec<&str> = names.take(MAX_TREES).collect();
+    let (pools, ..) = busiest_pools(profile, MAX_TREES);
+    let is_shown = |name: &str| pools.iter().any(|pool| pool.name == name);
     let mut trees = TextTrees::new(profile, &view);
-    trees.retain(
-        |group| matches!(&group.key, GroupKey::Pool(name) if shown.contains(&name.as_str())),
-    );
+    trees.retain(|group| matches!(&group.key, GroupKey::Pool(name) if is_shown(name)));
     let options = TextOptions {
         width: Some(WIDTH),
         max_nodes: Some(MAX_NODES),
@@ -173,6 +172,7 @@ fn prose(text: &str) -> String {
     let words = one_line(text);
     let words = words.split_whitespace().map(|word| {
         let bare = word.trim_end_matches(['.', ',', ':', ';']);
+        let bare = bare.strip_suffix("'s").unwrap_or(bare);
         match bare.chars().all(is_plain) && !bare.contains("://") && !bare.starts_with("www.") {
             true => word.to_owned(),
             false => cell(bare) + &word[bare.len()..],

@@ -6,7 +6,9 @@ use wcprof_profile::CategoryTime;
 use wcprof_profile::model::{Profile, State};
 use wcprof_text::{and_more, count, duration, one_line, percent, terminal_name, wrap};
 
-use crate::figures::{COLUMNS, PoolTimes, at_a_time, callers, pools, wait_sites};
+use crate::figures::{
+    COLUMNS, MIN_SHOWN, at_a_time, at_a_time_text, busiest_pools, callers, wait_sites,
+};
 use crate::headline::Headline;
 use crate::spans::{Line, Style, heading, plain, render};
 
@@ -18,8 +20,6 @@ const MAX_POOLS: usize = 5;
 const MAX_TO_DO: usize = 6;
 /// Lines of the other sections.
 const MAX_LINES: usize = 4;
-/// Fewest threads at a time that are shown as more than `-`.
-const MIN_SHOWN: f64 = 0.005;
 /// Cells of the longest bar.
 const BAR: usize = 16;
 /// Columns of a pool's name.
@@ -141,14 +141,12 @@ impl Overview<'_> {
     }
 
     fn pools(&self) -> Vec<Line> {
-        let pools = pools(self.profile);
+        let (pools, n_others, others_at_a_time) = busiest_pools(self.profile, MAX_POOLS);
         let most = pools.first().map_or(1, |pool| pool.busy().max(1));
         let head = COLUMNS.map(|(name, _)| format!(" {name:>8}")).concat();
         let head = format!("{:<NAME$} {:>5}{head}   (threads at a time)", "pool", "thr");
         let mut lines = heading(head).to_vec();
-        let is_shown = |pool: &&PoolTimes<'_>| self.at_a_time(pool.busy()) >= MIN_SHOWN;
-        let n_shown = pools.iter().take(MAX_POOLS).filter(is_shown).count();
-        for pool in pools.iter().take(n_shown) {
+        for pool in &pools {
             let n_threads = pool.n_threads;
             let name: String = terminal_name(pool.name).chars().take(NAME).collect();
             let mut line = plain(format!("{name:<NAME$} {n_threads:>5}"));
@@ -156,11 +154,8 @@ impl Overview<'_> {
             let (mut sum, mut given) = (0_u64, 0);
             for (_, of) in COLUMNS {
                 let column = pool.total(of);
-                let text = match self.at_a_time(column) {
-                    n if n >= MIN_SHOWN => format!(" {n:>8.2}"),
-                    _ => format!(" {:>8}", "-"),
-                };
-                line.push((Style::Of(of[0]), text));
+                let text = at_a_time_text(self.profile, column);
+                line.push((Style::Of(of[0]), format!(" {text:>8}")));
                 sum = sum.saturating_add(column);
                 let upto = (sum as f64 / most as f64 * BAR as f64).round() as usize;
                 let cells = mark(of[0]).to_string().repeat(upto.saturating_sub(given));
@@ -170,12 +165,10 @@ impl Overview<'_> {
             line.extend(bar);
             lines.push(line);
         }
-        let rest = pools.iter().skip(n_shown);
-        let rest = rest.fold(0_u64, |sum, pool| sum.saturating_add(pool.busy()));
-        if pools.len() > n_shown {
-            let others = format!("{} others", pools.len() - n_shown);
-            let at_once = self.at_a_time(rest);
-            lines.push(plain(format!("{others:<23} {at_once:>8.2} in all")));
+        if n_others > 0 {
+            let others = format!("{n_others} others");
+            let text = format!("{others:<23} {others_at_a_time:>8.2} in all");
+            lines.push(plain(text));
         }
         lines
     }
