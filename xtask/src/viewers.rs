@@ -7,6 +7,7 @@
 //! skipped. Pages reach loopback alone.
 
 mod page;
+mod pprof;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,8 +17,8 @@ use fs_err as fs;
 use serde_json::Value;
 
 use crate::process::{
-    build_release, capture, capture_json, command, execute, find_chromium, is_installed, list,
-    number, quoted, result_folder, root, text,
+    build_release, capture_json, command, execute, find_chromium, is_installed, list, number,
+    quoted, result_folder, root, text,
 };
 
 /// What is exported.
@@ -30,13 +31,21 @@ const PACKAGES: &[&str] = &[
     "@firefox-devtools/profiler-cli@0.10.0",
 ];
 
+/// Functions of the trace with known lines, and their source files.
+const LISTED: &[(&str, &str)] = &[
+    ("__futex_abstimed_wait_common64", "./nptl/futex-internal.c"),
+    ("start_thread", "./nptl/pthread_create.c"),
+];
+
 /// Exports and their formats.
 const EXPORTS: &[(&str, &str)] = &[
     ("pprof.pb.gz", "pprof"),
     ("speedscope.json", "speedscope"),
     ("firefox.json", "firefox"),
     ("folded.txt", "folded"),
-    ("report.json", "json --invert"),
+    ("report.json", "json --invert --by thread"),
+    ("tree.json", "json"),
+    ("lines.json", "json --lines"),
     ("svg.svg", "svg"),
     ("icicle.svg", "icicle"),
     ("inverted.svg", "svg --invert"),
@@ -67,7 +76,7 @@ pub fn run(args: &Args) -> Result<()> {
     }
     let own = OwnTimes::read(&folder.join("report.json"))?;
     if !args.page {
-        pprof(&folder, &own)?;
+        pprof::check(&folder, &own)?;
     }
     if !is_installed("npm") || !is_installed("node") {
         println!("SKIPPED pages and the Firefox Profiler: npm or node is not installed");
@@ -130,6 +139,54 @@ impl OwnTimes {
     }
 }
 
+/// The nodes of a JSON report, root first, by group.
+#[derive(Debug)]
+struct Tree(Vec<Vec<Value>>);
+
+impl Tree {
+    fn read(path: &Path) -> Result<Self> {
+        let report: Value = serde_json::from_reader(fs::File::open(path)?)?;
+        let groups = list(&report["groups"]);
+        Ok(Self(
+            groups
+                .map(|g| list(&g["nodes"]).cloned().collect())
+                .collect(),
+        ))
+    }
+
+    /// Time of the stacks with a wanted node, ns.
+    fn of(&self, is_wanted: impl Fn(&Value) -> bool) -> f64 {
+        let mut sum = 0.0;
+        for nodes in &self.0 {
+            // By node: whether it or one above it is wanted.
+            let mut found: Vec<bool> = Vec::new();
+            for node in nodes {
+                let parent = node["parent"].as_u64();
+                let is_below = parent.is_some_and(|parent| found[parent as usize]);
+                let is_first = !is_below && is_wanted(node);
+                sum += if is_first {
+                    number(&node["weight_ns"])
+                } else {
+                    0.0
+                };
+                found.push(is_below || is_first);
+            }
+        }
+        sum
+    }
+
+    /// Time of a function at a line, ns, of a report with lines.
+    fn of_line(&self, function: &str, line: u64) -> f64 {
+        let end = format!(":{line})");
+        self.of(|node| {
+            let name = text(&node["name"]);
+            name.split_once(" (")
+                .is_some_and(|(own, _)| own == function)
+                && name.ends_with(&end)
+        })
+    }
+}
+
 /// The sum of the numbers under `key` for each name.
 fn sums<'a>(values: impl Iterator<Item = &'a Value>, key: &str) -> BTreeMap<String, f64> {
     let mut sums = BTreeMap::new();
@@ -144,47 +201,14 @@ fn short(name: &str) -> &str {
     name.split(['(', '<']).next().unwrap_or(name).trim()
 }
 
-/// Compares `pprof -top` with the tree.
-fn pprof(folder: &Path, own: &OwnTimes) -> Result<()> {
-    let program = match (is_installed("pprof"), is_installed("go")) {
-        (true, _) => "pprof",
-        (_, true) => "go tool pprof",
-        _ => {
-            println!("SKIPPED pprof: neither `go` nor `pprof` is installed");
-            return Ok(());
-        }
-    };
-    let line = format!("{program} -top -unit=ns -nodecount=30 -symbolize=none");
-    let top = capture(command(&line).arg(folder.join("pprof.pb.gz")))?;
-    let mut n = 0;
-    for line in top.lines() {
-        // flat flat% sum% cum cum% name
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let flat = words
-            .first()
-            .and_then(|word| word.strip_suffix("ns")?.parse::<f64>().ok());
-        if let (Some(flat), Some(name)) = (flat, words.get(5..).filter(|name| !name.is_empty())) {
-            let name = name.join(" ");
-            let ns = own.of_function(&name);
-            ensure!(
-                ns == flat,
-                "pprof says {flat} ns of `{name}`, wcprof {ns} ns"
-            );
-            n += 1;
-        }
-    }
-    ensure!(n >= 10, "pprof showed {n} functions:\n{top}");
-    println!("pprof: self time of the {n} functions on top is that of the tree");
-    Ok(())
-}
-
 /// Loads the profile by the Firefox Profiler's own code and compares what it says of the threads with
 /// the most time.
 fn firefox(folder: &Path, own: &OwnTimes) -> Result<()> {
     let cli = quoted(folder.join("node_modules/.bin/profiler-cli"));
     let profile = quoted(folder.join("firefox.json"));
     execute(command(&format!("{cli} load {profile}")))?;
-    let result = compare_with_firefox(&cli, own);
+    let lines = Tree::read(&folder.join("lines.json"))?;
+    let result = compare_with_firefox(&cli, own).and_then(|()| compare_lines(&cli, &lines));
     execute(command(&format!("{cli} stop")))?;
     result
 }
@@ -224,6 +248,41 @@ fn compare_with_firefox(cli: &str, own: &OwnTimes) -> Result<()> {
     Ok(())
 }
 
+/// Compares the source lines of [`LISTED`] functions.
+fn compare_lines(cli: &str, lines: &Tree) -> Result<()> {
+    for (name, _) in LISTED {
+        let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
+        let ask = |words: &str| capture_json(command(&format!("{cli} {words} --json")));
+        for thread in list(&ask("thread list")?["threads"]) {
+            execute(command(&format!(
+                "{cli} thread select {}",
+                text(&thread["threadHandle"])
+            )))?;
+            let functions = ask("thread functions --limit 0")?;
+            for function in list(&functions["functions"]).filter(|f| f["name"] == **name) {
+                let handle = text(&function["functionHandle"]);
+                let found = ask(&format!("function annotate {handle}"))?;
+                for line in list(&found["srcAnnotation"]["lines"]) {
+                    let sum = sums.entry(number(&line["lineNumber"]) as u64).or_default();
+                    *sum += number(&line["totalSamples"]);
+                }
+            }
+        }
+        let mut n = 0;
+        for (line, ms) in sums.into_iter().filter(|(_, ms)| *ms > 0.0) {
+            let ns = lines.of_line(name, line);
+            ensure!(
+                (ns / 1e6 - ms).abs() < 1e-3,
+                "`{name}`, line {line}: {ms} ms, wcprof {ns} ns"
+            );
+            n += 1;
+        }
+        ensure!(n > 0, "the Firefox Profiler shows no line of `{name}`");
+    }
+    println!("firefox: times of source lines are those of the tree");
+    Ok(())
+}
+
 /// Checks what Chromium found in pages.
 fn pages(found: &Value, own: &OwnTimes) -> Result<()> {
     for (name, page) in found.as_object().into_iter().flatten() {
@@ -238,6 +297,12 @@ fn pages(found: &Value, own: &OwnTimes) -> Result<()> {
     ensure!(
         shown.contains(first) && shown.contains(&format!("(1/{n})")),
         "speedscope shows {shown:?} and not {first} as the first of {n}"
+    );
+    let (_, file) = LISTED[1];
+    let selected = text(&found["speedscope.json"]["selected"]);
+    ensure!(
+        selected.contains(&format!("{file}:")),
+        "speedscope says {selected:?} of a selected frame, without {file}"
     );
     for (name, root) in [
         ("svg.svg", "bottom"),

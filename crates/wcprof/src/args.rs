@@ -192,7 +192,8 @@ pub(crate) struct ReportArgs {
     /// Leaf functions first, their callers below them
     #[arg(long)]
     pub(crate) invert: bool,
-    /// One tree for each of these [default: pool; all with --callers-of and --callees-of, and for pprof, firefox and csv]
+    /// One tree for each of these [default: pool; thread for speedscope and uwpmp; all with --callers-of and --callees-of,
+    /// and for pprof, firefox and csv]
     #[arg(long, value_enum)]
     pub(crate) by: Option<ByArg>,
     /// Operations done during the recording: adds CPU time per operation, in total and by class of

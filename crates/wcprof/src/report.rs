@@ -284,8 +284,8 @@ fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
             Some(ByArg::Host) => GroupBy::Host,
             Some(ByArg::All) => GroupBy::All,
             None if is_around || says_thread => GroupBy::All,
-            // As uwpmp does.
-            None if format == FormatArg::Uwpmp => GroupBy::Thread,
+            // As uwpmp does, and for time lines of threads.
+            None if matches!(format, FormatArg::Uwpmp | FormatArg::Speedscope) => GroupBy::Thread,
             None => GroupBy::Pool,
         },
         direction: match args.invert {

@@ -366,7 +366,7 @@ sources = [{ report = "a test", figure = "50 %" }]
 /// Check that uwpmp's format has no inline functions, as `--no-inline` leaves none of those that the trace holds.
 #[test]
 fn no_inline() {
-    let trace = fixture("ceph-osd-secure-randread.wct");
+    let trace = fixture("story-3-tcmalloc-osd.wct");
     let trace = trace.to_str().expect("the path is text");
     let report = |args: &[&str]| wcprof(&[&["report", trace, "--idle", "show"], args].concat());
     let inline = "__invoke_impl";
