@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 
-use super::{LISTED, OwnTimes, Tree};
+use super::own::{LISTED, OwnTimes, Tree};
 use crate::process::{capture, command, is_installed, number, quoted, text};
 
 /// Lines of each source file that is made up.

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use serde::Serialize;
 use wcprof_profile::Label;
 
-use super::{Builder, MAX_GAP_NS, category, ms};
-use crate::stacks::Frame;
+use super::shown::{MAX_GAP_NS, Shown, category, ms};
+use crate::stacks::{Frame, Stacks};
+use crate::strings::Strings;
 use crate::timeline::Sample;
 
 /// Stretches shorter than this are not marked, ns.
@@ -36,63 +37,64 @@ struct MarkerData {
     function: usize,
 }
 
-impl Builder<'_> {
-    /// Marks stretches of one state.
-    pub(super) fn markers(&mut self, samples: &[Sample]) -> Markers {
-        let mut markers = Markers::default();
-        for stretch in self.stretches(samples) {
-            let (state, start) = (self.state(&stretch[0]), stretch[0].start);
-            let function = self.most_common_leaf(stretch);
-            let strings = &mut self.tables.strings;
-            markers.data.push(MarkerData {
-                r#type: MARKER,
-                function: strings.number(&function),
-            });
-            markers.name.push(strings.number(state.name()));
-            markers.start_time.push(ms(start));
-            markers.end_time.push(ms(start + length_ns(stretch)));
-            // An interval.
-            markers.phase.push(1);
-            markers.category.push(category(state));
-            markers.length += 1;
-        }
-        markers
+/// Marks stretches of one state. Returns how many are left out, too.
+pub(super) fn markers(
+    shown: &Shown<'_>,
+    strings: &mut Strings,
+    samples: &[Sample],
+) -> (Markers, usize) {
+    let mut markers = Markers::default();
+    let (stretches, n_left_out) = stretches(shown, samples);
+    for stretch in stretches {
+        let (state, start) = (shown.state(&stretch[0]), stretch[0].start);
+        let function = most_common_leaf(&shown.stacks, stretch);
+        markers.data.push(MarkerData {
+            r#type: MARKER,
+            function: strings.number(&function),
+        });
+        markers.name.push(strings.number(state.name()));
+        markers.start_time.push(ms(start));
+        markers.end_time.push(ms(start + length_ns(stretch)));
+        // An interval.
+        markers.phase.push(1);
+        markers.category.push(category(state));
+        markers.length += 1;
     }
+    (markers, n_left_out)
+}
 
-    /// The stretches to mark, in order of time.
-    fn stretches<'s>(&mut self, samples: &'s [Sample]) -> Vec<&'s [Sample]> {
-        let mut stretches: Vec<&[Sample]> = samples
-            .chunk_by(|a, b| {
-                let is_next = a.end().saturating_add(MAX_GAP_NS) >= b.start;
-                is_next && self.state(a) == self.state(b) && self.shows(a) == self.shows(b)
-            })
-            .filter(|stretch| self.shows(&stretch[0]) && length_ns(stretch) >= MIN_MARKER_NS)
-            .collect();
-        let left_out = stretches.len().saturating_sub(MAX_MARKERS);
-        if left_out > 0 {
-            self.n_unmarked += left_out;
-            stretches.sort_by_key(|s| Reverse(length_ns(s)));
-            stretches.truncate(MAX_MARKERS);
-            stretches.sort_by_key(|s| s[0].start);
-        }
-        stretches
+/// The stretches to mark, in order of time, and how many others there are.
+fn stretches<'s>(shown: &Shown<'_>, samples: &'s [Sample]) -> (Vec<&'s [Sample]>, usize) {
+    let mut stretches: Vec<&[Sample]> = samples
+        .chunk_by(|a, b| {
+            let is_next = a.end().saturating_add(MAX_GAP_NS) >= b.start;
+            is_next && shown.state(a) == shown.state(b) && shown.shows(a) == shown.shows(b)
+        })
+        .filter(|stretch| shown.shows(&stretch[0]) && length_ns(stretch) >= MIN_MARKER_NS)
+        .collect();
+    let n_left_out = stretches.len().saturating_sub(MAX_MARKERS);
+    if n_left_out > 0 {
+        stretches.sort_by_key(|s| Reverse(length_ns(s)));
+        stretches.truncate(MAX_MARKERS);
+        stretches.sort_by_key(|s| s[0].start);
     }
+    (stretches, n_left_out)
+}
 
-    /// The innermost function that most of a stretch was in.
-    fn most_common_leaf(&self, stretch: &[Sample]) -> String {
-        let mut weights: HashMap<u32, u64> = HashMap::new();
-        for sample in stretch {
-            let weight = weights.entry(sample.row).or_default();
-            *weight = weight.saturating_add(sample.weight);
-        }
-        let most = weights
-            .into_iter()
-            .max_by_key(|&(row, ns)| (ns, Reverse(row)));
-        let labels = most.and_then(|(row, _)| self.stacks.labels(row as usize));
-        let is_function = |frame: &Frame| !matches!(frame, Frame::Label(Label::State(_)));
-        let leaf = labels.and_then(|labels| labels.into_iter().rfind(is_function));
-        leaf.map_or_else(String::new, |leaf| self.stacks.text(leaf).into_owned())
+/// The innermost function that most of a stretch was in.
+fn most_common_leaf(stacks: &Stacks<'_>, stretch: &[Sample]) -> String {
+    let mut weights: HashMap<u32, u64> = HashMap::new();
+    for sample in stretch {
+        let weight = weights.entry(sample.row).or_default();
+        *weight = weight.saturating_add(sample.weight);
     }
+    let most = weights
+        .into_iter()
+        .max_by_key(|&(row, ns)| (ns, Reverse(row)));
+    let labels = most.and_then(|(row, _)| stacks.labels(row as usize));
+    let is_function = |frame: &Frame| !matches!(frame, Frame::Label(Label::State(_)));
+    let leaf = labels.and_then(|labels| labels.into_iter().rfind(is_function));
+    leaf.map_or_else(String::new, |leaf| stacks.text(leaf).into_owned())
 }
 
 /// The time from the start to the end of samples that follow each other, ns.

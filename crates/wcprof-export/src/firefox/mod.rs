@@ -10,6 +10,7 @@
 //! 1 ms. Its frames have no file, line or inline depth, and only those with an address have a module.
 
 mod markers;
+mod shown;
 mod tables;
 
 use std::cmp::Reverse;
@@ -25,15 +26,12 @@ use wcprof_text::terminal_name;
 use crate::origin::{recorded, started_unix_ns};
 use crate::stacks::{Stacks, nothing_shown};
 use crate::timeline::{Sample, Timeline};
-use markers::{MARKER, MAX_MARKERS, Markers};
+use markers::{MARKER, MAX_MARKERS, Markers, markers};
+use shown::{MAX_GAP_NS, Shown, category, color, ms};
 use tables::Tables;
 
-/// Samples with at most this time between them follow each other, ns.
-const MAX_GAP_NS: u64 = 10_000;
 /// Threads whose tracks are open at first.
 const N_VISIBLE: usize = 16;
-/// The category that viewers fall back to.
-const OTHER: usize = 0;
 #[derive(Serialize)]
 struct Document {
     meta: Value,
@@ -85,14 +83,16 @@ pub fn firefox(
     out: impl Write,
 ) -> io::Result<()> {
     let mut builder = Builder {
-        profile,
-        stacks: Stacks::new(profile, view),
+        shown: Shown {
+            profile,
+            stacks: Stacks::new(profile, view),
+        },
         tables: Tables::default(),
         stack_of_row: vec![None; profile.rows.len()],
         n_unmarked: 0,
     };
     let mut threads: Vec<(u64, usize)> = (0..profile.threads.len())
-        .map(|at| (builder.shown_ns(timeline.of_thread(at)), at))
+        .map(|at| (builder.shown.shown_ns(timeline.of_thread(at)), at))
         .filter(|(weight, _)| *weight > 0)
         .collect();
     if threads.is_empty() {
@@ -105,7 +105,7 @@ pub fn firefox(
         .map(|(_, at)| builder.thread(&profile.threads[at], timeline.of_thread(at)))
         .collect();
     let meta = meta(profile, title, threads.len(), builder.n_unmarked);
-    let (libs, shared) = builder.tables.into_json(&builder.stacks);
+    let (libs, shared) = builder.tables.into_json(&builder.shown.stacks);
     let document = Document {
         meta,
         libs,
@@ -168,8 +168,7 @@ fn meta(profile: &Profile, title: &str, n_threads: usize, n_unmarked: usize) -> 
 
 /// What threads share.
 struct Builder<'p> {
-    profile: &'p Profile,
-    stacks: Stacks<'p>,
+    shown: Shown<'p>,
     tables: Tables<'p>,
     /// By row, once it is known.
     stack_of_row: Vec<Option<usize>>,
@@ -178,20 +177,6 @@ struct Builder<'p> {
 }
 
 impl<'p> Builder<'p> {
-    fn state(&self, sample: &Sample) -> State {
-        self.profile.rows[sample.row as usize].state
-    }
-
-    fn shows(&self, sample: &Sample) -> bool {
-        self.stacks.shows(sample.row as usize)
-    }
-
-    /// The time of a thread that is shown, ns.
-    fn shown_ns(&self, samples: &[Sample]) -> u64 {
-        let shown = samples.iter().filter(|s| self.shows(s));
-        shown.fold(0, |sum, s| sum.saturating_add(s.weight))
-    }
-
     fn thread(&mut self, thread: &'p ProfileThread, all: &[Sample]) -> Thread {
         let mut samples = Samples {
             weight_type: "tracing-ms",
@@ -200,7 +185,7 @@ impl<'p> Builder<'p> {
         // The viewer takes CPU time for that before a sample.
         let (mut cpu, mut end) = (0, None::<u64>);
         for sample in all {
-            if !self.shows(sample) {
+            if !self.shown.shows(sample) {
                 continue;
             }
             if let Some(end) = end.take_if(|end| end.saturating_add(MAX_GAP_NS) < sample.start) {
@@ -209,7 +194,7 @@ impl<'p> Builder<'p> {
             }
             let stack = self.stack(sample);
             samples.push(stack, sample.start, sample.weight, cpu);
-            cpu = match self.state(sample) {
+            cpu = match self.shown.state(sample) {
                 State::OnCpu | State::Guest => sample.weight,
                 _ => 0,
             };
@@ -218,7 +203,7 @@ impl<'p> Builder<'p> {
         if let Some(end) = end {
             samples.push(None, end, 0, cpu);
         }
-        let text = self.stacks.thread_text(thread);
+        let text = self.shown.stacks.thread_text(thread);
         let about = json!({
             "processType": "default",
             "processStartupTime": 0.0,
@@ -233,10 +218,12 @@ impl<'p> Builder<'p> {
             "pid": thread.pid.to_string(),
             "tid": thread.tid.0,
         });
+        let (markers, n_unmarked) = markers(&self.shown, &mut self.tables.strings, all);
+        self.n_unmarked += n_unmarked;
         Thread {
             about,
             samples,
-            markers: self.markers(all),
+            markers,
         }
     }
 
@@ -244,35 +231,10 @@ impl<'p> Builder<'p> {
     fn stack(&mut self, sample: &Sample) -> Option<usize> {
         let row = sample.row as usize;
         if self.stack_of_row[row].is_none() {
-            let frames = self.stacks.frames(row)?;
-            let category = category(self.state(sample));
-            self.stack_of_row[row] = self.tables.stack(&self.stacks, &frames, category);
+            let frames = self.shown.stacks.frames(row)?;
+            let category = category(self.shown.state(sample));
+            self.stack_of_row[row] = self.tables.stack(&self.shown.stacks, &frames, category);
         }
         self.stack_of_row[row]
     }
-}
-
-/// The number of a state's category.
-fn category(state: State) -> usize {
-    OTHER + 1 + state as usize
-}
-
-fn color(state: State) -> &'static str {
-    match state {
-        State::OnCpu => "green",
-        State::Guest => "magenta",
-        State::Runnable => "yellow",
-        State::Lock => "red",
-        State::Disk => "purple",
-        State::Net => "blue",
-        State::Sleep => "lightblue",
-        State::Idle | State::PlaceUnknown => "transparent",
-        State::Blocked | State::Throttle => "orange",
-        State::StealIrq => "brown",
-        State::Unknown => "darkgrey",
-    }
-}
-
-fn ms(ns: u64) -> f64 {
-    ns as f64 / 1e6
 }
