@@ -6,19 +6,19 @@
 //! Chromium. `cargo xtask setup --viewers` installs what Debian has. What is missing is printed as
 //! skipped. Pages reach loopback alone.
 
+mod firefox;
+mod own;
 mod page;
-
-use std::collections::BTreeMap;
-use std::path::Path;
+mod pprof;
 
 use anyhow::{Result, ensure};
-use fs_err as fs;
 use serde_json::Value;
 
 use crate::process::{
-    build_release, capture, capture_json, command, execute, find_chromium, is_installed, list,
-    number, quoted, result_folder, root, text,
+    build_release, capture_json, command, execute, find_chromium, is_installed, list, number,
+    quoted, result_folder, root, text,
 };
+use own::{LISTED, OwnTimes};
 
 /// What is exported.
 const TRACE: &str = "fixtures/traces/ceph-osd-secure-randread.wct";
@@ -30,17 +30,19 @@ const PACKAGES: &[&str] = &[
     "@firefox-devtools/profiler-cli@0.10.0",
 ];
 
-/// Exports and their formats.
+/// Exports and their flags.
 const EXPORTS: &[(&str, &str)] = &[
-    ("pprof.pb.gz", "pprof"),
-    ("speedscope.json", "speedscope"),
-    ("firefox.json", "firefox"),
-    ("folded.txt", "folded"),
-    ("report.json", "json --invert"),
-    ("svg.svg", "svg"),
-    ("icicle.svg", "icicle"),
-    ("inverted.svg", "svg --invert"),
-    ("page.html", "html"),
+    ("pprof.pb.gz", "--format pprof"),
+    ("speedscope.json", "--format speedscope"),
+    ("firefox.json", "--format firefox"),
+    ("folded.txt", "--format folded"),
+    ("report.json", "--json --invert --by thread"),
+    ("tree.json", "--json"),
+    ("lines.json", "--json --lines"),
+    ("svg.svg", "--format svg"),
+    ("icicle.svg", "--format icicle"),
+    ("inverted.svg", "--format svg --invert"),
+    ("page.html", "--format html"),
 ];
 
 /// Open the exports of a trace in their viewers.
@@ -49,6 +51,9 @@ pub struct Args {
     /// Open the HTML page alone
     #[arg(long)]
     page: bool,
+    /// Open all but the HTML page, which is also made of large traces
+    #[arg(long, conflicts_with = "page")]
+    exports: bool,
 }
 
 /// Runs the command.
@@ -60,14 +65,14 @@ pub fn run(args: &Args) -> Result<()> {
     let folder = result_folder("viewers")?;
     let quoted_folder = quoted(&folder);
     let trace = quoted(root().join(TRACE));
-    for (name, format) in EXPORTS {
+    for (name, flags) in EXPORTS {
         let to = quoted(folder.join(name));
-        let report = format!("{wcprof} report {trace} --format {format} -o {to}");
+        let report = format!("{wcprof} report {trace} {flags} -o {to}");
         execute(command(&report))?;
     }
     let own = OwnTimes::read(&folder.join("report.json"))?;
     if !args.page {
-        pprof(&folder, &own)?;
+        pprof::check(&folder, &own)?;
     }
     if !is_installed("npm") || !is_installed("node") {
         println!("SKIPPED pages and the Firefox Profiler: npm or node is not installed");
@@ -78,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     );
     execute(command(&npm).args(PACKAGES))?;
     if !args.page {
-        firefox(&folder, &own)?;
+        firefox::check(&folder, &own)?;
     }
     let Some(chromium) = find_chromium() else {
         println!("SKIPPED pages: chromium is not installed");
@@ -93,134 +98,11 @@ pub fn run(args: &Args) -> Result<()> {
     if !args.page {
         pages(&capture_json(node("open.mjs"))?, &own)?;
     }
-    let names = page::make(&folder, &wcprof, &trace)?;
-    page::check(&folder, &capture_json(node("page.mjs").args(&names))?)?;
+    if !args.exports {
+        let names = page::make(&folder, &wcprof, &trace)?;
+        page::check(&folder, &capture_json(node("page.mjs").args(&names))?)?;
+    }
     println!("screenshots: {}", folder.display());
-    Ok(())
-}
-
-/// Self time by function, ns, as the JSON report has it: the roots of inverted trees.
-#[derive(Debug, Default)]
-struct OwnTimes {
-    /// By thread (`comm/tid`), most time first.
-    threads: Vec<(String, BTreeMap<String, f64>)>,
-}
-
-impl OwnTimes {
-    fn read(path: &Path) -> Result<Self> {
-        let report: Value = serde_json::from_reader(fs::File::open(path)?)?;
-        let mut threads = Vec::new();
-        for group in list(&report["groups"]) {
-            let roots =
-                list(&group["nodes"]).filter(|node| node.get("parent") == Some(&Value::Null));
-            let times = sums(roots, "weight_ns");
-            if !times.is_empty() {
-                threads.push((text(&group["name"]).to_owned(), times));
-            }
-        }
-        ensure!(!threads.is_empty(), "the trace shows no time");
-        Ok(Self { threads })
-    }
-
-    /// Of functions with this name up to arguments and template arguments, in all threads.
-    fn of_function(&self, name: &str) -> f64 {
-        let times = self.threads.iter().flat_map(|(_, times)| times);
-        let same = times.filter(|(own, _)| short(own) == short(name));
-        same.map(|(_, ns)| ns).sum()
-    }
-}
-
-/// The sum of the numbers under `key` for each name.
-fn sums<'a>(values: impl Iterator<Item = &'a Value>, key: &str) -> BTreeMap<String, f64> {
-    let mut sums = BTreeMap::new();
-    for value in values {
-        *sums.entry(text(&value["name"]).to_owned()).or_default() += number(&value[key]);
-    }
-    sums
-}
-
-/// A name up to its arguments or templates, which pprof shortens.
-fn short(name: &str) -> &str {
-    name.split(['(', '<']).next().unwrap_or(name).trim()
-}
-
-/// Compares `pprof -top` with the tree.
-fn pprof(folder: &Path, own: &OwnTimes) -> Result<()> {
-    let program = match (is_installed("pprof"), is_installed("go")) {
-        (true, _) => "pprof",
-        (_, true) => "go tool pprof",
-        _ => {
-            println!("SKIPPED pprof: neither `go` nor `pprof` is installed");
-            return Ok(());
-        }
-    };
-    let line = format!("{program} -top -unit=ns -nodecount=30 -symbolize=none");
-    let top = capture(command(&line).arg(folder.join("pprof.pb.gz")))?;
-    let mut n = 0;
-    for line in top.lines() {
-        // flat flat% sum% cum cum% name
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let flat = words
-            .first()
-            .and_then(|word| word.strip_suffix("ns")?.parse::<f64>().ok());
-        if let (Some(flat), Some(name)) = (flat, words.get(5..).filter(|name| !name.is_empty())) {
-            let name = name.join(" ");
-            let ns = own.of_function(&name);
-            ensure!(
-                ns == flat,
-                "pprof says {flat} ns of `{name}`, wcprof {ns} ns"
-            );
-            n += 1;
-        }
-    }
-    ensure!(n >= 10, "pprof showed {n} functions:\n{top}");
-    println!("pprof: self time of the {n} functions on top is that of the tree");
-    Ok(())
-}
-
-/// Loads the profile by the Firefox Profiler's own code and compares what it says of the threads with
-/// the most time.
-fn firefox(folder: &Path, own: &OwnTimes) -> Result<()> {
-    let cli = quoted(folder.join("node_modules/.bin/profiler-cli"));
-    let profile = quoted(folder.join("firefox.json"));
-    execute(command(&format!("{cli} load {profile}")))?;
-    let result = compare_with_firefox(&cli, own);
-    execute(command(&format!("{cli} stop")))?;
-    result
-}
-
-fn compare_with_firefox(cli: &str, own: &OwnTimes) -> Result<()> {
-    const N_THREADS: usize = 5;
-    let ask = |words: &str| capture_json(command(&format!("{cli} {words} --json")));
-    let n_threads = list(&ask("thread list")?["threads"]).count();
-    let n_own = own.threads.len();
-    ensure!(
-        n_threads == n_own,
-        "the Firefox Profiler shows {n_threads} threads, wcprof {n_own}"
-    );
-    let mut n_markers = 0.0;
-    for (at, (thread, times)) in own.threads.iter().take(N_THREADS).enumerate() {
-        let shown = ask(&format!("thread functions --thread t-{at} --limit 0"))?;
-        // Functions of one name in several modules are apart there.
-        let shown = sums(list(&shown["functions"]), "selfSamples");
-        for name in times.keys().chain(shown.keys()) {
-            let (ns, ms) = (
-                times.get(name).unwrap_or(&0.0),
-                shown.get(name).unwrap_or(&-1.0),
-            );
-            ensure!(
-                (ns / 1e6 - ms).abs() < 1e-3,
-                "the Firefox Profiler says {ms} ms of `{name}` in {thread}, wcprof {ns} ns"
-            );
-        }
-        let markers = ask(&format!("thread markers --thread t-{at}"))?;
-        n_markers += number(&markers["totalMarkerCount"]);
-    }
-    ensure!(n_markers > 0.0, "the Firefox Profiler shows no markers");
-    println!(
-        "firefox: {n_threads} threads; self time of all functions of the first {N_THREADS} is that of the \
-         trees; they have {n_markers} markers"
-    );
     Ok(())
 }
 
@@ -238,6 +120,12 @@ fn pages(found: &Value, own: &OwnTimes) -> Result<()> {
     ensure!(
         shown.contains(first) && shown.contains(&format!("(1/{n})")),
         "speedscope shows {shown:?} and not {first} as the first of {n}"
+    );
+    let (_, file) = LISTED[1];
+    let selected = text(&found["speedscope.json"]["selected"]);
+    ensure!(
+        selected.contains(&format!("{file}:")),
+        "speedscope says {selected:?} of a selected frame, without {file}"
     );
     for (name, root) in [
         ("svg.svg", "bottom"),

@@ -42,7 +42,13 @@ for (const name of ['speedscope.json', 'pprof.pb.gz', 'folded.txt']) {
   await page.waitForFunction(() => document.title !== 'speedscope' || document.querySelectorAll('canvas').length > 0, null, { timeout: 60000 });
   await page.screenshot({ path: path.join(exports_, `${name}.png`) });
   const shown = (await page.evaluate(() => document.body.innerText)).replaceAll(/\s+/g, ' ').slice(0, 300);
-  found[name] = { title: await page.title(), shown, canvases: await page.locator('canvas').count(), errors };
+  // The second frame of the left-heavy graph.
+  await page.keyboard.press('2');
+  await page.waitForTimeout(500);
+  await page.mouse.click(200, 170);
+  await page.waitForTimeout(500);
+  const selected = (await page.evaluate(() => document.body.innerText)).replaceAll(/\s+/g, ' ').slice(0, 400);
+  found[name] = { title: await page.title(), shown, selected, canvases: await page.locator('canvas').count(), errors };
   await page.close();
 }
 for (const name of ['svg.svg', 'icicle.svg', 'inverted.svg']) {

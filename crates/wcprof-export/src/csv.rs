@@ -14,7 +14,7 @@ use wcprof_text::folded_name;
 use crate::stacks::{Frame, Stacks};
 
 /// Names of the columns.
-const COLUMNS: &str = "start_ns,end_ns,weight_ns,samples,pid,process,cgroup,tid,thread,pool,state,syscall,function,module,stack";
+const COLUMNS: &str = "start_ns,end_ns,weight_ns,samples,pid,process,cgroup,tid,thread,pool,state,syscall,function,module,stack,file,line";
 
 /// Writes spans as lines of comma-separated values.
 #[derive(Debug)]
@@ -62,32 +62,41 @@ fn text(profile: &Profile, row: &Row, stacks: &Stacks<'_>, frames: &[Frame]) -> 
     let Some(thread) = profile.threads.get(row.thread) else {
         return String::new();
     };
-    let pool = profile.pools.get(thread.pool).map_or("", |p| &p.name);
     let wait = row.wait.and_then(|wait| profile.waits.get(wait as usize));
     let syscall = match wait.and_then(|wait| wait.syscall) {
         Some(n) => syscall_name(n).map_or_else(|| n.to_string().into(), Cow::from),
         None => Cow::from(""),
     };
-    let cgroup = profile.process_of(thread).map_or("", |p| &p.cgroup);
     // What follows the innermost function is the state.
     let is_function = |f: &&Frame| matches!(f, Frame::Label(Label::Function(_)));
     let leaf = frames.iter().rfind(is_function).copied();
+    let image = leaf.and_then(|leaf| stacks.image(leaf));
+    let source = leaf.and_then(|leaf| stacks.source(leaf));
+    let line = source
+        .as_ref()
+        .map(|(_, line)| *line)
+        .filter(|line| *line > 0);
     let name = |frame: &Frame| folded_name(&stacks.text(*frame)).into_owned();
     let names: Vec<String> = frames.iter().map(name).collect();
-    format!(
-        "{},{},{},{},{},{},{},{},{},{},{}",
-        thread.pid,
-        cell(&thread.process_comm),
-        cell(cgroup),
-        thread.tid,
-        cell(&thread.comm),
-        cell(pool),
-        row.state.name(),
-        cell(&syscall),
-        cell(&leaf.map_or(Cow::Borrowed(""), |f| stacks.text(f))),
-        cell(leaf.map_or("", |f| stacks.module(f))),
-        cell(&names.join(";")),
-    )
+    let text = stacks.thread_text(thread);
+    let cells = [
+        thread.pid.to_string().into(),
+        text.process,
+        text.cgroup,
+        thread.tid.to_string().into(),
+        text.name,
+        text.pool,
+        row.state.name().into(),
+        syscall,
+        leaf.map_or(Cow::Borrowed(""), |leaf| stacks.text(leaf)),
+        image.map_or(Cow::Borrowed(""), |image| stacks.image_text(image).name),
+        names.join(";").into(),
+        source.map_or(Cow::Borrowed(""), |(file, _)| file),
+        line.map_or_else(String::new, |line| line.to_string())
+            .into(),
+    ];
+    let cells: Vec<Cow<'_, str>> = cells.iter().map(|text| cell(text)).collect();
+    cells.join(",")
 }
 
 /// A text as one cell.

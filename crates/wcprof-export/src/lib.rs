@@ -11,16 +11,21 @@
 //! Formats with a time axis need the spans once more ([`Timeline`]). The view's filters, groups and
 //! pruning hold for all; its direction does not, since these viewers invert themselves.
 //!
-//! Names come from the target and are hostile: each format escapes them for its destination.
+//! Names of functions, and the file, line, inline depth and module of each frame, are fields of their own where a format
+//! has them: profiles should be built with [`Detail::Frames`](wcprof_profile::model::Detail::Frames).
+//!
+//! Names come from the target and are hostile: control, bidirectional and invisible characters become `?`, and each
+//! format escapes the rest for its destination.
 #![forbid(unsafe_code)]
 
 mod csv;
 mod firefox;
 mod origin;
 mod pprof;
-mod protobuf;
+mod proto;
 mod speedscope;
 mod stacks;
+mod strings;
 mod timeline;
 
 pub use csv::CsvWriter;

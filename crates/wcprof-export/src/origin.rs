@@ -1,6 +1,7 @@
 //! Where a profile comes from, as exports say it.
 
 use wcprof_profile::model::Profile;
+use wcprof_text::terminal_name;
 
 /// When the recording (or its window) began, ns since 1970.
 pub(crate) fn started_unix_ns(profile: &Profile) -> u64 {
@@ -8,9 +9,11 @@ pub(crate) fn started_unix_ns(profile: &Profile) -> u64 {
     profile.header.started_unix_ns.saturating_add(start)
 }
 
-/// What recorded it.
-pub(crate) fn recorded_by(profile: &Profile) -> String {
+/// What recorded it, then the recorder's notes; harmless.
+pub(crate) fn recorded(profile: &Profile) -> Vec<String> {
     let header = &profile.header;
     let by = wcprof_report::recorded_by(&header.engine);
-    format!("wcprof {}, {by}", header.wcprof_version)
+    let by = format!("wcprof {}, {by}", header.wcprof_version);
+    let texts = [&by].into_iter().chain(&header.notes);
+    texts.map(|text| terminal_name(text).into_owned()).collect()
 }

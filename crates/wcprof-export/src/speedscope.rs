@@ -5,16 +5,21 @@
 //! The samples of a thread follow each other by their weights, so that the time-order view shows the
 //! thread's own time line. Time that the view hides (idle, by default) is an empty stack: it leaves
 //! a gap instead of shifting what follows. The threads of a larger group come one after another.
+//!
+//! A frame is a function: speedscope draws frames of several lines as several boxes. Its line is the
+//! first of those in the profile.
 
+use std::borrow::Cow;
 use std::io::{self, Write};
 
-use indexmap::IndexSet;
+use indexmap::IndexMap;
 use serde::Serialize;
 use serde_json::{Value, json};
 use wcprof_profile::View;
 use wcprof_profile::model::Profile;
+use wcprof_text::terminal_name;
 
-use crate::stacks::{Frame, Stacks, nothing_shown};
+use crate::stacks::{Frame, Image, Stacks, nothing_shown};
 use crate::timeline::Timeline;
 
 #[derive(Serialize)]
@@ -37,6 +42,47 @@ struct Sampled<'a> {
     weights: Vec<u64>,
 }
 
+/// Functions by text, module and source file, each with the first of its lines (0 without one).
+#[derive(Default)]
+struct Functions<'s>(IndexMap<(Cow<'s, str>, Option<Image<'s>>, Cow<'s, str>), u32>);
+
+impl<'s> Functions<'s> {
+    /// The number of a frame's function.
+    fn number(&mut self, stacks: &'s Stacks<'_>, frame: Frame) -> usize {
+        let (file, line) = stacks.source(frame).unwrap_or_default();
+        let entry = self
+            .0
+            .entry((stacks.text(frame), stacks.image(frame), file));
+        let at = entry.index();
+        let first = entry.or_insert(line);
+        *first = match (*first, line) {
+            (0, line) | (line, 0) => line,
+            (first, line) => first.min(line),
+        };
+        at
+    }
+
+    fn into_json(self, stacks: &Stacks<'s>) -> Vec<Value> {
+        let entries = self.0.into_iter();
+        let frame = |((name, image, file), line): (_, u32)| {
+            let module = |image| stacks.image_text(image).name;
+            let file: Option<Cow<'_, str>> = match image {
+                Some(image) if file == "" => Some(module(image)),
+                _ => Some(file).filter(|file| file != ""),
+            };
+            let mut named = json!({"name": name});
+            if let Some(file) = file {
+                named["file"] = file.into();
+            }
+            if line > 0 {
+                named["line"] = line.into();
+            }
+            named
+        };
+        entries.map(frame).collect()
+    }
+}
+
 /// Writes the time of the threads that `view` shows, under a title. An error of kind
 /// [`io::ErrorKind::InvalidInput`] says that there is nothing to write.
 pub fn speedscope(
@@ -47,11 +93,11 @@ pub fn speedscope(
     out: impl Write,
 ) -> io::Result<()> {
     let stacks = Stacks::new(profile, view);
-    let mut labels = IndexSet::new();
+    let mut functions = Functions::default();
     let by_row: Vec<Vec<usize>> = (0..profile.rows.len())
         .map(|row| {
             let row = stacks.labels(row).unwrap_or_default().into_iter();
-            row.map(|label| labels.insert_full(label).0).collect()
+            row.map(|frame| functions.number(&stacks, frame)).collect()
         })
         .collect();
     let profiles: Vec<Sampled<'_>> = stacks
@@ -64,19 +110,10 @@ pub fn speedscope(
     if profiles.is_empty() {
         return Err(nothing_shown());
     }
-    let frames = labels.into_iter().map(|label| {
-        let frame = Frame::Label(label);
-        let mut named = json!({"name": stacks.text(frame)});
-        let module = stacks.module(frame);
-        if !module.is_empty() {
-            named["file"] = module.into();
-        }
-        named
-    });
     let about = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "shared": {"frames": frames.collect::<Vec<_>>()},
-        "name": title,
+        "shared": {"frames": functions.into_json(&stacks)},
+        "name": terminal_name(title),
         "activeProfileIndex": 0,
         "exporter": concat!("wcprof ", env!("CARGO_PKG_VERSION")),
     });

@@ -1,15 +1,16 @@
 //! Rows of a profile to the stacks that exports write: the tree's paths, root first, with the view's
 //! filters, its pruning and, where it groups, the group's name as the root.
 //!
-//! Viewers invert themselves: the direction of the view does not matter.
+//! Viewers invert themselves: the direction of the view does not matter. All texts of the target that
+//! exports write come from here, with `?` for control, bidirectional and invisible characters.
 
 use std::borrow::Cow;
 use std::{io, iter};
 
-use indexmap::IndexSet;
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Function, Profile, ProfileModule, ProfileThread, Source};
 use wcprof_profile::{Direction, Group, GroupBy, Label, Relation, Trees, View};
 use wcprof_report::group_name;
+use wcprof_text::terminal_name;
 
 /// A frame of an export.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -20,11 +21,40 @@ pub(crate) enum Frame {
     Label(Label),
 }
 
+/// The module of a function.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct Image<'p> {
+    name: &'p str,
+    /// Index into [`Profile::modules`].
+    at: Option<usize>,
+}
+
+/// Texts of a module.
+#[derive(Debug)]
+pub(crate) struct ImageText<'p> {
+    /// Its file name, `[kernel]` for the kernel.
+    pub(crate) name: Cow<'p, str>,
+    /// Its path; the name if that is all.
+    pub(crate) path: Cow<'p, str>,
+    /// In hexadecimal; empty when not known.
+    pub(crate) build_id: String,
+}
+
+/// Texts of a thread.
+#[derive(Debug)]
+pub(crate) struct ThreadText<'p> {
+    pub(crate) name: Cow<'p, str>,
+    pub(crate) pool: Cow<'p, str>,
+    pub(crate) process: Cow<'p, str>,
+    /// Path of its control group; empty when not known.
+    pub(crate) cgroup: Cow<'p, str>,
+}
+
 /// The stacks of a profile's rows.
 pub(crate) struct Stacks<'p> {
     profile: &'p Profile,
     trees: Trees,
-    /// By group.
+    /// By group; harmless.
     names: Vec<String>,
     /// By row: its group, and the node that its path ends at; `None` for rows that are not shown.
     ends: Vec<Option<(usize, usize)>>,
@@ -46,7 +76,10 @@ impl<'p> Stacks<'p> {
                 ends[row] = Some((at, node));
             }
         }
-        let name = |group: &Group| group_name(profile, group).unwrap_or_else(|| "all".to_owned());
+        let name = |group: &Group| {
+            let name = group_name(profile, group).unwrap_or_else(|| "all".to_owned());
+            terminal_name(&name).into_owned()
+        };
         Self {
             profile,
             names: trees.groups.iter().map(name).collect(),
@@ -68,11 +101,11 @@ impl<'p> Stacks<'p> {
     }
 
     /// The frames of a row, root first, without its group; `None` when the view does not show it.
-    pub(crate) fn labels(&self, row: usize) -> Option<Vec<Label>> {
+    pub(crate) fn labels(&self, row: usize) -> Option<Vec<Frame>> {
         let (group, end) = self.ends[row]?;
         let nodes = &self.trees.groups[group].nodes;
         let path = iter::successors(Some(&nodes[end]), |node| Some(&nodes[node.parent?]));
-        let mut labels: Vec<Label> = path.map(|node| node.label).collect();
+        let mut labels: Vec<Frame> = path.map(|node| Frame::Label(node.label)).collect();
         if !self.is_leaf_first {
             labels.reverse();
         }
@@ -82,10 +115,31 @@ impl<'p> Stacks<'p> {
     /// The frames of a row, root first, after its group if the view groups; `None` when the view does
     /// not show it.
     pub(crate) fn frames(&self, row: usize) -> Option<Vec<Frame>> {
+        let mut frames = self.labels(row)?;
         let (group, _) = self.ends[row]?;
-        let group = self.has_groups.then_some(Frame::Group(group));
-        let labels = self.labels(row)?.into_iter().map(Frame::Label);
-        Some(group.into_iter().chain(labels).collect())
+        if self.has_groups {
+            frames.insert(0, Frame::Group(group));
+        }
+        Some(frames)
+    }
+
+    /// For each frame of a stack, root first: how many frames further to the root the function is that it
+    /// is inlined into, at the end; 0 for what is not inlined.
+    pub(crate) fn inline_depths(&self, frames: &[Frame]) -> Vec<u32> {
+        let mut caller: Option<(&Function, u32)> = None;
+        let depth_of = |frame: &Frame| {
+            let function = self.function(*frame);
+            let depth = match (caller, function) {
+                // A view may hide the caller: then another module's frame can come before this one.
+                (Some((caller, depth)), Some(f)) if f.inlined && image(f) == image(caller) => {
+                    depth + 1
+                }
+                _ => 0,
+            };
+            caller = function.map(|f| (f, depth));
+            depth
+        };
+        frames.iter().map(depth_of).collect()
     }
 
     /// The name of a group.
@@ -93,27 +147,67 @@ impl<'p> Stacks<'p> {
         &self.names[group]
     }
 
-    /// A frame's text, from the target: escape it for its destination.
+    /// A frame's text: a function's name without its place.
     pub(crate) fn text(&self, frame: Frame) -> Cow<'_, str> {
-        match frame {
-            Frame::Group(group) => Cow::Borrowed(self.group(group)),
-            Frame::Label(label) => label.text(self.profile, self.trees.min_percent),
+        match (frame, self.function(frame)) {
+            (Frame::Group(group), _) => Cow::Borrowed(self.group(group)),
+            (_, Some(function)) => terminal_name(function.shown_name()),
+            (Frame::Label(label), None) => {
+                let text = label.text(self.profile, self.trees.min_percent);
+                terminal_name(&text).into_owned().into()
+            }
         }
     }
 
-    /// The module of a frame's function; empty for what is none.
-    pub(crate) fn module(&self, frame: Frame) -> &'p str {
+    /// The source file of a frame and its line, which is 0 when not known.
+    pub(crate) fn source(&self, frame: Frame) -> Option<(Cow<'p, str>, u32)> {
+        let Source { file, line } = self.function(frame)?.source.as_ref()?;
+        Some((terminal_name(file), *line))
+    }
+
+    /// The module of a frame; `None` for what is in none.
+    pub(crate) fn image(&self, frame: Frame) -> Option<Image<'p>> {
+        let image = image(self.function(frame)?);
+        (!image.name.is_empty()).then_some(image)
+    }
+
+    /// What is known of a module.
+    pub(crate) fn image_text(&self, image: Image<'p>) -> ImageText<'p> {
+        let known: Option<&ProfileModule> =
+            self.profile.modules.get(image.at.unwrap_or(usize::MAX));
+        let build_id = known.and_then(|module| module.build_id.as_ref());
+        ImageText {
+            name: terminal_name(image.name),
+            path: terminal_name(known.map_or(image.name, |module| &module.path)),
+            build_id: build_id.map_or_else(String::new, |id| id.to_string()),
+        }
+    }
+
+    /// What is known of a thread.
+    pub(crate) fn thread_text(&self, thread: &'p ProfileThread) -> ThreadText<'p> {
+        let pool = self.profile.pools.get(thread.pool);
+        let process = self.profile.process_of(thread);
+        ThreadText {
+            name: terminal_name(&thread.comm),
+            pool: terminal_name(pool.map_or("", |pool| &pool.name)),
+            process: terminal_name(&thread.process_comm),
+            cgroup: terminal_name(process.map_or("", |process| &process.cgroup)),
+        }
+    }
+
+    fn function(&self, frame: Frame) -> Option<&'p Function> {
         match frame {
-            Frame::Label(Label::Function(f)) => &self.profile.functions[f.0 as usize].module,
-            _ => "",
+            Frame::Label(label) => label.function(self.profile),
+            Frame::Group(_) => None,
         }
     }
 }
 
-/// The number of a string in a table of strings, which takes it in if it is new.
-pub(crate) fn number(strings: &mut IndexSet<String>, text: &str) -> usize {
-    let known = strings.get_index_of(text);
-    known.unwrap_or_else(|| strings.insert_full(text.to_owned()).0)
+fn image(function: &Function) -> Image<'_> {
+    Image {
+        name: &function.module,
+        at: function.image,
+    }
 }
 
 /// The error of formats that cannot be empty.

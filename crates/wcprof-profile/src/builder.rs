@@ -9,7 +9,7 @@ use wcprof_types::TimeNs;
 use crate::functions::Functions;
 use crate::index::{Index, Key};
 use crate::locks::LockTimes;
-use crate::model::{Profile, TimeAxis};
+use crate::model::{Detail, Profile, TimeAxis};
 use crate::pools::pools;
 use crate::processes::{modules, processes, recorded_ns, threads};
 use crate::renamed::RenamedStacks;
@@ -25,8 +25,7 @@ use crate::sums::{Sums, Wanted, shards};
 pub struct ProfileBuilder {
     shards: Vec<Sums>,
     wanted: Wanted,
-    /// Frames of one function at several source lines are kept apart.
-    lines: bool,
+    detail: Detail,
 }
 
 impl Default for ProfileBuilder {
@@ -34,7 +33,7 @@ impl Default for ProfileBuilder {
         Self {
             shards: shards(),
             wanted: Wanted::default(),
-            lines: false,
+            detail: Detail::default(),
         }
     }
 }
@@ -59,9 +58,9 @@ impl ProfileBuilder {
         self
     }
 
-    /// Keeps frames of one function at several source lines apart, and shows the lines.
-    pub fn with_lines(mut self) -> Self {
-        self.lines = true;
+    /// Keeps frames of one function apart. States and their sums stay the same.
+    pub fn with_detail(mut self, detail: Detail) -> Self {
+        self.detail = detail;
         self
     }
 
@@ -158,7 +157,7 @@ impl ProfileBuilder {
         let mut threads = threads(tables, &time);
         let pools = pools(&mut threads, rules);
         let symbols = symbols.or(tables.names.symbols.as_ref());
-        let functions = Functions::new(tables, symbols, self.lines);
+        let functions = Functions::new(tables, symbols, self.detail);
         let stacks = Stacks::new(functions, without_kernel);
         let mut rows = Rows::new(tables, (threads, pools), stacks, rules);
         // In the order in which the sums first appeared.

@@ -7,7 +7,8 @@ use wcprof_trace::FastState;
 use wcprof_trace::model::{Frame, FrameId, LaterName, SymbolFrame, SymbolTable, Tables};
 use wcprof_types::TimeNs;
 
-use crate::model::{Function, FunctionId};
+use crate::model::{Detail, Function, FunctionId, Source};
+use crate::processes::images;
 
 /// The module name of kernel places.
 pub(crate) const KERNEL: &str = "[kernel]";
@@ -17,21 +18,29 @@ pub(crate) const KERNEL: &str = "[kernel]";
 pub(crate) struct Functions<'a> {
     pub(crate) tables: &'a Tables,
     symbols: Option<&'a SymbolTable>,
-    /// Each source line is a function of its own.
-    lines: bool,
+    detail: Detail,
+    /// By module of the tables; see [`Function::image`].
+    images: Vec<usize>,
     list: IndexSet<Function, FastState>,
     /// By frame, and by how many of its [`later_names`] hold already.
     of_frame: HashMap<(FrameId, usize), Box<[FunctionId]>, FastState>,
 }
 
 impl<'a> Functions<'a> {
-    /// No functions yet. `symbols` name the frames of `tables`; with `lines`, each source line
-    /// becomes a function of its own.
-    pub(crate) fn new(tables: &'a Tables, symbols: Option<&'a SymbolTable>, lines: bool) -> Self {
+    /// No functions yet. `symbols` name the frames of `tables`.
+    pub(crate) fn new(
+        tables: &'a Tables,
+        symbols: Option<&'a SymbolTable>,
+        detail: Detail,
+    ) -> Self {
         Self {
             tables,
             symbols,
-            lines,
+            detail,
+            images: match detail {
+                Detail::Frames => images(tables),
+                Detail::Functions | Detail::Lines => Vec::new(),
+            },
             list: IndexSet::default(),
             of_frame: HashMap::default(),
         }
@@ -43,6 +52,15 @@ impl<'a> Functions<'a> {
 
     pub(crate) fn get(&self, id: FunctionId) -> Option<&Function> {
         self.list.get_index(id.0 as usize)
+    }
+
+    /// By function: the first that differs from it in nothing but what is kept apart for detail; `None`
+    /// where nothing is.
+    pub(crate) fn without_detail(&self) -> Option<Vec<FunctionId>> {
+        let mut firsts = HashMap::new();
+        let ids = (0..).map(FunctionId).zip(&self.list);
+        let ids = ids.map(|(id, f)| *firsts.entry((&f.name, &f.module, f.resolved)).or_insert(id));
+        (self.detail != Detail::Functions).then(|| ids.collect())
     }
 
     /// All functions; a [`FunctionId`] is an index into them.
@@ -77,13 +95,14 @@ impl<'a> Functions<'a> {
         let Some(frame) = self.tables.frames.get(id.0 as usize) else {
             return Vec::new();
         };
-        let module = match frame {
+        let (module, image) = match frame {
             Frame::Native { module, .. } => {
-                let module = self.tables.modules.get(module.0 as usize);
-                module.map_or("", |m| m.file_name())
+                let at = module.0 as usize;
+                let module = self.tables.modules.get(at);
+                (module.map_or("", |m| m.file_name()), self.images.get(at))
             }
-            Frame::Unmapped(_) => "",
-            Frame::Kernel(_) | Frame::KernelCode(_) => KERNEL,
+            Frame::Unmapped(_) => ("", None),
+            Frame::Kernel(_) | Frame::KernelCode(_) => (KERNEL, None),
         };
         let local = match latest {
             Some(name) => Some(&name.functions),
@@ -95,7 +114,9 @@ impl<'a> Functions<'a> {
             name: symbol.name.clone(),
             module: module.to_owned(),
             resolved: symbol.resolved,
-            line: line(symbol).filter(|_| self.lines),
+            source: self.source(symbol),
+            inlined: symbol.inlined && self.detail == Detail::Frames,
+            image: image.copied(),
         });
         let mut functions: Vec<Function> = named.collect();
         if functions.is_empty() {
@@ -103,10 +124,22 @@ impl<'a> Functions<'a> {
                 name: unnamed(frame, self.tables),
                 module: module.to_owned(),
                 resolved: matches!(frame, Frame::Kernel(_)),
-                line: None,
+                image: image.copied(),
+                ..Function::default()
             });
         }
         functions
+    }
+
+    fn source(&self, symbol: &SymbolFrame) -> Option<Source> {
+        let line = symbol.line.unwrap_or(0);
+        let is_shown = match self.detail {
+            Detail::Functions => false,
+            Detail::Lines => line > 0,
+            Detail::Frames => true,
+        };
+        let file = symbol.file.as_ref().filter(|_| is_shown)?.clone();
+        Some(Source { file, line })
     }
 }
 
@@ -116,11 +149,6 @@ pub(crate) fn later_names(tables: &Tables, frame: FrameId) -> &[LaterName] {
     let begin = later.partition_point(|name| name.frame < frame);
     let n = later[begin..].partition_point(|name| name.frame == frame);
     &later[begin..begin + n]
-}
-
-fn line(symbol: &SymbolFrame) -> Option<String> {
-    let file = symbol.file.as_deref()?.rsplit('/').next()?;
-    Some(format!("{file}:{}", symbol.line?))
 }
 
 /// `module+0xoffset` with the SVMA of the function's start by its FDE (else of the address).

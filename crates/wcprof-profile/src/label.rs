@@ -42,11 +42,10 @@ impl Label {
     pub fn text<'p>(&self, profile: &'p Profile, min_percent: f64) -> Cow<'p, str> {
         match self {
             Self::Function(id) => {
-                let Function { name, line, .. } = &profile.functions[id.0 as usize];
-                match line {
-                    _ if name.is_empty() => Cow::Borrowed("???"),
-                    Some(line) => Cow::Owned(format!("{name} ({line})")),
-                    None => Cow::Borrowed(name),
+                let function = &profile.functions[id.0 as usize];
+                match function.place() {
+                    Some(place) => Cow::Owned(format!("{} ({place})", function.shown_name())),
+                    None => Cow::Borrowed(function.shown_name()),
                 }
             }
             Self::State(state) => Cow::Borrowed(state.frame()),

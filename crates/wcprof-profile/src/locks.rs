@@ -281,6 +281,7 @@ pub(crate) fn raw_state(state: OwnerState) -> ThreadState {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Detail;
     use wcprof_types::StackEnd;
 
     fn wait(op: u32) -> Wait {
@@ -294,13 +295,13 @@ mod tests {
 
     fn kind(leaf_first: &[&str], op: u32) -> LockKind {
         let tables = Tables::default();
-        let mut functions = Functions::new(&tables, None, false);
+        let mut functions = Functions::new(&tables, None, Detail::default());
         let root_first = leaf_first.iter().rev().map(|name| {
             functions.intern(Function {
                 name: (*name).into(),
                 module: "libc.so.6".into(),
                 resolved: true,
-                line: None,
+                ..Function::default()
             })
         });
         let stack = ProfileStack {

@@ -162,8 +162,8 @@ pub struct FunctionId(pub u32);
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct ProfileStackId(pub u32);
 
-/// A function (or a stand-in for one), inline or not.
-#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+/// A function (or a stand-in for one), inline or not. What [`Detail`] tells apart are several of them.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Function {
     /// Full demangled name with arguments; `libcrypto.so.3+0x241c80` without a symbol; a bare
     /// `0x7f..` outside every module; the kernel's name for a kernel place.
@@ -172,9 +172,52 @@ pub struct Function {
     pub module: String,
     /// The name comes from a symbol.
     pub resolved: bool,
-    /// Name of the source file and line that the frame is at: `AsyncConnection.cc:231`. Only with
-    /// [`with_lines`](crate::ProfileBuilder::with_lines); then each line is a function of its own.
-    pub line: Option<String>,
+    /// Where in its source the frame is; with [`Detail::Lines`] and [`Detail::Frames`], as far as known.
+    pub source: Option<Source>,
+    /// It is a part of the machine code of its caller, the next frame to the root; with
+    /// [`Detail::Frames`].
+    pub inlined: bool,
+    /// Index of its module in [`Profile::modules`], which tells builds of one name apart; with
+    /// [`Detail::Frames`], unless it is the kernel or in no module.
+    pub image: Option<usize>,
+}
+
+impl Function {
+    /// Its name, from the target: escape it for its destination.
+    pub fn shown_name(&self) -> &str {
+        match self.name.as_str() {
+            "" => "???",
+            name => name,
+        }
+    }
+
+    /// Where it is, as far as a line is known: `AsyncConnection.cc:231`. From the target, too.
+    pub fn place(&self) -> Option<String> {
+        let Source { file, line } = self.source.as_ref().filter(|source| source.line > 0)?;
+        let file = file.rsplit('/').next().unwrap_or_default();
+        Some(format!("{file}:{line}"))
+    }
+}
+
+/// A place in source code.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Source {
+    /// Path as the compiler was given it.
+    pub file: String,
+    /// Counted from 1; 0 when not known.
+    pub line: u32,
+}
+
+/// Which frames of one function are kept apart.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub enum Detail {
+    /// None: a function is a name in a module.
+    #[default]
+    Functions,
+    /// Those at several source lines.
+    Lines,
+    /// Also those that are inlined, and those of several builds of a module.
+    Frames,
 }
 
 /// A stack of functions.
@@ -214,6 +257,8 @@ pub struct ProfileModule {
     pub name: String,
     /// Its build-id; `None` when it has none or could not be read.
     pub build_id: Option<BuildId>,
+    /// Its path in the target's mount namespace; of several the first in order.
+    pub path: String,
 }
 
 /// A thread of the profile.
@@ -351,7 +396,7 @@ pub struct Profile {
     pub time: TimeAxis,
     /// Processes in the order of the trace.
     pub processes: Vec<ProfileProcess>,
-    /// Distinct modules, in order.
+    /// Modules, distinct by name and build-id, in order.
     pub modules: Vec<ProfileModule>,
     /// Functions.
     pub functions: Vec<Function>,

@@ -7,6 +7,7 @@
 //!
 //! Nothing is decided for a pool that hardly ran, nor for stacks whose root was not found.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 
 use crate::functions::KERNEL;
@@ -53,7 +54,7 @@ pub fn is_runtime(function: &Function) -> bool {
 pub(crate) struct Seen<'a> {
     pub(crate) thread: usize,
     /// Root first, without the C library's and the standard libraries' functions at the leaf.
-    pub(crate) path: &'a [FunctionId],
+    pub(crate) path: Cow<'a, [FunctionId]>,
     /// Such functions were left out.
     pub(crate) in_library: bool,
     /// It is a wait that may be for work; else the thread worked, or waited for a lock, disk or network.
@@ -88,9 +89,9 @@ pub(crate) fn places(seen: &[Seen<'_>]) -> Vec<Place> {
     let mut found = vec![Place::Unknown; seen.len()];
     let is_wait = |row: &Seen<'_>| row.may_be_idle && row.path.len() <= MAX_DEPTH;
     let waits = seen.iter().filter(|row| is_wait(row));
-    let wait_paths: HashSet<&[FunctionId]> = waits.map(|row| row.path).collect();
+    let wait_paths: HashSet<&[FunctionId]> = waits.map(|row| &*row.path).collect();
     // What enters or leaves a wait itself is no work.
-    let enters_wait = |row: &Seen<'_>| row.in_library && wait_paths.contains(row.path);
+    let enters_wait = |row: &Seen<'_>| row.in_library && wait_paths.contains(&*row.path);
     let works = |row: &Seen<'_>| !row.may_be_idle && !enters_wait(row);
     let counts = |at: &usize| is_wait(&seen[*at]) || works(&seen[*at]);
     // Rows that share their first `depth` functions; each is looked at once a depth.

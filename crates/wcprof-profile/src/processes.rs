@@ -1,8 +1,6 @@
 //! Processes, modules and threads of a trace to those of a profile.
 
-use std::collections::BTreeSet;
-
-use wcprof_trace::model::{Process, ProcessId, Tables, Thread};
+use wcprof_trace::model::{Module, Process, ProcessId, Tables, Thread};
 use wcprof_types::{Pid, process_title, program_name};
 
 use crate::model::{ProfileModule, ProfileProcess, ProfileThread, TimeAxis};
@@ -50,14 +48,27 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
     ids.zip(&tables.processes).map(of).collect()
 }
 
-/// Distinct modules by file name and build-id, in order.
+/// Modules, distinct by file name and build-id, in order.
 pub(crate) fn modules(tables: &Tables) -> Vec<ProfileModule> {
     let modules = tables.modules.iter().map(|module| ProfileModule {
         name: module.file_name().to_owned(),
         build_id: module.build_id.clone(),
+        path: module.path.clone(),
     });
-    let distinct: BTreeSet<_> = modules.collect();
-    distinct.into_iter().collect()
+    let mut modules: Vec<_> = modules.collect();
+    modules.sort();
+    modules.dedup_by(|a, b| (&a.name, &a.build_id) == (&b.name, &b.build_id));
+    modules
+}
+
+/// By module of the tables: its index in [`modules`].
+pub(crate) fn images(tables: &Tables) -> Vec<usize> {
+    let known = modules(tables);
+    let at = |module: &Module| {
+        let key = (module.file_name(), &module.build_id);
+        known.partition_point(|m| (m.name.as_str(), &m.build_id) < key)
+    };
+    tables.modules.iter().map(at).collect()
 }
 
 /// Threads in the order of the trace; all are in pool 0.

@@ -1,5 +1,6 @@
 //! Sums of spans to the rows of a profile: stacks named, states by rules, holders of locks.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use indexmap::{IndexMap, IndexSet};
@@ -207,16 +208,20 @@ impl<'a> Rows<'a> {
             }
         }
         let pools: Vec<Vec<usize>> = pools.into_values().collect();
+        let whole = self.stacks.functions.without_detail();
+        let whole = whole.as_deref();
         let found = pools.into_par_iter().flat_map_iter(|rows| {
-            let seen = rows.into_iter().filter_map(|at| Some((at, self.seen(at)?)));
+            let seen = rows.into_iter();
+            let seen = seen.filter_map(|at| Some((at, self.seen(at, whole)?)));
             let (rows, seen): (Vec<usize>, Vec<Seen<'_>>) = seen.unzip();
             rows.into_iter().zip(places(&seen)).collect::<Vec<_>>()
         });
         found.collect()
     }
 
-    /// A row for the search of its pool's dispatch loop; `None` when its stack's root is unknown.
-    fn seen(&self, at: usize) -> Option<Seen<'_>> {
+    /// A row for the search of its pool's dispatch loop; `None` when its stack's root is unknown. `whole`
+    /// are the functions without detail, if there is any.
+    fn seen(&self, at: usize, whole: Option<&[FunctionId]>) -> Option<Seen<'_>> {
         let row = &self.rows[at];
         let stack = self.stacks.get(row.stack?)?;
         let functions = &self.stacks.functions;
@@ -224,7 +229,13 @@ impl<'a> Rows<'a> {
         let n = stack.frames.iter().rposition(is_program)? + 1;
         (!stack.end.is_truncated()).then(|| Seen {
             thread: row.thread,
-            path: &stack.frames[..n],
+            path: match whole {
+                None => Cow::Borrowed(&stack.frames[..n]),
+                Some(whole) => stack.frames[..n]
+                    .iter()
+                    .map(|f| whole[f.0 as usize])
+                    .collect(),
+            },
             in_library: n < stack.frames.len(),
             may_be_idle: row.state == State::PlaceUnknown,
             n: row.n_samples,

@@ -74,7 +74,7 @@ impl<'a> Stacks<'a> {
             name: place.to_owned(),
             module: KERNEL.to_owned(),
             resolved: true,
-            line: None,
+            ..Function::default()
         });
         self.intern(ProfileStack {
             frames: vec![function],

@@ -98,7 +98,9 @@ impl<F: Fn(&str) -> String> Namer<'_, F> {
     pub(crate) fn frame(&self, label: &Label) -> String {
         let text = label.text(self.profile, self.min_percent);
         match label.function(self.profile) {
-            Some(function) if function.line.is_none() => folded_name(&(self.rename)(&text)).into(),
+            Some(function) if function.source.is_none() => {
+                folded_name(&(self.rename)(&text)).into()
+            }
             _ => folded_name(&text).into(),
         }
     }

@@ -89,35 +89,15 @@ impl<'p> Headline<'p> {
 
     /// The headline as lines of text, escaped for a terminal.
     pub fn text(&self) -> String {
-        let (header, stats) = (&self.profile.header, &self.profile.stats);
         let shown = self.processes.iter().take(3).map(|p| terminal_name(p));
-        let rate = match header.rate_hz {
-            0 => String::new(),
-            hz => format!(" at {hz} Hz"),
-        };
-        let timer = match self.n_timer_samples {
-            0 => String::new(),
-            n => format!(" and {n} of running threads"),
-        };
         let mut out = format!(
-            "{}{}: {}, {}, {}{rate}{timer}, {}\n",
+            "{}{}: {}",
             shown.collect::<Vec<_>>().join(", "),
             and_more(self.processes.len().saturating_sub(3)),
-            duration(stats.duration.0),
-            count(self.n_threads, "thread"),
-            count(
-                self.n_samples.saturating_sub(self.n_timer_samples) as usize,
-                "sample"
-            ),
-            terminal_name(&recorded_by(&header.engine)),
+            self.recorded(),
         );
-        if let Some((from, to)) = self.profile.time.window_ns() {
-            let (from, to) = (duration(from), duration(to));
-            out += &format!("window: {from} to {to}; what is missing is of the whole recording\n");
-        }
-        out += &self.shares();
         out += &self.losses.text();
-        let (own, recorded) = (stats.own_cpu_ns, self.profile.time.recorded_ns);
+        let (own, recorded) = (self.profile.stats.own_cpu_ns, self.profile.time.recorded_ns);
         if own > 0 && recorded > 0 {
             let (cpu, part) = (duration(own), percent(own, recorded));
             out += &format!("wcprof itself: {cpu} CPU ({part:.1} % of one core)\n");
@@ -126,6 +106,32 @@ impl<'p> Headline<'p> {
             out += &format!("{warning}\n");
         }
         out
+    }
+
+    /// How much was recorded how, and the shares of states, as lines of text.
+    pub(crate) fn recorded(&self) -> String {
+        let (header, stats) = (&self.profile.header, &self.profile.stats);
+        let rate = match header.rate_hz {
+            0 => String::new(),
+            hz => format!(" at {hz} Hz"),
+        };
+        let timer = match self.n_timer_samples {
+            0 => String::new(),
+            n => format!(" and {n} of running threads"),
+        };
+        let n_samples = self.n_samples.saturating_sub(self.n_timer_samples) as usize;
+        let mut out = format!(
+            "{}, {}, {}{rate}{timer}, {}\n",
+            duration(stats.duration.0),
+            count(self.n_threads, "thread"),
+            count(n_samples, "sample"),
+            terminal_name(&recorded_by(&header.engine)),
+        );
+        if let Some((from, to)) = self.profile.time.window_ns() {
+            let (from, to) = (duration(from), duration(to));
+            out += &format!("window: {from} to {to}; what is missing is of the whole recording\n");
+        }
+        out + &self.shares()
     }
 
     /// Whether the recording can be relied on, in a line: what is missing, and what wcprof took.

@@ -7,6 +7,7 @@
 //! | `text` | [`text`](fn@text) | a terminal: call trees |
 //! | `functions` | [`functions`](fn@functions) | a terminal: self and total time of each function |
 //! | `waits` | [`waits`](fn@waits) | a terminal: where threads wait, and why a wait is idle or not |
+//! | `markdown` | [`markdown`](fn@markdown) | trackers: a block to paste |
 //! | `uwpmp` | [`uwpmp`](fn@uwpmp) | trackers: uwpmp's own text format |
 //! | `folded` | [`folded`](fn@folded) | flame graph tools |
 //! | `json` | [`json`](fn@json) | programs |
@@ -25,6 +26,7 @@ mod diff_html;
 mod diff_json;
 mod diff_svg;
 mod diff_text;
+mod figures;
 mod folded;
 mod functions;
 mod group;
@@ -32,6 +34,7 @@ mod headline;
 mod html;
 mod json;
 mod locks_html;
+mod markdown;
 mod overview;
 mod short;
 mod spans;
@@ -52,6 +55,7 @@ pub use headline::{Headline, recorded_by};
 pub use html::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 pub use json::{JSON_VERSION, json};
 pub use locks_html::locks_html;
+pub use markdown::markdown;
 pub use overview::{Answers, Overview};
 pub use svg::{SvgOptions, svg};
 pub use text::{TextOptions, TextTrees, text};

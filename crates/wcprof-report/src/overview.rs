@@ -1,17 +1,15 @@
 //! The first screen: cores and threads at a time by pool, what to do, where CPU time goes, where threads
 //! wait.
 
-use std::cmp::Reverse;
-use std::collections::HashMap;
-
-use indexmap::IndexMap;
 use wcprof_findings::ToDo;
-use wcprof_profile::model::{LockRow, Profile, ProfileStackId, Row, State};
-use wcprof_profile::{CategoryTime, is_runtime, syscall_name};
+use wcprof_profile::CategoryTime;
+use wcprof_profile::model::{Profile, State};
 use wcprof_text::{and_more, count, duration, one_line, percent, terminal_name, wrap};
 
+use crate::figures::{
+    COLUMNS, MIN_SHOWN, at_a_time, at_a_time_text, busiest_pools, callers, wait_sites,
+};
 use crate::headline::Headline;
-use crate::short::short;
 use crate::spans::{Line, Style, heading, plain, render};
 
 /// Lines of the screen; `attach` adds four.
@@ -22,8 +20,6 @@ const MAX_POOLS: usize = 5;
 const MAX_TO_DO: usize = 6;
 /// Lines of the other sections.
 const MAX_LINES: usize = 4;
-/// Fewest threads at a time that are shown as more than `-`.
-const MIN_SHOWN: f64 = 0.005;
 /// Cells of the longest bar.
 const BAR: usize = 16;
 /// Columns of a pool's name.
@@ -34,21 +30,6 @@ const PLACE: usize = 46;
 const DEFAULT_WIDTH: usize = 100;
 /// Columns before the text of a thing to do.
 const INDENT: usize = 10;
-
-/// The columns of the pools, and the states that each adds up.
-const COLUMNS: [(&str, &[State]); 5] = [
-    ("cores", &[State::OnCpu, State::Guest]),
-    ("cpu-wait", &[State::Runnable, State::StealIrq]),
-    ("lock", &[State::Lock]),
-    ("disk", &[State::Disk]),
-    (
-        "other",
-        &[State::Net, State::Throttle, State::Sleep, State::Blocked],
-    ),
-];
-
-/// Time by state of some threads.
-type States = [u64; State::ALL.len()];
 
 /// What a profile says, by rules.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +88,7 @@ impl Overview<'_> {
 
     /// Threads at a time, on average.
     fn at_a_time(&self, ns: u64) -> f64 {
-        ns as f64 / self.profile.duration_ns().max(1) as f64
+        at_a_time(self.profile, ns)
     }
 
     fn head(&self, headline: &Headline<'_>) -> Vec<Line> {
@@ -160,39 +141,21 @@ impl Overview<'_> {
     }
 
     fn pools(&self) -> Vec<Line> {
-        let profile = self.profile;
-        let mut pools: IndexMap<&str, (usize, States)> = IndexMap::new();
-        for thread in &profile.threads {
-            if let Some(pool) = profile.pools.get(thread.pool) {
-                pools.entry(&pool.name).or_default().0 += usize::from(thread.tid.0 != 0);
-            }
-        }
-        for row in &profile.rows {
-            if let Some(pool) = profile.pools.get(profile.threads[row.thread].pool) {
-                let sum = &mut pools.entry(&pool.name).or_default().1[row.state as usize];
-                *sum = sum.saturating_add(row.weight);
-            }
-        }
-        pools.sort_by_cached_key(|name, (_, states)| (Reverse(busy(states)), *name));
-        let most = pools.values().next();
-        let most = most.map_or(1, |(_, states)| busy(states).max(1));
+        let (pools, n_others, others_at_a_time) = busiest_pools(self.profile, MAX_POOLS);
+        let most = pools.first().map_or(1, |pool| pool.busy().max(1));
         let head = COLUMNS.map(|(name, _)| format!(" {name:>8}")).concat();
         let head = format!("{:<NAME$} {:>5}{head}   (threads at a time)", "pool", "thr");
         let mut lines = heading(head).to_vec();
-        let is_shown = |(_, states): &&(usize, States)| self.at_a_time(busy(states)) >= MIN_SHOWN;
-        let n_shown = pools.values().take(MAX_POOLS).filter(is_shown).count();
-        for (name, (n_threads, states)) in pools.iter().take(n_shown) {
-            let name: String = terminal_name(name).chars().take(NAME).collect();
+        for pool in &pools {
+            let n_threads = pool.n_threads;
+            let name: String = terminal_name(pool.name).chars().take(NAME).collect();
             let mut line = plain(format!("{name:<NAME$} {n_threads:>5}"));
             let mut bar = plain("   ");
             let (mut sum, mut given) = (0_u64, 0);
             for (_, of) in COLUMNS {
-                let column = total(states, of);
-                let text = match self.at_a_time(column) {
-                    n if n >= MIN_SHOWN => format!(" {n:>8.2}"),
-                    _ => format!(" {:>8}", "-"),
-                };
-                line.push((Style::Of(of[0]), text));
+                let column = pool.total(of);
+                let text = at_a_time_text(self.profile, column);
+                line.push((Style::Of(of[0]), format!(" {text:>8}")));
                 sum = sum.saturating_add(column);
                 let upto = (sum as f64 / most as f64 * BAR as f64).round() as usize;
                 let cells = mark(of[0]).to_string().repeat(upto.saturating_sub(given));
@@ -202,12 +165,10 @@ impl Overview<'_> {
             line.extend(bar);
             lines.push(line);
         }
-        let rest = pools.values().skip(n_shown);
-        let rest = rest.fold(0_u64, |sum, (_, states)| sum.saturating_add(busy(states)));
-        if pools.len() > n_shown {
-            let others = format!("{} others", pools.len() - n_shown);
-            let at_once = self.at_a_time(rest);
-            lines.push(plain(format!("{others:<23} {at_once:>8.2} in all")));
+        if n_others > 0 {
+            let others = format!("{n_others} others");
+            let text = format!("{others:<23} {others_at_a_time:>8.2} in all");
+            lines.push(plain(text));
         }
         lines
     }
@@ -267,112 +228,36 @@ impl Overview<'_> {
             .iter()
             .take(MAX_LINES)
             .map(|category| {
-                let callers = category.callers.iter().take(3);
-                let callers = callers.filter_map(|(f, _)| self.profile.functions.get(f.0 as usize));
-                let callers: Vec<String> = callers.map(|f| short(&f.name)).collect();
                 plain(format!(
                     "{:>5.1} %  {:<20} {}",
                     percent(category.weight, on_cpu),
                     category.name.as_deref().unwrap_or("other code"),
-                    terminal_name(&callers.join(", ")),
+                    terminal_name(&callers(self.profile, category)),
                 ))
             });
         head.into_iter().chain(lines).collect()
     }
 
     fn waits(&self) -> Vec<Line> {
-        let mut sites: IndexMap<(State, &str, String), u64> = IndexMap::new();
-        for row in self.profile.rows.iter().filter(|r| r.state.is_waiting()) {
-            let site = self.place(row.stack, 2);
-            let call = self.call(row).unwrap_or_default();
-            let sum = sites.entry((row.state, call, site)).or_default();
-            *sum = sum.saturating_add(row.weight);
-        }
+        let sites = wait_sites(self.profile);
         if sites.is_empty() {
             return Vec::new();
         }
-        sites.sort_by(|a, m, b, n| n.cmp(m).then_with(|| a.cmp(b)));
-        let holders = self.holders();
-        let lines = sites
-            .iter()
-            .take(MAX_LINES)
-            .map(|((state, call, site), weight)| {
-                let state_text = match *call {
-                    "" => state.name().to_owned(),
-                    call => format!("{} ({call})", state.name()),
-                };
-                let holder = holders.get(site).filter(|_| *state == State::Lock);
-                let holder = holder.map_or_else(String::new, |h| terminal_name(h).into_owned());
-                vec![
-                    (Style::Plain, format!("{:>9}  ", duration(*weight))),
-                    (Style::Of(*state), format!("{state_text:<15}")),
-                    (Style::Plain, format!(" {:<PLACE$}  ", terminal_name(site))),
-                    (Style::Plain, holder),
-                ]
-            });
+        let lines = sites.iter().take(MAX_LINES).map(|site| {
+            let holder = site.holder.as_deref().unwrap_or_default();
+            vec![
+                (Style::Plain, format!("{:>9}  ", duration(site.weight))),
+                (Style::Of(site.state), format!("{:<15}", site.state_text())),
+                (
+                    Style::Plain,
+                    format!(" {:<PLACE$}  ", terminal_name(&site.place)),
+                ),
+                (Style::Plain, terminal_name(holder).into_owned()),
+            ]
+        });
         let head = heading("WHERE THREADS WAIT (without idle time)");
         head.into_iter().chain(lines).collect()
     }
-
-    /// The system call of a wait whose state says no more than that it is one.
-    fn call(&self, row: &Row) -> Option<&'static str> {
-        let wait = row.wait.filter(|_| row.state == State::Blocked)?;
-        let wait = self.profile.waits.get(wait as usize)?;
-        syscall_name(wait.syscall?)
-    }
-
-    /// The innermost `n` functions of the program in a stack: `callee < caller`.
-    fn place(&self, stack: Option<ProfileStackId>, n: usize) -> String {
-        let stack = stack.and_then(|id| self.profile.stacks.get(id.0 as usize));
-        let frames = stack.map_or(&[][..], |stack| &stack.frames);
-        let functions = frames.iter().rev();
-        let functions = functions.filter_map(|f| self.profile.functions.get(f.0 as usize));
-        let own = functions.clone().filter(|f| !is_runtime(f)).take(n);
-        let mut names: Vec<String> = own.map(|f| short(&f.name)).collect();
-        names.dedup();
-        if names.is_empty() {
-            names.extend(functions.take(1).map(|f| short(&f.name)));
-        }
-        names.join(" < ")
-    }
-
-    /// Who held the locks that are waited for at a site, most of the time.
-    fn holders(&self) -> HashMap<String, String> {
-        let mut sums: HashMap<String, HashMap<String, u64>> = HashMap::new();
-        for LockRow {
-            stack,
-            holder,
-            weight,
-            ..
-        } in &self.profile.locks
-        {
-            if let Ok(holder) = holder {
-                let place = self.place(holder.stack, 1);
-                let text = format!("held by {place} ({})", holder.state.name());
-                let of_site = sums.entry(self.place(*stack, 2)).or_default();
-                let sum = of_site.entry(text).or_default();
-                *sum = sum.saturating_add(*weight);
-            }
-        }
-        let most = sums.into_iter().filter_map(|(site, holders)| {
-            let holders = holders.into_iter();
-            let most = holders.max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)))?;
-            Some((site, most.0))
-        });
-        most.collect()
-    }
-}
-
-/// Time in some states.
-fn total(states: &States, of: &[State]) -> u64 {
-    let times = of.iter().map(|state| states[*state as usize]);
-    times.fold(0, u64::saturating_add)
-}
-
-/// Time in all columns.
-fn busy(states: &States) -> u64 {
-    let columns = COLUMNS.iter().map(|(_, of)| total(states, of));
-    columns.fold(0, u64::saturating_add)
 }
 
 /// The letter of a state in bars.

@@ -233,8 +233,8 @@ impl Names<'_> {
             match function {
                 Some(_) if is_runtime && was_runtime => {}
                 Some(function) => {
-                    let line = function.line.iter().map(|line| format!(" ({line})"));
-                    names.push(short(&function.name) + &line.collect::<String>());
+                    let place = function.place().map(|place| format!(" ({place})"));
+                    names.push(short(&function.name) + &place.unwrap_or_default());
                 }
                 None => names.push(label.text(self.profile, self.min_percent).into_owned()),
             }

@@ -12,9 +12,9 @@ pub fn one_line(text: &str) -> String {
     terminal_name(&text.replace(['\n', '\t'], " ")).into_owned()
 }
 
-/// For a frame or group of a folded stack: `;` becomes `:`, control characters become `?`.
+/// For a frame or group of a folded stack: as [`terminal_name`], and `;` becomes `:`.
 pub fn folded_name(name: &str) -> Cow<'_, str> {
-    match replace(name, char::is_control, '?') {
+    match terminal_name(name) {
         Cow::Borrowed(name) => replace(name, |c| c == ';', ':'),
         Cow::Owned(name) => Cow::Owned(name.replace(';', ":")),
     }

@@ -196,7 +196,7 @@ pub(crate) struct ReportArgs {
     /// Machine-readable output
     #[arg(long, conflicts_with_all = ["format", "functions", "waits"])]
     pub(crate) json: bool,
-    /// uwpmp, folded, svg, icicle, html, pprof, speedscope, firefox, csv
+    /// markdown, svg, icicle, html, pprof, speedscope, firefox, csv, folded, uwpmp
     #[arg(long, value_enum, hide_possible_values = true, conflicts_with_all = ["tree", "functions", "waits"])]
     pub(crate) format: Option<FormatArg>,
     /// Write to a file instead of standard output
@@ -245,7 +245,8 @@ pub(crate) struct TreeArgs {
     pub(crate) invert: bool,
     /// One tree for each thread, pool, process, cgroup, host; or all [default: pool]
     ///
-    /// With --callers-of and --callees-of, and for pprof, firefox and csv, the default is all.
+    /// The default is thread for speedscope and uwpmp, and all with --callers-of and --callees-of and for pprof, firefox
+    /// and csv.
     #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) by: Option<ByArg>,
     /// Only who calls this function; arguments and scope may be left out
@@ -324,6 +325,8 @@ pub(crate) enum FormatArg {
     Json,
     /// Exactly what uwpmp prints
     Uwpmp,
+    /// A block to paste into a tracker: the first screen as tables, call trees folded away
+    Markdown,
     /// One line per stack, for flame graph tools
     Folded,
     /// Flame graph; roots at the top with --invert

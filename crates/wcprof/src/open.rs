@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use wcprof_findings::RuleSet;
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
 use wcprof_symbols::{Problem, drop_inline_frames, improve_names};
 use wcprof_text::terminal_name;
@@ -73,9 +73,9 @@ impl Opened {
         Ok(())
     }
 
-    /// Keeps frames of one function at several source lines apart, and shows the lines.
-    pub(crate) fn show_lines(&mut self) {
-        self.builder = std::mem::take(&mut self.builder).with_lines();
+    /// Keeps frames of one function apart.
+    pub(crate) fn set_detail(&mut self, detail: Detail) {
+        self.builder = std::mem::take(&mut self.builder).with_detail(detail);
     }
 
     /// The profile, with the kernel's functions below user stacks if they were recorded and are asked for.

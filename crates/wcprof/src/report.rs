@@ -7,12 +7,13 @@ use std::mem::ManuallyDrop;
 use anyhow::Context;
 use wcprof_export::{CsvWriter, Timeline, firefox, pprof, speedscope};
 use wcprof_findings::Hotspots;
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{Detail, Profile, State};
 use wcprof_profile::{Cores, Direction, GroupBy, Relation, Trees, View, keep_threads};
 use wcprof_report::{
-    Headline, SvgOptions, TextOptions, TextTrees, cores_text, folded, functions, json, svg, text,
-    uwpmp, waits,
+    Headline, SvgOptions, TextOptions, TextTrees, cores_text, folded, functions, json, markdown,
+    svg, text, uwpmp, waits,
 };
+use wcprof_symbols::drop_inline_frames;
 
 use crate::args::{ByArg, FormatArg, IdleArg, ReportArgs};
 use crate::failure::Failure;
@@ -38,10 +39,12 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         html::check(args)?;
     }
     let window = args.part.window()?;
-    let (mut opened, symbols, rules) = named(&args.trace, window, &args.analysis)?;
-    if args.trees.lines {
-        opened.show_lines();
+    let (mut opened, mut symbols, rules) = named(&args.trace, window, &args.analysis)?;
+    if format == FormatArg::Uwpmp {
+        // As uwpmp does.
+        drop_inline_frames(&mut symbols);
     }
+    opened.set_detail(detail(args, format));
     // These formats need the spans of the trace besides their sums.
     let has_time_axis = matches!(
         format,
@@ -73,13 +76,17 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     // A flame graph of nothing is none: before anything else fails.
     note_empty(&profile, &view);
     match format {
-        FormatArg::Overview => {
+        FormatArg::Overview | FormatArg::Markdown => {
             let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
             keep_threads(&mut profile, &view.threads);
             let categories = rules.categories().map_err(Failure::usage)?;
             let answers = answers(&profile, &opened.tables, &hotspot_rules, &categories);
-            let screen = overview(&profile, &answers, cores);
-            write_output(args.output.as_ref(), screen.as_bytes())?;
+            let mut out = Vec::new();
+            match format {
+                FormatArg::Markdown => markdown(&profile, &answers, &mut out)?,
+                _ => out.extend(overview(&profile, &answers, cores).bytes()),
+            }
+            write_output(args.output.as_ref(), &out)?;
         }
         FormatArg::Csv => csv(&profile, &spans, args, &view)?,
         FormatArg::Html => html::write(&profile, &spans, args, &view, &findings, cores)?,
@@ -151,7 +158,7 @@ fn render(
         }
         FormatArg::Firefox => firefox(profile, view, &timeline(profile, spans)?, &title(), out),
         // Written apart.
-        FormatArg::Overview | FormatArg::Csv | FormatArg::Html => Ok(()),
+        FormatArg::Overview | FormatArg::Markdown | FormatArg::Csv | FormatArg::Html => Ok(()),
     }?;
     Ok(())
 }
@@ -190,6 +197,7 @@ fn note_hidden(profile: &Profile, format: FormatArg, view: &View) {
         && !matches!(
             format,
             FormatArg::Overview
+                | FormatArg::Markdown
                 | FormatArg::Text
                 | FormatArg::Functions
                 | FormatArg::Waits
@@ -238,6 +246,17 @@ fn format(args: &ReportArgs) -> FormatArg {
     })
 }
 
+/// Formats with fields for it have all detail.
+fn detail(args: &ReportArgs, format: FormatArg) -> Detail {
+    match format {
+        FormatArg::Pprof | FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv => {
+            Detail::Frames
+        }
+        _ if args.trees.lines => Detail::Lines,
+        _ => Detail::Functions,
+    }
+}
+
 /// Names are short where people read them.
 fn has_full_names(args: &ReportArgs, format: FormatArg) -> bool {
     args.trees.full_names
@@ -273,8 +292,8 @@ fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
             Some(ByArg::Host) => GroupBy::Host,
             Some(ByArg::All) => GroupBy::All,
             None if is_around || says_thread => GroupBy::All,
-            // As uwpmp does.
-            None if format == FormatArg::Uwpmp => GroupBy::Thread,
+            // As uwpmp does, and for time lines of threads.
+            None if matches!(format, FormatArg::Uwpmp | FormatArg::Speedscope) => GroupBy::Thread,
             None => GroupBy::Pool,
         },
         direction: match args.trees.invert {

@@ -38,6 +38,10 @@ pub const LONG_PARTS: &[Part] = &[
     ("benches", "clippy of the benchmarks"),
     ("vmtest", "the BPF engine on other kernels"),
     ("truth", "names against llvm-symbolizer"),
+    (
+        "viewers",
+        "exports in pprof, speedscope and the Firefox Profiler",
+    ),
     ("story", "findings that come and go in the lab"),
     ("crypto", "crypto observe against fio in the lab"),
 ];
@@ -81,6 +85,10 @@ fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
         "waiting" | "running" => binaries::run_live(summary, kind, is_long),
         "benches" => clippy(&format!("--package {BENCHES}")),
         "truth" => xtask(summary, "truth"),
+        "viewers" => {
+            install(&[setup::VIEWERS])?;
+            xtask(summary, "viewers --exports")
+        }
         "vmtest" => {
             install(&[setup::LAB])?;
             xtask(summary, "vmtest")

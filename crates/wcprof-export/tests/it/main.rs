@@ -1,9 +1,14 @@
 //! Profiles in the formats of other viewers.
 #![forbid(unsafe_code)]
 
+#[path = "../../src/proto.rs"]
+mod proto;
 #[path = "../support/read.rs"]
 mod read;
 #[path = "../../../wcprof-profile/tests/support/mod.rs"]
 mod support;
 
+mod exports;
 mod formats;
+mod hostile;
+mod written;

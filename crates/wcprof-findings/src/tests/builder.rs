@@ -151,7 +151,7 @@ impl Builder {
             name: name.into(),
             module: module.into(),
             resolved: !name.contains("+0x"),
-            line: None,
+            ..Function::default()
         };
         let functions = &mut self.profile.functions;
         let known = functions.iter().position(|f| *f == function);

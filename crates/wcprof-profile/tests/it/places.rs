@@ -3,7 +3,7 @@
 use crate::support;
 
 use support::{Maker, syscall, syscall_op};
-use wcprof_profile::model::{Profile, State};
+use wcprof_profile::model::{Detail, Profile, State};
 use wcprof_trace::model::ThreadId;
 
 const LOOP: [&str; 2] = ["start_thread", "Worker::loop"];
@@ -109,4 +109,34 @@ fn unknown() {
     assert_eq!(state_at(&profile, "Worker::loop"), State::PlaceUnknown);
     assert_eq!(state_at(&profile, "handle"), State::PlaceUnknown);
     assert_eq!(state_at(&profile, "x"), State::Idle);
+}
+
+/// Check that the lines of a function, and what is inlined, do not hide a loop.
+#[test]
+fn whatever_the_detail() {
+    let mut m = Maker::new();
+    let t = m.thread(1, "worker");
+    for line in 0..8 {
+        let at_line = |name: &str| format!("{name} @ worker.cc:{line}");
+        let handle = format!("{}+{}", at_line("parse"), at_line("handle"));
+        let start = ["start_thread", &at_line("Worker::loop")];
+        m.on_cpu(t, &[start[0], start[1], &handle], 1);
+        let wait = [start[0], start[1], "libc:pthread_cond_wait"];
+        m.blocked(t, syscall_op("futex", 137), &wait, 1);
+        let below = [
+            start[0],
+            start[1],
+            &at_line("handle"),
+            "libc:pthread_cond_wait",
+        ];
+        m.blocked(t, syscall_op("futex", 137), &below, 1);
+    }
+    let n_functions = [Detail::Functions, Detail::Lines, Detail::Frames].map(|detail| {
+        let profile = m.profile_of(detail);
+        assert_eq!(state_at(&profile, "Worker::loop"), State::Idle);
+        assert_eq!(state_at(&profile, "handle"), State::Blocked);
+        profile.functions.len()
+    });
+    // Frames: `Worker::loop` and `parse`, which is inlined, have eight lines, `handle` has eight of its own.
+    assert_eq!(n_functions, [5, 2 + 3 * 8, 2 + 3 * 8]);
 }

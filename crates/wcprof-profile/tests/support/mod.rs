@@ -5,7 +5,7 @@ pub mod random;
 
 use std::sync::LazyLock;
 
-use wcprof_profile::model::Profile;
+use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_trace::model::{
     Frame, FrameId, Header, Module, ModuleId, Names, NodeId, Process, ProcessId, Span, Stack,
@@ -104,9 +104,9 @@ impl Maker {
         ThreadId(self.tables.threads.len() as u32 - 1)
     }
 
-    /// A frame with inline frames: `inner+outer` is `inner` inlined into `outer`; a name that
-    /// begins with `?` is an address in libc without a symbol, `0x..` one outside every module,
-    /// `k:name` a kernel place, `libc:name` a function of libc.
+    /// A frame with inline frames: `inner+outer` is `inner` inlined into `outer`, each with its line as
+    /// `name @ dir/file.cc:12` if it is known; a name that begins with `?` is an address in libc without a
+    /// symbol, `0x..` one outside every module, `k:name` a kernel place, `libc:name` a function of libc.
     fn frame(&mut self, text: &str) -> FrameId {
         let at = self.tables.frames.len() as u64;
         let native = |module| Frame::Native {
@@ -138,12 +138,16 @@ impl Maker {
             parts
                 .iter()
                 .enumerate()
-                .map(|(i, name)| SymbolFrame {
-                    name: (*name).into(),
-                    file: None,
-                    line: None,
-                    inlined: i + 1 < parts.len(),
-                    resolved: true,
+                .map(|(i, part)| {
+                    let (name, place) = part.split_once(" @ ").unzip();
+                    let place = place.and_then(|place: &str| place.rsplit_once(':'));
+                    SymbolFrame {
+                        name: name.unwrap_or(part).into(),
+                        file: place.map(|(file, _)| file.into()),
+                        line: place.and_then(|(_, line)| line.parse().ok()),
+                        inlined: i + 1 < parts.len(),
+                        resolved: true,
+                    }
                 })
                 .collect()
         });
@@ -221,16 +225,22 @@ impl Maker {
     }
 
     pub fn profile(&self) -> Profile {
+        self.profile_of(Detail::Functions)
+    }
+
+    /// With frames of one function kept apart.
+    pub fn profile_of(&self, detail: Detail) -> Profile {
         static RULES: LazyLock<Rules> =
             LazyLock::new(|| Rules::builtin().expect("the built-in rules are valid"));
-        self.profile_with(&RULES)
+        self.build(ProfileBuilder::new().with_detail(detail), &RULES)
     }
 
     pub fn profile_with(&self, rules: &Rules) -> Profile {
-        let mut builder = ProfileBuilder::new();
-        for span in &self.spans {
-            builder.add_span(span);
-        }
+        self.build(ProfileBuilder::new(), rules)
+    }
+
+    fn build(&self, mut builder: ProfileBuilder, rules: &Rules) -> Profile {
+        builder.add_spans(&self.spans);
         builder.finish(&self.tables, None, rules)
     }
 }

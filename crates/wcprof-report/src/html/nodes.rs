@@ -55,7 +55,7 @@ pub(super) fn label_columns(
         let text = label.text(profile, min_percent);
         names.push(strings.id(&text));
         shorts.push(match function {
-            Some(function) if function.line.is_none() => strings.id(&short(&function.name)),
+            Some(function) if function.source.is_none() => strings.id(&short(&function.name)),
             _ => strings.id(&text),
         });
         modules.push(strings.id(function.map_or("", |f| &f.module)));

@@ -11,7 +11,8 @@ use wcprof_profile::{
     Direction, GroupBy, Rules, ThreadFilter, Trees, View, cpu_by_category, globs,
 };
 use wcprof_report::{
-    Answers, Headline, Overview, SvgOptions, TextOptions, TextTrees, folded, json, svg, text, uwpmp,
+    Answers, Headline, Overview, SvgOptions, TextOptions, TextTrees, folded, json, markdown, svg,
+    text, uwpmp,
 };
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
@@ -344,28 +345,43 @@ fn headline() {
     check("headline.txt", Headline::new(&osd()).text().as_bytes());
 }
 
+/// Eight things to do, longer and longer ones.
+fn answers(profile: &Profile) -> Answers {
+    let categories = Rules::builtin().unwrap().categories().unwrap();
+    let item = |n: usize| ToDo {
+        severity: Severity::High,
+        why: format!("reason {n}: {}", "word ".repeat(12 * n)),
+        action: "do\x1b that".to_owned(),
+    };
+    Answers {
+        categories: cpu_by_category(profile, &categories),
+        to_do: (0..8).map(item).collect(),
+        n_undecided: 2,
+    }
+}
+
+/// Check the block for trackers: its tables, and that hostile names are code.
+#[test]
+fn markdown_block() {
+    let mut profile = osd();
+    let hostile = "@a|b `#1` ``` <img>\n\u{202e}";
+    profile.pools[0].name = hostile.to_owned();
+    profile.header.notes = vec![hostile.to_owned()];
+    profile.processes[0].title = hostile.to_owned();
+    for function in &mut profile.functions {
+        if function.name == "leaf()" {
+            function.name = "```` </details> `".to_owned();
+        }
+    }
+    let block = run(|out| markdown(&profile, &answers(&profile), out));
+    check("markdown.md", &block);
+}
+
 /// Check the first screen, that it fits, and that colors change nothing else.
 #[test]
 fn overview() {
     let profile = osd();
-    let categories = Rules::builtin().unwrap().categories().unwrap();
-    let item = |severity, why: &str| ToDo {
-        severity,
-        why: why.to_owned(),
-        action: "do\x1b that".to_owned(),
-    };
-    let answers = Answers {
-        categories: cpu_by_category(&profile, &categories),
-        to_do: (0..8)
-            .map(|n| {
-                item(
-                    Severity::High,
-                    &format!("reason {n}: {}", "word ".repeat(12 * n)),
-                )
-            })
-            .collect(),
-        n_undecided: 2,
-    };
+    let answers = answers(&profile);
     let text = |width, color| {
         let overview = Overview {
             profile: &profile,

@@ -45,7 +45,7 @@ fn profile() -> impl Strategy<Value = Profile> {
                     name,
                     module: String::new(),
                     resolved: true,
-                    line: None,
+                    ..Function::default()
                 })
                 .collect();
             profile.stacks = stacks

@@ -364,3 +364,34 @@ sources = [{ report = "a test", figure = "50 %" }]
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(errors.contains("threshold.percent"), "{errors}");
 }
+
+/// Check that uwpmp's format has no inline functions, as `--no-inline` leaves none of those that the trace holds.
+#[test]
+fn no_inline() {
+    let trace = fixture("story-3-tcmalloc-osd.wct");
+    let trace = trace.to_str().expect("the path is text");
+    let report = |args: &[&str]| wcprof(&[&["report", trace, "--idle", "show"], args].concat());
+    let inline = "__invoke_impl";
+    assert!(report(&["--format", "folded"]).contains(inline));
+    assert!(!report(&["--format", "folded", "--no-inline"]).contains(inline));
+    let uwpmp = report(&["--format", "uwpmp"]);
+    assert!(!uwpmp.contains(inline) && uwpmp.contains("EventCenter::process_events"));
+}
+
+/// Check that the block for trackers of a busy OSD fits, and names its pools, findings and locks.
+#[test]
+fn markdown() {
+    let trace = fixture("story-2-no-cache-osd.wct");
+    let trace = trace.to_str().expect("the path is text");
+    let block = wcprof(&["report", trace, "--format", "markdown"]);
+    assert!(block.lines().count() <= 100, "{block}");
+    for part in [
+        "## wcprof: `osd.",
+        "| `tp_osd_tp` |",
+        "\n1. **",
+        "### Where CPU goes",
+        "</details>",
+    ] {
+        assert!(block.contains(part), "{part}: {block}");
+    }
+}

@@ -1,0 +1,205 @@
+//! A profile to the figures of the first screen: what the threads of each pool do, where they wait.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use indexmap::IndexMap;
+use wcprof_profile::model::{LockRow, Profile, ProfileStackId, Row, State};
+use wcprof_profile::{CategoryTime, is_runtime, syscall_name};
+
+use crate::short::short;
+
+/// The columns of the pools, and the states that each adds up.
+pub(crate) const COLUMNS: [(&str, &[State]); 5] = [
+    ("cores", &[State::OnCpu, State::Guest]),
+    ("cpu-wait", &[State::Runnable, State::StealIrq]),
+    ("lock", &[State::Lock]),
+    ("disk", &[State::Disk]),
+    (
+        "other",
+        &[State::Net, State::Throttle, State::Sleep, State::Blocked],
+    ),
+];
+
+/// Fewest threads at a time that are shown as more than `-`.
+pub(crate) const MIN_SHOWN: f64 = 0.005;
+
+/// What the threads of all pools of one name did.
+#[derive(Debug)]
+pub(crate) struct PoolTimes<'p> {
+    /// Not escaped.
+    pub(crate) name: &'p str,
+    pub(crate) n_threads: usize,
+    /// Nanoseconds, in the order of [`State::ALL`].
+    states: [u64; State::ALL.len()],
+}
+
+impl PoolTimes<'_> {
+    /// Time in some states, ns.
+    pub(crate) fn total(&self, of: &[State]) -> u64 {
+        let times = of.iter().map(|state| self.states[*state as usize]);
+        times.fold(0, u64::saturating_add)
+    }
+
+    /// Time in all [`COLUMNS`], ns.
+    pub(crate) fn busy(&self) -> u64 {
+        let columns = COLUMNS.iter().map(|(_, of)| self.total(of));
+        columns.fold(0, u64::saturating_add)
+    }
+}
+
+/// The busiest pools, at most `max`, and the others: how many, and threads at a time of all of them.
+pub(crate) fn busiest_pools(profile: &Profile, max: usize) -> (Vec<PoolTimes<'_>>, usize, f64) {
+    let mut shown = pools(profile);
+    let is_shown = |pool: &&PoolTimes<'_>| at_a_time(profile, pool.busy()) >= MIN_SHOWN;
+    let n_shown = shown.iter().take(max).filter(is_shown).count();
+    let others = shown.split_off(n_shown);
+    let rest = others.iter().map(PoolTimes::busy);
+    let rest = rest.fold(0_u64, u64::saturating_add);
+    (shown, others.len(), at_a_time(profile, rest))
+}
+
+/// The pools, the busiest first.
+fn pools(profile: &Profile) -> Vec<PoolTimes<'_>> {
+    let mut pools: IndexMap<&str, PoolTimes<'_>> = IndexMap::new();
+    let name_of = |thread: usize| {
+        let pool = profile.pools.get(profile.threads[thread].pool);
+        pool.map(|pool| pool.name.as_str())
+    };
+    for (at, thread) in profile.threads.iter().enumerate() {
+        if let Some(name) = name_of(at) {
+            let pool = pools.entry(name).or_insert(PoolTimes {
+                name,
+                n_threads: 0,
+                states: [0; State::ALL.len()],
+            });
+            pool.n_threads += usize::from(thread.tid.0 != 0);
+        }
+    }
+    for row in &profile.rows {
+        if let Some(pool) = name_of(row.thread).and_then(|name| pools.get_mut(name)) {
+            let sum = &mut pool.states[row.state as usize];
+            *sum = sum.saturating_add(row.weight);
+        }
+    }
+    let mut pools: Vec<_> = pools.into_values().collect();
+    pools.sort_by_cached_key(|pool| (Reverse(pool.busy()), pool.name));
+    pools
+}
+
+/// Threads at a time, on average, of a sum of time.
+pub(crate) fn at_a_time(profile: &Profile, ns: u64) -> f64 {
+    ns as f64 / profile.duration_ns().max(1) as f64
+}
+
+/// The same as text: `0.45`, or `-` for next to none.
+pub(crate) fn at_a_time_text(profile: &Profile, ns: u64) -> String {
+    match at_a_time(profile, ns) {
+        n if n >= MIN_SHOWN => format!("{n:.2}"),
+        _ => "-".to_owned(),
+    }
+}
+
+/// The functions that ask most for a kind of work; not escaped.
+pub(crate) fn callers(profile: &Profile, category: &CategoryTime) -> String {
+    let callers = category.callers.iter().take(3);
+    let callers = callers.filter_map(|(f, _)| profile.functions.get(f.0 as usize));
+    let callers: Vec<String> = callers.map(|f| short(&f.name)).collect();
+    callers.join(", ")
+}
+
+/// Waits at one place. Texts are not escaped.
+#[derive(Debug)]
+pub(crate) struct WaitSite {
+    pub(crate) state: State,
+    /// The system call, where the state says no more than that it is a wait.
+    call: &'static str,
+    /// `callee < caller`, the innermost functions of the program.
+    pub(crate) place: String,
+    /// Of locks: who held them most of the time, as far as known.
+    pub(crate) holder: Option<String>,
+    /// Nanoseconds.
+    pub(crate) weight: u64,
+}
+
+impl WaitSite {
+    /// The state, with the system call.
+    pub(crate) fn state_text(&self) -> String {
+        match self.call {
+            "" => self.state.name().to_owned(),
+            call => format!("{} ({call})", self.state.name()),
+        }
+    }
+}
+
+/// The waits other than idle ones, most time first.
+pub(crate) fn wait_sites(profile: &Profile) -> Vec<WaitSite> {
+    let mut sites: IndexMap<(State, &str, String), u64> = IndexMap::new();
+    for row in profile.rows.iter().filter(|r| r.state.is_waiting()) {
+        let place = place(profile, row.stack, 2);
+        let call = call(profile, row).unwrap_or_default();
+        let sum = sites.entry((row.state, call, place)).or_default();
+        *sum = sum.saturating_add(row.weight);
+    }
+    sites.sort_by(|a, m, b, n| n.cmp(m).then_with(|| a.cmp(b)));
+    let holders = holders(profile);
+    let site = |((state, call, place), weight): ((State, _, String), u64)| WaitSite {
+        state,
+        call,
+        holder: holders
+            .get(&place)
+            .filter(|_| state == State::Lock)
+            .cloned(),
+        place,
+        weight,
+    };
+    sites.into_iter().map(site).collect()
+}
+
+/// The system call of a wait whose state says no more than that it is one.
+fn call(profile: &Profile, row: &Row) -> Option<&'static str> {
+    let wait = row.wait.filter(|_| row.state == State::Blocked)?;
+    let wait = profile.waits.get(wait as usize)?;
+    syscall_name(wait.syscall?)
+}
+
+/// The innermost `n` functions of the program in a stack: `callee < caller`.
+fn place(profile: &Profile, stack: Option<ProfileStackId>, n: usize) -> String {
+    let stack = stack.and_then(|id| profile.stacks.get(id.0 as usize));
+    let frames = stack.map_or(&[][..], |stack| &stack.frames);
+    let functions = frames.iter().rev();
+    let functions = functions.filter_map(|f| profile.functions.get(f.0 as usize));
+    let own = functions.clone().filter(|f| !is_runtime(f)).take(n);
+    let mut names: Vec<String> = own.map(|f| short(&f.name)).collect();
+    names.dedup();
+    if names.is_empty() {
+        names.extend(functions.take(1).map(|f| short(&f.name)));
+    }
+    names.join(" < ")
+}
+
+/// Who held the locks that are waited for at a place, most of the time.
+fn holders(profile: &Profile) -> HashMap<String, String> {
+    let mut sums: HashMap<String, HashMap<String, u64>> = HashMap::new();
+    for LockRow {
+        stack,
+        holder,
+        weight,
+        ..
+    } in &profile.locks
+    {
+        if let Ok(holder) = holder {
+            let held_at = place(profile, holder.stack, 1);
+            let text = format!("held by {held_at} ({})", holder.state.name());
+            let of_site = sums.entry(place(profile, *stack, 2)).or_default();
+            let sum = of_site.entry(text).or_default();
+            *sum = sum.saturating_add(*weight);
+        }
+    }
+    let most = sums.into_iter().filter_map(|(site, holders)| {
+        let holders = holders.into_iter();
+        let most = holders.max_by(|a, b| (a.1, &b.0).cmp(&(b.1, &a.0)))?;
+        Some((site, most.0))
+    });
+    most.collect()
+}
