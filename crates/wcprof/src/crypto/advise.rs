@@ -13,6 +13,7 @@ use wcprof_profile::model::{FunctionId, Profile, State};
 
 use super::burst::{BurstArgs, observe_process};
 use super::files::{json_document, open_library, read_calibration};
+use super::kept::{CacheArgs, Keeping};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
 use crate::args::defaults;
@@ -25,7 +26,7 @@ pub(crate) struct AdviseArgs {
     target: String,
     #[command(flatten)]
     burst: BurstArgs,
-    /// Calibration of the process's library, from `wcprof crypto calibrate -o` [default: measure now]
+    /// Calibration of the process's library, from `wcprof crypto calibrate -o` [default: the kept one, else measured now]
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     /// Calibration of another library to compare with, from `wcprof crypto calibrate --lib PATH -o`
@@ -34,6 +35,8 @@ pub(crate) struct AdviseArgs {
     /// Machine-readable output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    cache: CacheArgs,
 }
 
 pub(super) fn run(args: &AdviseArgs) -> Result<(), Failure> {
@@ -72,16 +75,17 @@ fn calibration(
     args: &AdviseArgs,
     pid: Option<i32>,
 ) -> Result<(Calibration, CalibrationSource), Failure> {
+    let keeping = args.cache.keeping(Keeping::Reuse);
     match (&args.calibration, pid) {
         (Some(path), _) => Ok((read_calibration(path)?, CalibrationSource::Saved)),
-        (None, Some(pid)) => Ok((calibrate_process(pid)?, CalibrationSource::Process)),
+        (None, Some(pid)) => Ok((calibrate_process(pid, keeping)?, CalibrationSource::Process)),
         (None, None) => {
             let library = open_library(None)?;
             message!(
-                "wcprof: a trace does not hold a library, so this system's is measured, which may be another; \
+                "wcprof: a trace does not hold a library, so the costs are those of this system's, which may be another; \
                  --calibration takes a saved one"
             );
-            Ok((measure(&library)?, CalibrationSource::System))
+            Ok((measure(&library, keeping)?, CalibrationSource::System))
         }
     }
 }

@@ -10,6 +10,7 @@ use msgr_crypto::verify::verify;
 use wcprof_text::terminal_name;
 
 use super::files::{open_library, read_shapes};
+use super::kept::{CacheArgs, Keeping};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
 use crate::failure::Failure;
@@ -35,15 +36,18 @@ pub(crate) struct CalibrateArgs {
     /// Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]
     #[arg(long, value_name = "FILE", requires = "verify")]
     shapes: Option<PathBuf>,
+    #[command(flatten)]
+    cache: CacheArgs,
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let shapes = read_shapes(args.shapes.as_deref())?;
+    let keeping = args.cache.keeping(Keeping::Renew);
     let (library, calibration) = match args.pid {
-        Some(pid) => (None, calibrate_process(pid)?),
+        Some(pid) => (None, calibrate_process(pid, keeping)?),
         None => {
             let library = open_library(args.lib.as_deref())?;
-            let calibration = measure(&library)?;
+            let calibration = measure(&library, keeping)?;
             (Some(library), calibration)
         }
     };

@@ -11,13 +11,14 @@ use msgr_crypto::shapes::Side;
 use msgr_crypto::text::model_text;
 
 use super::files::{json_document, open_library, read_calibration, read_shapes, read_speed_table};
+use super::kept::{CacheArgs, Keeping};
 use super::measure::measure;
 use crate::failure::{Exit, Failure};
 use crate::open::write_output;
 
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
-    /// Calibration to use, from `wcprof crypto calibrate -o` [default: measure the system's now]
+    /// Calibration to use, from `wcprof crypto calibrate -o` [default: the kept one of the system's libcrypto, else measured now]
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     /// Use the output of `openssl speed -evp aes-128-gcm -decrypt` instead (up to 3.0.15 and 3.4.0)
@@ -41,6 +42,8 @@ pub(crate) struct ModelArgs {
     /// The direction that is drawn
     #[arg(long, value_enum, default_value_t = SideArg::Rx, requires = "svg")]
     side: SideArg,
+    #[command(flatten)]
+    cache: CacheArgs,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -91,6 +94,6 @@ fn calibration(args: &ModelArgs) -> Result<Calibration, Failure> {
     match (&args.speed, &args.calibration) {
         (Some(path), _) => read_speed_table(path),
         (None, Some(path)) => read_calibration(path),
-        (None, None) => measure(&open_library(None)?),
+        (None, None) => measure(&open_library(None)?, args.cache.keeping(Keeping::Reuse)),
     }
 }
