@@ -10,7 +10,7 @@ use wcprof_profile::model::{LockRow, Profile, ProfileStackId, Row, State};
 use wcprof_profile::{CategoryTime, is_runtime, syscall_name};
 use wcprof_text::{and_more, count, duration, one_line, percent, terminal_name, wrap};
 
-use crate::headline::Headline;
+use crate::headline::{Headline, length_text};
 use crate::short::short;
 use crate::spans::{Line, Style, heading, plain, render};
 
@@ -131,7 +131,7 @@ impl Overview<'_> {
         let recorded = format!(
             "{shown}{}{program}   {}{window}   {}   {}, {n_never} never ran",
             and_more(headline.processes.len().saturating_sub(3)),
-            duration(profile.duration_ns()),
+            length_text(profile.duration_ns(), profile.extent_ns()),
             count(profile.header.n_cpus as usize, "CPU"),
             count(headline.n_threads, "thread"),
         );

@@ -3,7 +3,7 @@
 use wcprof_types::Wait;
 
 use crate::error::Malformed;
-use crate::limits::{MAX_PROCESSES, MAX_SOURCES, MAX_TABLE_BYTES};
+use crate::limits::{MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES};
 use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Stats, Tables, Thread};
 use crate::v1::codec::{Codec, Sizes, read_all};
 use crate::v1::entries::{self, Entry};
@@ -130,8 +130,12 @@ impl Content {
             section::SYMBOLS => {
                 symbols::read(input, n_frames, &mut t.names.symbols, &mut memory.symbols)
             }
-            section::CGROUPS => read_all(input, sizes, facts::cgroup, |(process, path)| {
+            section::CGROUPS => read_all(input, sizes, facts::of_process, |(process, path)| {
                 t.processes[process.0 as usize].cgroup = path;
+                Ok(())
+            }),
+            section::BIRTHS => read_all(input, sizes, facts::of_process, |(process, birth)| {
+                t.processes[process.0 as usize].birth = birth;
                 Ok(())
             }),
             section::SETUP => {
@@ -159,6 +163,11 @@ impl Content {
             section::SOURCES => read_all(input, sizes, facts::source, |source| {
                 t.origins.sources.push(source);
                 within("sources", t.origins.sources.len() as u64, MAX_SOURCES)
+            }),
+            section::RECORDED_AGAIN => read_all(input, sizes, facts::recorded_again, |again| {
+                t.origins.recorded_again.push(again);
+                let n = t.origins.recorded_again.len() as u64;
+                within("processes recorded again", n, MAX_RECORDED_AGAIN)
             }),
             _ if tag >= OPTIONAL_SECTIONS => {
                 input.take_rest();

@@ -5,7 +5,7 @@ use wcprof_types::{Avma, ThreadState};
 use super::{header, some_trace};
 use crate::TraceSink;
 use crate::model::*;
-use crate::{Align, Ending, MergeLosses, TraceReader, TraceWriter, merge, merged_header};
+use crate::{Align, Ending, Joins, MergeLosses, TraceReader, TraceWriter, merge, merged_header};
 use wcprof_types::{Pid, StackEnd, Tid, TimeNs};
 
 fn read(bytes: &[u8]) -> Trace {
@@ -19,7 +19,11 @@ fn merged(files: &[&[u8]], align: Align) -> (Trace, MergeLosses) {
     let header = merged_header(&tables, "9.9");
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let open = |i: usize| TraceReader::from_reader(files[i]);
-    let losses = merge(tables, align, open, &mut writer).unwrap();
+    let joins = match align {
+        Align::Clock => Joins::find(&tables).unwrap(),
+        Align::Start => Joins::none(tables.len()),
+    };
+    let losses = merge(tables, align, &joins, open, &mut writer).unwrap();
     (read(&writer.into_inner()), losses)
 }
 
@@ -37,6 +41,7 @@ fn small(host: &str, started_unix_ns: u64, name: Option<&str>) -> Vec<u8> {
             comm: "p".to_owned(),
             cmdline: Vec::new(),
             cgroup: "/g".to_owned(),
+            birth: String::new(),
         })
         .unwrap();
     let thread = w.add_thread(process, Tid(8), TimeNs(0), "t").unwrap();
@@ -144,7 +149,7 @@ fn hosts_and_times() {
     let a = small("a", begin, None);
     let b = small("b", begin + 300_000_000, None);
     let tables = [read(&a).tables, read(&b).tables];
-    assert_eq!(Align::fitting(&tables), Align::Clock);
+    assert_eq!(Align::fitting(&tables, &Joins::none(2)), Align::Clock);
     let (trace, losses) = merged(&[&a, &b], Align::Clock);
     let t = &trace.tables;
     assert_eq!(losses, MergeLosses::default());
@@ -165,7 +170,7 @@ fn hosts_and_times() {
     // One after the other: they begin together.
     let late = small("b", begin + 9_000_000_000, None);
     let tables = [read(&a).tables, read(&late).tables];
-    assert_eq!(Align::fitting(&tables), Align::Start);
+    assert_eq!(Align::fitting(&tables, &Joins::none(2)), Align::Start);
     let (trace, _) = merged(&[&a, &late], Align::Start);
     assert_eq!(trace.tables.stats.duration.0, 1_000_000_000);
     // A merged trace can be merged again.
