@@ -316,7 +316,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__crypto__subcmd__advise)
-            opts="-d -h -V --duration --threads --calibration --other --json --help --version"
+            opts="-d -h -V --duration --threads --calibration --other --json --no-cache --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -350,7 +350,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__crypto__subcmd__calibrate)
-            opts="-o -h -V --lib --pid --output --json --verify --shapes --help --version"
+            opts="-o -h -V --lib --pid --output --json --verify --shapes --no-cache --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -496,7 +496,7 @@ _wcprof() {
             return 0
             ;;
         wcprof__subcmd__crypto__subcmd__model)
-            opts="-h -V --calibration --speed --shapes --threads --iops --json --svg --side --help --version"
+            opts="-h -V --calibration --speed --shapes --threads --iops --json --svg --side --no-cache --help --version"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -31,7 +31,7 @@ complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "top" -d 'Show live wh
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "import" -d 'Convert a file of another profiler to a trace: perf.data, folded stacks, text of uwpmp or gdbpmp'
-complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "merge" -d 'Merge traces into one: of the hosts of a cluster, or of successive runs'
+complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "merge" -d 'Merge traces into one: of the hosts of a cluster, of successive runs, or of one process over time'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "locks" -d 'Show where threads of a saved trace waited for locks, and what the holders did meanwhile'
 complete -c wcprof -n "__fish_wcprof_needs_command" -f -a "symbols" -d 'Show for each module where its names come from, what is missing, and what would supply it'
@@ -208,9 +208,9 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand import" -l no-debuginfod -
 complete -c wcprof -n "__fish_wcprof_using_subcommand import" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand import" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s o -l output -d 'Merged trace' -r -F
-complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -l align -d 'How the times of the recordings are aligned' -r -f -a "auto\t'By the hosts\' clocks if all recordings overlap, else as `start`'
+complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -l align -d 'How the times of the recordings are aligned' -r -f -a "auto\t'By the hosts\' clocks if all recordings overlap, or if a process was recorded several times; else as `start`'
 clock\t'By the hosts\' clocks'
-start\t'All start at the same moment'"
+start\t'All start at the same moment; several recordings of a process are several processes'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -l anonymous -d 'Call hosts host1, host2, ... and cut kernel releases to their version, for a trace that others will see; paths, arguments and functions keep their names. Works on a single trace, too'
 complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand merge" -s V -l version -d 'Print version'
@@ -274,7 +274,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -s h -l help -d 'P
 complete -c wcprof -n "__fish_wcprof_using_subcommand doctor" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (a second, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine: a second, up to ten beside other work'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and not __fish_seen_subcommand_from calibrate model observe advise confined-calibrate help" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
@@ -286,9 +286,10 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_su
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l shapes -d 'Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l json -d 'Print the calibration as JSON'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l verify -d 'Also run every frame by every strategy and print the error of the model (a minute)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -l no-cache -d 'Do not read or write kept calibrations (in $XDG_CACHE_HOME/wcprof)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from calibrate" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l calibration -d 'Calibration to use, from `wcprof crypto calibrate -o` [default: measure the system\'s now]' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l calibration -d 'Calibration to use, from `wcprof crypto calibrate -o` [default: the kept one of the system\'s libcrypto, else measured now]' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l speed -d 'Use the output of `openssl speed -evp aes-128-gcm -decrypt` instead (up to 3.0.15 and 3.4.0)' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l shapes -d 'Frames of your own (TOML, see docs/crypto.md) [default: those of real clusters]' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l threads -d 'Messenger threads that are busy all the time' -r
@@ -297,6 +298,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_su
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l side -d 'The direction that is drawn' -r -f -a "rx\t'Received: decrypted'
 tx\t'Sent: encrypted'"
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -l no-cache -d 'Do not read or write kept calibrations (in $XDG_CACHE_HOME/wcprof)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from model" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from observe" -s d -l duration -d 'Length of the burst in seconds, 0.01 to 10; calls of the target are slower meanwhile' -r
@@ -307,14 +309,15 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_su
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from observe" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -s d -l duration -d 'Length of the burst in seconds, 0.01 to 10; calls of the target are slower meanwhile' -r
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l threads -d 'Observe only threads whose name matches; may be given several times [default: msgr-worker-*, or all threads of a process that has none of that name]' -r
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l calibration -d 'Calibration of the process\'s library, from `wcprof crypto calibrate -o` [default: measure now]' -r -F
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l calibration -d 'Calibration of the process\'s library, from `wcprof crypto calibrate -o` [default: the kept one, else measured now]' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l other -d 'Calibration of another library to compare with, from `wcprof crypto calibrate --lib PATH -o`' -r -F
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l json -d 'Machine-readable output'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -l no-cache -d 'Do not read or write kept calibrations (in $XDG_CACHE_HOME/wcprof)'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from advise" -s V -l version -d 'Print version'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from confined-calibrate" -s h -l help -d 'Print help'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from confined-calibrate" -s V -l version -d 'Print version'
-complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (a second, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine: a second, up to ten beside other work'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand crypto; and __fish_seen_subcommand_from help" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'
@@ -335,7 +338,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "report" -d 'Print a saved trace as a tree or flame graph, or export it to other viewers'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "diff" -d 'Compare two saved traces: what changed, by how much, and whether that is significant'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "import" -d 'Convert a file of another profiler to a trace: perf.data, folded stacks, text of uwpmp or gdbpmp'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "merge" -d 'Merge traces into one: of the hosts of a cluster, or of successive runs'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "merge" -d 'Merge traces into one: of the hosts of a cluster, of successive runs, or of one process over time'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "hotspots" -d 'Print the hotspots of a saved trace, with evidence and advice'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "locks" -d 'Show where threads of a saved trace waited for locks, and what the holders did meanwhile'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "symbols" -d 'Show for each module where its names come from, what is missing, and what would supply it'
@@ -345,7 +348,7 @@ complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo" -d 'Profile a built-in workload shaped like a Ceph OSD'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "demo-workload" -d 'The workload that `demo` profiles'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and not __fish_seen_subcommand_from attach top report diff import merge hotspots locks symbols check doctor crypto demo demo-workload help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
-complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine (a second, longer beside other work)'
+complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "calibrate" -d 'Measure what AES-128-GCM calls of a libcrypto cost on this machine: a second, up to ten beside other work'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "model" -d 'Predict what messages cost, and what larger pieces at once would save'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "observe" -d 'Watch the calls of a live process for a moment: which frames it sends and receives'
 complete -c wcprof -n "__fish_wcprof_using_subcommand help; and __fish_seen_subcommand_from crypto" -f -a "advise" -d 'Say in a sentence whether larger pieces at once would help a process, and what else would'

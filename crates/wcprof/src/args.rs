@@ -332,11 +332,12 @@ pub(crate) struct MergeArgs {
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AlignArg {
-    /// By the hosts' clocks if all recordings overlap, else as `start`
+    /// By the hosts' clocks if all recordings overlap, or if a process was recorded several times; else as
+    /// `start`
     Auto,
     /// By the hosts' clocks
     Clock,
-    /// All start at the same moment
+    /// All start at the same moment; several recordings of a process are several processes
     Start,
 }
 

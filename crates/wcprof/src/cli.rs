@@ -49,8 +49,11 @@ pub(crate) enum Command {
     /// Convert a file of another profiler to a trace: perf.data, folded stacks, text of uwpmp or gdbpmp
     #[command(after_help = "Examples: wcprof import perf.data -o perf.wct; wcprof report perf.wct")]
     Import(ImportArgs),
-    /// Merge traces into one: of the hosts of a cluster, or of successive runs
-    #[command(after_help = "Example: wcprof merge node1.wct node2.wct -o cluster.wct")]
+    /// Merge traces into one: of the hosts of a cluster, of successive runs, or of one process over time
+    #[command(
+        after_help = "Examples:\n  wcprof merge node1.wct node2.wct -o cluster.wct\n  \
+        wcprof merge 9h.wct 10h.wct 11h.wct -o osd.wct"
+    )]
     Merge(MergeArgs),
     /// Print the hotspots of a saved trace, with evidence and advice
     #[command(after_help = "Example: wcprof hotspots osd.wct")]
