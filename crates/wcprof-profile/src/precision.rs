@@ -62,18 +62,15 @@ impl Estimator {
         let bounds = |slice: usize| {
             let start = slice as u64 * axis.slice_ns;
             let end = (start + axis.slice_ns).min(axis.duration_ns());
-            (
-                axis.covered_until(start) as f64,
-                axis.covered_until(end) as f64,
-            )
+            let [start, end] = [start, end].map(|time| axis.covered_until(time) as f64);
+            (slice, start, end)
         };
-        let is_covered = |slice: &usize| bounds(*slice).0 < bounds(*slice).1;
-        let covered: Vec<usize> = (0..n_slices).filter(is_covered).collect();
+        let covered: Vec<_> = (0..n_slices).map(bounds).collect();
+        let covered = covered.iter().filter(|(_, start, end)| start < end);
         // No finer than what ticks can see, nor than slices.
         let n_ticks = duration / 1e9 * f64::from(rate_hz);
-        let n_terms = MAX_TERMS
-            .min((n_ticks / 4.0) as usize)
-            .min(covered.len() / 2);
+        let most = covered.clone().count() / 2;
+        let n_terms = MAX_TERMS.min((n_ticks / 4.0) as usize).min(most);
         if n_terms < MIN_TERMS || n_slices > MAX_SLICES {
             return None;
         }
@@ -81,19 +78,16 @@ impl Estimator {
         for term in 0..n_terms {
             let k = PI * (term + 1) as f64 / duration;
             // The mean over the slice, so that what does not change has no course.
-            let mean = |slice: usize| {
-                let (start, end) = bounds(slice);
+            let mean = |start: f64, end: f64| {
                 SQRT_2 * ((k * end).sin() - (k * start).sin()) / (k * (end - start))
             };
             let square: f64 = covered
-                .iter()
-                .map(|&slice| {
-                    let (start, end) = bounds(slice);
-                    mean(slice).powi(2) * (end - start) / duration
-                })
+                .clone()
+                .map(|&(_, start, end)| mean(start, end).powi(2) * (end - start) / duration)
                 .sum();
-            for &slice in &covered {
-                basis[slice][term] = (mean(slice) / square.sqrt()) as f32;
+            for &(slice, start, end) in covered.clone() {
+                let row = &mut basis[slice];
+                row[term] = (mean(start, end) / square.sqrt()) as f32;
             }
         }
         Some(Self {

@@ -228,7 +228,7 @@ fn intervals() {
             .iter()
             .map(|row| (row.weight, estimator.course(&row.slices)))
             .collect();
-        let mut whole = courses[0].1.clone();
+        let mut whole = courses[0].1;
         whole.add(&courses[1].1);
         let sum = courses[0].0 + courses[1].0;
         let interval = estimator.interval(courses[0].0, &courses[0].1, sum, &whole);
