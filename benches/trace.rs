@@ -53,6 +53,7 @@ fn write<W: io::Write>(sink: W) -> Result<(W, u64), wcprof_trace::TraceError> {
         comm: "osd".into(),
         cmdline: Vec::new(),
         cgroup: String::new(),
+        birth: String::new(),
     })?;
     let threads = (0..N_THREADS)
         .map(|i| writer.add_thread(process, Tid(i as i32 + 1), TimeNs(0), "worker"))

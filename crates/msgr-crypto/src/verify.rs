@@ -39,7 +39,7 @@ impl Checked {
 const EFFORT: Effort = Effort {
     rounds: 15,
     sample_ns: 150_000.0,
-    max_cpu: Duration::MAX,
+    max_time: Duration::MAX,
 };
 /// How long to sleep in all, at most, while other work slows the core.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -181,6 +181,7 @@ mod tests {
                 comm: "p".into(),
                 cmdline: Vec::new(),
                 cgroup: String::new(),
+                birth: String::new(),
             }],
             threads,
             frames: vec![Frame::Unmapped(Avma(1))],

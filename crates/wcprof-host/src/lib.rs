@@ -9,10 +9,12 @@ compile_error!(
     "wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu"
 );
 
+pub mod cache;
 pub mod clock;
 pub mod fds;
 mod memory;
 pub mod open;
+pub mod own_files;
 pub mod procfs;
 pub mod select;
 mod setup;

@@ -223,6 +223,16 @@ impl Target {
         redact_args(&args)
     }
 
+    /// Which process it is, of all that ever had its pid: the boot id of its kernel, a space, and its start in
+    /// clock ticks since boot. Empty when the kernel does not give its boot id.
+    pub fn birth(&self) -> String {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        match boot.trim() {
+            "" => String::new(),
+            boot => format!("{boot} {}", self.identity.start_ticks),
+        }
+    }
+
     /// The path of its control group, relative to the root of wcprof's own cgroup namespace:
     /// that of the unified hierarchy, or where the process is in its root (or there is none) the
     /// longest of the others; empty when it cannot be read.

@@ -76,6 +76,7 @@ impl Builder {
             comm: cut(comm).to_owned(),
             cmdline: Vec::new(),
             cgroup: String::new(),
+            birth: String::new(),
         });
         Ok(ProcessId(id))
     }

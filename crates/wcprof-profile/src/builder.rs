@@ -11,11 +11,11 @@ use crate::index::{Index, Key};
 use crate::locks::LockTimes;
 use crate::model::{Detail, Profile, TimeAxis};
 use crate::pools::pools;
-use crate::processes::{modules, processes, recorded_ns, threads};
+use crate::processes::{gaps, modules, processes, recorded_ns, threads};
 use crate::renamed::RenamedStacks;
 use crate::rows::Rows;
 use crate::rules::Rules;
-use crate::slices::Blocks;
+use crate::slices::{Blocks, overlap};
 use crate::span_rows::SpanRows;
 use crate::stacks::Stacks;
 use crate::sums::{Sums, Wanted, shards};
@@ -109,6 +109,8 @@ impl ProfileBuilder {
             slice_ns: cutter.slice_ns(),
             is_window: window.is_some(),
             recorded_ns: recorded_ns(tables),
+            gaps: gaps(tables, start, end),
+            all_gaps_ns: overlap(&gaps(tables, 0, duration), 0, duration),
         };
         (axis, n_halvings)
     }
@@ -176,9 +178,9 @@ impl ProfileBuilder {
         Profile {
             header: tables.header.clone(),
             stats: tables.stats.clone(),
-            time,
             processes: processes(tables, &time, rules),
             modules: modules(tables),
+            time,
             ..rows.into_profile()
         }
     }

@@ -415,12 +415,25 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Length of what the rows are about, ns: of the recording or of a window of it.
+    /// Length of what the rows are about, ns: of the recording or of a window of it, without gaps.
     pub fn duration_ns(&self) -> u64 {
+        match self.time.is_window {
+            true => self.time.covered_ns(),
+            false => self.whole_ns(),
+        }
+    }
+
+    /// The same with the gaps.
+    pub fn extent_ns(&self) -> u64 {
         match self.time.is_window {
             true => self.time.duration_ns(),
             false => self.stats.duration.0,
         }
+    }
+
+    /// Length of the whole recording, ns, whatever the rows are about; without the gaps of a merged one.
+    pub fn whole_ns(&self) -> u64 {
+        self.stats.duration.0.saturating_sub(self.time.all_gaps_ns)
     }
 
     /// What a user calls the process of a thread: `osd.3`, the name of a virtual machine; else its name.

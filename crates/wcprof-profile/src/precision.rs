@@ -56,34 +56,38 @@ impl Estimator {
     /// For weights on `axis`, observed at `rate_hz` ticks a second. `None` when it is too short to
     /// tell.
     pub fn new(axis: &TimeAxis, rate_hz: u32) -> Option<Self> {
-        let duration = axis.duration_ns() as f64;
+        // As if there were no gaps: what does not change while it is recorded has no course.
+        let duration = axis.covered_ns() as f64;
         let n_slices = axis.n_slices();
+        let bounds = |slice: usize| {
+            let start = slice as u64 * axis.slice_ns;
+            let end = (start + axis.slice_ns).min(axis.duration_ns());
+            let [start, end] = [start, end].map(|time| axis.covered_until(time) as f64);
+            (slice, start, end)
+        };
+        let covered: Vec<_> = (0..n_slices).map(bounds).collect();
+        let covered = covered.iter().filter(|(_, start, end)| start < end);
         // No finer than what ticks can see, nor than slices.
         let n_ticks = duration / 1e9 * f64::from(rate_hz);
-        let n_terms = MAX_TERMS.min((n_ticks / 4.0) as usize).min(n_slices / 2);
+        let most = covered.clone().count() / 2;
+        let n_terms = MAX_TERMS.min((n_ticks / 4.0) as usize).min(most);
         if n_terms < MIN_TERMS || n_slices > MAX_SLICES {
             return None;
         }
         let mut basis = vec![[0.0; MAX_TERMS]; n_slices];
         for term in 0..n_terms {
             let k = PI * (term + 1) as f64 / duration;
-            let bounds = |slice: usize| {
-                let start = slice as f64 * axis.slice_ns as f64;
-                (start, (start + axis.slice_ns as f64).min(duration))
-            };
             // The mean over the slice, so that what does not change has no course.
-            let mean = |slice: usize| {
-                let (start, end) = bounds(slice);
+            let mean = |start: f64, end: f64| {
                 SQRT_2 * ((k * end).sin() - (k * start).sin()) / (k * (end - start))
             };
-            let square: f64 = (0..n_slices)
-                .map(|slice| {
-                    let (start, end) = bounds(slice);
-                    mean(slice).powi(2) * (end - start) / duration
-                })
+            let square: f64 = covered
+                .clone()
+                .map(|&(_, start, end)| mean(start, end).powi(2) * (end - start) / duration)
                 .sum();
-            for (slice, row) in basis.iter_mut().enumerate() {
-                row[term] = (mean(slice) / square.sqrt()) as f32;
+            for &(slice, start, end) in covered.clone() {
+                let row = &mut basis[slice];
+                row[term] = (mean(start, end) / square.sqrt()) as f32;
             }
         }
         Some(Self {

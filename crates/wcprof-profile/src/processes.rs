@@ -1,10 +1,11 @@
 //! Processes, modules and threads of a trace to those of a profile.
 
 use wcprof_trace::model::{Module, Process, ProcessId, Tables, Thread};
-use wcprof_types::{Pid, process_title, program_name};
+use wcprof_types::{Pid, TimeNs, process_title, program_name};
 
 use crate::model::{ProfileModule, ProfileProcess, ProfileThread, TimeAxis};
 use crate::rules::Rules;
+use crate::slices::overlap;
 
 /// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
 const EXITED: &str = "[exited threads, not sampled]";
@@ -20,14 +21,37 @@ pub(crate) fn recorded_ns(tables: &Tables) -> u64 {
     }
 }
 
+/// Parts of `start..end` in which nothing was recorded, since `start`.
+pub(crate) fn gaps(tables: &Tables, start: u64, end: u64) -> Vec<(u64, u64)> {
+    let all = tables.gaps().into_iter();
+    let inside = all.map(|(from, to)| {
+        (
+            from.0.clamp(start, end) - start,
+            to.0.clamp(start, end) - start,
+        )
+    });
+    inside.filter(|(from, to)| from < to).collect()
+}
+
+/// Times between the recordings of each process.
+fn process_gaps(tables: &Tables) -> Vec<Vec<(u64, u64)>> {
+    let of = |parts: Vec<(TimeNs, TimeNs)>| {
+        let between = parts.windows(2).map(|two| (two[0].1.0, two[1].0.0));
+        between.filter(|(from, to)| from < to).collect()
+    };
+    tables.recorded_parts().into_iter().map(of).collect()
+}
+
 /// Processes in the order of the trace.
 pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<ProfileProcess> {
+    let (from, to) = match time.is_window {
+        true => (time.start.0, time.end.0),
+        false => (0, u64::MAX),
+    };
+    let all_parts = tables.recorded_parts();
     let of = |(id, process): (ProcessId, &Process)| {
-        let source = tables
-            .source_of(id)
-            .map(|source| (source.start.0, source.duration.0));
-        let (start, duration) = source.unwrap_or((0, tables.stats.duration.0));
-        let end = start.saturating_add(duration);
+        let parts = all_parts.get(id.0 as usize).into_iter().flatten();
+        let parts: Vec<_> = parts.map(|(start, end)| (start.0, end.0)).collect();
         let Process { comm, cmdline, .. } = process;
         let ended = tables.origins.process_ends.get(&id);
         ProfileProcess {
@@ -37,10 +61,7 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
             title: process_title(comm, cmdline),
             class: rules.class(comm, program_name(cmdline)).to_owned(),
             host: tables.host_of(id).to_owned(),
-            recorded_ns: match time.is_window {
-                true => end.min(time.end.0).saturating_sub(start.max(time.start.0)),
-                false => end - start,
-            },
+            recorded_ns: overlap(&parts, from, to),
             ended: ended.map(|end| end.reason.clone()),
         }
     };
@@ -73,13 +94,19 @@ pub(crate) fn images(tables: &Tables) -> Vec<usize> {
 
 /// Threads in the order of the trace; all are in pool 0.
 pub(crate) fn threads(tables: &Tables, time: &TimeAxis) -> Vec<ProfileThread> {
+    let gaps = process_gaps(tables);
     let of = |thread: &Thread| {
         let process = tables.processes.get(thread.process.0 as usize);
+        let gaps = gaps.get(thread.process.0 as usize);
+        let recorded = |start: TimeNs, end: TimeNs| {
+            let gaps = gaps.map_or(0, |gaps| overlap(gaps, start.0, end.0));
+            end.0.saturating_sub(start.0).saturating_sub(gaps)
+        };
         let (mut start, mut end) = (thread.start, thread.end);
         if time.is_window {
             (start, end) = (start.max(time.start), end.min(time.end));
         }
-        let observed_ns = end.0.saturating_sub(start.0);
+        let observed_ns = recorded(start, end);
         ProfileThread {
             process: thread.process.0 as usize,
             pid: process.map_or(Pid(0), |p| p.pid),
@@ -90,7 +117,7 @@ pub(crate) fn threads(tables: &Tables, time: &TimeAxis) -> Vec<ProfileThread> {
                 _ => thread.name().to_owned(),
             },
             pool: 0,
-            n_ticks: match thread.end.0.saturating_sub(thread.start.0) {
+            n_ticks: match recorded(thread.start, thread.end) {
                 0 => thread.n_ticks,
                 whole => {
                     let ticks = u128::from(thread.n_ticks) * u128::from(observed_ns);

@@ -12,7 +12,7 @@ pub const MAX_SLICES: usize = 64;
 const FIRST_SHIFT: u32 = 20;
 
 /// The part of a recording that a profile is about, and how it is cut into slices.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TimeAxis {
     /// Its begin, since the recording began.
     pub start: TimeNs,
@@ -24,12 +24,27 @@ pub struct TimeAxis {
     pub is_window: bool,
     /// Length of the whole recording, ns; of a merged trace, of all its recordings together.
     pub recorded_ns: u64,
+    /// Parts of it in which nothing was recorded, as begin and end since the axis begins, ns; in order. Only
+    /// merged traces have such.
+    pub gaps: Vec<(u64, u64)>,
+    /// Length of all such parts of the whole recording, also of those outside the axis, ns.
+    pub all_gaps_ns: u64,
 }
 
 impl TimeAxis {
-    /// Length, ns.
+    /// Length with its gaps, ns.
     pub fn duration_ns(&self) -> u64 {
         self.end.0.saturating_sub(self.start.0)
+    }
+
+    /// How much of it was recorded, ns.
+    pub fn covered_ns(&self) -> u64 {
+        self.covered_until(self.duration_ns())
+    }
+
+    /// How much was recorded from its begin until a time (since it begins), ns.
+    pub(crate) fn covered_until(&self, time: u64) -> u64 {
+        time - overlap(&self.gaps, 0, time)
     }
 
     /// Begin and end of the part, ns since the recording began; `None` for all of the recording.
@@ -44,6 +59,12 @@ impl TimeAxis {
             ns => (self.duration_ns().div_ceil(ns) as usize).min(MAX_SLICES),
         }
     }
+}
+
+/// How much of `start..end` lies in parts that do not overlap.
+pub(crate) fn overlap(parts: &[(u64, u64)], start: u64, end: u64) -> u64 {
+    let common = |(from, to): &(u64, u64)| end.min(*to).saturating_sub(start.max(*from));
+    parts.iter().map(common).fold(0, u64::saturating_add)
 }
 
 /// A weight in ns by slice; slices without weight are absent.

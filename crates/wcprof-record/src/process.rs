@@ -52,6 +52,7 @@ impl ProcessState {
             comm: target.comm().to_owned(),
             cmdline: target.cmdline(),
             cgroup: target.cgroup(),
+            birth: target.birth(),
         })?;
         Ok(Self {
             id,

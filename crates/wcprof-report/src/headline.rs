@@ -25,6 +25,18 @@ pub struct Headline<'p> {
     pub losses: Losses,
 }
 
+/// `30.0 s`, or `30.0 s recorded over 125 s` of a recording with gaps.
+pub(crate) fn length_text(recorded_ns: u64, extent_ns: u64) -> String {
+    match recorded_ns == extent_ns {
+        true => duration(recorded_ns),
+        false => format!(
+            "{} recorded over {}",
+            duration(recorded_ns),
+            duration(extent_ns)
+        ),
+    }
+}
+
 /// Least share of what is missing that is said, percent.
 const MIN_MISSING: f64 = 0.05;
 
@@ -122,7 +134,7 @@ impl<'p> Headline<'p> {
         let n_samples = self.n_samples.saturating_sub(self.n_timer_samples) as usize;
         let mut out = format!(
             "{}, {}, {}{rate}{timer}, {}\n",
-            duration(stats.duration.0),
+            length_text(self.profile.whole_ns(), stats.duration.0),
             count(self.n_threads, "thread"),
             count(n_samples, "sample"),
             terminal_name(&recorded_by(&header.engine)),

@@ -98,7 +98,7 @@ fn headline(profile: &Profile) -> Value {
         "kernel": header.kernel,
         "started_unix_ns": header.started_unix_ns,
         "processes": h.processes,
-        "duration_ns": stats.duration.0,
+        "duration_ns": profile.whole_ns(),
         "n_threads": h.n_threads,
         "n_samples": h.n_samples,
         "engine": header.engine,

@@ -9,7 +9,7 @@ use wcprof_text::{and_more, count, duration, one_line, percent, terminal_name, w
 use crate::figures::{
     COLUMNS, MIN_SHOWN, at_a_time, at_a_time_text, busiest_pools, callers, wait_sites,
 };
-use crate::headline::Headline;
+use crate::headline::{Headline, length_text};
 use crate::spans::{Line, Style, heading, plain, render};
 
 /// Lines of the screen; `attach` adds four.
@@ -112,7 +112,7 @@ impl Overview<'_> {
         let recorded = format!(
             "{shown}{}{program}   {}{window}   {}   {}, {n_never} never ran",
             and_more(headline.processes.len().saturating_sub(3)),
-            duration(profile.duration_ns()),
+            length_text(profile.duration_ns(), profile.extent_ns()),
             count(profile.header.n_cpus as usize, "CPU"),
             count(headline.n_threads, "thread"),
         );

@@ -29,7 +29,6 @@ mod kallsyms;
 mod mini_debug_info;
 mod module;
 mod options;
-mod own_files;
 mod packages;
 mod perf_map;
 mod plt;

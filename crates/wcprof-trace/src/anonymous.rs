@@ -5,7 +5,8 @@ use wcprof_types::snapshot::Snapshot;
 
 use crate::model::Tables;
 
-/// Calls hosts `host1`, `host2` ... and cuts kernel releases to their version, in traces that are merged.
+/// Calls hosts `host1`, `host2` ..., cuts kernel releases to their version and forgets the boots of processes, in
+/// traces that are merged.
 pub fn anonymize(sources: &mut [Tables]) {
     let mut hosts = Hosts::default();
     for tables in sources {
@@ -15,6 +16,9 @@ pub fn anonymize(sources: &mut [Tables]) {
         }
         header.host = hosts.alias(&header.host);
         header.kernel = version(&header.kernel).to_owned();
+        for process in &mut tables.processes {
+            process.birth.clear();
+        }
         for source in &mut tables.origins.sources {
             source.host = hosts.alias(&source.host);
             source.kernel = version(&source.kernel).to_owned();

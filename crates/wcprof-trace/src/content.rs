@@ -3,7 +3,7 @@
 use wcprof_types::Wait;
 
 use crate::error::Malformed;
-use crate::limits::{MAX_PROCESSES, MAX_SOURCES, MAX_TABLE_BYTES};
+use crate::limits::{MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES};
 use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Stats, Tables, Thread};
 use crate::v1::codec::{Codec, Sizes, read_all};
 use crate::v1::entries::{self, Entry};
@@ -130,10 +130,6 @@ impl Content {
             section::SYMBOLS => {
                 symbols::read(input, n_frames, &mut t.names.symbols, &mut memory.symbols)
             }
-            section::CGROUPS => read_all(input, sizes, facts::cgroup, |(process, path)| {
-                t.processes[process.0 as usize].cgroup = path;
-                Ok(())
-            }),
             section::SETUP => {
                 within("setups", t.origins.setups.len() as u64 + 1, MAX_PROCESSES)?;
                 t.origins.setups.push(facts::setup(input)?);
@@ -150,21 +146,7 @@ impl Content {
                 symbols::read_later(input, n_frames, later, &mut memory.later_names)
             }
             section::LOCKS => locks::read(input, t),
-            section::PROCESS_ENDS => {
-                read_all(input, sizes, facts::process_end, |(process, end)| {
-                    t.origins.process_ends.insert(process, end);
-                    Ok(())
-                })
-            }
-            section::SOURCES => read_all(input, sizes, facts::source, |source| {
-                t.origins.sources.push(source);
-                within("sources", t.origins.sources.len() as u64, MAX_SOURCES)
-            }),
-            _ if tag >= OPTIONAL_SECTIONS => {
-                input.take_rest();
-                Ok(())
-            }
-            _ => Err(unknown("section", tag)),
+            _ => origin_section(t, tag, input, sizes),
         }
     }
 
@@ -184,6 +166,43 @@ impl Content {
             t.stats.n_ticks = ticks.clone().max().unwrap_or(0);
             t.stats.n_observations = ticks.fold(0, u64::saturating_add);
         }
+    }
+}
+
+/// What is known of where processes come from, and sections that a reader may skip.
+fn origin_section(
+    t: &mut Tables,
+    tag: u8,
+    input: &mut Input<'_>,
+    sizes: Sizes,
+) -> Result<(), Malformed> {
+    match tag {
+        section::CGROUPS => read_all(input, sizes, facts::of_process, |(process, path)| {
+            t.processes[process.0 as usize].cgroup = path;
+            Ok(())
+        }),
+        section::BIRTHS => read_all(input, sizes, facts::of_process, |(process, birth)| {
+            t.processes[process.0 as usize].birth = birth;
+            Ok(())
+        }),
+        section::PROCESS_ENDS => read_all(input, sizes, facts::process_end, |(process, end)| {
+            t.origins.process_ends.insert(process, end);
+            Ok(())
+        }),
+        section::SOURCES => read_all(input, sizes, facts::source, |source| {
+            t.origins.sources.push(source);
+            within("sources", t.origins.sources.len() as u64, MAX_SOURCES)
+        }),
+        section::RECORDED_AGAIN => read_all(input, sizes, facts::recorded_again, |again| {
+            t.origins.recorded_again.push(again);
+            let n = t.origins.recorded_again.len() as u64;
+            within("processes recorded again", n, MAX_RECORDED_AGAIN)
+        }),
+        _ if tag >= OPTIONAL_SECTIONS => {
+            input.take_rest();
+            Ok(())
+        }
+        _ => Err(unknown("section", tag)),
     }
 }
 

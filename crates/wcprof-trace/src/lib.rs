@@ -11,6 +11,7 @@ mod anonymous;
 mod batches;
 mod content;
 mod error;
+mod joins;
 pub mod limits;
 mod merge;
 mod names;
@@ -31,6 +32,7 @@ pub use error::{Malformed, TraceError};
 /// A fast hash for interning. It is seeded for each table, so that a target cannot choose addresses
 /// that collide.
 pub use foldhash::fast::RandomState as FastState;
+pub use joins::{Joins, Overlap, Repeated};
 pub use merge::{Align, MergeLosses, merge, merged_header};
 pub use reader::{Ending, TraceReader};
 pub use sink::TraceSink;

@@ -9,6 +9,8 @@ pub const MAX_STRING_BYTES: usize = 64 << 10;
 pub const MAX_PROCESSES: usize = 1 << 16;
 /// Recordings that a trace was merged from.
 pub const MAX_SOURCES: usize = 1 << 12;
+/// Sources of processes beyond the first one of each.
+pub const MAX_RECORDED_AGAIN: usize = 1 << 20;
 /// Modules.
 pub const MAX_MODULES: usize = 1 << 20;
 /// Threads.

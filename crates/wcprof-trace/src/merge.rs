@@ -1,22 +1,26 @@
 //! Several traces to one: recordings of the same time on several hosts, or of the same work one after
 //! the other.
 //!
-//! Each source keeps its own processes; what two of them may number alike (frames, stacks, waits) is
-//! interned anew. Kernel code is named by its function from then on, since hosts have kernels of
-//! their own.
+//! Each source keeps its own processes, but for those that several of them recorded ([`Joins`]): these become
+//! one process over time. What two sources may number alike (frames, stacks, waits) is interned anew. Kernel
+//! code is named by its function from then on, since hosts have kernels of their own.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 
-use wcprof_types::TimeNs;
+use indexmap::IndexSet;
+use wcprof_types::snapshot::Snapshot;
+use wcprof_types::{Pid, TimeNs};
 
 use crate::error::TraceError;
+use crate::joins::Joins;
 use crate::model::{
-    Frame, FrameId, Header, LaterName, LocalNames, Source, Stats, SymbolFrame, SymbolTable, Tables,
+    Frame, FrameId, Header, LaterName, LocalNames, ProcessId, Source, Stats, SymbolFrame,
+    SymbolTable, Tables,
 };
 use crate::reader::TraceReader;
 use crate::sink::TraceSink;
-use crate::whole::Ids;
+use crate::whole::{Ids, Known};
 use crate::writer::TraceWriter;
 
 /// Where the sources lie in the time of the merged trace.
@@ -24,14 +28,17 @@ use crate::writer::TraceWriter;
 pub enum Align {
     /// By the hosts' clocks.
     Clock,
-    /// All begin at the same moment.
+    /// All begin at the same moment. A process that several of them recorded is a process for each.
     Start,
 }
 
 impl Align {
-    /// By the clocks if there is a moment at which all sources were recorded; recordings made one
-    /// after the other begin together.
-    pub fn fitting(sources: &[Tables]) -> Self {
+    /// By the clocks if a process was recorded several times, or if there is a moment at which all sources were
+    /// recorded; other recordings made one after the other begin together.
+    pub fn fitting(sources: &[Tables], joins: &Joins) -> Self {
+        if !joins.repeated.is_empty() {
+            return Self::Clock;
+        }
         let times = |t: &Tables| {
             let begin = t.header.started_unix_ns;
             (begin, begin.saturating_add(t.stats.duration.0))
@@ -61,15 +68,16 @@ pub fn merged_header(sources: &[Tables], wcprof_version: &str) -> Header {
         let n = cpus.entry(&header.host).or_default();
         *n = (*n).max(header.n_cpus);
     }
-    let mut notes = Vec::new();
-    for header in headers() {
+    let notes = headers().flat_map(|header| {
         let of_host = header.notes.iter();
-        notes.extend(of_host.map(|note| format!("{}: {note}", header.host)));
-    }
+        of_host.map(|note| format!("{}: {note}", header.host))
+    });
+    // Several recordings of one host say the same.
+    let notes: IndexSet<String> = notes.collect();
     Header {
         wcprof_version: wcprof_version.to_owned(),
         engine: distinct(headers().map(|h| h.engine.as_str())),
-        notes,
+        notes: notes.into_iter().collect(),
         rate_hz: headers().map(|h| h.rate_hz).max().unwrap_or(0),
         host: distinct(headers().map(|h| h.host.as_str())),
         kernel: distinct(headers().map(|h| h.kernel.as_str())),
@@ -86,40 +94,28 @@ fn distinct<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 }
 
 /// Writes `sources` (the tables of whole traces) as one trace; `spans` opens each of them once more,
-/// for its spans.
+/// for its spans. `joins` are of these sources; they need [`Align::Clock`].
 ///
 /// # Errors
 /// A source cannot be read, or the trace not be written, or it would pass a limit of the format.
 pub fn merge<W: Write, R: Read>(
-    sources: Vec<Tables>,
+    mut sources: Vec<Tables>,
     align: Align,
+    joins: &Joins,
     mut spans: impl FnMut(usize) -> Result<TraceReader<R>, TraceError>,
     writer: &mut TraceWriter<W>,
 ) -> Result<MergeLosses, TraceError> {
     let first = sources.iter().map(|t| t.header.started_unix_ns).min();
-    let mut stats = Stats {
-        complete: true,
-        ..Stats::default()
-    };
-    let mut names = Names::default();
-    let mut reasons = Vec::new();
-    for (i, mut tables) in sources.into_iter().enumerate() {
+    drop_older_setups(&mut sources, joins);
+    let mut merger = Merger::new(joins, writer);
+    for &i in &joins.order {
+        let mut tables = std::mem::take(&mut sources[i]);
         let offset = match align {
             Align::Clock => tables.header.started_unix_ns - first.unwrap_or(0),
             Align::Start => 0,
         };
-        if tables.origins.sources.is_empty() {
-            tables.origins.sources.push(as_source(&tables));
-        }
         delay(&mut tables, offset);
-        for source in &tables.origins.sources {
-            writer.add_source(source)?;
-        }
-        name_kernel_code(&mut tables);
-        add_stats(&mut stats, &tables.stats);
-        let ids = writer.add_tables(&tables)?;
-        names.add(&tables, &ids);
-        reasons.push(tables.stats.end_reason);
+        let ids = merger.add(i, tables)?;
         let mut failed = None;
         spans(i)?.read(|_, span| {
             if failed.is_none()
@@ -127,23 +123,132 @@ pub fn merge<W: Write, R: Read>(
             {
                 later(&mut span.start, offset);
                 later(&mut span.end, offset);
-                failed = writer.span(&span).err();
+                failed = merger.writer.span(&span).err();
             }
         })?;
         if let Some(error) = failed {
             return Err(error);
         }
     }
-    stats.end_reason = distinct(reasons.iter().map(String::as_str));
-    writer.finish(&stats)?;
-    let losses = MergeLosses {
-        n_unnamed: names.contested.len(),
-    };
-    if let Some(symbols) = names.symbols.take() {
-        writer.write_symbols(&symbols)?;
+    merger.finish()
+}
+
+/// The merged trace so far.
+struct Merger<'a, W: Write> {
+    joins: &'a Joins,
+    writer: &'a mut TraceWriter<W>,
+    known: Known,
+    /// The ids of each source's processes; none for one that is still to come.
+    processes: Vec<Vec<ProcessId>>,
+    n_sources: u32,
+    stats: Stats,
+    names: Names,
+    reasons: Vec<String>,
+}
+
+impl<'a, W: Write> Merger<'a, W> {
+    fn new(joins: &'a Joins, writer: &'a mut TraceWriter<W>) -> Self {
+        Self {
+            joins,
+            writer,
+            known: Known::default(),
+            processes: vec![Vec::new(); joins.order.len()],
+            n_sources: 0,
+            stats: Stats {
+                complete: true,
+                ..Stats::default()
+            },
+            names: Names::default(),
+            reasons: Vec::new(),
+        }
     }
-    writer.write_local_names(&names.local())?;
-    Ok(losses)
+
+    /// Adds a source, delayed already; the ids of what it has.
+    fn add(&mut self, source: usize, mut tables: Tables) -> Result<Ids, TraceError> {
+        name_kernel_code(&mut tables);
+        add_stats(&mut self.stats, &tables.stats);
+        let joined = |id: ProcessId| {
+            let (source, first) = self.joins.continued(source, id)?;
+            self.processes[source].get(first.0 as usize).copied()
+        };
+        let ids = self
+            .writer
+            .add_joined_tables(&tables, joined, &mut self.known)?;
+        let is_joined = |id: &ProcessId| joined(*id).is_some();
+        let of_source = (0..tables.processes.len() as u32).map(ProcessId);
+        let joined: BTreeSet<ProcessId> = of_source.filter(is_joined).collect();
+        self.add_sources(&tables, &ids, &joined)?;
+        self.names.add(&tables, &ids);
+        self.processes[source].clone_from(&ids.processes);
+        self.reasons.push(tables.stats.end_reason);
+        Ok(ids)
+    }
+
+    /// Adds the recordings that a source was made of, and which processes they recorded again; those
+    /// `joined` are of recordings before.
+    fn add_sources(
+        &mut self,
+        tables: &Tables,
+        ids: &Ids,
+        joined: &BTreeSet<ProcessId>,
+    ) -> Result<(), TraceError> {
+        let n_before = self.n_sources;
+        let mut next = 0;
+        for (n, source) in (n_before..).zip(&tables.origins.sources) {
+            let own = (next..).map(ProcessId).take(source.n_processes as usize);
+            let own = own.take_while(|id| (id.0 as usize) < tables.processes.len());
+            let again: Vec<ProcessId> = own.filter(|id| joined.contains(id)).collect();
+            next = next.saturating_add(source.n_processes);
+            self.writer.add_source(&Source {
+                n_processes: source.n_processes - again.len() as u32,
+                ..source.clone()
+            })?;
+            for id in again {
+                self.writer
+                    .recorded_again(ids.processes[id.0 as usize], n)?;
+            }
+            self.n_sources = n + 1;
+        }
+        for (id, source) in &tables.origins.recorded_again {
+            let id = ids.processes[id.0 as usize];
+            self.writer
+                .recorded_again(id, n_before.saturating_add(*source))?;
+        }
+        Ok(())
+    }
+
+    /// Writes what is known when all sources were added.
+    fn finish(mut self) -> Result<MergeLosses, TraceError> {
+        self.stats.end_reason = distinct(self.reasons.iter().map(String::as_str));
+        self.writer.finish(&self.stats)?;
+        let losses = MergeLosses {
+            n_unnamed: self.names.contested.len(),
+        };
+        if let Some(symbols) = self.names.symbols.take() {
+            self.writer.write_symbols(&symbols)?;
+        }
+        self.writer.write_local_names(&self.names.local())?;
+        Ok(losses)
+    }
+}
+
+/// Of the settings of a process that was recorded several times only the last ones stay.
+fn drop_older_setups(sources: &mut [Tables], joins: &Joins) {
+    let repeated: Vec<Pid> = joins
+        .repeated
+        .iter()
+        .map(|r| sources[r.source].processes[r.process.0 as usize].pid)
+        .collect();
+    let mut known = BTreeSet::new();
+    for &i in joins.order.iter().rev() {
+        sources[i].origins.setups.retain(|setup| {
+            let Ok(setup) = serde_json::from_str::<Snapshot>(setup) else {
+                return true;
+            };
+            let pid = setup.process.pid;
+            !repeated.contains(&pid) || known.insert((setup.host.name, pid, setup.process.comm))
+        });
+    }
 }
 
 /// A recording as the only source of itself.
@@ -166,8 +271,11 @@ fn later(time: &mut TimeNs, offset: u64) {
     time.0 = time.0.saturating_add(offset);
 }
 
-/// Lets all that tables say be `offset` ns later.
+/// Lets all that tables say be `offset` ns later; a recording gets itself as its source.
 fn delay(tables: &mut Tables, offset: u64) {
+    if tables.origins.sources.is_empty() {
+        tables.origins.sources.push(as_source(tables));
+    }
     let Tables {
         origins,
         threads,

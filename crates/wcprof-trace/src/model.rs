@@ -77,6 +77,9 @@ pub struct Process {
     pub cmdline: Vec<String>,
     /// Its control group's path (`/proc/PID/cgroup`) as wcprof saw it; empty when not recorded.
     pub cgroup: String,
+    /// Which process it is, of all that ever had its pid: the boot id of its kernel, a space, and its start in
+    /// clock ticks since boot; empty when not recorded.
+    pub birth: String,
 }
 
 /// How a process's part of a recording ended before the recording did.
@@ -107,12 +110,20 @@ pub struct Source {
     pub start: TimeNs,
     /// Its length.
     pub duration: TimeNs,
-    /// Its processes: so many, after those of the sources before it.
+    /// The processes that it recorded first: so many, after those of the sources before it.
     pub n_processes: u32,
 }
 
+impl Source {
+    /// Its begin and end in the merged trace.
+    pub(crate) fn part(&self) -> (TimeNs, TimeNs) {
+        let end = self.start.0.saturating_add(self.duration.0);
+        (self.start, TimeNs(end))
+    }
+}
+
 /// A loaded ELF image.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Module {
     /// The process it is mapped in.
     pub process: ProcessId,
@@ -431,6 +442,9 @@ pub struct Origins {
     pub process_ends: BTreeMap<ProcessId, ProcessEnd>,
     /// The recordings that a merged trace was made of; empty for a recording.
     pub sources: Vec<Source>,
+    /// Processes of a merged trace that other sources than their own recorded, too, at another time; each with
+    /// the index of such a source.
+    pub recorded_again: Vec<(ProcessId, u32)>,
     /// How processes and their host were set up when the recording began: a JSON document each,
     /// which is not checked here (`wcprof_types::snapshot`).
     pub setups: Vec<String>,
@@ -483,7 +497,39 @@ impl Tables {
         }
     }
 
-    /// The recording that a process of a merged trace is from.
+    /// When each process was recorded: begin and end of each recording, in order of time; at least one.
+    pub fn recorded_parts(&self) -> Vec<Vec<(TimeNs, TimeNs)>> {
+        let sources = &self.origins.sources;
+        let firsts = sources.iter().flat_map(|source| {
+            let n = (source.n_processes as usize).min(self.processes.len());
+            std::iter::repeat_n(source.part(), n)
+        });
+        let whole = (TimeNs(0), self.stats.duration);
+        let firsts = firsts.chain(std::iter::repeat(whole));
+        let mut all: Vec<_> = firsts
+            .take(self.processes.len())
+            .map(|part| vec![part])
+            .collect();
+        for (process, source) in &self.origins.recorded_again {
+            if let Some(source) = sources.get(*source as usize) {
+                all[process.0 as usize].push(source.part());
+            }
+        }
+        all.iter_mut().for_each(|parts| parts.sort_unstable());
+        all
+    }
+
+    /// Times of a merged trace in which nothing was recorded, in order.
+    pub fn gaps(&self) -> Vec<(TimeNs, TimeNs)> {
+        let mut parts: Vec<_> = self.origins.sources.iter().map(Source::part).collect();
+        parts.sort_unstable();
+        match parts.is_empty() {
+            true => Vec::new(),
+            false => between(&parts, TimeNs(0), self.stats.duration),
+        }
+    }
+
+    /// The recording that a process of a merged trace is from; the first one, if there are several.
     pub fn source_of(&self, process: ProcessId) -> Option<&Source> {
         let mut n = 0_u64;
         self.origins.sources.iter().find(|source| {
@@ -497,6 +543,19 @@ impl Tables {
         self.source_of(process)
             .map_or(&self.header.host, |source| &source.host)
     }
+}
+
+/// What parts, sorted, leave of `from..to`.
+fn between(parts: &[(TimeNs, TimeNs)], from: TimeNs, to: TimeNs) -> Vec<(TimeNs, TimeNs)> {
+    let mut gaps = Vec::new();
+    let mut covered = from;
+    for &(start, end) in parts.iter().chain([&(to, to)]) {
+        if start.min(to) > covered {
+            gaps.push((covered, start.min(to)));
+        }
+        covered = covered.max(end);
+    }
+    gaps
 }
 
 /// A whole trace in memory.

@@ -10,7 +10,7 @@ use crate::v1::wire::put;
 use crate::v1::{entries, put_section, section};
 
 /// Sections of a block, in their order: what refers to ids comes after the tables.
-const ORDER: [u8; 14] = [
+const ORDER: [u8; 16] = [
     section::PROCESSES,
     section::MODULES,
     section::THREADS,
@@ -20,8 +20,10 @@ const ORDER: [u8; 14] = [
     section::WAITS,
     section::LOCKS,
     section::CGROUPS,
+    section::BIRTHS,
     section::PROCESS_ENDS,
     section::SOURCES,
+    section::RECORDED_AGAIN,
     section::THREAD_NAMES,
     section::THREAD_FACTS,
     section::SPANS,

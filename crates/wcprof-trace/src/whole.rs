@@ -1,6 +1,9 @@
 //! Tables in memory to a trace file.
 
+use std::collections::HashMap;
 use std::io::Write;
+
+use wcprof_types::{Avma, Tid, TimeNs};
 
 use crate::error::TraceError;
 use crate::model::{
@@ -41,6 +44,22 @@ impl Ids {
     }
 }
 
+/// What tables added before have of processes that later ones may have, too.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    modules: HashMap<Module, ModuleId>,
+    threads: HashMap<(ProcessId, Tid), KnownThread>,
+}
+
+#[derive(Debug)]
+struct KnownThread {
+    id: ThreadId,
+    /// The last one.
+    name: String,
+    start: TimeNs,
+    n_ticks: u64,
+}
+
 impl<W: Write> TraceWriter<W> {
     /// Adds all that the spans of a trace refer to, and what was seen of locks: everything but
     /// spans, names of functions, sources and statistics. In a new writer, ids are those of `tables`.
@@ -51,36 +70,115 @@ impl<W: Write> TraceWriter<W> {
     /// # Panics
     /// When an entry refers to one that the tables lack; a reader refuses such traces.
     pub fn add_tables(&mut self, tables: &Tables) -> Result<Ids, TraceError> {
+        self.add_joined_tables(tables, |_| None, &mut Known::default())
+    }
+
+    /// The same for tables of which `joined` gives the processes that the trace has already: their modules and
+    /// threads may be `known` from tables that were added before.
+    pub(crate) fn add_joined_tables(
+        &mut self,
+        tables: &Tables,
+        joined: impl Fn(ProcessId) -> Option<ProcessId>,
+        known: &mut Known,
+    ) -> Result<Ids, TraceError> {
         for setup in &tables.origins.setups {
             self.add_setup(setup)?;
         }
         let mut ids = Ids::default();
-        for process in &tables.processes {
-            ids.processes.push(self.add_process(process.clone())?);
+        for (id, process) in (0..).map(ProcessId).zip(&tables.processes) {
+            ids.processes.push(match joined(id) {
+                Some(known) => known,
+                None => self.add_process(process.clone())?,
+            });
         }
-        let process = |id: ProcessId| ids.processes[id.0 as usize];
         for (id, end) in &tables.origins.process_ends {
-            self.process_ended(process(*id), end)?;
+            self.process_ended(ids.processes[id.0 as usize], end)?;
         }
-        let mut modules: Vec<ModuleId> = Vec::new();
+        let modules = self.add_modules(tables, &ids, known)?;
+        self.add_threads(tables, &mut ids, known)?;
+        self.add_stacks(tables, &modules, &mut ids)?;
+        self.add_locks(tables, &ids)?;
+        Ok(ids)
+    }
+
+    /// Adds the modules that are not known; the ids of all.
+    fn add_modules(
+        &mut self,
+        tables: &Tables,
+        ids: &Ids,
+        known: &mut Known,
+    ) -> Result<Vec<ModuleId>, TraceError> {
+        let mut modules = Vec::new();
+        let mut found = Vec::new();
         for module in &tables.modules {
-            modules.push(self.add_module(Module {
-                process: process(module.process),
+            let module = Module {
+                process: ids.processes[module.process.0 as usize],
                 ..module.clone()
-            })?);
+            };
+            // Its file can be deleted in between, and more of it be mapped.
+            let identity = Module {
+                end: Avma(0),
+                deleted: false,
+                ..module.clone()
+            };
+            let id = match known.modules.get(&identity) {
+                Some(id) => *id,
+                None => self.add_module(module)?,
+            };
+            modules.push(id);
+            found.push((identity, id));
         }
+        known.modules.extend(found);
+        Ok(modules)
+    }
+
+    /// Adds the threads that are not known, and what is new of those that are.
+    fn add_threads(
+        &mut self,
+        tables: &Tables,
+        ids: &mut Ids,
+        known: &mut Known,
+    ) -> Result<(), TraceError> {
+        let mut found = Vec::new();
         for thread in &tables.threads {
+            let process = ids.processes[thread.process.0 as usize];
             let mut names = thread.names.iter();
             let (seen, name) = names
                 .next()
                 .map_or((thread.start, ""), |(seen, name)| (*seen, name));
-            let id = self.add_thread(process(thread.process), thread.tid, seen, name)?;
+            let before = known.threads.get(&(process, thread.tid));
+            // A thread that has another name by then may be another one, with a tid that became free.
+            let before = before.filter(|before| before.name == name);
+            let id = match before {
+                Some(before) => before.id,
+                None => self.add_thread(process, thread.tid, seen, name)?,
+            };
             for (seen, name) in names {
                 self.thread_name(id, *seen, name)?;
             }
-            self.thread_seen(id, thread.start, thread.end, thread.n_ticks)?;
+            let (start, n_before) = before.map_or((thread.start, 0), |b| (b.start, b.n_ticks));
+            let n_ticks = thread.n_ticks.saturating_add(n_before);
+            self.thread_seen(id, start, thread.end, n_ticks)?;
             ids.threads.push(id);
+            let name = thread.name().to_owned();
+            let now = KnownThread {
+                id,
+                name,
+                start,
+                n_ticks,
+            };
+            found.push(((process, thread.tid), now));
         }
+        known.threads.extend(found);
+        Ok(())
+    }
+
+    fn add_stacks(
+        &mut self,
+        tables: &Tables,
+        modules: &[ModuleId],
+        ids: &mut Ids,
+    ) -> Result<(), TraceError> {
         for frame in &tables.frames {
             let mut frame = frame.clone();
             if let Frame::Native { module, .. } = &mut frame {
@@ -100,6 +198,10 @@ impl<W: Write> TraceWriter<W> {
         for wait in &tables.waits {
             ids.waits.push(self.intern_wait(wait.clone())?);
         }
+        Ok(())
+    }
+
+    fn add_locks(&mut self, tables: &Tables, ids: &Ids) -> Result<(), TraceError> {
         for (thread, own) in &tables.locks.own_tids {
             self.own_tid(ids.threads[thread.0 as usize], *own)?;
         }
@@ -120,8 +222,8 @@ impl<W: Write> TraceWriter<W> {
             self.waiter_moved(ids.threads[thread.0 as usize], *tick)?;
         }
         match tables.locks.n_skipped {
-            0 => Ok(ids),
-            n => self.locks_skipped(n).map(|()| ids),
+            0 => Ok(()),
+            n => self.locks_skipped(n),
         }
     }
 }

@@ -128,6 +128,13 @@ impl<W: Write> TraceWriter<W> {
         self.put(section::SOURCES, |c| facts::source(c, &mut source.clone()))
     }
 
+    /// Notes that a process was also recorded by another source than its own: the index of that.
+    pub fn recorded_again(&mut self, process: ProcessId, source: u32) -> Result<(), TraceError> {
+        self.put(section::RECORDED_AGAIN, |c| {
+            facts::recorded_again(c, &mut (process, source))
+        })
+    }
+
     /// Adds how a process and its host are set up, as JSON of at most
     /// [`MAX_SETUP_BYTES`](limits::MAX_SETUP_BYTES). An empty one is not written.
     pub fn add_setup(&mut self, json: &str) -> Result<(), TraceError> {
@@ -278,10 +285,12 @@ impl<W: Write> TraceSink for TraceWriter<W> {
 
     fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError> {
         let id = ProcessId(self.add(&process)?);
-        if !process.cgroup.is_empty() {
-            self.put(section::CGROUPS, |c| {
-                facts::cgroup(c, &mut (id, process.cgroup))
-            })?;
+        let texts = [
+            (section::CGROUPS, process.cgroup),
+            (section::BIRTHS, process.birth),
+        ];
+        for (tag, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+            self.put(tag, |c| facts::of_process(c, &mut (id, text)))?;
         }
         Ok(id)
     }

@@ -36,6 +36,14 @@ pub(crate) struct TargetArgs {
     pub(crate) demo: bool,
 }
 
+impl TargetArgs {
+    /// Whether nothing is chosen.
+    pub(crate) fn is_empty(&self) -> bool {
+        let flags = [&self.osd, &self.vm, &self.name, &self.cgroup];
+        self.subjects.is_empty() && !self.demo && flags.iter().all(|list| list.is_empty())
+    }
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct AttachArgs {
     /// Also record the child processes of these, now and later
@@ -364,11 +372,12 @@ pub(crate) struct MergeArgs {
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
 pub(crate) enum AlignArg {
-    /// By the hosts' clocks if all recordings overlap, else as `start`
+    /// By the hosts' clocks if all recordings overlap, or if a process was recorded several times; else as
+    /// `start`
     Auto,
     /// By the hosts' clocks
     Clock,
-    /// All start at the same moment
+    /// All start at the same moment; several recordings of a process are several processes
     Start,
 }
 

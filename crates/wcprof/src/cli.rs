@@ -58,8 +58,11 @@ pub(crate) enum Command {
         after_help = "Examples: wcprof check --osd 3; wcprof check osd.wct"
     )]
     Check(CheckArgs),
-    /// Merge traces into one: of the hosts of a cluster, or of successive runs
-    #[command(after_help = "Example: wcprof merge node1.wct node2.wct -o cluster.wct")]
+    /// Merge traces into one: of the hosts of a cluster, of runs, of one process over time
+    #[command(
+        after_help = "Examples:\n  wcprof merge node1.wct node2.wct -o cluster.wct\n  \
+        wcprof merge 9h.wct 10h.wct 11h.wct -o osd.wct"
+    )]
     Merge(MergeArgs),
     /// Make a trace of perf.data, folded stacks, or text of uwpmp or gdbpmp
     #[command(after_help = "Examples: wcprof import perf.data -o perf.wct; wcprof report perf.wct")]

@@ -88,12 +88,12 @@ impl PartArgs {
 
     /// Refuses a window in which nothing was recorded.
     pub(crate) fn check(&self, profile: &Profile) -> Result<(), Failure> {
-        if !profile.time.is_window || profile.time.duration_ns() > 0 {
+        if !profile.time.is_window || profile.duration_ns() > 0 {
             return Ok(());
         }
         let seconds = profile.stats.duration.0 as f64 / 1e9;
-        let error = anyhow::anyhow!("the time window lies outside the recording");
-        let hint = format!("it is {seconds:.1} s long; --from counts from its start");
+        let error = anyhow::anyhow!("nothing was recorded in the time window");
+        let hint = format!("the recording is {seconds:.1} s long; --from counts from its start");
         Err(Failure::usage(error).hint(hint))
     }
 }

@@ -30,7 +30,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
 ];
 
 /// Commands, flags and values of older versions, and what does the same now.
-const REPLACED: [(&str, &str); 14] = [
+const REPLACED: [(&str, &str); 15] = [
     ("hotspots", "wcprof doctor TRACE"),
     ("locks", "wcprof report TRACE --locks"),
     ("symbols", "wcprof check TRACE"),
@@ -41,6 +41,7 @@ const REPLACED: [(&str, &str); 14] = [
     ("--html", "--format html -o FILE"),
     ("--flamegraph", "--format svg -o FILE"),
     ("--top", "--limit"),
+    ("--svg", "--format svg -o FILE"),
     ("--pid", "the pid without a flag"),
     ("json", "--json"),
     ("functions", "--functions"),

@@ -4,9 +4,13 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::PathBuf;
 
-use wcprof_text::terminal_name;
+use wcprof_text::{duration, terminal_name};
 use wcprof_trace::model::Tables;
-use wcprof_trace::{Align, Ending, TraceReader, TraceWriter, anonymize, merge, merged_header};
+use wcprof_trace::{
+    Align, Ending, Joins, Overlap, Repeated, TraceReader, TraceWriter, anonymize, merge,
+    merged_header,
+};
+use wcprof_types::process_title;
 
 use crate::args::{AlignArg, MergeArgs};
 use crate::failure::Failure;
@@ -33,19 +37,28 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         }
         sources.push(tables);
     }
-    if args.anonymous {
-        anonymize(&mut sources);
-    }
+    let joins = match args.align {
+        AlignArg::Start => Joins::none(sources.len()),
+        AlignArg::Auto | AlignArg::Clock => {
+            Joins::find(&sources).map_err(|overlap| recorded_twice(&args.traces, &overlap))?
+        }
+    };
     let align = match args.align {
-        AlignArg::Auto => Align::fitting(&sources),
+        AlignArg::Auto => Align::fitting(&sources, &joins),
         AlignArg::Clock => Align::Clock,
         AlignArg::Start => Align::Start,
     };
+    let repeated = joins.repeated.iter();
+    let repeated: Vec<String> = repeated.map(|r| repeated_text(r, &sources)).collect();
+    if args.anonymous {
+        anonymize(&mut sources);
+    }
     let header = merged_header(&sources, env!("CARGO_PKG_VERSION"));
     let mut writer = TraceWriter::create(&args.output, &header)?;
     let spans = |i: usize| TraceReader::open(&args.traces[i]);
-    let n_processes: usize = sources.iter().map(|t| t.processes.len()).sum();
-    let losses = merge(sources, align, spans, &mut writer)?;
+    let n_recorded: usize = sources.iter().map(|t| t.processes.len()).sum();
+    let n_processes = n_recorded - joins.n_continued();
+    let losses = merge(sources, align, &joins, spans, &mut writer)?;
     if losses.n_unnamed > 0 {
         message!(
             "wcprof: {} frames of JIT code lost their names: the traces have other code at the same \
@@ -53,13 +66,16 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
             losses.n_unnamed
         );
     }
-    let noun = match n_processes {
-        1 => "process",
-        _ => "processes",
-    };
+    for text in repeated {
+        message!("wcprof: {text}");
+    }
     message!(
-        "wcprof: {} of {n_processes} {noun} on {}, {}",
+        "wcprof: {} of {} on {}, {}",
         args.output.display(),
+        match n_processes {
+            1 => "1 process".to_owned(),
+            n => format!("{n} processes"),
+        },
         terminal_name(&header.host),
         match align {
             Align::Clock => "by the hosts' clocks",
@@ -67,6 +83,32 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         }
     );
     Ok(())
+}
+
+/// `3 recordings of osd.0 (pid 123), 30.0 s recorded over 125 s`.
+fn repeated_text(repeated: &Repeated, sources: &[Tables]) -> String {
+    let process = &sources[repeated.source].processes[repeated.process.0 as usize];
+    let title = process_title(&process.comm, &process.cmdline);
+    format!(
+        "{} recordings of {} (pid {}), {} recorded over {}",
+        repeated.n_recordings,
+        terminal_name(&title),
+        process.pid,
+        duration(repeated.recorded_ns),
+        duration(repeated.over_ns)
+    )
+}
+
+/// Two recordings of one process that overlap would double its time where they do.
+fn recorded_twice(traces: &[PathBuf], overlap: &Overlap) -> Failure {
+    let [first, second] = overlap.sources.map(|i| traces[i].display());
+    let error = anyhow::anyhow!(
+        "`{first}` and `{second}` recorded {} (pid {}) at the same time, for {}: that would count twice",
+        terminal_name(&overlap.comm),
+        overlap.pid,
+        duration(overlap.ns)
+    );
+    Failure::usage(error).hint("leave one of them out; `--align start` makes two processes of it")
 }
 
 /// A trace that counts twice would double its processes and their cores.

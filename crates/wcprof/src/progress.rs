@@ -1,4 +1,5 @@
-//! Downloads of debug files, and how far naming is, to a line on standard error, if that is a terminal.
+//! Downloads of debug files, and how far other long work is, to a line on standard error, if that is a
+//! terminal.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use terminal_size::{Width, terminal_size_of};
 use wcprof_symbols::{Download, Naming, OnProgress};
@@ -15,6 +16,8 @@ use wcprof_text::terminal_name;
 
 /// How often it is said how far naming is.
 const EVERY: Duration = Duration::from_millis(300);
+/// How often it is said for how long something is measured: seldom, so as not to disturb it.
+const SECOND: Duration = Duration::from_secs(1);
 /// Cells of the bar.
 const BAR: u64 = 20;
 
@@ -33,14 +36,38 @@ pub(crate) fn has_terminal() -> bool {
 
 /// Does `work`; once it takes long, a line on the terminal says how far it is.
 pub(crate) fn while_naming<T>(naming: &Naming, work: impl FnOnce() -> T) -> T {
+    let line = || {
+        let n = |of: &AtomicUsize| of.load(Ordering::Relaxed);
+        let (done, all) = (n(&naming.n_done), n(&naming.n_modules));
+        format!("naming functions: {done} of {all} modules")
+    };
+    while_shown(EVERY, line, work)
+}
+
+/// Does `work`; on a terminal a line says for how many seconds already, every second.
+pub(crate) fn while_measuring<T>(
+    line: impl Fn(u64) -> String + Send,
+    work: impl FnOnce() -> T,
+) -> T {
+    if !has_terminal() {
+        return work();
+    }
+    let begin = Instant::now();
+    while_shown(SECOND, move || line(begin.elapsed().as_secs()), work)
+}
+
+/// Does `work`, and shows the line `every` so often until it is done.
+fn while_shown<T>(
+    every: Duration,
+    line: impl Fn() -> String + Send,
+    work: impl FnOnce() -> T,
+) -> T {
     let (done_tx, done) = mpsc::channel::<()>();
     let result = thread::scope(|scope| {
         scope.spawn(move || {
             // Ends when the sender is gone.
-            while done.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
-                let n = |of: &AtomicUsize| of.load(Ordering::Relaxed);
-                let (done, all) = (n(&naming.n_done), n(&naming.n_modules));
-                put(&format!("naming functions: {done} of {all} modules"));
+            while done.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                put(&line());
             }
         });
         let result = work();

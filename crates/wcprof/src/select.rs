@@ -88,8 +88,7 @@ pub(crate) struct Chosen {
 pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failure> {
     let subjects = subjects(args, children)?;
     if let Some(file) = subjects.files.first() {
-        let error = anyhow::anyhow!("`{}` is a file, not a process", file.display());
-        return Err(Failure::usage(error).hint("`wcprof report FILE` shows a saved trace"));
+        return Err(not_a_process(file));
     }
     let mut targets = Vec::new();
     for &pid in &subjects.given {
@@ -125,13 +124,19 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
     })
 }
 
-/// The only process that is chosen, or the only trace.
-pub(crate) fn one(args: &TargetArgs) -> Result<(Result<Pid, PathBuf>, Subjects), Failure> {
+/// What a command takes that looks at one thing.
+pub(crate) enum One {
+    Process(Pid),
+    File(PathBuf),
+}
+
+/// The only process that is chosen, or the only file; a workload ends with what is returned, too.
+pub(crate) fn one(args: &TargetArgs) -> Result<(One, Subjects), Failure> {
     let mut subjects = subjects(args, false)?;
     let pids: Vec<Pid> = subjects.pids().collect();
     let subject = match (pids.as_slice(), subjects.files.as_mut_slice()) {
-        ([pid], []) => Ok(*pid),
-        ([], [file]) => Err(std::mem::take(file)),
+        ([pid], []) => One::Process(*pid),
+        ([], [file]) => One::File(std::mem::take(file)),
         ([], []) => return Err(no_process()),
         (pids, files) => {
             let error = anyhow::anyhow!("{} are chosen", pids.len() + files.len());
@@ -139,6 +144,19 @@ pub(crate) fn one(args: &TargetArgs) -> Result<(Result<Pid, PathBuf>, Subjects),
         }
     };
     Ok((subject, subjects))
+}
+
+/// The only process that is chosen.
+pub(crate) fn one_process(args: &TargetArgs) -> Result<(Pid, Subjects), Failure> {
+    match one(args)? {
+        (One::Process(pid), subjects) => Ok((pid, subjects)),
+        (One::File(file), _) => Err(not_a_process(&file)),
+    }
+}
+
+fn not_a_process(file: &Path) -> Failure {
+    let error = anyhow::anyhow!("`{}` is a file, not a process", file.display());
+    Failure::usage(error).hint("`wcprof report FILE` shows a saved trace")
 }
 
 /// Nothing is chosen.

@@ -133,7 +133,8 @@ mod tests {
         let seen: Vec<_> = lens.iter().map(call).collect();
         Subject::Process(ProcessFrames {
             pid: 42,
-            comm: "fio".into(),
+            process: "fio".into(),
+            role: Role::Client,
             source: FrameSource::Live {
                 burst: Box::new(BurstFacts {
                     seconds: 0.5,
@@ -166,7 +167,7 @@ mod tests {
             shapes.filter(|s| s.n_bytes() > MAX_UNCOUNTED_BYTES).count()
         };
         assert_eq!(large(&live(&[32, 48, 288, 4 << 20, 16])), 1);
-        let guessed = ProcessFrames::by_protocol(1, "ceph-osd", "no privilege");
+        let guessed = ProcessFrames::by_protocol(1, "osd.3", Role::Osd, "no privilege");
         assert_eq!(large(&Subject::Process(guessed)), 0);
         let trace = TraceShare::new("ceph-osd", TraceSums::default());
         assert_eq!(large(&Subject::Trace(trace)), 0);

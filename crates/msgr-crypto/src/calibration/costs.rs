@@ -14,6 +14,8 @@ pub(crate) const DENSE: u64 = 1024;
 /// Where the period was measured.
 pub(crate) const PERIOD_BEGIN: u64 = 1536;
 pub(crate) const BLOCK: u64 = 16;
+/// Above this share of disturbed measurements a calibration is noisy.
+const MAX_DISTURBED: f64 = 0.2;
 
 /// Costs of one libcrypto on one machine.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -29,8 +31,8 @@ pub struct Calibration {
     /// What the reference took at its best: the difference to a new measurement is the change of the clock
     /// rate since; 0 when unknown.
     pub reference_ns: f64,
-    /// Share of the measurements that had to be made while something else slowed the core; figures are
-    /// less exact then.
+    /// Share of the measurements that had to be made while something else slowed the core, or that the time
+    /// limit ended; figures are less exact then.
     pub disturbed_share: f64,
     /// Costs of a sender.
     pub encrypt: DirectionCosts,
@@ -91,6 +93,11 @@ impl Calibration {
             Side::Rx => &self.decrypt,
             Side::Tx => &self.encrypt,
         }
+    }
+
+    /// Whether so many measurements were disturbed that it should be made anew.
+    pub fn is_noisy(&self) -> bool {
+        self.disturbed_share > MAX_DISTURBED
     }
 
     /// Whether copies were measured; a table of `openssl speed` has none.

@@ -8,7 +8,8 @@ use crate::file_error::{FileError, check, ensure};
 
 /// `schema` of the document.
 pub const SCHEMA: &str = "msgr-crypto-calibration";
-const VERSION: u32 = 5;
+/// `version` of the document.
+pub const VERSION: u32 = 5;
 /// A calibration has about 10 KiB.
 const MAX_BYTES: usize = 4 << 20;
 /// Longest text in a file: paths and names of CPUs.

@@ -15,8 +15,9 @@ mod take;
 pub use costs::{Calibration, DirectionCosts, LibraryFacts};
 pub use curve::Curve;
 pub use fit::{Fit, Regime};
+pub use json::VERSION;
 pub use speed::parse_speed_table;
-pub use take::{CalibrationOptions, calibrate};
+pub use take::{CalibrationOptions, MAX_SECONDS, calibrate};
 
 #[cfg(test)]
 pub(crate) mod tests;

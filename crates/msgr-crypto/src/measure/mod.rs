@@ -26,9 +26,9 @@ pub struct Effort {
     pub rounds: usize,
     /// Nanoseconds of a sample.
     pub sample_ns: f64,
-    /// CPU time of all cases that are measured together. When it is used up, each case keeps the samples
-    /// that it has, so that other work that never ends does not make a measurement endless.
-    pub max_cpu: Duration,
+    /// Wall-clock time for all cases that are measured together. When it is used up, each case keeps the
+    /// samples that it has, so that other work that never ends does not make a measurement endless.
+    pub max_time: Duration,
 }
 
 /// While samples are disturbed, rounds are repeated up to this multiple of the wanted ones.
@@ -106,6 +106,20 @@ impl<'a> Case<'a> {
         !has_enough && !is_settled
     }
 
+    /// Its nanoseconds, and whether they are less exact: it had too few undisturbed samples, or round
+    /// `cut_in` was the last for lack of time and it needed more.
+    fn result(&self, cut_in: Option<usize>, reference: &Reference<'_>) -> (f64, bool) {
+        let limit = reference.limit();
+        let ns: Vec<f64> = undisturbed(&self.samples, limit).collect();
+        match ns.len() < MIN_SAMPLES {
+            false => {
+                let is_cut = cut_in.is_some_and(|round| self.needs_sample(round, limit));
+                (typical(&ns), is_cut)
+            }
+            true => (scaled(&self.samples, reference.best_ns), true),
+        }
+    }
+
     fn take_sample(&mut self, reference: &mut Reference<'_>) -> Result<(), MeasureError> {
         let before = reference.wait_until_calm()?;
         (self.work)(self.n_warm_up)?;
@@ -129,7 +143,8 @@ impl<'a> Case<'a> {
 /// Cases take turns, in an order that changes, so that slow changes affect all alike. Each sample comes
 /// after repetitions that are not counted, because the case before has filled the caches. Samples during
 /// which the reference says that the core was slowed do not count; more are taken then. Also whether a
-/// case had too few undisturbed samples: its figure is scaled then.
+/// figure is less exact: the case had too few undisturbed samples (its figure is scaled then), or the time
+/// ended before it had those that it needs.
 pub(crate) fn measure(
     cases: &mut [Case<'_>],
     reference: &mut Reference<'_>,
@@ -139,10 +154,12 @@ pub(crate) fn measure(
         case.prepare(effort)?;
     }
     let most = cases.iter().map(|case| case.rounds).max().unwrap_or(0);
-    let end_ns = thread_cpu_ns()? + effort.max_cpu.as_nanos() as f64;
+    let begin = Instant::now();
+    let mut cut_in = None;
     let mut order: Vec<usize> = (0..cases.len()).collect();
     for round in 0..most * MAX_ROUNDS {
-        if round >= MIN_SAMPLES && thread_cpu_ns()? > end_ns {
+        if round >= MIN_SAMPLES && begin.elapsed() > effort.max_time {
+            cut_in = Some(round);
             break;
         }
         let mut is_complete = true;
@@ -158,13 +175,7 @@ pub(crate) fn measure(
             break;
         }
     }
-    let measured = cases.iter().map(|case| {
-        let ns: Vec<f64> = undisturbed(&case.samples, reference.limit()).collect();
-        match ns.len() < MIN_SAMPLES {
-            false => (typical(&ns), false),
-            true => (scaled(&case.samples, reference.best_ns), true),
-        }
-    });
+    let measured = cases.iter().map(|case| case.result(cut_in, reference));
     Ok(measured.collect())
 }
 
@@ -183,7 +194,7 @@ mod tests {
         let effort = Effort {
             rounds: 3,
             sample_ns: 1000.0,
-            max_cpu: Duration::MAX,
+            max_time: Duration::MAX,
         };
         let spin = |n: u64| {
             for i in 0..n {
@@ -199,15 +210,16 @@ mod tests {
                 .iter()
                 .all(|case| (3..=9).contains(&case.samples.len()))
         );
-        // Nothing left of the CPU time: the fewest samples are taken, and no more.
+        // No time left: the fewest samples are taken, no more, and the figures say so.
         let effort = Effort {
             rounds: 20,
-            max_cpu: Duration::ZERO,
+            max_time: Duration::ZERO,
             ..effort
         };
         let measured = measure(&mut cases, &mut reference, effort).unwrap();
         assert_eq!(measured.len(), 2);
         assert!(cases.iter().all(|case| case.samples.len() == MIN_SAMPLES));
+        assert!(measured.iter().all(|(_, is_less_exact)| *is_less_exact));
         let mut bad = [Case::new(|_| Err(CallError::TagMismatch))];
         let error = measure(&mut bad, &mut reference, effort).unwrap_err();
         assert!(matches!(error, MeasureError::Call(_)));

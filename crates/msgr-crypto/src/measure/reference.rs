@@ -82,8 +82,10 @@ impl<'lib> Reference<'lib> {
             if ns <= self.limit() || self.patience.is_zero() {
                 return Ok(ns);
             }
+            let begin = Instant::now();
             thread::sleep(NAP);
-            self.patience = self.patience.saturating_sub(NAP);
+            // Beside other work a nap takes several times as long as it was meant to.
+            self.patience = self.patience.saturating_sub(begin.elapsed());
         }
     }
 }

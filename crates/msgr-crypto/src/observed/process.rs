@@ -14,8 +14,11 @@ const MAX_SHAPES: usize = 40;
 pub struct ProcessFrames {
     /// The process.
     pub pid: i32,
-    /// Its name.
-    pub comm: String,
+    /// What a user calls it: `osd.3`.
+    pub process: String,
+    /// What it is to the protocol.
+    #[serde(skip)]
+    pub role: Role,
     /// Where the shapes come from.
     #[serde(flatten)]
     pub source: FrameSource,
@@ -89,8 +92,8 @@ pub struct BurstFacts {
 
 impl ProcessFrames {
     /// A process whose calls were not seen.
-    pub fn by_protocol(pid: i32, comm: &str, reason: &str) -> Self {
-        let shapes = shapes_by_protocol(Role::of_process(comm)).into_iter();
+    pub fn by_protocol(pid: i32, process: &str, role: Role, reason: &str) -> Self {
+        let shapes = shapes_by_protocol(role).into_iter();
         let shapes = shapes.map(|shape| ProtocolShape {
             calls: shape.notation(),
             name: shape.name,
@@ -99,7 +102,8 @@ impl ProcessFrames {
         });
         Self {
             pid,
-            comm: comm.to_owned(),
+            process: process.to_owned(),
+            role,
             source: FrameSource::Protocol {
                 reason: reason.to_owned(),
                 shapes: shapes.collect(),
@@ -111,7 +115,7 @@ impl ProcessFrames {
     pub fn shapes(&self) -> Vec<Shape> {
         match &self.source {
             FrameSource::Live { observation, .. } => observation.model_shapes(MAX_SHAPES),
-            FrameSource::Protocol { .. } => shapes_by_protocol(Role::of_process(&self.comm)),
+            FrameSource::Protocol { .. } => shapes_by_protocol(self.role),
         }
     }
 }
@@ -138,7 +142,8 @@ mod tests {
     #[test]
     fn roles() {
         let names = |comm: &str, side| {
-            let shapes = ProcessFrames::by_protocol(1, comm, "").shapes().into_iter();
+            let shapes = ProcessFrames::by_protocol(1, comm, Role::of_process(comm), "");
+            let shapes = shapes.shapes().into_iter();
             let of_side = shapes.filter(|shape| shape.side == side);
             of_side.map(|shape| shape.name).collect::<Vec<_>>()
         };
@@ -146,7 +151,7 @@ mod tests {
         assert!(are_replies(names("qemu-system-x86", Side::Rx)));
         assert!(are_replies(names("ceph-osd", Side::Tx)));
         assert!(!are_replies(names("qemu-system-x86", Side::Tx)));
-        let all = ProcessFrames::by_protocol(1, "ceph-mon", "").shapes();
+        let all = ProcessFrames::by_protocol(1, "mon.a", Role::of_process("ceph-mon"), "").shapes();
         assert_eq!(all.len(), builtin().len());
     }
 }

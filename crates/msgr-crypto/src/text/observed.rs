@@ -16,7 +16,7 @@ const MAX_ROWS: usize = 12;
 pub fn observed_text(process: &ProcessFrames) -> String {
     let mut out = format!(
         "{}, process {}\n",
-        terminal_name(&process.comm),
+        terminal_name(&process.process),
         process.pid
     );
     match &process.source {
@@ -220,7 +220,8 @@ mod tests {
         let seen = calls(&[80, 0, 192, 4096, 16, 0, 80, 0, 192, 4096, 16, 0, 80, 0]);
         let process = ProcessFrames {
             pid: 42,
-            comm: "fio\u{1b}".into(),
+            process: "fio\u{1b}".into(),
+            role: Role::Client,
             source: FrameSource::Live {
                 burst: Box::new(BurstFacts {
                     libraries: vec!["/lib/libcrypto.so.3".into()],
@@ -273,7 +274,7 @@ Next: `wcprof crypto advise 42` says what would save time.
     /// Check that frames by the protocol are marked as such, with the reason.
     #[test]
     fn by_protocol() {
-        let text = observed_text(&ProcessFrames::by_protocol(42, "qemu", "no\nprivilege"));
+        let text = observed_text(&ProcessFrames::by_protocol(42, "qemu", Role::Client, "no\nprivilege"));
         assert!(text.starts_with("qemu, process 42\nNOT OBSERVED: no?privilege\n"));
         assert!(text.contains("RX 16K read reply"), "{text}");
         assert!(!text.contains("TX 16K read reply"), "{text}");

@@ -8,6 +8,7 @@ mod cores;
 mod diff;
 mod locks;
 mod many_rows;
+mod merged;
 mod places;
 mod precision;
 mod profile;

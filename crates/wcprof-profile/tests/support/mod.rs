@@ -46,6 +46,7 @@ impl Maker {
                     comm: "ceph-osd".into(),
                     cmdline: vec![],
                     cgroup: String::new(),
+                    birth: String::new(),
                 }],
                 modules: vec![
                     module("/usr/bin/ceph-osd", 0x40_0000),
@@ -83,6 +84,7 @@ impl Maker {
             comm: comm.into(),
             cmdline: vec![],
             cgroup: String::new(),
+            birth: String::new(),
         });
         ProcessId(self.tables.processes.len() as u32 - 1)
     }

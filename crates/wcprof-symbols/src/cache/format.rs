@@ -1,5 +1,4 @@
-//! Names of addresses to the bytes of a cache file, and back: a line that names the format, a JSON
-//! document, and the CRC-32 of both, little-endian.
+//! Names of addresses to the bytes that the cache keeps, and back: a JSON document.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io;
@@ -8,14 +7,11 @@ use std::sync::Arc;
 use dwarf_stream::DwarfFrame;
 use serde::{Deserialize, Serialize};
 
-const MAGIC: &[u8] = b"wcprof names 2\n";
-
 /// Functions by address, innermost first.
 pub(super) type Entries = BTreeMap<u64, Vec<DwarfFrame>>;
 
 #[derive(Serialize, Deserialize)]
 struct Document {
-    identity: String,
     /// Names and paths, each once.
     strings: Vec<String>,
     /// By address, for each frame: name and file, as a position among the strings counted from 1, and
@@ -23,8 +19,8 @@ struct Document {
     entries: BTreeMap<u64, Vec<[u32; 3]>>,
 }
 
-/// The bytes of a cache file.
-pub(super) fn encode<'e>(entries: &'e Entries, identity: &str) -> io::Result<Vec<u8>> {
+/// The bytes of these entries.
+pub(super) fn encode<'e>(entries: &'e Entries) -> io::Result<Vec<u8>> {
     let mut strings = Vec::new();
     let mut positions: HashMap<&'e str, u32> = HashMap::new();
     let mut position = |text: Option<&'e str>| {
@@ -44,27 +40,15 @@ pub(super) fn encode<'e>(entries: &'e Entries, identity: &str) -> io::Result<Vec
         encoded.insert(*address, frames.iter().map(frame).collect());
     }
     let document = Document {
-        identity: identity.to_owned(),
         strings,
         entries: encoded,
     };
-    let mut bytes = MAGIC.to_vec();
-    serde_json::to_writer(&mut bytes, &document)?;
-    let checksum = crc32fast::hash(&bytes);
-    bytes.extend(checksum.to_le_bytes());
-    Ok(bytes)
+    Ok(serde_json::to_vec(&document)?)
 }
 
-/// The entries of a cache file; `None` unless it is whole and made from `identity`.
-pub(super) fn decode(bytes: &[u8], identity: &str) -> Option<Entries> {
-    let (bytes, checksum) = bytes.split_last_chunk::<4>()?;
-    if crc32fast::hash(bytes) != u32::from_le_bytes(*checksum) {
-        return None;
-    }
-    let document: Document = serde_json::from_slice(bytes.strip_prefix(MAGIC)?).ok()?;
-    if document.identity != identity {
-        return None;
-    }
+/// The entries of such bytes.
+pub(super) fn decode(bytes: &[u8]) -> Option<Entries> {
+    let document: Document = serde_json::from_slice(bytes).ok()?;
     let strings: Vec<Arc<str>> = document.strings.into_iter().map(Arc::from).collect();
     let string = |position: u32| match position.checked_sub(1) {
         None => Some(None),

@@ -13,7 +13,7 @@ use tempfile::TempPath;
 
 use super::options::CachePath;
 use crate::files::open_regular;
-use crate::own_files::{check_place, is_own, make_dir, unnamed_file};
+use wcprof_host::own_files::{check_place, is_own, make_dir, unnamed_file};
 
 /// How long a missing file is remembered, if the folder's `cache_miss_s` does not say.
 const CACHE_MISS: Duration = Duration::from_secs(600);

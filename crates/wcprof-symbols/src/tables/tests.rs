@@ -53,6 +53,7 @@ fn tables(modules: Vec<Module>, frames: Vec<Frame>) -> Tables {
         comm: "fixture".to_owned(),
         cmdline: Vec::new(),
         cgroup: String::new(),
+        birth: String::new(),
     };
     Tables {
         processes: vec![process(10), process(20)],

@@ -39,6 +39,7 @@ fn process(ring: &mut Ring, pid: i32) -> ProcessId {
         comm: "p".into(),
         cmdline: Vec::new(),
         cgroup: String::new(),
+        birth: String::new(),
     })
     .unwrap()
 }

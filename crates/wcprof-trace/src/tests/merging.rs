@@ -5,7 +5,7 @@ use wcprof_types::{Avma, ThreadState};
 use super::{header, some_trace};
 use crate::TraceSink;
 use crate::model::*;
-use crate::{Align, Ending, MergeLosses, TraceReader, TraceWriter, merge, merged_header};
+use crate::{Align, Ending, Joins, MergeLosses, TraceReader, TraceWriter, merge, merged_header};
 use wcprof_types::{Pid, StackEnd, Tid, TimeNs};
 
 fn read(bytes: &[u8]) -> Trace {
@@ -19,7 +19,11 @@ fn merged(files: &[&[u8]], align: Align) -> (Trace, MergeLosses) {
     let header = merged_header(&tables, "9.9");
     let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
     let open = |i: usize| TraceReader::from_reader(files[i]);
-    let losses = merge(tables, align, open, &mut writer).unwrap();
+    let joins = match align {
+        Align::Clock => Joins::find(&tables).unwrap(),
+        Align::Start => Joins::none(tables.len()),
+    };
+    let losses = merge(tables, align, &joins, open, &mut writer).unwrap();
     (read(&writer.into_inner()), losses)
 }
 
@@ -37,6 +41,7 @@ fn small(host: &str, started_unix_ns: u64, name: Option<&str>) -> Vec<u8> {
             comm: "p".to_owned(),
             cmdline: Vec::new(),
             cgroup: "/g".to_owned(),
+            birth: String::new(),
         })
         .unwrap();
     let thread = w.add_thread(process, Tid(8), TimeNs(0), "t").unwrap();
@@ -144,7 +149,7 @@ fn hosts_and_times() {
     let a = small("a", begin, None);
     let b = small("b", begin + 300_000_000, None);
     let tables = [read(&a).tables, read(&b).tables];
-    assert_eq!(Align::fitting(&tables), Align::Clock);
+    assert_eq!(Align::fitting(&tables, &Joins::none(2)), Align::Clock);
     let (trace, losses) = merged(&[&a, &b], Align::Clock);
     let t = &trace.tables;
     assert_eq!(losses, MergeLosses::default());
@@ -165,7 +170,7 @@ fn hosts_and_times() {
     // One after the other: they begin together.
     let late = small("b", begin + 9_000_000_000, None);
     let tables = [read(&a).tables, read(&late).tables];
-    assert_eq!(Align::fitting(&tables), Align::Start);
+    assert_eq!(Align::fitting(&tables, &Joins::none(2)), Align::Start);
     let (trace, _) = merged(&[&a, &late], Align::Start);
     assert_eq!(trace.tables.stats.duration.0, 1_000_000_000);
     // A merged trace can be merged again.
@@ -186,5 +191,144 @@ fn names_at_one_address() {
         let (trace, losses) = merged(&[&a, &b], Align::Start);
         let n_named = trace.tables.names.local.names.frames.len();
         assert_eq!((n_named, losses.n_unnamed), expected, "{names:?}");
+    }
+}
+
+/// Tables of a second of some process.
+fn tables_of(started_s: u64, change: impl FnOnce(&mut Tables)) -> Tables {
+    let mut tables = read(&small("a", EPOCH + started_s * 1_000_000_000, None)).tables;
+    tables.origins.process_ends.clear();
+    tables.processes[0].birth = "boot 5".to_owned();
+    tables.processes[0].cmdline = vec!["p".to_owned()];
+    change(&mut tables);
+    tables
+}
+
+const EPOCH: u64 = 1_700_000_000_000_000_000;
+
+/// Check which recordings are of one process: not those of another process with its pid, of another host or
+/// another program, nor one after its end; and that the birth is not needed where a recording lacks it.
+#[test]
+fn one_process_or_two() {
+    let n_joined = |first: Tables, second: Tables| {
+        let joins = Joins::find(&[first, second]).unwrap();
+        assert_eq!(joins.n_continued(), joins.repeated.len());
+        joins.n_continued()
+    };
+    let same = || tables_of(10, |_| {});
+    assert_eq!(n_joined(tables_of(0, |_| {}), same()), 1);
+    let no_birth = |t: &mut Tables| t.processes[0].birth.clear();
+    assert_eq!(n_joined(tables_of(0, no_birth), same()), 1);
+    assert_eq!(n_joined(tables_of(0, no_birth), tables_of(10, no_birth)), 1);
+    let changes: [fn(&mut Tables); 7] = [
+        |t| t.processes[0].birth = "boot 6".to_owned(),
+        |t| t.processes[0].pid = Pid(9),
+        |t| t.processes[0].comm = "q".to_owned(),
+        |t| t.processes[0].cmdline.push("--more".to_owned()),
+        |t| t.header.host = "b".to_owned(),
+        |t| t.header.kernel = "7.0".to_owned(),
+        |t| {
+            let end = ProcessEnd::default();
+            t.origins.process_ends.insert(ProcessId(0), end);
+        },
+    ];
+    for (i, change) in changes.into_iter().enumerate() {
+        assert_eq!(n_joined(tables_of(0, change), same()), 0, "change {i}");
+    }
+    // Of an imported recording too little is known.
+    let unknown = |t: &mut Tables| {
+        t.processes[0].birth.clear();
+        t.processes[0].cmdline.clear();
+    };
+    assert_eq!(n_joined(tables_of(0, unknown), tables_of(10, unknown)), 0);
+}
+
+/// Check what is said of a process that was recorded three times, in whatever order they come, and that
+/// recordings that overlap are refused.
+#[test]
+fn repeated() {
+    let tables = [30, 0, 10].map(|at| tables_of(at, |_| {}));
+    let joins = Joins::find(&tables).unwrap();
+    assert_eq!(joins.order, [1, 2, 0]);
+    let [repeated] = joins.repeated.as_slice() else {
+        panic!("{joins:?}");
+    };
+    assert_eq!((repeated.source, repeated.n_recordings), (1, 3));
+    assert_eq!(repeated.recorded_ns, 3_000_000_000);
+    assert_eq!(repeated.over_ns, 31_000_000_000);
+    assert_eq!(Align::fitting(&tables, &joins), Align::Clock);
+    let late = |t: &mut Tables| t.header.started_unix_ns += 600_000_000;
+    let overlap = Joins::find(&[tables_of(0, |_| {}), tables_of(0, late)]).unwrap_err();
+    assert_eq!((overlap.sources, overlap.ns), ([0, 1], 400_000_000));
+    // One that begins when the other ends does not overlap.
+    assert!(Joins::find(&[tables_of(0, |_| {}), tables_of(1, |_| {})]).is_ok());
+}
+
+/// A second of one process with these threads (tid, name), as bytes.
+fn of_threads(started_s: u64, threads: &[(i32, &str)]) -> Vec<u8> {
+    let mut tables = tables_of(started_s, |_| {});
+    tables.threads.clear();
+    tables.locks = LockFacts::default();
+    for (tid, name) in threads {
+        let thread = Thread::new(ProcessId(0), Tid(*tid), TimeNs(0), (*name).to_owned());
+        tables.threads.push(Thread {
+            end: TimeNs(1_000_000_000),
+            n_ticks: 99,
+            ..thread
+        });
+    }
+    let mut writer = TraceWriter::new(Vec::new(), &tables.header).unwrap();
+    writer.add_tables(&tables).unwrap();
+    writer.finish(&tables.stats).unwrap();
+    writer.into_inner()
+}
+
+/// Check that threads are joined by tid and name, that a tid that went to another thread is two threads, and
+/// that a merged trace can be merged with a later recording of its process.
+#[test]
+fn threads_over_time() {
+    let a = of_threads(0, &[(7, "p"), (8, "x"), (9, "old")]);
+    let b = of_threads(10, &[(7, "p"), (9, "new"), (10, "y")]);
+    let c = of_threads(20, &[(9, "new")]);
+    let first_two = {
+        let tables: Vec<Tables> = [&a, &b].map(|bytes| read(bytes).tables).into();
+        let joins = Joins::find(&tables).unwrap();
+        let mut writer = TraceWriter::new(Vec::new(), &merged_header(&tables, "9")).unwrap();
+        let open = |i: usize| TraceReader::from_reader([a.as_slice(), b.as_slice()][i]);
+        merge(tables, Align::Clock, &joins, open, &mut writer).unwrap();
+        writer.into_inner()
+    };
+    let (at_once, _) = merged(&[&c, &a, &b], Align::Clock);
+    let (again, _) = merged(&[&first_two, &c], Align::Clock);
+    for trace in [at_once, again] {
+        let t = &trace.tables;
+        assert_eq!(t.processes.len(), 1);
+        let threads: Vec<_> = t
+            .threads
+            .iter()
+            .map(|t| (t.tid.0, t.name(), t.start.0 / 1_000_000_000, t.n_ticks))
+            .collect();
+        assert_eq!(
+            threads,
+            [
+                (7, "p", 0, 198),
+                (8, "x", 0, 99),
+                (9, "old", 0, 99),
+                (9, "new", 10, 198),
+                (10, "y", 10, 99)
+            ]
+        );
+        let second = |s: u64| TimeNs(s * 1_000_000_000);
+        let parts = [0, 10, 20].map(|at| (second(at), second(at + 1)));
+        assert_eq!(t.recorded_parts(), [parts.to_vec()]);
+        assert_eq!(
+            t.gaps(),
+            [(second(1), second(10)), (second(11), second(20))]
+        );
+        assert_eq!(
+            t.origins.sources.iter().map(|s| s.n_processes).sum::<u32>(),
+            1
+        );
+        assert_eq!(t.host_of(ProcessId(0)), "a");
     }
 }

@@ -75,6 +75,11 @@ impl<W: Write> Recording<W> {
                     } else {
                         format!("/{text}")
                     },
+                    birth: if b % 2 == 0 {
+                        String::new()
+                    } else {
+                        format!("boot {a}")
+                    },
                 };
                 let id = w.add_process(process.clone()).unwrap();
                 assert_eq!(id.0 as usize, t.processes.len());

@@ -35,6 +35,7 @@ fn mostly_blocked() {
             comm: "ceph-osd".into(),
             cmdline: Vec::new(),
             cgroup: String::new(),
+            birth: String::new(),
         })
         .unwrap();
     let mut x = 7_u64;

@@ -20,13 +20,22 @@ pub(crate) fn name(
     c.string(name)
 }
 
-/// The control group of a process.
-pub(crate) fn cgroup(
+/// The control group of a process, or its birth.
+pub(crate) fn of_process(
     c: &mut Codec<'_, '_>,
-    (process, path): &mut (ProcessId, String),
+    (process, text): &mut (ProcessId, String),
 ) -> Result<(), Malformed> {
     c.id(Table::Processes, &mut process.0)?;
-    c.string(path)
+    c.string(text)
+}
+
+/// A process, and the index of another source that recorded it.
+pub(crate) fn recorded_again(
+    c: &mut Codec<'_, '_>,
+    (process, source): &mut (ProcessId, u32),
+) -> Result<(), Malformed> {
+    c.id(Table::Processes, &mut process.0)?;
+    c.number32(source)
 }
 
 pub(crate) fn process_end(

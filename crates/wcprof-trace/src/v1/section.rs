@@ -20,6 +20,8 @@ pub(crate) const LATER_NAMES: u8 = 131;
 pub(crate) const LOCKS: u8 = 132;
 pub(crate) const PROCESS_ENDS: u8 = 136;
 pub(crate) const SOURCES: u8 = 137;
+pub(crate) const BIRTHS: u8 = 138;
+pub(crate) const RECORDED_AGAIN: u8 = 139;
 
 /// First tag of the sections that a reader skips when it does not know them.
 pub(crate) const OPTIONAL_SECTIONS: u8 = 128;

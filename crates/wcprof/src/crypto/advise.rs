@@ -13,19 +13,19 @@ use wcprof_profile::model::{FunctionId, Profile, State};
 
 use super::burst::{BurstArgs, observe_process};
 use super::files::{json_document, open_library, read_calibration};
+use super::kept::{CacheArgs, Keeping};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
-use crate::args::defaults;
+use crate::args::{TargetArgs, defaults};
 use crate::failure::Failure;
 use crate::open::{profile_of, write_output};
+use crate::select::{self, One};
 
 #[derive(Args, Debug)]
 pub(crate) struct AdviseArgs {
-    /// Process, or trace of `wcprof attach`
-    target: String,
     #[command(flatten)]
     burst: BurstArgs,
-    /// Calibration of the process's library, from `wcprof crypto calibrate -o` [default: measure now]
+    /// Calibration of the process's library, from `wcprof crypto calibrate -o` [default: the kept one, else measured now]
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     /// Calibration of another library to compare with, from `wcprof crypto calibrate --lib PATH -o`
@@ -34,18 +34,18 @@ pub(crate) struct AdviseArgs {
     /// Machine-readable output
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    targets: TargetArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
 }
 
 pub(super) fn run(args: &AdviseArgs) -> Result<(), Failure> {
-    let trace = Path::new(&args.target);
-    let pid = match trace.exists() {
-        true => None,
-        false => args.target.parse::<i32>().ok(),
-    };
+    let (chosen, _keep) = select::one(&args.targets)?;
     let other = args.other.as_deref().map(read_calibration).transpose()?;
-    let subject = match pid {
-        Some(pid) => Subject::Process(observe_process(pid, &args.burst)?),
-        None => Subject::Trace(trace_share(trace)?),
+    let subject = match &chosen {
+        One::Process(pid) => Subject::Process(observe_process(*pid, &args.burst)?),
+        One::File(trace) => Subject::Trace(trace_share(trace)?),
     };
     if subject.shapes().is_empty() {
         let error = anyhow!("no frames of the messenger were seen");
@@ -53,7 +53,7 @@ pub(super) fn run(args: &AdviseArgs) -> Result<(), Failure> {
             "the process is idle, or not in secure mode: try under load, or with a longer -d";
         return Err(Failure::from(error).hint(hint));
     }
-    let (calibration, source) = calibration(args, pid)?;
+    let (calibration, source) = calibration(args, &chosen)?;
     let costs = Costs {
         calibration: &calibration,
         source,
@@ -70,18 +70,22 @@ pub(super) fn run(args: &AdviseArgs) -> Result<(), Failure> {
 
 fn calibration(
     args: &AdviseArgs,
-    pid: Option<i32>,
+    chosen: &One,
 ) -> Result<(Calibration, CalibrationSource), Failure> {
-    match (&args.calibration, pid) {
+    let keeping = args.cache.keeping(Keeping::Reuse);
+    match (&args.calibration, chosen) {
         (Some(path), _) => Ok((read_calibration(path)?, CalibrationSource::Saved)),
-        (None, Some(pid)) => Ok((calibrate_process(pid)?, CalibrationSource::Process)),
-        (None, None) => {
+        (None, One::Process(pid)) => Ok((
+            calibrate_process(*pid, keeping)?,
+            CalibrationSource::Process,
+        )),
+        (None, One::File(_)) => {
             let library = open_library(None)?;
             message!(
-                "wcprof: a trace does not hold a library, so this system's is measured, which may be another; \
+                "wcprof: a trace does not hold a library, so the costs are those of this system's, which may be another; \
                  --calibration takes a saved one"
             );
-            Ok((measure(&library)?, CalibrationSource::System))
+            Ok((measure(&library, keeping)?, CalibrationSource::System))
         }
     }
 }

@@ -13,7 +13,7 @@ use wcprof_perf::uprobe::{
     Burst, BurstEnd, BurstEvent, BurstReport, Removal, TrapCost, UpdateFunction, UprobeError,
     UprobePmu, find_crypto_modules, measure_trap_cost,
 };
-use wcprof_text::terminal_name;
+use wcprof_text::{parse_time, terminal_name};
 use wcprof_types::{Avma, Pid, Tid};
 
 use crate::failure::{Exit, Failure};
@@ -24,35 +24,43 @@ const WORKERS: &str = "msgr-worker-";
 /// How long to observe which threads.
 #[derive(Args, Debug, Clone)]
 pub(crate) struct BurstArgs {
-    /// Length of the burst in seconds, 0.01 to 10; calls of the target are slower meanwhile
-    #[arg(short, long, value_name = "SECS", default_value_t = 0.2, value_parser = seconds)]
-    pub(super) duration: f64,
+    /// Length of the burst, 10ms to 10s; calls of the target are slower meanwhile
+    #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = burst_length)]
+    pub(super) duration: Duration,
     /// Observe only threads whose name matches; may be given several times [default: msgr-worker-*,
     /// or all threads of a process that has none of that name]
     #[arg(long, value_name = "GLOB")]
     pub(super) threads: Vec<String>,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
-    match text.parse::<f64>() {
-        Ok(n) if (0.01..=10.0).contains(&n) => Ok(n),
-        Ok(_) => Err("must be 0.01 to 10 seconds".into()),
-        Err(_) => Err("not a number; 0.01 to 10 seconds are possible".into()),
+fn burst_length(text: &str) -> Result<Duration, String> {
+    let time = parse_time(text)?;
+    let range = Duration::from_millis(10)..=Duration::from_secs(10);
+    match range.contains(&time) {
+        true => Ok(time),
+        false => Err("must be 10ms to 10s".to_owned()),
     }
 }
 
 /// Observes a process; without the privilege or the kernel for it, the frames that it has by the protocol.
-pub(super) fn observe_process(pid: i32, args: &BurstArgs) -> Result<ProcessFrames, Failure> {
+pub(super) fn observe_process(pid: Pid, args: &BurstArgs) -> Result<ProcessFrames, Failure> {
     let names = glob_set(&args.threads).map_err(Failure::usage)?;
-    let target = Target::open(Pid(pid)).map_err(UprobeError::Target);
+    let target = Target::open(pid).map_err(UprobeError::Target);
     match target.and_then(|target| burst(&target, args, &names)) {
         Ok(process) => Ok(process),
         // Where probes are not allowed or supported, there is still the protocol.
         Err(error) if error.is_circumstance() => {
             message!("wcprof: update calls were not observed: {error}");
             let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let reason = error.to_string();
-            Ok(ProcessFrames::by_protocol(pid, comm.trim_end(), &reason))
+            let title =
+                Target::open(pid).map_or_else(|_| comm.trim_end().to_owned(), |t| t.title());
+            let role = Role::of_process(comm.trim_end());
+            Ok(ProcessFrames::by_protocol(
+                pid.0,
+                &title,
+                role,
+                &error.to_string(),
+            ))
         }
         Err(error) => Err(failure(error)),
     }
@@ -91,7 +99,7 @@ fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFr
     let name = |tid: &Tid| procfs::thread_name(pid, *tid).unwrap_or_default();
     let is_worker = |tid: &Tid| name(tid).starts_with(WORKERS);
     let has_workers = procfs::list_threads(pid).is_ok_and(|tids| tids.iter().any(is_worker));
-    let length = Duration::from_secs_f64(args.duration);
+    let length = args.duration;
     let burst = Burst::new(target, pmu, &modules, length, |tid| {
         match names.is_empty() {
             false => names.is_match(name(tid)),
@@ -100,18 +108,21 @@ fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFr
     })?;
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
     message!(
-        "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in process {pid} \
+        "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in {} (pid {pid}) \
          for {} s, plus the time to put them in and out; each call takes about {:.1} us longer meanwhile",
         terminal_name(&paths.join(", ")),
-        args.duration,
+        terminal_name(&target.title()),
+        length.as_secs_f64(),
         cost.sampled_ns / 1e3
     );
     let report = burst.run(|| message!("wcprof: watching"))?;
-    let observation = Observation::new(&seen(&report), Role::of_process(target.comm()));
+    let role = Role::of_process(target.comm());
+    let observation = Observation::new(&seen(&report), role);
     warn_about(&report);
     Ok(ProcessFrames {
         pid: pid.0,
-        comm: target.comm().to_owned(),
+        process: target.title(),
+        role,
         source: FrameSource::Live {
             burst: Box::new(facts(&report, cost, paths)),
             observation: Box::new(observation),

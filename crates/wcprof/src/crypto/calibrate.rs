@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
+use anyhow::anyhow;
 use clap::Args;
 use msgr_crypto::calibration::Calibration;
 use msgr_crypto::text::{calibration_text, verify_text};
@@ -10,19 +11,19 @@ use msgr_crypto::verify::verify;
 use wcprof_text::terminal_name;
 
 use super::files::{open_library, read_shapes};
+use super::kept::{CacheArgs, Keeping};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
+use crate::args::TargetArgs;
 use crate::failure::Failure;
 use crate::open::write_output;
+use crate::select;
 
 #[derive(Args, Debug)]
 pub(crate) struct CalibrateArgs {
     /// Library to measure; its code runs with your rights [default: the system's libcrypto]
     #[arg(long, value_name = "PATH")]
     lib: Option<PathBuf>,
-    /// Measure the libcrypto that this process maps; unless it is the system's, in a confined process
-    #[arg(long, value_name = "PID", conflicts_with_all = ["lib", "verify"])]
-    pid: Option<i32>,
     /// Save the calibration (JSON) for `wcprof crypto model`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -35,15 +36,27 @@ pub(crate) struct CalibrateArgs {
     /// Frames for --verify (TOML, see docs/crypto.md) [default: those of real clusters]
     #[arg(long, value_name = "FILE", requires = "verify")]
     shapes: Option<PathBuf>,
+    #[command(flatten)]
+    targets: TargetArgs,
+    #[command(flatten)]
+    cache: CacheArgs,
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let shapes = read_shapes(args.shapes.as_deref())?;
-    let (library, calibration) = match args.pid {
-        Some(pid) => (None, calibrate_process(pid)?),
-        None => {
+    let keeping = args.cache.keeping(Keeping::Renew);
+    let (library, calibration) = match args.targets.is_empty() {
+        false if args.lib.is_some() || args.verify => {
+            let error = anyhow!("--lib and --verify are about a library file, not a process");
+            return Err(Failure::usage(error));
+        }
+        false => {
+            let (pid, _keep) = select::one_process(&args.targets)?;
+            (None, calibrate_process(pid, keeping)?)
+        }
+        true => {
             let library = open_library(args.lib.as_deref())?;
-            let calibration = measure(&library)?;
+            let calibration = measure(&library, keeping)?;
             (Some(library), calibration)
         }
     };

@@ -1,28 +1,51 @@
-//! A libcrypto to its calibration, with a word to the user before, and a warning if it is not exact.
+//! A libcrypto to its calibration: the one that is kept, or a new one, with a word to the user before, and a
+//! warning if it is not exact.
 
-use msgr_crypto::calibration::{Calibration, CalibrationOptions, calibrate};
+use msgr_crypto::calibration::{Calibration, CalibrationOptions, MAX_SECONDS, calibrate};
 use msgr_crypto_ffi::Library;
 use wcprof_text::terminal_name;
 
+use super::kept::{Keeping, Place};
 use crate::failure::Failure;
+use crate::progress;
 
-/// Above this share of disturbed measurements there is a warning.
-const MAX_DISTURBED: f64 = 0.2;
+/// The costs of a library that this process has loaded.
+pub(super) fn measure(library: &Library, keeping: Keeping) -> Result<Calibration, Failure> {
+    let place = || Place::of_loaded(library);
+    kept_or_new(place, keeping, &terminal_name(&library.version), || {
+        let calibration = calibrate(library, &CalibrationOptions::default());
+        Ok(calibration.map_err(anyhow::Error::new)?)
+    })
+}
 
-/// Calibrates, and announces it, since it takes seconds.
-pub(super) fn measure(library: &Library) -> Result<Calibration, Failure> {
+/// The calibration that is kept in `place` if that will do, else what `work` measures of the library that
+/// messages call `name`; that is kept then.
+pub(super) fn kept_or_new(
+    place: impl FnOnce() -> Option<Place>,
+    keeping: Keeping,
+    name: &str,
+    work: impl FnOnce() -> Result<Calibration, Failure>,
+) -> Result<Calibration, Failure> {
+    let place = (keeping != Keeping::Off).then(place).flatten();
+    let reused = place.as_ref().filter(|_| keeping == Keeping::Reuse);
+    if let Some((place, kept)) = reused.and_then(|place| Some((place, place.read()?))) {
+        place.announce(&kept);
+        return Ok(kept);
+    }
     message!(
-        "wcprof: measuring {}: a second, longer beside other work",
-        terminal_name(&library.version)
+        "wcprof: measuring {name}: a second on a quiet machine, up to {MAX_SECONDS} s beside other work"
     );
-    let options = CalibrationOptions::default();
-    let calibration = calibrate(library, &options).map_err(anyhow::Error::new)?;
-    if calibration.disturbed_share > MAX_DISTURBED {
+    let line = |seconds| format!("measuring for {seconds} s, of at most about {MAX_SECONDS} s");
+    let calibration = progress::while_measuring(line, work)?;
+    if calibration.is_noisy() {
         message!(
-            "wcprof: other work slowed this core during {:.0} % of the measurements, so they are less exact; \
-             measure again on a calmer machine",
+            "wcprof: other work disturbed {:.0} % of the measurements, so the figures are less exact and are not \
+             kept; measure again on a calmer machine",
             100.0 * calibration.disturbed_share
         );
+    }
+    if let Some(place) = place {
+        place.write(&calibration);
     }
     Ok(calibration)
 }

@@ -4,6 +4,7 @@ mod advise;
 mod burst;
 mod calibrate;
 mod files;
+mod kept;
 mod measure;
 mod model;
 mod observe;
@@ -21,15 +22,15 @@ pub(crate) struct CryptoArgs {
 
 #[derive(Subcommand, Debug)]
 enum CryptoCommand {
-    /// Measure what AES-128-GCM calls of a libcrypto cost on this machine (a second, longer beside other work)
+    /// Measure what AES-128-GCM calls of a libcrypto cost on this machine: a second, up to ten beside other work
     #[command(after_help = "Examples:\n  wcprof crypto calibrate -o here.json\n  \
         wcprof crypto calibrate --lib /opt/openssl-3.5/lib/libcrypto.so.3 -o newer.json\n  \
-        wcprof crypto calibrate --verify")]
+        wcprof crypto calibrate --verify\n\nThe result is kept for `model` and `advise`, unless other work disturbed it.")]
     Calibrate(calibrate::CalibrateArgs),
     /// Predict what messages cost, and what larger pieces at once would save
     #[command(
         after_help = "Examples:\n  wcprof crypto model --calibration here.json\n  \
-        wcprof crypto model --shapes mine.toml --threads 3 --iops 87000 --svg chart.svg\n  \
+        wcprof crypto model --shapes mine.toml --threads 3 --iops 87000 --format svg -o chart.svg\n  \
         wcprof crypto model --speed speed.txt --threads 3 --iops 87000"
     )]
     Model(model::ModelArgs),
@@ -37,12 +38,12 @@ enum CryptoCommand {
     #[command(
         after_help = "Puts breakpoints (uprobes) into the process for a fraction of a second, takes them \
         out again and verifies that. Needs CAP_SYS_ADMIN.\n\n\
-        Example: wcprof crypto observe $(pidof ceph-osd) -d 0.2"
+        Example: wcprof crypto observe --osd 3 -d 200ms"
     )]
     Observe(observe::ObserveArgs),
     /// Say in a sentence whether larger pieces at once would help a process, and what else would
     #[command(
-        after_help = "Examples:\n  wcprof crypto advise $(pidof ceph-osd)\n  wcprof crypto advise osd.wct"
+        after_help = "Examples:\n  wcprof crypto advise --osd 3\n  wcprof crypto advise osd.wct"
     )]
     Advise(advise::AdviseArgs),
     /// The process that `calibrate PID` loads a foreign library in

@@ -11,13 +11,14 @@ use msgr_crypto::shapes::Side;
 use msgr_crypto::text::model_text;
 
 use super::files::{json_document, open_library, read_calibration, read_shapes, read_speed_table};
+use super::kept::{CacheArgs, Keeping};
 use super::measure::measure;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::open::write_output;
 
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
-    /// Calibration to use, from `wcprof crypto calibrate -o` [default: measure the system's now]
+    /// Calibration to use, from `wcprof crypto calibrate -o` [default: the kept one of the system's libcrypto, else measured now]
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
     /// Use the output of `openssl speed -evp aes-128-gcm -decrypt` instead (up to 3.0.15 and 3.4.0)
@@ -33,14 +34,24 @@ pub(crate) struct ModelArgs {
     #[arg(long, value_name = "N", requires = "threads", value_parser = iops)]
     iops: Option<f64>,
     /// Machine-readable output
-    #[arg(long)]
+    #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// Also draw throughput against the size of a call
-    #[arg(long, value_name = "FILE.svg")]
-    svg: Option<PathBuf>,
+    /// Another format: a chart of throughput against the size of a call
+    #[arg(long, value_enum)]
+    format: Option<ModelFormat>,
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
     /// The direction that is drawn
-    #[arg(long, value_enum, default_value_t = SideArg::Rx, requires = "svg")]
+    #[arg(long, value_enum, default_value_t = SideArg::Rx, requires = "format")]
     side: SideArg,
+    #[command(flatten)]
+    cache: CacheArgs,
+}
+
+#[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ModelFormat {
+    Svg,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]
@@ -67,30 +78,30 @@ pub(super) fn run(args: &ModelArgs) -> Result<(), Failure> {
         _ => None,
     };
     let report = Report::new(&shapes, &calibration, load);
-    if let Some(path) = &args.svg {
-        let side = match args.side {
-            SideArg::Rx => Side::Rx,
-            SideArg::Tx => Side::Tx,
-        };
-        let Some(side) = report.sides.iter().find(|report| report.side == side) else {
-            let error = anyhow!("no frame is {side}, so there is nothing to draw");
-            return Err(
-                Failure::new(Exit::Usage, error).hint("choose the other direction with --side")
-            );
-        };
-        write_output(Some(path), throughput_svg(&calibration, side).as_bytes())?;
-    }
-    let out = match args.json {
-        true => json_document("wcprof-crypto-model", 2, &report)?,
-        false => model_text(&report, &calibration),
+    let out = match args.format {
+        Some(ModelFormat::Svg) => chart(args, &report, &calibration)?,
+        None if args.json => json_document("wcprof-crypto-model", 2, &report)?,
+        None => model_text(&report, &calibration),
     };
-    write_output(None, out.as_bytes())
+    write_output(args.output.as_ref(), out.as_bytes())
+}
+
+fn chart(args: &ModelArgs, report: &Report, calibration: &Calibration) -> Result<String, Failure> {
+    let side = match args.side {
+        SideArg::Rx => Side::Rx,
+        SideArg::Tx => Side::Tx,
+    };
+    let Some(side) = report.sides.iter().find(|report| report.side == side) else {
+        let error = anyhow!("no frame is {side}, so there is nothing to draw");
+        return Err(Failure::usage(error).hint("choose the other direction with --side"));
+    };
+    Ok(throughput_svg(calibration, side))
 }
 
 fn calibration(args: &ModelArgs) -> Result<Calibration, Failure> {
     match (&args.speed, &args.calibration) {
         (Some(path), _) => read_speed_table(path),
         (None, Some(path)) => read_calibration(path),
-        (None, None) => measure(&open_library(None)?),
+        (None, None) => measure(&open_library(None)?, args.cache.keeping(Keeping::Reuse)),
     }
 }

@@ -8,13 +8,13 @@ use msgr_crypto::text::observed_text;
 
 use super::burst::{BurstArgs, observe_process};
 use super::files::json_document;
+use crate::args::TargetArgs;
 use crate::failure::Failure;
 use crate::open::write_output;
+use crate::select;
 
 #[derive(Args, Debug)]
 pub(crate) struct ObserveArgs {
-    /// Process to observe
-    pid: i32,
     #[command(flatten)]
     burst: BurstArgs,
     /// Machine-readable output
@@ -23,12 +23,15 @@ pub(crate) struct ObserveArgs {
     /// Write to a file instead of standard output
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    targets: TargetArgs,
 }
 
 pub(super) fn run(args: &ObserveArgs) -> Result<(), Failure> {
-    let process = observe_process(args.pid, &args.burst)?;
+    let (pid, _keep) = select::one_process(&args.targets)?;
+    let process = observe_process(pid, &args.burst)?;
     let out = match args.json {
-        true => json_document("wcprof-crypto-observe", 1, &process)?,
+        true => json_document("wcprof-crypto-observe", 2, &process)?,
         false => observed_text(&process),
     };
     write_output(args.output.as_ref(), out.as_bytes())

@@ -28,7 +28,8 @@ use wcprof_perf::uprobe::{CryptoModule, UprobeError, find_crypto_modules};
 use wcprof_text::terminal_name;
 use wcprof_types::Pid;
 
-use super::measure::measure;
+use super::kept::{Keeping, Place};
+use super::measure::{kept_or_new, measure};
 use crate::failure::{Exit, Failure};
 use crate::same_file::identity;
 
@@ -46,15 +47,15 @@ const MAX_ANSWER: usize = 4 << 20;
 /// Larger than any libcrypto.
 const MAX_LIBRARY: u64 = 64 << 20;
 
-/// Calibrates the libcrypto that a process maps.
-pub(crate) fn calibrate_process(pid: i32) -> Result<Calibration, Failure> {
-    let target = Target::open(Pid(pid))?;
+/// The costs of the libcrypto that a process maps.
+pub(crate) fn calibrate_process(pid: Pid, keeping: Keeping) -> Result<Calibration, Failure> {
+    let target = Target::open(pid)?;
     let modules = find_crypto_modules(&target).map_err(|error| match error {
         UprobeError::Target(error) => error.into(),
         error => Failure::new(Exit::Failure, error),
     })?;
     let Some(module) = modules.first() else {
-        return Err(Failure::new(Exit::Failure, UprobeError::NoLibrary(pid)));
+        return Err(Failure::new(Exit::Failure, UprobeError::NoLibrary(pid.0)));
     };
     if module.is_program {
         let error = anyhow!(
@@ -65,9 +66,15 @@ pub(crate) fn calibrate_process(pid: i32) -> Result<Calibration, Failure> {
         return Err(Failure::from(error).hint(hint));
     }
     if let Some(library) = system_if_same(module) {
-        return measure(&library);
+        return measure(&library, keeping);
     }
-    confined(&target, &module.path)
+    refuse_deleted(&module.path)?;
+    let name = format!(
+        "{} of process {pid}, in a confined process of its own",
+        terminal_name(&module.path)
+    );
+    let place = || Place::of_confined(&module.file, &module.path, pid.0);
+    kept_or_new(place, keeping, &name, || confined(&target, &module.path))
 }
 
 /// The system's library, if it has the same bytes, and only root can have written it.
@@ -93,21 +100,19 @@ fn system_if_same(module: &CryptoModule) -> Option<Library> {
     (read(&own)? == read(&module.file)?).then_some(library)
 }
 
-fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
-    if path.ends_with(" (deleted)") {
-        let error = anyhow!(
-            "`{}` was deleted or replaced since the process began: it can not be loaded",
-            terminal_name(path)
-        );
-        let hint = "restart the process, or `--lib PATH` for a library of the same version";
-        return Err(Failure::from(error).hint(hint));
+fn refuse_deleted(path: &str) -> Result<(), Failure> {
+    if !path.ends_with(" (deleted)") {
+        return Ok(());
     }
-    message!(
-        "wcprof: measuring {} of process {}, in a confined process of its own: a second, longer beside \
-         other work",
-        terminal_name(path),
-        target.pid()
+    let error = anyhow!(
+        "`{}` was deleted or replaced since the process began: it can not be loaded",
+        terminal_name(path)
     );
+    let hint = "restart the process, or `--lib PATH` for a library of the same version";
+    Err(Failure::from(error).hint(hint))
+}
+
+fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     let mut child = Command::new("/proc/self/exe")
         .args(["crypto", "confined-calibrate"])
         .arg(target.pid().0.to_string())

@@ -15,6 +15,7 @@ fn crypto(args: &[&str]) -> Output {
     wcprof_testkit::wcprof()
         .arg("crypto")
         .args(args)
+        .env("XDG_CACHE_HOME", "/nowhere")
         .stdin(Stdio::null())
         .output()
         .unwrap()
@@ -61,7 +62,9 @@ fn report_of_2022() {
         "--iops",
         "87000",
     ];
-    let output = crypto(&[&args[..], &["--svg", svg.to_str().unwrap()]].concat());
+    let chart = ["--format", "svg", "-o", svg.to_str().unwrap()];
+    assert!(crypto(&[&args[..], &chart].concat()).status.success());
+    let output = crypto(&args);
     assert!(output.status.success(), "{output:?}");
     let out = text(&output.stdout);
     let row = out
@@ -120,6 +123,42 @@ fn calibrate_then_model() {
     assert!(ns("4K write") > 0.0);
     // Far enough apart for any noise.
     assert!(ns("4K write") < ns("64K write, one buffer"));
+}
+
+/// Check that a run after the first one uses the calibration that was kept and says so, unless it is not to,
+/// and that other settings of the CPU do not use it.
+#[test]
+fn kept_calibration() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |args: &[&str], ia32cap: Option<&str>| {
+        let mut command = wcprof_testkit::wcprof();
+        command.arg("crypto").args(args);
+        command.env("XDG_CACHE_HOME", folder.path());
+        command.env_remove("OPENSSL_ia32cap");
+        command.envs(ia32cap.map(|value| ("OPENSSL_ia32cap", value)));
+        let output = command.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        text(&output.stderr).to_owned()
+    };
+    // Beside other tests it may take some tries until one is not noisy.
+    let is_noisy = |said: &str| said.contains("are not kept");
+    let is_kept = (0..20).any(|_| !is_noisy(&said(&["calibrate"], None)));
+    if !is_kept {
+        eprintln!("SKIPPED kept_calibration: other work disturbs every calibration");
+        return;
+    }
+    let reused = said(&["model"], None);
+    assert!(reused.contains(" was calibrated on "), "{reused}");
+    assert!(reused.contains("`wcprof crypto calibrate` measures it anew"));
+    for (args, ia32cap) in [
+        (&["model", "--no-cache"][..], None),
+        (&["model"], Some("~0x200000200000000")),
+        (&["calibrate"], None),
+    ] {
+        let anew = said(args, ia32cap);
+        assert!(anew.contains("wcprof: measuring OpenSSL "), "{anew}");
+        assert!(!anew.contains(" was calibrated on "), "{anew}");
+    }
 }
 
 /// Check that files that can not be used are refused with their name, the reason and exit code 2.

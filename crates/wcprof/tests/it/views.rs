@@ -140,7 +140,7 @@ fn wrong_filters() {
         String::from_utf8_lossy(&output.stderr).into_owned()
     };
     assert!(failed(&["--from", "5s", "--to", "3s"]).contains("ends before it begins"));
-    assert!(failed(&["--from", "100s"]).contains("it is 10.0 s long"));
+    assert!(failed(&["--from", "100s"]).contains("the recording is 10.0 s long"));
     assert!(failed(&["--from", "soon"]).contains("not a time"));
     assert!(failed(&["--pools", "["]).contains("globs know"));
     assert!(failed(&["--focus", "("]).contains("bad regular expression"));

@@ -12,7 +12,8 @@ function summary() {
   const whole = sum(h.states_us);
   const facts = el('dl', { class: 'facts' },
     fact('recorded', processes),
-    fact('length', time(h.duration_us)),
+    fact('length', h.extent_us > h.duration_us
+      ? `${time(h.duration_us)} recorded over ${time(h.extent_us)}` : time(h.duration_us)),
     h.window_us && fact('window', `${time(h.window_us[0])} to ${time(h.window_us[1])}`),
     fact('threads', grouped(h.n_threads)),
     fact('samples', grouped(h.n_samples - h.n_timer_samples) + (h.rate_hz ? ` at ${h.rate_hz} Hz` : '') + (h.n_timer_samples ? ` and ${grouped(h.n_timer_samples)} of running threads` : '')),
