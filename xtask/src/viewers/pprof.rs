@@ -31,9 +31,9 @@ pub(super) fn check(folder: &Path, own: &OwnTimes) -> Result<()> {
     };
     top(&ask("-top -nodecount=30")?, own)?;
     let tree = Tree::read(&folder.join("tree.json"))?;
-    filters(&ask, &tree)?;
+    filters(ask, &tree)?;
     let lines = Tree::read(&folder.join("lines.json"))?;
-    listed(&ask, &lines, &folder.join("source"))
+    listed(ask, &lines, &folder.join("source"))
 }
 
 fn top(shown: &str, own: &OwnTimes) -> Result<()> {
