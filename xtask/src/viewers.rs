@@ -38,7 +38,7 @@ const EXPORTS: &[(&str, &str)] = &[
     ("folded.txt", "folded"),
     ("report.json", "json --invert --by thread"),
     ("tree.json", "json"),
-    ("lines.json", "json --lines"),
+    ("lines.json", "json --lines --by thread"),
     ("svg.svg", "svg"),
     ("icicle.svg", "icicle"),
     ("inverted.svg", "svg --invert"),

@@ -104,7 +104,11 @@ fn listed(ask: impl Fn(&str) -> Result<String>, lines: &Tree, sources: &Path) ->
             let (Some(total), Some(at)) = (ns(total), at.strip_suffix(":code")) else {
                 continue;
             };
-            let own = lines.of_line(function, at.parse()?);
+            let place = format!(":{at})");
+            let own = lines.of(|node| {
+                let name = text(&node["name"]);
+                name.starts_with(&format!("{function} (")) && name.ends_with(&place)
+            });
             ensure!(
                 own == total,
                 "pprof says {total} ns of {file}:{at}, wcprof {own} ns"
