@@ -38,7 +38,7 @@ const EXPORTS: &[(&str, &str)] = &[
     ("folded.txt", "--format folded"),
     ("report.json", "--json --invert --by thread"),
     ("tree.json", "--json"),
-    ("lines.json", "--json --lines"),
+    ("lines.json", "--json --lines --by thread"),
     ("svg.svg", "--format svg"),
     ("icicle.svg", "--format icicle"),
     ("inverted.svg", "--format svg --invert"),

@@ -42,17 +42,30 @@ struct Sampled<'a> {
     weights: Vec<u64>,
 }
 
-/// Functions by text, module and source file, each with the first of its lines (0 without one).
+/// A frame of the file.
+#[derive(PartialEq, Eq, Hash)]
+struct Function<'s> {
+    name: Cow<'s, str>,
+    image: Option<Image<'s>>,
+    /// Its source file, else its module; empty for none.
+    file: Cow<'s, str>,
+}
+
+/// Functions by number, each with the first of its lines (0 without one).
 #[derive(Default)]
-struct Functions<'s>(IndexMap<(Cow<'s, str>, Option<Image<'s>>, Cow<'s, str>), u32>);
+struct Functions<'s>(IndexMap<Function<'s>, u32>);
 
 impl<'s> Functions<'s> {
     /// The number of a frame's function.
     fn number(&mut self, stacks: &'s Stacks<'_>, frame: Frame) -> usize {
-        let (file, line) = stacks.source(frame).unwrap_or_default();
-        let entry = self
-            .0
-            .entry((stacks.text(frame), stacks.image(frame), file));
+        let image = stacks.image(frame);
+        let module = || image.map(|image| (stacks.image_text(image).name, 0));
+        let (file, line) = stacks.source(frame).or_else(module).unwrap_or_default();
+        let entry = self.0.entry(Function {
+            name: stacks.text(frame),
+            image,
+            file,
+        });
         let at = entry.index();
         let first = entry.or_insert(line);
         *first = match (*first, line) {
@@ -62,24 +75,18 @@ impl<'s> Functions<'s> {
         at
     }
 
-    fn into_json(self, stacks: &Stacks<'s>) -> Vec<Value> {
-        let entries = self.0.into_iter();
-        let frame = |((name, image, file), line): (_, u32)| {
-            let module = |image| stacks.image_text(image).name;
-            let file: Option<Cow<'_, str>> = match image {
-                Some(image) if file == "" => Some(module(image)),
-                _ => Some(file).filter(|file| file != ""),
-            };
-            let mut named = json!({"name": name});
-            if let Some(file) = file {
-                named["file"] = file.into();
+    fn into_json(self) -> Vec<Value> {
+        let frame = |(function, line): (Function<'_>, u32)| {
+            let mut frame = json!({"name": function.name});
+            if !function.file.is_empty() {
+                frame["file"] = function.file.into();
             }
             if line > 0 {
-                named["line"] = line.into();
+                frame["line"] = line.into();
             }
-            named
+            frame
         };
-        entries.map(frame).collect()
+        self.0.into_iter().map(frame).collect()
     }
 }
 
@@ -112,7 +119,7 @@ pub fn speedscope(
     }
     let about = json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
-        "shared": {"frames": functions.into_json(&stacks)},
+        "shared": {"frames": functions.into_json()},
         "name": terminal_name(title),
         "activeProfileIndex": 0,
         "exporter": concat!("wcprof ", env!("CARGO_PKG_VERSION")),

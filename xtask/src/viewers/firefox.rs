@@ -1,12 +1,11 @@
 //! The Firefox export in the Firefox Profiler's own code: threads, self times, markers, source lines.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use super::own::{LISTED, OwnTimes, Tree, sums};
-use crate::process::{capture_json, command, execute, list, number, quoted, text};
+use crate::process::{capture, capture_json, command, execute, list, number, quoted, text};
 
 /// Loads the profile by the Firefox Profiler's own code and compares what it says of the threads with
 /// the most time.
@@ -58,34 +57,31 @@ fn compare_with_firefox(cli: &str, own: &OwnTimes) -> Result<()> {
     Ok(())
 }
 
-/// Compares the source lines of [`LISTED`] functions.
+/// Compares the source lines of files with [`LISTED`] functions in the first thread that has them.
 fn compare_lines(cli: &str, lines: &Tree) -> Result<()> {
-    for (name, _) in LISTED {
-        let mut sums: BTreeMap<u64, f64> = BTreeMap::new();
-        let ask = |words: &str| capture_json(command(&format!("{cli} {words} --json")));
-        for thread in list(&ask("thread list")?["threads"]) {
-            execute(command(&format!(
-                "{cli} thread select {}",
-                text(&thread["threadHandle"])
-            )))?;
-            let functions = ask("thread functions --limit 0")?;
-            for function in list(&functions["functions"]).filter(|f| f["name"] == **name) {
-                let handle = text(&function["functionHandle"]);
-                let found = ask(&format!("function annotate {handle}"))?;
-                for line in list(&found["srcAnnotation"]["lines"]) {
-                    let sum = sums.entry(number(&line["lineNumber"]) as u64).or_default();
-                    *sum += number(&line["totalSamples"]);
-                }
-            }
-        }
+    let ask = |words: &str| capture_json(command(&format!("{cli} {words} --json")));
+    let thread = lines.0.iter().position(|nodes| {
+        let has = |name: &str| nodes.iter().any(|n| text(&n["name"]).starts_with(name));
+        LISTED.iter().all(|(name, _)| has(name))
+    });
+    let thread = thread.context("no thread has the functions")?;
+    capture(command(&format!("{cli} thread select t-{thread}")))?;
+    let functions = ask("thread functions --limit 0")?;
+    for (name, file) in LISTED {
+        let mut functions = list(&functions["functions"]);
+        let function = functions.find(|f| f["name"] == **name);
+        let handle = text(&function.context("no such function")?["functionHandle"]).to_owned();
+        let found = &ask(&format!("function annotate {handle}"))?["srcAnnotation"];
+        ensure!(text(&found["filename"]) == *file, "`{name}` is in {found}");
         let mut n = 0;
-        for (line, ms) in sums.into_iter().filter(|(_, ms)| *ms > 0.0) {
-            let ns = lines.of_line(name, line);
+        for line in list(&found["lines"]) {
+            let (at, ms) = (&line["lineNumber"], number(&line["totalSamples"]));
+            let ns = lines.of_line(thread, file, &at.to_string());
             ensure!(
                 (ns / 1e6 - ms).abs() < 1e-3,
-                "`{name}`, line {line}: {ms} ms, wcprof {ns} ns"
+                "{file}:{at}: {ms} ms, wcprof {ns} ns"
             );
-            n += 1;
+            n += usize::from(ms > 0.0);
         }
         ensure!(n > 0, "the Firefox Profiler shows no line of `{name}`");
     }

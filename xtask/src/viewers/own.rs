@@ -63,35 +63,35 @@ impl Tree {
 
     /// Time of the stacks with a wanted node, ns.
     pub(super) fn of(&self, is_wanted: impl Fn(&Value) -> bool) -> f64 {
-        let mut sum = 0.0;
-        for nodes in &self.0 {
-            // By node: whether it or one above it is wanted.
-            let mut found: Vec<bool> = Vec::new();
-            for node in nodes {
-                let parent = node["parent"].as_u64();
-                let is_below = parent.is_some_and(|parent| found[parent as usize]);
-                let is_first = !is_below && is_wanted(node);
-                sum += if is_first {
-                    number(&node["weight_ns"])
-                } else {
-                    0.0
-                };
-                found.push(is_below || is_first);
-            }
-        }
-        sum
+        self.0.iter().map(|nodes| time_of(nodes, &is_wanted)).sum()
     }
 
-    /// Time of a function at a line, ns, of a report with lines.
-    pub(super) fn of_line(&self, function: &str, line: u64) -> f64 {
-        let end = format!(":{line})");
-        self.of(|node| {
-            let name = text(&node["name"]);
-            name.split_once(" (")
-                .is_some_and(|(own, _)| own == function)
-                && name.ends_with(&end)
+    /// Time of a thread at a line of a file, ns, of a report with lines by thread.
+    pub(super) fn of_line(&self, thread: usize, file: &str, line: &str) -> f64 {
+        let file = file.rsplit('/').next().unwrap_or_default();
+        let place = format!(" ({file}:{line})");
+        time_of(&self.0[thread], |node| {
+            text(&node["name"]).ends_with(&place)
         })
     }
+}
+
+fn time_of(nodes: &[Value], is_wanted: impl Fn(&Value) -> bool) -> f64 {
+    let mut sum = 0.0;
+    // By node: whether it or one above it is wanted.
+    let mut found: Vec<bool> = Vec::new();
+    for node in nodes {
+        let parent = node["parent"].as_u64();
+        let is_below = parent.is_some_and(|parent| found[parent as usize]);
+        let is_first = !is_below && is_wanted(node);
+        sum += if is_first {
+            number(&node["weight_ns"])
+        } else {
+            0.0
+        };
+        found.push(is_below || is_first);
+    }
+    sum
 }
 
 /// The sum of the numbers under `key` for each name.

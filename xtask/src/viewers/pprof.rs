@@ -31,9 +31,9 @@ pub(super) fn check(folder: &Path, own: &OwnTimes) -> Result<()> {
     };
     top(&ask("-top -nodecount=30")?, own)?;
     let tree = Tree::read(&folder.join("tree.json"))?;
-    filters(&ask, &tree)?;
+    filters(ask, &tree)?;
     let lines = Tree::read(&folder.join("lines.json"))?;
-    listed(&ask, &lines, &folder.join("source"))
+    listed(ask, &lines, &folder.join("source"))
 }
 
 fn top(shown: &str, own: &OwnTimes) -> Result<()> {
@@ -104,7 +104,11 @@ fn listed(ask: impl Fn(&str) -> Result<String>, lines: &Tree, sources: &Path) ->
             let (Some(total), Some(at)) = (ns(total), at.strip_suffix(":code")) else {
                 continue;
             };
-            let own = lines.of_line(function, at.parse()?);
+            let place = format!(":{at})");
+            let own = lines.of(|node| {
+                let name = text(&node["name"]);
+                name.starts_with(&format!("{function} (")) && name.ends_with(&place)
+            });
             ensure!(
                 own == total,
                 "pprof says {total} ns of {file}:{at}, wcprof {own} ns"

@@ -128,7 +128,12 @@ mod tests {
     /// Check that a faster library is named in the sentence, and that what was not observed is marked.
     #[test]
     fn newer_library() {
-        let process = ProcessFrames::by_protocol(1, "ceph-osd", crate::observed::Role::Osd, "no \u{1b} privilege");
+        let process = ProcessFrames::by_protocol(
+            1,
+            "ceph-osd",
+            crate::observed::Role::Osd,
+            "no \u{1b} privilege",
+        );
         let out = advice(Subject::Process(process), &example(), Some("avx512"));
         let sentence = out.lines().next().unwrap();
         assert!(sentence.starts_with("Batching "), "{out}");

@@ -274,7 +274,12 @@ Next: `wcprof crypto advise 42` says what would save time.
     /// Check that frames by the protocol are marked as such, with the reason.
     #[test]
     fn by_protocol() {
-        let text = observed_text(&ProcessFrames::by_protocol(42, "qemu", Role::Client, "no\nprivilege"));
+        let text = observed_text(&ProcessFrames::by_protocol(
+            42,
+            "qemu",
+            Role::Client,
+            "no\nprivilege",
+        ));
         assert!(text.starts_with("qemu, process 42\nNOT OBSERVED: no?privilege\n"));
         assert!(text.contains("RX 16K read reply"), "{text}");
         assert!(!text.contains("TX 16K read reply"), "{text}");
