@@ -11,7 +11,6 @@ use wcprof_doctor::{Observed, Report, diagnose, from_saved, render_list, to_save
 use wcprof_findings::{Finding, Hotspots, hotspots, render_rules, rules_to_json};
 use wcprof_host::open::open_regular;
 use wcprof_host::{SetupError, Target, TargetError, read_setup};
-use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::Snapshot;
 
@@ -19,6 +18,7 @@ use crate::args::DoctorArgs;
 use crate::failure::{Exit, Failure};
 use crate::open::{hotspot_rules, write_output};
 use crate::select::{no_process, subjects};
+use crate::settings::observed;
 use crate::terminal::Terminal;
 use crate::views::part_of;
 
@@ -169,41 +169,6 @@ fn live(pid: Pid, root: &Path) -> Result<Snapshot, Failure> {
         };
         Failure::new(exit, error)
     })
-}
-
-/// What a recording keeps of its target: JSON, or nothing where it cannot be read.
-pub(crate) fn setup_of(pid: Pid) -> Option<String> {
-    let snapshot = read_setup(Path::new("/"), pid).ok()?;
-    to_saved(&snapshot).ok()
-}
-
-/// What is worth changing in the settings that a trace holds; those of an older wcprof that cannot be read are
-/// left out.
-pub(crate) fn findings_of(tables: &Tables) -> Vec<Finding> {
-    let setups = &tables.origins.setups;
-    let snapshots = setups.iter().filter_map(|text| from_saved(text).ok());
-    let observed = observed(tables);
-    let reports = snapshots.map(|snapshot| diagnose(&snapshot, &observed));
-    reports.flat_map(|report| report.findings).collect()
-}
-
-/// What a recording shows. Names are those of all processes: of several it is not known whose they are.
-fn observed(tables: &Tables) -> Observed {
-    match tables.origins.setups.len() {
-        1 => Observed {
-            encrypting: encrypting(tables),
-        },
-        _ => Observed::default(),
-    }
-}
-
-/// A function of the messenger's secure mode among the names that the trace holds.
-fn encrypting(tables: &Tables) -> Option<String> {
-    let names = tables.names.symbols.iter().flat_map(|s| s.frames.values());
-    let mut functions = names.flatten().map(|frame| frame.name.as_str());
-    functions
-        .find(|name| name.contains("AES128GCM_OnWire"))
-        .map(str::to_owned)
 }
 
 /// A saved snapshot; `None` of what is no JSON, such as a trace.

@@ -32,6 +32,7 @@ mod report;
 mod same_file;
 mod select;
 mod session;
+mod settings;
 mod signals;
 mod symbols;
 mod terminal;

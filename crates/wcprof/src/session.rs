@@ -24,10 +24,10 @@ use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::Pid;
 
 use crate::args::{EngineArg, SamplingArgs};
-use crate::doctor;
 use crate::failure::Failure;
 use crate::filters::glob;
 use crate::progress::columns_of_stderr;
+use crate::settings;
 use crate::signals::{SignalWatch, at_signals};
 
 /// Batches that may wait for the recorder: two seconds at 99 Hz.
@@ -86,7 +86,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
 ) -> Result<Running<S>, Failure> {
     // Before sampling begins: the kernel walks page tables for it.
     let targets = options.targets.iter().take(MAX_SETUPS);
-    let setups = targets.filter_map(|target| doctor::setup_of(target.pid()));
+    let setups = targets.filter_map(|target| settings::setup_of(target.pid()));
     let setups: Vec<String> = setups.collect();
     let sampler = sampler(options)?;
     let header = header(&sampler, options);

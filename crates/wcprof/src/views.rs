@@ -14,10 +14,10 @@ use wcprof_text::{and_more, terminal_name};
 use wcprof_trace::model::Tables;
 
 use crate::args::{AnalysisArgs, RuleArgs};
-use crate::doctor;
 use crate::failure::Failure;
 use crate::filters::PartArgs;
 use crate::open::{named, state_rules};
+use crate::settings;
 use crate::terminal::Terminal;
 
 /// What rules and settings say of a profile that has full names and no kernel functions, which is what rules are
@@ -29,7 +29,7 @@ pub(crate) fn answers(
     categories: &Categories,
 ) -> Answers {
     let found = hotspots(profile, hotspot_rules);
-    let settings = doctor::findings_of(tables);
+    let settings = settings::findings_of(tables);
     Answers {
         categories: cpu_by_category(profile, categories),
         to_do: to_do(profile, found.findings.iter().chain(&settings)),
