@@ -118,12 +118,12 @@ fn trace_sums(profile: &Profile) -> (&str, TraceSums) {
         }
         sums.crypto_ns += row.weight;
         sums.n_samples += row.n_samples;
-        process.get_or_insert(thread.process_comm.as_str());
+        process.get_or_insert(profile.process_title(thread));
         let leaf = names.next_back();
         if leaf.is_some_and(|name| name.starts_with("_aesni_ctr32_ghash_6x")) {
             sums.kernel_ns += row.weight;
         }
     }
-    let first = || Some(profile.threads.first()?.process_comm.as_str());
+    let first = || Some(profile.process_title(profile.threads.first()?));
     (process.or_else(first).unwrap_or_default(), sums)
 }

@@ -90,7 +90,7 @@ impl Place {
         let root = std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()?;
         let made = format!("confined {} {path}", root.display());
         Some(Self {
-            renewal: format!("wcprof crypto calibrate --pid {pid}"),
+            renewal: format!("wcprof crypto calibrate {pid}"),
             ..Self::new(&cache_dir()?, file, Host::detect(), &made)?
         })
     }
@@ -119,12 +119,12 @@ impl Place {
         let text = String::from_utf8(self.file.read()?).ok()?;
         let kept = Calibration::from_json(&text).ok()?;
         let is_library = self.library.as_ref().is_none_or(|is| *is == kept.library);
-        (is_library && kept.host == self.host && !kept.is_noisy()).then_some(kept)
+        (is_library && kept.host == self.host).then_some(kept)
     }
 
-    /// Keeps a calibration for the next time, unless it is noisy.
+    /// Keeps a calibration for the next time; a noisy one does not take the place of one that is not.
     pub(super) fn write(&self, calibration: &Calibration) {
-        if calibration.is_noisy() {
+        if calibration.is_noisy() && self.read().is_some_and(|kept| !kept.is_noisy()) {
             return;
         }
         // Without it all is as right, and slower.
@@ -142,8 +142,15 @@ impl Place {
         let made = UNIX_EPOCH.checked_add(Duration::from_secs(kept.made_unix));
         // Its year has four digits.
         let made = made.filter(|_| kept.made_unix < 253_402_300_800);
+        let noise = match kept.is_noisy() {
+            true => format!(
+                ", disturbed by other work in {:.0} % of the measurements",
+                100.0 * kept.disturbed_share
+            ),
+            false => String::new(),
+        };
         format!(
-            "{} was calibrated on {}; `{}` measures it anew",
+            "{} was calibrated on {}{noise}; `{}` measures it anew",
             terminal_name(&kept.library.version),
             made.map_or_else(|| "an unknown day".to_owned(), fmt_http_date),
             self.renewal

@@ -39,8 +39,8 @@ pub(super) fn kept_or_new(
     let calibration = progress::while_measuring(line, work)?;
     if calibration.is_noisy() {
         message!(
-            "wcprof: other work disturbed {:.0} % of the measurements, so the figures are less exact and are not \
-             kept; measure again on a calmer machine",
+            "wcprof: other work disturbed {:.0} % of the measurements, so the figures are less exact; measure \
+             again on a calmer machine",
             100.0 * calibration.disturbed_share
         );
     }

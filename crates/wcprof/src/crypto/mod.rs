@@ -25,7 +25,7 @@ enum CryptoCommand {
     /// Measure what AES-128-GCM calls of a libcrypto cost on this machine: a second, up to ten beside other work
     #[command(after_help = "Examples:\n  wcprof crypto calibrate -o here.json\n  \
         wcprof crypto calibrate --lib /opt/openssl-3.5/lib/libcrypto.so.3 -o newer.json\n  \
-        wcprof crypto calibrate --verify\n\nThe result is kept for `model` and `advise`, unless other work disturbed it.")]
+        wcprof crypto calibrate --verify\n\nThe result is kept for `model` and `advise`.")]
     Calibrate(calibrate::CalibrateArgs),
     /// Predict what messages cost, and what larger pieces at once would save
     #[command(
