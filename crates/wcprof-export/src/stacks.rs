@@ -190,7 +190,7 @@ impl<'p> Stacks<'p> {
         ThreadText {
             name: terminal_name(&thread.comm),
             pool: terminal_name(pool.map_or("", |pool| &pool.name)),
-            process: terminal_name(&thread.process_comm),
+            process: terminal_name(self.profile.process_title(thread)),
             cgroup: terminal_name(process.map_or("", |process| &process.cgroup)),
         }
     }

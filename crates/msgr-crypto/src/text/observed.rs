@@ -15,7 +15,7 @@ const MAX_ROWS: usize = 12;
 /// Cost of the burst, frames, lengths of calls and threads of a process.
 pub fn observed_text(process: &ProcessFrames) -> String {
     let mut out = format!(
-        "{}, process {}\n",
+        "{} (pid {})\n",
         terminal_name(&process.process),
         process.pid
     );
@@ -239,7 +239,7 @@ mod tests {
             },
         };
         let expected = "\
-fio?, process 42
+fio? (pid 42)
 library /lib/libcrypto.so.3
 0.200 s, 1 threads (0 not observed, 0 started meanwhile): 14 calls, 0 of them not seen
 cost: 5.0 ms of CPU time, 1.0 % of these threads for the 0.50 s that breakpoints were in: 1.90 us for each of \
@@ -280,7 +280,7 @@ Next: `wcprof crypto advise 42` says what would save time.
             Role::Client,
             "no\nprivilege",
         ));
-        assert!(text.starts_with("qemu, process 42\nNOT OBSERVED: no?privilege\n"));
+        assert!(text.starts_with("qemu (pid 42)\nNOT OBSERVED: no?privilege\n"));
         assert!(text.contains("RX 16K read reply"), "{text}");
         assert!(!text.contains("TX 16K read reply"), "{text}");
     }
