@@ -111,6 +111,16 @@ pub(crate) fn recording_options(args: &SymbolArgs, raw: bool) -> SymbolOptions {
 /// The servers that the environment names.
 fn debuginfod() -> Option<Arc<Debuginfod>> {
     let options = DebuginfodOptions::from_environment(|name| std::env::var_os(name))?;
+    if options.n_refused > 0 {
+        message!(
+            "wcprof: {} of the servers in DEBUGINFOD_URLS are not asked: `ima:enforcing` wants signed files, and \
+             wcprof cannot verify signatures; `ima:ignore` before a server permits it",
+            options.n_refused
+        );
+    }
+    if options.urls.is_empty() {
+        return None;
+    }
     Some(Arc::new(Debuginfod::new(DebuginfodOptions {
         on_progress: progress::on_terminal(),
         ..options
