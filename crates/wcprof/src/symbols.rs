@@ -21,6 +21,7 @@ use crate::failure::Failure;
 use crate::names;
 use crate::open::{read_tables, write_output};
 use crate::session::{SessionOptions, record};
+use crate::signals::Ending;
 
 /// Length of the recording.
 const DURATION: Duration = Duration::from_secs(1);
@@ -43,6 +44,8 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
     let folder = tempfile::tempdir().context("failed to make a folder for the recording")?;
     let trace = folder.path().join("symbols.wct");
     let targets = pids.iter().map(|pid| Target::open(*pid).map(Arc::new));
+    let ending = Ending::default();
+    let _signals = ending.at_signals()?;
     let session = record(&SessionOptions {
         targets: targets.collect::<Result<_, _>>()?,
         children: false,
@@ -50,9 +53,10 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
         sampling: defaults(),
         kernel: Some(false),
         trace: trace.clone(),
+        ending: ending.clone(),
     })?;
     of_trace(&trace, |tables| {
-        let options = names::options(&args.symbols);
+        let options = names::recording_options(&args.symbols, false, &ending.names);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)
     })
 }

@@ -49,6 +49,8 @@ pub(crate) struct Written {
     pub(crate) duration: TimeNs,
     pub(crate) n_threads: usize,
     pub(crate) bytes: u64,
+    /// It has no names: the search for them was ended early.
+    pub(crate) is_cancelled: bool,
 }
 
 /// How names are found, and whether they go into the file.
@@ -69,25 +71,28 @@ pub(crate) fn write(
 ) -> Result<Written, Failure> {
     let cut = kept.snapshot.cut(TimeNs(0))?;
     let tables = cut.tables();
-    let write = || -> Result<u64, Failure> {
+    let write = || -> Result<(u64, bool), Failure> {
         let mut writer = TraceWriter::create(&path, &tables.header)?;
         cut.write(&mut writer, reason)?;
         let origin = Origin::of_cut(kept, &cut);
-        let (mut symbols, _) =
+        let (mut symbols, report) =
             names::of_recording(tables, &origin.files, names.args, &names.options)?;
         // What stands in the way of single names is said when the trace is read.
         let (local, _) = local_names::of_recording(tables, &origin, &mut symbols);
         writer.write_local_names(&local)?;
-        if !names.raw {
+        let is_cancelled = report.is_cancelled();
+        // With names in it a trace is not searched for more.
+        if !names.raw && !is_cancelled {
             writer.write_symbols(&symbols)?;
         }
-        Ok(writer.len_bytes())
+        Ok((writer.len_bytes(), is_cancelled))
     };
     match write() {
-        Ok(bytes) => Ok(Written {
+        Ok((bytes, is_cancelled)) => Ok(Written {
             duration: tables.stats.duration,
             n_threads: tables.threads.len(),
             bytes,
+            is_cancelled,
             path,
         }),
         Err(failure) => {
