@@ -244,18 +244,3 @@ pub(crate) fn hotspot_rules(args: &RuleArgs) -> Result<RuleSet, Failure> {
     }
     Ok(rules)
 }
-
-/// Writes `bytes` to a file, or to standard output without one.
-pub(crate) fn write_output(path: Option<&PathBuf>, bytes: &[u8]) -> Result<(), Failure> {
-    use std::io::Write;
-    match path {
-        Some(path) => std::fs::write(path, bytes)
-            .with_context(|| format!("failed to write `{}`", path.display()))
-            .map_err(Failure::from),
-        None => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(bytes)?;
-            Ok(out.flush()?)
-        }
-    }
-}

@@ -16,10 +16,11 @@ use wcprof_text::terminal_name;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_types::Pid;
 
-use crate::args::{CheckArgs, defaults};
+use crate::args::{CheckArgs, ForceArgs, defaults};
 use crate::failure::Failure;
 use crate::names;
-use crate::open::{read_tables, write_output};
+use crate::open::read_tables;
+use crate::output;
 use crate::session::{SessionOptions, record};
 
 /// Length of the recording.
@@ -30,7 +31,7 @@ pub(crate) fn print(health: &Health, args: &CheckArgs) -> Result<(), Failure> {
         true => json::render(health).context("failed to write JSON")?,
         false => text::render(health),
     };
-    write_output(None, text.as_bytes())
+    output::print(text.as_bytes())
 }
 
 /// Of a trace, with the files of this machine.
@@ -43,14 +44,15 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
     let folder = tempfile::tempdir().context("failed to make a folder for the recording")?;
     let trace = folder.path().join("symbols.wct");
     let targets = pids.iter().map(|pid| Target::open(*pid).map(Arc::new));
-    let session = record(&SessionOptions {
+    let options = SessionOptions {
         targets: targets.collect::<Result<_, _>>()?,
         children: false,
         duration: Some(DURATION),
         sampling: defaults(),
         kernel: Some(false),
         trace: trace.clone(),
-    })?;
+    };
+    let session = record(&options, || output::create(&trace, ForceArgs::default()))?;
     of_trace(&trace, |tables| {
         let options = names::options(&args.symbols);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)
