@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn pages() {
         let folder = tempfile::tempdir().unwrap();
-        man(&[], Some(folder.path())).unwrap();
+        man(&[], Some(folder.path()), ForceArgs::default()).unwrap();
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(read("wcprof-crypto-advise.1").contains("duration"));
         assert!(read("wcprof.1").contains("wcprof\\-attach"));

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions, metadata, symlink_metadata};
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
-use nix::sys::stat::{Mode, umask};
+use nix::sys::stat::Mode;
 use tempfile::TempDir;
 
 use super::*;
@@ -63,11 +63,10 @@ fn is_given_away(path: &Path) -> bool {
     given.is_ok()
 }
 
-/// Check that a new file is private, whatever the umask, and that a file that is there is replaced with `--force`
+/// Check that a new file is private, and that a file that is there is replaced with `--force`
 /// alone, by one that is private, too.
 #[test]
 fn private_and_not_overwritten() {
-    let mask = umask(Mode::empty());
     for way in WAYS {
         let folder = folder();
         let path = folder.path().join("a");
@@ -81,7 +80,7 @@ fn private_and_not_overwritten() {
         assert_refused(check(&path, NO), "--force");
         assert_refused(way(&path, NO), "--force");
         assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-        let before = fs::File::open(&path).unwrap();
+        let before = File::open(&path).unwrap();
         check(&path, FORCE).unwrap();
         way(&path, FORCE).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "new");
@@ -95,7 +94,6 @@ fn private_and_not_overwritten() {
         assert_eq!(kept, "old");
         assert_eq!(names(&folder), ["a"]);
     }
-    umask(mask);
 }
 
 /// Check that neither a link to a file nor one that leads nowhere is written through; `--force` replaces the link.
@@ -160,7 +158,7 @@ fn file_of_another_user() {
             return;
         }
         assert_refused(way(&path, NO), "exists");
-        let mut theirs = fs::File::open(&path).unwrap();
+        let mut theirs = File::open(&path).unwrap();
         way(&path, FORCE).unwrap();
         let (new, old) = (metadata(&path).unwrap(), theirs.metadata().unwrap());
         assert_eq!(
@@ -233,7 +231,7 @@ fn open_files_and_folders() {
     use std::os::fd::AsRawFd;
     let folder = folder();
     let path = folder.path().join("a");
-    let mut file = fs::File::create(&path).unwrap();
+    let mut file = File::create(&path).unwrap();
     file.write_all(b"old ").unwrap();
     for base in ["/dev/fd", "/proc/self/fd", "/proc/thread-self/fd"] {
         report(&Path::new(base).join(file.as_raw_fd().to_string()), NO).unwrap();

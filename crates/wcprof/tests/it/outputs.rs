@@ -6,6 +6,7 @@ use crate::traces;
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
 
 use traces::{OSD, QEMU, fixtures, wcprof};
 
@@ -158,7 +159,7 @@ fn negative_numbers() {
 }
 
 /// Check that every format refuses a file that is there without `--force`, and replaces it with it, and that no
-/// link is written through.
+/// link is written through. The new one is private under any umask.
 #[test]
 fn existing_files() {
     use std::os::unix::fs::PermissionsExt;
@@ -178,7 +179,15 @@ fn existing_files() {
         // The link before what it leads to.
         for name in ["link", "old", "dangling"] {
             let args = ["report", OSD, format, "--force", "-o", &path(name)];
-            assert!(wcprof(&args).status.success(), "{args:?}");
+            let status = Command::new("sh")
+                .args(["-c", "umask 0 && exec \"$0\" \"$@\""])
+                .arg(support::command(&[]).get_program())
+                .args(args)
+                .current_dir(fixtures())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            assert!(status.expect("sh runs").success(), "{args:?}");
             let new = fs::symlink_metadata(path(name)).expect("a file");
             assert!(new.is_file() && new.len() > 3, "{args:?}");
             assert_eq!(new.permissions().mode() & 0o7777, 0o600, "{args:?}");
