@@ -31,9 +31,11 @@ struct Flight {
 impl Flight {
     /// Begin to record into numbered files beside `trace`, and wait until it runs.
     fn start(attach: &Attach, trace: &Path, flags: &[&str]) -> Self {
-        let mut child = attach
-            .command(trace)
-            .args(flags)
+        Self::run(attach.command(trace).args(flags))
+    }
+
+    fn run(command: &mut Command) -> Self {
+        let mut child = command
             .stderr(Stdio::piped())
             .spawn()
             .expect("wcprof starts");
@@ -68,8 +70,13 @@ impl Flight {
     }
 
     /// Ctrl-C: its exit code.
-    fn end(mut self) -> Option<i32> {
-        self.signal(Signal::SIGINT);
+    fn end(self) -> Option<i32> {
+        self.end_by(Signal::SIGINT)
+    }
+
+    /// Its exit code.
+    fn end_by(mut self, signal: Signal) -> Option<i32> {
+        self.signal(signal);
         self.child.wait().expect("wcprof can be waited for").code()
     }
 }
@@ -175,6 +182,55 @@ pub(crate) fn signals(engine: Engine) {
         "names are saved: {}",
         thread.show()
     );
+}
+
+/// Also when SIGHUP comes twice, as at the end of a session, the file has names.
+pub(crate) fn last_signals(engine: Engine) {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let attach = Attach::new(engine, target.pid()).seconds(0.0);
+    for (n, signal) in [Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGTERM]
+        .into_iter()
+        .enumerate()
+    {
+        let base = folder.path().join(format!("{n}.wct"));
+        let flight = Flight::start(&attach, &base, &["--keep", "2s"]);
+        flight.signal(Signal::SIGUSR1);
+        flight.line("wrote");
+        if signal == Signal::SIGHUP {
+            flight.signal(signal);
+        }
+        assert_eq!(flight.end_by(signal), Some(0), "{signal}");
+        let last = folder.path().join(format!("{n}-2.wct"));
+        let trace = read(&last);
+        assert_eq!(trace.tables.stats.end_reason, "interrupted");
+        assert!(trace.tables.names.symbols.is_some(), "names are saved");
+    }
+}
+
+/// Check that a recorder which was started with SIGHUP ignored (`nohup`) outlives its session.
+#[test]
+fn nohup() {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
+    let wcprof = attach.command(&folder.path().join("t.wct"));
+    let mut command = Command::new("sh");
+    command
+        .args(["-c", "trap '' HUP; exec \"$@\"", "sh"])
+        .arg(wcprof.get_program())
+        .args(wcprof.get_args())
+        .args(["--keep", "2s"]);
+    let flight = Flight::run(&mut command);
+    flight.signal(Signal::SIGHUP);
+    // Had it ended, there would be no second file of this.
+    for _ in 0..2 {
+        flight.signal(Signal::SIGUSR1);
+        let line = flight.line("wrote");
+        assert!(line.contains("(SIGUSR1)"), "{line}");
+    }
+    assert_eq!(flight.end(), Some(0));
+    assert_eq!(files(folder.path()).len(), 3);
 }
 
 pub(crate) fn trigger(engine: Engine) {

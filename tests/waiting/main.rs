@@ -49,6 +49,7 @@ wcprof_testkit::engine_tests! {
         stacks::names: "Check demangled C++ and Rust names and inline frames.",
         locks::two_processes: "Check that each process's locks are blamed on its own threads.",
         keep::signals: "Check that each SIGUSR1 writes the last time, of the right length, and that the end does.",
+        keep::last_signals: "Check that SIGHUP, SIGQUIT and SIGTERM write the last time, and end the recorder.",
         keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",
         keep::local_names: "Check that conditions know names of JIT code and of the vdso, and names that are not there do not hold.",
         life::interrupted: "Check that Ctrl-C ends a recording early and loses nothing.",

@@ -32,6 +32,7 @@
 
 mod aranges;
 mod budget;
+mod cancel;
 pub mod elf;
 mod error;
 mod files;
@@ -51,6 +52,7 @@ mod units;
 mod wanted;
 
 pub use budget::Budget;
+pub use cancel::Cancel;
 pub use error::DwarfError;
 pub use files::{DwarfFiles, SplitFile, SplitFiles};
 pub use lookup::{DwarfFrame, DwarfFrames, look_up};

@@ -41,7 +41,7 @@ pub struct DwarfFrames {
 /// Looks up `addresses`, as stated in the file; they must be sorted.
 ///
 /// # Errors
-/// When the file cannot be read at all. What is wrong with single units is in [`DwarfFrames::failed`].
+/// When the file cannot be read at all, or its reads were cancelled. What is wrong with single units is in [`DwarfFrames::failed`].
 pub fn look_up(
     files: DwarfFiles<'_>,
     addresses: &[u64],
@@ -63,6 +63,8 @@ pub fn look_up(
     let texts = Texts::read(files, &lines, strings, shares)?;
     let limit = shares.strings;
     failures.add(texts.strings.n_dropped, DwarfError::Strings { limit });
+    // Some losses of a read that was cancelled look as if nothing were there.
+    files.main.check()?;
     let mut frames = vec![Vec::new(); addresses.len()];
     for (unit, lines) in units.iter().zip(&lines) {
         for (idx, chain) in &unit.chains {

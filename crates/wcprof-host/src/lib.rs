@@ -23,6 +23,6 @@ pub mod sys;
 mod target;
 
 pub use memory::{ReadRange, read_memory, read_ranges};
-pub use setup::{MAX_WALK_KIB, SetupError, read_setup};
+pub use setup::{MAX_WALK_KIB, SetupError, Walk, read_setup};
 pub use sockets::SocketNames;
 pub use target::{Liveness, Target, TargetError};

@@ -107,7 +107,9 @@ pub(crate) fn find_supplementary(
     if let Some(client) = &context.options.debuginfod {
         let module = context.module.file_name();
         let artifact = Artifact::SharedDwarf;
-        if let Some((elf, _)) = client.fetch(module, &build_id, artifact, &mut refused) {
+        let cancel = &context.options.cancel;
+        let fetched = client.fetch((module, &build_id), artifact, cancel, &mut refused);
+        if let Some((elf, _)) = fetched {
             return Some(elf);
         }
     }
@@ -219,6 +221,7 @@ fn open(
     if !is_proven {
         return Err(Problem::mismatch(module, path, found.as_ref(), build_id));
     }
+    let elf = elf.with_cancel(&context.options.cancel);
     if let Some(wanted) = candidate.crc {
         let mut hasher = crc32fast::Hasher::new();
         elf.for_each_chunk(|chunk| hasher.update(chunk))

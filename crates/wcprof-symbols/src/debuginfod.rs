@@ -13,8 +13,10 @@ mod server;
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Instant;
 
+use dwarf_stream::Cancel;
 use dwarf_stream::elf::{ElfError, ElfFile, Kind, Source};
 use wcprof_types::BuildId;
 
@@ -58,13 +60,13 @@ impl Artifact {
 #[derive(Debug)]
 pub struct Debuginfod {
     options: DebuginfodOptions,
-    servers: Vec<Server>,
+    servers: Vec<Arc<Server>>,
 }
 
 impl Debuginfod {
     /// Connects to nothing yet.
     pub fn new(options: DebuginfodOptions) -> Self {
-        let servers = options.urls.iter().map(|url| Server::new(url));
+        let servers = options.urls.iter().map(|url| Arc::new(Server::new(url)));
         Self {
             servers: servers.collect(),
             options,
@@ -73,15 +75,15 @@ impl Debuginfod {
 
     /// What went wrong with servers so far, at most once each, in the order of their URLs.
     pub fn failures(&self) -> Vec<ServerFailure> {
-        self.servers.iter().filter_map(Server::failure).collect()
+        self.servers.iter().filter_map(|s| s.failure()).collect()
     }
 
-    /// The file for `build_id`, and where it is. Files that were refused are added to `problems`.
+    /// The file for a build-id, and where it is. Files that were refused are added to `problems`.
     pub(crate) fn fetch(
         &self,
-        module: &str,
-        build_id: &BuildId,
+        (module, build_id): (&str, &BuildId),
         artifact: Artifact,
+        cancel: &Cancel,
         problems: &mut Vec<Problem>,
     ) -> Option<(ElfFile, PathBuf)> {
         if !BUILD_ID_BYTES.contains(&build_id.as_bytes().len()) {
@@ -92,6 +94,7 @@ impl Debuginfod {
             module,
             build_id,
             artifact,
+            cancel,
         };
         let cache = self.options.cache.as_ref();
         let slot = cache.map(|cache| Slot::new(cache, &hex, artifact.file_name()));
@@ -105,7 +108,11 @@ impl Debuginfod {
             Cached::Absent => {}
         }
         let mut n_missing = 0;
-        for server in self.servers.iter().filter(|s| s.is_alive()) {
+        for server in self
+            .servers
+            .iter()
+            .filter(|s| s.is_alive() && !cancel.is_cancelled())
+        {
             match self.ask(server, &hex, &request, slot.as_ref()) {
                 Ok(Some(found)) => return Some(found),
                 Ok(None) => n_missing += 1,
@@ -124,7 +131,7 @@ impl Debuginfod {
     /// Asks one server: `Ok(None)` when it does not have the file, `Err(None)` when it failed.
     fn ask(
         &self,
-        server: &Server,
+        server: &Arc<Server>,
         hex: &str,
         request: &Request<'_>,
         slot: Option<&Slot>,
@@ -149,7 +156,14 @@ impl Debuginfod {
         };
         progress(0, None);
         let lost = || server.lost(begin.elapsed(), &self.options);
-        let modified = match server.download(&url, place.file(), &self.options, &mut progress) {
+        let downloaded = place
+            .file()
+            .try_clone()
+            .map_err(|e| Stop::Refused(e.to_string()));
+        let downloaded = downloaded.and_then(|file| {
+            server.download_unless(request.cancel, url, file, &self.options, &mut progress)
+        });
+        let modified = match downloaded {
             Ok(modified) => modified,
             Err(Stop::Missing) => {
                 lost();
@@ -159,6 +173,7 @@ impl Debuginfod {
                 lost();
                 return Err(Some(Problem::unusable(request.module, &shown, &reason)));
             }
+            Err(Stop::Cancelled) => return Err(None),
             Err(Stop::Failed(reason)) => {
                 server.fail(reason, false);
                 return Err(None);
@@ -180,6 +195,7 @@ struct Request<'a> {
     module: &'a str,
     build_id: &'a BuildId,
     artifact: Artifact,
+    cancel: &'a Cancel,
 }
 
 impl Request<'_> {
@@ -189,7 +205,7 @@ impl Request<'_> {
         let elf = elf.map_err(|error| Problem::unusable(self.module, path, &error))?;
         let (found, wanted) = (build_id_of(&elf), Some(self.build_id));
         match found.as_ref() == wanted {
-            true => Ok(elf),
+            true => Ok(elf.with_cancel(self.cancel)),
             false => Err(Problem::mismatch(self.module, path, found.as_ref(), wanted)),
         }
     }

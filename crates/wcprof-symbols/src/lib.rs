@@ -46,7 +46,7 @@ pub use debuginfod::{
     CachePath, Debuginfod, DebuginfodOptions, Download, OnProgress, ServerFailure,
 };
 pub use demangle::{MAX_NAME_CHARS, demangle};
-pub use dwarf_stream::elf;
+pub use dwarf_stream::{Cancel, elf};
 pub use files::{
     LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError, Root, open_regular,
 };

@@ -20,6 +20,9 @@ use crate::report::{ModuleReport, Problem};
 /// Stack of a symbolizing thread: demangling and DWARF recurse, within limits.
 pub(crate) const STACK_SIZE: usize = 16 << 20;
 
+/// Why names are missing when the caller wants no more of them.
+const CANCELLED: &str = "the search for its names was ended early";
+
 /// Names addresses of many modules, several modules at a time. The results stand in the order of
 /// `queries` and do not depend on the number of threads.
 ///
@@ -40,7 +43,8 @@ pub fn symbolize_modules(
     let n_threads = options.threads.clamp(1, queries.len().max(1));
     let Ok(pool) = pool(n_threads).or_else(|_| pool(1)) else {
         // Not done on the caller's stack, which may be too small.
-        return queries.iter().map(no_thread).collect();
+        let reason = "failed to start a thread for it; raise the limit on processes (`ulimit -u`)";
+        return queries.iter().map(|query| unnamed(query, reason)).collect();
     };
     let has_addresses = |query: &&ModuleQuery| !query.addresses.is_empty();
     if let Some(progress) = &options.progress {
@@ -61,27 +65,30 @@ pub fn symbolize_modules(
     })
 }
 
-/// The result when the system refuses to start a thread.
-fn no_thread(query: &ModuleQuery) -> ModuleSymbols {
-    let problem = Problem {
-        module: query.module.file_name().to_owned(),
-        text: "failed to start a thread for it; raise the limit on processes (`ulimit -u`)".into(),
-    };
-    let unnamed = |at: &AddressQuery| {
+/// The result where no names were looked for.
+fn unnamed(query: &ModuleQuery, reason: &str) -> ModuleSymbols {
+    let frames = |at: &AddressQuery| {
         vec![SymbolFrame {
             name: query.unnamed(at.function.unwrap_or(at.address)),
             ..SymbolFrame::default()
         }]
     };
     ModuleSymbols {
-        frames: query.addresses.iter().map(unnamed).collect(),
+        frames: query.addresses.iter().map(frames).collect(),
         report: ModuleReport {
-            problems: vec![problem],
+            problems: vec![problem(query, reason)],
             missing_symtab: true,
             missing_dwarf: true,
             n_unresolved: query.addresses.len(),
             ..new_report(query)
         },
+    }
+}
+
+fn problem(query: &ModuleQuery, text: &str) -> Problem {
+    Problem {
+        module: query.module.file_name().to_owned(),
+        text: text.to_owned(),
     }
 }
 
@@ -108,6 +115,11 @@ fn symbolize_module(
             report,
         };
     }
+    if options.cancel.is_cancelled() {
+        let mut symbols = unnamed(query, CANCELLED);
+        symbols.report.is_cancelled = true;
+        return symbols;
+    }
     let context = Context {
         module: &query.module,
         files,
@@ -116,6 +128,11 @@ fn symbolize_module(
     let sources = sources::open(context, &mut report);
     let frames = naming::name(query, context, &sources, budget, &mut report);
     let is_unresolved = |chain: &&Vec<SymbolFrame>| !chain.last().is_some_and(|f| f.resolved);
+    if options.cancel.is_cancelled() {
+        // What else failed may have failed for this reason.
+        report.is_cancelled = true;
+        report.problems = vec![problem(query, CANCELLED)];
+    }
     report.n_unresolved = frames.iter().filter(is_unresolved).count();
     ModuleSymbols { frames, report }
 }

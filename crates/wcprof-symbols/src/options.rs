@@ -4,6 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
+use dwarf_stream::Cancel;
+
 use crate::debuginfod::Debuginfod;
 
 /// How to symbolize.
@@ -28,6 +30,9 @@ pub struct SymbolOptions {
     pub threads: usize,
     /// Told how far it is. Default: none.
     pub progress: Option<Arc<Naming>>,
+    /// Ends the search for names early: files are no longer read, servers no longer waited for. Names
+    /// that were found are kept. Default: nobody asks for it.
+    pub cancel: Cancel,
 }
 
 /// How far symbolizing is. Any thread may look.
@@ -48,6 +53,7 @@ impl Default for SymbolOptions {
             cache: None,
             debuginfod: None,
             progress: None,
+            cancel: Cancel::default(),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

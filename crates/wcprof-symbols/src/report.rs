@@ -131,6 +131,8 @@ pub struct ModuleReport {
     pub missing_symtab: bool,
     /// Inline frames and lines were asked for, and no DWARF was found or it could not be used.
     pub missing_dwarf: bool,
+    /// The search for its names was ended before it was through.
+    pub is_cancelled: bool,
     /// Distinct addresses.
     pub n_frames: usize,
     /// Distinct addresses without a name.
@@ -178,6 +180,11 @@ impl SymbolReport {
     /// What stood in the way, module by module.
     pub fn problems(&self) -> impl Iterator<Item = &Problem> {
         self.modules.iter().flat_map(|module| &module.problems)
+    }
+
+    /// Whether the search for names was ended before it was through.
+    pub fn is_cancelled(&self) -> bool {
+        self.modules.iter().any(|module| module.is_cancelled)
     }
 
     /// The module with most frames without a name, if there is one.

@@ -24,6 +24,7 @@ use crate::output::{self, NewTrace};
 use crate::same_file::is_same_file;
 use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
+use crate::signals::Ending;
 use crate::symbols;
 use crate::terminal::Terminal;
 use crate::views::{answers, cores_of, overview, title};
@@ -52,7 +53,10 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
             false => args.kernel.then_some(true),
         },
         trace: path,
+        ending: Ending::default(),
     };
+    // From here on signals do not end wcprof.
+    let _signals = options.ending.at_signals()?;
     if let Some(time) = args.keep.keep {
         return keep::run(&options, time, args, rules);
     }
@@ -64,7 +68,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
         let n = session.recorded.n_left_out;
         message!("wcprof: {n} processes that started during the recording could not be recorded");
     }
-    print(args, session, &rules, &hotspot_rules)
+    print(args, &options, session, &rules, &hotspot_rules)
 }
 
 /// Refuses outputs that cannot be written when the recording is over.
@@ -97,6 +101,7 @@ fn create(args: &AttachArgs, path: &Path) -> Result<NewTrace, Failure> {
 /// Adds names to a recording, and prints where its time went.
 fn print(
     args: &AttachArgs,
+    options: &SessionOptions,
     mut session: Session,
     rules: &Rules,
     hotspot_rules: &RuleSet,
@@ -105,7 +110,7 @@ fn print(
     let mut opened = Opened::read(path, None)?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
-    let (symbols, report) = add_names(args, &mut opened, &mut session.recorded)?;
+    let (symbols, report) = add_names(args, &options.ending, &mut opened, &mut session.recorded)?;
     // Rules are made for user stacks.
     let profile = opened.profile(&symbols, rules, false);
     let categories = rules.categories().map_err(Failure::usage)?;
@@ -144,10 +149,11 @@ fn print(
 /// Finds the names of a recording, and saves them in its trace.
 fn add_names(
     args: &AttachArgs,
+    ending: &Ending,
     opened: &mut Opened,
     recorded: &mut Recorded,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
-    let options = names::recording_options(&args.analysis.symbols, args.raw);
+    let options = names::recording_options(&args.analysis.symbols, args.raw, &ending.names);
     let (mut symbols, mut report) = names::of_recording(
         &opened.tables,
         &recorded.files,
@@ -166,7 +172,9 @@ fn add_names(
     if let Err(error) = recorded.writer.write_local_names(local) {
         message!("wcprof: names of code without a file are not saved in the trace: {error}");
     }
+    // With names in it a trace is not searched for more.
     if !args.raw
+        && !report.is_cancelled()
         && let Err(error) = recorded.writer.write_symbols(&symbols)
     {
         message!("wcprof: function names are not saved in the trace: {error}");
@@ -197,6 +205,9 @@ fn print_tree(profile: &Profile, out: &mut Vec<u8>) -> anyhow::Result<()> {
 }
 
 fn print_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, raw: bool) {
+    if report.is_cancelled() {
+        return names::print_cancelled(trace);
+    }
     let losses = Headline::new(profile).losses;
     let many = losses.n_unresolved as f64 > MANY_UNRESOLVED * losses.n_frames as f64;
     if many {

@@ -8,7 +8,7 @@ use anyhow::{Context, anyhow};
 use wcprof_doctor::{Observed, Report, diagnose, from_saved, render_list, to_saved};
 use wcprof_findings::{Finding, Hotspots, hotspots, render_rules, rules_to_json};
 use wcprof_host::open::open_regular;
-use wcprof_host::{SetupError, Target, TargetError, read_setup};
+use wcprof_host::{SetupError, Target, TargetError, Walk, read_setup};
 use wcprof_types::Pid;
 use wcprof_types::snapshot::Snapshot;
 
@@ -164,7 +164,7 @@ fn live(pid: Pid, root: &Path) -> Result<Snapshot, Failure> {
             Err(error) => return Err(error.into()),
         }
     }
-    read_setup(root, pid).map_err(|error| {
+    read_setup(root, pid, Walk::PageTables).map_err(|error| {
         let exit = match error {
             SetupError::NoSuchProcess { .. } | SetupError::Changed(_) => Exit::NoTarget,
             SetupError::Root { .. } => Exit::Failure,

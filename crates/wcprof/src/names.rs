@@ -11,7 +11,7 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
-    Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity,
+    Cancel, Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity,
     SymbolOptions, SymbolReport, short_name, symbolize_tables, without_clone_suffix,
 };
 use wcprof_trace::model::{SymbolTable, Tables};
@@ -96,9 +96,11 @@ pub(crate) fn options(args: &SymbolArgs) -> SymbolOptions {
     }
 }
 
-/// The flags as options for a process that is recorded here; with `raw`, names are for another host.
-pub(crate) fn recording_options(args: &SymbolArgs, raw: bool) -> SymbolOptions {
+/// The flags as options for a process that is recorded here, until `cancel`; with `raw`, names are for another
+/// host.
+pub(crate) fn recording_options(args: &SymbolArgs, raw: bool, cancel: &Cancel) -> SymbolOptions {
     let mut options = options(args);
+    options.cancel = cancel.clone();
     if raw {
         // Debug files are for the host that analyses, not for the one that is recorded.
         options.inlines = false;
@@ -111,6 +113,16 @@ pub(crate) fn recording_options(args: &SymbolArgs, raw: bool) -> SymbolOptions {
 /// The servers that the environment names.
 fn debuginfod() -> Option<Arc<Debuginfod>> {
     let options = DebuginfodOptions::from_environment(|name| std::env::var_os(name))?;
+    if options.n_refused > 0 {
+        message!(
+            "wcprof: {} of the servers in DEBUGINFOD_URLS are not asked: `ima:enforcing` wants signed files, and \
+             wcprof cannot verify signatures; `ima:ignore` before a server permits it",
+            options.n_refused
+        );
+    }
+    if options.urls.is_empty() {
+        return None;
+    }
     Some(Arc::new(Debuginfod::new(DebuginfodOptions {
         on_progress: progress::on_terminal(),
         ..options
@@ -135,6 +147,14 @@ fn symbolize(
         }
     }
     result
+}
+
+/// Says that names of a trace are missing because the user did not want to wait for them.
+pub(crate) fn print_cancelled(trace: &Path) {
+    let trace = trace.display();
+    message!(
+        "wcprof: names are incomplete, as the search for them was ended; `wcprof report {trace}` finds them"
+    );
 }
 
 /// Whether the user says where files are: then they are read even if the trace holds names.

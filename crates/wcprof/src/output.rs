@@ -5,10 +5,12 @@ mod place;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
+use nix::errno::Errno;
 use nix::libc;
 use tempfile::NamedTempFile;
 
@@ -59,8 +61,19 @@ impl OutputArgs {
 /// Writes to standard output.
 pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
-    out.write_all(bytes)?;
-    Ok(out.flush()?)
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    Ok(written.or_else(ignore_gone_terminal)?)
+}
+
+/// A terminal that has gone is no failure, as a reader that has gone is none: nobody waits for the output.
+fn ignore_gone_terminal(error: io::Error) -> io::Result<()> {
+    let is_io = error.raw_os_error() == Some(Errno::EIO as i32);
+    let out = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    let file = out.and_then(|file| file.metadata());
+    match is_io && file.is_ok_and(|file| file.file_type().is_char_device()) {
+        true => Ok(()),
+        false => Err(error),
+    }
 }
 
 /// Refuses what [`write_whole`] and [`create`] would refuse because something is there.

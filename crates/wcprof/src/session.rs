@@ -4,14 +4,12 @@ use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use globset::{GlobSet, GlobSetBuilder};
 use nix::sys::utsname::{UtsName, uname};
-use tokio::signal::unix::SignalKind;
 use wcprof_capture::{
     EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
     TickBatch,
@@ -29,7 +27,7 @@ use crate::filters::glob;
 use crate::output::NewTrace;
 use crate::progress::columns_of_stderr;
 use crate::settings;
-use crate::signals::{SignalWatch, at_signals};
+use crate::signals::Ending;
 
 /// Batches that may wait for the recorder: two seconds at 99 Hz.
 const BATCHES: usize = 200;
@@ -51,6 +49,8 @@ pub(crate) struct SessionOptions {
     pub(crate) kernel: Option<bool>,
     /// Also what the names of numbered traces are made from.
     pub(crate) trace: PathBuf,
+    /// Ends the recording, and is told when it has ended.
+    pub(crate) ending: Ending,
 }
 
 /// A finished recording.
@@ -66,7 +66,6 @@ pub(crate) struct Session {
 
 /// A recording that runs.
 pub(crate) struct Running<S> {
-    stop: Arc<AtomicBool>,
     sampling: JoinHandle<(SamplingEnd, Punctuality)>,
     recording: JoinHandle<(Recorder<S>, Option<RecordError>)>,
 }
@@ -101,17 +100,17 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
         requests: requests_tx,
     };
     let mut recorder = Recorder::new(&options.targets, sink, recorder_options)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let (stop_sampling, duration) = (Arc::clone(&stop), options.duration);
+    let (ending, duration) = (options.ending.clone(), options.duration);
     let (batches_tx, batches) = mpsc::sync_channel::<TickBatch>(BATCHES);
     let sampling = move || {
         let punctuality = Sampler::become_punctual();
         let end = sampler.run(&SamplerLinks {
-            stop: &stop_sampling,
+            stop: ending.recording(),
             duration,
             batches: batches_tx,
             requests,
         });
+        ending.end_recording();
         (end, punctuality)
     };
     let sampling = named("wcprof-sampler").spawn(sampling)?;
@@ -125,27 +124,12 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     };
     let recording = named("wcprof-recorder").spawn(recording)?;
     Ok(Running {
-        stop,
         sampling,
         recording,
     })
 }
 
 impl<S> Running<S> {
-    /// Asks for the end.
-    pub(crate) fn stop(&self) {
-        self.stop.store(true, Ordering::Relaxed);
-    }
-
-    /// Ctrl-C and SIGTERM ask for the end until the returned watch is dropped.
-    pub(crate) fn stop_at_signals(&self) -> Result<SignalWatch, Failure> {
-        let stop = Arc::clone(&self.stop);
-        let kinds = [SignalKind::interrupt(), SignalKind::terminate()];
-        Ok(at_signals(&kinds, move || {
-            stop.store(true, Ordering::Relaxed);
-        })?)
-    }
-
     /// Waits for the end.
     pub(crate) fn finish(self, options: &SessionOptions) -> Result<Finished<S>, Failure> {
         let (end, punctuality) = join(self.sampling, "sampler")?;
@@ -218,7 +202,6 @@ pub(crate) fn record(
             Ok(())
         },
     )?;
-    let _signals = running.stop_at_signals()?;
     show_progress(&progress, options);
     let finished = running.finish(options)?;
     let recorded = finished.recorder.finish(reason(&finished.end));

@@ -4,13 +4,13 @@ use std::path::Path;
 
 use wcprof_doctor::{Observed, diagnose, from_saved, to_saved};
 use wcprof_findings::Finding;
-use wcprof_host::read_setup;
+use wcprof_host::{Walk, read_setup};
 use wcprof_trace::model::Tables;
 use wcprof_types::Pid;
 
 /// What a recording keeps of its target: JSON, or nothing where it cannot be read.
 pub(crate) fn setup_of(pid: Pid) -> Option<String> {
-    let snapshot = read_setup(Path::new("/"), pid).ok()?;
+    let snapshot = read_setup(Path::new("/"), pid, Walk::Nothing).ok()?;
     to_saved(&snapshot).ok()
 }
 

@@ -1,7 +1,10 @@
 //! Signals of the user to calls, on a thread that waits for them.
 
+use std::fs;
 use std::future::poll_fn;
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::thread;
 
@@ -9,6 +12,55 @@ use tokio::runtime::Builder;
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use wcprof_symbols::Cancel;
+
+/// Signals that end a recording. The end of a terminal's session is SIGHUP, Ctrl-\\ SIGQUIT.
+pub(crate) const ENDING: [SignalKind; 4] = [
+    SignalKind::interrupt(),
+    SignalKind::terminate(),
+    SignalKind::hangup(),
+    SignalKind::quit(),
+];
+
+/// What signals end, one after the other. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ending {
+    /// The recording has ended, or is to.
+    recording: Arc<AtomicBool>,
+    /// The search for names.
+    pub(crate) names: Cancel,
+}
+
+impl Ending {
+    /// Signals end what is under way until the returned watch is dropped.
+    pub(crate) fn at_signals(&self) -> io::Result<SignalWatch> {
+        let ending = self.clone();
+        let mut kinds = ENDING.to_vec();
+        if is_ignored(SignalKind::hangup()) {
+            // `nohup`: it is to outlive its session.
+            kinds.retain(|kind| *kind != SignalKind::hangup());
+        }
+        at_signals(&kinds, move |kind| ending.signal(kind))
+    }
+
+    fn signal(&self, kind: SignalKind) {
+        let has_ended = self.recording.swap(true, Ordering::Relaxed);
+        // A session that ends sends several SIGHUP, and nobody waits for the end.
+        if has_ended && kind != SignalKind::hangup() {
+            self.names.cancel();
+        }
+    }
+
+    /// Ends the recording, or notes that it has ended by itself.
+    pub(crate) fn end_recording(&self) {
+        self.recording.store(true, Ordering::Relaxed);
+    }
+
+    /// Set when the recording is to end.
+    pub(crate) fn recording(&self) -> &AtomicBool {
+        &self.recording
+    }
+}
 
 /// Signals are waited for until this is dropped.
 #[derive(Debug)]
@@ -16,18 +68,18 @@ pub(crate) struct SignalWatch {
     _end: oneshot::Sender<()>,
 }
 
-/// Calls `act` at each of these signals. When this returns, they no longer end wcprof.
+/// Calls `act` with each of these signals. When this returns, they no longer end wcprof.
 ///
 /// # Errors
 /// When a signal cannot be waited for, or a thread cannot be started.
 pub(crate) fn at_signals(
     kinds: &[SignalKind],
-    mut act: impl FnMut() + Send + 'static,
+    mut act: impl FnMut(SignalKind) + Send + 'static,
 ) -> io::Result<SignalWatch> {
     let runtime = Builder::new_current_thread().enable_io().build()?;
-    let mut signals: Vec<Signal> = {
+    let mut signals: Vec<(SignalKind, Signal)> = {
         let _inside = runtime.enter();
-        let signals = kinds.iter().map(|&kind| signal(kind));
+        let signals = kinds.iter().map(|&kind| Ok((kind, signal(kind)?)));
         signals.collect::<io::Result<_>>()?
     };
     let (end, mut ended) = oneshot::channel();
@@ -36,18 +88,71 @@ pub(crate) fn at_signals(
         runtime.block_on(async {
             loop {
                 let any = poll_fn(|context| {
-                    let came = |signal: &mut Signal| signal.poll_recv(context).is_ready();
-                    match signals.iter_mut().any(came) {
-                        true => Poll::Ready(()),
-                        false => Poll::Pending,
-                    }
+                    let came = signals.iter_mut().find_map(|(kind, signal)| {
+                        let is_ready = signal.poll_recv(context).is_ready();
+                        is_ready.then_some(*kind)
+                    });
+                    came.map_or(Poll::Pending, Poll::Ready)
                 });
                 select! {
-                    () = any => act(),
+                    kind = any => act(kind),
                     _ = &mut ended => break,
                 }
             }
         });
     })?;
     Ok(SignalWatch { _end: end })
+}
+
+/// Whether the program was started with this signal ignored.
+fn is_ignored(kind: SignalKind) -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    ignored(&status) >> (kind.as_raw_value() - 1) & 1 == 1
+}
+
+/// The mask of ignored signals in `/proc/PID/status`, signal 1 in the lowest bit.
+fn ignored(status: &str) -> u64 {
+    let mut lines = status.lines();
+    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the mask of ignored signals of a process with SIGHUP and SIGPIPE ignored, and of one that cannot be read.
+    #[test]
+    fn masks() {
+        let status =
+            "SigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000440\n";
+        assert_eq!(ignored(status), 1 | 1 << 12);
+        assert_eq!(ignored(""), 0);
+    }
+
+    /// Check that the first signal ends the recording, and a second one, or the first after the recording's own end,
+    /// the search for names; that SIGHUP, which comes more than once, never does.
+    #[test]
+    fn order() {
+        let state = |ending: &Ending| {
+            let recording = ending.recording().load(Ordering::Relaxed);
+            (recording, ending.names.is_cancelled())
+        };
+        for first in ENDING {
+            for second in ENDING {
+                let ending = Ending::default();
+                assert_eq!(state(&ending), (false, false));
+                ending.signal(first);
+                assert_eq!(state(&ending), (true, false), "{first:?}");
+                ending.signal(second);
+                let expected = (true, second != SignalKind::hangup());
+                assert_eq!(state(&ending), expected, "{first:?} {second:?}");
+            }
+        }
+        let ending = Ending::default();
+        ending.end_recording();
+        assert_eq!(state(&ending), (true, false));
+        ending.signal(SignalKind::interrupt());
+        assert_eq!(state(&ending), (true, true));
+    }
 }

@@ -22,6 +22,7 @@ use crate::names;
 use crate::open::read_tables;
 use crate::output;
 use crate::session::{SessionOptions, record};
+use crate::signals::Ending;
 
 /// Length of the recording.
 const DURATION: Duration = Duration::from_secs(1);
@@ -44,6 +45,8 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
     let folder = tempfile::tempdir().context("failed to make a folder for the recording")?;
     let trace = folder.path().join("symbols.wct");
     let targets = pids.iter().map(|pid| Target::open(*pid).map(Arc::new));
+    let ending = Ending::default();
+    let _signals = ending.at_signals()?;
     let options = SessionOptions {
         targets: targets.collect::<Result<_, _>>()?,
         children: false,
@@ -51,10 +54,11 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
         sampling: defaults(),
         kernel: Some(false),
         trace: trace.clone(),
+        ending: ending.clone(),
     };
     let session = record(&options, || output::create(&trace, ForceArgs::default()))?;
     of_trace(&trace, |tables| {
-        let options = names::options(&args.symbols);
+        let options = names::recording_options(&args.symbols, false, &ending.names);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)
     })
 }

@@ -96,18 +96,6 @@ impl Source {
             }),
         }
     }
-
-    /// Calls `f` with everything from start to end, in pieces of at most 1 MiB.
-    pub(super) fn for_each_chunk(&self, mut f: impl FnMut(&[u8])) -> Result<(), ElfError> {
-        const CHUNK: u64 = 1 << 20;
-        let mut offset = 0;
-        while offset < self.len() {
-            let size = CHUNK.min(self.len() - offset);
-            f(&self.read(format_args!("file"), offset, size, CHUNK)?);
-            offset += size;
-        }
-        Ok(())
-    }
 }
 
 fn truncated(what: fmt::Arguments<'_>, offset: u64, size: u64) -> ElfError {

@@ -45,6 +45,9 @@ pub enum ElfError {
         /// The decoder's reason.
         reason: String,
     },
+    /// Its reader no longer wants it ([`Cancel`](crate::Cancel)).
+    #[error("reading it was cancelled")]
+    Cancelled,
     /// Reading failed.
     #[error("failed to read {what}: {source}")]
     Io {

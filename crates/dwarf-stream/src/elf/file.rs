@@ -15,9 +15,12 @@ use super::error::ElfError;
 use super::parse::{self, Kind, Section, Segment};
 use super::stream::{Compression, Format, SectionStream};
 use super::table::entries;
+use crate::cancel::Cancel;
 
 /// Bytes that an expanded section grows by at first.
 const STEP: usize = 1 << 20;
+/// Bytes read at a time where a whole file is.
+const CHUNK: u64 = 1 << 20;
 /// Bytes of `Elf64_Chdr`.
 const COMPRESSION_HEADER: u64 = size_of::<CompressionHeader64<LE>>() as u64;
 
@@ -25,6 +28,7 @@ const COMPRESSION_HEADER: u64 = size_of::<CompressionHeader64<LE>>() as u64;
 #[derive(Debug)]
 pub struct ElfFile {
     source: Source,
+    cancel: Cancel,
     /// `e_machine`.
     pub machine: u16,
     /// Section headers in file order; the first is the empty one.
@@ -49,10 +53,25 @@ impl ElfFile {
         let (machine, sections, segments) = parse::parse(&source, kind)?;
         Ok(Self {
             source,
+            cancel: Cancel::default(),
             machine,
             sections,
             segments,
         })
+    }
+
+    /// Makes reads of its contents fail once `cancel` asks for it.
+    #[must_use]
+    pub fn with_cancel(self, cancel: &Cancel) -> Self {
+        Self {
+            cancel: cancel.clone(),
+            ..self
+        }
+    }
+
+    /// Fails once the end of reads was asked for.
+    pub(crate) fn check(&self) -> Result<(), ElfError> {
+        self.cancel.check()
     }
 
     /// Bytes of the whole file.
@@ -124,7 +143,7 @@ impl ElfFile {
     /// Goes through a section from its start, expanding it if it is compressed.
     pub fn stream<'a>(&'a self, section: &'a Section) -> Result<SectionStream<'a>, ElfError> {
         let compression = self.compression(section)?;
-        SectionStream::new(&self.source, section, compression)
+        SectionStream::new((&self.source, &self.cancel), section, compression)
     }
 
     /// Whether a section is stored as it is, so that any part of it can be read alone.
@@ -153,12 +172,19 @@ impl ElfFile {
         size: u64,
         limit: u64,
     ) -> Result<Vec<u8>, ElfError> {
+        self.check()?;
         self.source.read(what, offset, size, limit)
     }
 
-    /// Calls `f` with the whole file, a chunk at a time.
-    pub fn for_each_chunk(&self, f: impl FnMut(&[u8])) -> Result<(), ElfError> {
-        self.source.for_each_chunk(f)
+    /// Calls `f` with the whole file, in pieces of at most 1 MiB.
+    pub fn for_each_chunk(&self, mut f: impl FnMut(&[u8])) -> Result<(), ElfError> {
+        let mut offset = 0;
+        while offset < self.len() {
+            let size = CHUNK.min(self.len() - offset);
+            f(&self.read_range(format_args!("file"), offset, size, CHUNK)?);
+            offset += size;
+        }
+        Ok(())
     }
 
     fn compression(&self, section: &Section) -> Result<Compression, ElfError> {

@@ -9,6 +9,7 @@ use zstd::stream::raw::{DParameter, Decoder as ZstdDecoder, Operation};
 use super::bytes::Source;
 use super::error::ElfError;
 use super::parse::Section;
+use crate::cancel::Cancel;
 
 /// Stored bytes read at a time.
 const INPUT: u64 = 256 << 10;
@@ -37,6 +38,7 @@ pub(super) struct Compression {
 /// A position in a section, which moves forward only.
 pub struct SectionStream<'a> {
     source: &'a Source,
+    cancel: &'a Cancel,
     name: &'a str,
     decoder: Decoder,
     /// Stored bytes that were not read yet.
@@ -66,7 +68,7 @@ impl std::fmt::Debug for SectionStream<'_> {
 
 impl<'a> SectionStream<'a> {
     pub(super) fn new(
-        source: &'a Source,
+        (source, cancel): (&'a Source, &'a Cancel),
         section: &'a Section,
         compression: Compression,
     ) -> Result<Self, ElfError> {
@@ -91,6 +93,7 @@ impl<'a> SectionStream<'a> {
         };
         Ok(Self {
             source,
+            cancel,
             name: &section.name,
             decoder,
             stored: section.offset.saturating_add(compression.header).min(end)..end,
@@ -114,6 +117,7 @@ impl<'a> SectionStream<'a> {
 
     /// Fills `out`, or as much of it as the section still has.
     pub fn read(&mut self, out: &mut [u8]) -> Result<usize, ElfError> {
+        self.cancel.check()?;
         let left = usize::try_from(self.size - self.position).unwrap_or(usize::MAX);
         let wanted = out.len().min(left);
         let out = out.get_mut(..wanted).unwrap_or_default();
@@ -155,6 +159,7 @@ impl<'a> SectionStream<'a> {
     /// Expands at least one byte into `out`.
     fn expand(&mut self, out: &mut [u8]) -> Result<usize, ElfError> {
         loop {
+            self.cancel.check()?;
             if self.input_at >= self.input.len() && !self.stored.is_empty() {
                 let size = INPUT.min(self.stored.end - self.stored.start);
                 self.input.resize(usize::try_from(size).unwrap_or(0), 0);

@@ -44,3 +44,31 @@ fn too_many_sections() {
     let error = ElfFile::from_bytes(bytes).unwrap_err();
     assert!(matches!(error, ElfError::TooLarge { .. }), "{error}");
 }
+
+/// Check that every way to read contents fails once it is cancelled, at the next piece, and that clones share the request.
+#[test]
+fn cancelled() {
+    let file = std::fs::File::open("/proc/self/exe").unwrap();
+    let cancel = crate::Cancel::default();
+    let elf = ElfFile::from_file(file).unwrap().with_cancel(&cancel);
+    let code = elf.section(".text").unwrap();
+    let mut stream = elf.stream(code).unwrap();
+    let mut piece = [0; 16];
+    assert_eq!(stream.read(&mut piece).unwrap(), 16);
+    let mut n_chunks = 0;
+    let all = elf.for_each_chunk(|_| {
+        n_chunks += 1;
+        cancel.clone().cancel();
+    });
+    assert!(matches!(all, Err(ElfError::Cancelled)) && n_chunks == 1);
+    let reads = [
+        stream.read(&mut piece).err(),
+        elf.read(code, u64::MAX).err(),
+        elf.read_part(code, 0, 16).err(),
+    ];
+    assert!(
+        reads
+            .iter()
+            .all(|error| matches!(error, Some(ElfError::Cancelled)))
+    );
+}

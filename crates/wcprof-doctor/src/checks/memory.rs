@@ -52,10 +52,16 @@ fn huge_pages(out: &mut Out<'_>, kind: &Kind) {
     let transparent = transparent.filter_map(|key| process.rollup_kib.get(key));
     let transparent = transparent.fold(0_u64, |sum, n| sum.saturating_add(*n));
     let thp = host.thp.get("enabled").and_then(|t| chosen(t));
+    let in_transparent = match process.rollup_kib.is_empty() {
+        true => String::new(),
+        false => format!(
+            ", {} in transparent ones",
+            bytes(transparent.min(1 << 50) << 10)
+        ),
+    };
     let text = format!(
-        "{} in reserved huge pages, {} in transparent ones, of {} resident",
+        "{} in reserved huge pages{in_transparent}, of {} resident",
         bytes(reserved << 10),
-        bytes(transparent.min(1 << 50) << 10),
         bytes(resident.unwrap_or(0) << 10),
     );
     let guest = resident.unwrap_or(0).max(reserved);
@@ -66,7 +72,7 @@ fn huge_pages(out: &mut Out<'_>, kind: &Kind) {
         out.unknown(
             ID_SMALL_PAGES,
             "how much of the guest is in transparent huge pages was not read",
-            "`grep AnonHugePages /proc/PID/smaps_rollup` as root",
+            "`wcprof doctor PID` as root (recordings leave it out)",
         );
     } else if huge.saturating_mul(100) / guest < MOSTLY_PERCENT {
         let mut found = vec![setting("memory", text, "status, smaps_rollup")];

@@ -10,11 +10,22 @@ use super::tree::{Absent, Tree, fields, leading_number};
 pub const MAX_WALK_KIB: u64 = 16 << 20;
 const MAX_NUMA_MAPS: usize = 32 << 20;
 
-pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
+/// Whether files are read for which the kernel walks the process's page tables, with its memory lock held: it can
+/// map nothing meanwhile.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Walk {
+    /// They are.
+    PageTables,
+    /// They are not.
+    Nothing,
+}
+
+pub(super) fn read(tree: &Tree, dir: &str, walk: Walk, setup: &mut ProcessSetup) {
     setup.ksm_merging_pages = tree.number(&format!("{dir}/ksm_merging_pages"));
     let resident = setup.status.get("VmRSS").and_then(|v| leading_number(v));
     let rollup = format!("{dir}/smaps_rollup");
-    let may_walk = !tree.is_live() || resident.unwrap_or(0) <= MAX_WALK_KIB;
+    let is_small = !tree.is_live() || resident.unwrap_or(0) <= MAX_WALK_KIB;
+    let may_walk = is_small && walk == Walk::PageTables;
     if may_walk {
         let text = tree.long_text(&rollup, 1 << 16, Absent::Fine);
         let sums = text.as_deref().map(fields).into_iter().flatten();
@@ -24,7 +35,7 @@ pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
             .filter(is_sum)
             .filter_map(|(key, value)| Some((key.to_owned(), leading_number(value)?)))
             .collect();
-    } else {
+    } else if walk == Walk::PageTables {
         let gib = MAX_WALK_KIB >> 20;
         tree.left_out(
             &rollup,

@@ -19,7 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use memory::MAX_WALK_KIB;
+pub use memory::{MAX_WALK_KIB, Walk};
 use thiserror::Error;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::{SNAPSHOT_SCHEMA, SNAPSHOT_VERSION, Snapshot};
@@ -54,11 +54,12 @@ pub enum SetupError {
 /// `/proc` and `/sys`. What cannot be read is left out and listed in [`Snapshot::unread`].
 ///
 /// Page tables of the process are walked by the kernel for two of the files read, which takes
-/// about a tenth of a second for 4 GiB: above [`MAX_WALK_KIB`] those files are left out.
+/// about a tenth of a second for 4 GiB: above [`MAX_WALK_KIB`], and unless `walk` permits it, those files are
+/// left out.
 ///
 /// # Errors
 /// No such process, or it ended meanwhile.
-pub fn read_setup(root: &Path, pid: Pid) -> Result<Snapshot, SetupError> {
+pub fn read_setup(root: &Path, pid: Pid, walk: Walk) -> Result<Snapshot, SetupError> {
     let tree = Tree::new(root).map_err(|source| SetupError::Root {
         path: root.to_owned(),
         source,
@@ -72,7 +73,7 @@ pub fn read_setup(root: &Path, pid: Pid) -> Result<Snapshot, SetupError> {
         });
     }
     let before = identity(&tree, pid);
-    let mut process = process::read(&tree, pid);
+    let mut process = process::read(&tree, pid, walk);
     let host = host::read(&tree, &mut process);
     if tree.is_live() && identity(&tree, pid) != before {
         return Err(SetupError::Changed(pid));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use wcprof_types::snapshot::{ProcessSetup, ThreadSetup};
 use wcprof_types::{Pid, Tid, redact_args, redact_value};
 
+use super::memory::Walk;
 use super::tree::{Absent, Tree, field, fields};
 use super::{ceph, cgroup, files, libraries, memory};
 use crate::procfs::parse_stat;
@@ -58,7 +59,7 @@ const ENVIRON: [&str; 15] = [
     "POD_MEMORY_LIMIT",
 ];
 
-pub(super) fn read(tree: &Tree, pid: Pid) -> ProcessSetup {
+pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
     let dir = format!("/proc/{pid}");
     let mut setup = ProcessSetup {
         pid,
@@ -76,7 +77,7 @@ pub(super) fn read(tree: &Tree, pid: Pid) -> ProcessSetup {
     libraries::read(tree, pid, &mut setup);
     files::read(tree, &dir, &mut setup);
     setup.cgroups = cgroup::read(tree, &dir);
-    memory::read(tree, &dir, &mut setup);
+    memory::read(tree, &dir, walk, &mut setup);
     setup.ceph = ceph::read(tree, &dir, &raw_args, &setup);
     setup
 }

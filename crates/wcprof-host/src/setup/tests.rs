@@ -7,6 +7,7 @@ use std::path::Path;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::Snapshot;
 
+use super::memory::Walk;
 use super::tree::Tree;
 use super::{host, process, read_setup};
 
@@ -116,7 +117,7 @@ fn host_with_osd() -> tempfile::TempDir {
 }
 
 fn read(root: &Path) -> Snapshot {
-    read_setup(root, Pid(7)).unwrap()
+    read_setup(root, Pid(7), Walk::PageTables).unwrap()
 }
 
 /// Check what is read of a whole tree, down to the disk under a partition, and that secrets and
@@ -161,7 +162,7 @@ fn whole_tree() {
 fn each_file_refused() {
     let folder = host_with_osd();
     let tree = Tree::new(folder.path()).unwrap();
-    let mut process = process::read(&tree, Pid(7));
+    let mut process = process::read(&tree, Pid(7), Walk::PageTables);
     host::read(&tree, &mut process);
     let opened: std::collections::BTreeSet<String> = tree.opened.take().into_iter().collect();
     assert!(opened.len() > 40, "{}", opened.len());
@@ -169,7 +170,7 @@ fn each_file_refused() {
     for path in &opened {
         let mut tree = Tree::new(folder.path()).unwrap();
         tree.refused = Some(path.clone());
-        let mut process = process::read(&tree, Pid(7));
+        let mut process = process::read(&tree, Pid(7), Walk::PageTables);
         host::read(&tree, &mut process);
         let unread = tree.into_unread();
         assert!(
@@ -189,7 +190,7 @@ fn each_file_refused() {
 fn each_file_replaced() {
     let folder = host_with_osd();
     let tree = Tree::new(folder.path()).unwrap();
-    let mut process = process::read(&tree, Pid(7));
+    let mut process = process::read(&tree, Pid(7), Walk::PageTables);
     host::read(&tree, &mut process);
     let opened: std::collections::BTreeSet<String> = tree.opened.take().into_iter().collect();
     let junk = [b"\xff\x00:\x1b[31m = / \n0::\n(".as_slice()]
@@ -201,11 +202,11 @@ fn each_file_replaced() {
             continue;
         };
         fs::write(&file, &junk).unwrap();
-        let _ = read_setup(folder.path(), Pid(7));
+        let _ = read_setup(folder.path(), Pid(7), Walk::PageTables);
         fs::remove_file(&file).unwrap();
-        let _ = read_setup(folder.path(), Pid(7));
+        let _ = read_setup(folder.path(), Pid(7), Walk::PageTables);
         nix::unistd::mkfifo(&file, nix::sys::stat::Mode::S_IRWXU).unwrap();
-        let _ = read_setup(folder.path(), Pid(7));
+        let _ = read_setup(folder.path(), Pid(7), Walk::PageTables);
         fs::remove_file(&file).unwrap();
         fs::write(&file, content).unwrap();
     }
@@ -239,11 +240,15 @@ fn hostile_process() {
 #[test]
 fn live() {
     let me = Pid(std::process::id() as i32);
-    let snapshot = read_setup(Path::new("/"), me).unwrap();
+    let snapshot = read_setup(Path::new("/"), me, Walk::PageTables).unwrap();
     assert!(!snapshot.process.cmdline.is_empty());
     assert!(snapshot.process.malloc.is_some());
     assert!(!snapshot.process.threads.is_empty());
     assert!(!snapshot.host.cpus.is_empty() && snapshot.host.memory_kib.is_some());
-    let error = read_setup(Path::new("/"), Pid(i32::MAX)).unwrap_err();
+    assert!(!snapshot.process.rollup_kib.is_empty());
+    // What a recording reads: nothing that holds the memory lock.
+    let recorded = read_setup(Path::new("/"), me, Walk::Nothing).unwrap();
+    assert!(recorded.process.rollup_kib.is_empty() && recorded.unread == snapshot.unread);
+    let error = read_setup(Path::new("/"), Pid(i32::MAX), Walk::Nothing).unwrap_err();
     assert!(error.to_string().contains("no process with pid"), "{error}");
 }

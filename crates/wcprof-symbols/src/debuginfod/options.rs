@@ -54,6 +54,8 @@ pub struct CachePath {
 pub struct DebuginfodOptions {
     /// Servers, in the order in which they are asked. Only `http` and `https`.
     pub urls: Vec<String>,
+    /// Servers that are not asked, because the policy before them wants signatures, which nothing here verifies.
+    pub n_refused: usize,
     /// `None`: files are kept for this run only.
     pub cache: Option<CachePath>,
     /// A server that gives less than 100 KiB in this time is given up, as is one that loses this
@@ -87,6 +89,7 @@ impl DebuginfodOptions {
     pub fn new(urls: impl IntoIterator<Item = String>) -> Self {
         Self {
             urls: urls.into_iter().take(MAX_URLS).collect(),
+            n_refused: 0,
             cache: None,
             timeout: Some(Duration::from_secs(90)),
             connect_timeout: Duration::from_secs(5),
@@ -102,14 +105,16 @@ impl DebuginfodOptions {
     /// `_CACHE_PATH`, `_TIMEOUT`, `_MAXTIME`, `_MAXSIZE`. `None` without a URL.
     pub fn from_environment(variable: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let text = |name: &str| variable(name)?.into_string().ok();
-        let urls = text("DEBUGINFOD_URLS")?;
-        let urls: Vec<String> = urls
-            .split_whitespace()
-            // A policy for the URLs behind it, not a URL.
-            .filter(|word| !word.starts_with("ima:"))
-            .map(str::to_owned)
-            .collect();
-        if urls.is_empty() {
+        let (mut urls, mut n_refused, mut is_enforcing) = (Vec::new(), 0, false);
+        for word in text("DEBUGINFOD_URLS")?.split_whitespace() {
+            match word.strip_prefix("ima:") {
+                // A policy for the URLs behind it.
+                Some(policy) => is_enforcing = policy != "ignore",
+                None if is_enforcing => n_refused += 1,
+                None => urls.push(word.to_owned()),
+            }
+        }
+        if urls.is_empty() && n_refused == 0 {
             return None;
         }
         let defaults = Self::new(urls);
@@ -118,6 +123,7 @@ impl DebuginfodOptions {
         let limit = |value: i64| u64::try_from(value).ok().filter(|value| *value > 0);
         let seconds = |name: &str| number(name).map(|n| limit(n).map(Duration::from_secs));
         Some(Self {
+            n_refused,
             cache: cache_path(&variable),
             timeout: seconds("DEBUGINFOD_TIMEOUT").unwrap_or(defaults.timeout),
             max_time: seconds("DEBUGINFOD_MAXTIME").flatten(),
@@ -161,12 +167,15 @@ mod tests {
         })
     }
 
-    /// Check that an empty or unset DEBUGINFOD_URLS means no client, and policies are no URLs.
+    /// Check that an empty or unset DEBUGINFOD_URLS means no client, and that servers whose files must be signed are
+    /// refused up to the next policy.
     #[test]
     fn urls() {
         assert!(parse(&[]).is_none() && parse(&[("DEBUGINFOD_URLS", " ")]).is_none());
-        let options = parse(&[("DEBUGINFOD_URLS", "https://a/ ima:enforcing http://b:8002")]);
-        assert_eq!(options.unwrap().urls, ["https://a/", "http://b:8002"]);
+        let urls = "https://a/ ima:enforcing https://b https://c ima:ignore http://d:8002";
+        let options = parse(&[("DEBUGINFOD_URLS", urls)]).unwrap();
+        assert_eq!(options.urls, ["https://a/", "http://d:8002"]);
+        assert_eq!(options.n_refused, 2);
     }
 
     /// Check defaults, limits, and that 0 lifts a limit.

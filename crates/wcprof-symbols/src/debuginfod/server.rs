@@ -4,9 +4,12 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use dwarf_stream::Cancel;
 use httpdate::parse_http_date;
 use nix::sys::statvfs::fstatvfs;
 use ureq::http::Response;
@@ -25,6 +28,8 @@ const STEP: usize = 64 << 10;
 const MAX_REDIRECTS: u32 = 5;
 /// Between two calls for progress.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
+/// Between two looks whether the file is still wanted.
+const CANCEL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// One server and what became of it.
 #[derive(Debug)]
@@ -48,6 +53,15 @@ pub(super) enum Stop {
     Failed(String),
     /// This file is not taken.
     Refused(String),
+    /// Nobody wants it any more.
+    Cancelled,
+}
+
+/// What the thread of a download says.
+enum News {
+    /// Bytes that came, and of how many.
+    Progress(u64, Option<u64>),
+    End(Result<Option<SystemTime>, Stop>),
 }
 
 impl Server {
@@ -154,8 +168,43 @@ impl Server {
         })
     }
 
+    /// Downloads like [`Self::download`], for as long as `cancel` does not end it. The wait for a server cannot be
+    /// ended, only left alone: it is on a thread of its own.
+    pub(super) fn download_unless(
+        self: &Arc<Self>,
+        cancel: &Cancel,
+        url: String,
+        mut file: File,
+        options: &DebuginfodOptions,
+        progress: &mut dyn FnMut(u64, Option<u64>),
+    ) -> Result<Option<SystemTime>, Stop> {
+        let (sender, news) = mpsc::channel();
+        let (server, options) = (Arc::clone(self), options.clone());
+        let download = move || {
+            // Nobody listens to what was left alone.
+            let mut progress = |received, size| drop(sender.send(News::Progress(received, size)));
+            let end = server.download(&url, &mut file, &options, &mut progress);
+            drop(sender.send(News::End(end)));
+        };
+        let thread = thread::Builder::new().name("wcprof-download".to_owned());
+        thread
+            .spawn(download)
+            .map_err(|e| Stop::Failed(format!("failed to start a thread: {e}")))?;
+        loop {
+            match news.recv_timeout(CANCEL_INTERVAL) {
+                Ok(News::End(end)) => return end,
+                _ if cancel.is_cancelled() => return Err(Stop::Cancelled),
+                Ok(News::Progress(received, size)) => progress(received, size),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(Stop::Failed("its download panicked".to_owned()));
+                }
+            }
+        }
+    }
+
     /// Downloads `url` to the empty `file`; gives when it was changed last on the server.
-    pub(super) fn download(
+    fn download(
         &self,
         url: &str,
         file: &mut File,

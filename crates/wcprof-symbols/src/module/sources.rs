@@ -145,7 +145,7 @@ impl Opener<'_> {
                 module.path,
                 or_none(found.as_ref())
             ))),
-            _ => Ok(elf),
+            _ => Ok(elf.with_cancel(&self.context.options.cancel)),
         }
     }
 
@@ -188,7 +188,12 @@ impl Opener<'_> {
             .build_id(own)
             .filter(|_| module.path.starts_with('/'))?;
         let problems = &mut self.report.problems;
-        client.fetch(module.file_name(), &build_id, artifact, problems)
+        client.fetch(
+            (module.file_name(), &build_id),
+            artifact,
+            &options.cancel,
+            problems,
+        )
     }
 
     /// The build-id of the loaded image.

@@ -47,8 +47,9 @@ impl Split<'_> {
         Some(file.and_then(|file| {
             let source = Source::from_file(file);
             let elf = source.and_then(|source| ElfFile::parse(source, Kind::DwarfOnly));
+            let elf = elf.map_err(|error| unusable(error.to_string()))?;
             Ok(SplitFile {
-                elf: elf.map_err(|error| unusable(error.to_string()))?,
+                elf: elf.with_cancel(&self.context.options.cancel),
                 path: path.clone(),
                 is_package,
             })

@@ -393,6 +393,40 @@ fn stalls() {
     }
 }
 
+/// Check that a server that never answers is left when names are no longer wanted, without a word on it, and that other
+/// modules are not begun.
+#[test]
+fn cancelled() {
+    let replies: [&[u8]; 2] = [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n\x7fELF",
+    ];
+    for reply in replies {
+        let mut stripped = Stripped::build();
+        let cancel = stripped.fixture.options.cancel.clone();
+        let stub = Stub::start(move |stream| {
+            let _ = stream.write_all(reply);
+            cancel.cancel();
+            wait_for_end(stream);
+        });
+        let options = DebuginfodOptions {
+            timeout: None,
+            ..stripped.options(&[&stub.url])
+        };
+        let (result, failures) = stripped.symbolize(options);
+        assert!(result.report.is_cancelled);
+        let problems: Vec<&str> = result.report.problems.iter().map(|p| &*p.text).collect();
+        assert_eq!(problems, ["the search for its names was ended early"]);
+        assert_eq!((failures, stub.n_requests()), (vec![], 1));
+        assert!(!stripped.cached().exists());
+        // Once cancelled, nothing is opened or asked for.
+        let result = stripped.fixture.symbolize(&stripped.addresses);
+        assert!(result.report.is_cancelled && result.report.sources.is_empty());
+        assert_eq!(result.report.n_unresolved, stripped.addresses.len());
+        assert_eq!(stub.n_requests(), 1);
+    }
+}
+
 /// Check that a server that sends a byte now and then is given up, too.
 #[test]
 fn drips() {

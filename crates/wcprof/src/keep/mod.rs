@@ -50,7 +50,7 @@ pub(crate) fn run(
     check_folder(base)?;
     let names = NameOptions {
         args: &args.analysis.symbols,
-        options: names::recording_options(&args.analysis.symbols, args.raw),
+        options: names::recording_options(&args.analysis.symbols, args.raw, &options.ending.names),
         raw: args.raw,
     };
     let is_incomplete = Arc::new(AtomicBool::new(false));
@@ -93,7 +93,7 @@ fn record(
     // From here on SIGUSR1 does not end wcprof. Before there is a ring, there is nothing to write.
     let ring_orders: Arc<OnceLock<Sender<String>>> = Arc::default();
     let to_ring = Arc::clone(&ring_orders);
-    let written_at = at_signals(&[SignalKind::user_defined1()], move || {
+    let written_at = at_signals(&[SignalKind::user_defined1()], move |_| {
         if let Some(orders) = to_ring.get() {
             // A recording that has ended gives what it had anyway.
             let _ = orders.send("SIGUSR1".to_owned());
@@ -119,7 +119,6 @@ fn record(
         }
         Ok(())
     })?;
-    let _stop = running.stop_at_signals()?;
     let _ = ring_orders.set(order.clone());
     print_start(options, keep, args, base);
     let (number, ended) = thread::scope(|scope| {
@@ -175,6 +174,9 @@ fn print_written(written: &Written, reason: &str, kept: &NamedSnapshot) {
         written.n_threads,
         written.bytes.div_ceil(1024)
     );
+    if written.is_cancelled {
+        names::print_cancelled(&written.path);
+    }
     let memory = kept.snapshot.memory();
     if memory.n_shortened > 0 {
         let mega = |bytes: usize| bytes as f64 / (1 << 20) as f64;

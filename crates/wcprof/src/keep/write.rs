@@ -45,6 +45,8 @@ pub(crate) struct Written {
     pub(crate) duration: TimeNs,
     pub(crate) n_threads: usize,
     pub(crate) bytes: u64,
+    /// It has no names: the search for them was ended early.
+    pub(crate) is_cancelled: bool,
 }
 
 /// How names are found, and whether they go into the file.
@@ -69,25 +71,29 @@ pub(crate) fn write(
         let mut writer = TraceWriter::for_file(file, &tables.header)?;
         cut.write(&mut writer, reason)?;
         let origin = Origin::of_cut(kept, &cut);
-        let (mut symbols, _) =
+        let (mut symbols, report) =
             names::of_recording(tables, &origin.files, names.args, &names.options)?;
         // What stands in the way of single names is said when the trace is read.
         let (local, _) = local_names::of_recording(tables, &origin, &mut symbols);
         writer.write_local_names(&local)?;
-        if !names.raw {
+        let is_cancelled = report.is_cancelled();
+        // With names in it a trace is not searched for more.
+        if !names.raw && !is_cancelled {
             writer.write_symbols(&symbols)?;
         }
         Ok((
             writer.len_bytes(),
+            is_cancelled,
             tables.stats.duration,
             tables.threads.len(),
         ))
     };
     match write() {
-        Ok((bytes, duration, n_threads)) => Ok(Written {
+        Ok((bytes, is_cancelled, duration, n_threads)) => Ok(Written {
             duration,
             n_threads,
             bytes,
+            is_cancelled,
             path,
         }),
         Err(failure) => {

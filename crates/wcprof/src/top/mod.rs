@@ -19,7 +19,6 @@ use anyhow::Context;
 use clap::Args;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyEvent};
-use tokio::signal::unix::SignalKind;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Categories, Rules};
@@ -39,7 +38,7 @@ use crate::names;
 use crate::open::{hotspot_rules, state_rules};
 use crate::select;
 use crate::session::{SessionOptions, default_trace_path, named};
-use crate::signals::at_signals;
+use crate::signals::{ENDING, Ending, at_signals};
 use crate::terminal::Terminal;
 use crate::views::answers;
 use draw::draw;
@@ -89,7 +88,7 @@ enum News {
     Key(KeyEvent),
     /// The terminal has another size.
     Resized,
-    /// SIGTERM, SIGHUP or SIGINT.
+    /// A signal, or the terminal has gone.
     Stop,
     /// The recording is over.
     Over,
@@ -124,11 +123,15 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
         sampling: args.sampling.clone(),
         kernel: Some(false),
         trace: base,
+        ending: Ending::default(),
     };
     let painter = Painter {
         window_ns: args.window.as_nanos() as u64,
         names: LiveNames::default(),
-        symbols: symbol_options(&args.analysis.symbols),
+        symbols: SymbolOptions {
+            cancel: options.ending.names.clone(),
+            ..symbol_options(&args.analysis.symbols)
+        },
         hotspot_rules,
         categories: rules.categories().map_err(Failure::usage)?,
         rules,
@@ -162,7 +165,9 @@ fn record(args: &TopArgs, options: &SessionOptions, painter: Painter) -> Result<
         let painted = news_tx.clone();
         scope.spawn(move || painter.run(&looked, args, &painted));
         let shown = show(args, options, news_tx, &news);
-        running.stop();
+        options.ending.end_recording();
+        // Nobody looks at names any more.
+        options.ending.names.cancel();
         let ended = live::finish(running, options)?;
         Ok::<_, Failure>((shown?, ended))
     })?;
@@ -180,12 +185,7 @@ fn show(
     news: &Receiver<News>,
 ) -> Result<bool, Failure> {
     let stopped = news_tx.clone();
-    let kinds = [
-        SignalKind::terminate(),
-        SignalKind::hangup(),
-        SignalKind::interrupt(),
-    ];
-    let _signals = at_signals(&kinds, move || {
+    let _signals = at_signals(&ENDING, move |_| {
         let _ = stopped.send(News::Stop);
     })?;
     let keys = news_tx.clone();
@@ -200,7 +200,8 @@ fn show(
         news_tx,
     };
     let shown = view.run(&mut terminal, news);
-    ratatui::restore();
+    // A terminal that has gone cannot be restored, and need not be.
+    let _ = ratatui::try_restore();
     shown
 }
 

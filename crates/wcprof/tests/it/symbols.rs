@@ -7,7 +7,17 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use wcprof_testkit::{has_capability, skip};
+use wcprof_trace::TraceReader;
+use wcprof_trace::model::Trace;
+
+/// What does not happen within this does not happen.
+const PATIENCE: Duration = Duration::from_secs(60);
 const SOURCE: &str = r#"
 #include <sys/prctl.h>
 #include <signal.h>
@@ -268,23 +278,24 @@ fn debuginfod_servers() {
     assert_eq!((server.n_requests(), errors.as_str()), (0, ""));
 }
 
-/// Check that a recording asks servers for what is missing, and a raw one does not.
-#[test]
-fn raw_asks_no_server() {
-    let dir = tempfile::tempdir().expect("a folder");
-    let dir = dir.path();
+/// A process whose own functions only a debug file could name.
+fn stripped_target(dir: &Path) -> Target {
     std::fs::write(dir.join("spin.c"), SOURCE).expect("the source is written");
     let built = Command::new("gcc")
         .args(["-O1", "-s", "-Wl,--build-id=sha1", "-o", "spin", "spin.c"])
         .current_dir(dir)
         .status();
     assert!(built.expect("gcc runs").success());
-    let target = Target(
-        Command::new(dir.join("spin"))
-            .process_group(0)
-            .spawn()
-            .expect("the target runs"),
-    );
+    let mut target = Command::new(dir.join("spin"));
+    Target(target.process_group(0).spawn().expect("the target runs"))
+}
+
+/// Check that a recording asks servers for what is missing, and a raw one does not.
+#[test]
+fn raw_asks_no_server() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    let target = stripped_target(dir);
     let pid = target.0.id().to_string();
     let server = EmptyServer::start();
     let attach = |more: &[&str]| {
@@ -304,6 +315,110 @@ fn raw_asks_no_server() {
     assert_eq!(server.n_requests(), 0);
     stdout(attach(&[]));
     assert!(server.n_requests() >= 1);
+}
+
+/// What a trace holds by now.
+fn read(trace: &Path) -> Option<Trace> {
+    let read = TraceReader::open(trace).and_then(TraceReader::read_all);
+    read.ok().map(|(trace, _)| trace)
+}
+
+/// Waits until a trace is as it is to be.
+#[track_caller]
+fn wait_for(trace: &Path, is_so: impl Fn(&Trace) -> bool) {
+    let begin = Instant::now();
+    while !read(trace).is_some_and(|trace| is_so(&trace)) {
+        assert!(begin.elapsed() < PATIENCE, "the trace never is so");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// Check that a signal ends the search for names of a recording that is over, that a report is printed, and that
+/// the names are found later; the server never answers, so that nothing else would end the search.
+#[test]
+fn names_not_waited_for() {
+    if !has_capability() {
+        return skip("names_not_waited_for", "needs root to record");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    let trace = dir.join("x.wct");
+    let target = stripped_target(dir);
+    let pid = target.0.id().to_string();
+    for (duration, signals) in [
+        // The recording ends by itself, or by the first of two signals.
+        ("0.5", vec![Signal::SIGINT]),
+        ("0.5", vec![Signal::SIGHUP, Signal::SIGTERM]),
+        ("0", vec![Signal::SIGTERM, Signal::SIGINT]),
+    ] {
+        let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let url = server.local_addr().expect("it has an address");
+        let mut command = command(dir, &["attach", &pid, "-d", duration, "-o", "x.wct"]);
+        command
+            .env("DEBUGINFOD_URLS", format!("http://{url}"))
+            .env("DEBUGINFOD_TIMEOUT", "0")
+            .env("NO_PROXY", "127.0.0.1")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let attach = command.spawn().expect("the program runs");
+        let send = |signal| kill(Pid::from_raw(attach.id() as i32), signal).expect("it runs");
+        let mut signals = signals.into_iter();
+        if duration == "0" {
+            wait_for(&trace, |trace| !trace.spans.is_empty());
+            send(signals.next().expect("two signals"));
+        }
+        // Accepted, and never answered: the names are looked for.
+        let asked = server.accept().expect("the server is asked");
+        signals.for_each(send);
+        let output = attach.wait_with_output().expect("the program ends");
+        drop(asked);
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said =
+            "names are incomplete, as the search for them was ended; `wcprof report x.wct` finds";
+        assert!(errors.contains(said), "{errors}");
+        assert!(!errors.contains("debuginfod"), "{errors}");
+        assert!(stdout(output).contains("spin"), "the report is printed");
+        let saved = read(&trace).expect("the trace is whole");
+        assert!(saved.tables.stats.complete && saved.tables.names.symbols.is_none());
+        let later = stdout(wcprof(dir, &["report", "x.wct", "--format", "folded"]));
+        assert!(later.contains("nanosleep"), "{later}");
+        std::fs::remove_file(&trace).expect("the trace is there");
+    }
+}
+
+/// Check that the end of the session that it was started from ends a recording, whose trace is whole and has names.
+#[test]
+fn terminal_gone() {
+    if !has_capability() {
+        return skip("terminal_gone", "needs root to record");
+    }
+    let dir = tempfile::tempdir().expect("a folder");
+    let dir = dir.path();
+    let trace = dir.join("x.wct");
+    let target = stripped_target(dir);
+    let terminal = Command::new("script")
+        .args([
+            "-qec",
+            "exec \"$WCPROF\" attach \"$TARGET\" -d 0 -o x.wct",
+            "/dev/null",
+        ])
+        .current_dir(dir)
+        .env("WCPROF", wcprof_testkit::program())
+        .env("TARGET", target.0.id().to_string())
+        .env("XDG_CACHE_HOME", dir.join("cache"))
+        .env_remove("DEBUGINFOD_URLS")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn();
+    let Ok(terminal) = terminal else {
+        return skip("terminal_gone", "script (bsdutils) is not installed");
+    };
+    wait_for(&trace, |trace| !trace.spans.is_empty());
+    drop(Target(terminal));
+    wait_for(&trace, |trace| trace.tables.names.symbols.is_some());
+    let stats = read(&trace).expect("the trace is whole").tables.stats;
+    assert!(stats.complete);
+    assert_eq!(stats.end_reason, "interrupted");
 }
 
 /// Check that a terminal shows who is asked, and how far a download is, in a line that goes away.
