@@ -562,11 +562,11 @@ fn merged_traces() {
     let foreign = folder.path().join("foreign.wct");
     fs::write(&foreign, "no trace").expect("file can be written");
     let foreign = foreign.display().to_string();
-    let output = run(&["merge", a_path, &foreign, "-o", both]);
+    let output = run(&["merge", a_path, &foreign, "--force", "-o", both]);
     assert_fails(&output, BAD_TRACE, &["not a wcprof trace", &foreign]);
     let mut bytes = fs::read(a.path()).expect("trace can be read");
     bytes[8] = 99;
     fs::write(&foreign, &bytes).expect("file can be written");
-    let output = run(&["merge", a_path, &foreign, "-o", both]);
+    let output = run(&["merge", a_path, &foreign, "--force", "-o", both]);
     assert_fails(&output, BAD_TRACE, &["format version 99", &foreign]);
 }

@@ -21,6 +21,6 @@ pub fn run(args: &Args) -> Result<()> {
     install(&[setup::BUILD])?;
     let wcprof = build_release()?;
     println!("Built {wcprof}");
-    let attach = "attach --demo -d 5s -o wcprof-demo.wct --flamegraph wcprof-demo.svg";
+    let attach = "attach --demo -d 5s -o wcprof-demo.wct --flamegraph wcprof-demo.svg --force";
     execute(command(&format!("{wcprof} {attach}")).args(&args.arguments))
 }

@@ -38,7 +38,7 @@ pub fn run() -> Result<()> {
         let shown = result_folder("picture")?.join(file);
         let path = quoted(&shown);
         execute(command(&format!(
-            "{wcprof} report {trace} {flags} -o {path}"
+            "{wcprof} report {trace} {flags} --force -o {path}"
         )))?;
         // A flame graph says how high it is.
         let height = fs::read_to_string(&shown)?

@@ -67,7 +67,7 @@ pub fn run(args: &Args) -> Result<()> {
     let trace = quoted(root().join(TRACE));
     for (name, flags) in EXPORTS {
         let to = quoted(folder.join(name));
-        let report = format!("{wcprof} report {trace} {flags} -o {to}");
+        let report = format!("{wcprof} report {trace} {flags} --force -o {to}");
         execute(command(&report))?;
     }
     let own = OwnTimes::read(&folder.join("report.json"))?;

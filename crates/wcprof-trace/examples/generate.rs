@@ -73,7 +73,7 @@ fn distinct(n_samples: u64, n_stacks: usize, file: &Path) -> Result<(), Failure>
         n_cpus: 8,
         ..Header::default()
     };
-    let mut writer = TraceWriter::create(file, &header)?;
+    let mut writer = TraceWriter::for_file(File::create(file)?, &header)?;
     let process = writer.add_process(Process {
         pid: Pid(1),
         comm: "generated".into(),
@@ -203,7 +203,7 @@ fn copies(n: u64, seconds: u64, trace: &Path, file: &Path) -> Result<(), Failure
     let (tables, mut spans) = (&trace.tables, trace.spans);
     let lap = tables.stats.duration.0.max(1);
     let duration = seconds * 1_000_000_000;
-    let mut writer = TraceWriter::create(file, &tables.header)?;
+    let mut writer = TraceWriter::for_file(File::create(file)?, &tables.header)?;
     let mut symbols = SymbolTable::default();
     let mut all = Vec::new();
     for at in 0..n {

@@ -19,29 +19,6 @@ pub enum TraceError {
         /// Why.
         source: io::Error,
     },
-    /// The file could not be created, or not be made private (mode 0600).
-    #[error(
-        "failed to create `{}`: {source}; choose another file with -o",
-        path.display()
-    )]
-    Create {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The output is a FIFO, a device or a socket.
-    #[error(
-        "failed to create `{}`: it is not a regular file; choose another file with -o",
-        .0.display()
-    )]
-    NotRegular(PathBuf),
-    /// Another wcprof writes to the file.
-    #[error(
-        "failed to write to `{}`: another wcprof is writing to it; choose another file with -o",
-        .0.display()
-    )]
-    Busy(PathBuf),
     /// Writing failed. What was written before is readable.
     #[error("failed to write the trace: {0}; what was written before is kept")]
     Write(#[source] io::Error),

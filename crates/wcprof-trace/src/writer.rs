@@ -6,7 +6,6 @@ use std::fmt;
 use std::fs::File;
 use std::hash::Hash;
 use std::io::{self, Write};
-use std::path::Path;
 
 use foldhash::fast::RandomState as FastState;
 use wcprof_types::{StackEnd, Tid, TimeNs, Wait};
@@ -20,7 +19,7 @@ use crate::model::{
     WaitId,
 };
 use crate::names::{pack_local_names, pack_symbols};
-use crate::output::{Output, create};
+use crate::output::Output;
 use crate::pending::Pending;
 use crate::sink::TraceSink;
 use crate::v1::codec::{Codec, Sizes, Table, write};
@@ -79,11 +78,8 @@ struct Threads {
 }
 
 impl TraceWriter<File> {
-    /// Creates the file with mode 0600, or empties an existing regular file and makes it so.
-    ///
-    /// A FIFO, device or socket is refused, as is a file that another wcprof writes to.
-    pub fn create(path: impl AsRef<Path>, header: &Header) -> Result<Self, TraceError> {
-        let file = create(path.as_ref())?;
+    /// Writes to an empty regular file. It is opened for appending, else a failed write may leave a hole.
+    pub fn for_file(file: File, header: &Header) -> Result<Self, TraceError> {
         Self::with_rewind(file, header, |file, len| file.set_len(len))
     }
 }

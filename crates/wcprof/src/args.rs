@@ -44,6 +44,24 @@ impl TargetArgs {
     }
 }
 
+/// Whether an output may take the place of a file.
+#[derive(Args, Copy, Clone, Debug, Default)]
+pub(crate) struct ForceArgs {
+    /// Replace an output file that exists
+    #[arg(long, hide_short_help = true)]
+    pub(crate) force: bool,
+}
+
+/// Where a report goes.
+#[derive(Args, Debug)]
+pub(crate) struct OutputArgs {
+    /// Write to a file instead of standard output
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) force: ForceArgs,
+}
+
 #[derive(Args, Debug)]
 pub(crate) struct AttachArgs {
     /// Also record the child processes of these, now and later
@@ -58,6 +76,8 @@ pub(crate) struct AttachArgs {
     /// Also write a flame graph
     #[arg(long, value_name = "FILE.svg", conflicts_with = "keep")]
     pub(crate) flamegraph: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) force: ForceArgs,
     /// Also print the call trees of each pool
     #[arg(long, conflicts_with = "keep")]
     pub(crate) tree: bool,
@@ -208,9 +228,8 @@ pub(crate) struct ReportArgs {
     /// markdown, svg, icicle, html, pprof, speedscope, firefox, csv, folded, uwpmp
     #[arg(long, value_enum, hide_possible_values = true, conflicts_with_all = ["tree", "functions", "waits"])]
     pub(crate) format: Option<FormatArg>,
-    /// Write to a file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) out: OutputArgs,
     /// Operations done meanwhile: adds CPU time per operation
     #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true, hide_short_help = true)]
     pub(crate) ops: Option<f64>,
@@ -362,6 +381,8 @@ pub(crate) struct MergeArgs {
     /// Merged trace
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) force: ForceArgs,
     /// How the times of the recordings are aligned
     #[arg(long, value_enum, default_value_t = AlignArg::Auto)]
     pub(crate) align: AlignArg,
@@ -412,6 +433,8 @@ pub(crate) struct DoctorArgs {
     /// Save the settings that were read as JSON, which this command reads, too
     #[arg(long, value_name = "FILE")]
     pub(crate) save_snapshot: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) force: ForceArgs,
     /// Folder with copies of another host's /proc and /sys
     #[arg(
         long,

@@ -1,6 +1,7 @@
 //! `wcprof attach`: records, saves, and prints where the time went.
 
 use std::fs;
+use std::iter;
 use std::path::Path;
 
 use anyhow::Context;
@@ -13,12 +14,13 @@ use wcprof_symbols::SymbolReport;
 use wcprof_text::terminal_name;
 use wcprof_trace::model::SymbolTable;
 
-use crate::args::AttachArgs;
+use crate::args::{AttachArgs, ForceArgs};
 use crate::failure::{Exit, Failure};
 use crate::keep;
 use crate::local_names;
 use crate::names;
-use crate::open::{Opened, hotspot_rules, print_problems, state_rules, write_output};
+use crate::open::{Opened, hotspot_rules, print_problems, state_rules};
+use crate::output::{self, NewTrace};
 use crate::same_file::is_same_file;
 use crate::select;
 use crate::session::{Session, SessionOptions, default_trace_path, record};
@@ -40,13 +42,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     }
     let output = args.output.clone();
     let path = output.unwrap_or_else(|| default_trace_path(&chosen.targets));
-    if let Some(svg) = &args.flamegraph
-        && (*svg == path || is_same_file(fs::metadata(svg), fs::metadata(&path)))
-    {
-        let svg = svg.display();
-        let error = anyhow::anyhow!("`{svg}` cannot be both the trace and the flame graph");
-        return Err(Failure::usage(error).hint("choose another file for one of them"));
-    }
+    check_outputs(args, &path)?;
     let options = SessionOptions {
         targets: chosen.targets.clone(),
         children: args.children,
@@ -64,7 +60,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     if let Some(time) = args.keep.keep {
         return keep::run(&options, time, args, rules);
     }
-    let session = record(&options)?;
+    let session = record(&options, || create(args, &options.trace))?;
     if let Some(remark) = &session.remark {
         message!("wcprof: {remark}");
     }
@@ -75,6 +71,33 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     print(args, &options, session, &rules, &hotspot_rules)
 }
 
+/// Refuses outputs that cannot be written when the recording is over.
+fn check_outputs(args: &AttachArgs, trace: &Path) -> Result<(), Failure> {
+    if args.output.is_some() && args.keep.keep.is_none() {
+        output::check(trace, args.force)?;
+    }
+    let Some(svg) = &args.flamegraph else {
+        return Ok(());
+    };
+    if *svg == trace || is_same_file(fs::metadata(svg), fs::metadata(trace)) {
+        let svg = svg.display();
+        let error = anyhow::anyhow!("`{svg}` cannot be both the trace and the flame graph");
+        return Err(Failure::usage(error).hint("choose another file for one of them"));
+    }
+    output::check(svg, args.force)
+}
+
+/// Creates the trace; without `-o`, under a name that is not taken.
+fn create(args: &AttachArgs, path: &Path) -> Result<NewTrace, Failure> {
+    match &args.output {
+        Some(path) => output::create(path, args.force),
+        None => {
+            let others = (2..).map(|number| keep::write::numbered(path, number));
+            output::create_first_free(iter::once(path.to_owned()).chain(others))
+        }
+    }
+}
+
 /// Adds names to a recording, and prints where its time went.
 fn print(
     args: &AttachArgs,
@@ -83,7 +106,7 @@ fn print(
     rules: &Rules,
     hotspot_rules: &RuleSet,
 ) -> Result<(), Failure> {
-    let path = options.trace.as_path();
+    let path = session.trace.as_path();
     let mut opened = Opened::read(path, None)?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
@@ -102,7 +125,7 @@ fn print(
         print_tree(&profile, &mut screen)?;
     }
     // What is to be written is, even if nobody reads the rest of what is printed.
-    let printed = write_output(None, &screen);
+    let printed = output::print(&screen);
     print_missing_names(&profile, &report, path, args.raw);
     for problem in &session.recorded.problems {
         let path = terminal_name(&problem.path);
@@ -112,7 +135,7 @@ fn print(
         );
     }
     let flamegraph = args.flamegraph.as_deref();
-    let drawn = flamegraph.map_or(Ok(()), |svg_path| write_flamegraph(&profile, svg_path));
+    let drawn = flamegraph.map_or(Ok(()), |svg| write_flamegraph(&profile, svg, args.force));
     print_next(path, flamegraph.filter(|_| drawn.is_ok()));
     printed?;
     drawn?;
@@ -198,7 +221,7 @@ fn print_missing_names(profile: &Profile, report: &SymbolReport, trace: &Path, r
     }
 }
 
-fn write_flamegraph(profile: &Profile, path: &Path) -> Result<(), Failure> {
+fn write_flamegraph(profile: &Profile, path: &Path, force: ForceArgs) -> Result<(), Failure> {
     let view = View {
         by: GroupBy::Pool,
         min_percent: 0.1,
@@ -210,7 +233,7 @@ fn write_flamegraph(profile: &Profile, path: &Path) -> Result<(), Failure> {
         ..SvgOptions::default()
     };
     svg(profile, &view, &options, &mut bytes).context("failed to draw the flame graph")?;
-    write_output(Some(&path.to_owned()), &bytes)
+    output::write_whole(path, force, &bytes)
 }
 
 fn print_next(trace: &Path, flamegraph: Option<&Path>) {

@@ -10,7 +10,7 @@ use wcprof_types::Pid;
 use crate::args::CheckArgs;
 use crate::failure::{Exit, Failure};
 use crate::names;
-use crate::open::write_output;
+use crate::output::print;
 use crate::select::subjects;
 use crate::symbols;
 use crate::terminal::Terminal;
@@ -41,7 +41,7 @@ fn engines(pid: Option<Pid>, args: &CheckArgs) -> Result<(), Failure> {
         true => json::render(&probe).context("failed to write JSON")?,
         false => text::render(&probe, Terminal::stdout()),
     };
-    write_output(None, out.as_bytes())?;
+    print(out.as_bytes())?;
     match probe.choice {
         Some(_) => Ok(()),
         None => Err(Failure::new(

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
-use crate::args::{AttachArgs, CheckArgs, DoctorArgs, MergeArgs, ReportArgs};
+use crate::args::{AttachArgs, CheckArgs, DoctorArgs, ForceArgs, MergeArgs, ReportArgs};
 use crate::crypto::CryptoArgs;
 use crate::diff::DiffArgs;
 use crate::import::ImportArgs;
@@ -83,6 +83,8 @@ pub(crate) enum Command {
         /// Write the pages of all commands to this folder
         #[arg(long, value_name = "DIR", conflicts_with = "command")]
         dir: Option<PathBuf>,
+        #[command(flatten)]
+        force: ForceArgs,
     },
     /// The workload of `--demo`
     #[command(hide = true)]

@@ -9,12 +9,11 @@ use wcprof_profile::diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::model::Profile;
 use wcprof_report::{DiffTextOptions, diff_html, diff_json, diff_svg, diff_text};
 
-use crate::args::{AnalysisArgs, IdleArg, percent};
+use crate::args::{AnalysisArgs, IdleArg, OutputArgs, percent};
 use crate::failure::{Exit, Failure};
 use crate::filters::{PartArgs, StackArgs};
 use crate::names::shorten;
-use crate::open::{profile_of, state_rules, write_output};
-use crate::same_file::refuse_input;
+use crate::open::{profile_of, state_rules};
 use crate::terminal::Terminal;
 use crate::views::note_empty;
 
@@ -44,9 +43,8 @@ pub(crate) struct DiffArgs {
     /// Another format
     #[arg(long, value_enum)]
     pub(crate) format: Option<DiffFormat>,
-    /// Write to a file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) out: OutputArgs,
     /// Idle time
     #[arg(long, value_enum, default_value_t = IdleArg::Hide)]
     pub(crate) idle: IdleArg,
@@ -88,10 +86,7 @@ pub(crate) enum DiffFormat {
 pub(crate) struct Operations([f64; 2]);
 
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
-    if let Some(output) = &args.output {
-        refuse_input(&args.before, output)?;
-        refuse_input(&args.after, output)?;
-    }
+    args.out.check(&[&args.before, &args.after])?;
     let mut view = View {
         idle: args.idle == IdleArg::Show,
         min_percent: args.min_percent,
@@ -125,7 +120,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
         }
         None if args.json => diff_json(&found, &mut out)?,
         None => {
-            let terminal = Terminal::of_output(args.output.is_none());
+            let terminal = Terminal::of_output(args.out.is_stdout());
             let options = DiffTextOptions {
                 width: terminal.width,
                 color: terminal.color,
@@ -135,7 +130,7 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
             diff_text(&found, &options, &mut out)?;
         }
     }
-    write_output(args.output.as_ref(), &out)
+    args.out.write(&out)
 }
 
 fn open(path: &Path, args: &DiffArgs) -> Result<Profile, Failure> {

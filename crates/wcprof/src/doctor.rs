@@ -1,9 +1,7 @@
 //! `wcprof doctor`: what to change. Findings of time, of a trace, and of how processes and their host are set
 //! up: live, from a trace, or from a saved snapshot.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::Read;
 use std::path::Path;
 
 use anyhow::{Context, anyhow};
@@ -14,9 +12,10 @@ use wcprof_host::{SetupError, Target, TargetError, Walk, read_setup};
 use wcprof_types::Pid;
 use wcprof_types::snapshot::Snapshot;
 
-use crate::args::DoctorArgs;
+use crate::args::{DoctorArgs, ForceArgs};
 use crate::failure::{Exit, Failure};
-use crate::open::{hotspot_rules, write_output};
+use crate::open::hotspot_rules;
+use crate::output::{check, print, write_whole};
 use crate::select::{no_process, subjects};
 use crate::settings::observed;
 use crate::terminal::Terminal;
@@ -37,15 +36,18 @@ pub(crate) fn run(args: &DoctorArgs) -> Result<(), Failure> {
     if args.list {
         return list(args);
     }
+    if let Some(path) = &args.save_snapshot {
+        check(path, args.force)?;
+    }
     let found = find(args)?;
     if let Some(path) = &args.save_snapshot {
-        save(path, &found.settings)?;
+        save(path, args.force, &found.settings)?;
     }
     let out = match args.json {
         true => json(&found).context("failed to write JSON")?,
         false => text(&found, args.all),
     };
-    write_output(None, out.as_bytes())
+    print(out.as_bytes())
 }
 
 fn list(args: &DoctorArgs) -> Result<(), Failure> {
@@ -59,7 +61,7 @@ fn list(args: &DoctorArgs) -> Result<(), Failure> {
             render_list(width)
         ),
     };
-    write_output(None, out.as_bytes())
+    print(out.as_bytes())
 }
 
 fn find(args: &DoctorArgs) -> Result<Found, Failure> {
@@ -192,7 +194,7 @@ fn load(path: &Path) -> Result<Option<Snapshot>, Failure> {
     })
 }
 
-fn save(path: &Path, settings: &[(Snapshot, Report)]) -> Result<(), Failure> {
+fn save(path: &Path, force: ForceArgs, settings: &[(Snapshot, Report)]) -> Result<(), Failure> {
     let [(snapshot, _)] = settings else {
         let error = anyhow!(
             "there are settings of {} processes; a snapshot holds those of one",
@@ -202,15 +204,5 @@ fn save(path: &Path, settings: &[(Snapshot, Report)]) -> Result<(), Failure> {
     };
     let mut text = to_saved(snapshot).map_err(|e| Failure::new(Exit::Failure, e))?;
     text.push('\n');
-    // Command lines and paths may tell more than their owner likes.
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(path)
-        .with_context(|| format!("failed to create `{}`", path.display()))?;
-    file.write_all(text.as_bytes())
-        .with_context(|| format!("failed to write `{}`", path.display()))?;
-    Ok(())
+    write_whole(path, force, text.as_bytes())
 }

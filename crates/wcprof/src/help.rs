@@ -11,9 +11,10 @@ use clap::{Command, CommandFactory, FromArgMatches};
 use clap_complete::{Shell, generate};
 use clap_mangen::Man;
 
+use crate::args::ForceArgs;
 use crate::cli::Cli;
 use crate::failure::Failure;
-use crate::open::write_output;
+use crate::output::{print, write_whole};
 
 /// The commands by what they answer.
 const GROUPS: [(&str, &[&str]); 4] = [
@@ -98,17 +99,17 @@ pub(crate) fn command() -> Command {
 pub(crate) fn completions(shell: Shell) -> Result<(), Failure> {
     let mut bytes = Vec::new();
     generate(shell, &mut command(), "wcprof", &mut bytes);
-    write_output(None, &bytes)
+    print(&bytes)
 }
 
 /// Prints a manual page, or writes all to a folder.
-pub(crate) fn man(words: &[String], dir: Option<&Path>) -> Result<(), Failure> {
+pub(crate) fn man(words: &[String], dir: Option<&Path>, force: ForceArgs) -> Result<(), Failure> {
     let mut root = Cli::command().disable_help_subcommand(true);
     root.build();
     if let Some(dir) = dir {
         fs::create_dir_all(dir)
             .with_context(|| format!("failed to make the folder `{}`", dir.display()))?;
-        return write_pages(&root, dir);
+        return write_pages(&root, dir, force);
     }
     let mut command = &root;
     for word in words {
@@ -116,7 +117,7 @@ pub(crate) fn man(words: &[String], dir: Option<&Path>) -> Result<(), Failure> {
         let unknown = || Failure::usage(anyhow::anyhow!("there is no command `{word}`"));
         command = sub.ok_or_else(|| unknown().hint("`wcprof --help` lists the commands"))?;
     }
-    write_output(None, &page(command)?)
+    print(&page(command)?)
 }
 
 fn page(command: &Command) -> Result<Vec<u8>, Failure> {
@@ -125,11 +126,11 @@ fn page(command: &Command) -> Result<Vec<u8>, Failure> {
     Ok(bytes)
 }
 
-fn write_pages(command: &Command, dir: &Path) -> Result<(), Failure> {
+fn write_pages(command: &Command, dir: &Path, force: ForceArgs) -> Result<(), Failure> {
     let file = dir.join(Man::new(command.clone()).get_filename());
-    write_output(Some(&file), &page(command)?)?;
+    write_whole(&file, force, &page(command)?)?;
     let mut subs = command.get_subcommands().filter(|sub| !sub.is_hide_set());
-    subs.try_for_each(|sub| write_pages(sub, dir))
+    subs.try_for_each(|sub| write_pages(sub, dir, force))
 }
 
 #[cfg(test)]
@@ -208,7 +209,7 @@ mod tests {
     #[test]
     fn pages() {
         let folder = tempfile::tempdir().unwrap();
-        man(&[], Some(folder.path())).unwrap();
+        man(&[], Some(folder.path()), ForceArgs::default()).unwrap();
         let read = |name: &str| fs::read_to_string(folder.path().join(name)).unwrap();
         assert!(read("wcprof-crypto-advise.1").contains("duration"));
         assert!(read("wcprof.1").contains("wcprof\\-attach"));

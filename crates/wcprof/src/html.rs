@@ -12,12 +12,12 @@ use wcprof_report::{HtmlOptions, HtmlPage};
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
-use crate::open::{Spans, hotspot_rules, write_output};
+use crate::open::{Spans, hotspot_rules};
 use crate::views::title;
 
 /// Refuses to fill a terminal with a page.
 pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
-    if args.output.is_some() || !std::io::stdout().is_terminal() {
+    if !args.out.is_stdout() || !std::io::stdout().is_terminal() {
         return Ok(());
     }
     let error = anyhow::anyhow!("an HTML page is not written to a terminal");
@@ -61,7 +61,7 @@ pub(crate) fn write(
     }
     let mut out = Vec::new();
     page.write(&mut out).context("failed to make the page")?;
-    write_output(args.output.as_ref(), &out)
+    args.out.write(&out)
 }
 
 /// The flags that choose what is shown, so that a reader of the page knows them.

@@ -10,11 +10,12 @@ use wcprof_symbols::open_regular;
 use wcprof_trace::TraceWriter;
 use wcprof_trace::model::{Frame, Trace};
 
-use crate::args::SymbolArgs;
+use crate::args::{ForceArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
 use crate::local_names::kernel_functions;
 use crate::names;
 use crate::open::print_problems;
+use crate::output::{check, create};
 use crate::same_file::is_same_file;
 use crate::session::since_1970;
 
@@ -25,6 +26,8 @@ pub(crate) struct ImportArgs {
     /// Trace file to write
     #[arg(short, long, value_name = "TRACE")]
     pub(crate) output: PathBuf,
+    #[command(flatten)]
+    pub(crate) force: ForceArgs,
     /// Format of the file; by default it is recognized by its content
     #[arg(long, value_enum)]
     pub(crate) format: Option<ImportFormat>,
@@ -62,6 +65,7 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
         let error = anyhow!("the file to import and the trace to write are the same");
         return Err(Failure::usage(error));
     }
+    check(&args.output, args.force)?;
     let name = path.file_name().unwrap_or(path.as_os_str());
     let options = Options {
         format: args.format.map(|format| match format {
@@ -87,7 +91,8 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
     if let Some(why) = name_kernel(&mut trace) {
         message!("wcprof: kernel functions have no names: {why}");
     }
-    let mut writer = TraceWriter::create(&args.output, &trace.tables.header)?;
+    let (_, file) = create(&args.output, args.force)?;
+    let mut writer = TraceWriter::for_file(file, &trace.tables.header)?;
     wcprof_import::write(&trace, &mut writer)?;
     message!(
         "wcprof: {} threads, {} samples in {output}; `wcprof report {output}` prints them",

@@ -6,7 +6,7 @@ use wcprof_report::locks_html;
 
 use crate::args::{FormatArg, ReportArgs};
 use crate::failure::Failure;
-use crate::open::{hotspot_rules, write_output};
+use crate::open::hotspot_rules;
 use crate::terminal::Terminal;
 use crate::views::{part_of, title};
 
@@ -29,9 +29,9 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
             out = json.into_bytes();
         }
         None => {
-            let terminal = Terminal::of_output(args.output.is_none());
+            let terminal = Terminal::of_output(args.out.is_stdout());
             out = render_locks(&report, args.limit, terminal.prose_width()).into_bytes();
         }
     }
-    write_output(args.output.as_ref(), &out)
+    args.out.write(&out)
 }

@@ -27,6 +27,7 @@ mod locks;
 mod merge;
 mod names;
 mod open;
+mod output;
 mod progress;
 mod report;
 mod same_file;
@@ -74,6 +75,10 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Crypto(args) => crypto::run(&args),
         Command::Completions { shell } => help::completions(shell),
-        Command::Man { command, dir } => help::man(&command, dir.as_deref()),
+        Command::Man {
+            command,
+            dir,
+            force,
+        } => help::man(&command, dir.as_deref(), force),
     }
 }

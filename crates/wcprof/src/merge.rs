@@ -15,6 +15,7 @@ use wcprof_types::process_title;
 use crate::args::{AlignArg, MergeArgs};
 use crate::failure::Failure;
 use crate::open::read_tables;
+use crate::output::{check, create};
 use crate::same_file::{identity, refuse_input};
 
 pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
@@ -22,6 +23,7 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
     for path in &args.traces {
         refuse_input(path, &args.output)?;
     }
+    check(&args.output, args.force)?;
     let mut sources: Vec<Tables> = Vec::new();
     for path in &args.traces {
         let (tables, ending) = read_tables(path, |_| {})?;
@@ -54,7 +56,8 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         anonymize(&mut sources);
     }
     let header = merged_header(&sources, env!("CARGO_PKG_VERSION"));
-    let mut writer = TraceWriter::create(&args.output, &header)?;
+    let (_, file) = create(&args.output, args.force)?;
+    let mut writer = TraceWriter::for_file(file, &header)?;
     let spans = |i: usize| TraceReader::open(&args.traces[i]);
     let n_recorded: usize = sources.iter().map(|t| t.processes.len()).sum();
     let n_processes = n_recorded - joins.n_continued();

@@ -1,13 +1,8 @@
 //! A saved trace to a profile: reads the file, finds names, applies the rules.
 
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use nix::errno::Errno;
 use wcprof_findings::RuleSet;
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
@@ -248,30 +243,4 @@ pub(crate) fn hotspot_rules(args: &RuleArgs) -> Result<RuleSet, Failure> {
         loaded.map_err(Failure::usage)?;
     }
     Ok(rules)
-}
-
-/// Writes `bytes` to a file, or to standard output without one.
-pub(crate) fn write_output(path: Option<&PathBuf>, bytes: &[u8]) -> Result<(), Failure> {
-    use std::io::Write;
-    match path {
-        Some(path) => std::fs::write(path, bytes)
-            .with_context(|| format!("failed to write `{}`", path.display()))
-            .map_err(Failure::from),
-        None => {
-            let mut out = io::stdout().lock();
-            let written = out.write_all(bytes).and_then(|()| out.flush());
-            Ok(written.or_else(ignore_gone_terminal)?)
-        }
-    }
-}
-
-/// A terminal that has gone is no failure, as a reader that has gone is none: nobody waits for the output.
-fn ignore_gone_terminal(error: io::Error) -> io::Result<()> {
-    let is_io = error.raw_os_error() == Some(Errno::EIO as i32);
-    let out = io::stdout().as_fd().try_clone_to_owned().map(File::from);
-    let file = out.and_then(|file| file.metadata());
-    match is_io && file.is_ok_and(|file| file.file_type().is_char_device()) {
-        true => Ok(()),
-        false => Err(error),
-    }
 }

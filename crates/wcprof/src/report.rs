@@ -1,7 +1,6 @@
 //! `wcprof report`: a saved trace in one of the formats.
 
-use std::fs::File;
-use std::io::{BufWriter, Write, stdout};
+use std::io::{BufWriter, Write};
 use std::mem::ManuallyDrop;
 
 use anyhow::Context;
@@ -21,15 +20,12 @@ use crate::filters::around;
 use crate::html;
 use crate::locks;
 use crate::names::shorten;
-use crate::open::{Spans, hotspot_rules, named, write_output};
-use crate::same_file::refuse_input;
+use crate::open::{Spans, hotspot_rules, named};
 use crate::terminal::Terminal;
 use crate::views::{answers, cores_of, note_empty, overview, title};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
-    if let Some(output) = &args.output {
-        refuse_input(&args.trace, output)?;
-    }
+    args.out.check(&[&args.trace])?;
     if args.what.locks {
         return locks::run(args);
     }
@@ -86,7 +82,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
                 FormatArg::Markdown => markdown(&profile, &answers, &mut out)?,
                 _ => out.extend(overview(&profile, &answers, cores).bytes()),
             }
-            write_output(args.output.as_ref(), &out)?;
+            args.out.write(&out)?;
         }
         FormatArg::Csv => csv(&profile, &spans, args, &view)?,
         FormatArg::Html => html::write(&profile, &spans, args, &view, &findings, cores)?,
@@ -94,7 +90,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
             let mut out = Vec::new();
             let rendered = render(&profile, &spans, args, &view, cores, &mut out);
             rendered.context("failed to render the report")?;
-            write_output(args.output.as_ref(), &out)?;
+            args.out.write(&out)?;
         }
     }
     note_hidden(&profile, format, &view);
@@ -113,7 +109,7 @@ fn render(
     out: &mut Vec<u8>,
 ) -> anyhow::Result<()> {
     let format = format(args);
-    let terminal = Terminal::of_output(args.output.is_none());
+    let terminal = Terminal::of_output(args.out.is_stdout());
     let options = TextOptions {
         width: terminal.width,
         color: terminal.color,
@@ -165,22 +161,16 @@ fn render(
 
 /// Writes CSV while the trace is read once more.
 fn csv(profile: &Profile, spans: &Spans, args: &ReportArgs, view: &View) -> Result<(), Failure> {
-    let out: Box<dyn Write + Send> = match &args.output {
-        Some(path) => {
-            let file = File::create(path);
-            Box::new(file.with_context(|| format!("failed to write `{}`", path.display()))?)
-        }
-        None => Box::new(stdout()),
-    };
-    let mut csv = CsvWriter::new(profile, view, BufWriter::new(out))?;
-    let mut result = Ok(());
-    spans.for_each(|span| {
-        if result.is_ok() {
-            result = csv.add(span);
-        }
-    })?;
-    result.and_then(|()| csv.finish().map(drop))?;
-    Ok(())
+    args.out.write_with(|out| {
+        let mut csv = CsvWriter::new(profile, view, BufWriter::new(out))?;
+        let mut result = Ok(());
+        spans.for_each(|span| {
+            if result.is_ok() {
+                result = csv.add(span);
+            }
+        })?;
+        Ok(result.and_then(|()| csv.finish().map(drop))?)
+    })
 }
 
 /// The spans of a trace by thread, in order of time.

@@ -24,6 +24,7 @@ use wcprof_types::Pid;
 use crate::args::{EngineArg, SamplingArgs};
 use crate::failure::Failure;
 use crate::filters::glob;
+use crate::output::NewTrace;
 use crate::progress::columns_of_stderr;
 use crate::settings;
 use crate::signals::Ending;
@@ -46,6 +47,7 @@ pub(crate) struct SessionOptions {
     pub(crate) sampling: SamplingArgs,
     /// Kernel stacks, too; `None`: where they are cheap.
     pub(crate) kernel: Option<bool>,
+    /// Also what the names of numbered traces are made from.
     pub(crate) trace: PathBuf,
     /// Ends the recording, and is told when it has ended.
     pub(crate) ending: Ending,
@@ -54,6 +56,7 @@ pub(crate) struct SessionOptions {
 /// A finished recording.
 #[derive(Debug)]
 pub(crate) struct Session {
+    pub(crate) trace: PathBuf,
     pub(crate) recorded: Recorded,
     /// What the user should know of a recording that is whole.
     pub(crate) remark: Option<String>,
@@ -168,14 +171,21 @@ fn sampler(options: &SessionOptions) -> Result<Sampler, Failure> {
     Ok(Sampler::new(&options.targets, sampler_options)?)
 }
 
-/// Records until the time is over, Ctrl-C, or the end of the target.
-pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
+/// Records until the time is over, Ctrl-C, or the end of the target. `create` makes the trace, once it is known that
+/// the processes can be recorded.
+pub(crate) fn record(
+    options: &SessionOptions,
+    create: impl FnOnce() -> Result<NewTrace, Failure>,
+) -> Result<Session, Failure> {
     let (progress_tx, progress) = mpsc::channel();
     let mut shown = None;
+    let mut trace = PathBuf::new();
     let running = begin(
         options,
         |header, setups| {
-            let mut writer = TraceWriter::create(&options.trace, header)?;
+            let (path, file) = create()?;
+            trace = path;
+            let mut writer = TraceWriter::for_file(file, header)?;
             for setup in &setups {
                 // One that is too long is left out: the recording does not hang on it.
                 let _ = writer.add_setup(setup);
@@ -199,6 +209,7 @@ pub(crate) fn record(options: &SessionOptions) -> Result<Session, Failure> {
     let unsaved = unsaved.map(|error| format!("the end of the recording is not saved: {error}"));
     let loss = loss(finished.failed.as_ref(), &finished.end).or(unsaved);
     Ok(Session {
+        trace,
         recorded,
         remark: finished.remark,
         loss,
@@ -342,17 +353,10 @@ fn globs(patterns: &[String]) -> Result<GlobSet, Failure> {
     set.build().map_err(Failure::usage)
 }
 
-/// `wcprof-PID-DATE.wct` in the current folder; a name that is not taken.
+/// `wcprof-PID-DATE.wct` in the current folder.
 pub(crate) fn default_trace_path(targets: &[Arc<Target>]) -> PathBuf {
     let pid = targets.first().map_or(Pid(0), |t| t.pid());
-    let stem = format!("wcprof-{pid}-{}", since_1970().as_secs());
-    let mut path = PathBuf::from(format!("{stem}.wct"));
-    let mut number = 1;
-    while path.exists() {
-        number += 1;
-        path = format!("{stem}-{number}.wct").into();
-    }
-    path
+    format!("wcprof-{pid}-{}.wct", since_1970().as_secs()).into()
 }
 
 #[cfg(test)]

@@ -16,10 +16,11 @@ use wcprof_text::terminal_name;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_types::Pid;
 
-use crate::args::{CheckArgs, defaults};
+use crate::args::{CheckArgs, ForceArgs, defaults};
 use crate::failure::Failure;
 use crate::names;
-use crate::open::{read_tables, write_output};
+use crate::open::read_tables;
+use crate::output;
 use crate::session::{SessionOptions, record};
 use crate::signals::Ending;
 
@@ -31,7 +32,7 @@ pub(crate) fn print(health: &Health, args: &CheckArgs) -> Result<(), Failure> {
         true => json::render(health).context("failed to write JSON")?,
         false => text::render(health),
     };
-    write_output(None, text.as_bytes())
+    output::print(text.as_bytes())
 }
 
 /// Of a trace, with the files of this machine.
@@ -46,7 +47,7 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
     let targets = pids.iter().map(|pid| Target::open(*pid).map(Arc::new));
     let ending = Ending::default();
     let _signals = ending.at_signals()?;
-    let session = record(&SessionOptions {
+    let options = SessionOptions {
         targets: targets.collect::<Result<_, _>>()?,
         children: false,
         duration: Some(DURATION),
@@ -54,7 +55,8 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
         kernel: Some(false),
         trace: trace.clone(),
         ending: ending.clone(),
-    })?;
+    };
+    let session = record(&options, || output::create(&trace, ForceArgs::default()))?;
     of_trace(&trace, |tables| {
         let options = names::recording_options(&args.symbols, false, &ending.names);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)

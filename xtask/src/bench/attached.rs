@@ -55,7 +55,7 @@ impl Attached {
         let cpu_before = children_cpu_time()?;
         // The cost is measured, not limited.
         let mut attach = command(&format!(
-            "{wcprof} attach {pid} -d 0 -r {rate} --max-cpu 100 --engine {engine} -o {}",
+            "{wcprof} attach {pid} -d 0 -r {rate} --max-cpu 100 --engine {engine} --force -o {}",
             quoted(&trace)
         ));
         Ok(Self {

@@ -39,7 +39,7 @@ impl Wcprof {
     /// When wcprof fails.
     pub fn attach(&self, name: &str, pids: &[i32], flags: &str) -> Result<String> {
         let (seconds, rate) = (self.seconds, self.rate);
-        let mut attach = self.command(&format!("attach -d {seconds} -r {rate} {flags}"));
+        let mut attach = self.command(&format!("attach --force -d {seconds} -r {rate} {flags}"));
         attach.args(pids.iter().map(ToString::to_string));
         capture(attach.arg("--output").arg(self.trace(name)))
     }
@@ -67,7 +67,10 @@ impl Wcprof {
     /// When wcprof fails.
     pub fn copy_to_fixtures(&self, name: &str, fixture: &str) -> Result<()> {
         let to = root().join(format!("fixtures/traces/{fixture}.wct"));
-        self.text(name, &format!("merge --anonymous --output {}", quoted(&to)))?;
+        self.text(
+            name,
+            &format!("merge --force --anonymous --output {}", quoted(&to)),
+        )?;
         println!("{}: {} bytes", to.display(), fs_err::metadata(&to)?.len());
         Ok(())
     }

@@ -53,7 +53,7 @@ pub(super) fn make(folder: &Path, wcprof: &str, trace: &str) -> Result<Vec<&'sta
         capture(cargo_example("wcprof-trace", &line))?;
         let page = quoted(folder.join(name));
         capture(command(&format!(
-            "{wcprof} report {file} --format html -o {page}"
+            "{wcprof} report {file} --format html --force -o {page}"
         )))?;
         names.push(name);
     }

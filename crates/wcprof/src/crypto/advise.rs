@@ -18,7 +18,8 @@ use super::measure::measure;
 use super::sandbox::calibrate_process;
 use crate::args::{TargetArgs, defaults};
 use crate::failure::Failure;
-use crate::open::{profile_of, write_output};
+use crate::open::profile_of;
+use crate::output::print;
 use crate::select::{self, One};
 
 #[derive(Args, Debug)]
@@ -65,7 +66,7 @@ pub(super) fn run(args: &AdviseArgs) -> Result<(), Failure> {
         true => json_document("wcprof-crypto-advise", 2, &advice)?,
         false => advice_text(&advice, &calibration),
     };
-    write_output(None, out.as_bytes())
+    print(out.as_bytes())
 }
 
 fn calibration(

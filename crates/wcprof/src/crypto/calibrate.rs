@@ -14,9 +14,9 @@ use super::files::{open_library, read_shapes};
 use super::kept::{CacheArgs, Keeping};
 use super::measure::measure;
 use super::sandbox::calibrate_process;
-use crate::args::TargetArgs;
+use crate::args::{ForceArgs, TargetArgs};
 use crate::failure::Failure;
-use crate::open::write_output;
+use crate::output::{check, print, write_whole};
 use crate::select;
 
 #[derive(Args, Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct CalibrateArgs {
     /// Save the calibration (JSON) for `wcprof crypto model`
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Print the calibration as JSON
     #[arg(long)]
     json: bool,
@@ -43,6 +45,9 @@ pub(crate) struct CalibrateArgs {
 }
 
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
+    if let Some(path) = &args.output {
+        check(path, args.force)?;
+    }
     let shapes = read_shapes(args.shapes.as_deref())?;
     let keeping = args.cache.keeping(Keeping::Renew);
     let (library, calibration) = match args.targets.is_empty() {
@@ -61,7 +66,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
         }
     };
     if let Some(path) = &args.output {
-        write_output(Some(path), json(&calibration)?.as_bytes())?;
+        write_whole(path, args.force, json(&calibration)?.as_bytes())?;
     }
     let mut out = match args.json {
         true => json(&calibration)?,
@@ -78,7 +83,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
             terminal_name(&path.display().to_string())
         );
     }
-    write_output(None, out.as_bytes())
+    print(out.as_bytes())
 }
 
 fn json(calibration: &Calibration) -> Result<String, Failure> {

@@ -13,8 +13,8 @@ use msgr_crypto::text::model_text;
 use super::files::{json_document, open_library, read_calibration, read_shapes, read_speed_table};
 use super::kept::{CacheArgs, Keeping};
 use super::measure::measure;
+use crate::args::OutputArgs;
 use crate::failure::Failure;
-use crate::open::write_output;
 
 #[derive(Args, Debug)]
 pub(crate) struct ModelArgs {
@@ -39,9 +39,8 @@ pub(crate) struct ModelArgs {
     /// Another format: a chart of throughput against the size of a call
     #[arg(long, value_enum)]
     format: Option<ModelFormat>,
-    /// Write to a file instead of standard output
-    #[arg(short, long, value_name = "FILE")]
-    output: Option<PathBuf>,
+    #[command(flatten)]
+    out: OutputArgs,
     /// The direction that is drawn
     #[arg(long, value_enum, default_value_t = SideArg::Rx, requires = "format")]
     side: SideArg,
@@ -71,6 +70,7 @@ fn iops(text: &str) -> Result<f64, String> {
 }
 
 pub(super) fn run(args: &ModelArgs) -> Result<(), Failure> {
+    args.out.check(&[])?;
     let shapes = read_shapes(args.shapes.as_deref())?;
     let calibration = calibration(args)?;
     let load = match (args.threads, args.iops) {
@@ -83,7 +83,7 @@ pub(super) fn run(args: &ModelArgs) -> Result<(), Failure> {
         None if args.json => json_document("wcprof-crypto-model", 2, &report)?,
         None => model_text(&report, &calibration),
     };
-    write_output(args.output.as_ref(), out.as_bytes())
+    args.out.write(out.as_bytes())
 }
 
 fn chart(args: &ModelArgs, report: &Report, calibration: &Calibration) -> Result<String, Failure> {

@@ -24,7 +24,7 @@ use crate::live_names::LiveNames;
 use crate::names;
 use crate::session::{SessionOptions, subject};
 use crate::signals::at_signals;
-use write::{NameOptions, Written, check_folder, numbered, write};
+use write::{NameOptions, Written, check_folder, create_numbered, write};
 
 /// Files that may wait to be written.
 const MAX_WAITING: usize = 4;
@@ -58,8 +58,8 @@ pub(crate) fn run(
     if let Some(remark) = &ended.remark {
         message!("wcprof: {remark}");
     }
-    let path = numbered(base, &mut number);
-    let written = write(&ended.kept, path, ended.reason, &names)?;
+    let created = create_numbered(base, &mut number)?;
+    let written = write(&ended.kept, created, ended.reason, &names)?;
     print_written(&written, ended.reason, &ended.kept);
     let last = written.path.display();
     message!("more: wcprof report {last} --by pool [--invert]; wcprof doctor {last}");
@@ -199,8 +199,8 @@ fn write_all(
 ) -> u32 {
     let mut number = 1;
     for (kept, reason) in orders {
-        let path = numbered(base, &mut number);
-        match write(&kept, path, &reason, names) {
+        let created = create_numbered(base, &mut number);
+        match created.and_then(|created| write(&kept, created, &reason, names)) {
             Ok(written) => print_written(&written, &reason, &kept),
             Err(failure) => {
                 is_incomplete.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! What a ring held to a trace file of its own, with names.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use wcprof_record::NamedSnapshot;
@@ -12,34 +12,30 @@ use crate::args::SymbolArgs;
 use crate::failure::Failure;
 use crate::local_names::{self, Origin};
 use crate::names;
+use crate::output::{NewTrace, create_first_free};
 
-/// `osd.wct` to `osd-1.wct`, `osd-2.wct` ...: the first that is not taken from `number` on, which is
-/// set to the one after it.
-pub(crate) fn numbered(base: &Path, number: &mut u32) -> PathBuf {
+/// `osd.wct` to `osd-1.wct`.
+pub(crate) fn numbered(base: &Path, number: u32) -> PathBuf {
     let stem = base.file_stem().unwrap_or_default().to_string_lossy();
     let suffix = match base.extension() {
         Some(extension) => format!(".{}", extension.to_string_lossy()),
         None => ".wct".to_owned(),
     };
-    loop {
-        let path = base.with_file_name(format!("{stem}-{number}{suffix}"));
-        *number = number.saturating_add(1);
-        // A link that leads nowhere is taken, too.
-        if fs::symlink_metadata(&path).is_err() || *number == u32::MAX {
-            return path;
-        }
-    }
+    base.with_file_name(format!("{stem}-{number}{suffix}"))
+}
+
+/// Creates the first numbered trace that is not there, from `number` on, which is set to the one after it.
+pub(crate) fn create_numbered(base: &Path, number: &mut u32) -> Result<NewTrace, Failure> {
+    create_first_free((*number..).map(|n| {
+        *number = n.saturating_add(1);
+        numbered(base, n)
+    }))
 }
 
 /// Refuses a folder that no file can be written to, before anything is recorded.
 pub(crate) fn check_folder(base: &Path) -> Result<(), Failure> {
-    let path = numbered(base, &mut 1);
-    OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .open(&path)
-        .and_then(|_| fs::remove_file(&path))
-        .map_err(|source| Failure::from(TraceError::Create { path, source }))
+    let (path, _) = create_numbered(base, &mut 1)?;
+    Ok(fs::remove_file(path)?)
 }
 
 /// A file that was written.
@@ -65,14 +61,14 @@ pub(crate) struct NameOptions<'a> {
 /// Writes all that a ring held. A file that could not be written whole is removed.
 pub(crate) fn write(
     kept: &NamedSnapshot,
-    path: PathBuf,
+    (path, file): NewTrace,
     reason: &str,
     names: &NameOptions<'_>,
 ) -> Result<Written, Failure> {
-    let cut = kept.snapshot.cut(TimeNs(0))?;
-    let tables = cut.tables();
-    let write = || -> Result<(u64, bool), Failure> {
-        let mut writer = TraceWriter::create(&path, &tables.header)?;
+    let write = || -> Result<_, Failure> {
+        let cut = kept.snapshot.cut(TimeNs(0))?;
+        let tables = cut.tables();
+        let mut writer = TraceWriter::for_file(file, &tables.header)?;
         cut.write(&mut writer, reason)?;
         let origin = Origin::of_cut(kept, &cut);
         let (mut symbols, report) =
@@ -85,12 +81,17 @@ pub(crate) fn write(
         if !names.raw && !is_cancelled {
             writer.write_symbols(&symbols)?;
         }
-        Ok((writer.len_bytes(), is_cancelled))
+        Ok((
+            writer.len_bytes(),
+            is_cancelled,
+            tables.stats.duration,
+            tables.threads.len(),
+        ))
     };
     match write() {
-        Ok((bytes, is_cancelled)) => Ok(Written {
-            duration: tables.stats.duration,
-            n_threads: tables.threads.len(),
+        Ok((bytes, is_cancelled, duration, n_threads)) => Ok(Written {
+            duration,
+            n_threads,
             bytes,
             is_cancelled,
             path,
@@ -124,11 +125,12 @@ mod tests {
         fs::write(folder.path().join("a.b-2.wct"), "mine").unwrap();
         let mut number = 1;
         let names = [(); 3].map(|()| {
-            let path = numbered(&base, &mut number);
+            let (path, _) = create_numbered(&base, &mut number).unwrap();
             path.file_name().unwrap().to_string_lossy().into_owned()
         });
         assert_eq!(names, ["a.b-1.wct", "a.b-3.wct", "a.b-4.wct"]);
-        assert_eq!(numbered(Path::new("x"), &mut 7), Path::new("x-7.wct"));
+        assert_eq!(numbered(Path::new("x"), 7), Path::new("x-7.wct"));
+        fs::remove_file(folder.path().join("a.b-1.wct")).unwrap();
         check_folder(&base).unwrap();
         assert!(!folder.path().join("a.b-1.wct").exists());
         let failure = check_folder(&folder.path().join("none/x.wct")).unwrap_err();

@@ -31,7 +31,7 @@ use wcprof_types::TimeNs;
 
 use crate::args::{AnalysisArgs, SamplingArgs, SymbolArgs, TargetArgs, parse_keep};
 use crate::failure::{Exit, Failure};
-use crate::keep::write::{self, NameOptions, check_folder, numbered};
+use crate::keep::write::{self, NameOptions, check_folder, create_numbered};
 use crate::live;
 use crate::live_names::LiveNames;
 use crate::names;
@@ -361,7 +361,7 @@ impl View<'_> {
 
     /// Writes what is kept until the shown moment, on another thread.
     fn save(&self, kept: &Arc<NamedSnapshot>, number: &mut u32) {
-        let path = numbered(&self.options.trace, number);
+        let created = create_numbered(&self.options.trace, number);
         let kept = Arc::clone(kept);
         let news = self.news_tx.clone();
         let symbols = self.args.analysis.symbols.clone();
@@ -371,8 +371,9 @@ impl View<'_> {
                 args: &symbols,
                 raw: false,
             };
-            let written = write::write(&kept, path, "saved from the live view", &names);
-            let result = written
+            let reason = "saved from the live view";
+            let result = created
+                .and_then(|created| write::write(&kept, created, reason, &names))
                 .map(|w| w.path)
                 .map_err(|failure| failure.to_string());
             // The view may be over by now.

@@ -254,7 +254,7 @@ fn in_chromium() {
         trace.to_str().expect("text"),
     );
     text(&["import", folded, "--format", "folded", "-o", trace]);
-    text(&["report", trace, "--format", "html", "-o", to]);
+    text(&["report", trace, "--format", "html", "--force", "-o", to]);
     let (dom, log) = open(&chromium, folder.path(), &page, "#q=script");
     assert!(!log.contains("CONSOLE"), "{log}");
     assert!(dom.contains("data-drawn="), "{dom}");

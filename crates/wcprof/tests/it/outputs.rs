@@ -6,6 +6,7 @@ use crate::traces;
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::process::{Command, Stdio};
 
 use traces::{OSD, QEMU, fixtures, wcprof};
 
@@ -154,5 +155,66 @@ fn negative_numbers() {
         (&["--ops", "-5"], ["invalid value '-5'", "must be 1 to"]),
     ] {
         assert_fails(&[&["report", OSD], args].concat(), 2, &parts);
+    }
+}
+
+/// Check that every format refuses a file that is there without `--force`, and replaces it with it, and that no
+/// link is written through. The new one is private under any umask.
+#[test]
+fn existing_files() {
+    use std::os::unix::fs::PermissionsExt;
+    for format in ["--tree", "--format=csv", "--format=html", "--format=svg"] {
+        let folder = tempfile::tempdir().expect("temporary folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        fs::write(path("old"), "old").expect("it can be written");
+        symlink("old", path("link")).expect("a link can be made");
+        symlink("none", path("dangling")).expect("a link can be made");
+        let names = ["old", "link", "dangling"];
+        for name in names {
+            let args = ["report", OSD, format, "-o", &path(name)];
+            assert_fails(&args, 2, &["exists", "hint:", "--force"]);
+        }
+        assert!(!folder.path().join("none").exists(), "{format}");
+        assert_eq!(fs::read_to_string(path("old")).expect("a file"), "old");
+        // The link before what it leads to.
+        for name in ["link", "old", "dangling"] {
+            let args = ["report", OSD, format, "--force", "-o", &path(name)];
+            let status = Command::new("sh")
+                .args(["-c", "umask 0 && exec \"$0\" \"$@\""])
+                .arg(support::command(&[]).get_program())
+                .args(args)
+                .current_dir(fixtures())
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .status();
+            assert!(status.expect("sh runs").success(), "{args:?}");
+            let new = fs::symlink_metadata(path(name)).expect("a file");
+            assert!(new.is_file() && new.len() > 3, "{args:?}");
+            assert_eq!(new.permissions().mode() & 0o7777, 0o600, "{args:?}");
+        }
+        let count = fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!(count, names.len(), "{format}");
+    }
+}
+
+/// Check that `-o /dev/stdout` is standard output, also where that is a file, and `-o /dev/null` is nothing.
+#[test]
+fn standard_output_by_name() {
+    for format in ["--tree", "--format=csv"] {
+        let args = ["report", OSD, format, "-o", "/dev/stdout"];
+        let printed = wcprof(&args);
+        assert!(printed.status.success() && printed.stdout.len() > 1000);
+        let mut file = tempfile::tempfile().expect("a file");
+        let status = support::command(&args)
+            .current_dir(fixtures())
+            .stdout(file.try_clone().expect("a descriptor"))
+            .status();
+        assert!(status.expect("the program runs").success());
+        let mut bytes = Vec::new();
+        std::io::Seek::rewind(&mut file).expect("a file");
+        std::io::Read::read_to_end(&mut file, &mut bytes).expect("a file");
+        assert_eq!(bytes, printed.stdout, "{format}");
+        let nothing = wcprof(&["report", OSD, format, "-o", "/dev/null"]);
+        assert!(nothing.status.success() && nothing.stdout.is_empty());
     }
 }

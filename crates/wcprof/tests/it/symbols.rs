@@ -299,7 +299,7 @@ fn raw_asks_no_server() {
     let pid = target.0.id().to_string();
     let server = EmptyServer::start();
     let attach = |more: &[&str]| {
-        let args = ["attach", &pid, "-d", "0.5", "-o", "x.wct"];
+        let args = ["attach", &pid, "-d", "0.5", "--force", "-o", "x.wct"];
         let mut command = command(dir, &[&args[..], more].concat());
         command
             .env("DEBUGINFOD_URLS", &server.url)
@@ -600,7 +600,10 @@ fn debuginfod_over_tls() {
     );
     let pid = target.0.id().to_string();
     let attach = |certificates: &str| {
-        let mut command = command(dir, &["attach", &pid, "-d", "0.5", "-o", "x.wct"]);
+        let mut command = command(
+            dir,
+            &["attach", &pid, "-d", "0.5", "--force", "-o", "x.wct"],
+        );
         command
             .env("DEBUGINFOD_URLS", format!("https://{address}"))
             .env("SSL_CERT_FILE", dir.join(certificates))

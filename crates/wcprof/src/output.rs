@@ -1,0 +1,219 @@
+//! Bytes to files: the one place that creates output files. They are private (mode 0600), never written through
+//! a link, and never in the place of a file that is there, unless `--force` is given.
+
+mod place;
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, anyhow};
+use nix::errno::Errno;
+use nix::libc;
+use tempfile::NamedTempFile;
+
+use crate::args::{ForceArgs, OutputArgs};
+use crate::failure::Failure;
+use crate::same_file::refuse_input;
+use place::{Found, Place};
+
+/// A trace that was created, and its path.
+pub(crate) type NewTrace = (PathBuf, File);
+
+impl OutputArgs {
+    /// Whether standard output gets it.
+    pub(crate) fn is_stdout(&self) -> bool {
+        self.output.is_none()
+    }
+
+    /// Refuses, before the work begins, what its end would refuse, and to write where an input is.
+    pub(crate) fn check(&self, inputs: &[&Path]) -> Result<(), Failure> {
+        let Some(path) = &self.output else {
+            return Ok(());
+        };
+        let mut inputs = inputs.iter();
+        inputs.try_for_each(|input| refuse_input(input, path))?;
+        check(path, self.force)
+    }
+
+    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+        self.write_with(|out| Ok(out.write_all(bytes)?))
+    }
+
+    /// Writes what `write` makes, to the file or to standard output.
+    pub(crate) fn write_with(
+        &self,
+        write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
+    ) -> Result<(), Failure> {
+        match &self.output {
+            Some(path) => write_with(path, self.force, write),
+            None => {
+                let mut out = io::stdout();
+                write(&mut out)?;
+                Ok(out.flush()?)
+            }
+        }
+    }
+}
+
+/// Writes to standard output.
+pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(bytes).and_then(|()| out.flush());
+    Ok(written.or_else(ignore_gone_terminal)?)
+}
+
+/// A terminal that has gone is no failure, as a reader that has gone is none: nobody waits for the output.
+fn ignore_gone_terminal(error: io::Error) -> io::Result<()> {
+    let is_io = error.raw_os_error() == Some(Errno::EIO as i32);
+    let out = io::stdout().as_fd().try_clone_to_owned().map(File::from);
+    let file = out.and_then(|file| file.metadata());
+    match is_io && file.is_ok_and(|file| file.file_type().is_char_device()) {
+        true => Ok(()),
+        false => Err(error),
+    }
+}
+
+/// Refuses what [`write_whole`] and [`create`] would refuse because something is there.
+pub(crate) fn check(path: &Path, force: ForceArgs) -> Result<(), Failure> {
+    let place = Place::find(path).with_context(|| failed(path))?;
+    match place.found {
+        Found::File(_) => may_replace(path, &place, force),
+        Found::Nothing | Found::Device(_) => Ok(()),
+    }
+}
+
+/// Writes a file that appears when it is whole. A pipe or a device is written as it is.
+pub(crate) fn write_whole(path: &Path, force: ForceArgs, bytes: &[u8]) -> Result<(), Failure> {
+    write_with(path, force, |out| Ok(out.write_all(bytes)?))
+}
+
+fn write_with(
+    path: &Path,
+    force: ForceArgs,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
+) -> Result<(), Failure> {
+    let context = || failed(path);
+    let place = Place::find(path).with_context(context)?;
+    if let Found::Device(device) = &place.found {
+        let mut file = device.open().with_context(context)?;
+        return Ok(write(&mut file).with_context(context)?);
+    }
+    may_replace(path, &place, force)?;
+    let mut file = temporary(&place).with_context(context)?;
+    // Without a name, what is left of a failure is removed when `file` is dropped.
+    write(file.as_file_mut()).with_context(context)?;
+    let end = place.path();
+    let named = match force.force {
+        true => file.persist(end),
+        false => file.persist_noclobber(end),
+    };
+    match named.map_err(|e| e.error) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path)),
+        named => Ok(named.map(drop).with_context(context)?),
+    }
+}
+
+/// Creates a trace: a file that grows, and is locked while it does.
+pub(crate) fn create(path: &Path, force: ForceArgs) -> Result<NewTrace, Failure> {
+    let context = || format!("failed to create `{}`", path.display());
+    let place = Place::find(path).with_context(context)?;
+    let file = match place.found {
+        Found::Nothing => match exclusive(&place.path()) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(exists(path)),
+            created => created.with_context(context)?,
+        },
+        Found::File(_) => {
+            may_replace(path, &place, force)?;
+            let file = temporary(&place).with_context(context)?;
+            let named = file.persist(place.path()).map_err(|e| e.error);
+            named.with_context(context)?
+        }
+        Found::Device(_) => {
+            let error = anyhow!("it is not a regular file").context(context());
+            return Err(Failure::from(error).hint("choose another file with -o"));
+        }
+    };
+    // A file system without locks is no reason to fail, and nobody else knows the file yet.
+    let _ = file.try_lock();
+    Ok((path.to_owned(), file))
+}
+
+/// Creates a trace under the first name that is not taken.
+pub(crate) fn create_first_free(
+    names: impl IntoIterator<Item = PathBuf>,
+) -> Result<NewTrace, Failure> {
+    for path in names {
+        let context = || format!("failed to create `{}`", path.display());
+        let place = Place::find(&path).with_context(context)?;
+        if !matches!(place.found, Found::Nothing) {
+            continue;
+        }
+        match exclusive(&place.path()) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
+            created => {
+                let file = created.with_context(context)?;
+                let _ = file.try_lock();
+                return Ok((path, file));
+            }
+        }
+    }
+    Err(anyhow!("all numbers of files are taken").into())
+}
+
+/// Refuses to replace a file without `--force`, and one that a recording writes to.
+fn may_replace(path: &Path, place: &Place, force: ForceArgs) -> Result<(), Failure> {
+    let Found::File(file) = &place.found else {
+        return Ok(());
+    };
+    if file.as_ref().is_some_and(is_locked) {
+        let path = path.display();
+        let error = anyhow!("failed to write to `{path}`: another wcprof is writing to it");
+        return Err(Failure::from(error).hint("choose another file with -o"));
+    }
+    match force.force {
+        true => Ok(()),
+        false => Err(exists(path)),
+    }
+}
+
+/// Whether another process holds the lock of a file, as far as this one may know.
+fn is_locked(file: &place::Handle) -> bool {
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).open(file.path());
+    opened.is_ok_and(|file| matches!(file.try_lock(), Err(TryLockError::WouldBlock)))
+}
+
+fn exists(path: &Path) -> Failure {
+    Failure::usage(anyhow!(
+        "`{}` exists: it is not overwritten",
+        path.display()
+    ))
+    .hint("choose another file, or replace it with --force")
+}
+
+fn failed(path: &Path) -> String {
+    format!("failed to write `{}`", path.display())
+}
+
+/// A file in the folder of the output that is removed unless it gets a name.
+fn temporary(place: &Place) -> io::Result<NamedTempFile> {
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix(".wcprof-").suffix(".tmp");
+    builder.make_in(place.folder(), exclusive)
+}
+
+/// Creates a private file where nothing is. Appending: after a failed write, its file is cut to a length.
+fn exclusive(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(path)
+}
+
+#[cfg(test)]
+mod tests;
