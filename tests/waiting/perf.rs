@@ -52,6 +52,7 @@ fn import(folder: &Path, data: &Path) -> (Folded, String) {
         .arg(data)
         .arg("-o")
         .arg(&trace)
+        .arg("--force")
         .output()
         .expect("wcprof starts");
     assert!(output.status.success(), "{}", text(&output.stderr));
