@@ -9,6 +9,7 @@ use wcprof_doctor::{Observed, Report, diagnose, from_saved, render_list, to_save
 use wcprof_findings::{Finding, Hotspots, hotspots, render_rules, rules_to_json};
 use wcprof_host::open::open_regular;
 use wcprof_host::{SetupError, Target, TargetError, Walk, read_setup};
+use wcprof_profile::model::Profile;
 use wcprof_types::Pid;
 use wcprof_types::snapshot::Snapshot;
 
@@ -23,12 +24,14 @@ use crate::views::part_of;
 
 /// Bytes of a saved snapshot.
 const MAX_SAVED: u64 = 16 << 20;
+/// Bytes by which a snapshot is told from a trace.
+const MAX_START: u64 = 4096;
 
 /// What is looked at.
 #[derive(Default)]
 struct Found {
-    /// Findings of time, as text for people.
-    hotspots: Option<(Hotspots, String)>,
+    /// Findings of time, and what they are of.
+    hotspots: Option<(Hotspots, Profile)>,
     settings: Vec<(Snapshot, Report)>,
 }
 
@@ -96,14 +99,11 @@ impl Found {
         let rules = hotspot_rules(&args.analysis.rules)?;
         let (profile, tables) = part_of(path, &args.part, &args.analysis)?;
         let hotspots = hotspots(&profile, &rules);
-        let hotspots_found = hotspots.findings.len();
-        let width = Terminal::stdout().prose_width();
-        let text = wcprof_findings::render_text(&profile, &hotspots, width);
-        self.hotspots = Some((hotspots, text));
-        if hotspots_found == 0 && !profile.threads.is_empty() {
+        if hotspots.findings.is_empty() && !profile.threads.is_empty() {
             let trace = path.display();
             message!("wcprof: `wcprof report {trace} --tree --invert` shows where the time goes");
         }
+        self.hotspots = Some((hotspots, profile));
         let setups = &tables.origins.setups;
         let observed = observed(&tables);
         for setup in setups {
@@ -147,7 +147,9 @@ fn text(found: &Found, all: bool) -> String {
     let width = Terminal::stdout().prose_width();
     let render =
         |(snapshot, report): &(_, _)| wcprof_doctor::render_text(snapshot, report, width, all);
-    let parts = found.hotspots.iter().map(|(_, text)| text.clone());
+    let of_time = found.hotspots.iter();
+    let parts =
+        of_time.map(|(hotspots, profile)| wcprof_findings::render_text(profile, hotspots, width));
     let parts: Vec<String> = parts.chain(found.settings.iter().map(render)).collect();
     let mut text = parts.join("\n");
     if !text.ends_with('\n') {
@@ -176,12 +178,16 @@ fn live(pid: Pid, root: &Path) -> Result<Snapshot, Failure> {
 /// A saved snapshot; `None` of what is no JSON, such as a trace.
 fn load(path: &Path) -> Result<Option<Snapshot>, Failure> {
     let mut bytes = Vec::new();
+    let context = || format!("failed to read snapshot `{}`", path.display());
     let file = open_regular(path).map_err(|error| error.reason);
-    let read = file.and_then(|file| Ok(file.take(MAX_SAVED + 1).read_to_end(&mut bytes)?));
-    read.with_context(|| format!("failed to read snapshot `{}`", path.display()))?;
+    let mut file = file.with_context(context)?.take(MAX_SAVED + 1);
+    // A trace, which may be large, is not read to its end for this.
+    let start = file.by_ref().take(MAX_START).read_to_end(&mut bytes);
+    start.with_context(context)?;
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Ok(None);
     }
+    file.read_to_end(&mut bytes).with_context(context)?;
     if bytes.len() as u64 > MAX_SAVED {
         let error = anyhow!("`{}` is longer than {MAX_SAVED} bytes", path.display());
         return Err(Failure::new(Exit::BadTrace, error));

@@ -39,7 +39,10 @@ impl OutputArgs {
     }
 
     pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
-        self.write_with(|out| Ok(out.write_all(bytes)?))
+        match &self.output {
+            Some(path) => write_whole(path, self.force, bytes),
+            None => print(bytes),
+        }
     }
 
     /// Writes what `write` makes, to the file or to standard output.
@@ -121,10 +124,10 @@ pub(crate) fn create(path: &Path, force: ForceArgs) -> Result<NewTrace, Failure>
     let context = || format!("failed to create `{}`", path.display());
     let place = Place::find(path).with_context(context)?;
     let file = match place.found {
-        Found::Nothing => match exclusive(&place.path()) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Err(exists(path)),
-            created => created.with_context(context)?,
-        },
+        Found::Nothing => {
+            let created = create_new(&place).with_context(context)?;
+            created.ok_or_else(|| exists(path))?
+        }
         Found::File(_) => {
             may_replace(path, &place, force)?;
             let file = temporary(&place).with_context(context)?;
@@ -151,16 +154,20 @@ pub(crate) fn create_first_free(
         if !matches!(place.found, Found::Nothing) {
             continue;
         }
-        match exclusive(&place.path()) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}
-            created => {
-                let file = created.with_context(context)?;
-                let _ = file.try_lock();
-                return Ok((path, file));
-            }
+        if let Some(file) = create_new(&place).with_context(context)? {
+            let _ = file.try_lock();
+            return Ok((path, file));
         }
     }
     Err(anyhow!("all numbers of files are taken").into())
+}
+
+/// Creates a file where nothing was found; `None` when something is there meanwhile.
+fn create_new(place: &Place) -> io::Result<Option<File>> {
+    match exclusive(&place.path()) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        created => created.map(Some),
+    }
 }
 
 /// Refuses to replace a file without `--force`, and one that a recording writes to.
