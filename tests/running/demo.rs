@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use wcprof_trace::{Ending, TraceReader};
 
-use wcprof_testkit::{alone, children, has_capability, printed, skip, text, wcprof};
+use wcprof_testkit::{alone, children, has_capability, printed, skip, text, wcprof, worker};
 
 const TRACE: &str = "wcprof-demo.wct";
 /// What the demo waits for: rule and pool.
@@ -115,7 +115,7 @@ fn long_demo(folder: &Path, is_recording: bool) -> (Child, i32) {
         .expect("wcprof starts");
     let begin = Instant::now();
     loop {
-        let workload = children(demo.id() as i32).first().copied();
+        let workload = children(worker(&demo)).first().copied();
         match workload {
             Some(pid) if !is_recording || is_sampled(folder) => return (demo, pid),
             _ => {}

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use wcprof_testkit::{
-    RemoteProcess, Variant, assert_fails, fixture, has_capability, output_folder, skip, text,
-    wcprof,
+    RemoteProcess, Variant, assert_fails, fixture, has_capability, kill_worker, output_folder,
+    skip, text, wcprof,
 };
 
 /// Frames of each thread and direction for one GO.
@@ -260,8 +260,7 @@ fn killed() {
     let before = code(&target, pid);
     let mut watching = Watching::start(pid, "10");
     assert_ne!(code(&target, pid), before, "breakpoints are in");
-    watching.child.kill().expect("wcprof runs");
-    watching.child.wait().expect("wcprof can be waited for");
+    kill_worker(&mut watching.child);
     // Descriptors are closed before a process can be waited for; the kernel may put their end off.
     let begin = std::time::Instant::now();
     while code(&target, pid) != before {

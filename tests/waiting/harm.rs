@@ -4,8 +4,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wcprof_testkit::{
-    Attach, Engine, Mark, RemoteProcess, StopWatch, Variant, fixture, voluntary_switches,
-    wait_for_epoll, wait_for_trace,
+    Attach, Engine, Mark, RemoteProcess, StopWatch, Variant, fixture, kill_worker,
+    voluntary_switches, wait_for_epoll, wait_for_trace,
 };
 
 /// Waiting threads are not woken, stopped or traced, and no wait ends with EINTR.
@@ -57,8 +57,7 @@ fn kill_wcprof(engine: Engine, n_rounds: u32) {
             wait_for_trace(&folder);
         }
         thread::sleep(Duration::from_millis((random >> 33) % 100));
-        child.kill().expect("wcprof runs");
-        child.wait().expect("wcprof can be waited for");
+        kill_worker(&mut child);
         rounds = spins(&mut spinning, &rounds, round);
     }
     for watch in watches {

@@ -14,7 +14,8 @@ use wcprof_trace::{Ending, TraceReader};
 
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, assert_fails, build_tiny32, copy_program,
-    fixture, has_capability, output_folder, skip, text, wcprof,
+    fixture, has_capability, kill_worker, output_folder, read_trace, skip, text, wait_for_trace,
+    wait_until, wcprof, worker,
 };
 
 const FAILURE: i32 = 1;
@@ -258,8 +259,7 @@ fn killed_while_recording() {
         );
         thread::sleep(Duration::from_millis(20));
     }
-    child.kill().expect("wcprof runs");
-    child.wait().expect("wcprof can be waited for");
+    kill_worker(&mut child);
     let trace = trace.display().to_string();
     let output = run(&["report", &trace, "--format", "folded", "--idle", "show"]);
     assert!(output.status.success(), "{output:?}");
@@ -268,6 +268,24 @@ fn killed_while_recording() {
         text(&output.stderr).contains("did not end cleanly"),
         "{output:?}"
     );
+}
+
+/// Check that `kill -9` of the process that the user started ends the recording, and that the trace is complete.
+#[test]
+fn front_killed() {
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let (mut child, folder) = Attach::new(Engine::ProcfsOnly, target.pid())
+        .seconds(0.0)
+        .spawn();
+    let worker = worker(&child);
+    wait_for_trace(&folder);
+    child.kill().expect("wcprof runs");
+    child.wait().expect("wcprof can be waited for");
+    wait_until("the process that does the work lives", || {
+        (!Path::new(&format!("/proc/{worker}")).exists()).then_some(())
+    });
+    let (_, ending) = read_trace(&folder.path().join("test.wct"));
+    assert_eq!(ending, Ending::Clean);
 }
 
 /// A changed copy of a trace, in a folder of its own.

@@ -17,6 +17,7 @@ mod life;
 mod locks;
 mod many;
 mod perf;
+mod silent;
 mod stacks;
 mod top;
 mod waits;
@@ -42,6 +43,8 @@ wcprof_testkit::engine_tests! {
         many::children: "Check children that were there, are forked, and run another program.",
         jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
         jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
+        silent::userfaultfd: "Check that memory which never answers ends a recording, with the thread's number, and that the rest is kept.",
+        silent::file: "Check the same of a mapped file whose server never answers.",
         harm::waiting_threads: "Check that waiting threads are not woken, stopped or traced, and that no wait ends with EINTR.",
         harm::killed: "Check that `kill -9` of wcprof leaves the target as it was.",
     }

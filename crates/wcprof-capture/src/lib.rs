@@ -49,6 +49,7 @@ pub use batch::{
 pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};
 pub use sampler::{
-    KeepThread, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest, StartError,
+    KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
+    StartError, Stuck, Watcher,
 };
 pub use sys::{Punctuality, add_recording_cpu};

@@ -11,10 +11,13 @@ compile_error!(
 
 pub mod cache;
 pub mod clock;
+mod deadline;
 pub mod fds;
+pub mod front;
 mod memory;
 pub mod open;
 pub mod own_files;
+
 pub mod procfs;
 pub mod select;
 mod setup;
@@ -22,7 +25,7 @@ mod sockets;
 pub mod sys;
 mod target;
 
-pub use memory::{ReadRange, read_memory, read_ranges};
+pub use memory::{Unanswered, read_memory, read_memory_now, readable_address, unanswered};
 pub use setup::{MAX_WALK_KIB, SetupError, Walk, read_setup};
 pub use sockets::SocketNames;
 pub use target::{Liveness, Target, TargetError};

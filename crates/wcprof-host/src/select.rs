@@ -6,6 +6,7 @@ use std::path::Path;
 use globset::GlobMatcher;
 use wcprof_types::{Pid, osd_id, program_name, vm_name};
 
+use crate::front;
 use crate::procfs::{list_processes, parse_stat, read_text};
 
 /// Where control groups are mounted.
@@ -79,10 +80,10 @@ fn is_below(cgroup: &str, path: &str) -> bool {
 
 /// All processes but kernel threads, zombies and wcprof itself, by pid.
 pub fn processes() -> Vec<Candidate> {
-    let own = std::process::id();
+    let own = [std::process::id().cast_signed(), front::pid()];
     list_processes()
         .into_iter()
-        .filter(|pid| pid.cast_unsigned() != own)
+        .filter(|pid| !own.contains(pid))
         .filter_map(candidate)
         .collect()
 }

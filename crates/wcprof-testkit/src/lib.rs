@@ -23,13 +23,13 @@ pub use load::alone;
 pub use machine::Verdict;
 pub use proc::{
     CpuLog, StopWatch, children, run_delay_ns, voluntary_switches, wait_for_epoll,
-    wait_for_run_time, wait_for_thread,
+    wait_for_run_time, wait_for_thread, wait_until,
 };
 pub use remote::{Mark, RemoteProcess, copy_program};
 pub use samples::{Samples, Split};
 pub use share::{assert_share, assert_within, tolerance};
 pub use skip::{has_capability, skip};
 pub use wcprof::{
-    Attach, Engine, Recording, assert_fails, assert_weights, interrupt, printed, program,
-    stood_still, text, wait_for_trace, wait_for_write, wcprof,
+    Attach, Engine, Recording, assert_fails, assert_weights, interrupt, kill_worker, printed,
+    program, read_trace, stood_still, text, wait_for_trace, wait_for_write, wcprof, worker,
 };

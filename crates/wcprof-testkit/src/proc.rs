@@ -85,7 +85,7 @@ pub fn wait_for_run_time(pid: i32, tid: i32) {
 
 /// Look once a millisecond until something is found; panics with `otherwise` after a minute.
 #[track_caller]
-pub(crate) fn wait_until<T>(otherwise: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub fn wait_until<T>(otherwise: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = look() {

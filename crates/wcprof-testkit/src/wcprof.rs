@@ -18,7 +18,7 @@ use wcprof_trace::{Ending, TraceReader};
 use crate::build::program_folder;
 use crate::folded::Folded;
 use crate::machine::{self, Verdict};
-use crate::proc::wait_until;
+use crate::proc::{children, wait_until};
 use crate::remote::{Mark, RemoteProcess};
 use crate::skip::skip;
 
@@ -100,8 +100,9 @@ pub fn assert_fails(output: &Output, code: i32, words: &[&str]) {
     assert!(!message.contains("panicked"), "{message}");
 }
 
+/// A trace that can be read, and how it ends.
 #[track_caller]
-fn read_trace(path: &Path) -> (Trace, Ending) {
+pub fn read_trace(path: &Path) -> (Trace, Ending) {
     TraceReader::open(path)
         .and_then(TraceReader::read_all)
         .unwrap_or_else(|e| panic!("trace can not be read: {e}"))
@@ -251,6 +252,21 @@ fn trace_len(folder: &TempDir) -> u64 {
 
 fn trace_in(folder: &TempDir) -> PathBuf {
     folder.path().join("test.wct")
+}
+
+/// The process that does the work: wcprof's child, which it starts first of all.
+#[track_caller]
+pub fn worker(wcprof: &Child) -> i32 {
+    let front = wcprof.id() as i32;
+    wait_until("wcprof has no child", || children(front).first().copied())
+}
+
+/// `kill -9` of wcprof: of the process that does the work, which can not prepare for it.
+#[track_caller]
+pub fn kill_worker(wcprof: &mut Child) {
+    let worker = Pid::from_raw(worker(wcprof));
+    kill(worker, Signal::SIGKILL).expect("wcprof runs");
+    wcprof.wait().expect("wcprof can be waited for");
 }
 
 /// End a recording as Ctrl-C does.

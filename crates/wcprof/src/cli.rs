@@ -97,6 +97,17 @@ pub(crate) enum Command {
     },
 }
 
+impl Command {
+    /// Whether it looks at live processes.
+    pub(crate) fn reads_processes(&self) -> bool {
+        match self {
+            Self::Attach(_) | Self::Top(_) | Self::Doctor(_) | Self::Check(_) => true,
+            Self::Crypto(args) => args.reads_processes(),
+            _ => false,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;

@@ -46,18 +46,35 @@ use std::process::ExitCode;
 
 use cli::Command;
 use failure::Failure;
+use wcprof_host::{Unanswered, front, unanswered};
 
 fn main() -> ExitCode {
-    let cli = match help::parse(std::env::args_os()) {
-        Ok(cli) => cli,
+    let command = match help::parse(std::env::args_os()) {
+        Ok(cli) => cli.command,
         Err(error) => error.exit(),
     };
-    match run(cli.command) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
+    // What reads live processes may be held in the kernel for ever.
+    let code = match command.reads_processes() {
+        true => front::run(move || exit_code(command)),
+        false => exit_code(command),
+    };
+    ExitCode::from(code)
+}
+
+fn exit_code(command: Command) -> u8 {
+    let result = run(command);
+    for Unanswered { pid, address } in unanswered() {
+        message!(
+            "wcprof: memory of pid {pid} at {:#x} did not answer within 2 s (userfaultfd, or a mapped file whose server hangs): what is there is missing",
+            address.0
+        );
+    }
+    match result {
+        Ok(()) => 0,
+        Err(failure) if failure.is_broken_pipe() => 0,
         Err(failure) => {
             message!("{failure}");
-            ExitCode::from(failure.exit as u8)
+            failure.exit as u8
         }
     }
 }

@@ -4,15 +4,15 @@ use std::ffi::OsStr;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use globset::{GlobSet, GlobSetBuilder};
 use nix::sys::utsname::{UtsName, uname};
 use wcprof_capture::{
-    EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd,
-    TickBatch,
+    EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Stuck,
+    TickBatch, Watcher,
 };
 use wcprof_host::Target;
 use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
@@ -67,7 +67,16 @@ pub(crate) struct Session {
 /// A recording that runs.
 pub(crate) struct Running<S> {
     sampling: JoinHandle<(SamplingEnd, Punctuality)>,
-    recording: JoinHandle<(Recorder<S>, Option<RecordError>)>,
+    recording: JoinHandle<(Recorder<S>, RecordingEnd)>,
+}
+
+/// How the recorder's thread ended.
+enum RecordingEnd {
+    /// The sampler has ended.
+    Whole,
+    Failed(RecordError),
+    /// The sampler's thread never returns.
+    Stuck(Stuck),
 }
 
 /// A recording that has ended.
@@ -91,6 +100,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let setups = targets.filter_map(|target| settings::setup_of(target.pid()));
     let setups: Vec<String> = setups.collect();
     let sampler = sampler(options)?;
+    let mut watcher = Watcher::new(sampler.pulse());
     let header = header(&sampler, options);
     let sink = sink(&header, setups)?;
     let (requests_tx, requests) = mpsc::channel();
@@ -101,6 +111,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     };
     let mut recorder = Recorder::new(&options.targets, sink, recorder_options)?;
     let (ending, duration) = (options.ending.clone(), options.duration);
+    let ended = options.ending.clone();
     let (batches_tx, batches) = mpsc::sync_channel::<TickBatch>(BATCHES);
     let sampling = move || {
         let punctuality = Sampler::become_punctual();
@@ -115,12 +126,25 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     };
     let sampling = named("wcprof-sampler").spawn(sampling)?;
     let recording = move || {
-        let mut recorded = batches.iter().map(|batch| {
-            recorder.batch(&batch)?;
-            after_batch(&mut recorder, batch.time)
-        });
-        let failed = recorded.find_map(Result::err);
-        (recorder, failed)
+        let end = loop {
+            match batches.recv_timeout(Watcher::EVERY) {
+                Ok(batch) => {
+                    let recorded = recorder.batch(&batch);
+                    let noted = recorded.and_then(|()| after_batch(&mut recorder, batch.time));
+                    if let Err(error) = noted {
+                        break RecordingEnd::Failed(error);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {
+                    if let Some(stuck) = watcher.check() {
+                        ended.end_recording();
+                        break RecordingEnd::Stuck(stuck);
+                    }
+                }
+                Err(RecvTimeoutError::Disconnected) => break RecordingEnd::Whole,
+            }
+        };
+        (recorder, end)
     };
     let recording = named("wcprof-recorder").spawn(recording)?;
     Ok(Running {
@@ -132,11 +156,22 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
 impl<S> Running<S> {
     /// Waits for the end.
     pub(crate) fn finish(self, options: &SessionOptions) -> Result<Finished<S>, Failure> {
+        let (recorder, recorded) = join(self.recording, "recorder")?;
+        if let RecordingEnd::Stuck(stuck) = recorded {
+            return Ok(Finished {
+                recorder,
+                failed: None,
+                remark: None,
+                end: SamplingEnd::Stuck(stuck),
+            });
+        }
         let (end, punctuality) = join(self.sampling, "sampler")?;
-        let (recorder, failed) = join(self.recording, "recorder")?;
         Ok(Finished {
             recorder,
-            failed,
+            failed: match recorded {
+                RecordingEnd::Failed(error) => Some(error),
+                _ => None,
+            },
             remark: remark(options, &end, punctuality),
             end,
         })
@@ -221,6 +256,7 @@ pub(crate) fn loss(failed: Option<&RecordError>, end: &SamplingEnd) -> Option<St
     match (failed, end) {
         (Some(error), _) => Some(format!("the recording ended early: {error}")),
         (None, SamplingEnd::Failed(error)) => Some(format!("sampling ended early: {error}")),
+        (None, SamplingEnd::Stuck(stuck)) => Some(format!("sampling ended early: {stuck}")),
         (None, _) => None,
     }
 }
@@ -234,6 +270,7 @@ pub(crate) fn reason(end: &SamplingEnd) -> &'static str {
         SamplingEnd::TargetExec => "target runs another program (exec)",
         SamplingEnd::ReceiverGone => "trace could not be written",
         SamplingEnd::Failed(_) => "sampling failed",
+        SamplingEnd::Stuck(_) => "the target's memory does not answer",
     }
 }
 

@@ -1,6 +1,5 @@
 //! Signals of the user to calls, on a thread that waits for them.
 
-use std::fs;
 use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
@@ -12,6 +11,7 @@ use tokio::runtime::Builder;
 use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
+use wcprof_host::front;
 use wcprof_symbols::Cancel;
 
 /// Signals that end a recording. The end of a terminal's session is SIGHUP, Ctrl-\\ SIGQUIT.
@@ -36,7 +36,7 @@ impl Ending {
     pub(crate) fn at_signals(&self) -> io::Result<SignalWatch> {
         let ending = self.clone();
         let mut kinds = ENDING.to_vec();
-        if is_ignored(SignalKind::hangup()) {
+        if front::is_ignored(SignalKind::hangup().as_raw_value()) {
             // `nohup`: it is to outlive its session.
             kinds.retain(|kind| *kind != SignalKind::hangup());
         }
@@ -79,7 +79,11 @@ pub(crate) fn at_signals(
     let runtime = Builder::new_current_thread().enable_io().build()?;
     let mut signals: Vec<(SignalKind, Signal)> = {
         let _inside = runtime.enter();
-        let signals = kinds.iter().map(|&kind| Ok((kind, signal(kind)?)));
+        let delivered = |kind: SignalKind| {
+            let number = front::delivered_as(kind.as_raw_value());
+            signal(SignalKind::from_raw(number))
+        };
+        let signals = kinds.iter().map(|&kind| Ok((kind, delivered(kind)?)));
         signals.collect::<io::Result<_>>()?
     };
     let (end, mut ended) = oneshot::channel();
@@ -104,31 +108,9 @@ pub(crate) fn at_signals(
     Ok(SignalWatch { _end: end })
 }
 
-/// Whether the program was started with this signal ignored.
-fn is_ignored(kind: SignalKind) -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    ignored(&status) >> (kind.as_raw_value() - 1) & 1 == 1
-}
-
-/// The mask of ignored signals in `/proc/PID/status`, signal 1 in the lowest bit.
-fn ignored(status: &str) -> u64 {
-    let mut lines = status.lines();
-    let mask = lines.find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.map_or(0, |mask| u64::from_str_radix(mask.trim(), 16).unwrap_or(0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Check the mask of ignored signals of a process with SIGHUP and SIGPIPE ignored, and of one that cannot be read.
-    #[test]
-    fn masks() {
-        let status =
-            "SigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000440\n";
-        assert_eq!(ignored(status), 1 | 1 << 12);
-        assert_eq!(ignored(""), 0);
-    }
 
     /// Check that the first signal ends the recording, and a second one, or the first after the recording's own end,
     /// the search for names; that SIGHUP, which comes more than once, never does.

@@ -15,8 +15,8 @@ use wcprof_host::open::LiveFiles;
 use wcprof_host::procfs::{
     SyscallState, list_threads, parse_schedstat, parse_syscall, read_status,
 };
-use wcprof_host::read_memory;
 use wcprof_host::{Target, TargetError};
+use wcprof_host::{read_memory, readable_address};
 
 /// Binaries that are opened at most; a process with more is judged by these.
 const MAX_BINARIES: usize = 256;
@@ -56,14 +56,10 @@ fn line(id: &'static str, name: &'static str, detail: impl Into<String>) -> Prob
 
 fn memory(pid: Pid, mappings: &[Mapping]) -> ProbeLine {
     let line = |detail: String| line("memory", "process_vm_readv", detail);
-    // The first page of [vvar] may belong to no process.
-    let readable = mappings
-        .iter()
-        .find(|m| m.readable && !m.path.starts_with("[vvar"));
-    let Some(mapping) = readable else {
+    let Some(address) = readable_address(mappings) else {
         return line("it has no readable mapping to try".into());
     };
-    match read_memory(pid, mapping.start, &mut [0]) {
+    match read_memory(pid, address, &mut [0]) {
         Ok(_) => line("its memory can be read".into()),
         Err(error) => line(format!("its memory cannot be read: {}", error.desc())).missing(
             "no engine works: run as root or give wcprof CAP_SYS_PTRACE; see Yama and seccomp above",

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use wcprof_types::{Avma, Tid};
 
+use super::pulse::Stuck;
 use crate::batch::TickBatch;
 use crate::engine::SnapshotError;
 
@@ -22,6 +23,8 @@ pub enum SamplingEnd {
     TargetExec,
     /// The receiver of batches is gone.
     ReceiverGone,
+    /// The kernel does not let the sampler go on.
+    Stuck(Stuck),
     /// A snapshot failed.
     Failed(SnapshotError),
 }

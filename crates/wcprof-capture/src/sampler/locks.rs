@@ -7,16 +7,17 @@
 //! a few looks.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use wcprof_types::lock::{FutexWords, OWNER_WORDS, WORD_BYTES, is_pi_lock, is_wait};
 use wcprof_types::{Avma, Pid, Sched, Tid};
 
+use super::pulse::Pulse;
 use super::slot::Slot;
 use crate::batch::{LockGlance, OwnerGlance, TargetId, TickBatch};
 use crate::engine::{InSyscall, Snapshots, ThreadSnapshot};
 use crate::tid_map::TidMap;
 use wcprof_host::procfs::parse_status;
-use wcprof_host::{ReadRange, read_ranges};
 
 /// Locks of a process looked at in one tick; the others have their turn in the next.
 const MAX_LOOKS: usize = 64;
@@ -38,6 +39,7 @@ pub(super) struct LockWatch {
     n_skipped: u64,
     /// The target's memory cannot be read.
     refused: bool,
+    pulse: Arc<Pulse>,
 }
 
 #[derive(Copy, Clone, Debug, Default)]
@@ -57,10 +59,11 @@ pub(super) fn lock_of(sched: Sched, call: Option<InSyscall>) -> Option<u64> {
 }
 
 impl LockWatch {
-    pub(super) fn new(pid: Pid) -> Self {
+    pub(super) fn new(pid: Pid, pulse: Arc<Pulse>) -> Self {
         let own = own_tid(pid, Tid(pid.0));
         Self {
             by_own: own.is_some_and(|own| own.0 != pid.0).then(TidMap::default),
+            pulse,
             ..Self::default()
         }
     }
@@ -128,18 +131,14 @@ impl LockWatch {
     }
 
     /// The locks whose turn it is.
-    fn next_looks(&mut self) -> Vec<ReadRange> {
+    fn next_looks(&mut self) -> Vec<u64> {
         let n = self.turn.len().min(MAX_LOOKS);
         self.n_skipped += (self.turn.len() - n) as u64;
-        let range = |&address: &u64| ReadRange {
-            address: Avma(address),
-            len: WORD_BYTES,
-        };
-        let ranges = self.turn[..n].iter().map(range).collect();
+        let looks = self.turn[..n].to_vec();
         if n < self.turn.len() {
             self.turn.rotate_left(n);
         }
-        ranges
+        looks
     }
 
     /// Looks at the locks that threads wait for, when everything else of a tick was read. Whether
@@ -157,24 +156,22 @@ impl LockWatch {
         if !self.is_looking() {
             return;
         }
-        let ranges = self.next_looks();
+        let looks = self.next_looks();
         batch.counts.n_locks_skipped += std::mem::take(&mut self.n_skipped);
-        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
-        if read_ranges(pid, &ranges, &mut bytes, &mut lengths).is_err() {
-            // Not permitted, or gone: the next tick says which.
-            self.refused = true;
-            return;
-        }
-        let mut rest = bytes.as_slice();
-        for (range, &len) in ranges.iter().zip(&lengths) {
+        for address in looks {
+            let mut bytes = [0; WORD_BYTES];
+            let Ok(n) = self.pulse.read((pid, Tid(0)), Avma(address), &mut bytes) else {
+                // Not permitted, or gone: the next tick says which.
+                self.refused = true;
+                return;
+            };
             let look = Look {
                 target,
                 tick: (since, batch.time),
-                address: range.address,
-                words: FutexWords::from_bytes(&rest[..len]).unwrap_or_default(),
+                address: Avma(address),
+                words: FutexWords::from_bytes(&bytes[..n]).unwrap_or_default(),
                 fresh: &fresh,
             };
-            rest = &rest[range.len..];
             self.note(&look, slots, snapshots, batch);
         }
     }
@@ -301,27 +298,23 @@ mod tests {
         }
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..2 {
-            let ranges = watch.next_looks();
-            assert_eq!(ranges.len(), MAX_LOOKS);
-            seen.extend(ranges.iter().map(|r| r.address.0));
+            let looks = watch.next_looks();
+            assert_eq!(looks.len(), MAX_LOOKS);
+            seen.extend(looks);
         }
         assert_eq!((seen.len(), watch.n_skipped), (100, 72));
         for slot in &mut slots[1..] {
             watch.change(slot, None);
         }
-        let ranges = watch.next_looks();
-        assert_eq!((ranges.len(), ranges[0].address), (1, Avma(0)));
+        assert_eq!(watch.next_looks(), [0]);
         for found in [false, false, true, false, false] {
             watch.looked(0, found);
         }
-        let ranges = watch.next_looks();
-        assert_eq!(ranges.len(), 1, "only two in a row found nobody");
+        assert_eq!(watch.next_looks(), [0], "only two in a row found nobody");
         watch.looked(0, false);
-        let ranges = watch.next_looks();
-        assert!(ranges.is_empty());
+        assert_eq!(watch.next_looks(), []);
         watch.change(&mut slots[0], None);
         watch.change(&mut slots[0], Some(0));
-        let ranges = watch.next_looks();
-        assert_eq!(ranges.len(), 1, "a new wait is a new chance");
+        assert_eq!(watch.next_looks(), [0], "a new wait is a new chance");
     }
 }

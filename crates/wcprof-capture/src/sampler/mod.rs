@@ -9,6 +9,7 @@ mod locks;
 mod members;
 mod observe;
 mod outbox;
+mod pulse;
 mod slot;
 mod stack_map;
 mod stacks;
@@ -20,6 +21,7 @@ mod threads;
 use std::sync::atomic::Ordering;
 
 pub use links::{SamplerLinks, SamplingEnd, StackRequest};
+pub use pulse::{Pulse, Stuck, Watcher};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
 pub use start::{SamplerOptions, StartError};
 pub use state::Sampler;
@@ -57,19 +59,23 @@ impl Sampler {
             if duration.is_some_and(|duration| now - begin >= duration) {
                 break SamplingEnd::Duration;
             }
+            self.targets.pulse.rest();
             if !self.clock.wait(now) {
                 now = monotonic_ns();
                 continue;
             }
+            self.targets.pulse.begin();
             match self.tick(links) {
                 Ok(time) => now = time,
                 Err(end) => break end,
             }
         };
+        self.targets.pulse.begin();
         if let Err(last) = self.take_held(links) {
             end = last;
         }
         self.send_last(links);
+        self.targets.pulse.rest();
         end
     }
 

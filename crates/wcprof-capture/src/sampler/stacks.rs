@@ -2,10 +2,12 @@
 //! the perf rings.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use wcprof_types::{Avma, Pid, Sched, Tid, UserRegs, Wait};
 
 use super::locks::lock_of;
+use super::pulse::Pulse;
 use super::slot::Slot;
 use super::state::{KernelSource, Sampler};
 use super::targets::Observed;
@@ -13,11 +15,8 @@ use crate::batch::{KernelStack, StackBytes, StackCopy, TargetId, TimerSample};
 use crate::engine::{InSyscall, SnapshotStack, Snapshots, ThreadSnapshot};
 use wcprof_host::fds::{FdCache, needs_proof, unname};
 use wcprof_host::procfs::{SyscallState, blocked_in, kernel_place, kernel_stack};
-use wcprof_host::{ReadRange, read_ranges};
 use wcprof_perf::PerfSample;
 
-/// Stacks read before their switch counts are checked: the fewer, the fewer are torn.
-const BATCH: usize = 16;
 /// Where the mapping of a stack pointer is not known, one page is copied.
 const UNKNOWN_READ: u64 = 4096;
 /// Looks at a thread whose copy was torn.
@@ -146,9 +145,10 @@ impl Observed {
             return plan;
         };
         let range = self.stack_map.range(&self.target, regs.sp, now.time);
-        let limit = range.as_ref().map(|range| range.end);
-        if let Some(mapping) = range
-            && let Some(want) = slot.new_want(mapping, regs.sp)
+        let limit = range.as_ref().map(|found| found.range.end);
+        if let Some(found) = range
+            && found.is_anonymous
+            && let Some(want) = slot.new_want(found.range, regs.sp)
         {
             snapshots.want_stack(want);
         }
@@ -172,14 +172,12 @@ impl Observed {
 }
 
 impl Sampler {
-    /// Reads the stacks asked for, in small batches, each checked at once: a thread that was put
-    /// on a CPU since its snapshot has a torn copy and is looked at once more.
+    /// Reads the stacks asked for, each checked at once: a thread that was put on a CPU since its snapshot
+    /// has a torn copy and is looked at once more.
     pub(super) fn read_stacks(&mut self, pending: PendingStacks) {
         let PendingStacks { reads, mut retries } = pending;
-        // Threads of a process come one after the other.
-        let of_process = reads.chunk_by(|(_, a), (_, b)| a.target == b.target);
-        for reads in of_process.flat_map(|reads| reads.chunks(BATCH)) {
-            self.read_some(reads, &mut retries);
+        for (index, read) in reads {
+            self.read_stack(index, &read, &mut retries);
         }
         for Retry { index, tid, torn } in retries {
             let whole = (0..ATTEMPTS).any(|_| self.look_again(index, tid).is_some());
@@ -190,37 +188,26 @@ impl Sampler {
         }
     }
 
-    /// Reads stacks of one process.
-    fn read_some(&mut self, reads: &[(usize, StackRead)], retries: &mut Vec<Retry>) {
-        let target = reads.first().and_then(|(_, r)| self.targets.get(r.target));
-        let Some(pid) = target.map(Observed::pid) else {
+    fn read_stack(&mut self, index: usize, read: &StackRead, retries: &mut Vec<Retry>) {
+        let Some(pid) = self.targets.get(read.target).map(Observed::pid) else {
             return;
         };
-        let range = |(_, read): &(usize, StackRead)| ReadRange {
-            address: read.regs.sp,
-            len: read.len,
-        };
-        let ranges: Vec<ReadRange> = reads.iter().map(range).collect();
-        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
-        if read_ranges(pid, &ranges, &mut bytes, &mut lengths).is_err() {
+        let batch = &mut self.outbox.batch;
+        let (thread, pulse) = ((pid, read.tid), &self.targets.pulse);
+        let Some(bytes) = copy(pulse, thread, read.regs.sp, read.len, &mut batch.stacks) else {
             // The process is gone: the next tick says so.
             return;
-        }
-        let batch = &mut self.outbox.batch;
-        let mut rest = bytes.as_slice();
-        for (&(index, ref read), &len) in reads.iter().zip(&lengths) {
-            let (copy, after) = rest.split_at(read.len);
-            rest = after;
-            if self.snapshots.n_runs(read.tid) != Some(read.n_runs) {
-                let (tid, torn) = (read.tid, true);
-                retries.push(Retry { index, tid, torn });
-            } else if let Some(tick) = batch.threads.get_mut(index) {
-                tick.stack = StackCopy::Copied(StackBytes {
-                    regs: read.regs,
-                    bytes: append(&mut batch.stacks, &copy[..len]),
-                    limit: read.limit,
-                });
-            }
+        };
+        if self.snapshots.n_runs(read.tid) != Some(read.n_runs) {
+            batch.stacks.truncate(bytes.start);
+            let (tid, torn) = (read.tid, true);
+            retries.push(Retry { index, tid, torn });
+        } else if let Some(tick) = batch.threads.get_mut(index) {
+            tick.stack = StackCopy::Copied(StackBytes {
+                regs: read.regs,
+                bytes,
+                limit: read.limit,
+            });
         }
     }
 
@@ -231,6 +218,7 @@ impl Sampler {
         let n_runs = self.snapshots.n_runs(tid)?;
         let batch = &mut self.outbox.batch;
         let tick = batch.threads.get_mut(index)?;
+        let pulse = Arc::clone(&self.targets.pulse);
         let observed = self.targets.get_mut(tick.target)?;
         let pid = observed.pid();
         let SyscallState::Blocked { number, args, regs } = blocked_in(pid, tid)? else {
@@ -240,15 +228,12 @@ impl Sampler {
             .stack_map
             .limit(&observed.target, regs.sp, tick.time);
         let slot = self.threads.slots.get_mut(&tid)?;
-        let range = ReadRange {
-            address: regs.sp,
-            len: read_len(slot, regs.sp, limit),
-        };
-        let (mut bytes, mut lengths) = (Vec::new(), Vec::new());
-        read_ranges(pid, &[range], &mut bytes, &mut lengths).ok()?;
+        let len = read_len(slot, regs.sp, limit);
+        let bytes = copy(&pulse, (pid, tid), regs.sp, len, &mut batch.stacks)?;
         let args = [args[0], args[1], args[2]];
         let wait = observed.fds.wait(number, args);
-        if self.snapshots.n_runs(tid)? != n_runs {
+        if self.snapshots.n_runs(tid) != Some(n_runs) {
+            batch.stacks.truncate(bytes.start);
             return None;
         }
         let lock = lock_of(Sched::Blocked, Some(InSyscall { number, args }));
@@ -258,11 +243,7 @@ impl Sampler {
             KernelSource::None => KernelStack::None,
             _ => kernel_names(self.snapshots.as_mut(), pid, tid, n_runs),
         };
-        tick.stack = StackCopy::Copied(StackBytes {
-            regs,
-            bytes: append(&mut batch.stacks, &bytes[..*lengths.first()?]),
-            limit,
-        });
+        tick.stack = StackCopy::Copied(StackBytes { regs, bytes, limit });
         Some(())
     }
 
@@ -321,6 +302,21 @@ impl Sampler {
         });
         Some(is_deep)
     }
+}
+
+/// Copies a stack to the end of `to`, and gives where it is; `None` when the process is gone.
+fn copy(
+    pulse: &Pulse,
+    thread: (Pid, Tid),
+    sp: Avma,
+    len: usize,
+    to: &mut Vec<u8>,
+) -> Option<Range<usize>> {
+    let start = to.len();
+    to.resize(start + len, 0);
+    let read = pulse.read(thread, sp, &mut to[start..]);
+    to.truncate(start + read.unwrap_or(0));
+    read.ok().map(|_| start..to.len())
 }
 
 /// Appends bytes, and gives where they are.

@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
+use nix::errno::Errno;
 use thiserror::Error;
 use wcprof_types::{Avma, Pid, Tid};
 
@@ -22,8 +23,8 @@ use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, SnapshotSet, Snap
 use crate::sys::{Punctuality, become_punctual, process_vm_readv_reaches_kernel, raise_open_files};
 use wcprof_host::Target;
 use wcprof_host::procfs::list_threads;
-use wcprof_host::read_memory;
 use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
+use wcprof_host::{read_memory, readable_address};
 use wcprof_perf::{PerfError, PerfMode, PerfOptions, PerfSampler, online_cpus};
 
 /// Stack copied with each timer sample, as far as there is so much of it; deeper stacks are
@@ -71,7 +72,7 @@ pub enum StartError {
         /// The target.
         pid: Pid,
         /// What `process_vm_readv` answered.
-        cause: nix::errno::Errno,
+        cause: Errno,
         /// Value of the sysctl, or `not set`.
         yama: String,
         /// The likely cause and what to do.
@@ -444,11 +445,11 @@ fn check_memory(target: &Target) -> Result<(), StartError> {
     let Ok(mappings) = target.mappings() else {
         return Ok(());
     };
-    let readable = mappings.iter().find(|m| m.readable && m.path != "[vvar]");
-    let address = readable.map_or(Avma(0), |m| m.start);
+    let address = readable_address(&mappings).unwrap_or(Avma(0));
     match read_memory(pid, address, &mut [0]) {
-        // ESRCH: it has just exited, which the sampler notices.
-        Err(cause) if cause != nix::errno::Errno::ESRCH => Err(StartError::Memory {
+        // It has just exited, which the sampler notices; or what is there does not answer, which is said.
+        Err(Errno::ESRCH | Errno::ETIMEDOUT) => Ok(()),
+        Err(cause) => Err(StartError::Memory {
             pid,
             cause,
             reason: why_unreadable(),

@@ -1,10 +1,12 @@
 //! What a sampler is made of.
 
 use std::fmt;
+use std::sync::Arc;
 
 use super::budget::CpuBudget;
 use super::clock::{DueTick, TickClock};
 use super::outbox::Outbox;
+use super::pulse::Pulse;
 use super::targets::Targets;
 use super::threads::ThreadTable;
 use crate::engine::{EngineKind, SnapshotSet, Snapshots};
@@ -74,6 +76,11 @@ impl Sampler {
     /// The engine in use.
     pub fn engine(&self) -> EngineKind {
         self.engine
+    }
+
+    /// What another thread watches while it runs.
+    pub fn pulse(&self) -> Arc<Pulse> {
+        Arc::clone(&self.targets.pulse)
     }
 
     /// Whether batches have kernel stacks.

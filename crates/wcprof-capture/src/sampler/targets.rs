@@ -6,6 +6,7 @@ use wcprof_types::{Pid, Tid};
 
 use super::children::Births;
 use super::locks::LockWatch;
+use super::pulse::Pulse;
 use super::slot::Slot;
 use super::stack_map::StackMap;
 use crate::batch::{TargetEnd, TargetId, TickBatch};
@@ -28,10 +29,10 @@ pub(super) struct Observed {
 }
 
 impl Observed {
-    fn new(target: Arc<Target>) -> Self {
+    fn new(target: Arc<Target>, pulse: Arc<Pulse>) -> Self {
         Self {
             fds: FdCache::new(target.pid()),
-            locks: LockWatch::new(target.pid()),
+            locks: LockWatch::new(target.pid(), pulse),
             stack_map: StackMap::default(),
             exec_id: None,
             rejoined: false,
@@ -58,6 +59,8 @@ pub(super) struct Targets {
     /// looked at.
     pub(super) checked: u64,
     locks_read: u64,
+    /// Reads their memory.
+    pub(super) pulse: Arc<Pulse>,
 }
 
 impl Targets {
@@ -65,7 +68,8 @@ impl Targets {
     pub(super) fn add(&mut self, target: Arc<Target>) -> TargetId {
         let id = TargetId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
         self.by_pid.insert(Tid(target.pid().0), id);
-        self.list.push(Some(Observed::new(target)));
+        let pulse = Arc::clone(&self.pulse);
+        self.list.push(Some(Observed::new(target, pulse)));
         id
     }
 

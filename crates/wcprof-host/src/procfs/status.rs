@@ -13,6 +13,8 @@ pub struct Status {
     pub uids: Option<(u32, u32)>,
     /// Effective capabilities.
     pub cap_eff: u64,
+    /// Ignored signals, signal 1 in the lowest bit.
+    pub ignored: u64,
     /// seccomp mode: 0 off, 1 strict, 2 filter.
     pub seccomp: u32,
     /// Ids in the pid namespaces, outermost first.
@@ -40,6 +42,7 @@ pub fn parse_status(text: &str) -> Status {
                 }
             }
             "CapEff" => status.cap_eff = u64::from_str_radix(value, 16).unwrap_or(0),
+            "SigIgn" => status.ignored = u64::from_str_radix(value, 16).unwrap_or(0),
             "Seccomp" => status.seccomp = value.parse().unwrap_or(0),
             "NSpid" => {
                 status.ns_pids = value
@@ -62,11 +65,12 @@ mod tests {
     fn container() {
         let status = parse_status(
             "Name:\tceph-osd\nTgid:\t812\nTracerPid:\t0\nUid:\t167\t167\t167\t167\n\
-             NSpid:\t812\t1\nCapEff:\t000001ffffffffff\nSeccomp:\t2\nodd line\n",
+             NSpid:\t812\t1\nSigIgn:\t0000000000001001\nCapEff:\t000001ffffffffff\nSeccomp:\t2\nodd line\n",
         );
         assert_eq!(status.tgid, Some(Pid(812)));
         assert_eq!(status.ns_pids, [812, 1]);
         assert_eq!(status.uids, Some((167, 167)));
+        assert_eq!(status.ignored, 1 | 1 << 12);
         assert_eq!((status.cap_eff, status.seccomp), (0x1ff_ffff_ffff, 2));
     }
 }

@@ -51,6 +51,13 @@ enum CryptoCommand {
     ConfinedCalibrate(sandbox::SandboxArgs),
 }
 
+impl CryptoArgs {
+    /// Whether it looks at live processes.
+    pub(crate) fn reads_processes(&self) -> bool {
+        !matches!(self.command, CryptoCommand::ConfinedCalibrate(_))
+    }
+}
+
 pub(crate) fn run(args: &CryptoArgs) -> Result<(), Failure> {
     match &args.command {
         CryptoCommand::Calibrate(args) => calibrate::run(args),

@@ -161,7 +161,7 @@ fn print_start(options: &SessionOptions, keep: Duration, args: &AttachArgs, base
     ));
     message!(
         "wcprof: `kill -USR1 {}` writes them to {}; Ctrl-C writes them and ends",
-        std::process::id(),
+        wcprof_host::front::pid(),
         example.display()
     );
 }

@@ -1,0 +1,225 @@
+//! What the sampler is doing, for another thread that notices when the kernel does not let it go on.
+//!
+//! The addresses that the sampler reads are the target's choice. A page that is registered with userfaultfd, or
+//! a mapped file whose server does not answer, holds the reader for ever. It reads between two looks at a
+//! thread, so it cannot hand that to somebody else; instead the recording ends without it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::unistd::gettid;
+use wcprof_types::{Avma, Pid, Tid};
+
+use wcprof_host::procfs::{parse_schedstat, parse_stat};
+use wcprof_host::read_memory_now;
+
+/// Written by the sampler.
+#[derive(Debug, Default)]
+pub struct Pulse {
+    /// Even while it sleeps, odd while it works.
+    count: AtomicU64,
+    /// Its thread.
+    sampler: AtomicI32,
+    /// What it reads; the address is 0 while it reads nothing.
+    address: AtomicU64,
+    pid: AtomicI32,
+    /// The thread whose stack it is, or 0: a lock.
+    tid: AtomicI32,
+}
+
+/// What a sampler was doing when it stopped.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct Stuck {
+    /// Process, thread (0: a lock of the process) and address; `None`: something else than memory.
+    read: Option<(Pid, Tid, Avma)>,
+}
+
+impl fmt::Display for Stuck {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.read {
+            None => "the kernel does not answer a question about the target".to_owned(),
+            Some((pid, Tid(0), address)) => {
+                format!(
+                    "a lock of pid {pid} is in memory that does not answer, at {:#x}",
+                    address.0
+                )
+            }
+            Some((pid, tid, address)) => format!(
+                "the stack of thread {tid} of pid {pid} is in memory that does not answer, at {:#x}",
+                address.0
+            ),
+        };
+        write!(
+            f,
+            "{what} (userfaultfd, or a mapped file whose server hangs)"
+        )
+    }
+}
+
+impl Pulse {
+    /// The calling thread is the sampler, and works from now on.
+    pub(super) fn begin(&self) {
+        self.sampler.store(gettid().as_raw(), Ordering::Relaxed);
+        self.count.fetch_or(1, Ordering::Relaxed);
+    }
+
+    /// It sleeps now, or has ended.
+    pub(super) fn rest(&self) {
+        let count = self.count.load(Ordering::Relaxed);
+        self.count.store(count + count % 2, Ordering::Relaxed);
+    }
+
+    /// Reads memory of a target, for a thread or (0) a lock; gives how many bytes could be read.
+    pub(super) fn read(
+        &self,
+        (pid, tid): (Pid, Tid),
+        address: Avma,
+        out: &mut [u8],
+    ) -> Result<usize, Errno> {
+        self.pid.store(pid.0, Ordering::Relaxed);
+        self.tid.store(tid.0, Ordering::Relaxed);
+        self.address.store(address.0, Ordering::Relaxed);
+        let read = read_memory_now(pid, address, out);
+        self.address.store(0, Ordering::Relaxed);
+        read
+    }
+
+    fn stuck(&self) -> Stuck {
+        let address = self.address.load(Ordering::Relaxed);
+        let pid = Pid(self.pid.load(Ordering::Relaxed));
+        let tid = Tid(self.tid.load(Ordering::Relaxed));
+        Stuck {
+            read: (address != 0).then_some((pid, tid, Avma(address))),
+        }
+    }
+}
+
+/// Watches a sampler from another thread.
+#[derive(Debug)]
+pub struct Watcher {
+    pulse: Arc<Pulse>,
+    last: Option<Look>,
+    n_alike: u32,
+}
+
+/// The sampler in the midst of its work, off-CPU.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+struct Look {
+    count: u64,
+    /// Times it was put on a CPU.
+    n_runs: u64,
+}
+
+impl Watcher {
+    /// Call [`Self::check`] this often.
+    pub const EVERY: Duration = Duration::from_millis(400);
+    /// Looks that must find the same.
+    const N_ALIKE: u32 = 4;
+
+    /// Watches the sampler of this pulse.
+    pub fn new(pulse: Arc<Pulse>) -> Self {
+        Self {
+            pulse,
+            last: None,
+            n_alike: 0,
+        }
+    }
+
+    /// What the sampler waits for, if it was found waiting in the midst of its work again and again, and
+    /// neither ran nor waited for a CPU.
+    pub fn check(&mut self) -> Option<Stuck> {
+        let count = self.pulse.count.load(Ordering::Relaxed);
+        let sampler = Tid(self.pulse.sampler.load(Ordering::Relaxed));
+        let is_working = count % 2 == 1;
+        self.note(is_working.then(|| look(sampler, count)).flatten())
+            .then(|| self.pulse.stuck())
+    }
+
+    fn note(&mut self, now: Option<Look>) -> bool {
+        self.n_alike = match now {
+            Some(_) if now == self.last => self.n_alike + 1,
+            _ => 0,
+        };
+        self.last = now;
+        self.n_alike >= Self::N_ALIKE
+    }
+}
+
+fn look(sampler: Tid, count: u64) -> Option<Look> {
+    let read = |name| std::fs::read_to_string(format!("/proc/self/task/{sampler}/{name}")).ok();
+    let n_runs = parse_schedstat(&read("schedstat")?)?.n_runs;
+    let state = parse_stat(&read("stat")?)?.state;
+    matches!(state, 'D' | 'S').then_some(Look { count, n_runs })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    fn look(count: u64, n_runs: u64) -> Option<Look> {
+        Some(Look { count, n_runs })
+    }
+
+    /// Check that only looks in a row that find the same count.
+    #[test]
+    fn looks_in_a_row() {
+        let mut watcher = Watcher::new(Arc::default());
+        let mut stuck =
+            |looks: &[Option<Look>]| looks.iter().fold(false, |_, look| watcher.note(*look));
+        assert!(!stuck(&[look(1, 5); 4]));
+        assert!(stuck(&[look(1, 5)]));
+        assert!(
+            !stuck(&[look(1, 6), look(1, 6), look(1, 6), look(1, 6)]),
+            "it ran"
+        );
+        assert!(!stuck(&[look(3, 6); 4]), "another tick");
+        assert!(
+            !stuck(&[None, look(3, 6), look(3, 6), look(3, 6), look(3, 6)]),
+            "it waited for a CPU"
+        );
+        assert!(stuck(&[look(3, 6)]));
+    }
+
+    /// Check a thread that waits within its work, and one that waits for work.
+    #[test]
+    fn a_waiting_thread() {
+        let pulse: Arc<Pulse> = Arc::default();
+        let (begun_tx, begun) = channel();
+        let (next, orders) = channel::<()>();
+        let thread = std::thread::spawn({
+            let pulse = Arc::clone(&pulse);
+            move || {
+                for rests in [false, true] {
+                    pulse.begin();
+                    pulse.address.store(0x1000, Ordering::Relaxed);
+                    pulse.tid.store(7, Ordering::Relaxed);
+                    if rests {
+                        pulse.rest();
+                    }
+                    begun_tx.send(()).unwrap();
+                    let _ = orders.recv();
+                }
+            }
+        });
+        let mut watcher = Watcher::new(Arc::clone(&pulse));
+        begun.recv().unwrap();
+        let stuck = (0..100_000)
+            .find_map(|_| watcher.check())
+            .expect("it waits");
+        let text = stuck.to_string();
+        assert!(
+            text.contains("thread 7") && text.contains("0x1000"),
+            "{text}"
+        );
+        next.send(()).unwrap();
+        begun.recv().unwrap();
+        assert!((0..10).all(|_| watcher.check().is_none()));
+        drop(next);
+        thread.join().unwrap();
+    }
+}

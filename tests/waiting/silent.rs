@@ -1,0 +1,145 @@
+//! Memory of a target that never answers whoever reads it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tempfile::TempDir;
+use wcprof_testkit::{
+    Attach, Engine, RemoteProcess, Variant, fixture, has_capability, read_trace, skip, text,
+    wait_for_trace, wait_until, worker,
+};
+use wcprof_trace::Ending;
+
+/// A recording that wcprof ended by itself.
+struct Ended {
+    output: Output,
+    folder: TempDir,
+    worker: i32,
+}
+
+fn program() -> PathBuf {
+    fixture("silent.c", Variant::NoFramePointers)
+}
+
+/// The target, after the process whose end would free what waits for its answer.
+struct Silent {
+    answering: Option<RemoteProcess>,
+    target: RemoteProcess,
+}
+
+impl Silent {
+    /// Records it, makes it silent, and waits until wcprof ends by itself.
+    #[track_caller]
+    fn record(&mut self, engine: Engine) -> Ended {
+        let pid = self.target.pid();
+        let (child, folder) = Attach::new(engine, pid).seconds(0.0).spawn();
+        let worker = worker(&child);
+        wait_for_trace(&folder);
+        self.target.send_line("SILENCE");
+        self.target.answer("MARK");
+        let answering = self.answering.as_ref().map_or(pid, RemoteProcess::pid);
+        let (done, waits) = channel::<()>();
+        // So that the test ends, too, if wcprof does not.
+        let guard = thread::spawn(move || {
+            let is_in_time = waits.recv_timeout(Duration::from_secs(60)).is_ok();
+            if !is_in_time {
+                let _ = kill(Pid::from_raw(answering), Signal::SIGKILL);
+            }
+            is_in_time
+        });
+        let output = child.wait_with_output().expect("wcprof can be waited for");
+        // The guard may have given up.
+        let _ = done.send(());
+        let is_in_time = guard.join().expect("no panic");
+        assert!(is_in_time, "wcprof waited: {}", text(&output.stderr));
+        Ended {
+            output,
+            folder,
+            worker,
+        }
+    }
+}
+
+impl Ended {
+    /// Asserts what was said, and that the recording is whole up to its end.
+    #[track_caller]
+    fn assert_sound(&self, words: &str) {
+        let said = text(&self.output.stderr);
+        assert_eq!(self.output.status.code(), Some(1), "{said}");
+        assert!(said.contains(words), "no {words:?} in: {said}");
+        let (trace, ending) = read_trace(&self.folder.path().join("test.wct"));
+        assert_eq!(ending, Ending::Clean);
+        let mut names = trace.tables.threads.iter().map(|thread| thread.name());
+        assert!(
+            names.any(|name| name == "silent"),
+            "{:?}",
+            trace.tables.threads
+        );
+    }
+}
+
+/// A thread's stack, or the lock that it waits for, in memory registered with userfaultfd.
+pub(crate) fn userfaultfd(engine: Engine) {
+    if !has_capability() {
+        return skip("silent::userfaultfd", "needs root for userfaultfd");
+    }
+    for mode in ["stack", "lock"] {
+        let mut silent = Silent {
+            answering: None,
+            target: RemoteProcess::start_command(Command::new(program()).args([mode, "-"])),
+        };
+        let tid = silent.target.mark().get("silent");
+        let pid = silent.target.pid();
+        let words = match mode {
+            "stack" => format!("thread {tid} of pid {pid}"),
+            _ => format!("a lock of pid {pid}"),
+        };
+        silent.record(engine).assert_sound(&words);
+        // Nobody stopped it.
+        silent.target.mark();
+    }
+}
+
+/// A thread's stack in a mapped file whose server answers no read: the process that waits for it is left behind,
+/// and ends with the server.
+pub(crate) fn file(engine: Engine) {
+    if !has_capability() || !Path::new("/dev/fuse").exists() {
+        return skip("silent::file", "needs root and FUSE");
+    }
+    let name = format!("silent-{}", engine.name());
+    let below = format!("/tmp/perf-{name}.map");
+    fs::write(&below, "").expect("temporary file");
+    let server = RemoteProcess::start_command(
+        Command::new("unshare")
+            .arg("--mount")
+            .arg(fixture("hung_fuse.c", Variant::NoFramePointers))
+            .args(["reads", &name])
+            .env_clear(),
+    );
+    fs::remove_file(&below).expect("temporary file");
+    let server_pid = server.pid().to_string();
+    let mut silent = Silent {
+        answering: Some(server),
+        target: RemoteProcess::start_command(
+            Command::new("nsenter")
+                .args(["--mount", "--target", &server_pid])
+                .arg(program())
+                .args(["file", &below]),
+        ),
+    };
+    let tid = silent.target.mark().get("silent");
+    let ended = silent.record(engine);
+    ended.assert_sound(&format!("thread {tid} of pid"));
+    let is_left = || Path::new(&format!("/proc/{}", ended.worker)).exists();
+    assert!(is_left(), "nobody read the file");
+    silent.answering = None;
+    wait_until("the process that was left behind lives", || {
+        (!is_left()).then_some(())
+    });
+}
