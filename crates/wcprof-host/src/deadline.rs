@@ -1,9 +1,14 @@
 //! A call that may never return to its result, or to none after 2 s.
 
 use std::cell::RefCell;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::Duration;
+
+use nix::unistd::gettid;
+use wcprof_types::Tid;
+
+use crate::procfs::{parse_stat, read_file};
 
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -12,7 +17,12 @@ type Call = Box<dyn FnOnce() + Send>;
 
 thread_local! {
     /// Makes the calls of this thread.
-    static CALLER: RefCell<Option<Sender<Call>>> = const { RefCell::new(None) };
+    static CALLER: RefCell<Option<Caller>> = const { RefCell::new(None) };
+}
+
+struct Caller {
+    calls: Sender<Call>,
+    tid: Tid,
 }
 
 /// Makes a call on another thread. One that does not return in time is left behind with its thread, and gives
@@ -29,20 +39,44 @@ pub(crate) fn with_deadline<T: Send + 'static>(
         if caller.is_none() {
             *caller = Some(start()?);
         }
-        caller.as_ref()?.send(call).ok()?;
-        let result = from.recv_timeout(DEADLINE).ok();
-        if result.is_none() {
-            *caller = None;
+        let tid = {
+            let caller = caller.as_ref()?;
+            caller.calls.send(call).ok()?;
+            caller.tid
+        };
+        loop {
+            match from.recv_timeout(DEADLINE) {
+                Ok(result) => return Some(result),
+                // It only has no CPU.
+                Err(RecvTimeoutError::Timeout) if is_runnable(tid) => {}
+                Err(_) => {
+                    *caller = None;
+                    return None;
+                }
+            }
         }
-        result
     })
 }
 
-fn start() -> Option<Sender<Call>> {
+fn is_runnable(tid: Tid) -> bool {
+    let stat = read_file(format!("/proc/self/task/{tid}/stat"));
+    let stat = stat.ok().and_then(|line| parse_stat(&line));
+    stat.is_some_and(|stat| stat.state == 'R')
+}
+
+fn start() -> Option<Caller> {
     let (to, calls) = channel::<Call>();
+    let (tid_to, tid) = channel();
     let thread = thread::Builder::new().name("wcprof-calls".to_owned());
-    let started = thread.spawn(move || calls.iter().for_each(|call| call()));
-    started.ok().map(|_| to)
+    let run = move || {
+        let _ = tid_to.send(Tid(gettid().as_raw()));
+        calls.iter().for_each(|call| call());
+    };
+    thread.spawn(run).ok()?;
+    Some(Caller {
+        calls: to,
+        tid: tid.recv().ok()?,
+    })
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, fork};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, getppid, waitpid};
 
-use crate::procfs::{parse_stat, parse_status};
+use crate::procfs::{parse_stat, parse_status, read_file};
 
 /// What is handed on.
 const SIGNALS: [Signal; 5] = [
@@ -53,7 +53,7 @@ pub fn delivered_as(signal: i32) -> i32 {
 
 /// Whether the program was started with this signal ignored.
 pub fn is_ignored(signal: i32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_file("/proc/self/status").unwrap_or_default();
     parse_status(&status).ignored >> (signal - 1) & 1 == 1
 }
 
@@ -174,7 +174,7 @@ fn ended(child: Pid, timeout: Duration) -> Option<WaitStatus> {
 
 /// Its first thread has ended.
 fn is_zombie(child: Pid) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.as_raw_pid()));
+    let stat = read_file(format!("/proc/{}/stat", child.as_raw_pid()));
     let stat = stat.ok().and_then(|line| parse_stat(&line));
     stat.is_some_and(|stat| stat.state == 'Z')
 }

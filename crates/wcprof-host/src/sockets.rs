@@ -7,12 +7,13 @@
 //! takes.
 
 use std::collections::HashMap;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use wcprof_types::Pid;
+
+use crate::procfs::open;
 
 /// Bytes read of one table.
 const MAX_BYTES: u64 = 16 << 20;
@@ -77,7 +78,7 @@ impl SocketNames {
 
     /// A table that cannot be read has no names.
     fn read_table(&mut self, table: &str, parse: impl Fn(&str) -> Option<(u64, String)>) {
-        let Ok(file) = File::open(format!("/proc/{}/net/{table}", self.pid)) else {
+        let Ok(file) = open(format!("/proc/{}/net/{table}", self.pid)) else {
             return;
         };
         let mut lines = BufReader::with_capacity(1 << 16, file.take(MAX_BYTES));

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
-use crate::procfs::parse_status;
+use crate::procfs::{parse_status, read_file};
 
 /// Maps the first `len` bytes of a file where the kernel likes. `protection` and `flags` are those of
 /// `mmap(2)`, without `MAP_FIXED`. The caller unmaps them.
@@ -38,6 +38,6 @@ pub const CAP_BPF: u32 = 39;
 
 /// Whether wcprof holds a capability in its own user namespace.
 pub fn has_capability(number: u32) -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_file("/proc/self/status").unwrap_or_default();
     parse_status(&status).cap_eff >> number & 1 == 1
 }

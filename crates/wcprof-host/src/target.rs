@@ -1,21 +1,19 @@
 //! The observed process: checks before attaching, its mappings, its end.
 
-use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
-use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, pidfd_open};
 use thiserror::Error;
-use wcprof_types::{Mapping, Pid, parse_maps_line, process_title, redact_args};
+use wcprof_types::{Pid, process_title, redact_args};
 
 use crate::clock::process_cpu_ns;
-use crate::open::open_regular;
-use crate::procfs::{TaskStat, list_processes, parse_stat, read_status, read_text};
-
-/// More mappings than the kernel's default limit (`vm.max_map_count`, 65 530) are not read.
-const MAX_MAPPINGS: usize = 1 << 20;
+use crate::deadline::with_deadline;
+use crate::procfs::{
+    Mappings, TaskStat, list_processes, parse_stat, read_bytes, read_file, read_mappings,
+    read_status, read_text,
+};
 
 /// Why a process cannot be a target.
 #[derive(Debug, Error)]
@@ -189,15 +187,13 @@ impl Target {
         Ok(target)
     }
 
+    /// By the vector that the kernel gave the program: opening the program's file may wait for its server.
     fn refuse_32_bit(&self) -> Result<(), TargetError> {
-        let mut ident = [0; 5];
-        let file = open_regular(Path::new(&format!("/proc/{}/exe", self.pid)));
-        let read = file.map(|mut f| f.read_exact(&mut ident));
-        // EI_CLASS 1 is ELFCLASS32. A binary that cannot be read is left to the unwinder.
-        if matches!(read, Ok(Ok(()))) && ident == [0x7f, b'E', b'L', b'F', 1] {
-            return Err(TargetError::ThirtyTwoBit(self.pid));
+        let vector = read_bytes(format!("/proc/{}/auxv", self.pid), 4096).unwrap_or_default();
+        match is_32_bit(&vector) {
+            true => Err(TargetError::ThirtyTwoBit(self.pid)),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Its pid.
@@ -226,7 +222,7 @@ impl Target {
     /// Which process it is, of all that ever had its pid: the boot id of its kernel, a space, and its start in
     /// clock ticks since boot. Empty when the kernel does not give its boot id.
     pub fn birth(&self) -> String {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let boot = read_file("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         match boot.trim() {
             "" => String::new(),
             boot => format!("{boot} {}", self.identity.start_ticks),
@@ -240,16 +236,27 @@ impl Target {
         cgroup_path(&read_text(self.pid, "cgroup").unwrap_or_default()).to_owned()
     }
 
-    /// Its mappings, by address. Lines that cannot be parsed are left out.
-    pub fn mappings(&self) -> Result<Vec<Mapping>, TargetError> {
-        let file = format!("/proc/{}/maps", self.pid);
-        let failed = |e| TargetError::io(self.pid, file.clone(), e, self.uid_differs);
-        let bytes = fs::read(&file).map_err(failed)?;
-        Ok(String::from_utf8_lossy(&bytes)
-            .lines()
-            .take(MAX_MAPPINGS)
-            .filter_map(|line| parse_maps_line(line).ok())
-            .collect())
+    /// Its mappings. Another thread waits for their lock, which the target can hold for ever.
+    pub fn mappings(&self) -> Result<Mappings, TargetError> {
+        let pid = self.pid;
+        let read = with_deadline(move || read_mappings(pid));
+        self.checked(read.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into())))
+    }
+
+    /// The same on this thread, however long it takes.
+    pub fn mappings_now(&self) -> Result<Mappings, TargetError> {
+        self.checked(read_mappings(self.pid))
+    }
+
+    fn checked(&self, read: io::Result<Mappings>) -> Result<Mappings, TargetError> {
+        read.map_err(|error| {
+            TargetError::io(
+                self.pid,
+                format!("/proc/{}/maps", self.pid),
+                error,
+                self.uid_differs,
+            )
+        })
     }
 
     /// Whether it has exited (all of its threads).
@@ -275,6 +282,25 @@ impl Target {
     pub fn cpu_ns(&self) -> Option<u64> {
         process_cpu_ns(self.pid).ok()
     }
+}
+
+/// Whether an auxiliary vector (`getauxval(3)`) is that of a 32-bit program: pairs of 32-bit numbers, with the size of
+/// a program header of that class.
+fn is_32_bit(vector: &[u8]) -> bool {
+    const AT_PHENT: u64 = 4;
+    let (long, _) = vector.as_chunks::<8>();
+    let (short, _) = vector.as_chunks::<4>();
+    let long = long.iter().map(|bytes| u64::from_ne_bytes(*bytes));
+    let short = short.iter().map(|bytes| u32::from_ne_bytes(*bytes).into());
+    let header_bytes = |numbers: Vec<u64>| {
+        let (pairs, _) = numbers.as_chunks::<2>();
+        pairs
+            .iter()
+            .find(|[key, _]| *key == AT_PHENT)
+            .map(|[_, n]| *n)
+    };
+    let is_64_bit = header_bytes(long.collect()) == Some(56);
+    !is_64_bit && header_bytes(short.collect()) == Some(32)
 }
 
 fn read_stat(pid: Pid) -> Result<TaskStat, TargetError> {
@@ -332,6 +358,17 @@ mod tests {
         assert!(target.cpu_ns().unwrap() > 0);
         assert!(!target.mappings().unwrap().is_empty());
         assert!(!target.cmdline().is_empty());
+    }
+
+    /// Check the vectors of programs of both classes, and of none.
+    #[test]
+    fn class() {
+        let vector = read_bytes("/proc/self/auxv", 4096).unwrap();
+        assert!(!is_32_bit(&vector));
+        let pairs: [u32; 8] = [32, 0xf7f1_2550, 3, 0x5655_6034, 4, 32, 0, 0];
+        assert!(is_32_bit(pairs.map(u32::to_ne_bytes).as_flattened()));
+        assert!(!is_32_bit(&vector[..vector.len().min(5)]));
+        assert!(!is_32_bit(&[]));
     }
 
     /// Check what another program, another process and a main thread that has exited are taken for.

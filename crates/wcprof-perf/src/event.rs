@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use perf_event_open_sys::bindings::{self, perf_event_attr};
 use perf_event_open_sys::ioctls;
 use thiserror::Error;
+use wcprof_host::procfs::read_file;
 use wcprof_host::sys::{CAP_PERFMON, CAP_SYS_ADMIN, has_capability};
 use wcprof_types::parse_cpus;
 
@@ -82,7 +83,7 @@ pub(crate) struct Timer {
 /// The CPUs that are online, as `/sys/devices/system/cpu/online` lists them (`0-3,6`).
 pub fn online_cpus() -> Result<Vec<i32>, PerfError> {
     let path = "/sys/devices/system/cpu/online";
-    let text = std::fs::read_to_string(path).map_err(|source| PerfError::Other {
+    let text = read_file(path).map_err(|source| PerfError::Other {
         call: "reading /sys/devices/system/cpu/online",
         source,
     })?;
@@ -204,7 +205,7 @@ impl AsRawFd for Event {
 fn open_error(error: io::Error) -> PerfError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => PerfError::NotPermitted {
-            paranoid: std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid")
+            paranoid: read_file("/proc/sys/kernel/perf_event_paranoid")
                 .map_or_else(|_| "unknown".into(), |s| s.trim().to_owned()),
             reason: why_refused(),
         },

@@ -184,6 +184,15 @@ impl Modules {
         self.ids.get(&key).copied()
     }
 
+    /// Notes that mappings were left out.
+    pub(crate) fn note_left_out(&mut self, n: u64) {
+        let path = format!("/proc/{}/maps", self.files.pid);
+        if n > 0 && self.problems.iter().all(|problem| problem.path != path) {
+            let reason = format!("{n} of its lines exceed a limit and were left out");
+            self.problems.push(ModuleProblem { path, reason });
+        }
+    }
+
     /// Opens jitdumps among the mappings.
     pub(crate) fn hold_jitdumps(&mut self, mappings: &[Mapping]) {
         for mapping in mappings.iter().filter(|m| is_jitdump(m)) {

@@ -188,6 +188,7 @@ impl ProcessState {
             Err(TargetError::NoSuchProcess(_)) => return Ok(()),
             Err(error) => return Err(error.into()),
         };
+        self.modules.note_left_out(mappings.n_left_out);
         let mut failed = None;
         self.modules
             .update(&mappings, &mut self.unwinder, shared, |module| {

@@ -13,6 +13,7 @@ use wcprof_capture::{
 };
 use wcprof_host::Target;
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
+use wcprof_host::procfs::read_file;
 use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
 use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::{FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
@@ -636,7 +637,7 @@ impl<S: TraceSink> Recorder<S> {
 
 /// `VmHWM` of wcprof itself, bytes.
 fn own_peak_rss() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_file("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
     let kib = line.and_then(|l| l.split_ascii_whitespace().next()?.parse::<u64>().ok());
     kib.unwrap_or(0) * 1024

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
+use wcprof_host::procfs::read_file;
 use wcprof_import::{Format, ImportError, Options};
 use wcprof_symbols::open_regular;
 use wcprof_trace::TraceWriter;
@@ -126,7 +127,7 @@ fn name_kernel(trace: &mut Trace) -> Option<String> {
         return None;
     }
     let here = |file: &str| {
-        let text = std::fs::read_to_string(format!("/proc/sys/kernel/{file}"));
+        let text = read_file(format!("/proc/sys/kernel/{file}"));
         text.unwrap_or_default().trim().to_owned()
     };
     if here("osrelease") != tables.header.kernel || here("hostname") != tables.header.host {

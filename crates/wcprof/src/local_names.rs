@@ -8,6 +8,7 @@ use std::io::{BufReader, Seek};
 
 use anyhow::Context;
 use wcprof_host::open::OpenError;
+use wcprof_host::procfs::open;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
 use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
@@ -149,7 +150,7 @@ pub(crate) fn kernel_functions(
     if addresses.is_empty() {
         return Ok(Vec::new());
     }
-    let file = File::open(KALLSYMS).with_context(|| format!("failed to open {KALLSYMS}"))?;
+    let file = open(KALLSYMS).with_context(|| format!("failed to open {KALLSYMS}"))?;
     let found = kernel_names(BufReader::with_capacity(BUFFER, file), &addresses)?;
     let named = ids.into_iter().zip(found.names);
     let named = named.filter_map(|(id, name)| Some((id, vec![function(name?)])));

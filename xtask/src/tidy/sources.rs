@@ -22,6 +22,20 @@ const MAY_BE_UNSAFE: &[&str] = &[
     "xtask/vm/",
 ];
 
+/// Code beside live processes, which opens files in one place alone: where there are limits, and nothing hangs.
+const OPENS_NOTHING: &[&str] = &[
+    "crates/wcprof-host/",
+    "crates/wcprof-perf/",
+    "crates/wcprof-capture/",
+    "crates/wcprof-record/",
+    "crates/wcprof-symbols/",
+    "crates/wcprof/src/crypto/",
+];
+const OPENS_FILES: &[&str] = &[
+    "crates/wcprof-host/src/open/",
+    "crates/wcprof-host/src/procfs/text.rs",
+];
+
 /// Findings in these files.
 ///
 /// # Errors
@@ -40,6 +54,7 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
         lengths.push(text.lines().count());
         if let Some((folder, below)) = in_crate(file) {
             let mut code = Code::parse(&text);
+            found.extend(opened_in(&name, &code));
             found.append(&mut code.findings);
             crates.entry(folder).or_default().push((below, code));
         }
@@ -66,6 +81,25 @@ fn in_crate(file: &Path) -> Option<(&Path, &Path)> {
     let is_test =
         below.components().any(|part| part.as_os_str() == "tests") || below.ends_with("tests.rs");
     (!is_test).then_some((src.parent()?, below))
+}
+
+/// Calls that open a file where that is done in another place.
+fn opened_in(name: &str, code: &Code) -> Vec<String> {
+    let is_in = |places: &[&str]| places.iter().any(|place| name.starts_with(place));
+    if !is_in(OPENS_NOTHING) || is_in(OPENS_FILES) {
+        return Vec::new();
+    }
+    let opens = |path: &&String| {
+        let calls = ["File::open", "fs::read", "fs::read_to_string"];
+        calls.iter().any(|call| path.ends_with(call))
+    };
+    let text = |path: &String| {
+        format!(
+            "`{path}`: files are opened in {}",
+            OPENS_FILES.join(" and ")
+        )
+    };
+    code.paths.iter().filter(opens).map(text).collect()
 }
 
 fn findings_in(name: &str, text: &str) -> Vec<String> {
@@ -126,6 +160,21 @@ mod tests {
     fn passes() {
         let text = "//! A to B.\n// unsafe { } is not here\nfn not_unsafe() {}\n";
         assert_eq!(n_findings("crates/a/src/b.rs", text), 0);
+    }
+
+    /// Check that opening a file is found beside live processes, but in tests and in the one place.
+    #[test]
+    fn opened() {
+        let call = "fn f() {\n    std::fs::read_to_string(path)?;\n    File::open(path)?;\n}\n";
+        let code = Code::parse(call);
+        assert_eq!(opened_in("crates/wcprof-record/src/a.rs", &code).len(), 2);
+        assert_eq!(
+            opened_in("crates/wcprof-host/src/open/a.rs", &code).len(),
+            0
+        );
+        assert_eq!(opened_in("crates/wcprof-report/src/a.rs", &code).len(), 0);
+        let test = Code::parse(&format!("#[cfg(test)]\nmod tests {{\n{call}}}\n"));
+        assert_eq!(opened_in("crates/wcprof-record/src/a.rs", &test).len(), 0);
     }
 
     /// Check that each broken rule is one finding.

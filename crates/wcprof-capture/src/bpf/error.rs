@@ -1,14 +1,13 @@
 //! What can go wrong with the BPF engine, and what to do about it.
 
 use std::error::Error;
-use std::fs;
 use std::io;
 
 use thiserror::Error;
 use wcprof_types::Pid;
 
 use super::shared::{MAX_TARGETS, RecordError};
-use wcprof_host::procfs::parse_status;
+use wcprof_host::procfs::{parse_status, read_file};
 use wcprof_host::sys::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN};
 
 /// Lines of the verifier's log that an error shows.
@@ -139,9 +138,9 @@ fn last_lines(log: &str) -> String {
 
 /// The likely cause of an EPERM from `bpf`, from what this process can see.
 fn why_not_permitted() -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let lockdown = fs::read_to_string("/sys/kernel/security/lockdown").unwrap_or_default();
-    let uid_map = fs::read_to_string("/proc/self/uid_map").unwrap_or_default();
+    let status = read_file("/proc/self/status").unwrap_or_default();
+    let lockdown = read_file("/sys/kernel/security/lockdown").unwrap_or_default();
+    let uid_map = read_file("/proc/self/uid_map").unwrap_or_default();
     explain_not_permitted(&status, &lockdown, &uid_map)
 }
 

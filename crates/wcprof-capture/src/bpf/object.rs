@@ -12,6 +12,7 @@ use zerocopy::{Immutable, IntoBytes};
 use super::error::{self, BpfError};
 use super::sys::{self, Map, ProgramKind, SharedMemory};
 use super::{btf, shared::Shared};
+use wcprof_host::procfs::read_bytes;
 
 /// Built by `cargo xtask bpf` from `bpf/wcprof.bpf.c`. The ELF reader wants its tables aligned.
 const OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../bpf/wcprof.bpf.o"));
@@ -20,6 +21,8 @@ const OBJECT: &Aligned<[u8]> = &Aligned(*include_bytes!("../../bpf/wcprof.bpf.o"
 struct Aligned<T: ?Sized>(T);
 
 const KERNEL_BTF: &str = "/sys/kernel/btf/vmlinux";
+/// Ten times that of a kernel of a distribution.
+const MAX_BTF: u64 = 64 << 20;
 /// The kernel's function behind the iterator over tasks.
 const ITERATOR_FUNCTION: &str = "bpf_iter_task";
 
@@ -61,7 +64,7 @@ impl LoadedObject {
         let mut object = Object::parse(&OBJECT.0).map_err(|e| BpfError::from_object("read", &e))?;
         let own_types = object.btf.as_ref().map(Btf::to_bytes).unwrap_or_default();
         let no_btf = |e: &dyn std::error::Error| BpfError::NoBtf(error::chain(e));
-        let kernel_types = std::fs::read(KERNEL_BTF).map_err(|e| no_btf(&e))?;
+        let kernel_types = read_bytes(KERNEL_BTF, MAX_BTF).map_err(|e| no_btf(&e))?;
         let functions = [KERNEL_FUNCTIONS.as_slice(), &[ITERATOR_FUNCTION]].concat();
         let mut kernel = btf::struct_names(&own_types)
             .and_then(|names| btf::reduce(&kernel_types, &names, &functions))

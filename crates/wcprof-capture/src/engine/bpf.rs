@@ -20,7 +20,7 @@ use crate::batch::{TargetId, ThreadCounters};
 use crate::bpf::{BpfEngine, BpfError, Pass, TaskRecord, Want, records};
 use crate::tid_map::TidMap;
 use wcprof_host::clock::boot_offset_ns;
-use wcprof_host::procfs::{line_buffer, parse_schedstat, read_line};
+use wcprof_host::procfs::{line_buffer, open, parse_schedstat, read_line};
 
 /// A process whose threads are snapshotted.
 #[derive(Copy, Clone, Debug)]
@@ -243,7 +243,7 @@ impl Snapshots for BpfSnapshots {
             Entry::Vacant(vacant) => {
                 // Not in the listing of /proc, but there: each thread has a folder as a process has.
                 let path = format!("/proc/{tid}/task/{tid}/schedstat");
-                let file = File::open(path).ok()?;
+                let file = open(path).ok()?;
                 if n_held < self.max_held {
                     vacant.insert(file)
                 } else {

@@ -15,8 +15,8 @@ use crate::batch::{TargetId, ThreadCounters};
 use crate::tid_map::TidMap;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
-    SchedStat, SyscallState, line_buffer, list_threads, parse_schedstat, parse_stat, parse_syscall,
-    read_line, thread_name,
+    SchedStat, SyscallState, line_buffer, list_threads, open, parse_schedstat, parse_stat,
+    parse_syscall, read_file, read_line, thread_name,
 };
 
 /// A thread's name is read again this often.
@@ -81,13 +81,13 @@ impl ProcfsSnapshots {
 
     fn try_open(&mut self, target: TargetId, pid: Pid, tid: Tid) -> io::Result<Option<Files>> {
         let dir = format!("/proc/{pid}/task/{tid}");
-        let stat = std::fs::read(format!("{dir}/stat"))?;
-        let Some(stat) = parse_stat(&String::from_utf8_lossy(&stat)) else {
+        let stat = read_file(format!("{dir}/stat"))?;
+        let Some(stat) = parse_stat(&stat) else {
             return Ok(None);
         };
         let mut held = None;
         if self.n_held + FILES.len() <= self.max_held {
-            let open = |name| File::open(format!("{dir}/{name}"));
+            let open = |name| open(format!("{dir}/{name}"));
             held = Some([open(FILES[0])?, open(FILES[1])?]);
             self.n_held += FILES.len();
         }
@@ -158,7 +158,7 @@ impl Files {
         let file = match &self.held {
             Some(held) => &held[at],
             None => {
-                opened = File::open(format!("{}/{}", self.dir, FILES[at])).ok()?;
+                opened = open(format!("{}/{}", self.dir, FILES[at])).ok()?;
                 &opened
             }
         };

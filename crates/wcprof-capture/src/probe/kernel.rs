@@ -8,7 +8,7 @@ use wcprof_types::{Pid, Tid};
 use super::{ProbeLine, Subject, Verdict};
 use crate::sampler::DUMP_BYTES;
 use crate::sys;
-use wcprof_host::procfs::{Status, parse_status};
+use wcprof_host::procfs::{Status, open, parse_status, read_file};
 use wcprof_host::sys::{CAP_BPF, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 use wcprof_perf::{PerfOptions, PerfSampler, perf_event_open_reaches_kernel};
 
@@ -38,7 +38,7 @@ impl Machine {
     pub(super) fn read() -> Self {
         use nix::sys::resource::{Resource, getrlimit};
         let text = |path: &str| {
-            let text = fs::read_to_string(path).ok()?;
+            let text = read_file(path).ok()?;
             Some(text.trim().to_owned())
         };
         let link = |path: &str| {
@@ -101,7 +101,7 @@ fn btf() -> ProbeLine {
     let path = "/sys/kernel/btf/vmlinux";
     let line = |detail: String| line("btf", "BTF type information", detail);
     let mut magic = [0; 2];
-    let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut magic));
+    let read = open(path).and_then(|mut file| file.read_exact(&mut magic));
     match read {
         // BTF_MAGIC, little-endian.
         Ok(()) if magic == [0x9f, 0xeb] => line(format!("`{path}` is readable")),

@@ -1,7 +1,6 @@
 //! What can be read of one process: its memory, its files in `/proc`, its binaries.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::path::Path;
 
@@ -13,7 +12,7 @@ use wcprof_types::{Mapping, Pid};
 use super::{ProbeLine, Subject};
 use wcprof_host::open::LiveFiles;
 use wcprof_host::procfs::{
-    SyscallState, list_threads, parse_schedstat, parse_syscall, read_status,
+    SyscallState, list_threads, parse_schedstat, parse_syscall, read_file, read_status, read_text,
 };
 use wcprof_host::{Target, TargetError};
 use wcprof_host::{read_memory, readable_address};
@@ -32,7 +31,13 @@ pub(super) fn lines(pid: Pid, target: &Result<Target, TargetError>) -> Vec<Probe
             lines.push(line(
                 "maps",
                 "address space",
-                format!("{} mappings", mappings.len()),
+                match mappings.n_left_out {
+                    0 => format!("{} mappings", mappings.len()),
+                    n => format!(
+                        "{} mappings, and {n} that exceed a limit and are left out",
+                        mappings.len()
+                    ),
+                },
             ));
             lines.push(memory(pid, mappings));
         }
@@ -77,7 +82,7 @@ fn schedstat(pid: Pid) -> ProbeLine {
     let mut error = None;
     let mut n_read = 0;
     for tid in &tids {
-        match fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")) {
+        match read_text(pid, &format!("task/{tid}/schedstat")) {
             Ok(text) => {
                 n_read += 1;
                 if parse_schedstat(&text).is_some_and(|stat| stat.run_ns > 0 && stat.n_runs > 0) {
@@ -102,7 +107,7 @@ fn schedstat(pid: Pid) -> ProbeLine {
 
 fn syscall(pid: Pid) -> ProbeLine {
     let file = task_file(pid, "syscall");
-    let read = fs::read_to_string(&file);
+    let read = read_file(&file);
     syscall_line(&file, &read)
 }
 
@@ -129,7 +134,7 @@ fn syscall_line(file: &str, read: &io::Result<String>) -> ProbeLine {
 
 fn kernel_stack(pid: Pid) -> ProbeLine {
     let line = |detail: String| line("kernel-stack", "kernel stack of threads", detail);
-    match fs::read(task_file(pid, "stack")) {
+    match read_file(task_file(pid, "stack")) {
         Ok(_) => line("readable: where threads without a user stack wait".into()),
         Err(e) if e.raw_os_error() == Some(libc::ESRCH) => {
             line("the main thread has exited".into())

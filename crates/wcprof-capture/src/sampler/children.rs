@@ -1,11 +1,11 @@
 //! Processes that targets start while they are recorded.
 
 use std::collections::HashSet;
-use std::fs::{self, File};
+use std::fs::File;
 
 use wcprof_types::Pid;
 
-use wcprof_host::procfs::{line_buffer, list_processes, parse_stat, read_line};
+use wcprof_host::procfs::{line_buffer, list_processes, open, parse_stat, read_line, read_text};
 
 /// The number given out last in wcprof's pid namespace (needs `CONFIG_CHECKPOINT_RESTORE`).
 const LAST_PID: &str = "/proc/sys/kernel/ns_last_pid";
@@ -27,7 +27,7 @@ pub(super) struct Births {
 impl Births {
     pub(super) fn new() -> Self {
         let mut births = Self {
-            last_pid: File::open(LAST_PID).ok(),
+            last_pid: open(LAST_PID).ok(),
             last: 0,
             listed: 0,
             known: HashSet::new(),
@@ -70,8 +70,8 @@ impl Births {
 
 /// The process that started the one with this number; `None` when there is none.
 pub(super) fn parent_of(pid: i32) -> Option<Pid> {
-    let stat = fs::read(format!("/proc/{pid}/stat")).ok()?;
-    Some(Pid(parse_stat(&String::from_utf8_lossy(&stat))?.parent))
+    let stat = read_text(Pid(pid), "stat").ok()?;
+    Some(Pid(parse_stat(&stat)?.parent))
 }
 
 #[cfg(test)]

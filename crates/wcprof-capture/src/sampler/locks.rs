@@ -17,7 +17,7 @@ use super::slot::Slot;
 use crate::batch::{LockGlance, OwnerGlance, TargetId, TickBatch};
 use crate::engine::{InSyscall, Snapshots, ThreadSnapshot};
 use crate::tid_map::TidMap;
-use wcprof_host::procfs::parse_status;
+use wcprof_host::procfs::{parse_status, read_text};
 
 /// Locks of a process looked at in one tick; the others have their turn in the next.
 const MAX_LOOKS: usize = 64;
@@ -198,8 +198,8 @@ impl LockWatch {
 
 /// A thread's number in its innermost pid namespace (`NSpid`).
 fn own_tid(pid: Pid, tid: Tid) -> Option<Tid> {
-    let status = std::fs::read(format!("/proc/{pid}/task/{tid}/status")).ok()?;
-    let status = parse_status(&String::from_utf8_lossy(&status));
+    let status = read_text(pid, &format!("task/{tid}/status")).ok()?;
+    let status = parse_status(&status);
     status.ns_pids.last().copied().map(Tid)
 }
 

@@ -41,7 +41,7 @@ impl StackMap {
             return known;
         }
         self.read_at = Some(now);
-        if let Ok(mappings) = target.mappings() {
+        if let Ok(mappings) = target.mappings_now() {
             let readable = mappings.iter().filter(|m| m.readable);
             let range = |m: &Mapping| StackRange {
                 range: m.start..m.end,

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use crate::bpf::BpfError;
 use crate::engine::{BpfSnapshots, EngineKind, ProcfsSnapshots, SnapshotSet, Snapshots};
 use crate::sys::{Punctuality, become_punctual, process_vm_readv_reaches_kernel, raise_open_files};
 use wcprof_host::Target;
-use wcprof_host::procfs::list_threads;
+use wcprof_host::procfs::{list_threads, open, read_file, read_text};
 use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
 use wcprof_host::{read_memory, readable_address};
 use wcprof_perf::{PerfError, PerfMode, PerfOptions, PerfSampler, online_cpus};
@@ -242,7 +241,7 @@ impl FileBudget {
 fn check_thread_files(pid: Pid, engine: EngineKind) -> Result<(), StartError> {
     for name in ["schedstat", "syscall"] {
         let file = format!("/proc/{pid}/task/{pid}/{name}");
-        match std::fs::read(&file) {
+        match read_file(&file) {
             // A process that has exited since is noticed by the sampler. ESRCH: a main thread that
             // has exited before the others tells nothing.
             Err(cause) if !matches!(cause.raw_os_error(), Some(libc::ESRCH | libc::ENOENT)) => {
@@ -398,7 +397,7 @@ impl Start<'_> {
 fn kernel_names_readable() -> bool {
     // The first symbol of a kernel with CONFIG_X86_64_SMP before 6.15 is a per-CPU one, at 0.
     let is_shown = |line: String| !line.starts_with("0000000000000000");
-    File::open("/proc/kallsyms").is_ok_and(|file| {
+    open("/proc/kallsyms").is_ok_and(|file| {
         let lines = BufReader::new(file).lines().take(64);
         lines.map_while(Result::ok).any(is_shown)
     })
@@ -410,7 +409,7 @@ fn kernel_note(target: &Target, source: KernelSource, by_address: bool) -> Optio
         return None;
     }
     let pid = target.pid();
-    let whole = std::fs::read(format!("/proc/{pid}/task/{pid}/stack")).is_ok();
+    let whole = read_text(pid, &format!("task/{pid}/stack")).is_ok();
     let blocked = match whole {
         true => "come from /proc",
         false => "are their innermost function alone (wchan), the whole needs CAP_SYS_ADMIN",
@@ -418,7 +417,7 @@ fn kernel_note(target: &Target, source: KernelSource, by_address: bool) -> Optio
     let running = match by_address {
         true if whole => return None,
         true => return Some(format!("kernel stacks of blocked threads {blocked}")),
-        false => std::fs::read_to_string("/proc/sys/kernel/kptr_restrict"),
+        false => read_file("/proc/sys/kernel/kptr_restrict"),
     };
     Some(format!(
         "kernel stacks of blocked threads {blocked}, running threads have none: /proc/kallsyms hides addresses (kernel.kptr_restrict is {}); run as root or with CAP_SYSLOG, and with kptr_restrict 1 or 0",
@@ -453,7 +452,7 @@ fn check_memory(target: &Target) -> Result<(), StartError> {
             pid,
             cause,
             reason: why_unreadable(),
-            yama: std::fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope")
+            yama: read_file("/proc/sys/kernel/yama/ptrace_scope")
                 .map_or_else(|_| "not set".into(), |s| s.trim().to_owned()),
         }),
         _ => Ok(()),

@@ -16,12 +16,15 @@ use super::child::{ANSWER_TIMEOUT, Child, Opened, Request};
 use super::reason::{NoFile, OpenError};
 use super::regular::{Root, handle, open_handle};
 use crate::memory::read_memory;
+use crate::procfs::read_bytes;
 
 /// The first bytes of a file and of its mapping are compared: ELF header, program headers and, in
 /// practice, the build-id note.
 const COMPARED: usize = 4096;
 /// A vdso has two pages; more than this is not one.
 const MAX_VDSO: u64 = 1 << 20;
+/// Bytes read of the list of mounts; a file on one beyond it is opened like one on a network.
+const MAX_MOUNTS: u64 = 4 << 20;
 /// File systems whose server may not answer.
 const REMOTE: [&str; 10] = [
     "nfs",
@@ -77,7 +80,7 @@ enum Held {
 impl LiveFiles {
     /// Looks at the target's root and mounts; what cannot be read narrows what can be opened.
     pub fn new(pid: Pid) -> Self {
-        let mounts = fs::read(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let mounts = read_bytes(format!("/proc/{pid}/mountinfo"), MAX_MOUNTS).unwrap_or_default();
         Self {
             pid,
             root: Root::of_process(pid).ok(),

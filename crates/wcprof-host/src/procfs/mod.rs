@@ -1,46 +1,21 @@
 //! Text files of `/proc/PID`, read and parsed.
 
+mod maps;
 mod stat;
 mod status;
 mod syscall;
+mod text;
 
+pub(crate) use maps::parse_mappings;
+pub use maps::{Mappings, read_mappings};
 pub use stat::{SchedStat, TaskStat, parse_schedstat, parse_stat};
 pub use status::{NamespacePids, Status, parse_status};
 pub use syscall::{SyscallState, parse_syscall};
+pub use text::{line_buffer, open, read_bytes, read_file, read_line, read_text};
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::io;
 
 use wcprof_types::{Pid, Tid};
-
-/// Largest single-line file read (`stat`, `schedstat`, `syscall`, `comm`).
-const LINE_BYTES: usize = 1024;
-
-/// Reads a small file of one line that is held open, from its beginning.
-pub fn read_line<'b>(file: &File, buffer: &'b mut [u8; LINE_BYTES]) -> io::Result<&'b str> {
-    let n = file.read_at(buffer, 0)?;
-    // A thread's name may hold any byte, so `stat` need not be UTF-8: such a line is refused here
-    // and read lossily where the name matters.
-    std::str::from_utf8(&buffer[..n]).map_err(io::Error::other)
-}
-
-/// A zeroed buffer for [`read_line`].
-pub const fn line_buffer() -> [u8; LINE_BYTES] {
-    [0; LINE_BYTES]
-}
-
-/// Bytes read of a longer file.
-const MAX_TEXT: u64 = 1 << 16;
-
-/// The text of a file of a process, such as `cmdline` or `task/TID/comm`: at most 64 KiB of it, bytes that
-/// are not UTF-8 replaced.
-pub fn read_text(pid: Pid, name: &str) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    let file = File::open(format!("/proc/{pid}/{name}"))?;
-    file.take(MAX_TEXT).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
 
 /// Reads and parses `/proc/PID/status`.
 pub fn read_status(pid: Pid) -> io::Result<Status> {
@@ -78,7 +53,7 @@ pub fn thread_name(pid: Pid, tid: Tid) -> io::Result<String> {
 
 /// What a thread is blocked in at this moment, by its `syscall` file.
 pub fn blocked_in(pid: Pid, tid: Tid) -> Option<SyscallState> {
-    let file = File::open(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
+    let file = open(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
     parse_syscall(read_line(&file, &mut line_buffer()).ok()?)
 }
 

@@ -3,25 +3,26 @@
 use std::io::Read;
 
 use wcprof_types::snapshot::{Library, ProcessSetup};
-use wcprof_types::{Mapping, Pid, parse_maps_line};
+use wcprof_types::{Mapping, Pid};
 
 use super::malloc;
 use super::tree::{Absent, Tree};
 use crate::open::LiveFiles;
+use crate::procfs::parse_mappings;
 
-const MAX_MAPS: usize = 32 << 20;
 const MAX_LIBRARIES: usize = 1024;
 /// Bytes of a library that are searched for its version.
 const MAX_SEARCHED: u64 = 64 << 20;
 
 pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
-    let Some(maps) = tree.long_text(&format!("/proc/{pid}/maps"), MAX_MAPS, Absent::Noted) else {
+    let path = format!("/proc/{pid}/maps");
+    let Some(mappings) = tree.parse(&path, Absent::Noted, parse_mappings) else {
         return;
     };
-    let mappings: Vec<Mapping> = maps
-        .lines()
-        .filter_map(|line| parse_maps_line(line).ok())
-        .collect();
+    if mappings.n_left_out > 0 {
+        let n = mappings.n_left_out;
+        tree.left_out(&path, format!("{n} of its lines exceed a limit"));
+    }
     let mut libraries: Vec<Library> = Vec::new();
     let code = mappings.iter().filter(|m| m.executable && is_file(m));
     for mapping in code {

@@ -124,6 +124,19 @@ impl Tree {
         self.root.handle(path)
     }
 
+    /// What `parse` makes of a regular file.
+    pub(super) fn parse<T>(
+        &self,
+        path: &str,
+        absent: Absent,
+        parse: impl FnOnce(File) -> io::Result<T>,
+    ) -> Option<T> {
+        let handle = self.handle(path).map_err(NoFile::from);
+        let opened = handle.and_then(|handle| open_handle(&handle));
+        let parsed = opened.and_then(|(file, _)| Ok(parse(file.into())?));
+        self.or_note(path, absent, parsed)
+    }
+
     /// At most `limit` bytes of a regular file, and whether there are more.
     pub(super) fn bytes(
         &self,
@@ -131,17 +144,12 @@ impl Tree {
         limit: usize,
         absent: Absent,
     ) -> Option<(Vec<u8>, bool)> {
-        let handle = self.handle(path).map_err(NoFile::from);
-        let opened = handle.and_then(|handle| open_handle(&handle));
-        let read = opened.and_then(|(file, _)| {
+        let mut bytes = self.parse(path, absent, |file| {
             // Room from the start: files of `/proc` tell no size, and each read costs a system call.
             let mut bytes = Vec::with_capacity(limit.min(FIRST_READ));
-            File::from(file)
-                .take(limit as u64 + 1)
-                .read_to_end(&mut bytes)?;
+            file.take(limit as u64 + 1).read_to_end(&mut bytes)?;
             Ok(bytes)
-        });
-        let mut bytes = self.or_note(path, absent, read)?;
+        })?;
         let cut = bytes.len() > limit;
         bytes.truncate(limit);
         Some((bytes, cut))

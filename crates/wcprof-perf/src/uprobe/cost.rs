@@ -6,7 +6,8 @@ use std::hint::black_box;
 
 use wcprof_host::clock::thread_cpu_ns;
 use wcprof_host::open::LiveFiles;
-use wcprof_types::{Avma, Pid, Tid, parse_maps_line};
+use wcprof_host::procfs::read_mappings;
+use wcprof_types::{Avma, Pid, Tid};
 
 use super::error::UprobeError;
 use super::pmu::UprobePmu;
@@ -110,13 +111,13 @@ fn own_function(probed: extern "C" fn()) -> Result<(File, u64), UprobeError> {
         path: OWN_PROGRAM.to_owned(),
         reason,
     };
-    let maps = std::fs::read_to_string("/proc/self/maps").map_err(|e| failed(e.to_string()))?;
-    let mapping = maps
-        .lines()
-        .filter_map(|line| parse_maps_line(line).ok())
+    let own = Pid(std::process::id() as i32);
+    let mappings = read_mappings(own).map_err(|e| failed(e.to_string()))?;
+    let mapping = mappings
+        .iter()
         .find(|mapping| mapping.contains(Avma(address)))
         .ok_or_else(|| failed("its code is not mapped".into()))?;
-    let files = LiveFiles::new(Pid(std::process::id() as i32));
-    let file = files.open_mapping(&mapping)?;
+    let files = LiveFiles::new(own);
+    let file = files.open_mapping(mapping)?;
     Ok((file, address - mapping.start.0 + mapping.offset.0))
 }

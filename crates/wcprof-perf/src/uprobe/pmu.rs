@@ -3,8 +3,9 @@
 //! Source: `Documentation/ABI/testing/sysfs-bus-event_source-devices-uprobe` and `kernel/events/core.c`
 //! (`perf_uprobe`): `config` bit 0 asks for return probes, `config1` is the path, `config2` the offset.
 
-use std::fs;
 use std::path::Path;
+
+use wcprof_host::procfs::read_file;
 
 use super::UprobeError;
 
@@ -26,7 +27,7 @@ impl UprobePmu {
     /// Looks in another sysfs root.
     pub(super) fn find_in(sysfs: &Path) -> Result<Self, UprobeError> {
         let folder = sysfs.join("bus/event_source/devices/uprobe");
-        let read = |name: &str| fs::read_to_string(folder.join(name));
+        let read = |name: &str| read_file(folder.join(name));
         let text = read("type").map_err(|_| UprobeError::NoPmu(folder.display().to_string()))?;
         let refused = |name: &str, text: &str| UprobeError::Pmu {
             file: folder.join(name).display().to_string(),

@@ -51,7 +51,7 @@ pub(super) fn observe_process(pid: Pid, args: &BurstArgs) -> Result<ProcessFrame
         // Where probes are not allowed or supported, there is still the protocol.
         Err(error) if error.is_circumstance() => {
             message!("wcprof: update calls were not observed: {error}");
-            let comm = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let comm = procfs::read_text(pid, "comm").unwrap_or_default();
             let title =
                 Target::open(pid).map_or_else(|_| comm.trim_end().to_owned(), |t| t.title());
             let role = Role::of_process(comm.trim_end());

@@ -1,6 +1,5 @@
 //! Files of users and libraries to shapes, calibrations and JSON documents; errors with advice.
 
-use std::fs;
 use std::io::Read;
 use std::path::Path;
 
@@ -10,6 +9,7 @@ use msgr_crypto::calibration::{Calibration, parse_speed_table};
 use msgr_crypto::shapes::{Shape, builtin, parse_shapes};
 use msgr_crypto_ffi::{Library, LibraryError};
 use serde::Serialize;
+use wcprof_host::open::open_regular;
 use wcprof_text::printable_json;
 
 use crate::failure::{Exit, Failure};
@@ -47,12 +47,9 @@ fn unusable(path: &Path, error: FileError) -> Failure {
 /// A text file of bounded length.
 fn read(path: &Path) -> Result<String, Failure> {
     let read = || -> anyhow::Result<String> {
-        // Opening a FIFO would wait for a writer.
-        let is_file = fs::metadata(path)?.is_file();
-        ensure!(is_file, "not a regular file");
+        let file = open_regular(path).map_err(|error| error.reason)?;
         let mut text = String::new();
-        let mut file = fs::File::open(path)?.take(MAX_FILE_BYTES + 1);
-        file.read_to_string(&mut text)?;
+        file.take(MAX_FILE_BYTES + 1).read_to_string(&mut text)?;
         ensure!(text.len() as u64 <= MAX_FILE_BYTES, "larger than 8 MiB");
         Ok(text)
     };

@@ -12,6 +12,7 @@ use msgr_crypto::host::Host;
 use msgr_crypto_ffi::{Capabilities, Library};
 use sha2::{Digest, Sha256};
 use wcprof_host::cache::{CacheFile, CacheKind};
+use wcprof_host::open::open_regular;
 use wcprof_text::terminal_name;
 
 use crate::names::cache_dir;
@@ -77,7 +78,7 @@ impl Place {
             library: Some(LibraryFacts::from_library(library)),
             ..Self::new(
                 &cache_dir()?,
-                &File::open(path).ok()?,
+                &open_regular(&path).ok()?,
                 Host::detect(),
                 &made,
             )?

@@ -23,7 +23,8 @@ use msgr_crypto_ffi::Library;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::Signal;
 use wcprof_host::Target;
-use wcprof_host::procfs::parse_schedstat;
+use wcprof_host::open::open_regular;
+use wcprof_host::procfs::{parse_schedstat, read_file};
 use wcprof_perf::uprobe::{CryptoModule, UprobeError, find_crypto_modules};
 use wcprof_text::terminal_name;
 use wcprof_types::Pid;
@@ -80,7 +81,7 @@ pub(crate) fn calibrate_process(pid: Pid, keeping: Keeping) -> Result<Calibratio
 /// The system's library, if it has the same bytes, and only root can have written it.
 fn system_if_same(module: &CryptoModule) -> Option<Library> {
     let library = Library::system().ok()?;
-    let own = File::open(library.path.as_ref()?).ok()?;
+    let own = open_regular(library.path.as_ref()?).ok()?;
     let metadata = own.metadata().ok()?;
     if metadata.uid() != 0 || metadata.mode() & 0o022 != 0 {
         return None;
@@ -157,7 +158,7 @@ fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
 /// Nanoseconds that a process of one thread ran and waited for a CPU; `None` where the kernel does not
 /// tell.
 fn active_ns(pid: u32) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).ok()?;
+    let text = read_file(format!("/proc/{pid}/schedstat")).ok()?;
     let stat = parse_schedstat(&text)?;
     stat.run_ns.checked_add(stat.delay_ns)
 }

@@ -4,7 +4,7 @@
 //! that of what is lost: namespaces and root need privileges, then the user is changed, then the
 //! filter is set.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -18,6 +18,10 @@ use nix::sys::resource::{Resource, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Gid, Uid, chroot, close, fchdir, getuid, setgroups, setresgid, setresuid};
 
+use wcprof_host::open::Root;
+use wcprof_host::procfs::{open, read_bytes, read_file};
+use wcprof_types::Pid;
+
 use super::filter;
 use crate::failure::Failure;
 use crate::same_file::is_same_file;
@@ -28,6 +32,8 @@ const CPU_SECONDS: u64 = 30;
 /// Memory: far more than library and measurements need.
 const ADDRESS_SPACE: u64 = 1 << 30;
 const OPEN_FILES: u64 = 16;
+/// Holds the 65 536 groups that a process may be in.
+const MAX_STATUS: u64 = 1 << 20;
 /// The user that stands for root in here.
 const NOBODY: u32 = 65534;
 
@@ -69,7 +75,7 @@ fn confine(pid: i32) -> anyhow::Result<()> {
     let identity = identity(pid)?;
     close_files()?;
     // Everything of the target is opened before the first step, from where it can be seen.
-    let root = File::open(format!("/proc/{pid}/root"))
+    let root = Root::of_process(Pid(pid))
         .with_context(|| format!("failed to open the root of process {pid}"))?;
     let mut namespaces = Vec::new();
     for (name, flag) in [
@@ -83,8 +89,7 @@ fn confine(pid: i32) -> anyhow::Result<()> {
         let link =
             fs::read_link(&theirs).with_context(|| format!("failed to read {name} namespace"))?;
         if fs::read_link(format!("/proc/self/ns/{name}")).ok() != Some(link) {
-            let file =
-                File::open(theirs).with_context(|| format!("failed to open {name} namespace"))?;
+            let file = open(theirs).with_context(|| format!("failed to open {name} namespace"))?;
             namespaces.push((name, flag, file));
         }
     }
@@ -132,8 +137,9 @@ fn close_files() -> anyhow::Result<()> {
 }
 
 fn identity(pid: i32) -> anyhow::Result<Identity> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))
+    let status = read_bytes(format!("/proc/{pid}/status"), MAX_STATUS)
         .with_context(|| format!("failed to read the user of process {pid}"))?;
+    let status = String::from_utf8_lossy(&status);
     let numbers = |key: &str| -> Vec<u32> {
         let line = status.lines().find_map(|line| line.strip_prefix(key));
         let words = line.unwrap_or_default().split_whitespace();
@@ -170,7 +176,7 @@ fn become_target(identity: &Identity) -> anyhow::Result<()> {
             .and_then(|()| setresuid(uid, uid, uid))
             .with_context(|| format!("failed to become user {uid}"))?;
     }
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = read_file("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     // Its root may have no /proc; the change of user has done it.
     let has_none = effective.is_none_or(|set| set.trim().bytes().all(|b| b == b'0'));
