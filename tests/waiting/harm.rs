@@ -4,8 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use wcprof_testkit::{
-    Attach, Engine, Mark, RemoteProcess, StopWatch, Variant, fixture, kill_worker,
-    voluntary_switches, wait_for_epoll, wait_for_trace,
+    Attach, Engine, Mark, Recording, RemoteProcess, StopWatch, Variant, fixture, has_capability,
+    interrupt, kill_worker, skip, thread_capabilities, voluntary_switches, wait_for_epoll,
+    wait_for_trace, worker,
 };
 
 /// Waiting threads are not woken, stopped or traced, and no wait ends with EINTR.
@@ -22,6 +23,31 @@ pub(crate) fn waiting_threads(engine: Engine) {
     let truth = target.mark();
     assert_eq!((truth.get("eintr"), truth.get("other")), (0, 0));
     recording.assert_sound(engine);
+}
+
+/// While it records, wcprof holds the capabilities that it still needs, and no others.
+pub(crate) fn capabilities(engine: Engine) {
+    if !has_capability() {
+        return skip("harm::capabilities", "needs root");
+    }
+    const SETUID: u64 = 1 << 7;
+    const SYS_PTRACE: u64 = 1 << 19;
+    const SYS_ADMIN: u64 = 1 << 21;
+    let target = RemoteProcess::start(&fixture("eintr.c", Variant::NoFramePointers));
+    let (child, folder) = Attach::new(engine, target.pid())
+        .flags(&["--no-kernel"])
+        .seconds(0.0)
+        .spawn();
+    wait_for_trace(&folder);
+    let held: Vec<(String, u64)> = thread_capabilities(worker(&child));
+    interrupt(&child);
+    Recording::finish(child, folder);
+    assert!(held.len() >= 3, "{held:?}");
+    for (thread, held) in held {
+        assert_eq!(held & (SETUID | SYS_ADMIN), 0, "{thread}: {held:#x}");
+        let reads = matches!(thread.as_str(), "wcprof-sampler" | "wcprof-recorder");
+        assert!(!reads || held & SYS_PTRACE != 0, "{thread}: {held:#x}");
+    }
 }
 
 /// `kill -9` of wcprof at random moments leaves the target as it was.

@@ -12,6 +12,7 @@ mod process;
 mod tests;
 
 pub use line::{ProbeLine, Subject, Verdict};
+pub use privileges::kept_while_recording;
 use wcprof_types::Pid;
 
 use crate::engine::EngineKind;

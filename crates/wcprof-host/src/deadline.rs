@@ -58,6 +58,11 @@ pub(crate) fn with_deadline<T: Send + 'static>(
     })
 }
 
+/// Ends the thread that makes the calls of this one; the next call starts another, which is like this one then.
+pub(crate) fn end_caller() {
+    CALLER.with_borrow_mut(|caller| *caller = None);
+}
+
 fn is_runnable(tid: Tid) -> bool {
     let stat = read_file(format!("/proc/self/task/{tid}/stat"));
     let stat = stat.ok().and_then(|line| parse_stat(&line));

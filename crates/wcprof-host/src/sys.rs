@@ -4,6 +4,11 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::NonNull;
 
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs,
+};
+
+use crate::deadline::end_caller;
 use crate::procfs::{parse_status, read_file};
 
 /// Maps the first `len` bytes of a file where the kernel likes. `protection` and `flags` are those of
@@ -35,6 +40,24 @@ pub const CAP_SYS_ADMIN: u32 = 21;
 pub const CAP_PERFMON: u32 = 38;
 /// May load BPF programs.
 pub const CAP_BPF: u32 = 39;
+
+/// Drops all capabilities of the calling thread but those of the mask (bit 0: `CAP_CHOWN`), and of the thread that
+/// reads memory for it, for good: no program that they run gets one back.
+///
+/// # Errors
+/// Those of `capset(2)` and `prctl(2)`; to drop is always permitted.
+pub fn keep_capabilities(mask: u64) -> io::Result<()> {
+    end_caller();
+    let mask = CapabilitySet::from_bits_retain(mask);
+    let held = capabilities(None)?;
+    set_no_new_privs(true)?;
+    let kept = CapabilitySets {
+        effective: held.effective & mask,
+        permitted: held.permitted & mask,
+        inheritable: CapabilitySet::empty(),
+    };
+    Ok(set_capabilities(None, kept)?)
+}
 
 /// Whether wcprof holds a capability in its own user namespace.
 pub fn has_capability(number: u32) -> bool {

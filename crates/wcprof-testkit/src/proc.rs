@@ -54,6 +54,18 @@ pub fn children(pid: i32) -> Vec<i32> {
         .collect()
 }
 
+/// Names of the threads of `pid`, with their effective capabilities.
+pub fn thread_capabilities(pid: i32) -> Vec<(String, u64)> {
+    thread_ids(pid)
+        .into_iter()
+        .filter_map(|(tid, name)| {
+            let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).ok()?;
+            let mask = u64::from_str_radix(field(&status, "CapEff:")?, 16).ok()?;
+            Some((name, mask))
+        })
+        .collect()
+}
+
 /// Voluntary context switches of each thread but the main one: a thread that waits and is not
 /// woken makes none.
 pub fn voluntary_switches(pid: i32) -> BTreeMap<i32, u64> {

@@ -10,11 +10,13 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use globset::{GlobSet, GlobSetBuilder};
 use nix::sys::utsname::{UtsName, uname};
+use wcprof_capture::probe::kept_while_recording;
 use wcprof_capture::{
     EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Stuck,
     TickBatch, Watcher,
 };
 use wcprof_host::Target;
+use wcprof_host::sys::keep_capabilities;
 use wcprof_record::{Progress, RecordError, Recorded, Recorder, RecorderOptions};
 use wcprof_text::{cut, percent};
 use wcprof_trace::model::Header;
@@ -113,8 +115,11 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let (ending, duration) = (options.ending.clone(), options.duration);
     let ended = options.ending.clone();
     let (batches_tx, batches) = mpsc::sync_channel::<TickBatch>(BATCHES);
+    let needed = kept_while_recording(sampler.reads_kernel_stacks());
     let sampling = move || {
         let punctuality = Sampler::become_punctual();
+        // What cannot be dropped is kept.
+        let _ = keep_capabilities(needed);
         let end = sampler.run(&SamplerLinks {
             stop: ending.recording(),
             duration,
@@ -125,6 +130,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
         (end, punctuality)
     };
     let sampling = named("wcprof-sampler").spawn(sampling)?;
+    let _ = keep_capabilities(needed);
     let recording = move || {
         let end = loop {
             match batches.recv_timeout(Watcher::EVERY) {

@@ -12,6 +12,7 @@ use tokio::select;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 use wcprof_host::front;
+use wcprof_host::sys::keep_capabilities;
 use wcprof_symbols::Cancel;
 
 /// Signals that end a recording. The end of a terminal's session is SIGHUP, Ctrl-\\ SIGQUIT.
@@ -89,6 +90,8 @@ pub(crate) fn at_signals(
     let (end, mut ended) = oneshot::channel();
     let thread = thread::Builder::new().name("wcprof-signals".to_owned());
     thread.spawn(move || {
+        // It needs none.
+        let _ = keep_capabilities(0);
         runtime.block_on(async {
             loop {
                 let any = poll_fn(|context| {

@@ -1,6 +1,8 @@
 //! The capabilities that wcprof can use, from `CapEff` (`include/uapi/linux/capability.h`), and
 //! what is lost without each.
 
+use wcprof_host::procfs::read_file;
+
 use super::kernel::Machine;
 use super::{ProbeLine, Subject};
 use wcprof_host::sys::{CAP_BPF, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
@@ -12,6 +14,35 @@ struct Capability {
     covered_by: Option<(u32, &'static str)>,
     gives: &'static str,
     without: &'static str,
+    when: When,
+}
+
+/// How long a recording needs a capability.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum When {
+    /// Up to its end: for new processes, threads and mappings.
+    Always,
+    /// Until everything is open.
+    AtStart,
+    /// Up to its end where the kernel has no finer ones (before Linux 5.9), or kernel stacks are read from `/proc`.
+    IfNothingElse,
+}
+
+/// Without its own line: `CAP_DAC_OVERRIDE` for outputs in folders of other users, `CAP_SYSLOG` for addresses in
+/// `/proc/kallsyms`.
+const ALSO_KEPT: u64 = 1 << 1 | 1 << 34;
+
+/// What a recording needs when everything is open, as a mask.
+pub fn kept_while_recording(reads_kernel_stacks: bool) -> u64 {
+    let last = read_file("/proc/sys/kernel/cap_last_cap").ok();
+    let last = last.and_then(|text| text.trim().parse::<u32>().ok());
+    let needs_admin = reads_kernel_stacks || last.is_none_or(|last| last < 40);
+    let kept = CAPABILITIES.iter().filter(|cap| match cap.when {
+        When::Always => true,
+        When::AtStart => false,
+        When::IfNothingElse => needs_admin,
+    });
+    kept.fold(ALSO_KEPT, |mask, cap| mask | 1 << cap.bit)
 }
 
 const ADMIN: Option<(u32, &str)> = Some((CAP_SYS_ADMIN, "CAP_SYS_ADMIN"));
@@ -23,6 +54,7 @@ const CAPABILITIES: [Capability; 8] = [
         covered_by: ADMIN,
         gives: "loads BPF programs",
         without: "no engine bpf; procfs does the work",
+        when: When::Always,
     },
     Capability {
         bit: CAP_PERFMON,
@@ -32,6 +64,7 @@ const CAPABILITIES: [Capability; 8] = [
         without: "no engine bpf; timers are per thread (about 2.4 us a context switch of the \
                   process), for processes of this user alone, and what \
                   kernel.perf_event_paranoid permits",
+        when: When::Always,
     },
     Capability {
         bit: CAP_SYS_ADMIN,
@@ -40,6 +73,7 @@ const CAPABILITIES: [Capability; 8] = [
         gives: "opens deleted files through map_files, reads kernel stacks",
         without: "threads without a user stack (io_uring workers) are shown by their wchan \
                   alone; deleted binaries need CAP_CHECKPOINT_RESTORE instead",
+        when: When::IfNothingElse,
     },
     Capability {
         bit: CAP_SYS_PTRACE,
@@ -47,6 +81,7 @@ const CAPABILITIES: [Capability; 8] = [
         covered_by: None,
         gives: "reads memory and maps of any process",
         without: "only processes of this user that are dumpable and that Yama permits",
+        when: When::Always,
     },
     Capability {
         bit: 2,
@@ -55,6 +90,7 @@ const CAPABILITIES: [Capability; 8] = [
         gives: "opens files in /proc/PID and binaries of other users",
         without: "of another user's process, only the engine bpf works, and binaries that all \
                   may read have names",
+        when: When::Always,
     },
     Capability {
         bit: 23,
@@ -62,6 +98,7 @@ const CAPABILITIES: [Capability; 8] = [
         covered_by: None,
         gives: "real-time priority of the sampler",
         without: "ticks are late when all CPUs are busy",
+        when: When::AtStart,
     },
     Capability {
         bit: 40,
@@ -70,6 +107,7 @@ const CAPABILITIES: [Capability; 8] = [
         gives: "opens deleted and replaced binaries through map_files",
         without: "a binary that was deleted or replaced since its start has no names, and stacks \
                   through it are cut",
+        when: When::Always,
     },
     Capability {
         bit: 14,
@@ -77,6 +115,7 @@ const CAPABILITIES: [Capability; 8] = [
         covered_by: None,
         gives: "timer rings beyond RLIMIT_MEMLOCK",
         without: "rings must fit kernel.perf_event_mlock_kb and RLIMIT_MEMLOCK",
+        when: When::Always,
     },
 ];
 
@@ -97,7 +136,14 @@ fn line(cap: &Capability, effective: u64, nested: bool) -> ProbeLine {
         ));
     }
     if has(cap.bit) {
-        return line(cap.gives.to_owned());
+        let dropped = match cap.when {
+            When::Always => "",
+            When::AtStart => "; dropped when the recording has begun",
+            When::IfNothingElse => {
+                "; dropped when the recording has begun, unless kernel stacks come from /proc"
+            }
+        };
+        return line(format!("{}{dropped}", cap.gives));
     }
     match cap.covered_by {
         Some((bit, name)) if has(bit) => line(format!(

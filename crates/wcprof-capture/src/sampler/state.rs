@@ -78,6 +78,11 @@ impl Sampler {
         self.engine
     }
 
+    /// Whether kernel stacks are read from `/proc`.
+    pub fn reads_kernel_stacks(&self) -> bool {
+        self.kernel == KernelSource::Procfs
+    }
+
     /// What another thread watches while it runs.
     pub fn pulse(&self) -> Arc<Pulse> {
         Arc::clone(&self.targets.pulse)
