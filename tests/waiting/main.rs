@@ -40,6 +40,7 @@ wcprof_testkit::engine_tests! {
         many::one_exits: "Check that a process which exits ends its own part alone.",
         many::one_execs: "Check that a process which runs another program ends its own part alone.",
         many::children: "Check children that were there, are forked, and run another program.",
+        many::short_lived: "Check that hundreds of children that come and go leave few processes, descriptors and little memory.",
         jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
         jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
         harm::waiting_threads: "Check that waiting threads are not woken, stopped or traced, and that no wait ends with EINTR.",
