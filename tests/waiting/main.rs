@@ -41,6 +41,7 @@ wcprof_testkit::engine_tests! {
         many::one_exits: "Check that a process which exits ends its own part alone.",
         many::one_execs: "Check that a process which runs another program ends its own part alone.",
         many::children: "Check children that were there, are forked, and run another program.",
+        many::short_lived: "Check that hundreds of children that come and go leave few processes, descriptors and little memory.",
         jit::code_without_a_file: "Check names of code without a file, and code that takes the place of other code.",
         jit::in_a_container: "Check the same names where the target has a /tmp and pids of its own.",
         silent::userfaultfd: "Check that memory which never answers ends a recording, with the thread's number, and that the rest is kept.",

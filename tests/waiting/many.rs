@@ -1,5 +1,8 @@
 //! Several processes in one recording.
 
+use std::fs;
+use std::process::Command;
+
 use tempfile::TempDir;
 use wcprof_trace::model::Trace;
 
@@ -163,4 +166,55 @@ pub(crate) fn children(engine: Engine) {
     );
     let other = of("other", "other_sleep");
     assert!(other > 400_000, "{other} us:\n{}", folded.show());
+}
+
+/// Starts so many programs, 20 at a time, each long enough that it is noticed.
+const SHORT_LIVED: &str = "echo READY; while read n; do
+    while [ $n -gt 0 ]; do for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.1 & done; wait; n=$((n - 20)); done
+    echo DONE; done";
+
+/// Open files and memory (KiB) of a process that records; it may be a child of the one that was started.
+fn held(wcprof: i32) -> (usize, u64) {
+    let n_files =
+        |pid: i32| fs::read_dir(format!("/proc/{pid}/fd")).map_or(0, |files| files.count());
+    let pids = wcprof_testkit::children(wcprof).into_iter().chain([wcprof]);
+    let pid = pids.max_by_key(|pid| n_files(*pid)).unwrap_or(wcprof);
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("RssAnon:"));
+    let kib = line.and_then(|l| l.split_ascii_whitespace().next()?.parse().ok());
+    (n_files(pid), kib.expect("wcprof runs"))
+}
+
+pub(crate) fn short_lived(engine: Engine) {
+    let mut shell = RemoteProcess::start_command(Command::new("sh").args(["-c", SHORT_LIVED]));
+    let attach = Attach::new(engine, shell.pid()).flags(&["--children", "--raw"]);
+    let (child, folder) = attach.seconds(0.0).spawn();
+    wait_for_trace(&folder);
+    let mut run = |n: u32| {
+        shell.send_line(&n.to_string());
+        shell.answer("DONE");
+        wait_for_write(&folder);
+        held(child.id() as i32)
+    };
+    let (first, later) = (run(200), run(600));
+    interrupt(&child);
+    let recording = Recording::finish(child, folder);
+    let (trace, _) = recording.trace();
+    let tables = &trace.tables;
+    let n_folded: u32 = tables.origins.folded.values().sum();
+    assert!(n_folded > 300, "{n_folded} processes were folded");
+    let n = tables.processes.len();
+    assert!(n < 150, "{n} processes in the trace");
+    assert!(
+        later.0 < 300,
+        "{later:?} descriptors and KiB, before {first:?}"
+    );
+    assert!(
+        later.1 < first.1 + 20_000,
+        "{later:?} descriptors and KiB, before {first:?}"
+    );
+    let said = recording.said();
+    assert!(!said.contains("replaced"), "{said}");
+    let by_process = recording.report(&["--by", "process"]);
+    assert!(by_process.contains("sleep \u{d7}"), "{by_process}");
 }

@@ -238,7 +238,8 @@ pub struct ProfileProcess {
     pub comm: String,
     /// Its control group's path; empty when the trace does not hold it.
     pub cgroup: String,
-    /// What a user calls it: `osd.3`, the name of a virtual machine; else its name.
+    /// What a user calls it: `osd.3`, the name of a virtual machine; else its name. With the number of them for
+    /// one that stands for several: `sh ×417`.
     pub title: String,
     /// The class that a rule puts it in: `ceph-osd`, `qemu`; without one, its program.
     pub class: String,

@@ -42,6 +42,11 @@ fn process_gaps(tables: &Tables) -> Vec<Vec<(u64, u64)>> {
     tables.recorded_parts().into_iter().map(of).collect()
 }
 
+/// Whether a process stands for several.
+fn is_folded(tables: &Tables, id: ProcessId) -> bool {
+    tables.origins.folded.get(&id).is_some_and(|n| *n > 1)
+}
+
 /// Processes in the order of the trace.
 pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<ProfileProcess> {
     let (from, to) = match time.is_window {
@@ -58,7 +63,12 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
             pid: process.pid,
             comm: comm.clone(),
             cgroup: process.cgroup.clone(),
-            title: process_title(comm, cmdline),
+            title: match tables.origins.folded.get(&id) {
+                Some(n) if is_folded(tables, id) => {
+                    format!("{} ×{n}", process_title(comm, cmdline))
+                }
+                _ => process_title(comm, cmdline),
+            },
             class: rules.class(comm, program_name(cmdline)).to_owned(),
             host: tables.host_of(id).to_owned(),
             recorded_ns: overlap(&parts, from, to),
@@ -96,6 +106,7 @@ pub(crate) fn images(tables: &Tables) -> Vec<usize> {
 pub(crate) fn threads(tables: &Tables, time: &TimeAxis) -> Vec<ProfileThread> {
     let gaps = process_gaps(tables);
     let of = |thread: &Thread| {
+        let is_folded = is_folded(tables, thread.process);
         let process = tables.processes.get(thread.process.0 as usize);
         let gaps = gaps.get(thread.process.0 as usize);
         let recorded = |start: TimeNs, end: TimeNs| {
@@ -124,7 +135,11 @@ pub(crate) fn threads(tables: &Tables, time: &TimeAxis) -> Vec<ProfileThread> {
                     (ticks / u128::from(whole)) as u64
                 }
             },
-            observed_ns,
+            // What stands for several has no lifetime of its own: it is found by the weights.
+            observed_ns: match is_folded || thread.tid.0 == 0 {
+                true => 0,
+                false => observed_ns,
+            },
         }
     };
     tables.threads.iter().map(of).collect()

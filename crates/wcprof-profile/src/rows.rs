@@ -257,14 +257,16 @@ impl<'a> Rows<'a> {
             };
             of_holders.insert((threads[row.thread].pool, row.stack), row.state);
         }
-        // The thread that stands in for those that exited unseen has no lifetime of its own.
-        let exited = rows.iter().filter(|row| threads[row.thread].tid.0 == 0);
-        let mut of_exited: BTreeMap<usize, u64> = BTreeMap::new();
-        for row in exited {
-            let sum = of_exited.entry(row.thread).or_default();
+        // What stands in for others was observed as long as all of them.
+        let mut of_others: BTreeMap<usize, u64> = BTreeMap::new();
+        for row in rows
+            .iter()
+            .filter(|row| threads[row.thread].observed_ns == 0)
+        {
+            let sum = of_others.entry(row.thread).or_default();
             *sum = sum.saturating_add(row.weight);
         }
-        for (thread, observed_ns) in of_exited {
+        for (thread, observed_ns) in of_others {
             threads[thread].observed_ns = observed_ns;
         }
         let locks = self.locks.into_iter();

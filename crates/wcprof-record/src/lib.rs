@@ -6,13 +6,17 @@
 
 mod error;
 mod exited;
+mod files;
+mod folds;
 mod live_stack;
 mod locks;
 mod modules;
 mod need;
 mod process;
+mod processes;
 mod recorder;
 mod replay;
+mod shared;
 mod snapshot;
 mod stacks;
 mod threads;
@@ -20,7 +24,8 @@ mod unmapped;
 mod weights;
 
 pub use error::RecordError;
-pub use modules::{Handle, ModuleProblem, TargetFiles};
+pub use files::{Handle, TargetFiles};
+pub use modules::ModuleProblem;
 pub use recorder::{Progress, Recorded, Recorder, RecorderOptions};
 pub use snapshot::NamedSnapshot;
 pub use unmapped::UnmappedFrames;

@@ -3,20 +3,17 @@
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc;
 
 use wcprof_host::Target;
-use wcprof_host::open::{HeldFile, LiveFiles, OpenError, REMOTE_TIMEOUT};
-use wcprof_host::procfs::read_status;
+use wcprof_host::open::REMOTE_TIMEOUT;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Pid, Svma};
-use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, SharedModules, Unwinder};
+use wcprof_types::{Avma, LoadBias, Mapping, Svma};
+use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
-/// Jitdumps of one process; runtimes write one.
-const MAX_JITDUMPS: usize = 16;
+use crate::files::{Handle, NewModule, TargetFiles};
+use crate::shared::{FileIdentity, SharedFiles};
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -37,106 +34,6 @@ struct Image {
     end: Avma,
 }
 
-/// The files of a process's modules, held open: names can be read after it has exited. A clone has
-/// the same open files.
-#[derive(Clone, Debug)]
-pub struct TargetFiles {
-    pid: Pid,
-    files: Arc<LiveFiles>,
-    handles: HashMap<u64, Arc<Handle>>,
-    /// Its numbers, as processes in its pid namespaces see it, the innermost first.
-    pids: Vec<i32>,
-    uid: u32,
-    jitdumps: Vec<Arc<HeldFile>>,
-    /// Device and inode of these.
-    known_dumps: HashSet<((u32, u32), u64)>,
-}
-
-/// What a module was read from.
-#[derive(Debug)]
-pub enum Handle {
-    /// Its file.
-    File(File),
-    /// A copy of the vdso.
-    Bytes(Vec<u8>),
-}
-
-impl TargetFiles {
-    /// The process.
-    pub fn pid(&self) -> Pid {
-        self.pid
-    }
-
-    /// What the module with this first address was read from.
-    pub fn module(&self, start: Avma) -> Option<&Handle> {
-        self.handles.get(&start.0).map(AsRef::as_ref)
-    }
-
-    /// The jitdumps that it has mapped (`jit-PID.dump`).
-    pub fn jitdumps(&self) -> impl Iterator<Item = Result<File, OpenError>> {
-        self.jitdumps.iter().map(|file| self.files.open_held(file))
-    }
-
-    /// Its perf maps: `/tmp/perf-PID.map` in its mount namespace, if they belong to it or to root. A
-    /// file that is not there is left out.
-    pub fn perf_maps(&self) -> Vec<Result<File, OpenError>> {
-        let open = |pid: &i32| {
-            let path = format!("/tmp/perf-{pid}.map");
-            self.files.open_owned(Path::new(&path), self.uid)
-        };
-        let is_there = |opened: &Result<File, OpenError>| match opened {
-            Err(error) => !error.is_not_found(),
-            Ok(_) => true,
-        };
-        let pids = self.pids.iter().filter(|_| self.files.has_root());
-        pids.map(open).filter(is_there).collect()
-    }
-
-    /// Holds a mapped jitdump open: it may be unlinked before the recording ends.
-    fn hold_jitdump(&mut self, mapping: &Mapping) {
-        let id = (mapping.device, mapping.inode);
-        if self.known_dumps.len() < MAX_JITDUMPS
-            && self.known_dumps.insert(id)
-            && let Ok(file) = self.files.hold(mapping)
-        {
-            self.jitdumps.push(Arc::new(file));
-        }
-    }
-
-    /// Opens another regular file of the target's mount namespace.
-    pub fn open(&self, path: &Path) -> Result<File, OpenError> {
-        self.files.open_regular(path)
-    }
-}
-
-/// What makes two open files the same file with the same content.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
-struct FileIdentity {
-    device: u64,
-    inode: u64,
-    size: u64,
-    changed: (i64, i64),
-}
-
-impl FileIdentity {
-    fn of(file: &File) -> Option<Self> {
-        let m = file.metadata().ok()?;
-        Some(Self {
-            device: m.dev(),
-            inode: m.ino(),
-            size: m.size(),
-            changed: (m.ctime(), m.ctime_nsec()),
-        })
-    }
-}
-
-/// Files that several processes map: opened and read once.
-#[derive(Debug, Default)]
-pub(crate) struct SharedFiles {
-    modules: SharedModules,
-    known: HashMap<FileIdentity, (Arc<ModuleCode>, Arc<Handle>)>,
-}
-
 /// Modules of a process by address; its unwinder and the trace know the same ones.
 pub(crate) struct Modules {
     process: ProcessId,
@@ -149,22 +46,9 @@ pub(crate) struct Modules {
 
 impl Modules {
     pub(crate) fn new(process: ProcessId, target: &Target) -> Self {
-        let status = read_status(target.pid()).unwrap_or_default();
-        let mut pids: Vec<i32> = status.ns_pids.into_iter().rev().collect();
-        pids.push(target.pid().0);
-        pids.dedup();
-        let uid = status.uids.map_or(0, |(_, effective)| effective);
         Self {
             process,
-            files: TargetFiles {
-                pid: target.pid(),
-                files: Arc::new(LiveFiles::new(target.pid())),
-                handles: HashMap::new(),
-                pids,
-                uid,
-                jitdumps: Vec::new(),
-                known_dumps: HashSet::new(),
-            },
+            files: TargetFiles::new(process, target),
             known: HashMap::new(),
             ids: HashMap::new(),
             problems: Vec::new(),
@@ -175,8 +59,14 @@ impl Modules {
         &self.files
     }
 
-    pub(crate) fn problems(&self) -> &[ModuleProblem] {
-        &self.problems
+    /// Holds the modules' files no more.
+    pub(crate) fn into_files(self) -> TargetFiles {
+        self.files
+    }
+
+    /// What went wrong since this was last asked.
+    pub(crate) fn take_problems(&mut self) -> Vec<ModuleProblem> {
+        std::mem::take(&mut self.problems)
     }
 
     /// The trace's module of an unwound frame, its load bias and its base.
@@ -206,7 +96,7 @@ impl Modules {
         mappings: &[Mapping],
         unwinder: &mut Unwinder,
         shared: &mut SharedFiles,
-        mut add: impl FnMut(Module) -> ModuleId,
+        mut add: impl FnMut(&mut SharedFiles, &NewModule<'_>) -> ModuleId,
     ) {
         self.hold_jitdumps(mappings);
         let images = images(mappings);
@@ -232,12 +122,13 @@ impl Modules {
                     LoadBias(image.first.start.0.wrapping_sub(image.first.offset.0))
                 });
             let base = code.as_ref().map_or(Svma(0), |c| c.base());
-            let build_id: Option<BuildId> = code.as_ref().and_then(|c| c.build_id().cloned());
+            let build_id = code.as_ref().and_then(|c| c.build_id().cloned());
             let Some(key) = unwinder.add_module(start, image.end, bias, code) else {
                 continue;
             };
             let path = &image.first.path;
-            let id = add(Module {
+            let handle = self.files.handles.get(&(start, build_id.clone()));
+            let module = Module {
                 process: self.process,
                 path: path.strip_suffix(" (deleted)").unwrap_or(path).to_owned(),
                 build_id,
@@ -247,7 +138,14 @@ impl Modules {
                 bias,
                 base,
                 deleted: path.ends_with(" (deleted)"),
-            });
+            };
+            let mapping = &image.first;
+            let new = NewModule {
+                module,
+                mapping,
+                handle,
+            };
+            let id = add(shared, &new);
             self.ids.insert(key, (id, bias, base));
             self.known.insert(start.0, (image, key));
         }
@@ -271,31 +169,34 @@ impl Modules {
         image: &Image,
         shared: &mut SharedFiles,
     ) -> Result<Arc<ModuleCode>, String> {
-        let TargetFiles { files, handles, .. } = &mut self.files;
-        let start = image.first.start.0;
-        if image.first.path == "[vdso]" {
+        let files = &self.files.files;
+        let (code, handle) = if image.first.path == "[vdso]" {
             let bytes = files.vdso(&image.first).ok_or("unreadable")?;
-            let code = ModuleCode::parse(&bytes).map_err(|e| e.to_string());
-            handles.insert(start, Arc::new(Handle::Bytes(bytes)));
-            return Ok(shared.modules.intern(code?));
-        }
-        let file = files
-            .open_mapping(&image.first)
-            .map_err(|e| e.to_string())?;
-        let may_hang = files.may_hang(&image.first);
-        let identity = (!may_hang).then(|| FileIdentity::of(&file)).flatten();
-        if let Some((code, handle)) = identity.and_then(|id| shared.known.get(&id)) {
-            handles.insert(start, Arc::clone(handle));
-            return Ok(Arc::clone(code));
-        }
-        let (code, file) = read_code(file, may_hang)?;
-        let handle = Arc::new(Handle::File(file));
-        handles.insert(start, Arc::clone(&handle));
-        let code = shared.modules.intern(code.map_err(|e| e.to_string())?);
-        if let Some(identity) = identity {
-            shared.known.insert(identity, (Arc::clone(&code), handle));
-        }
-        Ok(code)
+            let code = ModuleCode::parse(&bytes).map(|code| shared.modules.intern(code));
+            (code, Arc::new(Handle::Bytes(bytes)))
+        } else {
+            let file = files.open_mapping(&image.first);
+            let file = file.map_err(|e| e.to_string())?;
+            let may_hang = files.may_hang(&image.first);
+            let identity = (!may_hang).then(|| FileIdentity::of(&file)).flatten();
+            match identity.and_then(|id| shared.find(id)) {
+                Some((code, handle)) => (Ok(code), handle),
+                None => {
+                    let (code, file) = read_code(file, may_hang)?;
+                    let handle = Arc::new(Handle::File(file));
+                    let code = code.map(|code| shared.modules.intern(code));
+                    if let (Some(identity), Ok(code)) = (identity, &code) {
+                        shared.add(identity, code, &handle);
+                    }
+                    (code, handle)
+                }
+            }
+        };
+        // A file that stacks cannot be unwound through may have names.
+        let build_id = code.as_ref().ok().and_then(|code| code.build_id().cloned());
+        let key = (image.first.start, build_id);
+        self.files.handles.insert(key, handle);
+        code.map_err(|e| e.to_string())
     }
 }
 

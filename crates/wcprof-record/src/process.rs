@@ -4,19 +4,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use wcprof_capture::{StackBytes, TargetId};
+use wcprof_capture::StackBytes;
 use wcprof_host::{Liveness, SocketNames, Target, TargetError};
-use wcprof_trace::model::{Frame, FrameId, ModuleId, Process, ProcessId};
+use wcprof_trace::model::{Frame, FrameId, ModuleId, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, RelativeAddress};
 use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
 
 use crate::error::RecordError;
 use crate::exited::ExitedCpu;
+use crate::files::TargetFiles;
+use crate::folds::FoldId;
 use crate::live_stack::{LiveStack, LiveText};
 use crate::locks::Locks;
-use crate::modules::{ModuleProblem, Modules, SharedFiles, TargetFiles};
+use crate::modules::{ModuleProblem, Modules};
 use crate::replay::{Reads, Replay, Watched};
+use crate::shared::SharedFiles;
 use crate::unmapped::UnmappedFrames;
 
 /// Mappings are read again at most this often for code that is in no module; more often while a
@@ -28,6 +31,10 @@ const MAX_FRAME_IDS: usize = 1 << 20;
 /// A process of the recording.
 pub(crate) struct ProcessState {
     pub(crate) id: ProcessId,
+    /// Other processes have the same id.
+    pub(crate) fold: Option<FoldId>,
+    /// Code outside of its modules has names that belong to this process alone.
+    pub(crate) owns_id: bool,
     target: Arc<Target>,
     modules: Modules,
     unwinder: Unwinder,
@@ -36,26 +43,17 @@ pub(crate) struct ProcessState {
     pub(crate) sockets: SocketNames,
     frame_ids: HashMap<FrameAddress<Avma>, FrameId>,
     /// When its mappings were read first, and last.
-    first_mapped: Option<u64>,
-    mapped: u64,
+    mapped: Option<(u64, u64)>,
     pub(crate) exited: ExitedCpu,
 }
 
 impl ProcessState {
-    /// Adds the process to the trace; its modules are not read yet.
-    pub(crate) fn new(
-        target: Arc<Target>,
-        writer: &mut impl TraceSink,
-    ) -> Result<Self, TraceError> {
-        let id = writer.add_process(Process {
-            pid: target.pid(),
-            comm: target.comm().to_owned(),
-            cmdline: target.cmdline(),
-            cgroup: target.cgroup(),
-            birth: target.birth(),
-        })?;
-        Ok(Self {
+    /// A process that has an id in the trace; its modules are not read yet.
+    pub(crate) fn new(id: ProcessId, target: Arc<Target>) -> Self {
+        Self {
             id,
+            fold: None,
+            owns_id: true,
             modules: Modules::new(id, &target),
             locks: Locks::default(),
             sockets: SocketNames::new(target.pid()),
@@ -63,19 +61,9 @@ impl ProcessState {
             unwinder: Unwinder::default(),
             replay: Replay::default(),
             frame_ids: HashMap::new(),
-            first_mapped: None,
-            mapped: 0,
+            mapped: None,
             exited: ExitedCpu::default(),
-        })
-    }
-
-    /// Its part is over: what only unwinding needs is given back.
-    pub(crate) fn end(&mut self) {
-        self.hold_late_files();
-        self.unwinder = Unwinder::default();
-        self.replay = Replay::default();
-        self.frame_ids = HashMap::new();
-        self.locks = Locks::default();
+        }
     }
 
     /// Opens a jitdump that was opened late.
@@ -88,7 +76,7 @@ impl ProcessState {
     }
 
     /// Forgets ids of frames and stacks, and what addresses mean.
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         self.frame_ids.clear();
         self.replay.forget();
     }
@@ -98,15 +86,25 @@ impl ProcessState {
         self.modules.files().clone()
     }
 
-    /// Modules that stacks could not be unwound through.
-    pub(crate) fn problems(&self) -> &[ModuleProblem] {
-        self.modules.problems()
+    /// The same, and nothing else of it is needed any more.
+    pub(crate) fn into_files(self) -> TargetFiles {
+        self.modules.into_files()
+    }
+
+    /// Modules that stacks could not be unwound through, since this was last asked. What is missing because it
+    /// has exited or runs another program is no problem of its files.
+    pub(crate) fn take_problems(&mut self) -> Vec<ModuleProblem> {
+        let problems = self.modules.take_problems();
+        match problems.is_empty() || self.target.liveness() == Liveness::Same {
+            true => problems,
+            false => Vec::new(),
+        }
     }
 
     /// Whether the mappings may be read again.
     pub(crate) fn may_refresh(&self, now: u64) -> bool {
-        let known_for = self.mapped - self.first_mapped.unwrap_or(self.mapped);
-        now.saturating_sub(self.mapped) >= known_for.min(REFRESH_NS)
+        let (first, last) = self.mapped.unwrap_or_default();
+        now.saturating_sub(last) >= (last - first).min(REFRESH_NS)
     }
 
     /// Where the copy ends before the stack does, live memory is read; it may have changed since,
@@ -165,7 +163,7 @@ impl ProcessState {
             None => Frame::Unmapped(lookup),
         })?;
         if module.is_none() {
-            unmapped.note(id, self.id);
+            unmapped.note(id, self.owns_id.then_some(self.id));
         }
         if self.frame_ids.len() >= MAX_FRAME_IDS {
             self.frame_ids.clear();
@@ -180,8 +178,8 @@ impl ProcessState {
         writer: &mut impl TraceSink,
         shared: &mut SharedFiles,
     ) -> Result<(), RecordError> {
-        self.first_mapped.get_or_insert(now);
-        self.mapped = self.mapped.max(now);
+        let (first, last) = self.mapped.unwrap_or((now, now));
+        self.mapped = Some((first, last.max(now)));
         let mappings = match self.target.mappings() {
             Ok(mappings) => mappings,
             // It has exited: what is known stays.
@@ -191,8 +189,12 @@ impl ProcessState {
         self.modules.note_left_out(mappings.n_left_out);
         let mut failed = None;
         self.modules
-            .update(&mappings, &mut self.unwinder, shared, |module| {
-                writer.add_module(module).unwrap_or_else(|error| {
+            .update(&mappings, &mut self.unwinder, shared, |shared, new| {
+                let added = match self.fold {
+                    Some(fold) => shared.folds.module(fold, new, writer),
+                    None => writer.add_module(new.module.clone()),
+                };
+                added.unwrap_or_else(|error| {
                     failed = Some(error);
                     ModuleId(0)
                 })
@@ -200,46 +202,5 @@ impl ProcessState {
         // Addresses can mean other modules now.
         self.forget();
         failed.map_or(Ok(()), |error| Err(error.into()))
-    }
-}
-
-/// All processes of a recording.
-#[derive(Default)]
-pub(crate) struct Processes {
-    /// By [`TargetId`]; `None` when the sink has forgotten it.
-    list: Vec<Option<Box<ProcessState>>>,
-}
-
-impl Processes {
-    pub(crate) fn push(&mut self, process: ProcessState) {
-        self.list.push(Some(Box::new(process)));
-    }
-
-    /// The process of a target, if it is still known.
-    pub(crate) fn get_mut(&mut self, target: TargetId) -> Option<&mut ProcessState> {
-        self.list.get_mut(target.0 as usize)?.as_deref_mut()
-    }
-
-    /// The targets of all processes, also of forgotten ones.
-    pub(crate) fn targets(&self) -> impl Iterator<Item = TargetId> + use<> {
-        (0..self.list.len() as u32).map(TargetId)
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &ProcessState> {
-        self.list.iter().flatten().map(AsRef::as_ref)
-    }
-
-    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut ProcessState> {
-        self.list.iter_mut().flatten().map(AsMut::as_mut)
-    }
-
-    /// Forgets processes that the sink has given up, and ids of frames and stacks.
-    pub(crate) fn forget(&mut self, sink: &impl TraceSink) {
-        for slot in &mut self.list {
-            match slot {
-                Some(process) if sink.holds_process(process.id) => process.forget(),
-                _ => *slot = None,
-            }
-        }
     }
 }

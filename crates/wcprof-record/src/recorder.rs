@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use indexmap::IndexSet;
 use wcprof_capture::{
     KernelStack, LockGlance, StackBytes, StackCopy, StackRequest, TargetEnd, TargetId, ThreadTick,
     TickBatch, TickCounts, TimerSample, add_recording_cpu,
@@ -20,10 +19,13 @@ use wcprof_types::{FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, W
 
 use crate::error::RecordError;
 use crate::exited::ExitedCpu;
+use crate::files::TargetFiles;
+use crate::folds::{Fold, described};
 use crate::locks::Locks;
-use crate::modules::{ModuleProblem, TargetFiles};
+use crate::modules::ModuleProblem;
 use crate::need::Unwinding;
-use crate::process::{ProcessState, Processes};
+use crate::process::ProcessState;
+use crate::processes::Processes;
 use crate::stacks::{Copied, Stacks};
 use crate::threads::{Place, ThreadState};
 use crate::unmapped::UnmappedFrames;
@@ -52,7 +54,7 @@ pub struct Recorded<S = TraceWriter<File>> {
     pub begin: u64,
     /// Modules that stacks could not be unwound through.
     pub problems: Vec<ModuleProblem>,
-    /// Files of its modules, for their names; by process.
+    /// Files of its modules, for their names.
     pub files: Vec<TargetFiles>,
     /// Whose the frames outside of every module are.
     pub unmapped: UnmappedFrames,
@@ -84,7 +86,6 @@ pub struct Progress {
 /// Fills a trace from batches.
 pub struct Recorder<S = TraceWriter<File>> {
     pub(crate) processes: Processes,
-    n_running: usize,
     pub(crate) threads: HashMap<(TargetId, Tid), ThreadState>,
     pub(crate) stacks: Stacks,
     pub(crate) clock: Clock,
@@ -130,7 +131,6 @@ fn unix_ns_at(monotonic: u64) -> u64 {
 impl<S> std::fmt::Debug for Recorder<S> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Recorder")
-            .field("n_running", &self.n_running)
             .field("totals", &self.totals)
             .finish_non_exhaustive()
     }
@@ -146,7 +146,6 @@ impl<S: TraceSink> Recorder<S> {
     ) -> Result<Self, RecordError> {
         let mut recorder = Self {
             processes: Processes::default(),
-            n_running: 0,
             threads: HashMap::new(),
             stacks: Stacks::new(options.kernel),
             clock: Clock::default(),
@@ -156,20 +155,41 @@ impl<S: TraceSink> Recorder<S> {
             requests: options.requests,
             totals: Totals::default(),
         };
-        for target in targets {
-            recorder.join(target)?;
+        for (id, target) in (0..).map(TargetId).zip(targets) {
+            recorder.join(id, target)?;
         }
         Ok(recorder)
     }
 
     /// Takes in one more process.
-    fn join(&mut self, target: &Arc<Target>) -> Result<(), RecordError> {
-        let mut process = ProcessState::new(Arc::clone(target), &mut self.writer)?;
-        process.read_modules(monotonic_ns(), &mut self.writer, &mut self.stacks.shared)?;
+    fn join(&mut self, id: TargetId, target: &Arc<Target>) -> Result<(), RecordError> {
+        let folds = &mut self.stacks.shared.folds;
+        let fold = folds.enter(target, &mut self.writer)?;
+        let known = fold.map(|fold| folds.get(fold));
+        let (process, owns_id) = match &known {
+            Some(fold) => (fold.process, fold.is_single()),
+            None => (self.writer.add_process(described(target))?, true),
+        };
+        let mut process = ProcessState::new(process, Arc::clone(target));
+        (process.fold, process.owns_id) = (fold, owns_id);
+        process.exited.thread = known.and_then(|fold| fold.exited);
         process.exited.since = self.clock.last;
-        self.processes.push(process);
-        self.n_running += 1;
+        process.read_modules(monotonic_ns(), &mut self.writer, &mut self.stacks.shared)?;
+        self.processes.add(id, process);
         Ok(())
+    }
+
+    /// The processes that this one is one with in the trace.
+    fn fold_of(&mut self, target: TargetId) -> Option<&mut Fold> {
+        let fold = self.processes.get_mut(target)?.fold?;
+        Some(self.stacks.shared.folds.get(fold))
+    }
+
+    /// Files of all processes.
+    pub(crate) fn files(&self) -> Vec<TargetFiles> {
+        let folded = self.stacks.shared.folds.iter();
+        let folded = folded.map(|fold| fold.files.clone());
+        self.processes.files().into_iter().chain(folded).collect()
     }
 
     /// Takes one batch. The CPU time that it takes is a part of what the sampler keeps to its budget.
@@ -186,8 +206,8 @@ impl<S: TraceSink> Recorder<S> {
             self.begin(batch.time);
         }
         self.count(batch);
-        for (_, target) in &batch.joined {
-            self.join(target)?;
+        for (id, target) in &batch.joined {
+            self.join(*id, target)?;
         }
         for tick in batch.threads.iter().filter(|t| t.since.is_some()) {
             self.know_thread(tick)?;
@@ -288,9 +308,13 @@ impl<S: TraceSink> Recorder<S> {
         time: u64,
     ) -> Result<(), RecordError> {
         self.finish_process(target)?;
+        self.hold_late_files(target);
         let time = self.clock.time(time);
-        if let Some(process) = self.processes.get_mut(target) {
-            process.end();
+        let Some(process) = self.processes.remove(target) else {
+            return Ok(());
+        };
+        let is_apart = self.stacks.shared.folds.ended();
+        if process.fold.is_none() {
             let reason = match end {
                 TargetEnd::Exited => "exited",
                 TargetEnd::Exec => "exec",
@@ -298,9 +322,24 @@ impl<S: TraceSink> Recorder<S> {
             let reason = reason.to_owned();
             let end = ProcessEnd { time, reason };
             self.writer.process_ended(process.id, &end)?;
-            self.n_running = self.n_running.saturating_sub(1);
+            if is_apart {
+                self.processes.keep(process.into_files());
+            }
         }
+        self.stacks.shared.close_idle();
         Ok(())
+    }
+
+    /// Opens what a process opened late.
+    fn hold_late_files(&mut self, target: TargetId) {
+        let Some(process) = self.processes.get_mut(target) else {
+            return;
+        };
+        process.hold_late_files();
+        if let Some(fold) = process.fold.filter(|_| process.owns_id) {
+            let fold = self.stacks.shared.folds.get(fold);
+            fold.files.take_jitdumps(&process.files());
+        }
     }
 
     /// Ends all threads; `reason` says why the recording ended. Gives the final counts.
@@ -316,8 +355,8 @@ impl<S: TraceSink> Recorder<S> {
             complete: true,
             ..self.stats()
         };
-        for process in self.processes.iter_mut() {
-            process.hold_late_files();
+        for target in self.processes.targets() {
+            self.hold_late_files(target);
         }
         let written = self.writer.finish(&stats);
         let write_error = write_error.or(written.err().map(RecordError::Trace));
@@ -327,14 +366,12 @@ impl<S: TraceSink> Recorder<S> {
     /// Ends the recording and gives its counts; `reason` says why it ended.
     pub fn finish(mut self, reason: &str) -> Recorded<S> {
         let (stats, write_error) = self.end_all(reason);
-        // The same library in many processes is one problem.
-        let problems = self.processes.iter().flat_map(ProcessState::problems);
-        let problems: IndexSet<ModuleProblem> = problems.cloned().collect();
+        let problems = self.processes.problems().cloned().collect();
         Recorded {
             stats,
             begin: self.clock.begin.unwrap_or(0),
-            problems: problems.into_iter().collect(),
-            files: self.processes.iter().map(ProcessState::files).collect(),
+            problems,
+            files: self.files(),
             unmapped: self.stacks.unmapped,
             n_left_out: self.totals.n_left_out,
             write_error,
@@ -357,7 +394,7 @@ impl<S: TraceSink> Recorder<S> {
         Progress {
             recorded_ns: self.clock.time(self.clock.last).0,
             n_threads: self.threads.len(),
-            n_processes: self.n_running,
+            n_processes: self.processes.n_live(),
             stats: self.stats(),
             trace_bytes: self.writer.len_bytes(),
             state_ns: self.totals.state_ns,
@@ -394,7 +431,7 @@ impl<S: TraceSink> Recorder<S> {
         &mut self,
         take: impl Fn(&mut Locks) -> Vec<LockLook>,
     ) -> Result<(), RecordError> {
-        let mut targets = self.processes.targets();
+        let mut targets = self.processes.targets().into_iter();
         targets.try_for_each(|target| self.write_looks(target, &take))
     }
 
@@ -447,16 +484,32 @@ impl<S: TraceSink> Recorder<S> {
     fn know_thread(&mut self, tick: &ThreadTick) -> Result<(), RecordError> {
         let key = (tick.target, tick.tid);
         let seen = self.clock.time(tick.time);
+        let fold = self.fold_of(tick.target).map(|fold| fold.process);
         if let Some(thread) = self.threads.get(&key) {
-            if let Some(name) = &tick.comm {
+            if let Some(name) = tick.comm.as_ref().filter(|_| fold.is_none()) {
                 self.writer.thread_name(thread.id, seen, name)?;
             }
-        } else if let Some(process) = self.processes.get_mut(tick.target) {
-            let name = tick.comm.as_deref().unwrap_or("?");
-            let id = self.writer.add_thread(process.id, tick.tid, seen, name)?;
-            let begin = self.clock.begin.unwrap_or(0);
-            self.threads.insert(key, ThreadState::new(id, tick, begin));
+            return Ok(());
         }
+        let mut name = tick.comm.as_deref().unwrap_or("?");
+        let begin = self.clock.begin.unwrap_or(0);
+        match self.fold_of(tick.target).map(|fold| fold.wake(name)) {
+            Some(Ok(resting)) => {
+                let thread = ThreadState::resume(resting, tick, begin);
+                self.threads.insert(key, thread);
+                return Ok(());
+            }
+            Some(Err(of_group)) => name = of_group,
+            None => {}
+        }
+        let Some(process) = self.processes.get_mut(tick.target) else {
+            return Ok(());
+        };
+        let id = self.writer.add_thread(process.id, tick.tid, seen, name)?;
+        if let Some(fold) = self.fold_of(tick.target) {
+            fold.add_thread(id, name);
+        }
+        self.threads.insert(key, ThreadState::new(id, tick, begin));
         Ok(())
     }
 
@@ -584,7 +637,10 @@ impl<S: TraceSink> Recorder<S> {
             }
             self.write_pieces(thread.id)?;
             self.note_thread(&thread)?;
-            self.writer.thread_ended(thread.id);
+            match self.fold_of(key.0) {
+                Some(fold) => fold.rest(thread.resting()),
+                None => self.writer.thread_ended(thread.id),
+            }
         }
         Ok(())
     }
@@ -625,6 +681,9 @@ impl<S: TraceSink> Recorder<S> {
                 let begin = TimeNs(0);
                 let id = self.writer.add_thread(process.id, Tid(0), begin, name)?;
                 process.exited.thread = Some(id);
+                if let Some(fold) = self.fold_of(target) {
+                    fold.exited = Some(id);
+                }
                 id
             }
         };

@@ -1,10 +1,9 @@
 //! A recording into a ring to what a trace of its last time is made of: while it runs, or at its end.
 
-use wcprof_trace::model::ProcessId;
 use wcprof_trace::ring::{Cut, Ring, Snapshot};
 
 use crate::error::RecordError;
-use crate::modules::TargetFiles;
+use crate::files::TargetFiles;
 use crate::recorder::Recorder;
 use crate::unmapped::UnmappedFrames;
 
@@ -15,20 +14,19 @@ pub struct NamedSnapshot {
     pub snapshot: Snapshot,
     /// The recording's time 0, `CLOCK_MONOTONIC` ns.
     begin: u64,
-    files: Vec<(ProcessId, TargetFiles)>,
+    files: Vec<TargetFiles>,
     unmapped: UnmappedFrames,
 }
 
 impl NamedSnapshot {
-    /// Files of the processes of a cut, in the order of its processes.
+    /// Files of the processes of a cut.
     pub fn files(&self, cut: &Cut<'_>) -> Vec<TargetFiles> {
-        let mut files: Vec<_> = self
-            .files
-            .iter()
-            .filter_map(|(id, files)| Some((cut.process(*id)?, files)))
-            .collect();
-        files.sort_by_key(|(id, _)| *id);
-        files.into_iter().map(|(_, files)| files.clone()).collect()
+        let of_cut = |files: &TargetFiles| {
+            let mut files = files.clone();
+            files.process = cut.process(files.process)?;
+            Some(files)
+        };
+        self.files.iter().filter_map(of_cut).collect()
     }
 
     /// Whose the cut's frames outside of every module are.
@@ -65,11 +63,10 @@ impl Recorder<Ring> {
     }
 
     fn take(&self, rest: Vec<wcprof_trace::model::Span>) -> NamedSnapshot {
-        let processes = self.processes.iter();
         NamedSnapshot {
             snapshot: self.writer.snapshot(rest),
             begin: self.clock.begin.unwrap_or(0),
-            files: processes.map(|p| (p.id, p.files())).collect(),
+            files: self.files(),
             unmapped: self.stacks.unmapped.clone(),
         }
     }

@@ -9,10 +9,10 @@ use wcprof_types::{Avma, FrameAddress, StackEnd, Wait};
 use wcprof_unwind::UnwoundStack;
 
 use crate::error::RecordError;
-use crate::modules::SharedFiles;
 use crate::need::Unwinding;
 use crate::process::ProcessState;
 use crate::replay::Reads;
+use crate::shared::SharedFiles;
 use crate::unmapped::UnmappedFrames;
 
 /// A copy of a stack in a batch.

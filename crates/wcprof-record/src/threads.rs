@@ -10,6 +10,15 @@ use crate::weights::{Ledger, Observation, Piece, TimerHit};
 /// A stack with what the thread waits in.
 pub(crate) type Place = (Option<StackId>, Option<WaitId>);
 
+/// A thread of the trace that waits for the next one of its name.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Resting {
+    pub(crate) id: ThreadId,
+    /// Its first observation.
+    pub(crate) first_time: u64,
+    pub(crate) n_ticks: u64,
+}
+
 pub(crate) struct ThreadState {
     pub(crate) id: ThreadId,
     pub(crate) ledger: Ledger<Place>,
@@ -58,6 +67,24 @@ impl ThreadState {
             last_hit: None,
             n_ticks: 0,
             need: Need::default(),
+        }
+    }
+
+    /// The same thread of the trace as one that has ended.
+    pub(crate) fn resume(resting: Resting, tick: &ThreadTick, begin: u64) -> Self {
+        Self {
+            first_time: resting.first_time,
+            n_ticks: resting.n_ticks,
+            ..Self::new(resting.id, tick, begin)
+        }
+    }
+
+    /// What is known of it for the next thread that is the same one in the trace.
+    pub(crate) fn resting(&self) -> Resting {
+        Resting {
+            id: self.id,
+            first_time: self.first_time,
+            n_ticks: self.n_ticks,
         }
     }
 

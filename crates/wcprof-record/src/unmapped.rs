@@ -9,9 +9,10 @@ use wcprof_trace::model::{FrameId, ProcessId};
 pub struct UnmappedFrames(HashMap<FrameId, Option<ProcessId>>);
 
 impl UnmappedFrames {
-    pub(crate) fn note(&mut self, frame: FrameId, process: ProcessId) {
-        let owner = self.0.entry(frame).or_insert(Some(process));
-        if *owner != Some(process) {
+    /// Notes a frame of a process; `None` for one of several that are one in the trace.
+    pub(crate) fn note(&mut self, frame: FrameId, process: Option<ProcessId>) {
+        let owner = self.0.entry(frame).or_insert(process);
+        if *owner != process {
             *owner = None;
         }
     }
@@ -49,10 +50,12 @@ mod tests {
     fn owners() {
         let mut frames = UnmappedFrames::default();
         for (frame, process) in [(1, 0), (1, 0), (2, 0), (2, 1), (2, 0)] {
-            frames.note(FrameId(frame), ProcessId(process));
+            frames.note(FrameId(frame), Some(ProcessId(process)));
         }
         assert_eq!(frames.owner(FrameId(1)), Some(ProcessId(0)));
         assert_eq!(frames.owner(FrameId(2)), None);
         assert_eq!(frames.owner(FrameId(3)), None);
+        frames.note(FrameId(1), None);
+        assert_eq!(frames.owner(FrameId(1)), None);
     }
 }

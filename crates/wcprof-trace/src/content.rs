@@ -189,6 +189,10 @@ fn origin_section(
             t.origins.process_ends.insert(process, end);
             Ok(())
         }),
+        section::FOLDED => read_all(input, sizes, facts::folded, |(process, n)| {
+            t.origins.folded.insert(process, n);
+            Ok(())
+        }),
         section::SOURCES => read_all(input, sizes, facts::source, |source| {
             t.origins.sources.push(source);
             within("sources", t.origins.sources.len() as u64, MAX_SOURCES)

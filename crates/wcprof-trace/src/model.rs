@@ -440,6 +440,9 @@ pub enum OwnerState {
 pub struct Origins {
     /// Processes whose part ended before the recording.
     pub process_ends: BTreeMap<ProcessId, ProcessEnd>,
+    /// Processes that stand for several of one program, and for how many. A thread of such a process stands for
+    /// several, one after the other.
+    pub folded: BTreeMap<ProcessId, u32>,
     /// The recordings that a merged trace was made of; empty for a recording.
     pub sources: Vec<Source>,
     /// Processes of a merged trace that other sources than their own recorded, too, at another time; each with

@@ -24,6 +24,9 @@ pub trait TraceSink {
     /// Notes that a process's part of the recording is over.
     fn process_ended(&mut self, process: ProcessId, end: &ProcessEnd) -> Result<(), TraceError>;
 
+    /// Notes for how many processes of one program this one stands by now.
+    fn process_folded(&mut self, process: ProcessId, n: u32) -> Result<(), TraceError>;
+
     /// Adds a module of a process.
     fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError>;
 

@@ -94,6 +94,9 @@ impl<W: Write> TraceWriter<W> {
         for (id, end) in &tables.origins.process_ends {
             self.process_ended(ids.processes[id.0 as usize], end)?;
         }
+        for (id, n) in &tables.origins.folded {
+            self.process_folded(ids.processes[id.0 as usize], *n)?;
+        }
         let modules = self.add_modules(tables, &ids, known)?;
         self.add_threads(tables, &mut ids, known)?;
         self.add_stacks(tables, &modules, &mut ids)?;

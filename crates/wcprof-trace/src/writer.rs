@@ -296,6 +296,10 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         self.put(section::PROCESS_ENDS, |c| facts::process_end(c, &mut end))
     }
 
+    fn process_folded(&mut self, process: ProcessId, n: u32) -> Result<(), TraceError> {
+        self.put(section::FOLDED, |c| facts::folded(c, &mut (process, n)))
+    }
+
     fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError> {
         self.add(&module).map(ModuleId)
     }

@@ -36,7 +36,6 @@ const NAMELESS: [&str; 5] = [
 /// What a recording, or a part of one that goes on, knows that its trace does not hold.
 #[derive(Debug)]
 pub(crate) struct Origin<'a> {
-    /// By process.
     pub(crate) files: Cow<'a, [TargetFiles]>,
     pub(crate) unmapped: Cow<'a, UnmappedFrames>,
     /// The trace's time 0, `CLOCK_MONOTONIC` ns.
@@ -165,11 +164,11 @@ fn jit_codes(
     problems: &mut Vec<String>,
 ) -> Vec<(FrameId, Vec<JitCode>)> {
     let mut all = Vec::new();
-    for (process, files) in (0..).map(ProcessId).zip(recorded.files.iter()) {
+    for files in recorded.files.iter() {
         let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
             .filter_map(|(id, frame)| {
                 let (owner, address) = place_of_jit(tables, &recorded.unmapped, id, frame)?;
-                (owner == process).then_some((id, address))
+                (owner == files.process).then_some((id, address))
             })
             .unzip();
         if addresses.is_empty() {

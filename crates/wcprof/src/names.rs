@@ -51,7 +51,10 @@ impl Recorded<'_> {
 
 impl ModuleFiles for Recorded<'_> {
     fn open(&self, module: &ModuleIdentity) -> Result<ModuleFile, OpenError> {
-        let handle = |start| self.files_of(module).find_map(|files| files.module(start));
+        let handle = |start| {
+            let mut files = self.files_of(module);
+            files.find_map(|files| files.module(start, module.build_id.as_ref()))
+        };
         match module.start.and_then(handle) {
             Some(Handle::File(file)) => {
                 let file = file.try_clone().map(ModuleFile::File);

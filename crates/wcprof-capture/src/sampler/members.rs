@@ -12,8 +12,6 @@ use crate::batch::{TargetEnd, TargetId};
 use crate::bpf::MAX_TARGETS;
 use wcprof_host::{Liveness, Target, TargetError};
 
-/// Processes of a recording, those that have left among them.
-const MAX_PROCESSES: usize = 1 << 16;
 /// The targets' identity (exec, exit, pid reuse) is checked this often.
 const IDENTITY_NS: u64 = 100_000_000;
 
@@ -137,9 +135,9 @@ impl Sampler {
                 return;
             }
         };
-        let next = u32::try_from(self.targets.n_all()).unwrap_or(u32::MAX);
-        let is_room = self.targets.n_alive() < MAX_TARGETS && self.targets.n_all() < MAX_PROCESSES;
-        if !is_room || self.snapshots.add_target(TargetId(next), pid).is_err() {
+        let is_room = self.targets.n_alive() < MAX_TARGETS;
+        let next = self.targets.next();
+        if !is_room || self.snapshots.add_target(next, pid).is_err() {
             self.outbox.batch.counts.n_left_out += 1;
             return;
         }

@@ -1,5 +1,6 @@
 //! The processes of a recording, as the sampler sees them, and what they start.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
@@ -45,11 +46,12 @@ impl Observed {
     }
 }
 
-/// All of them, by id. What has left is `None`.
+/// Those that have not left.
 #[derive(Debug, Default)]
 pub(super) struct Targets {
-    list: Vec<Option<Observed>>,
-    /// Those that have not left, by pid.
+    by_id: BTreeMap<TargetId, Observed>,
+    /// The id of the next one.
+    next: TargetId,
     by_pid: TidMap<TargetId>,
     /// Notices children, when they are wanted.
     pub(super) births: Option<Births>,
@@ -66,25 +68,26 @@ pub(super) struct Targets {
 impl Targets {
     /// Takes one more process.
     pub(super) fn add(&mut self, target: Arc<Target>) -> TargetId {
-        let id = TargetId(u32::try_from(self.list.len()).unwrap_or(u32::MAX));
+        let id = self.next;
+        self.next = TargetId(id.0.saturating_add(1));
         self.by_pid.insert(Tid(target.pid().0), id);
         let pulse = Arc::clone(&self.pulse);
-        self.list.push(Some(Observed::new(target, pulse)));
+        self.by_id.insert(id, Observed::new(target, pulse));
         id
     }
 
     pub(super) fn remove(&mut self, id: TargetId) -> Option<Observed> {
-        let observed = self.list.get_mut(id.0 as usize)?.take()?;
+        let observed = self.by_id.remove(&id)?;
         self.by_pid.remove(&Tid(observed.pid().0));
         Some(observed)
     }
 
     pub(super) fn get(&self, id: TargetId) -> Option<&Observed> {
-        self.list.get(id.0 as usize)?.as_ref()
+        self.by_id.get(&id)
     }
 
     pub(super) fn get_mut(&mut self, id: TargetId) -> Option<&mut Observed> {
-        self.list.get_mut(id.0 as usize)?.as_mut()
+        self.by_id.get_mut(&id)
     }
 
     /// The one with this pid.
@@ -92,12 +95,8 @@ impl Targets {
         self.by_pid.get(&Tid(pid.0)).copied()
     }
 
-    /// Those that have not left.
     pub(super) fn iter(&self) -> impl Iterator<Item = (TargetId, &Observed)> {
-        (0..)
-            .map(TargetId)
-            .zip(&self.list)
-            .filter_map(|(id, observed)| Some((id, observed.as_ref()?)))
+        self.by_id.iter().map(|(id, observed)| (*id, observed))
     }
 
     /// Looks at the locks that threads wait for.
@@ -108,11 +107,9 @@ impl Targets {
         batch: &mut TickBatch,
     ) {
         let since = std::mem::replace(&mut self.locks_read, batch.time);
-        for (id, observed) in (0..).map(TargetId).zip(&mut self.list) {
-            if let Some(observed) = observed {
-                let process = (id, observed.target.pid());
-                observed.locks.look(process, since, slots, snapshots, batch);
-            }
+        for (&id, observed) in &mut self.by_id {
+            let process = (id, observed.target.pid());
+            observed.locks.look(process, since, slots, snapshots, batch);
         }
     }
 
@@ -122,11 +119,11 @@ impl Targets {
     }
 
     pub(super) fn n_alive(&self) -> usize {
-        self.by_pid.len()
+        self.by_id.len()
     }
 
-    /// Processes so far.
-    pub(super) fn n_all(&self) -> usize {
-        self.list.len()
+    /// The id of the next one.
+    pub(super) fn next(&self) -> TargetId {
+        self.next
     }
 }

@@ -156,6 +156,14 @@ impl LiveFiles {
         opened.map_err(|reason| reason.at(path))
     }
 
+    /// Ends the child process that looks files up, until the next is wanted.
+    pub fn rest(&self) {
+        let mut lookups = self.lookups.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Lookups::Running(_) = *lookups {
+            *lookups = Lookups::NotStarted;
+        }
+    }
+
     /// A copy of the vdso.
     pub fn vdso(&self, mapping: &Mapping) -> Option<Vec<u8>> {
         let size = mapping.end.0.checked_sub(mapping.start.0)?;
@@ -181,10 +189,14 @@ impl LiveFiles {
 
     fn open_by_name(&self, mapping: &Mapping) -> Result<File, NoFile> {
         let exe = format!("/proc/{}/exe", self.pid);
-        if fs::read_link(&exe).is_ok_and(|path| path.to_string_lossy() == mapping.path)
-            && let Ok(handle) = handle(exe)
-        {
-            return self.open_handle(&handle, mapping);
+        match fs::read_link(&exe) {
+            Ok(path) if path.to_string_lossy() == mapping.path => {
+                if let Ok(handle) = handle(exe) {
+                    return self.open_handle(&handle, mapping);
+                }
+            }
+            Err(error) if has_exited(&error) => return Err(NoFile::Exited),
+            _ => {}
         }
         if mapping.path.ends_with(" (deleted)") {
             return Err(NoFile::Deleted);
@@ -234,6 +246,11 @@ impl LiveFiles {
         let n = read.min(mapped);
         n >= 64 && on_disk[..n] == in_memory[..n]
     }
+}
+
+/// Whether an error of a file of `/proc/PID` says that the process has no program any more.
+fn has_exited(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 /// Devices of the file systems in `/proc/PID/mountinfo` (proc(5)), and whether they are on a network or
@@ -346,6 +363,24 @@ mod tests {
                 .unwrap_err();
             assert!(matches!(error.reason, NoFile::Owner(12345)), "{error}");
         }
+    }
+
+    /// Check that the file of a process that has exited is not taken for a replaced one.
+    #[test]
+    fn exited() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let pid = Pid(child.id() as i32);
+        let files = LiveFiles::new(pid);
+        let mappings = crate::procfs::read_mappings(pid).unwrap();
+        let library = mappings.iter().find(|m| m.path.contains("libc.so"));
+        let library = library.unwrap().clone();
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        let error = files.open_mapping(&library).unwrap_err();
+        assert!(matches!(error.reason, NoFile::Exited), "{error}");
     }
 
     /// Check which mounts count as remote.

@@ -41,6 +41,9 @@ pub enum NoFile {
     /// Its name leads to another file now.
     #[error("it was replaced by another file since it was mapped")]
     Replaced,
+    /// Nothing is left of the process that it was mapped in.
+    #[error("the process that had mapped it has exited")]
+    Exited,
     /// Somebody else may have put it there.
     #[error("it belongs to user {0}, not to the target's user or root")]
     Owner(u32),

@@ -132,3 +132,16 @@ fn hosts() {
         .count();
     assert_eq!(n, 2);
 }
+
+/// Check that a process which stands for several says for how many, and was observed as long as they were.
+#[test]
+fn folded() {
+    let mut m = cluster();
+    m.tables.origins.folded.insert(ProcessId(3), 417);
+    m.tables.origins.folded.insert(ProcessId(1), 1);
+    let profile = m.profile();
+    let titles: Vec<_> = profile.processes.iter().map(|p| p.title.as_str()).collect();
+    assert_eq!(titles, ["osd.3", "ceph-osd", "radosgw", "fio ×417"]);
+    let fio = profile.threads.iter().find(|t| t.comm == "fio").unwrap();
+    assert_eq!(fio.observed_ns, 10 * MS);
+}

@@ -204,6 +204,9 @@ impl<'a> Cut<'a> {
             }
             let new = ProcessId(add_id(&mut self.ids.processes, id));
             self.tables.processes.push(known.process.clone());
+            if let Some(n) = known.n_folded {
+                self.tables.origins.folded.insert(new, n);
+            }
             if let Some(end) = &known.end {
                 let end = ProcessEnd {
                     time: self.since(end.time),

@@ -151,6 +151,11 @@ impl TraceSink for Ring {
         Ok(())
     }
 
+    fn process_folded(&mut self, process: ProcessId, n: u32) -> Result<(), TraceError> {
+        self.tables.fold_process(process, n);
+        Ok(())
+    }
+
     fn add_module(&mut self, module: Module) -> Result<ModuleId, TraceError> {
         self.tables.add_module(module)
     }

@@ -18,6 +18,8 @@ use crate::v1::wire::unknown_id;
 pub(super) struct RingProcess {
     pub(super) process: Process,
     pub(super) end: Option<ProcessEnd>,
+    /// For how many it stands.
+    pub(super) n_folded: Option<u32>,
 }
 
 impl RingProcess {
@@ -54,7 +56,11 @@ pub(super) struct RingTables {
 impl RingTables {
     pub(super) fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError> {
         let id = ProcessId(next(&mut self.next_process)?);
-        let process = RingProcess { process, end: None };
+        let process = RingProcess {
+            process,
+            end: None,
+            n_folded: None,
+        };
         self.processes.insert(id, process);
         Ok(id)
     }
@@ -95,6 +101,12 @@ impl RingTables {
         let threads = self.threads.iter_mut().flatten();
         for thread in threads.filter(|t| t.thread.process == process) {
             thread.ended = true;
+        }
+    }
+
+    pub(super) fn fold_process(&mut self, process: ProcessId, n: u32) {
+        if let Some(known) = self.processes.get_mut(&process) {
+            known.n_folded = Some(n);
         }
     }
 

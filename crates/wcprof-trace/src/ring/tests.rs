@@ -341,3 +341,22 @@ fn names() {
     assert_eq!(names.last(), Some(&expected[1]));
     assert_eq!(names.len(), 3);
 }
+
+/// Check that a process that stands for several stays, and says for how many.
+#[test]
+fn folded() {
+    let mut ring = ring(2, 1 << 20);
+    let folded = process(&mut ring, 7);
+    for n in 1..=417 {
+        ring.process_folded(folded, n).unwrap();
+    }
+    let thread = ring.add_thread(folded, Tid(7), TimeNs(0), "sh").unwrap();
+    let stack = stack(&mut ring, &[1]);
+    for now in 1..=9 {
+        ring.span(&span(thread, now * S - S, now * S, S, stack))
+            .unwrap();
+        tick(&mut ring, now * S, &[thread]);
+    }
+    let origins = trace(&ring.snapshot(Vec::new()), 7 * S).tables.origins;
+    assert_eq!(origins.folded, BTreeMap::from([(ProcessId(0), 417)]));
+}

@@ -50,6 +50,7 @@ fn unknown_ids() {
         vec![(section::THREAD_NAMES, numbers(&[0, 0, 0]))],
         vec![(section::THREAD_FACTS, numbers(&[0, 0, 0, 0]))],
         vec![(section::PROCESS_ENDS, numbers(&[0, 0, 0]))],
+        vec![(section::FOLDED, numbers(&[0, 2]))],
         vec![(
             section::SPANS,
             numbers(&[1, 1, 0b100_0000, 1, 0, 0, 0, 0, 1, 1, 0, 0]),

@@ -236,6 +236,8 @@ impl<W: Write> Recording<W> {
                 };
                 w.process_ended(id, &end).unwrap();
                 t.origins.process_ends.insert(id, end);
+                w.process_folded(id, b as u32).unwrap();
+                t.origins.folded.insert(id, b as u32);
                 let source = Source {
                     host: text.clone(),
                     engine: "bpf".into(),

@@ -38,6 +38,15 @@ pub(crate) fn recorded_again(
     c.number32(source)
 }
 
+/// A process that stands for several, and how many.
+pub(crate) fn folded(
+    c: &mut Codec<'_, '_>,
+    (process, n): &mut (ProcessId, u32),
+) -> Result<(), Malformed> {
+    c.id(Table::Processes, &mut process.0)?;
+    c.number32(n)
+}
+
 pub(crate) fn process_end(
     c: &mut Codec<'_, '_>,
     (process, end): &mut (ProcessId, ProcessEnd),
