@@ -1,6 +1,7 @@
 //! `cargo xtask bench`: what wcprof costs, itself and its target, as Markdown tables.
 
 mod attached;
+mod big;
 mod histogram;
 mod measure;
 mod osd;
@@ -17,6 +18,8 @@ use anyhow::Result;
 pub enum Task {
     /// CPU time and memory of wcprof for each engine, and of other profilers that are installed
     Overhead(overhead::Options),
+    /// What wcprof costs and misses on large targets: threads, processes, mappings
+    Big(big::Options),
     /// Speed of an OSD under load, alternating with wcprof attached and without (needs `lab up`)
     Osd(osd::Options),
     /// Time and memory that reports of large traces take
@@ -32,6 +35,7 @@ pub enum Task {
 pub fn run(task: &Task) -> Result<()> {
     match task {
         Task::Overhead(options) => overhead::run(options),
+        Task::Big(options) => big::run(options),
         Task::Osd(options) => osd::run(options),
         Task::Report => report::run(),
         Task::Symbols(options) => symbols::run(options),

@@ -1,4 +1,5 @@
-//! `cargo xtask vmtest`: the live tests of the BPF engine on other kernels, in a virtual machine.
+//! `cargo xtask vmtest`: the live tests of the BPF engine on other kernels, and of timers on a machine with 32 CPUs,
+//! in a virtual machine.
 //!
 //! Debian's kernel packages come from the mirror that this machine's apt uses. The tests are
 //! linked statically and run from an initramfs that holds nothing but them and `vm/init.rs`.
@@ -25,6 +26,26 @@ const PASSED: &str = "VMTEST: PASS";
 /// Versions of Debian's kernels, and the releases of the distribution that have them.
 const KERNELS: [(&str, &str); 2] = [("6.1", "bookworm"), ("6.12", "bookworm-backports")];
 
+/// A machine and the tests that run in it.
+#[derive(Copy, Clone)]
+struct Machine {
+    n_cpus: u32,
+    /// For the kernel's command line.
+    parameters: &'static str,
+    filter: &'static str,
+}
+
+const SMALL: Machine = Machine {
+    n_cpus: 2,
+    parameters: "",
+    filter: "bpf::",
+};
+const LARGE: Machine = Machine {
+    n_cpus: 32,
+    parameters: "isolcpus=28-31",
+    filter: "many_cpus::",
+};
+
 /// Runs the command. Without QEMU it prints that it was skipped.
 ///
 /// # Errors
@@ -37,34 +58,51 @@ pub fn run() -> Result<()> {
         }
     }
     let folder = result_folder("vmtest")?;
-    let initramfs = folder.join("initramfs.cpio");
-    fs::write(&initramfs, initial_file_system(&folder)?)?;
-    for (version, release) in KERNELS {
+    let programs = build(&folder)?;
+    let machines = KERNELS.map(|kernel| (kernel, SMALL));
+    let newest = KERNELS[KERNELS.len() - 1];
+    for ((version, release), machine) in machines.into_iter().chain([(newest, LARGE)]) {
         let image = kernel_image(&folder, version, release)?;
-        println!("booting {}", image.display());
-        boot(&image, &initramfs).with_context(|| format!("Linux {version} failed"))?;
-        println!("Linux {version}: passed");
+        let initramfs = folder.join("initramfs.cpio");
+        fs::write(&initramfs, programs.initial_file_system(machine.filter))?;
+        let name = format!("Linux {version} with {} CPUs", machine.n_cpus);
+        println!("booting {name}: {}", image.display());
+        boot(&image, &initramfs, machine).with_context(|| format!("{name} failed"))?;
+        println!("{name}: passed");
     }
     Ok(())
 }
 
-/// The archive with the init program, the tests, their filter, and empty mount points.
-fn initial_file_system(folder: &Path) -> Result<Vec<u8>> {
+/// What runs in the machines.
+struct Programs {
+    init: Vec<u8>,
+    tests: Vec<u8>,
+}
+
+fn build(folder: &Path) -> Result<Programs> {
     let (init, source) = (folder.join("init"), root().join("xtask/vm/init.rs"));
     let rustc = "rustc --edition 2024 -O -C target-feature=+crt-static --target";
     let line = format!("{rustc} {TARGET} -o {} {}", quoted(&init), quoted(source));
     execute(command(&line))?;
-    let init = fs::read(init)?;
-    let tests = fs::read(build_tests()?)?;
-    let folders = ["bin", "dev", "proc", "sys", "tmp"].map(|name| (name, FOLDER, &[][..]));
-    // The tests start `cat` as a target; `init` plays it.
-    let files = [
-        ("init", PROGRAM, &*init),
-        ("bin/cat", PROGRAM, &*init),
-        ("bin/tests", PROGRAM, &*tests),
-        ("filter", FILE, b"bpf::"),
-    ];
-    Ok(archive(&[&folders[..], &files].concat()))
+    Ok(Programs {
+        init: fs::read(init)?,
+        tests: fs::read(build_tests()?)?,
+    })
+}
+
+impl Programs {
+    /// The archive with the init program, the tests, their filter, and empty mount points.
+    fn initial_file_system(&self, filter: &str) -> Vec<u8> {
+        let folders = ["bin", "dev", "proc", "sys", "tmp"].map(|name| (name, FOLDER, &[][..]));
+        // The tests start `cat` as a target; `init` plays it.
+        let files = [
+            ("init", PROGRAM, &*self.init),
+            ("bin/cat", PROGRAM, &*self.init),
+            ("bin/tests", PROGRAM, &*self.tests),
+            ("filter", FILE, filter.as_bytes()),
+        ];
+        archive(&[&folders[..], &files].concat())
+    }
 }
 
 /// Builds the unit tests of wcprof-capture, linked statically.
@@ -138,16 +176,19 @@ fn mirror() -> Result<String> {
 
 /// Boots and reads the console until the machine is off, for ten minutes at most: an emulated machine boots in
 /// about half a minute.
-fn boot(image: &Path, initramfs: &Path) -> Result<()> {
+fn boot(image: &Path, initramfs: &Path, machine: Machine) -> Result<()> {
+    let Machine {
+        n_cpus, parameters, ..
+    } = machine;
     // QEMU 7.2 emulates cmpxchg16b so that Linux 6.12 crashes.
     let mut qemu = command(&format!(
-        "timeout --foreground 600 qemu-system-x86_64 -accel tcg -cpu max,cx16=off -smp 2 -m 1024 -nodefaults \
-         -no-reboot -nographic -serial stdio -append 'console=ttyS0 panic=-1 quiet' -kernel {} -initrd {}",
+        "timeout --foreground 600 qemu-system-x86_64 -accel tcg -cpu max,cx16=off -smp {n_cpus} -m 1024 -nodefaults \
+         -no-reboot -nographic -serial stdio -append 'console=ttyS0 panic=-1 quiet {parameters}' -kernel {} -initrd {}",
         quoted(image),
         quoted(initramfs)
     ));
-    let mut machine = Background::start(qemu.stdin(Stdio::null()).stdout(Stdio::piped()))?;
-    let console = machine.child.stdout.take().context("no console")?;
+    let mut running = Background::start(qemu.stdin(Stdio::null()).stdout(Stdio::piped()))?;
+    let console = running.child.stdout.take().context("no console")?;
     let (mut passed, mut skipped) = (false, false);
     for line in BufReader::new(console).split(b'\n') {
         let line = line?;

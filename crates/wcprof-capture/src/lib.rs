@@ -37,6 +37,8 @@ mod bpf;
 mod engine;
 #[doc(hidden)]
 pub mod fuzz;
+#[cfg(test)]
+mod many_cpus;
 pub mod probe;
 mod sampler;
 mod sys;
@@ -53,3 +55,4 @@ pub use sampler::{
     StartError, Stuck, Watcher,
 };
 pub use sys::{Punctuality, add_recording_cpu};
+pub use wcprof_perf::CpuPolicy;

@@ -61,6 +61,14 @@ pub fn become_punctual() -> Punctuality {
     Punctuality::Normal
 }
 
+/// Takes back what [`become_punctual`] did for the calling thread.
+pub(crate) fn become_ordinary() {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `param` is a live sched_param that the kernel only reads; 0 is the calling thread. To lower a
+    // priority is always permitted.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &param) };
+}
+
 /// Whether `bpf` gets past a seccomp filter; `None` when the kernel itself may have refused it.
 pub(crate) fn bpf_reaches_kernel() -> Option<bool> {
     // SAFETY: a size beyond a page is refused before the (null) attributes are read.

@@ -10,7 +10,6 @@ use perf_event_open_sys::ioctls;
 use thiserror::Error;
 use wcprof_host::procfs::read_file;
 use wcprof_host::sys::{CAP_PERFMON, CAP_SYS_ADMIN, has_capability};
-use wcprof_types::parse_cpus;
 
 /// Registers in a sample: ax, si, bp, sp, ip, r8 to r11
 /// (`arch/x86/include/uapi/asm/perf_regs.h`), which the kernel writes in this order.
@@ -80,19 +79,6 @@ pub(crate) struct Timer {
     pub(crate) kernel_stacks: bool,
 }
 
-/// The CPUs that are online, as `/sys/devices/system/cpu/online` lists them (`0-3,6`).
-pub fn online_cpus() -> Result<Vec<i32>, PerfError> {
-    let path = "/sys/devices/system/cpu/online";
-    let text = read_file(path).map_err(|source| PerfError::Other {
-        call: "reading /sys/devices/system/cpu/online",
-        source,
-    })?;
-    Ok(parse_cpus(&text)
-        .into_iter()
-        .map(|cpu| cpu as i32)
-        .collect())
-}
-
 /// An open perf event.
 #[derive(Debug)]
 pub(crate) struct Event(OwnedFd);
@@ -113,7 +99,7 @@ impl Event {
     }
 
     /// Opens a disabled timer.
-    pub(crate) fn open_timer(timer: &Timer, tid: i32, cpu: i32) -> Result<Self, PerfError> {
+    pub(crate) fn open_timer(timer: &Timer, tid: i32, cpu: u32) -> Result<Self, PerfError> {
         let mut attr = perf_event_attr {
             type_: bindings::PERF_TYPE_SOFTWARE,
             config: u64::from(bindings::PERF_COUNT_SW_CPU_CLOCK),
@@ -138,7 +124,7 @@ impl Event {
             attr.set_exclude_callchain_user(1);
             attr.sample_max_stack = MAX_KERNEL_FRAMES;
         }
-        Self::open(&mut attr, tid, cpu).map_err(open_error)
+        Self::open(&mut attr, tid, cpu.cast_signed()).map_err(open_error)
     }
 
     pub(crate) fn enable(&self) -> Result<(), PerfError> {

@@ -9,6 +9,7 @@ compile_error!(
     "wcprof observes x86-64 Linux processes only: build it for x86_64-unknown-linux-gnu"
 );
 
+mod cpus;
 mod event;
 #[doc(hidden)]
 pub mod fuzz;
@@ -17,7 +18,8 @@ mod ring;
 mod timers;
 pub mod uprobe;
 
-pub use event::{PerfError, online_cpus, perf_event_open_reaches_kernel};
+pub use cpus::{CpuPolicy, isolated_cpus, online_cpus};
+pub use event::{PerfError, perf_event_open_reaches_kernel};
 pub use record::{PerfSample, Record, parse_record};
 pub use ring::RING_BYTES;
 pub use timers::{PerfMode, PerfOptions, PerfSampler};

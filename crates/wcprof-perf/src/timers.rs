@@ -2,14 +2,16 @@
 //! of the top of the user stack.
 //!
 //! One event a CPU where that is permitted (it costs the target 0.2 us a context switch), one
-//! event per thread and CPU otherwise (2.2-2.7 us). Hardware counters are never used: many
-//! virtual machines have none.
+//! event per thread and CPU otherwise (2.2-2.7 us), on CPUs where the targets may run. Hardware
+//! counters are never used: many virtual machines have none.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use wcprof_types::Tid;
 
-use crate::event::{Event, PerfError, Timer, online_cpus};
+use crate::cpus::CpuPolicy;
+use crate::event::{Event, PerfError, Timer};
 use crate::record::{PerfSample, Record, parse_record};
 use crate::ring::Ring;
 
@@ -37,6 +39,8 @@ pub struct PerfOptions<'a> {
     pub filter: Option<BorrowedFd<'a>>,
     /// Descriptors that events of single threads may take; threads beyond it are not sampled.
     pub max_events: usize,
+    /// Where timers may be.
+    pub policy: CpuPolicy,
 }
 
 /// Open events and their rings.
@@ -45,10 +49,15 @@ pub struct PerfSampler {
     mode: PerfMode,
     /// Events opened from now on sample at once.
     started: bool,
-    rings: Vec<Ring>,
-    /// Events by the thread they watch (`None`: a whole CPU).
-    events: Vec<(Option<Tid>, Event)>,
+    /// By CPU.
+    rings: BTreeMap<u32, Ring>,
+    /// Events of whole CPUs, by CPU; events of threads.
+    of_cpus: BTreeMap<u32, Event>,
+    of_threads: Vec<(Tid, Event)>,
     timer: Timer,
+    policy: CpuPolicy,
+    /// Drops samples of other processes.
+    filter: Option<OwnedFd>,
     max_events: usize,
     n_unwatched: usize,
     buffer: Vec<u8>,
@@ -59,41 +68,77 @@ impl PerfSampler {
         Self {
             mode,
             started: false,
-            rings: Vec::new(),
-            events: Vec::new(),
+            rings: BTreeMap::new(),
+            of_cpus: BTreeMap::new(),
+            of_threads: Vec::new(),
             timer: Timer {
                 period_ns: options.period_ns,
                 dump_bytes: options.dump_bytes,
                 kernel: true,
                 kernel_stacks: options.kernel_stacks,
             },
+            policy: options.policy,
+            filter: None,
             max_events: options.max_events,
             n_unwatched: 0,
             buffer: Vec::new(),
         }
     }
 
-    /// One event a CPU, silent until [`Self::start`]. Needs `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or
+    /// One event on each of these CPUs, silent until [`Self::start`]. Needs `CAP_PERFMON` (or `CAP_SYS_ADMIN`), or
     /// `perf_event_paranoid` < 0.
-    pub fn per_cpu(options: &PerfOptions<'_>) -> Result<Self, PerfError> {
+    pub fn per_cpu(options: &PerfOptions<'_>, cpus: &BTreeSet<u32>) -> Result<Self, PerfError> {
         let mode = match options.filter {
             Some(_) => PerfMode::PerCpuFiltered,
             None => PerfMode::PerCpu,
         };
         let mut sampler = Self::new(mode, options);
-        for cpu in online_cpus()? {
-            let event = match Event::open_timer(&sampler.timer, -1, cpu) {
-                // The CPU went away between the listing and the call.
+        let filter = options.filter.map(|fd| fd.try_clone_to_owned()).transpose();
+        sampler.filter = filter.map_err(|source| PerfError::Other {
+            call: "dup of a program's descriptor",
+            source,
+        })?;
+        sampler.set_cpus(cpus)?;
+        Ok(sampler)
+    }
+
+    /// From now on whole CPUs are watched on these. Samples that wait on others are lost: drain them before.
+    /// Nothing to do when threads are watched.
+    pub fn set_cpus(&mut self, cpus: &BTreeSet<u32>) -> Result<(), PerfError> {
+        if self.mode == PerfMode::PerThread {
+            return Ok(());
+        }
+        self.rings.retain(|cpu, _| cpus.contains(cpu));
+        self.of_cpus.retain(|cpu, _| cpus.contains(cpu));
+        for &cpu in cpus {
+            if self.of_cpus.contains_key(&cpu) {
+                continue;
+            }
+            let event = match Event::open_timer(&self.timer, -1, cpu) {
+                // It went away between the listing and the call.
                 Err(PerfError::NoSuchCpu) => continue,
                 event => event?,
             };
-            if let Some(program) = options.filter {
-                event.set_filter(program)?;
+            if let Some(program) = &self.filter {
+                event.set_filter(program.as_fd())?;
             }
-            sampler.rings.push(Ring::new(&event)?);
-            sampler.events.push((None, event));
+            self.rings.insert(cpu, Ring::new(&event)?);
+            if self.started {
+                event.enable()?;
+            }
+            self.of_cpus.insert(cpu, event);
         }
-        Ok(sampler)
+        Ok(())
+    }
+
+    /// Where timers may be.
+    pub fn policy(&self) -> CpuPolicy {
+        self.policy
+    }
+
+    /// CPUs with timers.
+    pub fn cpus(&self) -> BTreeSet<u32> {
+        self.rings.keys().copied().collect()
     }
 
     /// Events of single threads, all of a CPU writing into one ring, silent until
@@ -111,7 +156,7 @@ impl PerfSampler {
             }
         }
         match first_error {
-            Some(error) if sampler.events.is_empty() => Err(error),
+            Some(error) if sampler.of_threads.is_empty() => Err(error),
             _ => Ok(sampler),
         }
     }
@@ -119,7 +164,7 @@ impl PerfSampler {
     /// Begins to sample.
     pub fn start(&mut self) -> Result<(), PerfError> {
         self.started = true;
-        self.events.iter().try_for_each(|(_, event)| event.enable())
+        self.events().try_for_each(Event::enable)
     }
 
     /// Watches one more thread; nothing to do when whole CPUs are watched.
@@ -127,11 +172,11 @@ impl PerfSampler {
         if self.mode != PerfMode::PerThread {
             return Ok(());
         }
-        let cpus = online_cpus()?;
-        if self.events.len() + cpus.len() > self.max_events {
+        let cpus = self.policy.of_thread(tid);
+        if self.of_threads.len() + cpus.len() > self.max_events {
             return Err(PerfError::TooManyFiles);
         }
-        for (i, cpu) in cpus.into_iter().enumerate() {
+        for cpu in cpus {
             let event = match Event::open_timer(&self.timer, tid.0, cpu) {
                 // Kernel samples are not for everyone: user mode only is better than nothing.
                 Err(PerfError::NotPermitted { .. }) if self.timer.kernel => {
@@ -140,14 +185,16 @@ impl PerfSampler {
                 }
                 event => event?,
             };
-            match self.rings.get(i) {
+            match self.rings.get(&cpu) {
                 Some(ring) => event.set_output(ring.event_fd())?,
-                None => self.rings.push(Ring::new(&event)?),
+                None => {
+                    self.rings.insert(cpu, Ring::new(&event)?);
+                }
             }
             if self.started {
                 event.enable()?;
             }
-            self.events.push((Some(tid), event));
+            self.of_threads.push((tid, event));
         }
         Ok(())
     }
@@ -155,9 +202,14 @@ impl PerfSampler {
     /// Stops watching a thread that has exited. The event that owns a ring stays open.
     pub fn remove_thread(&mut self, tid: Tid) {
         let rings = &self.rings;
-        self.events.retain(|(watched, event)| {
-            *watched != Some(tid) || rings.iter().any(|r| r.event_fd() == event.as_raw_fd())
+        self.of_threads.retain(|(watched, event)| {
+            *watched != tid || rings.values().any(|r| r.event_fd() == event.as_raw_fd())
         });
+    }
+
+    fn events(&self) -> impl Iterator<Item = &Event> {
+        let of_threads = self.of_threads.iter().map(|(_, event)| event);
+        self.of_cpus.values().chain(of_threads)
     }
 
     /// Threads given to [`Self::per_thread`] that got no event.
@@ -183,9 +235,8 @@ impl PerfSampler {
     /// Changes the CPU time between two samples, ns.
     pub fn set_period(&mut self, period_ns: u64) -> Result<(), PerfError> {
         self.timer.period_ns = period_ns;
-        self.events
-            .iter()
-            .try_for_each(|(_, event)| event.set_period(period_ns))
+        self.events()
+            .try_for_each(|event| event.set_period(period_ns))
     }
 
     /// Hands every waiting sample to `sink`, ring by ring, oldest first in each. Gives how many were lost
@@ -193,7 +244,7 @@ impl PerfSampler {
     pub fn drain(&mut self, mut sink: impl FnMut(&PerfSample<'_>)) -> u64 {
         let mut n_lost = 0;
         let kernel_stacks = self.timer.kernel_stacks;
-        for ring in &mut self.rings {
+        for ring in self.rings.values_mut() {
             let mut take = |record: &[u8]| match parse_record(record, kernel_stacks) {
                 Some(Record::Sample(sample)) => sink(&sample),
                 Some(Record::Lost(n)) => n_lost += n,

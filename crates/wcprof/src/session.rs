@@ -12,8 +12,8 @@ use globset::{GlobSet, GlobSetBuilder};
 use nix::sys::utsname::{UtsName, uname};
 use wcprof_capture::probe::kept_while_recording;
 use wcprof_capture::{
-    EngineKind, KeepThread, Punctuality, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, Stuck,
-    TickBatch, Watcher,
+    CpuPolicy, EngineKind, KeepThread, Pulse, Punctuality, Sampler, SamplerLinks, SamplerOptions,
+    SamplingEnd, Stuck, TickBatch, Watcher,
 };
 use wcprof_host::Target;
 use wcprof_host::sys::keep_capabilities;
@@ -35,6 +35,8 @@ use crate::signals::Ending;
 const BATCHES: usize = 200;
 /// Processes of which is kept how they are set up: it takes milliseconds of each.
 const MAX_SETUPS: usize = 16;
+const SLOW_TICKS: &str = "the sampler gave up its real-time priority, because its ticks take more than 2 ms of CPU time: \
+     ticks are late when all CPUs are busy; a lower --rate, --engine bpf or --threads helps";
 const STATUS_EVERY: Duration = Duration::from_millis(250);
 
 /// What to record and how.
@@ -69,6 +71,7 @@ pub(crate) struct Session {
 /// A recording that runs.
 pub(crate) struct Running<S> {
     sampling: JoinHandle<(SamplingEnd, Punctuality)>,
+    pulse: Arc<Pulse>,
     recording: JoinHandle<(Recorder<S>, RecordingEnd)>,
 }
 
@@ -102,7 +105,8 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let setups = targets.filter_map(|target| settings::setup_of(target.pid()));
     let setups: Vec<String> = setups.collect();
     let sampler = sampler(options)?;
-    let mut watcher = Watcher::new(sampler.pulse());
+    let pulse = sampler.pulse();
+    let mut watcher = Watcher::new(Arc::clone(&pulse));
     let header = header(&sampler, options);
     let sink = sink(&header, setups)?;
     let (requests_tx, requests) = mpsc::channel();
@@ -155,6 +159,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let recording = named("wcprof-recorder").spawn(recording)?;
     Ok(Running {
         sampling,
+        pulse,
         recording,
     })
 }
@@ -172,13 +177,14 @@ impl<S> Running<S> {
             });
         }
         let (end, punctuality) = join(self.sampling, "sampler")?;
+        let is_slow = punctuality == Punctuality::RealTime && self.pulse.gave_up_priority();
         Ok(Finished {
             recorder,
             failed: match recorded {
                 RecordingEnd::Failed(error) => Some(error),
                 _ => None,
             },
-            remark: remark(options, &end, punctuality),
+            remark: remark(options, &end, punctuality).or(is_slow.then(|| SLOW_TICKS.into())),
             end,
         })
     }
@@ -207,6 +213,9 @@ fn sampler(options: &SessionOptions) -> Result<Sampler, Failure> {
         },
         kernel: options.kernel,
         children: options.children,
+        cpus: CpuPolicy {
+            spare_isolated: sampling.spare_isolated,
+        },
         keep_thread: thread_filter(&sampling.threads, &sampling.exclude_threads)?,
     };
     Ok(Sampler::new(&options.targets, sampler_options)?)

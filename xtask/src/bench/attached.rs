@@ -9,12 +9,15 @@ use fs_err as fs;
 use crate::cpu_time::{children_cpu_time, cpu_time};
 use crate::process::{
     Background, capture_json, command, list, log_tail, log_to, number, quoted, result_folder, text,
+    wait_until,
 };
 
 /// A running wcprof. It is killed when dropped.
 #[derive(Debug)]
 pub struct Attached {
     process: Background,
+    /// The process that does the work: wcprof's child.
+    worker: i32,
     trace: PathBuf,
     log: PathBuf,
     /// CPU time of ended children before it was started.
@@ -33,6 +36,10 @@ pub struct Recording {
     pub rss_bytes: u64,
     /// Size of the trace.
     pub trace_bytes: u64,
+    /// Ticks, and those that were late.
+    pub n_ticks: f64,
+    /// See `n_ticks`.
+    pub n_late: f64,
     /// Threads times ticks.
     pub n_thread_samples: f64,
     /// Length of the recording.
@@ -44,8 +51,14 @@ pub struct Recording {
 }
 
 impl Attached {
-    /// Starts wcprof, which records `pid` at `rate` Hz until [`Attached::stop`].
+    /// Starts wcprof, which records `pid` at `rate` Hz until [`Attached::stop`]. The cost is measured, not limited.
     pub fn start(wcprof: &str, pid: i32, engine: &str, rate: u32) -> Result<Self> {
+        let arguments = format!("{pid} -r {rate} --max-cpu 100 --engine {engine}");
+        Self::with_arguments(wcprof, &arguments)
+    }
+
+    /// The same with other arguments of `attach`.
+    pub fn with_arguments(wcprof: &str, arguments: &str) -> Result<Self> {
         let folder = result_folder("bench")?;
         let (trace, log) = (folder.join("trace.wct"), folder.join("wcprof.log"));
         // wcprof does not write over a file of another recording.
@@ -53,13 +66,20 @@ impl Attached {
             fs::remove_file(&trace)?;
         }
         let cpu_before = children_cpu_time()?;
-        // The cost is measured, not limited.
         let mut attach = command(&format!(
-            "{wcprof} attach {pid} -d 0 -r {rate} --max-cpu 100 --engine {engine} --force -o {}",
+            "{wcprof} attach {arguments} -d 0 --force -o {}",
             quoted(&trace)
         ));
+        let process = Background::start(log_to(&mut attach, &log)?)?;
+        let front = process.pid();
+        let mut worker = None;
+        wait_until("wcprof has no child", 10, || {
+            worker = child_of(front);
+            Ok(worker.is_some())
+        })?;
         Ok(Self {
-            process: Background::start(log_to(&mut attach, &log)?)?,
+            worker: worker.context("wcprof has no child")?,
+            process,
             trace,
             log,
             cpu_before,
@@ -67,12 +87,17 @@ impl Attached {
         })
     }
 
+    /// The process that does the work.
+    pub fn worker(&self) -> i32 {
+        self.worker
+    }
+
     /// Lets it run for `duration` and returns the CPU time that it used meanwhile.
     ///
     /// # Errors
     /// When it ends before.
     pub fn run_for(&mut self, duration: Duration) -> Result<Duration> {
-        let pid = self.process.pid();
+        let pid = self.worker;
         let before = cpu_time(pid)?;
         std::thread::sleep(duration);
         self.rss_bytes = self.rss_bytes.max(peak_memory(pid));
@@ -89,7 +114,7 @@ impl Attached {
     /// When wcprof fails or takes longer than a minute.
     pub fn stop(mut self, wcprof: &str) -> Result<Recording> {
         let start = Instant::now();
-        let (pid, rss_bytes) = (self.process.pid(), &mut self.rss_bytes);
+        let (pid, rss_bytes) = (self.worker, &mut self.rss_bytes);
         let status = self
             .process
             .interrupt(|| *rss_bytes = peak_memory(pid).max(*rss_bytes))?;
@@ -104,6 +129,8 @@ impl Attached {
             cpu,
             end,
             rss_bytes: self.rss_bytes,
+            n_ticks: number(&headline["n_ticks"]),
+            n_late: number(&headline["n_late"]),
             trace_bytes: fs::metadata(&self.trace)?.len(),
             n_thread_samples: threads.map(|thread| number(&thread["n_ticks"])).sum(),
             seconds: number(&headline["duration_ns"]) / 1e9,
@@ -113,6 +140,12 @@ impl Attached {
                 .collect(),
         })
     }
+}
+
+/// The first child of a process.
+fn child_of(pid: i32) -> Option<i32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
 }
 
 /// Peak resident memory of a process so far, in bytes; 0 when it has ended.

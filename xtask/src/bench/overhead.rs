@@ -55,7 +55,8 @@ pub fn run(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     let mut peer_rows = Vec::new();
     for (n_threads, n_waking) in [(70, 3), (70, 10), (1000, 0)] {
-        let target = start_target(n_threads, n_waking)?;
+        // The main thread is one of them.
+        let target = start_target(&[n_threads - n_waking - 1, n_waking])?;
         let name = format!("{n_threads} ({n_waking} run now and then)");
         for engine in &options.engines {
             let mut cells =
@@ -84,15 +85,12 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Compiles and starts a target of `n_threads` threads, `n_waking` of which run now and then, and waits until
-/// all are there.
-fn start_target(n_threads: u32, n_waking: u32) -> Result<Background> {
+/// Compiles and starts a target with these arguments of `lab/threads.c`, and waits until all of it is there.
+pub fn start_target(arguments: &[u32]) -> Result<Background> {
     let program = result_folder("bench")?.join("threads");
     compile_c("lab/threads.c", "-pthread", &program)?;
-    // The main thread is one of them.
-    let n_blocked = n_threads - n_waking - 1;
     let mut target = Command::new(&program);
-    target.args([n_blocked.to_string(), n_waking.to_string()]);
+    target.args(arguments.iter().map(u32::to_string));
     // It ends when its standard input does.
     target.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut target = Background::start(&mut target)?;

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use nix::sched::CloneFlags;
 use wcprof_types::{Avma, Pid, Tid, parse_maps};
 
-use wcprof_perf::{PerfOptions, PerfSampler};
+use wcprof_perf::{CpuPolicy, PerfOptions, PerfSampler, online_cpus};
 
 use super::*;
 use crate::probe::Verdict;
@@ -293,7 +293,14 @@ fn unchanged_threads(make: Make) {
     };
     let mut reader = Reader::spawn();
     let spinner = Spinner::spawn();
-    let before = reader.wait_blocked(&mut engine);
+    let mut before = reader.wait_blocked(&mut engine);
+    // A thread that is preempted on its way to sleep runs once more.
+    wait_for("pass without the reader", || {
+        let (_, tasks, _) = changes(&mut engine, false);
+        let changed = changed(&tasks, reader.tid).map(|(task, _)| *task);
+        before = changed.unwrap_or(before);
+        changed.is_none().then_some(())
+    });
     for list in [false, true].repeat(25) {
         let (pass, tasks, _) = changes(&mut engine, list);
         assert_eq!(changed(&tasks, reader.tid).is_some(), list);
@@ -607,14 +614,15 @@ fn perf_filter() {
         return;
     };
     let open = |engine: &BpfEngine| {
-        let mut sampler = PerfSampler::per_cpu(&PerfOptions {
+        let options = PerfOptions {
             period_ns: 1_000_000,
             dump_bytes: 1024,
             kernel_stacks: false,
             filter: Some(engine.perf_filter_fd().unwrap()),
             max_events: 0,
-        })
-        .unwrap();
+            policy: CpuPolicy::default(),
+        };
+        let mut sampler = PerfSampler::per_cpu(&options, &online_cpus()).unwrap();
         sampler.start().unwrap();
         sampler
     };

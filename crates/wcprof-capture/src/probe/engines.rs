@@ -6,6 +6,7 @@ use super::{ProbeLine, Subject};
 use crate::engine::EngineKind;
 use crate::sampler::{Sampler, SamplerOptions, StartError};
 use wcprof_host::{Target, TargetError};
+use wcprof_perf::CpuPolicy;
 
 /// Every engine, the first that works, and why.
 pub(super) fn lines(
@@ -44,6 +45,7 @@ fn open(pid: Pid, engine: EngineKind) -> Result<Vec<String>, String> {
         engine: Some(engine),
         kernel: Some(false),
         children: false,
+        cpus: CpuPolicy::default(),
         keep_thread: None,
     };
     match Sampler::new(&[target.into()], options) {

@@ -10,7 +10,9 @@ use crate::sampler::DUMP_BYTES;
 use crate::sys;
 use wcprof_host::procfs::{Status, open, parse_status, read_file};
 use wcprof_host::sys::{CAP_BPF, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
-use wcprof_perf::{PerfOptions, PerfSampler, perf_event_open_reaches_kernel};
+use wcprof_perf::{
+    CpuPolicy, PerfOptions, PerfSampler, online_cpus, perf_event_open_reaches_kernel,
+};
 
 /// `PROC_PID_INIT_INO` and `PROC_USER_INIT_INO` of `include/linux/proc_ns.h`: numbers of the first
 /// namespaces, the same on every machine.
@@ -55,7 +57,7 @@ impl Machine {
             mountinfo: text("/proc/self/mountinfo"),
             pid_ns: link("/proc/self/ns/pid"),
             user_ns: link("/proc/self/ns/user"),
-            n_cpus: wcprof_perf::online_cpus().map_or(1, |cpus| cpus.len()),
+            n_cpus: online_cpus().len().max(1),
             open_files: limit(Resource::RLIMIT_NOFILE),
             locked_memory: limit(Resource::RLIMIT_MEMLOCK),
         }
@@ -120,13 +122,14 @@ fn timer_options() -> PerfOptions<'static> {
         kernel_stacks: false,
         filter: None,
         max_events: 4096,
+        policy: CpuPolicy::default(),
     }
 }
 
 /// With registers and stack dump, in the kernel too, and its ring mapped.
 fn per_cpu_timer() -> ProbeLine {
     let line = |detail: String| line("perf-per-cpu", "perf timer per CPU", detail);
-    match PerfSampler::per_cpu(&timer_options()) {
+    match PerfSampler::per_cpu(&timer_options(), &online_cpus()) {
         Ok(_) => line("opened on every CPU, with user registers and stack dump".into()),
         Err(e) => line(e.to_string()).limited(
             "a timer per thread is used if that works; CAP_PERFMON (or kernel.perf_event_paranoid \

@@ -7,11 +7,18 @@ use crate::sys::sleep_until;
 /// Sleeps are cut to this, so that a stop request is seen soon at low rates.
 const MAX_SLEEP_NS: u64 = 100_000_000;
 
+/// CPU time of a tick that delays others too much, ns.
+const SLOW_NS: u64 = 2_000_000;
+/// So many in a row count: the first tick reads every stack.
+const N_SLOW: u32 = 3;
+
 /// Deadlines at a fixed interval.
 #[derive(Debug)]
 pub(crate) struct TickClock {
     interval: u64,
     next: u64,
+    /// Ticks in a row that took long.
+    n_slow: u32,
 }
 
 /// A tick that is due.
@@ -30,11 +37,26 @@ impl TickClock {
         Self {
             interval: (interval.as_nanos() as u64).max(1),
             next: now,
+            n_slow: 0,
         }
     }
 
+    /// Whether ticks take too long for real-time priority, since others wait meanwhile; true once. `cpu_ns`: CPU
+    /// time of the last one.
+    pub(crate) fn is_slow(&mut self, cpu_ns: u64) -> bool {
+        match (self.n_slow, cpu_ns > SLOW_NS) {
+            (N_SLOW.., _) => return false,
+            (n, true) => self.n_slow = n + 1,
+            (_, false) => self.n_slow = 0,
+        }
+        self.n_slow == N_SLOW
+    }
+
     pub(crate) fn set_interval(&mut self, interval: Duration, now: u64) {
-        *self = Self::new(interval, now + interval.as_nanos() as u64);
+        *self = Self {
+            n_slow: self.n_slow,
+            ..Self::new(interval, now + interval.as_nanos() as u64)
+        };
     }
 
     /// The next deadline.
@@ -79,5 +101,17 @@ mod tests {
         assert_eq!(clock.due(117), due(117, true, 0));
         assert_eq!(clock.due(142), due(142, true, 2));
         assert_eq!(clock.next, 150);
+    }
+
+    /// Check that slow ticks in a row count, once, also when the rate changes among them.
+    #[test]
+    fn slow_ticks() {
+        let mut clock = TickClock::new(Duration::from_millis(10), 0);
+        let (fast, slow) = (SLOW_NS, SLOW_NS + 1);
+        let seen = [slow, slow, fast, slow, slow].map(|cpu| clock.is_slow(cpu));
+        assert_eq!(seen, [false; 5]);
+        clock.set_interval(Duration::from_millis(20), 0);
+        let seen = [slow, slow, fast, slow, slow, slow].map(|cpu| clock.is_slow(cpu));
+        assert_eq!(seen, [true, false, false, false, false, false]);
     }
 }

@@ -27,11 +27,14 @@ pub use start::{SamplerOptions, StartError};
 pub use state::Sampler;
 pub use threads::KeepThread;
 
-use crate::sys::sampling_cpu_ns;
+use crate::sys::{become_ordinary, sampling_cpu_ns};
 use clock::{DueTick, TickClock};
 use outbox::MAX_TICKS;
-use wcprof_host::clock::monotonic_ns;
+use wcprof_host::clock::{monotonic_ns, thread_cpu_ns};
 use wcprof_perf::PerfSampler;
+
+/// It is asked this often where threads of the targets may run, and which CPUs are online.
+const CPUS_NS: u64 = 2_000_000_000;
 
 /// A sample that is deeper than its copy makes the sampler read ticks with samples at once for this long,
 /// ns. The rest of such a stack must be read while it is still there.
@@ -65,9 +68,14 @@ impl Sampler {
                 continue;
             }
             self.targets.pulse.begin();
+            let cpu = thread_cpu_ns();
             match self.tick(links) {
                 Ok(time) => now = time,
                 Err(end) => break end,
+            }
+            if self.clock.is_slow(thread_cpu_ns() - cpu) {
+                become_ordinary();
+                self.targets.pulse.give_up_priority();
             }
         };
         self.targets.pulse.begin();
@@ -151,6 +159,9 @@ impl Sampler {
         if is_account_due || self.threads.seen.number == 1 {
             self.read_cpu_clocks();
         }
+        if is_account_due && links.is_some() {
+            self.follow_cpus(now);
+        }
         // Not before the samples of all ticks in it are there.
         if let Some(links) = links
             && self.outbox.is_due()
@@ -179,6 +190,24 @@ impl Sampler {
                     self.snapshots.want_stack(want);
                 }
                 self.snapshots.want_full();
+            }
+        }
+    }
+
+    /// Timers on the CPUs where threads may run by now. Where that fails, running threads have no stack there,
+    /// which the recorder counts.
+    fn follow_cpus(&mut self, now: u64) {
+        if now.saturating_sub(self.targets.cpus_checked) < CPUS_NS {
+            return;
+        }
+        self.targets.cpus_checked = now;
+        let Some(perf) = &mut self.perf else { return };
+        let pids = self.targets.iter().map(|(_, observed)| observed.pid());
+        let cpus = perf.policy().of_processes(pids);
+        if !cpus.is_empty() && cpus != perf.cpus() {
+            self.drain_timer_samples();
+            if let Some(perf) = &mut self.perf {
+                let _ = perf.set_cpus(&cpus);
             }
         }
     }

@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nix::errno::Errno;
@@ -28,6 +28,8 @@ pub struct Pulse {
     pid: AtomicI32,
     /// The thread whose stack it is, or 0: a lock.
     tid: AtomicI32,
+    /// It gave up its real-time priority, since ticks took too long for it.
+    is_ordinary: AtomicBool,
 }
 
 /// What a sampler was doing when it stopped.
@@ -85,6 +87,15 @@ impl Pulse {
         let read = read_memory_now(pid, address, out);
         self.address.store(0, Ordering::Relaxed);
         read
+    }
+
+    pub(super) fn give_up_priority(&self) {
+        self.is_ordinary.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the sampler gave up its real-time priority, because its ticks take more than 2 ms of CPU time.
+    pub fn gave_up_priority(&self) -> bool {
+        self.is_ordinary.load(Ordering::Relaxed)
     }
 
     fn stuck(&self) -> Stuck {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 use thiserror::Error;
-use wcprof_types::{Avma, Pid, Tid};
+use wcprof_types::{Avma, Pid, Tid, cpu_list};
 
 use super::budget::CpuBudget;
 use super::children::Births;
@@ -24,7 +24,9 @@ use wcprof_host::Target;
 use wcprof_host::procfs::{list_threads, open, read_file, read_text};
 use wcprof_host::sys::{CAP_SYS_PTRACE, has_capability};
 use wcprof_host::{read_memory, readable_address};
-use wcprof_perf::{PerfError, PerfMode, PerfOptions, PerfSampler, online_cpus};
+use wcprof_perf::{
+    CpuPolicy, PerfError, PerfMode, PerfOptions, PerfSampler, isolated_cpus, online_cpus,
+};
 
 /// Stack copied with each timer sample, as far as there is so much of it; deeper stacks are
 /// continued from live memory. Ceph's messenger has a frame with 1024 iovecs, 16 KiB.
@@ -45,6 +47,8 @@ pub struct SamplerOptions {
     pub kernel: Option<bool>,
     /// Processes that targets start meanwhile, too.
     pub children: bool,
+    /// Where timers may be.
+    pub cpus: CpuPolicy,
     /// Whether a thread of this name is wanted; `None` for all.
     pub keep_thread: Option<KeepThread>,
 }
@@ -151,6 +155,7 @@ impl Sampler {
             by_address: options.kernel != Some(false) && kernel_names_readable(),
             is_kernel_wanted: options.kernel == Some(true),
             files,
+            cpus: options.cpus,
         };
         let (engine, snapshots, perf) = start.open(options.engine, &mut notes)?;
         let has_kernel_stacks = snapshots.has_kernel_stacks();
@@ -213,7 +218,7 @@ impl FileBudget {
             let files = mappings.iter().filter(|m| m.executable);
             modules.extend(files.map(|m| (m.inode, m.device)));
         }
-        let n_cpus = online_cpus().map_or(1, |cpus| cpus.len());
+        let n_cpus = online_cpus().len();
         // Of each process itself, its root and an iterator.
         let need = OWN_FILES + modules.len() + 3 * targets.len() + n_cpus;
         let Some(first) = targets.first() else {
@@ -277,6 +282,7 @@ struct Start<'a> {
     /// Kernel stacks with every engine.
     is_kernel_wanted: bool,
     files: FileBudget,
+    cpus: CpuPolicy,
 }
 
 impl Start<'_> {
@@ -355,9 +361,14 @@ impl Start<'_> {
             kernel_stacks: self.by_address && (bpf.is_some() || self.is_kernel_wanted),
             filter: bpf.and_then(BpfSnapshots::perf_filter),
             max_events: self.files.events,
+            policy: self.cpus,
         };
-        let refused = match PerfSampler::per_cpu(&options) {
+        let cpus = self
+            .cpus
+            .of_processes(self.pids().into_iter().map(|(_, pid)| pid));
+        let refused = match PerfSampler::per_cpu(&options, &cpus) {
             Ok(perf) => {
+                notes.extend(cpu_notes(&cpus, self.cpus));
                 if perf.mode() == PerfMode::PerCpu {
                     notes.push(
                         "timer samples of all processes pass through wcprof, which drops those of others"
@@ -391,6 +402,33 @@ impl Start<'_> {
         }
         Ok(perf)
     }
+}
+
+/// Which CPUs have timers, where that is not all of them, or some are to be left alone.
+fn cpu_notes(cpus: &BTreeSet<u32>, policy: CpuPolicy) -> Vec<String> {
+    let (online, isolated) = (online_cpus(), isolated_cpus());
+    let mut notes = Vec::new();
+    if *cpus != policy.usable() {
+        notes.push(format!(
+            "timers on CPUs {} of {}: no thread of the target may run on the others",
+            cpu_list(cpus),
+            cpu_list(&online)
+        ));
+    }
+    let disturbed = cpus & &isolated;
+    if !disturbed.is_empty() {
+        notes.push(format!(
+            "CPUs {} are isolated (isolcpus= or nohz_full=) and have a timer, since threads of the target may run there; --spare-isolated leaves them alone",
+            cpu_list(&disturbed)
+        ));
+    }
+    if policy.spare_isolated && !isolated.is_empty() {
+        notes.push(format!(
+            "CPUs {} are isolated and have no timer (--spare-isolated): threads have no stack while they run there",
+            cpu_list(&isolated)
+        ));
+    }
+    notes
 }
 
 /// Whether `/proc/kallsyms` shows addresses: else all of them are zero (`kernel.kptr_restrict`).

@@ -61,6 +61,8 @@ pub(super) struct Targets {
     /// looked at.
     pub(super) checked: u64,
     locks_read: u64,
+    /// When it was last asked where their threads may run.
+    pub(super) cpus_checked: u64,
     /// Reads their memory.
     pub(super) pulse: Arc<Pulse>,
 }
@@ -115,7 +117,7 @@ impl Targets {
 
     /// Counts from now on.
     pub(super) fn begin(&mut self, now: u64) {
-        (self.checked, self.locks_read) = (now, now);
+        (self.checked, self.locks_read, self.cpus_checked) = (now, now, now);
     }
 
     pub(super) fn n_alive(&self) -> usize {
