@@ -41,8 +41,9 @@ pub struct TickBatch {
     pub moved: Vec<(TargetId, Tid, u64)>,
     /// New threads and their numbers in the target's own pid namespace, where they differ.
     pub own_tids: Vec<(TargetId, Tid, Tid)>,
-    /// Threads that have exited.
-    pub exited: Vec<(TargetId, Tid)>,
+    /// Threads that have exited, in the order of time, and the observations of the batch that came before: the
+    /// later ones of such a number are of another thread.
+    pub exited: Vec<(usize, TargetId, Tid)>,
     /// CPU time of whole processes, exited threads included, ns; read about once a second. None when
     /// only some threads are wanted.
     pub process_cpu_ns: Vec<(TargetId, u64)>,

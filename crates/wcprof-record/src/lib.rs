@@ -19,6 +19,8 @@ mod replay;
 mod shared;
 mod snapshot;
 mod stacks;
+#[cfg(test)]
+mod tests;
 mod threads;
 mod unmapped;
 mod weights;

@@ -209,23 +209,31 @@ impl<S: TraceSink> Recorder<S> {
         for (id, target) in &batch.joined {
             self.join(*id, target)?;
         }
-        for tick in batch.threads.iter().filter(|t| t.since.is_some()) {
-            self.know_thread(tick)?;
+        let is_new = |tick: &&ThreadTick| tick.since.is_some();
+        for tick in batch.threads.iter().filter(is_new) {
+            // One that is there has not exited yet.
+            if !self.threads.contains_key(&(tick.target, tick.tid)) {
+                self.know_thread(tick)?;
+            }
         }
         for sample in &batch.timer_samples {
             self.timer_sample(sample, &batch.stacks)?;
         }
         let mut glances = batch.locks.iter().peekable();
+        let mut exited = batch.exited.iter().peekable();
         for (i, tick) in batch.threads.iter().enumerate() {
             while let Some(glance) = glances.next_if(|g| g.after <= i) {
                 self.glance(glance);
+            }
+            while let Some(&(_, target, tid)) = exited.next_if(|(after, ..)| *after <= i) {
+                self.end_thread((target, tid))?;
             }
             self.thread_tick(tick, &batch.stacks)?;
         }
         glances.for_each(|glance| self.glance(glance));
         self.note_locks(batch)?;
-        for &thread in &batch.exited {
-            self.end_thread(thread)?;
+        for &(_, target, tid) in exited {
+            self.end_thread((target, tid))?;
         }
         for &(target, cpu) in &batch.process_cpu_ns {
             let n_cpus = self.n_cpus;

@@ -15,8 +15,8 @@ use crate::batch::{TargetId, ThreadCounters};
 use crate::tid_map::TidMap;
 use wcprof_host::clock::{boot_offset_ns, monotonic_ns};
 use wcprof_host::procfs::{
-    SchedStat, SyscallState, line_buffer, list_threads, open, parse_schedstat, parse_stat,
-    parse_syscall, read_file, read_line, thread_name,
+    SchedStat, SyscallState, TaskStat, line_buffer, list_threads, open, parse_schedstat,
+    parse_stat, parse_syscall, read_file, read_line, thread_name,
 };
 
 /// A thread's name is read again this often.
@@ -45,8 +45,11 @@ struct Files {
     target: TargetId,
     /// Its folder in `/proc`.
     dir: String,
-    /// Those of [`FILES`], where descriptors are left.
+    /// Those of [`FILES`], where descriptors are left. They are of this thread for ever; those that are opened again
+    /// can be of a later one with its number.
     held: Option<[File; 2]>,
+    /// As the kernel gives it, and `CLOCK_MONOTONIC` ns.
+    start_ticks: u64,
     started: u64,
     kernel_side: bool,
     /// When its name is to be read next, and how long after that again.
@@ -81,8 +84,7 @@ impl ProcfsSnapshots {
 
     fn try_open(&mut self, target: TargetId, pid: Pid, tid: Tid) -> io::Result<Option<Files>> {
         let dir = format!("/proc/{pid}/task/{tid}");
-        let stat = read_file(format!("{dir}/stat"))?;
-        let Some(stat) = parse_stat(&stat) else {
+        let Some(stat) = stat_of(&dir)? else {
             return Ok(None);
         };
         let mut held = None;
@@ -96,6 +98,7 @@ impl ProcfsSnapshots {
             target,
             dir,
             held,
+            start_ticks: stat.start_ticks,
             started,
             kernel_side: stat.is_kernel_side_worker(),
             name_due: 0,
@@ -165,8 +168,19 @@ impl Files {
         parse(read_line(file, &mut buffer).ok()?)
     }
 
+    /// Whether the files are still those of this thread.
+    fn is_same(&self) -> bool {
+        self.held.is_some()
+            || stat_of(&self.dir)
+                .is_ok_and(|stat| stat.is_some_and(|s| s.start_ticks == self.start_ticks))
+    }
+
+    /// `None` when it has exited.
     fn read(&mut self, pid: Pid, tid: Tid) -> Option<ThreadSnapshot> {
         let time = monotonic_ns();
+        if !self.is_same() {
+            return None;
+        }
         let counters = self.schedstat()?;
         let (sched, regs, syscall) = match self.syscall()? {
             SyscallState::Running => (Sched::Running, None, None),
@@ -209,6 +223,11 @@ impl Files {
             },
         })
     }
+}
+
+/// The `stat` of a thread's folder; `None` when it has another form.
+fn stat_of(dir: &str) -> io::Result<Option<TaskStat>> {
+    Ok(parse_stat(&read_file(format!("{dir}/stat"))?))
 }
 
 impl Snapshots for ProcfsSnapshots {
@@ -281,6 +300,12 @@ mod tests {
         assert_eq!((again.sched, again.regs), (found.sched, found.regs));
         assert_eq!(frugal.n_runs(tid), Some(found.n_runs));
         assert_eq!(frugal.n_held, 0);
+        // The files of a later thread with its number are not taken for its own.
+        frugal.threads.get_mut(&tid).unwrap().start_ticks += 1;
+        frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
+        assert!(out.threads.iter().all(|t| t.tid != tid));
+        frugal.snapshot(&mut out, &mut Vec::new()).unwrap();
+        assert!(out.threads.iter().any(|t| t.tid == tid), "it is a new one");
         drop(tx);
         thread.join().unwrap();
         assert!(found.info.started <= found.time);

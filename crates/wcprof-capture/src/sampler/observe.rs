@@ -39,12 +39,16 @@ impl Sampler {
     }
 
     fn take_thread(&mut self, now: ThreadSnapshot, tick: u64, pending: &mut PendingStacks) {
-        let known = self.threads.slots.get(&now.tid).map(|slot| slot.target);
-        if known.is_some_and(|target| target != now.target) {
-            // A number that a thread of another process had until now.
+        let is_known = self
+            .threads
+            .slots
+            .get(&now.tid)
+            .map(|slot| slot.is_of(&now));
+        if is_known == Some(false) {
+            // A number that another thread had until now.
             self.forget_thread(now.tid);
         }
-        let since = (known != Some(now.target)).then(|| self.take_birth(&now, tick));
+        let since = (is_known != Some(true)).then(|| self.take_birth(&now, tick));
         let keep = self.threads.keeps(now.info.comm.as_ref());
         let Some(slot) = self.threads.slots.get_mut(&now.tid) else {
             return;
@@ -129,8 +133,9 @@ impl Sampler {
             return;
         };
         slot.catch_up(self.threads.seen);
-        self.outbox.batch.threads.extend(slot.take_deferred());
-        self.outbox.batch.exited.push((slot.target, tid));
+        let batch = &mut self.outbox.batch;
+        batch.threads.extend(slot.take_deferred());
+        batch.exited.push((batch.threads.len(), slot.target, tid));
         if let Some(observed) = self.targets.get_mut(slot.target) {
             observed.locks.exited(tid, &slot);
         }

@@ -6,7 +6,7 @@ use wcprof_types::Tid;
 
 use super::clock::DueTick;
 use super::links::SamplingEnd;
-use crate::batch::{StackCopy, TickBatch};
+use crate::batch::{StackCopy, ThreadTick, TickBatch};
 
 /// Ticks handed on at once: a fifth of a second at 99 Hz. Waking the recorder costs more than what it
 /// does with a tick.
@@ -64,11 +64,16 @@ impl Outbox {
         let lost = batch.threads.iter().map(|tick| tick.tid).collect();
         batch.counts.n_dropped_batches += 1;
         batch.counts.n_lost += batch.timer_samples.len() as u64;
+        let is_kept = |tick: &ThreadTick| tick.since.is_some() || tick.comm.is_some();
+        for (after, ..) in &mut batch.exited {
+            let before = batch.threads.iter().take(*after);
+            *after = before.filter(|tick| is_kept(tick)).count();
+        }
         batch.threads.retain_mut(|tick| {
             if !matches!(tick.stack, StackCopy::Unchanged) {
                 tick.stack = StackCopy::Torn;
             }
-            tick.since.is_some() || tick.comm.is_some()
+            is_kept(tick)
         });
         batch.timer_samples.clear();
         batch.locks.clear();
@@ -83,7 +88,7 @@ impl Outbox {
 mod tests {
     use super::super::slot::{tests::snapshot, tick_of};
     use super::*;
-    use crate::batch::Since;
+    use crate::batch::{Since, TargetId};
 
     /// Check that a batch without room is counted, and that what comes once is handed on later.
     #[test]
@@ -100,6 +105,8 @@ mod tests {
             let mut tick = tick_of(&snapshot());
             (tick.tid, tick.since) = (Tid(tid), since);
             outbox.batch.threads.push(tick);
+            let after = outbox.batch.threads.len();
+            outbox.batch.exited.push((after, TargetId(0), Tid(tid)));
             outbox.batch.stacks.push(1);
             outbox.send(&to).unwrap()
         };
@@ -111,6 +118,8 @@ mod tests {
         let batch = from.recv().unwrap();
         let tids: Vec<Tid> = batch.threads.iter().map(|tick| tick.tid).collect();
         assert_eq!((tids, batch.stacks.len()), (vec![Tid(2), Tid(4)], 1));
+        let exited = [(1, 2), (1, 3), (2, 4)].map(|(after, tid)| (after, TargetId(0), Tid(tid)));
+        assert_eq!(batch.exited, exited);
         let counts = batch.counts;
         assert_eq!(
             (counts.n_dropped_batches, counts.n_ticks, counts.n_missed),

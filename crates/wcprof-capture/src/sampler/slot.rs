@@ -64,6 +64,11 @@ impl Slot {
         }
     }
 
+    /// Whether `now` is of the same thread, not of a later one with its number.
+    pub(super) fn is_of(&self, now: &ThreadSnapshot) -> bool {
+        (self.target, self.last.info.started) == (now.target, now.info.started)
+    }
+
     /// Whether `now` only repeats what is known: it was blocked, has not run since, and nobody has
     /// given it another name.
     pub(super) fn unchanged(&self, now: &ThreadSnapshot) -> bool {
@@ -215,6 +220,20 @@ pub(super) mod tests {
                 ..ThreadInfo::default()
             },
         }
+    }
+
+    /// Check that a number which is used again, in the same process or in another one, is of another thread.
+    #[test]
+    fn used_again() {
+        let mut slot = Slot::new(&blocked(0, None), true, 1);
+        assert!(slot.is_of(&blocked(9, Some("renamed"))));
+        let mut later = blocked(9, None);
+        later.info.started = 5;
+        assert!(!slot.is_of(&later));
+        slot.advance(later.clone(), None);
+        assert!(slot.is_of(&later));
+        later.target = TargetId(1);
+        assert!(!slot.is_of(&later));
     }
 
     /// Check that a new name of a thread which does not run is handed on, once.

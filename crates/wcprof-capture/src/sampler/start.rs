@@ -34,6 +34,8 @@ pub(crate) const DUMP_BYTES: u32 = 32 << 10;
 
 /// Descriptors of wcprof itself: standard streams, trace, event loop, BPF objects, debug files.
 pub(crate) const OWN_FILES: usize = 48;
+/// Files of children that the recording may come to hold.
+const CHILD_FILES: u64 = 400;
 
 /// What to sample and how.
 pub struct SamplerOptions {
@@ -145,7 +147,7 @@ impl Sampler {
             check_memory(target)?;
             members.add(Arc::clone(target));
         }
-        let files = FileBudget::new(targets)?;
+        let files = FileBudget::new(targets, options.children)?;
         let mut notes = Vec::new();
         let start = Start {
             targets: &members,
@@ -210,8 +212,13 @@ struct FileBudget {
 
 impl FileBudget {
     /// Raises the limit as far as permitted.
-    fn new(targets: &[Arc<Target>]) -> Result<Self, StartError> {
+    fn new(targets: &[Arc<Target>], children: bool) -> Result<Self, StartError> {
         let limit = raise_open_files();
+        // What children map is opened later.
+        let limit = match children {
+            true => limit - (limit / 2).min(CHILD_FILES),
+            false => limit,
+        };
         let mut modules: BTreeSet<(u64, (u32, u32))> = BTreeSet::new();
         for target in targets {
             let mappings = target.mappings().unwrap_or_default();

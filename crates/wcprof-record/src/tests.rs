@@ -1,0 +1,128 @@
+//! Batches made here to threads of a trace.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+
+use wcprof_capture::{
+    KernelStack, Since, StackCopy, TargetEnd, TargetId, ThreadCounters, ThreadTick, TickBatch,
+};
+use wcprof_host::Target;
+use wcprof_trace::model::{Header, Trace};
+use wcprof_trace::{TraceReader, TraceWriter};
+use wcprof_types::{Pid, Sched, Tid};
+
+use crate::{Recorder, RecorderOptions};
+
+const MS: u64 = 1_000_000;
+
+fn own() -> Arc<Target> {
+    Arc::new(Target::open(Pid(std::process::id() as i32)).unwrap())
+}
+
+/// A thread that runs, by its counters since it was born.
+fn tick(target: u32, time: u64, since: Option<u64>, run_ns: u64) -> ThreadTick {
+    ThreadTick {
+        target: TargetId(target),
+        tid: Tid(7),
+        time,
+        since: since.map(Since::Birth),
+        comm: since.map(|_| "worker".to_owned()),
+        sched: Sched::OnCpu,
+        counters: ThreadCounters {
+            switches: 1,
+            run_ns,
+            ..ThreadCounters::default()
+        },
+        n_ticks: 1,
+        wait: None,
+        stack: StackCopy::None,
+        kernel: KernelStack::None,
+    }
+}
+
+/// The trace of these batches, the first of which begins at time 1 ms.
+fn trace(batches: &[TickBatch]) -> Trace {
+    let header = Header {
+        n_cpus: 2,
+        ..Header::default()
+    };
+    let writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let options = RecorderOptions {
+        header,
+        kernel: false,
+        requests: channel().0,
+    };
+    let mut recorder = Recorder::new(&[own()], writer, options).unwrap();
+    recorder
+        .batch(&TickBatch {
+            time: MS,
+            ..TickBatch::default()
+        })
+        .unwrap();
+    for batch in batches {
+        recorder.batch(batch).unwrap();
+    }
+    let bytes = recorder.finish("test").writer.into_inner();
+    let reader = TraceReader::from_reader(bytes.as_slice()).unwrap();
+    reader.read_all().unwrap().0
+}
+
+/// Length of each thread, and the sum of its weights, ms.
+fn threads(trace: &Trace) -> Vec<(u64, u64)> {
+    let mut sums = vec![0; trace.tables.threads.len()];
+    for span in &trace.spans {
+        sums[span.thread.0 as usize] += span.weight;
+    }
+    let of = |(thread, sum): (&wcprof_trace::model::Thread, u64)| {
+        ((thread.end.0 - thread.start.0) / MS, sum / MS)
+    };
+    trace.tables.threads.iter().zip(sums).map(of).collect()
+}
+
+/// Check that a number which is used again within a batch is of two threads, each with its own time.
+#[test]
+fn number_used_again() {
+    let target = TargetId(0);
+    let batch = TickBatch {
+        time: 60 * MS,
+        threads: vec![
+            tick(0, 20 * MS, Some(10 * MS), 10 * MS),
+            tick(0, 30 * MS, None, 20 * MS),
+            tick(0, 50 * MS, Some(45 * MS), 5 * MS),
+            tick(0, 60 * MS, None, 15 * MS),
+        ],
+        exited: vec![(2, target, Tid(7))],
+        ..TickBatch::default()
+    };
+    assert_eq!(threads(&trace(&[batch])), [(20, 20), (15, 15)]);
+}
+
+/// Check that of hundreds of processes one after the other those that are folded are one thread with the time of
+/// all of them.
+#[test]
+fn folded() {
+    let life = |n: u32| {
+        let time = u64::from(n) * 10 * MS;
+        TickBatch {
+            time: time + 5 * MS,
+            joined: vec![(TargetId(n), own())],
+            threads: vec![
+                tick(n, time + 4 * MS, Some(time), 4 * MS),
+                tick(n, time + 5 * MS, None, 5 * MS),
+            ],
+            exited: vec![(2, TargetId(n), Tid(7))],
+            ended: vec![(TargetId(n), TargetEnd::Exited, time + 5 * MS)],
+            ..TickBatch::default()
+        }
+    };
+    let batches: Vec<TickBatch> = (1..=300).map(life).collect();
+    let trace = trace(&batches);
+    let n_folded: Vec<u32> = trace.tables.origins.folded.values().copied().collect();
+    assert_eq!(n_folded, [236]);
+    // The target, 64 of its children, and the others.
+    assert_eq!(trace.tables.processes.len(), 66);
+    let all = threads(&trace);
+    assert_eq!(all.len(), 65);
+    assert!(all[..64].iter().all(|thread| *thread == (5, 5)));
+    assert_eq!(all[64], (235 * 10 + 5, 236 * 5));
+}
