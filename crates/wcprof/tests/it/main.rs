@@ -10,6 +10,7 @@ mod bad_input;
 mod check;
 mod crypto_model;
 mod doctor;
+mod hostile_names;
 mod html;
 mod import;
 mod outputs;
