@@ -58,7 +58,7 @@ fn name(number: usize) -> String {
 
 /// A recording in which a target chose every name.
 fn hostile() -> Trace {
-    let reader = TraceReader::open(&fixtures().join(OSD)).expect("the fixture can be read");
+    let reader = TraceReader::open(fixtures().join(OSD)).expect("the fixture can be read");
     let mut trace = reader.read_all().expect("the fixture can be read").0;
     let tables = &mut trace.tables;
     for (number, process) in tables.processes.iter_mut().enumerate() {
