@@ -38,16 +38,18 @@ mod engine;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod probe;
+mod queue;
 mod sampler;
 mod sys;
 mod tid_map;
 
 pub use batch::{
-    KernelStack, LockGlance, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd, TargetId,
-    ThreadCounters, ThreadTick, TickBatch, TickCounts, TimerSample,
+    KernelStack, LockGlance, LockNotes, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd,
+    TargetId, ThreadCounters, ThreadTick, TickBatch, TickCounts, TimerSample,
 };
 pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};
+pub use queue::Queued;
 pub use sampler::{
     KeepThread, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest, StartError,
 };

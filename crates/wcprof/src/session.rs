@@ -129,15 +129,21 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     })
 }
 
-impl<S> Running<S> {
-    /// Waits for the end.
+impl<S: TraceSink> Running<S> {
+    /// Waits for the end, and says what of it is the same in every mode.
     pub(crate) fn finish(self, options: &SessionOptions) -> Result<Finished<S>, Failure> {
         let (end, punctuality) = join(self.sampling, "sampler")?;
         let (recorder, failed) = join(self.recording, "recorder")?;
+        if recorder.n_left_out() > 0 {
+            let n = recorder.n_left_out();
+            message!(
+                "wcprof: {n} processes that started during the recording could not be recorded"
+            );
+        }
         Ok(Finished {
-            recorder,
             failed,
             remark: remark(options, &end, punctuality),
+            recorder,
             end,
         })
     }

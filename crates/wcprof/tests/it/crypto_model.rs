@@ -198,7 +198,7 @@ fn bad_files() {
     assert!(error.contains("made by OpenSSL 3.0.16"), "{error}");
     let error = fails(&["model", "--speed", "/nowhere/speed.txt"], 2);
     assert!(
-        error.contains("failed to read `/nowhere/speed.txt`: No such file"),
+        error.contains("failed to read `/nowhere/speed.txt`: no such file"),
         "{error}"
     );
     let error = fails(&["model", "--calibration", "/dev/zero"], 2);
