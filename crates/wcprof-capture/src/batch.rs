@@ -7,6 +7,7 @@ use std::sync::Arc;
 use wcprof_types::lock::FutexWords;
 use wcprof_types::{Avma, Sched, Tid, UserRegs, Wait};
 
+use crate::queue::Queued;
 use wcprof_host::Target;
 
 /// A process of a recording: 0 for the first target, then counting on, later ones too. A pid that is
@@ -35,10 +36,8 @@ pub struct TickBatch {
     pub threads: Vec<ThreadTick>,
     /// Samples of running threads since the last batch, in no particular order.
     pub timer_samples: Vec<TimerSample>,
-    /// Looks at locks that threads wait for, in the order of time.
-    pub locks: Vec<LockGlance>,
-    /// Threads that left a wait while its lock was looked at, and the tick's begin.
-    pub moved: Vec<(TargetId, Tid, u64)>,
+    /// Looks at locks that threads wait for.
+    pub locks: LockNotes,
     /// New threads and their numbers in the target's own pid namespace, where they differ.
     pub own_tids: Vec<(TargetId, Tid, Tid)>,
     /// Threads that have exited, in the order of time, and the observations of the batch that came before: the
@@ -53,6 +52,18 @@ pub struct TickBatch {
     pub stacks: Vec<u8>,
     /// Counts since the last batch.
     pub counts: TickCounts,
+    /// Its part of what waits for the recorder.
+    pub queued: Option<Queued>,
+}
+
+impl TickBatch {
+    /// Bytes of memory, about.
+    pub(crate) fn bytes(&self) -> usize {
+        self.stacks.len()
+            + size_of_val(self.threads.as_slice())
+            + size_of_val(self.timer_samples.as_slice())
+            + size_of_val(self.locks.glances.as_slice())
+    }
 }
 
 /// What went wrong, and how much was done.
@@ -191,6 +202,15 @@ pub struct TimerSample {
     pub stack: Option<StackBytes>,
     /// The kernel's part of it, if asked for.
     pub kernel: KernelStack,
+}
+
+/// Looks at locks, and what came of the waits.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct LockNotes {
+    /// In the order of time.
+    pub glances: Vec<LockGlance>,
+    /// Threads that left a wait while its lock was looked at, and the tick's begin.
+    pub moved: Vec<(TargetId, Tid, u64)>,
 }
 
 /// One look at a lock.

@@ -40,16 +40,18 @@ pub mod fuzz;
 #[cfg(test)]
 mod many_cpus;
 pub mod probe;
+mod queue;
 mod sampler;
 mod sys;
 mod tid_map;
 
 pub use batch::{
-    KernelStack, LockGlance, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd, TargetId,
-    ThreadCounters, ThreadTick, TickBatch, TickCounts, TimerSample,
+    KernelStack, LockGlance, LockNotes, OwnerGlance, Since, StackBytes, StackCopy, TargetEnd,
+    TargetId, ThreadCounters, ThreadTick, TickBatch, TickCounts, TimerSample,
 };
 pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};
+pub use queue::Queued;
 pub use sampler::{
     KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
     StartError, Stuck, Watcher,

@@ -31,6 +31,8 @@ use crate::threads::{Place, ThreadState};
 use crate::unmapped::UnmappedFrames;
 use crate::weights::{Piece, TimerHit};
 
+/// Changes of the rate that are remembered, the last ones.
+const MAX_RATE_CHANGES: usize = 256;
 /// The trace is written out this often.
 const FLUSH_NS: u64 = 1_000_000_000;
 
@@ -58,8 +60,6 @@ pub struct Recorded<S = TraceWriter<File>> {
     pub files: Vec<TargetFiles>,
     /// Whose the frames outside of every module are.
     pub unmapped: UnmappedFrames,
-    /// Children of targets that could not be recorded.
-    pub n_left_out: u64,
     /// Why the end of the trace is not in its file (full disk).
     pub write_error: Option<RecordError>,
     /// Its trace, to which names can be added.
@@ -219,7 +219,7 @@ impl<S: TraceSink> Recorder<S> {
         for sample in &batch.timer_samples {
             self.timer_sample(sample, &batch.stacks)?;
         }
-        let mut glances = batch.locks.iter().peekable();
+        let mut glances = batch.locks.glances.iter().peekable();
         let mut exited = batch.exited.iter().peekable();
         for (i, tick) in batch.threads.iter().enumerate() {
             while let Some(glance) = glances.next_if(|g| g.after <= i) {
@@ -381,7 +381,6 @@ impl<S: TraceSink> Recorder<S> {
             problems,
             files: self.files(),
             unmapped: self.stacks.unmapped,
-            n_left_out: self.totals.n_left_out,
             write_error,
             writer: self.writer,
         }
@@ -395,6 +394,11 @@ impl<S: TraceSink> Recorder<S> {
             self.end_thread(thread)?;
         }
         self.give_exited(target, ExitedCpu::take_rest)
+    }
+
+    /// Children of targets that could not be recorded.
+    pub fn n_left_out(&self) -> u64 {
+        self.totals.n_left_out
     }
 
     /// How far it is.
@@ -424,7 +428,7 @@ impl<S: TraceSink> Recorder<S> {
                 self.writer.own_tid(thread.id, own)?;
             }
         }
-        for &(target, tid, tick) in &batch.moved {
+        for &(target, tid, tick) in &batch.locks.moved {
             if let Some(thread) = self.threads.get(&(target, tid)) {
                 self.writer.waiter_moved(thread.id, self.clock.time(tick))?;
             }
@@ -484,8 +488,11 @@ impl<S: TraceSink> Recorder<S> {
         stats.losses.n_lost += n_lost;
         stats.losses.n_dropped_batches += n_dropped_batches;
         stats.n_timer_samples += batch.timer_samples.len() as u64;
-        if let Some(rate) = new_rate_hz {
+        let known = stats.rate_changes.last().map(|(_, rate)| *rate);
+        if let Some(rate) = new_rate_hz.filter(|rate| Some(*rate) != known) {
             stats.rate_changes.push((now, rate));
+            let n_over = stats.rate_changes.len().saturating_sub(MAX_RATE_CHANGES);
+            stats.rate_changes.drain(..n_over);
         }
     }
 

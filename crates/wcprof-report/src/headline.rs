@@ -125,7 +125,7 @@ impl<'p> Headline<'p> {
         let (header, stats) = (&self.profile.header, &self.profile.stats);
         let rate = match header.rate_hz {
             0 => String::new(),
-            hz => format!(" at {hz} Hz"),
+            hz => format!(" at {hz} Hz{}", self.true_rate().unwrap_or_default()),
         };
         let timer = match self.n_timer_samples {
             0 => String::new(),
@@ -153,11 +153,7 @@ impl<'p> Headline<'p> {
         let shares = [
             ("lost", part(losses.n_lost), 0.0),
             ("torn", part(losses.n_torn), 5.0),
-            (
-                "late",
-                percent(losses.n_late, self.profile.stats.n_ticks),
-                5.0,
-            ),
+            ("late", percent(losses.n_late, self.n_due()), 5.0),
             ("truncated", part(losses.n_truncated()), 5.0),
             (
                 "frames without a name",
@@ -179,7 +175,29 @@ impl<'p> Headline<'p> {
             true => format!("; wcprof took {:.1} % of a core", percent(own, recorded)),
             false => String::new(),
         };
-        format!("quality {verdict}: {missing}{own}")
+        let rate = self.true_rate();
+        let rate = rate.map_or_else(String::new, |rate| {
+            format!("; {} Hz{rate}", self.profile.header.rate_hz)
+        });
+        format!("quality {verdict}: {missing}{own}{rate}")
+    }
+
+    /// Ticks that there should have been.
+    fn n_due(&self) -> u64 {
+        let stats = &self.profile.stats;
+        stats.n_ticks.saturating_add(stats.losses.n_missed)
+    }
+
+    /// What became of the rate that was asked for, if it was lowered to keep to the CPU limit.
+    fn true_rate(&self) -> Option<String> {
+        let stats = &self.profile.stats;
+        let lowest = stats.rate_changes.iter().map(|(_, hz)| *hz).min()?;
+        let seconds = self.profile.whole_ns() as f64 / 1e9;
+        let mean = stats.n_ticks as f64 / seconds.max(1e-3);
+        let digits = usize::from(mean < 9.95);
+        Some(format!(
+            ", lowered to {lowest} Hz to keep to the CPU limit, {mean:.digits$} Hz in the mean"
+        ))
     }
 
     /// What a reader must know before any figure: that the recording was cut short, and its notes.

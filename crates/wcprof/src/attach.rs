@@ -64,10 +64,6 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     if let Some(remark) = &session.remark {
         message!("wcprof: {remark}");
     }
-    if session.recorded.n_left_out > 0 {
-        let n = session.recorded.n_left_out;
-        message!("wcprof: {n} processes that started during the recording could not be recorded");
-    }
     print(args, &options, session, &rules, &hotspot_rules)
 }
 

@@ -164,10 +164,16 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     })
 }
 
-impl<S> Running<S> {
-    /// Waits for the end.
+impl<S: TraceSink> Running<S> {
+    /// Waits for the end, and says what of it is the same in every mode.
     pub(crate) fn finish(self, options: &SessionOptions) -> Result<Finished<S>, Failure> {
         let (recorder, recorded) = join(self.recording, "recorder")?;
+        if recorder.n_left_out() > 0 {
+            let n = recorder.n_left_out();
+            message!(
+                "wcprof: {n} processes that started during the recording could not be recorded"
+            );
+        }
         if let RecordingEnd::Stuck(stuck) = recorded {
             return Ok(Finished {
                 recorder,
@@ -179,12 +185,12 @@ impl<S> Running<S> {
         let (end, punctuality) = join(self.sampling, "sampler")?;
         let is_slow = punctuality == Punctuality::RealTime && self.pulse.gave_up_priority();
         Ok(Finished {
-            recorder,
             failed: match recorded {
                 RecordingEnd::Failed(error) => Some(error),
                 _ => None,
             },
             remark: remark(options, &end, punctuality).or(is_slow.then(|| SLOW_TICKS.into())),
+            recorder,
             end,
         })
     }

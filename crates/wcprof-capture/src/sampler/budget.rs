@@ -1,76 +1,225 @@
-//! Own CPU time to the rate of ticks: lowers it when wcprof would use more than its share of a core.
+//! Own CPU time to the rate of ticks: lowers it when wcprof would use more than its share of a core, and raises it
+//! again in calm times.
 
 use std::time::Duration;
 
-/// Own CPU use is read this often.
+/// Own CPU use is accounted this often, and as soon as half of what it may be until then is used.
 const ACCOUNT_NS: u64 = 1_000_000_000;
+/// What was used too much is made up for over at least this long.
+const MAX_DEBT_NS: f64 = 10e9;
+/// Accounts in a row that must be calm, at most, before the rate is raised.
+const MAX_PATIENCE: u32 = 64;
+/// The lowest rate: a tick of tens of thousands of threads can take most of a second.
+const MIN_HZ: f64 = 0.1;
+/// Calm is to use less of the share than this.
+const CALM: f64 = 0.6;
+/// The rate is raised by this factor at most.
+const MAX_RISE: f64 = 4.0;
 
 #[derive(Debug)]
 pub(super) struct CpuBudget {
-    rate_hz: u32,
-    max_cpu_percent: u32,
+    /// Ticks a second that were asked for, and now.
+    asked_hz: f64,
+    rate_hz: f64,
+    /// Of a core.
+    share: f64,
     /// When the own CPU time was last read, and what it was, ns.
     read_at: u64,
     cpu: u64,
+    /// Ticks since then; `None` before the first, which opens files and so tells nothing of later ones.
+    n_ticks: Option<u32>,
+    /// CPU time that was used beyond the share and is not made up for, ns.
+    debt: f64,
+    /// Calm accounts in a row, and how many it takes to raise the rate. A rise that did not last doubles these.
+    calm: u32,
+    patience: u32,
+    has_risen: bool,
 }
 
 impl CpuBudget {
     pub(super) fn new(rate_hz: u32, max_cpu_percent: u32) -> Self {
         Self {
-            rate_hz: rate_hz.max(1),
-            max_cpu_percent,
+            asked_hz: f64::from(rate_hz.max(1)),
+            rate_hz: f64::from(rate_hz.max(1)),
+            share: f64::from(max_cpu_percent) / 100.0,
             read_at: 0,
             cpu: 0,
+            n_ticks: None,
+            debt: 0.0,
+            calm: 0,
+            patience: 1,
+            has_risen: false,
         }
     }
 
-    /// Counts from now on.
-    pub(super) fn begin(&mut self, now: u64, cpu: u64) {
+    /// Counts from now on; preparations took `before`, ns, which is made up for.
+    pub(super) fn begin(&mut self, now: u64, cpu: u64, before: u64) {
         (self.read_at, self.cpu) = (now, cpu);
+        self.owe(before as f64);
     }
 
     /// Between two ticks.
     pub(super) fn interval(&self) -> Duration {
-        Duration::from_secs(1) / self.rate_hz
+        Duration::from_secs_f64(1.0 / self.rate_hz)
     }
 
-    /// Whether [`Self::check`] is to be called.
+    /// Ticks a second; a part of one counts as one.
+    pub(super) fn rate_hz(&self) -> u32 {
+        self.rate_hz.ceil() as u32
+    }
+
+    /// Whether [`Self::check`] is to be called in any case.
     pub(super) fn is_due(&self, now: u64) -> bool {
-        now.saturating_sub(self.read_at) >= ACCOUNT_NS
+        self.n_ticks.is_none() || now.saturating_sub(self.read_at) >= ACCOUNT_NS
     }
 
-    /// The rate from now on, if wcprof used more than its share since the last call. `cpu`: its CPU time
-    /// so far, ns.
-    pub(super) fn check(&mut self, now: u64, cpu: u64) -> Option<u32> {
-        let wall = now.saturating_sub(self.read_at).max(1);
-        let used = cpu.saturating_sub(self.cpu) as f64 / wall as f64 * 100.0;
-        self.begin(now, cpu);
-        let budget = f64::from(self.max_cpu_percent);
-        if used <= budget || self.rate_hz <= 1 {
-            return None;
+    /// Counts a tick. Whether [`Self::check`] is to be called after it; `cpu`: own CPU time so far, ns.
+    pub(super) fn tick(&mut self, now: u64, cpu: u64) -> bool {
+        if let Some(n) = &mut self.n_ticks {
+            *n += 1;
         }
-        // Aim below the budget, or noise would lower the rate again and again.
-        let rate = (f64::from(self.rate_hz) * budget / used * 0.9) as u32;
-        self.rate_hz = rate.clamp(1, self.rate_hz - 1);
-        Some(self.rate_hz)
+        let half = self.share * ACCOUNT_NS as f64 / 2.0;
+        self.is_due(now) || cpu.saturating_sub(self.cpu) as f64 > half
     }
+
+    /// Whether the rate is another one from now on. `cpu`: own CPU time so far, ns.
+    pub(super) fn check(&mut self, now: u64, cpu: u64) -> bool {
+        let wall = now.saturating_sub(self.read_at).max(1) as f64;
+        let used = cpu.saturating_sub(self.cpu) as f64;
+        let allowed = self.share * wall;
+        let aim = allowed - self.debt.min(allowed / 2.0);
+        (self.read_at, self.cpu) = (now, cpu);
+        self.owe(used - allowed);
+        let Some(n_ticks) = self.n_ticks.replace(0) else {
+            return false;
+        };
+        let rate = match () {
+            () if used > aim => {
+                self.calm = 0;
+                if std::mem::take(&mut self.has_risen) {
+                    self.patience = (2 * self.patience).min(MAX_PATIENCE);
+                }
+                // Where ticks take longer than their interval, there were fewer.
+                let taken = f64::from(n_ticks) * 1e9 / wall;
+                // Aim below, or noise would lower the rate again and again.
+                let rate = self.rate_hz.min(taken) * aim / used * 0.9;
+                whole(rate).clamp(MIN_HZ, self.rate_hz)
+            }
+            () if used < CALM * aim => {
+                self.calm += 1;
+                if self.calm < self.patience {
+                    return false;
+                }
+                self.calm = 0;
+                let room = 0.8 * aim / used.max(1.0);
+                whole(self.rate_hz * room.min(MAX_RISE)).clamp(self.rate_hz, self.asked_hz)
+            }
+            () => {
+                self.calm = 0;
+                return false;
+            }
+        };
+        self.has_risen |= rate > self.rate_hz;
+        std::mem::replace(&mut self.rate_hz, rate) != rate
+    }
+
+    fn owe(&mut self, ns: f64) {
+        self.debt = (self.debt + ns).clamp(0.0, MAX_DEBT_NS * self.share);
+    }
+}
+
+/// A rate above one in whole ticks a second.
+fn whole(rate: f64) -> f64 {
+    if rate < 1.0 { rate } else { rate.floor() }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that the rate falls in proportion to the excess, stays within the budget, and never
-    /// reaches 0.
+    const MS: u64 = 1_000_000;
+    const S: u64 = 1_000 * MS;
+
+    /// Ticks for so many seconds, each of which takes the CPU time that `cost` gives for its time, ns. CPU time and
+    /// rate at the end of each second.
+    fn simulate(
+        budget: &mut CpuBudget,
+        seconds: u64,
+        cost: impl Fn(u64) -> u64,
+    ) -> Vec<(u64, u32)> {
+        let (mut now, mut cpu, mut next, mut all) = (0, 0, 0, Vec::new());
+        while now < seconds * S {
+            now = now.max(next);
+            let took = cost(now);
+            (now, cpu) = (now + took, cpu + took);
+            next += budget.interval().as_nanos() as u64;
+            if budget.tick(now, cpu) && budget.check(now, cpu) {
+                next = now + budget.interval().as_nanos() as u64;
+            }
+            while (all.len() as u64 + 1) * S <= now {
+                all.push((cpu, budget.rate_hz()));
+            }
+        }
+        all
+    }
+
+    /// Check that the limit holds for a process of many threads from the first second on, preparations and the
+    /// first tick included.
     #[test]
-    fn rates() {
-        let mut budget = CpuBudget::new(100, 10);
-        let second = ACCOUNT_NS;
-        assert!(budget.is_due(second) && !budget.is_due(second - 1));
-        assert_eq!(budget.check(second, second / 10), None);
-        assert_eq!(budget.check(2 * second, second / 10 + second / 5), Some(45));
-        assert_eq!(budget.interval(), Duration::from_secs(1) / 45);
-        assert_eq!(budget.check(3 * second, 3 * second), Some(1));
-        assert_eq!(budget.check(4 * second, 10 * second), None);
+    fn from_the_start() {
+        let mut budget = CpuBudget::new(99, 20);
+        let before = 300 * MS;
+        budget.begin(0, 0, before);
+        let cost = |now| if now == 0 { 300 * MS } else { 30 * MS };
+        let seconds = simulate(&mut budget, 20, cost);
+        for two in seconds.windows(2) {
+            let used = two[1].0 - two[0].0;
+            assert!(used <= 210 * MS, "{used} ns of {seconds:?}");
+        }
+        assert!(seconds[0].0 <= 500 * MS, "{seconds:?}");
+        let all = seconds[9].0 + before;
+        assert!(all <= 2000 * MS, "{all} ns in 10 s: {seconds:?}");
+        assert!(seconds[19].1 >= 5, "{seconds:?}");
+    }
+
+    /// Check that the rate falls in a burst, keeps the limit in it, and is again what was asked for after it.
+    #[test]
+    fn burst() {
+        let mut budget = CpuBudget::new(99, 10);
+        budget.begin(0, 0, 0);
+        let is_busy = |now| (10 * S..30 * S).contains(&now);
+        let cost = |now| if is_busy(now) { 20 * MS } else { MS / 2 };
+        let seconds = simulate(&mut budget, 60, cost);
+        assert_eq!(seconds[9].1, 99);
+        assert!(seconds[12].1 < 10, "{seconds:?}");
+        let used = seconds[29].0 - seconds[9].0;
+        assert!(used <= 2100 * MS, "{used} ns in 20 s: {seconds:?}");
+        assert_eq!(seconds[45].1, 99, "{seconds:?}");
+    }
+
+    /// Check that a load which is too large for the rate does not make it swing.
+    #[test]
+    fn steady() {
+        let mut budget = CpuBudget::new(99, 20);
+        budget.begin(0, 0, 0);
+        let seconds = simulate(&mut budget, 1000, |_| 4 * MS);
+        let changes = seconds.windows(2).filter(|two| two[0].1 != two[1].1);
+        assert!(changes.count() < 20, "{seconds:?}");
+        let last = seconds[999];
+        assert!(last.0 <= 200 * S && last.1 > 30, "{last:?}");
+    }
+
+    /// Check that the limit holds where a tick takes longer than a second's share, and that ticks never end.
+    #[test]
+    fn lowest() {
+        let mut budget = CpuBudget::new(99, 20);
+        budget.begin(0, 0, 0);
+        let seconds = simulate(&mut budget, 100, |_| 300 * MS);
+        assert!(seconds[99].0 <= 20 * S, "{seconds:?}");
+        assert_eq!(seconds[99].1, 1);
+        let mut budget = CpuBudget::new(99, 1);
+        budget.begin(0, 0, 0);
+        let seconds = simulate(&mut budget, 100, |_| 500 * MS);
+        assert!(seconds[99].0 >= seconds[49].0 + 2 * S, "{seconds:?}");
     }
 }

@@ -242,11 +242,11 @@ impl LockWatch {
             let waiters = look.fresh.iter().filter(|(.., a)| *a == look.address.0);
             for &(tid, n_runs, _) in waiters {
                 if snapshots.n_runs(tid) != Some(n_runs) {
-                    batch.moved.push((look.target, tid, time));
+                    batch.locks.moved.push((look.target, tid, time));
                 }
             }
         }
-        batch.locks.push(LockGlance {
+        batch.locks.glances.push(LockGlance {
             after: batch.threads.len(),
             target: look.target,
             time,

@@ -30,7 +30,7 @@ pub use threads::KeepThread;
 use crate::sys::{become_ordinary, sampling_cpu_ns};
 use clock::{DueTick, TickClock};
 use outbox::MAX_TICKS;
-use wcprof_host::clock::{monotonic_ns, thread_cpu_ns};
+use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
 use wcprof_perf::PerfSampler;
 
 /// It is asked this often where threads of the targets may run, and which CPUs are online.
@@ -50,7 +50,8 @@ impl Sampler {
         }
         let begin = monotonic_ns();
         self.clock = TickClock::new(self.budget.interval(), begin);
-        self.budget.begin(begin, sampling_cpu_ns());
+        let used = sampling_cpu_ns();
+        self.budget.begin(begin, used, own_cpu_ns());
         self.targets.begin(begin);
         self.threads.mentioned = begin;
         let duration = links.duration.map(|d| d.as_nanos() as u64);
@@ -152,11 +153,9 @@ impl Sampler {
         if links.is_some() && self.drain_timer_samples() {
             self.held.deep_until = now + DEEP_NS;
         }
-        let is_account_due = self.budget.is_due(now);
+        let is_account_due = self.budget.tick(monotonic_ns(), sampling_cpu_ns());
         if is_account_due {
-            self.keep_to_budget(now);
-        }
-        if is_account_due || self.threads.seen.number == 1 {
+            self.keep_to_budget(monotonic_ns());
             self.read_cpu_clocks();
         }
         if is_account_due && links.is_some() {
@@ -212,11 +211,12 @@ impl Sampler {
         }
     }
 
-    /// Lowers the rate when wcprof would use more than its share of a core.
+    /// Changes the rate when wcprof would use more than its share of a core, or has used less.
     fn keep_to_budget(&mut self, now: u64) {
-        let Some(rate_hz) = self.budget.check(now, sampling_cpu_ns()) else {
+        if !self.budget.check(now, sampling_cpu_ns()) {
             return;
-        };
+        }
+        let rate_hz = self.budget.rate_hz();
         self.clock.set_interval(self.budget.interval(), now);
         if let Some(perf) = &mut self.perf {
             // The old period stays where the kernel refuses: more samples than asked for.

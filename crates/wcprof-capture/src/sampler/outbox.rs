@@ -6,7 +6,8 @@ use wcprof_types::Tid;
 
 use super::clock::DueTick;
 use super::links::SamplingEnd;
-use crate::batch::{StackCopy, ThreadTick, TickBatch};
+use crate::batch::{LockNotes, StackCopy, ThreadTick, TickBatch};
+use crate::queue::Queue;
 
 /// Ticks handed on at once: a fifth of a second at 99 Hz. Waking the recorder costs more than what it
 /// does with a tick.
@@ -21,6 +22,7 @@ pub(super) struct Outbox {
     pub(super) n_ticks: usize,
     /// Something in it is wanted at once.
     pub(super) is_urgent: bool,
+    queue: Queue,
 }
 
 impl Outbox {
@@ -48,7 +50,11 @@ impl Outbox {
         self.is_urgent = false;
         // The next one will be about as large.
         let room = (self.batch.stacks.len(), self.batch.threads.len());
-        let batch = std::mem::take(&mut self.batch);
+        let mut batch = std::mem::take(&mut self.batch);
+        batch.queued = self.queue.take(batch.bytes());
+        if batch.queued.is_none() {
+            return Ok(self.take_back(batch));
+        }
         self.batch.stacks.reserve(room.0);
         self.batch.threads.reserve(room.1);
         match to.try_send(batch) {
@@ -62,6 +68,7 @@ impl Outbox {
     /// Births, names, exits and what is known of processes are kept.
     fn take_back(&mut self, mut batch: TickBatch) -> Vec<Tid> {
         let lost = batch.threads.iter().map(|tick| tick.tid).collect();
+        batch.queued = None;
         batch.counts.n_dropped_batches += 1;
         batch.counts.n_lost += batch.timer_samples.len() as u64;
         let is_kept = |tick: &ThreadTick| tick.since.is_some() || tick.comm.is_some();
@@ -76,8 +83,7 @@ impl Outbox {
             is_kept(tick)
         });
         batch.timer_samples.clear();
-        batch.locks.clear();
-        batch.moved.clear();
+        batch.locks = LockNotes::default();
         batch.stacks.clear();
         self.batch = batch;
         lost
@@ -125,6 +131,15 @@ mod tests {
             (counts.n_dropped_batches, counts.n_ticks, counts.n_missed),
             (2, 3, 6)
         );
+        drop(batch);
+        // A batch beyond the bytes that may wait is lost while another one waits, not for want of a place.
+        let (to, from) = std::sync::mpsc::sync_channel(9);
+        outbox.batch.stacks = vec![1; 128 << 20];
+        assert!(outbox.send(&to).unwrap().is_empty());
+        outbox.batch.threads = vec![tick_of(&snapshot())];
+        assert_eq!(outbox.send(&to).unwrap(), [Tid(7)]);
+        drop(from.recv().unwrap());
+        assert_eq!(outbox.send(&to).unwrap(), []);
         drop(from);
         outbox.begin_tick(&due);
         assert!(matches!(outbox.send(&to), Err(SamplingEnd::ReceiverGone)));

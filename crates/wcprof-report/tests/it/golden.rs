@@ -14,6 +14,7 @@ use wcprof_report::{
     Answers, Headline, Overview, SvgOptions, TextOptions, TextTrees, folded, json, markdown, svg,
     text, uwpmp,
 };
+use wcprof_types::TimeNs;
 use wcprof_types::{StackEnd, ThreadState, Wait};
 
 fn check(name: &str, got: &[u8]) {
@@ -418,6 +419,11 @@ fn headline_of_odd_traces() {
         text.contains("wcprof itself: 100 ms CPU (5.0 % of one core)"),
         "{text}"
     );
+    assert!(!text.contains("lowered"), "{text}");
+    profile.stats.rate_changes = vec![(TimeNs(1), 7), (TimeNs(2), 99)];
+    let text = Headline::new(&profile).text();
+    let lowered = "lowered to 7 Hz to keep to the CPU limit";
+    assert!(text.contains(lowered), "{text}");
     profile.threads.clear();
     profile.rows.clear();
     let text = Headline::new(&profile).text();
