@@ -1,6 +1,6 @@
 //! The modules of the target: what is mapped, how to unwind it, and how the trace names it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,11 +9,16 @@ use std::sync::mpsc;
 use wcprof_host::Target;
 use wcprof_host::open::REMOTE_TIMEOUT;
 use wcprof_trace::model::{Module, ModuleId, ProcessId};
-use wcprof_types::{Avma, LoadBias, Mapping, Svma};
+use wcprof_types::{Avma, BuildId, LoadBias, Mapping, Svma};
 use wcprof_unwind::{CodeError, ModuleCode, ModuleKey, Unwinder};
 
 use crate::files::{Handle, NewModule, TargetFiles};
 use crate::shared::{FileIdentity, SharedFiles};
+
+/// Modules that are mapped no more whose files are held for their names.
+const MAX_UNMAPPED: usize = 128;
+/// Problems of one process that are remembered.
+const MAX_PROBLEMS: usize = 64;
 
 /// A module that stacks cannot be unwound through.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -34,13 +39,23 @@ struct Image {
     end: Avma,
 }
 
+/// What the trace has of a module.
+struct TraceModule {
+    id: ModuleId,
+    bias: LoadBias,
+    base: Svma,
+    build_id: Option<BuildId>,
+}
+
 /// Modules of a process by address; its unwinder and the trace know the same ones.
 pub(crate) struct Modules {
     process: ProcessId,
     files: TargetFiles,
     /// What is known of each image, by its first address.
     known: HashMap<u64, (Image, ModuleKey)>,
-    ids: HashMap<ModuleKey, (ModuleId, LoadBias, Svma)>,
+    /// Those whose files are held though they are mapped no more.
+    unmapped: VecDeque<(Avma, Option<BuildId>)>,
+    ids: HashMap<ModuleKey, TraceModule>,
     problems: Vec<ModuleProblem>,
 }
 
@@ -50,6 +65,7 @@ impl Modules {
             process,
             files: TargetFiles::new(process, target),
             known: HashMap::new(),
+            unmapped: VecDeque::new(),
             ids: HashMap::new(),
             problems: Vec::new(),
         }
@@ -71,7 +87,8 @@ impl Modules {
 
     /// The trace's module of an unwound frame, its load bias and its base.
     pub(crate) fn id(&self, key: ModuleKey) -> Option<(ModuleId, LoadBias, Svma)> {
-        self.ids.get(&key).copied()
+        let known = self.ids.get(&key)?;
+        Some((known.id, known.bias, known.base))
     }
 
     /// Notes that mappings were left out.
@@ -90,25 +107,29 @@ impl Modules {
         }
     }
 
-    /// Takes over the target's mappings; `add` puts a module into the trace.
+    /// Takes over the target's mappings; `add` puts a module into the trace. Gives the modules that are mapped
+    /// no more.
     pub(crate) fn update(
         &mut self,
         mappings: &[Mapping],
         unwinder: &mut Unwinder,
         shared: &mut SharedFiles,
         mut add: impl FnMut(&mut SharedFiles, &NewModule<'_>) -> ModuleId,
-    ) {
+    ) -> Vec<ModuleId> {
         self.hold_jitdumps(mappings);
         let images = images(mappings);
         unwinder.set_foreign_code(foreign_code(mappings, &images));
         let current: HashSet<u64> = images.iter().map(|i| i.first.start.0).collect();
-        self.known.retain(|start, (image, _)| {
+        let mut unmapped = Vec::new();
+        self.known.retain(|start, (image, key)| {
             let stays = current.contains(start) && images.contains(image);
             if !stays {
                 unwinder.remove_module(Avma(*start));
+                unmapped.push((Avma(*start), *key));
             }
             stays
         });
+        let gone = self.unmap(unmapped);
         for image in images {
             let start = image.first.start;
             if self.known.contains_key(&start.0) {
@@ -146,19 +167,49 @@ impl Modules {
                 handle,
             };
             let id = add(shared, &new);
-            self.ids.insert(key, (id, bias, base));
+            let known = TraceModule {
+                id,
+                bias,
+                base,
+                build_id: new.module.build_id,
+            };
+            self.ids.insert(key, known);
             self.known.insert(start.0, (image, key));
         }
+        gone
+    }
+
+    /// Forgets modules. Their files are held for a while, since the trace has frames of them.
+    fn unmap(&mut self, modules: Vec<(Avma, ModuleKey)>) -> Vec<ModuleId> {
+        let mut gone = Vec::new();
+        for (start, key) in modules {
+            if let Some(known) = self.ids.remove(&key) {
+                gone.push(known.id);
+                self.unmapped.push_back((start, known.build_id));
+            }
+        }
+        while self.unmapped.len() > MAX_UNMAPPED
+            && let Some(file) = self.unmapped.pop_front()
+        {
+            // It can be mapped again.
+            let known = self.known.get(&file.0.0);
+            let known = known.and_then(|(_, key)| self.ids.get(key));
+            if known.is_none_or(|known| known.build_id != file.1) {
+                self.files.handles.remove(&file);
+            }
+        }
+        gone
     }
 
     fn read(&mut self, image: &Image, shared: &mut SharedFiles) -> Option<Arc<ModuleCode>> {
         match self.try_read(image, shared) {
             Ok(code) => Some(code),
             Err(reason) => {
-                self.problems.push(ModuleProblem {
-                    path: image.first.path.clone(),
-                    reason,
-                });
+                let path = image.first.path.clone();
+                let problem = ModuleProblem { path, reason };
+                if self.problems.len() < MAX_PROBLEMS && !self.problems.contains(&problem) {
+                    self.problems.push(problem);
+                }
                 None
             }
         }
@@ -332,5 +383,27 @@ mod tests {
                 (0xc000, 0xc000, 0xd000),
             ]
         );
+    }
+
+    /// Check that of modules that come and go the last ones' files are held, and the trace is told of each.
+    #[test]
+    fn coming_and_going() {
+        let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
+        let mut modules = Modules::new(ProcessId(0), &own);
+        let (mut unwinder, mut shared) = (Unwinder::default(), SharedFiles::default());
+        let mut gone = Vec::new();
+        for n in 0..2 * MAX_UNMAPPED as u32 {
+            let start = 0x1000 * (u64::from(n) + 1);
+            let line = format!("{start:x}-{:x} r-xp 00000000 fe:ff {} /x", start + 1, n + 1);
+            let maps = parse_maps(&line).unwrap();
+            let key = (Avma(start), None);
+            let handle = Arc::new(Handle::Bytes(Vec::new()));
+            modules.files.handles.insert(key, handle);
+            gone.extend(modules.update(&maps, &mut unwinder, &mut shared, |_, _| ModuleId(n)));
+            assert_eq!(modules.ids.len(), 1);
+        }
+        let n_gone = 2 * MAX_UNMAPPED as u32 - 1;
+        assert_eq!(gone, (0..n_gone).map(ModuleId).collect::<Vec<_>>());
+        assert_eq!(modules.files.handles.len(), MAX_UNMAPPED + 1);
     }
 }

@@ -188,7 +188,8 @@ impl ProcessState {
         };
         self.modules.note_left_out(mappings.n_left_out);
         let mut failed = None;
-        self.modules
+        let gone = self
+            .modules
             .update(&mappings, &mut self.unwinder, shared, |shared, new| {
                 let added = match self.fold {
                     Some(fold) => shared.folds.module(fold, new, writer),
@@ -199,6 +200,11 @@ impl ProcessState {
                     ModuleId(0)
                 })
             });
+        // Those of a fold may be mapped in other processes.
+        for module in gone.into_iter().filter(|_| self.fold.is_none()) {
+            writer.module_unmapped(module);
+        }
+        shared.close_idle();
         // Addresses can mean other modules now.
         self.forget();
         failed.map_or(Ok(()), |error| Err(error.into()))

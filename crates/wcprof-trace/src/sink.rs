@@ -113,6 +113,9 @@ pub trait TraceSink {
     /// No more will come of this thread.
     fn thread_ended(&mut self, _thread: ThreadId) {}
 
+    /// No new frame will be of this module.
+    fn module_unmapped(&mut self, _module: ModuleId) {}
+
     /// Whether a [`sweep`](Self::sweep) is worth its time now.
     fn sweep_due(&self) -> bool {
         false

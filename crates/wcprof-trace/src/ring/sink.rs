@@ -279,6 +279,10 @@ impl TraceSink for Ring {
         }
     }
 
+    fn module_unmapped(&mut self, module: ModuleId) {
+        self.tables.unmapped.insert(module);
+    }
+
     fn sweep_due(&self) -> bool {
         self.tables.bytes() > (2 * self.swept).max(SMALL_TABLES)
             || self.bytes() > self.options.max_bytes

@@ -45,6 +45,8 @@ pub(super) struct RingTables {
     next_process: u32,
     pub(super) modules: BTreeMap<ModuleId, Module>,
     next_module: u32,
+    /// Modules of which no new frame will come.
+    pub(super) unmapped: BTreeSet<ModuleId>,
     pub(super) threads: Vec<Option<RingThread>>,
     free_threads: Vec<u32>,
     pub(super) frames: Table<Frame>,
@@ -163,6 +165,19 @@ impl RingTables {
                 next = value.caller;
             }
         }
+        let used = frames.iter().filter_map(|id| match self.frames.get(*id)? {
+            Frame::Native { module, .. } => Some(*module),
+            _ => None,
+        });
+        let used: BTreeSet<ModuleId> = used.collect();
+        let modules = &mut self.modules;
+        self.unmapped.retain(|module| {
+            let is_used = used.contains(module);
+            if !is_used {
+                modules.remove(module);
+            }
+            is_used
+        });
         self.stacks.retain(stacks);
         self.waits.retain(waits);
         self.nodes.retain(&nodes);

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use wcprof_types::{Avma, FdKind, FdTarget, Pid, StackEnd, ThreadState, Tid, TimeNs, Wait};
+use wcprof_types::{
+    Avma, FdKind, FdTarget, Pid, RelativeAddress, StackEnd, ThreadState, Tid, TimeNs, Wait,
+};
 
 use super::{Ring, RingOptions, Snapshot};
 use crate::TraceSink;
 use crate::model::{
-    Frame, Header, Process, ProcessEnd, ProcessId, Span, StackId, Stats, ThreadId, Trace, WaitId,
+    Frame, Header, Module, Process, ProcessEnd, ProcessId, Span, StackId, Stats, ThreadId, Trace,
+    WaitId,
 };
 use crate::{Ending, TraceReader, TraceWriter};
 
@@ -359,4 +362,38 @@ fn folded() {
     }
     let origins = trace(&ring.snapshot(Vec::new()), 7 * S).tables.origins;
     assert_eq!(origins.folded, BTreeMap::from([(ProcessId(0), 417)]));
+}
+
+/// Check that modules that are mapped no more are forgotten with their last frame, and others are not.
+#[test]
+fn unmapped_modules() {
+    let mut ring = ring(2, 1 << 20);
+    let process = process(&mut ring, 7);
+    let thread = ring.add_thread(process, Tid(7), TimeNs(0), "t").unwrap();
+    for now in 1..=9 {
+        let module = ring
+            .add_module(Module {
+                process,
+                path: format!("/lib/{now}.so"),
+                ..Module::default()
+            })
+            .unwrap();
+        let frame = Frame::Native {
+            module,
+            address: RelativeAddress(1),
+            function: None,
+        };
+        let frame = ring.intern_frame(frame).unwrap();
+        let stack = ring.intern_stack([frame], StackEnd::Root).unwrap();
+        ring.span(&span(thread, now * S - S, now * S, S, stack))
+            .unwrap();
+        if now != 4 {
+            ring.module_unmapped(module);
+        }
+        tick(&mut ring, now * S, &[thread]);
+        ring.sweep(&[]);
+    }
+    let modules = trace(&ring.snapshot(Vec::new()), 7 * S).tables.modules;
+    let paths: Vec<&str> = modules.iter().map(|m| m.path.as_str()).collect();
+    assert_eq!(paths, ["/lib/4.so", "/lib/8.so", "/lib/9.so"]);
 }
