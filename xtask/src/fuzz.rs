@@ -3,12 +3,15 @@
 //! The programs are in `fuzz/`, what they do in `crates/wcprof-fuzz`. New inputs go to the folder of
 //! build results; only `--minimize` changes the corpus in the repository.
 
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use fs_err as fs;
 
-use crate::process::{command, execute, is_installed, result_folder, root, target_folder};
+use crate::markdown::table;
+use crate::process::{Background, command, is_installed, result_folder, root, target_folder};
 
 /// Inputs with names that begin so once broke a parser: they stay in the corpus whatever code they
 /// reach now.
@@ -24,6 +27,9 @@ pub struct Args {
     /// How long to look, each target
     #[arg(long, default_value_t = 60)]
     seconds: u32,
+    /// End a target earlier when this many seconds found no new edge
+    #[arg(long)]
+    idle: Option<u32>,
     /// Afterwards leave the smallest inputs that reach all that was reached, in the repository
     #[arg(long)]
     minimize: bool,
@@ -46,16 +52,23 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("no fuzz target `{name}`; there are {}", targets.join(", "));
     }
     targets.retain(|name| args.targets.is_empty() || args.targets.contains(name));
-    let mut broken = Vec::new();
+    let (mut broken, mut rows) = (Vec::new(), Vec::new());
     for target in &targets {
         println!("==== {target}");
-        if let Err(error) = look(target, args.seconds) {
-            println!("{error:#}");
-            broken.push(target.as_str());
-        } else if args.minimize {
-            minimize(target)?;
+        match look(target, args) {
+            Err(error) => {
+                println!("{error:#}");
+                broken.push(target.as_str());
+            }
+            Ok(run) => {
+                rows.push(run.row(target));
+                if args.minimize {
+                    minimize(target)?;
+                }
+            }
         }
     }
+    println!("{}", table(HEAD, &rows));
     ensure!(
         broken.is_empty(),
         "broken: {}; the inputs are in `fuzz/artifacts`: fix the parser, then put them as \
@@ -74,20 +87,84 @@ fn found(target: &str) -> Result<PathBuf> {
     result_folder(&format!("fuzz-found/{target}"))
 }
 
-/// Runs the fuzzer on inputs in these folders; new ones go into the first.
-fn fuzz(target: &str, folders: &[&Path], flags: &str) -> Result<()> {
+const HEAD: &[&str] = &["target", "core-seconds", "executions", "a second", "edges"];
+
+/// What runs of the fuzzer did.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+struct Run {
+    seconds: u64,
+    n_executions: u64,
+    /// Reached by all inputs that are known.
+    n_edges: u64,
+}
+
+impl Run {
+    /// From the last lines of libFuzzer.
+    fn parse(seconds: u64, output: &str) -> Self {
+        let after = |key: &str| {
+            let (_, rest) = output.rsplit_once(key)?;
+            rest.split_whitespace().next()?.parse().ok()
+        };
+        Self {
+            seconds,
+            n_executions: after("stat::number_of_executed_units:").unwrap_or(0),
+            n_edges: after(" cov: ").unwrap_or(0),
+        }
+    }
+
+    fn row(self, target: &str) -> Vec<String> {
+        let rate = self.n_executions / self.seconds.max(1);
+        let numbers = [self.seconds, self.n_executions, rate, self.n_edges];
+        let cells = numbers.map(|number| number.to_string());
+        [target.to_owned()].into_iter().chain(cells).collect()
+    }
+}
+
+/// Runs the fuzzer on inputs in these folders; new ones go into the first. Gives what it printed.
+fn fuzz(target: &str, folders: &[&Path], flags: &str) -> Result<String> {
     let mut command = command(&format!("cargo +nightly fuzz run {target}"));
     command.current_dir(root().join("fuzz")).args(folders);
     // The programs are built apart: with another compiler, and instrumented.
     command.env("CARGO_TARGET_DIR", target_folder().join("fuzz"));
     // A thread of the standard library may still free its memory when its result is there.
     let flags = format!("-- -timeout=20 -rss_limit_mb=1536 -detect_leaks=0 {flags}");
-    execute(command.args(flags.split(' ')))
+    command.args(flags.split(' ')).stderr(Stdio::piped());
+    let mut fuzzer = Background::start(&mut command)?;
+    let output = fuzzer.child.stderr.take().context("no output")?;
+    let mut text = String::new();
+    for line in BufReader::new(output).split(b'\n') {
+        let line = String::from_utf8_lossy(&line?).into_owned();
+        eprintln!("{line}");
+        text += &line;
+        text.push('\n');
+    }
+    let status = fuzzer.child.wait()?;
+    ensure!(
+        status.success(),
+        "the fuzzer of {target} ended with {status}"
+    );
+    Ok(text)
 }
 
-fn look(target: &str, seconds: u32) -> Result<()> {
-    let flags = format!("-max_total_time={seconds} -malloc_limit_mb=512 -print_final_stats=1");
-    fuzz(target, &[&found(target)?, &corpus(target)], &flags)
+/// Looks for as long as is asked for, or until nothing new is found.
+fn look(target: &str, args: &Args) -> Result<Run> {
+    let slice = args.idle.unwrap_or(args.seconds).max(1);
+    let mut all = Run::default();
+    while all.seconds < args.seconds.into() {
+        let flags = format!("-max_total_time={slice} -malloc_limit_mb=512 -print_final_stats=1");
+        let text = fuzz(target, &[&found(target)?, &corpus(target)], &flags)?;
+        let run = Run::parse(slice.into(), &text);
+        let is_new = run.n_edges > all.n_edges;
+        all = Run {
+            seconds: all.seconds + run.seconds,
+            n_executions: all.n_executions + run.n_executions,
+            n_edges: run.n_edges.max(all.n_edges),
+        };
+        if args.idle.is_some() && !is_new {
+            break;
+        }
+    }
+    Ok(all)
 }
 
 /// Replaces the corpus by the smallest inputs that reach as much as it and all that was found.
@@ -98,7 +175,7 @@ fn minimize(target: &str) -> Result<()> {
         fs::remove_dir_all(&minimal)?;
     }
     fs::create_dir_all(&minimal)?;
-    fuzz(target, &[&minimal, &found(target)?, &corpus], "-merge=1")?;
+    let _ = fuzz(target, &[&minimal, &found(target)?, &corpus], "-merge=1")?;
     let smallest = files(&minimal)?;
     ensure!(
         !smallest.is_empty(),
@@ -128,4 +205,20 @@ fn files(folder: &Path) -> Result<Vec<PathBuf>> {
     let mut files = entries.collect::<Result<Vec<_>>>()?;
     files.sort();
     Ok(files)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check the last lines of a run.
+    #[test]
+    fn last_lines() {
+        let text = "#2\tINITED cov: 40 ft: 41\n#9000\tDONE   cov: 123 ft: 456 corp: 7/8b\n\
+                    stat::number_of_executed_units: 9000\nstat::average_exec_per_sec:     900\n";
+        let run = Run::parse(10, text);
+        assert_eq!((run.n_executions, run.n_edges), (9000, 123));
+        assert_eq!(run.row("elf"), ["elf", "10", "9000", "900", "123"]);
+        assert_eq!(Run::parse(1, "").n_edges, 0);
+    }
 }

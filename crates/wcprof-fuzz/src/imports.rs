@@ -4,6 +4,7 @@ use std::io::Cursor;
 
 use wcprof_import::{Format, Options, import};
 use wcprof_profile::ProfileBuilder;
+use wcprof_trace::model::Tables;
 
 use crate::traces::print;
 
@@ -12,24 +13,37 @@ pub(crate) fn import_text(data: &[u8]) {
     let Some((which, text)) = data.split_first() else {
         return;
     };
-    read(
-        text,
-        match which % 4 {
-            0 => None,
-            1 => Some(Format::Folded),
-            2 => Some(Format::Uwpmp),
-            _ => Some(Format::Gdbpmp),
-        },
-    );
+    read(text, text_format(*which), |_, _| {});
 }
 
 /// A recording of perf.
 pub(crate) fn import_perf(data: &[u8]) {
-    read(data, Some(Format::Perf));
+    read(data, Some(Format::Perf), |_, _| {});
 }
 
-/// Whatever is read must be a trace like any other.
-fn read(data: &[u8], format: Option<Format>) {
+/// Which format (`u8`) is insisted on, and the file, which is printed in every way.
+pub(crate) fn import_views(data: &[u8]) {
+    let Some((which, file)) = data.split_first() else {
+        return;
+    };
+    let format = match which % 5 {
+        4 => Some(Format::Perf),
+        text => text_format(text),
+    };
+    read(file, format, print);
+}
+
+fn text_format(which: u8) -> Option<Format> {
+    match which % 4 {
+        0 => None,
+        1 => Some(Format::Folded),
+        2 => Some(Format::Uwpmp),
+        _ => Some(Format::Gdbpmp),
+    }
+}
+
+/// Whatever is read must be a trace like any other, from which a profile can be made.
+fn read(data: &[u8], format: Option<Format>, and: impl FnOnce(ProfileBuilder, &Tables)) {
     let options = Options {
         format,
         name: "fuzz".to_owned(),
@@ -48,5 +62,5 @@ fn read(data: &[u8], format: Option<Format>) {
         assert!(span.start <= span.end);
         builder.add_span(span);
     }
-    print(builder, &trace.tables);
+    and(builder, &trace.tables);
 }

@@ -18,6 +18,15 @@ const BLOCK_HEADER: usize = 20;
 
 /// A trace file whose checksums are put right, so that damage gets past them.
 pub(crate) fn trace(data: &[u8]) {
+    read(&with_checksums(data), |_, _| {});
+}
+
+/// The same file, printed in every way.
+pub(crate) fn trace_views(data: &[u8]) {
+    read(&with_checksums(data), print);
+}
+
+fn with_checksums(data: &[u8]) -> Vec<u8> {
     let mut file = data.to_vec();
     let mut rest = file.get_mut(FILE_HEADER.len()..).unwrap_or_default();
     while let Some((header, after)) = rest.split_at_mut_checked(BLOCK_HEADER) {
@@ -33,7 +42,7 @@ pub(crate) fn trace(data: &[u8]) {
         header[16..].copy_from_slice(&crc.to_le_bytes());
         rest = after;
     }
-    read(&file);
+    file
 }
 
 /// The content of blocks, each behind its size (`u16`), stored without compression.
@@ -53,7 +62,7 @@ pub(crate) fn trace_sections(data: &[u8]) {
         file.extend(head);
         file.extend(sections);
     }
-    read(&file);
+    read(&file, |_, _| {});
 }
 
 /// Rules take longer to read than most traces.
@@ -65,8 +74,8 @@ fn rules() -> &'static (Rules, RuleSet) {
     })
 }
 
-/// Reads it in both ways, and prints a profile of it.
-fn read(file: &[u8]) {
+/// Reads it in both ways, and hands on what a profile is made of.
+fn read(file: &[u8], and: impl FnOnce(ProfileBuilder, &Tables)) {
     let Ok(reader) = TraceReader::from_reader(file) else {
         return;
     };
@@ -79,7 +88,7 @@ fn read(file: &[u8]) {
             assert!((span.thread.0 as usize) < tables.threads.len());
             builder.add_span(&span);
         })?;
-        print(builder, &tables);
+        and(builder, &tables);
         Ok((n_spans, ending))
     });
     match (&whole, again) {
