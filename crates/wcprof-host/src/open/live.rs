@@ -377,8 +377,14 @@ mod tests {
             .unwrap();
         let pid = Pid(child.id() as i32);
         let files = LiveFiles::new(pid);
-        let mappings = crate::procfs::read_mappings(pid).unwrap();
-        let program = mappings.iter().find(|m| m.inode != 0).unwrap().clone();
+        // The kernel maps the program after the call that starts it has returned.
+        let program = loop {
+            let mappings = crate::procfs::read_mappings(pid).unwrap();
+            if let Some(program) = mappings.iter().find(|m| m.inode != 0) {
+                break program.clone();
+            }
+            std::thread::yield_now();
+        };
         drop(child.stdin.take());
         child.wait().unwrap();
         let error = files.open_mapping(&program).unwrap_err();
