@@ -95,7 +95,9 @@ impl ProcessState {
     /// has exited or runs another program is no problem of its files.
     pub(crate) fn take_problems(&mut self) -> Vec<ModuleProblem> {
         let problems = self.modules.take_problems();
-        match problems.is_empty() || self.target.liveness() == Liveness::Same {
+        let has_memory = || self.target.mappings().is_ok_and(|all| !all.is_empty());
+        let is_same = || self.target.liveness() == Liveness::Same && has_memory();
+        match problems.is_empty() || is_same() {
             true => problems,
             false => Vec::new(),
         }
@@ -160,6 +162,8 @@ impl ProcessState {
                     function: self.unwinder.fde_start(lookup).map(relative),
                 }
             }
+            // Each of hundreds of processes would have it somewhere else, and nobody could name it.
+            None if !self.owns_id => Frame::Unmapped(Avma(0)),
             None => Frame::Unmapped(lookup),
         })?;
         if module.is_none() {

@@ -195,7 +195,7 @@ impl LiveFiles {
                     return self.open_handle(&handle, mapping);
                 }
             }
-            Err(error) if has_exited(&error) => return Err(NoFile::Exited),
+            Err(error) if has_exited(&error) => return Err(NoFile::NotMapped),
             _ => {}
         }
         if mapping.path.ends_with(" (deleted)") {
@@ -210,10 +210,12 @@ impl LiveFiles {
             return Err(NoFile::Replaced);
         }
         let file = opened.file.into();
-        if mapping.offset.0 == 0 && !self.begins_like(&file, mapping.start) {
-            return Err(NoFile::Replaced);
+        match self.begins_like(&file, mapping.start) {
+            _ if mapping.offset.0 != 0 => Ok(file),
+            Some(true) => Ok(file),
+            Some(false) => Err(NoFile::Replaced),
+            None => Err(NoFile::NotMapped),
         }
-        Ok(file)
     }
 
     fn ask_for_file(&self, request: Request<'_>) -> Result<File, NoFile> {
@@ -239,12 +241,13 @@ impl LiveFiles {
         opened
     }
 
-    fn begins_like(&self, file: &File, start: Avma) -> bool {
+    /// Whether a file begins like its mapping; `None` when that cannot be read any more.
+    fn begins_like(&self, file: &File, start: Avma) -> Option<bool> {
         let (mut on_disk, mut in_memory) = ([0; COMPARED], [0; COMPARED]);
         let read = file.read_at(&mut on_disk, 0).unwrap_or(0);
-        let mapped = read_memory(self.pid, start, &mut in_memory).unwrap_or(0);
+        let mapped = read_memory(self.pid, start, &mut in_memory).ok()?;
         let n = read.min(mapped);
-        n >= 64 && on_disk[..n] == in_memory[..n]
+        Some(n >= 64 && on_disk[..n] == in_memory[..n])
     }
 }
 
@@ -374,13 +377,18 @@ mod tests {
             .unwrap();
         let pid = Pid(child.id() as i32);
         let files = LiveFiles::new(pid);
-        let mappings = crate::procfs::read_mappings(pid).unwrap();
-        let library = mappings.iter().find(|m| m.path.contains("libc.so"));
-        let library = library.unwrap().clone();
+        // The kernel maps the program after the call that starts it has returned.
+        let program = loop {
+            let mappings = crate::procfs::read_mappings(pid).unwrap();
+            if let Some(program) = mappings.iter().find(|m| m.inode != 0) {
+                break program.clone();
+            }
+            std::thread::yield_now();
+        };
         drop(child.stdin.take());
         child.wait().unwrap();
-        let error = files.open_mapping(&library).unwrap_err();
-        assert!(matches!(error.reason, NoFile::Exited), "{error}");
+        let error = files.open_mapping(&program).unwrap_err();
+        assert!(matches!(error.reason, NoFile::NotMapped), "{error}");
     }
 
     /// Check which mounts count as remote.

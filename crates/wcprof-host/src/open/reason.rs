@@ -41,9 +41,9 @@ pub enum NoFile {
     /// Its name leads to another file now.
     #[error("it was replaced by another file since it was mapped")]
     Replaced,
-    /// Nothing is left of the process that it was mapped in.
-    #[error("the process that had mapped it has exited")]
-    Exited,
+    /// Nothing shows that the file is the one that was mapped: most likely its process has exited.
+    #[error("it is not mapped any more, or the memory of its process cannot be read")]
+    NotMapped,
     /// Somebody else may have put it there.
     #[error("it belongs to user {0}, not to the target's user or root")]
     Owner(u32),
