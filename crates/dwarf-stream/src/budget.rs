@@ -2,6 +2,8 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use crate::allowance::Allowance;
+
 /// Counts bytes in use against a limit.
 #[derive(Debug)]
 pub struct Budget {
@@ -70,8 +72,9 @@ impl Reservation<'_> {
     pub(crate) fn shares(&self) -> Shares {
         Shares {
             tables: self.bytes / 8 * 3,
-            units: self.bytes / 2,
-            strings: self.bytes / 8,
+            units: self.bytes / 8 * 3,
+            strings: Allowance::new(self.bytes / 8),
+            frames: Allowance::new(self.bytes / 8),
         }
     }
 }
@@ -85,13 +88,16 @@ impl Drop for Reservation<'_> {
 }
 
 /// How much memory each part of a lookup may take, bytes.
-#[derive(Copy, Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct Shares {
     /// The sections that are accessed at random, together.
     pub(crate) tables: u64,
     /// Units and line programs in flight.
     pub(crate) units: u64,
-    pub(crate) strings: u64,
+    /// Names and paths.
+    pub(crate) strings: Allowance,
+    /// Functions, before and after their strings are read.
+    pub(crate) frames: Allowance,
 }
 
 #[cfg(test)]

@@ -15,8 +15,8 @@ use crate::error::DwarfError;
 const STEP: usize = 1 << 20;
 /// First size of a part whose end is not known.
 const FIRST_PART: u64 = 4096;
-/// Largest part of unknown end: a table of abbreviations, a list of ranges, a string.
-pub(crate) const MAX_PART: u64 = 16 << 20;
+/// Follows a part that is cut off. It begins an entry of any list, so that no list seems to end there.
+const CUT: u8 = 1;
 /// Largest section that is put into a file, bytes, expanded.
 const MAX_SPILL: u64 = 8 << 30;
 
@@ -111,27 +111,30 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Reads something whose end only `parse` knows: with more and more bytes, until it no
+    /// Reads something whose end only `parse` knows: with more and more bytes, at most `limit`, until it no
     /// longer meets their end.
     pub(crate) fn parse<T>(
         &self,
         offset: u64,
-        parse: impl Fn(&[u8]) -> Result<T, gimli::Error>,
+        limit: u64,
+        parse: impl Fn(&[u8]) -> Result<T, DwarfError>,
     ) -> Result<T, DwarfError> {
         let mut size = match self {
             // What is in memory costs nothing to look at.
-            Self::Memory(_) => MAX_PART,
-            _ => FIRST_PART,
+            Self::Memory(_) => limit,
+            _ => FIRST_PART.min(limit),
         };
         loop {
-            let part = self.part(offset, size)?;
+            let mut part = self.part(offset, size)?;
+            let is_cut = size < limit && size < self.len().saturating_sub(offset);
+            if is_cut {
+                part.to_mut().push(CUT);
+            }
             match parse(&part) {
-                Err(gimli::Error::UnexpectedEof(_))
-                    if part.len() as u64 == size && size < MAX_PART =>
-                {
-                    size *= 8;
+                Err(DwarfError::Gimli(gimli::Error::UnexpectedEof(_))) if is_cut => {
+                    size = limit.min(size * 8);
                 }
-                result => return Ok(result?),
+                result => return result,
             }
         }
     }

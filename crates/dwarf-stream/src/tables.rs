@@ -25,7 +25,7 @@ pub(crate) struct Tables<'a> {
 
 impl<'a> Tables<'a> {
     /// Those of a linked file.
-    pub(crate) fn open(elf: &'a ElfFile, shares: Shares) -> Result<Self, DwarfError> {
+    pub(crate) fn open(elf: &'a ElfFile, shares: &Shares) -> Result<Self, DwarfError> {
         let mut room = shares.tables;
         let mut open = |id| Table::open(elf, section_of(elf, id), &mut room);
         Ok(Self {
@@ -41,7 +41,7 @@ impl<'a> Tables<'a> {
     pub(crate) fn open_split(
         elf: &'a ElfFile,
         linked: &Self,
-        shares: Shares,
+        shares: &Shares,
     ) -> Result<Self, DwarfError> {
         // Half, since those of the linked file are open, too.
         let mut room = shares.tables / 2;
