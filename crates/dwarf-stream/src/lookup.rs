@@ -104,7 +104,7 @@ fn read_lines_and_names(
     files: DwarfFiles<'_>,
     units: &[UnitFrames],
     names: &Names,
-    shares: &Shares,
+    shares: &Shares<'_>,
     failures: &mut Failures,
 ) -> Result<(Vec<UnitLines>, Strings), DwarfError> {
     let frames = units.iter().flat_map(|unit| unit.functions.frames());

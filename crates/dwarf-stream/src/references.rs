@@ -28,7 +28,7 @@ pub(crate) fn resolve(
     files: DwarfFiles<'_>,
     tables: &Tables<'_>,
     units: &[UnitFrames],
-    shares: &Shares,
+    shares: &Shares<'_>,
 ) -> Result<Names, DwarfError> {
     let mut names = Names::new();
     // What each reference has led to so far.
@@ -95,7 +95,7 @@ fn pass(
     elf: &ElfFile,
     tables: &Tables<'_>,
     mut wanted: Vec<u64>,
-    shares: &Shares,
+    shares: &Shares<'_>,
 ) -> Result<HashMap<u64, Name>, DwarfError> {
     let mut found = HashMap::new();
     let reader = UnitReader::new((elf, section_of), tables, wanted.len())?;

@@ -49,7 +49,7 @@ pub(crate) fn read(
     files: DwarfFiles<'_>,
     linked: &Tables<'_>,
     units: &mut [UnitFrames],
-    shares: &Shares,
+    shares: &Shares<'_>,
     failures: &mut Failures,
 ) -> Result<Vec<SplitFile>, DwarfError> {
     let skeletons = (0..).zip(units.iter());
@@ -90,7 +90,7 @@ pub(crate) fn read(
 /// Searches units in split files.
 struct Reader<'r, 'a> {
     linked: &'r Tables<'a>,
-    shares: &'r Shares,
+    shares: &'r Shares<'r>,
     failures: &'r mut Failures,
     /// What is still to be found.
     open: Vec<Search>,

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
 use crate::elf::{ElfError, ElfFile, Section};
@@ -20,6 +20,15 @@ const CUT: u8 = 1;
 /// Largest section that is put into a file, bytes, expanded.
 const MAX_SPILL: u64 = 8 << 30;
 
+/// Makes an empty file without a name.
+pub(crate) type NewFile = dyn Fn() -> io::Result<File> + Send + Sync;
+
+/// An empty file that goes away with its descriptor.
+pub fn temporary_file() -> io::Result<File> {
+    // `/tmp` comes last, since it is often in memory.
+    tempfile::tempfile_in("/var/tmp").or_else(|_| tempfile::tempfile())
+}
+
 /// Random access to a section; an absent one is empty.
 #[derive(Debug)]
 pub(crate) enum Table<'a> {
@@ -31,11 +40,12 @@ pub(crate) enum Table<'a> {
 
 impl<'a> Table<'a> {
     /// Makes a section accessible. It is held in memory if it fits into `room`, from which it is
-    /// then taken.
+    /// then taken, else in a file that `new_file` makes.
     pub(crate) fn open(
         elf: &'a ElfFile,
         section: Option<&'a Section>,
         room: &mut u64,
+        new_file: &NewFile,
     ) -> Result<Self, DwarfError> {
         let Some(section) = section else {
             return Ok(Self::Absent);
@@ -61,9 +71,7 @@ impl<'a> Table<'a> {
             size,
             source,
         };
-        // `/tmp` comes last, since it is often in memory.
-        let file = tempfile::tempfile_in("/var/tmp");
-        let mut file = file.or_else(|_| tempfile::tempfile()).map_err(spill)?;
+        let mut file = new_file().map_err(spill)?;
         let mut stream = elf.stream(section)?;
         let mut buffer = vec![0; STEP];
         loop {

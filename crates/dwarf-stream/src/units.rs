@@ -25,7 +25,7 @@ pub(crate) fn read(
     elf: &ElfFile,
     tables: &Tables<'_>,
     addresses: &[Wanted],
-    shares: &Shares,
+    shares: &Shares<'_>,
     failures: &mut Failures,
 ) -> Result<Vec<UnitFrames>, DwarfError> {
     let Some(section) = section_of(elf, SectionId::DebugInfo) else {
@@ -157,7 +157,7 @@ pub(crate) fn keep_best(units: &mut [UnitFrames]) {
 pub(crate) fn read_lines(
     elf: &ElfFile,
     units: &[UnitFrames],
-    shares: &Shares,
+    shares: &Shares<'_>,
     failures: &mut Failures,
 ) -> Result<Vec<UnitLines>, DwarfError> {
     let mut lines: Vec<UnitLines> = Vec::new();
@@ -201,7 +201,7 @@ pub(crate) fn read_lines(
 fn read_program(
     stream: &mut SectionStream<'_>,
     offset: u64,
-    shares: &Shares,
+    shares: &Shares<'_>,
 ) -> Result<Vec<u8>, DwarfError> {
     let out = DwarfError::Gimli(gimli::Error::OffsetOutOfBounds(offset));
     let Some(skip) = offset.checked_sub(stream.position()) else {

@@ -84,8 +84,9 @@ fn look_up(
         supplementary: sources.supplementary.as_ref(),
         split: Some(&split),
     };
-    let cache = context.options.cache.as_deref();
-    let found = match look_up_cached(cache, build_id_of(elf).as_ref(), files, sorted, budget) {
+    let surroundings = context.surroundings;
+    let build_id = build_id_of(elf);
+    let found = match look_up_cached(surroundings, build_id.as_ref(), files, sorted, budget) {
         Ok(found) => found,
         Err(error) => {
             report.problems.push(context.left_out(path, WHAT, error));
