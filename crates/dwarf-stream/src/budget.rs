@@ -1,13 +1,27 @@
 //! A memory limit that lookups at the same time share.
 
+use std::fs::File;
+use std::io;
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use crate::allowance::Allowance;
+use crate::table::{NewFile, temporary_file};
+
 /// Counts bytes in use against a limit.
-#[derive(Debug)]
 pub struct Budget {
     limit: u64,
+    /// Makes the files of tables that do not fit.
+    new_file: Box<NewFile>,
     used: Mutex<u64>,
     freed: Condvar,
+}
+
+impl std::fmt::Debug for Budget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Budget")
+            .field("limit", &self.limit)
+            .finish_non_exhaustive()
+    }
 }
 
 /// Bytes taken from a [`Budget`]; given back when dropped.
@@ -20,8 +34,17 @@ pub(crate) struct Reservation<'a> {
 impl Budget {
     /// `limit` is in bytes.
     pub fn new(limit: u64) -> Self {
+        Self::with_files(limit, temporary_file)
+    }
+
+    /// `new_file` makes an empty file without a name, for tables that do not fit; otherwise it is in `/var/tmp`.
+    pub fn with_files(
+        limit: u64,
+        new_file: impl Fn() -> io::Result<File> + Send + Sync + 'static,
+    ) -> Self {
         Self {
             limit,
+            new_file: Box::new(new_file),
             used: Mutex::new(0),
             freed: Condvar::new(),
         }
@@ -67,11 +90,13 @@ impl Budget {
 
 impl Reservation<'_> {
     /// How much memory each part of a lookup may take.
-    pub(crate) fn shares(&self) -> Shares {
+    pub(crate) fn shares(&self) -> Shares<'_> {
         Shares {
+            new_file: &*self.budget.new_file,
             tables: self.bytes / 8 * 3,
-            units: self.bytes / 2,
-            strings: self.bytes / 8,
+            units: self.bytes / 8 * 3,
+            strings: Allowance::new(self.bytes / 8),
+            frames: Allowance::new(self.bytes / 8),
         }
     }
 }
@@ -85,13 +110,17 @@ impl Drop for Reservation<'_> {
 }
 
 /// How much memory each part of a lookup may take, bytes.
-#[derive(Copy, Clone, Debug)]
-pub(crate) struct Shares {
+pub(crate) struct Shares<'b> {
+    /// Makes the files of tables that do not fit.
+    pub(crate) new_file: &'b NewFile,
     /// The sections that are accessed at random, together.
     pub(crate) tables: u64,
     /// Units and line programs in flight.
     pub(crate) units: u64,
-    pub(crate) strings: u64,
+    /// Names and paths.
+    pub(crate) strings: Allowance,
+    /// Functions, before and after their strings are read.
+    pub(crate) frames: Allowance,
 }
 
 #[cfg(test)]

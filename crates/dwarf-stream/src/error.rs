@@ -24,6 +24,21 @@ pub enum DwarfError {
         /// Bytes that strings may take.
         limit: u64,
     },
+    /// Functions were left out.
+    #[error("its functions take more than the {limit} bytes of the memory limit for them")]
+    Frames {
+        /// Bytes that functions may take.
+        limit: u64,
+    },
+    /// It takes far more work than real files of its size.
+    #[error(
+        "its debug information refers to itself so often that reading it takes more than {limit} \
+         steps; it is damaged, or made to take long"
+    )]
+    Work {
+        /// Steps for a file of this size and so many addresses.
+        limit: u64,
+    },
     /// A table does not fit into memory, and could not be put into a file either.
     #[error("failed to expand section {section} to a file of {size} bytes: {source}")]
     Spill {

@@ -11,6 +11,19 @@ use crate::error::DwarfError;
 /// Assumed size of split DWARF, whose files are found later, bytes.
 const SPLIT_SIZE: u64 = 1 << 30;
 
+/// Sections that a lookup may read.
+const SECTIONS: [SectionId; 9] = [
+    SectionId::DebugAbbrev,
+    SectionId::DebugAddr,
+    SectionId::DebugInfo,
+    SectionId::DebugLine,
+    SectionId::DebugLineStr,
+    SectionId::DebugRanges,
+    SectionId::DebugRngLists,
+    SectionId::DebugStr,
+    SectionId::DebugStrOffsets,
+];
+
 /// A file with units that were split off.
 #[derive(Debug)]
 pub struct SplitFile {
@@ -45,28 +58,26 @@ pub struct DwarfFiles<'a> {
 impl DwarfFiles<'_> {
     /// Bytes of all sections that a lookup may read, expanded.
     pub fn expanded_size(&self) -> Result<u64, ElfError> {
-        const SECTIONS: [SectionId; 9] = [
-            SectionId::DebugAbbrev,
-            SectionId::DebugAddr,
-            SectionId::DebugInfo,
-            SectionId::DebugLine,
-            SectionId::DebugLineStr,
-            SectionId::DebugRanges,
-            SectionId::DebugRngLists,
-            SectionId::DebugStr,
-            SectionId::DebugStrOffsets,
-        ];
         let mut sum = 0_u64;
         for elf in [Some(self.main), self.supplementary].into_iter().flatten() {
-            for section in SECTIONS.iter().filter_map(|id| section_of(elf, *id)) {
-                sum = sum.saturating_add(elf.expanded_size(section)?);
-            }
+            sum = sum.saturating_add(expanded_size(elf, section_of)?);
         }
         if self.split.is_some() && section_of(self.main, SectionId::DebugAddr).is_some() {
             sum = sum.saturating_add(SPLIT_SIZE);
         }
         Ok(sum)
     }
+}
+
+/// Finds a section of a file.
+pub(crate) type FindSection = fn(&ElfFile, SectionId) -> Option<&Section>;
+
+/// Bytes of the sections of a file that a lookup may read, expanded.
+pub(crate) fn expanded_size(elf: &ElfFile, find: FindSection) -> Result<u64, ElfError> {
+    let mut sections = SECTIONS.iter().filter_map(|id| find(elf, *id));
+    sections.try_fold(0_u64, |sum, section| {
+        Ok(sum.saturating_add(elf.expanded_size(section)?))
+    })
 }
 
 /// A section of a linked file.

@@ -7,10 +7,11 @@ use std::collections::HashMap;
 
 use gimli::{Abbreviation, AttributeValue, EntriesRaw, UnitOffset};
 
+use crate::allowance::Allowance;
 use crate::error::DwarfError;
 use crate::text::{Slice, Text, Value};
 use crate::unit::Unit;
-use crate::wanted::{Wanted, among};
+use crate::wanted::Wanted;
 
 /// Most functions at one address; the innermost ones are kept.
 pub(crate) const MAX_CHAIN: usize = 200;
@@ -29,6 +30,16 @@ pub(crate) enum Name {
     SupEntry(u64),
 }
 
+impl Name {
+    /// Memory that it takes beside itself.
+    pub(crate) fn heap_size(&self) -> u64 {
+        match self {
+            Self::Text(text) => text.heap_size(),
+            Self::Entry(_) | Self::SupEntry(_) => 0,
+        }
+    }
+}
+
 /// A function at an address, before its strings are read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct RawFrame {
@@ -38,37 +49,127 @@ pub(crate) struct RawFrame {
     pub(crate) call: Option<(u64, u32)>,
 }
 
-/// Functions at each address that has one, by the address's index, outermost first.
-pub(crate) type Chains = HashMap<usize, Vec<RawFrame>>;
+/// The functions of a unit that hold addresses: each once, with the one around it.
+#[derive(Debug, Default)]
+pub(crate) struct Functions {
+    /// A function comes after the one around it.
+    nodes: Vec<Node>,
+    /// The innermost function by the address's index.
+    innermost: HashMap<usize, usize>,
+}
+
+#[derive(Debug)]
+struct Node {
+    frame: RawFrame,
+    /// Index of the function that it is inlined into.
+    caller: Option<usize>,
+}
+
+impl Functions {
+    /// Whether one holds the address.
+    pub(crate) fn has(&self, idx: usize) -> bool {
+        self.innermost.contains_key(&idx)
+    }
+
+    /// The functions at an address, innermost first; none where no function is known.
+    pub(crate) fn at(&self, idx: usize) -> impl Iterator<Item = &RawFrame> {
+        let node = |at: usize| self.nodes.get(at);
+        let first = self.innermost.get(&idx).and_then(|at| node(*at));
+        let chain = std::iter::successors(first, move |at| at.caller.and_then(node));
+        chain.map(|node| &node.frame)
+    }
+
+    /// All functions.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = &RawFrame> {
+        self.nodes.iter().map(|node| &node.frame)
+    }
+
+    /// Adds the functions of another part of the unit, which are the more exact ones.
+    pub(crate) fn extend(&mut self, other: Self) {
+        let n = self.nodes.len();
+        self.nodes.extend(other.nodes.into_iter().map(|node| Node {
+            caller: node.caller.map(|at| at + n),
+            ..node
+        }));
+        let innermost = other.innermost.into_iter();
+        self.innermost
+            .extend(innermost.map(|(idx, at)| (idx, at + n)));
+    }
+
+    pub(crate) fn frames_mut(&mut self) -> impl Iterator<Item = &mut RawFrame> {
+        self.nodes.iter_mut().map(|node| &mut node.frame)
+    }
+
+    /// The functions of a walk, without those that no address has; `innermost` by place in `wanted`.
+    fn new(nodes: Vec<Node>, innermost: &[Option<usize>], wanted: &[Wanted]) -> Self {
+        let mut is_used = vec![false; nodes.len()];
+        for mut at in innermost.iter().copied() {
+            while let Some((node, slot)) = at.and_then(|at| nodes.get(at).zip(is_used.get_mut(at)))
+                && !*slot
+            {
+                *slot = true;
+                at = node.caller;
+            }
+        }
+        let mut n_used = 0;
+        let place = |is_used: &bool| {
+            n_used += usize::from(*is_used);
+            is_used.then(|| n_used - 1)
+        };
+        let places: Vec<Option<usize>> = is_used.iter().map(place).collect();
+        let place = |at: usize| places.get(at).copied().flatten();
+        let used = nodes
+            .into_iter()
+            .zip(is_used)
+            .filter(|(_, is_used)| *is_used);
+        let nodes = used.map(|(node, _)| Node {
+            caller: node.caller.and_then(place),
+            ..node
+        });
+        let innermost = wanted.iter().zip(innermost);
+        let innermost = innermost.filter_map(|((_, idx), at)| Some((*idx, place((*at)?)?)));
+        Self {
+            nodes: nodes.collect(),
+            innermost: innermost.collect(),
+        }
+    }
+}
 
 /// An open function or inlined function on the way down the tree.
 struct ContextEntry {
     depth: isize,
-    /// The addresses inside it, in order; empty where nothing below it is of interest.
-    inside: Vec<Wanted>,
-    /// Frames of those addresses up to and with this one.
-    n_frames: usize,
+    /// Its index; `None` where nothing below it is of interest.
+    node: Option<usize>,
 }
 
-/// Finds the functions at `wanted`, which is sorted.
-pub(crate) fn find(unit: &Unit<'_>, wanted: &[Wanted]) -> Result<Chains, DwarfError> {
+/// Finds the functions at `wanted`, which is sorted. They take from `room`.
+pub(crate) fn find(
+    unit: &Unit<'_>,
+    wanted: &[Wanted],
+    room: &Allowance,
+) -> Result<Functions, DwarfError> {
     let mut walk = Walk {
         unit,
         wanted,
+        room,
         names: HashMap::new(),
-        chains: Chains::new(),
+        nodes: Vec::new(),
+        innermost: vec![None; wanted.len()],
         contexts: Vec::new(),
     };
     walk.run()?;
-    Ok(walk.chains)
+    Ok(Functions::new(walk.nodes, &walk.innermost, wanted))
 }
 
 struct Walk<'u, 'a> {
     unit: &'u Unit<'a>,
     wanted: &'u [Wanted],
+    room: &'u Allowance,
     /// By the offset of the entry that a name is taken from.
     names: HashMap<u64, Name>,
-    chains: Chains,
+    nodes: Vec<Node>,
+    /// The innermost function so far, by place in `wanted`.
+    innermost: Vec<Option<usize>>,
     contexts: Vec<ContextEntry>,
 }
 
@@ -82,6 +183,7 @@ impl<'a> Walk<'_, 'a> {
             let Some(abbreviation) = entries.read_abbreviation()? else {
                 continue;
             };
+            self.unit.reader.work(1 + abbreviation.attributes().len())?;
             while self.contexts.last().is_some_and(|c| c.depth >= depth) {
                 self.contexts.pop();
             }
@@ -120,23 +222,13 @@ impl<'a> Walk<'_, 'a> {
         if !has_code {
             // A declaration, or what inlined functions are instances of. The code of a lambda or of
             // a local class may be inside.
-            self.open(depth, Vec::new(), 0);
+            self.open(depth, None);
             return skip(entries, abbreviation, false);
         }
         let attributes = Attributes::read(self.unit, entries, abbreviation)?;
-        let inside = among(self.wanted, &attributes.ranges(self.unit)?);
-        if !inside.is_empty() {
-            let name = self.name(&attributes.naming)?;
-            for (_, idx) in &inside {
-                // One that lies in another function, or repeats it, is the more exact one.
-                let frame = RawFrame {
-                    name: name.clone(),
-                    call: None,
-                };
-                self.chains.insert(*idx, vec![frame]);
-            }
-        }
-        self.open(depth, inside, 1);
+        // One that lies in another function, or repeats it, is the more exact one.
+        let node = self.take(&attributes, |_| true, None)?;
+        self.open(depth, node);
         Ok(None)
     }
 
@@ -147,40 +239,73 @@ impl<'a> Walk<'_, 'a> {
         abbreviation: &Abbreviation,
         depth: isize,
     ) -> Result<Option<UnitOffset>, DwarfError> {
-        let context = self.contexts.last().filter(|c| !c.inside.is_empty());
-        let Some(context) = context.filter(|_| self.contexts.len() < MAX_CONTEXTS) else {
+        let caller = self.contexts.last().and_then(|context| context.node);
+        let Some(caller) = caller.filter(|_| self.contexts.len() < MAX_CONTEXTS) else {
             return skip(entries, abbreviation, true);
         };
-        let (outer, n_frames) = (&context.inside, context.n_frames);
         let attributes = Attributes::read(self.unit, entries, abbreviation)?;
-        let mut inside = among(outer, &attributes.ranges(self.unit)?);
         // An address is in one inlined function of each level; the first that holds it counts.
-        let chains = &self.chains;
-        inside.retain(|(_, idx)| chains.get(idx).is_some_and(|c| c.len() == n_frames));
-        if inside.is_empty() {
-            self.open(depth, Vec::new(), 0);
-            return Ok(attributes.sibling);
-        }
-        let frame = RawFrame {
-            name: self.name(&attributes.naming)?,
-            call: attributes.call(self.unit),
-        };
-        for (_, idx) in &inside {
-            if let Some(chain) = self.chains.get_mut(idx) {
-                chain.push(frame.clone());
-            }
-        }
-        self.open(depth, inside, n_frames + 1);
-        Ok(None)
+        let node = self.take(&attributes, |at| at == Some(caller), Some(caller))?;
+        self.open(depth, node);
+        Ok(attributes.sibling.filter(|_| node.is_none()))
     }
 
-    fn open(&mut self, depth: isize, inside: Vec<Wanted>, n_frames: usize) {
+    /// Gives a function the addresses inside it whose innermost function so far is to be replaced. Returns
+    /// its index; `None` when it has none.
+    fn take(
+        &mut self,
+        attributes: &Attributes,
+        is_replaced: impl Fn(Option<usize>) -> bool,
+        caller: Option<usize>,
+    ) -> Result<Option<usize>, DwarfError> {
+        let bounds = (attributes.low_pc, attributes.high_pc);
+        let inside = self
+            .unit
+            .positions(attributes.ranges, bounds, self.wanted)?;
+        let mut node = None;
+        for at in inside.into_iter() {
+            self.unit.reader.work(1)?;
+            let is_taken = self
+                .innermost
+                .get(at)
+                .is_some_and(|node| is_replaced(*node));
+            if !is_taken {
+                continue;
+            }
+            if node.is_none() {
+                node = self.add(attributes, caller)?;
+            }
+            if let (Some(slot), Some(_)) = (self.innermost.get_mut(at), node) {
+                *slot = node;
+            }
+        }
+        Ok(node)
+    }
+
+    /// Adds a function; `None` when no room is left.
+    fn add(
+        &mut self,
+        attributes: &Attributes,
+        caller: Option<usize>,
+    ) -> Result<Option<usize>, DwarfError> {
+        if !self.room.take(size_of::<Node>() as u64) {
+            return Ok(None);
+        }
+        let name = self.name(&attributes.naming)?;
+        if !self.room.take(name.heap_size()) {
+            return Ok(None);
+        }
+        let call = caller.and_then(|_| attributes.call(self.unit));
+        self.nodes.push(Node {
+            frame: RawFrame { name, call },
+            caller,
+        });
+        Ok(Some(self.nodes.len() - 1))
+    }
+
+    fn open(&mut self, depth: isize, node: Option<usize>) {
         if self.contexts.len() < MAX_CONTEXTS {
-            self.contexts.push(ContextEntry {
-                depth,
-                inside,
-                n_frames,
-            });
+            self.contexts.push(ContextEntry { depth, node });
         }
     }
 
@@ -370,15 +495,6 @@ impl Attributes {
             this.high_pc = unit.high_pc(value, low_pc)?;
         }
         Ok(this)
-    }
-
-    /// Where its code is, end exclusive.
-    fn ranges(&self, unit: &Unit<'_>) -> Result<Vec<(u64, u64)>, DwarfError> {
-        match (self.ranges, self.low_pc, self.high_pc) {
-            (Some(offset), ..) => unit.range_list(offset),
-            (None, Some(begin), Some(end)) => Ok(vec![(begin, end)]),
-            _ => Ok(Vec::new()),
-        }
     }
 
     /// Where the function is inlined. Before DWARF 5, file 0 means that it is not known.

@@ -30,6 +30,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod allowance;
 mod aranges;
 mod budget;
 mod cancel;
@@ -39,15 +40,16 @@ mod files;
 mod functions;
 mod lines;
 mod lookup;
+mod path;
 mod references;
 mod scan;
 mod split;
 mod table;
 mod tables;
 mod text;
-mod texts;
 mod unit;
 mod unit_frames;
+mod unit_reader;
 mod units;
 mod wanted;
 
@@ -56,3 +58,4 @@ pub use cancel::Cancel;
 pub use error::DwarfError;
 pub use files::{DwarfFiles, SplitFile, SplitFiles};
 pub use lookup::{DwarfFrame, DwarfFrames, look_up};
+pub use table::temporary_file;

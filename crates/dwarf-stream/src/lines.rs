@@ -2,21 +2,35 @@
 
 use std::collections::HashMap;
 
-use gimli::{DebugLine, DebugLineOffset, LittleEndian};
+use gimli::{DebugLine, DebugLineOffset, LineProgramHeader, LittleEndian};
 
+use crate::allowance::Allowance;
 use crate::error::DwarfError;
-use crate::text::Text;
-use crate::wanted::{Wanted, between};
+use crate::path::Path;
+use crate::text::{Slice, Text};
+use crate::unit_frames::UnitFrames;
+use crate::wanted::between;
 
-/// Most paths that are kept of one program.
-const MAX_FILES: usize = 1 << 20;
-
-/// A path as its parts, outermost first.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Path {
-    pub(crate) comp_dir: Text,
-    pub(crate) directory: Text,
-    pub(crate) file: Text,
+/// Memory that a program takes while it is run: its bytes, and the tables of its header, whose entries grow
+/// from some bytes to 112.
+pub(crate) fn memory(bytes: &[u8]) -> u64 {
+    const GROWTH: u64 = 32;
+    // Length (4 or 12 bytes), version, and since DWARF 5 two sizes of a byte.
+    let is_long = bytes.starts_with(&[0xff; 4]);
+    let version = if is_long { 12 } else { 4 };
+    let at = match bytes.get(version) {
+        Some(..=4) => version + 2,
+        _ => version + 4,
+    };
+    let field = bytes.get(at..).unwrap_or_default();
+    let size = match is_long {
+        true => field.first_chunk().map(|size| u64::from_le_bytes(*size)),
+        false => field
+            .first_chunk()
+            .map(|size| u64::from(u32::from_le_bytes(*size))),
+    };
+    let size = size.unwrap_or(0).min(bytes.len() as u64);
+    (bytes.len() as u64).saturating_add(size.saturating_mul(GROWTH))
 }
 
 /// What a line program says.
@@ -28,20 +42,25 @@ pub(crate) struct UnitLines {
     pub(crate) paths: HashMap<u64, Path>,
 }
 
-/// Runs the program in `bytes`, which begin with its header. `wanted` is sorted.
+/// Runs the program in `bytes`, which begin with its header, for the addresses of `unit` and the calls of
+/// its functions. `steps` limits the work, `room` the memory for paths.
 pub(crate) fn run(
     bytes: &[u8],
-    address_size: u8,
-    comp_dir: &Text,
-    wanted: &[Wanted],
-    files: impl Iterator<Item = u64>,
+    unit: &UnitFrames,
+    (steps, room): (&Allowance, &Allowance),
 ) -> Result<UnitLines, DwarfError> {
+    let work = |n| match steps.take(n) {
+        true => Ok(()),
+        false => Err(DwarfError::Work { limit: steps.limit }),
+    };
+    work(bytes.len() as u64)?;
     let section = DebugLine::new(bytes, LittleEndian);
-    let program = section.program(DebugLineOffset(0), address_size, None, None)?;
+    let program = section.program(DebugLineOffset(0), unit.address_size, None, None)?;
+    let wanted = unit.wanted.as_slice();
     let mut lines = UnitLines::default();
     // Address, file and line of the row before, in the sequence that is being read.
     let mut last: Option<(u64, u64, u32)> = None;
-    let mut found: Vec<(usize, u64, u32)> = Vec::new();
+    let mut found: HashMap<usize, (u64, u32)> = HashMap::new();
     let mut start = None;
     // A sequence that begins at 0 belongs to code that was not linked, or jumps from there to code
     // that was: GCC does not always end it in between.
@@ -50,16 +69,21 @@ pub(crate) fn run(
     while let Some((_, row)) = rows.next_row()? {
         let address = row.address();
         if let Some((begin, file, line)) = last {
-            let inside = between(wanted, begin, address).iter();
-            found.extend(inside.map(|(_, idx)| (*idx, file, line)));
+            let inside = wanted
+                .get(between(wanted, begin, address))
+                .unwrap_or_default();
+            work(inside.len() as u64)?;
+            for (_, idx) in inside {
+                found.entry(*idx).or_insert((file, line));
+            }
         }
         if row.end_sequence() {
             let at = match start {
                 Some(1..) => &mut lines.at,
                 _ => &mut unlinked,
             };
-            for (idx, file, line) in found.drain(..) {
-                at.entry(idx).or_insert((file, line));
+            for (idx, place) in found.drain() {
+                at.entry(idx).or_insert(place);
             }
             (last, start) = (None, None);
         } else {
@@ -71,7 +95,17 @@ pub(crate) fn run(
     for (idx, place) in unlinked {
         lines.at.entry(idx).or_insert(place);
     }
-    let header = program.header();
+    lines.paths = paths(program.header(), unit, &lines.at, room);
+    Ok(lines)
+}
+
+/// The paths of the files that lines and calls are in, by index.
+fn paths(
+    header: &LineProgramHeader<Slice<'_>>,
+    unit: &UnitFrames,
+    at: &HashMap<usize, (u64, u32)>,
+    room: &Allowance,
+) -> HashMap<u64, Path> {
     let path = |index: u64| {
         let file = header.file(index)?;
         // Directory 0 is the compilation directory itself.
@@ -83,33 +117,18 @@ pub(crate) fn run(
                 .map_or(Text::None, Text::new),
         };
         Some(Path {
-            comp_dir: comp_dir.clone(),
+            comp_dir: unit.comp_dir.clone(),
             directory,
             file: Text::new(&file.path_name()),
         })
     };
-    let used: Vec<u64> = lines.at.values().map(|(file, _)| *file).collect();
-    for index in used.into_iter().chain(files) {
-        if lines.paths.len() < MAX_FILES
-            && !lines.paths.contains_key(&index)
-            && let Some(path) = path(index)
-        {
-            lines.paths.insert(index, path);
-        }
-    }
-    Ok(lines)
-}
-
-/// Puts the parts of a path together: a later absolute part replaces those before it.
-pub(crate) fn join(parts: [Option<&str>; 3]) -> String {
-    let mut path = String::new();
-    for part in parts.into_iter().flatten() {
-        if part.starts_with('/') {
-            path.clear();
-        } else if !path.is_empty() && !path.ends_with('/') {
-            path.push('/');
-        }
-        path.push_str(part);
-    }
-    path
+    let calls = unit.functions.frames().filter_map(|frame| frame.call);
+    let places = calls.chain(at.values().copied());
+    let mut used: Vec<u64> = places.map(|(file, _)| file).collect();
+    used.sort_unstable();
+    used.dedup();
+    let paths = used
+        .into_iter()
+        .filter_map(|index| Some((index, path(index)?)));
+    paths.filter(|(_, path)| room.take(path.size())).collect()
 }

@@ -1,20 +1,25 @@
 //! Addresses to functions and lines: the passes over a module's DWARF, in their order.
 
+use std::collections::HashMap;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 
+use crate::allowance::Allowance;
 use crate::budget::{Budget, Shares};
 use crate::error::{DwarfError, Failures};
 use crate::files::{DwarfFiles, SplitFile};
-use crate::functions::{MAX_CHAIN, Name, RawFrame};
+use crate::functions::{MAX_CHAIN, Name};
 use crate::lines::UnitLines;
+use crate::path::Path;
 use crate::references::{self, Names};
 use crate::tables::Tables;
 use crate::text::{Strings, Text};
-use crate::texts::Texts;
 use crate::unit_frames::UnitFrames;
 use crate::wanted::Wanted;
-use crate::{split, units};
+use crate::{path, split, units};
+
+/// Assumed size of what is found at an address, bytes.
+const ADDRESS_SIZE: u64 = 2048;
 
 /// One function at an address, as DWARF has it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -47,8 +52,10 @@ pub fn look_up(
     addresses: &[u64],
     budget: &Budget,
 ) -> Result<DwarfFrames, DwarfError> {
-    let reservation = budget.reserve_share(files.expanded_size()?);
-    let shares = reservation.shares();
+    let of_addresses = ADDRESS_SIZE.saturating_mul(addresses.len() as u64);
+    let size = files.expanded_size()?.saturating_add(of_addresses);
+    let reservation = budget.reserve_share(size);
+    let shares = &reservation.shares();
     let wanted: Vec<Wanted> = addresses.iter().copied().zip(0..).collect();
     let mut failures = Failures::default();
     let (units, names, split) = {
@@ -59,20 +66,32 @@ pub fn look_up(
         let names = references::resolve(files, &tables, &units, shares)?;
         (units, names, split)
     };
-    let (lines, strings) = read_lines_and_names(files, &units, &names, shares, &mut failures)?;
-    let texts = Texts::read(files, &lines, strings, shares)?;
-    let limit = shares.strings;
-    failures.add(texts.strings.n_dropped, DwarfError::Strings { limit });
+    let (lines, mut strings) = read_lines_and_names(files, &units, &names, shares, &mut failures)?;
+    let paths = lines.iter().flat_map(|lines| lines.paths.values());
+    strings.read(files, paths.flat_map(Path::parts), &shares.strings)?;
     // Some losses of a read that was cancelled look as if nothing were there.
     files.main.check()?;
     let mut frames = vec![Vec::new(); addresses.len()];
-    for (unit, lines) in units.iter().zip(&lines) {
-        for (idx, chain) in &unit.chains {
+    for (unit, lines) in units.iter().zip(lines) {
+        let finish = Finish {
+            unit,
+            names: &names,
+            strings: &strings,
+            room: &shares.frames,
+            at: lines.at,
+            paths: path::as_text(lines.paths, &strings, &shares.strings),
+        };
+        for (_, idx) in &unit.wanted {
             if let Some(frames) = frames.get_mut(*idx) {
-                *frames = finish(*idx, chain, lines, &names, &texts);
+                *frames = finish.frames(*idx);
             }
         }
     }
+    let (of_strings, of_frames) = (&shares.strings, &shares.frames);
+    let limit = of_strings.limit;
+    failures.add(of_strings.n_refused(), DwarfError::Strings { limit });
+    let limit = of_frames.limit;
+    failures.add(of_frames.n_refused(), DwarfError::Frames { limit });
     Ok(DwarfFrames {
         frames,
         failed: failures.0,
@@ -85,17 +104,17 @@ fn read_lines_and_names(
     files: DwarfFiles<'_>,
     units: &[UnitFrames],
     names: &Names,
-    shares: Shares,
+    shares: &Shares<'_>,
     failures: &mut Failures,
 ) -> Result<(Vec<UnitLines>, Strings), DwarfError> {
-    let frames = units.iter().flat_map(|unit| unit.chains.values().flatten());
+    let frames = units.iter().flat_map(|unit| unit.functions.frames());
     let of_frames = frames.map(|frame| text_of(&frame.name, names));
     let wanted = of_frames.chain(units.iter().map(|unit| &unit.comp_dir));
     let wanted: Vec<&Text> = wanted.collect();
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let mut strings = Strings::default();
-            strings.read(files, wanted, shares.strings)?;
+            strings.read(files, wanted, &shares.strings)?;
             Ok::<_, DwarfError>(strings)
         });
         let lines = units::read_lines(files.main, units, shares, failures);
@@ -111,36 +130,48 @@ fn text_of<'n>(name: &'n Name, names: &'n Names) -> &'n Text {
     }
 }
 
-/// Puts together the frames of one address, innermost first.
-fn finish(
-    idx: usize,
-    chain: &[RawFrame],
-    lines: &UnitLines,
-    names: &Names,
-    texts: &Texts<'_>,
-) -> Vec<DwarfFrame> {
-    let frame = |name: Option<Arc<str>>, place: Option<(u64, u32)>| {
-        let path = place.and_then(|(file, _)| lines.paths.get(&file));
+/// What the frames of a unit's addresses are put together from.
+struct Finish<'l> {
+    unit: &'l UnitFrames,
+    names: &'l Names,
+    strings: &'l Strings,
+    room: &'l Allowance,
+    /// File and line by the address's index.
+    at: HashMap<usize, (u64, u32)>,
+    paths: HashMap<u64, Arc<str>>,
+}
+
+impl Finish<'_> {
+    /// The frames of one address, innermost first.
+    fn frames(&self, idx: usize) -> Vec<DwarfFrame> {
+        let functions = self.unit.functions.at(idx);
+        let n_functions = functions.count();
+        let n_frames = n_functions.clamp(1, MAX_CHAIN);
+        if !self.room.take((n_frames * size_of::<DwarfFrame>()) as u64) {
+            return Vec::new();
+        }
+        let mut place = self.at.get(&idx).copied();
+        if n_functions == 0 {
+            // A line without a function: assembler.
+            return vec![self.frame(None, place)];
+        }
+        let mut frames = Vec::with_capacity(n_frames);
+        for (i, function) in self.unit.functions.at(idx).enumerate() {
+            // The last one is the function itself and must stay.
+            if i < MAX_CHAIN - 1 || i == n_functions - 1 {
+                let name = self.strings.get(text_of(&function.name, self.names));
+                frames.push(self.frame(name, place));
+            }
+            place = function.call;
+        }
+        frames
+    }
+
+    fn frame(&self, name: Option<Arc<str>>, place: Option<(u64, u32)>) -> DwarfFrame {
         DwarfFrame {
             name,
-            file: path.and_then(|path| texts.path(path)).map(Arc::from),
+            file: place.and_then(|(file, _)| self.paths.get(&file).cloned()),
             line: place.map(|(_, line)| line).filter(|line| *line > 0),
         }
-    };
-    let mut place = lines.at.get(&idx).copied();
-    if chain.is_empty() {
-        // A line without a function: assembler.
-        return vec![frame(None, place)];
     }
-    let mut frames = Vec::with_capacity(chain.len());
-    for raw in chain.iter().rev() {
-        frames.push(frame(texts.get(text_of(&raw.name, names)), place));
-        place = raw.call;
-    }
-    let n_frames = frames.len();
-    if n_frames > MAX_CHAIN {
-        // The last frame is the function itself and must stay.
-        frames.drain(MAX_CHAIN - 1..n_frames - 1);
-    }
-    frames
 }

@@ -17,6 +17,7 @@ use crate::tables::Tables;
 use crate::text::Text;
 use crate::unit::Unit;
 use crate::unit_frames::UnitFrames;
+use crate::unit_reader::UnitReader;
 
 /// Names by the entries that they are taken from.
 pub(crate) type Names = HashMap<Name, Text>;
@@ -27,13 +28,13 @@ pub(crate) fn resolve(
     files: DwarfFiles<'_>,
     tables: &Tables<'_>,
     units: &[UnitFrames],
-    shares: Shares,
+    shares: &Shares<'_>,
 ) -> Result<Names, DwarfError> {
     let mut names = Names::new();
     // What each reference has led to so far.
     let mut open: HashMap<Name, Name> = units
         .iter()
-        .flat_map(|unit| unit.chains.values().flatten())
+        .flat_map(|unit| unit.functions.frames())
         .filter(|frame| !matches!(frame.name, Name::Text(_)))
         .map(|frame| (frame.name.clone(), frame.name.clone()))
         .collect();
@@ -94,9 +95,10 @@ fn pass(
     elf: &ElfFile,
     tables: &Tables<'_>,
     mut wanted: Vec<u64>,
-    shares: Shares,
+    shares: &Shares<'_>,
 ) -> Result<HashMap<u64, Name>, DwarfError> {
     let mut found = HashMap::new();
+    let reader = UnitReader::new((elf, section_of), tables, wanted.len())?;
     let section = section_of(elf, SectionId::DebugInfo);
     let Some(section) = section.filter(|_| !wanted.is_empty()) else {
         return Ok(found);
@@ -106,7 +108,7 @@ fn pass(
     let consume = |taken: TakenUnit<'_>| {
         // A name that cannot be read is absent, as is one whose unit cannot be read.
         let Ok(bytes) = taken.bytes else { return };
-        let Ok(unit) = Unit::parse(&bytes, taken.offset, tables, None) else {
+        let Ok(unit) = Unit::parse(&bytes, taken.offset, &reader, None) else {
             return;
         };
         let end = taken.offset.saturating_add(bytes.len() as u64);
@@ -114,7 +116,9 @@ fn pass(
         let inside = wanted.get(from..).unwrap_or_default();
         for offset in inside.iter().take_while(|o| **o < end) {
             let at = usize::try_from(offset - taken.offset).unwrap_or(usize::MAX);
-            if let Ok(name) = name_at(&unit, UnitOffset(at)) {
+            if let Ok(name) = name_at(&unit, UnitOffset(at))
+                && shares.frames.take(name.heap_size())
+            {
                 found.insert(*offset, name);
             }
         }

@@ -6,24 +6,29 @@
 //! it is closed.
 
 use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
 
 use gimli::{DebugCuIndex, IndexSectionId, LittleEndian, SectionId, UnitIndex};
 
+use crate::allowance::Allowance;
 use crate::budget::Shares;
 use crate::elf::{ElfFile, Section};
 use crate::error::{DwarfError, Failures};
 use crate::files::{DwarfFiles, SplitFile, SplitFiles, split_section_of};
-use crate::functions::{self, Chains, Name};
+use crate::functions::{self, Functions, Name};
 use crate::scan::{Choice, Selection, TakenUnit, holding, scan};
 use crate::tables::Tables;
 use crate::text::{Slice, Strings, Text, read_strings};
-use crate::texts::Texts;
 use crate::unit::{self, Inherited, Parts, Unit};
 use crate::unit_frames::UnitFrames;
+use crate::unit_reader::UnitReader;
 use crate::wanted::Wanted;
 
 /// Largest index of a package, bytes.
 const MAX_INDEX: u64 = 64 << 20;
+
+/// How often a file of single units is read. Compilers make one for each unit.
+const MAX_READS: usize = 64;
 
 /// A unit to be found.
 struct Search {
@@ -37,14 +42,14 @@ struct Search {
 }
 
 /// Functions by the index of the skeleton.
-type ByUnit = HashMap<usize, Chains>;
+type ByUnit = HashMap<usize, Functions>;
 
 /// Adds the functions of split units to their skeletons; returns the files that had them.
 pub(crate) fn read(
     files: DwarfFiles<'_>,
     linked: &Tables<'_>,
     units: &mut [UnitFrames],
-    shares: Shares,
+    shares: &Shares<'_>,
     failures: &mut Failures,
 ) -> Result<Vec<SplitFile>, DwarfError> {
     let skeletons = (0..).zip(units.iter());
@@ -69,13 +74,14 @@ pub(crate) fn read(
         open,
         found: ByUnit::new(),
         used: Vec::new(),
+        n_reads: HashMap::new(),
     };
     let refused = reader.read_packages(split);
     reader.read_objects(files, split, refused)?;
     let Reader { found, used, .. } = reader;
-    for (i, chains) in found {
+    for (i, functions) in found {
         if let Some(unit) = units.get_mut(i) {
-            unit.chains.extend(chains);
+            unit.functions.extend(functions);
         }
     }
     Ok(used)
@@ -84,13 +90,15 @@ pub(crate) fn read(
 /// Searches units in split files.
 struct Reader<'r, 'a> {
     linked: &'r Tables<'a>,
-    shares: Shares,
+    shares: &'r Shares<'r>,
     failures: &'r mut Failures,
     /// What is still to be found.
     open: Vec<Search>,
     found: ByUnit,
     /// Files that had units: packages, and the first of single units.
     used: Vec<SplitFile>,
+    /// How often files of single units were read, by device and inode.
+    n_reads: HashMap<(u64, u64), usize>,
 }
 
 impl Reader<'_, '_> {
@@ -134,15 +142,15 @@ impl Reader<'_, '_> {
             .iter()
             .flat_map(|search| [&search.file.0, &search.file.1]);
         let mut strings = Strings::default();
-        strings.read(files, names, self.shares.strings)?;
-        let texts = Texts::read(files, &[], strings, self.shares)?;
+        strings.read(files, names, &self.shares.strings)?;
         for search in open {
-            let (dir, name) = (texts.get(&search.file.0), texts.get(&search.file.1));
+            let (dir, name) = (strings.get(&search.file.0), strings.get(&search.file.1));
             let (dir, name) = (dir.as_deref().unwrap_or(""), name.as_deref().unwrap_or(""));
             let object = split.object(dir, name);
             let object = object.map_err(|error| refused.take().unwrap_or(error));
+            let object = object.and_then(|file| self.count(file));
             let read = object.and_then(|file| match self.read_object(&file.elf, &search) {
-                Ok(Some(chains)) => Ok((file, chains)),
+                Ok(Some(functions)) => Ok((file, functions)),
                 Ok(None) => Err(DwarfError::SplitUnusable {
                     path: file.path.display().to_string(),
                     reason: format!(
@@ -153,8 +161,8 @@ impl Reader<'_, '_> {
                 Err(error) => Err(unusable(&file, &error)),
             });
             match read {
-                Ok((file, chains)) => {
-                    self.found.insert(search.unit, chains);
+                Ok((file, functions)) => {
+                    self.found.insert(search.unit, functions);
                     if self.used.iter().all(|file| file.is_package) {
                         self.used.push(file);
                     }
@@ -165,11 +173,31 @@ impl Reader<'_, '_> {
         Ok(())
     }
 
+    /// Refuses a file that many skeletons name, which would be read for each of them.
+    fn count(&mut self, file: SplitFile) -> Result<SplitFile, DwarfError> {
+        let metadata = file.elf.file().and_then(|file| file.metadata().ok());
+        let Some(metadata) = metadata else {
+            return Ok(file);
+        };
+        let n = self
+            .n_reads
+            .entry((metadata.dev(), metadata.ino()))
+            .or_default();
+        *n += 1;
+        match *n <= MAX_READS {
+            true => Ok(file),
+            false => Err(DwarfError::SplitUnusable {
+                path: file.path.display().to_string(),
+                reason: format!("more than {MAX_READS} units name it"),
+            }),
+        }
+    }
+
     /// The functions of those units of a package that are searched.
     fn read_package(&mut self, elf: &ElfFile) -> Result<ByUnit, DwarfError> {
-        let mut chains = ByUnit::new();
+        let mut found = ByUnit::new();
         let Some(index) = elf.debug_section("debug_cu_index") else {
-            return Ok(chains);
+            return Ok(found);
         };
         let index = elf.read(index, MAX_INDEX)?;
         let index = DebugCuIndex::new(&index, LittleEndian).index()?;
@@ -181,16 +209,19 @@ impl Reader<'_, '_> {
         }
         let info = split_section_of(elf, SectionId::DebugInfo);
         let Some(info) = info.filter(|_| !by_offset.is_empty()) else {
-            return Ok(chains);
+            return Ok(found);
         };
         let tables = Tables::open_split(elf, self.linked, self.shares)?;
+        let n_addresses = by_offset.values().map(|(search, _)| search.wanted.len());
+        let reader = UnitReader::new((elf, split_section_of), &tables, n_addresses.sum())?;
+        let room = &self.shares.frames;
         let consume = |taken: TakenUnit<'_>| {
             let Some((search, parts)) = by_offset.get(&taken.offset) else {
                 return;
             };
-            match search.functions(taken, &tables, *parts) {
+            match search.functions(taken, &reader, *parts, room) {
                 Ok(Some(functions)) => {
-                    chains.insert(search.unit, functions);
+                    found.insert(search.unit, functions);
                 }
                 // The index lies.
                 Ok(None) => {}
@@ -200,8 +231,8 @@ impl Reader<'_, '_> {
         let mut offsets: Vec<u64> = by_offset.keys().copied().collect();
         offsets.sort_unstable();
         scan(elf, info, self.shares.units, holding(&offsets), consume)?;
-        self.read_names(elf, chains.values_mut())?;
-        Ok(chains)
+        self.read_names(elf, found.values_mut())?;
+        Ok(found)
     }
 
     /// The functions of one unit in a file of its own; `None` when it is not there.
@@ -209,12 +240,14 @@ impl Reader<'_, '_> {
         &mut self,
         elf: &ElfFile,
         search: &Search,
-    ) -> Result<Option<Chains>, DwarfError> {
+    ) -> Result<Option<Functions>, DwarfError> {
         let tables = Tables::open_split(elf, self.linked, self.shares)?;
+        let reader = UnitReader::new((elf, split_section_of), &tables, search.wanted.len())?;
+        let room = &self.shares.frames;
         let mut result = Ok(None);
         let mut consume = |taken: TakenUnit<'_>| {
             if matches!(result, Ok(None)) {
-                result = search.functions(taken, &tables, Parts::default());
+                result = search.functions(taken, &reader, Parts::default(), room);
             }
         };
         // Units of types may have sections of their own, of the same name.
@@ -234,27 +267,25 @@ impl Reader<'_, '_> {
             };
             scan(elf, info, self.shares.units, selection, &mut consume)?;
         }
-        let mut chains = result?;
-        self.read_names(elf, chains.as_mut())?;
-        Ok(chains)
+        let mut functions = result?;
+        self.read_names(elf, functions.as_mut())?;
+        Ok(functions)
     }
 
     /// Reads the names of functions, since no other file has them.
-    fn read_names<'c>(
+    fn read_names<'f>(
         &mut self,
         elf: &ElfFile,
-        chains: impl IntoIterator<Item = &'c mut Chains>,
+        functions: impl IntoIterator<Item = &'f mut Functions>,
     ) -> Result<(), DwarfError> {
-        let chains = chains.into_iter().flat_map(HashMap::values_mut);
-        let mut frames: Vec<_> = chains.flatten().collect();
+        let functions = functions.into_iter();
+        let mut frames: Vec<_> = functions.flat_map(Functions::frames_mut).collect();
         let offsets = frames.iter().filter_map(|frame| match &frame.name {
             Name::Text(Text::Str(offset)) => Some(*offset),
             _ => None,
         });
-        let limit = self.shares.strings;
         let section = split_section_of(elf, SectionId::DebugStr);
-        let (strings, n_dropped) = read_strings(elf, section, offsets.collect(), limit)?;
-        self.failures.add(n_dropped, DwarfError::Strings { limit });
+        let strings = read_strings(elf, section, offsets.collect(), &self.shares.strings)?;
         for frame in &mut frames {
             frame.name = Name::Text(match &frame.name {
                 Name::Text(Text::Str(offset)) => strings
@@ -274,13 +305,14 @@ impl Search {
     fn functions(
         &self,
         taken: TakenUnit<'_>,
-        tables: &Tables<'_>,
+        reader: &UnitReader<'_>,
         parts: Parts,
-    ) -> Result<Option<Chains>, DwarfError> {
+        room: &Allowance,
+    ) -> Result<Option<Functions>, DwarfError> {
         let (bytes, split) = (taken.bytes?, (self.inherited, parts));
-        let unit = Unit::parse(&bytes, taken.offset, tables, Some(split))?;
+        let unit = Unit::parse(&bytes, taken.offset, reader, Some(split))?;
         match unit.dwo_id == Some(self.id) {
-            true => functions::find(&unit, &self.wanted).map(Some),
+            true => functions::find(&unit, &self.wanted, room).map(Some),
             false => Ok(None),
         }
     }

@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::Write;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 
 use crate::elf::{ElfError, ElfFile, Section};
@@ -15,10 +15,19 @@ use crate::error::DwarfError;
 const STEP: usize = 1 << 20;
 /// First size of a part whose end is not known.
 const FIRST_PART: u64 = 4096;
-/// Largest part of unknown end: a table of abbreviations, a list of ranges, a string.
-pub(crate) const MAX_PART: u64 = 16 << 20;
+/// Follows a part that is cut off. It begins an entry of any list, so that no list seems to end there.
+const CUT: u8 = 1;
 /// Largest section that is put into a file, bytes, expanded.
 const MAX_SPILL: u64 = 8 << 30;
+
+/// Makes an empty file without a name.
+pub(crate) type NewFile = dyn Fn() -> io::Result<File> + Send + Sync;
+
+/// An empty file that goes away with its descriptor.
+pub fn temporary_file() -> io::Result<File> {
+    // `/tmp` comes last, since it is often in memory.
+    tempfile::tempfile_in("/var/tmp").or_else(|_| tempfile::tempfile())
+}
 
 /// Random access to a section; an absent one is empty.
 #[derive(Debug)]
@@ -31,11 +40,12 @@ pub(crate) enum Table<'a> {
 
 impl<'a> Table<'a> {
     /// Makes a section accessible. It is held in memory if it fits into `room`, from which it is
-    /// then taken.
+    /// then taken, else in a file that `new_file` makes.
     pub(crate) fn open(
         elf: &'a ElfFile,
         section: Option<&'a Section>,
         room: &mut u64,
+        new_file: &NewFile,
     ) -> Result<Self, DwarfError> {
         let Some(section) = section else {
             return Ok(Self::Absent);
@@ -61,9 +71,7 @@ impl<'a> Table<'a> {
             size,
             source,
         };
-        // `/tmp` comes last, since it is often in memory.
-        let file = tempfile::tempfile_in("/var/tmp");
-        let mut file = file.or_else(|_| tempfile::tempfile()).map_err(spill)?;
+        let mut file = new_file().map_err(spill)?;
         let mut stream = elf.stream(section)?;
         let mut buffer = vec![0; STEP];
         loop {
@@ -111,27 +119,30 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// Reads something whose end only `parse` knows: with more and more bytes, until it no
+    /// Reads something whose end only `parse` knows: with more and more bytes, at most `limit`, until it no
     /// longer meets their end.
     pub(crate) fn parse<T>(
         &self,
         offset: u64,
-        parse: impl Fn(&[u8]) -> Result<T, gimli::Error>,
+        limit: u64,
+        parse: impl Fn(&[u8]) -> Result<T, DwarfError>,
     ) -> Result<T, DwarfError> {
         let mut size = match self {
             // What is in memory costs nothing to look at.
-            Self::Memory(_) => MAX_PART,
-            _ => FIRST_PART,
+            Self::Memory(_) => limit,
+            _ => FIRST_PART.min(limit),
         };
         loop {
-            let part = self.part(offset, size)?;
+            let mut part = self.part(offset, size)?;
+            let is_cut = size < limit && size < self.len().saturating_sub(offset);
+            if is_cut {
+                part.to_mut().push(CUT);
+            }
             match parse(&part) {
-                Err(gimli::Error::UnexpectedEof(_))
-                    if part.len() as u64 == size && size < MAX_PART =>
-                {
-                    size *= 8;
+                Err(DwarfError::Gimli(gimli::Error::UnexpectedEof(_))) if is_cut => {
+                    size = limit.min(size * 8);
                 }
-                result => return Ok(result?),
+                result => return result,
             }
         }
     }

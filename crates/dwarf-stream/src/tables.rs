@@ -25,9 +25,9 @@ pub(crate) struct Tables<'a> {
 
 impl<'a> Tables<'a> {
     /// Those of a linked file.
-    pub(crate) fn open(elf: &'a ElfFile, shares: Shares) -> Result<Self, DwarfError> {
+    pub(crate) fn open(elf: &'a ElfFile, shares: &Shares<'_>) -> Result<Self, DwarfError> {
         let mut room = shares.tables;
-        let mut open = |id| Table::open(elf, section_of(elf, id), &mut room);
+        let mut open = |id| Table::open(elf, section_of(elf, id), &mut room, shares.new_file);
         Ok(Self {
             abbrev: open(SectionId::DebugAbbrev)?,
             addr: Arc::new(open(SectionId::DebugAddr)?),
@@ -41,11 +41,11 @@ impl<'a> Tables<'a> {
     pub(crate) fn open_split(
         elf: &'a ElfFile,
         linked: &Self,
-        shares: Shares,
+        shares: &Shares<'_>,
     ) -> Result<Self, DwarfError> {
         // Half, since those of the linked file are open, too.
         let mut room = shares.tables / 2;
-        let mut open = |id| Table::open(elf, split_section_of(elf, id), &mut room);
+        let mut open = |id| Table::open(elf, split_section_of(elf, id), &mut room, shares.new_file);
         Ok(Self {
             abbrev: open(SectionId::DebugAbbrev)?,
             addr: Arc::clone(&linked.addr),

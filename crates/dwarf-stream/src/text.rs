@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 use gimli::{AttributeValue, EndianSlice, LittleEndian, SectionId};
 
-use crate::elf::{ElfFile, Section};
+use crate::allowance::Allowance;
+use crate::elf::{ElfFile, Section, SectionStream};
 use crate::error::DwarfError;
 use crate::files::{DwarfFiles, section_of};
 
@@ -17,9 +18,11 @@ pub(crate) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub(crate) type Value<'a> = AttributeValue<Slice<'a>>;
 
 /// Longest string that is kept, bytes; longer ones are cut.
-pub(crate) const MAX_TEXT: usize = 64 << 10;
+const MAX_TEXT: usize = 64 << 10;
 /// Bytes of `.debug_str` looked at together.
 const STEP: usize = 256 << 10;
+/// Bytes that a string takes beyond its text: counters, and its place in a table.
+const STRING_OVERHEAD: usize = 64;
 
 /// A string, or where it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -50,47 +53,57 @@ impl Text {
             _ => Self::None,
         }
     }
+
+    /// Memory that it takes beside itself.
+    pub(crate) fn heap_size(&self) -> u64 {
+        match self {
+            Self::Inline(text) => string_size(text),
+            _ => 0,
+        }
+    }
 }
 
-/// Strings of `.debug_str`, of the main and the supplementary file, by where they are.
+/// Strings of `.debug_str`, of the main and the supplementary file, and of `.debug_line_str`, by where they
+/// are.
 #[derive(Debug, Default)]
 pub(crate) struct Strings {
     found: HashMap<Text, Arc<str>>,
-    /// Strings that did not fit into their share of the memory.
-    pub(crate) n_dropped: usize,
 }
 
 impl Strings {
-    pub(crate) fn get(&self, text: &Text) -> Option<&Arc<str>> {
-        self.found.get(text)
+    pub(crate) fn get(&self, text: &Text) -> Option<Arc<str>> {
+        match text {
+            Text::None => None,
+            Text::Inline(text) => Some(Arc::clone(text)),
+            Text::Str(_) | Text::LineStr(_) | Text::SupStr(_) => self.found.get(text).cloned(),
+        }
     }
 
-    /// Reads those of `wanted` that are not here yet, at most `limit` bytes of each file.
+    /// Reads those of `wanted` that are not here yet.
     pub(crate) fn read<'t>(
         &mut self,
         files: DwarfFiles<'_>,
         wanted: impl IntoIterator<Item = &'t Text>,
-        limit: u64,
+        room: &Allowance,
     ) -> Result<(), DwarfError> {
-        let (mut main, mut supplementary) = (Vec::new(), Vec::new());
-        for text in wanted
-            .into_iter()
-            .filter(|text| !self.found.contains_key(*text))
-        {
+        let (mut main, mut line, mut supplementary) = (Vec::new(), Vec::new(), Vec::new());
+        let wanted = wanted.into_iter();
+        for text in wanted.filter(|text| !self.found.contains_key(*text)) {
             match text {
                 Text::Str(offset) => main.push(*offset),
+                Text::LineStr(offset) => line.push(*offset),
                 Text::SupStr(offset) => supplementary.push(*offset),
-                Text::None | Text::Inline(_) | Text::LineStr(_) => {}
+                Text::None | Text::Inline(_) => {}
             }
         }
-        let of_main = (Some(files.main), main, Text::Str as fn(u64) -> Text);
-        let of_supplementary = (files.supplementary, supplementary, Text::SupStr as _);
-        for (elf, offsets, key) in [of_main, of_supplementary] {
+        let (own, other) = (Some(files.main), files.supplementary);
+        let main = (own, SectionId::DebugStr, main, Text::Str as fn(u64) -> Text);
+        let line = (own, SectionId::DebugLineStr, line, Text::LineStr as _);
+        let supplementary = (other, SectionId::DebugStr, supplementary, Text::SupStr as _);
+        for (elf, id, offsets, key) in [main, line, supplementary] {
             if let Some(elf) = elf.filter(|_| !offsets.is_empty()) {
-                let section = section_of(elf, SectionId::DebugStr);
-                let (strings, n_dropped) = read_strings(elf, section, offsets, limit)?;
-                self.n_dropped += n_dropped;
-                let strings = strings.into_iter();
+                let section = section_of(elf, id);
+                let strings = read_strings(elf, section, offsets, room)?.into_iter();
                 self.found.extend(strings.map(|(at, text)| (key(at), text)));
             }
         }
@@ -98,70 +111,96 @@ impl Strings {
     }
 }
 
-/// Reads the strings at `offsets` of a section, at most `limit` bytes of them, by offset. Offsets beyond
-/// the section are absent from the result; so are strings that no longer fit, whose number is the
-/// second result.
+/// Reads the strings at `offsets` of a section, by offset. Offsets beyond the section are absent from
+/// the result, and strings for which no room is left.
 pub(crate) fn read_strings(
     elf: &ElfFile,
     section: Option<&Section>,
     mut offsets: Vec<u64>,
-    limit: u64,
-) -> Result<(HashMap<u64, Arc<str>>, usize), DwarfError> {
+    room: &Allowance,
+) -> Result<HashMap<u64, Arc<str>>, DwarfError> {
     let mut strings = HashMap::new();
     offsets.sort_unstable();
     offsets.dedup();
     let Some(section) = section else {
-        return Ok((strings, 0));
+        return Ok(strings);
     };
-    let mut stream = elf.stream(section)?;
-    let mut total = 0_u64;
-    let mut n_dropped = 0;
-    let mut next = offsets.iter().copied().peekable();
-    // Strings whose end was not seen yet.
-    let mut open: Vec<(u64, Vec<u8>)> = Vec::new();
-    let mut keep = |offset, bytes: Vec<u8>| {
-        total = total.saturating_add(bytes.len() as u64);
-        if total <= limit {
-            strings.insert(offset, String::from_utf8_lossy(&bytes).into());
-        } else {
-            n_dropped += 1;
-        }
+    let mut window = Window {
+        stream: elf.stream(section)?,
+        begin: 0,
+        bytes: Vec::new(),
     };
-    let mut buffer = vec![0; STEP];
-    loop {
-        if open.is_empty() {
-            match next.peek() {
-                Some(offset) => stream.skip(offset.saturating_sub(stream.position()))?,
-                None => break,
-            }
-        }
-        let begin = stream.position();
-        let n = stream.read(&mut buffer)?;
-        let bytes = buffer.get(..n).unwrap_or_default();
-        if bytes.is_empty() {
+    // Where the string that was read last ends: those that begin inside it end there, too.
+    let mut end = 0;
+    let mut offsets = offsets.into_iter();
+    while let Some(offset) = offsets.next() {
+        window.move_to(offset)?;
+        if offset >= window.end() {
             break;
         }
-        let end = begin + n as u64;
-        while let Some(offset) = next.next_if(|offset| *offset < end) {
-            open.push((offset, Vec::new()));
+        if offset > end || window.part(end, end + 1) != [0] {
+            end = window.find_zero(offset);
         }
-        for (offset, mut text) in std::mem::take(&mut open) {
-            let at = usize::try_from(offset.saturating_sub(begin)).unwrap_or(usize::MAX);
-            let ended = take_text(bytes.get(at..).unwrap_or_default(), &mut text);
-            match ended || text.len() >= MAX_TEXT {
-                true => keep(offset, text),
-                false => open.push((offset, text)),
-            }
+        let text = window.part(offset, end.min(offset.saturating_add(MAX_TEXT as u64)));
+        let text: Arc<str> = String::from_utf8_lossy(text).into();
+        if !room.take(string_size(&text)) {
+            room.refuse(offsets.len());
+            break;
         }
+        strings.insert(offset, text);
     }
-    Ok((strings, n_dropped))
+    Ok(strings)
 }
 
-/// Adds bytes up to the terminating zero; whether there was one.
-fn take_text(bytes: &[u8], text: &mut Vec<u8>) -> bool {
-    let end = bytes.iter().position(|b| *b == 0);
-    let part = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or(bytes);
-    let room = MAX_TEXT.saturating_sub(text.len());
-    text.extend_from_slice(part.get(..room).unwrap_or(part));
-    end.is_some()
+/// Memory that a string takes that is kept.
+pub(crate) fn string_size(text: &str) -> u64 {
+    (text.len() + STRING_OVERHEAD) as u64
+}
+
+/// A part of a section that moves forward, long enough for the longest string.
+struct Window<'a> {
+    stream: SectionStream<'a>,
+    /// Offset of `bytes` in the section.
+    begin: u64,
+    bytes: Vec<u8>,
+}
+
+impl Window<'_> {
+    fn end(&self) -> u64 {
+        self.begin + self.bytes.len() as u64
+    }
+
+    /// Makes sure that `offset` and what may follow it are inside, as far as the section has them.
+    fn move_to(&mut self, offset: u64) -> Result<(), DwarfError> {
+        let needed = offset.saturating_add(MAX_TEXT as u64);
+        if needed <= self.end() || self.end() == self.stream.size() {
+            return Ok(());
+        }
+        let keep = self.part(offset, self.end()).len();
+        self.bytes.drain(..self.bytes.len() - keep);
+        self.stream
+            .skip(offset.saturating_sub(self.stream.position()))?;
+        self.begin = self.stream.position() - keep as u64;
+        self.bytes.resize(keep + STEP, 0);
+        let n = self
+            .stream
+            .read(self.bytes.get_mut(keep..).unwrap_or_default())?;
+        self.bytes.truncate(keep + n);
+        Ok(())
+    }
+
+    /// Bytes from an offset to another.
+    fn part(&self, from: u64, to: u64) -> &[u8] {
+        let at =
+            |offset: u64| usize::try_from(offset.saturating_sub(self.begin)).unwrap_or(usize::MAX);
+        let part = self.bytes.get(at(from)..at(to).min(self.bytes.len()));
+        part.unwrap_or_default()
+    }
+
+    /// The first zero byte from `offset` on; the end of this window when it has none.
+    fn find_zero(&self, offset: u64) -> u64 {
+        let rest = self.part(offset, self.end());
+        let length = rest.iter().position(|byte| *byte == 0);
+        offset + length.unwrap_or(rest.len()) as u64
+    }
 }

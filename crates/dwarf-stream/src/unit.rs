@@ -1,25 +1,27 @@
 //! One unit of `.debug_info`: its header, its root entry, and what its attributes refer to.
 
+use std::sync::Arc;
+
 use gimli::{
-    Abbreviations, AttributeValue, DebugAbbrev, DebugAbbrevOffset, DebugInfo, DwAt, DwLang,
-    EntriesRaw, LittleEndian, RangeLists, RangeListsOffset, RawRngListEntry, UnitHeader,
-    UnitOffset, UnitType,
+    Abbreviations, AttributeValue, DebugInfo, DwAt, DwLang, EntriesRaw, LittleEndian, RangeLists,
+    RangeListsOffset, RawRngListEntry, UnitHeader, UnitOffset, UnitType,
 };
 
 use crate::error::DwarfError;
-use crate::tables::Tables;
 use crate::text::{Slice, Text, Value};
+use crate::unit_reader::UnitReader;
+use crate::wanted::{Positions, Wanted};
 
-/// Most ranges of one entry; real ones have thousands.
-const MAX_RANGES: usize = 1 << 20;
+/// Largest list of ranges, bytes.
+const MAX_LIST: u64 = 16 << 20;
 
 /// A unit's bytes with what is needed to read its entries.
 pub(crate) struct Unit<'a> {
     /// Where it begins in `.debug_info`.
     pub(crate) offset: u64,
     pub(crate) header: UnitHeader<Slice<'a>>,
-    pub(crate) abbreviations: Abbreviations,
-    pub(crate) tables: &'a Tables<'a>,
+    abbreviations: Arc<Abbreviations>,
+    pub(crate) reader: &'a UnitReader<'a>,
     ranges: UnitRanges,
     bases: Bases,
     pub(crate) line_program: Option<u64>,
@@ -76,15 +78,13 @@ impl<'a> Unit<'a> {
     pub(crate) fn parse(
         bytes: &'a [u8],
         offset: u64,
-        tables: &'a Tables<'a>,
+        reader: &'a UnitReader<'a>,
         split: Option<(Inherited, Parts)>,
     ) -> Result<Self, DwarfError> {
         let header = header(bytes, offset)?;
         let (inherited, parts) = split.unwrap_or_default();
         let at = (header.debug_abbrev_offset().0 as u64).saturating_add(parts.abbrev);
-        let abbreviations = tables.abbrev.parse(at, |bytes| {
-            DebugAbbrev::new(bytes, LittleEndian).abbreviations(DebugAbbrevOffset(0))
-        })?;
+        let abbreviations = reader.abbreviations(at)?;
         let format = u64::from(header.format().word_size());
         // Behind the header of the section's first part, where no attribute says it.
         let (str_offsets, rnglists) = match header.version() {
@@ -95,7 +95,7 @@ impl<'a> Unit<'a> {
             offset,
             header,
             abbreviations,
-            tables,
+            reader,
             ranges: UnitRanges::default(),
             bases: Bases {
                 addr: split.map_or(8, |_| inherited.addr),
@@ -167,6 +167,7 @@ impl<'a> Unit<'a> {
         let mut entries = self.entries(at)?;
         let mut attributes = Vec::new();
         if let Some(abbreviation) = entries.read_abbreviation()? {
+            self.reader.work(abbreviation.attributes().len())?;
             for spec in abbreviation.attributes() {
                 let attribute = entries.read_attribute(*spec)?;
                 attributes.push((attribute.name(), attribute.value()));
@@ -183,18 +184,32 @@ impl<'a> Unit<'a> {
         Ok(self.header.entries_raw(&self.abbreviations, Some(offset))?)
     }
 
-    /// The ranges of the whole unit; empty when it does not state them.
-    pub(crate) fn own_ranges(&self) -> Result<Vec<(u64, u64)>, DwarfError> {
+    /// Those of the sorted `wanted` that lie in the ranges of the whole unit; none when it does not state
+    /// them.
+    pub(crate) fn own_positions(&self, wanted: &[Wanted]) -> Result<Positions, DwarfError> {
         let UnitRanges {
             low_pc,
             high_pc,
             list,
         } = self.ranges;
+        self.positions(list, (Some(low_pc), high_pc), wanted)
+    }
+
+    /// Those of the sorted `wanted` that lie in a list of ranges, or from `low_pc` to `high_pc`.
+    pub(crate) fn positions(
+        &self,
+        list: Option<u64>,
+        bounds: (Option<u64>, Option<u64>),
+        wanted: &[Wanted],
+    ) -> Result<Positions, DwarfError> {
         if let Some(offset) = list {
-            return self.range_list(offset);
+            return self.listed(offset, wanted);
         }
-        let range = high_pc.filter(|high_pc| low_pc < *high_pc);
-        Ok(range.map(|high_pc| (low_pc, high_pc)).into_iter().collect())
+        let mut positions = Positions::default();
+        if let (Some(begin), Some(end)) = bounds {
+            positions.add(wanted, begin, end);
+        }
+        Ok(positions)
     }
 
     /// An attribute that is an address, direct or by index.
@@ -209,7 +224,8 @@ impl<'a> Unit<'a> {
     fn indexed_address(&self, index: usize) -> Result<u64, DwarfError> {
         let size = self.header.address_size();
         let at = (index as u64).saturating_mul(u64::from(size));
-        self.tables
+        self.reader
+            .tables
             .addr
             .word(self.bases.addr.saturating_add(at), size)
     }
@@ -233,79 +249,72 @@ impl<'a> Unit<'a> {
                 Some((offset.0 as u64).saturating_add(self.bases.gnu_ranges))
             }
             AttributeValue::DebugRngListsIndex(index) => {
+                let table = &self.reader.tables.rnglists;
                 let size = self.header.format().word_size();
-                let at = (index.0 as u64).saturating_mul(u64::from(size));
                 let base = self.bases.rnglists;
-                let offset = self.tables.rnglists.word(base.saturating_add(at), size)?;
+                let offset = self.reader.indexed(table, base, index.0, size)?;
                 Some(base.saturating_add(offset))
             }
             _ => None,
         })
     }
 
-    /// Reads a list of ranges: begin and end (exclusive), those that are not empty.
-    pub(crate) fn range_list(&self, offset: u64) -> Result<Vec<(u64, u64)>, DwarfError> {
+    /// Those of the sorted `wanted` that lie in the ranges listed at `offset`.
+    fn listed(&self, offset: u64, wanted: &[Wanted]) -> Result<Positions, DwarfError> {
         let version = self.header.version();
         let table = match version {
-            ..=4 => &self.tables.ranges,
-            _ => &self.tables.rnglists,
+            ..=4 => &self.reader.tables.ranges,
+            _ => &self.reader.tables.rnglists,
         };
-        let entries = table.parse(offset, |bytes| {
+        table.parse(offset, MAX_LIST, |bytes| {
             let lists = RangeLists::new(
                 gimli::DebugRanges::new(bytes, LittleEndian),
                 gimli::DebugRngLists::new(bytes, LittleEndian),
             );
-            let mut raw = lists.raw_ranges(RangeListsOffset(0), self.header.encoding())?;
-            let mut entries = Vec::new();
-            while let Some(entry) = raw.next()? {
-                if entries.len() < MAX_RANGES {
-                    entries.push(entry);
-                }
+            let mut entries = lists.raw_ranges(RangeListsOffset(0), self.header.encoding())?;
+            let mut base = self.ranges.low_pc;
+            let mut positions = Positions::default();
+            while let Some(entry) = entries.next()? {
+                self.reader.work(1)?;
+                let (begin, end) = match entry {
+                    RawRngListEntry::BaseAddress { addr } => {
+                        base = addr;
+                        continue;
+                    }
+                    RawRngListEntry::BaseAddressx { addr } => {
+                        base = self.indexed_address(addr.0)?;
+                        continue;
+                    }
+                    RawRngListEntry::AddressOrOffsetPair { begin, end }
+                    | RawRngListEntry::OffsetPair { begin, end } => {
+                        (base.wrapping_add(begin), base.wrapping_add(end))
+                    }
+                    RawRngListEntry::StartxEndx { begin, end } => {
+                        (self.indexed_address(begin.0)?, self.indexed_address(end.0)?)
+                    }
+                    RawRngListEntry::StartxLength { begin, length } => {
+                        let begin = self.indexed_address(begin.0)?;
+                        (begin, begin.wrapping_add(length))
+                    }
+                    RawRngListEntry::StartEnd { begin, end } => (begin, end),
+                    RawRngListEntry::StartLength { begin, length } => {
+                        (begin, begin.wrapping_add(length))
+                    }
+                };
+                positions.add(wanted, begin, end);
             }
-            Ok(entries)
-        })?;
-        let mut base = self.ranges.low_pc;
-        let mut ranges = Vec::new();
-        for entry in entries {
-            let (begin, end) = match entry {
-                RawRngListEntry::BaseAddress { addr } => {
-                    base = addr;
-                    continue;
-                }
-                RawRngListEntry::BaseAddressx { addr } => {
-                    base = self.indexed_address(addr.0)?;
-                    continue;
-                }
-                RawRngListEntry::AddressOrOffsetPair { begin, end }
-                | RawRngListEntry::OffsetPair { begin, end } => {
-                    (base.wrapping_add(begin), base.wrapping_add(end))
-                }
-                RawRngListEntry::StartxEndx { begin, end } => {
-                    (self.indexed_address(begin.0)?, self.indexed_address(end.0)?)
-                }
-                RawRngListEntry::StartxLength { begin, length } => {
-                    let begin = self.indexed_address(begin.0)?;
-                    (begin, begin.wrapping_add(length))
-                }
-                RawRngListEntry::StartEnd { begin, end } => (begin, end),
-                RawRngListEntry::StartLength { begin, length } => {
-                    (begin, begin.wrapping_add(length))
-                }
-            };
-            if begin < end {
-                ranges.push((begin, end));
-            }
-        }
-        Ok(ranges)
+            Ok(positions)
+        })
     }
 
     /// An attribute that is a string.
     pub(crate) fn text(&self, value: &Value<'a>) -> Result<Text, DwarfError> {
         if let AttributeValue::DebugStrOffsetsIndex(index) = value {
+            let table = &self.reader.tables.str_offsets;
             let size = self.header.format().word_size();
-            let at = (index.0 as u64).saturating_mul(u64::from(size));
-            let at = self.bases.str_offsets.saturating_add(at);
-            return Ok(Text::Str(self.tables.str_offsets.word(at, size)?));
+            let base = self.bases.str_offsets;
+            let offset = self.reader.indexed(table, base, index.0, size)?;
+            return Ok(Text::Str(offset));
         }
         Ok(Text::new(value))
     }

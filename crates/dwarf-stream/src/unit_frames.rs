@@ -2,7 +2,7 @@
 
 use gimli::UnitType;
 
-use crate::functions::Chains;
+use crate::functions::Functions;
 use crate::text::Text;
 use crate::unit::{Inherited, Unit};
 use crate::wanted::Wanted;
@@ -10,10 +10,9 @@ use crate::wanted::Wanted;
 /// What is kept of a unit.
 #[derive(Debug)]
 pub(crate) struct UnitFrames {
-    /// Functions by the address's index, outermost first; empty for an address of which only the unit is
-    /// known.
-    pub(crate) chains: Chains,
-    /// Addresses of `chains`, sorted.
+    /// Functions at `wanted`; of some addresses only the unit is known.
+    pub(crate) functions: Functions,
+    /// The addresses that it holds, sorted.
     pub(crate) wanted: Vec<Wanted>,
     /// Where its functions are, if not here.
     pub(crate) skeleton: Option<Skeleton>,

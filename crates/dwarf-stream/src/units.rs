@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use gimli::SectionId;
 
-use crate::aranges::Claims;
+use crate::allowance::Allowance;
+use crate::aranges::{Claims, MAX_UNITS};
 use crate::budget::Shares;
 use crate::elf::{ElfFile, SectionStream};
 use crate::error::{DwarfError, Failures};
@@ -13,23 +14,28 @@ use crate::functions;
 use crate::lines::{self, UnitLines};
 use crate::scan::{Choice, Selection, TakenUnit, fill, scan, unit_size};
 use crate::tables::Tables;
+use crate::text::Text;
 use crate::unit::Unit;
 use crate::unit_frames::{Skeleton, UnitFrames};
-use crate::wanted::{Wanted, among};
+use crate::unit_reader::UnitReader;
+use crate::wanted::{Positions, Wanted};
 
 /// Finds the functions at `addresses`, in the units that hold them.
 pub(crate) fn read(
     elf: &ElfFile,
     tables: &Tables<'_>,
     addresses: &[Wanted],
-    shares: Shares,
+    shares: &Shares<'_>,
     failures: &mut Failures,
 ) -> Result<Vec<UnitFrames>, DwarfError> {
     let Some(section) = section_of(elf, SectionId::DebugInfo) else {
         return Ok(Vec::new());
     };
-    let claims = Claims::read(elf, addresses);
+    let claims = Claims::read(elf, addresses, shares.units);
     let (by_unit, unclaimed) = (&claims.units, &claims.unclaimed);
+    let reader = || UnitReader::new((elf, section_of), tables, addresses.len());
+    // Roots are looked at on a thread of its own.
+    let (peeker, reader) = (&reader()?, &reader()?);
     let selection = Selection {
         end: match unclaimed.is_empty() {
             true => by_unit.keys().max().map_or(0, |last| last + 1),
@@ -45,55 +51,96 @@ pub(crate) fn read(
             }
         }),
         peek: Box::new(|offset, bytes| {
-            let unit = Unit::parse(bytes, offset, tables, None)?;
-            Ok(!among(unclaimed, &unit.own_ranges()?).is_empty())
+            let unit = Unit::parse(bytes, offset, peeker, None)?;
+            Ok(!unit.own_positions(unclaimed)?.is_empty())
         }),
     };
     let mut units = Vec::new();
+    let mut open = OpenAddresses(vec![0; addresses.len()]);
     let consume = |taken: TakenUnit<'_>| {
         let claimed = by_unit.get(&taken.offset);
-        let bytes = taken.bytes;
-        let read = bytes.and_then(|bytes| read_unit(&bytes, taken.offset, tables, &claims));
+        let read = taken.bytes.and_then(|bytes| {
+            let unit = Unit::parse(&bytes, taken.offset, reader, None)?;
+            let wanted = match claimed {
+                Some(claimed) => claimed.iter().copied().filter(|at| open.has(at)).collect(),
+                None => open.among(unclaimed, unit.own_positions(unclaimed)?),
+            };
+            read_unit(unit, wanted, &shares.frames)
+        });
         match read {
-            Ok(unit) => units.push(unit),
+            Ok(Some(unit)) => {
+                open.note(&unit);
+                units.push(unit);
+            }
+            Ok(None) => {}
             Err(error) => failures.add(claimed.map_or(1, Vec::len), error),
         }
     };
     scan(elf, section, shares.units, selection, consume)?;
+    peeker.note_limit(unclaimed.len(), failures);
     Ok(units)
 }
 
-fn read_unit(
-    bytes: &[u8],
-    offset: u64,
-    tables: &Tables<'_>,
-    claims: &Claims,
-) -> Result<UnitFrames, DwarfError> {
-    let unit = Unit::parse(bytes, offset, tables, None)?;
-    let wanted = match claims.units.get(&offset) {
-        Some(wanted) => wanted.clone(),
-        None => among(&claims.unclaimed, &unit.own_ranges()?),
-    };
-    let mut chains = functions::find(&unit, &wanted)?;
-    for (_, idx) in &wanted {
-        chains.entry(*idx).or_default();
+/// Addresses whose function is looked for: by index, how many units without their function hold them.
+struct OpenAddresses(Vec<u8>);
+
+impl OpenAddresses {
+    fn has(&self, (_, idx): &Wanted) -> bool {
+        self.0.get(*idx).is_some_and(|n| *n < MAX_UNITS)
     }
-    Ok(UnitFrames {
-        chains,
+
+    /// Those at `positions` of `wanted`.
+    fn among(&self, wanted: &[Wanted], positions: Positions) -> Vec<Wanted> {
+        let positions = positions.into_iter();
+        let inside = positions.filter_map(|at| wanted.get(at).copied());
+        inside.filter(|wanted| self.has(wanted)).collect()
+    }
+
+    /// Notes the addresses of one more unit. It is the last one of those whose function it has.
+    fn note(&mut self, unit: &UnitFrames) {
+        for (_, idx) in &unit.wanted {
+            if let Some(n) = self.0.get_mut(*idx) {
+                *n = match unit.functions.has(*idx) {
+                    true => MAX_UNITS,
+                    false => *n + 1,
+                };
+            }
+        }
+    }
+}
+
+/// The functions of a unit at `wanted`; `None` when there are no such addresses, or no room is left.
+fn read_unit(
+    unit: Unit<'_>,
+    wanted: Vec<Wanted>,
+    room: &Allowance,
+) -> Result<Option<UnitFrames>, DwarfError> {
+    let skeleton = Skeleton::new(&unit);
+    let names = skeleton.iter().map(|skeleton| &skeleton.name);
+    let heap = names
+        .chain([&unit.comp_dir])
+        .map(Text::heap_size)
+        .sum::<u64>();
+    let size = (size_of::<UnitFrames>() + size_of_val(wanted.as_slice())) as u64;
+    if wanted.is_empty() || !room.take(size + heap) {
+        return Ok(None);
+    }
+    Ok(Some(UnitFrames {
+        functions: functions::find(&unit, &wanted, room)?,
         wanted,
-        skeleton: Skeleton::new(&unit),
+        skeleton,
         line_program: unit.line_program,
         address_size: unit.header.address_size(),
         comp_dir: unit.comp_dir,
-    })
+    }))
 }
 
 /// Where several units hold an address, keeps it in the first that knows its function.
 pub(crate) fn keep_best(units: &mut [UnitFrames]) {
     let mut best: HashMap<usize, (usize, bool)> = HashMap::new();
     for (i, unit) in units.iter().enumerate() {
-        for (idx, chain) in &unit.chains {
-            let known = !chain.is_empty();
+        for (_, idx) in &unit.wanted {
+            let known = unit.functions.has(*idx);
             let entry = best.entry(*idx).or_insert((i, known));
             if known && !entry.1 {
                 *entry = (i, true);
@@ -102,7 +149,6 @@ pub(crate) fn keep_best(units: &mut [UnitFrames]) {
     }
     for (i, unit) in units.iter_mut().enumerate() {
         let is_best = |idx: &usize| best.get(idx).is_none_or(|(at, _)| *at == i);
-        unit.chains.retain(|idx, _| is_best(idx));
         unit.wanted.retain(|(_, idx)| is_best(idx));
     }
 }
@@ -111,7 +157,7 @@ pub(crate) fn keep_best(units: &mut [UnitFrames]) {
 pub(crate) fn read_lines(
     elf: &ElfFile,
     units: &[UnitFrames],
-    shares: Shares,
+    shares: &Shares<'_>,
     failures: &mut Failures,
 ) -> Result<Vec<UnitLines>, DwarfError> {
     let mut lines: Vec<UnitLines> = Vec::new();
@@ -125,6 +171,10 @@ pub(crate) fn read_lines(
         .filter_map(|(i, unit)| Some((unit.line_program?, i)))
         .collect();
     order.sort_unstable();
+    let n_addresses = order.iter().filter_map(|(_, i)| units.get(*i));
+    let n_addresses = n_addresses.map(|unit| unit.wanted.len()).sum();
+    let steps = Allowance::steps(elf.expanded_size(section)?, n_addresses);
+    let limits = (&steps, &shares.frames);
     let mut stream = elf.stream(section)?;
     let mut program = (u64::MAX, Vec::new());
     for (offset, i) in order {
@@ -140,10 +190,7 @@ pub(crate) fn read_lines(
                 }
             }
         }
-        let calls = unit.chains.values().flatten().filter_map(|f| f.call);
-        let files = calls.map(|(file, _)| file);
-        let size = unit.address_size;
-        match lines::run(&program.1, size, &unit.comp_dir, &unit.wanted, files) {
+        match lines::run(&program.1, unit, limits) {
             Ok(found) => *lines = found,
             Err(error) => failures.add(unit.wanted.len(), error),
         }
@@ -154,7 +201,7 @@ pub(crate) fn read_lines(
 fn read_program(
     stream: &mut SectionStream<'_>,
     offset: u64,
-    shares: Shares,
+    shares: &Shares<'_>,
 ) -> Result<Vec<u8>, DwarfError> {
     let out = DwarfError::Gimli(gimli::Error::OffsetOutOfBounds(offset));
     let Some(skip) = offset.checked_sub(stream.position()) else {
@@ -169,13 +216,16 @@ fn read_program(
     let Some(size) = unit_size(begin).filter(|size| *size <= left && *size >= n as u64) else {
         return Err(out);
     };
-    if size > shares.units {
-        return Err(DwarfError::Memory {
-            need: size,
+    let fits = |need| match need <= shares.units {
+        true => Ok(()),
+        false => Err(DwarfError::Memory {
+            need,
             limit: shares.units,
-        });
-    }
+        }),
+    };
+    fits(size)?;
     let mut bytes = begin.to_vec();
     fill(stream, &mut bytes, size)?;
+    fits(lines::memory(&bytes))?;
     Ok(bytes)
 }

@@ -21,6 +21,8 @@ use crate::image::{self, COMPRESSED, Part};
 const MAX_SECTION: u64 = 8 << 20;
 /// Addresses looked up in each executable section.
 const N_ADDRESSES: u64 = 48;
+/// Addresses that are looked up in DWARF at once, as many as a recording has of a large program.
+const MANY_ADDRESSES: u64 = 4096;
 const MAX_MEMORY: u64 = 16 << 20;
 
 /// Serves one image for every module, and perhaps one for the files that it names.
@@ -229,7 +231,7 @@ pub(crate) fn dwarf(data: &[u8]) {
             supplementary: None,
             split: None,
         };
-        let addresses: Vec<u64> = (0..N_ADDRESSES).map(|i| 0x1000 + i * 8).collect();
+        let addresses: Vec<u64> = (0x1000..0x1000 + MANY_ADDRESSES).collect();
         if let Ok(found) = look_up(files, &addresses, &Budget::new(MAX_MEMORY)) {
             assert_eq!(found.frames.len(), addresses.len());
         }

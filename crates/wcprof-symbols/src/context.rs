@@ -4,15 +4,17 @@ use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
-use crate::files::{ModuleFiles, ModuleIdentity, OpenError, open_regular};
+use crate::files::{ModuleFiles, ModuleIdentity, OpenError};
 use crate::options::SymbolOptions;
 use crate::report::Problem;
+use crate::surroundings::Surroundings;
 
 /// A module, and where its files may be.
 #[derive(Copy, Clone)]
 pub(crate) struct Context<'a> {
     pub(crate) module: &'a ModuleIdentity,
     pub(crate) files: &'a dyn ModuleFiles,
+    pub(crate) surroundings: &'a dyn Surroundings,
     pub(crate) options: &'a SymbolOptions,
 }
 
@@ -21,7 +23,7 @@ impl Context<'_> {
     /// (`on_host`); `None` when it is not there.
     pub(crate) fn open(&self, path: &Path, on_host: bool) -> Option<Result<File, OpenError>> {
         let opened = match on_host {
-            true => open_regular(path),
+            true => self.surroundings.open(path),
             false => self.files.open_path(self.module, path),
         };
         match opened {

@@ -104,14 +104,10 @@ pub(crate) fn find_supplementary(
             Err(problem) => refused.push(problem),
         }
     }
-    if let Some(client) = &context.options.debuginfod {
-        let module = context.module.file_name();
-        let artifact = Artifact::SharedDwarf;
-        let cancel = &context.options.cancel;
-        let fetched = client.fetch((module, &build_id), artifact, cancel, &mut refused);
-        if let Some((elf, _)) = fetched {
-            return Some(elf);
-        }
+    let wanted = (context.module.file_name(), &build_id);
+    let surroundings = context.surroundings;
+    if let Some((elf, _)) = surroundings.fetch(wanted, Artifact::SharedDwarf, &mut refused) {
+        return Some(elf);
     }
     problems.append(&mut refused);
     let reason = format!(

@@ -18,6 +18,7 @@ use std::time::Instant;
 
 use dwarf_stream::Cancel;
 use dwarf_stream::elf::{ElfError, ElfFile, Kind, Source};
+use serde::{Deserialize, Serialize};
 use wcprof_types::BuildId;
 
 pub use options::{CachePath, DebuginfodOptions, Download, OnProgress, ServerFailure};
@@ -31,7 +32,7 @@ use server::{Server, Stop};
 const BUILD_ID_BYTES: std::ops::Range<usize> = 4..64;
 
 /// What is asked for.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Artifact {
     DebugInfo,
     Executable,
@@ -47,7 +48,7 @@ impl Artifact {
         }
     }
 
-    fn parse(self, file: File) -> Result<ElfFile, ElfError> {
+    pub(crate) fn parse(self, file: File) -> Result<ElfFile, ElfError> {
         let kind = match self {
             Self::SharedDwarf => Kind::DwarfOnly,
             Self::DebugInfo | Self::Executable => Kind::Linked,

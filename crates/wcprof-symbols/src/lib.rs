@@ -16,7 +16,9 @@
 
 mod build_id;
 mod cache;
+mod cache_key;
 mod clones;
+mod confined;
 mod context;
 mod debug_files;
 mod debuginfod;
@@ -36,12 +38,16 @@ mod query;
 mod report;
 mod saved_names;
 mod short;
+mod surroundings;
 mod symtab;
 mod tables;
 mod text_lines;
 mod wanted;
 
 pub use clones::without_clone_suffix;
+pub use confined::{
+    Confinement, NamingProcess, StartProcess, confinement, run_confined, symbolize_confined,
+};
 pub use debuginfod::{
     CachePath, Debuginfod, DebuginfodOptions, Download, OnProgress, ServerFailure,
 };

@@ -16,12 +16,13 @@ use crate::files::ModuleFiles;
 use crate::options::SymbolOptions;
 use crate::query::{AddressQuery, ModuleQuery, ModuleSymbols};
 use crate::report::{ModuleReport, Problem};
+use crate::surroundings::{Surroundings, ThisMachine};
 
 /// Stack of a symbolizing thread: demangling and DWARF recurse, within limits.
 pub(crate) const STACK_SIZE: usize = 16 << 20;
 
 /// Why names are missing when the caller wants no more of them.
-const CANCELLED: &str = "the search for its names was ended early";
+pub(crate) const CANCELLED: &str = "the search for its names was ended early";
 
 /// Names addresses of many modules, several modules at a time. The results stand in the order of
 /// `queries` and do not depend on the number of threads.
@@ -33,6 +34,31 @@ pub fn symbolize_modules(
     options: &SymbolOptions,
 ) -> Vec<ModuleSymbols> {
     let budget = Budget::new(options.max_memory / 2);
+    if let Some(progress) = &options.progress {
+        let n_modules = queries.iter().filter(|query| !query.addresses.is_empty());
+        progress
+            .n_modules
+            .store(n_modules.count(), Ordering::Relaxed);
+        progress.n_done.store(0, Ordering::Relaxed);
+    }
+    for_each_module(queries, options, |_, query| {
+        let surroundings = ThisMachine(options);
+        let symbols = symbolize_module(query, (files, &surroundings), options, &budget);
+        if let Some(progress) = &options.progress
+            && !query.addresses.is_empty()
+        {
+            progress.n_done.fetch_add(1, Ordering::Relaxed);
+        }
+        symbols
+    })
+}
+
+/// Calls `symbolize` for each query, on several threads.
+pub(crate) fn for_each_module(
+    queries: &[ModuleQuery],
+    options: &SymbolOptions,
+    symbolize: impl Fn(usize, &ModuleQuery) -> ModuleSymbols + Sync,
+) -> Vec<ModuleSymbols> {
     let pool = |n_threads| {
         ThreadPoolBuilder::new()
             .num_threads(n_threads)
@@ -46,27 +72,14 @@ pub fn symbolize_modules(
         let reason = "failed to start a thread for it; raise the limit on processes (`ulimit -u`)";
         return queries.iter().map(|query| unnamed(query, reason)).collect();
     };
-    let has_addresses = |query: &&ModuleQuery| !query.addresses.is_empty();
-    if let Some(progress) = &options.progress {
-        let n_modules = queries.iter().filter(has_addresses).count();
-        progress.n_modules.store(n_modules, Ordering::Relaxed);
-        progress.n_done.store(0, Ordering::Relaxed);
-    }
-    let symbolize = |query: &ModuleQuery| {
-        let symbols = symbolize_module(query, files, options, &budget);
-        if let Some(progress) = options.progress.as_ref().filter(|_| has_addresses(&query)) {
-            progress.n_done.fetch_add(1, Ordering::Relaxed);
-        }
-        symbols
-    };
     pool.install(|| {
-        let queries = queries.par_iter().with_max_len(1);
-        queries.map(symbolize).collect()
+        let queries = queries.par_iter().enumerate().with_max_len(1);
+        queries.map(|(i, query)| symbolize(i, query)).collect()
     })
 }
 
 /// The result where no names were looked for.
-fn unnamed(query: &ModuleQuery, reason: &str) -> ModuleSymbols {
+pub(crate) fn unnamed(query: &ModuleQuery, reason: &str) -> ModuleSymbols {
     let frames = |at: &AddressQuery| {
         vec![SymbolFrame {
             name: query.unnamed(at.function.unwrap_or(at.address)),
@@ -85,14 +98,23 @@ fn unnamed(query: &ModuleQuery, reason: &str) -> ModuleSymbols {
     }
 }
 
-fn problem(query: &ModuleQuery, text: &str) -> Problem {
+impl ModuleReport {
+    /// Notes that names are missing because no more were wanted.
+    pub(crate) fn cancel(&mut self, query: &ModuleQuery) {
+        self.is_cancelled = true;
+        // What else failed may have failed for this reason.
+        self.problems = vec![problem(query, CANCELLED)];
+    }
+}
+
+pub(crate) fn problem(query: &ModuleQuery, text: &str) -> Problem {
     Problem {
         module: query.module.file_name().to_owned(),
         text: text.to_owned(),
     }
 }
 
-fn new_report(query: &ModuleQuery) -> ModuleReport {
+pub(crate) fn new_report(query: &ModuleQuery) -> ModuleReport {
     ModuleReport {
         path: query.module.path.clone(),
         build_id: query.module.build_id.clone(),
@@ -102,9 +124,9 @@ fn new_report(query: &ModuleQuery) -> ModuleReport {
 }
 
 /// Names the addresses of one module.
-fn symbolize_module(
+pub(crate) fn symbolize_module(
     query: &ModuleQuery,
-    files: &dyn ModuleFiles,
+    (files, surroundings): (&dyn ModuleFiles, &dyn Surroundings),
     options: &SymbolOptions,
     budget: &Budget,
 ) -> ModuleSymbols {
@@ -123,15 +145,14 @@ fn symbolize_module(
     let context = Context {
         module: &query.module,
         files,
+        surroundings,
         options,
     };
     let sources = sources::open(context, &mut report);
     let frames = naming::name(query, context, &sources, budget, &mut report);
     let is_unresolved = |chain: &&Vec<SymbolFrame>| !chain.last().is_some_and(|f| f.resolved);
     if options.cancel.is_cancelled() {
-        // What else failed may have failed for this reason.
-        report.is_cancelled = true;
-        report.problems = vec![problem(query, CANCELLED)];
+        report.cancel(query);
     }
     report.n_unresolved = frames.iter().filter(is_unresolved).count();
     ModuleSymbols { frames, report }

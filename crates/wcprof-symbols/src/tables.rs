@@ -5,20 +5,20 @@ use std::path::PathBuf;
 
 use wcprof_trace::model::{Frame, FrameId, Module, SymbolTable, Tables};
 
-use crate::files::{ModuleFiles, ModuleIdentity};
-use crate::module::symbolize_modules;
-use crate::options::SymbolOptions;
-use crate::query::{AddressQuery, ModuleQuery};
+use crate::files::ModuleIdentity;
+use crate::query::{AddressQuery, ModuleQuery, ModuleSymbols};
 use crate::report::{ModuleReport, SourceKind, SourceUse, SymbolReport};
 
 /// Names every frame of a trace that has an address in a module; others (the kernel's and those of no
 /// module) are absent from the result.
 ///
 /// A file that several processes mapped is read once, if its build-id proves that it is the same.
+///
+/// `symbolize` names the addresses of modules, in the order of the queries
+/// ([`symbolize_modules`](crate::symbolize_modules)).
 pub fn symbolize_tables(
     tables: &Tables,
-    files: &dyn ModuleFiles,
-    options: &SymbolOptions,
+    symbolize: impl FnOnce(&[ModuleQuery]) -> Vec<ModuleSymbols>,
 ) -> (SymbolTable, SymbolReport) {
     let mut queries: Vec<ModuleQuery> = Vec::new();
     let mut ids: Vec<Vec<FrameId>> = Vec::new();
@@ -55,10 +55,7 @@ pub fn symbolize_tables(
         ids[*query].push(id);
     }
     let mut table = SymbolTable::default();
-    for (symbols, ids) in symbolize_modules(&queries, files, options)
-        .into_iter()
-        .zip(ids)
-    {
+    for (symbols, ids) in symbolize(&queries).into_iter().zip(ids) {
         report.n_unresolved += symbols.report.n_unresolved;
         table.frames.extend(ids.into_iter().zip(symbols.frames));
         if symbols.report.n_frames > 0 {

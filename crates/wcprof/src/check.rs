@@ -4,10 +4,11 @@ mod json;
 mod text;
 
 use anyhow::Context;
-use wcprof_capture::probe::probe;
+use wcprof_capture::probe::{ProbeLine, Subject, Verdict, probe};
 use wcprof_types::Pid;
 
 use crate::args::CheckArgs;
+use crate::confined;
 use crate::failure::{Exit, Failure};
 use crate::names;
 use crate::output::print;
@@ -36,7 +37,8 @@ pub(crate) fn run(args: &CheckArgs) -> Result<(), Failure> {
 
 /// What works for a process, or for wcprof itself.
 fn engines(pid: Option<Pid>, args: &CheckArgs) -> Result<(), Failure> {
-    let probe = probe(pid)?;
+    let mut probe = probe(pid)?;
+    probe.lines.push(confinement());
     let out = match args.json {
         true => json::render(&probe).context("failed to write JSON")?,
         false => text::render(&probe, Terminal::stdout()),
@@ -51,11 +53,43 @@ fn engines(pid: Option<Pid>, args: &CheckArgs) -> Result<(), Failure> {
     }
 }
 
+/// What confines the process that reads symbols and DWARF.
+fn confinement() -> ProbeLine {
+    const ADVICE: &str = "names still come from it; a hostile file has more to break out to";
+    let (verdict, detail, advice) = match confined::confinement() {
+        Ok(confinement) => {
+            let in_force = confinement.in_force.join(", ");
+            match confinement.missing.join("; ") {
+                missing if missing.is_empty() => (Verdict::Ok, in_force, String::new()),
+                missing => (
+                    Verdict::Limited,
+                    in_force,
+                    format!("missing: {missing}; {ADVICE}"),
+                ),
+            }
+        }
+        Err(error) => (
+            Verdict::Missing,
+            format!("the process that finds names {error}"),
+            "traces have addresses instead of names; `attach --raw` and `report` elsewhere"
+                .to_owned(),
+        ),
+    };
+    ProbeLine {
+        subject: Subject::Limit,
+        id: "confinement",
+        name: "reading of symbols",
+        verdict,
+        detail,
+        advice,
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use wcprof_capture::EngineKind;
-    use wcprof_capture::probe::{Probe, ProbeLine, Subject, Verdict};
-    use wcprof_types::Pid;
+    use wcprof_capture::probe::Probe;
 
     /// A result with one line of each verdict, and hostile text in two places.
     pub(super) fn example() -> Probe {

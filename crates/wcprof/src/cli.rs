@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::args::{AttachArgs, CheckArgs, DoctorArgs, ForceArgs, MergeArgs, ReportArgs};
+use crate::confined::NamerArgs;
 use crate::crypto::CryptoArgs;
 use crate::diff::DiffArgs;
 use crate::import::ImportArgs;
@@ -86,6 +87,9 @@ pub(crate) enum Command {
         #[command(flatten)]
         force: ForceArgs,
     },
+    /// The process that reads symbols and DWARF
+    #[command(hide = true)]
+    ConfinedNames(NamerArgs),
     /// The workload of `--demo`
     #[command(hide = true)]
     DemoWorkload {

@@ -10,6 +10,7 @@ mod args;
 mod attach;
 mod check;
 mod cli;
+mod confined;
 mod crypto;
 mod demo;
 mod diff;
@@ -87,6 +88,7 @@ fn run(command: Command) -> Result<(), Failure> {
         Command::Import(args) => import::run(&args),
         Command::Merge(args) => merge::run(&args),
         Command::DemoWorkload { seconds, disk } => demo::workload(seconds, disk),
+        Command::ConfinedNames(args) => confined::run_namer(&args),
         Command::Top(args) => top::run(&args),
         Command::Check(args) => check::run(&args),
         Command::Doctor(args) => doctor::run(&args),

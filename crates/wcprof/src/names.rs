@@ -12,11 +12,13 @@ use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
     Cancel, Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity,
-    SymbolOptions, SymbolReport, short_name, symbolize_tables, without_clone_suffix,
+    ModuleQuery, SymbolOptions, SymbolReport, short_name, symbolize_confined, symbolize_tables,
+    without_clone_suffix,
 };
 use wcprof_trace::model::{SymbolTable, Tables};
 
 use crate::args::SymbolArgs;
+use crate::confined;
 use crate::failure::Failure;
 use crate::progress;
 
@@ -138,7 +140,9 @@ fn symbolize(
     files: &dyn ModuleFiles,
     options: &SymbolOptions,
 ) -> (SymbolTable, SymbolReport) {
-    let work = || symbolize_tables(tables, files, options);
+    let start = |socket| confined::start(socket, options);
+    let symbolize = |queries: &[ModuleQuery]| symbolize_confined(queries, files, options, &start);
+    let work = || symbolize_tables(tables, symbolize);
     let result = match &options.progress {
         Some(naming) => progress::while_naming(naming, work),
         None => work(),

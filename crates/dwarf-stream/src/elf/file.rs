@@ -21,6 +21,9 @@ use crate::cancel::Cancel;
 const STEP: usize = 1 << 20;
 /// Bytes read at a time where a whole file is.
 const CHUNK: u64 = 1 << 20;
+/// A section does not expand to more than so many times its size: zlib reaches 1032. zstd could do more, and
+/// does not where there is anything but zeros.
+const MAX_RATIO: u64 = 2048;
 /// Bytes of `Elf64_Chdr`.
 const COMPRESSION_HEADER: u64 = size_of::<CompressionHeader64<LE>>() as u64;
 
@@ -193,6 +196,12 @@ impl ElfFile {
             self.read_range(what, section.offset, size, size)
         };
         let stored = |format, header, expanded| {
+            if format != Format::Plain && expanded / MAX_RATIO > section.size {
+                return Err(ElfError::Compression {
+                    section: section.name.clone(),
+                    reason: format!("{} bytes cannot expand to {expanded}", section.size),
+                });
+            }
             Ok(Compression {
                 format,
                 header,

@@ -20,9 +20,9 @@ use crate::plt::{PltStubs, is_plt};
 use crate::query::{AddressQuery, ModuleQuery};
 use crate::report::{ModuleReport, SourceKind, SourceUse};
 
-/// Text of all inline frames of a module, bytes; beyond it they are left out. Real modules stay
-/// far below: 20 000 addresses with 5 inline frames of 200 bytes make 20 MB.
-const MAX_INLINE_TEXT: usize = 256 << 20;
+/// The part of the memory limit that the inline frames of a module may take; beyond it they are left out.
+/// 20 000 addresses with 5 inline frames of 200 bytes make 26 MB.
+const INLINE_SHARE: u64 = 8;
 
 /// `mov $15,%rax; syscall`: a signal trampoline, as GDB knows it (`amd64-linux-tdep.c`).
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
@@ -53,7 +53,7 @@ pub(super) fn name(
         function_starts: OnceCell::new(),
         plt: OnceCell::new(),
         demangled: HashMap::new(),
-        inline_text: 0,
+        inline_size: 0,
         n_unnamed: 0,
         n_cut: 0,
     };
@@ -84,8 +84,9 @@ fn look_up(
         supplementary: sources.supplementary.as_ref(),
         split: Some(&split),
     };
-    let cache = context.options.cache.as_deref();
-    let found = match look_up_cached(cache, build_id_of(elf).as_ref(), files, sorted, budget) {
+    let surroundings = context.surroundings;
+    let build_id = build_id_of(elf);
+    let found = match look_up_cached(surroundings, build_id.as_ref(), files, sorted, budget) {
         Ok(found) => found,
         Err(error) => {
             report.problems.push(context.left_out(path, WHAT, error));
@@ -125,11 +126,11 @@ struct Naming<'a> {
     plt: OnceCell<Result<PltStubs, ElfError>>,
     /// By linkage name.
     demangled: HashMap<Vec<u8>, String>,
-    /// Bytes of text in inline frames so far.
-    inline_text: usize,
+    /// Bytes of inline frames so far.
+    inline_size: u64,
     /// Inline frames dropped since they have no name.
     n_unnamed: usize,
-    /// Addresses that lost their inline frames to [`MAX_INLINE_TEXT`].
+    /// Addresses that lost their inline frames to the memory limit.
     n_cut: usize,
 }
 
@@ -138,7 +139,7 @@ impl Naming<'_> {
     fn frames(&mut self, at: AddressQuery, mut chain: Vec<DwarfFrame>) -> Vec<SymbolFrame> {
         let outer = chain.pop().unwrap_or_default();
         let mut frames = Vec::with_capacity(chain.len() + 1);
-        if self.inline_text > MAX_INLINE_TEXT {
+        if self.inline_size > self.inline_limit() {
             self.n_cut += usize::from(!chain.is_empty());
             chain.clear();
         }
@@ -155,7 +156,8 @@ impl Naming<'_> {
                 inlined: true,
                 resolved: true,
             };
-            self.inline_text += frame.name.len() + frame.file.as_ref().map_or(0, String::len);
+            let text = frame.name.len() + frame.file.as_ref().map_or(0, String::len);
+            self.inline_size += (size_of::<SymbolFrame>() + text) as u64;
             frames.push(frame);
         }
         let name = self.function(at, outer.name.as_deref());
@@ -168,6 +170,10 @@ impl Naming<'_> {
             resolved,
         });
         frames
+    }
+
+    fn inline_limit(&self) -> u64 {
+        self.context.options.max_memory / INLINE_SHARE
     }
 
     /// The name of the function itself. Symbol tables come before DWARF: both hold the same
@@ -301,8 +307,9 @@ impl Naming<'_> {
             .unwrap_or_default();
         if self.n_cut > 0 {
             let reason = format!(
-                "those of {} addresses, since the others take {MAX_INLINE_TEXT} bytes of text",
-                self.n_cut
+                "those of {} addresses, since the others take the {} bytes of the memory limit for them",
+                self.n_cut,
+                self.inline_limit()
             );
             report
                 .problems

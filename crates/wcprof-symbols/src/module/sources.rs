@@ -180,20 +180,13 @@ impl Opener<'_> {
 
     /// A file of the module from a debuginfod server. What is no file has none.
     fn fetch(&mut self, own: Option<&ElfFile>, artifact: Artifact) -> Option<(ElfFile, PathBuf)> {
-        let Context {
-            module, options, ..
-        } = self.context;
-        let client = options.debuginfod.as_ref()?;
+        let module = self.context.module;
         let build_id = self
             .build_id(own)
             .filter(|_| module.path.starts_with('/'))?;
         let problems = &mut self.report.problems;
-        client.fetch(
-            (module.file_name(), &build_id),
-            artifact,
-            &options.cancel,
-            problems,
-        )
+        let wanted = (module.file_name(), &build_id);
+        self.context.surroundings.fetch(wanted, artifact, problems)
     }
 
     /// The build-id of the loaded image.

@@ -8,7 +8,9 @@ use wcprof_trace::model::{Header, ModuleId, Process, ProcessId};
 use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, Svma};
 
 use super::*;
-use crate::files::{ModuleFile, NoFile, OpenError};
+use crate::files::{ModuleFile, ModuleFiles, NoFile, OpenError};
+use crate::module::symbolize_modules;
+use crate::options::SymbolOptions;
 
 /// Notes which modules are opened, and has none.
 #[derive(Default)]
@@ -76,7 +78,8 @@ fn run(tables: &Tables) -> (SymbolTable, SymbolReport, Vec<ModuleIdentity>) {
         threads: 1,
         ..SymbolOptions::default()
     };
-    let (table, report) = symbolize_tables(tables, &files, &options);
+    let symbolize = |queries: &[_]| symbolize_modules(queries, &files, &options);
+    let (table, report) = symbolize_tables(tables, symbolize);
     (table, report, files.0.into_inner().unwrap())
 }
 

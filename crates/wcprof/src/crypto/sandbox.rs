@@ -7,14 +7,14 @@
 //! loaded. What the child says is as hostile as the library.
 
 mod child;
-mod filter;
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, ensure};
@@ -31,6 +31,7 @@ use wcprof_types::Pid;
 
 use super::kept::{Keeping, Place};
 use super::measure::{kept_or_new, measure};
+use crate::confined::process;
 use crate::failure::{Exit, Failure};
 use crate::same_file::identity;
 
@@ -114,15 +115,10 @@ fn refuse_deleted(path: &str) -> Result<(), Failure> {
 }
 
 fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
-    let mut child = Command::new("/proc/self/exe")
-        .args(["crypto", "confined-calibrate"])
-        .arg(target.pid().0.to_string())
-        .arg(path)
-        .env_clear()
-        .current_dir("/")
-        .stdin(Stdio::null())
+    let pid = target.pid().0.to_string();
+    let args = ["crypto", "confined-calibrate", &pid, path].map(OsStr::new);
+    let mut child = process::command(&args)
         .stdout(Stdio::piped())
-        .stderr(Stdio::null())
         .spawn()
         .context("failed to start the confined process")?;
     let answer = read_answer(&mut child);

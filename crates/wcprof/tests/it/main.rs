@@ -8,6 +8,7 @@ mod traces;
 
 mod bad_input;
 mod check;
+mod confined;
 mod crypto_model;
 mod doctor;
 mod hostile_names;

@@ -8,21 +8,24 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, bail};
 use clap::Args;
 use msgr_crypto::calibration::{CalibrationOptions, calibrate};
 use msgr_crypto_ffi::Library;
+use nix::libc;
 use nix::sched::{CloneFlags, setns};
 use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
-use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::resource::Resource;
 use nix::sys::signal::Signal;
-use nix::unistd::{Gid, Uid, chroot, close, fchdir, getuid, setgroups, setresgid, setresuid};
+use nix::unistd::{Gid, chroot, fchdir};
+use seccompiler::SeccompCmpOp;
 
 use wcprof_host::open::Root;
-use wcprof_host::procfs::{open, read_bytes, read_file};
+use wcprof_host::procfs::{open, read_bytes};
 use wcprof_types::Pid;
 
-use super::filter;
+use crate::confined::filter::{Filter, prove};
+use crate::confined::rights;
 use crate::failure::Failure;
 use crate::same_file::is_same_file;
 
@@ -34,8 +37,23 @@ const ADDRESS_SPACE: u64 = 1 << 30;
 const OPEN_FILES: u64 = 16;
 /// Holds the 65 536 groups that a process may be in.
 const MAX_STATUS: u64 = 1 << 20;
-/// The user that stands for root in here.
-const NOBODY: u32 = 65534;
+/// What it calls beyond computing.
+const CALLS: &[i64] = &[
+    libc::SYS_readlink,
+    libc::SYS_readlinkat,
+    libc::SYS_getcwd,
+    libc::SYS_getdents64,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_nanosleep,
+    libc::SYS_sched_setaffinity,
+    libc::SYS_getrusage,
+    libc::SYS_getuid,
+    libc::SYS_geteuid,
+    libc::SYS_getgid,
+    libc::SYS_getegid,
+    libc::SYS_uname,
+    libc::SYS_sysinfo,
+];
 
 #[derive(Args, Debug)]
 pub(crate) struct SandboxArgs {
@@ -73,7 +91,7 @@ struct Identity {
 
 fn confine(pid: i32) -> anyhow::Result<()> {
     let identity = identity(pid)?;
-    close_files()?;
+    rights::close_files()?;
     // Everything of the target is opened before the first step, from where it can be seen.
     let root = Root::of_process(Pid(pid))
         .with_context(|| format!("failed to open the root of process {pid}"))?;
@@ -105,35 +123,33 @@ fn confine(pid: i32) -> anyhow::Result<()> {
         return Err(error).context("failed to change to its root");
     }
     drop(root);
-    become_target(&identity)?;
+    rights::become_user(identity.uid, identity.gid, &identity.groups)?;
+    rights::prove_no_capabilities()?;
     // Cleared by the change of user, so it is set now.
     set_pdeathsig(Signal::SIGKILL).context("failed to follow the end of wcprof")?;
-    for (resource, soft, hard) in [
+    rights::limit(&[
         (Resource::RLIMIT_CPU, CPU_SECONDS, CPU_SECONDS + 1),
         (Resource::RLIMIT_AS, ADDRESS_SPACE, ADDRESS_SPACE),
         (Resource::RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
         (Resource::RLIMIT_FSIZE, 0, 0),
         (Resource::RLIMIT_CORE, 0, 0),
-    ] {
-        setrlimit(resource, soft, hard).context("failed to set a limit")?;
-    }
+    ])?;
     set_no_new_privs().context("failed to give up new privileges")?;
-    filter::apply()?;
-    filter::prove()
+    filter()?.apply()?;
+    prove()
 }
 
-/// Nothing inherited stays open but standard input, output and error.
-fn close_files() -> anyhow::Result<()> {
-    let fds: Vec<i32> = fs::read_dir("/proc/self/fd")
-        .context("failed to list descriptors")?
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter(|fd| *fd > 2)
-        .collect();
-    for fd in fds {
-        // The one of the listing itself is closed already.
-        let _ = close(fd);
-    }
-    Ok(())
+/// The system calls of a library that reads files and computes.
+fn filter() -> anyhow::Result<Filter> {
+    /// Opening for anything but reading.
+    const WRITING: u64 = (libc::O_WRONLY | libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC) as u64;
+    let reading = SeccompCmpOp::MaskedEq(WRITING);
+    Filter::computing()
+        .permit(CALLS)
+        .permit_if(libc::SYS_openat, &[(2, reading.clone(), 0)])?
+        .permit_if(libc::SYS_open, &[(1, reading, 0)])?
+        // The pipe to wcprof.
+        .permit_if(libc::SYS_write, &[(0, SeccompCmpOp::Eq, 1)])
 }
 
 fn identity(pid: i32) -> anyhow::Result<Identity> {
@@ -153,8 +169,8 @@ fn identity(pid: i32) -> anyhow::Result<Identity> {
     Ok(match uid {
         // Root has more rights than a calibration needs, in any namespace.
         0 => Identity {
-            uid: NOBODY,
-            gid: NOBODY,
+            uid: rights::NOBODY,
+            gid: rights::NOBODY,
             groups: Vec::new(),
         },
         uid => Identity {
@@ -163,23 +179,4 @@ fn identity(pid: i32) -> anyhow::Result<Identity> {
             groups: numbers("Groups:").into_iter().map(Gid::from_raw).collect(),
         },
     })
-}
-
-/// Changing from root to another user drops all capabilities (capabilities(7)).
-fn become_target(identity: &Identity) -> anyhow::Result<()> {
-    let uid = Uid::from_raw(identity.uid);
-    let gid = Gid::from_raw(identity.gid);
-    // The same user without privileges: there is nothing to change, and no right to it.
-    if getuid() != uid {
-        setgroups(&identity.groups)
-            .and_then(|()| setresgid(gid, gid, gid))
-            .and_then(|()| setresuid(uid, uid, uid))
-            .with_context(|| format!("failed to become user {uid}"))?;
-    }
-    let status = read_file("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    // Its root may have no /proc; the change of user has done it.
-    let has_none = effective.is_none_or(|set| set.trim().bytes().all(|b| b == b'0'));
-    ensure!(has_none, "the confined process still has capabilities");
-    Ok(())
 }

@@ -1,0 +1,274 @@
+//! Queries to names by a confined process, and by another one for what is left when it ends early.
+
+use std::collections::HashSet;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::messages::{Confinement, Start, WireModule};
+use super::requests::{Server, State};
+use super::wire::{expect, send};
+use crate::files::ModuleFiles;
+use crate::module::{CANCELLED, new_report, problem, unnamed};
+use crate::options::SymbolOptions;
+use crate::query::{ModuleQuery, ModuleSymbols};
+
+/// Processes that may end early before all that is left is tried with less.
+const MAX_ENDED: usize = 8;
+/// Threads of the process.
+const MAX_THREADS: usize = 32;
+/// How often it is looked whether the user wants no more names.
+const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
+/// Largest description of what confines the process, bytes.
+const MAX_CONFINEMENT: u64 = 64 << 10;
+
+/// A process that runs [`run_confined`](super::run_confined).
+pub trait NamingProcess: Sync {
+    /// Ends it.
+    fn kill(&self);
+
+    /// Waits for its end, and says how it ended, as in "it `took too long`".
+    fn wait(&self) -> String;
+}
+
+/// Starts a process that talks on a socket.
+pub type StartProcess<'s> = dyn Fn(UnixStream) -> io::Result<Box<dyn NamingProcess>> + 's;
+
+/// What confines the process.
+///
+/// # Errors
+/// When it cannot be started, or cannot be confined at all.
+pub fn confinement(start: &StartProcess<'_>) -> io::Result<Confinement> {
+    let (socket, other) = UnixStream::pair()?;
+    let process = start(other)?;
+    let told = expect::<Confinement>(&socket, MAX_CONFINEMENT);
+    process.kill();
+    let reason = process.wait();
+    told.map(|(confinement, _)| confinement)
+        .map_err(|_| io::Error::other(reason))
+}
+
+/// What is tried for a module.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Effort {
+    Dwarf,
+    SymbolTables,
+}
+
+/// A module without names yet.
+struct Left {
+    index: usize,
+    effort: Effort,
+    /// The last process had begun with it when it ended.
+    is_suspect: bool,
+    /// Why less is tried than was asked for.
+    reason: Option<String>,
+}
+
+/// Names addresses of many modules as [`symbolize_modules`](crate::symbolize_modules) does, in a process
+/// that `start` starts. A module at which it ends early is tried again without DWARF, and after that has no
+/// names; the report says so.
+pub fn symbolize_confined(
+    queries: &[ModuleQuery],
+    files: &dyn ModuleFiles,
+    options: &SymbolOptions,
+    start: &StartProcess<'_>,
+) -> Vec<ModuleSymbols> {
+    let effort = match options.inlines {
+        true => Effort::Dwarf,
+        false => Effort::SymbolTables,
+    };
+    let has_addresses = |(_, query): &(usize, &ModuleQuery)| !query.addresses.is_empty();
+    let all = queries.iter().enumerate().filter(has_addresses);
+    let left = all.map(|(index, _)| Left {
+        index,
+        effort,
+        is_suspect: false,
+        reason: None,
+    });
+    let mut left: Vec<Left> = left.collect();
+    if let Some(progress) = &options.progress {
+        progress.n_modules.store(left.len(), Ordering::Relaxed);
+        progress.n_done.store(0, Ordering::Relaxed);
+    }
+    let mut results: Vec<ModuleSymbols> = queries.iter().map(without_addresses).collect();
+    let mut n_ended = 0;
+    let mut n_threads = options.threads.clamp(1, MAX_THREADS);
+    while !left.is_empty() {
+        let states = queries.iter().map(|_| State::default()).collect();
+        let server = Server {
+            queries,
+            files,
+            options,
+            states,
+            stamps: Mutex::new(HashSet::new()),
+        };
+        let ended = match options.cancel.is_cancelled() {
+            true => CANCELLED.to_owned(),
+            false => run(&server, &left, n_threads, start),
+        };
+        n_ended += 1;
+        left = take_names(&server, left, &mut results);
+        match left.iter().filter(|module| module.is_suspect).count() {
+            // It had begun with several: one after the other, they show which it is.
+            2.. if n_threads > 1 => n_threads = 1,
+            n_suspects => {
+                let is_last = n_suspects == 0 || n_ended > MAX_ENDED;
+                let lower = |module: &Left| module.is_suspect || is_last;
+                left = try_less(left, queries, &mut results, &ended, lower);
+            }
+        }
+    }
+    results
+}
+
+fn without_addresses(query: &ModuleQuery) -> ModuleSymbols {
+    ModuleSymbols {
+        frames: Vec::new(),
+        report: new_report(query),
+    }
+}
+
+/// Runs a process for these modules; returns how it ended.
+fn run(server: &Server<'_>, left: &[Left], n_threads: usize, start: &StartProcess<'_>) -> String {
+    let begin = || {
+        let (socket, other) = UnixStream::pair()?;
+        let process = start(other)?;
+        Ok((socket, process))
+    };
+    let begun: io::Result<_> = begin();
+    let (socket, process) = match begun {
+        Ok(begun) => begun,
+        Err(error) => return format!("could not be started: {error}"),
+    };
+    let n_threads = n_threads.min(left.len());
+    let served = serve(server, left, (socket, n_threads), &*process);
+    process.kill();
+    let ended = process.wait();
+    match served {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => format!("said {error}"),
+        _ => ended,
+    }
+}
+
+/// Tells the process what to do, and answers until it has ended.
+fn serve(
+    server: &Server<'_>,
+    left: &[Left],
+    (socket, n_threads): (UnixStream, usize),
+    process: &dyn NamingProcess,
+) -> io::Result<()> {
+    let (_, _) = expect::<Confinement>(&socket, MAX_CONFINEMENT)?;
+    let options = server.options;
+    let module = |left: &Left| {
+        let query = server.queries.get(left.index)?;
+        let inlines = left.effort == Effort::Dwarf;
+        Some(WireModule::new(left.index, query, inlines))
+    };
+    let start = Start {
+        modules: left.iter().filter_map(module).collect(),
+        debug_dirs: options
+            .debug_dirs
+            .iter()
+            .map(|dir| dir.as_path().into())
+            .collect(),
+        max_memory: options.max_memory,
+        n_threads,
+    };
+    send(&socket, &start, None)?;
+    let mut sockets = Vec::new();
+    for _ in 1..n_threads {
+        let (own, other) = UnixStream::pair()?;
+        send(&socket, &(), Some(other.as_fd()))?;
+        sockets.push(own);
+    }
+    sockets.push(socket);
+    std::thread::scope(|scope| {
+        let (done, is_done) = channel::<()>();
+        scope.spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = is_done.recv_timeout(CANCEL_INTERVAL) {
+                if options.cancel.is_cancelled() {
+                    process.kill();
+                }
+            }
+        });
+        let serve = |socket: UnixStream| {
+            scope.spawn(move || {
+                // One that is not understood must not go on with the other sockets.
+                server.serve(&socket).inspect_err(|_| process.kill())
+            })
+        };
+        let threads: Vec<_> = sockets.into_iter().map(serve).collect();
+        let results = threads.into_iter().map(|thread| {
+            let result = thread.join();
+            result.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        let results: Vec<io::Result<()>> = results.collect();
+        drop(done);
+        results.into_iter().find(Result::is_err).unwrap_or(Ok(()))
+    })
+}
+
+/// Takes the names that the process has told; returns the modules that are left.
+fn take_names(server: &Server<'_>, left: Vec<Left>, results: &mut [ModuleSymbols]) -> Vec<Left> {
+    let mut open = Vec::new();
+    for module in left {
+        let (Some(query), Some(state), Some(result)) = (
+            server.queries.get(module.index),
+            server.states.get(module.index),
+            results.get_mut(module.index),
+        ) else {
+            continue;
+        };
+        let mut symbols = state.symbols.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut symbols) = symbols.take() {
+            if let Some(reason) = &module.reason {
+                let text = format!("its debug information was not read: {reason}");
+                symbols.report.problems.insert(0, problem(query, &text));
+                symbols.report.missing_dwarf = true;
+            }
+            *result = symbols;
+        } else if server.options.cancel.is_cancelled() {
+            *result = unnamed(query, CANCELLED);
+            result.report.is_cancelled = true;
+        } else {
+            let is_suspect = state.has_begun.load(Ordering::Relaxed);
+            open.push(Left {
+                is_suspect,
+                ..module
+            });
+        }
+    }
+    open
+}
+
+/// Tries less for the modules that `lower` says; returns those for which there is something to try.
+fn try_less(
+    left: Vec<Left>,
+    queries: &[ModuleQuery],
+    results: &mut [ModuleSymbols],
+    ended: &str,
+    lower: impl Fn(&Left) -> bool,
+) -> Vec<Left> {
+    let reason = format!("the process that reads it {ended}");
+    let mut goes_on = Vec::new();
+    for mut module in left {
+        if lower(&module) {
+            if module.effort == Effort::SymbolTables {
+                let query = queries.get(module.index);
+                if let (Some(query), Some(result)) = (query, results.get_mut(module.index)) {
+                    *result = unnamed(query, &format!("its files were not read: {reason}"));
+                }
+                continue;
+            }
+            module.effort = Effort::SymbolTables;
+            module.reason = Some(reason.clone());
+        }
+        goes_on.push(module);
+    }
+    goes_on
+}

@@ -1,0 +1,203 @@
+//! What the confined process asks for to files and answers.
+//!
+//! It may have been taken over by a file that it has read. So it gets nothing but ELF files, which are
+//! opened for reading and are regular files, and what it says is checked before it is kept.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::FileExt;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use wcprof_types::BuildId;
+
+use super::messages::{Reply, Request};
+use super::wire::{receive, send};
+use crate::cache::is_sound;
+use crate::cache_key::{CacheKey, stamp};
+use crate::debuginfod::Artifact;
+use crate::files::{ModuleFile, ModuleFiles, OpenError};
+use crate::options::SymbolOptions;
+use crate::query::{ModuleQuery, ModuleSymbols};
+use crate::surroundings::{Surroundings, ThisMachine};
+
+/// Largest message: the names of a module.
+const MAX_MESSAGE: u64 = 256 << 20;
+const ELF_MAGIC: [u8; 4] = *b"\x7fELF";
+
+/// Serves a confined process; several threads at a time.
+pub(super) struct Server<'s> {
+    pub(super) queries: &'s [ModuleQuery],
+    pub(super) files: &'s dyn ModuleFiles,
+    pub(super) options: &'s SymbolOptions,
+    /// By module.
+    pub(super) states: Vec<State>,
+    /// Stamps of the files that were handed out.
+    pub(super) stamps: Mutex<HashSet<String>>,
+}
+
+/// How far a module is.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// Its file was asked for.
+    pub(super) has_begun: AtomicBool,
+    pub(super) symbols: Mutex<Option<ModuleSymbols>>,
+}
+
+impl Server<'_> {
+    /// Answers on one socket until the process ends.
+    ///
+    /// # Errors
+    /// When it says what the program never says.
+    pub(super) fn serve(&self, socket: &UnixStream) -> io::Result<()> {
+        while let Some((request, _)) = receive(socket, MAX_MESSAGE)? {
+            if let Some((reply, file)) = self.answer(request)? {
+                send(socket, &reply, file.as_ref().map(AsFd::as_fd))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn answer(&self, request: Request) -> io::Result<Option<(Reply, Option<File>)>> {
+        let surroundings = &ThisMachine(self.options);
+        Ok(Some(match request {
+            Request::Module { module } => {
+                let (query, state) = self.module(module)?;
+                state.has_begun.store(true, Ordering::Relaxed);
+                self.hand_out(match self.files.open(&query.module) {
+                    Ok(ModuleFile::File(file)) => Ok(file),
+                    Ok(ModuleFile::Bytes(bytes)) => Ok(in_memory(&bytes)?),
+                    Err(error) => Err(error),
+                })
+            }
+            Request::Path { module, path } => {
+                let (query, _) = self.module(module)?;
+                self.hand_out(self.files.open_path(&query.module, &PathBuf::from(path)))
+            }
+            Request::Host { path } => self.hand_out(surroundings.open(&PathBuf::from(path))),
+            Request::Fetch {
+                module,
+                build_id,
+                artifact,
+            } => {
+                let (query, _) = self.module(module)?;
+                let build_id = BuildId::new(&build_id).ok_or_else(|| unsound("a build-id"))?;
+                self.fetch(query, &build_id, artifact)
+            }
+            Request::ReadCache(key) if self.has_handed_out(&key) => {
+                let content = surroundings.read_cache(&key);
+                let content = content.and_then(|content| String::from_utf8(content).ok());
+                (Reply::Content(content), None)
+            }
+            Request::WriteCache(key, content)
+                if self.has_handed_out(&key) && is_sound(content.as_bytes()) =>
+            {
+                surroundings.write_cache(&key, content.as_bytes());
+                (Reply::Noted, None)
+            }
+            Request::ReadCache(_) | Request::WriteCache(..) => return Err(unsound("a cache key")),
+            Request::Spill => (Reply::File, Some(dwarf_stream::temporary_file()?)),
+            Request::Done { module, names } => {
+                let (query, state) = self.module(module)?;
+                let mut symbols = names.checked(query).ok_or_else(|| unsound("names"))?;
+                if self.options.cancel.is_cancelled() {
+                    symbols.report.cancel(query);
+                }
+                let mut slot = state.symbols.lock().unwrap_or_else(PoisonError::into_inner);
+                if slot.replace(symbols).is_none()
+                    && let Some(progress) = &self.options.progress
+                {
+                    progress.n_done.fetch_add(1, Ordering::Relaxed);
+                }
+                return Ok(None);
+            }
+        }))
+    }
+
+    fn module(&self, module: usize) -> io::Result<(&ModuleQuery, &State)> {
+        let module = self.queries.get(module).zip(self.states.get(module));
+        module.ok_or_else(|| unsound("a module"))
+    }
+
+    /// A file for the process; an empty one in place of what is no ELF file.
+    fn hand_out(&self, opened: Result<File, OpenError>) -> (Reply, Option<File>) {
+        let opened = opened.and_then(|file| {
+            let mut magic = [0; ELF_MAGIC.len()];
+            let is_elf = file.read_exact_at(&mut magic, 0).is_ok() && magic == ELF_MAGIC;
+            let empty = || in_memory(&[]).map_err(|e| crate::files::NoFile::from(e).at(""));
+            if is_elf { Ok(file) } else { empty() }
+        });
+        match opened {
+            Ok(file) => {
+                self.note(&file);
+                (Reply::File, Some(file))
+            }
+            Err(error) => {
+                let is_not_found = error.is_not_found();
+                let reason = error.reason.to_string();
+                (
+                    Reply::NoFile {
+                        is_not_found,
+                        reason,
+                    },
+                    None,
+                )
+            }
+        }
+    }
+
+    fn fetch(
+        &self,
+        query: &ModuleQuery,
+        build_id: &BuildId,
+        artifact: Artifact,
+    ) -> (Reply, Option<File>) {
+        let mut problems = Vec::new();
+        let module = (query.module.file_name(), build_id);
+        let found = ThisMachine(self.options).fetch(module, artifact, &mut problems);
+        let (file, path) = match found {
+            Some((elf, path)) => (
+                elf.file().and_then(|file| file.try_clone().ok()),
+                Some(path),
+            ),
+            None => (None, None),
+        };
+        if let Some(file) = &file {
+            self.note(file);
+        }
+        let reply = Reply::Fetched {
+            path: path.as_deref().map(Into::into),
+            problems: problems.into_iter().map(|problem| problem.text).collect(),
+        };
+        (reply, file)
+    }
+
+    /// Notes that the process has a file.
+    fn note(&self, file: &File) {
+        let mut stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        stamps.extend(stamp(file));
+    }
+
+    fn has_handed_out(&self, key: &CacheKey) -> bool {
+        let stamps = self.stamps.lock().unwrap_or_else(PoisonError::into_inner);
+        key.stamps().all(|stamp| stamps.contains(stamp))
+    }
+}
+
+fn in_memory(bytes: &[u8]) -> io::Result<File> {
+    let mut file = File::from(memfd_create("image", MemfdFlags::CLOEXEC)?);
+    file.write_all(bytes)?;
+    Ok(file)
+}
+
+fn unsound(what: &str) -> io::Error {
+    io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("{what} that it cannot know"),
+    )
+}

@@ -1,0 +1,265 @@
+//! Names by processes that are threads here: an honest one, and some that end or lie.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use dwarf_stream::elf::ElfFile;
+use wcprof_types::{BuildId, Svma};
+
+use super::messages::{Reply, Request, Start, WireModule};
+use super::names::Names;
+use super::wire::{expect, send};
+use super::{Confinement, NamingProcess, run_confined, symbolize_confined};
+use crate::files::{LocalFiles, ModuleIdentity};
+use crate::module::{symbolize_modules, unnamed};
+use crate::options::SymbolOptions;
+use crate::query::{AddressQuery, ModuleQuery, ModuleSymbols};
+
+/// A process that is a thread.
+struct Thread {
+    socket: UnixStream,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl NamingProcess for Thread {
+    fn kill(&self) {
+        let _ = self.socket.shutdown(Shutdown::Both);
+    }
+
+    fn wait(&self) -> String {
+        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        thread.take().unwrap().join().unwrap();
+        "ended in a test".to_owned()
+    }
+}
+
+fn start(
+    socket: UnixStream,
+    body: impl FnOnce(UnixStream) + Send + 'static,
+) -> io::Result<Box<dyn NamingProcess>> {
+    let (for_kill, for_end) = (socket.try_clone()?, socket.try_clone()?);
+    let thread = std::thread::spawn(move || {
+        body(socket);
+        // A process has no other descriptor of it.
+        let _ = for_end.shutdown(Shutdown::Both);
+    });
+    Ok(Box::new(Thread {
+        socket: for_kill,
+        thread: Mutex::new(Some(thread)),
+    }))
+}
+
+/// A process that tells of each module what `names` says, and ends at the first of which it says nothing.
+fn tells(socket: UnixStream, names: fn(&WireModule) -> Option<Names>) {
+    send(&socket, &Confinement::default(), None).unwrap();
+    let (start, _) = expect::<Start>(&socket, 1 << 20).unwrap();
+    for module in &start.modules {
+        let request = Request::Module {
+            module: module.index,
+        };
+        send(&socket, &request, None).unwrap();
+        // It may have been ended for what it has said.
+        let answer = expect::<Reply>(&socket, 1 << 20);
+        let (Ok(_), Some(names)) = (answer, names(module)) else {
+            break;
+        };
+        let done = Request::Done {
+            module: module.index,
+            names,
+        };
+        // Nobody may be there to hear a lie.
+        let _ = send(&socket, &done, None);
+    }
+}
+
+fn query(path: &str, build_id: Option<BuildId>, addresses: &[u64]) -> ModuleQuery {
+    ModuleQuery {
+        module: ModuleIdentity {
+            path: path.to_owned(),
+            build_id,
+            pid: None,
+            start: None,
+        },
+        base: Svma(0),
+        addresses: addresses
+            .iter()
+            .map(|address| AddressQuery {
+                address: Svma(*address),
+                function: None,
+            })
+            .collect(),
+    }
+}
+
+fn options() -> SymbolOptions {
+    SymbolOptions {
+        debug_dirs: Vec::new(),
+        // So that a process takes the modules in their order.
+        threads: 1,
+        ..SymbolOptions::default()
+    }
+}
+
+/// Names of three modules, the second of which is `bad`, by processes that do this.
+fn symbolize(
+    options: &SymbolOptions,
+    names: fn(&WireModule) -> Option<Names>,
+) -> Vec<ModuleSymbols> {
+    let queries = ["good", "bad", "late"].map(|path| query(path, None, &[1]));
+    symbolize_confined(&queries, &LocalFiles, options, &|socket| {
+        start(socket, move |socket| tells(socket, names))
+    })
+}
+
+fn sound(module: &WireModule) -> Names {
+    let mut symbols = unnamed(&module.query(), "as told");
+    symbols.frames[0][0].name = match module.inlines {
+        true => "by DWARF".to_owned(),
+        false => "by symbol tables".to_owned(),
+    };
+    symbols.into()
+}
+
+fn is_bad(module: &WireModule) -> bool {
+    module.query().module.path == "bad"
+}
+
+fn names_of(symbols: &[ModuleSymbols]) -> Vec<&str> {
+    let first = symbols
+        .iter()
+        .map(|symbols| symbols.frames[0][0].name.as_str());
+    first.collect()
+}
+
+/// Check that the process tells what would be found here: of this program, of what is no ELF file and of what
+/// is not there; also on several threads, and where no addresses are asked for.
+#[test]
+fn like_here() {
+    let program = std::env::current_exe().unwrap();
+    let elf = ElfFile::from_file(std::fs::File::open(&program).unwrap()).unwrap();
+    let build_id = elf.build_id().and_then(|id| BuildId::new(&id));
+    let text = elf.section(".text").unwrap();
+    let addresses = (0..200).map(|i| text.address + i * (text.size / 200));
+    let addresses: Vec<u64> = addresses.collect();
+    let no_elf = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+    let queries = [
+        query(program.to_str().unwrap(), build_id.clone(), &addresses),
+        query(no_elf, build_id.clone(), &[1, 2]),
+        query("/nonexistent/a.so", build_id, &[3]),
+        query("[vdso]", None, &[4]),
+        query("/nonexistent/b.so", None, &[]),
+    ];
+    let cache = tempfile::tempdir().unwrap();
+    let options = SymbolOptions {
+        threads: 3,
+        cache: Some(cache.path().join("cache")),
+        ..options()
+    };
+    let run = || {
+        symbolize_confined(&queries, &LocalFiles, &options, &|socket| {
+            start(socket, |socket| {
+                let on_file = Box::new(|size| assert!(size < 1 << 40));
+                run_confined(socket, &Confinement::default(), on_file).unwrap();
+            })
+        })
+    };
+    let first = run();
+    let resolved = first[0].frames.iter().flatten().filter(|f| f.resolved);
+    assert!(resolved.count() > 100);
+    // The second time from the cache that this process has written.
+    assert_eq!(
+        std::fs::read_dir(cache.path().join("cache"))
+            .unwrap()
+            .count(),
+        1
+    );
+    assert_eq!(run(), first);
+    let here = symbolize_modules(&queries, &LocalFiles, &options);
+    assert_eq!(here, first);
+}
+
+/// Check that a module at which the process ends has the names of its symbol tables, and says why; those
+/// before and after it have all.
+#[test]
+fn ends_in_dwarf() {
+    let symbols = symbolize(&options(), |module| {
+        (!is_bad(module) || !module.inlines).then(|| sound(module))
+    });
+    assert_eq!(
+        names_of(&symbols),
+        ["by DWARF", "by symbol tables", "by DWARF"]
+    );
+    let report = &symbols[1].report;
+    assert!(report.missing_dwarf);
+    assert_eq!(
+        report.problems[0].to_string(),
+        "bad: its debug information was not read: the process that reads it ended in a test"
+    );
+    assert_eq!(symbols[2].report.problems.len(), 1);
+}
+
+/// Check that a module at which it ends again has addresses, and the others have names.
+#[test]
+fn ends_always() {
+    let symbols = symbolize(&options(), |module| {
+        (!is_bad(module)).then(|| sound(module))
+    });
+    assert_eq!(names_of(&symbols), ["by DWARF", "bad+0x1", "by DWARF"]);
+    assert_eq!(symbols[1].report.n_unresolved, 1);
+    assert_eq!(
+        symbols[1].report.problems[0].to_string(),
+        "bad: its files were not read: the process that reads it ended in a test"
+    );
+}
+
+/// Check that names which nobody can have made end the process, and are not used.
+#[test]
+fn lies() {
+    let symbols = symbolize(&options(), |module| {
+        let names = match is_bad(module) {
+            true => Names::from(ModuleSymbols::default()),
+            false => sound(module),
+        };
+        Some(names)
+    });
+    assert_eq!(names_of(&symbols)[1], "bad+0x1");
+    let text = symbols[1].report.problems[0].to_string();
+    assert!(text.ends_with("said names that it cannot know"), "{text}");
+}
+
+/// Check that names are missing, with a reason, where no process can be started.
+#[test]
+fn not_started() {
+    let queries = [query("a", None, &[1])];
+    let symbols = symbolize_confined(&queries, &LocalFiles, &options(), &|_| {
+        Err(io::Error::other("no processes"))
+    });
+    assert_eq!(names_of(&symbols), ["a+0x1"]);
+    let text = symbols[0].report.problems[0].to_string();
+    assert!(
+        text.ends_with("could not be started: no processes"),
+        "{text}"
+    );
+}
+
+/// Check that a process which never answers is ended when the user wants no more names.
+#[test]
+fn cancelled() {
+    let options = options();
+    let cancel = options.cancel.clone();
+    let queries = [query("a", None, &[1])];
+    let symbols = symbolize_confined(&queries, &LocalFiles, &options, &|socket| {
+        let cancel = cancel.clone();
+        start(socket, move |socket| {
+            send(&socket, &Confinement::default(), None).unwrap();
+            expect::<Start>(&socket, 1 << 20).unwrap();
+            cancel.cancel();
+            assert!(expect::<Reply>(&socket, 1 << 20).is_err());
+        })
+    });
+    assert_eq!(names_of(&symbols), ["a+0x1"]);
+    assert!(symbols[0].report.is_cancelled);
+}

@@ -1,0 +1,249 @@
+//! The process that reads symbols and DWARF: it gives up all rights, and reads what it is given on its standard
+//! input, a socket (`wcprof-symbols/src/confined`).
+//!
+//! Each step is taken as far as it can be: root becomes nobody in an empty root folder; another user has
+//! no right to that, or only in a user namespace. What could be done is told to the parent.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::Context;
+use clap::Args;
+use nix::libc;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::Signal;
+use nix::unistd::{Uid, chdir, chroot, fchdir};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use seccompiler::SeccompCmpOp;
+use wcprof_symbols::{Confinement, NamingProcess, SymbolOptions, run_confined};
+
+use super::filter::{Filter, hide, prove};
+use super::process;
+use super::rights::{self, NOBODY};
+use crate::failure::Failure;
+
+/// Memory beside what the user permits: symbol tables, a decoder, stacks, the names themselves.
+const BASE_MEMORY: u64 = 512 << 20;
+const MEMORY_PER_THREAD: u64 = 64 << 20;
+/// Addresses that each thread's allocator reserves without using them.
+const RESERVED_PER_THREAD: u64 = 256 << 20;
+/// A file gives as much again as it has bytes, twice, for tables that are held whole; but no more than this.
+const MAX_MEMORY_PER_FILE: u64 = 2 << 30;
+/// CPU time before any file, for each file, and for each MiB of it, seconds. Real ones take some hundredths.
+const BASE_SECONDS: u64 = 60;
+const SECONDS_PER_FILE: u64 = 5;
+const SECONDS_PER_MIB: u64 = 4;
+const OPEN_FILES: u64 = 1024;
+/// Tables that do not fit into memory go into files that the parent makes.
+const MAX_FILE: u64 = 8 << 30;
+
+/// What it calls beyond computing: its socket, its threads, files of the parent.
+const CALLS: &[i64] = &[
+    libc::SYS_recvmsg,
+    libc::SYS_recvfrom,
+    libc::SYS_sendmsg,
+    libc::SYS_sendto,
+    libc::SYS_write,
+    libc::SYS_fcntl,
+    libc::SYS_set_robust_list,
+];
+
+#[derive(Args, Debug)]
+pub(crate) struct NamerArgs {
+    /// Bytes that `--max-memory` permits
+    max_memory: u64,
+    /// Threads
+    n_threads: u64,
+}
+
+/// Runs in the confined process.
+pub(crate) fn run(args: &NamerArgs) -> Result<(), Failure> {
+    rights::close_files()?;
+    let socket = io::stdin().as_fd().try_clone_to_owned();
+    let socket = UnixStream::from(socket.map_err(Failure::from)?);
+    let limits = Limits::new(args);
+    let confinement = confine(&limits);
+    let on_file = Box::new(move |size| limits.grow(size));
+    run_confined(socket, &confinement, on_file).map_err(Failure::from)
+}
+
+/// Takes each step, and says which held.
+fn confine(limits: &Limits) -> Confinement {
+    let mut confinement = Confinement::default();
+    let mut step = |name: &str, result: anyhow::Result<()>| match result {
+        Ok(()) => confinement.in_force.push(name.to_owned()),
+        Err(error) => confinement.missing.push(format!("{name}: {error:#}")),
+    };
+    let is_root = Uid::effective().is_root();
+    step("an empty root folder", empty_root(is_root));
+    if is_root {
+        step("user nobody", rights::become_user(NOBODY, NOBODY, &[]));
+    }
+    step("no capabilities", drop_capabilities());
+    // Cleared by the change of user, so it is set now.
+    let follows = set_pdeathsig(Signal::SIGKILL).context("failed to follow the end of wcprof");
+    step("ends with wcprof", follows);
+    step("limits of memory and CPU time", limits.set());
+    let no_more = set_no_new_privs().context("failed to give up new privileges");
+    step("no new privileges", no_more);
+    let calls = filter().and_then(Filter::apply).and_then(|()| prove());
+    step("system calls (seccomp)", calls);
+    confinement
+}
+
+/// Makes an empty folder, which has no name any more, its root. Who is not root may do that in a user
+/// namespace of its own.
+fn empty_root(is_root: bool) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir().context("failed to make a folder")?;
+    let handle = File::open(folder.path()).context("failed to open a folder")?;
+    folder.close().context("failed to remove a folder")?;
+    if !is_root {
+        unshare(CloneFlags::CLONE_NEWUSER).context("failed to make a user namespace")?;
+    }
+    fchdir(&handle).context("failed to enter a folder")?;
+    chroot(".").context("failed to change the root")?;
+    chdir("/").context("failed to enter the root")
+}
+
+fn drop_capabilities() -> anyhow::Result<()> {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    set_capabilities(None, none).context("failed to give up capabilities")
+}
+
+fn filter() -> anyhow::Result<Filter> {
+    // Its flags are in memory, where no filter sees them: the C library falls back to `clone`.
+    hide(libc::SYS_clone3)?;
+    let eq = || SeccompCmpOp::Eq;
+    let thread = libc::CLONE_THREAD as u64;
+    let abort = Signal::SIGABRT as u64;
+    Filter::computing()
+        .permit(CALLS)
+        .permit(&[libc::SYS_clone3])
+        .permit_if(
+            libc::SYS_clone,
+            &[(0, SeccompCmpOp::MaskedEq(thread), thread)],
+        )?
+        .permit_if(libc::SYS_prctl, &[(0, eq(), libc::PR_SET_NAME as u64)])?
+        // Its own limits, up to the hard ones.
+        .permit_if(libc::SYS_prlimit64, &[(0, eq(), 0)])?
+        .permit_if(
+            libc::SYS_tgkill,
+            &[(0, eq(), u64::from(std::process::id())), (2, eq(), abort)],
+        )
+}
+
+/// Limits that grow with the files.
+struct Limits {
+    n_threads: u64,
+    /// Memory, bytes, and CPU time, seconds.
+    now: Mutex<(u64, u64)>,
+}
+
+impl Limits {
+    fn new(args: &NamerArgs) -> Self {
+        let of_threads = args.n_threads.saturating_mul(MEMORY_PER_THREAD);
+        let memory = args.max_memory.saturating_mul(2);
+        let memory = memory.saturating_add(of_threads + BASE_MEMORY);
+        Self {
+            n_threads: args.n_threads,
+            now: Mutex::new((memory, BASE_SECONDS)),
+        }
+    }
+
+    fn set(&self) -> anyhow::Result<()> {
+        rights::limit(&[
+            (Resource::RLIMIT_NOFILE, OPEN_FILES, OPEN_FILES),
+            (Resource::RLIMIT_FSIZE, MAX_FILE, MAX_FILE),
+            (Resource::RLIMIT_CORE, 0, 0),
+        ])?;
+        self.apply(*self.now.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Permits what a file of this size needs.
+    fn grow(&self, size: u64) {
+        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
+        let memory = size.saturating_mul(2).min(MAX_MEMORY_PER_FILE);
+        now.0 = now.0.saturating_add(memory);
+        now.1 = now
+            .1
+            .saturating_add(SECONDS_PER_FILE + (size >> 20) * SECONDS_PER_MIB);
+        // Without more it ends earlier, and the parent says why.
+        let _ = self.apply(*now);
+    }
+
+    fn apply(&self, (memory, seconds): (u64, u64)) -> anyhow::Result<()> {
+        let reserved = self.n_threads.saturating_mul(RESERVED_PER_THREAD);
+        for (resource, soft) in [
+            (Resource::RLIMIT_DATA, memory),
+            (
+                Resource::RLIMIT_AS,
+                memory.saturating_add(reserved).saturating_mul(2),
+            ),
+            (Resource::RLIMIT_CPU, seconds),
+        ] {
+            let (_, hard) = getrlimit(resource).context("failed to read a limit")?;
+            setrlimit(resource, soft.min(hard), hard).context("failed to set a limit")?;
+        }
+        Ok(())
+    }
+}
+
+/// Starts a confined process that talks on `socket`.
+pub(crate) fn start(
+    socket: UnixStream,
+    options: &SymbolOptions,
+) -> io::Result<Box<dyn NamingProcess>> {
+    let (memory, threads) = (options.max_memory.to_string(), options.threads.to_string());
+    let args = ["confined-names", &memory, &threads].map(OsStr::new);
+    let child = process::command(&args)
+        .stdin(Stdio::from(OwnedFd::from(socket)))
+        // Signals of the terminal are for wcprof: the first Ctrl-C ends the recording alone.
+        .process_group(0)
+        .spawn()?;
+    Ok(Box::new(Namer(Mutex::new(child))))
+}
+
+/// What confines that process here.
+pub(crate) fn confinement() -> io::Result<Confinement> {
+    let options = SymbolOptions::default();
+    wcprof_symbols::confinement(&|socket| start(socket, &options))
+}
+
+struct Namer(Mutex<Child>);
+
+impl NamingProcess for Namer {
+    fn kill(&self) {
+        // Fails only when it is gone already.
+        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).kill();
+    }
+
+    fn wait(&self) -> String {
+        let status = self.0.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        let signal = status.as_ref().ok().and_then(ExitStatusExt::signal);
+        match (
+            signal.and_then(|signal| Signal::try_from(signal).ok()),
+            status,
+        ) {
+            (Some(Signal::SIGABRT), _) => {
+                "needed more memory than its limit, or found an error in itself (SIGABRT)".into()
+            }
+            (Some(Signal::SIGXCPU), _) => {
+                "took more CPU time than files of this size need (SIGXCPU)".into()
+            }
+            (_, Ok(status)) => format!("ended early ({status})"),
+            (_, Err(error)) => format!("was lost: {error}"),
+        }
+    }
+}

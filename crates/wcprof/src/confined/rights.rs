@@ -1,0 +1,57 @@
+//! What a process gives up one after the other: descriptors, user, capabilities, memory and time.
+
+use std::fs;
+
+use anyhow::{Context, ensure};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::unistd::{Gid, Uid, close, getuid, setgroups, setresgid, setresuid};
+use wcprof_host::procfs::read_file;
+
+/// The user that stands for root in a confined process.
+pub(crate) const NOBODY: u32 = 65534;
+
+/// Closes all but standard input, output and error.
+pub(crate) fn close_files() -> anyhow::Result<()> {
+    let fds: Vec<i32> = fs::read_dir("/proc/self/fd")
+        .context("failed to list descriptors")?
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+        .filter(|fd| *fd > 2)
+        .collect();
+    for fd in fds {
+        // The one of the listing itself is closed already.
+        let _ = close(fd);
+    }
+    Ok(())
+}
+
+/// Changes the user, if it is another one. A change from root to another user drops all capabilities
+/// (capabilities(7)).
+pub(crate) fn become_user(uid: u32, gid: u32, groups: &[Gid]) -> anyhow::Result<()> {
+    let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
+    // The same user without privileges: there is nothing to change, and no right to it.
+    if getuid() != uid {
+        setgroups(groups)
+            .and_then(|()| setresgid(gid, gid, gid))
+            .and_then(|()| setresuid(uid, uid, uid))
+            .with_context(|| format!("failed to become user {uid}"))?;
+    }
+    Ok(())
+}
+
+/// Fails if the process still has capabilities.
+pub(crate) fn prove_no_capabilities() -> anyhow::Result<()> {
+    let status = read_file("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    // Its root may have no /proc; the change of user has done it.
+    let has_none = effective.is_none_or(|set| set.trim().bytes().all(|b| b == b'0'));
+    ensure!(has_none, "the confined process still has capabilities");
+    Ok(())
+}
+
+/// Sets limits: soft and hard.
+pub(crate) fn limit(limits: &[(Resource, u64, u64)]) -> anyhow::Result<()> {
+    for (resource, soft, hard) in limits {
+        setrlimit(*resource, *soft, *hard).context("failed to set a limit")?;
+    }
+    Ok(())
+}
