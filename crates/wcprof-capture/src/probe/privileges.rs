@@ -28,9 +28,10 @@ enum When {
     IfNothingElse,
 }
 
-/// Without its own line: `CAP_DAC_OVERRIDE` for outputs in folders of other users, `CAP_SYSLOG` for addresses in
-/// `/proc/kallsyms`.
-const ALSO_KEPT: u64 = 1 << 1 | 1 << 34;
+/// Without a line of their own: `CAP_DAC_OVERRIDE` for outputs in folders of other users, `CAP_SYSLOG` for addresses
+/// in `/proc/kallsyms`; and to confine the process that reads symbols, and to end it, `CAP_KILL`, `CAP_SETGID`,
+/// `CAP_SETUID` and `CAP_SYS_CHROOT`.
+const ALSO_KEPT: u64 = 1 << 1 | 1 << 34 | 1 << 5 | 1 << 6 | 1 << 7 | 1 << 18;
 
 /// What a recording needs when everything is open, as a mask.
 pub fn kept_while_recording(reads_kernel_stacks: bool) -> u64 {
