@@ -15,6 +15,9 @@ use crate::wanted::{Positions, Wanted};
 /// Largest list of ranges, bytes.
 const MAX_LIST: u64 = 16 << 20;
 
+/// Steps that a range counts as: it is searched among the addresses.
+const RANGE_STEPS: usize = 8;
+
 /// A unit's bytes with what is needed to read its entries.
 pub(crate) struct Unit<'a> {
     /// Where it begins in `.debug_info`.
@@ -275,7 +278,7 @@ impl<'a> Unit<'a> {
             let mut base = self.ranges.low_pc;
             let mut positions = Positions::default();
             while let Some(entry) = entries.next()? {
-                self.reader.work(1)?;
+                self.reader.work(RANGE_STEPS)?;
                 let (begin, end) = match entry {
                     RawRngListEntry::BaseAddress { addr } => {
                         base = addr;
