@@ -96,6 +96,7 @@ static void *give_birth(void *number)
 		}
 		clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &next, NULL);
 	}
+	return NULL;
 }
 
 /* Neighbors differ, or the kernel would make one mapping of them. */

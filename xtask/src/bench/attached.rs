@@ -36,10 +36,8 @@ pub struct Recording {
     pub rss_bytes: u64,
     /// Size of the trace.
     pub trace_bytes: u64,
-    /// Ticks, and those that were late.
+    /// Ticks, as far as the thread that was seen most tells.
     pub n_ticks: f64,
-    /// See `n_ticks`.
-    pub n_late: f64,
     /// Threads times ticks.
     pub n_thread_samples: f64,
     /// Length of the recording.
@@ -125,14 +123,14 @@ impl Attached {
         let report = capture_json(command(&report))?;
         let headline = &report["headline"];
         let threads = list(&report["groups"]).flat_map(|group| list(&group["threads"]));
+        let n_ticks: Vec<f64> = threads.map(|thread| number(&thread["n_ticks"])).collect();
         Ok(Recording {
             cpu,
             end,
             rss_bytes: self.rss_bytes,
-            n_ticks: number(&headline["n_ticks"]),
-            n_late: number(&headline["n_late"]),
+            n_ticks: n_ticks.iter().copied().fold(0.0, f64::max),
             trace_bytes: fs::metadata(&self.trace)?.len(),
-            n_thread_samples: threads.map(|thread| number(&thread["n_ticks"])).sum(),
+            n_thread_samples: n_ticks.iter().sum(),
             seconds: number(&headline["duration_ns"]) / 1e9,
             engine: text(&headline["engine"]).to_owned(),
             notes: list(&headline["notes"])

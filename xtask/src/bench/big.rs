@@ -6,7 +6,7 @@ use anyhow::Result;
 use fs_err as fs;
 
 use super::attached::Attached;
-use super::overhead::start_target;
+use super::overhead::{compile_target, start_target};
 use crate::markdown::table;
 use crate::process::{Background, build_release};
 
@@ -22,7 +22,6 @@ const HEAD: &[&str] = &[
     "descriptors",
     "ticks a second",
     "thread-samples a second",
-    "late %",
     "notes",
 ];
 
@@ -45,9 +44,9 @@ const TARGETS: [(&str, usize, [u32; 4]); 4] = [
         [9980, 20, 0, 0],
     ),
     (
-        "200 processes of 10 threads, 1 runs now and then",
+        "200 processes of 10 threads, all blocked",
         200,
-        [9, 1, 0, 0],
+        [9, 0, 0, 0],
     ),
     (
         "60 000 mappings, 20 threads, 10 run now and then",
@@ -63,6 +62,7 @@ const TARGETS: [(&str, usize, [u32; 4]); 4] = [
 /// When a build or the targets fail.
 pub fn run(options: &Options) -> Result<()> {
     let wcprof = build_release()?;
+    let program = compile_target()?;
     println!(
         "\n{} s at 99 Hz with the default limit of 20 % of a core\n",
         options.seconds
@@ -70,7 +70,7 @@ pub fn run(options: &Options) -> Result<()> {
     let mut rows = Vec::new();
     for (name, n_processes, arguments) in TARGETS {
         let targets: Vec<Background> = (0..n_processes)
-            .map(|_| start_target(&arguments))
+            .map(|_| start_target(&program, &arguments))
             .collect::<Result<_>>()?;
         let pids: Vec<String> = targets.iter().map(|t| t.pid().to_string()).collect();
         for engine in &options.engines {
@@ -80,6 +80,7 @@ pub fn run(options: &Options) -> Result<()> {
                     vec![engine.clone(), "failed".to_owned()]
                 });
             cells.insert(0, name.to_owned());
+            println!("{}", cells.join(" | "));
             cells.resize(HEAD.len(), String::new());
             rows.push(cells);
         }
@@ -103,10 +104,6 @@ fn record(wcprof: &str, pids: &str, engine: &str, options: &Options) -> Result<V
         n_files.to_string(),
         format!("{:.0}", recording.n_ticks / recording.seconds),
         format!("{:.0}", recording.n_thread_samples / recording.seconds),
-        format!(
-            "{:.1}",
-            100.0 * recording.n_late / recording.n_ticks.max(1.0)
-        ),
         recording.notes.join("; "),
     ])
 }

@@ -2,6 +2,7 @@
 //! profilers on the same targets.
 
 use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -50,13 +51,14 @@ pub struct Options {
 /// When a build or a program fails.
 pub fn run(options: &Options) -> Result<()> {
     let wcprof = build_release()?;
+    let program = compile_target()?;
     let seconds = options.seconds;
     println!("\n{seconds} s at {RATE} Hz; CPU times of wcprof itself\n");
     let mut rows = Vec::new();
     let mut peer_rows = Vec::new();
     for (n_threads, n_waking) in [(70, 3), (70, 10), (1000, 0)] {
         // The main thread is one of them.
-        let target = start_target(&[n_threads - n_waking - 1, n_waking])?;
+        let target = start_target(&program, &[n_threads - n_waking - 1, n_waking])?;
         let name = format!("{n_threads} ({n_waking} run now and then)");
         for engine in &options.engines {
             let mut cells =
@@ -85,11 +87,16 @@ pub fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// Compiles and starts a target with these arguments of `lab/threads.c`, and waits until all of it is there.
-pub fn start_target(arguments: &[u32]) -> Result<Background> {
+/// Compiles the target.
+pub fn compile_target() -> Result<PathBuf> {
     let program = result_folder("bench")?.join("threads");
     compile_c("lab/threads.c", "-pthread", &program)?;
-    let mut target = Command::new(&program);
+    Ok(program)
+}
+
+/// Starts the target with these arguments of `lab/threads.c`, and waits until all of it is there.
+pub fn start_target(program: &Path, arguments: &[u32]) -> Result<Background> {
+    let mut target = Command::new(program);
     target.args(arguments.iter().map(u32::to_string));
     // It ends when its standard input does.
     target.stdin(Stdio::piped()).stdout(Stdio::piped());
