@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod crypto;
+mod faults;
 mod files;
 mod harm;
 mod input;

@@ -17,6 +17,8 @@ pub enum Variant {
     NonPie,
     /// Statically linked.
     Static,
+    /// A library for `LD_PRELOAD`.
+    Preload,
     /// Statically linked with musl, whose own functions have no call frame information.
     Musl,
 }
@@ -31,6 +33,7 @@ impl Variant {
             Self::FramePointers => "fp",
             Self::NonPie => "nopie",
             Self::Static => "static",
+            Self::Preload => "preload",
             Self::Musl => "musl",
         }
     }
@@ -40,6 +43,7 @@ impl Variant {
             Self::NoFramePointers => &["-fomit-frame-pointer"],
             Self::FramePointers => &["-fno-omit-frame-pointer"],
             Self::NonPie => &["-fomit-frame-pointer", "-fno-pie", "-no-pie"],
+            Self::Preload => &["-shared", "-fPIC"],
             Self::Static | Self::Musl => &["-fomit-frame-pointer", "-static"],
         }
     }
