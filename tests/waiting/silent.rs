@@ -124,12 +124,14 @@ pub(crate) fn file(engine: Engine) {
     );
     fs::remove_file(&below).expect("temporary file");
     let server_pid = server.pid().to_string();
+    // The checkout may lie below the mount.
+    let visible = format!("/proc/{}/root{}", std::process::id(), program().display());
     let mut silent = Silent {
         answering: Some(server),
         target: RemoteProcess::start_command(
             Command::new("nsenter")
                 .args(["--mount", "--target", &server_pid])
-                .arg(program())
+                .arg(visible)
                 .args(["file", &below]),
         ),
     };
