@@ -48,7 +48,7 @@ pub(crate) fn with_deadline<T: Send + 'static>(
             match from.recv_timeout(DEADLINE) {
                 Ok(result) => return Some(result),
                 // It only has no CPU.
-                Err(RecvTimeoutError::Timeout) if is_runnable(tid) => {}
+                Err(RecvTimeoutError::Timeout) if is_runnable(&format!("self/task/{tid}")) => {}
                 Err(_) => {
                     *caller = None;
                     return None;
@@ -63,8 +63,9 @@ pub(crate) fn end_caller() {
     CALLER.with_borrow_mut(|caller| *caller = None);
 }
 
-fn is_runnable(tid: Tid) -> bool {
-    let stat = read_file(format!("/proc/self/task/{tid}/stat"));
+/// Whether a thread, whose folder in `/proc` this is, runs or waits for a CPU.
+pub(crate) fn is_runnable(folder: &str) -> bool {
+    let stat = read_file(format!("/proc/{folder}/stat"));
     let stat = stat.ok().and_then(|line| parse_stat(&line));
     stat.is_some_and(|stat| stat.state == 'R')
 }

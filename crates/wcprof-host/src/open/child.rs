@@ -27,6 +27,8 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 
+use crate::deadline::is_runnable;
+
 use super::reason::NoFile;
 use super::regular::{handle_below, nameless_in, open_handle};
 
@@ -108,6 +110,8 @@ impl Child {
                 &mut [PollFd::new(&self.socket, PollFlags::IN)],
                 timeout.as_ref(),
             ) {
+                // It only has no CPU.
+                Ok(0) if self.is_runnable() => continue,
                 Ok(0) => break,
                 Err(Errno::INTR) => continue,
                 polled => polled?,
@@ -132,6 +136,11 @@ impl Child {
             };
         }
         Err(NoFile::NoAnswer)
+    }
+
+    fn is_runnable(&self) -> bool {
+        self.pid
+            .is_some_and(|pid| is_runnable(&pid.as_raw_pid().to_string()))
     }
 }
 
