@@ -8,9 +8,9 @@ use dwarf_stream::elf::ElfFile;
 use dwarf_stream::{Budget, DwarfFiles, look_up};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use wcprof_symbols::{
-    AddressQuery, FunctionStarts, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity,
-    ModuleQuery, ModuleReport, NoFile, OpenError, SymbolOptions, jitdump_names, kernel_names,
-    perf_map_names, short_name, symbolize_modules, without_clone_suffix,
+    FunctionStarts, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity, ModuleQuery,
+    ModuleReport, NoFile, OpenError, SymbolOptions, jitdump_names, kernel_names, perf_map_names,
+    short_name, symbolize_modules, without_clone_suffix,
 };
 use wcprof_types::{Avma, Svma};
 
@@ -87,13 +87,7 @@ fn symbolize_all(image: &Image, inlines: bool) -> ModuleReport {
             start: None,
         },
         base: Svma(0),
-        addresses: addresses
-            .iter()
-            .map(|address| AddressQuery {
-                address: Svma(*address),
-                function: None,
-            })
-            .collect(),
+        addresses: addresses.iter().map(|a| Svma(*a).into()).collect(),
     };
     let options = SymbolOptions {
         inlines,

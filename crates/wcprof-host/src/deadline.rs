@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::unistd::gettid;
 use wcprof_types::Tid;
 
-use crate::procfs::{parse_stat, read_file};
+use crate::procfs::is_runnable;
 
 /// What answers does within microseconds, or after reading a page from a disk.
 const DEADLINE: Duration = Duration::from_secs(2);
@@ -61,13 +61,6 @@ pub(crate) fn with_deadline<T: Send + 'static>(
 /// Ends the thread that makes the calls of this one; the next call starts another, which is like this one then.
 pub(crate) fn end_caller() {
     CALLER.with_borrow_mut(|caller| *caller = None);
-}
-
-/// Whether a thread, whose folder in `/proc` this is, runs or waits for a CPU.
-pub(crate) fn is_runnable(folder: &str) -> bool {
-    let stat = read_file(format!("/proc/{folder}/stat"));
-    let stat = stat.ok().and_then(|line| parse_stat(&line));
-    stat.is_some_and(|stat| stat.state == 'R')
 }
 
 fn start() -> Option<Caller> {

@@ -19,7 +19,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::unistd::{ForkResult, fork};
 use rustix::process::{Pid, WaitOptions, WaitStatus, getpid, getppid, waitpid};
 
-use crate::procfs::{parse_stat, parse_status, read_file};
+use crate::procfs::{parse_status, read_file, task_state};
 
 /// What is handed on.
 const SIGNALS: [Signal; 5] = [
@@ -174,9 +174,7 @@ fn ended(child: Pid, timeout: Duration) -> Option<WaitStatus> {
 
 /// Its first thread has ended.
 fn is_zombie(child: Pid) -> bool {
-    let stat = read_file(format!("/proc/{}/stat", child.as_raw_pid()));
-    let stat = stat.ok().and_then(|line| parse_stat(&line));
-    stat.is_some_and(|stat| stat.state == 'Z')
+    task_state(&child.as_raw_pid().to_string()) == Some('Z')
 }
 
 /// Ends as the child did, if by a signal of the user.

@@ -132,10 +132,7 @@ fn add_spread(elf: &ElfFile, n: u64, addresses: &mut BTreeSet<Svma>) {
 }
 
 fn wcprof(path: &str, build_id: &BuildId, addresses: &[Svma]) -> Answers {
-    let query = |address: &Svma| AddressQuery {
-        address: *address,
-        function: None,
-    };
+    let query = |address: &Svma| AddressQuery::from(*address);
     let query = ModuleQuery {
         module: ModuleIdentity {
             path: path.to_owned(),

@@ -16,6 +16,16 @@ pub struct AddressQuery {
     pub function: Option<Svma>,
 }
 
+impl From<Svma> for AddressQuery {
+    /// Of a place whose function is not known.
+    fn from(address: Svma) -> Self {
+        Self {
+            address,
+            function: None,
+        }
+    }
+}
+
 /// Addresses of one module to name.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ModuleQuery {

@@ -24,7 +24,7 @@ use crate::views::part_of;
 
 /// Bytes of a saved snapshot.
 const MAX_SAVED: u64 = 16 << 20;
-/// Bytes by which a snapshot is told from a trace.
+/// Bytes that distinguish a snapshot from a trace.
 const MAX_START: u64 = 4096;
 
 /// What is looked at.

@@ -13,7 +13,7 @@ use nix::errno::Errno;
 use nix::unistd::gettid;
 use wcprof_types::{Avma, Pid, Tid};
 
-use wcprof_host::procfs::{parse_schedstat, parse_stat, read_file};
+use wcprof_host::procfs::{parse_schedstat, read_file, task_state};
 use wcprof_host::read_memory_now;
 
 /// Written by the sampler.
@@ -160,10 +160,11 @@ impl Watcher {
 }
 
 fn look(sampler: Tid, count: u64) -> Option<Look> {
-    let read = |name| read_file(format!("/proc/self/task/{sampler}/{name}")).ok();
-    let n_runs = parse_schedstat(&read("schedstat")?)?.n_runs;
-    let state = parse_stat(&read("stat")?)?.state;
-    matches!(state, 'D' | 'S').then_some(Look { count, n_runs })
+    let folder = format!("self/task/{sampler}");
+    let schedstat = read_file(format!("/proc/{folder}/schedstat")).ok()?;
+    let n_runs = parse_schedstat(&schedstat)?.n_runs;
+    let is_off_cpu = matches!(task_state(&folder)?, 'D' | 'S');
+    is_off_cpu.then_some(Look { count, n_runs })
 }
 
 #[cfg(test)]

@@ -27,7 +27,7 @@ use rustix::net::{
 };
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, setsid, waitpid};
 
-use crate::deadline::is_runnable;
+use crate::procfs::is_runnable;
 
 use super::reason::NoFile;
 use super::regular::{handle_below, nameless_in, open_handle};

@@ -22,6 +22,17 @@ pub fn read_status(pid: Pid) -> io::Result<Status> {
     Ok(parse_status(&read_text(pid, "status")?))
 }
 
+/// State letter of a task (`proc(5)`), whose folder below `/proc` this is: `77`, `self/task/78`.
+pub fn task_state(folder: &str) -> Option<char> {
+    let stat = read_file(format!("/proc/{folder}/stat")).ok()?;
+    Some(parse_stat(&stat)?.state)
+}
+
+/// Whether a task runs or waits for a CPU; see [`task_state`].
+pub(crate) fn is_runnable(folder: &str) -> bool {
+    task_state(folder) == Some('R')
+}
+
 /// All processes of wcprof's pid namespace, ascending.
 pub fn list_processes() -> Vec<i32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();

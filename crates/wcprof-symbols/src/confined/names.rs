@@ -152,10 +152,7 @@ mod tests {
                 start: None,
             },
             base: Svma(0),
-            addresses: vec![AddressQuery {
-                address: Svma(1),
-                function: None,
-            }],
+            addresses: vec![AddressQuery::from(Svma(1))],
         }
     }
 

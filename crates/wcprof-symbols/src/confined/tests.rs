@@ -16,7 +16,7 @@ use super::{Confinement, NamingProcess, run_confined, symbolize_confined};
 use crate::files::{LocalFiles, ModuleIdentity};
 use crate::module::{symbolize_modules, unnamed};
 use crate::options::SymbolOptions;
-use crate::query::{AddressQuery, ModuleQuery, ModuleSymbols};
+use crate::query::{ModuleQuery, ModuleSymbols};
 
 /// A process that is a thread.
 struct Thread {
@@ -84,13 +84,7 @@ fn query(path: &str, build_id: Option<BuildId>, addresses: &[u64]) -> ModuleQuer
             start: None,
         },
         base: Svma(0),
-        addresses: addresses
-            .iter()
-            .map(|address| AddressQuery {
-                address: Svma(*address),
-                function: None,
-            })
-            .collect(),
+        addresses: addresses.iter().map(|a| Svma(*a).into()).collect(),
     }
 }
 

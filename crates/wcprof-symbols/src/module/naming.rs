@@ -207,10 +207,7 @@ impl Naming<'_> {
             return None;
         }
         let (start, name) = sources.symbols.sizeless_around(at.address)?;
-        let start = AddressQuery {
-            address: start,
-            function: None,
-        };
+        let start = AddressQuery::from(start);
         match self.function_start(start) {
             Some(_) => None,
             None => Some(self.demangled(name)),

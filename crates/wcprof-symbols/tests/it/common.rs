@@ -6,8 +6,8 @@ use std::process::Command;
 use tempfile::TempDir;
 use wcprof_symbols::elf::ElfFile;
 use wcprof_symbols::{
-    AddressQuery, LocalFiles, ModuleFiles, ModuleIdentity, ModuleQuery, ModuleSymbols,
-    SymbolOptions, open_regular, symbolize_modules,
+    LocalFiles, ModuleFiles, ModuleIdentity, ModuleQuery, ModuleSymbols, SymbolOptions,
+    open_regular, symbolize_modules,
 };
 use wcprof_trace::model::SymbolFrame;
 use wcprof_types::{BuildId, Svma};
@@ -119,13 +119,7 @@ pub fn symbolize(
     let query = ModuleQuery {
         module: module.clone(),
         base: Svma(0),
-        addresses: addresses
-            .iter()
-            .map(|a| AddressQuery {
-                address: Svma(*a),
-                function: None,
-            })
-            .collect(),
+        addresses: addresses.iter().map(|a| Svma(*a).into()).collect(),
     };
     symbolize_modules(&[query], files, options).remove(0)
 }

@@ -81,10 +81,7 @@ fn symbolize(path: &Path, address: u64, options: &SymbolOptions) -> ModuleSymbol
             start: None,
         },
         base: Svma(0),
-        addresses: vec![AddressQuery {
-            address: Svma(address),
-            function: None,
-        }],
+        addresses: vec![AddressQuery::from(Svma(address))],
     };
     symbolize_modules(&[query], &LocalFiles, options).remove(0)
 }

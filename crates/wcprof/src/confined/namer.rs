@@ -21,8 +21,8 @@ use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, chdir, chroot, fchdir};
-use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
 use seccompiler::SeccompCmpOp;
+use wcprof_host::sys::keep_capabilities;
 use wcprof_symbols::{Confinement, NamingProcess, SymbolOptions, run_confined};
 
 use super::filter::{Filter, hide, prove};
@@ -114,12 +114,7 @@ fn empty_root(is_root: bool) -> anyhow::Result<()> {
 }
 
 fn drop_capabilities() -> anyhow::Result<()> {
-    let none = CapabilitySets {
-        effective: CapabilitySet::empty(),
-        permitted: CapabilitySet::empty(),
-        inheritable: CapabilitySet::empty(),
-    };
-    set_capabilities(None, none).context("failed to give up capabilities")
+    keep_capabilities(0).context("failed to give up capabilities")
 }
 
 fn filter() -> anyhow::Result<Filter> {
