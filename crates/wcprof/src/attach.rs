@@ -156,8 +156,9 @@ fn add_names(
         &args.analysis.symbols,
         &options,
     )?;
+    let origin = (&*recorded).into();
     let (local, problems) =
-        local_names::of_recording(&opened.tables, &(&*recorded).into(), &mut symbols);
+        local_names::of_recording(&opened.tables, &origin, &mut symbols, &options.cancel);
     for problem in problems {
         message!("wcprof: {problem}");
     }

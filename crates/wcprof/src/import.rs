@@ -7,7 +7,7 @@ use anyhow::{Context, anyhow};
 use clap::{Args, ValueEnum};
 use wcprof_host::procfs::read_file;
 use wcprof_import::{Format, ImportError, Options};
-use wcprof_symbols::open_regular;
+use wcprof_symbols::{Cancel, open_regular};
 use wcprof_trace::TraceWriter;
 use wcprof_trace::model::{Frame, Trace};
 
@@ -16,7 +16,7 @@ use crate::failure::{Exit, Failure};
 use crate::local_names::kernel_functions;
 use crate::names;
 use crate::open::print_problems;
-use crate::output::{check, create};
+use crate::output::{check, write_trace};
 use crate::same_file::is_same_file;
 use crate::session::since_1970;
 
@@ -92,9 +92,10 @@ pub(crate) fn run(args: &ImportArgs) -> Result<(), Failure> {
     if let Some(why) = name_kernel(&mut trace) {
         message!("wcprof: kernel functions have no names: {why}");
     }
-    let (_, file) = create(&args.output, args.force)?;
-    let mut writer = TraceWriter::for_file(file, &trace.tables.header)?;
-    wcprof_import::write(&trace, &mut writer)?;
+    write_trace(&args.output, args.force, |file| {
+        let mut writer = TraceWriter::for_file(file, &trace.tables.header)?;
+        Ok(wcprof_import::write(&trace, &mut writer)?)
+    })?;
     message!(
         "wcprof: {} threads, {} samples in {output}; `wcprof report {output}` prints them",
         trace.tables.threads.len(),
@@ -137,7 +138,7 @@ fn name_kernel(trace: &mut Trace) -> Option<String> {
             wcprof_text::terminal_name(&tables.header.kernel)
         ));
     }
-    match kernel_functions(tables) {
+    match kernel_functions(tables, &Cancel::default()) {
         Ok(found) => tables.names.local.names.frames.extend(found),
         Err(error) => return Some(format!("{error:#}")),
     }

@@ -51,7 +51,7 @@ pub(crate) fn begin(
 /// Waits for the end, and gives what the ring holds.
 pub(crate) fn finish(running: Running<Ring>, options: &SessionOptions) -> Result<Ended, Failure> {
     let finished = running.finish(options)?;
-    let reason = session::reason(&finished.end);
+    let reason = finished.reason();
     let (kept, late) = finished.recorder.finish_with_snapshot(reason);
     let loss = session::loss(finished.failed.or(late).as_ref(), &finished.end);
     Ok(Ended {

@@ -97,7 +97,7 @@ impl LiveNames {
         let has_new_jit = jit.iter().any(is_new);
         if has_new_jit && may_ask {
             self.jit_asked = Some(begin);
-            let mut found = jit_names(tables, recorded);
+            let mut found = jit_names(tables, recorded, &options.cancel);
             for (id, key) in &jit {
                 let names = found.frames.remove(id).unwrap_or_default();
                 self.jit.insert(*key, names);

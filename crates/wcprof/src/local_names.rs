@@ -4,13 +4,13 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::{BufReader, Seek};
+use std::io::{self, BufRead, BufReader, Seek};
 
 use anyhow::Context;
 use wcprof_host::open::OpenError;
 use wcprof_host::procfs::open;
 use wcprof_record::{NamedSnapshot, Recorded, TargetFiles, UnmappedFrames};
-use wcprof_symbols::{JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
+use wcprof_symbols::{Cancel, JitCode, SymbolReport, jitdump_names, kernel_names, perf_map_names};
 use wcprof_trace::model::{
     Frame, FrameId, LaterName, LocalNames, Module, ModuleId, ProcessId, SymbolFrame, SymbolTable,
     Tables,
@@ -73,6 +73,7 @@ pub(crate) fn of_recording(
     tables: &Tables,
     recorded: &Origin<'_>,
     symbols: &mut SymbolTable,
+    cancel: &Cancel,
 ) -> (LocalNames, Vec<String>) {
     let mut names = LocalNames::default();
     let mut problems = Vec::new();
@@ -84,11 +85,11 @@ pub(crate) fn of_recording(
             names.names.frames.insert(id, functions);
         }
     }
-    match kernel_functions(tables) {
+    match kernel_functions(tables, cancel) {
         Ok(found) => names.names.frames.extend(found),
         Err(error) => problems.push(format!("functions of the kernel have no names: {error}")),
     }
-    for (id, codes) in jit_codes(tables, recorded, &mut problems) {
+    for (id, codes) in jit_codes(tables, recorded, cancel, &mut problems) {
         symbols.frames.remove(&id);
         // What ran before the recording began is of no interest.
         let n_before = codes.partition_point(|code| code.since <= recorded.begin);
@@ -107,9 +108,9 @@ pub(crate) fn of_recording(
 }
 
 /// The newest names of JIT code in a recording that goes on.
-pub(crate) fn jit_names(tables: &Tables, recorded: &Origin<'_>) -> SymbolTable {
+pub(crate) fn jit_names(tables: &Tables, recorded: &Origin<'_>, cancel: &Cancel) -> SymbolTable {
     // What stands in the way is said when a file is written.
-    let codes = jit_codes(tables, recorded, &mut Vec::new()).into_iter();
+    let codes = jit_codes(tables, recorded, cancel, &mut Vec::new()).into_iter();
     let newest = codes.filter_map(|(id, mut codes)| Some((id, vec![codes.pop()?.function])));
     SymbolTable {
         frames: newest.collect(),
@@ -139,6 +140,7 @@ fn module_of(tables: &Tables, id: ModuleId) -> Option<&Module> {
 /// Functions of the kernel that runs here, at the addresses that a trace has.
 pub(crate) fn kernel_functions(
     tables: &Tables,
+    cancel: &Cancel,
 ) -> anyhow::Result<Vec<(FrameId, Vec<SymbolFrame>)>> {
     let (ids, addresses): (Vec<FrameId>, Vec<Avma>) = frames(tables)
         .filter_map(|(id, frame)| match frame {
@@ -150,7 +152,10 @@ pub(crate) fn kernel_functions(
         return Ok(Vec::new());
     }
     let file = open(KALLSYMS).with_context(|| format!("failed to open {KALLSYMS}"))?;
-    let found = kernel_names(BufReader::with_capacity(BUFFER, file), &addresses)?;
+    let found = kernel_names(
+        BufReader::with_capacity(BUFFER, cancel.reader(file)),
+        &addresses,
+    )?;
     let named = ids.into_iter().zip(found.names);
     let named = named.filter_map(|(id, name)| Some((id, vec![function(name?)])));
     Ok(named.collect())
@@ -161,6 +166,7 @@ pub(crate) fn kernel_functions(
 fn jit_codes(
     tables: &Tables,
     recorded: &Origin<'_>,
+    cancel: &Cancel,
     problems: &mut Vec<String>,
 ) -> Vec<(FrameId, Vec<JitCode>)> {
     let mut all = Vec::new();
@@ -175,14 +181,16 @@ fn jit_codes(
             continue;
         }
         let mut found: Vec<Vec<JitCode>> = vec![Vec::new(); addresses.len()];
+        let input = |file: Result<File, OpenError>| Ok(from_start(file?, cancel)?);
         for file in files.jitdumps() {
-            if let Err(error) = read_code(true, file, &addresses, &mut found, problems) {
+            if let Err(error) = read_code(true, input(file), &addresses, &mut found, problems) {
                 problems.push(format!("the target's jitdump is not used: {error}"));
             }
         }
         if found.iter().any(Vec::is_empty) {
             for file in files.perf_maps() {
-                if let Err(error) = read_code(false, file, &addresses, &mut found, problems) {
+                if let Err(error) = read_code(false, input(file), &addresses, &mut found, problems)
+                {
                     problems.push(format!("the target's perf map is not used: {error}"));
                 }
             }
@@ -241,18 +249,21 @@ fn in_time(mut codes: Vec<JitCode>, end: u64) -> Vec<JitCode> {
     codes
 }
 
+fn from_start(mut file: File, cancel: &Cancel) -> io::Result<impl BufRead> {
+    // A copy of a descriptor has the same position.
+    file.rewind()?;
+    Ok(BufReader::with_capacity(BUFFER, cancel.reader(file)))
+}
+
 /// Adds the code that a jitdump has at the addresses, or a perf map where nothing is known yet.
 fn read_code(
     is_jitdump: bool,
-    file: Result<File, OpenError>,
+    input: anyhow::Result<impl BufRead>,
     addresses: &[Avma],
     found: &mut [Vec<JitCode>],
     problems: &mut Vec<String>,
 ) -> anyhow::Result<()> {
-    let mut file = file?;
-    // A copy of a descriptor has the same position.
-    file.rewind()?;
-    let input = BufReader::with_capacity(BUFFER, file);
+    let input = input?;
     let (n, what) = if is_jitdump {
         let dump = jitdump_names(input, addresses)?;
         for (all, codes) in found.iter_mut().zip(dump.codes) {

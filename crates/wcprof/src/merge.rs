@@ -15,7 +15,7 @@ use wcprof_types::process_title;
 use crate::args::{AlignArg, MergeArgs};
 use crate::failure::Failure;
 use crate::open::read_tables;
-use crate::output::{check, create};
+use crate::output::{check, write_trace};
 use crate::same_file::{identity, refuse_input};
 
 pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
@@ -56,12 +56,13 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         anonymize(&mut sources);
     }
     let header = merged_header(&sources, env!("CARGO_PKG_VERSION"));
-    let (_, file) = create(&args.output, args.force)?;
-    let mut writer = TraceWriter::for_file(file, &header)?;
     let spans = |i: usize| TraceReader::open(&args.traces[i]);
     let n_recorded: usize = sources.iter().map(|t| t.processes.len()).sum();
     let n_processes = n_recorded - joins.n_continued();
-    let losses = merge(sources, align, &joins, spans, &mut writer)?;
+    let losses = write_trace(&args.output, args.force, |file| {
+        let mut writer = TraceWriter::for_file(file, &header)?;
+        Ok(merge(sources, align, &joins, spans, &mut writer)?)
+    })?;
     if losses.n_unnamed > 0 {
         message!(
             "wcprof: {} frames of JIT code lost their names: the traces have other code at the same \

@@ -108,6 +108,28 @@ fn write_with(
     let mut file = temporary(&place).with_context(context)?;
     // Without a name, what is left of a failure is removed when `file` is dropped.
     write(file.as_file_mut()).with_context(context)?;
+    name(file, path, &place, force)
+}
+
+/// Writes a trace from other files: it appears when it is whole.
+pub(crate) fn write_trace<T>(
+    path: &Path,
+    force: ForceArgs,
+    write: impl FnOnce(File) -> anyhow::Result<T>,
+) -> Result<T, Failure> {
+    let place = Place::find(path).with_context(|| failed(path))?;
+    if matches!(place.found, Found::Device(_)) {
+        return Err(no_trace(path));
+    }
+    may_replace(path, &place, force)?;
+    let file = temporary(&place).with_context(|| failed(path))?;
+    let written = write(file.as_file().try_clone()?)?;
+    name(file, path, &place, force)?;
+    Ok(written)
+}
+
+/// Puts a file that is whole in its place.
+fn name(file: NamedTempFile, path: &Path, place: &Place, force: ForceArgs) -> Result<(), Failure> {
     let end = place.path();
     let named = match force.force {
         true => file.persist(end),
@@ -115,7 +137,7 @@ fn write_with(
     };
     match named.map_err(|e| e.error) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path)),
-        named => Ok(named.map(drop).with_context(context)?),
+        named => Ok(named.map(drop).with_context(|| failed(path))?),
     }
 }
 
@@ -134,10 +156,7 @@ pub(crate) fn create(path: &Path, force: ForceArgs) -> Result<NewTrace, Failure>
             let named = file.persist(place.path()).map_err(|e| e.error);
             named.with_context(context)?
         }
-        Found::Device(_) => {
-            let error = anyhow!("it is not a regular file").context(context());
-            return Err(Failure::from(error).hint("choose another file with -o"));
-        }
+        Found::Device(_) => return Err(no_trace(path)),
     };
     // A file system without locks is no reason to fail, and nobody else knows the file yet.
     let _ = file.try_lock();
@@ -199,6 +218,12 @@ fn exists(path: &Path) -> Failure {
         path.display()
     ))
     .hint("choose another file, or replace it with --force")
+}
+
+fn no_trace(path: &Path) -> Failure {
+    let context = format!("failed to create `{}`", path.display());
+    let error = anyhow!("it is not a regular file").context(context);
+    Failure::from(error).hint("choose another file with -o")
 }
 
 fn failed(path: &Path) -> String {

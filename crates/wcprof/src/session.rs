@@ -76,12 +76,11 @@ pub(crate) struct Running<S> {
 }
 
 /// How the recorder's thread ended.
-enum RecordingEnd {
-    /// The sampler has ended.
-    Whole,
-    Failed(RecordError),
+#[derive(Default)]
+struct RecordingEnd {
+    failed: Option<RecordError>,
     /// The sampler's thread never returns.
-    Stuck(Stuck),
+    stuck: Option<Stuck>,
 }
 
 /// A recording that has ended.
@@ -136,24 +135,26 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let sampling = named("wcprof-sampler").spawn(sampling)?;
     let _ = keep_capabilities(needed);
     let recording = move || {
-        let end = loop {
+        let mut end = RecordingEnd::default();
+        loop {
             match batches.recv_timeout(Watcher::EVERY) {
+                // What comes until the sampler has noticed that it is to end.
+                Ok(_) if end.failed.is_some() => {}
                 Ok(batch) => {
                     let recorded = recorder.batch(&batch);
                     let noted = recorded.and_then(|()| after_batch(&mut recorder, batch.time));
-                    if let Err(error) = noted {
-                        break RecordingEnd::Failed(error);
-                    }
+                    end.failed = noted.err();
                 }
-                Err(RecvTimeoutError::Timeout) => {
-                    if let Some(stuck) = watcher.check() {
-                        ended.end_recording();
-                        break RecordingEnd::Stuck(stuck);
-                    }
-                }
-                Err(RecvTimeoutError::Disconnected) => break RecordingEnd::Whole,
+                Err(RecvTimeoutError::Timeout) => end.stuck = watcher.check(),
+                Err(RecvTimeoutError::Disconnected) => break,
             }
-        };
+            if end.failed.is_some() || end.stuck.is_some() {
+                ended.end_recording();
+            }
+            if end.stuck.is_some() {
+                break;
+            }
+        }
         (recorder, end)
     };
     let recording = named("wcprof-recorder").spawn(recording)?;
@@ -174,10 +175,11 @@ impl<S: TraceSink> Running<S> {
                 "wcprof: {n} processes that started during the recording could not be recorded"
             );
         }
-        if let RecordingEnd::Stuck(stuck) = recorded {
+        let failed = recorded.failed;
+        if let Some(stuck) = recorded.stuck {
             return Ok(Finished {
                 recorder,
-                failed: None,
+                failed,
                 remark: None,
                 end: SamplingEnd::Stuck(stuck),
             });
@@ -185,10 +187,7 @@ impl<S: TraceSink> Running<S> {
         let (end, punctuality) = join(self.sampling, "sampler")?;
         let is_slow = punctuality == Punctuality::RealTime && self.pulse.gave_up_priority();
         Ok(Finished {
-            failed: match recorded {
-                RecordingEnd::Failed(error) => Some(error),
-                _ => None,
-            },
+            failed,
             remark: remark(options, &end, punctuality).or(is_slow.then(|| SLOW_TICKS.into())),
             recorder,
             end,
@@ -260,7 +259,8 @@ pub(crate) fn record(
     )?;
     show_progress(&progress, options);
     let finished = running.finish(options)?;
-    let recorded = finished.recorder.finish(reason(&finished.end));
+    let reason = finished.reason();
+    let recorded = finished.recorder.finish(reason);
     let unsaved = recorded.write_error.as_ref();
     let unsaved = unsaved.map(|error| format!("the end of the recording is not saved: {error}"));
     let loss = loss(finished.failed.as_ref(), &finished.end).or(unsaved);
@@ -282,16 +282,19 @@ pub(crate) fn loss(failed: Option<&RecordError>, end: &SamplingEnd) -> Option<St
     }
 }
 
-/// Why a recording ended, as the trace has it.
-pub(crate) fn reason(end: &SamplingEnd) -> &'static str {
-    match end {
-        SamplingEnd::Duration => "duration",
-        SamplingEnd::Stopped => "interrupted",
-        SamplingEnd::TargetExited => "target exited",
-        SamplingEnd::TargetExec => "target runs another program (exec)",
-        SamplingEnd::ReceiverGone => "trace could not be written",
-        SamplingEnd::Failed(_) => "sampling failed",
-        SamplingEnd::Stuck(_) => "the target's memory does not answer",
+impl<S> Finished<S> {
+    /// Why the recording ended, as the trace has it.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self.end {
+            _ if self.failed.is_some() => "trace could not be written",
+            SamplingEnd::Duration => "duration",
+            SamplingEnd::Stopped => "interrupted",
+            SamplingEnd::TargetExited => "target exited",
+            SamplingEnd::TargetExec => "target runs another program (exec)",
+            SamplingEnd::ReceiverGone => "the recorder ended",
+            SamplingEnd::Failed(_) => "sampling failed",
+            SamplingEnd::Stuck(_) => "the target's memory does not answer",
+        }
     }
 }
 

@@ -74,7 +74,8 @@ pub(crate) fn write(
         let (mut symbols, report) =
             names::of_recording(tables, &origin.files, names.args, &names.options)?;
         // What stands in the way of single names is said when the trace is read.
-        let (local, _) = local_names::of_recording(tables, &origin, &mut symbols);
+        let cancel = &names.options.cancel;
+        let (local, _) = local_names::of_recording(tables, &origin, &mut symbols, cancel);
         writer.write_local_names(&local)?;
         let is_cancelled = report.is_cancelled();
         // With names in it a trace is not searched for more.

@@ -26,7 +26,12 @@ fn trace(path: &Path, force: ForceArgs) -> Result<(), Failure> {
     Ok(file.write_all(b"new")?)
 }
 
-const WAYS: [Way; 2] = [report, trace];
+/// A trace that is made from others.
+fn made(path: &Path, force: ForceArgs) -> Result<(), Failure> {
+    write_trace(path, force, |mut file| Ok(file.write_all(b"new")?))
+}
+
+const WAYS: [Way; 3] = [report, trace, made];
 
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
@@ -274,4 +279,19 @@ fn traces() {
     let (taken, _) = create_first_free(all.clone()).unwrap();
     assert_eq!(taken, all[2]);
     assert!(create_first_free(all).is_err());
+}
+
+/// Check that a trace that cannot be made leaves the one that is there, and nothing else.
+#[test]
+fn failed_traces() {
+    let folder = folder();
+    let path = folder.path().join("a");
+    fs::write(&path, "old").unwrap();
+    let made = write_trace(&path, FORCE, |mut file| -> anyhow::Result<()> {
+        file.write_all(b"half")?;
+        anyhow::bail!("it broke")
+    });
+    assert_refused(made, "it broke");
+    assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+    assert_eq!(names(&folder), ["a"]);
 }
