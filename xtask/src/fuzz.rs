@@ -5,13 +5,17 @@
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fs_err as fs;
 
+use crate::cpu_time::children_cpu_time;
 use crate::markdown::table;
-use crate::process::{Background, command, is_installed, result_folder, root, target_folder};
+use crate::process::{
+    Background, command, execute, is_installed, result_folder, root, target_folder,
+};
 
 /// Inputs with names that begin so once broke a parser: they stay in the corpus whatever code they
 /// reach now.
@@ -24,7 +28,7 @@ const MAX_INPUT: u64 = 24 << 10;
 pub struct Args {
     /// Targets, as in `fuzz/fuzz_targets`; all without it
     targets: Vec<String>,
-    /// How long to look, each target
+    /// How long to look, each target; on a busy machine it gets less CPU time than this
     #[arg(long, default_value_t = 60)]
     seconds: u32,
     /// End a target earlier when this many seconds found no new edge
@@ -52,6 +56,8 @@ pub fn run(args: &Args) -> Result<()> {
         bail!("no fuzz target `{name}`; there are {}", targets.join(", "));
     }
     targets.retain(|name| args.targets.is_empty() || args.targets.contains(name));
+    // The time of builds is not that of the fuzzers.
+    execute(cargo_fuzz("build"))?;
     let (mut broken, mut rows) = (Vec::new(), Vec::new());
     for target in &targets {
         println!("==== {target}");
@@ -92,7 +98,7 @@ const HEAD: &[&str] = &["target", "core-seconds", "executions", "a second", "edg
 /// What runs of the fuzzer did.
 #[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
 struct Run {
-    seconds: u64,
+    cpu: Duration,
     n_executions: u64,
     /// Reached by all inputs that are known.
     n_edges: u64,
@@ -100,32 +106,40 @@ struct Run {
 
 impl Run {
     /// From the last lines of libFuzzer.
-    fn parse(seconds: u64, output: &str) -> Self {
+    fn parse(cpu: Duration, output: &str) -> Self {
         let after = |key: &str| {
             let (_, rest) = output.rsplit_once(key)?;
             rest.split_whitespace().next()?.parse().ok()
         };
         Self {
-            seconds,
+            cpu,
             n_executions: after("stat::number_of_executed_units:").unwrap_or(0),
             n_edges: after(" cov: ").unwrap_or(0),
         }
     }
 
     fn row(self, target: &str) -> Vec<String> {
-        let rate = self.n_executions / self.seconds.max(1);
-        let numbers = [self.seconds, self.n_executions, rate, self.n_edges];
+        let seconds = self.cpu.as_secs().max(1);
+        let rate = self.n_executions / seconds;
+        let numbers = [seconds, self.n_executions, rate, self.n_edges];
         let cells = numbers.map(|number| number.to_string());
         [target.to_owned()].into_iter().chain(cells).collect()
     }
 }
 
-/// Runs the fuzzer on inputs in these folders; new ones go into the first. Gives what it printed.
-fn fuzz(target: &str, folders: &[&Path], flags: &str) -> Result<String> {
-    let mut command = command(&format!("cargo +nightly fuzz run {target}"));
-    command.current_dir(root().join("fuzz")).args(folders);
+/// A command of cargo-fuzz. Without a sanitizer: the parsers are safe Rust, and run several times as often.
+fn cargo_fuzz(what: &str) -> Command {
+    let mut command = command(&format!("cargo +nightly fuzz {what} -s none"));
+    command.current_dir(root().join("fuzz"));
     // The programs are built apart: with another compiler, and instrumented.
     command.env("CARGO_TARGET_DIR", target_folder().join("fuzz"));
+    command
+}
+
+/// Runs the fuzzer on inputs in these folders; new ones go into the first. Gives what it printed.
+fn fuzz(target: &str, folders: &[&Path], flags: &str) -> Result<String> {
+    let mut command = cargo_fuzz("run");
+    command.arg(target).args(folders);
     // A thread of the standard library may still free its memory when its result is there.
     let flags = format!("-- -timeout=20 -rss_limit_mb=1536 -detect_leaks=0 {flags}");
     command.args(flags.split(' ')).stderr(Stdio::piped());
@@ -150,13 +164,14 @@ fn fuzz(target: &str, folders: &[&Path], flags: &str) -> Result<String> {
 fn look(target: &str, args: &Args) -> Result<Run> {
     let slice = args.idle.unwrap_or(args.seconds).max(1);
     let mut all = Run::default();
-    while all.seconds < args.seconds.into() {
+    for _ in 0..args.seconds.div_ceil(slice) {
+        let before = children_cpu_time()?;
         let flags = format!("-max_total_time={slice} -malloc_limit_mb=512 -print_final_stats=1");
         let text = fuzz(target, &[&found(target)?, &corpus(target)], &flags)?;
-        let run = Run::parse(slice.into(), &text);
+        let run = Run::parse(children_cpu_time()?.saturating_sub(before), &text);
         let is_new = run.n_edges > all.n_edges;
         all = Run {
-            seconds: all.seconds + run.seconds,
+            cpu: all.cpu + run.cpu,
             n_executions: all.n_executions + run.n_executions,
             n_edges: run.n_edges.max(all.n_edges),
         };
@@ -216,9 +231,9 @@ mod tests {
     fn last_lines() {
         let text = "#2\tINITED cov: 40 ft: 41\n#9000\tDONE   cov: 123 ft: 456 corp: 7/8b\n\
                     stat::number_of_executed_units: 9000\nstat::average_exec_per_sec:     900\n";
-        let run = Run::parse(10, text);
+        let run = Run::parse(Duration::from_secs(10), text);
         assert_eq!((run.n_executions, run.n_edges), (9000, 123));
         assert_eq!(run.row("elf"), ["elf", "10", "9000", "900", "123"]);
-        assert_eq!(Run::parse(1, "").n_edges, 0);
+        assert_eq!(Run::parse(Duration::ZERO, "").n_edges, 0);
     }
 }

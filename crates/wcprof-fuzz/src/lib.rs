@@ -46,6 +46,8 @@ pub const TARGETS: &[Target] = &[
     target("mini_debug_info", symbols::mini_debug_info, 384),
     target("debug_links", symbols::debug_links, 64),
     target("dwarf", symbols::dwarf, 192),
+    target("dwarf_many", symbols::dwarf_many, 192),
+    target("module", symbols::module, 128),
     target("split_dwarf", symbols::split_dwarf, 256),
     target("runtime_names", symbols::runtime_names, 128),
     target("demangle", symbols::demangle, 64),

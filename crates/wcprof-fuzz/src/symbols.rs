@@ -21,7 +21,8 @@ use crate::image::{self, COMPRESSED, Part};
 const MAX_SECTION: u64 = 8 << 20;
 /// Addresses looked up in each executable section.
 const N_ADDRESSES: u64 = 48;
-/// Addresses that are looked up in DWARF at once, as many as a recording has of a large program.
+/// Addresses that are looked up in DWARF at once: few, and as many as a recording has of a large program.
+const FEW_ADDRESSES: u64 = 64;
 const MANY_ADDRESSES: u64 = 4096;
 const MAX_MEMORY: u64 = 16 << 20;
 
@@ -136,7 +137,11 @@ pub(crate) fn elf(data: &[u8]) {
             }
         }
     }
-    symbolize(data.to_vec(), false);
+}
+
+/// An ELF file with all that is made of it: names of addresses all over it.
+pub(crate) fn module(data: &[u8]) {
+    symbolize(data.to_vec(), true);
 }
 
 /// A section of any of the compressed forms: the form, the size that its header states, the
@@ -165,8 +170,7 @@ pub(crate) fn compressed_section(data: &[u8]) {
         flags,
         ..Part::plain(name, &stored)
     };
-    let image = image::build(&[part]);
-    let Ok(elf) = ElfFile::from_bytes(image.clone()) else {
+    let Ok(elf) = ElfFile::from_bytes(image::build(&[part])) else {
         return;
     };
     if let Some(section) = elf.debug_section("debug_info")
@@ -175,7 +179,7 @@ pub(crate) fn compressed_section(data: &[u8]) {
         assert_eq!(bytes.len() as u64, size);
     }
     // As a stream, of any size.
-    symbolize(image, true);
+    look_up_in(&elf, 1);
 }
 
 /// An xz file in `.gnu_debugdata`.
@@ -203,34 +207,46 @@ pub(crate) fn debug_links(data: &[u8]) {
     let parts = [
         Part::plain(link, first),
         Part::plain(".note.gnu.build-id", input.0),
-        // Something to look for a supplementary file for.
-        Part::plain(".debug_info", &[0; 4]),
     ];
-    let image = image::build(&parts);
-    if let Ok(elf) = ElfFile::from_bytes(image.clone())
-        && let Ok(Some(link)) = elf.debug_link()
-    {
+    let Ok(elf) = ElfFile::from_bytes(image::build(&parts)) else {
+        return;
+    };
+    let _ = elf.build_id();
+    if let Ok(Some(link)) = elf.debug_link() {
         assert!(!link.file_name.contains('/') && !link.file_name.is_empty());
     }
-    symbolize(image, true);
+    if let Ok(Some(link)) = elf.alt_link() {
+        assert!(!link.path.is_empty());
+    }
 }
 
 /// Sections of DWARF (see [`image`]).
 pub(crate) fn dwarf(data: &[u8]) {
+    dwarf_of(data, FEW_ADDRESSES);
+}
+
+/// The same for inputs that make much work: of many ranges, units, addresses.
+pub(crate) fn dwarf_many(data: &[u8]) {
+    dwarf_of(data, MANY_ADDRESSES);
+}
+
+fn dwarf_of(data: &[u8], n_addresses: u64) {
     let parts = image::parts(&mut Bytes(data));
-    let image = image::build(&parts);
-    if let Ok(elf) = ElfFile::from_bytes(image.clone()) {
-        let files = DwarfFiles {
-            main: &elf,
-            supplementary: None,
-            split: None,
-        };
-        let addresses: Vec<u64> = (0x1000..0x1000 + MANY_ADDRESSES).collect();
-        if let Ok(found) = look_up(files, &addresses, &Budget::new(MAX_MEMORY)) {
-            assert_eq!(found.frames.len(), addresses.len());
-        }
+    if let Ok(elf) = ElfFile::from_bytes(image::build(&parts)) {
+        look_up_in(&elf, n_addresses);
     }
-    symbolize(image, true);
+}
+
+fn look_up_in(elf: &ElfFile, n_addresses: u64) {
+    let files = DwarfFiles {
+        main: elf,
+        supplementary: None,
+        split: None,
+    };
+    let addresses: Vec<u64> = (0x1000..0x1000 + n_addresses).collect();
+    if let Ok(found) = look_up(files, &addresses, &Budget::new(MAX_MEMORY)) {
+        assert_eq!(found.frames.len(), addresses.len());
+    }
 }
 
 /// A module and the split DWARF that it names: whether that is a package (`u8`), bytes of the module's
