@@ -1,4 +1,4 @@
-//! Compiles the tests and runs their programs: most of them in parallel, live ones alone.
+//! Compiles the tests and runs their programs: most of them in parallel, one alone.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -11,7 +11,10 @@ use serde_json::Value;
 use super::summary::Summary;
 use crate::process::cargo;
 
-/// Live tests whose targets sleep leave the CPUs to each other.
+/// Live tests whose targets need the CPUs.
+const ALONE: &str = "running";
+/// Live tests whose targets sleep, and so many of them at a time. The longest program.
+const WAITING: &str = "waiting";
 const WAITING_THREADS: &str = "12";
 
 /// A compiled program of tests.
@@ -66,18 +69,26 @@ impl Binary {
         let mut command = Command::new(&self.program);
         command.current_dir(&self.folder).stdin(Stdio::null());
         command.args(is_long.then_some("--ignored"));
+        let n_threads = match &*self.name {
+            ALONE => Some("1"),
+            WAITING => Some(WAITING_THREADS),
+            _ => None,
+        };
+        command.args(n_threads.iter().flat_map(|n| ["--test-threads", n]));
         command
     }
 }
 
-/// Runs all programs but the live ones, as many at a time as there are CPUs. The output of each is shown
-/// when it ends.
+/// Runs all programs but one, as many at a time as there are CPUs. The output of each is shown when it ends.
 ///
 /// # Errors
 /// When one fails.
 pub fn run_in_parallel(summary: &mut Summary, is_long: bool) -> Result<()> {
-    let binaries = binaries()?.into_iter();
-    let queue = Mutex::new(binaries.filter(|b| !["waiting", "running"].contains(&&*b.name)));
+    let mut binaries = binaries()?;
+    binaries.retain(|binary| binary.name != ALONE);
+    // What takes longest comes first.
+    binaries.sort_by_key(|binary| binary.name != WAITING);
+    let queue = Mutex::new(binaries.into_iter());
     let done = Mutex::new((summary, Vec::new()));
     let next = || lock(&queue).next();
     let work = || {
@@ -111,21 +122,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Runs the program of this name by itself.
+/// Runs the tests that need the CPUs.
 ///
 /// # Errors
-/// When it fails.
-pub fn run_live(summary: &mut Summary, name: &str, is_long: bool) -> Result<()> {
+/// When one fails.
+pub fn run_alone(summary: &mut Summary, is_long: bool) -> Result<()> {
     let mut binaries = binaries()?.into_iter();
-    let binary = binaries
-        .find(|binary| binary.name == name)
-        .with_context(|| format!("there are no tests {name:?}"))?;
-    let n_threads = match name {
-        "running" => "1",
-        _ => WAITING_THREADS,
-    };
-    let mut command = binary.command(is_long);
-    summary.run(command.args(["--test-threads", n_threads]))
+    let binary = binaries.find(|binary| binary.name == ALONE);
+    let binary = binary.with_context(|| format!("there are no tests {ALONE:?}"))?;
+    summary.run(&mut binary.command(is_long))
 }
 
 #[cfg(test)]

@@ -25,15 +25,13 @@ pub const PARTS: &[Part] = &[
     ("lints", "clippy, warnings are errors"),
     ("docs", "rustdoc, warnings are errors"),
     ("build", "compile the tests"),
-    ("pure", "tests without a live target's shares"),
-    ("waiting", "live targets that sleep, in parallel"),
+    ("parallel", "tests that leave the CPUs to each other"),
     ("running", "live targets that need the CPUs"),
 ];
 
 /// Parts that run with `--full`.
 pub const LONG_PARTS: &[Part] = &[
-    ("long-pure", "pure tests that take long"),
-    ("long-waiting", "all engines, 50 kills, exact splits"),
+    ("long-parallel", "all engines, 50 kills, exact splits"),
     ("long-running", "all engines, exact splits"),
     ("benches", "clippy of the benchmarks"),
     ("vmtest", "the BPF engine on other kernels"),
@@ -81,8 +79,8 @@ fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
             execute(cargo(&words).env("RUSTDOCFLAGS", "-D warnings"))
         }
         "build" => binaries::build(),
-        "pure" => binaries::run_in_parallel(summary, is_long),
-        "waiting" | "running" => binaries::run_live(summary, kind, is_long),
+        "parallel" => binaries::run_in_parallel(summary, is_long),
+        "running" => binaries::run_alone(summary, is_long),
         "benches" => clippy(&format!("--package {BENCHES}")),
         "truth" => xtask(summary, "truth"),
         "viewers" => {
