@@ -124,7 +124,7 @@ impl<'a> AppliedRule<'a> {
             action: rule.action.clone(),
             pid: first.pid,
             process: self.index.process_title(first).to_owned(),
-            host: self.index.host(first).to_owned(),
+            host: self.index.host(first.process).to_owned(),
             pools: pools.map(|p| p.name.clone()).collect(),
             basis: Basis::Time(share),
             evidence,

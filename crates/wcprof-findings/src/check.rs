@@ -3,7 +3,7 @@
 use regex::bytes::RegexBuilder;
 use wcprof_profile::model::State;
 
-use crate::rule::{Base, FrameTest, Kind, Pattern, Rule, Scope, Show};
+use crate::rule::{Base, FrameTest, Kind, Match, Pattern, Rule, Scope, Show};
 
 /// Bounds the compiled size of one expression, bytes, so that a file cannot exhaust memory.
 const MAX_REGEX_BYTES: usize = 4 << 20;
@@ -85,16 +85,25 @@ fn check_threshold(rule: &Rule) -> Result<(), Problem> {
             return problem(format!("threshold.{key}"), what);
         }
     }
-    let is_threads = rule.matches.kind == Kind::Threads;
+    let is_of_time = matches!(rule.matches.kind, Kind::Stacks | Kind::Imbalance);
     none_of(&[(
-        is_threads && (t.of != Base::Wall || t.scope != Scope::Pool),
+        !is_of_time && (t.of != Base::Wall || t.scope != Scope::Pool),
         "threshold.of",
-        "`match.kind = \"threads\"` needs `of = \"wall\"` and no `scope`",
+        "`match.kind = \"threads\"` and `\"like-processes\"` need `of = \"wall\"` and no `scope`",
     )])
 }
 
 fn check_match(rule: &Rule) -> Result<(), Problem> {
     let (m, of) = (&rule.matches, rule.threshold.of);
+    if m.kind == Kind::LikeProcesses {
+        let only_processes = Match {
+            kind: m.kind,
+            processes: m.processes.clone(),
+            ..Match::default()
+        };
+        let what = "`match.kind = \"like-processes\"` takes `processes` alone";
+        return none_of(&[(*m != only_processes, "match", what)]);
+    }
     let has_patterns = !(m.when.is_empty() && m.unless.is_empty());
     let from_frame = matches!(m.evidence, Show::Callers | Show::Callees);
     none_of(&[

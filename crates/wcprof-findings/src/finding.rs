@@ -1,6 +1,7 @@
 //! A finding: what a rule or a check of settings found, with its evidence.
 
 use serde::{Deserialize, Serialize};
+use wcprof_profile::Figure;
 use wcprof_profile::model::State;
 use wcprof_text::percent;
 use wcprof_types::{Pid, Tid};
@@ -65,11 +66,11 @@ pub struct Finding {
 }
 
 impl Finding {
-    /// Its share of what its rule's threshold is of, percent; 0 for a setting.
+    /// Its share of what its rule's threshold is of, percent; 0 for a setting and a comparison.
     pub fn percent_of_base(&self) -> f64 {
         match &self.basis {
             Basis::Time(share) => percent(share.matched_ns, share.base_ns()),
-            Basis::Setting(_) => 0.0,
+            Basis::Unlike(_) | Basis::Setting(_) => 0.0,
         }
     }
 
@@ -78,6 +79,7 @@ impl Finding {
     pub fn share_percent(&self) -> f64 {
         match &self.basis {
             Basis::Time(share) => percent(share.matched_ns, share.non_idle_ns),
+            Basis::Unlike(one) => percent(one.difference_ns, one.non_idle_ns).min(100.0),
             Basis::Setting(_) => 0.0,
         }
     }
@@ -90,8 +92,37 @@ impl Finding {
 pub enum Basis {
     /// Time of threads.
     Time(TimeShare),
+    /// A figure of a process, or a thread, beside those of its like.
+    Unlike(Comparison),
     /// Settings of the process or its host.
     Setting(SettingsFound),
+}
+
+/// A figure of one of many like processes or threads: the one with the largest difference.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Comparison {
+    /// What it is like: the class of processes, or the pool of threads.
+    pub class: String,
+    /// How many are compared.
+    pub n_like: usize,
+    /// What is compared.
+    pub figure: Figure,
+    /// Threads at a time of this one.
+    pub at_a_time: f64,
+    /// The median of all.
+    pub median: f64,
+    /// Median distance from the median.
+    pub mad: f64,
+    /// In times the median; `None` where that is 0.
+    pub ratio: Option<f64>,
+    /// The 95 % confidence interval of `ratio`.
+    pub interval: Option<(f64, f64)>,
+    /// The chance that one like the others is so far from them.
+    pub p: f64,
+    /// Difference from the median over the recording.
+    pub difference_ns: u64,
+    /// Its time in every state but idle.
+    pub non_idle_ns: u64,
 }
 
 /// Settings, and where each was read.

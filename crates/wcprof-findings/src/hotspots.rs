@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 
+use wcprof_profile::Fleet;
 use wcprof_profile::model::Profile;
 
 use crate::applied::AppliedRule;
@@ -15,6 +16,7 @@ use crate::matching::CompiledRule;
 use crate::rule::{Kind, Scope, Show};
 use crate::rule_set::RuleSet;
 use crate::totals::Index;
+use crate::unlike::unlike;
 use crate::verdict::Verdict;
 
 /// Above this many pools of one process, findings of the same rule are merged into one.
@@ -24,11 +26,15 @@ const MAX_FINDINGS_A_RULE: usize = 3;
 /// and undecided when the interval spans it.
 ///
 /// A rule that matches in one to three pools of a process gives a finding for each; in more, one for all of
-/// them.
-pub fn hotspots(profile: &Profile, rules: &RuleSet) -> Hotspots {
+/// them. `fleets`: the like processes of the profile, for the rules that compare them.
+pub fn hotspots(profile: &Profile, rules: &RuleSet, fleets: &[Fleet]) -> Hotspots {
     let index = Index::new(profile);
     let mut found = Hotspots::default();
     for rule in rules.rules() {
+        if rule.matches.kind == Kind::LikeProcesses {
+            found.findings.extend(unlike(&index, rule, fleets));
+            continue;
+        }
         let pools = index.pools(rule);
         // Compiling its expressions takes longer than all the rest.
         if pools.is_empty() {
@@ -42,7 +48,9 @@ pub fn hotspots(profile: &Profile, rules: &RuleSet) -> Hotspots {
         };
         match rule.rule.matches.kind {
             Kind::Stacks => by_stacks(&rule, &mut found),
-            Kind::Threads | Kind::Imbalance => busy_threads(&rule, &mut found),
+            Kind::Threads | Kind::Imbalance | Kind::LikeProcesses => {
+                busy_threads(&rule, &mut found)
+            }
         }
     }
     found.findings.sort_by(|a, b| {

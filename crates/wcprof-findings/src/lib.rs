@@ -22,6 +22,7 @@ mod files;
 mod locks;
 mod matching;
 mod totals;
+mod unlike;
 mod verdict;
 
 mod condition;
@@ -34,7 +35,8 @@ mod to_do;
 
 pub use condition::{Condition, ConditionError};
 pub use finding::{
-    Basis, Evidence, EvidenceLine, Finding, Hotspots, Setting, SettingsFound, TimeShare, Undecided,
+    Basis, Comparison, Evidence, EvidenceLine, Finding, Hotspots, Setting, SettingsFound,
+    TimeShare, Undecided,
 };
 pub use hotspots::hotspots;
 pub use json::{rules_to_json, to_json};
@@ -48,6 +50,7 @@ pub use text::{
     gain_sentence, render_finding, render_paragraph, render_rules, render_text, share_sentence,
 };
 pub use to_do::{ToDo, to_do};
+pub use unlike::{MIN_LIKE, Outlier, comparison_text, outliers};
 pub use watch::Watch;
 
 #[cfg(test)]

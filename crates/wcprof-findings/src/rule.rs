@@ -77,6 +77,8 @@ pub enum Kind {
     Threads,
     /// Threads of a pool compared with each other: one does much more than the mean.
     Imbalance,
+    /// Processes of one class compared with each other, by state, kind of work and lock.
+    LikeProcesses,
 }
 
 /// What time a rule counts.
@@ -210,7 +212,8 @@ pub struct Threshold {
     /// Over what time is added up.
     #[serde(default)]
     pub scope: Scope,
-    /// Least share, percent of the base.
+    /// Least share, percent of the base; with `kind = "like-processes"` the least difference from the median,
+    /// percent of it.
     pub percent: f64,
     /// Least time, percent of the recording's length (of one core, for on-CPU time).
     #[serde(default = "default_min_wall_percent")]

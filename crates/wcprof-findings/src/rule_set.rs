@@ -38,6 +38,7 @@ pub(crate) const BUILTIN: &[(&str, &str)] = builtin![
     "run-queue-delay.toml",
     "thread-saturated.toml",
     "tcmalloc-central.toml",
+    "unlike.toml",
 ];
 
 /// Why a rule could not be used.

@@ -4,8 +4,9 @@ use wcprof_profile::model::{Profile, State};
 use wcprof_text::{columns, count, cut, one_line, percent, wrap};
 
 use crate::finding::{Basis, Evidence, Finding, Hotspots, TimeShare, Undecided};
-use crate::rule::{Scope, Source};
+use crate::rule::{Kind, Scope, Source};
 use crate::rule_set::RuleSet;
+use crate::unlike::comparison_text;
 
 /// Pool names printed before the rest is counted.
 const MAX_POOL_NAMES: usize = 4;
@@ -53,10 +54,11 @@ pub fn render_rules(rules: &RuleSet, width: usize) -> String {
     for rule in rules.rules() {
         let (severity, title) = (rule.severity.name(), one_line(&rule.title));
         let (percent, of) = (rule.threshold.percent, rule.threshold.of.name());
-        out += &format!(
-            "{} [{severity}] {title}\n  from {percent} % of the {of}\n",
-            rule.id
-        );
+        let from = match rule.matches.kind {
+            Kind::LikeProcesses => format!("{percent} % from the median"),
+            _ => format!("{percent} % of the {of}"),
+        };
+        out += &format!("{} [{severity}] {title}\n  from {from}\n", rule.id);
         out += &render_paragraph("threshold", &rule.threshold.why, width);
         out += &sources(&rule.sources, width);
     }
@@ -107,6 +109,7 @@ fn basis(finding: &Finding, width: usize) -> String {
             let text = share_text(share, finding);
             render_paragraph("share", &text, width)
         }
+        Basis::Unlike(one) => render_paragraph("compared", &comparison_text(one), width),
         Basis::Setting(found) => {
             let settings = found.settings.iter().map(|setting| {
                 let mut text = format!("{}: {}", setting.name, setting.value);
@@ -206,6 +209,7 @@ fn undecided(open: &Undecided) -> String {
 pub fn share_sentence(finding: &Finding) -> Option<String> {
     match &finding.basis {
         Basis::Time(share) => Some(share_text(share, finding)),
+        Basis::Unlike(one) => Some(comparison_text(one)),
         Basis::Setting(_) => None,
     }
 }

@@ -74,6 +74,7 @@ fn why(profile: &Profile, group: &[&Finding]) -> String {
             let whose = whose(share, first);
             format!("{prefix}{title}: {share_text} of {whose}{also}")
         }
+        Basis::Unlike(_) => format!("{prefix}{title}"),
         Basis::Setting(found) => {
             let setting = found.settings.first();
             let setting = setting.map_or_else(String::new, |s| format!(": {} {}", s.name, s.value));

@@ -129,10 +129,10 @@ impl<'p> Index<'p> {
         pools.filter(|pools| !pools.is_empty()).collect()
     }
 
-    /// The host of a pool's process if the profile is of several hosts; else empty.
-    pub(crate) fn host(&self, pool: &Pool) -> &str {
+    /// The host of a process if the profile is of several hosts; else empty.
+    pub(crate) fn host(&self, process: usize) -> &str {
         let processes = &self.profile.processes;
-        let host = processes.get(pool.process).map_or("", |p| p.host.as_str());
+        let host = processes.get(process).map_or("", |p| p.host.as_str());
         match processes.iter().any(|p| p.host != host) {
             true => host,
             false => "",

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use wcprof_findings::{Hotspots, RuleSet, hotspots, render_text};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{ProfileBuilder, Rules, Trees, View};
+use wcprof_profile::{Categories, ProfileBuilder, Rules, Trees, View, fleets};
 use wcprof_report::{HtmlOptions, HtmlPage, MAX_HTML_BYTES};
 use wcprof_report::{TextTrees, folded, json, text, uwpmp};
 use wcprof_trace::TraceReader;
@@ -66,11 +66,13 @@ pub(crate) fn trace_sections(data: &[u8]) {
 }
 
 /// Rules take longer to read than most traces.
-fn rules() -> &'static (Rules, RuleSet) {
-    static RULES: OnceLock<(Rules, RuleSet)> = OnceLock::new();
-    RULES.get_or_init(|| match (Rules::builtin(), RuleSet::builtin()) {
-        (Ok(rules), Ok(hotspots)) => (rules, hotspots),
-        _ => panic!("built-in rules are malformed"),
+fn rules() -> &'static (Rules, Categories, RuleSet) {
+    static RULES: OnceLock<(Rules, Categories, RuleSet)> = OnceLock::new();
+    RULES.get_or_init(|| {
+        let rules = Rules::builtin().expect("built-in rules are well-formed");
+        let categories = rules.categories().expect("built-in rules are well-formed");
+        let hotspots = RuleSet::builtin().expect("built-in rules are well-formed");
+        (rules, categories, hotspots)
     })
 }
 
@@ -103,7 +105,7 @@ fn read(file: &[u8], and: impl FnOnce(ProfileBuilder, &Tables)) {
 
 /// Nothing of the trace may reach a terminal as a control character.
 pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
-    let (rules, hotspot_rules) = rules();
+    let (rules, categories, hotspot_rules) = rules();
     let profile = builder.finish(tables, None, rules);
     let trees = Trees::new(&profile, &View::default());
     let texts = TextTrees::new(&profile, &View::default());
@@ -113,7 +115,8 @@ pub(crate) fn print(builder: ProfileBuilder, tables: &Tables) {
         .and_then(|()| uwpmp(&profile, &View::default(), None, &mut out))
         .and_then(|()| json(&profile, &View::default(), None, &mut out));
     assert!(written.is_ok());
-    let found = hotspots(&profile, hotspot_rules);
+    let fleets = fleets(&profile, categories, 2);
+    let found = hotspots(&profile, hotspot_rules, &fleets);
     out.extend(render_text(&profile, &found, 120).into_bytes());
     let text = String::from_utf8(out);
     let is_printable = |c: char| c == '\n' || !c.is_control();

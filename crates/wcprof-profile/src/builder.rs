@@ -157,7 +157,8 @@ impl ProfileBuilder {
     ) -> Profile {
         let (time, n_halvings) = self.axis(tables);
         let mut threads = threads(tables, &time);
-        let pools = pools(&mut threads, rules);
+        let processes = processes(tables, &time, rules);
+        let pools = pools(&mut threads, &processes, rules);
         let symbols = symbols.or(tables.names.symbols.as_ref());
         let functions = Functions::new(tables, symbols, self.detail);
         let stacks = Stacks::new(functions, without_kernel);
@@ -178,7 +179,7 @@ impl ProfileBuilder {
         Profile {
             header: tables.header.clone(),
             stats: tables.stats.clone(),
-            processes: processes(tables, &time, rules),
+            processes,
             modules: modules(tables),
             time,
             ..rows.into_profile()

@@ -294,6 +294,8 @@ pub struct Pool {
     pub pid: Pid,
     /// Indices into [`Profile::threads`].
     pub threads: Vec<usize>,
+    /// A rule says that its threads are alike, as processes of one class are.
+    pub is_fleet: bool,
 }
 
 /// Time of one thread in one state with one stack.

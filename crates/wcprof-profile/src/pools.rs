@@ -5,12 +5,16 @@ use std::sync::LazyLock;
 use indexmap::IndexMap;
 use regex::Regex;
 
-use crate::model::{Pool, ProfileThread};
+use crate::model::{Pool, ProfileProcess, ProfileThread};
 use crate::rules::Rules;
 
 /// Puts every thread into a pool, in the order of the pools' first threads, and writes the pool's
 /// index into the thread.
-pub(crate) fn pools(threads: &mut [ProfileThread], rules: &Rules) -> Vec<Pool> {
+pub(crate) fn pools(
+    threads: &mut [ProfileThread],
+    processes: &[ProfileProcess],
+    rules: &Rules,
+) -> Vec<Pool> {
     // By process, whether a rule names it, and the name with numbers taken out.
     let mut pools: IndexMap<(usize, bool, String), Pool> = IndexMap::new();
     for (at, thread) in threads.iter_mut().enumerate() {
@@ -26,11 +30,16 @@ pub(crate) fn pools(threads: &mut [ProfileThread], rules: &Rules) -> Vec<Pool> {
             process: thread.process,
             pid: thread.pid,
             threads: Vec::new(),
+            is_fleet: false,
         });
         pool.threads.push(at);
     }
     for pool in pools.values_mut().filter(|pool| pool.name.is_empty()) {
         pool.name = common_name(pool.threads.iter().map(|&t| threads[t].comm.as_str()));
+    }
+    for pool in pools.values_mut() {
+        let process = processes.get(pool.process);
+        pool.is_fleet = process.is_some_and(|p| rules.has_like_threads(&p.class, &pool.name));
     }
     pools.into_values().collect()
 }

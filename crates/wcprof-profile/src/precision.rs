@@ -120,6 +120,13 @@ impl Estimator {
         self.mean_square(|term| f64::from(course.0[term]))
     }
 
+    /// Variance of a weight that is a part of `whole` (both with their courses), the whole itself taken as
+    /// it is; ns squared.
+    pub fn variance_within(&self, weight: u64, course: &Course, whole: u64, of: &Course) -> f64 {
+        let share = weight as f64 / whole.max(1) as f64;
+        self.mean_square(|term| f64::from(course.0[term]) - share * f64::from(of.0[term]))
+    }
+
     /// The interval of a weight that is a part of `whole` (both with their courses), as a share
     /// of it; the whole itself is taken as it is.
     ///
@@ -135,8 +142,7 @@ impl Estimator {
         }
         let total = whole as f64;
         let share = weight as f64 / total;
-        let rest = |term: usize| f64::from(course.0[term]) - share * f64::from(of.0[term]);
-        let variance = self.mean_square(rest) / (total * total);
+        let variance = self.variance_within(weight, course, whole, of) / (total * total);
         let spread = share * (1.0 - share);
         // What single precision leaves of a weight that does not vary.
         if variance <= spread * 1e-13 {

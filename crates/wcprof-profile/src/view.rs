@@ -55,7 +55,7 @@ impl FunctionName {
 
 /// The name up to the parenthesis that opens its arguments: `f` of `f(int)`, `A::operator()` of
 /// `A::operator()(int) const`.
-fn without_arguments(name: &str) -> &str {
+pub(crate) fn without_arguments(name: &str) -> &str {
     let mut depth = 0_i32;
     for (at, c) in name.char_indices() {
         match c {

@@ -22,6 +22,7 @@
 
 mod colors;
 mod cores;
+mod daemons;
 mod diff_html;
 mod diff_json;
 mod diff_svg;
@@ -44,6 +45,7 @@ mod uwpmp;
 mod waits;
 
 pub use cores::cores_text;
+pub use daemons::{daemons_json, daemons_text};
 pub use diff_html::diff_html;
 pub use diff_json::diff_json;
 pub use diff_svg::diff_svg;

@@ -274,7 +274,9 @@ pub(crate) struct TreeArgs {
     /// Leaf functions first, their callers below them
     #[arg(long)]
     pub(crate) invert: bool,
-    /// One tree for each thread, pool, process, cgroup, host; or all [default: pool]
+    /// One tree for each thread, pool, process, cgroup, host; or all [default: pool]; daemon: a table
+    ///
+    /// daemon: the times of like processes (OSDs, virtual machines) side by side, and which of them is unlike the others.
     ///
     /// The default is thread for speedscope and uwpmp, and all with --callers-of and --callees-of and for pprof, firefox
     /// and csv.
@@ -329,6 +331,8 @@ pub(crate) enum ByArg {
     Host,
     /// One tree over all
     All,
+    /// A table: like processes as columns, the times of each as rows
+    Daemon,
 }
 
 #[derive(ValueEnum, Copy, Clone, PartialEq, Eq, Debug)]

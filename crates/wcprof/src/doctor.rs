@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, anyhow};
 use wcprof_doctor::{Observed, Report, diagnose, from_saved, render_list, to_saved};
-use wcprof_findings::{Finding, Hotspots, hotspots, render_rules, rules_to_json};
+use wcprof_findings::{Finding, Hotspots, render_rules, rules_to_json};
 use wcprof_host::open::open_regular;
 use wcprof_host::{SetupError, Target, TargetError, Walk, read_setup};
 use wcprof_profile::model::Profile;
@@ -20,7 +20,7 @@ use crate::output::{check, print, write_whole};
 use crate::select::{no_process, subjects};
 use crate::settings::observed;
 use crate::terminal::Terminal;
-use crate::views::part_of;
+use crate::views::{found, part_of};
 
 /// Bytes of a saved snapshot.
 const MAX_SAVED: u64 = 16 << 20;
@@ -96,9 +96,10 @@ impl Found {
     }
 
     fn add_trace(&mut self, path: &Path, args: &DoctorArgs) -> Result<(), Failure> {
-        let rules = hotspot_rules(&args.analysis.rules)?;
-        let (profile, tables) = part_of(path, &args.part, &args.analysis)?;
-        let hotspots = hotspots(&profile, &rules);
+        let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
+        let (profile, tables, rules) = part_of(path, &args.part, &args.analysis)?;
+        let categories = rules.categories().map_err(Failure::usage)?;
+        let hotspots = found(&profile, &hotspot_rules, &categories);
         if hotspots.findings.is_empty() && !profile.threads.is_empty() {
             let trace = path.display();
             message!("wcprof: `wcprof report {trace} --tree --invert` shows where the time goes");

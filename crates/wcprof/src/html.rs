@@ -5,15 +5,15 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use anyhow::Context;
-use wcprof_findings::{Hotspots, hotspots};
+use wcprof_findings::Hotspots;
 use wcprof_profile::model::Profile;
-use wcprof_profile::{Cores, View, keep_threads};
+use wcprof_profile::{Cores, Rules, View, keep_threads};
 use wcprof_report::{HtmlOptions, HtmlPage};
 
 use crate::args::ReportArgs;
 use crate::failure::Failure;
 use crate::open::{Spans, hotspot_rules};
-use crate::views::title;
+use crate::views::{found, title};
 
 /// Refuses to fill a terminal with a page.
 pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
@@ -26,8 +26,12 @@ pub(crate) fn check(args: &ReportArgs) -> Result<(), Failure> {
 
 /// What the rules find in the threads and the time that the flags choose. `profile` has full names
 /// and no kernel functions: that is what rules are written for.
-pub(crate) fn findings(profile: &Profile, args: &ReportArgs) -> Result<Hotspots, Failure> {
-    let rules = hotspot_rules(&args.analysis.rules)?;
+pub(crate) fn findings(
+    profile: &Profile,
+    rules: &Rules,
+    args: &ReportArgs,
+) -> Result<Hotspots, Failure> {
+    let hotspot_rules = hotspot_rules(&args.analysis.rules)?;
     let part = &args.part;
     let is_part = [&part.threads, &part.pools, &part.processes, &part.cgroups]
         .iter()
@@ -36,7 +40,8 @@ pub(crate) fn findings(profile: &Profile, args: &ReportArgs) -> Result<Hotspots,
     if is_part {
         keep_threads(profile.to_mut(), &part.thread_filter()?);
     }
-    Ok(hotspots(&profile, &rules))
+    let categories = rules.categories().map_err(Failure::usage)?;
+    Ok(found(&profile, &hotspot_rules, &categories))
 }
 
 /// Writes the page.

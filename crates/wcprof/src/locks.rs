@@ -12,7 +12,7 @@ use crate::views::{part_of, title};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     let rules = hotspot_rules(&args.analysis.rules)?;
-    let (profile, _) = part_of(&args.trace, &args.part, &args.analysis)?;
+    let (profile, ..) = part_of(&args.trace, &args.part, &args.analysis)?;
     let report = lock_report(&profile, &rules);
     let mut out = Vec::new();
     match args.format {

@@ -12,6 +12,7 @@ mod check;
 mod cli;
 mod confined;
 mod crypto;
+mod daemons;
 mod demo;
 mod diff;
 mod doctor;

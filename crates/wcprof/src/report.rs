@@ -15,6 +15,7 @@ use wcprof_report::{
 use wcprof_symbols::drop_inline_frames;
 
 use crate::args::{ByArg, FormatArg, IdleArg, ReportArgs};
+use crate::daemons;
 use crate::failure::Failure;
 use crate::filters::around;
 use crate::html;
@@ -26,8 +27,10 @@ use crate::views::{answers, cores_of, note_empty, overview, title};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     args.out.check(&[&args.trace])?;
-    if args.what.locks {
-        return locks::run(args);
+    match args.trees.by {
+        Some(ByArg::Daemon) => return daemons::run(args),
+        _ if args.what.locks => return locks::run(args),
+        _ => {}
     }
     let format = format(args);
     let mut view = view(args, format)?;
@@ -55,8 +58,11 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
     };
     args.part.check(&profile)?;
     let findings = match (format, args.trees.kernel) {
-        (FormatArg::Html, false) => html::findings(&profile, args)?,
-        (FormatArg::Html, true) => html::findings(&opened.profile(&symbols, &rules, false), args)?,
+        (FormatArg::Html, false) => html::findings(&profile, &rules, args)?,
+        (FormatArg::Html, true) => {
+            let profile = opened.profile(&symbols, &rules, false);
+            html::findings(&profile, &rules, args)?
+        }
         _ => Hotspots::default(),
     };
     if !has_full_names(args, format) {
@@ -281,6 +287,8 @@ fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
             Some(ByArg::Cgroup) => GroupBy::Cgroup,
             Some(ByArg::Host) => GroupBy::Host,
             Some(ByArg::All) => GroupBy::All,
+            // A table of its own.
+            Some(ByArg::Daemon) => GroupBy::Process,
             None if is_around || says_thread => GroupBy::All,
             // As uwpmp does, and for time lines of threads.
             None if matches!(format, FormatArg::Uwpmp | FormatArg::Speedscope) => GroupBy::Thread,

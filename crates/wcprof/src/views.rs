@@ -4,10 +4,10 @@ use std::cmp::Reverse;
 use std::path::Path;
 
 use indexmap::IndexMap;
-use wcprof_findings::{RuleSet, hotspots, to_do};
+use wcprof_findings::{Hotspots, MIN_LIKE, RuleSet, hotspots, to_do};
 use wcprof_profile::model::{Profile, Row};
 use wcprof_profile::{
-    Categories, Cores, GroupBy, Trees, View, cores, cpu_by_category, keep_threads,
+    Categories, Cores, GroupBy, Rules, Trees, View, cores, cpu_by_category, fleets, keep_threads,
 };
 use wcprof_report::{Answers, Overview, cores_text};
 use wcprof_text::{and_more, terminal_name};
@@ -28,13 +28,26 @@ pub(crate) fn answers(
     hotspot_rules: &RuleSet,
     categories: &Categories,
 ) -> Answers {
-    let found = hotspots(profile, hotspot_rules);
+    let found = found(profile, hotspot_rules, categories);
     let settings = settings::findings_of(tables);
     Answers {
         categories: cpu_by_category(profile, categories),
         to_do: to_do(profile, found.findings.iter().chain(&settings)),
         n_undecided: found.undecided.len(),
     }
+}
+
+/// What hotspot rules find in such a profile.
+pub(crate) fn found(
+    profile: &Profile,
+    hotspot_rules: &RuleSet,
+    categories: &Categories,
+) -> Hotspots {
+    hotspots(
+        profile,
+        hotspot_rules,
+        &fleets(profile, categories, MIN_LIKE),
+    )
 }
 
 /// The first screen.
@@ -105,12 +118,12 @@ pub(crate) fn note_empty(profile: &Profile, view: &View) {
     note_pools(profile);
 }
 
-/// The chosen part of a saved trace, and the trace's tables. If it has no thread, says which pools there are.
+/// The chosen part of a saved trace, the trace's tables, and the rules for states. If it has no thread, says which pools there are.
 pub(crate) fn part_of(
     trace: &Path,
     part: &PartArgs,
     analysis: &AnalysisArgs,
-) -> Result<(Profile, Tables), Failure> {
+) -> Result<(Profile, Tables, Rules), Failure> {
     let filter = part.thread_filter()?;
     let (opened, symbols, rules) = named(trace, part.window()?, analysis)?;
     let mut profile = opened.profile(&symbols, &rules, false);
@@ -121,7 +134,7 @@ pub(crate) fn part_of(
         note_pools(&profile);
     }
     keep_threads(&mut profile, &filter);
-    Ok((profile, opened.tables))
+    Ok((profile, opened.tables, rules))
 }
 
 fn note_pools(profile: &Profile) {

@@ -72,6 +72,7 @@ impl Builder {
                 process: 0,
                 pid: Pid(100),
                 threads: Vec::new(),
+                is_fleet: false,
             });
             p.pools.len() - 1
         });

@@ -112,7 +112,7 @@ fn osd() -> Profile {
 #[test]
 fn text() {
     let profile = osd();
-    let found = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
     let text = render_text(&profile, &found, 120);
     assert!(!text.contains('\u{1b}'));
     assert!(text.lines().all(|l| l.chars().count() <= 120));
@@ -137,7 +137,7 @@ fn process(pid: i32, title: &str, host: &str) -> ProfileProcess {
 #[test]
 fn what_to_do() {
     let mut profile = osd();
-    let mut findings = hotspots(&profile, &RuleSet::builtin().unwrap()).findings;
+    let mut findings = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]).findings;
     let mut other = findings[0].clone();
     other.pools = vec!["finisher".to_owned()];
     findings.push(other);
@@ -178,7 +178,7 @@ fn equal_pids_of_two_hosts() {
     for pool in &mut profile.pools {
         pool.process = 1;
     }
-    let mut found = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let mut found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
     assert!(found.findings.iter().all(|f| f.host == "node2"));
     let n = to_do(&profile, &found.findings).len();
     let mut other = found.findings[0].clone();
@@ -189,14 +189,14 @@ fn equal_pids_of_two_hosts() {
     let text = render_text(&profile, &found, 120);
     assert!(text.contains("osd.1 (pid 100) on node1: "), "{text}");
     profile.processes.pop();
-    let found = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
     assert!(found.findings.iter().all(|f| f.host.is_empty()));
 }
 
 /// Check the JSON document, and that it can be read back.
 #[test]
 fn json() {
-    let found = hotspots(&osd(), &RuleSet::builtin().unwrap());
+    let found = hotspots(&osd(), &RuleSet::builtin().unwrap(), &[]);
     let text = to_json(&found, &[], vec![]).unwrap();
     assert!(!text.contains('\u{1b}'));
     check_golden("osd.json", &text);
@@ -218,7 +218,7 @@ fn nothing_found() {
     b.bare(t, State::OnCpu, 500);
     let mut profile = b.build();
     profile.header.engine = "procfs-only".into();
-    let found = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
     let text = render_text(&profile, &found, 120);
     assert_eq!(
         text,
@@ -248,7 +248,7 @@ fn tree_is_cut() {
     stack.push("libc.so.6!malloc");
     b.row(t, State::OnCpu, 60, &stack);
     b.row(t, State::OnCpu, 40, &["a!other()", "libc.so.6!malloc"]);
-    let findings = hotspots(&b.build(), &RuleSet::builtin().unwrap()).findings;
+    let findings = hotspots(&b.build(), &RuleSet::builtin().unwrap(), &[]).findings;
     let evidence = &findings[0].evidence[0];
     assert_eq!(evidence.lines.len(), 8);
     assert!(evidence.n_cut > 0);

@@ -101,7 +101,7 @@ fn text() {
 #[test]
 fn in_finding() {
     let profile = contended();
-    let findings = hotspots(&profile, &RuleSet::builtin().unwrap()).findings;
+    let findings = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]).findings;
     let finding = findings
         .iter()
         .find(|f| f.rule == "lock-contention")
@@ -126,7 +126,7 @@ fn file() {
         kind: FdKind::Block,
         path: "/dev/block".into(),
     });
-    let findings = hotspots(&profile, &RuleSet::builtin().unwrap()).findings;
+    let findings = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]).findings;
     let evidence = &findings[0].evidence[0];
     assert!(evidence.heading.starts_with("files and sockets"));
     assert_eq!(evidence.lines[0].name, "fdatasync on /dev/block");

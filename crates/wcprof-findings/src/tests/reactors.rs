@@ -34,7 +34,7 @@ fn reactors(n_bdevs: [u64; 4], on_cpu: u64, off_cpu: State) -> Profile {
 
 fn find(profile: &Profile, rule: &str) -> Option<Finding> {
     let rules = RuleSet::builtin().unwrap();
-    let mut findings = hotspots(profile, &rules).findings.into_iter();
+    let mut findings = hotspots(profile, &rules, &[]).findings.into_iter();
     findings.find(|f| f.rule == rule)
 }
 

@@ -21,7 +21,7 @@ fn is_uneven(works: impl Fn(usize, u64) -> bool) -> bool {
         }
     }
     let rules = RuleSet::builtin().expect("the built-in rules are valid");
-    hotspots(&m.profile(), &rules)
+    hotspots(&m.profile(), &rules, &[])
         .findings
         .iter()
         .any(|f| f.rule == "reactor-imbalance")
@@ -55,7 +55,7 @@ fn allocating(allocates: impl Fn(u64) -> bool) -> Hotspots {
         m.move_last(10 * tick * MS, 10 * (tick + 1) * MS);
     }
     let rules = RuleSet::builtin().expect("the built-in rules are valid");
-    hotspots(&m.profile(), &rules)
+    hotspots(&m.profile(), &rules, &[])
 }
 
 /// Check that the same share is a finding when it is steady, and undecided when it is one burst, with the

@@ -72,6 +72,7 @@ struct ClassRule {
     process: GlobSet,
     name: String,
     ratio_to: Option<String>,
+    like_threads: Option<GlobSet>,
 }
 
 /// All rules in force, in order of precedence: the user's, then the built-in ones.
@@ -109,6 +110,13 @@ impl Rules {
             .iter()
             .find(is)
             .map_or(program.unwrap_or(comm), |rule| &rule.name)
+    }
+
+    /// Whether the threads of a pool, in a process of a class, are to each other what processes of a class are.
+    pub(crate) fn has_like_threads(&self, class: &str, pool: &str) -> bool {
+        let rule = self.classes.iter().find(|rule| rule.name == class);
+        let pools = rule.and_then(|rule| rule.like_threads.as_ref());
+        pools.is_some_and(|pools| pools.is_match(pool))
     }
 
     /// Pairs of classes of which one's cores are compared with the other's.

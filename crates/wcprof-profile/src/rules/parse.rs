@@ -63,6 +63,7 @@ struct RawClass {
     name: String,
     process: Texts,
     ratio_to: Option<String>,
+    like_threads: Option<Texts>,
     #[serde(rename = "why")]
     _why: Option<String>,
 }
@@ -146,6 +147,7 @@ impl Rules {
                     process: source.glob_set(&rule.process)?,
                     name: rule.name.clone(),
                     ratio_to: rule.ratio_to.clone(),
+                    like_threads: source.globs(&rule.like_threads)?,
                 });
             }
             for rule in &raw.category {

@@ -203,3 +203,30 @@ fn per_operation() {
     let wrong = wcprof(&["diff", OSD, OSD, "--per-op", "0,1"]);
     assert_eq!(wrong.status.code(), Some(2));
 }
+
+/// Check the table of the OSDs of merged traces, and that it refuses what it cannot show.
+#[test]
+fn like_processes() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let merged = dir.path().join("osds.wct");
+    let merged = merged.to_str().expect("text");
+    let traces = ["1-cache", "2-no-cache", "3-tcmalloc", "4-secure"];
+    let traces = traces.map(|part| format!("story-{part}-osd.wct"));
+    let traces: Vec<&str> = traces.iter().map(String::as_str).collect();
+    text(&[&["merge", "--align", "start", "-o", merged], &traces[..]].concat());
+    let table = text(&["report", merged, "--by", "daemon"]);
+    golden("story-osds.daemons.txt", &table);
+    let found = json(&["report", merged, "--by", "daemon", "--json"]);
+    let fleets = list(&found["fleets"]);
+    assert_eq!(list(&fleets[0]["members"]).len(), 4);
+    // Too few for one to be unlike the others.
+    assert!(
+        fleets
+            .iter()
+            .all(|fleet| list(&fleet["outliers"]).is_empty())
+    );
+    for flag in [["--format", "svg"], ["--state", "lock"]] {
+        let refused = wcprof(&[&["report", merged, "--by", "daemon"], &flag[..]].concat());
+        assert_eq!(refused.status.code(), Some(2), "{flag:?}");
+    }
+}
