@@ -22,9 +22,9 @@ mod csv;
 mod firefox;
 mod origin;
 mod pprof;
-mod proto;
 mod speedscope;
 mod stacks;
+mod store;
 mod strings;
 mod timeline;
 
@@ -32,4 +32,8 @@ pub use csv::CsvWriter;
 pub use firefox::firefox;
 pub use pprof::pprof;
 pub use speedscope::speedscope;
+pub use store::{
+    Labels, PushedProfile, Series, StoreLimits, StoreProfile, parca_request, pyroscope_request,
+    store_profile,
+};
 pub use timeline::{Sample, Timeline};

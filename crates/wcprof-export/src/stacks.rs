@@ -19,6 +19,8 @@ pub(crate) enum Frame {
     Group(usize),
     /// A frame of the tree.
     Label(Label),
+    /// What stands for other stacks.
+    Stand(&'static str),
 }
 
 /// The module of a function.
@@ -151,6 +153,7 @@ impl<'p> Stacks<'p> {
     pub(crate) fn text(&self, frame: Frame) -> Cow<'_, str> {
         match (frame, self.function(frame)) {
             (Frame::Group(group), _) => Cow::Borrowed(self.group(group)),
+            (Frame::Stand(text), _) => Cow::Borrowed(text),
             (_, Some(function)) => terminal_name(function.shown_name()),
             (Frame::Label(label), None) => {
                 let text = label.text(self.profile, self.trees.min_percent);
@@ -198,7 +201,7 @@ impl<'p> Stacks<'p> {
     fn function(&self, frame: Frame) -> Option<&'p Function> {
         match frame {
             Frame::Label(label) => label.function(self.profile),
-            Frame::Group(_) => None,
+            Frame::Group(_) | Frame::Stand(_) => None,
         }
     }
 }

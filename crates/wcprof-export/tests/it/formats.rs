@@ -12,7 +12,7 @@ use crate::read::{firefox_folded, speedscope_folded};
 use crate::support::{MS, Maker, kernel};
 
 /// A trace with four threads, whose spans follow each other.
-fn trace() -> impl Strategy<Value = Maker> {
+pub fn trace() -> impl Strategy<Value = Maker> {
     const STACKS: &[&[&str]] = &[
         &["main", "a @ a.cc:1", "b"],
         &["main", "a @ a.cc:2", "c @ c.h:9+a @ a.cc:3"],

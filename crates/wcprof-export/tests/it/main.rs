@@ -1,7 +1,7 @@
 //! Profiles in the formats of other viewers.
 #![forbid(unsafe_code)]
 
-#[path = "../../src/proto.rs"]
+#[path = "../../src/pprof/proto.rs"]
 mod proto;
 #[path = "../support/read.rs"]
 mod read;
@@ -11,4 +11,5 @@ mod support;
 mod exports;
 mod formats;
 mod hostile;
+mod store;
 mod written;
