@@ -20,6 +20,9 @@ use self::tables::Tables;
 use crate::origin::{recorded, started_unix_ns};
 use crate::stacks::Stacks;
 
+/// pprof's name of the kernel.
+pub(crate) const KERNEL: &str = "[kernel.kallsyms]";
+
 /// Writes the rows that `view` shows. Groups are the root frames (none with
 /// [`GroupBy::All`](wcprof_profile::GroupBy::All)), with `state_frames` the state is also the
 /// innermost frame.
@@ -48,7 +51,9 @@ pub fn pprof(profile: &Profile, view: &View, out: impl Write) -> io::Result<()> 
         default_sample_type,
         ..of_time(profile, wall, tables)
     };
-    write(&message, out)
+    let mut gzip = GzEncoder::new(out, Compression::default());
+    gzip.write_all(&message.encode_to_vec())?;
+    gzip.finish()?.flush()
 }
 
 /// The tables, when it was recorded and how often.
@@ -65,13 +70,6 @@ pub(crate) fn of_time(
         period: number(period.unwrap_or(0)),
         ..tables.into_message()
     }
-}
-
-/// Compressed, as the format wants.
-pub(crate) fn write(message: &proto::Profile, out: impl Write) -> io::Result<()> {
-    let mut gzip = GzEncoder::new(out, Compression::default());
-    gzip.write_all(&message.encode_to_vec())?;
-    gzip.finish()?.flush()
 }
 
 /// Whose sample it is, and in which state.

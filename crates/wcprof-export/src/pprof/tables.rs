@@ -2,12 +2,9 @@
 
 use indexmap::IndexSet;
 
-use super::proto;
+use super::{KERNEL, proto};
 use crate::stacks::{Frame, Image, Stacks};
 use crate::strings::Strings;
-
-/// pprof's name of the kernel.
-const KERNEL: &str = "[kernel.kallsyms]";
 
 /// The tables; an entry's place is its id less 1.
 pub(crate) struct Tables<'s> {

@@ -4,20 +4,21 @@
 //! A store adds up what it gets for months. So samples of threads of one pool are one, idle time has no stacks, and
 //! stacks with little time are `[other]`.
 
+mod otlp;
 mod push;
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::io;
 
 use prost::Message;
 use wcprof_profile::model::{Profile, State};
 use wcprof_profile::{GroupBy, View};
 use wcprof_text::terminal_name;
 
+pub use self::otlp::otlp_request;
 pub use self::push::{Labels, PushedProfile, parca_request, pyroscope_request};
 use crate::pprof::tables::Tables;
-use crate::pprof::{number, of_time, proto, write};
+use crate::pprof::{number, of_time, proto};
 use crate::stacks::{Frame, Stacks};
 
 const IDLE: Frame = Frame::Stand("[idle]");
@@ -78,29 +79,32 @@ impl StoreLimits {
 }
 
 /// A process's part of a profile, for a store.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct StoreProfile {
-    /// A pprof file.
-    pub pprof: Vec<u8>,
+    message: proto::Profile,
     /// Stacks that are `[other]`, and their time, ns.
     pub n_folded: usize,
     /// See `n_folded`.
     pub folded_ns: u64,
 }
 
+impl StoreProfile {
+    /// A message of pprof, not compressed: requests are compressed whole.
+    pub fn to_pprof(&self) -> Vec<u8> {
+        self.message.encode_to_vec()
+    }
+}
+
 /// Time of a stack (root first) of a pool in a state, ns.
 type Sample<'p> = ((Vec<Frame>, State, &'p str), u64);
 
 /// Makes the profile of a process: index into [`Profile::processes`]. `None` where it has no such time.
-///
-/// # Errors
-/// None in practice: it is written to memory.
 pub fn store_profile(
     profile: &Profile,
     process: usize,
     series: Series,
     limits: StoreLimits,
-) -> io::Result<Option<StoreProfile>> {
+) -> Option<StoreProfile> {
     let view = View {
         by: GroupBy::All,
         idle: true,
@@ -110,25 +114,22 @@ pub fn store_profile(
     let stacks = Stacks::new(profile, &view);
     let samples = samples(profile, &stacks, process, series);
     if samples.is_empty() {
-        return Ok(None);
+        return None;
     }
     let mut n_kept = limits.n_samples;
     loop {
         let (kept, folded) = fold(&samples, n_kept);
         let message = message(profile, &stacks, series, kept);
-        let n_bytes = message.encoded_len();
-        if n_bytes > limits.n_bytes && n_kept > 1 {
+        if message.encoded_len() > limits.n_bytes && n_kept > 1 {
             // Strings are shared: half of the stacks may take more than half of the bytes.
             n_kept = (n_kept.min(samples.len()) / 2).max(1);
             continue;
         }
-        let mut pprof = Vec::new();
-        write(&message, &mut pprof)?;
-        return Ok(Some(StoreProfile {
-            pprof,
+        return Some(StoreProfile {
+            message,
             n_folded: folded.0,
             folded_ns: folded.1,
-        }));
+        });
     }
 }
 

@@ -7,16 +7,18 @@
 
 use prost::Message;
 
+use super::StoreProfile;
+
 /// Names and values: what a store finds a profile by. Sorted by name, each name once.
 pub type Labels = Vec<(String, String)>;
 
 /// A profile on its way to a store.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct PushedProfile {
     /// What it is found by.
     pub labels: Labels,
-    /// A pprof file.
-    pub pprof: Vec<u8>,
+    /// Its samples.
+    pub profile: StoreProfile,
     /// A name for this profile alone: a store that gets it twice keeps it once.
     pub id: String,
 }
@@ -81,12 +83,12 @@ struct LabelSet {
 }
 
 /// The body of a request to Pyroscope.
-pub fn pyroscope_request(profiles: Vec<PushedProfile>) -> Vec<u8> {
-    let series = profiles.into_iter().map(|profile| PyroscopeSeries {
-        labels: pairs(profile.labels),
+pub fn pyroscope_request(profiles: &[PushedProfile]) -> Vec<u8> {
+    let series = profiles.iter().map(|profile| PyroscopeSeries {
+        labels: pairs(&profile.labels),
         samples: vec![RawSample {
-            raw_profile: profile.pprof,
-            id: profile.id,
+            raw_profile: profile.profile.to_pprof(),
+            id: profile.id.clone(),
         }],
     });
     let series = series.collect();
@@ -94,13 +96,13 @@ pub fn pyroscope_request(profiles: Vec<PushedProfile>) -> Vec<u8> {
 }
 
 /// The body of a request to Parca.
-pub fn parca_request(profiles: Vec<PushedProfile>) -> Vec<u8> {
-    let series = profiles.into_iter().map(|profile| ParcaSeries {
+pub fn parca_request(profiles: &[PushedProfile]) -> Vec<u8> {
+    let series = profiles.iter().map(|profile| ParcaSeries {
         labels: Some(LabelSet {
-            labels: pairs(profile.labels),
+            labels: pairs(&profile.labels),
         }),
         samples: vec![RawSample {
-            raw_profile: profile.pprof,
+            raw_profile: profile.profile.to_pprof(),
             id: String::new(),
         }],
     });
@@ -111,7 +113,10 @@ pub fn parca_request(profiles: Vec<PushedProfile>) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-fn pairs(labels: Labels) -> Vec<Pair> {
-    let pair = |(name, value)| Pair { name, value };
-    labels.into_iter().map(pair).collect()
+fn pairs(labels: &Labels) -> Vec<Pair> {
+    let pair = |(name, value): &(String, String)| Pair {
+        name: name.clone(),
+        value: value.clone(),
+    };
+    labels.iter().map(pair).collect()
 }

@@ -1,14 +1,22 @@
 //! What profile stores get of random traces, and the requests around it.
 
+use opentelemetry_proto::tonic::collector::profiles::v1development::ExportProfilesServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::profiles::v1development as otlp;
 use proptest::prelude::*;
+use prost::Message;
 use wcprof_export::{
-    PushedProfile, Series, StoreLimits, parca_request, pyroscope_request, store_profile,
+    PushedProfile, Series, StoreLimits, otlp_request, parca_request, pyroscope_request,
+    store_profile,
 };
 use wcprof_profile::model::State;
+use wcprof_trace::model::Span;
+use wcprof_types::{StackEnd, ThreadState, TimeNs};
 
 use crate::exports::Exports;
 use crate::formats::trace;
 use crate::read::Pprof;
+use crate::support::{MS, Maker};
 
 const WIDE: StoreLimits = StoreLimits::PYROSCOPE;
 
@@ -36,11 +44,11 @@ proptest! {
                 Series::Cpu => matches!(state, State::OnCpu | State::Guest),
             };
             let expected: u64 = State::ALL.into_iter().filter(shown).map(weight).sum();
-            let Some(found) = store_profile(profile, 0, series, limits).unwrap() else {
+            let Some(found) = store_profile(profile, 0, series, limits) else {
                 prop_assert_eq!(expected, 0);
                 continue;
             };
-            let pprof = Pprof::read(&found.pprof);
+            let pprof = Pprof::decode(&found.to_pprof());
             prop_assert_eq!(sum(&pprof, |_, _| true), expected);
             for state in State::ALL.into_iter().filter(shown) {
                 let of_state = sum(&pprof, |pprof, one| pprof.label(one, "state") == state.name());
@@ -60,20 +68,58 @@ proptest! {
             for label in labels {
                 prop_assert!(["state", "pool"].contains(&pprof.text(label.key)));
             }
-            let whole = store_profile(profile, 0, series, WIDE).unwrap().unwrap();
+            let whole = store_profile(profile, 0, series, WIDE).unwrap();
             prop_assert_eq!(whole.n_folded, 0);
         }
-        prop_assert!(store_profile(profile, 1, Series::Cpu, WIDE).unwrap().is_none());
+        prop_assert!(store_profile(profile, 1, Series::Cpu, WIDE).is_none());
     }
 }
 
-/// The fields of a message whose fields all have a length, or are small numbers: number and content.
+/// A profile with a name.
+fn pushed(exports: &Exports, name: &str) -> PushedProfile {
+    PushedProfile {
+        labels: vec![("service_name".into(), name.into())],
+        profile: store_profile(&exports.profile, 0, Series::Wall { idle: false }, WIDE).unwrap(),
+        id: name.into(),
+    }
+}
+
+/// Two stacks of a pool, one through a function that is inlined.
+fn example() -> Exports {
+    let mut maker = Maker::new();
+    let thread = maker.thread(101, "worker");
+    for (at, frames) in [&["main", "a+b @ a.cc:1"][..], &["main", "b"]]
+        .iter()
+        .enumerate()
+    {
+        let stack = maker.stack(frames, StackEnd::Root);
+        let start = at as u64 * MS;
+        maker.spans.push(Span {
+            thread,
+            start: TimeNs(start),
+            end: TimeNs(start + MS),
+            weight: MS,
+            n_samples: 1,
+            state: ThreadState::OnCpu,
+            wait: None,
+            stack: Some(stack),
+        });
+    }
+    Exports::of(&maker, None)
+}
+
+/// The fields of a message, all of which have a length or are numbers below 128: number and content.
 fn fields(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
     let mut all = Vec::new();
-    while let [tag, len, rest @ ..] = bytes {
-        let len = match tag & 7 {
-            0 => 0,
-            2 => usize::from(*len),
+    while let [tag, rest @ ..] = bytes {
+        let (len, rest) = match tag & 7 {
+            0 => (0, &rest[1..]),
+            2 => {
+                let n = rest.iter().take_while(|byte| **byte >= 128).count();
+                let digits = rest[..=n].iter().rev();
+                let len = digits.fold(0, |sum, byte| sum << 7 | usize::from(byte & 127));
+                (len, &rest[n + 1..])
+            }
             other => panic!("wire type {other}"),
         };
         all.push((tag >> 3, &rest[..len]));
@@ -85,22 +131,20 @@ fn fields(mut bytes: &[u8]) -> Vec<(u8, &[u8])> {
 /// Check the numbers of the fields, as the stores' APIs document them.
 #[test]
 fn requests() {
-    let profile = PushedProfile {
-        labels: vec![("service_name".into(), "ceph-osd".into())],
-        pprof: b"gzip".to_vec(),
-        id: "1".into(),
-    };
-    let request = pyroscope_request(vec![profile.clone(), profile.clone()]);
+    let exports = example();
+    let profiles = ["osd.1", "osd.2"].map(|name| pushed(&exports, name));
+    let pprof = profiles[0].profile.to_pprof();
+    let request = pyroscope_request(&profiles);
     let series = fields(&request);
     assert_eq!(series.len(), 2);
     let (1, series) = series[0] else { panic!() };
     let [(1, label), (2, sample)] = fields(series)[..] else {
         panic!()
     };
-    assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"ceph-osd")]);
-    assert_eq!(fields(sample), [(1, &b"gzip"[..]), (2, b"1")]);
+    assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"osd.1")]);
+    assert_eq!(fields(sample), [(1, &*pprof), (2, b"osd.1")]);
 
-    let request = parca_request(vec![profile]);
+    let request = parca_request(&profiles[..1]);
     let [(2, series), (3, _)] = fields(&request)[..] else {
         panic!()
     };
@@ -110,6 +154,77 @@ fn requests() {
     let [(1, label)] = fields(set)[..] else {
         panic!()
     };
-    assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"ceph-osd")]);
-    assert_eq!(fields(sample), [(1, &b"gzip"[..])]);
+    assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"osd.1")]);
+    assert_eq!(fields(sample), [(1, &*pprof)]);
+}
+
+/// Check that OpenTelemetry's types read the samples back, and that tables begin with an empty entry and share the
+/// others.
+#[test]
+fn otlp() {
+    let exports = example();
+    let profiles = ["osd.1", "osd.2"].map(|name| pushed(&exports, name));
+    let request = otlp_request(&profiles);
+    let request = ExportProfilesServiceRequest::decode(&*request).unwrap();
+    let tables = request.dictionary.unwrap();
+    let text = |at: i32| tables.string_table[at as usize].as_str();
+    assert_eq!(tables.mapping_table[0], otlp::Mapping::default());
+    assert_eq!(tables.location_table[0], otlp::Location::default());
+    assert_eq!(tables.function_table[0], otlp::Function::default());
+    assert_eq!(tables.link_table, [otlp::Link::default()]);
+    assert_eq!(tables.attribute_table[0], otlp::KeyValueAndUnit::default());
+    assert_eq!(tables.stack_table[0], otlp::Stack::default());
+    // The same for both processes.
+    assert_eq!(tables.stack_table.len(), 3);
+    let attribute = |at: &i32| {
+        let attribute = &tables.attribute_table[*at as usize];
+        let value = attribute.value.clone().unwrap().value.unwrap();
+        let Value::StringValue(value) = value else {
+            panic!()
+        };
+        format!("{}={value}", text(attribute.key_strindex))
+    };
+    for (resource, name) in request.resource_profiles.iter().zip(["osd.1", "osd.2"]) {
+        let attributes = &resource.resource.as_ref().unwrap().attributes;
+        assert_eq!(attributes[0].key, "service_name");
+        assert!(format!("{:?}", attributes[0].value).contains(name));
+        let profile = &resource.scope_profiles[0].profiles[0];
+        let kind = profile.sample_type.unwrap();
+        assert_eq!(
+            (text(kind.type_strindex), text(kind.unit_strindex)),
+            ("wall", "nanoseconds")
+        );
+        let samples = profile.samples.iter().map(|sample| {
+            let stack = &tables.stack_table[sample.stack_index as usize];
+            let locations = stack.location_indices.iter();
+            let names = locations.flat_map(|at| {
+                let location = &tables.location_table[*at as usize];
+                assert_eq!(
+                    attribute(&location.attribute_indices[0]),
+                    "profile.frame.type=native"
+                );
+                location.lines.iter().map(|line| {
+                    let function = &tables.function_table[line.function_index as usize];
+                    text(function.name_strindex)
+                })
+            });
+            let names: Vec<&str> = names.collect();
+            let attributes: Vec<String> = sample.attribute_indices.iter().map(attribute).collect();
+            assert_eq!(
+                attributes,
+                [
+                    "wcprof.state=on-cpu",
+                    "wcprof.pool=worker",
+                    "thread.name=worker"
+                ]
+            );
+            (names.join("<"), sample.values[0] as u64)
+        });
+        let mut samples: Vec<(String, u64)> = samples.collect();
+        samples.sort();
+        assert_eq!(
+            samples,
+            [("a<b<main".to_owned(), MS), ("b<main".to_owned(), MS)]
+        );
+    }
 }

@@ -19,7 +19,11 @@ impl Pprof {
     pub fn read(gzip: &[u8]) -> Self {
         let mut bytes = Vec::new();
         std::io::Read::read_to_end(&mut flate2::read::GzDecoder::new(gzip), &mut bytes).unwrap();
-        let profile = proto::Profile::decode(bytes.as_slice()).unwrap();
+        Self::decode(&bytes)
+    }
+
+    pub fn decode(message: &[u8]) -> Self {
+        let profile = proto::Profile::decode(message).unwrap();
         assert_eq!(profile.string_table[0], "");
         assert!((1..).zip(&profile.mapping).all(|(id, m)| m.id == id));
         assert!((1..).zip(&profile.location).all(|(id, l)| l.id == id));
