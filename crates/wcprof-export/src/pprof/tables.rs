@@ -1,10 +1,15 @@
 //! Stacks to the tables of a pprof file: locations, functions, mappings, strings.
 
 use indexmap::IndexSet;
+use wcprof_profile::model::Profile;
 
-use super::{KERNEL, proto};
+use super::proto;
+use crate::origin::started_unix_ns;
 use crate::stacks::{Frame, Image, Stacks};
 use crate::strings::Strings;
+
+/// pprof's name of the kernel.
+pub(crate) const KERNEL: &str = "[kernel.kallsyms]";
 
 /// The tables; an entry's place is its id less 1.
 pub(crate) struct Tables<'s> {
@@ -64,10 +69,19 @@ impl<'s> Tables<'s> {
         ids
     }
 
-    /// A message with the tables, and nothing else.
-    pub(crate) fn into_message(mut self) -> proto::Profile {
+    /// A message with the tables, when it was recorded, and how often there was a look.
+    pub(crate) fn into_message(
+        mut self,
+        profile: &Profile,
+        period_type: proto::ValueType,
+    ) -> proto::Profile {
         let (mapping, location) = self.mappings_and_locations();
+        let period = 1_000_000_000_u64.checked_div(profile.header.rate_hz.into());
         proto::Profile {
+            time_nanos: number(started_unix_ns(profile)),
+            duration_nanos: number(profile.duration_ns()),
+            period_type: Some(period_type),
+            period: number(period.unwrap_or(0)),
             mapping,
             location,
             function: self.functions(),
@@ -149,4 +163,8 @@ fn is_library(name: &str) -> bool {
 
 fn id(at: usize) -> u64 {
     at as u64 + 1
+}
+
+pub(crate) fn number(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
 }

@@ -14,8 +14,9 @@ use opentelemetry_proto::tonic::profiles::v1development as otlp;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use prost::Message;
 
-use super::PushedProfile;
-use crate::pprof::{KERNEL, proto};
+use super::push::PushedProfile;
+use crate::pprof::proto;
+use crate::pprof::tables::KERNEL;
 
 /// The body of a request: a resource for each profile, whose attributes are its labels.
 pub fn otlp_request(profiles: &[PushedProfile]) -> Vec<u8> {

@@ -7,7 +7,7 @@
 
 use prost::Message;
 
-use super::StoreProfile;
+use super::profile::StoreProfile;
 
 /// Names and values: what a store finds a profile by. Sorted by name, each name once.
 pub type Labels = Vec<(String, String)>;

@@ -1,0 +1,197 @@
+//! One process of a profile to what a profile store takes of an interval: pprof with few labels, within the store's
+//! limits.
+//!
+//! A store adds up what it gets for months. So samples of threads of one pool are one, idle time has no stacks, and
+//! stacks with little time are `[other]`.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+
+use prost::Message;
+use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{GroupBy, View};
+use wcprof_text::terminal_name;
+
+use crate::pprof::proto;
+use crate::pprof::tables::{Tables, number};
+use crate::stacks::{Frame, Stacks};
+
+const IDLE: Frame = Frame::Stand("[idle]");
+const OTHER: Frame = Frame::Stand("[other]");
+
+/// What a profile is of.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum Series {
+    /// Wall-clock time in all states but idle; with `idle` also that, as one sample for each pool.
+    Wall {
+        /// Whether idle time is part of it.
+        idle: bool,
+    },
+    /// Time on a CPU.
+    Cpu,
+}
+
+impl Series {
+    /// The type's name, which is also that of the series: `process_cpu` is what stores call CPU time.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wall { .. } => "wall",
+            Self::Cpu => "process_cpu",
+        }
+    }
+
+    const fn value_type(self) -> &'static str {
+        match self {
+            Self::Wall { .. } => "wall",
+            Self::Cpu => "cpu",
+        }
+    }
+
+    fn shows(self, state: State) -> bool {
+        match self {
+            Self::Wall { idle } => idle || !state.is_idle(),
+            Self::Cpu => matches!(state, State::OnCpu | State::Guest),
+        }
+    }
+}
+
+/// What a store takes at most.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub struct StoreLimits {
+    /// Samples of a profile.
+    pub n_samples: usize,
+    /// Bytes of a profile that is not compressed.
+    pub n_bytes: usize,
+}
+
+impl StoreLimits {
+    /// Below those of Grafana Pyroscope 2 as it is delivered: 16 000 samples and 4 MiB
+    /// (`max_profile_stacktrace_samples`, `max_profile_size_bytes`).
+    pub const PYROSCOPE: Self = Self {
+        n_samples: 15_000,
+        n_bytes: 3 << 20,
+    };
+}
+
+/// A process's part of a profile, for a store.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StoreProfile {
+    pub(super) message: proto::Profile,
+    /// Stacks that are `[other]`, and their time, ns.
+    pub n_folded: usize,
+    /// See `n_folded`.
+    pub folded_ns: u64,
+}
+
+impl StoreProfile {
+    /// A message of pprof, not compressed: requests are compressed whole.
+    pub fn to_pprof(&self) -> Vec<u8> {
+        self.message.encode_to_vec()
+    }
+}
+
+/// Time of a stack (root first) of a pool in a state, ns.
+type Sample<'p> = ((Vec<Frame>, State, &'p str), u64);
+
+/// Makes the profile of a process: index into [`Profile::processes`]. `None` where it has no such time.
+pub fn store_profile(
+    profile: &Profile,
+    process: usize,
+    series: Series,
+    limits: StoreLimits,
+) -> Option<StoreProfile> {
+    let view = View {
+        by: GroupBy::All,
+        idle: true,
+        min_percent: 0.0,
+        ..View::default()
+    };
+    let stacks = Stacks::new(profile, &view);
+    let samples = samples(profile, &stacks, process, series);
+    if samples.is_empty() {
+        return None;
+    }
+    let mut n_kept = limits.n_samples;
+    loop {
+        let (kept, folded) = fold(&samples, n_kept);
+        let message = message(profile, &stacks, series, kept);
+        if message.encoded_len() > limits.n_bytes && n_kept > 1 {
+            // Strings are shared: half of the stacks may take more than half of the bytes.
+            n_kept = (n_kept.min(samples.len()) / 2).max(1);
+            continue;
+        }
+        return Some(StoreProfile {
+            message,
+            n_folded: folded.0,
+            folded_ns: folded.1,
+        });
+    }
+}
+
+/// The samples of a process, most time first.
+fn samples<'p>(
+    profile: &'p Profile,
+    stacks: &Stacks<'p>,
+    process: usize,
+    series: Series,
+) -> Vec<Sample<'p>> {
+    let mut sums: HashMap<(Vec<Frame>, State, &str), u64> = HashMap::new();
+    for (at, row) in profile.rows.iter().enumerate() {
+        let thread = &profile.threads[row.thread];
+        if thread.process != process || row.weight == 0 || !series.shows(row.state) {
+            continue;
+        }
+        let frames = match row.state.is_idle() {
+            true => Some(vec![IDLE]),
+            false => stacks.frames(at),
+        };
+        let pool = profile.pools.get(thread.pool);
+        let pool = pool.map_or("", |pool| pool.name.as_str());
+        if let Some(frames) = frames {
+            let sum = sums.entry((frames, row.state, pool)).or_default();
+            *sum = sum.saturating_add(row.weight);
+        }
+    }
+    let mut samples: Vec<Sample<'_>> = sums.into_iter().collect();
+    samples
+        .sort_by(|(a, of_a), (b, of_b)| (Reverse(of_a), a.2, a.1).cmp(&(Reverse(of_b), b.2, b.1)));
+    samples
+}
+
+/// Keeps about `n` samples with most time. Others are one for each state and pool; how many they are, and their time.
+fn fold<'p>(samples: &[Sample<'p>], n: usize) -> (Vec<Sample<'p>>, (usize, u64)) {
+    let mut kept: Vec<Sample<'_>> = samples.iter().take(n).cloned().collect();
+    let rest = samples.get(n..).unwrap_or_default();
+    let mut others: HashMap<(Vec<Frame>, State, &str), u64> = HashMap::new();
+    for ((_, state, pool), ns) in rest {
+        *others.entry((vec![OTHER], *state, pool)).or_default() += ns;
+    }
+    kept.extend(others);
+    (kept, (rest.len(), rest.iter().map(|(_, ns)| ns).sum()))
+}
+
+fn message(
+    profile: &Profile,
+    stacks: &Stacks<'_>,
+    series: Series,
+    samples: Vec<Sample<'_>>,
+) -> proto::Profile {
+    let mut tables = Tables::new(stacks);
+    let kind = tables.value_type(series.value_type(), "nanoseconds");
+    let sample = samples.into_iter().map(|((frames, state, pool), ns)| {
+        let texts = [("state", state.name()), ("pool", &*terminal_name(pool))];
+        let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+        proto::Sample {
+            location_id: tables.location_ids(&frames),
+            value: vec![number(ns)],
+            label: texts.map(|(key, text)| tables.label(key, text)).collect(),
+        }
+    });
+    let sample = sample.collect();
+    proto::Profile {
+        sample_type: vec![kind],
+        sample,
+        default_sample_type: kind.r#type,
+        ..tables.into_message(profile, kind)
+    }
+}
