@@ -10,6 +10,7 @@ mod bpf;
 mod cpio;
 mod cpu_time;
 mod demo;
+mod dist;
 mod fuzz;
 mod kernel;
 mod lab;
@@ -40,6 +41,8 @@ enum Task {
     Setup(setup::Args),
     /// Build wcprof and profile its built-in workload
     Demo(demo::Args),
+    /// Build the programs that are given to others, with checksums
+    Dist(dist::Args),
     /// Run every check: format, lints, tests, documentation, invariants, generated files
     Test(test::Args),
     /// Check the invariants of the source tree
@@ -68,6 +71,7 @@ fn main() -> Result<()> {
     match Cli::parse().command {
         Task::Setup(args) => setup::run(&args),
         Task::Demo(args) => demo::run(&args),
+        Task::Dist(args) => dist::run(&args),
         Task::Test(args) => test::run(&args),
         Task::Tidy => tidy::run(),
         Task::Bpf(args) => bpf::run(&args),

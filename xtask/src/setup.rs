@@ -32,6 +32,8 @@ pub const BUILD: Group = &[
     ("pkg-config", "finds libssl"),
     ("libssl-dev", "libcrypto, which the demo encrypts with"),
 ];
+/// To build the static program.
+pub const DIST: Group = &[("musl-tools", "C library of the static program")];
 /// To run the tests.
 pub const TEST: Group = &[
     ("g++", "compiles the targets of the live tests"),

@@ -44,12 +44,7 @@ pub enum Punctuality {
 /// Raises the calling thread's priority as far as permitted. It runs for microseconds a tick, so
 /// it may preempt others; threads and processes that it starts do not inherit the priority.
 pub fn become_punctual() -> Punctuality {
-    let param = libc::sched_param { sched_priority: 1 };
-    // SAFETY: `param` is a live sched_param that the kernel only reads; 0 is the calling thread.
-    let set = unsafe {
-        libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &param)
-    };
-    if set == 0 {
+    if set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) {
         return Punctuality::RealTime;
     }
     for nice in [-20, -10, -5] {
@@ -63,10 +58,17 @@ pub fn become_punctual() -> Punctuality {
 
 /// Takes back what [`become_punctual`] did for the calling thread.
 pub(crate) fn become_ordinary() {
-    let param = libc::sched_param { sched_priority: 0 };
-    // SAFETY: `param` is a live sched_param that the kernel only reads; 0 is the calling thread. To lower a
-    // priority is always permitted.
-    unsafe { libc::sched_setscheduler(0, libc::SCHED_OTHER, &param) };
+    // To lower a priority is always permitted.
+    set_scheduler(libc::SCHED_OTHER, 0);
+}
+
+/// Sets the scheduling of the calling thread; whether that was permitted.
+fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
+    // By the system call: the function of musl refuses always, since it would be about a whole process.
+    // SAFETY: the kernel only reads its `sched_param`, which is one int; 0 is the calling thread.
+    let set =
+        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+    set == 0
 }
 
 /// Whether `bpf` gets past a seccomp filter; `None` when the kernel itself may have refused it.

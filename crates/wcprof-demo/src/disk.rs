@@ -1,4 +1,4 @@
-//! Files whose flushes take a known time: those of a [`SlowDisk`](crate::SlowDisk), or real files
+//! Files whose flushes take a known time: those of a [`SlowDisk`](slow_disk::SlowDisk), or real files
 //! that are flushed again and again for as long.
 
 use std::env;
@@ -7,25 +7,17 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
+use slow_disk::FLUSH_TIME;
 
-/// What each flush takes, at least.
-pub const FLUSH_TIME: Duration = Duration::from_millis(8);
 /// Size of a file, which is written in a circle. Only the wait for the flush matters, not the data.
 const FILE_LEN: u64 = 64 << 10;
 /// Most flushes of a real file within [`FLUSH_TIME`]: such a file is in memory, and there is nothing to wait for.
 const MAX_FLUSHES: usize = 1000;
 /// Written before each further flush of a real file, so that there is something to flush.
 const BLOCK: [u8; 4096] = [0; 4096];
-
-/// The transaction log.
-pub(crate) const LOG: &str = "slow-disk.wal";
-/// The objects' data.
-pub(crate) const OBJECTS: &str = "slow-disk.block";
-/// The files of a disk.
-pub(crate) const FILES: [&str; 2] = [LOG, OBJECTS];
 
 /// One file of the disk.
 #[derive(Debug)]
@@ -96,6 +88,8 @@ fn create_unlinked(name: &str) -> io::Result<File> {
 
 #[cfg(test)]
 mod tests {
+    use slow_disk::{LOG, OBJECTS};
+
     use super::*;
 
     /// Check that a real file is flushed until the time is over, and that it has no name.

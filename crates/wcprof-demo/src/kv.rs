@@ -75,7 +75,7 @@ fn submit_batch(log: &mut DiskFile, batch: &[Transaction]) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::LOG;
+    use slow_disk::LOG;
 
     /// Check that every batch is completed in order.
     #[test]

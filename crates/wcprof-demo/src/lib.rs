@@ -16,7 +16,6 @@ mod msgr;
 mod ops;
 mod pace;
 mod queue;
-mod slow_disk;
 mod wire;
 
 use std::os::unix::process::parent_id;
@@ -27,10 +26,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
 
-pub use disk::FLUSH_TIME;
-pub use slow_disk::SlowDisk;
+use slow_disk::{LOG, OBJECTS};
 
-use crate::disk::{DiskFile, LOG, OBJECTS};
+use crate::disk::DiskFile;
 use crate::idle::{Body, Idle};
 use crate::kv::Transaction;
 use crate::msgr::Worker;
@@ -53,7 +51,7 @@ const PARENT_END: Duration = Duration::from_secs(1);
 /// when nobody can write to it any more. Meant for a process of its own: the calling thread is
 /// renamed and the process's CPU clock paces the load.
 ///
-/// `disk` is the folder of a [`SlowDisk`] that another process serves; without it real files are written.
+/// `disk` is the folder of a [`SlowDisk`](slow_disk::SlowDisk) that another process serves; without it real files are written.
 ///
 /// # Errors
 /// When a thread cannot be started, a file cannot be written, or libcrypto refuses to decrypt. All

@@ -133,7 +133,7 @@ fn encode_attrs(attrs: &Attrs) -> Vec<Box<[u8]>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::OBJECTS;
+    use slow_disk::OBJECTS;
 
     /// Check that an operation's data arrives in its transaction and that the cache is bounded.
     #[test]

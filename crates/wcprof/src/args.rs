@@ -15,30 +15,30 @@ use crate::filters::{PartArgs, StackArgs};
 /// in place of pids.
 #[derive(Args, Debug, Default)]
 #[command(next_help_heading = "Processes")]
-pub(crate) struct TargetArgs {
+pub struct TargetArgs {
     /// Processes
     #[arg(value_name = "PID")]
-    pub(crate) subjects: Vec<PathBuf>,
+    pub subjects: Vec<PathBuf>,
     /// The ceph-osd process with this id (`--id` or `-i`)
     #[arg(long, value_name = "ID")]
-    pub(crate) osd: Vec<String>,
+    pub osd: Vec<String>,
     /// The QEMU process of this virtual machine (its `-name`)
     #[arg(long, value_name = "NAME")]
-    pub(crate) vm: Vec<String>,
+    pub vm: Vec<String>,
     /// Processes whose name or program file name matches
     #[arg(long, value_name = "GLOB")]
-    pub(crate) name: Vec<String>,
+    pub name: Vec<String>,
     /// Processes in this control group and below it
     #[arg(long, value_name = "PATH")]
-    pub(crate) cgroup: Vec<String>,
+    pub cgroup: Vec<String>,
     /// A built-in workload shaped like a Ceph OSD, started for this
     #[arg(long)]
-    pub(crate) demo: bool,
+    pub demo: bool,
 }
 
 impl TargetArgs {
     /// Whether nothing is chosen.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         let flags = [&self.osd, &self.vm, &self.name, &self.cgroup];
         self.subjects.is_empty() && !self.demo && flags.iter().all(|list| list.is_empty())
     }
@@ -46,20 +46,21 @@ impl TargetArgs {
 
 /// Whether an output may take the place of a file.
 #[derive(Args, Copy, Clone, Debug, Default)]
-pub(crate) struct ForceArgs {
+pub struct ForceArgs {
     /// Replace an output file that exists
     #[arg(long, hide_short_help = true)]
-    pub(crate) force: bool,
+    pub force: bool,
 }
 
 /// Where a report goes.
 #[derive(Args, Debug)]
-pub(crate) struct OutputArgs {
+pub struct OutputArgs {
     /// Write to a file instead of standard output
     #[arg(short, long, value_name = "FILE")]
-    pub(crate) output: Option<PathBuf>,
+    pub output: Option<PathBuf>,
+    /// Whether it may replace a file.
     #[command(flatten)]
-    pub(crate) force: ForceArgs,
+    pub force: ForceArgs,
 }
 
 #[derive(Args, Debug)]
@@ -169,7 +170,7 @@ pub(crate) struct RuleArgs {
 
 /// Rules, and how names are found.
 #[derive(Args, Debug)]
-pub(crate) struct AnalysisArgs {
+pub struct AnalysisArgs {
     #[command(flatten)]
     pub(crate) rules: RuleArgs,
     #[command(flatten)]
@@ -201,7 +202,7 @@ pub(crate) struct SymbolArgs {
 }
 
 /// Flags of which none is given.
-pub(crate) fn defaults<T: Args>() -> T {
+pub fn defaults<T: Args>() -> T {
     let command = T::augment_args(clap::Command::new("wcprof"));
     let matches = command.get_matches_from(["wcprof"]);
     T::from_arg_matches(&matches).expect("no flag is required")

@@ -90,25 +90,15 @@ pub(crate) enum Command {
     /// The process that reads symbols and DWARF
     #[command(hide = true)]
     ConfinedNames(NamerArgs),
-    /// The workload of `--demo`
-    #[command(hide = true)]
-    DemoWorkload {
-        /// Seconds it runs.
-        seconds: f64,
-        /// Folder of the slow disk; real files without it.
-        #[arg(long)]
-        disk: Option<PathBuf>,
-    },
 }
 
 impl Command {
     /// Whether it looks at live processes.
     pub(crate) fn reads_processes(&self) -> bool {
-        match self {
-            Self::Attach(_) | Self::Top(_) | Self::Doctor(_) | Self::Check(_) => true,
-            Self::Crypto(args) => args.reads_processes(),
-            _ => false,
-        }
+        matches!(
+            self,
+            Self::Attach(_) | Self::Top(_) | Self::Doctor(_) | Self::Check(_)
+        )
     }
 }
 

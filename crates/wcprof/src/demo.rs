@@ -1,13 +1,13 @@
 //! `--demo`: starts the built-in workload in a child process, and serves its disk.
 
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use wcprof_demo::{FLUSH_TIME, SlowDisk};
+use slow_disk::{FLUSH_TIME, SlowDisk};
 use wcprof_types::Pid;
 
+use crate::crypto_program;
 use crate::failure::{Exit, Failure};
 
 /// The workload has threads of this name once it runs.
@@ -31,7 +31,7 @@ impl Drop for Workload {
 impl Workload {
     /// Starts it, and waits until it runs.
     pub(crate) fn start() -> Result<Self, Failure> {
-        let program = std::env::current_exe().context("failed to find wcprof's own program")?;
+        let program = crypto_program::path()?;
         let disk = SlowDisk::start();
         let mut command = Command::new(program);
         command.args(["demo-workload", SECONDS]);
@@ -90,8 +90,4 @@ fn wait_until_running(workload: &mut Workload) -> Result<(), Failure> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
-}
-
-pub(crate) fn workload(seconds: f64, disk: Option<PathBuf>) -> Result<(), Failure> {
-    wcprof_demo::run(seconds, disk.as_deref()).map_err(|e| Failure::new(Exit::Failure, e))
 }

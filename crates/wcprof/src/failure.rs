@@ -11,25 +11,33 @@ use wcprof_types::Pid;
 
 /// Exit codes, as `wcprof --help` states them.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(crate) enum Exit {
+pub enum Exit {
+    /// Anything else.
     Failure = 1,
+    /// Wrong usage.
     Usage = 2,
+    /// No such target.
     NoTarget = 3,
+    /// Not permitted.
     NotPermitted = 4,
+    /// Unreadable trace.
     BadTrace = 5,
 }
 
 /// A failed command.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) exit: Exit,
-    pub(crate) error: anyhow::Error,
+pub struct Failure {
+    /// The exit code.
+    pub exit: Exit,
+    /// What failed, on what, and why.
+    pub error: anyhow::Error,
     /// What to do next.
-    pub(crate) hint: Option<String>,
+    pub hint: Option<String>,
 }
 
 impl Failure {
-    pub(crate) fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+    /// Without a hint.
+    pub fn new(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
         Self {
             exit,
             error: error.into(),
@@ -38,23 +46,24 @@ impl Failure {
     }
 
     /// A failure that is the user's to mend.
-    pub(crate) fn usage(error: impl Into<anyhow::Error>) -> Self {
+    pub fn usage(error: impl Into<anyhow::Error>) -> Self {
         Self::new(Exit::Usage, error)
     }
 
     /// Says what was being done.
-    pub(crate) fn context(mut self, text: impl fmt::Display + Send + Sync + 'static) -> Self {
+    pub fn context(mut self, text: impl fmt::Display + Send + Sync + 'static) -> Self {
         self.error = self.error.context(text);
         self
     }
 
-    pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
+    /// Says what to do next.
+    pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
     }
 
     /// The reader of our output has gone (`wcprof report | head`): no failure.
-    pub(crate) fn is_broken_pipe(&self) -> bool {
+    pub fn is_broken_pipe(&self) -> bool {
         let mut causes = self
             .error
             .chain()

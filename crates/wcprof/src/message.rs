@@ -2,6 +2,7 @@
 //! gone, or the disk is full. A recording must not end with the terminal that it was started from.
 
 /// Writes a line to standard error, if that can be written to.
+#[macro_export]
 macro_rules! message {
     ($($argument:tt)*) => {{
         use ::std::io::Write as _;

@@ -170,7 +170,7 @@ pub(crate) fn are_wanted(args: &SymbolArgs) -> bool {
 }
 
 /// Where the XDG Base Directory Specification puts what can be made again.
-pub(crate) fn cache_dir() -> Option<PathBuf> {
+pub fn cache_dir() -> Option<PathBuf> {
     let absolute = |name| {
         let path = PathBuf::from(std::env::var_os(name)?);
         path.is_absolute().then_some(path)

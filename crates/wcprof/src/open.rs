@@ -29,7 +29,7 @@ pub(crate) struct Opened {
 }
 
 /// Start and end of the part of a recording that is wanted; `None` for all of it.
-pub(crate) type Window = Option<(TimeNs, TimeNs)>;
+pub type Window = Option<(TimeNs, TimeNs)>;
 
 impl Opened {
     /// Reads a trace for [`add_up`](Self::add_up).
@@ -162,7 +162,7 @@ pub(crate) fn read_tables(
 }
 
 /// Opens a saved trace; names come from the trace or else from this machine's files.
-pub(crate) fn profile_of(
+pub fn profile_of(
     path: &Path,
     window: Window,
     analysis: &AnalysisArgs,

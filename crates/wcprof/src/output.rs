@@ -24,12 +24,12 @@ pub(crate) type NewTrace = (PathBuf, File);
 
 impl OutputArgs {
     /// Whether standard output gets it.
-    pub(crate) fn is_stdout(&self) -> bool {
+    pub fn is_stdout(&self) -> bool {
         self.output.is_none()
     }
 
     /// Refuses, before the work begins, what its end would refuse, and to write where an input is.
-    pub(crate) fn check(&self, inputs: &[&Path]) -> Result<(), Failure> {
+    pub fn check(&self, inputs: &[&Path]) -> Result<(), Failure> {
         let Some(path) = &self.output else {
             return Ok(());
         };
@@ -38,7 +38,8 @@ impl OutputArgs {
         check(path, self.force)
     }
 
-    pub(crate) fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
+    /// Writes to the file or to standard output.
+    pub fn write(&self, bytes: &[u8]) -> Result<(), Failure> {
         match &self.output {
             Some(path) => write_whole(path, self.force, bytes),
             None => print(bytes),
@@ -46,7 +47,7 @@ impl OutputArgs {
     }
 
     /// Writes what `write` makes, to the file or to standard output.
-    pub(crate) fn write_with(
+    pub fn write_with(
         &self,
         write: impl FnOnce(&mut (dyn Write + Send)) -> anyhow::Result<()>,
     ) -> Result<(), Failure> {
@@ -62,7 +63,7 @@ impl OutputArgs {
 }
 
 /// Writes to standard output.
-pub(crate) fn print(bytes: &[u8]) -> Result<(), Failure> {
+pub fn print(bytes: &[u8]) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(bytes).and_then(|()| out.flush());
     Ok(written.or_else(ignore_gone_terminal)?)
@@ -80,7 +81,7 @@ fn ignore_gone_terminal(error: io::Error) -> io::Result<()> {
 }
 
 /// Refuses what [`write_whole`] and [`create`] would refuse because something is there.
-pub(crate) fn check(path: &Path, force: ForceArgs) -> Result<(), Failure> {
+pub fn check(path: &Path, force: ForceArgs) -> Result<(), Failure> {
     let place = Place::find(path).with_context(|| failed(path))?;
     match place.found {
         Found::File(_) => may_replace(path, &place, force),
@@ -89,7 +90,7 @@ pub(crate) fn check(path: &Path, force: ForceArgs) -> Result<(), Failure> {
 }
 
 /// Writes a file that appears when it is whole. A pipe or a device is written as it is.
-pub(crate) fn write_whole(path: &Path, force: ForceArgs, bytes: &[u8]) -> Result<(), Failure> {
+pub fn write_whole(path: &Path, force: ForceArgs, bytes: &[u8]) -> Result<(), Failure> {
     write_with(path, force, |out| Ok(out.write_all(bytes)?))
 }
 

@@ -45,10 +45,7 @@ pub(crate) fn while_naming<T>(naming: &Naming, work: impl FnOnce() -> T) -> T {
 }
 
 /// Does `work`; on a terminal a line says for how many seconds already, every second.
-pub(crate) fn while_measuring<T>(
-    line: impl Fn(u64) -> String + Send,
-    work: impl FnOnce() -> T,
-) -> T {
+pub fn while_measuring<T>(line: impl Fn(u64) -> String + Send, work: impl FnOnce() -> T) -> T {
     if !has_terminal() {
         return work();
     }

@@ -8,12 +8,12 @@ use std::path::Path;
 use crate::failure::Failure;
 
 /// Device and inode.
-pub(crate) fn identity(file: &Metadata) -> (u64, u64) {
+pub fn identity(file: &Metadata) -> (u64, u64) {
     (file.dev(), file.ino())
 }
 
 /// Whether both are there and are one file.
-pub(crate) fn is_same_file(a: io::Result<Metadata>, b: io::Result<Metadata>) -> bool {
+pub fn is_same_file(a: io::Result<Metadata>, b: io::Result<Metadata>) -> bool {
     match (a, b) {
         (Ok(a), Ok(b)) => identity(&a) == identity(&b),
         _ => false,

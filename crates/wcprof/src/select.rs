@@ -17,8 +17,8 @@ use crate::filters;
 pub(crate) const MAX_TARGETS: usize = wcprof_capture::MAX_TARGETS;
 
 /// What the flags choose: processes in the order of the command line, then by pid.
-#[derive(Default)]
-pub(crate) struct Subjects {
+#[derive(Debug, Default)]
+pub struct Subjects {
     /// Pids that were given: they must be there.
     pub(crate) given: Vec<Pid>,
     /// Pids that were found.
@@ -125,13 +125,16 @@ pub(crate) fn targets(args: &TargetArgs, children: bool) -> Result<Chosen, Failu
 }
 
 /// What a command takes that looks at one thing.
-pub(crate) enum One {
+#[derive(Debug)]
+pub enum One {
+    /// A process.
     Process(Pid),
+    /// A file.
     File(PathBuf),
 }
 
 /// The only process that is chosen, or the only file; a workload ends with what is returned, too.
-pub(crate) fn one(args: &TargetArgs) -> Result<(One, Subjects), Failure> {
+pub fn one(args: &TargetArgs) -> Result<(One, Subjects), Failure> {
     let mut subjects = subjects(args, false)?;
     let pids: Vec<Pid> = subjects.pids().collect();
     let subject = match (pids.as_slice(), subjects.files.as_mut_slice()) {
@@ -147,7 +150,7 @@ pub(crate) fn one(args: &TargetArgs) -> Result<(One, Subjects), Failure> {
 }
 
 /// The only process that is chosen.
-pub(crate) fn one_process(args: &TargetArgs) -> Result<(Pid, Subjects), Failure> {
+pub fn one_process(args: &TargetArgs) -> Result<(Pid, Subjects), Failure> {
     match one(args)? {
         (One::Process(pid), subjects) => Ok((pid, subjects)),
         (One::File(file), _) => Err(not_a_process(&file)),

@@ -26,7 +26,8 @@ wcprof-doctor: wcprof-text wcprof-types wcprof-findings
 wcprof-report: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings
 wcprof-export: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report
 wcprof-import: dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols
-wcprof-demo:
+slow-disk:
+wcprof-demo: slow-disk
 wcprof-testkit: wcprof-types wcprof-trace
 msgr-crypto-ffi:
 msgr-crypto: wcprof-text msgr-crypto-ffi

@@ -29,7 +29,7 @@ const OPENS_NOTHING: &[&str] = &[
     "crates/wcprof-capture/",
     "crates/wcprof-record/",
     "crates/wcprof-symbols/",
-    "crates/wcprof/src/crypto/",
+    "crates/wcprof/src/bin/wcprof-crypto/",
 ];
 const OPENS_FILES: &[&str] = &[
     "crates/wcprof-host/src/open/",

@@ -13,7 +13,7 @@ use dwarf_stream::Cancel;
 use httpdate::parse_http_date;
 use nix::sys::statvfs::fstatvfs;
 use ureq::http::Response;
-use ureq::tls::{RootCerts, TlsConfig, TlsProvider};
+use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Body, Proxy};
 
 use super::options::{DebuginfodOptions, ServerFailure};
@@ -145,8 +145,11 @@ impl Server {
     fn agent(&self, options: &DebuginfodOptions) -> &Agent {
         self.agent.get_or_init(|| {
             let tls = TlsConfig::builder()
-                .provider(TlsProvider::NativeTls)
-                .root_certs(RootCerts::PlatformVerifier)
+                .provider(TlsProvider::Rustls)
+                .unversioned_rustls_crypto_provider(Arc::new(
+                    rustls::crypto::ring::default_provider(),
+                ))
+                .root_certs(certificates())
                 .build();
             let connect = Some(options.connect_timeout);
             let config = Agent::config_builder()
@@ -324,6 +327,15 @@ impl Pace {
         }
         Ok(is_due)
     }
+}
+
+/// Those that this system trusts, or that `SSL_CERT_FILE` and `SSL_CERT_DIR` name; what cannot be read is left out.
+fn certificates() -> RootCerts {
+    let found = rustls_native_certs::load_native_certs().certs;
+    let certificates = found
+        .iter()
+        .map(|der| Certificate::from_der(der).to_owned());
+    RootCerts::Specific(Arc::new(certificates.collect()))
 }
 
 fn stop(error: ureq::Error, begin: Instant, options: &DebuginfodOptions) -> Stop {

@@ -46,22 +46,22 @@ const COMPUTING: &[i64] = &[
 
 /// Permitted calls with the conditions of each; one without conditions is always permitted.
 #[derive(Debug, Default)]
-pub(crate) struct Filter(BTreeMap<i64, Vec<SeccompRule>>);
+pub struct Filter(BTreeMap<i64, Vec<SeccompRule>>);
 
 impl Filter {
     /// Permits what all confined processes do.
-    pub(crate) fn computing() -> Self {
+    pub fn computing() -> Self {
         Self::default().permit(COMPUTING)
     }
 
     /// Permits these calls, too.
-    pub(crate) fn permit(mut self, calls: &[i64]) -> Self {
+    pub fn permit(mut self, calls: &[i64]) -> Self {
         self.0.extend(calls.iter().map(|call| (*call, Vec::new())));
         self
     }
 
     /// Permits a call if each of these arguments, 32 bits of it, is as stated.
-    pub(crate) fn permit_if(
+    pub fn permit_if(
         mut self,
         call: i64,
         arguments: &[(u8, SeccompCmpOp, u64)],
@@ -77,14 +77,14 @@ impl Filter {
     }
 
     /// Sets the filter for the rest of this process.
-    pub(crate) fn apply(self) -> anyhow::Result<()> {
+    pub fn apply(self) -> anyhow::Result<()> {
         let (refused, permitted) = (errno(libc::EPERM), SeccompAction::Allow);
         set(self.0, refused, permitted)
     }
 }
 
 /// Makes a call fail as if the kernel did not have it, whatever a filter permits.
-pub(crate) fn hide(call: i64) -> anyhow::Result<()> {
+pub fn hide(call: i64) -> anyhow::Result<()> {
     let (refused, permitted) = (errno(libc::ENOSYS), SeccompAction::Allow);
     set(BTreeMap::from([(call, Vec::new())]), permitted, refused)
 }
@@ -106,7 +106,7 @@ fn set(
 }
 
 /// Tries what must fail: a filter that is set but lets everything through is none.
-pub(crate) fn prove() -> anyhow::Result<()> {
+pub fn prove() -> anyhow::Result<()> {
     let refused = |result: Result<(), std::io::Error>| {
         result.is_err_and(|error| error.raw_os_error() == Some(libc::EPERM))
     };

@@ -1,9 +1,10 @@
 //! Processes of wcprof that give up what they could do, before they touch what others wrote: the one that
-//! loads a foreign library (`crypto/sandbox`), and the one that reads symbols and DWARF (`namer`).
+//! loads a foreign library (of wcprof-crypto), and the one that reads symbols and DWARF (`namer`).
 
-pub(crate) mod filter;
+pub mod filter;
 mod namer;
-pub(crate) mod process;
-pub(crate) mod rights;
+pub mod process;
+pub mod rights;
 
-pub(crate) use namer::{NamerArgs, confinement, run as run_namer, start};
+pub use namer::{NamerArgs, run as run_namer};
+pub(crate) use namer::{confinement, start};

@@ -56,8 +56,9 @@ const CALLS: &[i64] = &[
     libc::SYS_set_robust_list,
 ];
 
+/// What the process may use.
 #[derive(Args, Debug)]
-pub(crate) struct NamerArgs {
+pub struct NamerArgs {
     /// Bytes that `--max-memory` permits
     max_memory: u64,
     /// Threads
@@ -65,7 +66,7 @@ pub(crate) struct NamerArgs {
 }
 
 /// Runs in the confined process.
-pub(crate) fn run(args: &NamerArgs) -> Result<(), Failure> {
+pub fn run(args: &NamerArgs) -> Result<(), Failure> {
     rights::close_files()?;
     let socket = io::stdin().as_fd().try_clone_to_owned();
     let socket = UnixStream::from(socket.map_err(Failure::from)?);

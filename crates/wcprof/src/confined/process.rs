@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::process::{Command, Stdio};
 
 /// This program with another command line, without an environment.
-pub(crate) fn command(args: &[&OsStr]) -> Command {
+pub fn command(args: &[&OsStr]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command
         .args(args)

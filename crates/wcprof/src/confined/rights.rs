@@ -8,10 +8,10 @@ use nix::unistd::{Gid, Uid, close, getuid, setgroups, setresgid, setresuid};
 use wcprof_host::procfs::read_file;
 
 /// The user that stands for root in a confined process.
-pub(crate) const NOBODY: u32 = 65534;
+pub const NOBODY: u32 = 65534;
 
 /// Closes all but standard input, output and error.
-pub(crate) fn close_files() -> anyhow::Result<()> {
+pub fn close_files() -> anyhow::Result<()> {
     let fds: Vec<i32> = fs::read_dir("/proc/self/fd")
         .context("failed to list descriptors")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
@@ -26,7 +26,7 @@ pub(crate) fn close_files() -> anyhow::Result<()> {
 
 /// Changes the user, if it is another one. A change from root to another user drops all capabilities
 /// (capabilities(7)).
-pub(crate) fn become_user(uid: u32, gid: u32, groups: &[Gid]) -> anyhow::Result<()> {
+pub fn become_user(uid: u32, gid: u32, groups: &[Gid]) -> anyhow::Result<()> {
     let (uid, gid) = (Uid::from_raw(uid), Gid::from_raw(gid));
     // The same user without privileges: there is nothing to change, and no right to it.
     if getuid() != uid {
@@ -39,7 +39,7 @@ pub(crate) fn become_user(uid: u32, gid: u32, groups: &[Gid]) -> anyhow::Result<
 }
 
 /// Fails if the process still has capabilities.
-pub(crate) fn prove_no_capabilities() -> anyhow::Result<()> {
+pub fn prove_no_capabilities() -> anyhow::Result<()> {
     let status = read_file("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     // Its root may have no /proc; the change of user has done it.
@@ -49,7 +49,7 @@ pub(crate) fn prove_no_capabilities() -> anyhow::Result<()> {
 }
 
 /// Sets limits: soft and hard.
-pub(crate) fn limit(limits: &[(Resource, u64, u64)]) -> anyhow::Result<()> {
+pub fn limit(limits: &[(Resource, u64, u64)]) -> anyhow::Result<()> {
     for (resource, soft, hard) in limits {
         setrlimit(*resource, *soft, *hard).context("failed to set a limit")?;
     }

@@ -6,6 +6,7 @@
 //!
 //! This process itself must not open the files: a process that is killed while one of its threads
 //! waits for another one of them never ends.
+#![forbid(unsafe_code)]
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -26,7 +27,14 @@ use rustix::mount::{
     fsopen,
 };
 
-use crate::disk::{FILES, FLUSH_TIME};
+/// What each flush takes, at least.
+pub const FLUSH_TIME: Duration = Duration::from_millis(8);
+/// The file for a transaction log.
+pub const LOG: &str = "slow-disk.wal";
+/// The file for the objects' data.
+pub const OBJECTS: &str = "slow-disk.block";
+/// The files of a disk.
+const FILES: [&str; 2] = [LOG, OBJECTS];
 
 /// How long the kernel may cache an answer.
 const TTL: Duration = Duration::from_secs(3600);

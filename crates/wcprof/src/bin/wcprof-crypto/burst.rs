@@ -1,8 +1,5 @@
 //! A live process to its frames, by a burst of breakpoints; or the reason why there was none.
 
-use std::time::Duration;
-
-use clap::Args;
 use globset::{Glob, GlobSet, GlobSetBuilder};
 use msgr_crypto::observed::{
     BurstFacts, FrameSource, Observation, ProcessFrames, Role, Seen, SeenCall,
@@ -13,44 +10,24 @@ use wcprof_perf::uprobe::{
     Burst, BurstEnd, BurstEvent, BurstReport, Removal, TrapCost, UpdateFunction, UprobeError,
     UprobePmu, find_crypto_modules, measure_trap_cost,
 };
-use wcprof_text::{parse_time, terminal_name};
+use wcprof_text::terminal_name;
 use wcprof_types::{Avma, Pid, Tid};
 
-use crate::failure::{Exit, Failure};
+use wcprof_cli::crypto::BurstArgs;
+use wcprof_cli::{Exit, Failure};
 
 /// With what names of threads of Ceph's messenger begin, in daemons and in librados.
 const WORKERS: &str = "msgr-worker-";
 
-/// How long to observe which threads.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct BurstArgs {
-    /// Length of the burst, 10ms to 10s; calls of the target are slower meanwhile
-    #[arg(short, long, value_name = "TIME", default_value = "200ms", value_parser = burst_length)]
-    pub(super) duration: Duration,
-    /// Observe only threads whose name matches; may be given several times [default: msgr-worker-*,
-    /// or all threads of a process that has none of that name]
-    #[arg(long, value_name = "GLOB")]
-    pub(super) threads: Vec<String>,
-}
-
-fn burst_length(text: &str) -> Result<Duration, String> {
-    let time = parse_time(text)?;
-    let range = Duration::from_millis(10)..=Duration::from_secs(10);
-    match range.contains(&time) {
-        true => Ok(time),
-        false => Err("must be 10ms to 10s".to_owned()),
-    }
-}
-
 /// Observes a process; without the privilege or the kernel for it, the frames that it has by the protocol.
-pub(super) fn observe_process(pid: Pid, args: &BurstArgs) -> Result<ProcessFrames, Failure> {
+pub(crate) fn observe_process(pid: Pid, args: &BurstArgs) -> Result<ProcessFrames, Failure> {
     let names = glob_set(&args.threads).map_err(Failure::usage)?;
     let target = Target::open(pid).map_err(UprobeError::Target);
     match target.and_then(|target| burst(&target, args, &names)) {
         Ok(process) => Ok(process),
         // Where probes are not allowed or supported, there is still the protocol.
         Err(error) if error.is_circumstance() => {
-            message!("wcprof: update calls were not observed: {error}");
+            wcprof_cli::message!("wcprof: update calls were not observed: {error}");
             let comm = procfs::read_text(pid, "comm").unwrap_or_default();
             let title =
                 Target::open(pid).map_or_else(|_| comm.trim_end().to_owned(), |t| t.title());
@@ -107,7 +84,7 @@ fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFr
         }
     })?;
     let paths: Vec<String> = modules.iter().map(|module| module.path.clone()).collect();
-    message!(
+    wcprof_cli::message!(
         "wcprof: putting breakpoints on EVP_EncryptUpdate and EVP_DecryptUpdate of {} in {} (pid {pid}) \
          for {} s, plus the time to put them in and out; each call takes about {:.1} us longer meanwhile",
         terminal_name(&paths.join(", ")),
@@ -115,7 +92,7 @@ fn burst(target: &Target, args: &BurstArgs, names: &GlobSet) -> Result<ProcessFr
         length.as_secs_f64(),
         cost.sampled_ns / 1e3
     );
-    let report = burst.run(|| message!("wcprof: watching"))?;
+    let report = burst.run(|| wcprof_cli::message!("wcprof: watching"))?;
     let role = Role::of_process(target.comm());
     let observation = Observation::new(&seen(&report), role);
     warn_about(&report);
@@ -183,10 +160,10 @@ fn facts(report: &BurstReport, cost: TrapCost, libraries: Vec<String>) -> BurstF
 fn warn_about(report: &BurstReport) {
     match report.removal {
         Removal::Verified | Removal::Exited => {}
-        Removal::Unknown => message!(
+        Removal::Unknown => wcprof_cli::message!(
             "wcprof: the breakpoints are closed; not verified, because the target's memory can not be read"
         ),
-        Removal::Differs(Avma(address)) => message!(
+        Removal::Differs(Avma(address)) => wcprof_cli::message!(
             "wcprof: the code at {address:#x} is not as before: perhaps another tracer has a probe there; wcprof \
              has none any more"
         ),
@@ -194,11 +171,13 @@ fn warn_about(report: &BurstReport) {
     let n_calls = report.events.len();
     match report.end {
         BurstEnd::Time => {}
-        BurstEnd::Exited => message!("wcprof: the target exited during the burst"),
-        BurstEnd::Full => message!("wcprof: the burst ended early: more than {n_calls} calls"),
+        BurstEnd::Exited => wcprof_cli::message!("wcprof: the target exited during the burst"),
+        BurstEnd::Full => {
+            wcprof_cli::message!("wcprof: the burst ended early: more than {n_calls} calls")
+        }
     }
     if report.n_born > 0 {
-        message!(
+        wcprof_cli::message!(
             "wcprof: {} threads started during the burst; their calls are not seen",
             report.n_born
         );

@@ -24,10 +24,10 @@ use wcprof_host::open::Root;
 use wcprof_host::procfs::{open, read_bytes};
 use wcprof_types::Pid;
 
-use crate::confined::filter::{Filter, prove};
-use crate::confined::rights;
-use crate::failure::Failure;
-use crate::same_file::is_same_file;
+use wcprof_cli::Failure;
+use wcprof_cli::confined::filter::{Filter, prove};
+use wcprof_cli::confined::rights;
+use wcprof_cli::same_file::is_same_file;
 
 /// CPU seconds: several times what a calibration takes beside other work. SIGXCPU shows the parent why it ended;
 /// who ignores that is killed a second later.

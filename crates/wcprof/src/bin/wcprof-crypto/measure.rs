@@ -5,12 +5,12 @@ use msgr_crypto::calibration::{Calibration, CalibrationOptions, MAX_SECONDS, cal
 use msgr_crypto_ffi::Library;
 use wcprof_text::terminal_name;
 
-use super::kept::{Keeping, Place};
-use crate::failure::Failure;
-use crate::progress;
+use crate::kept::{Keeping, Place};
+use wcprof_cli::Failure;
+use wcprof_cli::while_measuring;
 
 /// The costs of a library that this process has loaded.
-pub(super) fn measure(library: &Library, keeping: Keeping) -> Result<Calibration, Failure> {
+pub(crate) fn measure(library: &Library, keeping: Keeping) -> Result<Calibration, Failure> {
     let place = || Place::of_loaded(library);
     kept_or_new(place, keeping, &terminal_name(&library.version), || {
         let calibration = calibrate(library, &CalibrationOptions::default());
@@ -20,7 +20,7 @@ pub(super) fn measure(library: &Library, keeping: Keeping) -> Result<Calibration
 
 /// The calibration that is kept in `place` if that will do, else what `work` measures of the library that
 /// messages call `name`; that is kept then.
-pub(super) fn kept_or_new(
+pub(crate) fn kept_or_new(
     place: impl FnOnce() -> Option<Place>,
     keeping: Keeping,
     name: &str,
@@ -32,13 +32,13 @@ pub(super) fn kept_or_new(
         place.announce(&kept);
         return Ok(kept);
     }
-    message!(
+    wcprof_cli::message!(
         "wcprof: measuring {name}: a second on a quiet machine, up to {MAX_SECONDS} s beside other work"
     );
     let line = |seconds| format!("measuring for {seconds} s, of at most about {MAX_SECONDS} s");
-    let calibration = progress::while_measuring(line, work)?;
+    let calibration = while_measuring(line, work)?;
     if calibration.is_noisy() {
-        message!(
+        wcprof_cli::message!(
             "wcprof: other work disturbed {:.0} % of the measurements, so the figures are less exact; measure \
              again on a calmer machine",
             100.0 * calibration.disturbed_share

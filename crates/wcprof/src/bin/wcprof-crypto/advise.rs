@@ -1,9 +1,8 @@
 //! `wcprof crypto advise`: a process or a trace, and costs of its library, to a sentence and its table.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::anyhow;
-use clap::Args;
 use msgr_crypto::advice::{
     Advice, CalibrationSource, Costs, Subject, TraceShare, TraceSums, newer_kernel,
 };
@@ -11,37 +10,18 @@ use msgr_crypto::calibration::Calibration;
 use msgr_crypto::text::advice_text;
 use wcprof_profile::model::{FunctionId, Profile, State};
 
-use super::burst::{BurstArgs, observe_process};
-use super::files::{json_document, open_library, read_calibration};
-use super::kept::{CacheArgs, Keeping};
-use super::measure::measure;
-use super::sandbox::calibrate_process;
-use crate::args::{TargetArgs, defaults};
-use crate::failure::Failure;
-use crate::open::profile_of;
-use crate::output::print;
-use crate::select::{self, One};
+use crate::burst::observe_process;
+use crate::files::{json_document, open_library, read_calibration};
+use crate::kept::Keeping;
+use crate::measure::measure;
+use crate::sandbox::calibrate_process;
+use wcprof_cli::crypto::AdviseArgs;
+use wcprof_cli::output::print;
+use wcprof_cli::profile_of;
+use wcprof_cli::select::{self, One};
+use wcprof_cli::{Failure, defaults};
 
-#[derive(Args, Debug)]
-pub(crate) struct AdviseArgs {
-    #[command(flatten)]
-    burst: BurstArgs,
-    /// Calibration of the process's library, from `wcprof crypto calibrate -o` [default: the kept one, else measured now]
-    #[arg(long, value_name = "FILE")]
-    calibration: Option<PathBuf>,
-    /// Calibration of another library to compare with, from `wcprof crypto calibrate --lib PATH -o`
-    #[arg(long, value_name = "FILE")]
-    other: Option<PathBuf>,
-    /// Machine-readable output
-    #[arg(long)]
-    json: bool,
-    #[command(flatten)]
-    targets: TargetArgs,
-    #[command(flatten)]
-    cache: CacheArgs,
-}
-
-pub(super) fn run(args: &AdviseArgs) -> Result<(), Failure> {
+pub(crate) fn run(args: &AdviseArgs) -> Result<(), Failure> {
     let (chosen, _keep) = select::one(&args.targets)?;
     let other = args.other.as_deref().map(read_calibration).transpose()?;
     let subject = match &chosen {
@@ -73,7 +53,7 @@ fn calibration(
     args: &AdviseArgs,
     chosen: &One,
 ) -> Result<(Calibration, CalibrationSource), Failure> {
-    let keeping = args.cache.keeping(Keeping::Reuse);
+    let keeping = Keeping::Reuse.by(&args.cache);
     match (&args.calibration, chosen) {
         (Some(path), _) => Ok((read_calibration(path)?, CalibrationSource::Saved)),
         (None, One::Process(pid)) => Ok((
@@ -82,7 +62,7 @@ fn calibration(
         )),
         (None, One::File(_)) => {
             let library = open_library(None)?;
-            message!(
+            wcprof_cli::message!(
                 "wcprof: a trace does not hold a library, so the costs are those of this system's, which may be another; \
                  --calibration takes a saved one"
             );

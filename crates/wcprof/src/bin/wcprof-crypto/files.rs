@@ -12,13 +12,13 @@ use serde::Serialize;
 use wcprof_host::open::open_regular;
 use wcprof_text::printable_json;
 
-use crate::failure::{Exit, Failure};
+use wcprof_cli::{Exit, Failure};
 
 /// No file of shapes or of a calibration is larger.
 const MAX_FILE_BYTES: u64 = 8 << 20;
 
 /// Shapes of a file, or the built-in ones.
-pub(super) fn read_shapes(path: Option<&Path>) -> Result<Vec<Shape>, Failure> {
+pub(crate) fn read_shapes(path: Option<&Path>) -> Result<Vec<Shape>, Failure> {
     let Some(path) = path else {
         return Ok(builtin());
     };
@@ -28,14 +28,14 @@ pub(super) fn read_shapes(path: Option<&Path>) -> Result<Vec<Shape>, Failure> {
 }
 
 /// A saved calibration.
-pub(super) fn read_calibration(path: &Path) -> Result<Calibration, Failure> {
+pub(crate) fn read_calibration(path: &Path) -> Result<Calibration, Failure> {
     Calibration::from_json(&read(path)?).map_err(|error| {
         unusable(path, error).hint("`wcprof crypto calibrate -o FILE` makes a calibration")
     })
 }
 
 /// A saved table of `openssl speed`.
-pub(super) fn read_speed_table(path: &Path) -> Result<Calibration, Failure> {
+pub(crate) fn read_speed_table(path: &Path) -> Result<Calibration, Failure> {
     parse_speed_table(&read(path)?).map_err(|error| unusable(path, error))
 }
 
@@ -59,7 +59,7 @@ fn read(path: &Path) -> Result<String, Failure> {
 }
 
 /// The library at `path`, or the system's.
-pub(super) fn open_library(path: Option<&Path>) -> Result<Library, Failure> {
+pub(crate) fn open_library(path: Option<&Path>) -> Result<Library, Failure> {
     let library = match path {
         Some(path) => Library::open(path),
         None => Library::system(),
@@ -77,7 +77,7 @@ pub(super) fn open_library(path: Option<&Path>) -> Result<Library, Failure> {
 }
 
 /// `content` as a JSON document of this schema.
-pub(super) fn json_document(
+pub(crate) fn json_document(
     schema: &'static str,
     version: u32,
     content: &impl Serialize,

@@ -5,7 +5,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, UNIX_EPOCH};
 
-use clap::Args;
 use httpdate::fmt_http_date;
 use msgr_crypto::calibration::{Calibration, LibraryFacts, VERSION};
 use msgr_crypto::host::Host;
@@ -15,7 +14,8 @@ use wcprof_host::cache::{CacheFile, CacheKind};
 use wcprof_host::open::open_regular;
 use wcprof_text::terminal_name;
 
-use crate::names::cache_dir;
+use wcprof_cli::cache_dir;
+use wcprof_cli::crypto::CacheArgs;
 
 static CALIBRATIONS: CacheKind = CacheKind {
     suffix: "wcprof-calibration",
@@ -26,16 +26,9 @@ static CALIBRATIONS: CacheKind = CacheKind {
 /// Larger than any libcrypto, and than a program that contains one.
 const MAX_LIBRARY: u64 = 512 << 20;
 
-#[derive(Args, Debug)]
-pub(crate) struct CacheArgs {
-    /// Do not read or write kept calibrations (in $XDG_CACHE_HOME/wcprof)
-    #[arg(long)]
-    no_cache: bool,
-}
-
 /// Which kept calibrations are used.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Keeping {
+pub(crate) enum Keeping {
     /// One that was made before will do; else what is measured is kept.
     Reuse,
     /// Measure, and keep the result in place of the one before.
@@ -44,19 +37,19 @@ pub(super) enum Keeping {
     Off,
 }
 
-impl CacheArgs {
-    /// What `wanted` becomes by the flags.
-    pub(super) fn keeping(&self, wanted: Keeping) -> Keeping {
-        match self.no_cache {
-            true => Keeping::Off,
-            false => wanted,
+impl Keeping {
+    /// What it becomes by the flags.
+    pub(crate) fn by(self, flags: &CacheArgs) -> Self {
+        match flags.no_cache {
+            true => Self::Off,
+            false => self,
         }
     }
 }
 
 /// Where the calibration of one library on this CPU is kept, and what it must say.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     file: CacheFile,
     host: Host,
     /// What the library says of itself; `None` when it may not be asked, because it is not trusted.
@@ -67,7 +60,7 @@ pub(super) struct Place {
 
 impl Place {
     /// Of a library that this process has loaded.
-    pub(super) fn of_loaded(library: &Library) -> Option<Self> {
+    pub(crate) fn of_loaded(library: &Library) -> Option<Self> {
         let path = match &library.path {
             Some(path) => path.clone(),
             None => std::env::current_exe().ok()?,
@@ -87,7 +80,7 @@ impl Place {
 
     /// Of a library that is loaded only in the confinement of a process. It has a place of its own, also if
     /// its bytes are those of a library that is trusted: what else is in its container may lie.
-    pub(super) fn of_confined(file: &File, path: &str, pid: i32) -> Option<Self> {
+    pub(crate) fn of_confined(file: &File, path: &str, pid: i32) -> Option<Self> {
         let root = std::fs::read_link(format!("/proc/{pid}/ns/mnt")).ok()?;
         let made = format!("confined {} {path}", root.display());
         Some(Self {
@@ -116,7 +109,7 @@ impl Place {
     }
 
     /// The calibration that is kept; `None` when there is none of this library and CPU that can be used.
-    pub(super) fn read(&self) -> Option<Calibration> {
+    pub(crate) fn read(&self) -> Option<Calibration> {
         let text = String::from_utf8(self.file.read()?).ok()?;
         let kept = Calibration::from_json(&text).ok()?;
         let is_library = self.library.as_ref().is_none_or(|is| *is == kept.library);
@@ -124,7 +117,7 @@ impl Place {
     }
 
     /// Keeps a calibration for the next time; a noisy one does not take the place of one that is not.
-    pub(super) fn write(&self, calibration: &Calibration) {
+    pub(crate) fn write(&self, calibration: &Calibration) {
         if calibration.is_noisy() && self.read().is_some_and(|kept| !kept.is_noisy()) {
             return;
         }
@@ -135,8 +128,8 @@ impl Place {
     }
 
     /// Says that a kept calibration is used.
-    pub(super) fn announce(&self, kept: &Calibration) {
-        message!("wcprof: {}", self.announcement(kept));
+    pub(crate) fn announce(&self, kept: &Calibration) {
+        wcprof_cli::message!("wcprof: {}", self.announcement(kept));
     }
 
     fn announcement(&self, kept: &Calibration) -> String {
@@ -187,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    const SPEED: &str = include_str!("../../../msgr-crypto/data/report-2022.speed.txt");
+    const SPEED: &str = include_str!("../../../../msgr-crypto/data/report-2022.speed.txt");
 
     fn host() -> Host {
         Host {

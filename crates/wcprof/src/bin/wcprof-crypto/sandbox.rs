@@ -29,11 +29,11 @@ use wcprof_perf::uprobe::{CryptoModule, UprobeError, find_crypto_modules};
 use wcprof_text::terminal_name;
 use wcprof_types::Pid;
 
-use super::kept::{Keeping, Place};
-use super::measure::{kept_or_new, measure};
-use crate::confined::process;
-use crate::failure::{Exit, Failure};
-use crate::same_file::identity;
+use crate::kept::{Keeping, Place};
+use crate::measure::{kept_or_new, measure};
+use wcprof_cli::confined::process;
+use wcprof_cli::same_file::identity;
+use wcprof_cli::{Exit, Failure};
 
 pub(crate) use child::{SandboxArgs, run as run_child};
 
@@ -116,7 +116,7 @@ fn refuse_deleted(path: &str) -> Result<(), Failure> {
 
 fn confined(target: &Target, path: &str) -> Result<Calibration, Failure> {
     let pid = target.pid().0.to_string();
-    let args = ["crypto", "confined-calibrate", &pid, path].map(OsStr::new);
+    let args = ["confined-calibrate", &pid, path].map(OsStr::new);
     let mut child = process::command(&args)
         .stdout(Stdio::piped())
         .spawn()

@@ -1,0 +1,115 @@
+//! The commands of wcprof, which chain the stages of the other crates; and what wcprof-crypto, the program with the
+//! commands that call libcrypto, has in common with them.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
+
+#[macro_use]
+mod message;
+
+mod args;
+mod attach;
+mod check;
+mod cli;
+pub mod confined;
+pub mod crypto;
+mod crypto_program;
+mod daemons;
+mod demo;
+mod diff;
+mod doctor;
+mod failure;
+mod filters;
+mod help;
+mod html;
+mod import;
+mod keep;
+mod live;
+mod live_names;
+mod local_names;
+mod locks;
+mod merge;
+mod names;
+mod open;
+pub mod output;
+mod progress;
+mod report;
+pub mod same_file;
+pub mod select;
+mod session;
+mod settings;
+mod signals;
+mod symbols;
+mod terminal;
+#[cfg(test)]
+mod tests;
+mod top;
+mod views;
+
+use std::process::ExitCode;
+
+pub use args::{ForceArgs, OutputArgs, TargetArgs, defaults};
+use cli::Command;
+pub use failure::{Exit, Failure};
+pub use names::cache_dir;
+pub use open::profile_of;
+pub use progress::while_measuring;
+use wcprof_host::{Unanswered, front, unanswered};
+
+/// Runs the command of the command line.
+pub fn main() -> ExitCode {
+    match help::parse(std::env::args_os()) {
+        Ok(cli) => {
+            let reads_processes = cli.command.reads_processes();
+            exit_code(reads_processes, || run(cli.command))
+        }
+        Err(error) => error.exit(),
+    }
+}
+
+/// Runs a command, and prints why it failed. What reads live processes may be held in the kernel for ever: it runs in a
+/// child process, so that this must be called while the program has one thread.
+pub fn exit_code(reads_processes: bool, command: impl FnOnce() -> Result<(), Failure>) -> ExitCode {
+    let command = || code_of(command());
+    ExitCode::from(match reads_processes {
+        true => front::run(command),
+        false => command(),
+    })
+}
+
+fn code_of(result: Result<(), Failure>) -> u8 {
+    for Unanswered { pid, address } in unanswered() {
+        message!(
+            "wcprof: memory of pid {pid} at {:#x} did not answer within 2 s (userfaultfd, or a mapped file whose server hangs): what is there is missing",
+            address.0
+        );
+    }
+    match result {
+        Ok(()) => 0,
+        Err(failure) if failure.is_broken_pipe() => 0,
+        Err(failure) => {
+            message!("{failure}");
+            failure.exit as u8
+        }
+    }
+}
+
+fn run(command: Command) -> Result<(), Failure> {
+    match command {
+        Command::Attach(args) => attach::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Diff(args) => diff::run(&args),
+        Command::Import(args) => import::run(&args),
+        Command::Merge(args) => merge::run(&args),
+        Command::ConfinedNames(args) => confined::run_namer(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Crypto(_) => Err(crypto_program::become_it(2)),
+        Command::Completions { shell } => help::completions(shell),
+        Command::Man {
+            command,
+            dir,
+            force,
+        } => help::man(&command, dir.as_deref(), force),
+    }
+}
