@@ -17,6 +17,7 @@ mod layouts;
 mod life;
 mod locks;
 mod many;
+mod operations;
 mod perf;
 mod silent;
 mod stacks;
@@ -54,6 +55,9 @@ wcprof_testkit::engine_tests! {
     any {
         stacks::names: "Check demangled C++ and Rust names and inline frames.",
         locks::two_processes: "Check that each process's locks are blamed on its own threads.",
+        operations::counted: "Check operations, their latency and their CPU time against the process's own counters.",
+        operations::misbehaves: "Check that an admin socket which hangs, floods or lies leaves the recording whole, with one reason.",
+        operations::none: "Check that a process without an admin socket is recorded, and that this is said.",
         keep::signals: "Check that each SIGUSR1 writes the last time, of the right length, and that the end does.",
         keep::last_signals: "Check that SIGHUP, SIGQUIT and SIGTERM write the last time, and end the recorder.",
         keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",

@@ -12,6 +12,7 @@ pub mod daemon;
 pub mod fio;
 mod gateway;
 mod guest;
+mod operations;
 pub mod place;
 mod provoke;
 mod story;
@@ -49,6 +50,8 @@ pub enum Task {
     Fio(fio::Options),
     /// Compare the encrypted frames of known loads, seen live, with what the protocol says
     Crypto,
+    /// Compare what an operation costs, by Ceph's own count, with fio's count and the kernel's CPU time
+    Operations,
     /// Tune a virtual machine on Ceph step by step, and check what wcprof says at each
     Story(story::Options),
     /// Make limits on purpose, and check that wcprof finds them
@@ -70,6 +73,7 @@ pub fn run(task: &Task) -> Result<()> {
         Task::VmDown => vm::down(&lab),
         Task::Fio(options) => fio::run(&lab, options),
         Task::Crypto => crypto::run(&lab),
+        Task::Operations => operations::run(&lab),
         Task::Story(options) => story::run(&lab, options),
         Task::Provoke(options) => provoke::run(&lab, options),
     }

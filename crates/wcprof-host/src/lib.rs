@@ -11,6 +11,7 @@ compile_error!(
 
 pub mod cache;
 pub mod clock;
+pub mod counters;
 mod deadline;
 pub mod fds;
 pub mod front;

@@ -6,8 +6,9 @@
 //! long. So it is read when a socket is not known, never by the sampler, and less often the longer it
 //! takes.
 
-use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read};
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io::{self, BufRead, BufReader, Read};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use crate::procfs::open;
 const MAX_BYTES: u64 = 16 << 20;
 /// Sockets remembered.
 const MAX_SOCKETS: usize = 1 << 16;
+/// Sockets of one process on which it listens.
+const MAX_LISTENING: usize = 64;
 /// Longer paths are cut.
 const MAX_PATH: usize = 200;
 /// The tables are not read again sooner than this.
@@ -76,23 +79,54 @@ impl SocketNames {
         self.not_before = Some(Instant::now() + pause);
     }
 
-    /// A table that cannot be read has no names.
     fn read_table(&mut self, table: &str, parse: impl Fn(&str) -> Option<(u64, String)>) {
-        let Ok(file) = open(format!("/proc/{}/net/{table}", self.pid)) else {
-            return;
-        };
-        let mut lines = BufReader::with_capacity(1 << 16, file.take(MAX_BYTES));
-        let mut line = Vec::new();
-        while self.names.len() < MAX_SOCKETS {
-            line.clear();
-            if !matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
-                return;
-            }
-            if let Some((inode, name)) = parse(&String::from_utf8_lossy(&line)) {
-                self.names.insert(inode, name);
-            }
-        }
+        for_each_line(self.pid, table, |line| {
+            self.names.extend(parse(line));
+            self.names.len() < MAX_SOCKETS
+        });
     }
+}
+
+/// The lines of a table, until `each` gives false. A table that cannot be read has none.
+fn for_each_line(pid: Pid, table: &str, mut each: impl FnMut(&str) -> bool) {
+    let Ok(file) = open(format!("/proc/{pid}/net/{table}")) else {
+        return;
+    };
+    let mut lines = BufReader::with_capacity(1 << 16, file.take(MAX_BYTES));
+    let mut line = Vec::new();
+    while matches!(lines.read_until(b'\n', &mut line), Ok(1..)) {
+        if !each(&String::from_utf8_lossy(&line)) {
+            return;
+        }
+        line.clear();
+    }
+}
+
+/// Paths of the UNIX sockets on which a process listens, as it bound them; without abstract ones.
+///
+/// # Errors
+/// When its descriptors may not be read.
+pub(crate) fn listening_paths(pid: Pid) -> io::Result<Vec<String>> {
+    let mut own = HashSet::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/fd"))? {
+        let link = entry.and_then(|entry| fs::read_link(entry.path()));
+        // One that was closed meanwhile.
+        let Ok(link) = link else { continue };
+        own.extend(inode(&link.to_string_lossy()));
+    }
+    let mut paths = Vec::new();
+    for_each_line(pid, "unix", |line| {
+        if let Some(socket) = UnixSocket::parse(line)
+            && socket.listens
+            && own.contains(&socket.inode)
+            && !socket.path.is_empty()
+            && !socket.path.starts_with('@')
+        {
+            paths.push(socket.path.to_owned());
+        }
+        paths.len() < MAX_LISTENING
+    });
+    Ok(paths)
 }
 
 /// Of `socket:[123]`.
@@ -138,21 +172,36 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip.to_canonical(), port))
 }
 
-/// `Num RefCount Protocol Flags Type St Inode Path`
-fn unix_line(line: &str) -> Option<(u64, String)> {
-    let mut rest = line.trim_end_matches('\n');
-    let mut inode = None;
-    for _ in 0..7 {
-        rest = rest.trim_start_matches(' ');
-        let (field, after) = rest.split_once(' ').unwrap_or((rest, ""));
-        inode = Some(field);
-        rest = after;
+/// A line of the table of UNIX sockets: `Num RefCount Protocol Flags Type St Inode Path`.
+struct UnixSocket<'l> {
+    inode: u64,
+    listens: bool,
+    /// Empty without a name.
+    path: &'l str,
+}
+
+impl<'l> UnixSocket<'l> {
+    fn parse(line: &'l str) -> Option<Self> {
+        let mut rest = line.trim_end_matches('\n');
+        let mut fields = [""; 7];
+        for field in &mut fields {
+            rest = rest.trim_start_matches(' ');
+            (*field, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        }
+        Some(Self {
+            inode: fields[6].parse().ok()?,
+            // __SO_ACCEPTCON
+            listens: u32::from_str_radix(fields[3], 16).ok()? & 0x10000 != 0,
+            path: rest.trim_start_matches(' '),
+        })
     }
-    let inode = inode?.parse().ok()?;
-    let path = rest.trim_start_matches(' ');
-    let path: String = path.chars().take(MAX_PATH).collect();
+}
+
+fn unix_line(line: &str) -> Option<(u64, String)> {
+    let socket = UnixSocket::parse(line)?;
+    let path: String = socket.path.chars().take(MAX_PATH).collect();
     let name = if path.is_empty() { "(unnamed)" } else { &path };
-    Some((inode, format!("unix {name}")))
+    Some((socket.inode, format!("unix {name}")))
 }
 
 #[cfg(test)]
@@ -200,7 +249,7 @@ mod tests {
         let port = listener.local_addr().unwrap().port();
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         let own = stream.local_addr().unwrap().port();
-        let link = |fd: i32| std::fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
+        let link = |fd: i32| fs::read_link(format!("/proc/self/fd/{fd}")).unwrap();
         let mut names = SocketNames::new(Pid(std::process::id() as i32));
         let name = names.name(&link(stream.as_raw_fd()).to_string_lossy());
         let expected = format!("tcp 127.0.0.1:{own} -> 127.0.0.1:{port}");

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use wcprof_trace::FastState;
 
-use crate::model::{FunctionId, Profile, State};
+use crate::model::{FunctionId, Profile, Row, State};
 use crate::places::is_runtime;
 use crate::rules::Categories;
 
@@ -26,13 +26,22 @@ pub struct CategoryTime {
 /// The time of a profile in [`State::OnCpu`] by category, the largest first. Of a stack the innermost
 /// function that a category names decides.
 pub fn cpu_by_category(profile: &Profile, categories: &Categories) -> Vec<CategoryTime> {
+    cpu_of_rows(profile, categories, profile.rows.iter())
+}
+
+/// The same of some rows.
+pub(crate) fn cpu_of_rows<'p>(
+    profile: &'p Profile,
+    categories: &Categories,
+    rows: impl Iterator<Item = &'p Row>,
+) -> Vec<CategoryTime> {
     let work = Work::new(profile, categories);
     let is_program = |function: FunctionId| {
         let function = profile.functions.get(function.0 as usize);
         function.is_some_and(|function| !is_runtime(function))
     };
     let mut sums: HashMap<Option<&str>, Sum> = HashMap::new();
-    for row in profile.rows.iter().filter(|row| row.state == State::OnCpu) {
+    for row in rows.filter(|row| row.state == State::OnCpu) {
         let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
         let frames = stack.map_or(&[][..], |stack| &stack.frames);
         let leaf = work.innermost(frames);

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{Profile, State};
-use crate::rules::Rules;
+use crate::operations::{Counted, PerOperation, counted_by_class, per_operation};
+use crate::rules::{Categories, Rules};
 
 /// CPU time of all processes of a profile.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -34,6 +35,12 @@ pub struct ClassCores {
     /// CPU time of an operation, us.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub us_per_op: Option<f64>,
+    /// Its operations by its own count.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<Counted>,
+    /// What one of its operations costs; with a number of operations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per_operation: Option<PerOperation>,
     /// Threads.
     pub n_threads: usize,
     /// Its processes, the busiest first.
@@ -82,8 +89,14 @@ pub struct CoresRatio {
     pub ratio: f64,
 }
 
-/// Adds up the CPU time of a profile. `n_ops`: operations done in that time.
-pub fn cores(profile: &Profile, rules: &Rules, n_ops: Option<f64>) -> Cores {
+/// Adds up the CPU time of a profile. `n_ops`: operations done in that time, else they are those that its processes
+/// counted: of one class for all, of several classes for each its own.
+pub fn cores(
+    profile: &Profile,
+    rules: &Rules,
+    categories: &Categories,
+    n_ops: Option<f64>,
+) -> Cores {
     let mut on_cpu = vec![0_u64; profile.threads.len()];
     for row in &profile.rows {
         if matches!(row.state, State::OnCpu | State::Guest) {
@@ -128,10 +141,9 @@ pub fn cores(profile: &Profile, rules: &Rules, n_ops: Option<f64>) -> Cores {
             class.pools.push(pool);
         }
     }
-    let per_op = |ns: u64| Some(ns as f64 / 1000.0 / n_ops.filter(|n| *n > 0.0)?);
     let mut classes: Vec<ClassCores> = classes.into_values().collect();
+    let n_of_all = give_operations(profile, categories, n_ops, &mut classes);
     for class in &mut classes {
-        class.us_per_op = per_op(class.on_cpu_ns);
         class.processes.sort_by(|a, b| b.cores.total_cmp(&a.cores));
         class.pools.sort_by(|a, b| b.cores.total_cmp(&a.cores));
     }
@@ -149,9 +161,35 @@ pub fn cores(profile: &Profile, rules: &Rules, n_ops: Option<f64>) -> Cores {
     Cores {
         ratios: ratios.collect(),
         cores: classes.iter().map(|c| c.cores).sum(),
-        us_per_op: per_op(all),
+        us_per_op: us_per_op(all, n_of_all),
         classes,
     }
+}
+
+/// Gives each class its operations and what they cost; the number of operations that holds for all.
+fn give_operations(
+    profile: &Profile,
+    categories: &Categories,
+    n_ops: Option<f64>,
+    classes: &mut [ClassCores],
+) -> Option<f64> {
+    let mut counted = counted_by_class(profile);
+    let n_ops = n_ops.filter(|n| *n > 0.0);
+    let only = counted.values().map(|counted| counted.all.n).next();
+    let n_of_all = n_ops.or(only.filter(|_| counted.len() == 1));
+    for class in classes {
+        class.operations = counted.remove(class.class.as_str());
+        let own = class.operations.as_ref().map(|counted| counted.all.n);
+        class.us_per_op = us_per_op(class.on_cpu_ns, n_of_all.or(own));
+        let n_of_class = n_ops.or(own);
+        class.per_operation =
+            n_of_class.map(|n| per_operation(profile, &class.class, categories, n));
+    }
+    n_of_all
+}
+
+fn us_per_op(ns: u64, n_ops: Option<f64>) -> Option<f64> {
+    Some(ns as f64 / 1000.0 / n_ops?)
 }
 
 fn share(part: u64, whole: u64) -> f64 {

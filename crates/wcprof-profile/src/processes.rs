@@ -3,6 +3,7 @@
 use wcprof_trace::model::{Module, Process, ProcessId, Tables, Thread};
 use wcprof_types::{Pid, TimeNs, process_title, program_name};
 
+use crate::counters::growth;
 use crate::model::{ProfileModule, ProfileProcess, ProfileThread, TimeAxis};
 use crate::rules::Rules;
 use crate::slices::overlap;
@@ -54,9 +55,13 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
         false => (0, u64::MAX),
     };
     let all_parts = tables.recorded_parts();
-    let of = |(id, process): (ProcessId, &Process)| {
+    let parts_of = |id: ProcessId| -> Vec<(u64, u64)> {
         let parts = all_parts.get(id.0 as usize).into_iter().flatten();
-        let parts: Vec<_> = parts.map(|(start, end)| (start.0, end.0)).collect();
+        parts.map(|(start, end)| (start.0, end.0)).collect()
+    };
+    let mut counters = growth(&tables.origins.counters, parts_of, (from, to));
+    let of = |(id, process): (ProcessId, &Process)| {
+        let parts = parts_of(id);
         let Process { comm, cmdline, .. } = process;
         let ended = tables.origins.process_ends.get(&id);
         ProfileProcess {
@@ -73,6 +78,7 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
             host: tables.host_of(id).to_owned(),
             recorded_ns: overlap(&parts, from, to),
             ended: ended.map(|end| end.reason.clone()),
+            counters: counters.remove(&id).unwrap_or_default(),
         }
     };
     let ids = (0..).map(ProcessId);

@@ -15,8 +15,11 @@ use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
 use wcprof_host::procfs::read_file;
 use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
 use wcprof_trace::{TraceSink, TraceWriter};
-use wcprof_types::{FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait};
+use wcprof_types::{
+    CounterName, CounterValue, FdKind, Sched, StackEnd, ThreadState as State, Tid, TimeNs, Wait,
+};
 
+use crate::counters::CounterIds;
 use crate::error::RecordError;
 use crate::exited::ExitedCpu;
 use crate::files::TargetFiles;
@@ -94,6 +97,7 @@ pub struct Recorder<S = TraceWriter<File>> {
     /// Pieces of one thread that are to be written.
     pieces: Vec<Piece<Place>>,
     requests: Sender<StackRequest>,
+    counters: CounterIds,
     totals: Totals,
 }
 
@@ -153,6 +157,7 @@ impl<S: TraceSink> Recorder<S> {
             n_cpus: u64::from(options.header.n_cpus),
             pieces: Vec::new(),
             requests: options.requests,
+            counters: CounterIds::default(),
             totals: Totals::default(),
         };
         for (id, target) in (0..).map(TargetId).zip(targets) {
@@ -394,6 +399,23 @@ impl<S: TraceSink> Recorder<S> {
             self.end_thread(thread)?;
         }
         self.give_exited(target, ExitedCpu::take_rest)
+    }
+
+    /// Takes what a process counted until `time` (`CLOCK_MONOTONIC`, ns). What is from before the recording, or of
+    /// a process that has ended or is one with others in the trace, is left out.
+    pub fn counters(
+        &mut self,
+        target: TargetId,
+        time: u64,
+        counted: &[(CounterName, CounterValue)],
+    ) -> Result<(), RecordError> {
+        let began = self.clock.begin.is_some_and(|begin| begin <= time);
+        let process = self.processes.get_mut(target);
+        let Some(process) = process.filter(|process| began && process.owns_id) else {
+            return Ok(());
+        };
+        let at = (process.id, self.clock.time(time));
+        Ok(self.counters.add(at, counted, &mut self.writer)?)
     }
 
     /// Children of targets that could not be recorded.

@@ -3,14 +3,34 @@
 use wcprof_profile::{ClassCores, Cores};
 use wcprof_text::terminal_name;
 
+use crate::per_operation::per_operation_text;
+
 /// Processes and pools of a class that are named before the rest is counted.
 const MAX_PROCESSES: usize = 12;
 const MAX_POOLS: usize = 5;
 /// Cores below which a pool is not named.
 const MIN_CORES: f64 = 0.005;
 
-/// The table: classes with their processes and busiest pools, ratios below. Names are escaped.
+/// The table: classes with their processes and busiest pools, ratios below; then what an operation costs. One process
+/// that counts its operations has no classes to be compared. Names are escaped.
 pub fn cores_text(cores: &Cores) -> String {
+    let parts = match cores.classes.as_slice() {
+        [only] if only.processes.len() == 1 && only.operations.is_some() => None,
+        _ => Some(classes_text(cores)),
+    };
+    let operations = cores.classes.iter().filter_map(|class| {
+        let costs = class.per_operation.as_ref()?;
+        Some(per_operation_text(
+            &class.class,
+            class.operations.as_ref(),
+            costs,
+        ))
+    });
+    let parts: Vec<String> = parts.into_iter().chain(operations).collect();
+    parts.join("\n")
+}
+
+fn classes_text(cores: &Cores) -> String {
     let us = |us: Option<f64>| us.map_or(String::new(), |us| format!(" {us:>10.1}"));
     let heading = if cores.us_per_op.is_some() {
         "  us CPU/op"
@@ -84,6 +104,8 @@ mod tests {
             cores,
             on_cpu_ns: 0,
             us_per_op: Some(cores * 100.0),
+            operations: None,
+            per_operation: None,
             n_threads: 70,
             processes: vec![ProcessCores {
                 title: title.to_owned(),

@@ -6,6 +6,7 @@ use wcprof_profile::diff::{Line, LineName, ProfileDiff, Table, TableKind, Unit, 
 use wcprof_text::{and_more, count, cut, duration, terminal_name};
 
 use crate::headline::recorded_by;
+use crate::per_operation::counted_text;
 
 /// Frames of a stack that its line names, leaf first.
 const MAX_FRAMES: usize = 6;
@@ -52,7 +53,7 @@ pub fn diff_text(
 /// What was compared, warnings, and how much changed; escaped for a terminal.
 pub(crate) fn summary(diff: &ProfileDiff) -> Vec<String> {
     let sides = ["before", "after "].into_iter().zip(&diff.sides);
-    let sides = sides.map(|(label, side)| {
+    let sides = sides.flat_map(|(label, side)| {
         let processes = match side.processes.as_slice() {
             [] => "no process".to_owned(),
             processes => list(processes),
@@ -62,13 +63,21 @@ pub(crate) fn summary(diff: &ProfileDiff) -> Vec<String> {
             Some(1.0) => ", 1 operation".to_owned(),
             Some(n) => format!(", {n} operations"),
         };
-        format!(
+        let recorded = format!(
             "{label}: {processes}: {}, {}, {} shown{ops}, {}",
             duration(side.duration_ns),
             count(side.n_threads, "thread"),
             duration(side.shown_ns),
             terminal_name(&recorded_by(&side.engine)),
-        )
+        );
+        let counted = side.counted.iter().map(move |(class, counted)| {
+            format!(
+                "{label}: {}: {}",
+                terminal_name(class),
+                counted_text(counted)
+            )
+        });
+        std::iter::once(recorded).chain(counted)
     });
     let warnings = diff.warnings.iter();
     let warnings = warnings.map(|warning| format!("warning: {}", diff_warning(warning)));

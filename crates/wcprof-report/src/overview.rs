@@ -2,14 +2,15 @@
 //! wait.
 
 use wcprof_findings::ToDo;
-use wcprof_profile::CategoryTime;
 use wcprof_profile::model::{Profile, State};
+use wcprof_profile::{CategoryTime, counted_by_class};
 use wcprof_text::{and_more, count, duration, one_line, percent, terminal_name, wrap};
 
 use crate::figures::{
     COLUMNS, MIN_SHOWN, at_a_time, at_a_time_text, busiest_pools, callers, wait_sites,
 };
 use crate::headline::{Headline, length_text};
+use crate::per_operation::counted_text;
 use crate::spans::{Line, Style, heading, plain, render};
 
 /// Lines of the screen; `attach` adds four.
@@ -137,6 +138,10 @@ impl Overview<'_> {
         }
         let mut lines = vec![vec![(Style::Heading, recorded)]];
         lines.extend(self.wrapped(&shares.join(" | ")));
+        for (class, counted) in counted_by_class(profile) {
+            let text = format!("{}: {}", terminal_name(class), counted_text(&counted));
+            lines.extend(self.wrapped(&text));
+        }
         lines
     }
 

@@ -10,13 +10,14 @@ use crate::v1::entries::{self, Entry};
 use crate::v1::facts::Seen;
 use crate::v1::span_reader::SpanReader;
 use crate::v1::wire::{Input, unknown, within};
-use crate::v1::{OPTIONAL_SECTIONS, facts, locks, section, symbols};
+use crate::v1::{OPTIONAL_SECTIONS, counters, facts, locks, section, symbols};
 
 /// What was read of a trace so far.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) tables: Tables,
     spans: SpanReader,
+    counters_before: counters::Before,
     /// Of all spans, ns.
     weight: u64,
     /// Spans are no longer read.
@@ -146,6 +147,10 @@ impl Content {
                 symbols::read_later(input, n_frames, later, &mut memory.later_names)
             }
             section::LOCKS => locks::read(input, t),
+            section::COUNTERS => {
+                let facts = &mut t.origins.counters;
+                counters::read(input, sizes, facts, &mut self.counters_before)
+            }
             _ => origin_section(t, tag, input, sizes),
         }
     }

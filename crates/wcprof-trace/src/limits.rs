@@ -33,6 +33,10 @@ pub const MAX_INLINE: usize = 256;
 pub const MAX_LOOKS: usize = 1 << 20;
 /// Threads that may hold one lock.
 pub const MAX_OWNERS: usize = 8;
+/// Names of counters.
+pub const MAX_COUNTERS: usize = 1 << 14;
+/// Values of counters that changed, and readings; later ones are left out.
+pub const MAX_COUNTER_VALUES: usize = 1 << 22;
 /// Later names of frames.
 pub const MAX_LATER_NAMES: usize = 1 << 20;
 /// Bytes of all table entries after decompression.

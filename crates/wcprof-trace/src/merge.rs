@@ -193,12 +193,13 @@ impl<'a, W: Write> Merger<'a, W> {
         joined: &BTreeSet<ProcessId>,
     ) -> Result<(), TraceError> {
         let n_before = self.n_sources;
-        let mut next = 0;
+        let mut next = 0_u32;
         for (n, source) in (n_before..).zip(&tables.origins.sources) {
-            let own = (next..).map(ProcessId).take(source.n_processes as usize);
-            let own = own.take_while(|id| (id.0 as usize) < tables.processes.len());
-            let again: Vec<ProcessId> = own.filter(|id| joined.contains(id)).collect();
-            next = next.saturating_add(source.n_processes);
+            // A file may claim more processes than it has.
+            let after = next.saturating_add(source.n_processes);
+            let own = joined.range(ProcessId(next)..ProcessId(after));
+            let again: Vec<ProcessId> = own.copied().collect();
+            next = after;
             self.writer.add_source(&Source {
                 n_processes: source.n_processes - again.len() as u32,
                 ..source.clone()
@@ -286,6 +287,8 @@ fn delay(tables: &mut Tables, offset: u64) {
     } = tables;
     let starts = origins.sources.iter_mut().map(|source| &mut source.start);
     let ends = origins.process_ends.values_mut().map(|end| &mut end.time);
+    let readings = origins.counters.readings.iter_mut();
+    let readings = readings.map(|reading| &mut reading.time);
     let looks = locks.looks.iter_mut();
     let looks = looks.flat_map(|look| [&mut look.since, &mut look.until]);
     let moved = locks.moved.iter_mut().map(|(_, tick)| tick);
@@ -293,6 +296,7 @@ fn delay(tables: &mut Tables, offset: u64) {
     let rates = stats.rate_changes.iter_mut().map(|(time, _)| time);
     for time in starts
         .chain(ends)
+        .chain(readings)
         .chain(looks)
         .chain(moved)
         .chain(names)

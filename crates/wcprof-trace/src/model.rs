@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use wcprof_types::lock::FutexWords;
 use wcprof_types::{
-    Avma, BuildId, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma, ThreadState, Tid,
-    TimeNs, Wait,
+    Avma, BuildId, CounterName, CounterValue, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd,
+    Svma, ThreadState, Tid, TimeNs, Wait,
 };
 
 macro_rules! id {
@@ -43,6 +43,10 @@ id! {
 id! {
     /// Index into [`Tables::waits`].
     WaitId
+}
+id! {
+    /// Index into [`CounterFacts::names`].
+    CounterId
 }
 
 /// Facts about the recording that are known when it begins.
@@ -435,7 +439,28 @@ pub enum OwnerState {
     Blocked,
 }
 
-/// Where the processes of a trace come from.
+/// What processes counted of their own work.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CounterFacts {
+    /// Names, each once.
+    pub names: Vec<CounterName>,
+    /// Each process's in the order of time.
+    pub readings: Vec<CounterReading>,
+}
+
+/// What a process said at one time.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CounterReading {
+    /// The process.
+    pub process: ProcessId,
+    /// When.
+    pub time: TimeNs,
+    /// Values since the process started. A counter that is absent has not changed since the last reading of the
+    /// process, or is 0.
+    pub values: Vec<(CounterId, CounterValue)>,
+}
+
+/// Where the processes of a trace come from, and what they say of themselves.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Origins {
     /// Processes whose part ended before the recording.
@@ -451,6 +476,8 @@ pub struct Origins {
     /// How processes and their host were set up when the recording began: a JSON document each,
     /// which is not checked here (`wcprof_types::snapshot`).
     pub setups: Vec<String>,
+    /// What processes counted.
+    pub counters: CounterFacts,
 }
 
 /// Names of functions that are in a trace.

@@ -10,7 +10,7 @@ use crate::v1::wire::put;
 use crate::v1::{entries, put_section, section};
 
 /// Sections of a block, in their order: what refers to ids comes after the tables.
-const ORDER: [u8; 17] = [
+const ORDER: [u8; 18] = [
     section::PROCESSES,
     section::MODULES,
     section::THREADS,
@@ -23,6 +23,7 @@ const ORDER: [u8; 17] = [
     section::BIRTHS,
     section::PROCESS_ENDS,
     section::FOLDED,
+    section::COUNTERS,
     section::SOURCES,
     section::RECORDED_AGAIN,
     section::THREAD_NAMES,

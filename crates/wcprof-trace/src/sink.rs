@@ -1,12 +1,12 @@
 //! Where a recording goes while it runs: to a file ([`TraceWriter`](crate::TraceWriter)) or to a
 //! ring in memory ([`Ring`](crate::ring::Ring)).
 
-use wcprof_types::{StackEnd, Tid, TimeNs, Wait};
+use wcprof_types::{CounterName, StackEnd, Tid, TimeNs, Wait};
 
 use crate::error::TraceError;
 use crate::model::{
-    Frame, FrameId, LockLook, Module, ModuleId, NodeId, Process, ProcessEnd, ProcessId, Span,
-    StackId, Stats, ThreadId, WaitId,
+    CounterId, CounterReading, Frame, FrameId, LockLook, Module, ModuleId, NodeId, Process,
+    ProcessEnd, ProcessId, Span, StackId, Stats, ThreadId, WaitId,
 };
 
 /// What takes the parts of a recording, in the order in which they become known.
@@ -78,6 +78,13 @@ pub trait TraceSink {
 
     /// Notes that a thread left its wait while the lock was looked at.
     fn waiter_moved(&mut self, thread: ThreadId, tick: TimeNs) -> Result<(), TraceError>;
+
+    /// The id of a counter's name.
+    fn intern_counter(&mut self, name: &CounterName) -> Result<CounterId, TraceError>;
+
+    /// Adds what a process counted; a writer leaves out what is beyond
+    /// [`MAX_COUNTER_VALUES`](crate::limits::MAX_COUNTER_VALUES).
+    fn counters(&mut self, reading: &CounterReading) -> Result<(), TraceError>;
 
     /// Adds a span. A trace counts microseconds: what a weight has beyond whole ones is added to the
     /// thread's next span, so that sums are right to a microsecond. Traces are small when spans come

@@ -7,8 +7,8 @@ use wcprof_types::{Avma, Tid, TimeNs};
 
 use crate::error::TraceError;
 use crate::model::{
-    Frame, FrameId, LockLook, LockOwner, Module, ModuleId, NodeId, ProcessId, Span, StackId,
-    Tables, ThreadId, WaitId,
+    CounterId, CounterReading, Frame, FrameId, LockLook, LockOwner, Module, ModuleId, NodeId,
+    ProcessId, Span, StackId, Tables, ThreadId, WaitId,
 };
 use crate::sink::TraceSink;
 use crate::writer::TraceWriter;
@@ -101,6 +101,7 @@ impl<W: Write> TraceWriter<W> {
         self.add_threads(tables, &mut ids, known)?;
         self.add_stacks(tables, &modules, &mut ids)?;
         self.add_locks(tables, &ids)?;
+        self.add_counters(tables, &ids)?;
         Ok(ids)
     }
 
@@ -202,6 +203,22 @@ impl<W: Write> TraceWriter<W> {
             ids.waits.push(self.intern_wait(wait.clone())?);
         }
         Ok(())
+    }
+
+    fn add_counters(&mut self, tables: &Tables, ids: &Ids) -> Result<(), TraceError> {
+        let facts = &tables.origins.counters;
+        let names = facts.names.iter().map(|name| self.intern_counter(name));
+        let names = names.collect::<Result<Vec<CounterId>, _>>()?;
+        facts.readings.iter().try_for_each(|reading| {
+            let values = reading.values.iter();
+            self.counters(&CounterReading {
+                process: ids.processes[reading.process.0 as usize],
+                time: reading.time,
+                values: values
+                    .map(|(id, value)| (names[id.0 as usize], *value))
+                    .collect(),
+            })
+        })
     }
 
     fn add_locks(&mut self, tables: &Tables, ids: &Ids) -> Result<(), TraceError> {

@@ -8,15 +8,15 @@ use std::hash::Hash;
 use std::io::{self, Write};
 
 use foldhash::fast::RandomState as FastState;
-use wcprof_types::{StackEnd, Tid, TimeNs, Wait};
+use wcprof_types::{CounterName, StackEnd, Tid, TimeNs, Wait};
 use zstd::bulk::Compressor;
 
 use crate::error::{Malformed, TraceError};
 use crate::limits;
 use crate::model::{
-    Frame, FrameId, Header, LocalNames, LockLook, Module, ModuleId, NodeId, Process, ProcessEnd,
-    ProcessId, Source, Span, Stack, StackId, StackNode, Stats, SymbolTable, Thread, ThreadId,
-    WaitId,
+    CounterId, CounterReading, Frame, FrameId, Header, LocalNames, LockLook, Module, ModuleId,
+    NodeId, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId, StackNode, Stats,
+    SymbolTable, Thread, ThreadId, WaitId,
 };
 use crate::names::{pack_local_names, pack_symbols};
 use crate::output::Output;
@@ -28,7 +28,7 @@ use crate::v1::facts::Seen;
 use crate::v1::locks::Fact;
 use crate::v1::spans::{self, Guesses};
 use crate::v1::wire::{check_interval, checked_time, within};
-use crate::v1::{FORMAT_VERSION, MAGIC, block, facts, locks, put_section, section};
+use crate::v1::{FORMAT_VERSION, MAGIC, block, counters, facts, locks, put_section, section};
 
 /// Uncompressed bytes that are collected before a block is written without being asked.
 const FLUSH_BYTES: usize = 2 << 20;
@@ -55,6 +55,8 @@ pub struct TraceWriter<W: Write> {
     /// What the next look at a lock is written as the difference from.
     look_before: locks::Before,
     n_looks: usize,
+    /// What the next reading of counters is written as the difference from.
+    counters_before: counters::Before,
     stats: Option<Stats>,
     finished: bool,
 }
@@ -65,6 +67,7 @@ struct Interned {
     nodes: HashMap<StackNode, u32, FastState>,
     stacks: HashMap<Stack, u32, FastState>,
     waits: HashMap<Wait, u32, FastState>,
+    counters: HashMap<CounterName, CounterId, FastState>,
 }
 
 /// What was noted of threads.
@@ -113,6 +116,7 @@ impl<W: Write> TraceWriter<W> {
             threads: Threads::default(),
             look_before: locks::Before::default(),
             n_looks: 0,
+            counters_before: counters::Before::default(),
             stats: None,
             finished: false,
         })
@@ -414,6 +418,24 @@ impl<W: Write> TraceSink for TraceWriter<W> {
             self.n_looks += 1;
         }
         Ok(())
+    }
+
+    fn intern_counter(&mut self, name: &CounterName) -> Result<CounterId, TraceError> {
+        if let Some(&id) = self.interned.counters.get(name) {
+            return Ok(id);
+        }
+        self.make_room()?;
+        let out = self.pending.section(section::COUNTERS);
+        let id = counters::put_name(out, name, &mut self.counters_before)?;
+        self.interned.counters.insert(name.clone(), id);
+        Ok(id)
+    }
+
+    fn counters(&mut self, reading: &CounterReading) -> Result<(), TraceError> {
+        self.make_room()?;
+        let out = self.pending.section(section::COUNTERS);
+        let before = &mut self.counters_before;
+        Ok(counters::put_reading(out, &self.sizes, reading, before)?)
     }
 
     fn span(&mut self, span: &Span) -> Result<(), TraceError> {

@@ -7,6 +7,7 @@
 
 mod address;
 mod command_line;
+mod counters;
 mod cpu_list;
 pub mod lock;
 mod mapping;
@@ -17,6 +18,7 @@ mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
 pub use command_line::{option_value, osd_id, process_title, program_name, qemu_options, vm_name};
+pub use counters::{CounterName, CounterValue};
 pub use cpu_list::{cpu_list, parse_cpus};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};
 pub use redact::{REDACTED, redact_args, redact_value};

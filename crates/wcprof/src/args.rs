@@ -123,6 +123,11 @@ pub(crate) struct SamplingArgs {
     /// CPU limit for wcprof itself, in percent of one core, 1 to 100; above it the rate is lowered
     #[arg(long, value_name = "PCT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100), hide_short_help = true)]
     pub(crate) max_cpu: u32,
+    /// Also record what Ceph's processes count: operations, latencies. Asks their admin sockets once a second
+    ///
+    /// A thread of the process answers, which takes it about 1 ms of CPU time each time.
+    #[arg(long)]
+    pub(crate) ceph: bool,
     /// No timers on CPUs of isolcpus= and nohz_full=; threads that run there have no stack then
     #[arg(long, hide_short_help = true)]
     pub(crate) spare_isolated: bool,

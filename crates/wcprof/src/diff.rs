@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, ValueEnum};
-use wcprof_profile::View;
 use wcprof_profile::diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::model::Profile;
+use wcprof_profile::{View, counted_by_class};
 use wcprof_report::{DiffTextOptions, diff_html, diff_json, diff_svg, diff_text};
 
 use crate::args::{AnalysisArgs, IdleArg, OutputArgs, percent};
@@ -24,6 +24,8 @@ pub(crate) struct DiffArgs {
     /// Trace to compare with the baseline
     pub(crate) after: PathBuf,
     /// Operations done in each recording: compare time per operation
+    ///
+    /// `counted`: by the counters of both recordings (attach --ceph).
     #[arg(long, value_name = "N,M", value_parser = operations, allow_negative_numbers = true)]
     pub(crate) per_op: Option<Operations>,
     /// Only these tables, separated by commas [default: all]
@@ -83,7 +85,11 @@ pub(crate) enum DiffFormat {
 
 /// Operations before and after.
 #[derive(Copy, Clone, PartialEq, Debug)]
-pub(crate) struct Operations([f64; 2]);
+pub(crate) enum Operations {
+    Given([f64; 2]),
+    /// By the processes themselves.
+    Counted,
+}
 
 pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     args.out.check(&[&args.before, &args.after])?;
@@ -101,7 +107,14 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let options = DiffOptions {
         categories: Some(&categories),
         view,
-        n_ops: args.per_op.map(|ops| ops.0),
+        n_ops: match args.per_op {
+            None => None,
+            Some(Operations::Given(n)) => Some(n),
+            Some(Operations::Counted) => Some([
+                counted(&before, &args.before)?,
+                counted(&after, &args.after)?,
+            ]),
+        },
     };
     let found = diff(&before, &after, &options);
     for (profile, side) in [&before, &after].into_iter().zip(&found.sides) {
@@ -149,6 +162,23 @@ fn open(path: &Path, args: &DiffArgs) -> Result<Profile, Failure> {
     Ok(profile)
 }
 
+/// The operations of the only class of processes that counted its own.
+fn counted(profile: &Profile, path: &Path) -> Result<f64, Failure> {
+    let classes = counted_by_class(profile);
+    let mut numbers = classes.values().map(|counted| counted.all.n);
+    match (numbers.next(), numbers.next()) {
+        (Some(n), None) => Ok(n.round()),
+        (first, _) => {
+            let what = match first {
+                None => "no process counted its operations",
+                Some(_) => "processes of several classes counted their operations",
+            };
+            let error = anyhow::anyhow!("no number of operations in `{}`: {what}", path.display());
+            Err(Failure::usage(error).hint("record with attach --ceph, or give --per-op N,M"))
+        }
+    }
+}
+
 fn tables(by: &[TableArg]) -> Vec<TableKind> {
     if by.is_empty() {
         return TableKind::ALL.to_vec();
@@ -164,25 +194,32 @@ fn tables(by: &[TableArg]) -> Vec<TableKind> {
         .collect()
 }
 
-/// `N,M`, both above 0.
+/// `N,M`, both above 0, or `counted`.
 fn operations(text: &str) -> Result<Operations, String> {
+    if text == "counted" {
+        return Ok(Operations::Counted);
+    }
     let count = |text: &str| match text.trim().parse::<f64>() {
         // As `--ops` of a report.
         Ok(n) if n > 0.0 && n <= 1e18 => Ok(n),
-        _ => Err("two counts above 0, before and after, are wanted: 120000,118500".to_owned()),
+        _ => Err(
+            "two counts above 0, before and after, are wanted, 120000,118500; or `counted`"
+                .to_owned(),
+        ),
     };
     let (before, after) = text.split_once(',').unwrap_or((text, ""));
-    Ok(Operations([count(before)?, count(after)?]))
+    Ok(Operations::Given([count(before)?, count(after)?]))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Check that two counts above 0 are wanted.
+    /// Check that two counts above 0 are wanted, or a word.
     #[test]
     fn counts() {
-        assert_eq!(operations("10, 20.5"), Ok(Operations([10.0, 20.5])));
+        assert_eq!(operations("10, 20.5"), Ok(Operations::Given([10.0, 20.5])));
+        assert_eq!(operations("counted"), Ok(Operations::Counted));
         for bad in [
             "10", "10,", "0,1", "1,-1", "nan,1", "1,inf", "1,2,3", "1e19,1",
         ] {

@@ -11,6 +11,7 @@ mod attach;
 mod check;
 mod cli;
 pub mod confined;
+mod counting;
 pub mod crypto;
 mod crypto_program;
 mod daemons;

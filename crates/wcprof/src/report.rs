@@ -65,6 +65,8 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         }
         _ => Hotspots::default(),
     };
+    let cores = cores_of(&profile, &args.analysis.rules, args.ops)?;
+    let cores = cores.as_ref();
     if !has_full_names(args, format) {
         shorten(&mut profile);
     }
@@ -73,8 +75,6 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         (_, Some(name)) => Some(around(&profile, Relation::CalleesOf, name)?),
         _ => None,
     };
-    let cores = cores_of(&profile, &args.analysis.rules, args.ops)?;
-    let cores = cores.as_ref();
     // A flame graph of nothing is none: before anything else fails.
     note_empty(&profile, &view);
     match format {

@@ -24,6 +24,7 @@ use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::Pid;
 
 use crate::args::{EngineArg, SamplingArgs};
+use crate::counting::Daemons;
 use crate::failure::Failure;
 use crate::filters::glob;
 use crate::output::NewTrace;
@@ -72,7 +73,8 @@ pub(crate) struct Session {
 pub(crate) struct Running<S> {
     sampling: JoinHandle<(SamplingEnd, Punctuality)>,
     pulse: Arc<Pulse>,
-    recording: JoinHandle<(Recorder<S>, RecordingEnd)>,
+    /// Gives also what is to be said of it.
+    recording: JoinHandle<(Recorder<S>, RecordingEnd, Vec<String>)>,
 }
 
 /// How the recorder's thread ended.
@@ -103,6 +105,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     let targets = options.targets.iter().take(MAX_SETUPS);
     let setups = targets.filter_map(|target| settings::setup_of(target.pid()));
     let setups: Vec<String> = setups.collect();
+    let daemons = (options.sampling.ceph).then(|| Daemons::find(&options.targets));
     let sampler = sampler(options)?;
     let pulse = sampler.pulse();
     let mut watcher = Watcher::new(Arc::clone(&pulse));
@@ -134,6 +137,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
     };
     let sampling = named("wcprof-sampler").spawn(sampling)?;
     let _ = keep_capabilities(needed);
+    let mut counting = daemons.map(Daemons::start).transpose()?;
     let recording = move || {
         let mut end = RecordingEnd::default();
         loop {
@@ -141,7 +145,10 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
                 // What comes until the sampler has noticed that it is to end.
                 Ok(_) if end.failed.is_some() => {}
                 Ok(batch) => {
-                    let recorded = recorder.batch(&batch);
+                    let mut recorded = recorder.batch(&batch);
+                    if let Some(counting) = counting.as_mut().filter(|_| recorded.is_ok()) {
+                        recorded = counting.take(&mut recorder);
+                    }
                     let noted = recorded.and_then(|()| after_batch(&mut recorder, batch.time));
                     end.failed = noted.err();
                 }
@@ -155,7 +162,14 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
                 break;
             }
         }
-        (recorder, end)
+        let mut remarks = Vec::new();
+        if let (None, None, Some(counting)) = (&end.failed, &end.stuck, counting) {
+            match counting.finish(&mut recorder) {
+                Ok(said) => remarks = said,
+                Err(error) => end.failed = Some(error),
+            }
+        }
+        (recorder, end, remarks)
     };
     let recording = named("wcprof-recorder").spawn(recording)?;
     Ok(Running {
@@ -168,7 +182,10 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
 impl<S: TraceSink> Running<S> {
     /// Waits for the end, and says what of it is the same in every mode.
     pub(crate) fn finish(self, options: &SessionOptions) -> Result<Finished<S>, Failure> {
-        let (recorder, recorded) = join(self.recording, "recorder")?;
+        let (recorder, recorded, remarks) = join(self.recording, "recorder")?;
+        for remark in remarks {
+            message!("wcprof: {remark}");
+        }
         if recorder.n_left_out() > 0 {
             let n = recorder.n_left_out();
             message!(

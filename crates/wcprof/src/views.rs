@@ -7,7 +7,8 @@ use indexmap::IndexMap;
 use wcprof_findings::{Hotspots, MIN_LIKE, RuleSet, hotspots, to_do};
 use wcprof_profile::model::{Profile, Row};
 use wcprof_profile::{
-    Categories, Cores, GroupBy, Rules, Trees, View, cores, cpu_by_category, fleets, keep_threads,
+    Categories, Cores, GroupBy, Rules, Trees, View, cores, counted_by_class, cpu_by_category,
+    fleets, keep_threads,
 };
 use wcprof_report::{Answers, Overview, cores_text};
 use wcprof_text::{and_more, terminal_name};
@@ -80,16 +81,20 @@ pub(crate) fn title(profile: &Profile) -> String {
     )
 }
 
-/// Cores by class, where there is more than one process or a number of operations.
+/// Cores by class, where there is more than one process, or a number of operations. Names must be full: kinds of work
+/// are found by them.
 pub(crate) fn cores_of(
     profile: &Profile,
     rules: &RuleArgs,
     n_ops: Option<f64>,
 ) -> Result<Option<Cores>, Failure> {
-    if profile.processes.len() < 2 && n_ops.is_none() {
+    let is_counted = n_ops.is_some() || !counted_by_class(profile).is_empty();
+    if profile.processes.len() < 2 && !is_counted {
         return Ok(None);
     }
-    Ok(Some(cores(profile, &state_rules(rules)?, n_ops)))
+    let rules = state_rules(rules)?;
+    let categories = rules.categories().map_err(Failure::usage)?;
+    Ok(Some(cores(profile, &rules, &categories, n_ops)))
 }
 
 /// When filters leave nothing, says what the trace has.

@@ -6,7 +6,7 @@ use std::process::Command;
 use anyhow::{Result, ensure};
 
 use super::place::{IMAGE, Lab, POOL, require_programs};
-use crate::process::{Background, execute, log_tail, log_to};
+use crate::process::{Background, capture_json, execute, log_tail, log_to, number};
 
 /// What fio does.
 #[derive(Debug, Clone, clap::Args)]
@@ -65,6 +65,20 @@ fn command(lab: &Lab, options: &Options, flags: &str) -> Result<Command> {
     let messengers = format!("--ms_async_op_threads={}", options.messengers);
     fio.env("CEPH_ARGS", messengers).current_dir(lab.cluster());
     Ok(fio)
+}
+
+/// Runs fio to its end without a cache in front of the cluster, and gives how many operations it did.
+///
+/// # Errors
+/// As [`Load::start`], or when fio fails.
+pub fn count(lab: &Lab, options: &Options) -> Result<f64> {
+    let mut fio = command(lab, options, "--output-format=json")?;
+    let messengers = options.messengers;
+    let flags = format!("--ms_async_op_threads={messengers} --rbd_cache=false");
+    let report = capture_json(fio.env("CEPH_ARGS", flags))?;
+    let job = &report["jobs"][0];
+    let done = ["read", "write"].map(|kind| number(&job[kind]["total_ios"]));
+    Ok(done.iter().sum())
 }
 
 /// A running fio. It is killed when dropped.

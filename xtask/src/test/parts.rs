@@ -42,6 +42,10 @@ pub const LONG_PARTS: &[Part] = &[
     ),
     ("story", "findings that come and go in the lab"),
     ("crypto", "crypto observe against fio in the lab"),
+    (
+        "operations",
+        "costs of an operation against fio and the kernel in the lab",
+    ),
 ];
 
 /// Runs parts, one after the other.
@@ -91,7 +95,7 @@ fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
             install(&[setup::LAB])?;
             xtask(summary, "vmtest")
         }
-        "story" | "crypto" => {
+        "story" | "crypto" | "operations" => {
             install(&[setup::LAB, setup::LAB_SYMBOLS])?;
             xtask(summary, &format!("lab {kind}"))
         }

@@ -33,6 +33,9 @@ pub enum NoFile {
     /// FIFO, device, socket or directory.
     #[error("it is a {}, not a regular file", kind(.0))]
     NotRegular(FileType),
+    /// Anything else.
+    #[error("it is a {}, not a socket", kind(.0))]
+    NotASocket(FileType),
     /// It has no name any more, and `map_files` may not be used.
     #[error(
         "it was deleted or replaced; /proc/PID/map_files still leads to it, with CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE"
@@ -97,6 +100,7 @@ fn kind(kind: &FileType) -> &'static str {
         FileType::Directory => "directory",
         FileType::Socket => "socket",
         FileType::Symlink => "symbolic link",
+        FileType::RegularFile => "regular file",
         _ => "special file",
     }
 }

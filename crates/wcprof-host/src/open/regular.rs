@@ -83,6 +83,21 @@ impl Root {
         Ok(handle_below(self.0.as_fd(), path, OFlags::empty())?)
     }
 
+    /// A socket below it, not connected to. Below `/proc/self/fd` it has a name that nobody can exchange.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub(crate) fn socket(&self, path: &Path) -> Result<OwnedFd, OpenError> {
+        let found = || {
+            let handle = handle_below(self.0.as_fd(), path, OFlags::empty())?;
+            match FileType::from_raw_mode(fstat(&handle)?.st_mode) {
+                FileType::Socket => Ok(handle),
+                kind => Err(NoFile::NotASocket(kind)),
+            }
+        };
+        found().map_err(|reason: NoFile| reason.at(path))
+    }
+
     /// The folder at a path below it, as a root of its own. The last part of the path may be a magic link.
     pub(crate) fn enter(&self, path: &str) -> io::Result<Self> {
         match handle_below(self.0.as_fd(), path, OFlags::DIRECTORY) {

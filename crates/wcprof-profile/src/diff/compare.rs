@@ -11,7 +11,7 @@ use super::sums::{Lines, Name, Sums};
 use super::warnings::{rebuilt_modules, warnings};
 use crate::model::{Profile, process_names};
 use crate::weight_sum::WeightSum;
-use crate::{Estimator, View, two_sided_p, two_sided_quantile};
+use crate::{Estimator, View, counted_by_class, two_sided_p, two_sided_quantile};
 
 /// Chance that any line at all is called significant if nothing changed.
 const LEVEL: f64 = 0.05;
@@ -250,5 +250,9 @@ fn side_of(profile: &Profile, side: usize, sums: &Sums, options: &DiffOptions<'_
         engine: profile.header.engine.clone(),
         n_ops: options.n_ops.map(|n| n[side]),
         shown_ns: sums.shown[side],
+        counted: counted_by_class(profile)
+            .into_iter()
+            .map(|(class, counted)| (class.to_owned(), counted))
+            .collect(),
     }
 }

@@ -1,10 +1,12 @@
 //! What a comparison holds. "Before" and "after" are the two profiles in the order given.
 
+use std::collections::BTreeMap;
+
 use serde::{Serialize, Serializer};
 use wcprof_types::BuildId;
 
 use crate::model::State;
-use crate::{Categories, View};
+use crate::{Categories, Counted, View};
 
 /// What to compare.
 #[derive(Clone, Debug, Default)]
@@ -178,6 +180,9 @@ pub struct Side {
     /// Operations done, when given.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub n_ops: Option<f64>,
+    /// Operations by the own count of processes, by their class.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub counted: BTreeMap<String, Counted>,
 }
 
 /// Why the two may not be comparable.

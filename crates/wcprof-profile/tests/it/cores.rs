@@ -43,7 +43,12 @@ fn classes() {
     let end = ProcessEnd { time, reason };
     m.tables.origins.process_ends.insert(ProcessId(1), end);
     let rules = Rules::builtin().unwrap();
-    let found = cores(&m.profile(), &rules, Some(1000.0));
+    let found = cores(
+        &m.profile(),
+        &rules,
+        &rules.categories().unwrap(),
+        Some(1000.0),
+    );
     let near = |a: f64, b: f64| (a - b).abs() < 1e-9;
     let names: Vec<_> = found.classes.iter().map(|c| c.class.as_str()).collect();
     assert_eq!(names, ["radosgw", "ceph-osd", "fio"]);
@@ -65,7 +70,10 @@ fn classes() {
         ("radosgw", "ceph-osd")
     );
     assert!(near(ratio.ratio, 2.0));
-    assert_eq!(cores(&m.profile(), &rules, None).us_per_op, None);
+    assert_eq!(
+        cores(&m.profile(), &rules, &rules.categories().unwrap(), None).us_per_op,
+        None
+    );
 }
 
 /// Check a user's class, which comes before the built-in ones.
@@ -73,7 +81,12 @@ fn classes() {
 fn own_class() {
     let own = "[[class]]\nname = \"load\"\nprocess = [\"fio\"]\nratio_to = \"radosgw\"\n";
     let rules = Rules::with_user_files(&[("own.toml", own)]).unwrap();
-    let found = cores(&cluster().profile_with(&rules), &rules, None);
+    let found = cores(
+        &cluster().profile_with(&rules),
+        &rules,
+        &rules.categories().unwrap(),
+        None,
+    );
     assert!(found.classes.iter().any(|c| c.class == "load"));
     assert_eq!(found.ratios[0].to, "radosgw");
 }
@@ -99,7 +112,8 @@ fn hosts() {
     m.tables.origins.sources = vec![source("a", 1, 1000), source("b", 3, 500)];
     assert_eq!(m.profile().time.recorded_ns, 1500 * MS);
     let profile = m.profile();
-    let found = cores(&profile, &Rules::builtin().unwrap(), None);
+    let rules = Rules::builtin().unwrap();
+    let found = cores(&profile, &rules, &rules.categories().unwrap(), None);
     let osd = found
         .classes
         .iter()

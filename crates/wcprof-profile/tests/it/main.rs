@@ -9,6 +9,7 @@ mod diff;
 mod locks;
 mod many_rows;
 mod merged;
+mod operations;
 mod places;
 mod precision;
 mod profile;

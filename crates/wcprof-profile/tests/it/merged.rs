@@ -174,7 +174,8 @@ proptest! {
             let rows = p.rows.iter().filter(|row| row.state == State::OnCpu);
             rows.map(|row| row.weight).sum::<u64>() as f64
         };
-        let found = cores(&whole, &Rules::builtin().unwrap(), None);
+        let rules = Rules::builtin().unwrap();
+        let found = cores(&whole, &rules, &rules.categories().unwrap(), None);
         prop_assert!((found.cores - of_cpu(&whole) / recorded as f64).abs() < 1e-9);
     }
 

@@ -3,13 +3,15 @@
 use std::mem::size_of;
 use std::sync::Arc;
 
-use wcprof_types::TimeNs;
+use wcprof_types::{CounterValue, TimeNs};
 use zstd::bulk::{Compressor, Decompressor};
 
 use super::table::IdSet;
 use super::tables::add_place;
 use crate::error::TraceError;
-use crate::model::{LockLook, LockOwner, Span, StackId, Stats, ThreadId, WaitId};
+use crate::model::{
+    CounterId, CounterReading, LockLook, LockOwner, Span, StackId, Stats, ThreadId, WaitId,
+};
 use crate::v1::codec::Sizes;
 use crate::v1::span_reader::SpanReader;
 use crate::v1::spans::{Columns, Guesses};
@@ -37,6 +39,8 @@ pub(crate) struct Facts {
     pub(crate) looks: Vec<LockLook>,
     pub(crate) moved: Vec<(ThreadId, TimeNs)>,
     pub(crate) n_skipped: u64,
+    /// Each with all values.
+    pub(crate) readings: Vec<CounterReading>,
 }
 
 impl Chunk {
@@ -59,6 +63,10 @@ impl Chunk {
     pub(crate) fn bytes(&self) -> usize {
         let facts = &self.facts;
         let owners = facts.looks.iter().map(|look| look.owners.capacity());
+        let values = facts
+            .readings
+            .iter()
+            .map(|reading| reading.values.capacity());
         let ids = [&facts.stacks, &facts.waits, &facts.threads].map(Vec::capacity);
         size_of::<Self>()
             + self.packed.capacity()
@@ -66,6 +74,8 @@ impl Chunk {
             + facts.looks.capacity() * size_of::<LockLook>()
             + owners.sum::<usize>() * size_of::<LockOwner>()
             + facts.moved.capacity() * size_of::<(ThreadId, TimeNs)>()
+            + facts.readings.capacity() * size_of::<CounterReading>()
+            + values.sum::<usize>() * size_of::<(CounterId, CounterValue)>()
     }
 }
 
@@ -104,6 +114,11 @@ impl OpenChunk {
         self.threads.insert(thread.0);
         self.facts.end = self.facts.end.max(tick);
         self.facts.moved.push((thread, tick));
+    }
+
+    pub(crate) fn reading(&mut self, reading: &CounterReading) {
+        self.facts.end = self.facts.end.max(reading.time);
+        self.facts.readings.push(reading.clone());
     }
 
     pub(crate) fn skipped(&mut self, n: u64) {

@@ -18,8 +18,8 @@ use super::snapshot::Snapshot;
 use super::tables::RingThread;
 use crate::error::TraceError;
 use crate::model::{
-    Frame, FrameId, LockLook, LockOwner, Module, ModuleId, NodeId, ProcessEnd, ProcessId, Span,
-    Stack, StackId, StackNode, Stats, Tables, Thread, ThreadId, WaitId,
+    CounterReading, Frame, FrameId, LockLook, LockOwner, Module, ModuleId, NodeId, ProcessEnd,
+    ProcessId, Span, Stack, StackId, StackNode, Stats, Tables, Thread, ThreadId, WaitId,
 };
 use crate::sink::TraceSink;
 use crate::writer::TraceWriter;
@@ -106,6 +106,7 @@ impl<'a> Cut<'a> {
             })
             .collect();
         cut.add_locks();
+        cut.add_counters();
         Ok(cut)
     }
 
@@ -327,6 +328,28 @@ impl<'a> Cut<'a> {
         let value = self.snapshot.tables.waits.get(id.0)?.clone();
         self.tables.waits.push(value);
         Some(WaitId(add_id(&mut self.ids.waits, id)))
+    }
+
+    /// Readings of counters after the cut.
+    fn add_counters(&mut self) {
+        let (snapshot, from) = (self.snapshot, self.from);
+        let readings = snapshot
+            .chunks
+            .iter()
+            .flat_map(|chunk| &chunk.facts.readings);
+        for reading in readings.filter(|reading| reading.time >= from) {
+            if let Some(process) = self.process(reading.process) {
+                let time = self.since(reading.time);
+                let values = reading.values.clone();
+                self.tables.origins.counters.readings.push(CounterReading {
+                    process,
+                    time,
+                    values,
+                });
+            }
+        }
+        let names = snapshot.tables.counters.iter().cloned();
+        self.tables.origins.counters.names = names.collect();
     }
 
     /// Looks at locks, of which the last was after the cut.

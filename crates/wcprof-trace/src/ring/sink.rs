@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use wcprof_types::{StackEnd, Tid, TimeNs, Wait};
+use wcprof_types::{CounterName, StackEnd, Tid, TimeNs, Wait};
 use zstd::bulk::Compressor;
 
 use super::chunk::{Chunk, OpenChunk};
@@ -14,10 +14,11 @@ use super::tables::{RingTables, add_place};
 use crate::error::TraceError;
 use crate::limits;
 use crate::model::{
-    Frame, FrameId, Header, LockLook, Module, ModuleId, NodeId, Process, ProcessEnd, ProcessId,
-    Span, Stack, StackId, StackNode, Stats, Thread, ThreadId, WaitId,
+    CounterId, CounterReading, Frame, FrameId, Header, LockLook, Module, ModuleId, NodeId, Process,
+    ProcessEnd, ProcessId, Span, Stack, StackId, StackNode, Stats, Thread, ThreadId, WaitId,
 };
 use crate::sink::TraceSink;
+use crate::v1::wire::within;
 
 /// Uncompressed bytes of spans after which a chunk is closed without being asked.
 const CHUNK_BYTES: usize = 2 << 20;
@@ -241,6 +242,22 @@ impl TraceSink for Ring {
 
     fn waiter_moved(&mut self, thread: ThreadId, tick: TimeNs) -> Result<(), TraceError> {
         self.open.moved(thread, tick);
+        Ok(())
+    }
+
+    fn intern_counter(&mut self, name: &CounterName) -> Result<CounterId, TraceError> {
+        let names = &mut self.tables.counters;
+        let id = match names.get_index_of(name) {
+            Some(id) => id,
+            None => names.insert_full(name.clone()).0,
+        };
+        within("counters", id as u64 + 1, limits::MAX_COUNTERS)?;
+        // The limit is far below 2^32.
+        Ok(CounterId(id as u32))
+    }
+
+    fn counters(&mut self, reading: &CounterReading) -> Result<(), TraceError> {
+        self.open.reading(reading);
         Ok(())
     }
 

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::size_of;
 
-use wcprof_types::{Tid, TimeNs, Wait};
+use indexmap::IndexSet;
+use wcprof_types::{CounterName, Tid, TimeNs, Wait};
 
 use super::table::{IdSet, Table};
 use crate::error::{Malformed, TraceError};
@@ -53,6 +54,8 @@ pub(super) struct RingTables {
     pub(super) nodes: Table<StackNode>,
     pub(super) stacks: Table<Stack>,
     pub(super) waits: Table<Wait>,
+    /// Names are few, and stay.
+    pub(super) counters: IndexSet<CounterName>,
 }
 
 impl RingTables {
@@ -194,6 +197,7 @@ impl RingTables {
             nodes: self.nodes.copy(),
             stacks: self.stacks.copy(),
             waits: self.waits.copy(),
+            counters: self.counters.clone(),
             ..Self::default()
         }
     }

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use wcprof_types::{
-    Avma, FdKind, FdTarget, Pid, RelativeAddress, StackEnd, ThreadState, Tid, TimeNs, Wait,
+    Avma, CounterName, CounterValue, FdKind, FdTarget, Pid, RelativeAddress, StackEnd, ThreadState,
+    Tid, TimeNs, Wait,
 };
 
 use super::{Ring, RingOptions, Snapshot};
 use crate::TraceSink;
 use crate::model::{
-    Frame, Header, Module, Process, ProcessEnd, ProcessId, Span, StackId, Stats, ThreadId, Trace,
-    WaitId,
+    CounterReading, Frame, Header, Module, Process, ProcessEnd, ProcessId, Span, StackId, Stats,
+    ThreadId, Trace, WaitId,
 };
 use crate::{Ending, TraceReader, TraceWriter};
 
@@ -396,4 +397,45 @@ fn unmapped_modules() {
     let modules = trace(&ring.snapshot(Vec::new()), 7 * S).tables.modules;
     let paths: Vec<&str> = modules.iter().map(|m| m.path.as_str()).collect();
     assert_eq!(paths, ["/lib/4.so", "/lib/8.so", "/lib/9.so"]);
+}
+
+/// Check that a cut has the readings of counters after it, with every value, in a file, too.
+#[test]
+fn counters() {
+    let mut ring = ring(3, usize::MAX);
+    let _other = process(&mut ring, 6);
+    let process = process(&mut ring, 7);
+    let thread = ring.add_thread(process, Tid(7), TimeNs(0), "t").unwrap();
+    let names = ["osd.op", "osd.op_latency"].map(|name| CounterName {
+        name: name.into(),
+        timed: name.ends_with("latency"),
+    });
+    let ids = names
+        .each_ref()
+        .map(|name| ring.intern_counter(name).unwrap());
+    for n in 1..=5_u64 {
+        let values = [10 * n, 7].map(|count| CounterValue { count, time_ns: 0 });
+        let reading = CounterReading {
+            process,
+            time: TimeNs(n * S - MS),
+            values: ids.into_iter().zip(values).collect(),
+        };
+        ring.counters(&reading).unwrap();
+        tick(&mut ring, n * S, &[thread]);
+    }
+    let trace = trace(&ring.snapshot(Vec::new()), 3 * S);
+    let facts = &trace.tables.origins.counters;
+    assert_eq!(facts.names, names);
+    let readings: Vec<_> = facts
+        .readings
+        .iter()
+        .map(|r| (r.time.0, r.values.len()))
+        .collect();
+    // In a file the second one has only what changed.
+    assert_eq!(readings, [(S - MS, 2), (2 * S - MS, 1)]);
+    assert_eq!(facts.readings[1].values[0].1.count, 50);
+    assert_eq!(
+        trace.tables.processes[facts.readings[0].process.0 as usize].pid,
+        Pid(7)
+    );
 }

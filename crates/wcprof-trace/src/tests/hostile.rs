@@ -51,6 +51,11 @@ fn unknown_ids() {
         vec![(section::THREAD_FACTS, numbers(&[0, 0, 0, 0]))],
         vec![(section::PROCESS_ENDS, numbers(&[0, 0, 0]))],
         vec![(section::FOLDED, numbers(&[0, 2]))],
+        vec![(section::COUNTERS, numbers(&[1, 0, 5, 0]))],
+        vec![
+            (section::PROCESSES, numbers(&[0, 1, 2, 0, 0])),
+            (section::COUNTERS, numbers(&[1, 0, 5, 1, 0, 2, 2])),
+        ],
         vec![(
             section::SPANS,
             numbers(&[1, 1, 0b100_0000, 1, 0, 0, 0, 0, 1, 1, 0, 0]),

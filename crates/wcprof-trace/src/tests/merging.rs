@@ -108,6 +108,13 @@ fn nothing_is_lost() {
         2 * u.origins.process_ends.len()
     );
     assert_eq!(t.waits, u.waits);
+    let counters = |t: &Tables| t.origins.counters.clone();
+    assert_eq!(counters(t).names, counters(u).names);
+    let n_readings = counters(u).readings.len();
+    assert_eq!(counters(t).readings.len(), 2 * n_readings);
+    let (of_first, of_second) = (&counters(t).readings[0], &counters(t).readings[n_readings]);
+    assert_eq!(of_first.values, of_second.values);
+    assert_ne!(of_first.process, of_second.process);
     let (locks, of_one) = (&t.locks, &u.locks);
     assert!(!of_one.looks.is_empty());
     assert_eq!(locks.own_tids.len(), 2 * of_one.own_tids.len());

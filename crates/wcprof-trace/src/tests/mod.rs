@@ -12,14 +12,15 @@ use std::io::Write;
 
 use wcprof_types::lock::FutexWords;
 use wcprof_types::{
-    Avma, BuildId, FdKind, FdTarget, FileOffset, LoadBias, Pid, RelativeAddress, StackEnd, Svma,
-    ThreadState, Tid, TimeNs, Wait,
+    Avma, BuildId, CounterName, CounterValue, FdKind, FdTarget, FileOffset, LoadBias, Pid,
+    RelativeAddress, StackEnd, Svma, ThreadState, Tid, TimeNs, Wait,
 };
 
 use crate::model::{
-    Frame, FrameId, Header, LaterName, LocalNames, LockLook, LockOwner, Losses, Module, ModuleId,
-    NodeId, OwnerState, Process, ProcessEnd, ProcessId, Source, Span, Stack, StackId, StackNode,
-    Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace, WaitId,
+    CounterId, CounterReading, Frame, FrameId, Header, LaterName, LocalNames, LockLook, LockOwner,
+    Losses, Module, ModuleId, NodeId, OwnerState, Process, ProcessEnd, ProcessId, Source, Span,
+    Stack, StackId, StackNode, Stats, SymbolFrame, SymbolTable, Tables, Thread, ThreadId, Trace,
+    WaitId,
 };
 use crate::{TraceSink, TraceWriter};
 
@@ -64,7 +65,7 @@ impl<W: Write> Recording<W> {
         let t = &mut self.expected.tables;
         let w = &mut self.writer;
         let pick = |n: u64, len: usize| (n % len.max(1) as u64) as u32;
-        match kind % 11 {
+        match kind % 12 {
             0 => {
                 let process = Process {
                     pid: Pid(a as i32),
@@ -222,6 +223,7 @@ impl<W: Write> Recording<W> {
                 });
             }
             10 if !t.threads.is_empty() => lock_step(w, t, (a, b)),
+            11 if !t.processes.is_empty() => counter_step(w, t, (a, b)),
             9 if a % 3 == 0 => w.flush().unwrap(),
             9 if a % 3 == 1 => {
                 let json = format!("{{{text}}}");
@@ -255,6 +257,35 @@ impl<W: Write> Recording<W> {
             _ => {}
         }
     }
+}
+
+/// Adds a reading of a process's counters, of which those are kept that changed.
+fn counter_step<W: Write>(w: &mut TraceWriter<W>, t: &mut Tables, (a, b): (u64, u64)) {
+    let name = CounterName {
+        name: format!("osd.op_{}", a % 4),
+        timed: a % 2 == 1,
+    };
+    let facts = &mut t.origins.counters;
+    let id = w.intern_counter(&name).unwrap();
+    assert_eq!(id.0 as usize, intern(&mut facts.names, name));
+    let process = ProcessId((b % t.processes.len() as u64) as u32);
+    let values = (0..facts.names.len() as u32).map(|id| {
+        let (count, time_ns) = (a >> (8 * id), b.wrapping_mul(u64::from(id)));
+        (CounterId(id), CounterValue { count, time_ns })
+    });
+    let mut reading = CounterReading {
+        process,
+        time: TimeNs(b >> 4),
+        values: values.collect(),
+    };
+    w.counters(&reading).unwrap();
+    reading.values.retain(|(id, value)| {
+        let earlier = facts.readings.iter().rev().filter(|r| r.process == process);
+        let mut earlier = earlier.flat_map(|reading| &reading.values);
+        let last = earlier.find(|(other, _)| other == id);
+        last.map_or(CounterValue::default(), |(_, value)| *value) != *value
+    });
+    facts.readings.push(reading);
 }
 
 /// Adds one of the facts about locks.
@@ -313,11 +344,11 @@ fn some_steps() -> Vec<Step> {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(99);
         x ^ (x >> 29)
     };
-    let mut steps: Vec<Step> = (0..11).map(|k| (k, 2, 6, "first".into())).collect();
+    let mut steps: Vec<Step> = (0..12).map(|k| (k, 2, 6, "first".into())).collect();
     steps.extend((0..140).map(|i| {
         let text = format!("text-{}", next() % 7);
         (
-            if i % 3 == 0 { 8 } else { (next() % 11) as u8 },
+            if i % 3 == 0 { 8 } else { (next() % 12) as u8 },
             next(),
             next(),
             text,

@@ -72,6 +72,7 @@ fn every_table() {
         t.waits.len(),
         expected.spans.len(),
         t.origins.setups.len(),
+        t.origins.counters.readings.len(),
     ];
     assert!(sizes.iter().all(|&n| n > 0), "{sizes:?}");
     assert_eq!(read(&bytes), (expected, Ending::Clean));

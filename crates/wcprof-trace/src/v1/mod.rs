@@ -2,6 +2,7 @@
 
 pub(crate) mod block;
 pub(crate) mod codec;
+pub(crate) mod counters;
 pub(crate) mod entries;
 pub(crate) mod facts;
 mod file_header;

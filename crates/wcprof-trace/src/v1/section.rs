@@ -23,6 +23,7 @@ pub(crate) const SOURCES: u8 = 137;
 pub(crate) const BIRTHS: u8 = 138;
 pub(crate) const RECORDED_AGAIN: u8 = 139;
 pub(crate) const FOLDED: u8 = 140;
+pub(crate) const COUNTERS: u8 = 141;
 
 /// First tag of the sections that a reader skips when it does not know them.
 pub(crate) const OPTIONAL_SECTIONS: u8 = 128;

@@ -1,0 +1,105 @@
+//! A process of Ceph, or with a Ceph library, to its counters and slow operations, by its admin socket.
+//!
+//! Facts: `common/admin_socket.cc` of Ceph for the exchange (a JSON command and a zero byte; the answer after
+//! its length; a failure is text that starts with `ERROR:`), `common/ceph_context.cc` for the commands. `counter
+//! dump` came with Reef; it has the labeled counters, too.
+
+use wcprof_types::Pid;
+
+use super::dump::{Counters, parse_dump};
+use super::socket::{NoAnswer, ask};
+use crate::procfs::read_file;
+use crate::sockets::listening_paths;
+
+/// Questions that are asked: none changes anything.
+#[derive(Copy, Clone, Debug)]
+enum Question {
+    CounterDump,
+    PerfDump,
+    SlowOps,
+}
+
+impl Question {
+    fn text(self) -> &'static [u8] {
+        match self {
+            Self::CounterDump => b"{\"prefix\": \"counter dump\"}\0",
+            Self::PerfDump => b"{\"prefix\": \"perf dump\"}\0",
+            Self::SlowOps => b"{\"prefix\": \"dump_historic_slow_ops\"}\0",
+        }
+    }
+}
+
+/// The admin socket of one process.
+#[derive(Debug)]
+pub struct CephDaemon {
+    pid: Pid,
+    /// In the process's mount namespace.
+    path: String,
+    /// Older releases do not know the other one.
+    dump: Question,
+}
+
+impl CephDaemon {
+    /// Finds the admin socket of a process among the UNIX sockets on which it listens, and asks it for its
+    /// counters. The kernel lists these by the paths that the process gave them, whatever its configuration is.
+    ///
+    /// # Errors
+    /// When it has none, may not be asked, or does not answer.
+    pub fn find(pid: Pid) -> Result<(Self, Counters), NoAnswer> {
+        let paths = listening_paths(pid).map_err(NoAnswer::Unlisted)?;
+        let is_default = |path: &&String| path.ends_with(".asok");
+        // QEMU listens on sockets of other protocols, which expect other bytes.
+        let found = match paths.iter().find(is_default) {
+            None if is_of_ceph(pid) => paths.first(),
+            found => found,
+        };
+        let mut daemon = Self {
+            pid,
+            path: found.ok_or(NoAnswer::NoSocket)?.clone(),
+            dump: Question::CounterDump,
+        };
+        let counters = match daemon.counters() {
+            Err(NoAnswer::Nonsense(_)) => {
+                daemon.dump = Question::PerfDump;
+                daemon.counters()?
+            }
+            answered => answered?,
+        };
+        Ok((daemon, counters))
+    }
+
+    /// Its counters now.
+    ///
+    /// # Errors
+    /// When it does not answer, or with something else.
+    pub fn counters(&self) -> Result<Counters, NoAnswer> {
+        let text = self.ask(self.dump)?;
+        parse_dump(&text).map_err(|error| NoAnswer::Nonsense(error.to_string()))
+    }
+
+    /// The operations that it remembers as slow: JSON, as it was answered.
+    ///
+    /// # Errors
+    /// When it does not answer, or does not know the question (only OSDs do).
+    pub fn slow_ops(&self) -> Result<Vec<u8>, NoAnswer> {
+        self.ask(Question::SlowOps)
+    }
+
+    fn ask(&self, question: Question) -> Result<Vec<u8>, NoAnswer> {
+        let answer = ask(self.pid, &self.path, question.text())?;
+        match answer.first() {
+            Some(b'{') => Ok(answer),
+            _ => {
+                let start = String::from_utf8_lossy(&answer[..answer.len().min(80)]);
+                Err(NoAnswer::Nonsense(start.trim().replace('\n', " ")))
+            }
+        }
+    }
+}
+
+/// Programs whose only UNIX socket is the admin socket, whatever it is called.
+fn is_of_ceph(pid: Pid) -> bool {
+    let comm = read_file(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let comm = comm.trim();
+    comm.starts_with("ceph-") || comm == "radosgw"
+}

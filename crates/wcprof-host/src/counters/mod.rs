@@ -1,0 +1,18 @@
+//! A live process to what it counts of its own work, asked for through a socket that it offers.
+//!
+//! A program answers with a thread of its own: this is the second exception of the invariant that a target does
+//! not notice. So it happens only where the user asks for it, with questions from a fixed list that change
+//! nothing, and with limits on the answer's size and time.
+//!
+//! `socket.rs` is the way to any such program; a program's questions and answers have a file of their own.
+
+mod ceph;
+mod dump;
+mod socket;
+
+#[cfg(test)]
+mod tests;
+
+pub use ceph::CephDaemon;
+pub use dump::{Counters, DumpError, parse_dump};
+pub use socket::{MAX_ANSWER, NoAnswer};

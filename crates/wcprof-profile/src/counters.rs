@@ -1,0 +1,58 @@
+//! Readings of counters to what each process's counters grew by in the part of a recording that a profile is about.
+
+use std::collections::{BTreeMap, HashMap};
+
+use wcprof_trace::model::{CounterFacts, CounterId, CounterReading, ProcessId};
+use wcprof_types::CounterValue;
+
+use crate::slices::overlap;
+
+/// What a process counted of its own work.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct ProcessCounters {
+    /// By name: what was added in the time below.
+    pub grown: BTreeMap<String, CounterValue>,
+    /// The time of the profile that lies between its readings, ns.
+    pub covered_ns: u64,
+}
+
+/// The same of each process that has readings, from one time to another. `parts` are the times at which a process
+/// was recorded. What grew between two readings is spread evenly over the time between them; from one recording
+/// to the next it is left out.
+pub(crate) fn growth(
+    facts: &CounterFacts,
+    parts: impl Fn(ProcessId) -> Vec<(u64, u64)>,
+    (from, to): (u64, u64),
+) -> HashMap<ProcessId, ProcessCounters> {
+    let mut all: HashMap<ProcessId, ProcessCounters> = HashMap::new();
+    let mut last: HashMap<ProcessId, u64> = HashMap::new();
+    let mut values: HashMap<(ProcessId, CounterId), CounterValue> = HashMap::new();
+    for reading in &facts.readings {
+        let CounterReading { process, time, .. } = reading;
+        // Nothing is known of what was before the first one.
+        let before = last.insert(*process, time.0).unwrap_or(time.0);
+        let parts = parts(*process);
+        let length = time.0.saturating_sub(before);
+        let is_one = parts.len() < 2 || overlap(&parts, before, time.0) == length;
+        let inside = match is_one {
+            true => overlap(&parts, before.max(from), time.0.min(to)),
+            false => 0,
+        };
+        let known = all.entry(*process).or_default();
+        known.covered_ns = known.covered_ns.saturating_add(inside);
+        for (id, value) in &reading.values {
+            let earlier = values.insert((*process, *id), *value);
+            let Some(name) = facts.names.get(id.0 as usize).filter(|_| inside > 0) else {
+                continue;
+            };
+            let grown = value.since(earlier.unwrap_or_default());
+            let part = |n: u64| (u128::from(n) * u128::from(inside) / u128::from(length)) as u64;
+            let sum = known.grown.entry(name.name.clone()).or_default();
+            *sum = sum.plus(CounterValue {
+                count: part(grown.count),
+                time_ns: part(grown.time_ns),
+            });
+        }
+    }
+    all
+}

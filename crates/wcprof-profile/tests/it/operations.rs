@@ -1,0 +1,175 @@
+//! Counters of processes to what one of their operations costs.
+
+use crate::support;
+
+use support::{MS, Maker, syscall};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{Cores, Cost, ProfileBuilder, Rules, cores, counted_by_class};
+use wcprof_trace::model::{CounterId, CounterReading, ProcessId, Source};
+use wcprof_types::{CounterName, CounterValue, StackEnd, ThreadState, TimeNs};
+
+/// Adds a reading of writes: how many since the start of the process, and how long they took.
+fn read(m: &mut Maker, process: ProcessId, ms: u64, count: u64, time_ms: u64) {
+    let facts = &mut m.tables.origins.counters;
+    if facts.names.is_empty() {
+        facts.names = ["osd.op_w", "osd.op_w_latency"]
+            .map(|name| CounterName {
+                name: name.into(),
+                timed: name.ends_with("latency"),
+            })
+            .to_vec();
+    }
+    let counted = CounterValue { count, time_ns: 0 };
+    let timed = CounterValue {
+        count,
+        time_ns: time_ms * MS,
+    };
+    facts.readings.push(CounterReading {
+        process,
+        time: TimeNs(ms * MS),
+        values: vec![(CounterId(0), counted), (CounterId(1), timed)],
+    });
+}
+
+/// A second of an OSD: 400 ms of CPU time in two pools, 100 ms in fdatasync; 1000 operations of 2 ms each in all of it,
+/// read 10 ms after its begin and before its end.
+fn osd() -> Maker {
+    let mut m = Maker::new();
+    let t = m.thread(101, "tp_osd_tp");
+    m.on_cpu(t, &["OSD::dequeue_op", "malloc"], 300 * MS);
+    let t = m.thread(102, "bstore_kv_sync");
+    m.on_cpu(t, &["BlueStore::_kv_sync_thread"], 100 * MS);
+    let stack = m.stack(&["BlueStore::_kv_sync_thread", "fdatasync"], StackEnd::Root);
+    let wait = m.wait(syscall("fdatasync"));
+    m.span(t, ThreadState::Blocked, Some(wait), Some(stack), 100 * MS);
+    read(&mut m, ProcessId(0), 10, 5_000, 7_000);
+    read(&mut m, ProcessId(0), 990, 5_980, 7_000 + 1_960);
+    m
+}
+
+fn cores_of(profile: &Profile, n_ops: Option<f64>) -> Cores {
+    let rules = Rules::builtin().unwrap();
+    cores(profile, &rules, &rules.categories().unwrap(), n_ops)
+}
+
+fn near(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-6 * b.abs().max(1.0)
+}
+
+/// Check number, rate and latency of operations, that pools add up to the process, and kinds of work to its CPU time.
+#[test]
+fn one_process() {
+    let found = cores_of(&osd().profile(), None);
+    let class = &found.classes[0];
+    let counted = class.operations.as_ref().unwrap();
+    assert!(
+        near(counted.all.n, 1000.0) && near(counted.per_second, 1000.0),
+        "{counted:?}"
+    );
+    assert!(near(counted.all.latency_us.unwrap(), 2000.0));
+    assert_eq!(counted.kinds.len(), 1);
+    assert_eq!(counted.kinds[0].name, "write");
+    let costs = class.per_operation.as_ref().unwrap();
+    let expected = Cost {
+        cpu_us: 400.0,
+        disk_us: 100.0,
+        ..Cost::default()
+    };
+    let pools = costs.pools.iter().map(|pool| pool.cost);
+    for sum in [costs.total, pools.fold(Cost::default(), Cost::plus)] {
+        assert!(near(sum.cpu_us, expected.cpu_us) && near(sum.disk_us, expected.disk_us));
+        assert!(near(sum.lock_us + sum.cpu_wait_us + sum.other_us, 0.0));
+    }
+    assert_eq!(costs.pools[0].name, "tp_osd_tp");
+    assert!(near(costs.work.iter().map(|work| work.cpu_us).sum(), 400.0));
+    assert_eq!(costs.work[0].name.as_deref(), Some("malloc, free"));
+    assert!(near(class.us_per_op.unwrap(), 400.0) && near(found.us_per_op.unwrap(), 400.0));
+}
+
+/// Check that a number that was given goes before the process's own, and that others are per operation of the only class
+/// that counts.
+#[test]
+fn given_and_others() {
+    let given = cores_of(&osd().profile(), Some(500.0));
+    let costs = given.classes[0].per_operation.as_ref().unwrap();
+    assert!(near(costs.total.cpu_us, 800.0));
+    let mut m = osd();
+    let client = m.process(200, "fio");
+    let t = m.thread_of(client, 201, "fio");
+    m.on_cpu(t, &["f"], 50 * MS);
+    let found = cores_of(&m.profile(), None);
+    let client = found
+        .classes
+        .iter()
+        .find(|class| class.class == "fio")
+        .unwrap();
+    assert!(near(client.us_per_op.unwrap(), 50.0) && client.per_operation.is_none());
+    assert!(near(found.us_per_op.unwrap(), 450.0));
+    m.tables.origins.counters.readings.clear();
+    assert_eq!(cores_of(&m.profile(), None).us_per_op, None);
+}
+
+/// Check that two windows that follow each other have all operations together, and that what is between two readings
+/// belongs to both in proportion.
+#[test]
+fn windows() {
+    let mut m = osd();
+    read(&mut m, ProcessId(0), 1_000, 6_980, 9_960);
+    let of = |from: u64, to: u64| {
+        let mut builder = ProfileBuilder::new().with_window(TimeNs(from * MS), TimeNs(to * MS));
+        m.spans.iter().for_each(|span| builder.add_span(span));
+        let profile = builder.finish(&m.tables, None, &Rules::builtin().unwrap());
+        let counted = counted_by_class(&profile);
+        counted.get("ceph-osd").map(|counted| counted.all.n)
+    };
+    assert!(near(of(10, 500).unwrap(), 490.0));
+    assert!(near(of(500, 990).unwrap(), 490.0));
+    assert!(near(of(980, 1000).unwrap(), 1010.0));
+    // Of this one less than most is known.
+    assert_eq!(of(0, 20), None);
+}
+
+/// Check that readings of a part of the time say nothing of all of it, and that a counter which falls is no growth.
+#[test]
+fn cut_and_reset() {
+    let mut m = osd();
+    m.tables.stats.duration = TimeNs(2_000 * MS);
+    assert!(counted_by_class(&m.profile()).is_empty());
+    let mut m = osd();
+    read(&mut m, ProcessId(0), 995, 10, 10);
+    let profile = m.profile();
+    assert!(counted_by_class(&profile)["ceph-osd"].all.n < 1_000.0);
+    let mut m = osd();
+    let silent = m.process(300, "ceph-osd");
+    let t = m.thread_of(silent, 301, "tp_osd_tp");
+    m.on_cpu(t, &["f"], 50 * MS);
+    assert!(
+        counted_by_class(&m.profile()).is_empty(),
+        "one of two does not count"
+    );
+}
+
+/// Check that operations between two recordings of one process do not count.
+#[test]
+fn recorded_twice() {
+    let mut m = osd();
+    m.tables.stats.duration = TimeNs(11_000 * MS);
+    let source = |start: u64, n_processes| Source {
+        host: "a".into(),
+        engine: "bpf".into(),
+        kernel: String::new(),
+        n_cpus: 2,
+        rate_hz: 99,
+        started_unix_ns: 0,
+        start: TimeNs(start * MS),
+        duration: TimeNs(1_000 * MS),
+        n_processes,
+    };
+    m.tables.origins.sources = vec![source(0, 1), source(10_000, 0)];
+    m.tables.origins.recorded_again = vec![(ProcessId(0), 1)];
+    read(&mut m, ProcessId(0), 10_010, 1_000_000, 1_000_000);
+    read(&mut m, ProcessId(0), 10_990, 1_000_980, 1_001_960);
+    let profile = m.profile();
+    let n = counted_by_class(&profile)["ceph-osd"].all.n;
+    assert!(near(n, 2_000.0), "{n}");
+}

@@ -1,0 +1,192 @@
+//! Processes that are recorded to what they count of their own work: asked once a second, on a thread that
+//! neither samples nor records.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use wcprof_capture::TargetId;
+use wcprof_host::clock::monotonic_ns;
+use wcprof_host::counters::{CephDaemon, Counters, NoAnswer};
+use wcprof_host::{Liveness, Target};
+use wcprof_record::{RecordError, Recorder};
+use wcprof_text::{count, terminal_name};
+use wcprof_trace::TraceSink;
+
+use crate::failure::Failure;
+
+/// How often processes are asked: each time costs one of their threads about a millisecond.
+const EVERY: Duration = Duration::from_secs(1);
+/// One that did not answer is left in peace for this long: its queue holds five questions.
+const PAUSE: Duration = Duration::from_secs(60);
+/// The last answers are waited for this long.
+const LAST: Duration = Duration::from_secs(3);
+/// Processes whose reason is said.
+const MAX_SAID: usize = 5;
+
+/// Who can be asked.
+#[derive(Default)]
+pub(crate) struct Daemons(Vec<Daemon>);
+
+struct Daemon {
+    id: TargetId,
+    target: Arc<Target>,
+    socket: CephDaemon,
+    not_before: Option<Instant>,
+    /// Why it did not answer the first time.
+    failure: Option<String>,
+}
+
+/// What one process said.
+struct Answer {
+    from: TargetId,
+    /// `CLOCK_MONOTONIC`, ns.
+    time: u64,
+    counters: Counters,
+}
+
+/// Asks while a recording runs.
+pub(crate) struct Counting {
+    /// The first word begins it; that there is no more of them ends it.
+    begin: Option<Sender<()>>,
+    has_begun: bool,
+    answers: Receiver<Answer>,
+    /// Gives who did not answer, and why.
+    thread: JoinHandle<Vec<String>>,
+}
+
+impl Daemons {
+    /// Asks all targets once, and says which do not answer and why.
+    pub(crate) fn find(targets: &[Arc<Target>]) -> Self {
+        let mut found = Vec::new();
+        let mut n_silent = 0;
+        for (id, target) in (0..).map(TargetId).zip(targets) {
+            match CephDaemon::find(target.pid()) {
+                Ok((socket, _)) => found.push(Daemon {
+                    id,
+                    target: Arc::clone(target),
+                    socket,
+                    not_before: None,
+                    failure: None,
+                }),
+                Err(error) => {
+                    n_silent += 1;
+                    if n_silent <= MAX_SAID {
+                        message!("wcprof: {}", silence(target, &error));
+                    }
+                }
+            }
+        }
+        if n_silent > MAX_SAID {
+            let n = count(n_silent - MAX_SAID, "other process");
+            message!("wcprof: no counters of {n}");
+        }
+        Self(found)
+    }
+
+    /// Asks from the first [`Counting::take`] on.
+    pub(crate) fn start(mut self) -> Result<Counting, Failure> {
+        let (begin, begun) = channel();
+        let (answers_to, answers) = channel();
+        let run = move || -> Vec<String> {
+            let mut next = begun.recv().map_err(|_| RecvTimeoutError::Disconnected);
+            loop {
+                for daemon in &mut self.0 {
+                    // A recording that has failed takes no more.
+                    let _ = daemon.ask().map(|answer| answers_to.send(answer));
+                }
+                if next == Err(RecvTimeoutError::Disconnected) {
+                    return self
+                        .0
+                        .into_iter()
+                        .filter_map(|daemon| daemon.failure)
+                        .collect();
+                }
+                next = begun.recv_timeout(EVERY);
+            }
+        };
+        let thread = thread::Builder::new().name("wcprof-counters".to_owned());
+        Ok(Counting {
+            begin: Some(begin),
+            has_begun: false,
+            answers,
+            thread: thread.spawn(run)?,
+        })
+    }
+}
+
+impl Daemon {
+    fn ask(&mut self) -> Option<Answer> {
+        if self.not_before.is_some_and(|time| Instant::now() < time) {
+            return None;
+        }
+        let before = monotonic_ns();
+        match self.socket.counters() {
+            Ok(counters) => Some(Answer {
+                from: self.id,
+                // It counted somewhere in between.
+                time: before.midpoint(monotonic_ns()),
+                counters,
+            }),
+            Err(error) => {
+                self.not_before = Some(Instant::now() + PAUSE);
+                // One that has ended is no news.
+                if self.failure.is_none() && self.target.liveness() == Liveness::Same {
+                    self.failure = Some(silence(&self.target, &error));
+                }
+                None
+            }
+        }
+    }
+}
+
+impl Counting {
+    /// Hands over what was answered; the first call begins to ask.
+    pub(crate) fn take<S: TraceSink>(&mut self, to: &mut Recorder<S>) -> Result<(), RecordError> {
+        if let Some(begin) = self.begin.as_ref().filter(|_| !self.has_begun) {
+            self.has_begun = true;
+            // A thread that has panicked leaves a recording without counters.
+            let _ = begin.send(());
+        }
+        let mut answers = self.answers.try_iter();
+        answers.try_for_each(|answer| answer.put(to))
+    }
+
+    /// Asks a last time, and hands over what is answered in time. Gives who did not answer, and why.
+    pub(crate) fn finish<S: TraceSink>(
+        mut self,
+        to: &mut Recorder<S>,
+    ) -> Result<Vec<String>, RecordError> {
+        self.begin = None;
+        let until = Instant::now() + LAST;
+        loop {
+            let rest = until.saturating_duration_since(Instant::now());
+            match self.answers.recv_timeout(rest) {
+                Ok(answer) => answer.put(to)?,
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Ok(self.thread.join().unwrap_or_default());
+                }
+                // It is left behind.
+                Err(RecvTimeoutError::Timeout) => {
+                    return Ok(vec![
+                        "the last counters were not answered in time".to_owned(),
+                    ]);
+                }
+            }
+        }
+    }
+}
+
+impl Answer {
+    fn put<S: TraceSink>(&self, to: &mut Recorder<S>) -> Result<(), RecordError> {
+        to.counters(self.from, self.time, &self.counters)
+    }
+}
+
+/// Why there is nothing of a process.
+fn silence(target: &Target, error: &NoAnswer) -> String {
+    let (title, pid) = (target.title(), target.pid());
+    let text = format!("no counters of {title} (pid {pid}): {error}");
+    terminal_name(&text).into_owned()
+}
