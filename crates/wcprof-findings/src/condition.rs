@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! condition = [over-threads] subject "of" threads (">" | "<") number "%" "over" time
+//!           | counter (">" | "<") time "over" time
 //! over-threads = "max" | "min" | "p1" ... "p99"
 //! subject = a state (lock, disk, on-cpu, ...) | "func:" glob
 //! threads = "all" | a glob over names of pools and threads
+//! counter = the name of a counter that adds up times, with or without what precedes its last dot
 //! time = number ["us" | "ms" | "s" | "m" | "min" | "h"]
 //! ```
 
 use std::fmt;
+use std::iter::Peekable;
 use std::str::FromStr;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -17,9 +20,9 @@ use globset::{Glob, GlobMatcher};
 use regex::Regex;
 use thiserror::Error;
 use wcprof_profile::model::State;
-use wcprof_text::parse_short_time;
+use wcprof_text::{duration, parse_short_time};
 
-/// A limit on a share of threads' time. A recording tests it all the time.
+/// A limit on a share of threads' time, or on what a process counts. A recording tests it all the time.
 #[derive(Clone, Debug)]
 pub struct Condition {
     /// As it was typed.
@@ -42,13 +45,24 @@ pub(crate) enum Subject {
     State(State),
     /// Time with a function anywhere in the stack.
     Function(GlobMatcher),
+    /// The mean of a counter of times: this is its name, or what follows the last dot of it.
+    Counter(String),
 }
 
-/// A limit, percent.
+/// A limit: percent, or ns.
 #[derive(Copy, Clone, PartialEq, Debug)]
 enum Limit {
     Above(f64),
     Below(f64),
+}
+
+impl Limit {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::Above(limit) => value > limit,
+            Self::Below(limit) => value < limit,
+        }
+    }
 }
 
 impl fmt::Display for Condition {
@@ -58,12 +72,32 @@ impl fmt::Display for Condition {
 }
 
 impl Condition {
-    /// Whether it holds for a share, 0 to 1.
-    pub(crate) fn holds(&self, share: f64) -> bool {
-        match self.limit {
-            Limit::Above(percent) => share * 100.0 > percent,
-            Limit::Below(percent) => share * 100.0 < percent,
+    /// Whether it holds for a value: percent, or of a counter ns.
+    pub(crate) fn holds(&self, value: f64) -> bool {
+        self.limit.holds(value)
+    }
+
+    /// A value as text: `12.3 %`, or `23.1 ms` of a counter.
+    pub fn value_text(&self, value: f64) -> String {
+        match self.counter() {
+            Some(_) => duration(value as u64),
+            None => format!("{value:.1} %"),
         }
+    }
+
+    /// The counter that it is about.
+    pub fn counter(&self) -> Option<&str> {
+        match &self.subject {
+            Subject::Counter(name) => Some(name),
+            _ => None,
+        }
+    }
+
+    /// Whether it is about the counter of this name.
+    pub(crate) fn is_about(&self, counter: &str) -> bool {
+        let bare = counter.rsplit_once('.').map_or(counter, |(_, bare)| bare);
+        self.counter()
+            .is_some_and(|name| name == counter || name == bare)
     }
 }
 
@@ -91,18 +125,21 @@ impl FromStr for Condition {
         if percentile.is_some() {
             word = words.next("a state or func:GLOB")?;
         }
-        let subject = subject(&word)?;
-        words.literal("of")?;
-        let word = words.next("`all` or a glob over names of pools and threads")?;
-        let threads = match word.text.as_str() {
-            "all" if !word.quoted => None,
-            pattern => Some(glob(&word, pattern)?),
-        };
-        let word = words.next("`>` or `<`")?;
-        let limit = match word.text.as_str() {
-            ">" => Limit::Above(words.percent()?),
-            "<" => Limit::Below(words.percent()?),
-            _ => return Err(word.error("expected `>` or `<`")),
+        let counter = word.counter().filter(|_| percentile.is_none());
+        let next = words.found.peek().map(|found| found.as_str());
+        let is_counter = matches!(next, Some(">" | "<"));
+        let (subject, threads, limit) = match counter.filter(|_| is_counter) {
+            Some(name) => (Subject::Counter(name), None, words.limit(Words::time)?),
+            None => {
+                let subject = subject(&word)?;
+                words.literal("of")?;
+                let word = words.next("`all` or a glob over names of pools and threads")?;
+                let threads = match word.text.as_str() {
+                    "all" if !word.quoted => None,
+                    pattern => Some(glob(&word, pattern)?),
+                };
+                (subject, threads, words.limit(Words::percent)?)
+            }
         };
         words.literal("over")?;
         let word = words.next("a time such as 5s")?;
@@ -168,6 +205,13 @@ impl Word {
             problem: problem.into(),
         }
     }
+
+    /// The name of a counter, if it can be one.
+    fn counter(&self) -> Option<String> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "_.-:".contains(c);
+        let can_be = !self.quoted && self.text.chars().all(is_name) && self.text.contains('_');
+        can_be.then(|| self.text.clone())
+    }
 }
 
 /// Names of functions have `<` and `>` in them. A quote alone is one that is not closed.
@@ -178,7 +222,7 @@ static WORD: LazyLock<Regex> = LazyLock::new(|| {
 
 struct Words<'t> {
     text: &'t str,
-    found: regex::Matches<'static, 't>,
+    found: Peekable<regex::Matches<'static, 't>>,
 }
 
 impl<'t> Words<'t> {
@@ -188,7 +232,7 @@ impl<'t> Words<'t> {
             let column = MAX_CHARS + 1;
             return Err(ConditionError { column, problem });
         }
-        let found = WORD.find_iter(text);
+        let found = WORD.find_iter(text).peekable();
         Ok(Self { text, found })
     }
 
@@ -222,6 +266,26 @@ impl<'t> Words<'t> {
             true => Ok(()),
             false => Err(word.error(format!("expected `{text}`"))),
         }
+    }
+
+    /// A sign, and what `value` reads.
+    fn limit(
+        &mut self,
+        value: fn(&mut Self) -> Result<f64, ConditionError>,
+    ) -> Result<Limit, ConditionError> {
+        let word = self.next("`>` or `<`")?;
+        match word.text.as_str() {
+            ">" => Ok(Limit::Above(value(self)?)),
+            "<" => Ok(Limit::Below(value(self)?)),
+            _ => Err(word.error("expected `>` or `<`")),
+        }
+    }
+
+    /// A time, ns.
+    fn time(&mut self) -> Result<f64, ConditionError> {
+        let word = self.next("a time such as 20ms")?;
+        let time = parse_short_time(&word.text).map_err(|problem| word.error(problem))?;
+        Ok(time.as_nanos() as f64)
     }
 
     fn percent(&mut self) -> Result<f64, ConditionError> {
@@ -260,7 +324,7 @@ mod tests {
         );
         let threads = c.threads.as_ref().unwrap();
         assert!(threads.is_match("tp_osd_tp") && !threads.is_match("msgr"));
-        assert!(c.holds(0.301) && !c.holds(0.3));
+        assert!(c.holds(30.1) && !c.holds(30.0));
         assert_eq!(c.to_string(), "lock of tp_osd_tp > 30% over 5s");
 
         let c = parse("func:ObjectCacher::* of all>10 % over 1.5m").unwrap();
@@ -274,7 +338,7 @@ mod tests {
         let c = parse("p99 on-cpu of \"CPU N/KVM\"<2.5% over 2s").unwrap();
         assert_eq!((c.percentile, c.limit), (Some(99), Limit::Below(2.5)));
         assert!(c.threads.as_ref().unwrap().is_match("CPU N/KVM"));
-        assert!(c.holds(0.02) && !c.holds(0.03));
+        assert!(c.holds(2.0) && !c.holds(3.0));
 
         let c = parse("max func:\"f(int, std::vector<int>&)\" of 'all' > 1% over 10s").unwrap();
         assert_eq!(c.percentile, Some(100));
@@ -284,6 +348,20 @@ mod tests {
         };
         assert!(glob.is_match("f(int, std::vector<int>&)"));
         assert!(parse("func:vector<int>::* of all > 1% over 2s").is_ok());
+    }
+
+    /// Check conditions on counters, by their whole names and by their last part.
+    #[test]
+    fn counters() {
+        let c = parse("op_latency > 20ms over 5s").unwrap();
+        assert_eq!(c.counter(), Some("op_latency"));
+        assert_eq!((c.limit, c.window.as_secs()), (Limit::Above(2e7), 5));
+        assert!(c.is_about("osd.op_latency") && c.is_about("op_latency"));
+        assert!(!c.is_about("osd.op_w_latency") && !c.is_about("osd.op_latency.x"));
+        let c = parse("bluestore.kv_commit_lat<500us over 1m").unwrap();
+        assert!(c.is_about("bluestore.kv_commit_lat") && !c.is_about("kv_commit_lat"));
+        assert!(c.holds(499e3) && !c.holds(500e3));
+        assert_eq!(parse("on-cpu of all > 1% over 2s").unwrap().counter(), None);
     }
 
     /// Check that what is wrong is named with its column.
@@ -323,6 +401,14 @@ mod tests {
                 "column 9: the quote is not closed",
             ),
             ("func: of a > 1% over 5s", "column 1: func: needs a glob"),
+            ("op_latency > x over 5s", "column 14: "),
+            ("op_latency > 20% over 5s", "column 16: expected `over`"),
+            (
+                "op_latency > 20ms over 1s",
+                "column 24: the shortest window",
+            ),
+            ("lock > 20ms over 5s", "column 6: expected `of`"),
+            ("p99 op_latency > 20ms over 5s", "column 5: unknown state"),
         ] {
             let got = error(text);
             assert!(got.starts_with(expected), "{text}: {got}");

@@ -8,6 +8,7 @@ use wcprof_profile::model::Profile;
 use crate::applied::AppliedRule;
 use crate::busy_threads::busy_threads;
 use crate::counted::{Counted, Sum};
+use crate::counters::counters;
 use crate::evidence::tree;
 use crate::files::files;
 use crate::finding::{Evidence, Finding, Hotspots, Undecided};
@@ -151,5 +152,7 @@ fn stack_finding(
     }
     evidence.extend(files(profile, &rows, base_ns, &of));
     evidence.push(tree(profile, &rule.compiled, &rows, base_ns, &of));
+    let timed = &rule.rule.counters;
+    evidence.extend(counters(profile, timed, &by_weight, share.matched_ns));
     rule.finding(&by_weight, share, evidence)
 }

@@ -17,6 +17,7 @@ mod hotspots;
 mod applied;
 mod busy_threads;
 mod counted;
+mod counters;
 mod evidence;
 mod files;
 mod locks;

@@ -52,8 +52,21 @@ pub struct Rule {
     pub advice: String,
     /// How to see that it helped.
     pub verify: String,
+    /// Counters of the process that time the same work, where they were recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub counters: Vec<TimedWork>,
     /// Where advice and thresholds come from; at least one.
     pub sources: Vec<Source>,
+}
+
+/// A counter that adds up how long one pool takes for a piece of work.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TimedWork {
+    /// Its name.
+    pub counter: String,
+    /// Glob on the name of the pool that does the work.
+    pub pool: String,
 }
 
 /// A published or measured fact.

@@ -1,6 +1,7 @@
 //! Rules against hand-made profiles, and what their findings print.
 
 mod builder;
+mod counters;
 mod format;
 mod locks;
 mod reactors;

@@ -1,9 +1,9 @@
 //! Profiles of a second each to the shares that conditions are about.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 
 use wcprof_profile::model::{Profile, Row};
-use wcprof_types::{Pid, Tid};
+use wcprof_types::{CounterValue, Pid, Tid};
 
 use crate::condition::{Condition, Subject};
 
@@ -21,6 +21,8 @@ struct Step {
     length: u64,
     /// Of each thread the time that counts, and all of it.
     threads: HashMap<(Pid, Tid), (u64, u64)>,
+    /// Of each process, what the counter grew by.
+    counters: BTreeMap<Pid, CounterValue>,
 }
 
 impl Watch {
@@ -32,8 +34,8 @@ impl Watch {
         }
     }
 
-    /// Takes the profile that follows the last one; gives the share if the condition holds in its
-    /// window, which must be full.
+    /// Takes the profile that follows the last one; gives the value (percent, or of a counter ns) if the condition
+    /// holds in its window, which must be full.
     pub fn take(&mut self, profile: &Profile) -> Option<f64> {
         self.steps.push_back(step(&self.condition, profile));
         let window = u64::try_from(self.condition.window.as_nanos()).unwrap_or(u64::MAX);
@@ -47,8 +49,22 @@ impl Watch {
         if length < window {
             return None;
         }
-        let share = self.share()?;
-        self.condition.holds(share).then_some(share)
+        let value = match self.condition.counter() {
+            Some(_) => return self.means().find(|mean| self.condition.holds(*mean)),
+            None => 100.0 * self.share()?,
+        };
+        self.condition.holds(value).then_some(value)
+    }
+
+    /// The mean of the counter in each process that counted something.
+    fn means(&self) -> impl Iterator<Item = f64> {
+        let mut sums: BTreeMap<Pid, CounterValue> = BTreeMap::new();
+        for (process, value) in self.steps.iter().flat_map(|step| &step.counters) {
+            let sum = sums.entry(*process).or_default();
+            *sum = sum.plus(*value);
+        }
+        let sums = sums.into_values().filter(|sum| sum.count > 0);
+        sums.map(|sum| sum.time_ns as f64 / sum.count as f64)
     }
 
     /// `None` without any time of the threads that it is about.
@@ -77,7 +93,7 @@ impl Watch {
 fn step(condition: &Condition, profile: &Profile) -> Step {
     let functions = profile.functions.iter();
     let is_wanted = functions.map(|f| match &condition.subject {
-        Subject::State(_) => false,
+        Subject::State(_) | Subject::Counter(_) => false,
         Subject::Function(glob) => {
             let bare = f.name.split_once('(').map_or("", |(bare, _)| bare);
             glob.is_match(&f.name) || (!bare.is_empty() && glob.is_match(bare))
@@ -86,6 +102,7 @@ fn step(condition: &Condition, profile: &Profile) -> Step {
     let is_wanted: Vec<bool> = is_wanted.collect();
     let counts = |row: &Row| match &condition.subject {
         Subject::State(state) => row.state == *state,
+        Subject::Counter(_) => false,
         Subject::Function(_) => row.stack.is_some_and(|id| {
             let mut frames = profile.stacks[id.0 as usize].frames.iter();
             frames.any(|f| is_wanted[f.0 as usize])
@@ -107,13 +124,22 @@ fn step(condition: &Condition, profile: &Profile) -> Step {
     Step {
         length: profile.duration_ns(),
         threads: threads.map(|(t, sums)| ((t.pid, t.tid), sums)).collect(),
+        counters: counters(condition, profile).collect(),
     }
+}
+
+/// What the condition's counter grew by, by process.
+fn counters(condition: &Condition, profile: &Profile) -> impl Iterator<Item = (Pid, CounterValue)> {
+    profile.processes.iter().map(|process| {
+        let grown = process.counters.grown.iter();
+        let grown = grown.filter(|(name, _)| condition.is_about(name));
+        let sum = grown.fold(CounterValue::default(), |sum, (_, value)| sum.plus(*value));
+        (process.pid, sum)
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use wcprof_profile::{ProfileBuilder, Rules};
     use wcprof_trace::model::{
         Frame, FrameId, Header, Names, NodeId, Process, ProcessId, Span, Stack, StackId, StackNode,
@@ -210,8 +236,36 @@ mod tests {
         let mut watch = Watch::new(text.parse().unwrap());
         let shares = seconds.iter().map(|s| watch.take(&second(s)));
         shares
-            .map(|share| share.map(|s| (s * 1000.0).round() as u32))
+            .map(|percent| percent.map(|p| (p * 10.0).round() as u32))
             .collect()
+    }
+
+    /// Check that the mean of a counter is of the window as a whole, and of one process.
+    #[test]
+    fn counter() {
+        let course = [(10, 100), (0, 0), (30, 900), (1, 1000), (0, 0), (0, 0)];
+        let mut watch = Watch::new("op_latency > 20ms over 2s".parse().unwrap());
+        let values = course.map(|(count, ms)| {
+            let mut profile = second(&[]);
+            let process = &mut profile.processes[0];
+            let value = CounterValue {
+                count,
+                time_ns: ms * 1_000_000,
+            };
+            process
+                .counters
+                .grown
+                .insert("osd.op_latency".into(), value);
+            let mut other = process.clone();
+            other.pid = Pid(10);
+            other
+                .counters
+                .grown
+                .insert("osd.op_latency".into(), CounterValue::default());
+            profile.processes.push(other);
+            watch.take(&profile).map(|ns| (ns / 1e6).round() as u64)
+        });
+        assert_eq!(values, [None, None, Some(30), Some(61), Some(1000), None]);
     }
 
     /// Check that a window must be full and is the last one, for threads together, the one at a

@@ -1,6 +1,7 @@
 //! What comes from a live process and its kernel: `/proc`, perf rings, the task iterator, the
 //! target's libcrypto.
 
+use wcprof_host::counters::parse_dump;
 use wcprof_host::procfs::{parse_schedstat, parse_stat, parse_status, parse_syscall};
 use wcprof_perf::{Record, parse_record};
 use wcprof_types::parse_maps;
@@ -30,6 +31,14 @@ pub(crate) fn procfs(data: &[u8]) {
         _ => {
             let _ = parse_schedstat(&text);
         }
+    }
+}
+
+/// What a Ceph process answers when it is asked for its counters.
+pub(crate) fn counters(data: &[u8]) {
+    if let Ok(counters) = parse_dump(data) {
+        assert!(!counters.is_empty());
+        assert!(counters.iter().all(|(name, _)| name.name.is_ascii()));
     }
 }
 

@@ -59,6 +59,7 @@ pub const TARGETS: &[Target] = &[
     target("import_perf", imports::import_perf, 192),
     target("import_views", imports::import_views, 192),
     target("procfs", captured::procfs, 64),
+    target("counters", captured::counters, 64),
     target("perf_record", captured::perf_record, 64),
     target("task_records", captured::task_records, 64),
     target("crypto_module", captured::crypto_module, 64),

@@ -60,7 +60,7 @@ pub use json::{JSON_VERSION, json};
 pub use locks_html::locks_html;
 pub use markdown::markdown;
 pub use overview::{Answers, Overview};
-pub use per_operation::counted_text;
+pub use per_operation::{counted_text, rate_text};
 pub use svg::{SvgOptions, svg};
 pub use text::{TextOptions, TextTrees, text};
 pub use uwpmp::uwpmp;

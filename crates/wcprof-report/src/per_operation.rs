@@ -8,31 +8,31 @@ const MAX_LINES: usize = 8;
 /// Columns of a name.
 const NAME: usize = 24;
 
-/// How many operations there were, and how long they took: `2,803 operations a second, 5.67 ms each (write 5.67 ms)`.
+/// How many operations there were, and how long they took: `2803 operations a second, 5.67 ms each`.
+pub fn rate_text(counted: &Counted) -> String {
+    let rate = format!("{:.0} operations a second", counted.per_second);
+    let latency = latency_text(&counted.all);
+    format!(
+        "{rate}{}",
+        latency.map_or_else(String::new, |text| format!(", {text}"))
+    )
+}
+
+/// The same with the kinds of operations: `... (75 % write 3.00 ms each, 25 % read)`.
 pub fn counted_text(counted: &Counted) -> String {
-    let latency = |kind: &OperationKind| {
-        let us = kind.latency_us.map(|us| duration((us * 1e3) as u64));
-        us.map_or_else(String::new, |us| format!("{us} each"))
-    };
     let share = |kind: &OperationKind| 100.0 * kind.n / counted.all.n;
     let kinds = counted.kinds.iter().filter(|kind| share(kind) >= 0.5);
     let kinds = kinds.map(|kind| {
-        let share = share(kind);
-        format!("{share:.0} % {} {}", kind.name, latency(kind))
-            .trim_end()
-            .to_owned()
+        let text = latency_text(kind).map_or_else(String::new, |text| format!(" {text}"));
+        format!("{:.0} % {}{text}", share(kind), kind.name)
     });
     let kinds: Vec<String> = kinds.collect();
-    let text = format!(
-        "{:.0} operations a second, {}",
-        counted.per_second,
-        latency(&counted.all)
-    );
-    format!(
-        "{} ({})",
-        text.trim_end_matches([',', ' ']),
-        kinds.join(", ")
-    )
+    format!("{} ({})", rate_text(counted), kinds.join(", "))
+}
+
+fn latency_text(kind: &OperationKind) -> Option<String> {
+    let ns = kind.latency_us? * 1e3;
+    Some(format!("{} each", duration(ns as u64)))
 }
 
 /// The table of a class of processes. Names are escaped.

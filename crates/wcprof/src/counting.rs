@@ -6,12 +6,13 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde_json::{Map, Value};
 use wcprof_capture::TargetId;
 use wcprof_host::clock::monotonic_ns;
 use wcprof_host::counters::{CephDaemon, Counters, NoAnswer};
 use wcprof_host::{Liveness, Target};
 use wcprof_record::{RecordError, Recorder};
-use wcprof_text::{count, terminal_name};
+use wcprof_text::{count, printable_json, terminal_name};
 use wcprof_trace::TraceSink;
 
 use crate::failure::Failure;
@@ -181,6 +182,23 @@ impl Counting {
 impl Answer {
     fn put<S: TraceSink>(&self, to: &mut Recorder<S>) -> Result<(), RecordError> {
         to.counters(self.from, self.time, &self.counters)
+    }
+}
+
+/// The operations that OSDs remember as slow, as JSON; `None` if none of the processes says anything.
+pub(crate) fn slow_ops(targets: &[Arc<Target>]) -> Option<String> {
+    let answers = targets.iter().filter_map(|target| {
+        let (daemon, _) = CephDaemon::find(target.pid()).ok()?;
+        // Others do not know the question.
+        let answer = daemon.slow_ops().ok()?;
+        let answer: Value = serde_json::from_slice(&answer).ok()?;
+        let name = format!("{} (pid {})", target.title(), target.pid());
+        Some((name, answer))
+    });
+    let answers: Map<String, Value> = answers.collect();
+    match answers.is_empty() {
+        true => None,
+        false => printable_json(&answers).ok(),
     }
 }
 

@@ -85,7 +85,7 @@ fn check(lab: &Lab, wcprof: &Wcprof, rw: &str, size: &str) -> Result<Vec<String>
     ] {
         let off = 100.0 * (found / expected - 1.0).abs();
         // What is not a number is wrong, too.
-        if !(off <= percent) {
+        if off.is_nan() || off > percent {
             wrong.push(format!(
                 "{rw} {size}: {what}: {found:.1} instead of {expected:.1}, {off:.1} % off"
             ));

@@ -10,6 +10,7 @@ use nix::sys::stat::Mode;
 use wcprof_types::{Mapping, Pid};
 
 use super::{ProbeLine, Subject};
+use wcprof_host::counters::CephDaemon;
 use wcprof_host::open::LiveFiles;
 use wcprof_host::procfs::{
     SyscallState, list_threads, parse_schedstat, parse_syscall, read_file, read_status, read_text,
@@ -52,7 +53,20 @@ pub(super) fn lines(pid: Pid, target: &Result<Target, TargetError>) -> Vec<Probe
         lines.push(binaries(pid, mappings));
     }
     lines.push(namespace(pid));
+    lines.extend(admin_socket(pid));
     lines
+}
+
+/// Only of a process that has one.
+fn admin_socket(pid: Pid) -> Option<ProbeLine> {
+    let daemon = CephDaemon::locate(pid).ok()?;
+    let line = |detail: String| line("admin-socket", "Ceph's admin socket", detail);
+    Some(match daemon.try_access() {
+        Ok(()) => line(format!("attach --ceph can ask `{}`", daemon.path())),
+        Err(error) => line(error.to_string()).limited(
+            "attach --ceph gets no counters; run as root, give wcprof CAP_DAC_OVERRIDE, or run it as the daemon's user",
+        ),
+    })
 }
 
 fn line(id: &'static str, name: &'static str, detail: impl Into<String>) -> ProbeLine {

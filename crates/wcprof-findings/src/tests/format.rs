@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use wcprof_profile::ProcessCounters;
 use wcprof_profile::model::{Profile, ProfileProcess, State};
 use wcprof_types::{Pid, StackEnd};
 
@@ -121,6 +122,7 @@ fn text() {
 
 fn process(pid: i32, title: &str, host: &str) -> ProfileProcess {
     ProfileProcess {
+        counters: ProcessCounters::default(),
         pid: Pid(pid),
         comm: "ceph-osd".to_owned(),
         cgroup: String::new(),

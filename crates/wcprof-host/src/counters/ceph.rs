@@ -7,7 +7,7 @@
 use wcprof_types::Pid;
 
 use super::dump::{Counters, parse_dump};
-use super::socket::{NoAnswer, ask};
+use super::socket::{NoAnswer, ask, try_access};
 use crate::procfs::read_file;
 use crate::sockets::listening_paths;
 
@@ -40,12 +40,12 @@ pub struct CephDaemon {
 }
 
 impl CephDaemon {
-    /// Finds the admin socket of a process among the UNIX sockets on which it listens, and asks it for its
-    /// counters. The kernel lists these by the paths that the process gave them, whatever its configuration is.
+    /// Finds the admin socket of a process among the UNIX sockets on which it listens. The kernel lists these by the
+    /// paths that the process gave them, whatever its configuration is.
     ///
     /// # Errors
-    /// When it has none, may not be asked, or does not answer.
-    pub fn find(pid: Pid) -> Result<(Self, Counters), NoAnswer> {
+    /// When it has none, or they may not be listed.
+    pub fn locate(pid: Pid) -> Result<Self, NoAnswer> {
         let paths = listening_paths(pid).map_err(NoAnswer::Unlisted)?;
         let is_default = |path: &&String| path.ends_with(".asok");
         // QEMU listens on sockets of other protocols, which expect other bytes.
@@ -53,11 +53,19 @@ impl CephDaemon {
             None if is_of_ceph(pid) => paths.first(),
             found => found,
         };
-        let mut daemon = Self {
+        Ok(Self {
             pid,
             path: found.ok_or(NoAnswer::NoSocket)?.clone(),
             dump: Question::CounterDump,
-        };
+        })
+    }
+
+    /// The same, and asks it for its counters.
+    ///
+    /// # Errors
+    /// When it has none, may not be asked, or does not answer.
+    pub fn find(pid: Pid) -> Result<(Self, Counters), NoAnswer> {
+        let mut daemon = Self::locate(pid)?;
         let counters = match daemon.counters() {
             Err(NoAnswer::Nonsense(_)) => {
                 daemon.dump = Question::PerfDump;
@@ -66,6 +74,19 @@ impl CephDaemon {
             answered => answered?,
         };
         Ok((daemon, counters))
+    }
+
+    /// The socket's path in the process's mount namespace.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Whether it may be asked; nothing is.
+    ///
+    /// # Errors
+    /// When the socket is not there, or may not be written to.
+    pub fn try_access(&self) -> Result<(), NoAnswer> {
+        try_access(self.pid, &self.path)
     }
 
     /// Its counters now.

@@ -26,7 +26,7 @@ const MAX_NAME: usize = 64;
 
 /// A logger, by how its name begins, what it is called here, and how the names of its counters begin that are
 /// kept.
-const LOGGERS: [(&str, &str, &[&str]); 7] = [
+const LOGGERS: [(&str, &str, &[&str]); 6] = [
     ("osd", "osd", &["op", "subop"]),
     (
         "bluestore",
@@ -57,17 +57,9 @@ const LOGGERS: [(&str, &str, &[&str]); 7] = [
         "librbd",
         &["rd", "wr", "discard", "flush", "cmp", "ws"],
     ),
-    ("objecter", "objecter", &["op"]),
 ];
-/// Values of the present, which add up to nothing.
-const GAUGES: [&str; 6] = [
-    "op_wip",
-    "op_active",
-    "op_laggy",
-    "op_inflight",
-    "ops",
-    "opened_time",
-];
+/// A value of the present, which adds up to nothing.
+const GAUGE: &str = "op_wip";
 
 /// Why a text has no counters.
 #[derive(Debug, Error)]
@@ -112,7 +104,7 @@ struct Sums(BTreeMap<CounterName, CounterValue>);
 impl Sums {
     fn add(&mut self, called: &str, name: &str, value: &Number) {
         let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        if name.len() > MAX_NAME || !name.chars().all(is_name) || GAUGES.contains(&name) {
+        if name.len() > MAX_NAME || !name.chars().all(is_name) || name == GAUGE {
             return;
         }
         let Some((timed, value)) = value.value() else {

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Access, access};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use thiserror::Error;
@@ -100,15 +101,31 @@ fn failed(error: io::Error) -> NoAnswer {
     }
 }
 
-/// Connects to the socket of exactly this process. Never waits: a queue that is full refuses.
-fn connect_to(pid: Pid, path: &str) -> Result<UnixStream, NoAnswer> {
-    let refused = |source: io::Error| NoAnswer::Connect {
+fn refused(path: &str) -> impl Fn(io::Error) -> NoAnswer {
+    move |source| NoAnswer::Connect {
         path: path.to_owned(),
         source,
-    };
-    let root = Root::of_process(pid).map_err(refused)?;
-    let handle = root.socket(Path::new(path)).map_err(NoAnswer::Path)?;
-    let socket = connected(&handle).map_err(refused)?;
+    }
+}
+
+/// The socket at a path of a process, not connected to.
+fn handle(pid: Pid, path: &str) -> Result<OwnedFd, NoAnswer> {
+    let root = Root::of_process(pid).map_err(refused(path))?;
+    root.socket(Path::new(path)).map_err(NoAnswer::Path)
+}
+
+/// Whether wcprof may connect to it.
+pub(super) fn try_access(pid: Pid, path: &str) -> Result<(), NoAnswer> {
+    let handle = handle(pid, path)?;
+    let link = format!("/proc/self/fd/{}", handle.as_raw_fd());
+    access(link, Access::WRITE_OK).map_err(|error| refused(path)(error.into()))
+}
+
+/// Connects to the socket of exactly this process. Never waits: a queue that is full refuses.
+fn connect_to(pid: Pid, path: &str) -> Result<UnixStream, NoAnswer> {
+    let refused = refused(path);
+    let handle = handle(pid, path)?;
+    let socket = connected(&handle).map_err(&refused)?;
     let peer = socket_peercred(&socket).map_err(|e| refused(e.into()))?;
     let peer = peer.pid.as_raw_pid();
     if peer != pid.0 {

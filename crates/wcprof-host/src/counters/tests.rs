@@ -9,7 +9,7 @@ use std::thread;
 use tempfile::TempDir;
 use wcprof_types::{CounterName, CounterValue, Pid};
 
-use super::socket::ask;
+use super::socket::{ask, try_access};
 use super::*;
 
 const PERF_DUMP: &str = r#"{
@@ -149,6 +149,7 @@ fn finds_and_asks() {
     });
     let paths = crate::sockets::listening_paths(me()).unwrap();
     assert!(paths.contains(&path), "{paths:?}");
+    assert!(try_access(me(), &path).is_ok());
     let text = ask(me(), &path, b"{\"prefix\": \"counter dump\"}\0").unwrap();
     assert!(text.starts_with(b"ERROR"));
     let text = ask(me(), &path, b"{\"prefix\": \"perf dump\"}\0").unwrap();
@@ -179,6 +180,7 @@ fn bad_answers() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.asok");
     std::fs::write(&file, "").unwrap();
+    assert!(try_access(me(), file.to_str().unwrap()).is_err());
     let error = ask(me(), file.to_str().unwrap(), b"\0").unwrap_err();
     assert!(
         error.to_string().contains("regular file, not a socket"),

@@ -5,13 +5,13 @@
 //! then off is taken from, or given to, those of its spans that the cut goes through. So the weights
 //! of each thread add up to the time it was observed after the cut.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hash};
 use std::io::Write;
 
 use foldhash::fast::RandomState as FastState;
 use indexmap::IndexSet;
-use wcprof_types::{Avma, TimeNs};
+use wcprof_types::{Avma, CounterValue, TimeNs};
 
 use super::counts::{scale, stats_since};
 use super::snapshot::Snapshot;
@@ -330,21 +330,27 @@ impl<'a> Cut<'a> {
         Some(WaitId(add_id(&mut self.ids.waits, id)))
     }
 
-    /// Readings of counters after the cut.
+    /// Readings of counters after the cut; and at the cut what lies between the readings around it.
     fn add_counters(&mut self) {
         let (snapshot, from) = (self.snapshot, self.from);
-        let readings = snapshot
-            .chunks
-            .iter()
-            .flat_map(|chunk| &chunk.facts.readings);
-        for reading in readings.filter(|reading| reading.time >= from) {
-            if let Some(process) = self.process(reading.process) {
+        let mut before: BTreeMap<ProcessId, &CounterReading> = BTreeMap::new();
+        let all = snapshot.chunks.iter();
+        for reading in all.flat_map(|chunk| &chunk.facts.readings) {
+            if reading.time < from {
+                before.insert(reading.process, reading);
+                continue;
+            }
+            let Some(process) = self.process(reading.process) else {
+                continue;
+            };
+            let earlier = before.remove(&reading.process);
+            let at_cut = earlier.map(|earlier| counted_at(from, earlier, reading));
+            for reading in at_cut.into_iter().chain([reading.clone()]) {
                 let time = self.since(reading.time);
-                let values = reading.values.clone();
                 self.tables.origins.counters.readings.push(CounterReading {
                     process,
                     time,
-                    values,
+                    ..reading
                 });
             }
         }
@@ -385,6 +391,26 @@ impl<'a> Cut<'a> {
                 }
             }
         }
+    }
+}
+
+/// What a process had counted at a time between two readings, if its counters grew evenly.
+fn counted_at(time: TimeNs, before: &CounterReading, after: &CounterReading) -> CounterReading {
+    let (part, whole) = (time.0 - before.time.0, after.time.0 - before.time.0);
+    let earlier: BTreeMap<_, _> = before.values.iter().copied().collect();
+    let values = after.values.iter().map(|(id, value)| {
+        let earlier = earlier.get(id).copied().unwrap_or_default();
+        let grown = value.since(earlier);
+        let value = earlier.plus(CounterValue {
+            count: scale(grown.count, part, whole),
+            time_ns: scale(grown.time_ns, part, whole),
+        });
+        (*id, value)
+    });
+    CounterReading {
+        process: after.process,
+        time,
+        values: values.collect(),
     }
 }
 

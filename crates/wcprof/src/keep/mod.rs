@@ -12,16 +12,19 @@ use std::time::Duration;
 
 use tokio::signal::unix::SignalKind;
 use wcprof_findings::Watch;
+use wcprof_host::Target;
 use wcprof_profile::Rules;
 use wcprof_record::NamedSnapshot;
 use wcprof_trace::ring::RingOptions;
 use wcprof_types::TimeNs;
 
-use crate::args::AttachArgs;
+use crate::args::{AttachArgs, ForceArgs};
+use crate::counting::slow_ops;
 use crate::failure::{Exit, Failure};
 use crate::live::{self, Ended};
 use crate::live_names::LiveNames;
 use crate::names;
+use crate::output::write_whole;
 use crate::session::{SessionOptions, subject};
 use crate::signals::at_signals;
 use write::{NameOptions, Written, check_folder, create_numbered, write};
@@ -39,6 +42,10 @@ pub(crate) fn run(
     rules: Rules,
 ) -> Result<(), Failure> {
     for condition in &args.keep.trigger {
+        if condition.counter().is_some() && !args.sampling.ceph {
+            let error = anyhow::anyhow!("`{condition}` needs counters, which are not recorded");
+            return Err(Failure::usage(error).hint("add --ceph"));
+        }
         if condition.window > keep {
             let error = anyhow::anyhow!("`{condition}` needs a longer time than --keep keeps");
             return Err(
@@ -122,7 +129,11 @@ fn record(
     let _ = ring_orders.set(order.clone());
     print_start(options, keep, args, base);
     let (number, ended) = thread::scope(|scope| {
-        let writer = scope.spawn(move || write_all(base, &orders, names, is_incomplete));
+        let asked = match args.sampling.ceph {
+            true => options.targets.as_slice(),
+            false => &[],
+        };
+        let writer = scope.spawn(move || write_all((base, asked), &orders, names, is_incomplete));
         if !watches.is_empty() {
             let watcher = Watcher {
                 watches,
@@ -190,18 +201,26 @@ fn print_written(written: &Written, reason: &str, kept: &NamedSnapshot) {
     }
 }
 
-/// Writes a file for each order; gives the number of the next one.
+/// Writes a file for each order, and beside it the slow operations of the processes that are asked for them; gives
+/// the number of the next one.
 fn write_all(
-    base: &Path,
+    (base, asked): (&Path, &[Arc<Target>]),
     orders: &Receiver<(NamedSnapshot, String)>,
     names: &NameOptions<'_>,
     is_incomplete: &AtomicBool,
 ) -> u32 {
     let mut number = 1;
     for (kept, reason) in orders {
+        // Before the search for names, which takes its time.
+        let slow_ops = slow_ops(asked);
         let created = create_numbered(base, &mut number);
-        match created.and_then(|created| write(&kept, created, &reason, names)) {
-            Ok(written) => print_written(&written, &reason, &kept),
+        let written = created.and_then(|created| write(&kept, created, &reason, names));
+        let written = written.and_then(|written| {
+            print_written(&written, &reason, &kept);
+            write_slow_ops(&written, slow_ops)
+        });
+        match written {
+            Ok(()) => {}
             Err(failure) => {
                 is_incomplete.store(true, Ordering::Relaxed);
                 message!("{failure}\nwcprof: recording goes on");
@@ -209,6 +228,17 @@ fn write_all(
         }
     }
     number
+}
+
+/// Writes `osd-1.slow-ops.json` beside `osd-1.wct`.
+fn write_slow_ops(written: &Written, json: Option<String>) -> Result<(), Failure> {
+    let Some(json) = json else {
+        return Ok(());
+    };
+    let path = written.path.with_extension("slow-ops.json");
+    write_whole(&path, ForceArgs::default(), json.as_bytes())?;
+    message!("wcprof: wrote {}: dump_historic_slow_ops", path.display());
+    Ok(())
 }
 
 /// Looks at what is recorded, and orders files when conditions hold.
@@ -270,10 +300,10 @@ impl Watcher {
         let profile = self.names.profile(kept, &cut, to, symbols, rules)?;
         let mut reason = None;
         for watch in &mut self.watches {
-            if let Some(share) = watch.take(&profile) {
+            if let Some(value) = watch.take(&profile) {
                 let condition = &watch.condition;
-                let percent = share * 100.0;
-                reason.get_or_insert(format!("trigger: {condition} (it is {percent:.1} %)"));
+                let value = condition.value_text(value);
+                reason.get_or_insert(format!("trigger: {condition} (it is {value})"));
             }
         }
         Ok(reason)

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use wcprof_profile::model::{Profile, State};
-use wcprof_profile::{Direction, GroupBy, View};
-use wcprof_report::{Answers, Overview, TextOptions, TextTrees, text};
+use wcprof_profile::{Direction, GroupBy, View, counted_by_class};
+use wcprof_report::{Answers, Overview, TextOptions, TextTrees, rate_text, text};
 use wcprof_text::terminal_name;
 
 use super::row::{Row, RowKey};
@@ -57,8 +57,11 @@ fn headline(profile: &Profile) -> String {
     let of = |state: State| sums[state as usize];
     let share = |state| 100.0 * shares(&sums)[state as usize];
     let cores = of(State::OnCpu) + of(State::Guest);
+    let counted = counted_by_class(profile);
+    let operations = counted.values().map(|counted| rate_text(counted) + ", ");
+    let operations: String = operations.collect();
     format!(
-        "{subject}: {} threads, {:.2} cores, runnable {:.1} %, lock {:.1} %, disk {:.1} %, idle {:.1} %",
+        "{subject}: {operations}{} threads, {:.2} cores, runnable {:.1} %, lock {:.1} %, disk {:.1} %, idle {:.1} %",
         profile.threads.len(),
         cores as f64 / profile.duration_ns().max(1) as f64,
         share(State::Runnable),

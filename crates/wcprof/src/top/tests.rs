@@ -11,6 +11,7 @@ use wcprof_profile::{Direction, ProfileBuilder, Rules};
 use wcprof_report::Answers;
 use wcprof_trace::TraceReader;
 use wcprof_trace::model::Tables;
+use wcprof_types::CounterValue;
 
 use super::draw::draw;
 use super::model::Model;
@@ -40,6 +41,22 @@ fn answers_of(profile: &Profile) -> Answers {
     let categories = Rules::builtin().unwrap().categories().unwrap();
     let rules = RuleSet::builtin().unwrap();
     answers(profile, &Tables::default(), &rules, &categories)
+}
+
+/// Check that the headline says how many operations a process counted.
+#[test]
+fn operations() {
+    let mut profile = profile();
+    let process = &mut profile.processes[0];
+    process.counters.covered_ns = process.recorded_ns;
+    let counted = CounterValue {
+        count: 2 * process.recorded_ns / 1_000_000,
+        time_ns: 0,
+    };
+    process.counters.grown.insert("osd.op_r".into(), counted);
+    let model = Model::new(&profile, &Answers::default(), &Ui::new(), 80);
+    let words = "2000 operations a second, ";
+    assert!(model.headline.contains(words), "{}", model.headline);
 }
 
 /// The screen as text.
