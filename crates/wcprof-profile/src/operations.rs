@@ -13,7 +13,7 @@ use crate::rules::Categories;
 
 /// Counters of the operations that others ask a program for: the first list of which a process has a counter holds.
 /// Each is a kind of operation with its number and the sum of its latencies.
-const KINDS: [&[(&str, &str, &str)]; 3] = [
+const KINDS: [&[(&str, &str, &str)]; 4] = [
     &[
         ("read", "osd.op_r", "osd.op_r_latency"),
         ("write", "osd.op_w", "osd.op_w_latency"),
@@ -22,6 +22,13 @@ const KINDS: [&[(&str, &str, &str)]; 3] = [
     &[
         ("get", "rgw.get", "rgw.get_initial_lat"),
         ("put", "rgw.put", "rgw.put_initial_lat"),
+    ],
+    // From Reef on.
+    &[
+        ("get", "rgw_op.get_obj_ops", "rgw_op.get_obj_lat"),
+        ("put", "rgw_op.put_obj_ops", "rgw_op.put_obj_lat"),
+        ("delete", "rgw_op.del_obj_ops", "rgw_op.del_obj_lat"),
+        ("list", "rgw_op.list_obj_ops", "rgw_op.list_obj_lat"),
     ],
     &[
         ("read", "librbd.rd", "librbd.rd_latency"),
@@ -154,7 +161,10 @@ fn counted(processes: &[&ProfileProcess]) -> Option<Counted> {
             return None;
         }
         let has = |(_, n, _): &(&str, &str, &str)| counters.grown.contains_key(*n);
-        let kinds = KINDS.iter().find(|kinds| kinds.iter().any(has))?;
+        // One that had nothing to do.
+        let Some(kinds) = KINDS.iter().find(|kinds| kinds.iter().any(has)) else {
+            continue;
+        };
         for (name, number, latency) in *kinds {
             let value = |name: &str| counters.grown.get(name).copied().unwrap_or_default();
             let n = value(number).count as f64;

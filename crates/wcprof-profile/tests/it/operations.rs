@@ -149,6 +149,24 @@ fn cut_and_reset() {
     );
 }
 
+/// Check that processes of a class are one, also if one of them had nothing to do.
+#[test]
+fn several() {
+    let mut m = osd();
+    let second = m.process(300, "ceph-osd");
+    let idle = m.process(400, "ceph-osd");
+    for (ms, count) in [(0, 1_000), (1_000, 1_500)] {
+        read(&mut m, second, ms, count, 4 * count);
+        read(&mut m, idle, ms, 7, 7);
+    }
+    let profile = m.profile();
+    let counted = &counted_by_class(&profile)["ceph-osd"];
+    assert!(near(counted.all.n, 1_500.0), "{counted:?}");
+    // 980 operations of 2 ms, and 500 of 4 ms.
+    let mean = (980.0 * 2_000.0 + 500.0 * 4_000.0) / 1_480.0;
+    assert!(near(counted.all.latency_us.unwrap(), mean), "{counted:?}");
+}
+
 /// Check that operations between two recordings of one process do not count.
 #[test]
 fn recorded_twice() {
