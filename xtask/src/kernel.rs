@@ -16,16 +16,19 @@ pub fn unpack(apt_get: &str, package: &str, folder: &Path) -> Result<()> {
     fs::create_dir_all(&download)?;
     let line = format!("{apt_get} -qq download {package}");
     execute(command(&line).current_dir(&download))?;
-    let deb = find_file(&download, "linux-image-")
+    let deb = find_file(&download, "linux-")
         .with_context(|| format!("`apt-get download {package}` left no package"))?;
     execute(command("dpkg-deb -x").arg(deb).arg(folder))?;
     // Twenty-seven megabytes less.
     Ok(fs::remove_dir_all(&download)?)
 }
 
-/// The kernel's image in a folder with an unpacked package.
+/// The kernel's image in a folder with an unpacked package. Since Debian 14 it lies beside the modules.
 pub fn image(folder: &Path) -> Option<PathBuf> {
-    find_file(&folder.join("boot"), "vmlinuz-")
+    find_file(&folder.join("boot"), "vmlinuz-").or_else(|| {
+        let modules = find_file(&folder.join("usr/lib/modules"), "")?;
+        find_file(&modules, "vmlinuz")
+    })
 }
 
 fn find_file(folder: &Path, prefix: &str) -> Option<PathBuf> {

@@ -23,8 +23,13 @@ const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// The line that `vm/init.rs` prints when all tests passed.
 const PASSED: &str = "VMTEST: PASS";
 
-/// Versions of Debian's kernels, and the releases of the distribution that have them.
-const KERNELS: [(&str, &str); 2] = [("6.1", "bookworm"), ("6.12", "bookworm-backports")];
+/// Versions of Debian's kernels (the newest of each is taken), the packages that hold them, and the releases of the
+/// distribution that have these.
+const KERNELS: [(&str, &str, &str); 3] = [
+    ("6.1", "linux-image-6.1.", "bookworm"),
+    ("6.12", "linux-image-6.12.", "bookworm-backports"),
+    ("7", "linux-binary-7.", "trixie-backports"),
+];
 
 /// A machine and the tests that run in it.
 #[derive(Copy, Clone)]
@@ -65,8 +70,8 @@ pub fn run() -> Result<()> {
     let programs = build(&folder)?;
     let machines = KERNELS.map(|kernel| (kernel, SMALL));
     let newest = KERNELS[KERNELS.len() - 1];
-    for ((version, release), machine) in machines.into_iter().chain([(newest, LARGE)]) {
-        let image = kernel_image(&folder, version, release)?;
+    for ((version, packages, release), machine) in machines.into_iter().chain([(newest, LARGE)]) {
+        let image = kernel_image(&folder, (version, packages, release))?;
         let initramfs = folder.join("initramfs.cpio");
         fs::write(&initramfs, programs.initial_file_system(machine.filter))?;
         let name = format!("Linux {version} with {} CPUs", machine.n_cpus);
@@ -127,11 +132,14 @@ fn build_tests() -> Result<PathBuf> {
 }
 
 /// Downloads and unpacks the newest cloud kernel of a version unless an earlier run did.
-fn kernel_image(folder: &Path, version: &str, release: &str) -> Result<PathBuf> {
+fn kernel_image(
+    folder: &Path,
+    (version, packages, release): (&str, &str, &str),
+) -> Result<PathBuf> {
     let unpacked = folder.join(version);
     if kernel::image(&unpacked).is_none() {
         let options = apt_options(&folder.join("apt").join(release), release)?;
-        let names = format!("apt-cache {options} pkgnames linux-image-{version}.");
+        let names = format!("apt-cache {options} pkgnames {packages}");
         let package = newest(&capture(command(&names))?)
             .with_context(|| format!("the mirror has no cloud kernel {version}"))?;
         kernel::unpack(&format!("apt-get {options}"), &package, &unpacked)?;

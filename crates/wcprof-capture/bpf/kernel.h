@@ -62,7 +62,8 @@ struct signal_struct {
 struct task_struct {
 	unsigned int __state;
 	unsigned int flags;
-	int on_cpu;
+	/* An int before Linux 7. Unsigned: then the loader may read as many bytes as the kernel's has. */
+	unsigned int on_cpu;
 	struct sched_entity se;
 	struct sched_info sched_info;
 	int exit_state;

@@ -23,7 +23,7 @@ const MAX_SECTION: u64 = 8 << 20;
 const N_ADDRESSES: u64 = 48;
 /// Addresses that are looked up in DWARF at once: few, and as many as a recording has of a large program.
 const FEW_ADDRESSES: u64 = 64;
-const MANY_ADDRESSES: u64 = 4096;
+const MANY_ADDRESSES: u64 = 512;
 const MAX_MEMORY: u64 = 16 << 20;
 
 /// Serves one image for every module, and perhaps one for the files that it names.

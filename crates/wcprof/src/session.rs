@@ -24,7 +24,7 @@ use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::Pid;
 
 use crate::args::{EngineArg, SamplingArgs};
-use crate::counting::Daemons;
+use crate::counting::{Counting, Daemons};
 use crate::failure::Failure;
 use crate::filters::glob;
 use crate::output::NewTrace;
@@ -83,6 +83,26 @@ struct RecordingEnd {
     failed: Option<RecordError>,
     /// The sampler's thread never returns.
     stuck: Option<Stuck>,
+}
+
+impl RecordingEnd {
+    /// The counters of a recording that is whole; gives what is to be said of them.
+    fn last_counters<S: TraceSink>(
+        &mut self,
+        counting: Option<Counting>,
+        recorder: &mut Recorder<S>,
+    ) -> Vec<String> {
+        let is_whole = self.failed.is_none() && self.stuck.is_none();
+        match counting
+            .filter(|_| is_whole)
+            .map(|counting| counting.finish(recorder))
+        {
+            Some(Ok(remarks)) => return remarks,
+            Some(Err(error)) => self.failed = Some(error),
+            None => {}
+        }
+        Vec::new()
+    }
 }
 
 /// A recording that has ended.
@@ -162,13 +182,7 @@ pub(crate) fn begin<S: TraceSink + Send + 'static>(
                 break;
             }
         }
-        let mut remarks = Vec::new();
-        if let (None, None, Some(counting)) = (&end.failed, &end.stuck, counting) {
-            match counting.finish(&mut recorder) {
-                Ok(said) => remarks = said,
-                Err(error) => end.failed = Some(error),
-            }
-        }
+        let remarks = end.last_counters(counting, &mut recorder);
         (recorder, end, remarks)
     };
     let recording = named("wcprof-recorder").spawn(recording)?;

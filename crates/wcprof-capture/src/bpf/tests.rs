@@ -136,8 +136,9 @@ impl Reader {
     }
 }
 
+/// A thread that lost its CPU on the way to sleep has the state, but is still in the queue.
 fn is_blocked_in_read(task: &TaskRecord) -> bool {
-    task.is_blocked() && task.syscall() == Some(SYS_READ)
+    task.is_blocked() && task.last_queued == 0 && task.syscall() == Some(SYS_READ)
 }
 
 /// Every thread of the targets.
@@ -243,7 +244,6 @@ fn blocked_thread(make: Make) {
     assert!(stack.contains(reader.local));
     let code = maps.iter().find(|m| m.contains(regs.ip)).unwrap();
     assert!(code.executable);
-    assert_eq!(task.last_queued, 0);
     reader.finish();
 }
 

@@ -32,7 +32,7 @@ fn finding(pool: &str, counter: &str) -> String {
             covered_ns: DURATION_NS,
         },
     });
-    let found = hotspots(&profile, &RuleSet::builtin().unwrap());
+    let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);
     let fsync = found.findings.iter().find(|f| f.rule == "fsync").unwrap();
     render_finding(fsync, 120)
 }
