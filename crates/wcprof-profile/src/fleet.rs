@@ -259,8 +259,9 @@ fn estimate(
 ) -> Estimate {
     let recorded = recorded_ns.max(1) as f64;
     let variance = estimator.map(|estimator| {
-        let (whole, of) = (observed.weight, &observed.course);
-        estimator.variance_within(sum.weight, &sum.course, whole, of) / (recorded * recorded)
+        // The member's whole time is taken as it is.
+        let share = sum.weight as f64 / observed.weight.max(1) as f64;
+        estimator.variance(&sum.course, share, &observed.course) / (recorded * recorded)
     });
     Estimate {
         value: sum.weight as f64 / recorded,

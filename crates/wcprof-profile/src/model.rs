@@ -231,7 +231,7 @@ pub struct ProfileStack {
 }
 
 /// A process of the profile.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ProfileProcess {
     /// Its pid.
     pub pid: Pid,

@@ -10,6 +10,7 @@ use wcprof_types::CounterValue;
 use crate::categories::cpu_of_rows;
 use crate::model::{Profile, ProfileProcess, Row, State};
 use crate::rules::Categories;
+use crate::slices::Slices;
 
 /// Counters of the operations that others ask a program for: the first list of which a process has a counter holds.
 /// Each is a kind of operation with its number and the sum of its latencies.
@@ -61,6 +62,9 @@ pub struct Counted {
     pub per_second: f64,
     /// Kinds of which there were any, the most frequent first.
     pub kinds: Vec<OperationKind>,
+    /// All of them by slice of the profile.
+    #[serde(skip)]
+    pub over_time: Slices,
 }
 
 /// What an operation costs, us of all threads together. All the time that is not idle is in one of these.
@@ -150,6 +154,7 @@ pub fn counted_by_class(profile: &Profile) -> BTreeMap<&str, Counted> {
 fn counted(processes: &[&ProfileProcess]) -> Option<Counted> {
     let mut sums: BTreeMap<&str, (f64, CounterValue)> = BTreeMap::new();
     let mut per_second = 0.0;
+    let mut over_time = Slices::default();
     for process in processes {
         let ProfileProcess {
             counters,
@@ -170,7 +175,11 @@ fn counted(processes: &[&ProfileProcess]) -> Option<Counted> {
             let n = value(number).count as f64;
             per_second += n * 1e9 / covered;
             let sum = sums.entry(name).or_default();
-            sum.0 += n * *recorded_ns as f64 / covered;
+            let factor = *recorded_ns as f64 / covered;
+            sum.0 += n * factor;
+            if let Some(slices) = counters.over_time.get(*number) {
+                over_time.add_all(slices, factor);
+            }
             sum.1 = sum.1.plus(value(latency));
         }
     }
@@ -194,6 +203,7 @@ fn counted(processes: &[&ProfileProcess]) -> Option<Counted> {
         all: kind("all", all.0, all.1),
         per_second,
         kinds,
+        over_time,
     })
 }
 

@@ -115,16 +115,9 @@ impl Estimator {
         course
     }
 
-    /// Variance of a weight, ns squared.
-    pub fn variance(&self, course: &Course) -> f64 {
-        self.mean_square(|term| f64::from(course.0[term]))
-    }
-
-    /// Variance of a weight that is a part of `whole` (both with their courses), the whole itself taken as
-    /// it is; ns squared.
-    pub fn variance_within(&self, weight: u64, course: &Course, whole: u64, of: &Course) -> f64 {
-        let share = weight as f64 / whole.max(1) as f64;
-        self.mean_square(|term| f64::from(course.0[term]) - share * f64::from(of.0[term]))
+    /// Variance of a weight, ns squared, as far as it does not follow `factor` times what has the other course.
+    pub fn variance(&self, course: &Course, factor: f64, other: &Course) -> f64 {
+        self.mean_square(|term| f64::from(course.0[term]) - factor * f64::from(other.0[term]))
     }
 
     /// The interval of a weight that is a part of `whole` (both with their courses), as a share
@@ -142,7 +135,7 @@ impl Estimator {
         }
         let total = whole as f64;
         let share = weight as f64 / total;
-        let variance = self.variance_within(weight, course, whole, of) / (total * total);
+        let variance = self.variance(course, share, of) / (total * total);
         let spread = share * (1.0 - share);
         // What single precision leaves of a weight that does not vary.
         if variance <= spread * 1e-13 {

@@ -59,7 +59,7 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
         let parts = all_parts.get(id.0 as usize).into_iter().flatten();
         parts.map(|(start, end)| (start.0, end.0)).collect()
     };
-    let mut counters = growth(&tables.origins.counters, parts_of, (from, to));
+    let mut counters = growth(&tables.origins.counters, parts_of, time);
     let of = |(id, process): (ProcessId, &Process)| {
         let parts = parts_of(id);
         let Process { comm, cmdline, .. } = process;

@@ -77,6 +77,30 @@ impl Slices {
         self.0.iter().map(|&(at, weight)| (usize::from(at), weight))
     }
 
+    /// Adds what is spread evenly over `start..end`, ns since the axis begins.
+    pub(crate) fn spread(&mut self, axis: &TimeAxis, (start, end): (u64, u64), weight: f64) {
+        let slice_ns = axis.slice_ns.max(1);
+        let last = axis.n_slices().saturating_sub(1) as u64;
+        let slices = (start / slice_ns).min(last)..=((end.max(1) - 1) / slice_ns).min(last);
+        for slice in slices {
+            let from = start.max(slice * slice_ns);
+            let to = match slice == last {
+                true => end,
+                false => end.min((slice + 1) * slice_ns),
+            };
+            let share = to.saturating_sub(from) as f64 / (end - start).max(1) as f64;
+            // There are at most as many as fit.
+            self.add(slice as u8, (weight * share) as f32);
+        }
+    }
+
+    /// Adds another's, so many times.
+    pub(crate) fn add_all(&mut self, other: &Self, factor: f64) {
+        for &(slice, weight) in &other.0 {
+            self.add(slice, (f64::from(weight) * factor) as f32);
+        }
+    }
+
     /// Adds to one slice.
     fn add(&mut self, slice: u8, weight: f32) {
         // Spans come nearly in order of time.

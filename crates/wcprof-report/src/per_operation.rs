@@ -164,6 +164,7 @@ other code                    40.0
                 kind("write", 750.0, Some(3000.0)),
                 kind("read", 250.0, None),
             ],
+            ..Counted::default()
         };
         let text = counted_text(&counted);
         assert_eq!(

@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Args, ValueEnum};
 use wcprof_profile::diff::{DiffOptions, TableKind, diff};
 use wcprof_profile::model::Profile;
-use wcprof_profile::{View, counted_by_class};
+use wcprof_profile::{Counted, View, counted_by_class};
 use wcprof_report::{DiffTextOptions, diff_html, diff_json, diff_svg, diff_text};
 
 use crate::args::{AnalysisArgs, IdleArg, OutputArgs, percent};
@@ -104,18 +104,21 @@ pub(crate) fn run(args: &DiffArgs) -> Result<(), Failure> {
     let after = open(&args.after, args)?;
     let rules = state_rules(&args.analysis.rules)?;
     let categories = rules.categories().map_err(Failure::usage)?;
-    let options = DiffOptions {
+    let mut options = DiffOptions {
         categories: Some(&categories),
         view,
-        n_ops: match args.per_op {
-            None => None,
-            Some(Operations::Given(n)) => Some(n),
-            Some(Operations::Counted) => Some([
-                counted(&before, &args.before)?,
-                counted(&after, &args.after)?,
-            ]),
-        },
+        ..DiffOptions::default()
     };
+    match args.per_op {
+        None => {}
+        Some(Operations::Given(n)) => options.n_ops = Some(n),
+        Some(Operations::Counted) => {
+            let before = counted(&before, &args.before)?;
+            let after = counted(&after, &args.after)?;
+            options.n_ops = Some([before.all.n.round(), after.all.n.round()]);
+            options.ops_over_time = [before.over_time, after.over_time];
+        }
+    }
     let found = diff(&before, &after, &options);
     for (profile, side) in [&before, &after].into_iter().zip(&found.sides) {
         if side.shown_ns == 0 {
@@ -163,11 +166,10 @@ fn open(path: &Path, args: &DiffArgs) -> Result<Profile, Failure> {
 }
 
 /// The operations of the only class of processes that counted its own.
-fn counted(profile: &Profile, path: &Path) -> Result<f64, Failure> {
-    let classes = counted_by_class(profile);
-    let mut numbers = classes.values().map(|counted| counted.all.n);
-    match (numbers.next(), numbers.next()) {
-        (Some(n), None) => Ok(n.round()),
+fn counted(profile: &Profile, path: &Path) -> Result<Counted, Failure> {
+    let mut classes = counted_by_class(profile).into_values();
+    match (classes.next(), classes.next()) {
+        (Some(counted), None) => Ok(counted),
         (first, _) => {
             let what = match first {
                 None => "no process counted its operations",

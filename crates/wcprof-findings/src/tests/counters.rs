@@ -30,6 +30,7 @@ fn finding(pool: &str, counter: &str) -> String {
         counters: ProcessCounters {
             grown: [(counter.to_owned(), value)].into(),
             covered_ns: DURATION_NS,
+            ..ProcessCounters::default()
         },
     });
     let found = hotspots(&profile, &RuleSet::builtin().unwrap(), &[]);

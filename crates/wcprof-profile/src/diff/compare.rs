@@ -11,7 +11,7 @@ use super::sums::{Lines, Name, Sums};
 use super::warnings::{rebuilt_modules, warnings};
 use crate::model::{Profile, process_names};
 use crate::weight_sum::WeightSum;
-use crate::{Estimator, View, counted_by_class, two_sided_p, two_sided_quantile};
+use crate::{Course, Estimator, View, counted_by_class, two_sided_p, two_sided_quantile};
 
 /// Chance that any line at all is called significant if nothing changed.
 const LEVEL: f64 = 0.05;
@@ -63,6 +63,8 @@ struct Recording {
     estimator: Option<Estimator>,
     /// Time in ns to ns per unit.
     per_unit: f64,
+    /// Of the operations.
+    ops: Course,
     /// Variance of a thread's time that comes from not knowing when in a tick's interval it
     /// began and ended, ns squared.
     edge_variance: f64,
@@ -74,9 +76,13 @@ impl Recording {
             Some(n) => n[side],
             None => profile.duration_ns() as f64 / 1e9,
         };
+        let estimator = profile.estimator();
+        let ops = &options.ops_over_time[side];
+        let ops = estimator.as_ref().map(|estimator| estimator.course(ops));
         let tick = 1e9 / f64::from(profile.header.rate_hz.max(1));
         Self {
-            estimator: profile.estimator(),
+            estimator,
+            ops: ops.unwrap_or_default(),
             per_unit: if units > 0.0 { 1.0 / units } else { 0.0 },
             edge_variance: tick * tick / 6.0,
         }
@@ -94,7 +100,9 @@ impl Recording {
     fn variance(&self, sum: &WeightSum) -> Option<(f64, f64)> {
         let estimator = self.estimator.as_ref()?;
         let edges = self.edge_variance * sum.n_threads as f64;
-        let variance = estimator.variance(&sum.course) + edges;
+        // Of the ratio of both: what varies is the rest.
+        let per_op = sum.weight as f64 * self.per_unit;
+        let variance = estimator.variance(&sum.course, per_op, &self.ops) + edges;
         let degrees = estimator.degrees_of_freedom();
         Some((variance * self.per_unit * self.per_unit, degrees))
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Serialize, Serializer};
 use wcprof_types::BuildId;
 
-use crate::model::State;
+use crate::model::{Slices, State};
 use crate::{Categories, Counted, View};
 
 /// What to compare.
@@ -16,6 +16,8 @@ pub struct DiffOptions<'c> {
     pub view: View,
     /// Operations done in each recording; values are then per operation.
     pub n_ops: Option<[f64; 2]>,
+    /// The same by slice, where it is known: time that follows their number does not vary per operation.
+    pub ops_over_time: [Slices; 2],
     /// Kinds of work, which get a table of their own.
     pub categories: Option<&'c Categories>,
 }

@@ -3,7 +3,8 @@
 use crate::support;
 
 use support::{MS, Maker, syscall};
-use wcprof_profile::model::Profile;
+use wcprof_profile::diff::{DiffOptions, diff};
+use wcprof_profile::model::{Profile, Slices};
 use wcprof_profile::{Cores, Cost, ProfileBuilder, Rules, cores, counted_by_class};
 use wcprof_trace::model::{CounterId, CounterReading, ProcessId, Source};
 use wcprof_types::{CounterName, CounterValue, StackEnd, ThreadState, TimeNs};
@@ -165,6 +166,56 @@ fn several() {
     // 980 operations of 2 ms, and 500 of 4 ms.
     let mean = (980.0 * 2_000.0 + 500.0 * 4_000.0) / 1_480.0;
     assert!(near(counted.all.latency_us.unwrap(), mean), "{counted:?}");
+}
+
+/// Twenty seconds of an OSD whose load changes with each second; an operation takes `us` of CPU time.
+fn bursts(us: u64) -> Profile {
+    let mut m = Maker::new();
+    m.tables.stats.duration = TimeNs(20_000 * MS);
+    let t = m.thread(101, "tp_osd_tp");
+    m.tables.threads[0].end = TimeNs(20_000 * MS);
+    let stack = m.stack(&["OSD::dequeue_op"], StackEnd::Root);
+    let (mut n, mut random) = (0, 88_172_645_463_325_252_u64);
+    read(&mut m, ProcessId(0), 0, n, n);
+    for second in 0..20 {
+        random = random
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        let ops = 100 + (random >> 33) % 1_000;
+        for tenth in 0..10 {
+            m.span(t, ThreadState::OnCpu, None, Some(stack), ops * us * 100);
+            let start = second * 1_000 + tenth * 100;
+            m.move_last(start * MS, (start + 100) * MS);
+        }
+        n += ops;
+        read(&mut m, ProcessId(0), (second + 1) * 1_000, n, n);
+    }
+    m.profile()
+}
+
+/// Check that time which follows the load is compared per operation with a narrow interval, and that a number alone
+/// gives a wide one.
+#[test]
+fn compared() {
+    let (before, after) = (bursts(400), bursts(440));
+    let counted = [&before, &after].map(|profile| counted_by_class(profile)["ceph-osd"].clone());
+    let n_ops = Some(counted.each_ref().map(|counted| counted.all.n));
+    let width = |ops_over_time: [Slices; 2]| {
+        let options = DiffOptions {
+            n_ops,
+            ops_over_time,
+            ..DiffOptions::default()
+        };
+        let found = diff(&before, &after, &options);
+        let line = found.tables[0].lines[0].clone();
+        assert!(near(line.difference(), 40_000.0), "{line:?}");
+        let change = line.change.expect("it is tested");
+        (change.high - change.low, change.significant)
+    };
+    let (narrow, is_significant) = width(counted.map(|counted| counted.over_time));
+    assert!(is_significant && narrow < 20_000.0, "{narrow}");
+    let (wide, is_significant) = width(Default::default());
+    assert!(!is_significant && wide > 10.0 * narrow, "{wide}");
 }
 
 /// Check that operations between two recordings of one process do not count.

@@ -83,6 +83,29 @@ fn ceph_osd() {
     assert!(found.iter().all(|f| f != "rbd-cache"), "{found:?}");
 }
 
+/// Check the views of a real OSD that counted its operations, and that it compares with itself by them.
+#[test]
+fn counted() {
+    let stem = "ceph-osd-counted";
+    let trace = fixture(&format!("{stem}.wct"));
+    let trace = trace.to_str().expect("the path is text");
+    golden(&format!("{stem}.top.txt"), &wcprof(&["report", trace]));
+    let args = [
+        "diff",
+        trace,
+        trace,
+        "--per-op",
+        "counted",
+        "--by",
+        "class,category",
+    ];
+    golden(&format!("{stem}.diff.txt"), &wcprof(&args));
+    let args = ["diff", trace, trace, "--per-op", "counted", "--json"];
+    let found: serde_json::Value = serde_json::from_str(&wcprof(&args)).expect("JSON");
+    assert_eq!(found["unit"], "ns/op");
+    assert_eq!(found["n_significant"], 0);
+}
+
 /// Check the views of a real QEMU with librbd's cache on, and that the cache is found.
 #[test]
 fn qemu() {

@@ -200,8 +200,10 @@ fn per_operation() {
     let class = &found["tables"][0]["lines"][0];
     let [before, after] = ["before", "after"].map(|s| class[s]["value"].as_f64().expect("a value"));
     assert!((before / after - 2.0).abs() < 1e-9, "{class}");
-    let wrong = wcprof(&["diff", OSD, OSD, "--per-op", "0,1"]);
-    assert_eq!(wrong.status.code(), Some(2));
+    for wrong in ["0,1", "counted"] {
+        let wrong = wcprof(&["diff", OSD, OSD, "--per-op", wrong]);
+        assert_eq!(wrong.status.code(), Some(2));
+    }
 }
 
 /// Check the table of the OSDs of merged traces, and that it refuses what it cannot show.
