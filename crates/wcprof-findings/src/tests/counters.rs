@@ -45,7 +45,7 @@ fn beside_time() {
     let expected =
         "bluestore.kv_sync_lat: 8.00 ms each, 100 a second; 7.00 ms of each are this time";
     assert!(text.contains(expected), "{text}");
-    assert!(text.contains("87.5 %"), "{text}");
+    assert!(text.contains("+ 87.50% bluestore"), "{text}");
     for (pool, counter) in [
         ("rocksdb:low", "bluestore.kv_sync_lat"),
         ("bstore_kv_sync", "bluestore.csum_lat"),
