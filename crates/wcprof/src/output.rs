@@ -80,7 +80,7 @@ fn ignore_gone_terminal(error: io::Error) -> io::Result<()> {
     }
 }
 
-/// Refuses what [`write_whole`] and [`create`] would refuse because something is there.
+/// Refuses what [`write_whole`] and `create` would refuse because something is there.
 pub fn check(path: &Path, force: ForceArgs) -> Result<(), Failure> {
     let place = Place::find(path).with_context(|| failed(path))?;
     match place.found {
