@@ -92,7 +92,7 @@ impl Finding {
 pub enum Basis {
     /// Time of threads.
     Time(TimeShare),
-    /// A figure of a process, or a thread, beside those of its like.
+    /// A figure of a process or a thread, compared with the same figure of the others of its class.
     Unlike(Comparison),
     /// Settings of the process or its host.
     Setting(SettingsFound),

@@ -105,11 +105,9 @@ fn write_with(
         let mut file = device.open().with_context(context)?;
         return Ok(write(&mut file).with_context(context)?);
     }
-    may_replace(path, &place, force)?;
-    let mut file = temporary(&place).with_context(context)?;
-    // Without a name, what is left of a failure is removed when `file` is dropped.
-    write(file.as_file_mut()).with_context(context)?;
-    name(file, path, &place, force)
+    make_whole(path, &place, force, |file| {
+        write(file).with_context(context)
+    })
 }
 
 /// Writes a trace from other files: it appears when it is whole.
@@ -122,15 +120,20 @@ pub(crate) fn write_trace<T>(
     if matches!(place.found, Found::Device(_)) {
         return Err(no_trace(path));
     }
-    may_replace(path, &place, force)?;
-    let file = temporary(&place).with_context(|| failed(path))?;
-    let written = write(file.as_file().try_clone()?)?;
-    name(file, path, &place, force)?;
-    Ok(written)
+    make_whole(path, &place, force, |file| write(file.try_clone()?))
 }
 
-/// Puts a file that is whole in its place.
-fn name(file: NamedTempFile, path: &Path, place: &Place, force: ForceArgs) -> Result<(), Failure> {
+/// Writes a file without a name, and puts it in its place.
+fn make_whole<T>(
+    path: &Path,
+    place: &Place,
+    force: ForceArgs,
+    write: impl FnOnce(&mut File) -> anyhow::Result<T>,
+) -> Result<T, Failure> {
+    may_replace(path, place, force)?;
+    let mut file = temporary(place).with_context(|| failed(path))?;
+    // What is left of a failure is removed when `file` is dropped.
+    let written = write(file.as_file_mut())?;
     let end = place.path();
     let named = match force.force {
         true => file.persist(end),
@@ -138,7 +141,7 @@ fn name(file: NamedTempFile, path: &Path, place: &Place, force: ForceArgs) -> Re
     };
     match named.map_err(|e| e.error) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(exists(path)),
-        named => Ok(named.map(drop).with_context(|| failed(path))?),
+        named => Ok(named.map(|_| written).with_context(|| failed(path))?),
     }
 }
 
