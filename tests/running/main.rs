@@ -5,6 +5,7 @@
 
 mod cpu;
 mod demo;
+mod operations;
 mod polling;
 mod stripped;
 
@@ -20,6 +21,9 @@ wcprof_testkit::engine_tests! {
     }
     any {
         cpu::churn_saturated: "Check the same as churn while something else wants both CPUs.",
+        operations::counted: "Check operations, their latency and their CPU time against the process's own counters.",
+        operations::misbehaves: "Check that an admin socket which hangs, floods or lies leaves the recording whole, with one reason.",
+        operations::none: "Check that a process without an admin socket is recorded, and that this is said.",
         polling::reactors: "Check that a reactor which does the others' work is found, and not when it is spread.",
     }
     long {

@@ -1,84 +1,32 @@
 //! The flight recorder: what it writes, when, and how long it is.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{self, Receiver};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::signal::Signal;
 use wcprof_trace::model::Trace;
 use wcprof_trace::{Ending, TraceReader};
 
 use crate::input::TinyDisk;
+use crate::said::Said;
 use wcprof_testkit::{
     Attach, Engine, Folded, RemoteProcess, Variant, assert_weights, fixture, has_capability, skip,
     text, wcprof,
 };
 
-/// A line that does not come within this does not come.
-const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A flight recorder that runs.
-struct Flight {
-    child: Child,
-    lines: Receiver<String>,
+/// Begin to record into numbered files beside `trace`, and wait until it runs.
+fn start(attach: &Attach, trace: &Path, flags: &[&str]) -> Said {
+    run(attach.command(trace).args(flags))
 }
 
-impl Flight {
-    /// Begin to record into numbered files beside `trace`, and wait until it runs.
-    fn start(attach: &Attach, trace: &Path, flags: &[&str]) -> Self {
-        Self::run(attach.command(trace).args(flags))
-    }
-
-    fn run(command: &mut Command) -> Self {
-        let mut child = command
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("wcprof starts");
-        let stderr = BufReader::new(child.stderr.take().expect("stderr is a pipe"));
-        let (tx, lines) = mpsc::channel();
-        thread::spawn(move || {
-            for line in stderr.lines().map_while(Result::ok) {
-                // A test that is over reads no more.
-                let _ = tx.send(line);
-            }
-        });
-        let flight = Self { child, lines };
-        flight.line("Ctrl-C writes them and ends");
-        flight
-    }
-
-    /// The next line that has `part`.
-    #[track_caller]
-    fn line(&self, part: &str) -> String {
-        loop {
-            let line = self.lines.recv_timeout(PATIENCE);
-            let line = line.unwrap_or_else(|e| panic!("no line with {part:?} from wcprof: {e}"));
-            assert!(!line.contains("panicked"), "{line}");
-            if line.contains(part) {
-                return line;
-            }
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.child.id() as i32), signal).expect("wcprof runs");
-    }
-
-    /// Ctrl-C: its exit code.
-    fn end(self) -> Option<i32> {
-        self.end_by(Signal::SIGINT)
-    }
-
-    /// Its exit code.
-    fn end_by(mut self, signal: Signal) -> Option<i32> {
-        self.signal(signal);
-        self.child.wait().expect("wcprof can be waited for").code()
-    }
+/// A flight recorder that runs.
+fn run(command: &mut Command) -> Said {
+    let flight = Said::by(command);
+    flight.line("Ctrl-C writes them and ends");
+    flight
 }
 
 #[track_caller]
@@ -123,7 +71,7 @@ pub(crate) fn signals(engine: Engine) {
     let folder = tempfile::tempdir().expect("temporary folder");
     let trace = folder.path().join("a.wct");
     let attach = Attach::new(engine, target.pid()).seconds(0.0);
-    let flight = Flight::start(&attach, &trace, &["--keep", "2s"]);
+    let flight = start(&attach, &trace, &["--keep", "2s"]);
     let path = |n: u32| -> PathBuf { folder.path().join(format!("a-{n}.wct")) };
     let mut traces = Vec::new();
     for n in [1, 2] {
@@ -194,7 +142,7 @@ pub(crate) fn last_signals(engine: Engine) {
         .enumerate()
     {
         let base = folder.path().join(format!("{n}.wct"));
-        let flight = Flight::start(&attach, &base, &["--keep", "2s"]);
+        let flight = start(&attach, &base, &["--keep", "2s"]);
         flight.signal(Signal::SIGUSR1);
         flight.line("wrote");
         if signal == Signal::SIGHUP {
@@ -221,7 +169,7 @@ fn nohup() {
         .arg(wcprof.get_program())
         .args(wcprof.get_args())
         .args(["--keep", "2s"]);
-    let flight = Flight::run(&mut command);
+    let flight = run(&mut command);
     flight.signal(Signal::SIGHUP);
     // Had it ended, there would be no second file of this.
     for _ in 0..2 {
@@ -251,7 +199,7 @@ pub(crate) fn trigger(engine: Engine) {
         "--trigger",
         never,
     ];
-    let flight = Flight::start(&attach, &trace, &flags);
+    let flight = start(&attach, &trace, &flags);
     // Some time without contention: it is not enough that a thread has a name that fits.
     thread::sleep(Duration::from_millis(2500));
     assert_eq!(files(folder.path()), [""; 0]);
@@ -356,7 +304,7 @@ fn triggered(engine: Engine, pid: i32, folder: &Path, conditions: &[&str]) -> (P
     let attach = Attach::new(engine, pid).seconds(0.0);
     let mut flags = vec!["--keep", "10s"];
     flags.extend(conditions.iter().flat_map(|text| ["--trigger", text]));
-    let flight = Flight::start(&attach, &trace, &flags);
+    let flight = start(&attach, &trace, &flags);
     let line = flight.line("wrote");
     assert_eq!(flight.end(), Some(0));
     let path = line
@@ -380,7 +328,7 @@ fn disk_full() {
     let target = RemoteProcess::start(&fixture("contend.c", Variant::NoFramePointers));
     let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
     let before = files(folder);
-    let flight = Flight::start(&attach, &folder.join("t.wct"), &["--keep", "5s"]);
+    let flight = start(&attach, &folder.join("t.wct"), &["--keep", "5s"]);
     flight.signal(Signal::SIGUSR1);
     let line = flight.line("No space left");
     assert!(line.contains("failed to write"), "{line}");
@@ -408,7 +356,7 @@ fn memory_limit() {
     let folder = tempfile::tempdir().expect("temporary folder");
     let attach = Attach::new(Engine::ProcfsOnly, target.pid()).seconds(0.0);
     let flags = ["--keep", "1h", "--keep-memory", "8"];
-    let flight = Flight::start(&attach, &folder.path().join("t.wct"), &flags);
+    let flight = start(&attach, &folder.path().join("t.wct"), &flags);
     // What is said of a file after its name, that something was dropped and how often, comes before the
     // name of the next one.
     let mut last = 0;
@@ -416,7 +364,7 @@ fn memory_limit() {
     while n_said < 3 {
         flight.signal(Signal::SIGUSR1);
         loop {
-            let line = flight.lines.recv_timeout(PATIENCE).expect("a line");
+            let line = flight.next_line();
             if line.contains("wrote") {
                 break;
             }

@@ -5,6 +5,7 @@
 //! `tests/README.md` has the table of which assertions hold for which engine.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod crypto;
 mod faults;
 mod files;
@@ -17,8 +18,8 @@ mod layouts;
 mod life;
 mod locks;
 mod many;
-mod operations;
 mod perf;
+mod said;
 mod silent;
 mod stacks;
 mod top;
@@ -40,6 +41,7 @@ wcprof_testkit::engine_tests! {
         life::target_exits: "Check that the target's exit ends the recording and keeps it.",
         life::target_execs: "Check that an exec ends the recording and keeps it.",
         many::several: "Check a recording of two processes: threads, names and weights of each.",
+        many::crowd: "Check that a process of a thousand threads is seen whole, though not at one tick.",
         many::one_exits: "Check that a process which exits ends its own part alone.",
         many::one_execs: "Check that a process which runs another program ends its own part alone.",
         many::children: "Check children that were there, are forked, and run another program.",
@@ -55,9 +57,7 @@ wcprof_testkit::engine_tests! {
     any {
         stacks::names: "Check demangled C++ and Rust names and inline frames.",
         locks::two_processes: "Check that each process's locks are blamed on its own threads.",
-        operations::counted: "Check operations, their latency and their CPU time against the process's own counters.",
-        operations::misbehaves: "Check that an admin socket which hangs, floods or lies leaves the recording whole, with one reason.",
-        operations::none: "Check that a process without an admin socket is recorded, and that this is said.",
+        agent::follows: "Check that the agent pushes each interval of each process, finds new ones, tries again, reloads and ends.",
         keep::signals: "Check that each SIGUSR1 writes the last time, of the right length, and that the end does.",
         keep::last_signals: "Check that SIGHUP, SIGQUIT and SIGTERM write the last time, and end the recorder.",
         keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",

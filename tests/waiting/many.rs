@@ -72,6 +72,20 @@ pub(crate) fn several(engine: Engine) {
     }
 }
 
+pub(crate) fn crowd(engine: Engine) {
+    let target = start("crowd.c");
+    let recording = Attach::new(engine, target.pid()).seconds(3.0).run();
+    let (trace, _) = recording.trace();
+    let threads = observed(&trace, 0);
+    assert_eq!(threads.len(), 1001);
+    assert!(threads.iter().all(|&ns| ns > 0), "{threads:?}");
+    // They were not born in the recording: none is observed for longer than it.
+    let whole = trace.tables.stats.duration.0;
+    assert!(threads.iter().all(|&ns| ns <= whole), "{whole} {threads:?}");
+    let waiting = recording.folded().chain(&["one_of_many"]);
+    assert!(waiting.total() > 0, "{}", waiting.show());
+}
+
 pub(crate) fn one_exits(engine: Engine) {
     let (mut going, staying) = (start("eintr.c"), start("eintr.c"));
     let attach = Attach::new(engine, going.pid()).and(staying.pid());

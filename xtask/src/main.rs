@@ -11,6 +11,7 @@ mod cpio;
 mod cpu_time;
 mod demo;
 mod dist;
+mod fleet;
 mod fuzz;
 mod kernel;
 mod lab;
@@ -56,6 +57,8 @@ enum Task {
     Lab(lab::Task),
     /// Compare function names, inline chains and lines with llvm-symbolizer
     Truth(truth::Args),
+    /// Push the profiles of a cluster to one store, which refuses, hangs and restarts
+    Fleet(fleet::Args),
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
     /// Open the exports of a trace in their viewers
@@ -78,6 +81,7 @@ fn main() -> Result<()> {
         Task::Vmtest => vmtest::run(),
         Task::Lab(task) => lab::run(&task),
         Task::Truth(args) => truth::run(&args),
+        Task::Fleet(args) => fleet::run(&args),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
         Task::Picture => picture::run(),

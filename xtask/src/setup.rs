@@ -49,6 +49,8 @@ pub const TEST: Group = &[
     ("openssl", "serves them over TLS"),
     ("rpm", "builds packages, and has a database of them"),
     ("tmux", "a terminal for `wcprof top`"),
+    ("python3", "runs the reader of traces in docs/examples"),
+    ("zstd", "unpacks blocks of traces for it"),
     ("linux-perf", "records what `wcprof import` reads"),
     ("git", "lists the files that `tidy` checks"),
 ];

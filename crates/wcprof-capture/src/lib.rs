@@ -7,7 +7,7 @@
 //! [`Sampler::run`] has a thread of its own and does this 99 times a second:
 //!
 //! 1. **Targets.** The clock wakes it. Processes that exited or began another program leave the set of
-//!    targets; their children join it if that is asked for.
+//!    targets; their children, and what another thread found, join it if that is asked for.
 //! 2. **Engine.** An engine takes one snapshot of all threads: `engine/bpf.rs` by one run of a BPF iterator
 //!    (`bpf/`), `engine/procfs.rs` by reading `/proc`. For each thread it has the state, run time, delay, number
 //!    of runs, registers and system call; the BPF engine also copies stacks. Threads that did not run since the
@@ -53,7 +53,7 @@ pub use bpf::{BpfError, MAX_TARGETS, RecordError};
 pub use engine::{EngineKind, SnapshotError};
 pub use queue::Queued;
 pub use sampler::{
-    KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
+    Arrivals, KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
     StartError, Stuck, Watcher,
 };
 pub use sys::{Punctuality, add_recording_cpu};

@@ -33,7 +33,7 @@ pub use firefox::firefox;
 pub use pprof::pprof;
 pub use speedscope::speedscope;
 pub use store::{
-    Labels, PushedProfile, Series, StoreLimits, StoreProfile, otlp_request, parca_request,
-    pyroscope_request, store_profile,
+    Labels, PushedProfile, Series, StoreLimits, StoreProfile, StoreProfiles, is_label_name, labels,
+    otlp_request, parca_request, pyroscope_request,
 };
 pub use timeline::{Sample, Timeline};

@@ -2,7 +2,8 @@
 
 use std::io;
 
-use nix::sys::time::TimeSpec;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeSpec, TimeVal, TimeValLike};
 use nix::time::{ClockId, clock_getcpuclockid, clock_gettime};
 use wcprof_types::Pid;
 
@@ -14,6 +15,15 @@ pub fn monotonic_ns() -> u64 {
 /// CPU time of wcprof itself (all threads), ns.
 pub fn own_cpu_ns() -> u64 {
     read(ClockId::CLOCK_PROCESS_CPUTIME_ID)
+}
+
+/// CPU time of processes that wcprof started and waited for, ns.
+pub fn children_cpu_ns() -> u64 {
+    let usage = getrusage(UsageWho::RUSAGE_CHILDREN);
+    usage.map_or(0, |usage| {
+        let ns = |time: TimeVal| u64::try_from(time.num_nanoseconds()).unwrap_or(0);
+        ns(usage.user_time()) + ns(usage.system_time())
+    })
 }
 
 /// CPU time of the calling thread, ns.

@@ -34,10 +34,10 @@ pub enum Selector {
     Name(GlobMatcher),
     /// Processes in this control group or below it.
     Cgroup(String),
-    /// The QEMU process of this virtual machine.
-    Vm(String),
-    /// The ceph-osd process with this id.
-    Osd(String),
+    /// The QEMU processes of the virtual machines of this name.
+    Vm(GlobMatcher),
+    /// The ceph-osd processes with this id.
+    Osd(GlobMatcher),
 }
 
 impl Selector {
@@ -67,10 +67,19 @@ impl Selector {
                     .flatten();
                 paths.any(|path| process.cgroups.iter().any(|cgroup| is_below(cgroup, path)))
             }
-            Self::Vm(name) => vm_name(&process.comm, &process.args).as_ref() == Some(name),
-            Self::Osd(id) => osd_id(&process.comm, &process.args) == Some(id),
+            Self::Vm(name) => {
+                vm_name(&process.comm, &process.args).is_some_and(|vm| is_named(name, &vm))
+            }
+            Self::Osd(id) => {
+                osd_id(&process.comm, &process.args).is_some_and(|osd| is_named(id, osd))
+            }
         }
     }
+}
+
+/// Whether a name matches, or is the glob itself: `web[1]` may be a machine's name.
+fn is_named(glob: &GlobMatcher, name: &str) -> bool {
+    glob.is_match(name) || glob.glob().glob() == name
 }
 
 fn is_below(cgroup: &str, path: &str) -> bool {
@@ -80,15 +89,19 @@ fn is_below(cgroup: &str, path: &str) -> bool {
 
 /// All processes but kernel threads, zombies and wcprof itself, by pid.
 pub fn processes() -> Vec<Candidate> {
-    let own = [std::process::id().cast_signed(), front::pid()];
-    list_processes()
-        .into_iter()
-        .filter(|pid| !own.contains(pid))
-        .filter_map(candidate)
-        .collect()
+    pids().into_iter().filter_map(candidate).collect()
 }
 
-fn candidate(pid: i32) -> Option<Candidate> {
+/// Pids of all processes but wcprof itself, in order.
+pub fn pids() -> Vec<i32> {
+    let own = [std::process::id().cast_signed(), front::pid()];
+    let mut pids = list_processes();
+    pids.retain(|pid| !own.contains(pid));
+    pids
+}
+
+/// A process; `None` for kernel threads, zombies and what is not there.
+pub fn candidate(pid: i32) -> Option<Candidate> {
     let text = |name: &str| read_text(Pid(pid), name).unwrap_or_default();
     let stat = parse_stat(&text("stat"))?;
     if stat.is_kernel_thread() || matches!(stat.state, 'Z' | 'X') {
@@ -139,15 +152,20 @@ mod tests {
         }
     }
 
-    /// Check machines and OSDs by their whole names.
+    /// Check machines and OSDs by their whole names and by globs; a name with the letters of a glob is one, too.
     #[test]
     fn machines_and_osds() {
         let vm = process(&["qemu-kvm", "-name", "guest=web,debug-threads=on"]);
-        assert!(Selector::Vm("web".into()).matches(&vm));
-        assert!(!Selector::Vm("we".into()).matches(&vm));
+        let glob = |glob: &str| Glob::new(glob).unwrap().compile_matcher();
+        assert!(Selector::Vm(glob("web")).matches(&vm));
+        assert!(!Selector::Vm(glob("we")).matches(&vm));
         let osd = process(&["ceph-osd", "--id", "12"]);
-        assert!(Selector::Osd("12".into()).matches(&osd));
-        assert!(!Selector::Osd("1".into()).matches(&osd));
+        assert!(Selector::Osd(glob("12")).matches(&osd));
+        assert!(!Selector::Osd(glob("1")).matches(&osd));
+        assert!(Selector::Osd(glob("*")).matches(&osd));
+        assert!(!Selector::Osd(glob("*")).matches(&vm));
+        let bracketed = process(&["qemu-kvm", "-name", "a[1]"]);
+        assert!(Selector::Vm(glob("a[1]")).matches(&bracketed));
     }
 
     /// Check names by comm, which is cut, and by the program's file.

@@ -50,7 +50,7 @@ impl<'r> Classifier<'r> {
             ThreadState::Guest => Some(State::Guest),
             ThreadState::Runnable => Some(State::Runnable),
             ThreadState::StealIrq => Some(State::StealIrq),
-            ThreadState::Unknown => Some(State::Unknown),
+            ThreadState::Unknown | ThreadState::Other(_) => Some(State::Unknown),
             ThreadState::Blocked => None,
         };
         if let Some(state) = running {

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use indexmap::IndexSet;
 use wcprof_trace::FastState;
-use wcprof_trace::model::{Frame, FrameId, LaterName, SymbolFrame, SymbolTable, Tables};
+use wcprof_trace::model::{
+    Frame, FrameId, LOST_FRAME, LaterName, SymbolFrame, SymbolTable, Tables,
+};
 use wcprof_types::TimeNs;
 
 use crate::model::{Detail, Function, FunctionId, Source};
@@ -101,7 +103,7 @@ impl<'a> Functions<'a> {
                 let module = self.tables.modules.get(at);
                 (module.map_or("", |m| m.file_name()), self.images.get(at))
             }
-            Frame::Unmapped(_) => ("", None),
+            Frame::Unmapped(_) | Frame::Unknown(_) => ("", None),
             Frame::Kernel(_) | Frame::KernelCode(_) => (KERNEL, None),
         };
         let local = match latest {
@@ -167,5 +169,7 @@ fn unnamed(frame: &Frame, tables: &Tables) -> String {
         }
         Frame::Unmapped(address) | Frame::KernelCode(address) => format!("{:#x}", address.0),
         Frame::Kernel(name) => name.clone(),
+        Frame::Unknown(LOST_FRAME) => "[lost]".to_owned(),
+        Frame::Unknown(kind) => format!("[frame of unknown kind {kind}]"),
     }
 }

@@ -257,7 +257,8 @@ pub(crate) fn place_of(thread: ThreadId) -> usize {
 fn hash(state: &FastState, key: &Key) -> u64 {
     // The thread matters only in the table of all others.
     let ids = u64::from(key.wait) << 32 | u64::from(key.stack);
-    let rest = u64::from(key.thread) << 16 | u64::from(key.parts) << 8 | key.state as u64;
+    let rest =
+        u64::from(key.thread) << 16 | u64::from(key.parts) << 8 | u64::from(key.state.code());
     state.hash_one((ids, rest ^ key.since.0.rotate_left(40)))
 }
 

@@ -36,7 +36,8 @@ pub(crate) fn described(target: &Target) -> Process {
 /// All of them.
 #[derive(Debug, Default)]
 pub(crate) struct Folds {
-    n_ended: usize,
+    /// Processes that are kept apart, those that were forgotten not among them.
+    n_apart: usize,
     by_name: BTreeMap<String, FoldId>,
     list: Vec<Fold>,
     n_held: usize,
@@ -80,8 +81,14 @@ impl FoldedModule {
 impl Folds {
     /// Notes the end of a process. Gives whether it is one of those that are kept apart.
     pub(crate) fn ended(&mut self) -> bool {
-        self.n_ended += 1;
-        self.n_ended <= MAX_APART
+        let is_apart = self.n_apart < MAX_APART;
+        self.n_apart += usize::from(is_apart);
+        is_apart
+    }
+
+    /// Notes that so many of those that are kept apart are no longer part of what is recorded.
+    pub(crate) fn forgotten(&mut self, n: usize) {
+        self.n_apart = self.n_apart.saturating_sub(n);
     }
 
     /// Where a new process belongs; `None` for one of its own.
@@ -90,7 +97,7 @@ impl Folds {
         target: &Target,
         sink: &mut impl TraceSink,
     ) -> Result<Option<FoldId>, TraceError> {
-        if self.n_ended < MAX_APART {
+        if self.n_apart < MAX_APART {
             return Ok(None);
         }
         let mut name = target.title();
@@ -227,6 +234,9 @@ mod tests {
     fn same_program() {
         let (mut sink, target) = (sink(), own());
         assert_eq!(Folds::default().enter(&target, &mut sink).unwrap(), None);
+        let mut freed = folding();
+        freed.forgotten(1);
+        assert_eq!(freed.enter(&target, &mut sink).unwrap(), None);
         let mut folds = folding();
         let first = folds.enter(&target, &mut sink).unwrap().unwrap();
         assert!(folds.get(first).is_single());

@@ -81,9 +81,15 @@ impl Processes {
         files
     }
 
-    /// Forgets processes that the sink has given up, and ids of frames and stacks.
-    pub(crate) fn forget(&mut self, sink: &impl TraceSink) {
+    /// Forgets processes that have ended and that the sink has given up. Gives how many these are.
+    pub(crate) fn forget_ended(&mut self, sink: &impl TraceSink) -> usize {
+        let n_before = self.ended.len();
         self.ended.retain(|files| sink.holds_process(files.process));
+        n_before - self.ended.len()
+    }
+
+    /// Forgets ids of frames and stacks.
+    pub(crate) fn forget(&mut self) {
         self.live.values_mut().for_each(|process| process.forget());
     }
 }

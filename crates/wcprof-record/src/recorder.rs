@@ -12,7 +12,7 @@ use wcprof_capture::{
 };
 use wcprof_host::Target;
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
-use wcprof_host::procfs::read_file;
+use wcprof_host::procfs::own_rss;
 use wcprof_trace::model::{Header, LockLook, ProcessEnd, Span, StackId, Stats, ThreadId, WaitId};
 use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::{
@@ -294,12 +294,14 @@ impl<S: TraceSink> Recorder<S> {
         self.write_all_looks(Locks::take_all)?;
         self.writer.set_stats(&self.stats())?;
         self.writer.flush()?;
+        let n_forgotten = self.processes.forget_ended(&self.writer);
+        self.stacks.shared.folds.forgotten(n_forgotten);
         if self.writer.sweep_due() {
             let threads = self.threads.values();
             let held: Vec<Place> = threads.flat_map(ThreadState::places).collect();
             self.writer.sweep(&held);
             self.stacks.forget(&self.writer);
-            self.processes.forget(&self.writer);
+            self.processes.forget();
         }
         Ok(())
     }
@@ -326,7 +328,6 @@ impl<S: TraceSink> Recorder<S> {
         let Some(process) = self.processes.remove(target) else {
             return Ok(());
         };
-        let is_apart = self.stacks.shared.folds.ended();
         if process.fold.is_none() {
             let reason = match end {
                 TargetEnd::Exited => "exited",
@@ -335,7 +336,7 @@ impl<S: TraceSink> Recorder<S> {
             let reason = reason.to_owned();
             let end = ProcessEnd { time, reason };
             self.writer.process_ended(process.id, &end)?;
-            if is_apart {
+            if self.stacks.shared.folds.ended() {
                 self.processes.keep(process.into_files());
             }
         }
@@ -363,7 +364,7 @@ impl<S: TraceSink> Recorder<S> {
             write_error = write_error.or(finished.err());
         }
         let stats = Stats {
-            own_rss_bytes: own_peak_rss(),
+            own_rss_bytes: own_rss().1,
             end_reason: reason.to_owned(),
             complete: true,
             ..self.stats()
@@ -656,7 +657,7 @@ impl<S: TraceSink> Recorder<S> {
             let group = match piece.state {
                 State::OnCpu | State::Guest => 0,
                 State::Runnable => 1,
-                State::Blocked | State::StealIrq | State::Unknown => 2,
+                State::Blocked | State::StealIrq | State::Unknown | State::Other(_) => 2,
             };
             self.totals.state_ns[group] += piece.weight;
             self.writer.span(&self.span(thread, piece))?;
@@ -729,12 +730,4 @@ impl<S: TraceSink> Recorder<S> {
         let end = self.clock.time(now);
         Ok(self.writer.thread_seen(id, TimeNs(0), end, 0)?)
     }
-}
-
-/// `VmHWM` of wcprof itself, bytes.
-fn own_peak_rss() -> u64 {
-    let status = read_file("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|l| l.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|l| l.split_ascii_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) * 1024
 }

@@ -1,6 +1,7 @@
 //! A recording into a ring to what a trace of its last time is made of: while it runs, or at its end.
 
 use wcprof_trace::ring::{Cut, Ring, Snapshot};
+use wcprof_types::TimeNs;
 
 use crate::error::RecordError;
 use crate::files::TargetFiles;
@@ -33,6 +34,16 @@ impl NamedSnapshot {
     pub fn unmapped(&self, cut: &Cut<'_>) -> UnmappedFrames {
         self.unmapped
             .renumbered(|frame| cut.frame(frame), |process| cut.process(process))
+    }
+
+    /// A moment of `CLOCK_MONOTONIC`, ns, as a time of the recording.
+    pub fn time_of(&self, monotonic: u64) -> TimeNs {
+        TimeNs(monotonic.saturating_sub(self.begin))
+    }
+
+    /// When it was taken, `CLOCK_MONOTONIC` ns.
+    pub fn end(&self) -> u64 {
+        self.begin.saturating_add(self.snapshot.end().0)
     }
 
     /// The cut's time 0, `CLOCK_MONOTONIC` ns.

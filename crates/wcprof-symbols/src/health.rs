@@ -97,10 +97,13 @@ fn n_unnamed(tables: &Tables, saved: &SymbolTable) -> usize {
         let outer = saved.frames.get(id).and_then(|frames| frames.last());
         local.contains_key(id) || outer.is_some_and(|frame| frame.resolved)
     };
-    let is_kernel = |frame: &Frame| matches!(frame, Frame::Kernel(_) | Frame::KernelCode(_));
+    let has_none = |frame: &Frame| {
+        let kinds = matches!(frame, Frame::Kernel(_) | Frame::KernelCode(_));
+        kinds || matches!(frame, Frame::Unknown(_))
+    };
     let frames = (0..).map(FrameId).zip(&tables.frames);
     frames
-        .filter(|(id, frame)| !is_kernel(frame) && !has_name(id))
+        .filter(|(id, frame)| !has_none(frame) && !has_name(id))
         .count()
 }
 
@@ -129,7 +132,7 @@ fn samples<'t>(
                 }
                 Some(Frame::Unmapped(_)) => Some(("[anon]", None)),
                 Some(Frame::KernelCode(_)) => Some(("[kernel]", None)),
-                Some(Frame::Kernel(_)) | None => None,
+                Some(Frame::Kernel(_) | Frame::Unknown(_)) | None => None,
             });
             // A caller comes before its callees in the table, so that this ends.
             node = at.caller.filter(|caller| Some(*caller) < node);

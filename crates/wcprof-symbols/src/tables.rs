@@ -39,7 +39,9 @@ pub fn symbolize_tables(
                 address,
                 function,
             } => (module, address, function),
-            Frame::Unmapped(_) | Frame::Kernel(_) | Frame::KernelCode(_) => continue,
+            Frame::Unmapped(_) | Frame::Kernel(_) | Frame::KernelCode(_) | Frame::Unknown(_) => {
+                continue;
+            }
         };
         report.n_frames += 1;
         let idx = module.0 as usize;
@@ -76,7 +78,7 @@ impl LocalReports {
         let place = match frame {
             Frame::Unmapped(_) => "[anon]",
             Frame::KernelCode(_) => "[kernel]",
-            Frame::Kernel(_) => return false,
+            Frame::Kernel(_) | Frame::Unknown(_) => return false,
             Frame::Native { .. } if !has_name => return false,
             Frame::Native { module, .. } => match tables.modules.get(module.0 as usize) {
                 Some(module) if module.path == "[vdso]" => "[vdso]",

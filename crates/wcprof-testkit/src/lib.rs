@@ -13,6 +13,7 @@ mod remote;
 mod samples;
 mod share;
 mod skip;
+mod store;
 mod wcprof;
 
 pub use build::{Variant, build_tiny32, fixture, output_folder};
@@ -29,6 +30,7 @@ pub use remote::{Mark, RemoteProcess, copy_program};
 pub use samples::{Samples, Split};
 pub use share::{assert_share, assert_within, tolerance};
 pub use skip::{has_capability, skip};
+pub use store::{PushedPprof, Reply, StoreRequest, TestStore};
 pub use wcprof::{
     Attach, Engine, Recording, assert_fails, assert_weights, interrupt, kill_worker, printed,
     program, read_trace, stood_still, text, wait_for_trace, wait_for_write, wcprof, worker,

@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
 use wcprof_trace::model::{Tables, Trace};
-use wcprof_trace::{Ending, TraceReader};
+use wcprof_trace::{Ending, FILE_HEADER_BYTES, TraceReader};
 
 use crate::build::program_folder;
 use crate::folded::Folded;
@@ -275,13 +275,10 @@ pub fn interrupt(wcprof: &Child) {
     kill(Pid::from_raw(wcprof.id() as i32), Signal::SIGINT).expect("wcprof runs");
 }
 
-/// Bytes of a trace before its first block.
-const FILE_HEAD: u64 = 12;
-
 /// Wait until sampling has started: everything from then on is recorded.
 #[track_caller]
 pub fn wait_for_trace(folder: &TempDir) {
-    wait_for_more(folder, FILE_HEAD);
+    wait_for_more(folder, FILE_HEADER_BYTES as u64);
 }
 
 /// Wait for the next write of the trace. Writes are a second of the recording apart.

@@ -8,7 +8,10 @@
 //! together for so long. Each has modules, frames, stacks and spans of its own; the recording is
 //! repeated, and begins in each process at another moment.
 //!
-//! `cargo xtask bench report` runs both.
+//! `generate rewrite TRACE FILE`: a trace in the format that is written now, with a block for each second as in a
+//! recording.
+//!
+//! `cargo xtask bench report` runs the first two.
 
 use std::error::Error;
 use std::fs::File;
@@ -33,10 +36,54 @@ fn main() -> Result<(), Failure> {
         ["copies", n, seconds, trace, file] => {
             copies(n.parse()?, seconds.parse()?, trace.as_ref(), file.as_ref())
         }
-        _ => {
-            Err("usage: generate distinct SAMPLES STACKS FILE | copies N SECONDS TRACE FILE".into())
-        }
+        ["rewrite", trace, file] => rewrite(trace.as_ref(), file.as_ref()),
+        _ => Err(
+            "usage: generate distinct SAMPLES STACKS FILE | copies N SECONDS TRACE FILE | \
+                  rewrite TRACE FILE"
+                .into(),
+        ),
     }
+}
+
+fn rewrite(trace: &Path, file: &Path) -> Result<(), Failure> {
+    let (tables, _) = TraceReader::open(trace)?.read(|_, _| {})?;
+    let mut writer = TraceWriter::for_file(File::create(file)?, &tables.header)?;
+    let ids = writer.add_tables(&tables)?;
+    for source in &tables.origins.sources {
+        writer.add_source(source)?;
+    }
+    for (process, source) in &tables.origins.recorded_again {
+        writer.recorded_again(*process, *source)?;
+    }
+    let (mut failed, mut second) = (None, 0);
+    TraceReader::open(trace)?.read(|_, span| {
+        let mut add = || {
+            // As in a recording, what ends in a second is in its block.
+            let now = span.end.0 / 1_000_000_000;
+            if now > second {
+                second = now;
+                writer.flush()?;
+            }
+            ids.span(&span).map_or(Ok(()), |span| writer.span(&span))
+        };
+        if failed.is_none() {
+            failed = add().err();
+        }
+    })?;
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    writer.finish(&tables.stats)?;
+    if let Some(symbols) = &tables.names.symbols {
+        writer.write_symbols(symbols)?;
+    }
+    writer.write_local_names(&tables.names.local)?;
+    println!(
+        "{} thread-samples, {} bytes",
+        tables.stats.n_observations,
+        writer.len_bytes()
+    );
+    Ok(())
 }
 
 /// Numbers that look random (splitmix64).

@@ -1,23 +1,30 @@
 //! Sections of blocks to tables and spans. What a section refers to must have come before.
 
-use wcprof_types::Wait;
+use wcprof_types::{FdKind, StackEnd, TimeNs, Wait};
 
 use crate::error::Malformed;
+use crate::format::codec::{Codec, Entries, Sizes, read_all};
+use crate::format::entries::{self, Entry};
+use crate::format::facts::Seen;
+use crate::format::section::next_section;
+use crate::format::span_reader::{SpanReader, read_section};
+use crate::format::wire::{Input, unknown, within};
+use crate::format::{OPTIONAL_SECTIONS, counters, facts, locks, section, symbols};
 use crate::limits::{MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES};
+use crate::lost::Lost;
 use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Stats, Tables, Thread};
-use crate::v1::codec::{Codec, Sizes, read_all};
-use crate::v1::entries::{self, Entry};
-use crate::v1::facts::Seen;
-use crate::v1::span_reader::SpanReader;
-use crate::v1::wire::{Input, unknown, within};
-use crate::v1::{OPTIONAL_SECTIONS, counters, facts, locks, section, symbols};
 
 /// What was read of a trace so far.
 #[derive(Debug, Default)]
 pub(crate) struct Content {
     pub(crate) tables: Tables,
+    pub(crate) entries: Entries,
+    /// Of format 1.
     spans: SpanReader,
+    /// By thread: the first begin of a span and the last end.
+    bounds: Vec<Option<(TimeNs, TimeNs)>>,
     counters_before: counters::Before,
+    lost: Lost,
     /// Of all spans, ns.
     weight: u64,
     /// Spans are no longer read.
@@ -49,11 +56,8 @@ impl Content {
         let mut rest = Input(sections);
         while !rest.is_empty() {
             let (tag, mut input) = next_section(&mut rest)?;
-            if self.has_header == (tag == section::HEADER) {
-                return Err(Malformed::Header);
-            }
-            if self.is_finished && !matches!(tag, section::SYMBOLS | OPTIONAL_SECTIONS..) {
-                return Err(Malformed::AfterEnd(tag));
+            if !self.entries.have_lengths {
+                self.check_order(tag)?;
             }
             let is_of_tables = !matches!(
                 tag,
@@ -69,9 +73,95 @@ impl Content {
                 section::SPANS => self.spans(&mut input, each)?,
                 _ => self.section(tag, &mut input)?,
             }
+            if self.entries.have_lengths && matches!(tag, section::HEADER | section::STATS) {
+                // Fields of a newer wcprof.
+                self.entries.n_unknown += u64::from(!input.take_rest().is_empty());
+            }
             input.end()?;
         }
         Ok(())
+    }
+
+    /// A section of a table.
+    fn table(&mut self, tag: u8, input: &mut Input<'_>, sizes: Sizes) -> Result<(), Malformed> {
+        let (t, entries) = (&mut self.tables, &mut self.entries);
+        match tag {
+            section::PROCESSES => read_table::<Process>(input, entries, &mut t.processes, sizes),
+            section::MODULES => read_table::<Module>(input, entries, &mut t.modules, sizes),
+            section::THREADS => read_table::<Thread>(input, entries, &mut t.threads, sizes),
+            section::FRAMES => read_table::<Frame>(input, entries, &mut t.frames, sizes),
+            section::NODES => {
+                let from = t.nodes.len();
+                read_table::<StackNode>(input, entries, &mut t.nodes, sizes)?;
+                self.lost.repair_nodes(t, from);
+                Ok(())
+            }
+            section::STACKS => {
+                let from = t.stacks.len();
+                read_table::<Stack>(input, entries, &mut t.stacks, sizes)?;
+                self.lost.repair_stacks(t, from);
+                Ok(())
+            }
+            section::WAITS => read_table::<Wait>(input, entries, &mut t.waits, sizes),
+            _ => Err(unknown("section", tag)),
+        }
+    }
+
+    /// A section of names.
+    fn names(&mut self, tag: u8, input: &mut Input<'_>) -> Result<(), Malformed> {
+        let (t, memory) = (&mut self.tables, &mut self.memory);
+        let (entries, n_frames) = (&mut self.entries, t.frames.len());
+        match tag {
+            section::SYMBOLS => symbols::read(
+                input,
+                entries,
+                n_frames,
+                &mut t.names.symbols,
+                &mut memory.symbols,
+            ),
+            section::LOCAL_NAMES => {
+                let mut names = Some(std::mem::take(&mut t.names.local.names));
+                symbols::read(
+                    input,
+                    entries,
+                    n_frames,
+                    &mut names,
+                    &mut memory.local_names,
+                )?;
+                t.names.local.names = names.unwrap_or_default();
+                Ok(())
+            }
+            section::LATER_NAMES => {
+                let later = &mut t.names.local.later;
+                symbols::read_later(input, entries, n_frames, later, &mut memory.later_names)
+            }
+            _ => Err(unknown("section", tag)),
+        }
+    }
+
+    /// Completes what is known when all was read.
+    pub(crate) fn end(&mut self) {
+        if !self.is_finished {
+            self.reconstruct();
+        }
+        let t = &mut self.tables;
+        let ends = t.stacks.iter().map(|stack| stack.end);
+        let ends = ends.filter(|end| matches!(end, StackEnd::Other(_)));
+        let kinds = t.waits.iter().filter_map(|wait| wait.fd.as_ref());
+        let kinds = kinds.filter(|fd| matches!(fd.kind, FdKind::Other(_)));
+        let n_codes = ends.count() + kinds.count();
+        t.origins.unread.n_unknown = self.entries.n_unknown + n_codes as u64;
+    }
+
+    /// Refuses a section that may not come here in format 1.
+    fn check_order(&self, tag: u8) -> Result<(), Malformed> {
+        if self.has_header == (tag == section::HEADER) {
+            return Err(Malformed::Header);
+        }
+        match self.is_finished && !matches!(tag, section::SYMBOLS | OPTIONAL_SECTIONS..) {
+            true => Err(Malformed::AfterEnd(tag)),
+            false => Ok(()),
+        }
     }
 
     fn spans(
@@ -80,46 +170,65 @@ impl Content {
         each: &mut impl FnMut(&Tables, Span) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         let (tables, weight) = (&self.tables, &mut self.weight);
-        self.spans.read(input, &Sizes::from_tables(tables), |span| {
+        let sizes = Sizes::from_tables(tables);
+        let each = |span: Span| {
             let sum = weight.checked_add(span.weight);
             *weight = sum.ok_or(Malformed::WeightTooLarge)?;
             each(tables, span)
-        })
+        };
+        if !self.entries.have_lengths {
+            self.spans.read(input, &sizes, each)?;
+            self.bounds = self.spans.seen().collect();
+            return Ok(());
+        }
+        for (thread, start, end) in read_section(input, &sizes, &mut self.entries, each)? {
+            let at = thread.0 as usize;
+            if at >= self.bounds.len() {
+                self.bounds.resize(at + 1, None);
+            }
+            let (first, last) = self.bounds[at].unwrap_or((start, end));
+            self.bounds[at] = Some((first.min(start), last.max(end)));
+        }
+        Ok(())
     }
 
     /// A section other than spans.
     fn section(&mut self, tag: u8, input: &mut Input<'_>) -> Result<(), Malformed> {
-        let Self {
-            tables: t, memory, ..
-        } = self;
-        let (sizes, n_frames) = (Sizes::from_tables(t), t.frames.len());
+        let (t, entries) = (&mut self.tables, &mut self.entries);
+        let sizes = Sizes::from_tables(t);
         match tag {
+            section::PROCESSES..=section::THREADS | section::FRAMES..=section::WAITS => {
+                self.table(tag, input, sizes)
+            }
+            section::SIZES if entries.have_lengths => {
+                let sizes = Sizes::read(input)?;
+                self.lost.catch_up(t, &sizes)
+            }
             section::HEADER => {
                 self.has_header = true;
                 entries::header(&mut Codec::reader(input, sizes), &mut t.header)
             }
-            section::PROCESSES => read_table::<Process>(input, &mut t.processes, sizes),
-            section::MODULES => read_table::<Module>(input, &mut t.modules, sizes),
-            section::THREADS => read_table::<Thread>(input, &mut t.threads, sizes),
-            section::THREAD_NAMES => read_all(input, sizes, facts::name, |(thread, seen, name)| {
-                t.threads[thread.0 as usize].names.push((seen, name));
-                Ok(())
-            }),
+            section::THREAD_NAMES => read_all(
+                input,
+                entries,
+                sizes,
+                facts::name,
+                |(thread, seen, name)| {
+                    t.threads[thread.0 as usize].names.push((seen, name));
+                    Ok(())
+                },
+            ),
             section::THREAD_FACTS => {
                 let mut before = Seen::default();
                 let fields =
                     |c: &mut Codec<'_, '_>, seen: &mut Seen| facts::seen(c, seen, &mut before);
-                read_all(input, sizes, fields, |seen| {
+                read_all(input, entries, sizes, fields, |seen| {
                     let thread = &mut t.threads[seen.thread.0 as usize];
                     (thread.start, thread.end, thread.n_ticks) =
                         (seen.start, seen.end, seen.n_ticks);
                     Ok(())
                 })
             }
-            section::FRAMES => read_table::<Frame>(input, &mut t.frames, sizes),
-            section::NODES => read_table::<StackNode>(input, &mut t.nodes, sizes),
-            section::STACKS => read_table::<Stack>(input, &mut t.stacks, sizes),
-            section::WAITS => read_table::<Wait>(input, &mut t.waits, sizes),
             section::STATS => {
                 t.stats = Stats::default();
                 let c = &mut Codec::reader(input, sizes);
@@ -128,38 +237,28 @@ impl Content {
                 self.has_stats = true;
                 Ok(())
             }
-            section::SYMBOLS => {
-                symbols::read(input, n_frames, &mut t.names.symbols, &mut memory.symbols)
-            }
             section::SETUP => {
                 within("setups", t.origins.setups.len() as u64 + 1, MAX_PROCESSES)?;
                 t.origins.setups.push(facts::setup(input)?);
                 Ok(())
             }
-            section::LOCAL_NAMES => {
-                let mut names = Some(std::mem::take(&mut t.names.local.names));
-                symbols::read(input, n_frames, &mut names, &mut memory.local_names)?;
-                t.names.local.names = names.unwrap_or_default();
-                Ok(())
+            section::SYMBOLS | section::LOCAL_NAMES | section::LATER_NAMES => {
+                self.names(tag, input)
             }
-            section::LATER_NAMES => {
-                let later = &mut t.names.local.later;
-                symbols::read_later(input, n_frames, later, &mut memory.later_names)
-            }
-            section::LOCKS => locks::read(input, t),
+            section::LOCKS => locks::read(input, entries, t),
             section::COUNTERS => {
                 let facts = &mut t.origins.counters;
-                counters::read(input, sizes, facts, &mut self.counters_before)
+                counters::read(input, entries, sizes, facts, &mut self.counters_before)
             }
-            _ => origin_section(t, tag, input, sizes),
+            _ => origin_section(t, tag, input, (entries, sizes)),
         }
     }
 
     /// Fills in what the end of a recording says, for one that has no end.
-    pub(crate) fn reconstruct(&mut self) {
+    fn reconstruct(&mut self) {
         let t = &mut self.tables;
-        for (thread, seen) in t.threads.iter_mut().zip(self.spans.seen()) {
-            if let Some((start, end)) = seen {
+        for (thread, seen) in t.threads.iter_mut().zip(&self.bounds) {
+            if let Some((start, end)) = *seen {
                 thread.start = thread.start.min(start);
                 thread.end = thread.end.max(end);
             }
@@ -179,45 +278,71 @@ fn origin_section(
     t: &mut Tables,
     tag: u8,
     input: &mut Input<'_>,
-    sizes: Sizes,
+    (entries, sizes): (&mut Entries, Sizes),
 ) -> Result<(), Malformed> {
     match tag {
-        section::CGROUPS => read_all(input, sizes, facts::of_process, |(process, path)| {
-            t.processes[process.0 as usize].cgroup = path;
-            Ok(())
-        }),
-        section::BIRTHS => read_all(input, sizes, facts::of_process, |(process, birth)| {
-            t.processes[process.0 as usize].birth = birth;
-            Ok(())
-        }),
-        section::PROCESS_ENDS => read_all(input, sizes, facts::process_end, |(process, end)| {
-            t.origins.process_ends.insert(process, end);
-            Ok(())
-        }),
-        section::FOLDED => read_all(input, sizes, facts::folded, |(process, n)| {
+        section::CGROUPS => read_all(
+            input,
+            entries,
+            sizes,
+            facts::of_process,
+            |(process, path)| {
+                t.processes[process.0 as usize].cgroup = path;
+                Ok(())
+            },
+        ),
+        section::BIRTHS => read_all(
+            input,
+            entries,
+            sizes,
+            facts::of_process,
+            |(process, birth)| {
+                t.processes[process.0 as usize].birth = birth;
+                Ok(())
+            },
+        ),
+        section::PROCESS_ENDS => read_all(
+            input,
+            entries,
+            sizes,
+            facts::process_end,
+            |(process, end)| {
+                t.origins.process_ends.insert(process, end);
+                Ok(())
+            },
+        ),
+        section::FOLDED => read_all(input, entries, sizes, facts::folded, |(process, n)| {
             t.origins.folded.insert(process, n);
             Ok(())
         }),
-        section::SOURCES => read_all(input, sizes, facts::source, |source| {
+        section::SOURCES => read_all(input, entries, sizes, facts::source, |source| {
             t.origins.sources.push(source);
             within("sources", t.origins.sources.len() as u64, MAX_SOURCES)
         }),
-        section::RECORDED_AGAIN => read_all(input, sizes, facts::recorded_again, |again| {
-            t.origins.recorded_again.push(again);
-            let n = t.origins.recorded_again.len() as u64;
-            within("processes recorded again", n, MAX_RECORDED_AGAIN)
-        }),
-        _ if tag >= OPTIONAL_SECTIONS => {
+        section::RECORDED_AGAIN => {
+            read_all(input, entries, sizes, facts::recorded_again, |again| {
+                t.origins.recorded_again.push(again);
+                let n = t.origins.recorded_again.len() as u64;
+                within("processes recorded again", n, MAX_RECORDED_AGAIN)
+            })
+        }
+        _ if entries.have_lengths || tag >= OPTIONAL_SECTIONS => {
             input.take_rest();
+            entries.n_unknown += u64::from(entries.have_lengths);
             Ok(())
         }
         _ => Err(unknown("section", tag)),
     }
 }
 
-/// The header in the first section of a block.
+/// The header in the first block: its first section, but for the sizes of format 2.
 pub(crate) fn first_header(sections: &[u8]) -> Result<Header, Malformed> {
-    let (section::HEADER, mut input) = next_section(&mut Input(sections))? else {
+    let mut rest = Input(sections);
+    let mut first = next_section(&mut rest)?;
+    if first.0 == section::SIZES {
+        first = next_section(&mut rest)?;
+    }
+    let (section::HEADER, mut input) = first else {
         return Err(Malformed::Header);
     };
     let mut header = Header::default();
@@ -228,17 +353,12 @@ pub(crate) fn first_header(sections: &[u8]) -> Result<Header, Malformed> {
     Ok(header)
 }
 
-fn next_section<'a>(rest: &mut Input<'a>) -> Result<(u8, Input<'a>), Malformed> {
-    let tag = rest.byte()?;
-    let len = rest.number()?;
-    Ok((tag, Input(rest.bytes(len)?)))
-}
-
 /// Reads a section of a table: first id, count, entries.
 fn read_table<T: Entry>(
     input: &mut Input<'_>,
+    entries: &mut Entries,
     table: &mut Vec<T>,
-    sizes: Sizes,
+    mut sizes: Sizes,
 ) -> Result<(), Malformed> {
     let found = input.number()?;
     let expected = table.len() as u64;
@@ -251,13 +371,16 @@ fn read_table<T: Entry>(
     }
     let n = input.count()?;
     T::TABLE.check_len(table.len() + n)?;
-    let mut c = Codec::reader(input, sizes);
     for _ in 0..n {
         let mut entry = T::default();
         // Limits are far below 2^32.
-        entry.fields(&mut c, table.len() as u32)?;
+        let id = table.len() as u32;
+        // Of one that is not known, what could be read.
+        entries.read(input, |input| {
+            entry.fields(&mut Codec::reader(input, sizes), id)
+        })?;
         table.push(entry);
-        c.add(T::TABLE);
+        sizes.add(T::TABLE);
     }
     Ok(())
 }

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use thiserror::Error;
 
-use crate::v1::FORMAT_VERSION;
+use crate::format::FORMAT_VERSION;
 
 /// Why a trace could not be written or read.
 #[derive(Debug, Error)]
@@ -36,10 +36,16 @@ pub enum TraceError {
     Foreign(&'static str),
     /// The format version is not known.
     #[error(
-        "trace has format version {0}; this wcprof reads version {FORMAT_VERSION}: \
+        "trace has format version {0}; this wcprof reads versions 1 to {FORMAT_VERSION}: \
          use the wcprof that recorded it, or a newer one"
     )]
     Version(u32),
+    /// The file asks for what this reader does not know.
+    #[error(
+        "trace needs features that this wcprof does not have (bits {0:#x}): \
+         use the wcprof that recorded it, or a newer one"
+    )]
+    Features(u64),
     /// The file was cut or damaged before the end of its first block.
     #[error("trace holds no whole block: the recording ended before anything was saved")]
     Empty,

@@ -11,8 +11,10 @@ mod anonymous;
 mod batches;
 mod content;
 mod error;
+mod format;
 mod joins;
 pub mod limits;
+mod lost;
 mod merge;
 mod names;
 mod output;
@@ -20,7 +22,7 @@ mod pending;
 mod reader;
 pub mod ring;
 mod sink;
-mod v1;
+mod source;
 mod whole;
 mod writer;
 
@@ -32,10 +34,10 @@ pub use error::{Malformed, TraceError};
 /// A fast hash for interning. It is seeded for each table, so that a target cannot choose addresses
 /// that collide.
 pub use foldhash::fast::RandomState as FastState;
+pub use format::{FILE_HEADER_BYTES, FORMAT_MINOR, FORMAT_VERSION};
 pub use joins::{Joins, Overlap, Repeated};
 pub use merge::{Align, MergeLosses, merge, merged_header};
 pub use reader::{Ending, TraceReader};
 pub use sink::TraceSink;
-pub use v1::FORMAT_VERSION;
 pub use whole::Ids;
 pub use writer::TraceWriter;

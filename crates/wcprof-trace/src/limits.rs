@@ -47,3 +47,5 @@ pub const MAX_SPANS_IN_MEMORY: usize = 1 << 26;
 pub const MAX_TIME_NS: u64 = 1 << 62;
 /// Bytes of the description of how a process and its host are set up.
 pub const MAX_SETUP_BYTES: usize = 4 << 20;
+/// Entries of tables that were in damaged blocks.
+pub const MAX_LOST_ENTRIES: usize = 1 << 20;

@@ -378,7 +378,7 @@ impl Names {
                 Frame::Unmapped(_) => true,
                 Frame::Native { .. } => functions.is_some(),
                 // By name in any case.
-                Frame::Kernel(_) | Frame::KernelCode(_) => false,
+                Frame::Kernel(_) | Frame::KernelCode(_) | Frame::Unknown(_) => false,
             };
             if !may_have {
                 continue;

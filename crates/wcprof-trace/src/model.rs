@@ -1,6 +1,7 @@
 //! What a recording holds. Ids are indices into the tables of the trace they came from.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use wcprof_types::lock::FutexWords;
 use wcprof_types::{
@@ -181,7 +182,12 @@ pub enum Frame {
     /// Code of the kernel, by its lookup address: inside the call instruction, but for where an
     /// interrupt came. Its name is in [`Names::local`].
     KernelCode(Avma),
+    /// Of a kind that only a newer wcprof knows; [`LOST_FRAME`] if it was in a damaged block.
+    Unknown(u8),
 }
+
+/// The kind of a frame that was in a damaged block.
+pub const LOST_FRAME: u8 = u8::MAX;
 
 impl Default for Frame {
     fn default() -> Self {
@@ -460,7 +466,7 @@ pub struct CounterReading {
     pub values: Vec<(CounterId, CounterValue)>,
 }
 
-/// Where the processes of a trace come from, and what they say of themselves.
+/// Where what a trace holds comes from: its processes, what they say of themselves, and the file.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Origins {
     /// Processes whose part ended before the recording.
@@ -478,6 +484,8 @@ pub struct Origins {
     pub setups: Vec<String>,
     /// What processes counted.
     pub counters: CounterFacts,
+    /// What the file has and the tables have not.
+    pub unread: Unread,
 }
 
 /// Names of functions that are in a trace.
@@ -487,6 +495,52 @@ pub struct Names {
     pub symbols: Option<SymbolTable>,
     /// Names that cannot be found later.
     pub local: LocalNames,
+}
+
+/// What of a file was not understood or could not be read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct Unread {
+    /// Damaged parts of the file; each is a block or several.
+    pub n_damaged: u64,
+    /// Their bytes.
+    pub n_bytes: u64,
+    /// Where in the file the first one is.
+    pub first_damage: u64,
+    /// Entries of tables that were in them.
+    pub n_lost_entries: u64,
+    /// Entries and codes that only a newer wcprof knows.
+    pub n_unknown: u64,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        if self.n_damaged > 0 {
+            let n = self.n_damaged;
+            let parts = if n == 1 { "part" } else { "parts" };
+            write!(
+                f,
+                "the trace file is damaged at byte {}: {n} {parts} of it ({} bytes) could not be read",
+                self.first_damage, self.n_bytes
+            )?;
+            if self.n_lost_entries > 0 {
+                write!(
+                    f,
+                    ", with {} frames, stacks and the like",
+                    self.n_lost_entries
+                )?;
+            }
+            separator = "; ";
+        }
+        if self.n_unknown > 0 {
+            write!(
+                f,
+                "{separator}the trace has {} entries or values of a newer wcprof, which this one does not know",
+                self.n_unknown
+            )?;
+        }
+        Ok(())
+    }
 }
 
 /// Everything of a trace but its spans.

@@ -1,60 +1,67 @@
-//! Names of frames to blocks. Blocks of names are large, and each is one section.
+//! Names of frames to blocks. Blocks of names are large, and each has one section of them.
+
+use std::io::Write;
 
 use zstd::bulk::Compressor;
 
 use crate::error::TraceError;
+use crate::format::block::kind;
+use crate::format::codec::{Sizes, Table};
+use crate::format::wire::{checked_time, known};
+use crate::format::{put_section, section, symbols};
 use crate::model::{LocalNames, SymbolTable};
-use crate::v1::wire::{checked_time, known};
-use crate::v1::{block, put_section, section, symbols};
+use crate::output::Output;
 
 /// Names are written once, when the recording is over.
 const LEVEL: i32 = 9;
 
-/// Appends names of a trace with so many frames.
-pub(crate) fn pack_symbols(
+/// Packs names of a trace with tables of these sizes.
+pub(crate) fn pack_symbols<W: Write>(
     table: &SymbolTable,
-    n_frames: usize,
-    out: &mut Vec<u8>,
+    sizes: &Sizes,
+    output: &mut Output<W>,
 ) -> Result<(), TraceError> {
-    pack_table(section::SYMBOLS, table, n_frames, out)
+    pack_table(section::SYMBOLS, table, sizes, output)
 }
 
-/// Appends names that only the recorded machine has.
-pub(crate) fn pack_local_names(
+/// Packs names that only the recorded machine has.
+pub(crate) fn pack_local_names<W: Write>(
     names: &LocalNames,
-    n_frames: usize,
-    out: &mut Vec<u8>,
+    sizes: &Sizes,
+    output: &mut Output<W>,
 ) -> Result<(), TraceError> {
-    pack_table(section::LOCAL_NAMES, &names.names, n_frames, out)?;
+    pack_table(section::LOCAL_NAMES, &names.names, sizes, output)?;
     for later in &names.later {
-        known("frame", later.frame.0, n_frames)?;
+        known("frame", later.frame.0, sizes.get(Table::Frames))?;
         checked_time(later.since.0)?;
     }
-    pack(
-        section::LATER_NAMES,
-        symbols::later_sections(&names.later),
-        out,
-    )
+    let contents = symbols::later_sections(&names.later);
+    pack((section::LATER_NAMES, contents), sizes, output)
 }
 
-fn pack_table(
+fn pack_table<W: Write>(
     tag: u8,
     table: &SymbolTable,
-    n_frames: usize,
-    out: &mut Vec<u8>,
+    sizes: &Sizes,
+    output: &mut Output<W>,
 ) -> Result<(), TraceError> {
     if let Some((last, _)) = table.frames.last_key_value() {
-        known("frame", last.0, n_frames)?;
+        known("frame", last.0, sizes.get(Table::Frames))?;
     }
-    pack(tag, symbols::sections(table), out)
+    pack((tag, symbols::sections(table)), sizes, output)
 }
 
-fn pack(tag: u8, contents: Vec<Vec<u8>>, out: &mut Vec<u8>) -> Result<(), TraceError> {
+fn pack<W: Write>(
+    (tag, contents): (u8, Vec<Vec<u8>>),
+    sizes: &Sizes,
+    output: &mut Output<W>,
+) -> Result<(), TraceError> {
     let mut compressor = Compressor::new(LEVEL).map_err(TraceError::Write)?;
     for content in contents {
-        let mut sections = Vec::with_capacity(content.len() + 8);
+        let mut sections = Vec::with_capacity(content.len() + 32);
+        sizes.put(&mut sections);
         put_section(&mut sections, tag, &content);
-        block::pack(&mut compressor, &sections, out)?;
+        output.pack(&mut compressor, (kind::NAMES, (0, 0)), &sections)?;
     }
     Ok(())
 }

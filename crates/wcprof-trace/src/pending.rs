@@ -1,16 +1,16 @@
-//! What was added to a trace since its last block, encoded; to the sections of the next block.
+//! What was added to a trace since its last blocks, encoded; to the sections of the next ones.
 
 use std::collections::BTreeMap;
 
 use crate::error::Malformed;
+use crate::format::codec::Table;
+use crate::format::spans::SpanWriter;
+use crate::format::wire::put;
+use crate::format::{entries, put_section, section};
 use crate::model::Header;
-use crate::v1::codec::Table;
-use crate::v1::spans::Columns;
-use crate::v1::wire::put;
-use crate::v1::{entries, put_section, section};
 
-/// Sections of a block, in their order: what refers to ids comes after the tables.
-const ORDER: [u8; 18] = [
+/// Sections of a block of tables, in their order: what refers to ids comes after the tables.
+const ORDER: [u8; 17] = [
     section::PROCESSES,
     section::MODULES,
     section::THREADS,
@@ -28,7 +28,6 @@ const ORDER: [u8; 18] = [
     section::RECORDED_AGAIN,
     section::THREAD_NAMES,
     section::THREAD_FACTS,
-    section::SPANS,
 ];
 
 /// Encoded content that is in no block yet.
@@ -37,7 +36,7 @@ pub(crate) struct Pending {
     pub(crate) header: Option<Header>,
     tables: BTreeMap<u8, NewEntries>,
     facts: BTreeMap<u8, Vec<u8>>,
-    pub(crate) spans: Columns,
+    pub(crate) spans: SpanWriter,
     pub(crate) stats: Vec<u8>,
     /// Whole sections.
     pub(crate) setups: Vec<u8>,
@@ -84,7 +83,7 @@ impl Pending {
         tables.chain(facts).sum::<usize>() + self.spans.len() + self.setups.len()
     }
 
-    /// The sections of a block, in which all of it is then.
+    /// The sections of a block, in which all of it but the spans is then. None if there is nothing else.
     pub(crate) fn take_sections(&mut self) -> Result<Vec<u8>, Malformed> {
         let mut out = Vec::with_capacity(self.len() + 1024);
         let mut content = Vec::new();
@@ -92,8 +91,6 @@ impl Pending {
             entries::put_header(&mut content, &header)?;
             put_section(&mut out, section::HEADER, &content);
         }
-        self.spans
-            .take_into(self.facts.entry(section::SPANS).or_default());
         for tag in ORDER {
             if let Some(table) = self.tables.get_mut(&tag).filter(|table| table.n > 0) {
                 content.clear();

@@ -1,20 +1,26 @@
-//! Turns a trace file back into tables and spans. Keeps what comes before a cut or a damaged
-//! block, and says so.
+//! Turns a trace file back into tables and spans. Keeps what comes before a cut and around damaged
+//! blocks (of format 1, before them), and says so.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::fs::File;
-use std::io::{BufReader, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
+use wcprof_types::TimeNs;
 use zstd::bulk::Decompressor;
 
 use crate::content::{Content, first_header};
 use crate::error::{Malformed, TraceError};
+use crate::format::block::{BLOCK_HEADER_BYTES, BlockHeader, MARK, kind};
+use crate::format::index::wanted_blocks;
+use crate::format::wire::within;
+use crate::format::{
+    FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, MAGIC, SHORT_HEADER_BYTES, block_v1,
+};
 use crate::limits;
 use crate::model::{Header, Span, Tables, Trace};
-use crate::v1::block::{BLOCK_HEADER_BYTES, BlockHeader};
-use crate::v1::wire::within;
-use crate::v1::{FILE_HEADER_BYTES, FORMAT_VERSION, MAGIC};
+use crate::source::{Source, read_over};
 
 /// How a trace file ended.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -28,7 +34,8 @@ pub enum Ending {
         /// Bytes after the last whole block, which were ignored.
         ignored: u64,
     },
-    /// A block is damaged. It and everything after it was ignored.
+    /// A block of format 1 is damaged. It and everything after it was ignored. (For format 2 see
+    /// [`Unread`](crate::model::Unread).)
     Damaged {
         /// Position of the block in the file, bytes.
         offset: u64,
@@ -56,50 +63,104 @@ impl fmt::Display for Ending {
 
 /// Reads a trace, block by block.
 pub struct TraceReader<R> {
-    source: R,
-    /// Bytes read of whole blocks (and the file header).
-    offset: u64,
+    source: Source<R>,
+    format: Format,
     decompressor: Decompressor<'static>,
     content: Content,
-    /// The sections of the first block, which is read for its header.
-    first: Option<(u64, Vec<u8>)>,
+    /// The first block, which is read for its header.
+    first: Option<Block>,
+    /// Spans outside are not needed.
+    part: Option<(u64, u64)>,
+    /// Places of the blocks to read, from the index; others are passed over.
+    wanted: Option<VecDeque<u64>>,
 }
 
-/// A block's place in the file and its sections, or how the file ended.
-type Next = Result<(u64, Vec<u8>), Ending>;
+/// The version of a file.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+enum Format {
+    One,
+    Two,
+}
 
-impl TraceReader<BufReader<File>> {
+/// A block's place in the file and its sections.
+struct Block {
+    offset: u64,
+    sections: Vec<u8>,
+}
+
+impl TraceReader<File> {
     /// Opens a trace file and reads its header.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, TraceError> {
-        let path = path.as_ref();
-        let file = File::open(path).map_err(|source| TraceError::Open {
-            path: path.to_owned(),
-            source,
-        })?;
-        Self::from_reader(BufReader::with_capacity(1 << 16, file))
+        Self::from_source(Source::new(open(path.as_ref())?, seek_over))
     }
+
+    /// The same for who needs only spans of `from..to`: reads what these are in, and all tables.
+    pub fn open_part(
+        path: impl AsRef<Path>,
+        (from, to): (TimeNs, TimeNs),
+    ) -> Result<Self, TraceError> {
+        let part = (from.0, to.0);
+        let mut file = open(path.as_ref())?;
+        let wanted = wanted_blocks(&mut file, part);
+        // A pipe has no index, and stays where it is.
+        let is_at_start = file.rewind().is_ok();
+        let mut reader = Self::from_source(Source::new(file, seek_over))?;
+        reader.part = Some(part);
+        reader.wanted = wanted.filter(|_| is_at_start).map(VecDeque::from);
+        Ok(reader)
+    }
+}
+
+fn open(path: &Path) -> Result<File, TraceError> {
+    File::open(path).map_err(|source| TraceError::Open {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Passes over bytes of a file that need not be read.
+fn seek_over(file: &mut File, n: u64) -> io::Result<u64> {
+    let Ok(at) = file.stream_position() else {
+        return read_over(file, n);
+    };
+    let left = file.metadata()?.len().saturating_sub(at);
+    let n = n.min(left);
+    file.seek(SeekFrom::Start(at + n))?;
+    Ok(n)
 }
 
 impl<R: Read> TraceReader<R> {
     /// Reads the header of a trace.
-    pub fn from_reader(mut source: R) -> Result<Self, TraceError> {
-        check_file_header(&read_up_to(&mut source, FILE_HEADER_BYTES)?)?;
+    pub fn from_reader(source: R) -> Result<Self, TraceError> {
+        Self::from_source(Source::new(source, read_over))
+    }
+
+    fn from_source(mut source: Source<R>) -> Result<Self, TraceError> {
+        let format = take_file_header(&mut source)?;
+        let mut content = Content::default();
+        content.entries.have_lengths = format == Format::Two;
         let mut reader = Self {
             source,
-            offset: FILE_HEADER_BYTES as u64,
+            format,
             decompressor: Decompressor::new().map_err(TraceError::Read)?,
-            content: Content::default(),
+            content,
             first: None,
+            part: None,
+            wanted: None,
         };
         match reader.next_block()? {
             Err(Ending::Damaged { offset }) => {
                 return Err(TraceError::DamagedAtBeginning(offset));
             }
             Err(_) => return Err(TraceError::Empty),
-            Ok((offset, sections)) => {
-                reader.content.tables.header = first_header(&sections)
-                    .map_err(|source| TraceError::Malformed { offset, source })?;
-                reader.first = Some((offset, sections));
+            Ok(block) => {
+                let offset = block.offset;
+                // It may be lost with the first block.
+                if reader.content.tables.origins.unread.n_damaged == 0 {
+                    reader.content.tables.header = first_header(&block.sections)
+                        .map_err(|source| TraceError::Malformed { offset, source })?;
+                }
+                reader.first = Some(block);
             }
         }
         Ok(reader)
@@ -173,79 +234,176 @@ impl<R: Read> TraceReader<R> {
         &mut self,
         each: &mut impl FnMut(&Tables, Span) -> Result<(), Malformed>,
     ) -> Result<Option<Ending>, TraceError> {
-        let (offset, sections) = match self.first.take() {
-            Some(first) => first,
-            None => match self.next_block()? {
-                Ok(block) => block,
-                Err(ending) => {
-                    if !self.content.is_finished {
-                        self.content.reconstruct();
-                    }
-                    return Ok(Some(ending));
-                }
-            },
+        let next = match self.first.take() {
+            Some(first) => Ok(first),
+            None => self.next_block()?,
         };
-        self.content
-            .apply(&sections, each)
-            .map_err(|source| TraceError::Malformed { offset, source })?;
-        Ok(None)
+        match next {
+            Ok(Block { offset, sections }) => {
+                self.content
+                    .apply(&sections, each)
+                    .map_err(|source| TraceError::Malformed { offset, source })?;
+                Ok(None)
+            }
+            Err(ending) => {
+                self.content.end();
+                Ok(Some(ending))
+            }
+        }
     }
 
-    fn next_block(&mut self) -> Result<Next, TraceError> {
-        let offset = self.offset;
-        let head = read_up_to(&mut self.source, BLOCK_HEADER_BYTES)?;
+    /// The next block that is needed, or how the file ended.
+    fn next_block(&mut self) -> Result<Result<Block, Ending>, TraceError> {
+        match self.format {
+            Format::One => self.next_block_v1(),
+            Format::Two => loop {
+                if let Some(next) = self.next_block_v2()? {
+                    return Ok(next);
+                }
+            },
+        }
+    }
+
+    /// The end of the file after a whole block.
+    fn ended(&self) -> Ending {
+        match self.content.is_finished {
+            true => Ending::Clean,
+            false => Ending::Unfinished,
+        }
+    }
+
+    /// The next block, or the end; `None` after one that is not needed, or cannot be read.
+    fn next_block_v2(&mut self) -> Result<Option<Result<Block, Ending>>, TraceError> {
+        let here = self.source.offset;
+        if let Some(wanted) = &mut self.wanted {
+            // Blocks that were passed by are not looked for.
+            while wanted.front().is_some_and(|next| *next < here) {
+                wanted.pop_front();
+            }
+            let n = wanted.pop_front().map_or(0, |next| next - here);
+            self.source.skip(n).map_err(TraceError::Read)?;
+        }
+        let offset = self.source.offset;
+        let head = self.source.peek(BLOCK_HEADER_BYTES);
+        let head = head.map_err(TraceError::Read)?;
         if head.is_empty() {
-            return Ok(Err(match self.content.is_finished {
-                true => Ending::Clean,
-                false => Ending::Unfinished,
-            }));
+            return Ok(Some(Err(self.ended())));
+        }
+        let n_head = head.len();
+        let Some(header) = BlockHeader::parse(head) else {
+            if n_head < BLOCK_HEADER_BYTES && MARK.starts_with(&head[..n_head.min(MARK.len())]) {
+                let ignored = n_head as u64;
+                return Ok(Some(Err(Ending::Cut { ignored })));
+            }
+            self.source.find(&MARK).map_err(TraceError::Read)?;
+            self.damaged(offset);
+            return Ok(None);
+        };
+        let malformed = |source| TraceError::Malformed { offset, source };
+        header.check().map_err(malformed)?;
+        let n_head = BLOCK_HEADER_BYTES as u64;
+        let len = header.payload_len as usize;
+        self.source.skip(n_head).map_err(TraceError::Read)?;
+        let is_known = header.is_known();
+        let is_wanted = header.kind != kind::INDEX && is_known && !self.is_needless(&header);
+        let (n_found, payload) = match is_wanted {
+            true => {
+                let payload = self.source.take(len).map_err(TraceError::Read)?;
+                (payload.len() as u64, payload)
+            }
+            false => {
+                let skipped = self.source.skip(len as u64);
+                (skipped.map_err(TraceError::Read)?, Vec::new())
+            }
+        };
+        if n_found < len as u64 {
+            let ignored = n_head + n_found;
+            return Ok(Some(Err(Ending::Cut { ignored })));
+        }
+        if !is_wanted {
+            self.content.entries.n_unknown += u64::from(!is_known);
+            return Ok(None);
+        }
+        if !header.is_intact(&payload) {
+            self.damaged(offset);
+            return Ok(None);
+        }
+        let sections = header
+            .unpack(&mut self.decompressor, payload)
+            .map_err(malformed)?;
+        Ok(Some(Ok(Block { offset, sections })))
+    }
+
+    /// Whether a block has nothing but spans that are not wanted.
+    fn is_needless(&self, header: &BlockHeader) -> bool {
+        let is_outside = self.part.is_some_and(|part| !header.overlaps(part));
+        header.kind == kind::SPANS && (is_outside || self.content.skips_spans)
+    }
+
+    /// What begins here, and was passed over, could not be read.
+    fn damaged(&mut self, offset: u64) {
+        let unread = &mut self.content.tables.origins.unread;
+        if unread.n_damaged == 0 {
+            unread.first_damage = offset;
+        }
+        unread.n_damaged += 1;
+        unread.n_bytes += self.source.offset - offset;
+    }
+
+    fn next_block_v1(&mut self) -> Result<Result<Block, Ending>, TraceError> {
+        let offset = self.source.offset;
+        let head = self.source.take(block_v1::BLOCK_HEADER_BYTES);
+        let head = head.map_err(TraceError::Read)?;
+        if head.is_empty() {
+            return Ok(Err(self.ended()));
         }
         let ignored = head.len() as u64;
         let Ok(whole) = head.as_slice().try_into() else {
             return Ok(Err(Ending::Cut { ignored }));
         };
-        let Some(header) = BlockHeader::parse(whole) else {
+        let Some(header) = block_v1::BlockHeader::parse(whole) else {
             return Ok(Err(Ending::Damaged { offset }));
         };
         let malformed = |source| TraceError::Malformed { offset, source };
         header.check().map_err(malformed)?;
-        let payload = read_up_to(&mut self.source, header.payload_len as usize)?;
-        let length = ignored + payload.len() as u64;
-        if payload.len() < header.payload_len as usize {
-            return Ok(Err(Ending::Cut { ignored: length }));
+        let len = header.payload_len as usize;
+        let payload = self.source.take(len).map_err(TraceError::Read)?;
+        if payload.len() < len {
+            let ignored = ignored + payload.len() as u64;
+            return Ok(Err(Ending::Cut { ignored }));
         }
         if !header.is_intact(&payload) {
             return Ok(Err(Ending::Damaged { offset }));
         }
-        self.offset += length;
         let sections = header
             .unpack(&mut self.decompressor, payload)
             .map_err(malformed)?;
-        Ok(Ok((offset, sections)))
+        Ok(Ok(Block { offset, sections }))
     }
 }
 
-/// The next `n` bytes, or fewer where the source ends.
-fn read_up_to(source: &mut impl Read, n: usize) -> Result<Vec<u8>, TraceError> {
-    let mut bytes = Vec::new();
-    let read = source.take(n as u64).read_to_end(&mut bytes);
-    read.map_err(TraceError::Read)?;
-    Ok(bytes)
-}
-
-/// Checks magic and version of a file that begins with `head`.
-fn check_file_header(head: &[u8]) -> Result<(), TraceError> {
+/// Takes what the file begins with: its version.
+fn take_file_header<R: Read>(source: &mut Source<R>) -> Result<Format, TraceError> {
+    let head = source.peek(FILE_HEADER_BYTES).map_err(TraceError::Read)?;
+    let head = head.to_vec();
     if let Some((magic, version)) = head.split_first_chunk::<8>()
         && *magic == MAGIC
     {
-        let Ok(version) = version.try_into().map(u32::from_le_bytes) else {
+        let Some(version) = version.first_chunk() else {
             return Err(TraceError::Empty);
         };
-        return match version {
-            FORMAT_VERSION => Ok(()),
-            found => Err(TraceError::Version(found)),
+        let (format, n) = match u32::from_le_bytes(*version) {
+            1 => (Format::One, SHORT_HEADER_BYTES),
+            FORMAT_VERSION => (Format::Two, FILE_HEADER_BYTES),
+            found => return Err(TraceError::Version(found)),
         };
+        if format == Format::Two {
+            FileHeader::parse(&head)?;
+        }
+        source.skip(n as u64).map_err(TraceError::Read)?;
+        return Ok(format);
     }
+    let head = head.as_slice();
     let hint = match head {
         [] => "the file is empty",
         _ if MAGIC.starts_with(head) => return Err(TraceError::Empty),
@@ -267,7 +425,7 @@ impl<R> fmt::Debug for TraceReader<R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TraceReader")
             .field("header", &self.content.tables.header)
-            .field("offset", &self.offset)
+            .field("offset", &self.source.offset)
             .finish_non_exhaustive()
     }
 }

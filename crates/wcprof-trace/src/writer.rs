@@ -12,6 +12,14 @@ use wcprof_types::{CounterName, StackEnd, Tid, TimeNs, Wait};
 use zstd::bulk::Compressor;
 
 use crate::error::{Malformed, TraceError};
+use crate::format::block::kind;
+use crate::format::codec::{Codec, Sizes, Table, write, write_entry};
+use crate::format::entries::Entry;
+use crate::format::facts::Seen;
+use crate::format::locks::Fact;
+use crate::format::spans;
+use crate::format::wire::{check_interval, checked_time, within};
+use crate::format::{FileHeader, counters, facts, locks, put_section, section};
 use crate::limits;
 use crate::model::{
     CounterId, CounterReading, Frame, FrameId, Header, LocalNames, LockLook, Module, ModuleId,
@@ -22,13 +30,6 @@ use crate::names::{pack_local_names, pack_symbols};
 use crate::output::Output;
 use crate::pending::Pending;
 use crate::sink::TraceSink;
-use crate::v1::codec::{Codec, Sizes, Table, write};
-use crate::v1::entries::Entry;
-use crate::v1::facts::Seen;
-use crate::v1::locks::Fact;
-use crate::v1::spans::{self, Guesses};
-use crate::v1::wire::{check_interval, checked_time, within};
-use crate::v1::{FORMAT_VERSION, MAGIC, block, counters, facts, locks, put_section, section};
 
 /// Uncompressed bytes that are collected before a block is written without being asked.
 const FLUSH_BYTES: usize = 2 << 20;
@@ -49,8 +50,9 @@ pub struct TraceWriter<W: Write> {
     compressor: Compressor<'static>,
     pending: Pending,
     sizes: Sizes,
+    /// Those before what is pending.
+    packed_sizes: Sizes,
     interned: Interned,
-    guesses: Guesses,
     threads: Threads,
     /// What the next look at a lock is written as the difference from.
     look_before: locks::Before,
@@ -99,11 +101,7 @@ impl<W: Write> TraceWriter<W> {
         header: &Header,
         rewind: fn(&mut W, u64) -> io::Result<()>,
     ) -> Result<Self, TraceError> {
-        let mut output = Output::new(sink, rewind);
-        output.unsent.extend_from_slice(&MAGIC);
-        output
-            .unsent
-            .extend_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let mut output = Output::new(sink, rewind, FileHeader::CURRENT.to_bytes());
         // Whether the disk is full is known before a recording begins.
         output.send()?;
         Ok(Self {
@@ -111,8 +109,8 @@ impl<W: Write> TraceWriter<W> {
             compressor: Compressor::new(COMPRESSION_LEVEL).map_err(TraceError::Write)?,
             pending: Pending::new(header.clone()),
             sizes: Sizes::default(),
+            packed_sizes: Sizes::default(),
             interned: Interned::default(),
-            guesses: Guesses::default(),
             threads: Threads::default(),
             look_before: locks::Before::default(),
             n_looks: 0,
@@ -149,30 +147,24 @@ impl<W: Write> TraceWriter<W> {
     /// [`finish`](TraceSink::finish).
     pub fn write_symbols(&mut self, table: &SymbolTable) -> Result<(), TraceError> {
         self.flush()?;
-        pack_symbols(
-            table,
-            self.sizes.get(Table::Frames),
-            &mut self.output.unsent,
-        )?;
-        self.send_names()
+        let packed = pack_symbols(table, &self.sizes, &mut self.output);
+        self.send_names(packed)
     }
 
     /// Writes names that cannot be found later; once, also after [`finish`](TraceSink::finish).
     pub fn write_local_names(&mut self, names: &LocalNames) -> Result<(), TraceError> {
         self.flush()?;
-        pack_local_names(
-            names,
-            self.sizes.get(Table::Frames),
-            &mut self.output.unsent,
-        )?;
-        self.send_names()
+        let packed = pack_local_names(names, &self.sizes, &mut self.output);
+        self.send_names(packed)
     }
 
-    fn send_names(&mut self) -> Result<(), TraceError> {
-        self.output.send().inspect_err(|_| {
-            // Names are large and can be added later: no reason to hold the other blocks up.
-            self.output.unsent.clear();
-        })
+    fn send_names(&mut self, packed: Result<(), TraceError>) -> Result<(), TraceError> {
+        let sent = packed.and_then(|()| match self.finished {
+            true => self.output.send_with_index(),
+            false => self.output.send(),
+        });
+        // Names are large and can be added later: no reason to hold the other blocks up.
+        sent.inspect_err(|_| self.output.forget())
     }
 
     /// The sink, for instance to drop it before names are appended. What is pending is lost.
@@ -208,7 +200,7 @@ impl<W: Write> TraceWriter<W> {
         fields: impl FnOnce(&mut Codec<'_, '_>) -> Result<(), Malformed>,
     ) -> Result<(), TraceError> {
         self.make_room()?;
-        Ok(write(self.pending.section(tag), &self.sizes, fields)?)
+        Ok(write_entry(self.pending.section(tag), &self.sizes, fields)?)
     }
 
     fn put_lock_fact(&mut self, fact: Fact) -> Result<(), TraceError> {
@@ -225,9 +217,9 @@ impl<W: Write> TraceWriter<W> {
         // Limits are far below 2^32.
         let id = sizes.get(table) as u32;
         self.pending.add(table, |out| {
-            write(out, &sizes, |c| entry.clone().fields(c, id))
+            write_entry(out, &sizes, |c| entry.clone().fields(c, id))
         })?;
-        self.sizes.0[table as usize] += 1;
+        self.sizes.add(table);
         Ok(id)
     }
 
@@ -253,26 +245,44 @@ impl<W: Write> TraceWriter<W> {
         })?)
     }
 
-    /// Makes a block of what is pending.
+    /// Makes blocks of what is pending: one of tables, and one of spans.
     fn pack_pending(&mut self) -> Result<(), TraceError> {
         let Threads { seen, changed, .. } = &mut self.threads;
         changed.sort_unstable();
         changed.dedup();
         let out = self.pending.section(section::THREAD_FACTS);
         let mut before = Seen::default();
-        write(out, &self.sizes, |c| {
-            changed.drain(..).try_for_each(|thread| {
-                let mut seen = seen[thread.0 as usize];
-                facts::seen(c, &mut seen, &mut before)
-            })
-        })?;
+        for thread in changed.drain(..) {
+            let mut seen = seen[thread.0 as usize];
+            write_entry(out, &self.sizes, |c| facts::seen(c, &mut seen, &mut before))?;
+        }
         self.look_before = locks::Before::default();
-        let sections = self.pending.take_sections()?;
+        self.counters_before.restart();
+        let tables = self.pending.take_sections()?;
+        self.pack_tables(&tables)?;
+        if let Some(times) = self.pending.spans.times() {
+            let mut content = Vec::new();
+            self.pending.spans.take_into(&mut content);
+            let mut sections = Vec::with_capacity(content.len() + 32);
+            self.sizes.put(&mut sections);
+            put_section(&mut sections, section::SPANS, &content);
+            self.output
+                .pack(&mut self.compressor, (kind::SPANS, times), &sections)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a block of sections that are not spans, if there are any.
+    fn pack_tables(&mut self, sections: &[u8]) -> Result<(), TraceError> {
         if sections.is_empty() {
             return Ok(());
         }
-        let blocks = &mut self.output.unsent;
-        Ok(block::pack(&mut self.compressor, &sections, blocks)?)
+        let mut block = Vec::with_capacity(sections.len() + 32);
+        self.packed_sizes.put(&mut block);
+        block.extend_from_slice(sections);
+        self.packed_sizes = self.sizes;
+        self.output
+            .pack(&mut self.compressor, (kind::TABLES, (0, 0)), &block)
     }
 }
 
@@ -426,7 +436,7 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         }
         self.make_room()?;
         let out = self.pending.section(section::COUNTERS);
-        let id = counters::put_name(out, name, &mut self.counters_before)?;
+        let id = counters::put_name(out, name, &mut self.sizes)?;
         self.interned.counters.insert(name.clone(), id);
         Ok(id)
     }
@@ -444,7 +454,7 @@ impl<W: Write> TraceSink for TraceWriter<W> {
             self.flush()?;
         }
         spans::check(span, &self.sizes)?;
-        self.guesses.put(&mut self.pending.spans, span);
+        self.pending.spans.put(span);
         Ok(())
     }
 
@@ -467,11 +477,15 @@ impl<W: Write> TraceSink for TraceWriter<W> {
     fn finish(&mut self, stats: &Stats) -> Result<(), TraceError> {
         if !self.finished {
             self.output.send()?;
-            self.put_stats(stats, true)?;
+            self.pending.stats.clear();
             self.pack_pending()?;
+            // In a block after all others: who reads it knows that none is missing at the end.
+            self.put_stats(stats, true)?;
+            let last = self.pending.take_sections()?;
+            self.pack_tables(&last)?;
             self.finished = true;
         }
-        self.output.send()
+        self.output.send_with_index()
     }
 
     fn len_bytes(&self) -> u64 {

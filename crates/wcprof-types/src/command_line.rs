@@ -55,6 +55,23 @@ pub fn osd_id<'a>(comm: &str, args: &'a [String]) -> Option<&'a str> {
         .or_else(|| option_value(args, &["--name", "-n"])?.strip_prefix("osd."))
 }
 
+/// The name of a daemon of Ceph as its commands show it: `osd.3`, `mon.a`, `rgw.x`.
+pub fn ceph_daemon(comm: &str, args: &[String]) -> Option<String> {
+    const PROGRAMS: [(&str, &str); 5] = [
+        ("ceph-osd", "osd"),
+        ("ceph-mon", "mon"),
+        ("ceph-mgr", "mgr"),
+        ("ceph-mds", "mds"),
+        ("radosgw", "client"),
+    ];
+    let is = |(program, _): &&(&str, &str)| is_program(comm, args, |name| name == *program);
+    let (_, kind) = PROGRAMS.iter().find(is)?;
+    let name = option_value(args, &["--name", "-n"]);
+    let id = option_value(args, &["--id", "-i"]);
+    name.map(str::to_owned)
+        .or_else(|| Some(format!("{kind}.{}", id?)))
+}
+
 /// What a user calls a process: `osd.3`, the name of a virtual machine; else its name.
 pub fn process_title(comm: &str, args: &[String]) -> String {
     let osd = osd_id(comm, args).map(|id| format!("osd.{id}"));
@@ -118,6 +135,27 @@ mod tests {
         let other = args(&["ceph-osd", "--identity=12"]);
         assert_eq!(osd_id("ceph-osd", &other), None);
         assert_eq!(osd_id("x", &args(&["ceph-mon", "--id", "12"])), None);
+    }
+
+    /// Check the names of daemons by `-n` and by `--id`, and that others have none.
+    #[test]
+    fn daemons() {
+        let name = |line: &str| {
+            let args: Vec<String> = line.split(' ').map(str::to_owned).collect();
+            ceph_daemon("main", &args)
+        };
+        assert_eq!(name("ceph-osd -n osd.3 -f").as_deref(), Some("osd.3"));
+        assert_eq!(
+            name("ceph-osd --foreground --id 3").as_deref(),
+            Some("osd.3")
+        );
+        assert_eq!(name("/usr/bin/ceph-mon --id=a").as_deref(), Some("mon.a"));
+        assert_eq!(
+            name("radosgw -n client.rgw.x").as_deref(),
+            Some("client.rgw.x")
+        );
+        assert_eq!(name("ceph-osd --mkfs"), None);
+        assert_eq!(name("ceph-fuse --id a"), None);
     }
 
     /// Check programs with a path, alone, and that rewrote their arguments.

@@ -6,7 +6,9 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod codes;
 mod command_line;
+mod container;
 mod counters;
 mod cpu_list;
 pub mod lock;
@@ -17,7 +19,10 @@ pub mod snapshot;
 mod state;
 
 pub use address::{Avma, BuildId, FileOffset, FrameAddress, LoadBias, RelativeAddress, Svma};
-pub use command_line::{option_value, osd_id, process_title, program_name, qemu_options, vm_name};
+pub use command_line::{
+    ceph_daemon, option_value, osd_id, process_title, program_name, qemu_options, vm_name,
+};
+pub use container::{Container, ceph_fsid};
 pub use counters::{CounterName, CounterValue};
 pub use cpu_list::{cpu_list, parse_cpus};
 pub use mapping::{Mapping, MapsError, parse_maps, parse_maps_line};

@@ -1,6 +1,7 @@
 //! Registers and waits of one thread at one time.
 
 use crate::Avma;
+use crate::codes::codes;
 
 /// User registers that unwinding starts from. `/proc/PID/task/TID/syscall` gives only `ip` and
 /// `sp`; the others are unknown then.
@@ -86,18 +87,12 @@ pub enum FdKind {
     Anon,
     /// It could not be read.
     Unknown,
+    /// One that only a newer wcprof knows, by its code in the trace.
+    Other(u8),
 }
 
-impl FdKind {
-    /// Every value, in declaration order; `kind as usize` is its place here.
-    pub const ALL: [Self; 8] = [
-        Self::Regular,
-        Self::Block,
-        Self::Char,
-        Self::Directory,
-        Self::Socket,
-        Self::Pipe,
-        Self::Anon,
-        Self::Unknown,
-    ];
-}
+codes!(
+    FdKind,
+    8,
+    [Regular, Block, Char, Directory, Socket, Pipe, Anon, Unknown]
+);

@@ -1,5 +1,7 @@
 //! What a thread was doing, and how its stack ended.
 
+use crate::codes::codes;
+
 /// What a thread did with a stretch of wall-clock time, as the kernel tells it. Whether a blocked
 /// thread is idle, waits for a lock or for a disk is decided later, from its stack and its wait.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -17,7 +19,15 @@ pub enum ThreadState {
     StealIrq,
     /// Nobody knows: evidence of another tool that tells stacks and not states.
     Unknown,
+    /// One that only a newer wcprof knows, by its code in the trace.
+    Other(u8),
 }
+
+codes!(
+    ThreadState,
+    6,
+    [OnCpu, Guest, Runnable, Blocked, StealIrq, Unknown]
+);
 
 /// What the scheduler did with a thread at the moment of an observation.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -59,23 +69,31 @@ pub enum StackEnd {
     /// The thread was running and this engine cannot see a running thread's stack.
     #[default]
     NotSampled,
+    /// The rest was in a part of the trace that is damaged.
+    Lost,
+    /// One that only a newer wcprof knows, by its code in the trace.
+    Other(u8),
 }
 
-impl StackEnd {
-    /// Every value, in declaration order.
-    pub const ALL: [Self; 10] = [
-        Self::Root,
-        Self::NoUnwindInfo,
-        Self::NotInModule,
-        Self::UnreadableStack,
-        Self::CopyTooShort,
-        Self::DidNotAdvance,
-        Self::TooManyFrames,
-        Self::ModuleUnreadable,
-        Self::NoUserStack,
-        Self::NotSampled,
-    ];
+codes!(
+    StackEnd,
+    11,
+    [
+        Root,
+        NoUnwindInfo,
+        NotInModule,
+        UnreadableStack,
+        CopyTooShort,
+        DidNotAdvance,
+        TooManyFrames,
+        ModuleUnreadable,
+        NoUserStack,
+        NotSampled,
+        Lost
+    ]
+);
 
+impl StackEnd {
     /// Whether frames are missing between the shown root-most frame and the thread's start.
     pub fn is_truncated(self) -> bool {
         !matches!(self, Self::Root | Self::NoUserStack | Self::NotSampled)
@@ -94,6 +112,8 @@ impl StackEnd {
             Self::ModuleUnreadable => "module unreadable",
             Self::NoUserStack => "no user stack",
             Self::NotSampled => "not sampled",
+            Self::Lost => "lost with a part of the trace",
+            Self::Other(_) => "for a reason that this wcprof does not know",
         }
     }
 }

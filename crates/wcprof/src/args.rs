@@ -19,18 +19,9 @@ pub struct TargetArgs {
     /// Processes
     #[arg(value_name = "PID")]
     pub subjects: Vec<PathBuf>,
-    /// The ceph-osd process with this id (`--id` or `-i`)
-    #[arg(long, value_name = "ID")]
-    pub osd: Vec<String>,
-    /// The QEMU process of this virtual machine (its `-name`)
-    #[arg(long, value_name = "NAME")]
-    pub vm: Vec<String>,
-    /// Processes whose name or program file name matches
-    #[arg(long, value_name = "GLOB")]
-    pub name: Vec<String>,
-    /// Processes in this control group and below it
-    #[arg(long, value_name = "PATH")]
-    pub cgroup: Vec<String>,
+    /// Those that are found.
+    #[command(flatten)]
+    pub found: SelectorArgs,
     /// A built-in workload shaped like a Ceph OSD, started for this
     #[arg(long)]
     pub demo: bool,
@@ -39,8 +30,32 @@ pub struct TargetArgs {
 impl TargetArgs {
     /// Whether nothing is chosen.
     pub fn is_empty(&self) -> bool {
+        self.subjects.is_empty() && !self.demo && self.found.is_empty()
+    }
+}
+
+/// Which processes, by what they are.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SelectorArgs {
+    /// ceph-osd processes with this id (`--id`, `-i` or `-n`), or `*` for all
+    #[arg(long, value_name = "ID")]
+    pub osd: Vec<String>,
+    /// QEMU processes of this virtual machine (its `-name`), or `*` for all
+    #[arg(long, value_name = "NAME")]
+    pub vm: Vec<String>,
+    /// Processes whose name or program file name matches
+    #[arg(long, value_name = "GLOB")]
+    pub name: Vec<String>,
+    /// Processes in this control group and below it
+    #[arg(long, value_name = "PATH")]
+    pub cgroup: Vec<String>,
+}
+
+impl SelectorArgs {
+    /// Whether nothing is chosen.
+    pub fn is_empty(&self) -> bool {
         let flags = [&self.osd, &self.vm, &self.name, &self.cgroup];
-        self.subjects.is_empty() && !self.demo && flags.iter().all(|list| list.is_empty())
+        flags.iter().all(|list| list.is_empty())
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     let options = SessionOptions {
         targets: chosen.targets.clone(),
         children: args.children,
+        arrivals: None,
         duration: Some(args.duration).filter(|d| !d.is_zero()),
         sampling: args.sampling.clone(),
         kernel: match args.no_kernel {

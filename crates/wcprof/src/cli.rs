@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::agent::AgentArgs;
 use crate::args::{AttachArgs, CheckArgs, DoctorArgs, ForceArgs, MergeArgs, ReportArgs};
 use crate::confined::NamerArgs;
 use crate::crypto::CryptoArgs;
@@ -34,6 +35,16 @@ pub(crate) enum Command {
         wcprof attach --osd 3 --keep 60s --trigger 'lock of tp_osd_tp > 30% over 5s'"
     )]
     Attach(AttachArgs),
+    /// Record for ever, and push a profile of each process to a store every 30 s
+    #[command(
+        mut_arg("rate", |arg| arg.default_value("19")),
+        mut_arg("max_cpu", |arg| arg.default_value("1").help("CPU limit for wcprof itself, in percent of one core, 1 to 100; above it the rate is lowered")),
+        mut_arg("max_memory", |arg| arg.default_value("250").help("Memory limit for wcprof: what is kept, finding names, profiles")),
+        mut_arg("ceph", |arg| arg.hide(true)),
+        after_help = "Examples: wcprof agent --osd '*' --store http://pyroscope:4040; \
+        wcprof agent --config /etc/wcprof/agent.toml --check"
+    )]
+    Agent(Box<AgentArgs>),
     /// Show live where the threads of processes spend their time
     #[command(after_help = "Example: wcprof top --osd 3")]
     Top(TopArgs),
@@ -97,7 +108,7 @@ impl Command {
     pub(crate) fn reads_processes(&self) -> bool {
         matches!(
             self,
-            Self::Attach(_) | Self::Top(_) | Self::Doctor(_) | Self::Check(_)
+            Self::Agent(_) | Self::Attach(_) | Self::Top(_) | Self::Doctor(_) | Self::Check(_)
         )
     }
 }
@@ -131,7 +142,7 @@ mod tests {
         let parse = |args: &[&str]| {
             let cli = Cli::try_parse_from([&["wcprof", "attach"], args].concat()).ok()?;
             match cli.command {
-                Command::Attach(args) => Some((args.targets.subjects, args.targets.osd)),
+                Command::Attach(args) => Some((args.targets.subjects, args.targets.found.osd)),
                 _ => None,
             }
         };

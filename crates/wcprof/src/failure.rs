@@ -156,6 +156,7 @@ impl From<TraceError> for Failure {
         let exit = match error {
             TraceError::Foreign { .. }
             | TraceError::Version { .. }
+            | TraceError::Features { .. }
             | TraceError::Empty
             | TraceError::DamagedAtBeginning { .. }
             | TraceError::Malformed { .. } => Exit::BadTrace,

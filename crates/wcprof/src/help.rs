@@ -20,7 +20,7 @@ use crate::output::{print, write_whole};
 const GROUPS: [(&str, &[&str]); 4] = [
     (
         "Where does the time go?",
-        &["attach", "top", "report", "diff"],
+        &["attach", "top", "report", "diff", "agent"],
     ),
     ("What should change?", &["doctor", "crypto"]),
     ("What works here?", &["check"]),

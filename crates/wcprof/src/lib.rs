@@ -6,6 +6,7 @@
 #[macro_use]
 mod message;
 
+mod agent;
 mod args;
 mod attach;
 mod check;
@@ -96,6 +97,7 @@ fn code_of(result: Result<(), Failure>) -> u8 {
 
 fn run(command: Command) -> Result<(), Failure> {
     match command {
+        Command::Agent(_) => agent::run(),
         Command::Attach(args) => attach::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Diff(args) => diff::run(&args),

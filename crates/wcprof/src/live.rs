@@ -22,20 +22,20 @@ pub(crate) struct Ended {
     pub(crate) loss: Option<String>,
 }
 
-/// Begins to record. `after_batch` is called after each batch; `looks` gets what the ring holds once a
+/// Begins to record. `after_batch` is called with the time of each batch, ns, after it; `looks` gets what the ring holds once a
 /// second, if its reader is not busy then. Both are dropped at the end of the recording.
 pub(crate) fn begin(
     options: &SessionOptions,
     ring: RingOptions,
     looks: Option<SyncSender<NamedSnapshot>>,
-    mut after_batch: impl FnMut(&mut Recorder<Ring>) -> Result<(), RecordError> + Send + 'static,
+    mut after_batch: impl FnMut(&mut Recorder<Ring>, u64) -> Result<(), RecordError> + Send + 'static,
 ) -> Result<Running<Ring>, Failure> {
     let mut looked = 0;
     session::begin(
         options,
         |header, setups| Ok(Ring::new(ring, header.clone(), setups)?),
         move |recorder: &mut Recorder<Ring>, time| {
-            after_batch(recorder)?;
+            after_batch(recorder, time)?;
             if let Some(looks) = &looks
                 && time.saturating_sub(looked) >= LOOK_NS
             {

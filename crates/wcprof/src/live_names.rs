@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use wcprof_host::clock::own_cpu_ns;
-use wcprof_profile::model::Profile;
+use wcprof_host::clock::{children_cpu_ns, own_cpu_ns};
+use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_record::{NamedSnapshot, TargetFiles};
 use wcprof_symbols::SymbolOptions;
@@ -26,6 +26,11 @@ const JIT_AGAIN: Duration = Duration::from_secs(10);
 /// Names remembered; beyond it those that are not in use are forgotten.
 const MAX_NAMES: usize = 1 << 18;
 
+/// CPU time of wcprof and of the processes that read symbols for it, ns.
+fn cpu_ns() -> u64 {
+    own_cpu_ns() + children_cpu_ns()
+}
+
 /// A loaded file, however a trace numbers it.
 type ModuleKey = (Pid, Avma, Option<BuildId>, String);
 
@@ -41,9 +46,19 @@ pub(crate) struct LiveNames {
     not_before: Option<Instant>,
     /// Time that look-ups took so far.
     pub(crate) spent: Duration,
+    /// Which frames of one function are kept apart in profiles.
+    detail: Detail,
 }
 
 impl LiveNames {
+    /// Of profiles in which frames of one function are kept apart like this.
+    pub(crate) fn with_detail(detail: Detail) -> Self {
+        Self {
+            detail,
+            ..Self::default()
+        }
+    }
+
     /// The names of the tables' frames, as far as they are known by now.
     fn known(
         &mut self,
@@ -66,7 +81,9 @@ impl LiveNames {
             Frame::Native {
                 module, address, ..
             } => Some((*modules.get(module.0 as usize)?, *address)),
-            Frame::Unmapped(_) | Frame::Kernel(_) | Frame::KernelCode(_) => None,
+            Frame::Unmapped(_) | Frame::Kernel(_) | Frame::KernelCode(_) | Frame::Unknown(_) => {
+                None
+            }
         };
         let mut known = SymbolTable::default();
         let mut new = Vec::new();
@@ -87,7 +104,7 @@ impl LiveNames {
             }
         }
         let may_ask = self.not_before.is_none_or(|at| Instant::now() >= at);
-        let (begin, cpu_before) = (Instant::now(), own_cpu_ns());
+        let (begin, cpu_before) = (Instant::now(), cpu_ns());
         // A compiler may write the name after the code ran.
         let ask_again = self.jit_asked.is_none_or(|at| begin - at > JIT_AGAIN);
         let is_new = |(_, key): &(FrameId, (Pid, Avma))| match self.jit.get(key) {
@@ -113,7 +130,7 @@ impl LiveNames {
             self.ask(tables, new, &recorded.files, (args, options), &mut known)?;
         }
         if (has_new || has_new_jit) && may_ask {
-            let cpu = Duration::from_nanos(own_cpu_ns() - cpu_before);
+            let cpu = Duration::from_nanos(cpu_ns() - cpu_before);
             let taken = begin.elapsed().min(cpu);
             self.spent += taken;
             self.not_before = Some(Instant::now() + taken * PAUSE);
@@ -134,7 +151,9 @@ impl LiveNames {
         let tables = cut.tables();
         let symbols = self.known(tables, &Origin::of_cut(kept, cut), args, options)?;
         let to = TimeNs(to.0.saturating_sub(cut.from().0));
-        let mut builder = ProfileBuilder::new().with_window(TimeNs(0), to);
+        let mut builder = ProfileBuilder::new()
+            .with_window(TimeNs(0), to)
+            .with_detail(self.detail);
         cut.for_each_span(|span| {
             builder.add_span(span);
             Ok(())

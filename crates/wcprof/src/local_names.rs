@@ -222,7 +222,7 @@ pub(crate) fn place_of_jit(
             let address = || module.bias.to_avma(module.svma(*address));
             is_nameless.then(|| (module.process, address()))
         }
-        Frame::Kernel(_) | Frame::KernelCode(_) => None,
+        Frame::Kernel(_) | Frame::KernelCode(_) | Frame::Unknown(_) => None,
     }
 }
 

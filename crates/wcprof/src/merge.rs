@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use wcprof_text::{duration, terminal_name};
-use wcprof_trace::model::Tables;
+use wcprof_trace::model::{Tables, Unread};
 use wcprof_trace::{
     Align, Ending, Joins, Overlap, Repeated, TraceReader, TraceWriter, anonymize, merge,
     merged_header,
@@ -29,6 +29,9 @@ pub(crate) fn run(args: &MergeArgs) -> Result<(), Failure> {
         let (tables, ending) = read_tables(path, |_| {})?;
         if ending != Ending::Clean {
             message!("wcprof: `{}`: {ending}", path.display());
+        }
+        if tables.origins.unread != Unread::default() {
+            message!("wcprof: `{}`: {}", path.display(), tables.origins.unread);
         }
         if tables.names.symbols.is_none() {
             message!(

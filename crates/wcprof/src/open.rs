@@ -8,7 +8,7 @@ use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{LockTimes, ProfileBuilder, RenamedStacks, RowSpan, Rules, SpanRows};
 use wcprof_symbols::{Problem, drop_inline_frames, improve_names};
 use wcprof_text::terminal_name;
-use wcprof_trace::model::{Span, SymbolTable, Tables};
+use wcprof_trace::model::{Span, SymbolTable, Tables, Unread};
 use wcprof_trace::{Ending, TraceError, TraceReader};
 use wcprof_types::TimeNs;
 
@@ -36,7 +36,7 @@ impl Opened {
     pub(crate) fn read(path: &Path, window: Window) -> Result<Self, Failure> {
         let mut builder = with_window(ProfileBuilder::new(), window);
         let (tables, ending, is_partial) = for_each_batch(
-            path,
+            (path, window),
             |tables| !(tables.locks.looks.is_empty() && tables.names.local.later.is_empty()),
             |spans| builder.add_spans(spans),
         )?;
@@ -63,10 +63,12 @@ impl Opened {
             .with_locks(locks);
         let mut builder = with_window(builder, self.window);
         let each = |spans: &[Span]| builder.add_spans(spans);
-        let (tables, ..) = for_each_batch(&self.path, |_| false, each)?;
+        let (tables, ..) = for_each_batch((&self.path, self.window), |_| false, each)?;
         self.builder = builder;
         // In a trace that did not end cleanly these are known by the spans.
         self.tables.threads = tables.threads;
+        // Blocks of spans that were passed over may be damaged.
+        self.tables.origins.unread = tables.origins.unread;
         let duration = &mut self.tables.stats.duration;
         *duration = tables.stats.duration.max(*duration);
         self.is_partial = false;
@@ -101,9 +103,12 @@ impl Opened {
     ) -> (Profile, Spans) {
         let (builder, tables) = (&self.builder, &self.tables);
         let (profile, rows) = builder.finish_indexed(tables, Some(symbols), rules, with_kernel);
-        let path = self.path.clone();
-        let rows = Some(rows);
-        (profile, Spans { path, rows })
+        let spans = Spans {
+            path: self.path.clone(),
+            window: self.window,
+            rows: Some(rows),
+        };
+        (profile, spans)
     }
 }
 
@@ -111,6 +116,7 @@ impl Opened {
 #[derive(Debug, Default)]
 pub(crate) struct Spans {
     path: PathBuf,
+    window: Window,
     rows: Option<SpanRows>,
 }
 
@@ -124,7 +130,8 @@ impl Spans {
             let found = spans.iter().filter_map(|span| rows.find(span));
             found.for_each(&mut each);
         };
-        for_each_batch(&self.path, |_| false, rows).map_err(|failure| failure.error)?;
+        for_each_batch((&self.path, self.window), |_| false, rows)
+            .map_err(|failure| failure.error)?;
         Ok(())
     }
 }
@@ -136,13 +143,16 @@ fn with_window(builder: ProfileBuilder, window: Window) -> ProfileBuilder {
     }
 }
 
-/// Reads a trace: see [`TraceReader::read_batches_until`].
+/// Reads a trace, or a part of it: see [`TraceReader::read_batches_until`].
 fn for_each_batch(
-    path: &Path,
+    (path, window): (&Path, Window),
     enough: impl FnMut(&Tables) -> bool,
     each: impl FnMut(&[Span]) + Send,
 ) -> Result<(Tables, Ending, bool), Failure> {
-    let reader = TraceReader::open(path);
+    let reader = match window {
+        Some(part) => TraceReader::open_part(path, part),
+        None => TraceReader::open(path),
+    };
     let read = reader.and_then(|reader| reader.read_batches_until(enough, each));
     read.map_err(|error| in_file(path, error))
 }
@@ -182,6 +192,9 @@ pub(crate) fn named(
     opened.add_up()?;
     if opened.ending != Ending::Clean {
         message!("wcprof: {}", opened.ending);
+    }
+    if opened.tables.origins.unread != Unread::default() {
+        message!("wcprof: {}", opened.tables.origins.unread);
     }
     let saved = opened.tables.names.symbols.take();
     let mut found = SymbolTable::default();

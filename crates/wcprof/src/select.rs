@@ -8,7 +8,7 @@ use wcprof_host::select::{Selector, descendants, processes};
 use wcprof_host::{Target, TargetError};
 use wcprof_types::Pid;
 
-use crate::args::TargetArgs;
+use crate::args::{SelectorArgs, TargetArgs};
 use crate::demo::Workload;
 use crate::failure::{Exit, Failure};
 use crate::filters;
@@ -51,7 +51,7 @@ pub(crate) fn subjects(args: &TargetArgs, children: bool) -> Result<Subjects, Fa
         chosen.given.push(workload.pid());
         chosen.demo = Some(workload);
     }
-    let selectors = selectors(args)?;
+    let selectors = selectors(&args.found)?;
     if selectors.is_empty() && !children {
         return Ok(chosen);
     }
@@ -182,20 +182,20 @@ fn nothing(flag: &str) -> Failure {
 }
 
 /// Each with its flag, for messages.
-fn selectors(args: &TargetArgs) -> Result<Vec<(String, Selector)>, Failure> {
+pub(crate) fn selectors(args: &SelectorArgs) -> Result<Vec<(String, Selector)>, Failure> {
     let mut all = Vec::new();
-    for glob in &args.name {
-        let matcher = filters::glob(glob)?.compile_matcher();
-        all.push((format!("--name {glob}"), Selector::Name(matcher)));
+    for (flag, globs, selector) in [
+        ("--name", &args.name, Selector::Name as fn(_) -> _),
+        ("--vm", &args.vm, Selector::Vm),
+        ("--osd", &args.osd, Selector::Osd),
+    ] {
+        for glob in globs {
+            let matcher = filters::glob(glob)?.compile_matcher();
+            all.push((format!("{flag} {glob}"), selector(matcher)));
+        }
     }
     for path in &args.cgroup {
         all.push((format!("--cgroup {path}"), Selector::cgroup(path)));
-    }
-    for name in &args.vm {
-        all.push((format!("--vm {name}"), Selector::Vm(name.clone())));
-    }
-    for id in &args.osd {
-        all.push((format!("--osd {id}"), Selector::Osd(id.clone())));
     }
     Ok(all)
 }

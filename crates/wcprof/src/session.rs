@@ -12,8 +12,8 @@ use globset::{GlobSet, GlobSetBuilder};
 use nix::sys::utsname::{UtsName, uname};
 use wcprof_capture::probe::kept_while_recording;
 use wcprof_capture::{
-    CpuPolicy, EngineKind, KeepThread, Pulse, Punctuality, Sampler, SamplerLinks, SamplerOptions,
-    SamplingEnd, Stuck, TickBatch, Watcher,
+    Arrivals, CpuPolicy, EngineKind, KeepThread, Pulse, Punctuality, Sampler, SamplerLinks,
+    SamplerOptions, SamplingEnd, Stuck, TickBatch, Watcher,
 };
 use wcprof_host::Target;
 use wcprof_host::sys::keep_capabilities;
@@ -47,6 +47,8 @@ pub(crate) struct SessionOptions {
     pub(crate) targets: Vec<Arc<Target>>,
     /// Processes that they start, too.
     pub(crate) children: bool,
+    /// Where processes come that are found meanwhile; `None`: none are looked for.
+    pub(crate) arrivals: Option<Arrivals>,
     /// `None`: until Ctrl-C.
     pub(crate) duration: Option<Duration>,
     pub(crate) sampling: SamplingArgs,
@@ -249,6 +251,7 @@ fn sampler(options: &SessionOptions) -> Result<Sampler, Failure> {
         },
         kernel: options.kernel,
         children: options.children,
+        arrivals: options.arrivals.clone(),
         cpus: CpuPolicy {
             spare_isolated: sampling.spare_isolated,
         },
@@ -331,7 +334,7 @@ impl<S> Finished<S> {
 
 /// What the user should know of the end.
 fn remark(options: &SessionOptions, end: &SamplingEnd, punctuality: Punctuality) -> Option<String> {
-    let several = options.children || options.targets.len() > 1;
+    let several = options.children || options.arrivals.is_some() || options.targets.len() > 1;
     match end {
         SamplingEnd::TargetExited | SamplingEnd::TargetExec if several => {
             Some("all processes have ended; what was sampled is kept".into())
@@ -393,7 +396,7 @@ fn show_status(progress: &Progress, options: &SessionOptions) {
 /// What is recorded: `pid 7`, `3 processes`.
 pub(crate) fn subject(options: &SessionOptions, n_processes: usize) -> String {
     match options.targets.as_slice() {
-        [only] if !options.children => format!("pid {}", only.pid()),
+        [only] if !options.children && options.arrivals.is_none() => format!("pid {}", only.pid()),
         _ if n_processes == 1 => "1 process".into(),
         _ => format!("{n_processes} processes"),
     }

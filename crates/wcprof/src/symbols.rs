@@ -50,6 +50,7 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
     let options = SessionOptions {
         targets: targets.collect::<Result<_, _>>()?,
         children: false,
+        arrivals: None,
         duration: Some(DURATION),
         sampling: defaults(),
         kernel: Some(false),

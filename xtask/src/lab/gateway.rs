@@ -1,6 +1,7 @@
 //! An object gateway in front of the cluster, and load on it through its Swift interface.
 
 use std::net::TcpStream;
+use std::process::Command;
 
 use anyhow::{Context, Result};
 use fs_err as fs;
@@ -49,7 +50,29 @@ pub fn up(lab: &Lab) -> Result<Daemon> {
 /// # Errors
 /// When the gateway refuses it.
 pub fn read_object(lab: &Lab, n: u32) -> Result<Vec<Background>> {
-    let curl = |words: &str| command(&format!("curl --silent --fail {words}"));
+    let object = store_object(lab)?;
+    let get = || {
+        let mut get = get(&object, 100_000_000);
+        Background::start(log_to(&mut get, "/dev/null".as_ref())?)
+    };
+    (0..n).map(|_| get()).collect()
+}
+
+/// Stores such an object and reads it so many times.
+///
+/// # Errors
+/// When the gateway refuses it.
+pub fn read_object_times(lab: &Lab, times: u32) -> Result<()> {
+    let object = store_object(lab)?;
+    capture(&mut get(&object, times)).map(|_| ())
+}
+
+fn curl(words: &str) -> Command {
+    command(&format!("curl --silent --fail {words}"))
+}
+
+/// Gives the object's address.
+fn store_object(lab: &Lab) -> Result<String> {
     let login = "-i -H 'X-Auth-User: lab:swift' -H 'X-Auth-Key: secret'";
     let login = capture(curl(&format!("{login} http://{GATEWAY}/auth/1.0")))?;
     let mut headers = login.lines();
@@ -64,10 +87,10 @@ pub fn read_object(lab: &Lab, n: u32) -> Result<Vec<Background>> {
         "{put} -H 'X-Container-Read: .r:*' {container}"
     )))?;
     capture(curl(&format!("{put} {container}/o -T")).arg(content))?;
-    // One name for each request; the gateway leaves out the query.
-    let get = || {
-        let mut get = curl(&format!("'{container}/o?n=[1-100000000]'"));
-        Background::start(log_to(&mut get, "/dev/null".as_ref())?)
-    };
-    (0..n).map(|_| get()).collect()
+    Ok(format!("{container}/o"))
+}
+
+/// One name for each request; the gateway leaves out the query.
+fn get(object: &str, times: u32) -> Command {
+    curl(&format!("'{object}?n=[1-{times}]'"))
 }

@@ -35,6 +35,10 @@ pub const LONG_PARTS: &[Part] = &[
     ("long-running", "all engines, exact splits"),
     ("benches", "clippy of the benchmarks"),
     ("vmtest", "the BPF engine on other kernels"),
+    (
+        "fleet",
+        "profiles of 600 daemons in one store that refuses, hangs and restarts",
+    ),
     ("truth", "names against llvm-symbolizer"),
     (
         "viewers",
@@ -86,7 +90,7 @@ fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
         "parallel" => binaries::run_in_parallel(summary, is_long),
         "running" => binaries::run_alone(summary, is_long),
         "benches" => clippy(&format!("--package {BENCHES}")),
-        "truth" => xtask(summary, "truth"),
+        "fleet" | "truth" => xtask(summary, kind),
         "viewers" => {
             install(&[setup::VIEWERS])?;
             xtask(summary, "viewers --exports")

@@ -13,13 +13,14 @@ itanium-demangle:
 dwarf-stream:
 wcprof-text:
 wcprof-types:
+wcprof-net: wcprof-text
 wcprof-host: wcprof-types
 wcprof-perf: wcprof-types wcprof-host
 wcprof-capture: wcprof-types wcprof-host wcprof-perf
 wcprof-unwind: dwarf-stream wcprof-types
 wcprof-trace: wcprof-types
 wcprof-record: wcprof-types wcprof-host wcprof-capture wcprof-unwind wcprof-trace
-wcprof-symbols: itanium-demangle dwarf-stream wcprof-types wcprof-host wcprof-trace
+wcprof-symbols: itanium-demangle dwarf-stream wcprof-types wcprof-net wcprof-host wcprof-trace
 wcprof-profile: wcprof-types wcprof-trace wcprof-symbols
 wcprof-findings: wcprof-text wcprof-types wcprof-trace wcprof-profile
 wcprof-doctor: wcprof-text wcprof-types wcprof-findings

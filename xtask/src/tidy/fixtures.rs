@@ -1,4 +1,4 @@
-//! What keeps a clone small, and fixtures explained.
+//! What keeps a clone small, fixtures explained, and frozen ones as they are.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,13 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use fs_err as fs;
 
+use crate::process::command;
+
 const MAX_FILE: u64 = 1 << 20;
 const MAX_FIXTURES: u64 = 5 << 20;
+/// Files that never change.
+const FROZEN: &str = "fixtures/formats";
+const SUMS: &str = "SHA256SUMS";
 
 /// Findings among these files.
 ///
@@ -17,7 +22,42 @@ pub fn check(root: &Path, files: &[PathBuf]) -> Result<Vec<String>> {
     let sized = files
         .iter()
         .map(|file| Ok((&**file, fs::metadata(root.join(file))?.len())));
-    Ok(findings_among(&sized.collect::<Result<Vec<_>>>()?))
+    let mut findings = findings_among(&sized.collect::<Result<Vec<_>>>()?);
+    findings.extend(changed(&root.join(FROZEN))?);
+    let sums = fs::read_to_string(root.join(FROZEN).join(SUMS))?;
+    findings.extend(unlisted(files, &sums));
+    Ok(findings)
+}
+
+/// Files of a folder that are not what its checksums say.
+fn changed(folder: &Path) -> Result<Vec<String>> {
+    let mut check = command("sha256sum --check --strict --quiet");
+    let output = check.arg(SUMS).current_dir(folder).output()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let mut findings: Vec<String> = text
+        .lines()
+        .map(|line| format!("{FROZEN}/{line}: a frozen file; a released format does not change"))
+        .collect();
+    if !output.status.success() && findings.is_empty() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        findings.push(format!("{FROZEN}/{SUMS}: {}", why.trim()));
+    }
+    Ok(findings)
+}
+
+/// Frozen files that have no checksum.
+fn unlisted(files: &[PathBuf], sums: &str) -> Vec<String> {
+    let listed = |name: &str| {
+        sums.lines()
+            .any(|line| line.ends_with(&format!("  {name}")))
+    };
+    let names = files.iter().filter_map(|file| {
+        let name = file.strip_prefix(FROZEN).ok()?.to_str()?;
+        (!["README.md", SUMS].contains(&name) && !listed(name)).then_some(name)
+    });
+    names
+        .map(|name| format!("{FROZEN}/{name}: not in {SUMS}; `sha256sum {name}` makes its line"))
+        .collect()
 }
 
 /// `files` with their sizes in bytes.
@@ -78,5 +118,22 @@ mod tests {
         assert_eq!(n_findings(&[("fixtures/a/b", MAX_FILE + 1), note]), 0);
         assert_eq!(n_findings(&[("fixtures/a/c/b", 1), note]), 0);
         assert_eq!(n_findings(&[("fixtures/a/b", MAX_FIXTURES), note]), 1);
+    }
+
+    /// Check that a frozen file that was changed, removed or added is found.
+    #[test]
+    fn frozen() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text).unwrap();
+        write("v1.wct", "abc");
+        let sum = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad  v1.wct\n";
+        write(SUMS, sum);
+        assert_eq!(changed(folder.path()).unwrap().len(), 0);
+        write("v1.wct", "abd");
+        assert_eq!(changed(folder.path()).unwrap().len(), 1);
+        fs::remove_file(folder.path().join("v1.wct")).unwrap();
+        assert_eq!(changed(folder.path()).unwrap().len(), 1);
+        let files = ["v1.wct", "v2.wct", "README.md"].map(|name| Path::new(FROZEN).join(name));
+        assert_eq!(unlisted(&files, sum).len(), 1);
     }
 }

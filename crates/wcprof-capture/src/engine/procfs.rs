@@ -36,6 +36,8 @@ pub(crate) struct ProcfsSnapshots {
     /// Descriptors that may be held, and that are.
     max_held: usize,
     n_held: usize,
+    /// Threads whose files were opened at this tick.
+    n_new: usize,
     /// `CLOCK_BOOTTIME` − `CLOCK_MONOTONIC`: time spent suspended.
     boot_offset: u64,
 }
@@ -64,6 +66,7 @@ impl ProcfsSnapshots {
             threads: TidMap::default(),
             max_held,
             n_held: 0,
+            n_new: 0,
             boot_offset: boot_offset_ns(),
         }
     }
@@ -129,6 +132,11 @@ impl ProcfsSnapshots {
                 self.forget(tid);
             }
             if !self.threads.contains_key(&tid) {
+                if self.n_new == out.max_new {
+                    out.n_waiting += 1;
+                    continue;
+                }
+                self.n_new += 1;
                 let Some(files) = self.open(target, pid, tid)? else {
                     continue;
                 };
@@ -237,6 +245,7 @@ impl Snapshots for ProcfsSnapshots {
         _stacks: &mut Vec<u8>,
     ) -> Result<(), SnapshotError> {
         out.clear();
+        self.n_new = 0;
         let targets = self.targets.clone();
         targets
             .into_iter()
@@ -280,7 +289,7 @@ mod tests {
         let tid = tid_rx.recv().unwrap();
         let pid = Pid(std::process::id() as i32);
         let mut engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1000);
-        let mut out = SnapshotSet::default();
+        let mut out = SnapshotSet::new();
         // The thread needs a moment to reach its wait: look until it has.
         let found = loop {
             engine.snapshot(&mut out, &mut Vec::new()).unwrap();

@@ -45,6 +45,7 @@ fn open(pid: Pid, engine: EngineKind) -> Result<Vec<String>, String> {
         engine: Some(engine),
         kernel: Some(false),
         children: false,
+        arrivals: None,
         cpus: CpuPolicy::default(),
         keep_thread: None,
     };

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
 
+use super::arrivals::Arrivals;
 use super::children::parent_of;
 use super::links::SamplingEnd;
 use super::state::Sampler;
-use super::targets::Observed;
+use super::targets::{Entry, Observed};
 use crate::batch::{TargetEnd, TargetId};
 use crate::bpf::MAX_TARGETS;
 use wcprof_host::{Liveness, Target, TargetError};
@@ -102,7 +103,7 @@ impl Sampler {
         self.outbox.batch.ended.push((id, end, now));
         self.targets.last_end = Some(end);
         if end == TargetEnd::Exec && self.targets.births.is_some() {
-            self.join(pid, true);
+            self.join_new(pid, Entry::Exec);
         }
     }
 
@@ -115,26 +116,44 @@ impl Sampler {
             let is_known = self.targets.of_pid(Pid(pid)).is_some();
             let parent = parent_of(pid).filter(|_| !is_known);
             if parent.is_some_and(|parent| self.targets.of_pid(parent).is_some()) {
-                self.join(Pid(pid), false);
+                self.join_new(Pid(pid), Entry::Born);
             }
         }
     }
 
-    /// Begins to sample one more process.
-    fn join(&mut self, pid: Pid, rejoined: bool) {
-        let target = match Target::open(pid) {
-            Ok(target) => Arc::new(target),
+    /// Takes in what another thread has found.
+    pub(super) fn admit_arrivals(&mut self, now: u64) {
+        let arrivals = self.targets.arrivals.as_ref();
+        for target in arrivals.map(Arrivals::take).unwrap_or_default() {
+            if let Some(id) = self.targets.of_pid(target.pid()) {
+                let known = self.targets.get(id);
+                if known.is_some_and(|known| known.target == target) {
+                    continue;
+                }
+                // Another program by now, which was found sooner than the end of the one before.
+                self.end_target(id, TargetEnd::Exec, now);
+            }
+            self.join(target, Entry::Found(now));
+        }
+    }
+
+    /// Begins to sample a process that is to be opened.
+    fn join_new(&mut self, pid: Pid, entry: Entry) {
+        match Target::open(pid) {
+            Ok(target) => self.join(Arc::new(target), entry),
             // Numbers of threads are candidates, too; and what has exited is not missed.
             Err(
                 TargetError::IsThread { .. }
                 | TargetError::NoSuchProcess(_)
                 | TargetError::Zombie(_),
-            ) => return,
-            Err(_) => {
-                self.outbox.batch.counts.n_left_out += 1;
-                return;
-            }
-        };
+            ) => {}
+            Err(_) => self.outbox.batch.counts.n_left_out += 1,
+        }
+    }
+
+    /// Begins to sample one more process.
+    fn join(&mut self, target: Arc<Target>, entry: Entry) {
+        let pid = target.pid();
         let is_room = self.targets.n_alive() < MAX_TARGETS;
         let next = self.targets.next();
         if !is_room || self.snapshots.add_target(next, pid).is_err() {
@@ -144,10 +163,10 @@ impl Sampler {
         let id = self.targets.add(Arc::clone(&target));
         // What the process had used when its part began.
         let mut cpu = Some(0);
-        if rejoined {
+        if entry != Entry::Born {
             cpu = target.cpu_ns();
             if let Some(observed) = self.targets.get_mut(id) {
-                observed.rejoined = true;
+                observed.entry = entry;
             }
             self.snapshots.want_full();
         }

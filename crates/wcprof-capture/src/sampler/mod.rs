@@ -1,6 +1,7 @@
 //! The sampling loop: at each tick one snapshot of all threads of the targets, copies of the stacks that can
 //! have changed, and the timer samples of running threads. Never unwinds, never writes to disk.
 
+mod arrivals;
 mod budget;
 mod children;
 mod clock;
@@ -20,6 +21,7 @@ mod threads;
 
 use std::sync::atomic::Ordering;
 
+pub use arrivals::Arrivals;
 pub use links::{SamplerLinks, SamplingEnd, StackRequest};
 pub use pulse::{Pulse, Stuck, Watcher};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
@@ -106,6 +108,7 @@ impl Sampler {
         self.outbox.begin_tick(&due);
         self.take_requests(links);
         self.admit_children(due.time);
+        self.admit_arrivals(due.time);
         self.snapshots
             .snapshot(&mut self.set, &mut self.outbox.batch.stacks)
             .map_err(SamplingEnd::Failed)?;
@@ -117,6 +120,7 @@ impl Sampler {
     fn can_hold(&self) -> bool {
         let now = self.clock.deadline();
         self.threads.seen.number > 0
+            && self.threads.n_waiting == 0
             && self.targets.births.is_none()
             && self.outbox.n_ticks + self.held.ticks.len() + 1 < MAX_TICKS
             && !self.is_check_due(now)

@@ -18,6 +18,7 @@ impl Sampler {
         };
         let mut pending = PendingStacks::default();
         let mut n_seen = self.set.n_unlisted();
+        (self.threads.n_new, self.threads.n_waiting) = (0, self.set.n_waiting);
         let mut snapshots = std::mem::take(&mut self.set.threads);
         for snapshot in snapshots.drain(..) {
             // Of a process that has just left there may be some.
@@ -27,9 +28,14 @@ impl Sampler {
             }
         }
         self.set.threads = snapshots;
+        n_seen -= self.threads.n_waiting - self.set.n_waiting;
         self.outbox.batch.counts.n_observations += n_seen as u64;
         self.read_stacks(pending);
         self.notice_exits(n_seen, tick.number);
+        self.set.allow_new(self.threads.n_waiting);
+        if self.threads.n_waiting > 0 {
+            self.snapshots.want_full();
+        }
         self.threads.seen = tick;
         if self.threads.is_mention_due(tick.time) {
             self.threads.mention(&mut self.outbox.batch.threads);
@@ -47,6 +53,13 @@ impl Sampler {
         if is_known == Some(false) {
             // A number that another thread had until now.
             self.forget_thread(now.tid);
+        }
+        if is_known != Some(true) {
+            if self.threads.n_new == self.set.max_new {
+                self.threads.n_waiting += 1;
+                return;
+            }
+            self.threads.n_new += 1;
         }
         let since = (is_known != Some(true)).then(|| self.take_birth(&now, tick));
         let keep = self.threads.keeps(now.info.comm.as_ref());
@@ -101,7 +114,8 @@ impl Sampler {
         }
         let mut is_older = tick == 1;
         if let Some(observed) = self.targets.get_mut(now.target) {
-            is_older |= observed.rejoined && observed.pid().0 == now.tid.0;
+            let is_first_thread = observed.pid().0 == now.tid.0;
+            is_older |= observed.entry.is_older(is_first_thread, now.info.started);
             let own = observed.locks.born(observed.target.pid(), now.tid);
             let own = own.map(|own| (now.target, now.tid, own));
             self.outbox.batch.own_tids.extend(own);

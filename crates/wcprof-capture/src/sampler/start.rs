@@ -9,6 +9,7 @@ use nix::errno::Errno;
 use thiserror::Error;
 use wcprof_types::{Avma, Pid, Tid, cpu_list};
 
+use super::arrivals::Arrivals;
 use super::budget::CpuBudget;
 use super::children::Births;
 use super::clock::TickClock;
@@ -34,8 +35,8 @@ pub(crate) const DUMP_BYTES: u32 = 32 << 10;
 
 /// Descriptors of wcprof itself: standard streams, trace, event loop, BPF objects, debug files.
 pub(crate) const OWN_FILES: usize = 48;
-/// Files of children that the recording may come to hold.
-const CHILD_FILES: u64 = 400;
+/// Files of processes that join which the recording may come to hold.
+const JOINING_FILES: u64 = 400;
 
 /// What to sample and how.
 pub struct SamplerOptions {
@@ -49,6 +50,8 @@ pub struct SamplerOptions {
     pub kernel: Option<bool>,
     /// Processes that targets start meanwhile, too.
     pub children: bool,
+    /// Processes that another thread finds meanwhile, too.
+    pub arrivals: Option<Arrivals>,
     /// Where timers may be.
     pub cpus: CpuPolicy,
     /// Whether a thread of this name is wanted; `None` for all.
@@ -147,7 +150,7 @@ impl Sampler {
             check_memory(target)?;
             members.add(Arc::clone(target));
         }
-        let files = FileBudget::new(targets, options.children)?;
+        let files = FileBudget::new(targets, options.children || options.arrivals.is_some())?;
         let mut notes = Vec::new();
         let start = Start {
             targets: &members,
@@ -175,6 +178,7 @@ impl Sampler {
             notes.extend(kernel_note(first, kernel, start.by_address));
         }
         members.births = options.children.then(Births::new);
+        members.arrivals = options.arrivals;
         let budget = CpuBudget::new(options.rate_hz, options.max_cpu_percent);
         Ok(Self {
             engine,
@@ -190,7 +194,7 @@ impl Sampler {
             clock: TickClock::new(budget.interval(), 0),
             budget,
             held: HeldTicks::default(),
-            set: SnapshotSet::default(),
+            set: SnapshotSet::new(),
             outbox: Outbox::default(),
         })
     }
@@ -212,11 +216,11 @@ struct FileBudget {
 
 impl FileBudget {
     /// Raises the limit as far as permitted.
-    fn new(targets: &[Arc<Target>], children: bool) -> Result<Self, StartError> {
+    fn new(targets: &[Arc<Target>], others_join: bool) -> Result<Self, StartError> {
         let limit = raise_open_files();
-        // What children map is opened later.
-        let limit = match children {
-            true => limit - (limit / 2).min(CHILD_FILES),
+        // What those that join map is opened later.
+        let limit = match others_join {
+            true => limit - (limit / 2).min(JOINING_FILES),
             false => limit,
         };
         let mut modules: BTreeSet<(u64, (u32, u32))> = BTreeSet::new();

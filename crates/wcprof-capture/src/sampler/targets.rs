@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use wcprof_types::{Pid, Tid};
 
+use super::arrivals::Arrivals;
 use super::children::Births;
 use super::locks::LockWatch;
 use super::pulse::Pulse;
@@ -16,6 +17,28 @@ use crate::tid_map::TidMap;
 use wcprof_host::Target;
 use wcprof_host::fds::FdCache;
 
+/// How a process came to be sampled.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub(super) enum Entry {
+    /// It was started since sampling began.
+    Born,
+    /// It was observed before, with another program: its first thread is older than its part.
+    Exec,
+    /// It was there when its part began, `CLOCK_MONOTONIC` ns: its threads from before are older than that.
+    Found(u64),
+}
+
+impl Entry {
+    /// Whether a thread that is seen for the first time is older than its process's part.
+    pub(super) fn is_older(self, is_first_thread: bool, started: u64) -> bool {
+        match self {
+            Self::Born => false,
+            Self::Exec => is_first_thread,
+            Self::Found(begin) => started < begin,
+        }
+    }
+}
+
 /// A process that is sampled.
 #[derive(Debug)]
 pub(super) struct Observed {
@@ -25,8 +48,7 @@ pub(super) struct Observed {
     pub(super) stack_map: StackMap,
     /// Changes when it runs another program; `None` until the engine tells.
     pub(super) exec_id: Option<u64>,
-    /// It was observed before, with another program: its first thread is older than its part.
-    pub(super) rejoined: bool,
+    pub(super) entry: Entry,
 }
 
 impl Observed {
@@ -36,7 +58,7 @@ impl Observed {
             locks: LockWatch::new(target.pid(), pulse),
             stack_map: StackMap::default(),
             exec_id: None,
-            rejoined: false,
+            entry: Entry::Born,
             target,
         }
     }
@@ -55,6 +77,8 @@ pub(super) struct Targets {
     by_pid: TidMap<TargetId>,
     /// Notices children, when they are wanted.
     pub(super) births: Option<Births>,
+    /// Processes that another thread finds.
+    pub(super) arrivals: Option<Arrivals>,
     /// How the last process left.
     pub(super) last_end: Option<TargetEnd>,
     /// When it was last asked whether processes are still there and the same, and when locks were last
@@ -118,6 +142,9 @@ impl Targets {
     /// Counts from now on.
     pub(super) fn begin(&mut self, now: u64) {
         (self.checked, self.locks_read, self.cpus_checked) = (now, now, now);
+        for observed in self.by_id.values_mut() {
+            observed.entry = Entry::Found(now);
+        }
     }
 
     pub(super) fn n_alive(&self) -> usize {

@@ -21,6 +21,9 @@ pub(super) struct ThreadTable {
     pub(super) keep_thread: Option<KeepThread>,
     /// The last tick whose threads were taken in. A thread that it did not list was unchanged.
     pub(super) seen: SeenTick,
+    /// Threads that the last tick took in for the first time, and those that it left for the next.
+    pub(super) n_new: usize,
+    pub(super) n_waiting: usize,
     /// When all unchanged threads were last handed on.
     pub(super) mentioned: u64,
 }

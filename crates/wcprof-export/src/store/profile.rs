@@ -6,6 +6,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::fmt;
 
 use prost::Message;
 use wcprof_profile::model::{Profile, State};
@@ -84,6 +85,16 @@ pub struct StoreProfile {
 }
 
 impl StoreProfile {
+    /// Samples, those that are `[other]` among them.
+    pub fn n_samples(&self) -> usize {
+        self.message.sample.len()
+    }
+
+    /// Bytes of the message.
+    pub fn len_bytes(&self) -> usize {
+        self.message.encoded_len()
+    }
+
     /// A message of pprof, not compressed: requests are compressed whole.
     pub fn to_pprof(&self) -> Vec<u8> {
         self.message.encode_to_vec()
@@ -93,69 +104,91 @@ impl StoreProfile {
 /// Time of a stack (root first) of a pool in a state, ns.
 type Sample<'p> = ((Vec<Frame>, State, &'p str), u64);
 
-/// Makes the profile of a process: index into [`Profile::processes`]. `None` where it has no such time.
-pub fn store_profile(
-    profile: &Profile,
-    process: usize,
-    series: Series,
-    limits: StoreLimits,
-) -> Option<StoreProfile> {
-    let view = View {
-        by: GroupBy::All,
-        idle: true,
-        min_percent: 0.0,
-        ..View::default()
-    };
-    let stacks = Stacks::new(profile, &view);
-    let samples = samples(profile, &stacks, process, series);
-    if samples.is_empty() {
-        return None;
-    }
-    let mut n_kept = limits.n_samples;
-    loop {
-        let (kept, folded) = fold(&samples, n_kept);
-        let message = message(profile, &stacks, series, kept);
-        if message.encoded_len() > limits.n_bytes && n_kept > 1 {
-            // Strings are shared: half of the stacks may take more than half of the bytes.
-            n_kept = (n_kept.min(samples.len()) / 2).max(1);
-            continue;
-        }
-        return Some(StoreProfile {
-            message,
-            n_folded: folded.0,
-            folded_ns: folded.1,
-        });
+/// Makes the profiles of single processes.
+pub struct StoreProfiles<'p> {
+    profile: &'p Profile,
+    stacks: Stacks<'p>,
+    /// By process: indices of its rows.
+    rows: Vec<Vec<usize>>,
+}
+
+impl fmt::Debug for StoreProfiles<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreProfiles").finish_non_exhaustive()
     }
 }
 
-/// The samples of a process, most time first.
-fn samples<'p>(
-    profile: &'p Profile,
-    stacks: &Stacks<'p>,
-    process: usize,
-    series: Series,
-) -> Vec<Sample<'p>> {
-    let mut sums: HashMap<(Vec<Frame>, State, &str), u64> = HashMap::new();
-    for (at, row) in profile.rows.iter().enumerate() {
-        let thread = &profile.threads[row.thread];
-        if thread.process != process || row.weight == 0 || !series.shows(row.state) {
-            continue;
-        }
-        let frames = match row.state.is_idle() {
-            true => Some(vec![IDLE]),
-            false => stacks.frames(at),
+impl<'p> StoreProfiles<'p> {
+    /// Of the processes of a profile.
+    pub fn new(profile: &'p Profile) -> Self {
+        let view = View {
+            by: GroupBy::All,
+            idle: true,
+            min_percent: 0.0,
+            ..View::default()
         };
-        let pool = profile.pools.get(thread.pool);
-        let pool = pool.map_or("", |pool| pool.name.as_str());
-        if let Some(frames) = frames {
-            let sum = sums.entry((frames, row.state, pool)).or_default();
-            *sum = sum.saturating_add(row.weight);
+        let mut rows = vec![Vec::new(); profile.processes.len()];
+        for (at, row) in profile.rows.iter().enumerate() {
+            if let Some(of_process) = rows.get_mut(profile.threads[row.thread].process) {
+                of_process.push(at);
+            }
+        }
+        Self {
+            profile,
+            stacks: Stacks::new(profile, &view),
+            rows,
         }
     }
-    let mut samples: Vec<Sample<'_>> = sums.into_iter().collect();
-    samples
-        .sort_by(|(a, of_a), (b, of_b)| (Reverse(of_a), a.2, a.1).cmp(&(Reverse(of_b), b.2, b.1)));
-    samples
+
+    /// The profile of a process: index into [`Profile::processes`]. `None` where it has no such time.
+    pub fn of(&self, process: usize, series: Series, limits: StoreLimits) -> Option<StoreProfile> {
+        let samples = self.samples(process, series);
+        if samples.is_empty() {
+            return None;
+        }
+        let mut n_kept = limits.n_samples;
+        loop {
+            let (kept, folded) = fold(&samples, n_kept);
+            let message = message(self.profile, &self.stacks, series, kept);
+            if message.encoded_len() > limits.n_bytes && n_kept > 1 {
+                // Strings are shared: half of the stacks may take more than half of the bytes.
+                n_kept = (n_kept.min(samples.len()) / 2).max(1);
+                continue;
+            }
+            return Some(StoreProfile {
+                message,
+                n_folded: folded.0,
+                folded_ns: folded.1,
+            });
+        }
+    }
+
+    /// The samples of a process, most time first.
+    fn samples(&self, process: usize, series: Series) -> Vec<Sample<'p>> {
+        let profile = self.profile;
+        let mut sums: HashMap<(Vec<Frame>, State, &str), u64> = HashMap::new();
+        for &at in self.rows.get(process).into_iter().flatten() {
+            let row = &profile.rows[at];
+            if row.weight == 0 || !series.shows(row.state) {
+                continue;
+            }
+            let frames = match row.state.is_idle() {
+                true => Some(vec![IDLE]),
+                false => self.stacks.frames(at),
+            };
+            let pool = profile.pools.get(profile.threads[row.thread].pool);
+            let pool = pool.map_or("", |pool| pool.name.as_str());
+            if let Some(frames) = frames {
+                let sum = sums.entry((frames, row.state, pool)).or_default();
+                *sum = sum.saturating_add(row.weight);
+            }
+        }
+        let mut samples: Vec<Sample<'_>> = sums.into_iter().collect();
+        samples.sort_by(|(a, of_a), (b, of_b)| {
+            (Reverse(of_a), a.2, a.1).cmp(&(Reverse(of_b), b.2, b.1))
+        });
+        samples
+    }
 }
 
 /// Keeps about `n` samples with most time. Others are one for each state and pool; how many they are, and their time.

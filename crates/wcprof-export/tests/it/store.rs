@@ -6,8 +6,8 @@ use opentelemetry_proto::tonic::profiles::v1development as otlp;
 use proptest::prelude::*;
 use prost::Message;
 use wcprof_export::{
-    PushedProfile, Series, StoreLimits, otlp_request, parca_request, pyroscope_request,
-    store_profile,
+    PushedProfile, Series, StoreLimits, StoreProfiles, otlp_request, parca_request,
+    pyroscope_request,
 };
 use wcprof_profile::model::State;
 use wcprof_trace::model::Span;
@@ -33,6 +33,7 @@ proptest! {
     fn sums(maker in trace(), n_samples in 1..20_usize, n_bytes in prop::sample::select(vec![100, 1000, WIDE.n_bytes])) {
         let exports = Exports::of(&maker, None);
         let profile = &exports.profile;
+        let profiles = StoreProfiles::new(profile);
         for series in [Series::Wall { idle: false }, Series::Wall { idle: true }, Series::Cpu] {
             let limits = StoreLimits { n_samples, n_bytes };
             let weight = |state: State| -> u64 {
@@ -44,7 +45,7 @@ proptest! {
                 Series::Cpu => matches!(state, State::OnCpu | State::Guest),
             };
             let expected: u64 = State::ALL.into_iter().filter(shown).map(weight).sum();
-            let Some(found) = store_profile(profile, 0, series, limits) else {
+            let Some(found) = profiles.of(0, series, limits) else {
                 prop_assert_eq!(expected, 0);
                 continue;
             };
@@ -68,10 +69,10 @@ proptest! {
             for label in labels {
                 prop_assert!(["state", "pool"].contains(&pprof.text(label.key)));
             }
-            let whole = store_profile(profile, 0, series, WIDE).unwrap();
+            let whole = profiles.of(0, series, WIDE).unwrap();
             prop_assert_eq!(whole.n_folded, 0);
         }
-        prop_assert!(store_profile(profile, 1, Series::Cpu, WIDE).is_none());
+        prop_assert!(profiles.of(1, Series::Cpu, WIDE).is_none());
     }
 }
 
@@ -79,7 +80,9 @@ proptest! {
 fn pushed(exports: &Exports, name: &str) -> PushedProfile {
     PushedProfile {
         labels: vec![("service_name".into(), name.into())],
-        profile: store_profile(&exports.profile, 0, Series::Wall { idle: false }, WIDE).unwrap(),
+        profile: StoreProfiles::new(&exports.profile)
+            .of(0, Series::Wall { idle: false }, WIDE)
+            .unwrap(),
         id: name.into(),
     }
 }

@@ -63,10 +63,42 @@ static RULES: LazyLock<(Rules, Categories, RuleSet)> = LazyLock::new(|| {
     (rules, categories, RuleSet::builtin().unwrap())
 });
 
+/// What is compared.
+#[derive(Copy, Clone)]
+enum Like {
+    Osds,
+    /// Threads of one process.
+    Reactors,
+}
+
+impl Like {
+    /// The thread of a further member.
+    fn add(self, m: &mut Maker, member: usize) -> ThreadId {
+        let first = member == 0;
+        let (tid, thread) = (1000 + member as i32, format!("reactor_{member}"));
+        let (process, comm) = match self {
+            Self::Osds if first => (ProcessId(0), "tp_osd_tp"),
+            Self::Osds => (m.process(100 + member as i32, "ceph-osd"), "tp_osd_tp"),
+            Self::Reactors => (ProcessId(0), thread.as_str()),
+        };
+        let of = &mut m.tables.processes[process.0 as usize];
+        match self {
+            Self::Osds => {
+                of.cmdline = ["ceph-osd", "--id", &member.to_string()]
+                    .map(str::to_owned)
+                    .to_vec();
+            }
+            Self::Reactors => of.comm = "spdk_tgt".into(),
+        }
+        m.thread_of(process, tid, comm)
+    }
+}
+
 /// The findings on unlike OSDs among `n`, of which the load differs by `spread`; `changed` does `factor` times as
 /// much of `WORK[LOCK]`.
 fn found(
     random: &mut Random,
+    like: Like,
     n: usize,
     spread: f64,
     changed: Option<(usize, f64)>,
@@ -86,13 +118,7 @@ fn found(
     });
     let mut builder = ProfileBuilder::new();
     for osd in 0..n {
-        let process = match osd {
-            0 => ProcessId(0),
-            _ => m.process(100 + osd as i32, "ceph-osd"),
-        };
-        let arguments = ["ceph-osd", "--id", &osd.to_string()];
-        m.tables.processes[osd].cmdline = arguments.map(str::to_owned).to_vec();
-        let thread = m.thread_of(process, 1000 + osd as i32, "tp_osd_tp");
+        let thread = like.add(&mut m, osd);
         m.tables.threads[osd].end = TimeNs(N_STEPS * STEP_NS);
         let load = (spread * random.normal()).exp();
         let own: Vec<f64> = (0..WORK.len())
@@ -146,7 +172,7 @@ fn changed_one() {
     let (mut n_found, mut n_others) = (0, 0);
     for fleet in 0..N_FLEETS {
         let changed = (fleet * 7 % 60) as usize;
-        let found = found(&mut random, 60, 0.025, Some((changed, 1.5)));
+        let found = found(&mut random, Like::Osds, 60, 0.025, Some((changed, 1.5)));
         let is_it = |finding: &&Finding| finding.process == format!("osd.{changed}");
         n_others += found.iter().filter(|one| !is_it(one)).count();
         let Some(finding) = found.iter().find(is_it) else {
@@ -172,7 +198,8 @@ fn changed_one() {
 fn none_changed() {
     for (seed, n, spread) in [(2, 60, 0.025), (3, 60, 0.3), (4, 8, 0.1)] {
         let mut random = Random::new(seed);
-        let fleets = (0..N_FLEETS).filter(|_| !found(&mut random, n, spread, None).is_empty());
+        let fleets =
+            (0..N_FLEETS).filter(|_| !found(&mut random, Like::Osds, n, spread, None).is_empty());
         let n_false = fleets.count();
         assert!(n_false <= 5, "{n} OSDs, {spread}: {n_false} of {N_FLEETS}");
     }
@@ -183,9 +210,26 @@ fn none_changed() {
 #[test]
 fn few() {
     let mut random = Random::new(6);
-    let found = |n| found(&mut random, n, 0.025, Some((3, 4.0)));
+    let found = |n| found(&mut random, Like::Osds, n, 0.025, Some((3, 4.0)));
     let [eight, four] = [8, 4].map(found);
     let names: Vec<&str> = eight.iter().map(|one| one.process.as_str()).collect();
     assert_eq!(names, ["osd.3"]);
     assert_eq!(four, []);
+}
+
+/// Check that among the reactors of one process the one with twice the lock time is found, by its thread's name.
+#[test]
+fn reactors() {
+    let mut random = Random::new(7);
+    let found = found(&mut random, Like::Reactors, 16, 0.025, Some((3, 2.0)));
+    let titles: Vec<&str> = found.iter().map(|one| one.title.as_str()).collect();
+    let [title] = titles[..] else {
+        panic!("{titles:?}");
+    };
+    assert!(title.starts_with("reactor_3: "), "{title}");
+    assert!(
+        title.ends_with(" of the median of 16 reactor_N threads"),
+        "{title}"
+    );
+    assert_eq!(found[0].pools, ["reactor_N"]);
 }

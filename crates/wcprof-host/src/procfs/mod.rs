@@ -22,6 +22,11 @@ pub fn read_status(pid: Pid) -> io::Result<Status> {
     Ok(parse_status(&read_text(pid, "status")?))
 }
 
+/// Resident memory of wcprof itself, now and at most, bytes.
+pub fn own_rss() -> (u64, u64) {
+    parse_status(&read_file("/proc/self/status").unwrap_or_default()).rss
+}
+
 /// State letter of a task (`proc(5)`), whose folder below `/proc` this is: `77`, `self/task/78`.
 pub fn task_state(folder: &str) -> Option<char> {
     let stat = read_file(format!("/proc/{folder}/stat")).ok()?;

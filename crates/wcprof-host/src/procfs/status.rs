@@ -17,6 +17,8 @@ pub struct Status {
     pub ignored: u64,
     /// seccomp mode: 0 off, 1 strict, 2 filter.
     pub seccomp: u32,
+    /// Resident memory, now and at most, bytes.
+    pub rss: (u64, u64),
     /// Ids in the pid namespaces, outermost first.
     pub ns_pids: NamespacePids,
 }
@@ -43,6 +45,8 @@ pub fn parse_status(text: &str) -> Status {
             }
             "CapEff" => status.cap_eff = u64::from_str_radix(value, 16).unwrap_or(0),
             "SigIgn" => status.ignored = u64::from_str_radix(value, 16).unwrap_or(0),
+            "VmRSS" => status.rss.0 = bytes(value),
+            "VmHWM" => status.rss.1 = bytes(value),
             "Seccomp" => status.seccomp = value.parse().unwrap_or(0),
             "NSpid" => {
                 status.ns_pids = value
@@ -56,6 +60,12 @@ pub fn parse_status(text: &str) -> Status {
     status
 }
 
+/// The bytes of `12 kB`.
+fn bytes(value: &str) -> u64 {
+    let number = value.split_ascii_whitespace().next();
+    number.and_then(|n| n.parse::<u64>().ok()).unwrap_or(0) * 1024
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -65,12 +75,14 @@ mod tests {
     fn container() {
         let status = parse_status(
             "Name:\tceph-osd\nTgid:\t812\nTracerPid:\t0\nUid:\t167\t167\t167\t167\n\
-             NSpid:\t812\t1\nSigIgn:\t0000000000001001\nCapEff:\t000001ffffffffff\nSeccomp:\t2\nodd line\n",
+             NSpid:\t812\t1\nSigIgn:\t0000000000001001\nCapEff:\t000001ffffffffff\n\
+             VmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nSeccomp:\t2\nodd line\n",
         );
         assert_eq!(status.tgid, Some(Pid(812)));
         assert_eq!(status.ns_pids, [812, 1]);
         assert_eq!(status.uids, Some((167, 167)));
         assert_eq!(status.ignored, 1 | 1 << 12);
+        assert_eq!(status.rss, (1 << 20, 2 << 20));
         assert_eq!((status.cap_eff, status.seccomp), (0x1ff_ffff_ffff, 2));
     }
 }

@@ -13,8 +13,8 @@ use dwarf_stream::Cancel;
 use httpdate::parse_http_date;
 use nix::sys::statvfs::fstatvfs;
 use ureq::http::Response;
-use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
-use ureq::{Agent, Body, Proxy};
+use ureq::{Agent, Body};
+use wcprof_net::{ClientLimits, client};
 
 use super::options::{DebuginfodOptions, ServerFailure};
 use crate::demangle::printable;
@@ -144,30 +144,13 @@ impl Server {
 
     fn agent(&self, options: &DebuginfodOptions) -> &Agent {
         self.agent.get_or_init(|| {
-            let tls = TlsConfig::builder()
-                .provider(TlsProvider::Rustls)
-                .unversioned_rustls_crypto_provider(Arc::new(
-                    rustls::crypto::ring::default_provider(),
-                ))
-                .root_certs(certificates())
-                .build();
-            let connect = Some(options.connect_timeout);
-            let config = Agent::config_builder()
-                .tls_config(tls)
-                .user_agent(concat!("wcprof/", env!("CARGO_PKG_VERSION")))
-                .http_status_as_error(false)
-                .max_redirects(MAX_REDIRECTS)
-                .timeout_resolve(connect)
-                .timeout_connect(connect)
-                .timeout_send_request(options.timeout)
-                .timeout_recv_response(options.timeout)
-                .timeout_per_read(options.timeout)
-                .timeout_per_call(options.max_time)
-                .proxy(match options.proxy {
-                    true => Proxy::try_from_env(),
-                    false => None,
-                });
-            config.build().new_agent()
+            client(&ClientLimits {
+                connect: Some(options.connect_timeout),
+                step: options.timeout,
+                whole: options.max_time,
+                max_redirects: MAX_REDIRECTS,
+                proxy: options.proxy,
+            })
         })
     }
 
@@ -327,15 +310,6 @@ impl Pace {
         }
         Ok(is_due)
     }
-}
-
-/// Those that this system trusts, or that `SSL_CERT_FILE` and `SSL_CERT_DIR` name; what cannot be read is left out.
-fn certificates() -> RootCerts {
-    let found = rustls_native_certs::load_native_certs().certs;
-    let certificates = found
-        .iter()
-        .map(|der| Certificate::from_der(der).to_owned());
-    RootCerts::Specific(Arc::new(certificates.collect()))
 }
 
 fn stop(error: ureq::Error, begin: Instant, options: &DebuginfodOptions) -> Stop {

@@ -9,15 +9,13 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::table::IdSet;
 use super::tables::add_place;
 use crate::error::TraceError;
-use crate::model::{
-    CounterId, CounterReading, LockLook, LockOwner, Span, StackId, Stats, ThreadId, WaitId,
-};
-use crate::v1::codec::Sizes;
-use crate::v1::span_reader::SpanReader;
-use crate::v1::spans::{Columns, Guesses};
-use crate::v1::wire::Input;
+use crate::format::codec::{Entries, N_TABLES, Sizes};
+use crate::format::span_reader::read_section;
+use crate::format::spans::SpanWriter;
+use crate::format::wire::Input;
+use crate::model::{CounterId, CounterReading, LockLook, LockOwner, Span, Stats, ThreadId};
 
-/// Spans that are closed. They stand alone: their differences begin at zero.
+/// Spans that are closed, as in a block of a file.
 #[derive(Debug)]
 pub(crate) struct Chunk {
     /// One zstd frame of a section of spans; empty without spans.
@@ -55,8 +53,9 @@ impl Chunk {
         let raw = Decompressor::new()
             .and_then(|mut zstd| zstd.decompress(&self.packed, self.raw_len))
             .map_err(TraceError::Read)?;
-        let all = Sizes([usize::MAX; 7]);
-        SpanReader::default().read(&mut Input(&raw), &all, each)
+        let all = Sizes([usize::MAX; N_TABLES]);
+        read_section(&mut Input(&raw), &all, &mut Entries::default(), each)?;
+        Ok(())
     }
 
     /// Bytes of memory.
@@ -82,29 +81,25 @@ impl Chunk {
 /// The chunk that is being filled.
 #[derive(Default)]
 pub(crate) struct OpenChunk {
-    columns: Columns,
-    guesses: Guesses,
+    spans: SpanWriter,
     stacks: IdSet,
     waits: IdSet,
+    /// Those of looks; those of spans are listed with them.
     threads: IdSet,
     facts: Facts,
 }
 
 impl OpenChunk {
     pub(crate) fn span(&mut self, span: &Span) {
-        self.refer(span.thread, span.stack, span.wait);
+        add_place((span.stack, span.wait), &mut self.stacks, &mut self.waits);
         self.facts.end = self.facts.end.max(span.end);
-        self.guesses.put(&mut self.columns, span);
-    }
-
-    fn refer(&mut self, thread: ThreadId, stack: Option<StackId>, wait: Option<WaitId>) {
-        self.threads.insert(thread.0);
-        add_place((stack, wait), &mut self.stacks, &mut self.waits);
+        self.spans.put(span);
     }
 
     pub(crate) fn look(&mut self, look: &LockLook) {
         for owner in &look.owners {
-            self.refer(owner.thread, owner.stack, owner.wait);
+            self.threads.insert(owner.thread.0);
+            add_place((owner.stack, owner.wait), &mut self.stacks, &mut self.waits);
         }
         self.facts.end = self.facts.end.max(look.until);
         self.facts.looks.push(look.clone());
@@ -126,7 +121,7 @@ impl OpenChunk {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.columns.len()
+        self.spans.len()
     }
 
     /// The chunk so far, and a new one begins, with these counts.
@@ -135,9 +130,10 @@ impl OpenChunk {
         zstd: &mut Compressor<'static>,
         stats: &Stats,
     ) -> Result<Arc<Chunk>, TraceError> {
-        let mut raw = Vec::with_capacity(self.columns.len() + 64);
-        self.columns.take_into(&mut raw);
-        self.guesses.restart();
+        let mut raw = Vec::with_capacity(self.spans.len() + 64);
+        let threads = self.spans.threads().iter().map(|thread| thread.0);
+        self.threads.extend(threads);
+        self.spans.take_into(&mut raw);
         let mut packed = match raw.is_empty() {
             true => Vec::new(),
             false => zstd.compress(&raw).map_err(TraceError::Write)?,

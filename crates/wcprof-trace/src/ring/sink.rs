@@ -12,13 +12,13 @@ use super::snapshot::Snapshot;
 use super::table::IdSet;
 use super::tables::{RingTables, add_place};
 use crate::error::TraceError;
+use crate::format::wire::within;
 use crate::limits;
 use crate::model::{
     CounterId, CounterReading, Frame, FrameId, Header, LockLook, Module, ModuleId, NodeId, Process,
     ProcessEnd, ProcessId, Span, Stack, StackId, StackNode, Stats, Thread, ThreadId, WaitId,
 };
 use crate::sink::TraceSink;
-use crate::v1::wire::within;
 
 /// Uncompressed bytes of spans after which a chunk is closed without being asked.
 const CHUNK_BYTES: usize = 2 << 20;

@@ -34,6 +34,11 @@ impl Snapshot {
         self.stats.duration
     }
 
+    /// The counts of the whole recording until then.
+    pub fn stats(&self) -> &Stats {
+        &self.stats
+    }
+
     /// The ring's memory then.
     pub fn memory(&self) -> RingMemory {
         self.memory

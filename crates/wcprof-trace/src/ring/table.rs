@@ -7,7 +7,7 @@ use std::mem::size_of;
 use foldhash::fast::RandomState as FastState;
 
 use crate::error::TraceError;
-use crate::v1::entries::Entry;
+use crate::format::entries::Entry;
 
 /// Ids that something refers to.
 pub(crate) type IdSet = HashSet<u32, FastState>;

@@ -8,11 +8,11 @@ use wcprof_types::{CounterName, Tid, TimeNs, Wait};
 
 use super::table::{IdSet, Table};
 use crate::error::{Malformed, TraceError};
+use crate::format::wire::unknown_id;
 use crate::model::{
     Frame, Module, ModuleId, Process, ProcessEnd, ProcessId, Stack, StackId, StackNode, Thread,
     ThreadId, WaitId,
 };
-use crate::v1::wire::unknown_id;
 
 /// A process, as long as it lives or something in the ring is of it.
 #[derive(Clone, Debug)]

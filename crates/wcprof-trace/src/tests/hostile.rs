@@ -3,12 +3,13 @@
 use zstd::bulk::Compressor;
 
 use super::header;
-use crate::v1::wire::{put, put_str};
-use crate::v1::{FORMAT_VERSION, MAGIC, block, entries, put_section, section};
+use crate::format::block::{self, kind};
+use crate::format::wire::{put, put_str};
+use crate::format::{FILE_HEADER_BYTES, FileHeader, entries, put_section, section};
 use crate::{Malformed, TraceError, TraceReader, limits};
 
-/// A file of one block with the header and the given sections.
-fn file(sections: &[(u8, Vec<u8>)]) -> Vec<u8> {
+/// The header and the given sections.
+pub(super) fn sections(sections: &[(u8, Vec<u8>)]) -> Vec<u8> {
     let mut content = Vec::new();
     entries::put_header(&mut content, &header()).unwrap();
     let mut raw = Vec::new();
@@ -16,16 +17,34 @@ fn file(sections: &[(u8, Vec<u8>)]) -> Vec<u8> {
     for (tag, content) in sections {
         put_section(&mut raw, *tag, content);
     }
-    let mut out = MAGIC.to_vec();
-    out.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-    block::pack(&mut Compressor::new(1).unwrap(), &raw, &mut out).unwrap();
+    raw
+}
+
+/// A file of one block with the header and the given sections.
+fn file(parts: &[(u8, Vec<u8>)]) -> Vec<u8> {
+    let mut out = FileHeader::CURRENT.to_bytes();
+    let zstd = &mut Compressor::new(1).unwrap();
+    block::pack(zstd, (kind::TABLES, (0, 0)), &sections(parts), &mut out).unwrap();
     out
 }
 
-fn numbers(numbers: &[u64]) -> Vec<u8> {
+pub(super) fn numbers(numbers: &[u64]) -> Vec<u8> {
     let mut out = Vec::new();
     numbers.iter().for_each(|&n| put(&mut out, n));
     out
+}
+
+/// A table from id 0 on.
+pub(super) fn table(entries: &[&[u8]]) -> Vec<u8> {
+    let mut out = numbers(&[0, entries.len() as u64]);
+    out.extend(list(entries));
+    out
+}
+
+/// Entries, each behind its length.
+fn list(entries: &[&[u8]]) -> Vec<u8> {
+    let with_length = |entry: &&[u8]| [&[entry.len() as u8], *entry].concat();
+    entries.iter().flat_map(with_length).collect()
 }
 
 fn error(sections: &[(u8, Vec<u8>)]) -> Malformed {
@@ -40,32 +59,38 @@ fn error(sections: &[(u8, Vec<u8>)]) -> Malformed {
 /// Check that ids without an entry are refused in every table.
 #[test]
 fn unknown_ids() {
-    let frame = || (section::FRAMES, numbers(&[0, 1, 2, 0x1000]));
+    let frame = || (section::FRAMES, table(&[&[2, 1]]));
     for sections in [
-        vec![(section::FRAMES, numbers(&[0, 1, 0, 3, 0x1000]))],
-        vec![(section::NODES, numbers(&[0, 1, 0, 0]))],
-        vec![frame(), (section::NODES, numbers(&[0, 1, 1, 0]))],
-        vec![(section::STACKS, numbers(&[0, 1, 1, 0]))],
-        vec![(section::THREADS, numbers(&[0, 1, 0, 2, 0, 0]))],
-        vec![(section::THREAD_NAMES, numbers(&[0, 0, 0]))],
-        vec![(section::THREAD_FACTS, numbers(&[0, 0, 0, 0]))],
-        vec![(section::PROCESS_ENDS, numbers(&[0, 0, 0]))],
-        vec![(section::FOLDED, numbers(&[0, 2]))],
-        vec![(section::COUNTERS, numbers(&[1, 0, 5, 0]))],
+        vec![(section::FRAMES, table(&[&[0, 3, 1]]))],
+        vec![(section::NODES, table(&[&[0, 0]]))],
+        vec![frame(), (section::NODES, table(&[&[1, 0]]))],
+        vec![(section::STACKS, table(&[&[1, 0]]))],
+        vec![(section::THREADS, table(&[&[0, 2, 0, 0]]))],
+        vec![(section::THREAD_NAMES, list(&[&[0, 0, 0]]))],
+        vec![(section::THREAD_FACTS, list(&[&[0, 0, 0, 0]]))],
+        vec![(section::PROCESS_ENDS, list(&[&[0, 0, 0]]))],
+        vec![(section::FOLDED, list(&[&[0, 2]]))],
+        vec![(section::COUNTERS, list(&[&[1, 0, 5, 0]]))],
         vec![
-            (section::PROCESSES, numbers(&[0, 1, 2, 0, 0])),
-            (section::COUNTERS, numbers(&[1, 0, 5, 1, 0, 2, 2])),
+            (section::PROCESSES, table(&[&[2, 0, 0]])),
+            (section::COUNTERS, list(&[&[1, 0, 5, 1, 0, 2, 2]])),
         ],
-        vec![(
-            section::SPANS,
-            numbers(&[1, 1, 0b100_0000, 1, 0, 0, 0, 0, 1, 1, 0, 0]),
-        )],
-        vec![(section::SYMBOLS, numbers(&[1, 0, 1, 0, 0]))],
-        vec![frame(), (section::SYMBOLS, numbers(&[1, 0, 1, 0, 1, 0, 0]))],
+        vec![(section::SPANS, numbers(&[1, 0, 0, 8, 0, 0]))],
+        vec![(section::SYMBOLS, [vec![1, 0, 1], list(&[&[0, 0]])].concat())],
+        vec![
+            frame(),
+            (
+                section::SYMBOLS,
+                [vec![1, 0, 1], list(&[&[0, 1, 0, 0]])].concat(),
+            ),
+        ],
     ] {
         let error = error(&sections);
         assert!(
-            matches!(error, Malformed::UnknownId { .. }),
+            matches!(
+                error,
+                Malformed::UnknownId { .. } | Malformed::TooMany { limit: 0, .. }
+            ),
             "{sections:?}: {error}"
         );
     }
@@ -78,62 +103,54 @@ fn huge_counts() {
         let e = error(&[(tag, numbers(&[0, u64::MAX]))]);
         assert_eq!(e, Malformed::UnexpectedEnd);
     }
-    let e = error(&[(section::SPANS, numbers(&[u64::MAX, 1]))]);
-    assert_eq!(e, Malformed::UnexpectedEnd);
+    for spans in [&[u64::MAX, 1][..], &[0, 0, 8, u64::MAX, 1]] {
+        let e = error(&[(section::SPANS, numbers(spans))]);
+        assert_eq!(e, Malformed::UnexpectedEnd);
+    }
     let e = error(&[(section::SYMBOLS, numbers(&[1, 1 << 40]))]);
     assert_eq!(e, Malformed::UnexpectedEnd);
     let long = limits::MAX_STRING_BYTES as u64 + 1;
-    let e = error(&[(section::PROCESSES, numbers(&[0, 1, 2, long]))]);
+    let entry = table(&[&numbers(&[2, long])]);
+    let e = error(&[(section::PROCESSES, entry)]);
     assert!(e.to_string().contains("the limit is 65536"), "{e}");
-    let many = vec![0; 9 * (limits::MAX_SOURCES + 1)];
+    let many = [9, 0, 0, 0, 0, 0, 0, 0, 0, 0].repeat(limits::MAX_SOURCES + 1);
     let e = error(&[(section::SOURCES, many)]);
     assert!(e.to_string().contains("sources, the limit is"), "{e}");
-    // More processes than allowed, each of three bytes.
+    // More processes than allowed, each of four bytes with its length; and as many are said to be before a block.
     let n = limits::MAX_PROCESSES as u64 + 1;
     let mut many = numbers(&[0, n]);
-    many.resize(many.len() + 3 * n as usize, 0);
+    many.extend([3, 0, 0, 0].repeat(n as usize));
     let e = error(&[(section::PROCESSES, many)]);
+    assert!(e.to_string().contains("processes, the limit is"), "{e}");
+    let e = error(&[(section::SIZES, numbers(&[n, 0, 0, 0, 0, 0, 0, 0]))]);
     assert!(e.to_string().contains("processes, the limit is"), "{e}");
 }
 
-/// Check that gaps, repetitions, unknown codes and left-over bytes are refused.
+/// Check that gaps, in a file that has lost nothing, and left-over bytes are refused.
 #[test]
 fn out_of_order() {
-    let e = error(&[(section::WAITS, numbers(&[1, 1, 0, 0, 0, 0]))]);
+    let e = error(&[(section::WAITS, numbers(&[1, 1, 4, 0, 0, 0, 0]))]);
     assert!(matches!(e, Malformed::Gap { found: 1, .. }), "{e}");
-    let mut again = Vec::new();
-    entries::put_header(&mut again, &header()).unwrap();
-    assert_eq!(error(&[(section::HEADER, again)]), Malformed::Header);
-    let e = error(&[(100, vec![0])]);
-    assert!(matches!(e, Malformed::UnknownCode { code: 100, .. }), "{e}");
-    let e = error(&[(section::STACKS, numbers(&[0, 1, 0, 77]))]);
-    assert!(matches!(e, Malformed::UnknownCode { code: 77, .. }), "{e}");
-    let e = error(&[(section::STACKS, numbers(&[0, 1, 0, 0, 0, 0]))]);
+    let e = error(&[(section::SIZES, numbers(&[0, 0, 0, 5, 0, 0, 0, 0]))]);
+    assert!(matches!(e, Malformed::Gap { found: 5, .. }), "{e}");
+    let e = error(&[(section::STACKS, numbers(&[0, 1, 2, 0, 0, 0, 0]))]);
     assert_eq!(e, Malformed::Trailing(2));
-}
-
-/// Check that a section of a later wcprof that may be skipped is skipped.
-#[test]
-fn optional_section() {
-    let file = file(&[(200, vec![1, 2, 3])]);
-    let reader = TraceReader::from_reader(file.as_slice()).unwrap();
-    assert_eq!(reader.read_all().unwrap().0.tables.header, header());
 }
 
 /// Check that weights whose sum passes 64 bits and inverted intervals are refused, since views
 /// add and subtract them.
 #[test]
 fn weights_and_intervals() {
-    let mut thread = numbers(&[0, 1, 0, 2, 0]);
+    let mut thread = numbers(&[0, 2, 0]);
     put_str(&mut thread, "x");
     let base = [
-        (section::PROCESSES, numbers(&[0, 1, 2, 0, 0])),
-        (section::THREADS, thread),
+        (section::PROCESSES, table(&[&[2, 0, 0]])),
+        (section::THREADS, table(&[&thread])),
     ];
     // Two spans 0..0 with these weights.
     let with_weights = |first, second| {
         let weights = numbers(&[first, second]);
-        let mut spans = numbers(&[2, 2, 0b100_0000, 0b100_0000, 2, 0, 0, 0, 0]);
+        let mut spans = numbers(&[1, 0, 0, 8, 2, 2, 0b100_0000, 0b100_0000, 2, 0, 0, 0, 0]);
         put(&mut spans, weights.len() as u64);
         spans.extend(weights);
         spans.extend(numbers(&[2, 0, 0, 0, 0]));
@@ -150,7 +167,7 @@ fn weights_and_intervals() {
     assert_eq!(with_weights(u64::MAX, 1), Malformed::NumberTooLarge);
     assert_eq!(with_weights(2, 1), Malformed::NumberTooLarge);
     // Start 5, end 1.
-    let spans = numbers(&[1, 1, 0, 1, 0, 1, 10, 1, 2, 0, 0, 0, 0]);
+    let spans = numbers(&[1, 0, 0, 8, 1, 1, 0, 1, 0, 1, 10, 1, 2, 0, 0, 0, 0]);
     let mut sections = base.to_vec();
     sections.push((section::SPANS, spans));
     let e = error(&sections);
@@ -167,9 +184,10 @@ fn block_size() {
     let good = file(&[]);
     for raw_len in [u32::MAX, 1] {
         let mut bad = good.clone();
-        bad[16..20].copy_from_slice(&raw_len.to_le_bytes());
-        let crc = crc32fast::hash(&bad[12..28]);
-        bad[28..32].copy_from_slice(&crc.to_le_bytes());
+        let header = &mut bad[FILE_HEADER_BYTES..];
+        header[12..16].copy_from_slice(&raw_len.to_le_bytes());
+        let crc = crc32fast::hash(&header[..40]);
+        header[40..44].copy_from_slice(&crc.to_le_bytes());
         let e = TraceReader::from_reader(bad.as_slice()).unwrap_err();
         assert!(matches!(e, TraceError::Malformed { .. }), "{e}");
     }

@@ -4,6 +4,7 @@ mod damage;
 mod files;
 mod hostile;
 mod merging;
+mod parts;
 mod round_trip;
 mod size;
 

@@ -126,7 +126,7 @@ fn many_symbols() {
         functions[0].file = None;
         names.frames.insert(id, functions);
     }
-    assert!(crate::v1::symbols::sections(&names).len() > 1);
+    assert!(crate::format::symbols::sections(&names).len() > 1);
     recording.writer.write_symbols(&names).unwrap();
     let found = read(&recording.writer.into_inner()).0.tables.names.symbols;
     assert!(found == Some(names));

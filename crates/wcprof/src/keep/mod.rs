@@ -11,14 +11,14 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::signal::unix::SignalKind;
-use wcprof_findings::Watch;
+use wcprof_findings::{Condition, Watch};
 use wcprof_host::Target;
 use wcprof_profile::Rules;
-use wcprof_record::NamedSnapshot;
-use wcprof_trace::ring::RingOptions;
+use wcprof_record::{NamedSnapshot, RecordError, Recorder};
+use wcprof_trace::ring::{Ring, RingOptions};
 use wcprof_types::TimeNs;
 
-use crate::args::{AttachArgs, ForceArgs};
+use crate::args::{AttachArgs, ForceArgs, KeepArgs};
 use crate::counting::slow_ops;
 use crate::failure::{Exit, Failure};
 use crate::live::{self, Ended};
@@ -46,13 +46,8 @@ pub(crate) fn run(
             let error = anyhow::anyhow!("`{condition}` needs counters, which are not recorded");
             return Err(Failure::usage(error).hint("add --ceph"));
         }
-        if condition.window > keep {
-            let error = anyhow::anyhow!("`{condition}` needs a longer time than --keep keeps");
-            return Err(
-                Failure::usage(error).hint("keep more, or use a shorter time in the condition")
-            );
-        }
     }
+    check_windows(&args.keep.trigger, keep)?;
     let base = &options.trace;
     check_folder(base)?;
     let names = NameOptions {
@@ -61,7 +56,19 @@ pub(crate) fn run(
         raw: args.raw,
     };
     let is_incomplete = Arc::new(AtomicBool::new(false));
-    let (mut number, ended) = record(options, keep, args, &names, &rules, &is_incomplete)?;
+    let keeping = Keeping {
+        keep,
+        args: &args.keep,
+        names: &names,
+        rules: &rules,
+        asked: match args.sampling.ceph {
+            true => options.targets.as_slice(),
+            false => &[],
+        },
+        is_incomplete: &is_incomplete,
+    };
+    let started = || print_start(options, keep, args, base);
+    let (mut number, ended) = record(options, &keeping, started, |_, _| Ok(()))?;
     if let Some(remark) = &ended.remark {
         message!("wcprof: {remark}");
     }
@@ -81,21 +88,52 @@ pub(crate) fn run(
     }
 }
 
-/// Gives the number of the next file, and how the recording ended. Sets `is_incomplete` if a file could not be
-/// written.
-fn record(
+/// Refuses conditions on a longer time than is kept.
+pub(crate) fn check_windows(conditions: &[Condition], keep: Duration) -> Result<(), Failure> {
+    match conditions.iter().find(|condition| condition.window > keep) {
+        None => Ok(()),
+        Some(condition) => {
+            let error = anyhow::anyhow!("`{condition}` needs a longer time than --keep keeps");
+            Err(Failure::usage(error).hint("keep more, or use a shorter time in the condition"))
+        }
+    }
+}
+
+/// What is kept of a recording, and how files are made of it.
+#[derive(Debug)]
+pub(crate) struct Keeping<'a> {
+    pub(crate) keep: Duration,
+    /// Its memory and its triggers.
+    pub(crate) args: &'a KeepArgs,
+    pub(crate) names: &'a NameOptions<'a>,
+    pub(crate) rules: &'a Rules,
+    /// Processes that are asked for their slow operations with each file.
+    pub(crate) asked: &'a [Arc<Target>],
+    /// Set if a file could not be written.
+    pub(crate) is_incomplete: &'a Arc<AtomicBool>,
+}
+
+/// Records until the end; `started` is called when that has begun, `also` after each batch with its time, ns. Gives the
+/// number of the next file, and how the recording ended.
+pub(crate) fn record(
     options: &SessionOptions,
-    keep: Duration,
-    args: &AttachArgs,
-    names: &NameOptions<'_>,
-    rules: &Rules,
-    is_incomplete: &Arc<AtomicBool>,
+    keeping: &Keeping<'_>,
+    started: impl FnOnce(),
+    mut also: impl FnMut(&mut Recorder<Ring>, u64) -> Result<(), RecordError> + Send + 'static,
 ) -> Result<(u32, Ended), Failure> {
     let base = &options.trace;
+    let Keeping {
+        keep,
+        args,
+        names,
+        rules,
+        asked,
+        is_incomplete,
+    } = *keeping;
     let (ordered, orders) = sync_channel(MAX_WAITING);
     let (looks, looked) = sync_channel(1);
     let refused = Arc::clone(is_incomplete);
-    let triggers = args.keep.trigger.iter().cloned();
+    let triggers = args.trigger.iter().cloned();
     let watches: Vec<Watch> = triggers.map(Watch::new).collect();
     // From here on SIGUSR1 does not end wcprof. Before there is a ring, there is nothing to write.
     let ring_orders: Arc<OnceLock<Sender<String>>> = Arc::default();
@@ -107,13 +145,13 @@ fn record(
         }
     })?;
     let looks = (!watches.is_empty()).then_some(looks);
-    let (order, asked) = channel::<String>();
+    let (order, wanted) = channel::<String>();
     let ring = RingOptions {
         keep,
-        max_bytes: usize::try_from(args.keep.keep_memory << 20).unwrap_or(usize::MAX),
+        max_bytes: usize::try_from(args.keep_memory << 20).unwrap_or(usize::MAX),
     };
-    let running = live::begin(options, ring, looks, move |recorder| {
-        for reason in asked.try_iter() {
+    let running = live::begin(options, ring, looks, move |recorder, time| {
+        for reason in wanted.try_iter() {
             // Once nobody takes orders any more, the end is near.
             if let Err(TrySendError::Full((_, reason))) =
                 ordered.try_send((recorder.take_snapshot()?, reason))
@@ -124,22 +162,18 @@ fn record(
                 );
             }
         }
-        Ok(())
+        also(recorder, time)
     })?;
     let _ = ring_orders.set(order.clone());
-    print_start(options, keep, args, base);
+    started();
     let (number, ended) = thread::scope(|scope| {
-        let asked = match args.sampling.ceph {
-            true => options.targets.as_slice(),
-            false => &[],
-        };
         let writer = scope.spawn(move || write_all((base, asked), &orders, names, is_incomplete));
         if !watches.is_empty() {
             let watcher = Watcher {
                 watches,
                 names: LiveNames::default(),
                 keep,
-                limit: args.keep.trigger_limit,
+                limit: args.trigger_limit,
                 orders: order.clone(),
             };
             scope.spawn(move || watcher.run(&looked, names, rules));

@@ -119,6 +119,7 @@ pub(crate) fn run(args: &TopArgs) -> Result<(), Failure> {
     let options = SessionOptions {
         targets: chosen.targets.clone(),
         children: args.children,
+        arrivals: None,
         duration: None,
         sampling: args.sampling.clone(),
         kernel: Some(false),
@@ -159,7 +160,7 @@ fn record(args: &TopArgs, options: &SessionOptions, painter: Painter) -> Result<
         max_bytes: usize::try_from(args.keep_memory << 20).unwrap_or(usize::MAX),
     };
     let (looks, looked) = sync_channel(1);
-    let running = live::begin(options, ring, Some(looks), |_| Ok(()))?;
+    let running = live::begin(options, ring, Some(looks), |_, _| Ok(()))?;
     let (news_tx, news) = channel();
     let (is_stopped, ended) = thread::scope(|scope| {
         let painted = news_tx.clone();

@@ -1,0 +1,173 @@
+//! A spool to a store: the oldest request first, again and again until the store takes it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::backoff::Backoff;
+use crate::spool::Spool;
+use crate::store::{Answer, Store};
+
+/// What became of one try.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum PushEvent {
+    /// The store has a request of so many bytes.
+    Taken(usize),
+    /// It is tried again after this time.
+    Later(String, Duration),
+    /// The store does not know wcprof; it is tried again after this time.
+    NoEntry(String, Duration),
+    /// It is dropped.
+    Refused(String),
+}
+
+/// How a pusher behaves.
+#[derive(Clone, Debug, Default)]
+pub struct PusherOptions {
+    /// When the spool was empty, the next request leaves by chance within this time: the hosts of a cluster have
+    /// theirs at the same moment.
+    pub spread: Duration,
+    /// The longest time after the first failure. Default: 1 s.
+    pub first_wait: Option<Duration>,
+}
+
+/// What was done so far.
+#[derive(Debug, Default)]
+pub struct PushFigures {
+    /// Requests that the store has.
+    pub n_taken: AtomicU64,
+    /// Their bytes.
+    pub bytes: AtomicU64,
+    /// Tries that failed and are repeated.
+    pub n_retries: AtomicU64,
+    /// Requests that the store refused for good.
+    pub n_refused: AtomicU64,
+    /// When the store took one last, seconds since 1970; 0 for never.
+    pub last_taken: AtomicU64,
+}
+
+/// Sends what is in a spool, on a thread of its own.
+#[derive(Debug)]
+pub struct Pusher {
+    spool: Arc<Spool>,
+    ended: Receiver<()>,
+    /// What was done so far.
+    pub figures: Arc<PushFigures>,
+}
+
+impl Pusher {
+    /// Begins. `begin` is called first on the new thread, `event` after each try.
+    ///
+    /// # Errors
+    /// When no thread can be started.
+    pub fn start(
+        store: Store,
+        spool: Arc<Spool>,
+        options: PusherOptions,
+        begin: impl FnOnce() + Send + 'static,
+        event: impl FnMut(&PushEvent) + Send + 'static,
+    ) -> io::Result<Self> {
+        let figures: Arc<PushFigures> = Arc::default();
+        let (end, ended) = channel();
+        let work = Work {
+            store,
+            spool: Arc::clone(&spool),
+            figures: Arc::clone(&figures),
+            options,
+        };
+        let thread = thread::Builder::new().name("wcprof-push".to_owned());
+        thread.spawn(move || {
+            begin();
+            work.run(event);
+            // Nobody may wait for it.
+            let _ = end.send(());
+        })?;
+        Ok(Self {
+            spool,
+            ended,
+            figures,
+        })
+    }
+
+    /// Sends what waits, each request once, and gives up after this time: what is left stays in the spool's folder.
+    /// Gives whether it came to an end.
+    pub fn finish(self, within: Duration) -> bool {
+        self.spool.close();
+        self.ended.recv_timeout(within).is_ok()
+    }
+}
+
+struct Work {
+    store: Store,
+    spool: Arc<Spool>,
+    figures: Arc<PushFigures>,
+    options: PusherOptions,
+}
+
+impl Work {
+    fn run(self, mut event: impl FnMut(&PushEvent)) {
+        let mut backoff = Backoff::new(self.options.first_wait);
+        let mut was_empty = true;
+        while self.spool.wait() {
+            if std::mem::take(&mut was_empty) {
+                self.spool
+                    .pause(self.options.spread.mul_f64(fastrand::f64()));
+            }
+            let Some((number, request)) = self.spool.oldest() else {
+                was_empty = true;
+                continue;
+            };
+            let answer = self.store.send(&request);
+            let wait = match &answer {
+                Answer::Taken | Answer::Refused { .. } => {
+                    self.spool.remove(number);
+                    was_empty = self.spool.figures().n_waiting == 0;
+                    backoff.reset();
+                    None
+                }
+                Answer::Later { after, .. } => Some(backoff.next(*after)),
+                Answer::NoEntry { .. } => Some(backoff.next(None)),
+            };
+            event(&self.note(answer, request.len(), wait.unwrap_or_default()));
+            if let Some(wait) = wait {
+                self.spool.keep();
+                if self.spool.is_closed() {
+                    return;
+                }
+                self.spool.pause(wait);
+            }
+        }
+    }
+
+    fn note(&self, answer: Answer, len: usize, wait: Duration) -> PushEvent {
+        let figures = &self.figures;
+        let add = |count: &AtomicU64, n: usize| {
+            count.fetch_add(n as u64, Ordering::Relaxed);
+        };
+        match answer {
+            Answer::Taken => {
+                add(&figures.n_taken, 1);
+                add(&figures.bytes, len);
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                let now = now.unwrap_or_default().as_secs();
+                figures.last_taken.store(now, Ordering::Relaxed);
+                PushEvent::Taken(len)
+            }
+            Answer::Refused { reason } => {
+                add(&figures.n_refused, 1);
+                PushEvent::Refused(reason)
+            }
+            Answer::Later { reason, .. } => {
+                add(&figures.n_retries, 1);
+                PushEvent::Later(reason, wait)
+            }
+            Answer::NoEntry { reason } => {
+                add(&figures.n_retries, 1);
+                PushEvent::NoEntry(reason, wait)
+            }
+        }
+    }
+}

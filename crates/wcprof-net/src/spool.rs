@@ -1,0 +1,390 @@
+//! Requests that wait for a store: files in a folder, the oldest first, within a limit.
+//!
+//! What the folder holds outlives the process. Where it cannot be written to, a few requests wait in memory.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Bytes of requests that wait in memory where the folder does not take them.
+const MAX_MEMORY: u64 = 8 << 20;
+/// A file that is written, until it is whole.
+const UNFINISHED: &str = "part";
+
+/// Where requests wait.
+#[derive(Clone, Debug)]
+pub struct SpoolOptions {
+    /// `None`: in memory.
+    pub folder: Option<PathBuf>,
+    /// What kind of requests these are, the ending of their files: others are not of this store.
+    pub kind: &'static str,
+    /// Beyond it the oldest are dropped.
+    pub max_bytes: u64,
+}
+
+/// What waits, and what was lost.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub struct SpoolFigures {
+    /// Requests.
+    pub n_waiting: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Requests dropped to make room.
+    pub n_dropped: u64,
+    /// Requests that could not be written to the folder and wait, or waited, in memory.
+    pub n_unwritten: u64,
+}
+
+/// Requests that wait.
+#[derive(Debug)]
+pub struct Spool {
+    options: SpoolOptions,
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    entries: VecDeque<Entry>,
+    next: u64,
+    figures: SpoolFigures,
+    /// A request that is being sent: it is not dropped, since the store may have it.
+    sending: Option<u64>,
+    is_closed: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Entry {
+    number: u64,
+    len: u64,
+    /// `None`: in its file.
+    memory: Option<Arc<[u8]>>,
+}
+
+impl Spool {
+    /// Makes the folder if it is not there, and takes up what waits in it.
+    ///
+    /// # Errors
+    /// When the folder cannot be made or listed.
+    pub fn open(options: SpoolOptions) -> io::Result<Self> {
+        let mut waiting = Waiting::default();
+        if let Some(folder) = &options.folder {
+            fs::create_dir_all(folder)?;
+            let mut found = Vec::new();
+            for entry in fs::read_dir(folder)? {
+                let entry = entry?;
+                let path = entry.path();
+                let number = path
+                    .file_stem()
+                    .and_then(|stem| stem.to_str()?.parse().ok());
+                let ending = path.extension().and_then(|ending| ending.to_str());
+                let metadata = entry.metadata()?;
+                match (number, ending) {
+                    (Some(number), Some(ending))
+                        if ending == options.kind && metadata.is_file() =>
+                    {
+                        let len = metadata.len();
+                        found.push(Entry {
+                            number,
+                            len,
+                            memory: None,
+                        });
+                    }
+                    (Some(_), Some(UNFINISHED)) => fs::remove_file(&path)?,
+                    _ => {}
+                }
+            }
+            found.sort_by_key(|entry| entry.number);
+            waiting.next = found
+                .last()
+                .map_or(0, |entry| entry.number.saturating_add(1));
+            waiting.figures.bytes = found.iter().map(|entry| entry.len).sum();
+            waiting.entries = found.into();
+        }
+        let spool = Self {
+            options,
+            waiting: Mutex::new(waiting),
+            arrived: Condvar::new(),
+        };
+        let removed = spool.make_room(&mut spool.lock());
+        removed
+            .into_iter()
+            .for_each(|entry| spool.remove_file(&entry));
+        Ok(spool)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a request. Whoever takes requests meanwhile does not wait for the disk.
+    pub fn add(&self, request: Vec<u8>) {
+        let len = request.len() as u64;
+        let number = {
+            let mut waiting = self.lock();
+            waiting.next += 1;
+            waiting.next - 1
+        };
+        let is_written = self.write(number, &request).is_ok();
+        let mut waiting = self.lock();
+        waiting.figures.n_unwritten += u64::from(!is_written);
+        waiting.figures.bytes += len;
+        waiting.entries.push_back(Entry {
+            number,
+            len,
+            memory: (!is_written).then(|| request.into()),
+        });
+        let removed = self.make_room(&mut waiting);
+        drop(waiting);
+        self.arrived.notify_all();
+        removed
+            .into_iter()
+            .for_each(|entry| self.remove_file(&entry));
+    }
+
+    fn path(&self, number: u64, ending: &str) -> Option<PathBuf> {
+        let folder = self.options.folder.as_ref()?;
+        Some(folder.join(format!("{number:020}.{ending}")))
+    }
+
+    /// A file appears when it is whole.
+    fn write(&self, number: u64, request: &[u8]) -> io::Result<()> {
+        let paths = self
+            .path(number, UNFINISHED)
+            .zip(self.path(number, self.options.kind));
+        let (unfinished, path) = paths.ok_or(io::ErrorKind::NotFound)?;
+        let written = fs::write(&unfinished, request).and_then(|()| fs::rename(&unfinished, path));
+        if written.is_err() {
+            // A part of it takes room where there may be none.
+            let _ = fs::remove_file(unfinished);
+        }
+        written
+    }
+
+    fn remove_file(&self, entry: &Entry) {
+        if let Some(path) = self
+            .path(entry.number, self.options.kind)
+            .filter(|_| entry.memory.is_none())
+        {
+            // One that stays is sent again by the next process.
+            let _ = fs::remove_file(path);
+        }
+    }
+
+    /// Takes out the oldest until the others are within the limits.
+    fn make_room(&self, waiting: &mut Waiting) -> Vec<Entry> {
+        let mut removed = Vec::new();
+        loop {
+            let is_free = |entry: &Entry| Some(entry.number) != waiting.sending;
+            let in_memory = waiting
+                .entries
+                .iter()
+                .filter(|entry| entry.memory.is_some());
+            let in_memory: u64 = in_memory.map(|entry| entry.len).sum();
+            let oldest = match () {
+                () if waiting.figures.bytes > self.options.max_bytes => {
+                    waiting.entries.iter().position(is_free)
+                }
+                () if in_memory > MAX_MEMORY => waiting
+                    .entries
+                    .iter()
+                    .position(|entry| entry.memory.is_some() && is_free(entry)),
+                () => None,
+            };
+            let Some(entry) = oldest.and_then(|at| waiting.entries.remove(at)) else {
+                return removed;
+            };
+            waiting.figures.bytes -= entry.len;
+            waiting.figures.n_dropped += 1;
+            removed.push(entry);
+        }
+    }
+
+    /// The oldest request and its number, which is not dropped until it is [kept](Self::keep) or removed. One whose file
+    /// cannot be read is dropped.
+    pub(crate) fn oldest(&self) -> Option<(u64, Arc<[u8]>)> {
+        loop {
+            let entry = {
+                let mut waiting = self.lock();
+                let entry = waiting.entries.front().cloned()?;
+                waiting.sending = Some(entry.number);
+                entry
+            };
+            if let Some(request) = entry.memory {
+                return Some((entry.number, request));
+            }
+            let path = self.path(entry.number, self.options.kind)?;
+            match fs::read(path) {
+                Ok(request) => return Some((entry.number, request.into())),
+                Err(_) => {
+                    if self.remove(entry.number) {
+                        self.lock().figures.n_dropped += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// The request that was to be sent waits again.
+    pub(crate) fn keep(&self) {
+        let mut waiting = self.lock();
+        waiting.sending = None;
+        let removed = self.make_room(&mut waiting);
+        drop(waiting);
+        removed.iter().for_each(|entry| self.remove_file(entry));
+    }
+
+    /// Takes a request out, if it has not been dropped meanwhile. Gives whether it was there.
+    pub(crate) fn remove(&self, number: u64) -> bool {
+        let mut waiting = self.lock();
+        let at = waiting
+            .entries
+            .iter()
+            .position(|entry| entry.number == number);
+        let Some(entry) = at.and_then(|at| waiting.entries.remove(at)) else {
+            return false;
+        };
+        waiting.figures.bytes -= entry.len;
+        drop(waiting);
+        self.remove_file(&entry);
+        true
+    }
+
+    /// Waits until a request is there, or the spool is closed. Gives whether there is one.
+    pub(crate) fn wait(&self) -> bool {
+        let mut waiting = self.lock();
+        while waiting.entries.is_empty() && !waiting.is_closed {
+            waiting = self
+                .arrived
+                .wait(waiting)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        !waiting.entries.is_empty()
+    }
+
+    /// Waits until this time has passed or the spool is closed.
+    pub(crate) fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        let mut waiting = self.lock();
+        while !waiting.is_closed {
+            let Some(left) = until
+                .checked_duration_since(Instant::now())
+                .filter(|left| !left.is_zero())
+            else {
+                return;
+            };
+            let woken = self.arrived.wait_timeout(waiting, left);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Nothing more comes: nobody waits any longer.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+        self.arrived.notify_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+
+    /// What waits, and what was lost.
+    pub fn figures(&self) -> SpoolFigures {
+        let waiting = self.lock();
+        SpoolFigures {
+            n_waiting: waiting.entries.len() as u64,
+            ..waiting.figures
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spool(folder: Option<&std::path::Path>, max_bytes: u64) -> Spool {
+        let options = SpoolOptions {
+            folder: folder.map(Into::into),
+            kind: "otlp",
+            max_bytes,
+        };
+        Spool::open(options).unwrap()
+    }
+
+    fn drain(spool: &Spool) -> Vec<Vec<u8>> {
+        let mut all = Vec::new();
+        while let Some((number, request)) = spool.oldest() {
+            all.push(request.to_vec());
+            assert!(spool.remove(number));
+        }
+        all
+    }
+
+    /// Check that requests come out in their order, also by the next process, that the oldest make room, and are
+    /// counted, and that files of others and half ones are not sent.
+    #[test]
+    fn order_and_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(
+            folder.path().join("00000000000000000007.pyroscope"),
+            "other",
+        )
+        .unwrap();
+        fs::write(folder.path().join("00000000000000000008.part"), "half").unwrap();
+        fs::write(folder.path().join("notes.otlp"), "mine").unwrap();
+        let first = spool(Some(folder.path()), 30);
+        for i in 0..5 {
+            first.add(vec![i; 10]);
+        }
+        let figures = SpoolFigures {
+            n_waiting: 3,
+            bytes: 30,
+            n_dropped: 2,
+            n_unwritten: 0,
+        };
+        assert_eq!(first.figures(), figures);
+        drop(first);
+        let second = spool(Some(folder.path()), 20);
+        assert_eq!(second.figures().n_dropped, 1);
+        second.add(vec![9; 5]);
+        assert_eq!(drain(&second), [vec![4; 10], vec![9; 5]]);
+        assert_eq!(second.figures().bytes, 0);
+        second.add(vec![1; 21]);
+        assert_eq!(
+            (second.figures().n_waiting, second.figures().n_dropped),
+            (0, 3)
+        );
+        let mut left: Vec<_> = fs::read_dir(folder.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["00000000000000000007.pyroscope", "notes.otlp"]);
+    }
+
+    /// Check that a folder that goes away, or none, leaves requests in memory, up to a limit, and that a file that goes
+    /// away is counted.
+    #[test]
+    fn memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("spool");
+        let written = spool(Some(&path), 64 << 20);
+        written.add(b"gone".to_vec());
+        fs::remove_dir_all(&path).unwrap();
+        written.add(b"kept".to_vec());
+        assert_eq!(drain(&written), [b"kept"]);
+        let figures = written.figures();
+        assert_eq!((figures.n_dropped, figures.n_unwritten), (1, 1));
+        for _ in 0..10 {
+            written.add(vec![0; 1 << 20]);
+        }
+        assert_eq!(written.figures().n_waiting, 8);
+        assert_eq!(written.figures().n_dropped, 3);
+        let none = spool(None, 100);
+        none.add(vec![1]);
+        assert_eq!(drain(&none), [[1]]);
+    }
+}

@@ -1,0 +1,365 @@
+//! A request to the answer of a profile store, and what is to be done about it.
+
+use std::fmt;
+use std::io::{Read, Write};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use thiserror::Error;
+use ureq::Agent;
+use ureq::http::{HeaderMap, StatusCode};
+use wcprof_text::terminal_name;
+
+use crate::client::{ClientLimits, client};
+
+/// Bytes of an answer that are read; more is an error of the server.
+const MAX_ANSWER: u64 = 64 << 10;
+/// Characters of an answer that are shown.
+const MAX_SHOWN: usize = 200;
+/// Bytes of a file with a token or a password.
+const MAX_SECRET: u64 = 64 << 10;
+
+/// How a store takes profiles.
+#[derive(Copy, Clone, PartialEq, Eq, Debug)]
+pub enum StoreKind {
+    /// Grafana Pyroscope and Alloy: `push.v1`.
+    Pyroscope,
+    /// Parca: `writeraw`.
+    Parca,
+    /// OpenTelemetry's profiles signal, which is alpha.
+    Otlp,
+}
+
+impl StoreKind {
+    /// Every value.
+    pub const ALL: [Self; 3] = [Self::Pyroscope, Self::Parca, Self::Otlp];
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pyroscope => "pyroscope",
+            Self::Parca => "parca",
+            Self::Otlp => "otlp",
+        }
+    }
+
+    /// Where it takes them, below its URL.
+    pub const fn path(self) -> &'static str {
+        match self {
+            Self::Pyroscope => "/push.v1.PusherService/Push",
+            Self::Parca => "/api/profiles/writeraw",
+            Self::Otlp => "/v1development/profiles",
+        }
+    }
+
+    const fn content_type(self) -> &'static str {
+        match self {
+            Self::Pyroscope | Self::Parca => "application/proto",
+            Self::Otlp => "application/x-protobuf",
+        }
+    }
+
+    /// Whether its requests are compressed whole.
+    const fn is_compressed(self) -> bool {
+        !matches!(self, Self::Parca)
+    }
+
+    /// A request as it is sent.
+    ///
+    /// # Panics
+    /// Never: it is compressed in memory.
+    pub fn pack(self, request: Vec<u8>) -> Vec<u8> {
+        if !self.is_compressed() {
+            return request;
+        }
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        let packed = encoder.write_all(&request).and_then(|()| encoder.finish());
+        packed.expect("memory takes all that is written to it")
+    }
+}
+
+/// A password or token, which no output shows.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Secret {
+    /// Itself.
+    Text(String),
+    /// The file that it is in, which is read for each request: others may replace it.
+    File(PathBuf),
+}
+
+impl Secret {
+    fn read(&self) -> Result<String, String> {
+        let path = match self {
+            Self::Text(text) => return Ok(text.clone()),
+            Self::File(path) => path,
+        };
+        let mut text = String::new();
+        let read = std::fs::File::open(path)
+            .and_then(|file| file.take(MAX_SECRET).read_to_string(&mut text));
+        match read {
+            Ok(_) => Ok(text.trim().to_owned()),
+            Err(error) => Err(format!("failed to read `{}`: {error}", path.display())),
+        }
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(_) => f.write_str("Text(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+        }
+    }
+}
+
+/// Who the store believes wcprof to be.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Credentials {
+    /// Anybody.
+    #[default]
+    None,
+    /// `Authorization: Basic`.
+    Basic(String, Secret),
+    /// `Authorization: Bearer`.
+    Bearer(Secret),
+}
+
+impl Credentials {
+    fn header(&self) -> Result<Option<String>, String> {
+        Ok(match self {
+            Self::None => None,
+            Self::Basic(user, password) => {
+                let pair = format!("{user}:{}", password.read()?);
+                Some(format!("Basic {}", BASE64_STANDARD.encode(pair)))
+            }
+            Self::Bearer(token) => Some(format!("Bearer {}", token.read()?)),
+        })
+    }
+}
+
+/// What a store is reached by.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// `http` or `https`, host and perhaps a port and a path.
+    pub url: String,
+    /// What it takes.
+    pub kind: StoreKind,
+    /// Who asks.
+    pub credentials: Credentials,
+    /// `X-Scope-OrgID`: whose profiles they are, where several share a store.
+    pub tenant: Option<String>,
+    /// What it is waited for.
+    pub limits: ClientLimits,
+}
+
+impl StoreOptions {
+    /// Without credentials, with limits for a store on any network.
+    pub fn new(url: &str, kind: StoreKind) -> Self {
+        Self {
+            url: url.to_owned(),
+            kind,
+            credentials: Credentials::None,
+            tenant: None,
+            limits: ClientLimits {
+                connect: Some(Duration::from_secs(5)),
+                step: Some(Duration::from_secs(15)),
+                whole: Some(Duration::from_secs(30)),
+                // A request with a password follows nobody elsewhere.
+                max_redirects: 0,
+                proxy: true,
+            },
+        }
+    }
+}
+
+/// Why a store cannot be used at all.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum StoreError {
+    /// The URL is none.
+    #[error("`{0}` is no URL of a store: it must begin with http:// or https:// and name a host")]
+    Url(String),
+    /// The URL holds a user or a password, which everybody sees who lists processes.
+    #[error("the URL of the store holds a user or password: use the options for these")]
+    UserInUrl,
+}
+
+/// What became of a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer {
+    /// The store has it.
+    Taken,
+    /// The store may take it later.
+    Later {
+        /// Why not now; harmless.
+        reason: String,
+        /// When it wants to be asked again.
+        after: Option<Duration>,
+    },
+    /// The store does not know wcprof: 401 or 403. It may later.
+    NoEntry {
+        /// Harmless.
+        reason: String,
+    },
+    /// The store will never take it.
+    Refused {
+        /// Harmless.
+        reason: String,
+    },
+}
+
+/// A profile store.
+#[derive(Debug)]
+pub struct Store {
+    agent: Agent,
+    url: String,
+    options: StoreOptions,
+}
+
+impl Store {
+    /// Connects to nothing yet.
+    ///
+    /// # Errors
+    /// When the URL is none.
+    pub fn new(options: StoreOptions) -> Result<Self, StoreError> {
+        let base = options.url.trim_end_matches('/');
+        let rest = ["http://", "https://"]
+            .iter()
+            .find_map(|scheme| base.strip_prefix(scheme));
+        let authority = rest.and_then(|rest| rest.split(['/', '?', '#']).next());
+        match authority {
+            Some(authority) if authority.contains('@') => return Err(StoreError::UserInUrl),
+            Some(authority) if !authority.is_empty() => {}
+            _ => return Err(StoreError::Url(terminal_name(&options.url).into_owned())),
+        }
+        Ok(Self {
+            agent: client(&options.limits),
+            url: format!("{base}{}", options.kind.path()),
+            options,
+        })
+    }
+
+    /// Where requests go.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What it takes.
+    pub fn kind(&self) -> StoreKind {
+        self.options.kind
+    }
+
+    /// Sends a [packed](StoreKind::pack) request.
+    pub fn send(&self, request: &[u8]) -> Answer {
+        let kind = self.options.kind;
+        let mut post = self.agent.post(&self.url);
+        post = post.header("Content-Type", kind.content_type());
+        if kind.is_compressed() {
+            post = post.header("Content-Encoding", "gzip");
+        }
+        if let Some(tenant) = &self.options.tenant {
+            post = post.header("X-Scope-OrgID", tenant);
+        }
+        match self.options.credentials.header() {
+            Ok(Some(header)) => post = post.header("Authorization", header),
+            Ok(None) => {}
+            Err(reason) => return Answer::NoEntry { reason },
+        }
+        let response = match post.send(request) {
+            Ok(response) => response,
+            Err(error) => return later(&error, &self.options.limits),
+        };
+        let (head, body) = response.into_parts();
+        let body = body.into_with_config().limit(MAX_ANSWER).read_to_vec();
+        if head.status.is_success() {
+            // What the store says of it is of no interest, but a whole answer is: the request may have been lost.
+            return match body {
+                Ok(_) => Answer::Taken,
+                Err(error) => later(&error, &self.options.limits),
+            };
+        }
+        refusal(head.status, &head.headers, &body.unwrap_or_default())
+    }
+}
+
+/// An error on the way, which another time may not happen.
+fn later(error: &ureq::Error, limits: &ClientLimits) -> Answer {
+    let seconds = |time: Option<Duration>| time.unwrap_or_default().as_secs_f64();
+    let reason = match error {
+        ureq::Error::Timeout(ureq::Timeout::Resolve | ureq::Timeout::Connect) => {
+            format!("no connection within {} s", seconds(limits.connect))
+        }
+        ureq::Error::Timeout(ureq::Timeout::PerCall) => {
+            format!("no whole answer within {} s", seconds(limits.whole))
+        }
+        ureq::Error::Timeout(_) => format!("nothing came for {} s", seconds(limits.step)),
+        ureq::Error::HostNotFound => "its host was not found".to_owned(),
+        ureq::Error::BodyExceedsLimit(n) => format!("its answer is longer than {n} bytes"),
+        error => shown(&error.to_string()),
+    };
+    Answer::Later {
+        reason,
+        after: None,
+    }
+}
+
+/// An answer that is no success.
+fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Answer {
+    let text = shown(String::from_utf8_lossy(body).trim());
+    let reason = match text.is_empty() {
+        true => format!("status {status}"),
+        false => format!("status {status}: {text}"),
+    };
+    match status.as_u16() {
+        401 | 403 => Answer::NoEntry { reason },
+        408 | 425 | 429 | 500.. => {
+            let after = headers.get("retry-after");
+            let after = after.and_then(|after| after.to_str().ok()?.trim().parse().ok());
+            Answer::Later {
+                reason,
+                after: after.map(Duration::from_secs),
+            }
+        }
+        _ => Answer::Refused { reason },
+    }
+}
+
+fn shown(text: &str) -> String {
+    let cut: String = text.chars().take(MAX_SHOWN).collect();
+    terminal_name(&cut).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that URLs get the path of their store, that what is no URL is refused, and that no password is shown.
+    #[test]
+    fn urls() {
+        let url = |url: &str, kind| {
+            let store = Store::new(StoreOptions::new(url, kind))?;
+            Ok(store.url().to_owned())
+        };
+        assert_eq!(
+            url("http://host:4040/", StoreKind::Pyroscope).unwrap(),
+            "http://host:4040/push.v1.PusherService/Push"
+        );
+        assert_eq!(
+            url("https://host/sub", StoreKind::Otlp).unwrap(),
+            "https://host/sub/v1development/profiles"
+        );
+        for bad in ["", "host:4040", "ftp://host", "http://", "https:///x"] {
+            assert!(
+                matches!(url(bad, StoreKind::Parca), Err(StoreError::Url(_))),
+                "{bad}"
+            );
+        }
+        let error = url("https://me:hush@host", StoreKind::Parca).unwrap_err();
+        assert_eq!(error, StoreError::UserInUrl);
+        assert!(!error.to_string().contains("hush"));
+        let secret = Credentials::Bearer(Secret::Text("hush".into()));
+        assert!(!format!("{secret:?}").contains("hush"));
+    }
+}

@@ -1,0 +1,372 @@
+//! A pusher against servers on loopback that do what servers do on bad days.
+
+use std::collections::VecDeque;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use flate2::read::GzDecoder;
+
+use crate::{
+    Answer, ClientLimits, Credentials, PushEvent, Pusher, PusherOptions, Secret, Spool,
+    SpoolOptions, Store, StoreKind, StoreOptions,
+};
+
+/// What a server does with one request, after it has read all of it.
+#[derive(Clone, Debug)]
+enum Then {
+    /// Answers with this.
+    Say(String),
+    /// Answers with this, and ends the connection.
+    Cut(&'static str),
+    /// Says nothing until the client has gone.
+    Hang,
+    /// Ends the connection.
+    Leave,
+    /// Answers without end.
+    Talk,
+}
+
+fn status(status: &str) -> Then {
+    Then::Say(format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n"))
+}
+
+/// A request as a server got it.
+#[derive(Debug)]
+struct Got {
+    head: String,
+    body: Vec<u8>,
+}
+
+/// Each request takes one of the acts, the last one again and again.
+fn serve(acts: Vec<Then>) -> (String, Receiver<Got>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (sender, got) = channel();
+    let acts = Arc::new(Mutex::new(VecDeque::from(acts)));
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (acts, sender) = (Arc::clone(&acts), sender.clone());
+            thread::spawn(move || {
+                let stream = stream.unwrap();
+                while let Some(request) = read(&stream) {
+                    let mut acts = acts.lock().unwrap();
+                    let act = match acts.len() {
+                        1 => acts[0].clone(),
+                        _ => acts.pop_front().unwrap(),
+                    };
+                    drop(acts);
+                    // The test may have all that it wants.
+                    let _ = sender.send(request);
+                    if !answer(&stream, &act) {
+                        break;
+                    }
+                }
+            });
+        }
+    });
+    (url, got)
+}
+
+fn read(mut stream: &TcpStream) -> Option<Got> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.extend(byte);
+    }
+    let head = String::from_utf8(head).unwrap().to_lowercase();
+    let (_, rest) = head.split_once("content-length: ").unwrap();
+    let length = rest.split("\r\n").next().unwrap().parse().unwrap();
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).ok()?;
+    Some(Got { head, body })
+}
+
+fn answer(mut stream: &TcpStream, act: &Then) -> bool {
+    match act {
+        Then::Say(text) => stream.write_all(text.as_bytes()).is_ok(),
+        Then::Cut(text) => {
+            let _ = stream.write_all(text.as_bytes());
+            let _ = stream.shutdown(Shutdown::Both);
+            false
+        }
+        Then::Hang => {
+            let _ = stream.read(&mut [0]);
+            false
+        }
+        Then::Leave => {
+            let _ = stream.shutdown(Shutdown::Both);
+            false
+        }
+        Then::Talk => {
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+            while stream.write_all(&[b'x'; 4096]).is_ok() {}
+            false
+        }
+    }
+}
+
+fn options(url: &str) -> StoreOptions {
+    StoreOptions {
+        limits: ClientLimits {
+            connect: Some(Duration::from_secs(5)),
+            step: Some(Duration::from_secs(2)),
+            whole: Some(Duration::from_secs(5)),
+            max_redirects: 0,
+            proxy: false,
+        },
+        ..StoreOptions::new(url, StoreKind::Pyroscope)
+    }
+}
+
+fn spool(folder: Option<&Path>) -> Arc<Spool> {
+    let spool = Spool::open(SpoolOptions {
+        folder: folder.map(Into::into),
+        kind: StoreKind::Pyroscope.name(),
+        max_bytes: 1 << 20,
+    });
+    Arc::new(spool.unwrap())
+}
+
+/// Pushes these requests to the store, until `end` says that what happened is enough.
+fn push(
+    store: Store,
+    spool: &Arc<Spool>,
+    requests: &[&str],
+    mut is_enough: impl FnMut(&[PushEvent]) -> bool,
+) -> Vec<PushEvent> {
+    for request in requests {
+        spool.add(StoreKind::Pyroscope.pack(request.as_bytes().to_vec()));
+    }
+    let (sender, events) = channel();
+    let options = PusherOptions {
+        spread: Duration::ZERO,
+        first_wait: Some(Duration::from_millis(2)),
+    };
+    let pusher = Pusher::start(
+        store,
+        Arc::clone(spool),
+        options,
+        || {},
+        move |event| {
+            let _ = sender.send(event.clone());
+        },
+    );
+    let pusher = pusher.unwrap();
+    let mut all = Vec::new();
+    while !is_enough(&all) {
+        all.push(events.recv_timeout(Duration::from_secs(60)).unwrap());
+    }
+    assert!(pusher.finish(Duration::from_secs(60)));
+    all
+}
+
+fn is_taken(event: &PushEvent) -> bool {
+    matches!(event, PushEvent::Taken(_))
+}
+
+fn n_taken(events: &[PushEvent]) -> usize {
+    events.iter().filter(|event| is_taken(event)).count()
+}
+
+fn unpacked(got: &Got) -> String {
+    let mut text = String::new();
+    GzDecoder::new(&*got.body)
+        .read_to_string(&mut text)
+        .unwrap();
+    text
+}
+
+/// Check what a store gets: path, type, tenant and credentials, of a file that is replaced meanwhile.
+#[test]
+fn request() {
+    let (url, got) = serve(vec![status("200 OK")]);
+    let token = tempfile::NamedTempFile::new().unwrap();
+    fs::write(token.path(), "first\n").unwrap();
+    let bearer = Credentials::Bearer(Secret::File(token.path().into()));
+    let store = Store::new(StoreOptions {
+        tenant: Some("storage".into()),
+        credentials: bearer,
+        ..options(&url)
+    });
+    let store = store.unwrap();
+    let packed = StoreKind::Pyroscope.pack(b"profile".to_vec());
+    assert_eq!(store.send(&packed), Answer::Taken);
+    let first = got.recv().unwrap();
+    assert_eq!(unpacked(&first), "profile");
+    for line in [
+        "post /push.v1.pusherservice/push http/1.1",
+        "content-type: application/proto",
+        "content-encoding: gzip",
+        "x-scope-orgid: storage",
+        "authorization: bearer first",
+    ] {
+        assert!(first.head.contains(line), "{}", first.head);
+    }
+    fs::write(token.path(), "second").unwrap();
+    assert_eq!(store.send(&packed), Answer::Taken);
+    assert!(got.recv().unwrap().head.contains("bearer second"));
+    drop(token);
+    assert!(matches!(store.send(&packed), Answer::NoEntry { .. }));
+    let basic = Credentials::Basic("Aladdin".into(), Secret::Text("open sesame".into()));
+    let store = Store::new(StoreOptions {
+        credentials: basic,
+        ..options(&url)
+    });
+    assert_eq!(store.unwrap().send(&packed), Answer::Taken);
+    // The example of RFC 7617, in lower case.
+    let expected = "basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==".to_lowercase();
+    assert!(got.recv().unwrap().head.contains(&expected));
+}
+
+/// Check that nothing is lost and the order is kept whatever a server does before it takes requests again, and that
+/// what it was sent more than once is the same.
+#[test]
+fn faults() {
+    let acts = vec![
+        status("429 Too Many Requests"),
+        status("503 Service Unavailable"),
+        Then::Hang,
+        Then::Leave,
+        Then::Cut("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of"),
+        Then::Cut("HTTP/1.1 200 O"),
+        Then::Cut("what?\r\n\r\n"),
+        Then::Talk,
+        status("302 Found\r\nLocation: http://127.0.0.1:1/"),
+        status("401 Unauthorized"),
+        status("200 OK"),
+    ];
+    let n_faults = acts.len() - 1;
+    let (url, got) = serve(acts);
+    let spool = spool(None);
+    let store = Store::new(options(&url)).unwrap();
+    let requests = ["one", "two", "three"];
+    // A redirect is not followed, and gives up the request that it answers.
+    let events = push(store, &spool, &requests, |events| n_taken(events) == 2);
+    let kinds = events.iter().map(|event| match event {
+        PushEvent::Taken(_) => 't',
+        PushEvent::Later(..) => 'l',
+        PushEvent::NoEntry(..) => 'n',
+        PushEvent::Refused(_) => 'r',
+    });
+    assert_eq!(kinds.collect::<String>(), "llllllllrntt", "{events:?}");
+    let bodies: Vec<String> = got.try_iter().map(|got| unpacked(&got)).collect();
+    let (last, firsts) = bodies.split_last().unwrap();
+    assert_eq!(last, "three");
+    assert_eq!(
+        firsts.iter().filter(|body| *body == "one").count(),
+        n_faults - 1
+    );
+    assert_eq!(spool.figures().n_waiting, 0);
+    assert_eq!(spool.figures().n_dropped, 0);
+}
+
+/// Check that a request which a store refuses for good is dropped, and its words are harmless and short.
+#[test]
+fn refused() {
+    let words = format!("bad \u{1b}[31m{}", "x".repeat(10_000));
+    let answer = format!(
+        "HTTP/1.1 400 Bad Request\r\nContent-Length: {}\r\n\r\n{words}",
+        words.len()
+    );
+    let (url, _got) = serve(vec![Then::Say(answer), status("200 OK")]);
+    let store = Store::new(options(&url)).unwrap();
+    let spool = spool(None);
+    let events = push(store, &spool, &["bad", "good"], |events| events.len() == 2);
+    let PushEvent::Refused(reason) = &events[0] else {
+        panic!("{events:?}")
+    };
+    assert!(reason.contains("400 Bad Request: bad ?[31mx"), "{reason}");
+    assert!(reason.len() < 300);
+    assert!(is_taken(&events[1]));
+}
+
+/// Check that what a dead store did not take is there for the next process.
+#[test]
+fn restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let dead = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let nobody = format!("http://{}", dead.local_addr().unwrap());
+    drop(dead);
+    let store = Store::new(options(&nobody)).unwrap();
+    let events = push(store, &spool(Some(folder.path())), &["a", "b"], |events| {
+        events.len() >= 3
+    });
+    assert_eq!(n_taken(&events), 0);
+    let (url, got) = serve(vec![status("200 OK")]);
+    let next = spool(Some(folder.path()));
+    assert_eq!(next.figures().n_waiting, 2);
+    let store = Store::new(options(&url)).unwrap();
+    push(store, &next, &["c"], |events| n_taken(events) == 3);
+    let bodies: Vec<String> = got.try_iter().map(|got| unpacked(&got)).collect();
+    assert_eq!(bodies, ["a", "b", "c"]);
+}
+
+/// Check that a server whose certificate nobody vouches for gets nothing.
+#[test]
+fn wrong_certificate() {
+    let folder = tempfile::tempdir().unwrap();
+    let made = Command::new("openssl")
+        .args([
+            "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2",
+        ])
+        .args([
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ])
+        .args(["-keyout", "key.pem", "-out", "cert.pem"])
+        .current_dir(&folder)
+        .stderr(Stdio::null())
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        println!("SKIPPED wrong_certificate: openssl is not installed");
+        return;
+    }
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let mut server = Command::new("openssl")
+        .args([
+            "s_server",
+            "-accept",
+            &address.to_string(),
+            "-key",
+            "key.pem",
+            "-cert",
+            "cert.pem",
+        ])
+        .current_dir(&folder)
+        // It ends with its input.
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut said = Vec::new();
+    let mut stdout = server.stdout.take().unwrap();
+    while !said.ends_with(b"ACCEPT") {
+        let mut byte = [0];
+        stdout.read_exact(&mut byte).unwrap();
+        said.extend(byte);
+    }
+    let store = Store::new(options(&format!("https://{address}"))).unwrap();
+    let answer = store.send(b"secret profile");
+    server.kill().unwrap();
+    let mut rest = String::new();
+    stdout.read_to_string(&mut rest).unwrap();
+    server.wait().unwrap();
+    let Answer::Later { reason, .. } = answer else {
+        panic!("{answer:?}")
+    };
+    assert!(reason.contains("certificate"), "{reason}");
+    assert!(!rest.contains("secret"), "{rest}");
+}

@@ -1,0 +1,106 @@
+//! What the agent counts of itself, for `/metrics`.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use wcprof_net::{PushFigures, Spool};
+use wcprof_trace::model::Stats;
+
+/// Processes that ended are remembered up to so many.
+const MAX_TARGETS: usize = 4096;
+
+/// All counts. Clones of the handle share them.
+#[derive(Debug, Default)]
+pub(super) struct Figures(Mutex<Counted>);
+
+/// What was counted so far.
+#[derive(Debug, Default)]
+pub(super) struct Counted {
+    /// By the name that a user knows: when its last profile ended, seconds since 1970.
+    pub(super) targets: BTreeMap<String, TargetFigures>,
+    pub(super) samples: Samples,
+    /// Of recordings that have ended.
+    pub(super) samples_before: Samples,
+    /// Profiles that were made, stacks in them that are `[other]`, and intervals of which there was none because the one
+    /// before was still being made.
+    pub(super) n_profiles: u64,
+    pub(super) n_folded: u64,
+    pub(super) n_intervals_lost: u64,
+    /// Bytes of the ring.
+    pub(super) ring_bytes: usize,
+    pub(super) pushing: Option<(Arc<PushFigures>, Arc<Spool>)>,
+}
+
+/// Of one process.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct TargetFigures {
+    /// When its last profile ended, ns since 1970.
+    pub(super) last_ns: u64,
+    /// It is there.
+    pub(super) is_live: bool,
+}
+
+/// What the sampler counts.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Samples {
+    pub(super) n_observations: u64,
+    pub(super) n_timer_samples: u64,
+    pub(super) n_torn: u64,
+    pub(super) n_lost: u64,
+    pub(super) n_missed: u64,
+    pub(super) n_dropped_batches: u64,
+}
+
+impl From<&Stats> for Samples {
+    fn from(stats: &Stats) -> Self {
+        Self {
+            n_observations: stats.n_observations,
+            n_timer_samples: stats.n_timer_samples,
+            n_torn: stats.losses.n_torn,
+            n_lost: stats.losses.n_lost,
+            n_missed: stats.losses.n_missed,
+            n_dropped_batches: stats.losses.n_dropped_batches,
+        }
+    }
+}
+
+impl Samples {
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            n_observations: self.n_observations + other.n_observations,
+            n_timer_samples: self.n_timer_samples + other.n_timer_samples,
+            n_torn: self.n_torn + other.n_torn,
+            n_lost: self.n_lost + other.n_lost,
+            n_missed: self.n_missed + other.n_missed,
+            n_dropped_batches: self.n_dropped_batches + other.n_dropped_batches,
+        }
+    }
+}
+
+impl Figures {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Counted> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Counted {
+    /// A recording has ended.
+    pub(super) fn end_recording(&mut self) {
+        self.samples_before = self.samples_before.plus(self.samples);
+        self.samples = Samples::default();
+        self.ring_bytes = 0;
+    }
+
+    /// Those that are there now. One that has gone is remembered for its age, until there are too many.
+    pub(super) fn set_targets(&mut self, titles: impl Iterator<Item = String>) {
+        for figures in self.targets.values_mut() {
+            figures.is_live = false;
+        }
+        for title in titles {
+            self.targets.entry(title).or_default().is_live = true;
+        }
+        if self.targets.len() > MAX_TARGETS {
+            self.targets.retain(|_, figures| figures.is_live);
+        }
+    }
+}

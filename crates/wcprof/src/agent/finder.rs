@@ -1,0 +1,143 @@
+//! Selectors to processes as they come: each process is looked at when it is new and once more, since a process has its
+//! program's name only some time after its birth, and all of them once a minute.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wcprof_host::select::{Selector, candidate, pids};
+use wcprof_host::{Liveness, Target, TargetError};
+use wcprof_types::Pid;
+
+use super::log::{self, Level, Sparing};
+
+/// Between two searches.
+pub(super) const SEARCH: Duration = Duration::from_secs(1);
+/// Looks at a new process.
+const LOOKS: u8 = 2;
+/// A process that has been looked at is looked at again after this: it may run another program, or be another one.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// Finds processes.
+#[derive(Debug)]
+pub(super) struct Finder {
+    selectors: Vec<Selector>,
+    /// By pid, how often it was looked at.
+    looked: HashMap<i32, u8>,
+    all_looked: Option<Instant>,
+    targets: Vec<Arc<Target>>,
+    refused: Sparing,
+}
+
+impl Finder {
+    pub(super) fn new(selectors: Vec<Selector>) -> Self {
+        Self {
+            selectors,
+            looked: HashMap::new(),
+            all_looked: None,
+            targets: Vec::new(),
+            refused: Sparing::default(),
+        }
+    }
+
+    /// Processes that were found and have not ended, in the order in which they were found.
+    pub(super) fn targets(&self) -> &[Arc<Target>] {
+        &self.targets
+    }
+
+    /// Processes that are new since the last search.
+    pub(super) fn search(&mut self) -> Vec<Arc<Target>> {
+        let looked = &mut self.looked;
+        self.targets.retain(|target| {
+            let is_same = target.liveness() == Liveness::Same;
+            if !is_same {
+                looked.remove(&target.pid().0);
+            }
+            is_same
+        });
+        let now = Instant::now();
+        if self.all_looked.is_none_or(|looked| now - looked >= AGAIN) {
+            self.all_looked = Some(now);
+            self.looked.clear();
+        }
+        let before = std::mem::take(&mut self.looked);
+        let mut new = Vec::new();
+        for pid in pids() {
+            let n_looks = before.get(&pid).copied().unwrap_or(0);
+            let is_target = self.targets.iter().any(|target| target.pid() == Pid(pid));
+            if n_looks < LOOKS && !is_target {
+                new.extend(self.look(pid));
+            }
+            self.looked
+                .insert(pid, n_looks.saturating_add(1).min(LOOKS));
+        }
+        self.targets.extend(new.iter().cloned());
+        new
+    }
+
+    /// The process, if it is meant.
+    fn look(&mut self, pid: i32) -> Option<Arc<Target>> {
+        let process = candidate(pid)?;
+        if !self
+            .selectors
+            .iter()
+            .any(|selector| selector.matches(&process))
+        {
+            return None;
+        }
+        match Target::open(Pid(pid)) {
+            Ok(target) => Some(Arc::new(target)),
+            Err(TargetError::NoSuchProcess(_) | TargetError::Zombie(_)) => None,
+            Err(error) => {
+                if self.refused.say(Instant::now()).is_some() {
+                    log::line(Level::Warning, &format!("pid {pid} is left out: {error}"));
+                }
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+
+    use globset::Glob;
+
+    use super::*;
+
+    fn cat() -> Child {
+        Command::new("cat").stdin(Stdio::piped()).spawn().unwrap()
+    }
+
+    /// Check that a process is found once, that the next one is found, and that one that has ended is no target.
+    #[test]
+    fn comes_and_goes() {
+        let mut first = cat();
+        let name = Glob::new("cat").unwrap().compile_matcher();
+        let mut finder = Finder::new(vec![Selector::Name(name)]);
+        let has = |found: &[Arc<Target>], child: &Child| {
+            found
+                .iter()
+                .any(|target| target.pid().0 == child.id() as i32)
+        };
+        // A child has its program's name when it runs it.
+        assert!((0..1000).any(|_| {
+            finder.looked.clear();
+            has(&finder.search(), &first)
+        }));
+        assert!(!has(&finder.search(), &first) && has(finder.targets(), &first));
+        let mut second = cat();
+        assert!((0..1000).any(|_| {
+            finder.looked.remove(&(second.id() as i32));
+            has(&finder.search(), &second)
+        }));
+        assert!(has(finder.targets(), &first) && has(finder.targets(), &second));
+        first.kill().unwrap();
+        first.wait().unwrap();
+        finder.search();
+        assert!(!has(finder.targets(), &first) && has(finder.targets(), &second));
+        second.kill().unwrap();
+        second.wait().unwrap();
+    }
+}

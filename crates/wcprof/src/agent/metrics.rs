@@ -1,0 +1,237 @@
+//! Counts to Prometheus's text format, served to whoever connects.
+
+use std::fmt::Write as _;
+use std::io::{self, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use wcprof_host::clock::{children_cpu_ns, own_cpu_ns};
+use wcprof_host::procfs::own_rss;
+use wcprof_host::sys::keep_capabilities;
+use wcprof_text::terminal_name;
+
+use super::figures::{Counted, Figures};
+use crate::failure::Failure;
+use crate::session::{named, since_1970};
+
+/// Bytes of a request that are read, and how long it may take: one connection is served at a time.
+const MAX_REQUEST: u64 = 8 << 10;
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Serves the counts at an address, on a thread of its own.
+pub(super) fn serve(address: &str, figures: &Arc<Figures>) -> Result<(), Failure> {
+    if address == "none" {
+        return Ok(());
+    }
+    let listener = TcpListener::bind(address).map_err(|error| {
+        let text = format!("failed to listen at `{address}`");
+        Failure::from(anyhow::Error::from(error).context(text))
+            .hint("--listen takes another address, as in 127.0.0.1:9817, or `none`")
+    })?;
+    Ok(serve_at(listener, Arc::clone(figures))?)
+}
+
+fn serve_at(listener: TcpListener, figures: Arc<Figures>) -> io::Result<()> {
+    named("wcprof-metrics").spawn(move || {
+        let _ = keep_capabilities(0);
+        for stream in listener.incoming().flatten() {
+            // Whoever asks asks again.
+            let _ = answer(stream, &figures);
+        }
+    })?;
+    Ok(())
+}
+
+fn answer(mut stream: TcpStream, figures: &Figures) -> io::Result<()> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
+    let path = path_of(&mut (&mut stream).take(MAX_REQUEST))?;
+    let (status, body) = match path.as_deref() {
+        Some("/metrics") => ("200 OK", text(&figures.lock())),
+        Some("/" | "/-/healthy") => ("200 OK", "wcprof agent; see /metrics\n".to_owned()),
+        Some(_) => ("404 Not Found", String::new()),
+        None => ("400 Bad Request", String::new()),
+    };
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// What a GET request asks for; `None` for any other.
+fn path_of(stream: &mut impl Read) -> io::Result<Option<String>> {
+    let mut head = Vec::new();
+    let mut buffer = [0; 1024];
+    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
+        let n = stream.read(&mut buffer)?;
+        if n == 0 {
+            return Ok(None);
+        }
+        head.extend_from_slice(&buffer[..n]);
+    }
+    let head = String::from_utf8_lossy(&head);
+    let path = head
+        .strip_prefix("GET ")
+        .and_then(|rest| rest.split([' ', '?']).next());
+    Ok(path.map(str::to_owned))
+}
+
+/// Name, help and value.
+type Row = (&'static str, &'static str, f64);
+
+fn text(counted: &Counted) -> String {
+    let mut out = String::new();
+    for (name, help, value) in [sampling(counted), pushing(counted)].concat() {
+        head(&mut out, name, help);
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "wcprof_{name} {value}");
+    }
+    let name = "last_profile_age_seconds";
+    head(
+        &mut out,
+        name,
+        "Time since the end of the last profile of a process.",
+    );
+    let now = since_1970().as_nanos() as f64;
+    for (title, target) in &counted.targets {
+        if target.last_ns > 0 {
+            let age = (now - target.last_ns as f64).max(0.0) / 1e9;
+            let title = title.replace('\\', "\\\\").replace('"', "\\\"");
+            let title = terminal_name(&title);
+            let _ = writeln!(out, "wcprof_{name}{{target=\"{title}\"}} {age}");
+        }
+    }
+    out
+}
+
+fn head(out: &mut String, name: &str, help: &str) {
+    let kind = match name.ends_with("_total") {
+        true => "counter",
+        false => "gauge",
+    };
+    let _ = writeln!(
+        out,
+        "# HELP wcprof_{name} {help}\n# TYPE wcprof_{name} {kind}"
+    );
+}
+
+#[rustfmt::skip]
+fn sampling(counted: &Counted) -> Vec<Row> {
+    let n_live = counted.targets.values().filter(|target| target.is_live).count();
+    let samples = counted.samples_before.plus(counted.samples);
+    let cpu = (own_cpu_ns() + children_cpu_ns()) as f64 / 1e9;
+    vec![
+        ("targets", "Processes that are recorded.", n_live as f64),
+        ("observations_total", "Threads seen at ticks.", samples.n_observations as f64),
+        ("timer_samples_total", "Stacks of running threads.", samples.n_timer_samples as f64),
+        ("torn_total", "Stack copies dropped because the thread ran meanwhile.", samples.n_torn as f64),
+        ("lost_total", "Stacks of running threads that the kernel dropped.", samples.n_lost as f64),
+        ("missed_ticks_total", "Ticks left out because the one before took too long.", samples.n_missed as f64),
+        ("dropped_batches_total", "Batches of ticks dropped because unwinding fell behind.", samples.n_dropped_batches as f64),
+        ("profiles_total", "Profiles made.", counted.n_profiles as f64),
+        ("folded_stacks_total", "Stacks that are [other] in profiles.", counted.n_folded as f64),
+        ("lost_intervals_total", "Intervals without profiles: the one before was still being made.", counted.n_intervals_lost as f64),
+        ("ring_bytes", "Memory of what the flight recorder keeps.", counted.ring_bytes as f64),
+        ("cpu_seconds_total", "CPU time of wcprof, with the processes that read symbols.", cpu),
+        ("resident_bytes", "Resident memory of wcprof.", own_rss().0 as f64),
+    ]
+}
+
+#[rustfmt::skip]
+fn pushing(counted: &Counted) -> Vec<Row> {
+    let Some((pushes, spool)) = &counted.pushing else {
+        return Vec::new();
+    };
+    let load = |count: &AtomicU64| count.load(Ordering::Relaxed) as f64;
+    let spool = spool.figures();
+    vec![
+        ("pushes_total", "Requests that the store has taken.", load(&pushes.n_taken)),
+        ("pushed_bytes_total", "Bytes of these.", load(&pushes.bytes)),
+        ("push_retries_total", "Tries that failed and are repeated.", load(&pushes.n_retries)),
+        ("push_refused_total", "Requests that the store refused, which are dropped.", load(&pushes.n_refused)),
+        ("last_push_timestamp_seconds", "When the store took a request last.", load(&pushes.last_taken)),
+        ("spool_requests", "Requests that wait for the store.", spool.n_waiting as f64),
+        ("spool_bytes", "Bytes of these.", spool.bytes as f64),
+        ("spool_dropped_total", "Requests dropped because too many waited.", spool.n_dropped as f64),
+        ("spool_unwritten_total", "Requests that the spool's folder did not take.", spool.n_unwritten as f64),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{Samples, TargetFigures};
+    use super::*;
+
+    /// The value of a line.
+    fn value(text: &str, name: &str) -> f64 {
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        let value = line.unwrap_or_else(|| panic!("no {name} in {text}"));
+        value.trim().parse().unwrap()
+    }
+
+    /// Check that counts go on over recordings, that hostile names stay in their quotes, and that each line is of the
+    /// format.
+    #[test]
+    fn counts() {
+        let figures = Figures::default();
+        let mut counted = figures.lock();
+        counted.samples.n_torn = 3;
+        counted.end_recording();
+        counted.samples = Samples {
+            n_torn: 4,
+            ..Samples::default()
+        };
+        counted.set_targets(["osd.3", "a\"} 1\nb\\"].map(str::to_owned).into_iter());
+        let gone = TargetFigures {
+            last_ns: 1_000_000_000,
+            is_live: true,
+        };
+        counted.targets.insert("osd.4".to_owned(), gone);
+        counted.set_targets(std::iter::once("osd.3".to_owned()));
+        for figures in counted.targets.values_mut() {
+            figures.last_ns = 1_000_000_000;
+        }
+        let text = text(&counted);
+        assert_eq!(value(&text, "wcprof_torn_total"), 7.0);
+        assert_eq!(value(&text, "wcprof_targets"), 1.0);
+        assert!(value(&text, "wcprof_last_profile_age_seconds{target=\"osd.4\"}") > 1e9);
+        assert!(value(&text, "wcprof_resident_bytes") > 1e6);
+        for line in text.lines() {
+            let is_comment =
+                line.starts_with("# HELP wcprof_") || line.starts_with("# TYPE wcprof_");
+            let number = line.rsplit(' ').next().unwrap();
+            let is_value = line.starts_with("wcprof_") && number.parse::<f64>().is_ok();
+            assert!(is_comment || is_value, "{line}");
+        }
+        assert!(text.contains("{target=\"a\\\"} 1?b\\\\\"} "), "{text}");
+    }
+
+    /// Check what the server answers, also to what is no request, and that one who says nothing does not hold up the
+    /// next.
+    #[test]
+    fn answers() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        serve_at(listener, Arc::default()).unwrap();
+        let ask = |request: &str| {
+            let mut stream = TcpStream::connect(&address).unwrap();
+            stream.write_all(request.as_bytes()).unwrap();
+            let mut answer = String::new();
+            let _ = stream.read_to_string(&mut answer);
+            answer
+        };
+        let silent = TcpStream::connect(&address).unwrap();
+        let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        assert!(answer.contains("\nwcprof_targets 0\n"), "{answer}");
+        drop(silent);
+        assert!(ask("GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
+        assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400"));
+        assert!(!ask(&"x".repeat(20_000)).contains("200"));
+        assert!(serve(&address, &Arc::default()).is_err());
+        serve("none", &Arc::default()).unwrap();
+    }
+}

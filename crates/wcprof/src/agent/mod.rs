@@ -1,0 +1,102 @@
+//! `wcprof agent`: processes that it finds by itself, for ever, to a profile of each for every interval, in a store.
+//!
+//! It is a recording into the ring of the flight recorder (`keep/`): what the ring holds of an interval becomes a
+//! profile of each process (`profiles.rs`), a request, and a file in the spool (`wcprof-net`), which a thread of its
+//! own sends. When the last process ends, the recording does, and the next one begins with the next process.
+
+mod args;
+mod config;
+mod control;
+mod figures;
+mod finder;
+mod intervals;
+mod log;
+mod metrics;
+mod plan;
+mod profiles;
+mod pushing;
+mod recording;
+
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use args::AgentArgs;
+use config::with_file;
+use control::{Control, Order};
+use figures::Figures;
+use finder::{Finder, SEARCH};
+use log::Level;
+use plan::Plan;
+use pushing::Pushing;
+
+use crate::failure::Failure;
+
+/// What waits for the store is sent for this long at the end; the rest stays in the spool.
+const LAST_PUSH: Duration = Duration::from_secs(10);
+
+/// Runs until a signal ends it.
+pub(crate) fn run() -> Result<(), Failure> {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    let mut plan = Plan::new(with_file(&words)?)?;
+    if plan.args.check {
+        return plan.print();
+    }
+    let control = Control::new();
+    let _signals = control.at_signals()?;
+    let figures: Arc<Figures> = Arc::default();
+    metrics::serve(&plan.args.listen, &figures)?;
+    log::line(Level::Info, &plan.summary());
+    loop {
+        let order = run_plan(&plan, &control, &figures)?;
+        if order == Order::Stop {
+            return Ok(());
+        }
+        match with_file(&words).and_then(Plan::new) {
+            Ok(new) => {
+                plan = new;
+                log::line(Level::Info, &format!("reloaded: {}", plan.summary()));
+            }
+            Err(failure) => {
+                let text = failure.to_string();
+                let text = text.trim_start_matches("wcprof: ");
+                log::line(Level::Error, &format!("going on as before: {text}"));
+            }
+        }
+    }
+}
+
+/// Records and pushes as planned until a signal orders something else.
+fn run_plan(plan: &Plan, control: &Control, figures: &Arc<Figures>) -> Result<Order, Failure> {
+    let pushing = plan.store.as_ref();
+    let pushing = pushing
+        .map(|store| Pushing::start(store, figures))
+        .transpose()?;
+    let mut finder = Finder::new(plan.selectors.clone());
+    let mut has_recorded = false;
+    let order = loop {
+        if let Some(order) = control.take() {
+            break order;
+        }
+        if finder.search().is_empty() && finder.targets().is_empty() {
+            control.wait(SEARCH);
+            continue;
+        }
+        let destination = pushing.as_ref().map(Pushing::destination);
+        let recorded = recording::run(plan, control, &mut finder, destination, figures);
+        match recorded {
+            Ok(()) => has_recorded = true,
+            // What the user has to mend, said at once.
+            Err(failure) if !has_recorded => return Err(failure),
+            Err(failure) => {
+                let text = failure.to_string();
+                log::line(Level::Error, text.trim_start_matches("wcprof: "));
+                control.wait(Duration::from_secs(5));
+            }
+        }
+    };
+    if let Some(pushing) = pushing {
+        pushing.finish(LAST_PUSH);
+    }
+    Ok(order)
+}

@@ -1,0 +1,168 @@
+//! What the ring holds of an interval to requests of a store, on a thread that neither samples nor records.
+
+use std::sync::mpsc::Receiver;
+
+use wcprof_capture::add_recording_cpu;
+use wcprof_export::{
+    PushedProfile, StoreLimits, StoreProfiles, labels, otlp_request, parca_request,
+    pyroscope_request,
+};
+use wcprof_host::clock::thread_cpu_ns;
+use wcprof_net::StoreKind;
+use wcprof_profile::model::{Detail, Profile};
+use wcprof_record::NamedSnapshot;
+use wcprof_symbols::SymbolOptions;
+use wcprof_trace::model::Tables;
+
+use super::figures::{Figures, Samples};
+use super::intervals::Interval;
+use super::log::{self, Level};
+use super::plan::Plan;
+use super::pushing::Destination;
+use crate::failure::Failure;
+use crate::live_names::LiveNames;
+
+/// Bytes of profiles in one request, before it is compressed: collectors take 20 MiB as they are delivered.
+const MAX_REQUEST: usize = 8 << 20;
+/// An interval that is shorter is none: a recording that ends just after one.
+const MIN_NS: u64 = 50_000_000;
+
+/// Makes profiles.
+#[derive(Debug)]
+pub(super) struct Profiles<'a> {
+    plan: &'a Plan,
+    symbols: SymbolOptions,
+    destination: Option<Destination>,
+    figures: &'a Figures,
+    names: LiveNames,
+}
+
+impl<'a> Profiles<'a> {
+    pub(super) fn new(
+        plan: &'a Plan,
+        symbols: SymbolOptions,
+        destination: Option<Destination>,
+        figures: &'a Figures,
+    ) -> Self {
+        Self {
+            plan,
+            symbols,
+            destination,
+            figures,
+            names: LiveNames::with_detail(Detail::Frames),
+        }
+    }
+
+    /// Takes intervals until no more come.
+    pub(super) fn run(&mut self, intervals: &Receiver<(NamedSnapshot, Interval)>) {
+        let mut cpu = thread_cpu_ns();
+        for (kept, interval) in intervals {
+            self.take(&kept, interval);
+            let now = thread_cpu_ns();
+            add_recording_cpu(now - std::mem::replace(&mut cpu, now));
+        }
+    }
+
+    /// Makes the profiles of an interval, and hands them on.
+    fn take(&mut self, kept: &NamedSnapshot, interval: Interval) {
+        {
+            let mut figures = self.figures.lock();
+            figures.samples = Samples::from(kept.snapshot.stats());
+            figures.ring_bytes = kept.snapshot.memory().bytes;
+        }
+        if interval.to.saturating_sub(interval.from) < MIN_NS {
+            return;
+        }
+        if let Err(failure) = self.push(kept, interval) {
+            let text = failure.to_string();
+            let text = text.trim_start_matches("wcprof: ");
+            log::line(Level::Error, &format!("no profile of an interval: {text}"));
+        }
+    }
+
+    fn push(&mut self, kept: &NamedSnapshot, interval: Interval) -> Result<(), Failure> {
+        let [from, to] = [interval.from, interval.to].map(|time| kept.time_of(time));
+        let cut = kept.snapshot.cut(from)?;
+        let symbols = (&self.plan.symbols, &self.symbols);
+        let profile = self
+            .names
+            .profile(kept, &cut, to, symbols, &self.plan.rules)?;
+        let mut profiles = self.profiles(&profile, cut.tables());
+        let Some(destination) = &self.destination else {
+            return Ok(());
+        };
+        while !profiles.is_empty() {
+            let mut bytes = 0;
+            let n = profiles.iter().position(|pushed| {
+                bytes += pushed.profile.len_bytes();
+                bytes > MAX_REQUEST
+            });
+            // One that is too large alone is sent alone.
+            let n = n.map_or(profiles.len(), |n| n.max(1));
+            let rest = profiles.split_off(n);
+            let request = match destination.kind {
+                StoreKind::Pyroscope => pyroscope_request(&profiles),
+                StoreKind::Parca => parca_request(&profiles),
+                StoreKind::Otlp => otlp_request(&profiles),
+            };
+            destination.spool.add(destination.kind.pack(request));
+            profiles = rest;
+        }
+        Ok(())
+    }
+
+    /// Each series of each process.
+    fn profiles(&self, profile: &Profile, tables: &Tables) -> Vec<PushedProfile> {
+        let of_processes = StoreProfiles::new(profile);
+        let end_ns = profile.header.started_unix_ns + profile.time.end.0;
+        let mut all = Vec::new();
+        let processes = tables.processes.iter().zip(&profile.processes);
+        let mut figures = self.figures.lock();
+        for (at, (process, shown)) in processes.enumerate() {
+            let labels = labels(process, shown, &self.plan.args.store.label);
+            let n_before = all.len();
+            for &series in &self.plan.series {
+                let Some(of_process) = of_processes.of(at, series, StoreLimits::PYROSCOPE) else {
+                    continue;
+                };
+                figures.n_folded += of_process.n_folded as u64;
+                let mut labels = labels.clone();
+                if self
+                    .destination
+                    .as_ref()
+                    .is_some_and(|d| d.kind != StoreKind::Otlp)
+                {
+                    labels.insert(0, ("__name__".to_owned(), series.name().to_owned()));
+                }
+                all.push(PushedProfile {
+                    labels,
+                    profile: of_process,
+                    id: uuid(),
+                });
+            }
+            if all.len() > n_before {
+                figures
+                    .targets
+                    .entry(shown.title.clone())
+                    .or_default()
+                    .last_ns = end_ns;
+            }
+        }
+        figures.n_profiles += all.len() as u64;
+        all
+    }
+}
+
+/// A random UUID (RFC 9562, version 4).
+fn uuid() -> String {
+    let bits = fastrand::u128(..) & !(0xf << 76 | 0x3 << 62) | (4 << 76 | 2 << 62);
+    let hex = format!("{bits:032x}");
+    [
+        &hex[..8],
+        &hex[8..12],
+        &hex[12..16],
+        &hex[16..20],
+        &hex[20..],
+    ]
+    .join("-")
+}

@@ -1,0 +1,128 @@
+//! Requests to a store, and what is said of it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use wcprof_capture::add_recording_cpu;
+use wcprof_host::clock::thread_cpu_ns;
+use wcprof_host::sys::keep_capabilities;
+use wcprof_net::{PushEvent, Pusher, PusherOptions, Spool, Store, StoreKind};
+
+use super::figures::Figures;
+use super::log::{self, Level, Sparing};
+use super::plan::StorePlan;
+use crate::failure::Failure;
+
+/// Where requests go, and how they are made.
+#[derive(Clone, Debug)]
+pub(super) struct Destination {
+    pub(super) spool: Arc<Spool>,
+    pub(super) kind: StoreKind,
+}
+
+/// A store that is pushed to.
+#[derive(Debug)]
+pub(super) struct Pushing {
+    pusher: Pusher,
+    spool: Arc<Spool>,
+    kind: StoreKind,
+}
+
+impl Pushing {
+    /// Begins to send what waits.
+    pub(super) fn start(plan: &StorePlan, figures: &Figures) -> Result<Self, Failure> {
+        let store = Store::new(plan.store.clone()).map_err(Failure::usage)?;
+        let kind = store.kind();
+        let spool = Spool::open(plan.spool.clone()).map_err(|error| {
+            let folder = plan.spool.folder.clone().unwrap_or_default();
+            let text = format!("failed to open the spool `{}`", folder.display());
+            Failure::from(anyhow::Error::from(error).context(text))
+                .hint("--state-dir chooses another folder")
+        })?;
+        let spool = Arc::new(spool);
+        let n_waiting = spool.figures().n_waiting;
+        if n_waiting > 0 {
+            log::line(
+                Level::Info,
+                &format!("{n_waiting} requests wait in the spool"),
+            );
+        }
+        let options = PusherOptions {
+            spread: plan.spread,
+            first_wait: None,
+        };
+        // It needs the network alone.
+        let begin = || drop(keep_capabilities(0));
+        let pusher = Pusher::start(store, Arc::clone(&spool), options, begin, said())?;
+        let pushing = (Arc::clone(&pusher.figures), Arc::clone(&spool));
+        figures.lock().pushing = Some(pushing);
+        Ok(Self {
+            pusher,
+            spool,
+            kind,
+        })
+    }
+
+    /// Where requests go.
+    pub(super) fn destination(&self) -> Destination {
+        Destination {
+            spool: Arc::clone(&self.spool),
+            kind: self.kind,
+        }
+    }
+
+    /// Sends what waits, as far as that is possible within this time.
+    pub(super) fn finish(self, within: Duration) {
+        self.pusher.finish(within);
+        let n_waiting = self.spool.figures().n_waiting;
+        if n_waiting > 0 {
+            let text = format!("{n_waiting} requests wait in the spool for the next start");
+            log::line(Level::Warning, &text);
+        }
+    }
+}
+
+/// Says what happens, each kind of it once a minute; and counts the CPU time of the thread that it is called on.
+fn said() -> impl FnMut(&PushEvent) + Send + 'static {
+    let (mut later, mut no_entry, mut refused) =
+        (Sparing::default(), Sparing::default(), Sparing::default());
+    let mut is_failing = false;
+    let mut cpu = None;
+    move |event| {
+        let now = thread_cpu_ns();
+        add_recording_cpu(now - cpu.replace(now).unwrap_or(now));
+        let (level, sparing, text) = match event {
+            PushEvent::Taken(_) => {
+                if std::mem::take(&mut is_failing) {
+                    log::line(Level::Info, "the store takes profiles again");
+                }
+                return;
+            }
+            PushEvent::Later(reason, wait) => {
+                let text = format!(
+                    "the store takes no profile: {reason}; next try in {:.0} s",
+                    wait.as_secs_f64().ceil()
+                );
+                (Level::Warning, &mut later, text)
+            }
+            PushEvent::NoEntry(reason, _) => {
+                let text =
+                    format!("the store does not accept wcprof's token or password: {reason}");
+                (Level::Error, &mut no_entry, text)
+            }
+            PushEvent::Refused(reason) => {
+                let text = format!("the store refused a request, which is dropped: {reason}");
+                (Level::Error, &mut refused, text)
+            }
+        };
+        is_failing |= !matches!(event, PushEvent::Refused(_));
+        match sparing.say(Instant::now()) {
+            None => {}
+            Some(0) => log::line(level, &text),
+            Some(n) => log::line(
+                level,
+                &format!("{text} ({n} times more in the last minute)"),
+            ),
+        }
+    }
+}

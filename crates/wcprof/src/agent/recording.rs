@@ -1,0 +1,146 @@
+//! One recording of the agent: begins with the processes that are there, takes in those that the finder finds, and ends
+//! with the last one or by an order.
+
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use wcprof_capture::Arrivals;
+use wcprof_host::clock::monotonic_ns;
+use wcprof_record::Recorder;
+use wcprof_text::terminal_name;
+use wcprof_trace::ring::Ring;
+
+use super::control::Control;
+use super::figures::Figures;
+use super::finder::{Finder, SEARCH};
+use super::intervals::{Interval, Intervals};
+use super::log::{self, Level};
+use super::plan::Plan;
+use super::profiles::Profiles;
+use super::pushing::Destination;
+use crate::failure::{Exit, Failure};
+use crate::keep::write::{NameOptions, check_folder};
+use crate::keep::{self, Keeping};
+use crate::names;
+use crate::select::MAX_TARGETS;
+use crate::session::{SessionOptions, since_1970};
+
+/// Intervals that wait to become profiles.
+const WAITING: usize = 2;
+
+/// Records until the last process has ended or an order has come.
+pub(super) fn run(
+    plan: &Plan,
+    control: &Control,
+    finder: &mut Finder,
+    destination: Option<Destination>,
+    figures: &Arc<Figures>,
+) -> Result<(), Failure> {
+    let arrivals = Arrivals::default();
+    let options = SessionOptions {
+        targets: finder.targets().iter().take(MAX_TARGETS).cloned().collect(),
+        children: false,
+        arrivals: Some(arrivals.clone()),
+        duration: None,
+        sampling: plan.args.sampling.clone(),
+        // What a store shows are user stacks.
+        kernel: Some(false),
+        trace: plan.state_dir.join("agent.wct"),
+        ending: control.begin_recording(),
+    };
+    std::fs::create_dir_all(&plan.state_dir)?;
+    check_folder(&options.trace)?;
+    note_targets(finder, figures);
+    let ended = thread::scope(|scope| {
+        // It gives up what only the start of a recording needs; this thread finds processes for the next one, too.
+        let recording = scope.spawn(|| record(plan, &options, destination, figures));
+        while !recording.is_finished() {
+            control.wait(SEARCH);
+            for target in finder.search() {
+                let title = terminal_name(&target.title()).into_owned();
+                log::line(
+                    Level::Info,
+                    &format!("found {title} (pid {})", target.pid()),
+                );
+                arrivals.push(target);
+            }
+            note_targets(finder, figures);
+        }
+        recording.join()
+    });
+    figures.lock().end_recording();
+    let panicked = || anyhow::anyhow!("the recording thread panicked; please report this");
+    ended.map_err(|_| panicked())?
+}
+
+fn note_targets(finder: &Finder, figures: &Figures) {
+    let titles = finder.targets().iter().map(|target| target.title());
+    figures.lock().set_targets(titles);
+}
+
+/// Records, and makes profiles on a thread of their own.
+fn record(
+    plan: &Plan,
+    options: &SessionOptions,
+    destination: Option<Destination>,
+    figures: &Arc<Figures>,
+) -> Result<(), Failure> {
+    let name_options = NameOptions {
+        args: &plan.symbols,
+        options: names::recording_options(&plan.symbols, false, &options.ending.names),
+        raw: false,
+    };
+    let mut profiles = Profiles::new(plan, name_options.options.clone(), destination, figures);
+    let keeping = Keeping {
+        keep: plan.keep.keep.unwrap_or(plan.args.recorder.keep),
+        args: &plan.keep,
+        names: &name_options,
+        rules: &plan.rules,
+        asked: &[],
+        // What could not be written was said.
+        is_incomplete: &Arc::default(),
+    };
+    let n_targets = options.targets.len();
+    let started = || log::line(Level::Info, &format!("recording {n_targets} processes"));
+    let (ready, all_ready) = sync_channel(WAITING);
+    let intervals = Arc::new(Mutex::new(Intervals::new(plan.args.interval)));
+    let also = {
+        let (ready, intervals, figures) =
+            (ready.clone(), Arc::clone(&intervals), Arc::clone(figures));
+        move |recorder: &mut Recorder<Ring>, time| {
+            let unix = u64::try_from(since_1970().as_nanos()).unwrap_or(u64::MAX);
+            let complete = lock(&intervals).complete(time, (monotonic_ns(), unix));
+            if let Some(interval) = complete {
+                let sent = ready.try_send((recorder.take_snapshot()?, interval));
+                // A recording does not wait for profiles.
+                figures.lock().n_intervals_lost += u64::from(sent.is_err());
+            }
+            Ok(())
+        }
+    };
+    let ended = thread::scope(|scope| {
+        scope.spawn(move || profiles.run(&all_ready));
+        let (_, ended) = keep::record(options, &keeping, started, also)?;
+        let begun = lock(&intervals).begin();
+        if let Some(from) = begun {
+            let to = ended.kept.end();
+            // Its receiver waits for it.
+            let _ = ready.send((ended.kept, Interval { from, to }));
+        }
+        drop(ready);
+        Ok::<_, Failure>((ended.remark, ended.loss))
+    });
+    let (remark, loss) = ended?;
+    if let Some(remark) = remark {
+        log::line(Level::Info, &remark);
+    }
+    match loss {
+        Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))),
+        None => Ok(()),
+    }
+}
+
+fn lock(intervals: &Mutex<Intervals>) -> MutexGuard<'_, Intervals> {
+    intervals.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,183 @@
+//! The agent against live processes and a store: which intervals there are, whose, and what they hold.
+
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use prost::Message;
+use wcprof_testkit::{
+    Engine, PushedPprof, RemoteProcess, Reply, TestStore, Variant, copy_program, fixture,
+    read_trace, wcprof,
+};
+
+use crate::said::Said;
+
+#[path = "../../crates/wcprof-export/src/pprof/proto.rs"]
+mod proto;
+
+/// Threads of a target: sleepers and the first one.
+const N_THREADS: i64 = 21;
+const INTERVAL: i64 = 1_000_000_000;
+/// What is waited for is among so many.
+const MAX_REQUESTS: usize = 60;
+
+fn start(engine: Engine, store: &TestStore, folder: &Path, name: &str) -> Said {
+    let config = folder.join("agent.toml");
+    let text = format!(
+        "name = [\"{name}\"]\nstore = \"{}\"\ninterval = \"1s\"\nrate = 49\nmax-cpu = 100\n\
+         idle = true\nlabel = \"cluster=test\"\nlisten = \"none\"\nengine = \"{}\"\n",
+        store.url,
+        engine.name()
+    );
+    std::fs::write(&config, text).expect("the folder is there");
+    Said::by(
+        wcprof()
+            .arg("agent")
+            .arg("--config")
+            .arg(&config)
+            .arg("--state-dir")
+            .arg(folder),
+    )
+}
+
+/// A profile, decoded.
+struct Got {
+    name: String,
+    profile: proto::Profile,
+}
+
+impl Got {
+    /// Whether it is of a whole interval: the clock of the day may have been corrected meanwhile.
+    fn is_whole(&self) -> bool {
+        (self.profile.duration_nanos - INTERVAL).abs() < INTERVAL / 50
+    }
+
+    fn of(pushed: PushedPprof) -> Self {
+        for (label, value) in [("cluster", "test"), ("service_name", "agent-target")] {
+            assert_eq!(pushed.labels[label], value, "{:?}", pushed.labels);
+        }
+        Self {
+            name: pushed.labels["__name__"].clone(),
+            profile: proto::Profile::decode(&*pushed.pprof).expect("a pprof message"),
+        }
+    }
+
+    fn end(&self) -> i64 {
+        self.profile.time_nanos + self.profile.duration_nanos
+    }
+
+    fn sum(&self) -> i64 {
+        self.profile
+            .sample
+            .iter()
+            .map(|sample| sample.value[0])
+            .sum()
+    }
+
+    /// Time below a function.
+    fn time_in(&self, function: &str) -> i64 {
+        let text = |at: i64| self.profile.string_table[at as usize].as_str();
+        let is_in = |id: &u64| {
+            let lines = &self.profile.location[*id as usize - 1].line;
+            let mut functions = lines
+                .iter()
+                .map(|line| &self.profile.function[line.function_id as usize - 1]);
+            functions.any(|of| text(of.name) == function)
+        };
+        let samples = self.profile.sample.iter();
+        let inside = samples.filter(|sample| sample.location_id.iter().any(is_in));
+        inside.map(|sample| sample.value[0]).sum()
+    }
+}
+
+/// Wall-clock profiles until one satisfies.
+fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) -> bool) {
+    for _ in 0..MAX_REQUESTS {
+        let request = store.next();
+        assert_eq!(request.path, "/push.v1.PusherService/Push");
+        if request.status != 200 {
+            continue;
+        }
+        let mut found = false;
+        for got in request.pushed().into_iter().map(Got::of) {
+            if got.name == "wall" {
+                found |= is_last(&got);
+                all.push(got);
+            }
+        }
+        if found {
+            return;
+        }
+    }
+    let seen: Vec<_> = all
+        .iter()
+        .map(|got| (got.profile.duration_nanos, got.sum()))
+        .collect();
+    panic!("not among {MAX_REQUESTS} requests: {seen:?}");
+}
+
+pub(crate) fn follows(engine: Engine) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let name = "agent-target";
+    let program = folder.path().join(name);
+    copy_program(
+        &fixture("split_sleep.c", Variant::NoFramePointers),
+        &program,
+    );
+    let mut n = 0;
+    let store = TestStore::start(move || {
+        n += 1;
+        Reply::Status(if n == 2 { 503 } else { 200 })
+    });
+    let first = RemoteProcess::start(&program);
+    let agent = start(engine, &store, folder.path(), name);
+    let mut all = Vec::new();
+    let mut n_whole = 0;
+    until(&store, &mut all, |got| {
+        n_whole += i64::from(got.is_whole());
+        n_whole == 3
+    });
+    // One interval begins where the last one ends, at a whole second, and has all time of all threads.
+    for pair in all.windows(2) {
+        let gap = pair[1].profile.time_nanos - pair[0].end();
+        assert!(gap.abs() < 1_000_000, "{gap} ns between intervals");
+    }
+    for got in all.iter().filter(|got| got.is_whole()) {
+        let off = (got.end() + INTERVAL / 2) % INTERVAL - INTERVAL / 2;
+        assert!(off.abs() < 50_000_000, "{off} ns off");
+        let missing = N_THREADS * INTERVAL - got.sum();
+        assert!(
+            missing.abs() < N_THREADS * INTERVAL / 100,
+            "{missing} ns missing"
+        );
+        assert!(got.time_in("wait_seven") > got.time_in("wait_three"));
+        assert!(got.time_in("wait_three") > INTERVAL);
+    }
+    agent.signal(Signal::SIGUSR1);
+    agent.line("agent-1.wct");
+    let (trace, _) = read_trace(&folder.path().join("agent-1.wct"));
+    assert_eq!(trace.tables.processes.len(), 1);
+
+    let second = RemoteProcess::start(&program);
+    agent.line(&format!("pid {}", second.pid()));
+    let mut of_both = 0;
+    until(&store, &mut all, |got| {
+        // Two processes, two profiles: a full one for each second.
+        of_both += i64::from(got.is_whole() && got.sum() > 20 * INTERVAL);
+        of_both >= 6
+    });
+    drop((first, second));
+    agent.line("all processes have ended");
+    let third = RemoteProcess::start(&program);
+    agent.line("recording 1 processes");
+    let begin = all.iter().map(Got::end).max().expect("some");
+    until(&store, &mut all, |got| {
+        got.profile.time_nanos >= begin && got.sum() > INTERVAL
+    });
+    agent.signal(Signal::SIGHUP);
+    agent.line("reloaded");
+    agent.line("recording 1 processes");
+    assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
+    drop(third);
+    let spool = std::fs::read_dir(folder.path().join("spool")).expect("the spool");
+    assert_eq!(spool.count(), 0);
+}
