@@ -95,10 +95,8 @@ fn made(trace: &Trace, n_daemons: usize, n_intervals: usize) -> Result<Made> {
                     n_folded += of_daemon.n_folded;
                     n_samples += of_daemon.n_samples();
                     plain += of_daemon.len_bytes();
-                    let mut labels = labels(&tables.processes[0], &profile.processes[0], &[]);
-                    labels.insert(0, ("__name__".to_owned(), series.name().to_owned()));
                     profiles.push(PushedProfile {
-                        labels,
+                        labels: labels(&tables.processes[0], &profile.processes[0], &[]),
                         profile: of_daemon,
                         id: format!("{daemon}-{interval}"),
                     });

@@ -66,7 +66,9 @@ fn binary(line: &str) -> Result<Option<Binary>> {
 impl Binary {
     /// Runs tests that always run, or those that are marked `#[ignore]`.
     fn command(&self, is_long: bool) -> Command {
-        let mut command = Command::new(&self.program);
+        // Under `nohup` the tests of SIGHUP would wait for ever.
+        let mut command = Command::new("env");
+        command.arg("--default-signal=HUP").arg(&self.program);
         command.current_dir(&self.folder).stdin(Stdio::null());
         command.args(is_long.then_some("--ignored"));
         let n_threads = match &*self.name {

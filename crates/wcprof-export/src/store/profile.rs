@@ -77,6 +77,7 @@ impl StoreLimits {
 /// A process's part of a profile, for a store.
 #[derive(Clone, PartialEq, Debug)]
 pub struct StoreProfile {
+    pub(super) series: Series,
     pub(super) message: proto::Profile,
     /// Stacks that are `[other]`, and their time, ns.
     pub n_folded: usize,
@@ -156,6 +157,7 @@ impl<'p> StoreProfiles<'p> {
                 continue;
             }
             return Some(StoreProfile {
+                series,
                 message,
                 n_folded: folded.0,
                 folded_ns: folded.1,

@@ -5,11 +5,13 @@
 //! | Grafana Pyroscope, Alloy | `/push.v1.PusherService/Push` | `application/proto` (Connect) |
 //! | Parca | `/api/profiles/writeraw` | `application/json` or `application/proto` |
 
+use std::iter;
+
 use prost::Message;
 
 use super::profile::StoreProfile;
 
-/// Names and values: what a store finds a profile by. Sorted by name, each name once.
+/// Names and values: what a store finds a profile by, beside the name of the series. Sorted by name, each name once.
 pub type Labels = Vec<(String, String)>;
 
 /// A profile on its way to a store.
@@ -85,7 +87,7 @@ struct LabelSet {
 /// The body of a request to Pyroscope.
 pub fn pyroscope_request(profiles: &[PushedProfile]) -> Vec<u8> {
     let series = profiles.iter().map(|profile| PyroscopeSeries {
-        labels: pairs(&profile.labels),
+        labels: pairs(profile),
         samples: vec![RawSample {
             raw_profile: profile.profile.to_pprof(),
             id: profile.id.clone(),
@@ -99,7 +101,7 @@ pub fn pyroscope_request(profiles: &[PushedProfile]) -> Vec<u8> {
 pub fn parca_request(profiles: &[PushedProfile]) -> Vec<u8> {
     let series = profiles.iter().map(|profile| ParcaSeries {
         labels: Some(LabelSet {
-            labels: pairs(&profile.labels),
+            labels: pairs(profile),
         }),
         samples: vec![RawSample {
             raw_profile: profile.profile.to_pprof(),
@@ -113,10 +115,16 @@ pub fn parca_request(profiles: &[PushedProfile]) -> Vec<u8> {
     request.encode_to_vec()
 }
 
-fn pairs(labels: &Labels) -> Vec<Pair> {
-    let pair = |(name, value): &(String, String)| Pair {
-        name: name.clone(),
-        value: value.clone(),
+/// The series' name, which is a label to these stores, and the labels.
+fn pairs(profile: &PushedProfile) -> Vec<Pair> {
+    let pair = |(name, value): (&str, &str)| Pair {
+        name: name.to_owned(),
+        value: value.to_owned(),
     };
-    labels.iter().map(pair).collect()
+    let name = ("__name__", profile.profile.series.name());
+    let labels = profile
+        .labels
+        .iter()
+        .map(|(name, value)| (&**name, &**value));
+    iter::once(name).chain(labels).map(pair).collect()
 }

@@ -141,9 +141,10 @@ fn requests() {
     let series = fields(&request);
     assert_eq!(series.len(), 2);
     let (1, series) = series[0] else { panic!() };
-    let [(1, label), (2, sample)] = fields(series)[..] else {
+    let [(1, name), (1, label), (2, sample)] = fields(series)[..] else {
         panic!()
     };
+    assert_eq!(fields(name), [(1, &b"__name__"[..]), (2, b"wall")]);
     assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"osd.1")]);
     assert_eq!(fields(sample), [(1, &*pprof), (2, b"osd.1")]);
 
@@ -154,7 +155,7 @@ fn requests() {
     let [(1, set), (2, sample)] = fields(series)[..] else {
         panic!()
     };
-    let [(1, label)] = fields(set)[..] else {
+    let [(1, _), (1, label)] = fields(set)[..] else {
         panic!()
     };
     assert_eq!(fields(label), [(1, &b"service_name"[..]), (2, b"osd.1")]);

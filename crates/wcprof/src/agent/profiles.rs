@@ -126,16 +126,8 @@ impl<'a> Profiles<'a> {
                     continue;
                 };
                 figures.n_folded += of_process.n_folded as u64;
-                let mut labels = labels.clone();
-                if self
-                    .destination
-                    .as_ref()
-                    .is_some_and(|d| d.kind != StoreKind::Otlp)
-                {
-                    labels.insert(0, ("__name__".to_owned(), series.name().to_owned()));
-                }
                 all.push(PushedProfile {
-                    labels,
+                    labels: labels.clone(),
                     profile: of_process,
                     id: uuid(),
                 });

@@ -20,7 +20,7 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
     let requests: Vec<PushedProfile> = series
         .iter()
         .map(|series| PushedProfile {
-            labels: vec![("__name__".to_owned(), series.name().to_owned())],
+            labels: Vec::new(),
             profile: profiles
                 .of(0, *series, StoreLimits::PYROSCOPE)
                 .expect("some time"),
