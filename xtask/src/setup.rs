@@ -3,7 +3,7 @@
 //! Only missing packages are installed and each is printed with its purpose first. Elsewhere than
 //! on Debian and its derivatives the list is printed and left to the reader.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use nix::unistd::geteuid;
 
 use crate::process::{capture, command, execute, is_installed};
@@ -34,6 +34,12 @@ pub const BUILD: Group = &[
 ];
 /// To build the static program.
 pub const DIST: Group = &[("musl-tools", "C library of the static program")];
+/// To test packages in clean root folders.
+pub const ROOTS: Group = &[
+    ("debootstrap", "makes root folders of Debian"),
+    ("debian-archive-keyring", "verifies what they are made of"),
+    ("rpm", "reads packages"),
+];
 /// To run the tests.
 pub const TEST: Group = &[
     ("g++", "compiles the targets of the live tests"),
@@ -159,6 +165,21 @@ pub fn add_rust_components() -> Result<()> {
     Ok(())
 }
 
+/// Where this machine gets Debian's main packages from.
+///
+/// # Errors
+/// When apt does not know.
+pub fn mirror() -> Result<String> {
+    let format = "--format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian'";
+    let text = capture(command(&format!("apt-get indextargets {format}")))?;
+    // Security and updates live below other names, the former on another path.
+    let mut repositories = text.lines().filter_map(|line| line.split_once(' '));
+    repositories
+        .find(|(_, codename)| !codename.contains('-'))
+        .map(|(uri, _)| uri.to_owned())
+        .context("this machine's apt has no Debian release configured; run `apt-get update`")
+}
+
 fn print_packages(title: &str, packages: &[Package]) {
     println!("{title}");
     for (name, purpose) in packages {
@@ -183,7 +204,7 @@ mod tests {
     /// Check that every package has a purpose and appears once in its group.
     #[test]
     fn packages_are_explained_once() {
-        for group in [BUILD, TEST, LAB, LAB_SYMBOLS] {
+        for group in [BUILD, ROOTS, TEST, LAB, LAB_SYMBOLS] {
             let mut names: Vec<_> = group.iter().map(|(name, _)| name).collect();
             assert!(group.iter().all(|(_, why)| !why.is_empty()));
             names.sort_unstable();

@@ -17,6 +17,7 @@ use crate::kernel;
 use crate::process::{
     Background, capture, cargo, command, execute, is_installed, quoted, result_folder, root,
 };
+use crate::setup;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
@@ -152,7 +153,7 @@ fn apt_options(folder: &Path, release: &str) -> Result<String> {
     for name in ["state/lists/partial", "cache/archives/partial"] {
         fs::create_dir_all(folder.join(name))?;
     }
-    let sources = format!("deb {} {release} main\n", mirror()?);
+    let sources = format!("deb {} {release} main\n", setup::mirror()?);
     fs::write(folder.join("sources.list"), sources)?;
     let folder = quoted(folder);
     // The download is no installation: it needs no user `_apt` that may write here.
@@ -172,18 +173,6 @@ fn newest(names: &str) -> Option<String> {
     };
     let names = names.lines().filter(|name| name.ends_with("-cloud-amd64"));
     names.max_by_key(numbers).map(str::to_owned)
-}
-
-/// Where this machine gets Debian's main packages from.
-fn mirror() -> Result<String> {
-    let format = "--format '$(REPO_URI) $(CODENAME)' 'Created-By: Packages' 'Origin: Debian'";
-    let text = capture(command(&format!("apt-get indextargets {format}")))?;
-    // Security and updates live below other names, the former on another path.
-    let mut repositories = text.lines().filter_map(|line| line.split_once(' '));
-    repositories
-        .find(|(_, codename)| !codename.contains('-'))
-        .map(|(uri, _)| uri.to_owned())
-        .context("this machine's apt has no Debian release configured; run `apt-get update`")
 }
 
 /// Boots and reads the console until the machine is off, for ten minutes at most: an emulated machine boots in

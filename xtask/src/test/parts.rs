@@ -34,6 +34,10 @@ pub const LONG_PARTS: &[Part] = &[
     ("long-parallel", "all engines, 50 kills, exact splits"),
     ("long-running", "all engines, exact splits"),
     ("benches", "clippy of the benchmarks"),
+    (
+        "dist",
+        "packages and the image: the same bytes from a clone, used in clean roots",
+    ),
     ("vmtest", "the BPF engine on other kernels"),
     (
         "fleet",
@@ -90,6 +94,7 @@ fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
         "parallel" => binaries::run_in_parallel(summary, is_long),
         "running" => binaries::run_alone(summary, is_long),
         "benches" => clippy(&format!("--package {BENCHES}")),
+        "dist" => xtask(summary, "dist --compare --test"),
         "fleet" | "truth" => xtask(summary, kind),
         "viewers" => {
             install(&[setup::VIEWERS])?;
