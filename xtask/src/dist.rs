@@ -6,6 +6,7 @@
 
 mod build;
 mod image;
+mod notices;
 mod packages;
 mod roots;
 mod sbom;
@@ -66,10 +67,12 @@ pub fn run(args: &Args) -> Result<()> {
 
 /// Builds all files, and returns their checksums.
 fn build(dist: &Dist) -> Result<String> {
+    let mut bills = Vec::new();
     for program in &PROGRAMS {
         dist.build_program(program)?;
-        sbom::write(dist, program)?;
+        bills.push(sbom::write(dist, program)?);
     }
+    notices::write(dist, &bills)?;
     packages::stage(dist)?;
     packages::deb(dist, "1", &dist.files)?;
     packages::rpm(dist, "1", &dist.files)?;

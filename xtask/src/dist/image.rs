@@ -1,4 +1,4 @@
-//! The static program to an image of containers (OCI image layout, one file): one layer that holds nothing else.
+//! The static program to an image of containers (OCI image layout, one file): one layer that holds nothing else but its licenses.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -8,6 +8,7 @@ use fs_err as fs;
 use serde_json::{Value, json};
 
 use super::build::{Dist, empty_folder};
+use super::notices;
 use crate::process::{capture, command, execute, quoted};
 
 /// The image's name for `podman load`.
@@ -16,13 +17,14 @@ const NAME: &str = concat!("localhost/wcprof:", env!("CARGO_PKG_VERSION"));
 pub const FILE: &str = concat!("wcprof-", env!("CARGO_PKG_VERSION"), ".oci.tar");
 
 /// Folders that a container runtime or wcprof needs: the former mounts on the first three.
-const FOLDERS: [&str; 7] = [
+const FOLDERS: [&str; 8] = [
     "dev",
     "proc",
     "sys",
     "etc/wcprof",
     "tmp",
     "usr/bin",
+    "usr/share/doc/wcprof",
     "var/lib/wcprof",
 ];
 
@@ -36,6 +38,11 @@ pub fn write(dist: &Dist) -> Result<()> {
     }
     fs::set_permissions(files.join("tmp"), PermissionsExt::from_mode(0o1777))?;
     fs::copy(dist.files.join("wcprof"), files.join("usr/bin/wcprof"))?;
+    let documents = files.join("usr/share/doc/wcprof");
+    fs::copy(
+        dist.files.join(notices::FILE),
+        documents.join(notices::FILE),
+    )?;
     let layer = folder.join("layer.tar");
     pack(&files, &layer, &time)?;
 
@@ -47,7 +54,7 @@ pub fn write(dist: &Dist) -> Result<()> {
         "architecture": "amd64",
         "os": "linux",
         "created": created.trim(),
-        "config": {"Cmd": ["wcprof"], "Env": ["PATH=/usr/bin"]},
+        "config": {"Cmd": ["wcprof"], "Env": ["PATH=/usr/bin", "XDG_CACHE_HOME=/tmp"]},
         "rootfs": {"type": "layers", "diff_ids": [layer["digest"]]},
     });
     let config = add(&blobs, config.to_string().as_bytes(), "config.v1+json")?;

@@ -7,24 +7,40 @@ use anyhow::Result;
 use fs_err as fs;
 
 use super::build::{Dist, PROFILE, PROGRAMS, empty_folder, file_names};
+use super::notices;
 use crate::process::{capture_bytes, cargo, command, execute, quoted, result_folder};
 
 /// Versions are fixed: another one may write other bytes.
 const CARGO_DEB: (&str, &str) = ("cargo-deb", "3.8.0");
 const CARGO_GENERATE_RPM: (&str, &str) = ("cargo-generate-rpm", "0.21.1");
 
+/// Files of the checkout.
+const OWN_FILES: [&str; 4] = [
+    "crates/wcprof/packaging/grant",
+    "crates/wcprof/packaging/wcprof-agent.service",
+    "LICENSE-APACHE",
+    "LICENSE-MIT",
+];
 const COMPLETIONS: [&str; 3] = ["bash", "zsh", "fish"];
 
-/// Collects what is packaged where the packagers look for it: both programs, their bills of materials, and what wcprof says
-/// of itself.
+/// Collects what is packaged where the packagers look for it: both programs, their bills of materials and licenses, manual
+/// pages and completions.
 pub fn stage(dist: &Dist) -> Result<()> {
     let stage = empty_folder(stage_folder(dist))?;
-    let sbom = empty_folder(stage.join("sbom"))?;
+    let documents = empty_folder(stage.join("documents"))?;
     for program in &PROGRAMS {
         let name = program.name;
         fs::copy(dist.files.join(name), stage.join(name))?;
         let bill = format!("{name}.cdx.json");
-        fs::copy(dist.files.join(&bill), sbom.join(&bill))?;
+        fs::copy(dist.files.join(&bill), documents.join(&bill))?;
+    }
+    fs::copy(
+        dist.files.join(notices::FILE),
+        documents.join(notices::FILE),
+    )?;
+    for file in OWN_FILES {
+        let name = Path::new(file).file_name().unwrap_or_default();
+        fs::copy(dist.checkout.join(file), stage.join(name))?;
     }
     let wcprof = quoted(stage.join("wcprof"));
     let man = empty_folder(stage.join("man"))?;
@@ -40,7 +56,12 @@ pub fn stage(dist: &Dist) -> Result<()> {
         let text = capture_bytes(command(&format!("{wcprof} completions {shell}")))?;
         fs::write(completions.join(format!("wcprof.{shell}")), text)?;
     }
-    Ok(())
+    // The packagers keep times before SOURCE_DATE_EPOCH.
+    let time = dist.time()?;
+    let stage = quoted(stage);
+    execute(command(&format!(
+        "find {stage} -exec touch --date=@{time} {{}} +"
+    )))
 }
 
 fn stage_folder(dist: &Dist) -> PathBuf {

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::build::{Dist, Program};
 use crate::process::{capture, cargo};
 
-/// Writes `NAME.cdx.json` beside the program.
-pub fn write(dist: &Dist, program: &Program) -> Result<()> {
+/// Writes `NAME.cdx.json` beside the program, and returns it.
+pub fn write(dist: &Dist, program: &Program) -> Result<Value> {
     let Program {
         name,
         platform,
@@ -23,7 +23,7 @@ pub fn write(dist: &Dist, program: &Program) -> Result<()> {
     let bom = bill(name, &tree)?;
     let text = serde_json::to_string_pretty(&bom)? + "\n";
     fs::write(dist.files.join(format!("{name}.cdx.json")), text)?;
-    Ok(())
+    Ok(bom)
 }
 
 /// Lines `name vVERSION [(path)] [(*)]|LICENSE` to a document. The first is the program; those with a path are its own parts.

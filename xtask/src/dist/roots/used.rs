@@ -36,7 +36,7 @@ pub fn profiles(root: &Root) -> Result<()> {
 /// Records the target, and looks for the functions that it runs all the time.
 ///
 /// # Errors
-/// When that fails, or neither of them has a name.
+/// When that fails, or no stack leads to one of them.
 pub fn attach(root: &Root, user: User<'_>, pid: i32) -> Result<()> {
     // The trace of another user.
     let trace = root.folder().join("tmp/dd.wct");
@@ -44,12 +44,25 @@ pub fn attach(root: &Root, user: User<'_>, pid: i32) -> Result<()> {
         fs::remove_file(trace)?;
     }
     root.run_as(user, &format!("wcprof attach {pid} -d 1s -o /tmp/dd.wct"))?;
-    let tree = root.run_as(user, "wcprof report /tmp/dd.wct --tree --invert")?;
+    let stacks = root.run_as(user, "wcprof report /tmp/dd.wct --format folded")?;
     ensure!(
-        ["read", "write"].iter().any(|name| tree.contains(name)),
-        "neither read nor write of dd has a name:\n{tree}"
+        stacks.lines().any(is_known),
+        "no stack leads from __libc_start_main of the C library through dd to its read or write:\n{stacks}"
     );
     Ok(())
+}
+
+/// Whether a folded stack is one that `dd` has all the time. Its own functions have no names.
+fn is_known(line: &str) -> bool {
+    let Some((stack, _weight)) = line.rsplit_once(' ') else {
+        return false;
+    };
+    let frames: Vec<&str> = stack.split(';').collect();
+    let is_start = |frame: &&str| frame.starts_with("__libc_start_");
+    let is_leaf = |frame: &&str| ["read", "__read", "write", "__write"].contains(frame);
+    let start = frames.iter().position(is_start);
+    let leaf = frames.iter().rposition(is_leaf);
+    start.zip(leaf).is_some_and(|(start, leaf)| start < leaf)
 }
 
 /// Manual pages, completions, the unit and bills of materials.
@@ -60,6 +73,7 @@ pub fn documents_itself(root: &Root) -> Result<()> {
         "usr/share/bash-completion/completions/wcprof",
         UNIT,
         "usr/share/doc/wcprof/wcprof.cdx.json",
+        "usr/share/doc/wcprof/THIRD-PARTY-LICENSES.txt",
     ] {
         let size = fs::metadata(root.folder().join(file))?.len();
         ensure!(size > 0, "{file} is empty");
@@ -127,4 +141,23 @@ fn refused(root: &Root, words: &str, reason: &str) -> Result<()> {
         "`{words}` does not say {reason:?}: {error}"
     );
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that a stack is known by whole names in their order.
+    #[test]
+    fn known_stacks() {
+        assert!(is_known("dd;dd+0x43;__libc_start_main;dd+0x25;write 902"));
+        for line in [
+            "",
+            "dd;thread 1",
+            "dd;write 1",
+            "dd;read;__libc_start_main 1",
+        ] {
+            assert!(!is_known(line), "{line}");
+        }
+    }
 }
