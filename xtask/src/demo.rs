@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::process::{build_release, command, execute};
+use crate::process::{build_wcprof, command, execute};
 use crate::setup::{self, install};
 
 /// Install what the build needs, build wcprof and run `wcprof attach --demo`.
@@ -19,7 +19,7 @@ pub struct Args {
 /// When a package cannot be installed, the build fails or the demo does.
 pub fn run(args: &Args) -> Result<()> {
     install(&[setup::BUILD])?;
-    let wcprof = build_release()?;
+    let wcprof = build_wcprof("demo")?;
     println!("Built {wcprof}");
     let attach = "attach --demo -d 5s -o wcprof-demo.wct --flamegraph wcprof-demo.svg --force";
     execute(command(&format!("{wcprof} {attach}")).args(&args.arguments))

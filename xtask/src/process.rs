@@ -62,8 +62,14 @@ pub fn cargo_example(package: &str, example_with_arguments: &str) -> Command {
 
 /// Builds wcprof with optimization and returns the path of the program, [`quoted`].
 pub fn build_release() -> Result<String> {
-    execute(cargo("build --release --locked --package wcprof"))?;
-    Ok(quoted(target_folder().join("release/wcprof")))
+    build_wcprof("release")
+}
+
+/// As [`build_release`], with a profile of cargo.
+pub fn build_wcprof(profile: &str) -> Result<String> {
+    let words = format!("build --profile {profile} --locked --package wcprof");
+    execute(cargo(&words))?;
+    Ok(quoted(target_folder().join(profile).join("wcprof")))
 }
 
 /// Compiles a C program of the repository with GCC.
