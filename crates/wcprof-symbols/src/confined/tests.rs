@@ -60,10 +60,9 @@ fn tells(socket: UnixStream, names: fn(&WireModule) -> Option<Names>) {
         let request = Request::Module {
             module: module.index,
         };
-        send(&socket, &request, None).unwrap();
         // It may have been ended for what it has said.
-        let answer = expect::<Reply>(&socket, 1 << 20);
-        let (Ok(_), Some(names)) = (answer, names(module)) else {
+        let answer = send(&socket, &request, None).map(|()| expect::<Reply>(&socket, 1 << 20));
+        let (Ok(Ok(_)), Some(names)) = (answer, names(module)) else {
             break;
         };
         let done = Request::Done {
