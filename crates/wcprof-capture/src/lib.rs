@@ -39,6 +39,8 @@ mod engine;
 pub mod fuzz;
 #[cfg(test)]
 mod many_cpus;
+#[cfg(test)]
+mod old_kernel;
 pub mod probe;
 mod queue;
 mod sampler;

@@ -31,10 +31,21 @@ pub enum BpfError {
         /// The likely cause and what to do.
         reason: String,
     },
+    /// A program calls a function that this kernel does not offer to BPF programs.
+    #[error(
+        "this kernel is too old: it has no BPF helper {helper}, which the program `{program}` calls; Linux 5.15 has \
+         all that the engine bpf needs, 5.18 all that it uses"
+    )]
+    NoHelper {
+        /// Program name.
+        program: &'static str,
+        /// Its number, `BPF_FUNC_*` of `linux/bpf.h`.
+        helper: u32,
+    },
     /// The kernel's verifier refused a program.
     #[error(
         "the kernel refused the program `{program}`: {cause}; its verifier said: {log}; this \
-         kernel may lack a feature that the engine needs (5.15 or newer is expected to have all)"
+         kernel may lack a feature that the engine needs"
     )]
     Rejected {
         /// Program name.
@@ -95,7 +106,11 @@ impl BpfError {
     /// For a program that could not be loaded; `log` is the verifier's, up to its first NUL.
     pub(super) fn from_program(program: &'static str, cause: io::Error, log: &[u8]) -> Self {
         let log = log.split(|&b| b == 0).next().unwrap_or_default();
-        let log = last_lines(&String::from_utf8_lossy(log));
+        let log = String::from_utf8_lossy(log);
+        if let Some(helper) = unknown_helper(&log) {
+            return Self::NoHelper { program, helper };
+        }
+        let log = last_lines(&log);
         // A program the verifier refuses also fails with EACCES, but leaves a log.
         if log.is_empty() {
             Self::from_io("load a BPF program", &cause)
@@ -122,6 +137,13 @@ pub(super) fn chain(error: &dyn Error) -> String {
         source = cause.source();
     }
     text
+}
+
+/// The function whose absence ended the verifier's work (`check_helper_call` of `kernel/bpf/verifier.c`).
+fn unknown_helper(log: &str) -> Option<u32> {
+    let (_, rest) = log.rsplit_once("invalid func unknown#")?;
+    let end = rest.find(|c: char| !c.is_ascii_digit());
+    rest.get(..end.unwrap_or(rest.len()))?.parse().ok()
 }
 
 /// The last lines that say why, without the verifier's closing statistics.
@@ -228,6 +250,12 @@ mod tests {
         assert!(
             matches!(&refused, BpfError::Rejected { log, .. } if log == "R1 invalid mem access")
         );
+        let old = BpfError::from_program(
+            "p",
+            eacces(),
+            b"8: (85) call unknown#158\ninvalid func unknown#158\n",
+        );
+        assert!(matches!(old, BpfError::NoHelper { helper: 158, .. }));
         let forbidden = BpfError::from_program("p", eacces(), &[0; 8]);
         assert!(matches!(forbidden, BpfError::NotPermitted { .. }));
     }

@@ -130,9 +130,11 @@ impl LoadedObject {
         match load(copying, true) {
             Ok(program) => Ok((program, None)),
             // Before Linux 5.18, or with a verifier that refuses it.
-            Err(why @ (BpfError::Rejected { .. } | BpfError::Load { .. })) => {
-                Ok((load(other, false)?, Some(why.to_string())))
-            }
+            Err(
+                why @ (BpfError::NoHelper { .. }
+                | BpfError::Rejected { .. }
+                | BpfError::Load { .. }),
+            ) => Ok((load(other, false)?, Some(why.to_string()))),
             Err(e) => Err(e),
         }
     }

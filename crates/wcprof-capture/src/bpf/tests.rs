@@ -36,7 +36,10 @@ fn engine(make: Make, targets: &[Pid]) -> Option<BpfEngine> {
     match make(targets, false) {
         Ok(engine) => Some(engine),
         Err(
-            e @ (BpfError::NotPermitted { .. } | BpfError::NoBtf(_) | BpfError::NoTaskIterator(_)),
+            e @ (BpfError::NotPermitted { .. }
+            | BpfError::NoBtf(_)
+            | BpfError::NoTaskIterator(_)
+            | BpfError::NoHelper { .. }),
         ) => {
             eprintln!("SKIPPED: {e}");
             None
