@@ -1,6 +1,6 @@
 //! Profiles of a second each to the shares that conditions are about.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use wcprof_profile::model::{Profile, Row};
 use wcprof_types::{CounterValue, Pid, Tid};
@@ -13,6 +13,8 @@ pub struct Watch {
     /// What it tests.
     pub condition: Condition,
     steps: VecDeque<Step>,
+    /// Counters of times that grew, until the one that it is about did; `None` from then on, or once they were asked for.
+    others: Option<BTreeSet<String>>,
 }
 
 /// The time of one profile, ns.
@@ -29,14 +31,28 @@ impl Watch {
     /// Nothing is known yet.
     pub fn new(condition: Condition) -> Self {
         Self {
+            others: condition.counter().map(|_| BTreeSet::new()),
             condition,
             steps: VecDeque::new(),
         }
     }
 
+    /// What processes count instead of its counter, once: when they have counted for as long as its window is, and
+    /// that was never among it.
+    pub fn counted_instead(&mut self) -> Option<BTreeSet<String>> {
+        let length: u64 = self.steps.iter().map(|step| step.length).sum();
+        let is_full = u128::from(length) >= self.condition.window.as_nanos();
+        let is_known = self
+            .others
+            .as_ref()
+            .is_some_and(|others| !others.is_empty());
+        (is_full && is_known).then(|| self.others.take())?
+    }
+
     /// Takes the profile that follows the last one; gives the value (percent, or of a counter ns) if the condition
     /// holds in its window, which must be full.
     pub fn take(&mut self, profile: &Profile) -> Option<f64> {
+        self.note_counters(profile);
         self.steps.push_back(step(&self.condition, profile));
         let window = u64::try_from(self.condition.window.as_nanos()).unwrap_or(u64::MAX);
         let mut length: u64 = self.steps.iter().map(|step| step.length).sum();
@@ -54,6 +70,20 @@ impl Watch {
             None => 100.0 * self.share()?,
         };
         self.condition.holds(value).then_some(value)
+    }
+
+    fn note_counters(&mut self, profile: &Profile) {
+        let Some(others) = &mut self.others else {
+            return;
+        };
+        let processes = profile.processes.iter();
+        let grown = processes.flat_map(|process| &process.counters.grown);
+        if grown.clone().any(|(name, _)| self.condition.is_about(name)) {
+            self.others = None;
+        } else {
+            let times = grown.filter(|(_, value)| value.time_ns > 0);
+            others.extend(times.map(|(name, _)| name.clone()));
+        }
     }
 
     /// The mean of the counter in each process that counted something.
@@ -266,6 +296,34 @@ mod tests {
             watch.take(&profile).map(|ns| (ns / 1e6).round() as u64)
         });
         assert_eq!(values, [None, None, Some(30), Some(61), Some(1000), None]);
+    }
+
+    /// Check that what is counted is named once when the window was full without the condition's counter, and not
+    /// where that was counted.
+    #[test]
+    fn counted_instead() {
+        let told = |course: [&str; 4]| {
+            let mut watch = Watch::new("op_latency > 20ms over 2s".parse().unwrap());
+            course.map(|name| {
+                let mut profile = second(&[]);
+                let (count, time_ns) = (1, 1);
+                let grown = &mut profile.processes[0].counters.grown;
+                grown.insert(name.into(), CounterValue { count, time_ns });
+                watch.take(&profile);
+                let others = watch.counted_instead()?;
+                Some(Vec::from_iter(others).join(" "))
+            })
+        };
+        let other = "osd.op_lat";
+        let names = Some("a.b osd.op_lat".to_owned());
+        assert_eq!(
+            told([other, "a.b", other, other]),
+            [None, names, None, None]
+        );
+        assert_eq!(
+            told([other, "osd.op_latency", other, other]),
+            [const { None }; 4]
+        );
     }
 
     /// Check that a window must be full and is the last one, for threads together, the one at a

@@ -3,6 +3,7 @@
 
 pub(crate) mod write;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, TrySendError, channel, sync_channel};
@@ -15,6 +16,7 @@ use wcprof_findings::{Condition, Watch};
 use wcprof_host::Target;
 use wcprof_profile::Rules;
 use wcprof_record::{NamedSnapshot, RecordError, Recorder};
+use wcprof_text::{and_more, terminal_name};
 use wcprof_trace::ring::{Ring, RingOptions};
 use wcprof_types::TimeNs;
 
@@ -29,6 +31,8 @@ use crate::session::{SessionOptions, subject};
 use crate::signals::at_signals;
 use write::{NameOptions, Written, check_folder, create_numbered, write};
 
+/// Names of counters that are shown in place of one that is not counted.
+const MAX_LIKE: usize = 6;
 /// Files that may wait to be written.
 const MAX_WAITING: usize = 4;
 /// A waiting thread is accounted once a second: what is younger is not tested yet.
@@ -339,7 +343,52 @@ impl Watcher {
                 let value = condition.value_text(value);
                 reason.get_or_insert(format!("trigger: {condition} (it is {value})"));
             }
+            if let Some(others) = watch.counted_instead() {
+                message!("wcprof: {}", not_counted(&watch.condition, &others));
+            }
         }
         Ok(reason)
+    }
+}
+
+/// That nothing was counted under the name in a condition, and the names that are most like it.
+fn not_counted(condition: &Condition, others: &BTreeSet<String>) -> String {
+    let name = condition.counter().unwrap_or_default();
+    let likeness = |other: &str| {
+        let bare = other.rsplit_once('.').map_or(other, |(_, bare)| bare);
+        strsim::jaro_winkler(name, bare).max(strsim::jaro_winkler(name, other))
+    };
+    let mut others: Vec<&str> = others.iter().map(String::as_str).collect();
+    others.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
+    let shown = others.iter().take(MAX_LIKE);
+    let shown: Vec<_> = shown.map(|name| terminal_name(name)).collect();
+    format!(
+        "trigger `{condition}`: no process has counted `{name}` so far; similar counters of times: {}{}",
+        shown.join(", "),
+        and_more(others.len().saturating_sub(MAX_LIKE))
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that the names most like the one that is not counted come first.
+    #[test]
+    fn like_names() {
+        let names = [
+            "bluestore.kv_sync_lat",
+            "osd.op_latency",
+            "osd.op_r_latency",
+            "osd.op_w_latency",
+        ];
+        let others = names.map(str::to_owned).into();
+        let condition = "op_latencies > 20ms over 5s".parse().unwrap();
+        let text = not_counted(&condition, &others);
+        assert!(
+            text.starts_with("trigger `op_latencies > 20ms over 5s`: no process has counted `op_latencies` so far; similar counters of times: osd.op_latency, "),
+            "{text}"
+        );
+        assert!(text.ends_with(", bluestore.kv_sync_lat"), "{text}");
     }
 }
