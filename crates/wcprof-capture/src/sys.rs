@@ -9,6 +9,8 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use wcprof_host::clock::thread_cpu_ns;
 
+use crate::sampler::OwnCpu;
+
 /// The word at an offset; beyond the end it reads as 0.
 pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     let rest = bytes.get(at..);
@@ -25,9 +27,21 @@ pub fn add_recording_cpu(ns: u64) {
     RECORDING_NS.fetch_add(ns, Ordering::Relaxed);
 }
 
-/// CPU time of sampling and recording, for the thread that samples, ns.
-pub(crate) fn sampling_cpu_ns() -> u64 {
-    thread_cpu_ns() + RECORDING_NS.load(Ordering::Relaxed)
+/// CPU time of work that comes in lumps at any rate, ns.
+static LUMPS_NS: AtomicU64 = AtomicU64::new(0);
+
+/// Counts CPU time of work that is done once in a while for a recording, and costs the same at any rate: it leaves less
+/// of the limit to sampling, spread over minutes.
+pub fn add_lump_cpu(ns: u64) {
+    LUMPS_NS.fetch_add(ns, Ordering::Relaxed);
+}
+
+/// CPU time that is limited so far, for the thread that samples.
+pub(crate) fn limited_cpu() -> OwnCpu {
+    OwnCpu {
+        ticks: thread_cpu_ns() + RECORDING_NS.load(Ordering::Relaxed),
+        lumps: LUMPS_NS.load(Ordering::Relaxed),
+    }
 }
 
 /// How punctual the calling thread will be on a saturated machine.

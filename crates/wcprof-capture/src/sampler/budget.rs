@@ -15,6 +15,17 @@ const MIN_HZ: f64 = 0.1;
 const CALM: f64 = 0.6;
 /// The rate is raised by this factor at most.
 const MAX_RISE: f64 = 4.0;
+/// Work in lumps is charged over this long: several intervals of the agent, or each lump would stop the ticks.
+const SPREAD_NS: f64 = 120e9;
+
+/// Own CPU time so far, ns.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct OwnCpu {
+    /// Of ticks, and of recording what they saw: fewer ticks take less.
+    pub(crate) ticks: u64,
+    /// Of work that comes in lumps, and is the same at any rate.
+    pub(crate) lumps: u64,
+}
 
 #[derive(Debug)]
 pub(super) struct CpuBudget {
@@ -25,11 +36,13 @@ pub(super) struct CpuBudget {
     share: f64,
     /// When the own CPU time was last read, and what it was, ns.
     read_at: u64,
-    cpu: u64,
+    cpu: OwnCpu,
     /// Ticks since then; `None` before the first, which opens files and so tells nothing of later ones.
     n_ticks: Option<u32>,
     /// CPU time that was used beyond the share and is not made up for, ns.
     debt: f64,
+    /// CPU time of lumps that is not charged yet, ns.
+    lumps: f64,
     /// Calm accounts in a row, and how many it takes to raise the rate. A rise that did not last doubles these.
     calm: u32,
     patience: u32,
@@ -43,9 +56,10 @@ impl CpuBudget {
             rate_hz: f64::from(rate_hz.max(1)),
             share: f64::from(max_cpu_percent) / 100.0,
             read_at: 0,
-            cpu: 0,
+            cpu: OwnCpu::default(),
             n_ticks: None,
             debt: 0.0,
+            lumps: 0.0,
             calm: 0,
             patience: 1,
             has_risen: false,
@@ -53,7 +67,7 @@ impl CpuBudget {
     }
 
     /// Counts from now on; preparations took `before`, ns, which is made up for.
-    pub(super) fn begin(&mut self, now: u64, cpu: u64, before: u64) {
+    pub(super) fn begin(&mut self, now: u64, cpu: OwnCpu, before: u64) {
         (self.read_at, self.cpu) = (now, cpu);
         self.owe(before as f64);
     }
@@ -73,20 +87,24 @@ impl CpuBudget {
         self.n_ticks.is_none() || now.saturating_sub(self.read_at) >= ACCOUNT_NS
     }
 
-    /// Counts a tick. Whether [`Self::check`] is to be called after it; `cpu`: own CPU time so far, ns.
-    pub(super) fn tick(&mut self, now: u64, cpu: u64) -> bool {
+    /// Counts a tick. Whether [`Self::check`] is to be called after it.
+    pub(super) fn tick(&mut self, now: u64, cpu: OwnCpu) -> bool {
         if let Some(n) = &mut self.n_ticks {
             *n += 1;
         }
         let half = self.share * ACCOUNT_NS as f64 / 2.0;
-        self.is_due(now) || cpu.saturating_sub(self.cpu) as f64 > half
+        self.is_due(now) || cpu.ticks.saturating_sub(self.cpu.ticks) as f64 > half
     }
 
-    /// Whether the rate is another one from now on. `cpu`: own CPU time so far, ns.
-    pub(super) fn check(&mut self, now: u64, cpu: u64) -> bool {
+    /// Whether the rate is another one from now on.
+    pub(super) fn check(&mut self, now: u64, cpu: OwnCpu) -> bool {
         let wall = now.saturating_sub(self.read_at).max(1) as f64;
-        let used = cpu.saturating_sub(self.cpu) as f64;
-        let allowed = self.share * wall;
+        let used = cpu.ticks.saturating_sub(self.cpu.ticks) as f64;
+        self.lumps += cpu.lumps.saturating_sub(self.cpu.lumps) as f64;
+        let charged = self.lumps * (1.0 - (-wall / SPREAD_NS).exp());
+        self.lumps -= charged;
+        // What lumps leave to ticks.
+        let allowed = (self.share * wall - charged).max(0.0);
         let aim = allowed - self.debt.min(allowed / 2.0);
         (self.read_at, self.cpu) = (now, cpu);
         self.owe(used - allowed);
@@ -147,13 +165,27 @@ mod tests {
         seconds: u64,
         cost: impl Fn(u64) -> u64,
     ) -> Vec<(u64, u32)> {
+        simulate_lumps(budget, seconds, cost, 0)
+    }
+
+    /// The same beside other work, which takes `lump` of CPU time every 30 seconds, ns, and is not in the result.
+    fn simulate_lumps(
+        budget: &mut CpuBudget,
+        seconds: u64,
+        cost: impl Fn(u64) -> u64,
+        lump: u64,
+    ) -> Vec<(u64, u32)> {
         let (mut now, mut cpu, mut next, mut all) = (0, 0, 0, Vec::new());
         while now < seconds * S {
             now = now.max(next);
             let took = cost(now);
             (now, cpu) = (now + took, cpu + took);
             next += budget.interval().as_nanos() as u64;
-            if budget.tick(now, cpu) && budget.check(now, cpu) {
+            let own = OwnCpu {
+                ticks: cpu,
+                lumps: lump * (now / (30 * S)),
+            };
+            if budget.tick(now, own) && budget.check(now, own) {
                 next = now + budget.interval().as_nanos() as u64;
             }
             while (all.len() as u64 + 1) * S <= now {
@@ -169,7 +201,7 @@ mod tests {
     fn from_the_start() {
         let mut budget = CpuBudget::new(99, 20);
         let before = 300 * MS;
-        budget.begin(0, 0, before);
+        budget.begin(0, OwnCpu::default(), before);
         let cost = |now| if now == 0 { 300 * MS } else { 30 * MS };
         let seconds = simulate(&mut budget, 20, cost);
         for two in seconds.windows(2) {
@@ -186,7 +218,7 @@ mod tests {
     #[test]
     fn burst() {
         let mut budget = CpuBudget::new(99, 10);
-        budget.begin(0, 0, 0);
+        budget.begin(0, OwnCpu::default(), 0);
         let is_busy = |now| (10 * S..30 * S).contains(&now);
         let cost = |now| if is_busy(now) { 20 * MS } else { MS / 2 };
         let seconds = simulate(&mut budget, 60, cost);
@@ -201,7 +233,7 @@ mod tests {
     #[test]
     fn steady() {
         let mut budget = CpuBudget::new(99, 20);
-        budget.begin(0, 0, 0);
+        budget.begin(0, OwnCpu::default(), 0);
         let seconds = simulate(&mut budget, 1000, |_| 4 * MS);
         let changes = seconds.windows(2).filter(|two| two[0].1 != two[1].1);
         assert!(changes.count() < 20, "{seconds:?}");
@@ -213,13 +245,49 @@ mod tests {
     #[test]
     fn lowest() {
         let mut budget = CpuBudget::new(99, 20);
-        budget.begin(0, 0, 0);
+        budget.begin(0, OwnCpu::default(), 0);
         let seconds = simulate(&mut budget, 100, |_| 300 * MS);
         assert!(seconds[99].0 <= 20 * S, "{seconds:?}");
         assert_eq!(seconds[99].1, 1);
         let mut budget = CpuBudget::new(99, 1);
-        budget.begin(0, 0, 0);
+        budget.begin(0, OwnCpu::default(), 0);
         let seconds = simulate(&mut budget, 100, |_| 500 * MS);
         assert!(seconds[99].0 >= seconds[49].0 + 2 * S, "{seconds:?}");
+    }
+
+    /// Check that work in lumps for which there is room does not change the rate, and that with more of it the limit
+    /// holds over minutes, at a rate that is about the same all the time.
+    #[test]
+    fn lumps() {
+        let mut budget = CpuBudget::new(19, 1);
+        budget.begin(0, OwnCpu::default(), 0);
+        let seconds = simulate_lumps(&mut budget, 1200, |_| MS / 4, 100 * MS);
+        assert!(seconds.iter().all(|second| second.1 == 19), "{seconds:?}");
+
+        let lump = 180 * MS;
+        let mut budget = CpuBudget::new(19, 1);
+        budget.begin(0, OwnCpu::default(), 0);
+        let seconds = simulate_lumps(&mut budget, 1200, |_| MS / 2, lump);
+        let settled = &seconds[599..];
+        let used = settled[600].0 - settled[0].0 + 20 * lump;
+        assert!(used <= 600 * S / 100, "{used} ns in 600 s: {seconds:?}");
+        assert!(
+            settled.iter().all(|second| (3..=8).contains(&second.1)),
+            "{settled:?}"
+        );
+    }
+
+    /// Check that ticks become few where lumps alone take more than the limit, never end, and come back afterwards.
+    #[test]
+    fn too_large_lumps() {
+        let mut budget = CpuBudget::new(19, 1);
+        budget.begin(0, OwnCpu::default(), 0);
+        let seconds = simulate_lumps(&mut budget, 600, |_| MS / 4, 900 * MS);
+        assert_eq!(seconds[599].1, 1, "{seconds:?}");
+        assert!(seconds[599].0 > seconds[299].0, "{seconds:?}");
+        // It counts from 0 again, which are no lumps.
+        budget.begin(0, OwnCpu::default(), 0);
+        let seconds = simulate(&mut budget, 900, |_| MS / 4);
+        assert_eq!(seconds[899].1, 19, "{seconds:?}");
     }
 }

@@ -22,6 +22,7 @@ mod threads;
 use std::sync::atomic::Ordering;
 
 pub use arrivals::Arrivals;
+pub(crate) use budget::OwnCpu;
 pub use links::{SamplerLinks, SamplingEnd, StackRequest};
 pub use pulse::{Pulse, Stuck, Watcher};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};
@@ -29,7 +30,7 @@ pub use start::{SamplerOptions, StartError};
 pub use state::Sampler;
 pub use threads::KeepThread;
 
-use crate::sys::{become_ordinary, sampling_cpu_ns};
+use crate::sys::{become_ordinary, limited_cpu};
 use clock::{DueTick, TickClock};
 use outbox::MAX_TICKS;
 use wcprof_host::clock::{monotonic_ns, own_cpu_ns, thread_cpu_ns};
@@ -52,7 +53,7 @@ impl Sampler {
         }
         let begin = monotonic_ns();
         self.clock = TickClock::new(self.budget.interval(), begin);
-        let used = sampling_cpu_ns();
+        let used = limited_cpu();
         self.budget.begin(begin, used, own_cpu_ns());
         self.targets.begin(begin);
         self.threads.mentioned = begin;
@@ -157,7 +158,7 @@ impl Sampler {
         if links.is_some() && self.drain_timer_samples() {
             self.held.deep_until = now + DEEP_NS;
         }
-        let is_account_due = self.budget.tick(monotonic_ns(), sampling_cpu_ns());
+        let is_account_due = self.budget.tick(monotonic_ns(), limited_cpu());
         if is_account_due {
             self.keep_to_budget(monotonic_ns());
             self.read_cpu_clocks();
@@ -217,7 +218,7 @@ impl Sampler {
 
     /// Changes the rate when wcprof would use more than its share of a core, or has used less.
     fn keep_to_budget(&mut self, now: u64) {
-        if !self.budget.check(now, sampling_cpu_ns()) {
+        if !self.budget.check(now, limited_cpu()) {
             return;
         }
         let rate_hz = self.budget.rate_hz();

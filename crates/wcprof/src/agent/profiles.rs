@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::Receiver;
 
-use wcprof_capture::add_recording_cpu;
+use wcprof_capture::add_lump_cpu;
 use wcprof_export::{
     PushedProfile, StoreLimits, StoreProfiles, labels, otlp_request, parca_request,
     pyroscope_request,
@@ -59,7 +59,7 @@ impl<'a> Profiles<'a> {
         for (kept, interval) in intervals {
             self.take(&kept, interval);
             let now = thread_cpu_ns();
-            add_recording_cpu(now - std::mem::replace(&mut cpu, now));
+            add_lump_cpu(now - std::mem::replace(&mut cpu, now));
         }
     }
 

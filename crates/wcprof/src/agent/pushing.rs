@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use wcprof_capture::add_recording_cpu;
+use wcprof_capture::add_lump_cpu;
 use wcprof_host::clock::thread_cpu_ns;
 use wcprof_host::sys::keep_capabilities;
 use wcprof_net::{PushEvent, Pusher, PusherOptions, Spool, Store, StoreKind};
@@ -90,7 +90,7 @@ fn said() -> impl FnMut(&PushEvent) + Send + 'static {
     let mut cpu = None;
     move |event| {
         let now = thread_cpu_ns();
-        add_recording_cpu(now - cpu.replace(now).unwrap_or(now));
+        add_lump_cpu(now - cpu.replace(now).unwrap_or(now));
         let (level, sparing, text) = match event {
             PushEvent::Taken(_) => {
                 if std::mem::take(&mut is_failing) {
