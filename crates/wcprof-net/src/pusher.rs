@@ -16,6 +16,8 @@ use crate::store::{Answer, Store};
 pub enum PushEvent {
     /// The store has a request of so many bytes.
     Taken(usize),
+    /// The store has it but for so many profiles, and says why; 0 for a warning.
+    Partly(u64, String),
     /// It is tried again after this time.
     Later(String, Duration),
     /// The store does not know wcprof; it is tried again after this time.
@@ -45,6 +47,8 @@ pub struct PushFigures {
     pub n_retries: AtomicU64,
     /// Requests that the store refused for good.
     pub n_refused: AtomicU64,
+    /// Profiles that the store refused of requests that it has.
+    pub n_rejected: AtomicU64,
     /// When the store took one last, seconds since 1970; 0 for never.
     pub last_taken: AtomicU64,
 }
@@ -122,7 +126,7 @@ impl Work {
             };
             let answer = self.store.send(&request);
             let wait = match &answer {
-                Answer::Taken | Answer::Refused { .. } => {
+                Answer::Taken | Answer::Partly { .. } | Answer::Refused { .. } => {
                     self.spool.remove(number);
                     was_empty = self.spool.figures().n_waiting == 0;
                     backoff.reset();
@@ -147,14 +151,18 @@ impl Work {
         let add = |count: &AtomicU64, n: usize| {
             count.fetch_add(n as u64, Ordering::Relaxed);
         };
+        if matches!(answer, Answer::Taken | Answer::Partly { .. }) {
+            add(&figures.n_taken, 1);
+            add(&figures.bytes, len);
+            let now = SystemTime::now().duration_since(UNIX_EPOCH);
+            let now = now.unwrap_or_default().as_secs();
+            figures.last_taken.store(now, Ordering::Relaxed);
+        }
         match answer {
-            Answer::Taken => {
-                add(&figures.n_taken, 1);
-                add(&figures.bytes, len);
-                let now = SystemTime::now().duration_since(UNIX_EPOCH);
-                let now = now.unwrap_or_default().as_secs();
-                figures.last_taken.store(now, Ordering::Relaxed);
-                PushEvent::Taken(len)
+            Answer::Taken => PushEvent::Taken(len),
+            Answer::Partly { n_rejected, reason } => {
+                figures.n_rejected.fetch_add(n_rejected, Ordering::Relaxed);
+                PushEvent::Partly(n_rejected, reason)
             }
             Answer::Refused { reason } => {
                 add(&figures.n_refused, 1);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use prost::Message;
 use thiserror::Error;
 use ureq::Agent;
 use ureq::http::{HeaderMap, StatusCode};
@@ -191,6 +192,13 @@ pub enum StoreError {
 pub enum Answer {
     /// The store has it.
     Taken,
+    /// The store has it, but for some profiles, which are lost; or it has something to say of it (OTLP's `partial_success`).
+    Partly {
+        /// How many it has not taken; 0 for a warning.
+        n_rejected: u64,
+        /// Harmless.
+        reason: String,
+    },
     /// The store may take it later.
     Later {
         /// Why not now; harmless.
@@ -274,8 +282,9 @@ impl Store {
         let (head, body) = response.into_parts();
         let body = body.into_with_config().limit(MAX_ANSWER).read_to_vec();
         if head.status.is_success() {
-            // What the store says of it is of no interest, but a whole answer is: the request may have been lost.
+            // Without a whole answer the request may have been lost.
             return match body {
+                Ok(body) if kind == StoreKind::Otlp => partly(&body).unwrap_or(Answer::Taken),
                 Ok(_) => Answer::Taken,
                 Err(error) => later(&error, &self.options.limits),
             };
@@ -303,6 +312,30 @@ fn later(error: &ureq::Error, limits: &ClientLimits) -> Answer {
         reason,
         after: None,
     }
+}
+
+/// `ExportProfilesServiceResponse` of OTLP.
+#[derive(Clone, PartialEq, prost::Message)]
+struct OtlpResponse {
+    #[prost(message, optional, tag = "1")]
+    partial_success: Option<OtlpPartialSuccess>,
+}
+
+/// `ExportProfilesPartialSuccess` of OTLP.
+#[derive(Clone, PartialEq, prost::Message)]
+struct OtlpPartialSuccess {
+    #[prost(int64, tag = "1")]
+    rejected_profiles: i64,
+    #[prost(string, tag = "2")]
+    error_message: String,
+}
+
+/// What a collector says beside its success; nothing if that is no message.
+fn partly(body: &[u8]) -> Option<Answer> {
+    let said = OtlpResponse::decode(body).ok()?.partial_success?;
+    let n_rejected = u64::try_from(said.rejected_profiles).unwrap_or(0);
+    let reason = shown(said.error_message.trim());
+    (n_rejected > 0 || !reason.is_empty()).then_some(Answer::Partly { n_rejected, reason })
 }
 
 /// An answer that is no success.
@@ -361,5 +394,37 @@ mod tests {
         assert!(!error.to_string().contains("hush"));
         let secret = Credentials::Bearer(Secret::Text("hush".into()));
         assert!(!format!("{secret:?}").contains("hush"));
+    }
+
+    /// Check what is read of a collector's answer, and that one that is none, or lies, is harmless.
+    #[test]
+    fn partial_success() {
+        let body = |rejected_profiles, text: &str| {
+            let said = OtlpPartialSuccess {
+                rejected_profiles,
+                error_message: text.to_owned(),
+            };
+            let response = OtlpResponse {
+                partial_success: Some(said),
+            };
+            partly(&response.encode_to_vec())
+        };
+        let answer = |n_rejected, reason: &str| {
+            let reason = reason.to_owned();
+            Some(Answer::Partly { n_rejected, reason })
+        };
+        assert_eq!(body(3, "too old"), answer(3, "too old"));
+        assert_eq!(body(0, "slow down"), answer(0, "slow down"));
+        assert_eq!(body(-1, ""), None);
+        let long = body(1, &"\x1b[2J".repeat(1000));
+        let Some(Answer::Partly { reason, .. }) = long else {
+            panic!("{long:?}")
+        };
+        assert!(reason.chars().count() <= MAX_SHOWN && !reason.contains('\x1b'));
+        // By the field numbers of the specification.
+        assert_eq!(partly(b"\x0a\x05\x08\x02\x12\x01x"), answer(2, "x"));
+        for none in [&b""[..], b"{}", b"\x0a\xff\xff\xff\xff\x0f", b"<html>"] {
+            assert_eq!(partly(none), None, "{none:?}");
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -251,7 +252,7 @@ fn faults() {
     // A redirect is not followed, and gives up the request that it answers.
     let events = push(store, &spool, &requests, |events| n_taken(events) == 2);
     let kinds = events.iter().map(|event| match event {
-        PushEvent::Taken(_) => 't',
+        PushEvent::Taken(_) | PushEvent::Partly(..) => 't',
         PushEvent::Later(..) => 'l',
         PushEvent::NoEntry(..) => 'n',
         PushEvent::Refused(_) => 'r',
@@ -369,4 +370,38 @@ fn wrong_certificate() {
     };
     assert!(reason.contains("certificate"), "{reason}");
     assert!(!rest.contains("secret"), "{rest}");
+}
+
+/// Check that what a collector says beside its success is counted and handed on, and that the request is not sent again.
+#[test]
+fn partly_taken() {
+    // `partial_success`: two rejected profiles, and why.
+    let said = "HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n\x0a\x05\x08\x02\x12\x01x";
+    let (url, _got) = serve(vec![Then::Say(said.to_owned())]);
+    let mut options = StoreOptions::new(&url, StoreKind::Otlp);
+    options.limits.proxy = false;
+    let store = Store::new(options).unwrap();
+    let spool = Spool::open(SpoolOptions {
+        folder: None,
+        kind: StoreKind::Otlp.name(),
+        max_bytes: 1 << 20,
+    });
+    let spool = Arc::new(spool.unwrap());
+    let (sender, events) = channel();
+    let event = move |event: &PushEvent| drop(sender.send(event.clone()));
+    let pusher = Pusher::start(
+        store,
+        Arc::clone(&spool),
+        PusherOptions::default(),
+        || {},
+        event,
+    );
+    let pusher = pusher.unwrap();
+    let figures = Arc::clone(&pusher.figures);
+    spool.add(StoreKind::Otlp.pack(b"profiles".to_vec()));
+    assert!(pusher.finish(Duration::from_secs(60)));
+    let all: Vec<PushEvent> = events.iter().collect();
+    assert_eq!(all, [PushEvent::Partly(2, "x".to_owned())]);
+    assert_eq!(figures.n_rejected.load(Ordering::Relaxed), 2);
+    assert_eq!(figures.n_taken.load(Ordering::Relaxed), 1);
 }

@@ -110,12 +110,20 @@ fn said() -> impl FnMut(&PushEvent) + Send + 'static {
                     format!("the store does not accept wcprof's token or password: {reason}");
                 (Level::Error, &mut no_entry, text)
             }
+            PushEvent::Partly(0, reason) => {
+                let text = format!("the store says: {reason}");
+                (Level::Warning, &mut refused, text)
+            }
+            PushEvent::Partly(n, reason) => {
+                let text = format!("the store rejected {n} profiles of a request: {reason}");
+                (Level::Error, &mut refused, text)
+            }
             PushEvent::Refused(reason) => {
                 let text = format!("the store refused a request, which is dropped: {reason}");
                 (Level::Error, &mut refused, text)
             }
         };
-        is_failing |= !matches!(event, PushEvent::Refused(_));
+        is_failing |= matches!(event, PushEvent::Later(..) | PushEvent::NoEntry(..));
         match sparing.say(Instant::now()) {
             None => {}
             Some(0) => log::line(level, &text),
