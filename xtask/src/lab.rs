@@ -5,6 +5,7 @@
 //! Nothing is ever stopped by name: only what was started here and recorded.
 
 pub mod admin;
+mod agent;
 pub mod ceph;
 pub mod conf;
 mod crypto;
@@ -52,6 +53,8 @@ pub enum Task {
     Crypto,
     /// Compare what an operation costs, by Ceph's own count, with fio's count and the kernel's CPU time
     Operations,
+    /// Run the agent on three OSDs and a virtual machine, one OSD restarted, and check that no interval is missing
+    Agent(agent::Options),
     /// Tune a virtual machine on Ceph step by step, and check what wcprof says at each
     Story(story::Options),
     /// Make limits on purpose, and check that wcprof finds them
@@ -74,6 +77,7 @@ pub fn run(task: &Task) -> Result<()> {
         Task::Fio(options) => fio::run(&lab, options),
         Task::Crypto => crypto::run(&lab),
         Task::Operations => operations::run(&lab),
+        Task::Agent(options) => agent::run(&lab, options),
         Task::Story(options) => story::run(&lab, options),
         Task::Provoke(options) => provoke::run(&lab, options),
     }

@@ -7,6 +7,7 @@
 
 mod bench;
 mod bpf;
+mod collector;
 mod cpio;
 mod cpu_time;
 mod demo;
@@ -59,6 +60,8 @@ enum Task {
     Truth(truth::Args),
     /// Push the profiles of a cluster to one store, which refuses, hangs and restarts
     Fleet(fleet::Args),
+    /// Send a profile to a real OpenTelemetry Collector, and compare what it writes
+    Collector,
     /// Look for inputs that break a parser (needs cargo-fuzz and a nightly compiler)
     Fuzz(fuzz::Args),
     /// Open the exports of a trace in their viewers
@@ -82,6 +85,7 @@ fn main() -> Result<()> {
         Task::Lab(task) => lab::run(&task),
         Task::Truth(args) => truth::run(&args),
         Task::Fleet(args) => fleet::run(&args),
+        Task::Collector => collector::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
         Task::Picture => picture::run(),

@@ -1,6 +1,7 @@
 //! Runs other programs, to their end or in the background. Errors show the command line and the end of its output.
 
 use std::borrow::BorrowMut;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -153,6 +154,12 @@ pub fn find_program(program: &str) -> Option<PathBuf> {
 pub fn find_chromium() -> Option<String> {
     let names = ["chromium", "chromium-browser", "google-chrome"];
     names.into_iter().find_map(find_program).map(quoted)
+}
+
+/// An address of loopback that nobody listens at.
+pub fn free_address() -> Result<String> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    Ok(listener.local_addr()?.to_string())
 }
 
 /// The last ten lines of what a program printed.

@@ -43,6 +43,10 @@ pub const LONG_PARTS: &[Part] = &[
         "fleet",
         "profiles of 600 daemons in one store that refuses, hangs and restarts",
     ),
+    (
+        "collector",
+        "a profile through a real OpenTelemetry Collector",
+    ),
     ("truth", "names against llvm-symbolizer"),
     (
         "viewers",
@@ -53,6 +57,10 @@ pub const LONG_PARTS: &[Part] = &[
     (
         "operations",
         "costs of an operation against fio and the kernel in the lab",
+    ),
+    (
+        "agent",
+        "ten minutes of the agent on three OSDs and a virtual machine in the lab",
     ),
 ];
 
@@ -95,7 +103,7 @@ fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
         "running" => binaries::run_alone(summary, is_long),
         "benches" => clippy(&format!("--package {BENCHES}")),
         "dist" => xtask(summary, "dist --compare --test"),
-        "fleet" | "truth" => xtask(summary, kind),
+        "collector" | "fleet" | "truth" => xtask(summary, kind),
         "viewers" => {
             install(&[setup::VIEWERS])?;
             xtask(summary, "viewers --exports")
@@ -104,7 +112,7 @@ fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
             install(&[setup::LAB])?;
             xtask(summary, "vmtest")
         }
-        "story" | "crypto" | "operations" => {
+        "story" | "crypto" | "operations" | "agent" => {
             install(&[setup::LAB, setup::LAB_SYMBOLS])?;
             xtask(summary, &format!("lab {kind}"))
         }

@@ -1,0 +1,200 @@
+//! `cargo xtask collector`: a saved trace to a real OpenTelemetry Collector, and what that writes to a file to what wcprof
+//! says of the trace.
+//!
+//! The collector is built from `fixtures/collector`, with the Go that its `go.mod` names: one that is installed, or that
+//! Go fetches. Without Go or its modules it is skipped.
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use fs_err as fs;
+use serde_json::Value;
+
+use crate::process::{
+    Background, build_release, capture_json, cargo_example, command, execute, free_address,
+    is_installed, list, log_tail, log_to, quoted, result_folder, root, tail, text, wait_until,
+};
+
+/// What is sent.
+const TRACE: &str = "fixtures/traces/ceph-osd-secure-randread.wct";
+/// Where the collector's source is.
+const SOURCE: &str = "fixtures/collector";
+
+/// Runs the command.
+///
+/// # Errors
+/// When the collector refuses the profile, or writes another one.
+pub fn run() -> Result<()> {
+    let folder = result_folder("collector")?;
+    let program = folder.join("collector");
+    if let Err(reason) = build(&program)? {
+        println!("SKIPPED collector: {reason}");
+        return Ok(());
+    }
+    let (trace, wcprof) = (root().join(TRACE), build_release()?);
+    let report = format!(
+        "{wcprof} report {} --json --by all --invert --min-percent 0",
+        quoted(&trace)
+    );
+    let own = own_times(&capture_json(command(&report))?);
+
+    let address = free_address()?;
+    let (file, log) = (folder.join("profiles.json"), folder.join("collector.log"));
+    if file.exists() {
+        fs::remove_file(&file)?;
+    }
+    let config = folder.join("config.yaml");
+    fs::write(&config, configuration(&address, &file))?;
+    let mut collector = Command::new(&program);
+    collector.arg(format!("--config=file:{}", config.display()));
+    collector.arg("--feature-gates=service.profilesSupport");
+    let mut collector = Background::start(log_to(&mut collector, &log)?)?;
+    wait_until("the collector listens", 30, || {
+        let running = collector.require_running();
+        running.with_context(|| log_tail(&log))?;
+        Ok(TcpStream::connect(&address).is_ok())
+    })?;
+    let mut push = cargo_example("wcprof", "push");
+    execute(push.arg(&trace).arg(format!("http://{address}"))).with_context(|| log_tail(&log))?;
+    let status = collector.interrupt(|| {})?;
+    ensure!(status.success(), "the collector ended with {status}");
+    let written = fs::read_to_string(&file).with_context(|| log_tail(&log))?;
+    let got = collected_times(&written)?;
+    ensure!(own.len() > 50, "the trace has {} functions", own.len());
+    ensure!(
+        own == got,
+        "the collector's file has {} functions, wcprof {}; different: {:?}",
+        got.len(),
+        own.len(),
+        own.iter()
+            .filter(|(name, ns)| got.get(*name) != Some(ns))
+            .take(5)
+            .collect::<Vec<_>>()
+    );
+    println!(
+        "collector: the nanoseconds of {} functions in its file are those of the report",
+        own.len()
+    );
+    Ok(())
+}
+
+/// Builds the collector; else why it cannot be built here.
+fn build(program: &Path) -> Result<Result<(), String>> {
+    if !is_installed("go") {
+        return Ok(Err("needs go, which is not installed".to_owned()));
+    }
+    let mut go = command("go build -trimpath -o");
+    go.arg(program).arg(".").current_dir(root().join(SOURCE));
+    let output = go.stdin(Stdio::null()).output();
+    let output = output.context("failed to run go")?;
+    let errors = tail(&output.stderr);
+    if output.status.success() {
+        return Ok(Ok(()));
+    }
+    // What comes from the network may not be there; what is wrong with the source is a failure.
+    let is_absent = ["dial tcp", "403 Forbidden", "download go1", "i/o timeout"]
+        .iter()
+        .any(|part| errors.contains(part));
+    ensure!(is_absent, "go build failed:\n{errors}");
+    Ok(Err(format!("its Go modules cannot be fetched: {errors}")))
+}
+
+fn configuration(address: &str, file: &Path) -> String {
+    format!(
+        "receivers:
+  otlp:
+    protocols:
+      http:
+        endpoint: {address}
+exporters:
+  debug:
+  file:
+    path: {}
+service:
+  telemetry:
+    metrics:
+      level: none
+  pipelines:
+    profiles:
+      receivers: [otlp]
+      exporters: [debug, file]
+",
+        file.display()
+    )
+}
+
+/// A name up to its arguments or templates, as the exports have it.
+fn short(name: &str) -> String {
+    let end = name.find(['(', '<']).unwrap_or(name.len());
+    name[..end].trim().to_owned()
+}
+
+/// Time by function, ns, of the roots of an inverted tree.
+fn own_times(report: &Value) -> BTreeMap<String, u64> {
+    let mut times = BTreeMap::new();
+    for node in list(&report["groups"][0]["nodes"]).filter(|node| node["parent"].is_null()) {
+        let ns = node["weight_ns"].as_u64().unwrap_or_default();
+        *times.entry(short(text(&node["name"]))).or_default() += ns;
+    }
+    times
+}
+
+/// The same of what the file exporter wrote: a request of OTLP in JSON, a line each. A sample's first location is its leaf, and
+/// a location's first line its innermost function.
+fn collected_times(lines: &str) -> Result<BTreeMap<String, u64>> {
+    let mut times = BTreeMap::new();
+    for line in lines.lines() {
+        let request: Value = serde_json::from_str(line).context("the file has no JSON")?;
+        let dictionary = &request["dictionary"];
+        // Entry 0 is the default, and left out.
+        let entry = |table: &str, number: &Value| {
+            let number = integer(number).unwrap_or_default();
+            let number = usize::try_from(number).unwrap_or(usize::MAX);
+            let entry = dictionary[table].get(number).cloned();
+            entry.with_context(|| format!("no {table} {number}"))
+        };
+        let resources = list(&request["resourceProfiles"]);
+        let scopes = resources.flat_map(|resource| list(&resource["scopeProfiles"]));
+        let profiles = scopes.flat_map(|scope| list(&scope["profiles"]));
+        for sample in profiles.flat_map(|profile| list(&profile["samples"])) {
+            let stack = entry("stackTable", &sample["stackIndex"])?;
+            let leaf = entry("locationTable", &stack["locationIndices"][0])?;
+            let function = entry("functionTable", &leaf["lines"][0]["functionIndex"])?;
+            let name = entry("stringTable", &function["nameStrindex"])?;
+            let ns = integer(&sample["values"][0]).context("a sample has no value")?;
+            *times.entry(short(text(&name))).or_default() += ns;
+        }
+    }
+    Ok(times)
+}
+
+/// A number, which is a text in JSON where it has 64 bits.
+fn integer(value: &Value) -> Option<u64> {
+    value.as_u64().or_else(|| value.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check a request with two samples of one function, and one whose tables lack an entry.
+    #[test]
+    fn collected() {
+        let request = |index: u32| {
+            format!(
+                r#"{{"dictionary": {{"stringTable": ["", "f(int)"], "functionTable": [{{}}, {{"nameStrindex": 1}}],
+                "locationTable": [{{}}, {{"lines": [{{"functionIndex": 1}}]}}],
+                "stackTable": [{{}}, {{"locationIndices": [1]}}]}},
+                "resourceProfiles": [{{"scopeProfiles": [{{"profiles": [{{"samples":
+                [{{"stackIndex": 1, "values": ["70"]}}, {{"stackIndex": {index}, "values": [7]}}]}}]}}]}}]}}"#
+            )
+            .replace('\n', "")
+        };
+        let times = collected_times(&request(1)).unwrap();
+        assert_eq!(times, BTreeMap::from([("f".to_owned(), 77)]));
+        assert!(collected_times(&request(9)).is_err());
+    }
+}

@@ -1,0 +1,364 @@
+//! `cargo xtask lab agent`: three OSDs and a virtual machine under the agent for minutes, one OSD started anew in between,
+//! to whether the store has every interval of each, and what that took.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use fs_err as fs;
+use serde_json::Value;
+
+use super::ceph;
+use super::conf::{self, Mode};
+use super::place::Lab;
+use super::supervise::supervised;
+use super::vm;
+use crate::process::{
+    Background, build_release, cargo, command, execute, free_address, log_tail, log_to, number,
+    quoted, result_folder, target_folder, text, wait_until,
+};
+
+/// Of the agent, which is its default.
+const INTERVAL: u64 = 30;
+const MAX_CPU_PERCENT: f64 = 1.0;
+const MAX_MEMORY: f64 = 250e6;
+/// Names are looked up at first, which is no part of the limit; caches fill.
+const SETTLED: u64 = 150;
+/// What memory may grow by after that, and how much less than in the middle one an OSD's threads may be seen in an interval.
+const MAX_GROWTH: f64 = 0.10;
+const MAX_MISSING: f64 = 0.03;
+/// Between the end of a window and the beginning of the next.
+const MAX_GAP_NS: f64 = 1e6;
+/// The OSD that is started anew.
+const RESTARTED: u32 = 1;
+const OSDS: u32 = 3;
+
+/// How long it takes.
+#[derive(Debug, clap::Args)]
+pub struct Options {
+    /// Minutes of recording
+    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(6..))]
+    minutes: u64,
+}
+
+/// What the agent says of itself at a moment.
+struct Health {
+    at: Instant,
+    metrics: BTreeMap<String, f64>,
+}
+
+impl Health {
+    fn read(address: &str) -> Result<Self> {
+        let mut stream = TcpStream::connect(address).context("the agent serves no metrics")?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer)?;
+        let lines = answer.lines().filter_map(|line| line.rsplit_once(' '));
+        let values = lines.filter_map(|(name, value)| {
+            let name = name.strip_prefix("wcprof_")?;
+            Some((name.to_owned(), value.parse().ok()?))
+        });
+        Ok(Self {
+            at: Instant::now(),
+            metrics: values.collect(),
+        })
+    }
+
+    fn value(&self, name: &str) -> f64 {
+        self.metrics.get(name).copied().unwrap_or(f64::NAN)
+    }
+}
+
+/// A profile that the store got.
+struct Got {
+    from: f64,
+    to: f64,
+    /// Threads at a time: its time by that of its window.
+    threads: f64,
+}
+
+/// Makes a cluster and a machine, and checks the agent on them; the lab is down afterwards.
+///
+/// # Errors
+/// When a cluster runs already, a program fails, or a figure is not what it must be.
+pub fn run(lab: &Lab, options: &Options) -> Result<()> {
+    supervised(lab, || {
+        let wcprof = build_release()?;
+        execute(cargo(
+            "build --release --locked --package wcprof --example store",
+        ))?;
+        let folder = result_folder("lab-agent")?;
+        let cluster = conf::Options {
+            osds: OSDS,
+            ..conf::Options::one_osd(Mode::Crc, false)
+        };
+        ceph::up(lab, &cluster)?;
+        vm::up(lab, &vm::Options::uncached(16384, 30))?;
+
+        let store = target_folder().join("release/examples/store");
+        let got = folder.join("store.json");
+        let mut store = command(&quoted(store));
+        let _store = Background::start(log_to(&mut store, &got)?)?;
+        wait_until("the store listens", 10, || {
+            Ok(fs::read_to_string(&got)?.contains('\n'))
+        })?;
+        let first: Value = serde_json::from_str(fs::read_to_string(&got)?.trim())?;
+
+        let address = free_address()?;
+        let state = folder.join("state");
+        if state.exists() {
+            fs::remove_dir_all(&state)?;
+        }
+        let log = folder.join("agent.log");
+        let line = format!(
+            "{wcprof} agent --osd '*' --vm '*' --store {} --idle --listen {address} --state-dir {}",
+            text(&first["url"]),
+            quoted(&state)
+        );
+        let mut agent = command(&line);
+        let mut agent = Background::start(log_to(&mut agent, &log)?)?;
+        let watched = watch(lab, options, &mut agent, &address, &log);
+        let (healths, found_after) = watched.with_context(|| log_tail(&log))?;
+        let status = agent.interrupt(|| {})?;
+        ensure!(status.success(), "the agent ended with {status}");
+        // The store prints what it has before it answers another.
+        thread::sleep(Duration::from_secs(1));
+        let mut wrong = judge_health(&healths);
+        if found_after > Duration::from_secs(INTERVAL) {
+            wrong.push(format!("osd.{RESTARTED} was found after {found_after:?}"));
+        }
+        wrong.extend(judge_profiles(&fs::read_to_string(&got)?, options)?);
+        ensure!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), log_tail(&log));
+        Ok(())
+    })
+}
+
+/// Reads the agent's health in the middle of each interval, and starts an OSD anew halfway. Gives also how long it took
+/// the agent to find that.
+fn watch(
+    lab: &Lab,
+    options: &Options,
+    agent: &mut Background,
+    address: &str,
+    log: &Path,
+) -> Result<(Vec<Health>, Duration)> {
+    let begin = Instant::now();
+    let length = Duration::from_secs(60 * options.minutes);
+    let mut healths = Vec::new();
+    let mut found_after = None;
+    loop {
+        thread::sleep(to_middle());
+        agent.require_running()?;
+        healths.push(Health::read(address)?);
+        let elapsed = begin.elapsed();
+        if elapsed >= length {
+            break;
+        }
+        if found_after.is_none() && elapsed >= length / 2 {
+            found_after = Some(start_anew(lab, log)?);
+        }
+    }
+    Ok((healths, found_after.context("no OSD was started anew")?))
+}
+
+/// The time to the middle of an interval, by the clock of the day.
+fn to_middle() -> Duration {
+    let interval = u128::from(INTERVAL) * 1000;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let at = (now.unwrap_or_default().as_millis() + interval / 2) % interval;
+    Duration::from_millis(u64::try_from(interval - at).unwrap_or_default())
+}
+
+fn start_anew(lab: &Lab, log: &Path) -> Result<Duration> {
+    let name = format!("osd.{RESTARTED}");
+    let osd = lab.daemons(&name)?.pop();
+    osd.with_context(|| format!("{name} is gone"))?.stop(30)?;
+    let conf = quoted(lab.file("ceph.conf"));
+    let line = format!("ceph-osd -f -c {conf} -i {RESTARTED}");
+    let osd = lab.start(&name, &line, false)?;
+    let started = Instant::now();
+    let said = format!("(pid {})", osd.pid);
+    wait_until(&format!("the agent finds {name}"), 2 * INTERVAL, || {
+        osd.require_running()?;
+        Ok(fs::read_to_string(log)?.contains(&said))
+    })?;
+    let took = started.elapsed();
+    println!(
+        "{name} was found {:.1} s after its start",
+        took.as_secs_f64()
+    );
+    Ok(took)
+}
+
+/// CPU time, memory, and what is counted as lost; prints the figures.
+fn judge_health(healths: &[Health]) -> Vec<String> {
+    let begin = healths[0].at;
+    println!("   at    CPU memory observations/s");
+    for pair in healths.windows(2) {
+        let [before, now] = pair else { continue };
+        let wall = (now.at - before.at).as_secs_f64();
+        let cpu = now.value("cpu_seconds_total") - before.value("cpu_seconds_total");
+        let seen = now.value("observations_total") - before.value("observations_total");
+        println!(
+            "{:>3.0} s {:>4.2} % {:>4.0} MB {:>8.0}",
+            (now.at - begin).as_secs_f64(),
+            100.0 * cpu / wall,
+            now.value("resident_bytes") / 1e6,
+            seen / wall,
+        );
+    }
+    let settled = healths
+        .iter()
+        .find(|health| (health.at - begin).as_secs() >= SETTLED);
+    let (Some(settled), Some(last)) = (settled, healths.last()) else {
+        return vec!["the agent was not watched for long enough".to_owned()];
+    };
+    let wall = (last.at - settled.at).as_secs_f64();
+    // That of looking up names included.
+    let cpu = last.value("cpu_seconds_total") - settled.value("cpu_seconds_total");
+    let cpu = 100.0 * cpu / wall;
+    let of_memory = |health: &Health| health.value("resident_bytes");
+    let growth = of_memory(last) / of_memory(settled) - 1.0;
+    let largest = healths.iter().map(of_memory).fold(0.0, f64::max);
+    println!(
+        "after {SETTLED} s: {cpu:.2} % of a core; memory {:.0} MB, {:+.0} %, at most {:.0} MB",
+        of_memory(last) / 1e6,
+        100.0 * growth,
+        largest / 1e6
+    );
+    let none = [
+        "lost_intervals_total",
+        "dropped_batches_total",
+        "push_refused_total",
+        "spool_dropped_total",
+    ];
+    let counted = none.iter().filter(|name| last.value(name) != 0.0);
+    let mut wrong: Vec<String> = counted
+        .map(|name| format!("{name}: {} instead of 0", last.value(name)))
+        .collect();
+    let limits = [
+        ("CPU time, percent of a core", cpu, MAX_CPU_PERCENT),
+        ("growth of memory", growth, MAX_GROWTH),
+        ("memory, bytes", largest, MAX_MEMORY),
+    ];
+    for (what, value, limit) in limits {
+        // What is not a number is wrong, too.
+        if value.is_nan() || value > limit {
+            wrong.push(format!("{what}: {value:.3}, more than {limit}"));
+        }
+    }
+    wrong
+}
+
+/// Whether there is a profile of each process for all of the time; prints what they hold.
+fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
+    let mut all: BTreeMap<String, Vec<Got>> = BTreeMap::new();
+    let (mut n, mut bytes) = (0.0, 0.0);
+    for line in lines.lines().skip(1) {
+        let got: Value =
+            serde_json::from_str(line).context("failed to parse what the store got")?;
+        n += 1.0;
+        bytes += number(&got["bytes"]);
+        let labels = &got["labels"];
+        if labels["__name__"] != "wall" {
+            continue;
+        }
+        let name = [&labels["daemon"], &labels["vm"]].map(text).concat();
+        let (from, to) = (number(&got["from"]), number(&got["to"]));
+        all.entry(name).or_default().push(Got {
+            from,
+            to,
+            threads: number(&got["time"]) / (to - from),
+        });
+    }
+    println!("{n} profiles, {:.0} bytes each", bytes / n);
+    let mut wrong = Vec::new();
+    let osds = (0..OSDS).map(|id| format!("osd.{id}"));
+    for name in osds.chain(["lab".to_owned()]) {
+        match all.get_mut(&name) {
+            Some(profiles) => wrong.extend(judge_windows(&name, profiles, options)),
+            None => wrong.push(format!("{name}: no profile")),
+        }
+    }
+    Ok(wrong)
+}
+
+/// Whether the windows of a process follow each other over all of the time, and each holds the time of its threads.
+fn judge_windows(name: &str, profiles: &mut [Got], options: &Options) -> Vec<String> {
+    profiles.sort_by(|a, b| a.from.total_cmp(&b.from));
+    let mut wrong = Vec::new();
+    let mut end = profiles[0].from;
+    for got in &*profiles {
+        if got.from - end > MAX_GAP_NS {
+            wrong.push(format!(
+                "{name}: {:.3} s without profile",
+                (got.from - end) / 1e9
+            ));
+        }
+        end = end.max(got.to);
+    }
+    let covered = (end - profiles[0].from) / 60e9;
+    let expected = options.minutes as f64 - INTERVAL as f64 / 60.0;
+    if covered < expected {
+        wrong.push(format!("{name}: profiles of {covered:.2} min alone"));
+    }
+    let mut threads: Vec<f64> = profiles.iter().map(|got| got.threads).collect();
+    threads.sort_by(f64::total_cmp);
+    let (least, middle) = (threads[0], threads[threads.len() / 2]);
+    println!(
+        "{name}: {} profiles of {covered:.1} min, {least:.2} to {:.2} threads at a time",
+        threads.len(),
+        threads[threads.len() - 1]
+    );
+    // QEMU starts and ends threads; an OSD that starts has fewer.
+    let is_steady = name.starts_with("osd.") && name != format!("osd.{RESTARTED}");
+    if is_steady && least < middle * (1.0 - MAX_MISSING) {
+        wrong.push(format!("{name}: {least:.2} threads seen of {middle:.2}"));
+    }
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Profiles of all processes for six minutes, but for the window of one that `leave_out` names.
+    fn lines(leave_out: Option<(&str, u64)>) -> String {
+        let mut lines = "{\"url\": \"x\"}\n".to_owned();
+        for (name, label) in [
+            ("osd.0", "daemon"),
+            ("osd.1", "daemon"),
+            ("osd.2", "daemon"),
+            ("lab", "vm"),
+        ] {
+            for window in (0..12).filter(|window| leave_out != Some((name, *window))) {
+                let from = window * 30_000_000_000_u64;
+                let got = serde_json::json!({
+                    "labels": {"__name__": "wall", label: name},
+                    "from": from, "to": from + 30_000_000_000, "time": 60 * 30_000_000_000_u64, "bytes": 1,
+                });
+                lines += &format!("{got}\n");
+            }
+        }
+        lines
+    }
+
+    /// Check that whole profiles are right, and that one that is missing, and time that is missing, are not.
+    #[test]
+    fn accounts() {
+        let options = Options { minutes: 6 };
+        assert_eq!(judge_profiles(&lines(None), &options).unwrap(), [""; 0]);
+        let wrong = judge_profiles(&lines(Some(("osd.1", 5))), &options).unwrap();
+        assert_eq!(wrong, ["osd.1: 30.000 s without profile"]);
+        let wrong = judge_profiles(&lines(Some(("lab", 11))), &options).unwrap();
+        assert_eq!(wrong, [""; 0], "the last one may be under way");
+        let less = lines(None).replacen("1800000000000", "1700000000000", 1);
+        let wrong = judge_profiles(&less, &options).unwrap();
+        assert_eq!(wrong, ["osd.0: 56.67 threads seen of 60.00"]);
+        assert_eq!(judge_profiles("{}\n", &options).unwrap().len(), 4);
+    }
+}
