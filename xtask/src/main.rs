@@ -17,6 +17,7 @@ mod fuzz;
 mod kernel;
 mod lab;
 mod markdown;
+mod parquet;
 mod picture;
 mod process;
 mod setup;
@@ -66,6 +67,8 @@ enum Task {
     Fuzz(fuzz::Args),
     /// Open the exports of a trace in their viewers
     Viewers(viewers::Args),
+    /// Test the export to Parquet, and ask 20 files in DuckDB
+    Parquet(parquet::Args),
     /// Make the pictures of the README
     Picture,
     /// Measure what wcprof costs
@@ -88,6 +91,7 @@ fn main() -> Result<()> {
         Task::Collector => collector::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
+        Task::Parquet(args) => parquet::run(&args),
         Task::Picture => picture::run(),
         Task::Bench(task) => bench::run(&task),
     }

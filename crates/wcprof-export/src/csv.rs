@@ -7,11 +7,11 @@
 use std::borrow::Cow;
 use std::io::{self, Write};
 
-use wcprof_profile::model::{Profile, Row};
-use wcprof_profile::{Label, RowSpan, View, syscall_name};
+use wcprof_profile::model::Profile;
+use wcprof_profile::{RowSpan, View};
 use wcprof_text::folded_name;
 
-use crate::stacks::{Frame, Stacks};
+use crate::cells::{Cells, RowCells};
 
 /// Names of the columns.
 const COLUMNS: &str = "start_ns,end_ns,weight_ns,samples,pid,process,cgroup,tid,thread,pool,state,syscall,function,module,stack,file,line";
@@ -27,13 +27,9 @@ pub struct CsvWriter<W> {
 impl<W: Write> CsvWriter<W> {
     /// Writes the names of the columns.
     pub fn new(profile: &Profile, view: &View, mut out: W) -> io::Result<Self> {
-        let stacks = Stacks::new(profile, view);
-        let rows = profile
-            .rows
-            .iter()
-            .enumerate()
-            .map(|(at, row)| Some(text(profile, row, &stacks, &stacks.frames(at)?)))
-            .collect();
+        let cells = RowCells::new(profile, view);
+        let rows = (0..profile.rows.len()).map(|row| Some(text(&cells.of(row)?)));
+        let rows = rows.collect();
         write!(out, "{COLUMNS}\r\n")?;
         Ok(Self { rows, out })
     }
@@ -58,45 +54,26 @@ impl<W: Write> CsvWriter<W> {
 }
 
 /// What follows the numbers of a span.
-fn text(profile: &Profile, row: &Row, stacks: &Stacks<'_>, frames: &[Frame]) -> String {
-    let Some(thread) = profile.threads.get(row.thread) else {
-        return String::new();
-    };
-    let wait = row.wait.and_then(|wait| profile.waits.get(wait as usize));
-    let syscall = match wait.and_then(|wait| wait.syscall) {
-        Some(n) => syscall_name(n).map_or_else(|| n.to_string().into(), Cow::from),
-        None => Cow::from(""),
-    };
-    // What follows the innermost function is the state.
-    let is_function = |f: &&Frame| matches!(f, Frame::Label(Label::Function(_)));
-    let leaf = frames.iter().rfind(is_function).copied();
-    let image = leaf.and_then(|leaf| stacks.image(leaf));
-    let source = leaf.and_then(|leaf| stacks.source(leaf));
-    let line = source
-        .as_ref()
-        .map(|(_, line)| *line)
-        .filter(|line| *line > 0);
-    let name = |frame: &Frame| folded_name(&stacks.text(*frame)).into_owned();
-    let names: Vec<String> = frames.iter().map(name).collect();
-    let text = stacks.thread_text(thread);
-    let cells = [
-        thread.pid.to_string().into(),
-        text.process,
-        text.cgroup,
-        thread.tid.to_string().into(),
-        text.name,
-        text.pool,
-        row.state.name().into(),
-        syscall,
-        leaf.map_or(Cow::Borrowed(""), |leaf| stacks.text(leaf)),
-        image.map_or(Cow::Borrowed(""), |image| stacks.image_text(image).name),
-        names.join(";").into(),
-        source.map_or(Cow::Borrowed(""), |(file, _)| file),
-        line.map_or_else(String::new, |line| line.to_string())
-            .into(),
+fn text(cells: &Cells<'_>) -> String {
+    let names: Vec<_> = cells.stack.iter().map(|name| folded_name(name)).collect();
+    let line = cells.source.as_ref().map(|(_, line)| *line);
+    let line = line.filter(|line| *line > 0).map(|line| line.to_string());
+    let texts: [&str; 13] = [
+        &cells.thread.pid.to_string(),
+        &cells.thread.process,
+        &cells.thread.cgroup,
+        &cells.thread.tid.to_string(),
+        &cells.thread.name,
+        &cells.thread.pool,
+        cells.state,
+        &cells.syscall,
+        &cells.function,
+        &cells.module,
+        &names.join(";"),
+        cells.source.as_ref().map_or("", |(file, _)| file),
+        &line.unwrap_or_default(),
     ];
-    let cells: Vec<Cow<'_, str>> = cells.iter().map(|text| cell(text)).collect();
-    cells.join(",")
+    texts.map(cell).join(",")
 }
 
 /// A text as one cell.

@@ -18,6 +18,7 @@
 //! format escapes the rest for its destination.
 #![forbid(unsafe_code)]
 
+mod cells;
 mod csv;
 mod firefox;
 mod origin;
@@ -28,10 +29,13 @@ mod store;
 mod strings;
 mod timeline;
 
+pub use cells::{Cells, RowCells};
 pub use csv::CsvWriter;
 pub use firefox::firefox;
+pub use origin::recorded;
 pub use pprof::pprof;
 pub use speedscope::speedscope;
+pub use stacks::ThreadText;
 pub use store::{
     Labels, PushedProfile, Series, StoreLimits, StoreProfile, StoreProfiles, is_label_name, labels,
     otlp_request, parca_request, pyroscope_request,

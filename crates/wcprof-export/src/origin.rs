@@ -3,14 +3,8 @@
 use wcprof_profile::model::Profile;
 use wcprof_text::terminal_name;
 
-/// When the recording (or its window) began, ns since 1970.
-pub(crate) fn started_unix_ns(profile: &Profile) -> u64 {
-    let start = profile.time.start.0;
-    profile.header.started_unix_ns.saturating_add(start)
-}
-
 /// What recorded it, then the recorder's notes; harmless.
-pub(crate) fn recorded(profile: &Profile) -> Vec<String> {
+pub fn recorded(profile: &Profile) -> Vec<String> {
     let header = &profile.header;
     let by = wcprof_report::recorded_by(&header.engine);
     let by = format!("wcprof {}, {by}", header.wcprof_version);

@@ -7,7 +7,9 @@
 use std::borrow::Cow;
 use std::{io, iter};
 
-use wcprof_profile::model::{Function, Profile, ProfileModule, ProfileThread, Source};
+use wcprof_profile::model::{
+    Function, Profile, ProfileModule, ProfileProcess, ProfileThread, Source,
+};
 use wcprof_profile::{Direction, Group, GroupBy, Label, Relation, Trees, View};
 use wcprof_report::group_name;
 use wcprof_text::terminal_name;
@@ -42,14 +44,29 @@ pub(crate) struct ImageText<'p> {
     pub(crate) build_id: String,
 }
 
-/// Texts of a thread.
-#[derive(Debug)]
-pub(crate) struct ThreadText<'p> {
-    pub(crate) name: Cow<'p, str>,
-    pub(crate) pool: Cow<'p, str>,
-    pub(crate) process: Cow<'p, str>,
-    /// Path of its control group; empty when not known.
-    pub(crate) cgroup: Cow<'p, str>,
+/// What is known of a thread and its process. Texts are empty where it is not known.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ThreadText<'p> {
+    /// The thread's last name.
+    pub name: Cow<'p, str>,
+    /// Its number.
+    pub tid: i32,
+    /// Its pool.
+    pub pool: Cow<'p, str>,
+    /// What a user calls the process: `osd.3`, the name of a virtual machine; else its name.
+    pub process: Cow<'p, str>,
+    /// The process's name.
+    pub comm: Cow<'p, str>,
+    /// Its number.
+    pub pid: i32,
+    /// Its class by the rules: `ceph-osd`.
+    pub class: Cow<'p, str>,
+    /// Path of its control group.
+    pub cgroup: Cow<'p, str>,
+    /// Its Ceph cluster.
+    pub fsid: Cow<'p, str>,
+    /// Where it ran.
+    pub host: Cow<'p, str>,
 }
 
 /// The stacks of a profile's rows.
@@ -190,11 +207,19 @@ impl<'p> Stacks<'p> {
     pub(crate) fn thread_text(&self, thread: &'p ProfileThread) -> ThreadText<'p> {
         let pool = self.profile.pools.get(thread.pool);
         let process = self.profile.process_of(thread);
+        let of_process =
+            |text: fn(&ProfileProcess) -> &str| terminal_name(process.map_or("", text));
         ThreadText {
             name: terminal_name(&thread.comm),
+            tid: thread.tid.0,
             pool: terminal_name(pool.map_or("", |pool| &pool.name)),
             process: terminal_name(self.profile.process_title(thread)),
-            cgroup: terminal_name(process.map_or("", |process| &process.cgroup)),
+            comm: terminal_name(&thread.process_comm),
+            pid: thread.pid.0,
+            class: of_process(|process| &process.class),
+            cgroup: of_process(|process| &process.cgroup),
+            fsid: of_process(|process| &process.fsid),
+            host: of_process(|process| &process.host),
         }
     }
 

@@ -6,13 +6,11 @@ use std::collections::HashMap;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
-use crate::categories::Work;
 use crate::model::{Profile, Row, State};
-use crate::places::is_runtime;
 use crate::precision::{Course, Estimator};
 use crate::rules::Categories;
 use crate::spread::Estimate;
-use crate::view::without_arguments;
+use crate::subjects::{Subject, Subjects};
 use crate::weight_sum::WeightSum;
 
 /// Lock sites of a fleet that are compared: those with most time.
@@ -67,7 +65,7 @@ pub fn fleets(profile: &Profile, categories: &Categories, min_members: usize) ->
     if parts.is_empty() {
         return Vec::new();
     }
-    let work = Work::new(profile, categories);
+    let subjects = Subjects::new(profile, categories);
     let estimator = profile.estimator();
     let mut sums: Vec<Sums<'_>> = parts.iter().map(|_| Sums::default()).collect();
     let mut places = vec![Vec::new(); profile.threads.len()];
@@ -83,7 +81,7 @@ pub fn fleets(profile: &Profile, categories: &Categories, min_members: usize) ->
         }
         let course = estimator.as_ref().map(|e| e.course(&row.slices));
         let course = course.unwrap_or_default();
-        let keys = keys(profile, row, &work);
+        let keys = keys(row, &subjects);
         for &(part, member) in places {
             sums[part].add(member, &keys, row, &course);
         }
@@ -161,30 +159,15 @@ impl From<Key<'_>> for Figure {
 }
 
 /// What a row counts for: its state, and what it works on or which lock it waits for.
-fn keys<'a>(profile: &'a Profile, row: &Row, work: &Work<'a>) -> Vec<Key<'a>> {
+fn keys<'a>(row: &Row, subjects: &Subjects<'a>) -> Vec<Key<'a>> {
     if row.state.is_idle() || row.state == State::Unknown {
         return Vec::new();
     }
-    let stack = row.stack.and_then(|id| profile.stacks.get(id.0 as usize));
-    let frames = stack.map_or(&[][..], |stack| &stack.frames);
-    let mut keys = vec![Key::State(row.state)];
-    match row.state {
-        State::OnCpu if stack.is_some() => {
-            let kind = work
-                .innermost(frames)
-                .and_then(|leaf| work.of(frames[leaf]));
-            keys.push(Key::Category(kind.unwrap_or(OTHER)));
-        }
-        State::Lock => {
-            let functions = frames.iter().rev();
-            let mut functions = functions.filter_map(|f| profile.functions.get(f.0 as usize));
-            if let Some(function) = functions.find(|f| !is_runtime(f)) {
-                keys.push(Key::Lock(without_arguments(&function.name)));
-            }
-        }
-        _ => {}
-    }
-    keys
+    let subject = subjects.of(row).map(|subject| match subject {
+        Subject::Work(kind) => Key::Category(kind.unwrap_or(OTHER)),
+        Subject::Lock(function) => Key::Lock(function),
+    });
+    [Key::State(row.state)].into_iter().chain(subject).collect()
 }
 
 /// Time of the members of one fleet.

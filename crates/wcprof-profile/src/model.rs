@@ -246,6 +246,8 @@ pub struct ProfileProcess {
     pub class: String,
     /// The host that it ran on.
     pub host: String,
+    /// The id of the cluster that a Ceph process belongs to; empty when its arguments and control group do not say it.
+    pub fsid: String,
     /// Length of the recording that it is from, or of the window of it, ns.
     pub recorded_ns: u64,
     /// Why its part ended before the recording, if it did.
@@ -427,6 +429,12 @@ impl Profile {
             true => self.time.covered_ns(),
             false => self.whole_ns(),
         }
+    }
+
+    /// When what the rows are about began, ns since 1970 (UTC).
+    pub fn began_unix_ns(&self) -> u64 {
+        let start = self.time.start.0;
+        self.header.started_unix_ns.saturating_add(start)
     }
 
     /// The same with the gaps.

@@ -1,7 +1,7 @@
 //! Processes, modules and threads of a trace to those of a profile.
 
 use wcprof_trace::model::{Module, Process, ProcessId, Tables, Thread};
-use wcprof_types::{Pid, TimeNs, process_title, program_name};
+use wcprof_types::{Pid, TimeNs, ceph_fsid, process_title, program_name};
 
 use crate::counters::growth;
 use crate::model::{ProfileModule, ProfileProcess, ProfileThread, TimeAxis};
@@ -76,6 +76,7 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
             },
             class: rules.class(comm, program_name(cmdline)).to_owned(),
             host: tables.host_of(id).to_owned(),
+            fsid: ceph_fsid(cmdline, &process.cgroup).unwrap_or_default(),
             recorded_ns: overlap(&parts, from, to),
             ended: ended.map(|end| end.reason.clone()),
             counters: counters.remove(&id).unwrap_or_default(),

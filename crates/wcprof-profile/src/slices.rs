@@ -43,7 +43,7 @@ impl TimeAxis {
     }
 
     /// How much was recorded from its begin until a time (since it begins), ns.
-    pub(crate) fn covered_until(&self, time: u64) -> u64 {
+    pub fn covered_until(&self, time: u64) -> u64 {
         time - overlap(&self.gaps, 0, time)
     }
 

@@ -29,21 +29,23 @@ pub(crate) fn part(span: &Span, window: Window) -> Option<Part> {
     if !is_inside {
         return None;
     }
-    let (a, b) = (start.max(from), end.min(to));
-    let share = |whole: u64| {
-        let until =
-            |time: u64| u128::from(whole) * u128::from(time - start) / u128::from(end - start);
-        match (a, b) == (start, end) {
-            true => whole,
-            false => (until(b) - until(a)) as u64,
-        }
-    };
+    let inside = (start.max(from), end.min(to));
+    let share = |whole: u64| share(whole, (start, end), inside);
     Some(Part {
-        start: a - from,
-        end: b - from,
+        start: inside.0 - from,
+        end: inside.1 - from,
         weight: share(span.weight),
         n_samples: share(u64::from(span.n_samples)),
     })
+}
+
+/// What of a whole that lies evenly in an interval is in a part of it. Adjacent parts add up.
+pub(crate) fn share(whole: u64, (start, end): (u64, u64), (from, to): (u64, u64)) -> u64 {
+    let until = |time: u64| u128::from(whole) * u128::from(time - start) / u128::from(end - start);
+    match (from, to) == (start, end) {
+        true => whole,
+        false => (until(to) - until(from)) as u64,
+    }
 }
 
 /// The end of what of a span lies in the window, since the window begins.

@@ -11,7 +11,9 @@
 //! `generate rewrite TRACE FILE`: a trace in the format that is written now, with a block for each second as in a
 //! recording.
 //!
-//! `cargo xtask bench report` runs the first two.
+//! `generate osd ID TRACE FILE`: a recorded trace as that of osd.ID. Four OSDs are on a host.
+//!
+//! `cargo xtask bench report` runs the first two, `cargo xtask parquet` the last.
 
 use std::error::Error;
 use std::fs::File;
@@ -36,17 +38,35 @@ fn main() -> Result<(), Failure> {
         ["copies", n, seconds, trace, file] => {
             copies(n.parse()?, seconds.parse()?, trace.as_ref(), file.as_ref())
         }
-        ["rewrite", trace, file] => rewrite(trace.as_ref(), file.as_ref()),
+        ["rewrite", trace, file] => rewrite(trace.as_ref(), file.as_ref(), |_| {}),
+        ["osd", id, trace, file] => {
+            let id: u32 = id.parse()?;
+            rewrite(trace.as_ref(), file.as_ref(), |tables| as_osd(tables, id))
+        }
         _ => Err(
             "usage: generate distinct SAMPLES STACKS FILE | copies N SECONDS TRACE FILE | \
-                  rewrite TRACE FILE"
+                  rewrite TRACE FILE | osd ID TRACE FILE"
                 .into(),
         ),
     }
 }
 
-fn rewrite(trace: &Path, file: &Path) -> Result<(), Failure> {
-    let (tables, _) = TraceReader::open(trace)?.read(|_, _| {})?;
+fn as_osd(tables: &mut Tables, id: u32) {
+    let host = format!("node{}", id / 4);
+    for source in &mut tables.origins.sources {
+        source.host.clone_from(&host);
+    }
+    tables.header.host = host;
+    for process in &mut tables.processes {
+        let words = ["ceph-osd", "-f", "--id", &id.to_string()];
+        process.cmdline = words.map(str::to_owned).to_vec();
+        process.comm = "ceph-osd".to_owned();
+    }
+}
+
+fn rewrite(trace: &Path, file: &Path, change: impl Fn(&mut Tables)) -> Result<(), Failure> {
+    let (mut tables, _) = TraceReader::open(trace)?.read(|_, _| {})?;
+    change(&mut tables);
     let mut writer = TraceWriter::for_file(File::create(file)?, &tables.header)?;
     let ids = writer.add_tables(&tables)?;
     for source in &tables.origins.sources {

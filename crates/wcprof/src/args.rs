@@ -249,7 +249,9 @@ pub(crate) struct ReportArgs {
     /// Machine-readable output
     #[arg(long, conflicts_with_all = ["format", "functions", "waits"])]
     pub(crate) json: bool,
-    /// markdown, svg, icicle, html, pprof, speedscope, firefox, csv, folded, uwpmp
+    /// markdown, svg, html, pprof, speedscope, firefox, csv, parquet, folded
+    ///
+    /// Also icicle: svg with the roots at the top. And uwpmp: what uwpmp prints.
     #[arg(long, value_enum, hide_possible_values = true, conflicts_with_all = ["tree", "functions", "waits"])]
     pub(crate) format: Option<FormatArg>,
     #[command(flatten)]
@@ -257,6 +259,9 @@ pub(crate) struct ReportArgs {
     /// Operations done meanwhile: adds CPU time per operation
     #[arg(long, value_name = "N", value_parser = operations, allow_negative_numbers = true, hide_short_help = true)]
     pub(crate) ops: Option<f64>,
+    /// Length of the slices of time of --format parquet, 1ms to 24h [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = parse_slice, hide_short_help = true)]
+    pub(crate) slice: Option<Duration>,
     /// Sites of --locks that are printed as text
     #[arg(long, value_name = "N", default_value_t = 10, hide_short_help = true)]
     pub(crate) limit: usize,
@@ -299,8 +304,8 @@ pub(crate) struct TreeArgs {
     ///
     /// daemon: the times of like processes (OSDs, virtual machines) side by side, and which of them is unlike the others.
     ///
-    /// The default is thread for speedscope and uwpmp, and all with --callers-of and --callees-of and for pprof, firefox
-    /// and csv.
+    /// The default is thread for speedscope and uwpmp, and all with --callers-of and --callees-of and for pprof, firefox,
+    /// csv and parquet.
     #[arg(long, value_enum, hide_possible_values = true)]
     pub(crate) by: Option<ByArg>,
     /// Only who calls this function; arguments and scope may be left out
@@ -399,6 +404,8 @@ pub(crate) enum FormatArg {
     Firefox,
     /// A line a sample, for spreadsheets and DuckDB
     Csv,
+    /// Columns for DuckDB and pandas, for questions over many traces
+    Parquet,
 }
 
 #[derive(Args, Debug)]
@@ -505,9 +512,27 @@ pub(crate) fn parse_keep(text: &str) -> Result<Duration, String> {
     }
 }
 
+/// The time of `--slice`.
+fn parse_slice(text: &str) -> Result<Duration, String> {
+    let time = parse_short_time(text)?;
+    match time < Duration::from_millis(1) {
+        true => Err("the shortest slice is 1ms".to_owned()),
+        false => Ok(time),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check the shortest and the longest slice.
+    #[test]
+    fn slices() {
+        assert!(parse_slice("999us").is_err());
+        assert_eq!(parse_slice("1ms"), Ok(Duration::from_millis(1)));
+        assert_eq!(parse_slice("24h"), Ok(Duration::from_hours(24)));
+        assert!(parse_slice("25h").is_err());
+    }
 
     /// Check the shortest time that is kept.
     #[test]

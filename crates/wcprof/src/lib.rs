@@ -33,6 +33,7 @@ mod merge;
 mod names;
 mod open;
 pub mod output;
+mod parquet;
 mod progress;
 mod report;
 pub mod same_file;

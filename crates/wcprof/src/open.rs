@@ -1,5 +1,6 @@
 //! A saved trace to a profile: reads the file, finds names, applies the rules.
 
+use std::io;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -133,6 +134,20 @@ impl Spans {
         for_each_batch((&self.path, self.window), |_| false, rows)
             .map_err(|failure| failure.error)?;
         Ok(())
+    }
+
+    /// The same, until `each` fails.
+    pub(crate) fn try_for_each(
+        &self,
+        mut each: impl FnMut(RowSpan) -> io::Result<()> + Send,
+    ) -> anyhow::Result<()> {
+        let mut result = Ok(());
+        self.for_each(|span| {
+            if result.is_ok() {
+                result = each(span);
+            }
+        })?;
+        Ok(result?)
     }
 }
 

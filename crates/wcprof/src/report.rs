@@ -22,10 +22,12 @@ use crate::html;
 use crate::locks;
 use crate::names::shorten;
 use crate::open::{Spans, hotspot_rules, named};
+use crate::parquet;
 use crate::terminal::Terminal;
 use crate::views::{answers, cores_of, note_empty, overview, title};
 
 pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
+    parquet::check(args, format(args))?;
     args.out.check(&[&args.trace])?;
     match args.trees.by {
         Some(ByArg::Daemon) => return daemons::run(args),
@@ -44,12 +46,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
         drop_inline_frames(&mut symbols);
     }
     opened.set_detail(detail(args, format));
-    // These formats need the spans of the trace besides their sums.
-    let has_time_axis = matches!(
-        format,
-        FormatArg::Speedscope | FormatArg::Firefox | FormatArg::Csv | FormatArg::Html
-    );
-    let (mut profile, spans) = match has_time_axis {
+    let (mut profile, spans) = match has_time_axis(format) {
         true => opened.indexed_profile(&symbols, &rules, args.trees.kernel),
         false => {
             let profile = opened.profile(&symbols, &rules, args.trees.kernel);
@@ -91,6 +88,7 @@ pub(crate) fn run(args: &ReportArgs) -> Result<(), Failure> {
             args.out.write(&out)?;
         }
         FormatArg::Csv => csv(&profile, &spans, args, &view)?,
+        FormatArg::Parquet => parquet::write(&profile, &spans, args, &view, &rules)?,
         FormatArg::Html => html::write(&profile, &spans, args, &view, &findings, cores)?,
         _ => {
             let mut out = Vec::new();
@@ -160,7 +158,11 @@ fn render(
         }
         FormatArg::Firefox => firefox(profile, view, &timeline(profile, spans)?, &title(), out),
         // Written apart.
-        FormatArg::Overview | FormatArg::Markdown | FormatArg::Csv | FormatArg::Html => Ok(()),
+        FormatArg::Overview
+        | FormatArg::Markdown
+        | FormatArg::Csv
+        | FormatArg::Parquet
+        | FormatArg::Html => Ok(()),
     }?;
     Ok(())
 }
@@ -169,13 +171,9 @@ fn render(
 fn csv(profile: &Profile, spans: &Spans, args: &ReportArgs, view: &View) -> Result<(), Failure> {
     args.out.write_with(|out| {
         let mut csv = CsvWriter::new(profile, view, BufWriter::new(out))?;
-        let mut result = Ok(());
-        spans.for_each(|span| {
-            if result.is_ok() {
-                result = csv.add(span);
-            }
-        })?;
-        Ok(result.and_then(|()| csv.finish().map(drop))?)
+        spans.try_for_each(|span| csv.add(span))?;
+        csv.finish()?;
+        Ok(())
     })
 }
 
@@ -242,6 +240,18 @@ fn format(args: &ReportArgs) -> FormatArg {
     })
 }
 
+/// Formats that need the spans of the trace besides their sums.
+fn has_time_axis(format: FormatArg) -> bool {
+    matches!(
+        format,
+        FormatArg::Speedscope
+            | FormatArg::Firefox
+            | FormatArg::Csv
+            | FormatArg::Parquet
+            | FormatArg::Html
+    )
+}
+
 /// Formats with fields for it have all detail.
 fn detail(args: &ReportArgs, format: FormatArg) -> Detail {
     match format {
@@ -277,7 +287,7 @@ fn view(args: &ReportArgs, format: FormatArg) -> Result<View, Failure> {
     // These formats say the thread of each sample beside its stack.
     let says_thread = matches!(
         format,
-        FormatArg::Pprof | FormatArg::Firefox | FormatArg::Csv
+        FormatArg::Pprof | FormatArg::Firefox | FormatArg::Csv | FormatArg::Parquet
     );
     let mut view = View {
         by: match args.trees.by {
@@ -322,6 +332,7 @@ fn note_direction(args: &ReportArgs, format: FormatArg) {
         FormatArg::Speedscope => "speedscope has the root first",
         FormatArg::Firefox => "the Firefox Profiler has the root first",
         FormatArg::Csv => "CSV has the root first",
+        FormatArg::Parquet => "Parquet has the root first",
         FormatArg::Html => "the page has both directions",
         _ => return,
     };

@@ -21,7 +21,7 @@ pub const PROGRAMS: [Program; 2] = [
     Program {
         name: "wcprof",
         platform: "x86_64-unknown-linux-musl",
-        features: "--no-default-features",
+        features: "--no-default-features --features parquet",
     },
     Program {
         name: "wcprof-crypto",

@@ -52,6 +52,10 @@ pub const LONG_PARTS: &[Part] = &[
         "viewers",
         "exports in pprof, speedscope and the Firefox Profiler",
     ),
+    (
+        "parquet",
+        "the export to Parquet, and 20 files of it in DuckDB",
+    ),
     ("story", "findings that come and go in the lab"),
     ("crypto", "crypto observe against fio in the lab"),
     (
@@ -103,7 +107,7 @@ fn run_part(name: &str, summary: &mut Summary) -> Result<()> {
         "running" => binaries::run_alone(summary, is_long),
         "benches" => clippy(&format!("--package {BENCHES}")),
         "dist" => xtask(summary, "dist --compare --test"),
-        "collector" | "fleet" | "truth" => xtask(summary, kind),
+        "collector" | "fleet" | "parquet" | "truth" => xtask(summary, kind),
         "viewers" => {
             install(&[setup::VIEWERS])?;
             xtask(summary, "viewers --exports")

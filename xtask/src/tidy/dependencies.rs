@@ -26,6 +26,7 @@ wcprof-findings: wcprof-text wcprof-types wcprof-trace wcprof-profile
 wcprof-doctor: wcprof-text wcprof-types wcprof-findings
 wcprof-report: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-findings
 wcprof-export: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-report
+wcprof-parquet: wcprof-text wcprof-types wcprof-trace wcprof-profile wcprof-export
 wcprof-import: dwarf-stream wcprof-types wcprof-unwind wcprof-trace wcprof-symbols
 slow-disk:
 wcprof-demo: slow-disk

@@ -23,7 +23,7 @@ use wcprof_profile::View;
 use wcprof_profile::model::{Profile, ProfileThread, State};
 use wcprof_text::terminal_name;
 
-use crate::origin::{recorded, started_unix_ns};
+use crate::origin::recorded;
 use crate::stacks::{Stacks, nothing_shown};
 use crate::timeline::{Sample, Timeline};
 use markers::{MARKER, MAX_MARKERS, Markers, markers};
@@ -133,7 +133,7 @@ fn meta(profile: &Profile, title: &str, n_threads: usize, n_unmarked: usize) -> 
     }
     let mut meta = json!({
         "interval": 1000.0 / f64::from(rate),
-        "startTime": ms(started_unix_ns(profile)),
+        "startTime": ms(profile.began_unix_ns()),
         "processType": 0,
         "product": terminal_name(title),
         "importedFrom": "wcprof",

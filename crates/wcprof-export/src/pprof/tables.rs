@@ -4,7 +4,6 @@ use indexmap::IndexSet;
 use wcprof_profile::model::Profile;
 
 use super::proto;
-use crate::origin::started_unix_ns;
 use crate::stacks::{Frame, Image, Stacks};
 use crate::strings::Strings;
 
@@ -78,7 +77,7 @@ impl<'s> Tables<'s> {
         let (mapping, location) = self.mappings_and_locations();
         let period = 1_000_000_000_u64.checked_div(profile.header.rate_hz.into());
         proto::Profile {
-            time_nanos: number(started_unix_ns(profile)),
+            time_nanos: number(profile.began_unix_ns()),
             duration_nanos: number(profile.duration_ns()),
             period_type: Some(period_type),
             period: number(period.unwrap_or(0)),

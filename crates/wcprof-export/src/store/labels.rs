@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use wcprof_profile::model::ProfileProcess;
 use wcprof_text::terminal_name;
 use wcprof_trace::model::Process;
-use wcprof_types::{Container, ceph_daemon, ceph_fsid, vm_name};
+use wcprof_types::{Container, ceph_daemon, vm_name};
 
 use super::push::Labels;
 
@@ -31,7 +31,7 @@ pub fn labels(process: &Process, shown: &ProfileProcess, others: &[(String, Stri
         ("service_name", Some(shown.class.clone())),
         ("host", Some(shown.host.clone())),
         ("daemon", ceph_daemon(comm, args)),
-        ("fsid", ceph_fsid(args, &process.cgroup)),
+        ("fsid", Some(shown.fsid.clone())),
         ("vm", vm_name(comm, args)),
         ("container_id", container.id),
         ("pod", container.pod),

@@ -25,6 +25,7 @@ fn finding(pool: &str, counter: &str) -> String {
         title: "osd.0".into(),
         class: "ceph-osd".into(),
         host: "node1".into(),
+        fsid: String::new(),
         recorded_ns: DURATION_NS,
         ended: None,
         counters: ProcessCounters {

@@ -129,6 +129,7 @@ fn process(pid: i32, title: &str, host: &str) -> ProfileProcess {
         title: title.to_owned(),
         class: "ceph-osd".to_owned(),
         host: host.to_owned(),
+        fsid: String::new(),
         recorded_ns: 1,
         ended: None,
     }

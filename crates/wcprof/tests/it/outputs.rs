@@ -218,3 +218,24 @@ fn standard_output_by_name() {
         assert!(nothing.status.success() && nothing.stdout.is_empty());
     }
 }
+
+/// Check that `--slice` is refused where nothing has slices, and `--format parquet` where it is not built in, with the
+/// feature's name; where it is, its file begins and ends as one.
+#[test]
+fn parquet() {
+    for args in [
+        &["--slice", "1s"][..],
+        &["--format", "csv", "--slice", "1s"],
+        &["--locks", "--slice", "1s"],
+    ] {
+        let parts = ["--slice is a flag of --format parquet"];
+        assert_fails(&[&["report", OSD], args].concat(), 2, &parts);
+    }
+    let args = ["report", OSD, "--format", "parquet", "--slice", "100ms"];
+    if cfg!(not(feature = "parquet")) {
+        let parts = ["without --format parquet", "--features parquet"];
+        return assert_fails(&args, 2, &parts);
+    }
+    let bytes = wcprof(&args).stdout;
+    assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
+}
