@@ -17,6 +17,7 @@ use crate::process::{
     Background, build_release, capture_json, cargo_example, command, execute, free_address,
     is_installed, list, log_tail, log_to, quoted, result_folder, root, tail, text, wait_until,
 };
+use crate::viewers::own::{OwnTimes, short};
 
 /// What is sent.
 const TRACE: &str = "fixtures/traces/ceph-osd-secure-randread.wct";
@@ -39,7 +40,7 @@ pub fn run() -> Result<()> {
         "{wcprof} report {} --json --by all --invert --min-percent 0",
         quoted(&trace)
     );
-    let own = own_times(&capture_json(command(&report))?);
+    let own = OwnTimes::of_report(&capture_json(command(&report))?)?.by_short_name();
 
     let address = free_address()?;
     let (file, log) = (folder.join("profiles.json"), folder.join("collector.log"));
@@ -126,25 +127,9 @@ service:
     )
 }
 
-/// A name up to its arguments or templates, as the exports have it.
-fn short(name: &str) -> String {
-    let end = name.find(['(', '<']).unwrap_or(name.len());
-    name[..end].trim().to_owned()
-}
-
-/// Time by function, ns, of the roots of an inverted tree.
-fn own_times(report: &Value) -> BTreeMap<String, u64> {
-    let mut times = BTreeMap::new();
-    for node in list(&report["groups"][0]["nodes"]).filter(|node| node["parent"].is_null()) {
-        let ns = node["weight_ns"].as_u64().unwrap_or_default();
-        *times.entry(short(text(&node["name"]))).or_default() += ns;
-    }
-    times
-}
-
-/// The same of what the file exporter wrote: a request of OTLP in JSON, a line each. A sample's first location is its leaf, and
+/// Self time by function, ns, of what the file exporter wrote: a request of OTLP in JSON, a line each. A sample's first location is its leaf, and
 /// a location's first line its innermost function.
-fn collected_times(lines: &str) -> Result<BTreeMap<String, u64>> {
+fn collected_times(lines: &str) -> Result<BTreeMap<String, f64>> {
     let mut times = BTreeMap::new();
     for line in lines.lines() {
         let request: Value = serde_json::from_str(line).context("the file has no JSON")?;
@@ -165,7 +150,7 @@ fn collected_times(lines: &str) -> Result<BTreeMap<String, u64>> {
             let function = entry("functionTable", &leaf["lines"][0]["functionIndex"])?;
             let name = entry("stringTable", &function["nameStrindex"])?;
             let ns = integer(&sample["values"][0]).context("a sample has no value")?;
-            *times.entry(short(text(&name))).or_default() += ns;
+            *times.entry(short(text(&name)).to_owned()).or_default() += ns as f64;
         }
     }
     Ok(times)
@@ -194,7 +179,7 @@ mod tests {
             .replace('\n', "")
         };
         let times = collected_times(&request(1)).unwrap();
-        assert_eq!(times, BTreeMap::from([("f".to_owned(), 77)]));
+        assert_eq!(times, BTreeMap::from([("f".to_owned(), 77.0)]));
         assert!(collected_times(&request(9)).is_err());
     }
 }

@@ -68,7 +68,7 @@ enum Task {
     /// Open the exports of a trace in their viewers
     Viewers(viewers::Args),
     /// Test the export to Parquet, and ask 20 files in DuckDB
-    Parquet(parquet::Args),
+    Parquet,
     /// Make the pictures of the README
     Picture,
     /// Measure what wcprof costs
@@ -91,7 +91,7 @@ fn main() -> Result<()> {
         Task::Collector => collector::run(),
         Task::Fuzz(args) => fuzz::run(&args),
         Task::Viewers(args) => viewers::run(&args),
-        Task::Parquet(args) => parquet::run(&args),
+        Task::Parquet => parquet::run(),
         Task::Picture => picture::run(),
         Task::Bench(task) => bench::run(&task),
     }

@@ -3,7 +3,7 @@
 //!
 //! DuckDB comes from PyPI into a folder below cargo's. Where that is not possible, it is printed as skipped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
@@ -27,15 +27,11 @@ const TRACES: [&str; 4] = [
 const N_OSDS: usize = 20;
 const QUERIES: &str = "docs/parquet.md";
 
-/// Test the export to Parquet, and ask 20 files in DuckDB.
-#[derive(Debug, clap::Args)]
-pub struct Args {}
-
 /// Runs the command.
 ///
 /// # Errors
 /// When a test fails, DuckDB refuses a file or a query of the document, or its sums are not those of wcprof.
-pub fn run(_: &Args) -> Result<()> {
+pub fn run() -> Result<()> {
     let packages = "--package wcprof-parquet --package wcprof --features parquet --locked";
     let clippy = format!("clippy {packages} --lib --test it -- -D warnings");
     execute(cargo(&clippy))?;
@@ -161,14 +157,11 @@ fn compare(answer: &Value, own: &Times) -> Result<()> {
     for times in [&mut own, &mut found] {
         times.retain(|_, [on_cpu, lock]| *on_cpu > 0 || *lock > 0);
     }
-    let n_daemons = own
-        .keys()
-        .map(|(daemon, _)| daemon)
-        .collect::<std::collections::BTreeSet<_>>();
+    let daemons: BTreeSet<_> = own.keys().map(|(daemon, _)| daemon).collect();
     ensure!(
-        n_daemons.len() == N_OSDS,
+        daemons.len() == N_OSDS,
         "{} OSDs were exported",
-        n_daemons.len()
+        daemons.len()
     );
     for (key, times) in &own {
         if found.get(key) != Some(times) {

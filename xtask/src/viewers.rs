@@ -7,7 +7,7 @@
 //! skipped. Pages reach loopback alone.
 
 mod firefox;
-mod own;
+pub(crate) mod own;
 mod page;
 mod pprof;
 

@@ -7,7 +7,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 
-use wcprof_perf::CpuPolicy;
 use wcprof_types::{Avma, Pid, Tid};
 
 use crate::probe::{Verdict, probe};
@@ -30,14 +29,10 @@ fn own_tid() -> Tid {
 
 fn sampler(engine: Option<EngineKind>) -> Result<Sampler, StartError> {
     let options = SamplerOptions {
-        rate_hz: 99,
         max_cpu_percent: 100,
         engine,
         kernel: Some(false),
-        children: false,
-        arrivals: None,
-        cpus: CpuPolicy::default(),
-        keep_thread: None,
+        ..SamplerOptions::default()
     };
     Sampler::new(&[Arc::new(Target::open(own_pid()).unwrap())], options)
 }

@@ -9,8 +9,6 @@ use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
 use wcprof_host::clock::thread_cpu_ns;
 
-use crate::sampler::OwnCpu;
-
 /// The word at an offset; beyond the end it reads as 0.
 pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     let rest = bytes.get(at..);
@@ -34,6 +32,15 @@ static LUMPS_NS: AtomicU64 = AtomicU64::new(0);
 /// of the limit to sampling, spread over minutes.
 pub fn add_lump_cpu(ns: u64) {
     LUMPS_NS.fetch_add(ns, Ordering::Relaxed);
+}
+
+/// Own CPU time so far, ns.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct OwnCpu {
+    /// Of ticks, and of recording what they saw: fewer ticks take less.
+    pub(crate) ticks: u64,
+    /// Of work that comes in lumps, and is the same at any rate.
+    pub(crate) lumps: u64,
 }
 
 /// CPU time that is limited so far, for the thread that samples.

@@ -40,4 +40,5 @@ pub use store::{
     Labels, PushedProfile, Series, StoreLimits, StoreProfile, StoreProfiles, is_label_name, labels,
     otlp_request, parca_request, pyroscope_request,
 };
+pub use strings::Strings;
 pub use timeline::{Sample, Timeline};

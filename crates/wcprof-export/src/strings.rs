@@ -4,17 +4,17 @@ use indexmap::IndexSet;
 
 /// The strings of a file, each once.
 #[derive(Debug, Default)]
-pub(crate) struct Strings(IndexSet<String>);
+pub struct Strings(IndexSet<String>);
 
 impl Strings {
     /// The number of a text, which is taken in if it is new.
-    pub(crate) fn number(&mut self, text: &str) -> usize {
+    pub fn number(&mut self, text: &str) -> usize {
         let known = self.0.get_index_of(text);
         known.unwrap_or_else(|| self.0.insert_full(text.to_owned()).0)
     }
 
     /// All, by number.
-    pub(crate) fn into_list(self) -> Vec<String> {
+    pub fn into_list(self) -> Vec<String> {
         self.0.into_iter().collect()
     }
 }

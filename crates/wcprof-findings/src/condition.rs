@@ -95,10 +95,14 @@ impl Condition {
 
     /// Whether it is about the counter of this name.
     pub(crate) fn is_about(&self, counter: &str) -> bool {
-        let bare = counter.rsplit_once('.').map_or(counter, |(_, bare)| bare);
         self.counter()
-            .is_some_and(|name| name == counter || name == bare)
+            .is_some_and(|name| name == counter || name == bare_counter(counter))
     }
+}
+
+/// A counter's name without what precedes its last dot, as a condition may have it.
+pub fn bare_counter(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(_, bare)| bare)
 }
 
 /// Why a text is no condition.

@@ -34,7 +34,7 @@ mod lock_text;
 mod text;
 mod to_do;
 
-pub use condition::{Condition, ConditionError};
+pub use condition::{Condition, ConditionError, bare_counter};
 pub use finding::{
     Basis, Comparison, Evidence, EvidenceLine, Finding, Hotspots, Setting, SettingsFound,
     TimeShare, Undecided,

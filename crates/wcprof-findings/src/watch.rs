@@ -40,8 +40,7 @@ impl Watch {
     /// What processes count instead of its counter, once: when they have counted for as long as its window is, and
     /// that was never among it.
     pub fn counted_instead(&mut self) -> Option<BTreeSet<String>> {
-        let length: u64 = self.steps.iter().map(|step| step.length).sum();
-        let is_full = u128::from(length) >= self.condition.window.as_nanos();
+        let is_full = self.length() >= self.window_ns();
         let is_known = self
             .others
             .as_ref()
@@ -54,8 +53,7 @@ impl Watch {
     pub fn take(&mut self, profile: &Profile) -> Option<f64> {
         self.note_counters(profile);
         self.steps.push_back(step(&self.condition, profile));
-        let window = u64::try_from(self.condition.window.as_nanos()).unwrap_or(u64::MAX);
-        let mut length: u64 = self.steps.iter().map(|step| step.length).sum();
+        let (window, mut length) = (self.window_ns(), self.length());
         while let Some(first) = self.steps.front()
             && length - first.length >= window
         {
@@ -70,6 +68,15 @@ impl Watch {
             None => 100.0 * self.share()?,
         };
         self.condition.holds(value).then_some(value)
+    }
+
+    fn window_ns(&self) -> u64 {
+        u64::try_from(self.condition.window.as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    /// The time that is tested, ns.
+    fn length(&self) -> u64 {
+        self.steps.iter().map(|step| step.length).sum()
     }
 
     fn note_counters(&mut self, profile: &Profile) {

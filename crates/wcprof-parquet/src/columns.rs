@@ -38,7 +38,7 @@ pub(crate) struct Line<'a> {
 /// Where the values of a column come from.
 pub(crate) enum Values {
     /// Microseconds since 1970 (UTC).
-    Time(fn(&Line<'_>) -> u64),
+    Time(fn(&Line<'_>) -> i64),
     Number(fn(&Line<'_>) -> i64),
     /// Empty text is null.
     Text(for<'a> fn(&'a RowText<'_>) -> &'a str),
@@ -48,7 +48,7 @@ pub(crate) enum Values {
 
 /// The columns in order.
 pub(crate) const COLUMNS: [(&str, Values); 23] = [
-    ("start", Values::Time(|line| line.start_ns / 1000)),
+    ("start", Values::Time(|line| signed(line.start_ns / 1000))),
     ("slice_ns", Values::Number(|line| signed(line.slice_ns))),
     ("host", Values::Text(|row| &row.cells.thread.host)),
     ("fsid", Values::Text(|row| &row.cells.thread.fsid)),
@@ -98,6 +98,6 @@ pub(crate) fn texts<'a>(row: &'a RowText<'_>) -> impl Iterator<Item = &'a str> {
 }
 
 /// Parquet has no unsigned numbers that all readers know.
-pub(crate) fn signed(number: u64) -> i64 {
+fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

@@ -1,9 +1,8 @@
 //! The rows of a profile to what tells lines of the file apart: rows that say the same are one.
 
-use std::collections::HashMap;
-
+use indexmap::IndexSet;
 use parquet::data_type::ByteArray;
-use wcprof_export::RowCells;
+use wcprof_export::{RowCells, Strings};
 use wcprof_profile::model::Profile;
 use wcprof_profile::{Categories, Subject, Subjects, View};
 use wcprof_text::terminal_name;
@@ -16,7 +15,7 @@ pub(crate) struct Keys {
     /// Distinct texts; the first is empty.
     pub(crate) names: Vec<ByteArray>,
     /// Those of one thread follow each other.
-    pub(crate) keys: Vec<Key>,
+    pub(crate) keys: IndexSet<Key>,
     /// By row: the index of its key; `None` for what the view does not show.
     pub(crate) of_row: Vec<Option<u32>>,
 }
@@ -25,10 +24,10 @@ impl Keys {
     pub(crate) fn new(profile: &Profile, view: &View, categories: &Categories) -> Self {
         let cells = RowCells::new(profile, view);
         let subjects = Subjects::new(profile, categories);
-        let mut names = Names::default();
-        names.id("");
-        let mut known: HashMap<Key, u32> = HashMap::new();
-        let mut keys = Vec::new();
+        let mut names = Strings::default();
+        let mut id = |text: &str| names.number(text) as u32;
+        id("");
+        let mut keys = IndexSet::new();
         let mut of_row = vec![None; profile.rows.len()];
         let mut order: Vec<usize> = (0..profile.rows.len()).collect();
         order.sort_by_key(|&row| profile.rows[row].thread);
@@ -49,39 +48,16 @@ impl Keys {
             let key = Key {
                 pid: row.cells.thread.pid,
                 tid: row.cells.thread.tid,
-                texts: texts(&row).map(|text| names.id(text)).collect(),
-                stack: row.cells.stack.iter().map(|name| names.id(name)).collect(),
+                texts: texts(&row).map(&mut id).collect(),
+                stack: row.cells.stack.iter().map(|name| id(name)).collect(),
             };
-            let next = keys.len() as u32;
-            let id = *known.entry(key).or_insert_with_key(|key| {
-                keys.push(key.clone());
-                next
-            });
-            of_row[at] = Some(id);
+            of_row[at] = Some(keys.insert_full(key).0 as u32);
         }
+        let names = names.into_list().into_iter();
         Self {
-            names: names.texts,
+            names: names.map(|name| name.into_bytes().into()).collect(),
             keys,
             of_row,
         }
-    }
-}
-
-/// Texts by number.
-#[derive(Default)]
-struct Names {
-    known: HashMap<String, u32>,
-    texts: Vec<ByteArray>,
-}
-
-impl Names {
-    fn id(&mut self, text: &str) -> u32 {
-        if let Some(&id) = self.known.get(text) {
-            return id;
-        }
-        let id = self.texts.len() as u32;
-        self.texts.push(ByteArray::from(text));
-        self.known.insert(text.to_owned(), id);
-        id
     }
 }

@@ -16,7 +16,7 @@ use wcprof_export::recorded;
 use wcprof_profile::model::{Profile, TimeAxis};
 use wcprof_profile::{Categories, RowSpan, View};
 
-use crate::columns::{COLUMNS, Line, Values, message_type, signed};
+use crate::columns::{COLUMNS, Line, Values, message_type};
 use crate::keys::Keys;
 use crate::sums::{Slice, Sums};
 
@@ -176,8 +176,9 @@ impl<W: Write + Send> ParquetWriter<W> {
             };
             for lines in lines.chunks(BATCH) {
                 let written = match values {
-                    Values::Time(value) => numbers(&mut column, lines, |line| signed(value(line))),
-                    Values::Number(value) => numbers(&mut column, lines, value),
+                    Values::Time(value) | Values::Number(value) => {
+                        numbers(&mut column, lines, value)
+                    }
                     Values::Text(_) => texts(&mut column, lines, &keys.names, n_texts),
                     Values::Stack => stacks(&mut column, lines, &keys.names),
                 };

@@ -17,14 +17,17 @@ pub(super) const LISTED: &[(&str, &str)] = &[
 
 /// Self time by function, ns, as the JSON report has it: the roots of inverted trees.
 #[derive(Debug, Default)]
-pub(super) struct OwnTimes {
+pub(crate) struct OwnTimes {
     /// By thread (`comm/tid`), most time first.
     pub(super) threads: Vec<(String, BTreeMap<String, f64>)>,
 }
 
 impl OwnTimes {
     pub(super) fn read(path: &Path) -> Result<Self> {
-        let report: Value = serde_json::from_reader(fs::File::open(path)?)?;
+        Self::of_report(&serde_json::from_reader(fs::File::open(path)?)?)
+    }
+
+    pub(crate) fn of_report(report: &Value) -> Result<Self> {
         let mut threads = Vec::new();
         for group in list(&report["groups"]) {
             let roots =
@@ -36,6 +39,15 @@ impl OwnTimes {
         }
         ensure!(!threads.is_empty(), "the trace shows no time");
         Ok(Self { threads })
+    }
+
+    /// Of all threads, by name up to arguments and template arguments.
+    pub(crate) fn by_short_name(&self) -> BTreeMap<String, f64> {
+        let mut sums = BTreeMap::new();
+        for (name, ns) in self.threads.iter().flat_map(|(_, times)| times) {
+            *sums.entry(short(name).to_owned()).or_default() += ns;
+        }
+        sums
     }
 
     /// Of functions with this name up to arguments and template arguments, in all threads.
@@ -106,7 +118,7 @@ pub(super) fn sums<'a>(
     sums
 }
 
-/// A name up to its arguments or templates, which pprof shortens.
-fn short(name: &str) -> &str {
+/// A name up to its arguments or templates, which viewers shorten.
+pub(crate) fn short(name: &str) -> &str {
     name.split(['(', '<']).next().unwrap_or(name).trim()
 }

@@ -6,7 +6,6 @@ use super::{ProbeLine, Subject};
 use crate::engine::EngineKind;
 use crate::sampler::{Sampler, SamplerOptions, StartError};
 use wcprof_host::{Target, TargetError};
-use wcprof_perf::CpuPolicy;
 
 /// Every engine, the first that works, and why.
 pub(super) fn lines(
@@ -40,14 +39,9 @@ pub(super) fn lines(
 fn open(pid: Pid, engine: EngineKind) -> Result<Vec<String>, String> {
     let target = Target::open(pid).map_err(|e| e.to_string())?;
     let options = SamplerOptions {
-        rate_hz: 99,
-        max_cpu_percent: 20,
         engine: Some(engine),
         kernel: Some(false),
-        children: false,
-        arrivals: None,
-        cpus: CpuPolicy::default(),
-        keep_thread: None,
+        ..SamplerOptions::default()
     };
     match Sampler::new(&[target.into()], options) {
         Ok(sampler) => Ok(sampler.notes().to_vec()),

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use crate::sys::OwnCpu;
+
 /// Own CPU use is accounted this often, and as soon as half of what it may be until then is used.
 const ACCOUNT_NS: u64 = 1_000_000_000;
 /// What was used too much is made up for over at least this long.
@@ -17,15 +19,6 @@ const CALM: f64 = 0.6;
 const MAX_RISE: f64 = 4.0;
 /// Work in lumps is charged over this long: several intervals of the agent, or each lump would stop the ticks.
 const SPREAD_NS: f64 = 120e9;
-
-/// Own CPU time so far, ns.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
-pub(crate) struct OwnCpu {
-    /// Of ticks, and of recording what they saw: fewer ticks take less.
-    pub(crate) ticks: u64,
-    /// Of work that comes in lumps, and is the same at any rate.
-    pub(crate) lumps: u64,
-}
 
 #[derive(Debug)]
 pub(super) struct CpuBudget {

@@ -22,7 +22,6 @@ mod threads;
 use std::sync::atomic::Ordering;
 
 pub use arrivals::Arrivals;
-pub(crate) use budget::OwnCpu;
 pub use links::{SamplerLinks, SamplingEnd, StackRequest};
 pub use pulse::{Pulse, Stuck, Watcher};
 pub(crate) use start::{DUMP_BYTES, OWN_FILES};

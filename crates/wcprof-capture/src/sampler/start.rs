@@ -58,6 +58,22 @@ pub struct SamplerOptions {
     pub keep_thread: Option<KeepThread>,
 }
 
+impl Default for SamplerOptions {
+    /// 99 ticks a second, 20 % of a core, the best engine, the targets alone.
+    fn default() -> Self {
+        Self {
+            rate_hz: 99,
+            max_cpu_percent: 20,
+            engine: None,
+            kernel: None,
+            children: false,
+            arrivals: None,
+            cpus: CpuPolicy::default(),
+            keep_thread: None,
+        }
+    }
+}
+
 impl fmt::Debug for SamplerOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SamplerOptions")

@@ -12,7 +12,7 @@ use std::thread;
 use std::time::Duration;
 
 use tokio::signal::unix::SignalKind;
-use wcprof_findings::{Condition, Watch};
+use wcprof_findings::{Condition, Watch, bare_counter};
 use wcprof_host::Target;
 use wcprof_profile::Rules;
 use wcprof_record::{NamedSnapshot, RecordError, Recorder};
@@ -355,8 +355,7 @@ impl Watcher {
 fn not_counted(condition: &Condition, others: &BTreeSet<String>) -> String {
     let name = condition.counter().unwrap_or_default();
     let likeness = |other: &str| {
-        let bare = other.rsplit_once('.').map_or(other, |(_, bare)| bare);
-        strsim::jaro_winkler(name, bare).max(strsim::jaro_winkler(name, other))
+        strsim::jaro_winkler(name, bare_counter(other)).max(strsim::jaro_winkler(name, other))
     };
     let mut others: Vec<&str> = others.iter().map(String::as_str).collect();
     others.sort_by(|a, b| likeness(b).total_cmp(&likeness(a)));
