@@ -21,7 +21,9 @@ const LICENSES: [&str; 5] = ["license", "licence", "copying", "notice", "unlicen
 /// # Errors
 /// When a crate's sources are not where cargo says.
 pub fn write(dist: &Dist, bills: &[Value]) -> Result<()> {
-    let metadata = capture_json(dist.command(cargo("metadata --locked --format-version 1")))?;
+    // Whatever features a program is built with.
+    let words = "metadata --locked --all-features --format-version 1";
+    let metadata = capture_json(dist.command(cargo(words)))?;
     let folders: HashMap<(&str, &str), PathBuf> = list(&metadata["packages"])
         .map(|package| {
             let manifest = Path::new(text(&package["manifest_path"]));
