@@ -1,12 +1,13 @@
 //! How a recording ends when it does not end by its duration.
 
-use std::process::Child;
+use std::fs::read_dir;
+use std::process::{self, Child, Stdio};
 
 use wcprof_trace::Ending;
 
 use wcprof_testkit::{
     Attach, Engine, Recording, RemoteProcess, Variant, fixture, interrupt, wait_for_trace,
-    wait_for_write,
+    wait_for_write, wait_until,
 };
 
 /// Record for ever, do something to the target or to wcprof after a second, and take what comes.
@@ -96,4 +97,30 @@ pub(crate) fn interrupted(engine: Engine) {
     assert_kept(&recording, "interrupted", "waiter", "waiter");
     let observed = recording.trace().0.tables.stats.duration.0;
     assert!(observed >= 1_000_000_000, "{observed} ns until Ctrl-C");
+}
+
+pub(crate) fn names_ahead(engine: Engine) {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    // This program has enough DWARF, and its harness waits below inline functions.
+    let pid = process::id().cast_signed();
+    let child = Attach::new(engine, pid)
+        .seconds(0.0)
+        .command(&folder.path().join("a.wct"))
+        .env("XDG_CACHE_HOME", folder.path())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("wcprof starts");
+    let kept = || {
+        let mut files = read_dir(folder.path().join("wcprof")).ok()?.flatten();
+        files.find(|file| file.path().extension().is_some_and(|e| e == "wcprof-names"))
+    };
+    wait_until("no names are looked up while it records", kept);
+    interrupt(&child);
+    let output = child.wait_with_output().expect("wcprof ends");
+    assert!(output.status.success(), "{output:?}");
+    let (trace, ending) = wcprof_testkit::read_trace(&folder.path().join("a.wct"));
+    assert_eq!(ending, Ending::Clean);
+    let symbols = trace.tables.names.symbols.expect("it has names");
+    assert!(symbols.frames.values().flatten().any(|f| f.inlined));
 }

@@ -58,5 +58,5 @@ pub use sampler::{
     Arrivals, KeepThread, Pulse, Sampler, SamplerLinks, SamplerOptions, SamplingEnd, StackRequest,
     StartError, Stuck, Watcher,
 };
-pub use sys::{Punctuality, add_lump_cpu, add_recording_cpu};
+pub use sys::{Punctuality, add_lump_cpu, add_recording_cpu, give_way};
 pub use wcprof_perf::CpuPolicy;

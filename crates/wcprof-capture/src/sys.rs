@@ -7,6 +7,7 @@ use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::time::TimeSpec;
 use nix::time::{ClockId, ClockNanosleepFlags, clock_nanosleep};
+use nix::unistd::Pid;
 use wcprof_host::clock::thread_cpu_ns;
 
 /// The word at an offset; beyond the end it reads as 0.
@@ -65,7 +66,8 @@ pub enum Punctuality {
 /// Raises the calling thread's priority as far as permitted. It runs for microseconds a tick, so
 /// it may preempt others; threads and processes that it starts do not inherit the priority.
 pub fn become_punctual() -> Punctuality {
-    if set_scheduler(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, 1) {
+    let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    if set_scheduler(Pid::from_raw(0), policy, 1) {
         return Punctuality::RealTime;
     }
     for nice in [-20, -10, -5] {
@@ -80,15 +82,28 @@ pub fn become_punctual() -> Punctuality {
 /// Takes back what [`become_punctual`] did for the calling thread.
 pub(crate) fn become_ordinary() {
     // To lower a priority is always permitted.
-    set_scheduler(libc::SCHED_OTHER, 0);
+    set_scheduler(Pid::from_raw(0), libc::SCHED_OTHER, 0);
 }
 
-/// Sets the scheduling of the calling thread; whether that was permitted.
-fn set_scheduler(policy: libc::c_int, priority: libc::c_int) -> bool {
+/// Lets a thread (the first one of a process that has no others yet) run only when nobody else wants its CPU;
+/// whether that was permitted.
+pub fn give_way(thread: Pid) -> bool {
+    set_scheduler(thread, libc::SCHED_IDLE, 0)
+}
+
+/// Sets the scheduling of a thread, 0 for the calling one; whether that was permitted.
+fn set_scheduler(thread: Pid, policy: libc::c_int, priority: libc::c_int) -> bool {
+    let thread = thread.as_raw();
     // By the system call: the function of musl refuses always, since it would be about a whole process.
-    // SAFETY: the kernel only reads its `sched_param`, which is one int; 0 is the calling thread.
-    let set =
-        unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) };
+    // SAFETY: the kernel only reads its `sched_param`, which is one int.
+    let set = unsafe {
+        libc::syscall(
+            libc::SYS_sched_setscheduler,
+            thread,
+            policy,
+            &raw const priority,
+        )
+    };
     set == 0
 }
 
@@ -106,7 +121,7 @@ pub(crate) fn bpf_reaches_kernel() -> Option<bool> {
 
 /// Whether `process_vm_readv` gets past a seccomp filter: reading nothing of oneself succeeds.
 pub(crate) fn process_vm_readv_reaches_kernel() -> bool {
-    nix::sys::uio::process_vm_readv(nix::unistd::Pid::this(), &mut [], &[]).is_ok()
+    nix::sys::uio::process_vm_readv(Pid::this(), &mut [], &[]).is_ok()
 }
 
 /// Raises the soft limit of open files to the hard one; the procfs engine holds two files a

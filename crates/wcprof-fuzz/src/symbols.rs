@@ -8,7 +8,7 @@ use dwarf_stream::elf::ElfFile;
 use dwarf_stream::{Budget, DwarfFiles, look_up};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use wcprof_symbols::{
-    FunctionStarts, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity, ModuleQuery,
+    FunctionStarts, Inlines, MAX_NAME_CHARS, ModuleFile, ModuleFiles, ModuleIdentity, ModuleQuery,
     ModuleReport, NoFile, OpenError, SymbolOptions, jitdump_names, kernel_names, perf_map_names,
     short_name, symbolize_modules, without_clone_suffix,
 };
@@ -91,7 +91,10 @@ fn symbolize_all(image: &Image, inlines: bool) -> ModuleReport {
         addresses: addresses.iter().map(|a| Svma(*a).into()).collect(),
     };
     let options = SymbolOptions {
-        inlines,
+        inlines: match inlines {
+            true => Inlines::All,
+            false => Inlines::No,
+        },
         debug_dirs: Vec::new(),
         max_memory: MAX_MEMORY,
         threads: 1,

@@ -191,7 +191,7 @@ impl<S: TraceSink> Recorder<S> {
     }
 
     /// Files of all processes.
-    pub(crate) fn files(&self) -> Vec<TargetFiles> {
+    pub fn files(&self) -> Vec<TargetFiles> {
         let folded = self.stacks.shared.folds.iter();
         let folded = folded.map(|fold| fold.files.clone());
         self.processes.files().into_iter().chain(folded).collect()

@@ -22,44 +22,69 @@ pub(crate) fn is_sound(content: &[u8]) -> bool {
     format::decode(content).is_some()
 }
 
-/// Looks up sorted addresses. `build_id` is that of the file with the DWARF; without it, nothing is cached.
-pub(crate) fn look_up_cached(
-    cache: &dyn Surroundings,
-    build_id: Option<&BuildId>,
-    files: DwarfFiles<'_>,
-    addresses: &[u64],
-    budget: &Budget,
-) -> Result<DwarfFrames, DwarfError> {
-    let key = match (build_id, files.expanded_size()) {
-        (Some(id), Ok(size)) if size >= MIN_DWARF => CacheKey::new(id, files),
-        _ => None,
-    };
-    let Some(key) = key else {
-        return look_up(files, addresses, budget);
-    };
-    let mut known = cache
-        .read_cache(&key)
-        .and_then(|bytes| format::decode(&bytes))
-        .unwrap_or_default();
-    let n_read = known.len();
-    let mut missing = addresses.to_vec();
-    missing.retain(|address| !known.contains_key(address));
-    let mut result = DwarfFrames::default();
-    if !missing.is_empty() {
-        result = look_up(files, &missing, budget)?;
-        known.extend(missing.into_iter().zip(result.frames));
-    }
-    let frames = |address| known.get(address).cloned().unwrap_or_default();
-    let frames: Vec<Vec<DwarfFrame>> = addresses.iter().map(frames).collect();
-    if result.failed.is_none() && known.len() != n_read {
-        if known.len() > MAX_ADDRESSES {
-            known = addresses.iter().copied().zip(frames.clone()).collect();
+/// What is known of a debug file before it is read.
+pub(crate) struct Cache<'s> {
+    pub(crate) surroundings: &'s dyn Surroundings,
+    /// Of the file with the DWARF; without it, nothing is cached.
+    pub(crate) build_id: Option<BuildId>,
+    /// A large file is not read for what the cache lacks.
+    pub(crate) is_alone: bool,
+}
+
+impl Cache<'_> {
+    /// Looks up sorted addresses; gives also how many of them are not in the cache, where it is alone.
+    pub(crate) fn look_up(
+        &self,
+        files: DwarfFiles<'_>,
+        addresses: &[u64],
+        budget: &Budget,
+    ) -> Result<(DwarfFrames, usize), DwarfError> {
+        let size = files.expanded_size();
+        let is_large = size.is_ok_and(|size| size >= MIN_DWARF);
+        let key = self.build_id.as_ref().filter(|_| is_large);
+        let Some(key) = key.and_then(|id| CacheKey::new(id, files)) else {
+            return match is_large && self.is_alone {
+                true => Ok((unknown(addresses), addresses.len())),
+                false => Ok((look_up(files, addresses, budget)?, 0)),
+            };
+        };
+        let mut known = self
+            .surroundings
+            .read_cache(&key)
+            .and_then(|bytes| format::decode(&bytes))
+            .unwrap_or_default();
+        let n_read = known.len();
+        let mut missing = addresses.to_vec();
+        missing.retain(|address| !known.contains_key(address));
+        let mut result = DwarfFrames::default();
+        let n_pending = match self.is_alone {
+            true => missing.len(),
+            false => 0,
+        };
+        if !missing.is_empty() && !self.is_alone {
+            result = look_up(files, &missing, budget)?;
+            known.extend(missing.into_iter().zip(result.frames));
         }
-        if let Ok(content) = format::encode(&known) {
-            cache.write_cache(&key, &content);
+        let frames = |address| known.get(address).cloned().unwrap_or_default();
+        let frames: Vec<Vec<DwarfFrame>> = addresses.iter().map(frames).collect();
+        if result.failed.is_none() && known.len() != n_read {
+            if known.len() > MAX_ADDRESSES {
+                known = addresses.iter().copied().zip(frames.clone()).collect();
+            }
+            if let Ok(content) = format::encode(&known) {
+                self.surroundings.write_cache(&key, &content);
+            }
         }
+        Ok((DwarfFrames { frames, ..result }, n_pending))
     }
-    Ok(DwarfFrames { frames, ..result })
+}
+
+/// Nothing about each address.
+fn unknown(addresses: &[u64]) -> DwarfFrames {
+    DwarfFrames {
+        frames: vec![Vec::new(); addresses.len()],
+        ..DwarfFrames::default()
+    }
 }
 
 #[cfg(test)]

@@ -61,7 +61,7 @@ pub use health::{Health, ModuleHealth};
 pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};
 pub use kallsyms::{KallsymsError, KernelNames, kernel_names};
 pub use module::symbolize_modules;
-pub use options::{Naming, SymbolOptions};
+pub use options::{Inlines, Naming, SymbolOptions};
 pub use packages::Supply;
 pub use perf_map::{PerfMapNames, perf_map_names};
 pub use query::{AddressQuery, ModuleQuery, ModuleSymbols};

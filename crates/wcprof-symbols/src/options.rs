@@ -5,15 +5,27 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
 use dwarf_stream::Cancel;
+use serde::{Deserialize, Serialize};
 
 use crate::debuginfod::Debuginfod;
+
+/// How much of DWARF is read.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Inlines {
+    /// None of it: names come from symbol tables alone, which is much faster where debug files are installed.
+    No,
+    /// What the cache has of large files; addresses that it lacks are in
+    /// [`ModuleReport::n_pending`](crate::ModuleReport::n_pending). Takes as long as [`Self::No`].
+    Cached,
+    /// Inline frames, source files and lines.
+    All,
+}
 
 /// How to symbolize.
 #[derive(Clone, Debug)]
 pub struct SymbolOptions {
-    /// Read DWARF: inline frames, source files and lines. Default: true. Without it, names come
-    /// from symbol tables alone, which is much faster where debug files are installed.
-    pub inlines: bool,
+    /// Inline frames, source files and lines. Default: all.
+    pub inlines: Inlines,
     /// Folders of separate debug files, searched in this order. Default: `/usr/lib/debug`.
     pub debug_dirs: Vec<PathBuf>,
     /// Memory that the process should stay below, bytes. Half of it may be taken for DWARF, over
@@ -47,7 +59,7 @@ pub struct Naming {
 impl Default for SymbolOptions {
     fn default() -> Self {
         Self {
-            inlines: true,
+            inlines: Inlines::All,
             debug_dirs: vec![PathBuf::from("/usr/lib/debug")],
             max_memory: 256 << 20,
             cache: None,

@@ -134,6 +134,8 @@ pub struct ModuleReport {
     pub missing_dwarf: bool,
     /// The search for its names was ended before it was through.
     pub is_cancelled: bool,
+    /// Addresses whose inline frames are not in the cache ([`Inlines::Cached`](crate::Inlines::Cached)).
+    pub n_pending: usize,
     /// Distinct addresses.
     pub n_frames: usize,
     /// Distinct addresses without a name.
@@ -186,6 +188,11 @@ impl SymbolReport {
     /// Whether the search for names was ended before it was through.
     pub fn is_cancelled(&self) -> bool {
         self.modules.iter().any(|module| module.is_cancelled)
+    }
+
+    /// Addresses whose inline frames are not in the cache.
+    pub fn n_pending(&self) -> usize {
+        self.modules.iter().map(|module| module.n_pending).sum()
     }
 
     /// The module with most frames without a name, if there is one.

@@ -10,11 +10,12 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::{GroupBy, Rules, View};
 use wcprof_record::Recorded;
 use wcprof_report::{Headline, SvgOptions, TextOptions, TextTrees, svg, text};
-use wcprof_symbols::SymbolReport;
+use wcprof_symbols::{Inlines, SymbolOptions, SymbolReport};
 use wcprof_text::terminal_name;
 use wcprof_trace::model::SymbolTable;
 
-use crate::args::{AttachArgs, ForceArgs};
+use crate::ahead::Ahead;
+use crate::args::{AttachArgs, ForceArgs, SymbolArgs};
 use crate::failure::{Exit, Failure};
 use crate::keep;
 use crate::local_names;
@@ -61,7 +62,13 @@ pub(crate) fn run(args: &AttachArgs) -> Result<(), Failure> {
     if let Some(time) = args.keep.keep {
         return keep::run(&options, time, args, rules);
     }
-    let session = record(&options, || create(args, &options.trace))?;
+    let symbols = &args.analysis.symbols;
+    let ahead = Ahead::new(
+        symbols,
+        names::recording_options(symbols, args.raw, &options.ending.names),
+        args.sampling.max_cpu,
+    );
+    let session = record(&options, ahead, || create(args, &options.trace))?;
     if let Some(remark) = &session.remark {
         message!("wcprof: {remark}");
     }
@@ -107,13 +114,14 @@ fn print(
     let mut opened = Opened::read(path, None)?;
     // What could not be written (full disk) is still known here.
     opened.tables.stats = session.recorded.stats.clone();
-    let (symbols, report) = add_names(args, &options.ending, &mut opened, &mut session.recorded)?;
+    let mut names = Names::find(args, &options.ending, &mut opened, &mut session.recorded)?;
+    let symbols = &names.symbols;
     // Rules are made for user stacks.
-    let profile = opened.profile(&symbols, rules, false);
+    let profile = opened.profile(symbols, rules, false);
     let categories = rules.categories().map_err(Failure::usage)?;
     let answers = answers(&profile, &opened.tables, hotspot_rules, &categories);
     let profile = match args.kernel {
-        true => opened.profile(&symbols, rules, true),
+        true => opened.profile(symbols, rules, true),
         false => profile,
     };
     let cores = cores_of(&profile, &args.analysis.rules, None)?;
@@ -123,7 +131,8 @@ fn print(
     }
     // What is to be written is, even if nobody reads the rest of what is printed.
     let printed = output::print(&screen);
-    print_missing_names(&profile, &report, path, args.raw);
+    names.complete(&opened, &mut session.recorded)?;
+    print_missing_names(&profile, &names.report, path, args.raw);
     for problem in &session.recorded.problems {
         let path = terminal_name(&problem.path);
         message!(
@@ -132,7 +141,10 @@ fn print(
         );
     }
     let flamegraph = args.flamegraph.as_deref();
-    let drawn = flamegraph.map_or(Ok(()), |svg| write_flamegraph(&profile, svg, args.force));
+    let drawn = flamegraph.map_or(Ok(()), |svg| {
+        let profile = opened.profile(&names.symbols, rules, args.kernel);
+        write_flamegraph(&profile, svg, args.force)
+    });
     print_next(path, flamegraph.filter(|_| drawn.is_ok()));
     printed?;
     drawn?;
@@ -143,41 +155,94 @@ fn print(
     }
 }
 
-/// Finds the names of a recording, and saves them in its trace.
-fn add_names(
-    args: &AttachArgs,
-    ending: &Ending,
-    opened: &mut Opened,
-    recorded: &mut Recorded,
-) -> Result<(SymbolTable, SymbolReport), Failure> {
-    let options = names::recording_options(&args.analysis.symbols, args.raw, &ending.names);
-    let (mut symbols, mut report) = names::of_recording(
-        &opened.tables,
-        &recorded.files,
-        &args.analysis.symbols,
-        &options,
-    )?;
-    let origin = (&*recorded).into();
-    let (local, problems) =
-        local_names::of_recording(&opened.tables, &origin, &mut symbols, &options.cancel);
-    for problem in problems {
-        message!("wcprof: {problem}");
+/// The names of a recording.
+struct Names<'a> {
+    args: &'a SymbolArgs,
+    options: SymbolOptions,
+    is_raw: bool,
+    symbols: SymbolTable,
+    report: SymbolReport,
+}
+
+impl<'a> Names<'a> {
+    /// Finds the names. If most inline frames are in the cache, the others are left for
+    /// [`complete`](Self::complete): they need the whole of a large file.
+    fn find(
+        args: &'a AttachArgs,
+        ending: &Ending,
+        opened: &mut Opened,
+        recorded: &mut Recorded,
+    ) -> Result<Self, Failure> {
+        let symbol_args = &args.analysis.symbols;
+        let mut names = Self {
+            args: symbol_args,
+            options: names::recording_options(symbol_args, args.raw, &ending.names),
+            is_raw: args.raw,
+            symbols: SymbolTable::default(),
+            report: SymbolReport::default(),
+        };
+        let is_cached = names.options.inlines == Inlines::All && names.options.cache.is_some();
+        if is_cached {
+            names.look_up(opened, recorded, Inlines::Cached)?;
+        }
+        if !is_cached || names.report.n_pending() * 2 > names.report.n_frames {
+            names.look_up(opened, recorded, names.options.inlines)?;
+        }
+        let origin = (&*recorded).into();
+        let (symbols, cancel) = (&mut names.symbols, &names.options.cancel);
+        let (local, problems) = local_names::of_recording(&opened.tables, &origin, symbols, cancel);
+        for problem in problems {
+            message!("wcprof: {problem}");
+        }
+        opened.tables.names.local = local;
+        local_names::count(&opened.tables, &mut names.report);
+        opened.add_up()?;
+        Ok(names)
     }
-    opened.tables.names.local = local;
-    local_names::count(&opened.tables, &mut report);
-    opened.add_up()?;
-    let local = &opened.tables.names.local;
-    if let Err(error) = recorded.writer.write_local_names(local) {
-        message!("wcprof: names of code without a file are not saved in the trace: {error}");
+
+    fn look_up(
+        &mut self,
+        opened: &Opened,
+        recorded: &Recorded,
+        inlines: Inlines,
+    ) -> Result<(), Failure> {
+        let options = SymbolOptions {
+            inlines,
+            ..self.options.clone()
+        };
+        let found = names::of_recording(&opened.tables, &recorded.files, self.args, &options)?;
+        (self.symbols, self.report) = found;
+        Ok(())
     }
-    // With names in it a trace is not searched for more.
-    if !args.raw
-        && !report.is_cancelled()
-        && let Err(error) = recorded.writer.write_symbols(&symbols)
-    {
-        message!("wcprof: function names are not saved in the trace: {error}");
+
+    /// Finds what was left, and saves all in the trace.
+    fn complete(&mut self, opened: &Opened, recorded: &mut Recorded) -> Result<(), Failure> {
+        let local = &opened.tables.names.local;
+        match self.report.n_pending() {
+            0 => {}
+            n => {
+                let of = self.report.n_frames;
+                message!(
+                    "wcprof: inline functions of {n} of {of} addresses are not above yet, and are added to the trace \
+                     now (Ctrl-C ends that)"
+                );
+                self.look_up(opened, recorded, self.options.inlines)?;
+                let frames = &mut self.symbols.frames;
+                frames.retain(|id, _| !local.names.frames.contains_key(id));
+            }
+        }
+        if let Err(error) = recorded.writer.write_local_names(local) {
+            message!("wcprof: names of code without a file are not saved in the trace: {error}");
+        }
+        // With names in it a trace is not searched for more.
+        if !self.is_raw
+            && !self.report.is_cancelled()
+            && let Err(error) = recorded.writer.write_symbols(&self.symbols)
+        {
+            message!("wcprof: function names are not saved in the trace: {error}");
+        }
+        Ok(())
     }
-    Ok((symbols, report))
 }
 
 /// Call trees by pool, roots first.

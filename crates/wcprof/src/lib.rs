@@ -7,6 +7,7 @@
 mod message;
 
 mod agent;
+mod ahead;
 mod args;
 mod attach;
 mod check;

@@ -11,14 +11,14 @@ use wcprof_profile::model::Profile;
 use wcprof_profile::rename_functions;
 use wcprof_record::{Handle, TargetFiles};
 use wcprof_symbols::{
-    Cancel, Debuginfod, DebuginfodOptions, LocalFiles, ModuleFile, ModuleFiles, ModuleIdentity,
-    ModuleQuery, SymbolOptions, SymbolReport, short_name, symbolize_confined, symbolize_tables,
-    without_clone_suffix,
+    Cancel, Debuginfod, DebuginfodOptions, Inlines, LocalFiles, ModuleFile, ModuleFiles,
+    ModuleIdentity, ModuleQuery, SymbolOptions, SymbolReport, short_name, symbolize_confined,
+    symbolize_tables, without_clone_suffix,
 };
 use wcprof_trace::model::{SymbolTable, Tables};
 
 use crate::args::SymbolArgs;
-use crate::confined;
+use crate::confined::{self, Pace};
 use crate::failure::Failure;
 use crate::progress;
 
@@ -91,7 +91,10 @@ pub(crate) fn options(args: &SymbolArgs) -> SymbolOptions {
     let defaults = SymbolOptions::default();
     let debug_dirs = args.debug_dir.iter().cloned();
     SymbolOptions {
-        inlines: !args.no_inline,
+        inlines: match args.no_inline {
+            true => Inlines::No,
+            false => Inlines::All,
+        },
         debug_dirs: debug_dirs.chain(defaults.debug_dirs).collect(),
         max_memory: args.max_memory.saturating_mul(1 << 20),
         cache: (!args.no_cache).then(cache_dir).flatten(),
@@ -108,7 +111,7 @@ pub(crate) fn recording_options(args: &SymbolArgs, raw: bool, cancel: &Cancel) -
     options.cancel = cancel.clone();
     if raw {
         // Debug files are for the host that analyses, not for the one that is recorded.
-        options.inlines = false;
+        options.inlines = Inlines::No;
         options.debug_dirs.clear();
         (options.cache, options.debuginfod) = (None, None);
     }
@@ -139,8 +142,9 @@ fn symbolize(
     tables: &Tables,
     files: &dyn ModuleFiles,
     options: &SymbolOptions,
+    pace: Option<Pace>,
 ) -> (SymbolTable, SymbolReport) {
-    let start = |socket| confined::start(socket, options);
+    let start = |socket| confined::start(socket, options, pace);
     let symbolize = |queries: &[ModuleQuery]| symbolize_confined(queries, files, options, &start);
     let work = || symbolize_tables(tables, symbolize);
     let result = match &options.progress {
@@ -192,7 +196,20 @@ pub(crate) fn of_recording(
     options: &SymbolOptions,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
     let files = Recorded(files, sysroot(args)?);
-    Ok(symbolize(tables, &files, options))
+    Ok(symbolize(tables, &files, options, None))
+}
+
+/// Puts into the cache what [`of_recording`] will need, while the recording goes on.
+pub(crate) fn ahead(
+    tables: &Tables,
+    files: &[TargetFiles],
+    args: &SymbolArgs,
+    options: &SymbolOptions,
+    pace: Pace,
+) -> Result<(), Failure> {
+    let files = Recorded(files, sysroot(args)?);
+    symbolize(tables, &files, options, Some(pace));
+    Ok(())
 }
 
 /// Names from the files of this machine, or of a copy of the recorded one.
@@ -201,5 +218,6 @@ pub(crate) fn of_machine(
     args: &SymbolArgs,
 ) -> Result<(SymbolTable, SymbolReport), Failure> {
     let root = sysroot(args)?;
-    Ok(symbolize(tables, files_in(root.as_ref()), &options(args)))
+    let files = files_in(root.as_ref());
+    Ok(symbolize(tables, files, &options(args), None))
 }

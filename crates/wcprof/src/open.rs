@@ -177,6 +177,12 @@ fn in_file(path: &Path, error: TraceError) -> Failure {
     Failure::from(error).context(format!("failed to read `{}`", path.display()))
 }
 
+/// The tables of a trace that is being written.
+pub(crate) fn tables_so_far(path: &Path) -> Result<Tables, Failure> {
+    let (tables, ..) = for_each_batch((path, None), |_| true, |_| {})?;
+    Ok(tables)
+}
+
 /// The tables of a trace; `each` is called with its spans.
 pub(crate) fn read_tables(
     path: &Path,

@@ -23,6 +23,7 @@ use wcprof_trace::model::Header;
 use wcprof_trace::{TraceSink, TraceWriter};
 use wcprof_types::Pid;
 
+use crate::ahead::{self, Ahead, Due};
 use crate::args::{EngineArg, SamplingArgs};
 use crate::counting::{Counting, Daemons};
 use crate::failure::Failure;
@@ -264,9 +265,11 @@ fn sampler(options: &SessionOptions) -> Result<Sampler, Failure> {
 /// the processes can be recorded.
 pub(crate) fn record(
     options: &SessionOptions,
+    ahead: Option<Ahead>,
     create: impl FnOnce() -> Result<NewTrace, Failure>,
 ) -> Result<Session, Failure> {
     let (progress_tx, progress) = mpsc::channel();
+    let (mut due, files) = Due::channel();
     let mut shown = None;
     let mut trace = PathBuf::new();
     let running = begin(
@@ -282,6 +285,7 @@ pub(crate) fn record(
             Ok(writer)
         },
         move |recorder, time| {
+            due.note(recorder, time);
             let since = time.saturating_sub(*shown.get_or_insert(time));
             if since >= STATUS_EVERY.as_nanos() as u64 {
                 shown = Some(time);
@@ -291,8 +295,14 @@ pub(crate) fn record(
             Ok(())
         },
     )?;
+    let ahead = ahead.map(|ahead| ahead::Running::start(ahead, trace.clone(), files));
+    let ahead = ahead.transpose()?;
     show_progress(&progress, options);
-    let finished = running.finish(options)?;
+    let finished = running.finish(options);
+    if let Some(ahead) = ahead {
+        ahead.end();
+    }
+    let finished = finished?;
     let reason = finished.reason();
     let recorded = finished.recorder.finish(reason);
     let unsaved = recorded.write_error.as_ref();

@@ -57,7 +57,9 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
         trace: trace.clone(),
         ending: ending.clone(),
     };
-    let session = record(&options, || output::create(&trace, ForceArgs::default()))?;
+    let session = record(&options, None, || {
+        output::create(&trace, ForceArgs::default())
+    })?;
     of_trace(&trace, |tables| {
         let options = names::recording_options(&args.symbols, false, &ending.names);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)

@@ -16,6 +16,7 @@ use crate::cache_key::CacheKey;
 use crate::debuginfod::Artifact;
 use crate::files::{ModuleFile, ModuleFiles, ModuleIdentity, NoFile, OpenError};
 use crate::module::{for_each_module, symbolize_module};
+use crate::options::Inlines;
 use crate::query::{ModuleQuery, ModuleSymbols};
 use crate::report::Problem;
 use crate::surroundings::Surroundings;
@@ -67,7 +68,7 @@ pub fn run_confined(
         let _ = parent.tell(&done);
         ModuleSymbols::default()
     };
-    for_each_module(&queries, &start.options(true), symbolize);
+    for_each_module(&queries, &start.options(Inlines::All), symbolize);
     Ok(())
 }
 

@@ -13,7 +13,7 @@ use super::wire_path::WirePath;
 use crate::cache_key::CacheKey;
 use crate::debuginfod::Artifact;
 use crate::files::ModuleIdentity;
-use crate::options::SymbolOptions;
+use crate::options::{Inlines, SymbolOptions};
 use crate::query::{AddressQuery, ModuleQuery};
 
 /// What confines a process, and what could not be set up, each in a few words.
@@ -37,7 +37,7 @@ pub(super) struct Start {
 
 impl Start {
     /// The options of the confined process.
-    pub(super) fn options(&self, inlines: bool) -> SymbolOptions {
+    pub(super) fn options(&self, inlines: Inlines) -> SymbolOptions {
         let dirs = self.debug_dirs.iter().cloned();
         SymbolOptions {
             inlines,
@@ -54,8 +54,8 @@ impl Start {
 pub(super) struct WireModule {
     /// Index among the caller's queries.
     pub(super) index: usize,
-    /// Whether DWARF is read.
-    pub(super) inlines: bool,
+    /// How much of DWARF is read.
+    pub(super) inlines: Inlines,
     path: String,
     build_id: Option<Vec<u8>>,
     base: u64,
@@ -64,7 +64,7 @@ pub(super) struct WireModule {
 }
 
 impl WireModule {
-    pub(super) fn new(index: usize, query: &ModuleQuery, inlines: bool) -> Self {
+    pub(super) fn new(index: usize, query: &ModuleQuery, inlines: Inlines) -> Self {
         let build_id = query.module.build_id.as_ref();
         let addresses = query.addresses.iter();
         let function = |at: &AddressQuery| at.function.map(|start| start.0);

@@ -25,6 +25,7 @@ pub(super) struct Names {
     problems: Vec<String>,
     missing_symtab: bool,
     missing_dwarf: bool,
+    n_pending: usize,
 }
 
 /// A function.
@@ -74,6 +75,7 @@ impl From<ModuleSymbols> for Names {
             problems: problems.collect(),
             missing_symtab: report.missing_symtab,
             missing_dwarf: report.missing_dwarf,
+            n_pending: report.n_pending,
         }
     }
 }
@@ -103,6 +105,7 @@ impl Names {
                 problems: problems.collect(),
                 missing_symtab: self.missing_symtab,
                 missing_dwarf: self.missing_dwarf,
+                n_pending: self.n_pending.min(query.addresses.len()),
                 n_unresolved,
                 ..new_report(query)
             },
@@ -170,6 +173,7 @@ mod tests {
             problems: vec!["text".to_owned()],
             missing_symtab: false,
             missing_dwarf: true,
+            n_pending: 0,
         }
     }
 

@@ -14,7 +14,7 @@ use super::requests::{Server, State};
 use super::wire::{expect, send};
 use crate::files::ModuleFiles;
 use crate::module::{CANCELLED, new_report, problem, unnamed};
-use crate::options::SymbolOptions;
+use crate::options::{Inlines, SymbolOptions};
 use crate::query::{ModuleQuery, ModuleSymbols};
 
 /// Processes that may end early before all that is left is tried with less.
@@ -22,7 +22,7 @@ const MAX_ENDED: usize = 8;
 /// Threads of the process.
 const MAX_THREADS: usize = 32;
 /// How often it is looked whether the user wants no more names.
-const CANCEL_INTERVAL: Duration = Duration::from_millis(100);
+const CANCEL_INTERVAL: Duration = Duration::from_millis(50);
 /// Largest description of what confines the process, bytes.
 const MAX_CONFINEMENT: u64 = 64 << 10;
 
@@ -33,6 +33,9 @@ pub trait NamingProcess: Sync {
 
     /// Waits for its end, and says how it ended, as in "it `took too long`".
     fn wait(&self) -> String;
+
+    /// Called many times a second while it runs.
+    fn tick(&self) {}
 }
 
 /// Starts a process that talks on a socket.
@@ -55,7 +58,7 @@ pub fn confinement(start: &StartProcess<'_>) -> io::Result<Confinement> {
 /// What is tried for a module.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 enum Effort {
-    Dwarf,
+    Dwarf(Inlines),
     SymbolTables,
 }
 
@@ -79,8 +82,8 @@ pub fn symbolize_confined(
     start: &StartProcess<'_>,
 ) -> Vec<ModuleSymbols> {
     let effort = match options.inlines {
-        true => Effort::Dwarf,
-        false => Effort::SymbolTables,
+        Inlines::No => Effort::SymbolTables,
+        inlines => Effort::Dwarf(inlines),
     };
     let has_addresses = |(_, query): &(usize, &ModuleQuery)| !query.addresses.is_empty();
     let all = queries.iter().enumerate().filter(has_addresses);
@@ -166,7 +169,10 @@ fn serve(
     let options = server.options;
     let module = |left: &Left| {
         let query = server.queries.get(left.index)?;
-        let inlines = left.effort == Effort::Dwarf;
+        let inlines = match left.effort {
+            Effort::Dwarf(inlines) => inlines,
+            Effort::SymbolTables => Inlines::No,
+        };
         Some(WireModule::new(left.index, query, inlines))
     };
     let start = Start {
@@ -194,6 +200,7 @@ fn serve(
                 if options.cancel.is_cancelled() {
                     process.kill();
                 }
+                process.tick();
             }
         });
         let serve = |socket: UnixStream| {

@@ -15,7 +15,7 @@ use super::wire::{expect, send};
 use super::{Confinement, NamingProcess, run_confined, symbolize_confined};
 use crate::files::{LocalFiles, ModuleIdentity};
 use crate::module::{symbolize_modules, unnamed};
-use crate::options::SymbolOptions;
+use crate::options::{Inlines, SymbolOptions};
 use crate::query::{ModuleQuery, ModuleSymbols};
 
 /// A process that is a thread.
@@ -110,8 +110,8 @@ fn symbolize(
 fn sound(module: &WireModule) -> Names {
     let mut symbols = unnamed(&module.query(), "as told");
     symbols.frames[0][0].name = match module.inlines {
-        true => "by DWARF".to_owned(),
-        false => "by symbol tables".to_owned(),
+        Inlines::No => "by symbol tables".to_owned(),
+        Inlines::Cached | Inlines::All => "by DWARF".to_owned(),
     };
     symbols.into()
 }
@@ -128,7 +128,8 @@ fn names_of(symbols: &[ModuleSymbols]) -> Vec<&str> {
 }
 
 /// Check that the process tells what would be found here: of this program, of what is no ELF file and of what
-/// is not there; also on several threads, and where no addresses are asked for.
+/// is not there; also on several threads, and where no addresses are asked for. Check that without reading DWARF
+/// it has what the cache has, and says how much is missing.
 #[test]
 fn like_here() {
     let program = std::env::current_exe().unwrap();
@@ -151,7 +152,11 @@ fn like_here() {
         cache: Some(cache.path().join("cache")),
         ..options()
     };
-    let run = || {
+    let run = |inlines| {
+        let options = SymbolOptions {
+            inlines,
+            ..options.clone()
+        };
         symbolize_confined(&queries, &LocalFiles, &options, &|socket| {
             start(socket, |socket| {
                 let on_file = Box::new(|size| assert!(size < 1 << 40));
@@ -159,7 +164,13 @@ fn like_here() {
             })
         })
     };
-    let first = run();
+    // Nothing is in the cache yet: names are those of symbol tables.
+    let early = run(Inlines::Cached);
+    assert_eq!(early[0].report.n_pending, addresses.len());
+    assert_eq!(early[0].frames, run(Inlines::No)[0].frames);
+    let first = run(Inlines::All);
+    assert_eq!(first[0].report.n_pending, 0);
+    assert_ne!(first[0].frames, early[0].frames);
     let resolved = first[0].frames.iter().flatten().filter(|f| f.resolved);
     assert!(resolved.count() > 100);
     // The second time from the cache that this process has written.
@@ -169,7 +180,8 @@ fn like_here() {
             .count(),
         1
     );
-    assert_eq!(run(), first);
+    assert_eq!(run(Inlines::All), first);
+    assert_eq!(run(Inlines::Cached), first);
     let here = symbolize_modules(&queries, &LocalFiles, &options);
     assert_eq!(here, first);
 }
@@ -179,7 +191,7 @@ fn like_here() {
 #[test]
 fn ends_in_dwarf() {
     let symbols = symbolize(&options(), |module| {
-        (!is_bad(module) || !module.inlines).then(|| sound(module))
+        (!is_bad(module) || module.inlines == Inlines::No).then(|| sound(module))
     });
     assert_eq!(
         names_of(&symbols),

@@ -11,11 +11,12 @@ use wcprof_types::Svma;
 use super::sources::Sources;
 use super::split::Split;
 use crate::build_id::build_id_of;
-use crate::cache::look_up_cached;
+use crate::cache::Cache;
 use crate::clones::without_clone_suffix;
 use crate::context::Context;
 use crate::demangle::{demangle, printable};
 use crate::function_starts::FunctionStarts;
+use crate::options::Inlines;
 use crate::plt::{PltStubs, is_plt};
 use crate::query::{AddressQuery, ModuleQuery};
 use crate::report::{ModuleReport, SourceKind, SourceUse};
@@ -42,8 +43,8 @@ pub(super) fn name(
         .map(|i| query.addresses[*i].address.0)
         .collect();
     let mut chains = match context.options.inlines {
-        true => look_up(context, sources, &sorted, budget, report),
-        false => Vec::new(),
+        Inlines::No => Vec::new(),
+        Inlines::Cached | Inlines::All => look_up(context, sources, &sorted, budget, report),
     };
     chains.resize_with(sorted.len(), Vec::new);
     let mut naming = Naming {
@@ -84,10 +85,16 @@ fn look_up(
         supplementary: sources.supplementary.as_ref(),
         split: Some(&split),
     };
-    let surroundings = context.surroundings;
-    let build_id = build_id_of(elf);
-    let found = match look_up_cached(surroundings, build_id.as_ref(), files, sorted, budget) {
-        Ok(found) => found,
+    let cache = Cache {
+        surroundings: context.surroundings,
+        build_id: build_id_of(elf),
+        is_alone: context.options.inlines == Inlines::Cached,
+    };
+    let found = match cache.look_up(files, sorted, budget) {
+        Ok((found, n_pending)) => {
+            report.n_pending = n_pending;
+            found
+        }
         Err(error) => {
             report.problems.push(context.left_out(path, WHAT, error));
             report.missing_dwarf = true;

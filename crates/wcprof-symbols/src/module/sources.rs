@@ -11,6 +11,7 @@ use crate::debug_files::{self, DebugFile};
 use crate::debuginfod::Artifact;
 use crate::files::ModuleFile;
 use crate::mini_debug_info::mini_debug_info;
+use crate::options::Inlines;
 use crate::report::{ModuleReport, Problem, SourceKind, SourceUse, or_none};
 use crate::symtab::{SymbolIndex, SymbolTable, Table};
 
@@ -65,11 +66,12 @@ pub(super) fn open(context: Context<'_>, report: &mut ModuleReport) -> Sources {
     }
     let has_dwarf = own.as_ref().is_some_and(ElfFile::has_dwarf);
     let has_names = has_symtab || has_mini;
+    let wants_dwarf = context.options.inlines != Inlines::No;
     let mut debug = None;
-    if !has_names || (context.options.inlines && !has_dwarf) {
+    if !has_names || (wants_dwarf && !has_dwarf) {
         let is_enough = |elf: &ElfFile| {
             (has_names || elf.section(".symtab").is_some())
-                && (!context.options.inlines || has_dwarf || elf.has_dwarf())
+                && (!wants_dwarf || has_dwarf || elf.has_dwarf())
         };
         debug = opener.debug(own.as_ref(), is_enough);
     }
@@ -86,7 +88,7 @@ pub(super) fn open(context: Context<'_>, report: &mut ModuleReport) -> Sources {
         supplementary: None,
         symbols: SymbolIndex::new(opener.tables),
     };
-    if context.options.inlines {
+    if wants_dwarf {
         sources.supplementary = supplementary(context, &sources, report);
     }
     sources

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use wcprof_symbols::Inlines;
 use wcprof_trace::model::SymbolFrame;
 
 use crate::common::{Fixture, data, line_of, run};
@@ -92,7 +93,7 @@ fn compressed_sections() {
 #[test]
 fn without_inlines() {
     let mut fixture = Fixture::build("g++", "inline.cc", &["-O2", "-g"]);
-    fixture.options.inlines = false;
+    fixture.options.inlines = Inlines::No;
     for frames in chains(&fixture) {
         let name = "shop::total(long volatile&, shop::Item const&)";
         assert_eq!(short(&frames), [(name.to_owned(), None, false)]);

@@ -7,4 +7,4 @@ pub mod process;
 pub mod rights;
 
 pub use namer::{NamerArgs, run as run_namer};
-pub(crate) use namer::{confinement, start};
+pub(crate) use namer::{Pace, confinement, start};

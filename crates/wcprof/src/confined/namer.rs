@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
@@ -19,9 +20,11 @@ use nix::libc;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::Signal;
-use nix::unistd::{Uid, chdir, chroot, fchdir};
+use nix::sys::signal::{Signal, kill};
+use nix::time::{ClockId, clock_getcpuclockid};
+use nix::unistd::{Pid, Uid, chdir, chroot, fchdir};
 use seccompiler::SeccompCmpOp;
+use wcprof_capture::give_way;
 use wcprof_host::sys::keep_capabilities;
 use wcprof_symbols::{Confinement, NamingProcess, SymbolOptions, run_confined};
 
@@ -196,10 +199,11 @@ impl Limits {
     }
 }
 
-/// Starts a confined process that talks on `socket`.
+/// Starts a confined process that talks on `socket`; with `pace`, one that others do not notice.
 pub(crate) fn start(
     socket: UnixStream,
     options: &SymbolOptions,
+    pace: Option<Pace>,
 ) -> io::Result<Box<dyn NamingProcess>> {
     let (memory, threads) = (options.max_memory.to_string(), options.threads.to_string());
     let args = ["confined-names", &memory, &threads].map(OsStr::new);
@@ -208,25 +212,71 @@ pub(crate) fn start(
         // Signals of the terminal are for wcprof: the first Ctrl-C ends the recording alone.
         .process_group(0)
         .spawn()?;
-    Ok(Box::new(Namer(Mutex::new(child))))
+    let pid = Pid::from_raw(child.id().cast_signed());
+    if pace.is_some() {
+        // Before it is told what to do. Without that it has its pace.
+        give_way(pid);
+    }
+    let paced = pace.and_then(|pace| Some((pace, clock_getcpuclockid(pid).ok()?)));
+    Ok(Box::new(Namer {
+        child: Mutex::new(child),
+        pid,
+        paced,
+    }))
 }
 
 /// What confines that process here.
 pub(crate) fn confinement() -> io::Result<Confinement> {
     let options = SymbolOptions::default();
-    wcprof_symbols::confinement(&|socket| start(socket, &options))
+    wcprof_symbols::confinement(&|socket| start(socket, &options, None))
 }
 
-struct Namer(Mutex<Child>);
+/// How much CPU time a process may take, as a line over time.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct Pace {
+    /// When it had none yet.
+    pub(crate) since: Instant,
+    /// CPUs at a time.
+    pub(crate) share: f64,
+}
+
+impl Pace {
+    fn permits(self, taken: Duration) -> bool {
+        taken <= self.since.elapsed().mul_f64(self.share)
+    }
+}
+
+struct Namer {
+    child: Mutex<Child>,
+    pid: Pid,
+    /// Its pace, and the clock of its CPU time.
+    paced: Option<(Pace, ClockId)>,
+}
 
 impl NamingProcess for Namer {
     fn kill(&self) {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
         // Fails only when it is gone already.
-        let _ = self.0.lock().unwrap_or_else(PoisonError::into_inner).kill();
+        let _ = child.kill();
+    }
+
+    fn tick(&self) {
+        let Some((pace, clock)) = self.paced else {
+            return;
+        };
+        // It is waited for later: the number is still its own.
+        if let Ok(taken) = clock.now() {
+            let signal = match pace.permits(taken.into()) {
+                true => Signal::SIGCONT,
+                false => Signal::SIGSTOP,
+            };
+            let _ = kill(self.pid, signal);
+        }
     }
 
     fn wait(&self) -> String {
-        let status = self.0.lock().unwrap_or_else(PoisonError::into_inner).wait();
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        let status = child.wait();
         let signal = status.as_ref().ok().and_then(ExitStatusExt::signal);
         match (
             signal.and_then(|signal| Signal::try_from(signal).ok()),
