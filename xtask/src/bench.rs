@@ -7,6 +7,7 @@ mod measure;
 mod osd;
 mod overhead;
 mod report;
+mod screen;
 mod stats;
 mod symbolizers;
 mod symbols;
@@ -22,6 +23,8 @@ pub enum Task {
     Big(big::Options),
     /// Speed of an OSD under load, alternating with wcprof attached and without (needs `lab up`)
     Osd(osd::Options),
+    /// From Ctrl-C to the first screen of a recording
+    Screen(screen::Options),
     /// Time and memory that reports of large traces take
     Report,
     /// Time and memory that finding names takes, with other symbolizers that are installed
@@ -37,6 +40,7 @@ pub fn run(task: &Task) -> Result<()> {
         Task::Overhead(options) => overhead::run(options),
         Task::Big(options) => big::run(options),
         Task::Osd(options) => osd::run(options),
+        Task::Screen(options) => screen::run(options),
         Task::Report => report::run(),
         Task::Symbols(options) => symbols::run(options),
     }
