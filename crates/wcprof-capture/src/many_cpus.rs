@@ -123,6 +123,17 @@ fn timers_follow_the_target() {
         samples_on(5, &mut timers) > 0,
         "no timer since it came back"
     );
+    set_online(5, false);
+    set_online(5, true);
+    println!("CPU 5 offline and online at once");
+    timers.set_cpus(&back).unwrap();
+    assert!(
+        samples_on(5, &mut timers) > 0,
+        "no timer since it was offline for a moment"
+    );
+    timers.drain(|_| ());
+    timers.set_cpus(&back).unwrap();
+    assert_eq!(timers.cpus(), back);
     cat.kill().unwrap();
     cat.wait().unwrap();
 }

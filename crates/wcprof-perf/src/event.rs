@@ -111,6 +111,7 @@ impl Event {
             ),
             sample_regs_user: REGS_USER,
             sample_stack_user: timer.dump_bytes,
+            read_format: u64::from(bindings::PERF_FORMAT_TOTAL_TIME_ENABLED),
             clockid: libc::CLOCK_MONOTONIC,
             ..Default::default()
         };
@@ -176,9 +177,21 @@ impl Event {
 
     /// How often it happened while it was enabled, whether that gave a sample or not.
     pub(crate) fn count(&self) -> io::Result<u64> {
-        let mut bytes = [0; 8];
-        File::from(self.0.try_clone()?).read_exact(&mut bytes)?;
-        Ok(u64::from_ne_bytes(bytes))
+        let [count] = self.read_words()?;
+        Ok(count)
+    }
+
+    /// For how long a timer has been enabled, ns. That of a CPU stands still for ever once the CPU went offline.
+    pub(crate) fn enabled_ns(&self) -> io::Result<u64> {
+        let [_, enabled] = self.read_words()?;
+        Ok(enabled)
+    }
+
+    /// The event's values, as many as its `read_format` has.
+    fn read_words<const N: usize>(&self) -> io::Result<[u64; N]> {
+        let mut words = [[0; 8]; N];
+        File::from(self.0.try_clone()?).read_exact(words.as_flattened_mut())?;
+        Ok(words.map(u64::from_ne_bytes))
     }
 }
 

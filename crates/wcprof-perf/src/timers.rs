@@ -43,6 +43,24 @@ pub struct PerfOptions<'a> {
     pub policy: CpuPolicy,
 }
 
+/// The timer of a CPU.
+#[derive(Debug)]
+struct CpuTimer {
+    event: Event,
+    /// For how long it had been enabled when that was last asked, ns.
+    enabled_ns: u64,
+}
+
+impl CpuTimer {
+    /// Whether it runs. The kernel takes it away for ever when its CPU goes offline, also if that comes back.
+    fn is_alive(&mut self) -> bool {
+        let Ok(enabled_ns) = self.event.enabled_ns() else {
+            return true;
+        };
+        std::mem::replace(&mut self.enabled_ns, enabled_ns) < enabled_ns
+    }
+}
+
 /// Open events and their rings.
 #[derive(Debug)]
 pub struct PerfSampler {
@@ -52,7 +70,7 @@ pub struct PerfSampler {
     /// By CPU.
     rings: BTreeMap<u32, Ring>,
     /// Events of whole CPUs, by CPU; events of threads.
-    of_cpus: BTreeMap<u32, Event>,
+    of_cpus: BTreeMap<u32, CpuTimer>,
     of_threads: Vec<(Tid, Event)>,
     timer: Timer,
     policy: CpuPolicy,
@@ -102,14 +120,16 @@ impl PerfSampler {
         Ok(sampler)
     }
 
-    /// From now on whole CPUs are watched on these. Samples that wait on others are lost: drain them before.
-    /// Nothing to do when threads are watched.
+    /// From now on whole CPUs are watched on these, also on those that were offline meanwhile. Samples that wait on
+    /// others are lost: drain them before. Nothing to do when threads are watched.
     pub fn set_cpus(&mut self, cpus: &BTreeSet<u32>) -> Result<(), PerfError> {
         if self.mode == PerfMode::PerThread {
             return Ok(());
         }
-        self.rings.retain(|cpu, _| cpus.contains(cpu));
-        self.of_cpus.retain(|cpu, _| cpus.contains(cpu));
+        let started = self.started;
+        self.of_cpus
+            .retain(|cpu, timer| cpus.contains(cpu) && (!started || timer.is_alive()));
+        self.rings.retain(|cpu, _| self.of_cpus.contains_key(cpu));
         for &cpu in cpus {
             if self.of_cpus.contains_key(&cpu) {
                 continue;
@@ -126,7 +146,8 @@ impl PerfSampler {
             if self.started {
                 event.enable()?;
             }
-            self.of_cpus.insert(cpu, event);
+            let enabled_ns = 0;
+            self.of_cpus.insert(cpu, CpuTimer { event, enabled_ns });
         }
         Ok(())
     }
@@ -209,7 +230,8 @@ impl PerfSampler {
 
     fn events(&self) -> impl Iterator<Item = &Event> {
         let of_threads = self.of_threads.iter().map(|(_, event)| event);
-        self.of_cpus.values().chain(of_threads)
+        let of_cpus = self.of_cpus.values().map(|timer| &timer.event);
+        of_cpus.chain(of_threads)
     }
 
     /// Threads given to [`Self::per_thread`] that got no event.

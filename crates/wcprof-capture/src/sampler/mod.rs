@@ -207,11 +207,12 @@ impl Sampler {
         let Some(perf) = &mut self.perf else { return };
         let pids = self.targets.iter().map(|(_, observed)| observed.pid());
         let cpus = perf.policy().of_processes(pids);
-        if !cpus.is_empty() && cpus != perf.cpus() {
-            self.drain_timer_samples();
-            if let Some(perf) = &mut self.perf {
-                let _ = perf.set_cpus(&cpus);
-            }
+        if cpus.is_empty() {
+            return;
+        }
+        self.drain_timer_samples();
+        if let Some(perf) = &mut self.perf {
+            let _ = perf.set_cpus(&cpus);
         }
     }
 

@@ -26,8 +26,10 @@ pub(super) fn read(tree: &Tree, dir: &str, setup: &mut ProcessSetup) {
         .find_map(|l| l.strip_prefix("Max open files"))
         .and_then(leading_number);
     let mounts = mounts(tree, dir);
+    let folder = format!("{dir}/fd");
+    let link = tree.links(&folder);
     for fd in fds.iter().take(MAX_FDS) {
-        let Some(path) = tree.link(&format!("{dir}/fd/{fd}")) else {
+        let Some(path) = link(fd) else {
             continue;
         };
         if let Some(name) = path.strip_prefix("anon_inode:") {

@@ -206,10 +206,18 @@ impl Tree {
     /// Where a symbolic link points to, as it is written.
     pub(super) fn link(&self, path: &str) -> Option<String> {
         let (folder, name) = path.rsplit_once('/')?;
-        let handle = self.permit(path).and_then(|()| self.handle(folder)).ok()?;
-        // Not followed, so that a magic link is read and not opened.
-        let target = fs::read_link(by_descriptor(&handle).join(name)).ok()?;
-        Some(target.to_string_lossy().into_owned())
+        self.links(folder)(name)
+    }
+
+    /// The same for each name in a folder, which is opened once.
+    pub(super) fn links(&self, folder: &str) -> impl Fn(&str) -> Option<String> {
+        let handle = self.handle(folder).ok();
+        move |name| {
+            self.permit(&format!("{folder}/{name}")).ok()?;
+            // Not followed, so that a magic link is read and not opened.
+            let target = fs::read_link(by_descriptor(handle.as_ref()?).join(name)).ok()?;
+            Some(target.to_string_lossy().into_owned())
+        }
     }
 
     /// The path of a file or folder without links, as seen inside the root.
