@@ -52,7 +52,8 @@ struct CpuTimer {
 }
 
 impl CpuTimer {
-    /// Whether it runs. The kernel takes it away for ever when its CPU goes offline, also if that comes back.
+    /// Whether it ran since this was last asked. The kernel takes it away for ever when its CPU goes offline, also if
+    /// that comes back.
     fn is_alive(&mut self) -> bool {
         let Ok(enabled_ns) = self.event.enabled_ns() else {
             return true;

@@ -10,13 +10,13 @@ use super::overhead::{compile_target, start_target};
 use crate::markdown::table;
 use crate::process::{Background, build_release};
 
-/// Start-up is over after this.
-const SETTLE: Duration = Duration::from_secs(3);
+/// Start-up is over after so many seconds.
+const SETTLE: usize = 3;
 
 const HEAD: &[&str] = &[
     "target",
     "engine",
-    "start, % of a core",
+    "start, % of a core in each second",
     "then, % of a core",
     "RSS MB",
     "descriptors",
@@ -92,13 +92,15 @@ pub fn run(options: &Options) -> Result<()> {
 fn record(wcprof: &str, pids: &str, engine: &str, options: &Options) -> Result<Vec<String>> {
     let mut attached = Attached::with_arguments(wcprof, &format!("{pids} --engine {engine}"))?;
     let percent = |cpu: Duration, of: f64| format!("{:.1}", cpu.as_secs_f64() * 100.0 / of);
-    let start = attached.run_for(SETTLE)?;
+    let start: Vec<String> = (0..SETTLE)
+        .map(|_| Ok(percent(attached.run_for(Duration::from_secs(1))?, 1.0)))
+        .collect::<Result<_>>()?;
     let cpu = attached.run_for(Duration::from_secs(options.seconds.into()))?;
     let n_files = fs::read_dir(format!("/proc/{}/fd", attached.worker()))?.count();
     let recording = attached.stop(wcprof)?;
     Ok(vec![
         recording.engine,
-        percent(start, SETTLE.as_secs_f64()),
+        start.join(", "),
         percent(cpu, options.seconds.into()),
         format!("{:.0}", recording.rss_bytes as f64 / 1e6),
         n_files.to_string(),

@@ -289,7 +289,10 @@ mod tests {
         let tid = tid_rx.recv().unwrap();
         let pid = Pid(std::process::id() as i32);
         let mut engine = ProcfsSnapshots::new(&[(TargetId(0), pid)], 1000);
-        let mut out = SnapshotSet::new();
+        let mut out = SnapshotSet {
+            max_new: usize::MAX,
+            ..SnapshotSet::default()
+        };
         // The thread needs a moment to reach its wait: look until it has.
         let found = loop {
             engine.snapshot(&mut out, &mut Vec::new()).unwrap();

@@ -105,11 +105,6 @@ pub enum SnapshotError {
     Perf(#[from] PerfError),
 }
 
-/// New threads that are taken in at the first tick; while some are left, twice as many at each further one, up to
-/// [`MAX_NEW`]. So a process of ten thousand is known after some ticks, between which the limit of CPU time is kept.
-const MIN_NEW: usize = 256;
-const MAX_NEW: usize = 2048;
-
 /// All threads at one tick.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct SnapshotSet {
@@ -119,7 +114,8 @@ pub(crate) struct SnapshotSet {
     pub(crate) unlisted: Option<(usize, u64)>,
     /// Threads that are not listed may still exist.
     pub(crate) incomplete: bool,
-    /// So many new threads may be taken in at this tick; more are left for later ones and counted.
+    /// So many new threads may be taken in at this tick. An engine whose own work with each is large leaves more for
+    /// later ones, and counts them.
     pub(crate) max_new: usize,
     pub(crate) n_waiting: usize,
     /// Processes that are gone, as far as the engine has noticed.
@@ -127,27 +123,12 @@ pub(crate) struct SnapshotSet {
 }
 
 impl SnapshotSet {
-    pub(crate) fn new() -> Self {
-        Self {
-            max_new: MIN_NEW,
-            ..Self::default()
-        }
-    }
-
     pub(crate) fn clear(&mut self) {
         self.threads.clear();
         self.unlisted = None;
         self.incomplete = false;
         self.n_waiting = 0;
         self.gone.clear();
-    }
-
-    /// How many new threads the next snapshot may have, when `n_waiting` were left at this one.
-    pub(crate) fn allow_new(&mut self, n_waiting: usize) {
-        self.max_new = match n_waiting {
-            0 => MIN_NEW,
-            _ => (2 * self.max_new).min(MAX_NEW),
-        };
     }
 
     /// Threads seen without being listed.

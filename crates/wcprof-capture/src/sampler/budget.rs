@@ -1,5 +1,5 @@
 //! Own CPU time to the rate of ticks: lowers it when wcprof would use more than its share of a core, and raises it
-//! again in calm times.
+//! again in calm times. What is left of the share takes in new threads.
 
 use std::time::Duration;
 
@@ -17,6 +17,14 @@ const MIN_HZ: f64 = 0.1;
 const CALM: f64 = 0.6;
 /// The rate is raised by this factor at most.
 const MAX_RISE: f64 = 4.0;
+/// CPU time of a thread's first look, ns: its stack is read and unwound.
+const NEW_NS: f64 = 40_000.0;
+/// So many new threads are taken in between two accounts in any case.
+const MIN_NEW: usize = 256;
+/// The most of a share that making up for earlier use takes.
+const MAX_REPAID: f64 = 0.75;
+/// What ticks may use of the share while new threads wait.
+const TICKS_PART: f64 = 0.5;
 /// Work in lumps is charged over this long: several intervals of the agent, or each lump would stop the ticks.
 const SPREAD_NS: f64 = 120e9;
 
@@ -36,6 +44,9 @@ pub(super) struct CpuBudget {
     debt: f64,
     /// CPU time of lumps that is not charged yet, ns.
     lumps: f64,
+    /// New threads since the last account, and whether more wait.
+    n_new: usize,
+    is_taking_in: bool,
     /// Calm accounts in a row, and how many it takes to raise the rate. A rise that did not last doubles these.
     calm: u32,
     patience: u32,
@@ -53,6 +64,8 @@ impl CpuBudget {
             n_ticks: None,
             debt: 0.0,
             lumps: 0.0,
+            n_new: 0,
+            is_taking_in: false,
             calm: 0,
             patience: 1,
             has_risen: false,
@@ -85,22 +98,56 @@ impl CpuBudget {
         if let Some(n) = &mut self.n_ticks {
             *n += 1;
         }
-        let half = self.share * ACCOUNT_NS as f64 / 2.0;
-        self.is_due(now) || cpu.ticks.saturating_sub(self.cpu.ticks) as f64 > half
+        // What is to be made up for is not there to be used.
+        let share = self.share * ACCOUNT_NS as f64;
+        let half = (share - self.debt.min(MAX_REPAID * share)) / 2.0;
+        let used = self.used(cpu) - self.new_ns();
+        self.is_due(now) || used > half
+    }
+
+    /// CPU time since the last account, ns.
+    fn used(&self, cpu: OwnCpu) -> f64 {
+        cpu.ticks.saturating_sub(self.cpu.ticks) as f64
+    }
+
+    fn new_ns(&self) -> f64 {
+        self.n_new as f64 * NEW_NS
+    }
+
+    /// How many new threads may be taken in now.
+    pub(super) fn n_new(&self, now: u64, cpu: OwnCpu) -> usize {
+        let wall = now.saturating_sub(self.read_at) as f64;
+        let room = self.share * wall - self.used(cpu) - self.debt;
+        ((room / NEW_NS) as usize).max(MIN_NEW.saturating_sub(self.n_new))
+    }
+
+    /// So many were, and whether more wait.
+    pub(super) fn took_in(&mut self, n_new: usize, more_wait: bool) {
+        self.n_new += n_new;
+        self.is_taking_in = more_wait;
     }
 
     /// Whether the rate is another one from now on.
     pub(super) fn check(&mut self, now: u64, cpu: OwnCpu) -> bool {
         let wall = now.saturating_sub(self.read_at).max(1) as f64;
-        let used = cpu.ticks.saturating_sub(self.cpu.ticks) as f64;
+        let used = self.used(cpu);
         self.lumps += cpu.lumps.saturating_sub(self.cpu.lumps) as f64;
         let charged = self.lumps * (1.0 - (-wall / SPREAD_NS).exp());
         self.lumps -= charged;
         // What lumps leave to ticks.
         let allowed = (self.share * wall - charged).max(0.0);
-        let aim = allowed - self.debt.min(allowed / 2.0);
+        let aim = allowed - self.debt.min(MAX_REPAID * allowed);
         (self.read_at, self.cpu) = (now, cpu);
         self.owe(used - allowed);
+        // Fewer ticks would not make new threads cheaper.
+        let new = self.new_ns().min(used);
+        let used = used - new;
+        self.n_new = 0;
+        let least = aim.min(TICKS_PART * allowed);
+        let aim = match self.is_taking_in {
+            true => least,
+            false => (aim - new).max(least),
+        };
         let Some(n_ticks) = self.n_ticks.replace(0) else {
             return false;
         };
@@ -205,6 +252,43 @@ mod tests {
         let all = seconds[9].0 + before;
         assert!(all <= 2000 * MS, "{all} ns in 10 s: {seconds:?}");
         assert!(seconds[19].1 >= 5, "{seconds:?}");
+    }
+
+    /// Check that a process of ten thousand threads is taken in within seconds, and that the limit holds in each of
+    /// them meanwhile, also when a first look takes half as long again as thought.
+    #[test]
+    fn many_threads() {
+        for first_look in [20_000, 40_000, 60_000] {
+            let mut budget = CpuBudget::new(99, 20);
+            // A process that lists its threads before the first tick.
+            let before = 80 * MS;
+            budget.begin(0, OwnCpu::default(), before);
+            let (mut now, mut cpu, mut n_left, mut first) = (0, 0, 10_000, 20 * MS);
+            let (mut used, mut all_known) = (vec![before], 0);
+            while now < 10 * S {
+                let own = |ticks| OwnCpu { ticks, lumps: 0 };
+                let n_new = budget.n_new(now, own(cpu)).min(n_left);
+                n_left -= n_new;
+                budget.took_in(n_new, n_left > 0);
+                let took = 7 * MS + std::mem::take(&mut first) + n_new as u64 * first_look;
+                (now, cpu) = (now + took, cpu + took);
+                if budget.tick(now, own(cpu)) {
+                    budget.check(now, own(cpu));
+                }
+                let second = (now / S) as usize;
+                used.resize(second + 1, 0);
+                used[second] += took;
+                if n_left > 0 {
+                    all_known = second + 1;
+                }
+                now += budget.interval().as_nanos() as u64;
+            }
+            let is_kept = |used: &u64| *used <= 240 * MS;
+            assert!(used[..10].iter().all(is_kept), "{first_look}: {used:?}");
+            let all: u64 = used[..10].iter().sum();
+            assert!(all <= 2000 * MS, "{first_look}: {used:?}");
+            assert!(all_known <= 5, "{first_look}: {all_known} s");
+        }
     }
 
     /// Check that the rate falls in a burst, keeps the limit in it, and is again what was asked for after it.

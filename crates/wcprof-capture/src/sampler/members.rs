@@ -95,6 +95,7 @@ impl Sampler {
             self.add_cpu_clocks(cpu);
         }
         self.snapshots.remove_target(id, pid);
+        self.threads.newcomers.forget_target(id);
         let slots = self.threads.slots.iter();
         let threads = slots.filter_map(|(&tid, slot)| (slot.target == id).then_some(tid));
         for tid in threads.collect::<Vec<Tid>>() {

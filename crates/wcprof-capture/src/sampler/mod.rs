@@ -8,6 +8,7 @@ mod clock;
 mod links;
 mod locks;
 mod members;
+mod newcomers;
 mod observe;
 mod outbox;
 mod pulse;
@@ -109,6 +110,7 @@ impl Sampler {
         self.take_requests(links);
         self.admit_children(due.time);
         self.admit_arrivals(due.time);
+        self.allow_new();
         self.snapshots
             .snapshot(&mut self.set, &mut self.outbox.batch.stacks)
             .map_err(SamplingEnd::Failed)?;
@@ -120,7 +122,7 @@ impl Sampler {
     fn can_hold(&self) -> bool {
         let now = self.clock.deadline();
         self.threads.seen.number > 0
-            && self.threads.n_waiting == 0
+            && self.n_waiting() == 0
             && self.targets.births.is_none()
             && self.outbox.n_ticks + self.held.ticks.len() + 1 < MAX_TICKS
             && !self.is_check_due(now)
@@ -135,6 +137,7 @@ impl Sampler {
         let held: Vec<DueTick> = std::mem::take(&mut self.held.ticks);
         if !held.is_empty() {
             self.take_requests(links);
+            self.allow_new();
         }
         for (i, due) in held.iter().enumerate() {
             self.outbox.begin_tick(due);
@@ -181,6 +184,11 @@ impl Sampler {
             }
         }
         Ok(())
+    }
+
+    /// How many new threads the next snapshot may have: more are left for later ones.
+    fn allow_new(&mut self) {
+        self.set.max_new = self.budget.n_new(monotonic_ns(), limited_cpu());
     }
 
     /// Lets later copies be as long as unwinding needs them.

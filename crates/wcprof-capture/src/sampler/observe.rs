@@ -18,7 +18,7 @@ impl Sampler {
         };
         let mut pending = PendingStacks::default();
         let mut n_seen = self.set.n_unlisted();
-        (self.threads.n_new, self.threads.n_waiting) = (0, self.set.n_waiting);
+        self.threads.n_new = 0;
         let mut snapshots = std::mem::take(&mut self.set.threads);
         for snapshot in snapshots.drain(..) {
             // Of a process that has just left there may be some.
@@ -28,14 +28,16 @@ impl Sampler {
             }
         }
         self.set.threads = snapshots;
-        n_seen -= self.threads.n_waiting - self.set.n_waiting;
-        self.outbox.batch.counts.n_observations += n_seen as u64;
+        if self.set.unlisted.is_none() && !self.set.incomplete {
+            self.threads.newcomers.forget_unseen(tick.number);
+        }
+        self.take_newcomers(tick, &mut pending);
+        let n_taken = n_seen.saturating_sub(self.threads.newcomers.len());
+        self.outbox.batch.counts.n_observations += n_taken as u64;
         self.read_stacks(pending);
         self.notice_exits(n_seen, tick.number);
-        self.set.allow_new(self.threads.n_waiting);
-        if self.threads.n_waiting > 0 {
-            self.snapshots.want_full();
-        }
+        self.budget
+            .took_in(self.threads.n_new, self.n_waiting() > 0);
         self.threads.seen = tick;
         if self.threads.is_mention_due(tick.time) {
             self.threads.mention(&mut self.outbox.batch.threads);
@@ -55,13 +57,38 @@ impl Sampler {
             self.forget_thread(now.tid);
         }
         if is_known != Some(true) {
-            if self.threads.n_new == self.set.max_new {
-                self.threads.n_waiting += 1;
-                return;
-            }
-            self.threads.n_new += 1;
+            let stacks = &self.outbox.batch.stacks;
+            self.threads.newcomers.put(now, stacks, tick);
+            return;
         }
-        let since = (is_known != Some(true)).then(|| self.take_birth(&now, tick));
+        self.observe(now, None, tick, pending);
+    }
+
+    /// Takes in as many new threads as the budget permits, as at this tick.
+    fn take_newcomers(&mut self, tick: SeenTick, pending: &mut PendingStacks) {
+        while self.threads.n_new < self.set.max_new {
+            let stacks = &mut self.outbox.batch.stacks;
+            let newcomer = self.threads.newcomers.take(tick.number, tick.time, stacks);
+            let Some(now) = newcomer else { break };
+            self.threads.n_new += 1;
+            let since = self.take_birth(&now, tick.number);
+            self.observe(now, Some(since), tick.number, pending);
+        }
+    }
+
+    /// New threads that are left for later ticks.
+    pub(super) fn n_waiting(&self) -> usize {
+        self.threads.newcomers.len() + self.set.n_waiting
+    }
+
+    /// Takes in what a snapshot says of a thread that has a slot. `since`: from when on a new one is accounted.
+    fn observe(
+        &mut self,
+        now: ThreadSnapshot,
+        since: Option<Since>,
+        tick: u64,
+        pending: &mut PendingStacks,
+    ) {
         let keep = self.threads.keeps(now.info.comm.as_ref());
         let Some(slot) = self.threads.slots.get_mut(&now.tid) else {
             return;
@@ -128,7 +155,8 @@ impl Sampler {
 
     /// Forgets threads that a snapshot should have and does not.
     fn notice_exits(&mut self, n_seen: usize, tick: u64) {
-        if n_seen == self.threads.slots.len() || self.set.incomplete {
+        let n_known = self.threads.slots.len() + self.threads.newcomers.len();
+        if n_seen == n_known || self.set.incomplete {
             return;
         }
         if self.set.n_unlisted() > 0 {

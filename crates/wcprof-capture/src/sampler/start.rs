@@ -210,7 +210,7 @@ impl Sampler {
             clock: TickClock::new(budget.interval(), 0),
             budget,
             held: HeldTicks::default(),
-            set: SnapshotSet::new(),
+            set: SnapshotSet::default(),
             outbox: Outbox::default(),
         })
     }

@@ -4,6 +4,7 @@ use std::fmt;
 
 use wcprof_types::Tid;
 
+use super::newcomers::Newcomers;
 use super::slot::{SeenTick, Slot};
 use crate::batch::ThreadTick;
 use crate::engine::Comm;
@@ -21,9 +22,10 @@ pub(super) struct ThreadTable {
     pub(super) keep_thread: Option<KeepThread>,
     /// The last tick whose threads were taken in. A thread that it did not list was unchanged.
     pub(super) seen: SeenTick,
-    /// Threads that the last tick took in for the first time, and those that it left for the next.
+    /// Threads that the last tick took in for the first time.
     pub(super) n_new: usize,
-    pub(super) n_waiting: usize,
+    /// Those that wait for that.
+    pub(super) newcomers: Newcomers,
     /// When all unchanged threads were last handed on.
     pub(super) mentioned: u64,
 }
