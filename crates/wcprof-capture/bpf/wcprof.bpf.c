@@ -166,53 +166,56 @@ static __attribute__((always_inline)) int has_run(struct task_record *r, struct 
 
 /*
  * Copies what is wanted of the stack of a thread that is off-CPU and proves by its counts that it
- * did not run meanwhile; otherwise the record is torn. Gives the bytes copied.
+ * did not run meanwhile; otherwise the record is torn. The bytes copied are in the record, not in a
+ * register: the verifier would follow each way to a number of its own to the end of the program.
  */
-static __attribute__((always_inline)) u64 copy_stack(struct task_record *r,
-						     struct task_struct *task, u32 slot,
-						     u32 is_wanted, u8 *to)
+static __attribute__((always_inline)) void copy_stack(struct task_record *r,
+						      struct task_struct *task, u32 slot,
+						      u32 is_wanted)
 {
 	struct want *want = bpf_map_lookup_elem(&wants, &slot);
 	u64 sp = r->sp;
 	u64 len;
 
 	if (!want || want->host_tid != r->host_tid)
-		return 0;
+		return;
 	if (!(r->status & STATUS_IS_USER) || r->status & STATUS_ON_CPU)
-		return 0;
+		return;
 	if (r->flags & (PF_EXITING | PF_IO_WORKER | PF_USER_WORKER))
-		return 0;
+		return;
 	if (sp < want->start || sp >= want->end)
-		return 0;
+		return;
 	len = want->bytes;
 	if (len > want->end - sp)
 		len = want->end - sp;
 	len = (len & ~7ULL) * is_wanted;
 	if (len == 0 || len > MAX_STACK)
-		return 0;
-	if (bpf_copy_from_user_task(to, len, (void *)sp, task, 0))
-		return 0;
-	if (!has_run(r, task))
-		return len;
-	r->status |= STATUS_TORN;
-	return 0;
+		return;
+	if (bpf_copy_from_user_task(r + 1, len, (void *)sp, task, 0))
+		return;
+	if (has_run(r, task))
+		r->status |= STATUS_TORN;
+	else
+		r->stack_len = len;
 }
 
 /*
  * Copies the kernel stack of a blocked thread that proves by its counts that it did not run since it
- * was looked at. Gives the bytes copied.
+ * was looked at. The bytes copied are in the record.
  */
-static __attribute__((always_inline)) u64 copy_kernel(struct task_record *r,
-						      struct task_struct *task, u8 *to)
+static __attribute__((always_inline)) void copy_kernel(struct task_record *r,
+						       struct task_struct *task)
 {
+	u64 at = r->stack_len;
 	long len;
 
-	if (r->status & (STATUS_ON_CPU | STATUS_TORN) || !r->state || r->flags & PF_EXITING)
-		return 0;
-	len = bpf_get_task_stack(task, to, MAX_KERNEL, 0);
+	if (r->status & (STATUS_ON_CPU | STATUS_TORN) || !r->state || r->flags & PF_EXITING ||
+	    at > MAX_STACK)
+		return;
+	len = bpf_get_task_stack(task, (u8 *)(r + 1) + at, MAX_KERNEL, 0);
 	if (len <= 0 || len > MAX_KERNEL || has_run(r, task))
-		return 0;
-	return len & ~7UL;
+		return;
+	r->kernel_len = len & ~7UL;
 }
 
 /* 1 for 0, else 0. Without a branch, of which the verifier would follow both sides. */
@@ -249,8 +252,7 @@ static __attribute__((always_inline)) void remember(struct seen *seen, struct sh
  * call waits for (a file, a lock) is to be read while it waits. A futex that is waited on with the
  * value 0 is glibc's condition variable or semaphore, no lock (FUTEX_WAIT and FUTEX_WAIT_BITSET).
  */
-static __attribute__((always_inline)) u32 is_urgent(struct shared *s, struct task_record *r,
-						    u32 stack_len)
+static __attribute__((always_inline)) u32 is_urgent(struct shared *s, struct task_record *r)
 {
 	u64 call = r->orig_ax;
 	u32 is_blocked = (1 - IS_ZERO(r->state)) & IS_ZERO(r->status & STATUS_ON_CPU);
@@ -258,7 +260,7 @@ static __attribute__((always_inline)) u32 is_urgent(struct shared *s, struct tas
 		       IS_ZERO(call / 64 / CALL_WORDS);
 	u32 is_condition = IS_ZERO(call ^ FUTEX_CALL) & IS_ZERO(r->dx) & IS_ZERO(r->si & 0x76);
 
-	return is_blocked & (IS_ZERO(stack_len) | IS_ZERO(is_quiet | is_condition));
+	return is_blocked & (IS_ZERO(r->stack_len) | IS_ZERO(is_quiet | is_condition));
 }
 
 /*
@@ -266,11 +268,9 @@ static __attribute__((always_inline)) u32 is_urgent(struct shared *s, struct tas
  * while its stack was copied, and where it is now is as fair a sample as where it was.
  */
 static __attribute__((always_inline)) int look_at(struct shared *s, struct task_struct *task,
-						  s32 tid, s32 tgid, const int copies,
-						  const int kernel)
+						  s32 tid, s32 tgid, const int copies)
 {
 	u64 len = s->len;
-	u64 stack_len = 0, kernel_len = 0;
 	u32 slot = task->pid & (SEEN_SLOTS - 1);
 	struct seen *seen = bpf_map_lookup_elem(&seen_tasks, &slot);
 	struct task_record *r;
@@ -295,29 +295,27 @@ static __attribute__((always_inline)) int look_at(struct shared *s, struct task_
 	r->exec_id = task->self_exec_id;
 	r->start_boottime = task->start_boottime;
 	r->run_delay = r->pcount = r->last_queued = r->reader_arrival = 0;
+	r->stack_len = r->kernel_len = 0;
 	((u64 *)r->comm)[0] = ((u64 *)task->comm)[0];
 	((u64 *)r->comm)[1] = ((u64 *)task->comm)[1];
 	observe(r, task);
 	if (copies)
-		stack_len = copy_stack(r, task, slot, 1 - unchanged, (u8 *)(r + 1));
+		copy_stack(r, task, slot, 1 - unchanged);
 	if (r->status & STATUS_TORN && s->pass.attempt + 1 < ATTEMPTS) {
 		s->pass.attempt++;
 		return 1;
 	}
-	if (kernel)
-		kernel_len = copy_kernel(r, task, (u8 *)(r + 1) + stack_len);
+	if (s->kernel)
+		copy_kernel(r, task);
 	remember(seen, s, r);
-	r->stack_len = stack_len;
-	r->kernel_len = kernel_len;
 	s->pass.attempt = 0;
-	s->len = len + sizeof(*r) + stack_len + kernel_len;
+	s->len = len + sizeof(*r) + r->stack_len + r->kernel_len;
 	s->pass.n_records++;
-	s->pass.n_urgent += is_urgent(s, r, stack_len);
+	s->pass.n_urgent += is_urgent(s, r);
 	return 0;
 }
 
-static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, const int copies,
-						const int kernel)
+static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, const int copies)
 {
 	struct task_struct *task = ctx->task;
 	u32 zero = 0;
@@ -346,7 +344,7 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 		s->pass.n_threads = task->signal->nr_threads;
 #pragma clang loop unroll(disable)
 	for (int i = 0; i < ATTEMPTS; i++)
-		if (!look_at(s, task, tid, tgid, copies, kernel))
+		if (!look_at(s, task, tid, tgid, copies))
 			break;
 	/* User space asks for one byte: with it the kernel ends the read before the next thread. */
 	if (s->len > MAX_LEN)
@@ -357,26 +355,13 @@ static __attribute__((always_inline)) int visit(struct bpf_iter__task *ctx, cons
 SEC("iter/task")
 int wcprof_tasks(struct bpf_iter__task *ctx)
 {
-	return visit(ctx, 0, 0);
+	return visit(ctx, 0);
 }
 
 SEC("iter.s/task")
 int wcprof_stacks(struct bpf_iter__task *ctx)
 {
-	return visit(ctx, 1, 0);
-}
-
-/* With kernel stacks. Not by a field of `shared`: the verifier would take twice as long. */
-SEC("iter/task")
-int wcprof_tasks_k(struct bpf_iter__task *ctx)
-{
-	return visit(ctx, 0, 1);
-}
-
-SEC("iter.s/task")
-int wcprof_stacks_k(struct bpf_iter__task *ctx)
-{
-	return visit(ctx, 1, 1);
+	return visit(ctx, 1);
 }
 
 /* The first half of a pass: which threads are to be looked at. Nothing in it sleeps, so that the
@@ -407,7 +392,9 @@ static __attribute__((always_inline)) void list_changed(struct shared *s,
 	bpf_rcu_read_unlock();
 }
 
-static __attribute__((always_inline)) int make_pass(const int kernel)
+/* The library that reads the object knows no section `syscall`; the loader gives the type. */
+SEC("raw_tp/wcprof_pass")
+int wcprof_pass(void *ctx)
 {
 	u32 zero = 0;
 	struct shared *s = bpf_map_lookup_elem(&shared, &zero);
@@ -441,8 +428,7 @@ static __attribute__((always_inline)) int make_pass(const int kernel)
 		if (task) {
 			/* It may have ended, and its number be another's. */
 			if (task->tgid == s->host_tgid)
-				again = look_at(s, task, task->pid, task->tgid, 1,
-						kernel);
+				again = look_at(s, task, task->pid, task->tgid, 1);
 			bpf_task_release(task);
 		}
 		s->pass.next = at + !again;
@@ -451,19 +437,6 @@ static __attribute__((always_inline)) int make_pass(const int kernel)
 	s->pass.is_done = s->pass.next >= s->pass.n_changed;
 	s->pass.end = bpf_ktime_get_ns();
 	return 0;
-}
-
-/* The library that reads the object knows no section `syscall`; the loader gives the type. */
-SEC("raw_tp/wcprof_pass")
-int wcprof_pass(void *ctx)
-{
-	return make_pass(0);
-}
-
-SEC("raw_tp/wcprof_pass_k")
-int wcprof_pass_k(void *ctx)
-{
-	return make_pass(1);
 }
 
 SEC("perf_event")

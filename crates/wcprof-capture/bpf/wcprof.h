@@ -117,7 +117,8 @@ struct shared {
 	s32 host_tgid;
 	/* Bytes of `records` in use. */
 	u32 len;
-	u32 pad;
+	/* Records of blocked threads have their kernel stacks. */
+	u32 kernel;
 	/* Written by the programs from here on. */
 	struct pass pass;
 	/* Threads in the initial pid namespace. */

@@ -87,9 +87,7 @@ impl BpfEngine {
         }
         let object = LoadedObject::new()?;
         let own_program = match is_in_initial_namespace() {
-            true => object
-                .pass_program(kernel_stacks)
-                .map_err(|why| why.to_string()),
+            true => object.pass_program().map_err(|why| why.to_string()),
             false => Err("wcprof is not in the initial pid namespace".to_owned()),
         };
         Self::with_program(object, own_program, targets, kernel_stacks)
@@ -123,7 +121,7 @@ impl BpfEngine {
             Err(why) => {
                 features.no_own_passes = Some(why);
                 let program;
-                (program, features.no_stack_copies) = object.iterator(kernel_stacks)?;
+                (program, features.no_stack_copies) = object.iterator()?;
                 let links;
                 (links, features.link_filter) = create_links(program.as_fd(), targets)?;
                 PassSource::Iterator { program, links }
@@ -141,6 +139,7 @@ impl BpfEngine {
             held: VecDeque::new(),
         };
         engine.memory.filter = (!engine.features.link_filter).into();
+        engine.memory.kernel = kernel_stacks.into();
         engine.memory.set_quiet_calls(is_quiet);
         engine.forget_seen();
         for pid in targets {

@@ -97,20 +97,13 @@ impl LoadedObject {
         })
     }
 
-    /// Loads the program that makes passes when told to, with kernel stacks in its records or without.
-    pub(super) fn pass_program(&self, kernel_stacks: bool) -> Result<OwnedFd, BpfError> {
-        let name = match kernel_stacks {
-            true => "wcprof_pass_k",
-            false => "wcprof_pass",
-        };
-        self.program(name, ProgramKind::Syscall)
+    /// Loads the program that makes passes when told to.
+    pub(super) fn pass_program(&self) -> Result<OwnedFd, BpfError> {
+        self.program("wcprof_pass", ProgramKind::Syscall)
     }
 
     /// Loads the sleepable iterator, which copies stacks, or else the other one; then why not the first.
-    pub(super) fn iterator(
-        &self,
-        kernel_stacks: bool,
-    ) -> Result<(OwnedFd, Option<String>), BpfError> {
+    pub(super) fn iterator(&self) -> Result<(OwnedFd, Option<String>), BpfError> {
         let function = self.iterator_function.ok_or_else(|| {
             BpfError::NoTaskIterator(format!("its type information has no `{ITERATOR_FUNCTION}`"))
         })?;
@@ -123,18 +116,14 @@ impl LoadedObject {
                 },
             )
         };
-        let (copying, other) = match kernel_stacks {
-            true => ("wcprof_stacks_k", "wcprof_tasks_k"),
-            false => ("wcprof_stacks", "wcprof_tasks"),
-        };
-        match load(copying, true) {
+        match load("wcprof_stacks", true) {
             Ok(program) => Ok((program, None)),
             // Before Linux 5.18, or with a verifier that refuses it.
             Err(
                 why @ (BpfError::NoHelper { .. }
                 | BpfError::Rejected { .. }
                 | BpfError::Load { .. }),
-            ) => Ok((load(other, false)?, Some(why.to_string()))),
+            ) => Ok((load("wcprof_tasks", false)?, Some(why.to_string()))),
             Err(e) => Err(e),
         }
     }

@@ -230,7 +230,7 @@ pub(super) struct Shared {
     pub(super) filter: u32,
     pub(super) host_tgid: i32,
     pub(super) len: u32,
-    pad: u32,
+    pub(super) kernel: u32,
     pub(super) pass: Pass,
     changed: [i32; PASS_THREADS],
     records: [u8; PASS_BYTES],
@@ -336,7 +336,7 @@ mod tests {
         layout!("want", Want: start end host_tid bytes);
         layout!("pass", Pass: begin end is_done n_records n_unlisted n_missed n_threads n_urgent
             n_kept is_listed n_changed next attempt pad);
-        layout!("shared", Shared: quiet_calls generation list filter host_tgid len pad pass
+        layout!("shared", Shared: quiet_calls generation list filter host_tgid len kernel pass
             changed records);
     }
 
