@@ -52,22 +52,24 @@ pub(super) fn reduce(
     structs: &[String],
     functions: &[&str],
 ) -> Result<KernelTypes, BtfError> {
-    let all = AllTypes::read(bytes)?;
+    let mut all = AllTypes::tables(bytes)?;
     // The kernel's strings are unique, so that names can be compared by their offset.
     let structs: Vec<u32> = structs.iter().filter_map(|name| all.name(name)).collect();
     let functions: Vec<Option<u32>> = functions.iter().map(|name| all.name(name)).collect();
-    let mut out = Reduced::new(&all, &structs);
+    let mut struct_ids = Vec::new();
     let mut function_ids = vec![None; functions.len()];
-    for (id, ty) in all.iter() {
-        match ty.kind {
-            BtfKind::Struct if structs.contains(&ty.name) => drop(out.add(id, 0)?),
-            BtfKind::Func => {
-                if let Some(at) = functions.iter().position(|name| *name == Some(ty.name)) {
-                    function_ids[at] = Some(id);
-                }
+    all.walk(|id, kind, name| match kind {
+        BtfKind::Struct if structs.contains(&name) => struct_ids.push(id),
+        BtfKind::Func => {
+            if let Some(at) = functions.iter().position(|wanted| *wanted == Some(name)) {
+                function_ids[at] = Some(id);
             }
-            _ => {}
         }
+        _ => {}
+    })?;
+    let mut out = Reduced::new(&all, &structs);
+    for id in struct_ids {
+        out.add(id, 0)?;
     }
     Ok(KernelTypes {
         btf: out.finish(),
@@ -137,6 +139,13 @@ impl Type<'_> {
 
 impl<'a> AllTypes<'a> {
     fn read(bytes: &'a [u8]) -> Result<Self, BtfError> {
+        let mut all = Self::tables(bytes)?;
+        all.walk(|_, _, _| {})?;
+        Ok(all)
+    }
+
+    /// Before [`Self::walk`] strings alone are known.
+    fn tables(bytes: &'a [u8]) -> Result<Self, BtfError> {
         let magic = bytes.first_chunk().map(|b| u16::from_ne_bytes(*b));
         if bytes.len() < HEADER_LEN || magic != Some(MAGIC) {
             return Err(BtfError::Header);
@@ -147,32 +156,39 @@ impl<'a> AllTypes<'a> {
                 .get(begin..begin + word(bytes, at + 4) as usize)
                 .ok_or(BtfError::Table(bytes.len()))
         };
-        let (types, strings) = (table(8)?, table(16)?);
+        Ok(Self {
+            types: table(8)?,
+            strings: table(16)?,
+            offsets: Vec::new(),
+        })
+    }
+
+    /// Finds where each type begins; `see` is given id, kind and name of each.
+    fn walk(&mut self, mut see: impl FnMut(u32, BtfKind, u32)) -> Result<(), BtfError> {
+        let types = self.types;
         // Types take about 20 bytes with what follows them.
-        let mut offsets = Vec::with_capacity(types.len() / 20);
+        self.offsets.reserve(types.len() / 20);
         let mut at = 0;
         while at < types.len() {
-            offsets.push(at as u32);
+            self.offsets.push(at as u32);
             let info = word(types, at + 4);
+            let (id, kind) = (self.offsets.len() as u32, kind_of(info));
+            see(id, kind, word(types, at));
             let n = (info & 0xffff) as usize;
             at += TYPE_LEN
-                + match kind_of(info) {
+                + match kind {
                     BtfKind::Int | BtfKind::Var | BtfKind::DeclTag => 4,
                     BtfKind::Array => 12,
                     BtfKind::Struct | BtfKind::Union | BtfKind::DataSec | BtfKind::Enum64 => n * 12,
                     BtfKind::Enum | BtfKind::FuncProto => n * 8,
                     BtfKind::Unknown => {
-                        let (id, kind) = (offsets.len() as u32, info >> 24 & 0x1f);
+                        let kind = info >> 24 & 0x1f;
                         return Err(BtfError::Kind { id, kind });
                     }
                     _ => 0,
                 };
         }
-        Ok(Self {
-            types,
-            strings,
-            offsets,
-        })
+        Ok(())
     }
 
     fn get(&self, id: u32) -> Result<Type<'a>, BtfError> {

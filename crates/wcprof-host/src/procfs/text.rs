@@ -20,8 +20,11 @@ pub fn open(path: impl AsRef<Path>) -> io::Result<File> {
 
 /// At most `limit` bytes of a file of `/proc` or `/sys`.
 pub fn read_bytes(path: impl AsRef<Path>, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open(path)?.take(limit).read_to_end(&mut bytes)?;
+    let file = open(path)?;
+    // Files of `/proc` say that they are empty. One of megabytes is not moved as it grows.
+    let len = file.metadata().map_or(0, |m| m.len()).min(limit);
+    let mut bytes = Vec::with_capacity(len as usize);
+    file.take(limit).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
