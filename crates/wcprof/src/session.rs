@@ -270,6 +270,8 @@ pub(crate) fn record(
 ) -> Result<Session, Failure> {
     let (progress_tx, progress) = mpsc::channel();
     let (mut due, files) = Due::channel();
+    // Nobody is woken for a line that is not shown.
+    let is_shown = std::io::stderr().is_terminal();
     let mut shown = None;
     let mut trace = PathBuf::new();
     let running = begin(
@@ -287,7 +289,7 @@ pub(crate) fn record(
         move |recorder, time| {
             due.note(recorder, time);
             let since = time.saturating_sub(*shown.get_or_insert(time));
-            if since >= STATUS_EVERY.as_nanos() as u64 {
+            if is_shown && since >= STATUS_EVERY.as_nanos() as u64 {
                 shown = Some(time);
                 // A recording goes on without its status line.
                 let _ = progress_tx.send(recorder.progress());
@@ -297,7 +299,7 @@ pub(crate) fn record(
     )?;
     let ahead = ahead.map(|ahead| ahead::Running::start(ahead, trace.clone(), files));
     let ahead = ahead.transpose()?;
-    show_progress(&progress, options);
+    show_progress(&progress, options, is_shown);
     let finished = running.finish(options);
     if let Some(ahead) = ahead {
         ahead.end();
@@ -361,13 +363,10 @@ fn remark(options: &SessionOptions, end: &SamplingEnd, punctuality: Punctuality)
     }
 }
 
-/// Shows how far the recording is until it ends.
-fn show_progress(progress: &mpsc::Receiver<Progress>, options: &SessionOptions) {
-    let is_shown = std::io::stderr().is_terminal();
+/// Waits for the end of the recording, and shows how far it is where that `is_shown`.
+fn show_progress(progress: &mpsc::Receiver<Progress>, options: &SessionOptions, is_shown: bool) {
     for progress in progress {
-        if is_shown {
-            show_status(&progress, options);
-        }
+        show_status(&progress, options);
     }
     if is_shown {
         // A terminal that has gone is no reason to stop.

@@ -58,7 +58,7 @@ impl Sampler {
         self.targets.begin(begin);
         self.threads.mentioned = begin;
         let duration = links.duration.map(|d| d.as_nanos() as u64);
-        let mut now = begin;
+        let (mut now, mut cpu) = (begin, thread_cpu_ns());
         let mut end = loop {
             if links.stop.load(Ordering::Relaxed) {
                 break SamplingEnd::Stopped;
@@ -72,12 +72,13 @@ impl Sampler {
                 continue;
             }
             self.targets.pulse.begin();
-            let cpu = thread_cpu_ns();
             match self.tick(links) {
                 Ok(time) => now = time,
                 Err(end) => break end,
             }
-            if self.clock.is_slow(thread_cpu_ns() - cpu) {
+            // With the sleep before it, which takes little.
+            let before = std::mem::replace(&mut cpu, thread_cpu_ns());
+            if self.clock.is_slow(cpu - before) {
                 become_ordinary();
                 self.targets.pulse.give_up_priority();
             }

@@ -62,9 +62,11 @@ impl fmt::Display for Stuck {
 }
 
 impl Pulse {
-    /// The calling thread is the sampler, and works from now on.
+    /// The calling thread is the sampler, always the same one, and works from now on.
     pub(super) fn begin(&self) {
-        self.sampler.store(gettid().as_raw(), Ordering::Relaxed);
+        if self.sampler.load(Ordering::Relaxed) == 0 {
+            self.sampler.store(gettid().as_raw(), Ordering::Relaxed);
+        }
         self.count.fetch_or(1, Ordering::Relaxed);
     }
 
