@@ -237,15 +237,21 @@ impl Drop for Background {
 ///
 /// # Errors
 /// When it is still no after `seconds`, with `what` as the error, or when asking fails.
-pub fn wait_until(
+pub fn wait_until(what: &str, seconds: u64, is_done: impl FnMut() -> Result<bool>) -> Result<()> {
+    poll_until(what, seconds, Duration::from_millis(200), is_done)
+}
+
+/// The same, looking so often.
+pub fn poll_until(
     what: &str,
     seconds: u64,
+    interval: Duration,
     mut is_done: impl FnMut() -> Result<bool>,
 ) -> Result<()> {
     let end = Instant::now() + Duration::from_secs(seconds);
     while !is_done()? {
         ensure!(Instant::now() < end, "{what}: not within {seconds} s");
-        std::thread::sleep(Duration::from_millis(200));
+        std::thread::sleep(interval);
     }
     Ok(())
 }

@@ -8,8 +8,8 @@ use fs_err as fs;
 
 use crate::cpu_time::{children_cpu_time, cpu_time};
 use crate::process::{
-    Background, capture_json, command, list, log_tail, log_to, number, quoted, result_folder, text,
-    wait_until,
+    Background, capture_json, command, list, log_tail, log_to, number, poll_until, quoted,
+    result_folder, text,
 };
 
 /// A running wcprof. It is killed when dropped.
@@ -20,9 +20,17 @@ pub struct Attached {
     worker: i32,
     trace: PathBuf,
     log: PathBuf,
+    start: Start,
     /// CPU time of ended children before it was started.
     cpu_before: Duration,
     rss_bytes: u64,
+}
+
+/// What it took until every thread was sampled once.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    pub wall: Duration,
+    pub cpu: Duration,
 }
 
 /// What a whole recording used, and what it holds.
@@ -68,21 +76,32 @@ impl Attached {
             "{wcprof} attach {arguments} -d 0 --force -o {}",
             quoted(&trace)
         ));
+        let begin = Instant::now();
         let process = Background::start(log_to(&mut attach, &log)?)?;
-        let front = process.pid();
         let mut worker = None;
-        wait_until("wcprof has no child", 10, || {
-            worker = child_of(front);
-            Ok(worker.is_some())
-        })?;
+        let wait = Duration::from_millis(1);
+        let sampling = poll_until("the first sample", 60, wait, || {
+            worker = worker.or_else(|| child_of(process.pid()));
+            Ok(worker.is_some_and(has_sampled))
+        });
+        let wall = begin.elapsed();
+        sampling.with_context(|| log_tail(&log))?;
+        let worker = worker.context("wcprof has no child")?;
+        let cpu = cpu_time(process.pid())? + cpu_time(worker)?;
         Ok(Self {
-            worker: worker.context("wcprof has no child")?,
+            worker,
             process,
+            start: Start { wall, cpu },
             trace,
             log,
             cpu_before,
             rss_bytes: 0,
         })
+    }
+
+    /// What it took to start.
+    pub fn start_cost(&self) -> Start {
+        self.start
     }
 
     /// The process that does the work.
@@ -144,6 +163,15 @@ impl Attached {
 fn child_of(pid: i32) -> Option<i32> {
     let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
     children.split_whitespace().next()?.parse().ok()
+}
+
+/// Whether the thread of this wcprof that samples has begun to wait for its second tick.
+fn has_sampled(worker: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{worker}/task"));
+    threads.into_iter().flatten().flatten().any(|thread| {
+        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.contains("(wcprof-sampler) S ")
+    })
 }
 
 /// Peak resident memory of a process so far, in bytes; 0 when it has ended.

@@ -28,6 +28,8 @@ const HEAD: &[&str] = &[
     "% of a core",
     "trace bytes/thread-sample",
     "RSS MB",
+    "start, ms",
+    "of it CPU",
     "Ctrl-C to end, ms",
 ];
 
@@ -124,6 +126,7 @@ fn wake_up(options: &Options) -> Result<Duration> {
 /// Records the target. Returns the cells of a row, from the engine on.
 fn record(wcprof: &str, pid: i32, engine: &str, options: &Options) -> Result<Vec<String>> {
     let mut attached = Attached::start(wcprof, pid, engine, RATE)?;
+    let start = attached.start_cost();
     attached.run_for(SETTLE)?;
     // Start-up and report excluded.
     let cpu = attached.run_for(Duration::from_secs(options.seconds.into()))?;
@@ -142,6 +145,8 @@ fn record(wcprof: &str, pid: i32, engine: &str, options: &Options) -> Result<Vec
         format!("{:.1}", cpu.as_secs_f64() * 100.0 / seconds),
         format!("{:.2}", recording.trace_bytes as f64 / n_samples),
         format!("{:.0}", recording.rss_bytes as f64 / 1e6),
+        format!("{:.0}", start.wall.as_secs_f64() * 1e3),
+        format!("{:.0}", start.cpu.as_secs_f64() * 1e3),
         recording.end.as_millis().to_string(),
     ])
 }
