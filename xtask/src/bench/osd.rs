@@ -3,11 +3,12 @@
 //! One fio runs all the time, so that connections and caches stay as they are. Operations are
 //! counted by the OSD, CPU time by the kernel, latencies by fio. The segments of a round are
 //! neighbors in time and their order alternates, so that a slow drift of the machine cancels out.
-//! Start-up and report of wcprof fall between segments.
+//! Start-up and report of wcprof fall between segments. A virtual machine loses CPUs to others: rounds of
+//! which one segment lost more than the other are left out, and the result is given with and without them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use fs_err as fs;
 
 use super::attached::{Attached, Recording};
@@ -26,12 +27,21 @@ const RATE: u32 = 100;
 /// fio logs latencies this often, milliseconds.
 const LOG_INTERVAL: u64 = 100;
 
+/// Rounds with alike steal before an interval can be narrow enough: few can agree by luck.
+const MIN_ROUNDS: usize = 20;
+
 /// What to measure.
 #[derive(Debug, clap::Args)]
 pub struct Options {
-    /// Rounds, each a segment without wcprof and one with it
-    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(6..=500))]
+    /// Rounds at most, each a segment without wcprof and one with it
+    #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(6..=2000))]
     rounds: u32,
+    /// End as soon as half of either interval (IOPS, CPU time of an operation) is at most this, in percent
+    #[arg(long, value_name = "PERCENT", value_parser = percent)]
+    until: Option<f64>,
+    /// Leave out rounds whose segments differ by more than this in the CPU time that the hypervisor took, in percent
+    #[arg(long, value_name = "PERCENT", default_value = "1", value_parser = percent)]
+    steal: f64,
     /// Attach nothing in either segment: shows the noise of the method
     #[arg(long)]
     nothing: bool,
@@ -48,6 +58,8 @@ pub struct Options {
 struct Segment {
     iops: f64,
     cpu_us_per_op: f64,
+    /// CPU time that the hypervisor took, as a share of all.
+    steal: f64,
     /// Its begin and end, milliseconds after the epoch.
     from: u64,
     to: u64,
@@ -57,6 +69,13 @@ struct Segment {
 
 /// A segment without wcprof, and one with it.
 type Round = [Segment; 2];
+
+/// `1` or `1%` to 0.01.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.trim_end_matches('%').parse::<f64>();
+    let valid = number.ok().filter(|p| (0.0..=100.0).contains(p));
+    valid.map(|p| p / 100.0).ok_or("not a percentage".into())
+}
 
 /// Runs the command.
 ///
@@ -71,7 +90,7 @@ pub fn run(options: &Options) -> Result<()> {
     let seconds = n_segments * (options.segment + options.settle + 1.0);
     let fio = fio::Options {
         // Reports take time, too; fio is stopped when the last segment is over.
-        seconds: (seconds as u32).saturating_mul(2).clamp(60, 3600),
+        seconds: (seconds as u32).saturating_mul(2).clamp(60, 4 * 3600),
         depth: 32,
         ..fio::Options::sized("randread", "16k")
     };
@@ -96,20 +115,35 @@ pub fn run(options: &Options) -> Result<()> {
                 recordings.push(attached.stop(&wcprof)?);
             }
         }
+        rounds.push(round);
+        let ratios = [iops, cpu_us_per_op].map(|value| ratio(&alike(&rounds, options), value));
         let [without, with] = round;
         eprintln!(
-            "round {number}: IOPS {:.0} without, {:.0} with",
-            without.iops, with.iops
+            "round {number}: IOPS {:.0} without, {:.0} with; steal {:.1} %, {:.1} %; so far {}",
+            without.iops,
+            with.iops,
+            without.steal * 100.0,
+            with.steal * 100.0,
+            ratios.map(text_of).join(", ")
         );
-        rounds.push(round);
+        let is_narrow =
+            |ratio: &Option<Ratio>, until| ratio.is_some_and(|r| r.half_width() <= until);
+        if let Some(until) = options.until
+            && alike(&rounds, options).len() >= MIN_ROUNDS
+            && ratios.iter().all(|ratio| is_narrow(ratio, until))
+        {
+            break;
+        }
     }
     load.stop()?;
     let text = fs::read_to_string(log.with_file_name("fio_clat_hist.log"))?;
     println!(
-        "\nOSD ({description}), fio randread 16k depth 32: {} rounds of {} s segments, {RATE} Hz\n",
-        options.rounds, options.segment
+        "\nOSD ({description}), fio randread 16k depth 32: {} rounds of {} s segments, {RATE} Hz; steal of {} alike\n",
+        rounds.len(),
+        options.segment,
+        alike(&rounds, options).len()
     );
-    print_ratios(&rounds, &Histograms::parse(&text)?);
+    print_ratios(&rounds, options, &Histograms::parse(&text)?);
     print_cost(&rounds, &recordings);
     Ok(())
 }
@@ -134,44 +168,90 @@ fn segment(lab: &Lab, options: &Options, mut wcprof: Option<&mut Attached>) -> R
             now.as_millis() as u64,
             counter(&socket, "osd", "op")?,
             cpu_time(pid)?,
+            machine_times()?,
         ))
     };
     wait(options.settle)?;
-    let (from, n_before, cpu_before) = counters()?;
+    let (from, n_before, cpu_before, machine_before) = counters()?;
     let wcprof_cpu = wait(options.segment)?;
-    let (to, n_after, cpu_after) = counters()?;
+    let (to, n_after, cpu_after, machine_after) = counters()?;
     let n = n_after.saturating_sub(n_before) as f64;
     ensure!(n > 0.0, "the OSD served no operation");
+    let [steal, all] = [0, 1].map(|i| machine_after[i].saturating_sub(machine_before[i]) as f64);
     Ok(Segment {
         iops: n * 1000.0 / (to - from) as f64,
         cpu_us_per_op: cpu_after.saturating_sub(cpu_before).as_secs_f64() * 1e6 / n,
+        steal: steal / all.max(1.0),
         from,
         to,
         wcprof_cores: wcprof_cpu.as_secs_f64() / options.segment,
     })
 }
 
-fn print_ratios(rounds: &[Round], latencies: &Histograms) {
+/// What the hypervisor took of the machine's CPU time so far, and all of it, in the kernel's units.
+fn machine_times() -> Result<[u64; 2]> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let fields = stat
+        .split_whitespace()
+        .skip(1)
+        .map_while(|f| f.parse().ok());
+    // user, nice, system, idle, iowait, irq, softirq, steal; time of guests is in `user` already.
+    let fields: Vec<u64> = fields.take(8).collect();
+    let steal = fields.get(7).context("`/proc/stat` has no steal")?;
+    Ok([*steal, fields.iter().sum()])
+}
+
+/// The rounds of which both segments lost about as much to the hypervisor.
+fn alike(rounds: &[Round], options: &Options) -> Vec<Round> {
+    let is_alike = |[a, b]: &&Round| (a.steal - b.steal).abs() <= options.steal;
+    rounds.iter().filter(is_alike).copied().collect()
+}
+
+fn iops(segment: &Segment) -> f64 {
+    segment.iops
+}
+
+fn cpu_us_per_op(segment: &Segment) -> f64 {
+    segment.cpu_us_per_op
+}
+
+fn ratio(rounds: &[Round], value: impl Fn(&Segment) -> f64) -> Option<Ratio> {
+    let pairs: Vec<_> = rounds.iter().map(|[a, b]| (value(a), value(b))).collect();
+    Ratio::new(&pairs)
+}
+
+fn text_of(ratio: Option<Ratio>) -> String {
+    ratio.map_or_else(|| "not measured".to_owned(), |ratio| ratio.to_string())
+}
+
+fn print_ratios(rounds: &[Round], options: &Options, latencies: &Histograms) {
     let p99 = |segment: &Segment| {
         let ns = latencies.percentile(0.99, segment.from + LOG_INTERVAL, segment.to);
         ns.unwrap_or(0.0) / 1000.0
     };
+    let alike = alike(rounds, options);
     let mut rows = Vec::new();
     for (quantity, value) in [
         ("p99 us", &p99 as &dyn Fn(&Segment) -> f64),
-        ("OSD CPU us/op", &|segment| segment.cpu_us_per_op),
-        ("IOPS", &|segment| segment.iops),
+        ("OSD CPU us/op", &cpu_us_per_op),
+        ("IOPS", &iops),
     ] {
-        let pairs: Vec<_> = rounds.iter().map(|[a, b]| (value(a), value(b))).collect();
-        let ratio = Ratio::new(&pairs);
+        let middle = |i: usize| median(alike.iter().map(|round| value(&round[i])));
         rows.push(vec![
             quantity.to_owned(),
-            format!("{:.1}", median(pairs.iter().map(|pair| pair.0))),
-            format!("{:.1}", median(pairs.iter().map(|pair| pair.1))),
-            ratio.map_or_else(|| "not measured".to_owned(), |ratio| ratio.to_string()),
+            format!("{:.1}", middle(0)),
+            format!("{:.1}", middle(1)),
+            text_of(ratio(&alike, value)),
+            text_of(ratio(rounds, value)),
         ]);
     }
-    let head = ["median", "without", "with", "with / without, 95 % interval"];
+    let head = [
+        "median",
+        "without",
+        "with",
+        "with / without, 95 % interval",
+        "all rounds",
+    ];
     println!("{}", table(&head, &rows));
 }
 

@@ -2,11 +2,14 @@
 
 use std::fmt;
 
-/// The geometric mean of ratios, and where the true one lies with 95 % confidence if the logarithms
-/// of ratios are normally distributed.
+/// Share of the pairs, at either end, that has no say in the mean.
+const TRIMMED: f64 = 0.1;
+
+/// The trimmed geometric mean of ratios, and where the true one lies with 95 % confidence (Yuen: the variance
+/// is that of the logarithms with their ends pulled in). A few pairs that something else disturbed do not move it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Ratio {
-    /// Geometric mean.
+    /// Trimmed geometric mean.
     pub mean: f64,
     /// Lower end of the interval.
     pub low: f64,
@@ -21,16 +24,27 @@ impl Ratio {
         if pairs.len() < 6 || pairs.iter().any(|&(a, b)| !(a > 0.0 && b > 0.0)) {
             return None;
         }
-        let n = pairs.len() as f64;
-        let logs: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
-        let mean = logs.iter().sum::<f64>() / n;
-        let variance = logs.iter().map(|l| (l - mean).powi(2)).sum::<f64>() / (n - 1.0);
-        let half = t_quantile(n - 1.0) * (variance / n).sqrt();
+        let mut logs: Vec<f64> = pairs.iter().map(|(a, b)| (b / a).ln()).collect();
+        logs.sort_by(f64::total_cmp);
+        let n_cut = (TRIMMED * logs.len() as f64) as usize;
+        let kept = n_cut..logs.len() - n_cut;
+        let n_kept = kept.len() as f64;
+        let mean = logs[kept.clone()].iter().sum::<f64>() / n_kept;
+        let (lowest, highest) = (logs[kept.start], logs[kept.end - 1]);
+        let pulled_in: Vec<f64> = logs.iter().map(|l| l.clamp(lowest, highest)).collect();
+        let middle = pulled_in.iter().sum::<f64>() / logs.len() as f64;
+        let squares: f64 = pulled_in.iter().map(|l| (l - middle).powi(2)).sum();
+        let half = t_quantile(n_kept - 1.0) * (squares / (n_kept * (n_kept - 1.0))).sqrt();
         Some(Self {
             mean: mean.exp(),
             low: (mean - half).exp(),
             high: (mean + half).exp(),
         })
+    }
+
+    /// Half of the interval.
+    pub fn half_width(&self) -> f64 {
+        (self.high - self.low) / 2.0
     }
 }
 
@@ -85,6 +99,23 @@ mod tests {
         assert!(ratio.low < 1.0 && 1.0 < ratio.high);
         assert_eq!(Ratio::new(&noisy[..5]), None);
         assert_eq!(Ratio::new(&[(0.0, 1.0); 6]), None);
+    }
+
+    /// Check that pairs which something else disturbed neither move the mean nor widen the interval much, and that
+    /// 0.99 is told from 1.
+    #[test]
+    fn disturbed_pairs() {
+        let noise = |i: usize| 1.0 + 0.02 * (i as f64 * 2.4).sin();
+        let calm: Vec<_> = (0..60).map(|i| (100.0, 99.0 * noise(i))).collect();
+        let mut disturbed = calm.clone();
+        (disturbed[3].1, disturbed[40].1) = (20.0, 30.0);
+        let [calm, disturbed] = [calm, disturbed].map(|pairs| Ratio::new(&pairs).unwrap());
+        assert!((disturbed.mean - calm.mean).abs() < 0.002, "{disturbed}");
+        assert!(
+            disturbed.half_width() < 1.3 * calm.half_width(),
+            "{disturbed}"
+        );
+        assert!(disturbed.low < 0.99 && 0.99 < disturbed.high && disturbed.high < 1.0);
     }
 
     /// Check the median of odd, even and no values.
