@@ -36,7 +36,7 @@ pub struct Options {
     /// Rounds at most, each a segment without wcprof and one with it
     #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(6..=2000))]
     rounds: u32,
-    /// End as soon as half of either interval (IOPS, CPU time of an operation) is at most this, in percent
+    /// End as soon as half of the interval is at most this, for IOPS and for CPU time of an operation, in percent
     #[arg(long, value_name = "PERCENT", value_parser = percent)]
     until: Option<f64>,
     /// Leave out rounds whose segments differ by more than this in the CPU time that the hypervisor took, in percent
