@@ -8,8 +8,8 @@ use std::process::Command;
 use criterion::{Criterion, criterion_group, criterion_main};
 use wcprof_symbols::elf::ElfFile;
 use wcprof_symbols::{
-    AddressQuery, LocalFiles, ModuleIdentity, ModuleQuery, SymbolOptions, demangle, open_regular,
-    symbolize_modules,
+    AddressQuery, Inlines, LocalFiles, ModuleIdentity, ModuleQuery, SymbolOptions, demangle,
+    open_regular, symbolize_modules,
 };
 use wcprof_types::{BuildId, Svma};
 
@@ -62,7 +62,10 @@ fn modules(c: &mut Criterion) {
         .status();
     assert!(status.is_ok_and(|s| s.success()), "g++ is needed");
     let queries = [query(&path)];
-    for (what, inlines) in [("symbol table", false), ("symbol table and DWARF", true)] {
+    for (what, inlines) in [
+        ("symbol table", Inlines::No),
+        ("symbol table and DWARF", Inlines::All),
+    ] {
         let options = SymbolOptions {
             inlines,
             debug_dirs: Vec::new(),
