@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use crate::sys::OwnCpu;
 
-/// Own CPU use is accounted this often, and as soon as half of what it may be until then is used.
-const ACCOUNT_NS: u64 = 1_000_000_000;
+/// Own CPU use is accounted after so much CPU time as is permitted, ns, or as soon as half of it is used: some ticks that
+/// take longer than others, as when mappings are read again, are part of each account.
+const ACCOUNT_CPU_NS: f64 = 50e6;
+/// The shortest and the longest time between accounts.
+const ACCOUNT_NS: std::ops::RangeInclusive<f64> = 1e9..=10e9;
 /// What was used too much is made up for over at least this long.
 const MAX_DEBT_NS: f64 = 10e9;
-/// Accounts in a row that must be calm, at most, before the rate is raised.
-const MAX_PATIENCE: u32 = 64;
+/// Time that must be calm, at most, before the rate is raised.
+const MAX_PATIENCE_NS: f64 = 64e9;
 /// The lowest rate: a tick of tens of thousands of threads can take most of a second.
 const MIN_HZ: f64 = 0.1;
 /// Calm is to use less of the share than this.
@@ -35,6 +38,8 @@ pub(super) struct CpuBudget {
     rate_hz: f64,
     /// Of a core.
     share: f64,
+    /// Between two accounts, ns.
+    account_ns: f64,
     /// When the own CPU time was last read, and what it was, ns.
     read_at: u64,
     cpu: OwnCpu,
@@ -55,10 +60,12 @@ pub(super) struct CpuBudget {
 
 impl CpuBudget {
     pub(super) fn new(rate_hz: u32, max_cpu_percent: u32) -> Self {
+        let share = f64::from(max_cpu_percent) / 100.0;
         Self {
             asked_hz: f64::from(rate_hz.max(1)),
             rate_hz: f64::from(rate_hz.max(1)),
-            share: f64::from(max_cpu_percent) / 100.0,
+            share,
+            account_ns: (ACCOUNT_CPU_NS / share).clamp(*ACCOUNT_NS.start(), *ACCOUNT_NS.end()),
             read_at: 0,
             cpu: OwnCpu::default(),
             n_ticks: None,
@@ -90,7 +97,7 @@ impl CpuBudget {
 
     /// Whether [`Self::check`] is to be called in any case.
     pub(super) fn is_due(&self, now: u64) -> bool {
-        self.n_ticks.is_none() || now.saturating_sub(self.read_at) >= ACCOUNT_NS
+        self.n_ticks.is_none() || now.saturating_sub(self.read_at) as f64 >= self.account_ns
     }
 
     /// Counts a tick. Whether [`Self::check`] is to be called after it.
@@ -99,7 +106,7 @@ impl CpuBudget {
             *n += 1;
         }
         // What is to be made up for is not there to be used.
-        let share = self.share * ACCOUNT_NS as f64;
+        let share = self.share * self.account_ns;
         let half = (share - self.debt.min(MAX_REPAID * share)) / 2.0;
         let used = self.used(cpu) - self.new_ns();
         self.is_due(now) || used > half
@@ -155,7 +162,8 @@ impl CpuBudget {
             () if used > aim => {
                 self.calm = 0;
                 if std::mem::take(&mut self.has_risen) {
-                    self.patience = (2 * self.patience).min(MAX_PATIENCE);
+                    let longest = MAX_PATIENCE_NS / self.account_ns;
+                    self.patience = (2 * self.patience).min(longest as u32);
                 }
                 // Where ticks take longer than their interval, there were fewer.
                 let taken = f64::from(n_ticks) * 1e9 / wall;
@@ -193,6 +201,8 @@ fn whole(rate: f64) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     const MS: u64 = 1_000_000;
@@ -351,6 +361,29 @@ mod tests {
         assert!(
             settled.iter().all(|second| (3..=8).contains(&second.1)),
             "{settled:?}"
+        );
+    }
+
+    /// Check that some ticks which take longer do not lower a rate that the limit permits.
+    #[test]
+    fn uneven() {
+        let mut budget = CpuBudget::new(19, 1);
+        budget.begin(0, OwnCpu::default(), 0);
+        let read_at = Cell::new(0);
+        // Mappings are read again every two seconds.
+        let cost = |now: u64| {
+            let is_due = now >= read_at.get() + 2 * S;
+            if is_due {
+                read_at.set(now);
+            }
+            3 * MS / 10 + u64::from(is_due) * 5 * MS
+        };
+        let seconds = simulate(&mut budget, 600, cost);
+        let used = seconds[599].0 - seconds[299].0;
+        assert!(used <= 3 * S, "{used} ns in 300 s: {seconds:?}");
+        assert!(
+            seconds[299..].iter().all(|second| second.1 >= 15),
+            "{seconds:?}"
         );
     }
 
