@@ -47,6 +47,15 @@ struct TraceModule {
     build_id: Option<BuildId>,
 }
 
+/// What is different since the modules were last taken over.
+#[derive(Debug)]
+pub(crate) struct Changes {
+    /// Modules that are mapped no more.
+    pub(crate) gone: Vec<ModuleId>,
+    /// An address can mean something else now.
+    pub(crate) any: bool,
+}
+
 /// Modules of a process by address; its unwinder and the trace know the same ones.
 pub(crate) struct Modules {
     process: ProcessId,
@@ -107,18 +116,17 @@ impl Modules {
         }
     }
 
-    /// Takes over the target's mappings; `add` puts a module into the trace. Gives the modules that are mapped
-    /// no more.
+    /// Takes over the target's mappings; `add` puts a module into the trace.
     pub(crate) fn update(
         &mut self,
         mappings: &[Mapping],
         unwinder: &mut Unwinder,
         shared: &mut SharedFiles,
         mut add: impl FnMut(&mut SharedFiles, &NewModule<'_>) -> ModuleId,
-    ) -> Vec<ModuleId> {
+    ) -> Changes {
         self.hold_jitdumps(mappings);
         let images = images(mappings);
-        unwinder.set_foreign_code(foreign_code(mappings, &images));
+        let mut any = unwinder.set_foreign_code(foreign_code(mappings, &images));
         let current: HashSet<u64> = images.iter().map(|i| i.first.start.0).collect();
         let mut unmapped = Vec::new();
         self.known.retain(|start, (image, key)| {
@@ -129,12 +137,14 @@ impl Modules {
             }
             stays
         });
+        any |= !unmapped.is_empty();
         let gone = self.unmap(unmapped);
         for image in images {
             let start = image.first.start;
             if self.known.contains_key(&start.0) {
                 continue;
             }
+            any = true;
             let code = self.read(&image, shared);
             let bias = code
                 .as_ref()
@@ -176,7 +186,7 @@ impl Modules {
             self.ids.insert(key, known);
             self.known.insert(start.0, (image, key));
         }
-        gone
+        Changes { gone, any }
     }
 
     /// Forgets modules. Their files are held for a while, since the trace has frames of them.
@@ -399,7 +409,13 @@ mod tests {
             let key = (Avma(start), None);
             let handle = Arc::new(Handle::Bytes(Vec::new()));
             modules.files.handles.insert(key, handle);
-            gone.extend(modules.update(&maps, &mut unwinder, &mut shared, |_, _| ModuleId(n)));
+            let mut update =
+                || modules.update(&maps, &mut unwinder, &mut shared, |_, _| ModuleId(n));
+            let changes = update();
+            assert!(changes.any);
+            gone.extend(changes.gone);
+            let again = update();
+            assert!(!again.any && again.gone.is_empty());
             assert_eq!(modules.ids.len(), 1);
         }
         let n_gone = 2 * MAX_UNMAPPED as u32 - 1;

@@ -9,7 +9,9 @@ use wcprof_host::{Liveness, SocketNames, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
 use wcprof_types::{Avma, FrameAddress, RelativeAddress};
-use wcprof_unwind::{SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundStack};
+use wcprof_unwind::{
+    SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundFrame, UnwoundStack,
+};
 
 use crate::error::RecordError;
 use crate::exited::ExitedCpu;
@@ -25,6 +27,8 @@ use crate::unmapped::UnmappedFrames;
 /// Mappings are read again at most this often for code that is in no module; more often while a
 /// process is young, when it loads its libraries.
 const REFRESH_NS: u64 = 500_000_000;
+/// The same for what was a JIT compiler's code at the last time: a library may have taken its place.
+const JIT_REFRESH_NS: u64 = 10_000_000_000;
 /// Frames of which the id is remembered; beyond it the memory starts afresh.
 const MAX_FRAME_IDS: usize = 1 << 20;
 
@@ -103,10 +107,20 @@ impl ProcessState {
         }
     }
 
-    /// Whether the mappings may be read again.
-    pub(crate) fn may_refresh(&self, now: u64) -> bool {
+    /// Whether the mappings are to be read again for frames that are in no module.
+    pub(crate) fn is_outdated(&self, frames: &[UnwoundFrame], now: u64) -> bool {
+        let lost = frames.iter().filter(|frame| frame.module.is_none());
+        let is_jit = |frame: &UnwoundFrame| {
+            let address = frame.address.for_lookup();
+            self.unwinder.is_foreign_code(address)
+        };
+        let waits = lost.map(|frame| match is_jit(frame) {
+            true => JIT_REFRESH_NS,
+            false => REFRESH_NS,
+        });
         let (first, last) = self.mapped.unwrap_or_default();
-        now.saturating_sub(last) >= (last - first).min(REFRESH_NS)
+        let wait = waits.min().map(|wait| wait.min(last - first));
+        wait.is_some_and(|wait| now.saturating_sub(last) >= wait)
     }
 
     /// Where the copy ends before the stack does, live memory is read; it may have changed since,
@@ -192,7 +206,7 @@ impl ProcessState {
         };
         self.modules.note_left_out(mappings.n_left_out);
         let mut failed = None;
-        let gone = self
+        let changes = self
             .modules
             .update(&mappings, &mut self.unwinder, shared, |shared, new| {
                 let added = match self.fold {
@@ -205,12 +219,13 @@ impl ProcessState {
                 })
             });
         // Those of a fold may be mapped in other processes.
-        for module in gone.into_iter().filter(|_| self.fold.is_none()) {
+        for module in changes.gone.into_iter().filter(|_| self.fold.is_none()) {
             writer.module_unmapped(module);
         }
         shared.close_idle();
-        // Addresses can mean other modules now.
-        self.forget();
+        if changes.any {
+            self.forget();
+        }
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
 }

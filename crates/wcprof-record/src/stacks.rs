@@ -62,8 +62,7 @@ impl Stacks {
             return Ok((stack, None));
         }
         process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
-        let unknown = self.unwound.frames.iter().any(|f| f.module.is_none());
-        if unknown && process.may_refresh(time) {
+        if process.is_outdated(&self.unwound.frames, time) {
             // A library may have been loaded since.
             process.read_modules(time, sink, &mut self.shared)?;
             process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);

@@ -27,11 +27,16 @@ pub(crate) struct Row {
     pub signal: bool,
     /// First address of the row's FDE.
     pub start: u64,
+    /// First address after it.
+    end: u64,
     cfa: CfaRule<usize>,
     bp: Option<RegisterRule<usize>>,
     ra: Option<RegisterRule<usize>>,
     encoding: Encoding,
 }
+
+/// Most bytes of a trampoline that handlers of signals return to: two instructions, and padding.
+const MAX_TRAMPOLINE: u64 = 64;
 
 /// A row without expressions. The return address is right below the CFA.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
@@ -88,6 +93,12 @@ impl Row {
     /// Whether the return address is undefined: a thread's or coroutine's first frame.
     pub fn is_root(&self) -> bool {
         matches!(self.ra, None | Some(RegisterRule::Undefined))
+    }
+
+    /// Whether this is a function that has the address and more code than a trampoline of signals.
+    pub fn is_function_at(&self, svma: u64) -> bool {
+        let range = self.start..self.end;
+        range.contains(&svma) && range.end - range.start > MAX_TRAMPOLINE
     }
 
     /// The same without expressions, if it has none, and offsets are ordinary ones.
@@ -244,6 +255,7 @@ fn find_in<'a, S: UnwindSection<Slice<'a>>>(
         section: cfi.kind,
         signal: fde.is_signal_trampoline(),
         start: fde.initial_address(),
+        end: fde.initial_address().saturating_add(fde.len()),
         cfa: row.cfa().clone(),
         bp: row.register(X86_64::RBP),
         ra: row.register(X86_64::RA),

@@ -174,15 +174,18 @@ impl Unwinder {
     }
 
     /// Tells where executable memory is that is of no module: code that a JIT compiler made. Ranges in any
-    /// order replace those before.
-    pub fn set_foreign_code(&mut self, ranges: impl IntoIterator<Item = Range<Avma>>) {
+    /// order replace those before. Whether they differ from those.
+    pub fn set_foreign_code(&mut self, ranges: impl IntoIterator<Item = Range<Avma>>) -> bool {
         let ranges = ranges.into_iter().map(|r| r.start.0..r.end.0);
-        self.foreign = ranges.collect();
-        self.foreign.sort_by_key(|range| range.start);
+        let mut foreign: Vec<_> = ranges.collect();
+        foreign.sort_by_key(|range| range.start);
+        let is_new = foreign != self.foreign;
+        self.foreign = foreign;
+        is_new
     }
 
     /// Whether an address is in executable memory of no module, or of a file that is none (`memfd`).
-    pub(crate) fn is_foreign_code(&self, address: Avma) -> bool {
+    pub fn is_foreign_code(&self, address: Avma) -> bool {
         let n_before = self
             .foreign
             .partition_point(|range| range.start <= address.0);
@@ -258,7 +261,10 @@ impl Unwinder {
                 }
             }
         }
-        if row.as_ref().is_none_or(|r| !r.signal) && is_sigreturn(address, text) {
+        // A look at memory for each new place of a running thread would take as long as its unwinding.
+        let svma = bias.to_svma(Avma(raw(address))).0;
+        let is_other = |row: &Row| row.signal || row.is_function_at(svma);
+        if !row.as_ref().is_some_and(is_other) && is_sigreturn(address, text) {
             return (Step::Sigreturn, Some(key));
         }
         let Some(row) = row else {

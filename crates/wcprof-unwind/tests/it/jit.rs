@@ -22,7 +22,8 @@ fn unwind(words: &[u64], calls: bool) -> (Vec<u64>, StackEnd) {
         true
     };
     let mut unwinder = Unwinder::default();
-    unwinder.set_foreign_code([Avma(CODE.start)..Avma(CODE.end)]);
+    let code = [Avma(CODE.start)..Avma(CODE.end)];
+    assert!(unwinder.set_foreign_code(code.clone()) && !unwinder.set_foreign_code(code));
     let regs = UserRegs {
         ip: Avma(CODE.start + 0x10),
         sp: Avma(STACK),
