@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use wcprof_host::clock::{children_cpu_ns, own_cpu_ns};
+use wcprof_host::clock::{children_cpu_ns, thread_cpu_ns};
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_record::{NamedSnapshot, TargetFiles};
@@ -26,36 +26,91 @@ const JIT_AGAIN: Duration = Duration::from_secs(10);
 /// Names remembered; beyond it those that are not in use are forgotten.
 const MAX_NAMES: usize = 1 << 18;
 
-/// CPU time of wcprof and of the processes that read symbols for it, ns.
-fn cpu_ns() -> u64 {
-    own_cpu_ns() + children_cpu_ns()
+/// CPU time of this thread and of the processes that read symbols for it.
+fn cpu() -> Duration {
+    Duration::from_nanos(thread_cpu_ns() + children_cpu_ns())
+}
+
+/// When names may be looked up again.
+#[derive(Debug)]
+struct Pauses {
+    /// The next one, and the longest, in times of what the last look-up took.
+    next: u32,
+    longest: u32,
+    /// When the last look-up ended, and the CPU time that it took.
+    last: Option<(Instant, Duration)>,
+}
+
+impl Pauses {
+    fn up_to(longest: u32) -> Self {
+        Self {
+            next: PAUSE,
+            longest,
+            last: None,
+        }
+    }
+
+    fn may_ask(&self, now: Instant, has_new_module: bool) -> bool {
+        let pause = if has_new_module { PAUSE } else { self.next };
+        let is_over = |(end, took): (Instant, Duration)| {
+            now.saturating_duration_since(end) >= took.saturating_mul(pause)
+        };
+        self.last.is_none_or(is_over)
+    }
+
+    /// A look-up has ended. What is not named yet of modules that are known is less and less, and each look-up costs
+    /// the same: the pauses grow.
+    fn begin(&mut self, now: Instant, took: Duration, has_new_module: bool) {
+        self.last = Some((now, took));
+        self.next = match has_new_module {
+            true => PAUSE,
+            false => self.next.saturating_mul(2).min(self.longest),
+        };
+    }
 }
 
 /// A loaded file, however a trace numbers it.
 type ModuleKey = (Pid, Avma, Option<BuildId>, String);
 
 /// Names of frames, by module and address.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LiveNames {
     modules: HashMap<ModuleKey, u32>,
+    /// How many of these there were at the last look-up.
+    n_asked: u32,
     names: HashMap<(u32, RelativeAddress), Vec<SymbolFrame>>,
+    /// Of functions by their start, without what is inlined there: for places in them that were not looked up yet.
+    functions: HashMap<(u32, RelativeAddress), SymbolFrame>,
     /// Of JIT code, which may be replaced: as it was at the last look-up. Empty without a name.
     jit: HashMap<(Pid, Avma), Vec<SymbolFrame>>,
     jit_asked: Option<Instant>,
-    /// When names may be looked up again.
-    not_before: Option<Instant>,
-    /// Time that look-ups took so far.
+    pauses: Pauses,
+    /// CPU time that look-ups took so far.
     pub(crate) spent: Duration,
     /// Which frames of one function are kept apart in profiles.
     detail: Detail,
 }
 
+impl Default for LiveNames {
+    fn default() -> Self {
+        Self::new(Detail::default(), PAUSE)
+    }
+}
+
 impl LiveNames {
-    /// Of profiles in which frames of one function are kept apart like this.
-    pub(crate) fn with_detail(detail: Detail) -> Self {
+    /// Of profiles in which frames of one function are kept apart like this. Pauses between look-ups grow to so many
+    /// times what one takes.
+    pub(crate) fn new(detail: Detail, longest_pause: u32) -> Self {
         Self {
+            modules: HashMap::new(),
+            n_asked: 0,
+            names: HashMap::new(),
+            functions: HashMap::new(),
+            jit: HashMap::new(),
+            jit_asked: None,
+            pauses: Pauses::up_to(longest_pause),
+            spent: Duration::ZERO,
             detail,
-            ..Self::default()
         }
     }
 
@@ -69,8 +124,10 @@ impl LiveNames {
     ) -> Result<SymbolTable, Failure> {
         if self.names.len() + self.jit.len() > MAX_NAMES {
             self.names.clear();
+            self.functions.clear();
             self.jit.clear();
             self.modules.clear();
+            self.n_asked = 0;
         }
         let modules: Vec<u32> = tables
             .modules
@@ -79,8 +136,10 @@ impl LiveNames {
             .collect();
         let key = |frame: &Frame| match frame {
             Frame::Native {
-                module, address, ..
-            } => Some((*modules.get(module.0 as usize)?, *address)),
+                module,
+                address,
+                function,
+            } => Some(((*modules.get(module.0 as usize)?, *address), *function)),
             Frame::Unmapped(_) | Frame::Kernel(_) | Frame::KernelCode(_) | Frame::Unknown(_) => {
                 None
             }
@@ -95,16 +154,23 @@ impl LiveNames {
                 jit.push((id, (process.pid, address)));
                 continue;
             }
-            let Some(key) = key(frame) else { continue };
-            match self.names.get(&key) {
-                Some(names) => {
-                    known.frames.insert(id, names.clone());
-                }
-                None => new.push((id, key, frame.clone())),
+            let Some((key, function)) = key(frame) else {
+                continue;
+            };
+            if let Some(names) = self.names.get(&key) {
+                known.frames.insert(id, names.clone());
+                continue;
             }
+            if let Some(function) = self.function(key.0, function) {
+                known.frames.insert(id, vec![function.clone()]);
+            }
+            new.push((id, key, frame.clone()));
         }
-        let may_ask = self.not_before.is_none_or(|at| Instant::now() >= at);
-        let (begin, cpu_before) = (Instant::now(), cpu_ns());
+        let has_new_module = new
+            .iter()
+            .any(|(_, (module, _), _)| *module >= self.n_asked);
+        let (begin, cpu_before) = (Instant::now(), cpu());
+        let may_ask = self.pauses.may_ask(begin, has_new_module);
         // A compiler may write the name after the code ran.
         let ask_again = self.jit_asked.is_none_or(|at| begin - at > JIT_AGAIN);
         let is_new = |(_, key): &(FrameId, (Pid, Avma))| match self.jit.get(key) {
@@ -130,10 +196,10 @@ impl LiveNames {
             self.ask(tables, new, &recorded.files, (args, options), &mut known)?;
         }
         if (has_new || has_new_jit) && may_ask {
-            let cpu = Duration::from_nanos(cpu_ns() - cpu_before);
-            let taken = begin.elapsed().min(cpu);
-            self.spent += taken;
-            self.not_before = Some(Instant::now() + taken * PAUSE);
+            let took = cpu().saturating_sub(cpu_before);
+            self.spent += took;
+            self.pauses.begin(Instant::now(), took, has_new_module);
+            self.n_asked = u32::try_from(self.modules.len()).unwrap_or(u32::MAX);
         }
         Ok(known)
     }
@@ -177,15 +243,38 @@ impl LiveNames {
             ..tables.clone()
         };
         let (mut found, _) = names::of_recording(&asked, files, args, options)?;
-        for (at, (id, key, _)) in (0..).map(FrameId).zip(new) {
+        for (at, (id, key, frame)) in (0..).map(FrameId).zip(new) {
             // One without a name is not asked for again.
             let names = found.frames.remove(&at).unwrap_or_default();
             if !names.is_empty() {
                 known.frames.insert(id, names.clone());
             }
+            self.note_function(key.0, &frame, &names);
             self.names.insert(key, names);
         }
         Ok(())
+    }
+
+    /// The function that starts there.
+    fn function(&self, module: u32, start: Option<RelativeAddress>) -> Option<&SymbolFrame> {
+        self.functions.get(&(module, start?))
+    }
+
+    /// Notes the function that a frame is in. Only debug information says that it is one: a table of stubs has one
+    /// entry of call frame information, too.
+    fn note_function(&mut self, module: u32, frame: &Frame, names: &[SymbolFrame]) {
+        if let Frame::Native {
+            function: Some(start),
+            ..
+        } = frame
+            && let Some(function) = names.last().filter(|function| function.file.is_some())
+        {
+            let function = SymbolFrame {
+                line: None,
+                ..function.clone()
+            };
+            self.functions.insert((module, *start), function);
+        }
     }
 
     fn module(&mut self, tables: &Tables, module: &Module) -> u32 {
@@ -198,5 +287,68 @@ impl LiveNames {
         );
         let next = u32::try_from(self.modules.len()).unwrap_or(u32::MAX);
         *self.modules.entry(key).or_insert(next)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that look-ups are dense at first, take a small part of the time in the long run, and that another module is
+    /// not waited for as long.
+    #[test]
+    fn pauses() {
+        const TOOK: Duration = Duration::from_secs(3);
+        let start = Instant::now();
+        let mut pauses = Pauses::up_to(400);
+        let mut asked = Vec::new();
+        for interval in 0..24 * 120 {
+            let now = Duration::from_secs(30 * interval);
+            if pauses.may_ask(start + now, false) {
+                asked.push(now.as_secs());
+                pauses.begin(start + now, TOOK, false);
+            }
+        }
+        assert_eq!(asked[..4], [0, 120, 360, 840]);
+        assert!(
+            asked.len() as u64 * TOOK.as_secs() < 24 * 3600 / 300,
+            "{asked:?}"
+        );
+        let last = start + Duration::from_secs(*asked.last().unwrap());
+        assert!(!pauses.may_ask(last + TOOK * 19, true));
+        assert!(pauses.may_ask(last + TOOK * 21, true) && !pauses.may_ask(last + TOOK * 21, false));
+        pauses.begin(last, TOOK, true);
+        assert!(pauses.may_ask(last + TOOK * 21, false));
+    }
+
+    /// Check that a function is known by its start if debug information named it, without what is inlined at one place.
+    #[test]
+    fn function_of_new_place() {
+        let mut names = LiveNames::new(Detail::Frames, PAUSE);
+        let symbol = |name: &str, file: Option<&str>, inlined| SymbolFrame {
+            name: name.to_owned(),
+            file: file.map(str::to_owned),
+            line: Some(7),
+            inlined,
+            resolved: true,
+        };
+        let inlined = symbol("inlined", Some("a.h"), true);
+        let outer = symbol("outer", Some("a.cc"), false);
+        let start = [0x100, 0x200].map(|start| Some(RelativeAddress(start)));
+        let frame = start.map(|function| Frame::Native {
+            module: wcprof_trace::model::ModuleId(0),
+            address: RelativeAddress(0x123),
+            function,
+        });
+        names.note_function(5, &frame[0], &[inlined, outer.clone()]);
+        names.note_function(5, &frame[1], &[symbol("stub@plt", None, false)]);
+        let without_line = SymbolFrame {
+            line: None,
+            ..outer
+        };
+        assert_eq!(names.function(5, start[0]), Some(&without_line));
+        for (module, start) in [(5, start[1]), (6, start[0]), (5, None)] {
+            assert_eq!(names.function(module, start), None);
+        }
     }
 }

@@ -26,7 +26,7 @@ use crate::process::{
 const INTERVAL: u64 = 30;
 const MAX_CPU_PERCENT: f64 = 1.0;
 const MAX_MEMORY: f64 = 250e6;
-/// Names are looked up at first, which is no part of the limit; caches fill.
+/// Caches fill until then.
 const SETTLED: u64 = 150;
 /// What memory may grow by after that, and how much less than in the middle one an OSD's threads may be seen in an interval.
 const MAX_GROWTH: f64 = 0.10;
@@ -197,18 +197,27 @@ fn start_anew(lab: &Lab, log: &Path) -> Result<Duration> {
 /// CPU time, memory, and what is counted as lost; prints the figures.
 fn judge_health(healths: &[Health]) -> Vec<String> {
     let begin = healths[0].at;
-    println!("   at    CPU memory observations/s");
+    let part = |before: &Health, now: &Health, name: &str| {
+        let wall = (now.at - before.at).as_secs_f64();
+        (now.value(name) - before.value(name)) / wall
+    };
+    // In percent of a core: without names, and theirs.
+    let cpu = |before: &Health, now: &Health| {
+        let names = 100.0 * part(before, now, "names_cpu_seconds_total");
+        (
+            100.0 * part(before, now, "cpu_seconds_total") - names,
+            names,
+        )
+    };
+    println!("   at    CPU  names memory observations/s");
     for pair in healths.windows(2) {
         let [before, now] = pair else { continue };
-        let wall = (now.at - before.at).as_secs_f64();
-        let cpu = now.value("cpu_seconds_total") - before.value("cpu_seconds_total");
-        let seen = now.value("observations_total") - before.value("observations_total");
+        let (own, names) = cpu(before, now);
         println!(
-            "{:>3.0} s {:>4.2} % {:>4.0} MB {:>8.0}",
+            "{:>3.0} s {own:>4.2} % {names:>4.1} % {:>4.0} MB {:>8.0}",
             (now.at - begin).as_secs_f64(),
-            100.0 * cpu / wall,
             now.value("resident_bytes") / 1e6,
-            seen / wall,
+            part(before, now, "observations_total"),
         );
     }
     let settled = healths
@@ -217,15 +226,12 @@ fn judge_health(healths: &[Health]) -> Vec<String> {
     let (Some(settled), Some(last)) = (settled, healths.last()) else {
         return vec!["the agent was not watched for long enough".to_owned()];
     };
-    let wall = (last.at - settled.at).as_secs_f64();
-    // That of looking up names included.
-    let cpu = last.value("cpu_seconds_total") - settled.value("cpu_seconds_total");
-    let cpu = 100.0 * cpu / wall;
+    let (cpu, names) = cpu(settled, last);
     let of_memory = |health: &Health| health.value("resident_bytes");
     let growth = of_memory(last) / of_memory(settled) - 1.0;
     let largest = healths.iter().map(of_memory).fold(0.0, f64::max);
     println!(
-        "after {SETTLED} s: {cpu:.2} % of a core; memory {:.0} MB, {:+.0} %, at most {:.0} MB",
+        "after {SETTLED} s: {cpu:.2} % of a core, {names:.2} % for names; memory {:.0} MB, {:+.0} %, at most {:.0} MB",
         of_memory(last) / 1e6,
         100.0 * growth,
         largest / 1e6

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use wcprof_net::{PushFigures, Spool};
 use wcprof_trace::model::Stats;
@@ -26,6 +27,8 @@ pub(super) struct Counted {
     pub(super) n_profiles: u64,
     pub(super) n_folded: u64,
     pub(super) n_intervals_lost: u64,
+    /// CPU time of looking up names.
+    pub(super) names: Duration,
     /// Bytes of the ring.
     pub(super) ring_bytes: usize,
     pub(super) pushing: Option<(Arc<PushFigures>, Arc<Spool>)>,

@@ -136,6 +136,7 @@ fn sampling(counted: &Counted) -> Vec<Row> {
         ("lost_intervals_total", "Intervals without profiles: the one before was still being made.", counted.n_intervals_lost as f64),
         ("ring_bytes", "Memory of what the flight recorder keeps.", counted.ring_bytes as f64),
         ("cpu_seconds_total", "CPU time of wcprof, with the processes that read symbols.", cpu),
+        ("names_cpu_seconds_total", "CPU time of looking up names, a part of the above that --max-cpu does not limit.", counted.names.as_secs_f64()),
         ("resident_bytes", "Resident memory of wcprof.", own_rss().0 as f64),
     ]
 }

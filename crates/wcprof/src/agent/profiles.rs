@@ -27,6 +27,14 @@ const MAX_REQUEST: usize = 8 << 20;
 /// An interval that is shorter is none: a recording that ends just after one.
 const MIN_NS: u64 = 50_000_000;
 
+/// Of the CPU limit, which names are not under, for names in the long run: one part of so many.
+const NAMES_SHARE: u32 = 4;
+
+/// The longest pause between two look-ups of names, in times of what one takes.
+fn longest_pause(max_cpu_percent: u32) -> u32 {
+    NAMES_SHARE * 100 / max_cpu_percent.max(1)
+}
+
 /// Makes profiles.
 #[derive(Debug)]
 pub(super) struct Profiles<'a> {
@@ -49,7 +57,7 @@ impl<'a> Profiles<'a> {
             symbols,
             destination,
             figures,
-            names: LiveNames::with_detail(Detail::Frames),
+            names: LiveNames::new(Detail::Frames, longest_pause(plan.args.sampling.max_cpu)),
         }
     }
 
@@ -84,9 +92,11 @@ impl<'a> Profiles<'a> {
         let [from, to] = [interval.from, interval.to].map(|time| kept.time_of(time));
         let cut = kept.snapshot.cut(from)?;
         let symbols = (&self.plan.symbols, &self.symbols);
+        let before = self.names.spent;
         let profile = self
             .names
             .profile(kept, &cut, to, symbols, &self.plan.rules)?;
+        self.figures.lock().names += self.names.spent - before;
         let mut profiles = self.profiles(&profile, cut.tables());
         let Some(destination) = &self.destination else {
             return Ok(());
