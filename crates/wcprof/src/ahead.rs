@@ -15,7 +15,6 @@ use crate::args::SymbolArgs;
 use crate::confined::Pace;
 use crate::names;
 use crate::open::tables_so_far;
-use crate::session::named;
 
 /// When names are looked up for the first time, ns of the recording; then whenever it is twice as long.
 const FIRST_NS: u64 = 5_000_000_000;
@@ -128,7 +127,9 @@ impl Running {
         files: Receiver<Vec<TargetFiles>>,
     ) -> std::io::Result<Self> {
         let end = ahead.end.clone();
-        let thread = named("wcprof-ahead").spawn(move || ahead.run(&trace, &files))?;
+        let thread = std::thread::Builder::new()
+            .name("wcprof-ahead".to_owned())
+            .spawn(move || ahead.run(&trace, &files))?;
         Ok(Self { thread, end })
     }
 

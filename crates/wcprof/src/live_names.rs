@@ -122,13 +122,7 @@ impl LiveNames {
         args: &SymbolArgs,
         options: &SymbolOptions,
     ) -> Result<SymbolTable, Failure> {
-        if self.names.len() + self.jit.len() > MAX_NAMES {
-            self.names.clear();
-            self.functions.clear();
-            self.jit.clear();
-            self.modules.clear();
-            self.n_asked = 0;
-        }
+        self.forget_if_many();
         let modules: Vec<u32> = tables
             .modules
             .iter()
@@ -166,9 +160,8 @@ impl LiveNames {
             }
             new.push((id, key, frame.clone()));
         }
-        let has_new_module = new
-            .iter()
-            .any(|(_, (module, _), _)| *module >= self.n_asked);
+        let mut of_new = new.iter().map(|(_, (module, _), _)| *module);
+        let has_new_module = of_new.any(|module| module >= self.n_asked);
         let (begin, cpu_before) = (Instant::now(), cpu());
         let may_ask = self.pauses.may_ask(begin, has_new_module);
         // A compiler may write the name after the code ran.
@@ -180,17 +173,14 @@ impl LiveNames {
         let has_new_jit = jit.iter().any(is_new);
         if has_new_jit && may_ask {
             self.jit_asked = Some(begin);
-            let mut found = jit_names(tables, recorded, &options.cancel);
-            for (id, key) in &jit {
-                let names = found.frames.remove(id).unwrap_or_default();
-                self.jit.insert(*key, names);
-            }
+            self.note_jit(jit_names(tables, recorded, &options.cancel), &jit);
         }
-        for (id, key) in jit {
-            if let Some(names) = self.jit.get(&key).filter(|names| !names.is_empty()) {
-                known.frames.insert(id, names.clone());
-            }
-        }
+        let jit = jit
+            .iter()
+            .filter_map(|(id, key)| Some((*id, self.jit.get(key)?.clone())));
+        known
+            .frames
+            .extend(jit.filter(|(_, names)| !names.is_empty()));
         let has_new = !new.is_empty();
         if has_new && may_ask {
             self.ask(tables, new, &recorded.files, (args, options), &mut known)?;
@@ -202,6 +192,24 @@ impl LiveNames {
             self.n_asked = u32::try_from(self.modules.len()).unwrap_or(u32::MAX);
         }
         Ok(known)
+    }
+
+    /// Notes the names of JIT code, empty ones where there are none.
+    fn note_jit(&mut self, mut found: SymbolTable, jit: &[(FrameId, (Pid, Avma))]) {
+        for (id, key) in jit {
+            let names = found.frames.remove(id).unwrap_or_default();
+            self.jit.insert(*key, names);
+        }
+    }
+
+    fn forget_if_many(&mut self) {
+        if self.names.len() + self.jit.len() > MAX_NAMES {
+            self.names.clear();
+            self.functions.clear();
+            self.jit.clear();
+            self.modules.clear();
+            self.n_asked = 0;
+        }
     }
 
     /// What happened in a part of a recording until `to`, a time of the recording, with the names that

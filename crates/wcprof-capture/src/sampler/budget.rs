@@ -52,8 +52,14 @@ pub(super) struct CpuBudget {
     /// New threads since the last account, and whether more wait.
     n_new: usize,
     is_taking_in: bool,
-    /// Calm accounts in a row, and how many it takes to raise the rate. A rise that did not last doubles these.
-    calm: u32,
+    calm: Calm,
+}
+
+/// When the rate is raised.
+#[derive(Debug)]
+struct Calm {
+    /// Calm accounts in a row, and how many it takes. A rise that did not last doubles these.
+    n: u32,
     patience: u32,
     has_risen: bool,
 }
@@ -73,9 +79,11 @@ impl CpuBudget {
             lumps: 0.0,
             n_new: 0,
             is_taking_in: false,
-            calm: 0,
-            patience: 1,
-            has_risen: false,
+            calm: Calm {
+                n: 0,
+                patience: 1,
+                has_risen: false,
+            },
         }
     }
 
@@ -160,10 +168,10 @@ impl CpuBudget {
         };
         let rate = match () {
             () if used > aim => {
-                self.calm = 0;
-                if std::mem::take(&mut self.has_risen) {
+                self.calm.n = 0;
+                if std::mem::take(&mut self.calm.has_risen) {
                     let longest = MAX_PATIENCE_NS / self.account_ns;
-                    self.patience = (2 * self.patience).min(longest as u32);
+                    self.calm.patience = (2 * self.calm.patience).min(longest as u32);
                 }
                 // Where ticks take longer than their interval, there were fewer.
                 let taken = f64::from(n_ticks) * 1e9 / wall;
@@ -172,20 +180,20 @@ impl CpuBudget {
                 whole(rate).clamp(MIN_HZ, self.rate_hz)
             }
             () if used < CALM * aim => {
-                self.calm += 1;
-                if self.calm < self.patience {
+                self.calm.n += 1;
+                if self.calm.n < self.calm.patience {
                     return false;
                 }
-                self.calm = 0;
+                self.calm.n = 0;
                 let room = 0.8 * aim / used.max(1.0);
                 whole(self.rate_hz * room.min(MAX_RISE)).clamp(self.rate_hz, self.asked_hz)
             }
             () => {
-                self.calm = 0;
+                self.calm.n = 0;
                 return false;
             }
         };
-        self.has_risen |= rate > self.rate_hz;
+        self.calm.has_risen |= rate > self.rate_hz;
         std::mem::replace(&mut self.rate_hz, rate) != rate
     }
 
