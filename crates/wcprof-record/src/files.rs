@@ -112,6 +112,11 @@ impl TargetFiles {
         self.files.rest();
     }
 
+    /// Whether the target's root is another one than wcprof's: that of a container.
+    pub fn has_own_root(&self) -> bool {
+        self.files.has_own_root()
+    }
+
     /// Opens another regular file of the target's mount namespace.
     pub fn open(&self, path: &Path) -> Result<File, OpenError> {
         self.files.open_regular(path)

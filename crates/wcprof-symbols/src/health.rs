@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use wcprof_trace::model::{Frame, FrameId, StackId, SymbolTable, Tables};
 use wcprof_types::BuildId;
 
-use crate::packages::{Supply, supplies};
+use crate::packages::{OpenInRoot, Supply, supplies};
 use crate::report::{ModuleReport, SourceUse, SymbolReport};
 
 /// The state of a trace's names.
@@ -61,12 +61,18 @@ impl ModuleHealth {
 }
 
 impl Health {
-    /// Asks package databases of this machine for what is missing, which takes some seconds at most.
+    /// Asks package databases of this machine for what is missing, which takes some seconds at most; of a container
+    /// what its `root` says.
     /// `n_samples`: of each stack of the trace.
-    pub fn new(tables: &Tables, report: SymbolReport, n_samples: &BTreeMap<StackId, u64>) -> Self {
+    pub fn new(
+        tables: &Tables,
+        report: SymbolReport,
+        n_samples: &BTreeMap<StackId, u64>,
+        root: Option<&OpenInRoot<'_>>,
+    ) -> Self {
         let n_samples = samples(tables, n_samples);
         let files = report.modules.iter().filter(|m| !m.is_no_file());
-        let mut supplies = supplies(&files.collect::<Vec<_>>());
+        let mut supplies = supplies(&files.collect::<Vec<_>>(), root);
         let module = |report: ModuleReport| {
             let key = key(&report.path, report.build_id.as_ref());
             ModuleHealth {

@@ -1,8 +1,10 @@
 //! Which package, or which path of a debuginfod server, would supply a module's debug file.
 //!
 //! Asks the package databases of this machine (`dpkg-query`, `apt-cache`, `rpm`), so it is right
-//! where the module's file is installed. None of them changes anything or uses the network. They are
+//! where the module's file is installed; for a container [`root`] reads what it says of itself. None of them changes anything or uses the network. They are
 //! asked only if something is missing, and not waited for longer than [`PATIENCE`].
+
+mod root;
 
 use std::collections::{HashMap, HashSet};
 use std::io::Read;
@@ -12,6 +14,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::report::{ModuleReport, SourceKind, SourceUse};
+pub use root::OpenInRoot;
+use root::other_place;
 
 /// Bytes taken of what a program prints.
 const MAX_OUTPUT: u64 = 16 << 20;
@@ -29,16 +33,22 @@ pub struct Supply {
     pub debuginfod: Option<String>,
 }
 
-/// What would supply the names of modules, by their paths. One call of each program for all of
-/// them, since each reads the whole database.
-pub(crate) fn supplies(modules: &[&ModuleReport]) -> HashMap<String, Supply> {
-    let installed: Vec<&str> = modules
-        .iter()
-        .filter(|module| is_missing(module))
-        .map(|module| module.path.as_str())
-        .filter(|path| path.starts_with('/') && Path::new(path).is_file())
-        .collect();
-    let mut packages = packages(&installed);
+/// What would supply the names of modules, by their paths; of a container with its root. One call of each program
+/// for all of them, since each reads the whole database.
+pub(crate) fn supplies(
+    modules: &[&ModuleReport],
+    root: Option<&OpenInRoot<'_>>,
+) -> HashMap<String, Supply> {
+    let missing = || modules.iter().filter(|module| is_missing(module));
+    let mut packages: HashMap<&str, String> = match root {
+        Some(open) => {
+            let packages = root::Packages::read(open);
+            let package = |m: &&&ModuleReport| packages.debug_package(m);
+            let named = missing().filter_map(|m| Some((m.path.as_str(), package(&m)?)));
+            named.collect()
+        }
+        None => installed_here(missing().map(|module| module.path.as_str())),
+    };
     let supply = |module: &&ModuleReport| {
         let supply = Supply {
             package: packages.remove(module.path.as_str()),
@@ -47,6 +57,12 @@ pub(crate) fn supplies(modules: &[&ModuleReport]) -> HashMap<String, Supply> {
         (module.path.clone(), supply)
     };
     modules.iter().map(supply).collect()
+}
+
+/// The packages with the debug files of those files that are installed here.
+fn installed_here<'p>(paths: impl Iterator<Item = &'p str>) -> HashMap<&'p str, String> {
+    let installed = paths.filter(|path| path.starts_with('/') && Path::new(path).is_file());
+    packages(&installed.collect::<Vec<_>>())
 }
 
 fn is_missing(module: &ModuleReport) -> bool {
@@ -84,7 +100,6 @@ fn packages<'p>(paths: &[&'p str]) -> HashMap<&'p str, String> {
 
 /// The Debian packages that own files; `None` without dpkg.
 fn owners<'p>(paths: &[&'p str], deadline: Instant) -> Option<HashMap<&'p str, String>> {
-    // Files in /usr/lib may be known to dpkg in /lib, and the other way round.
     let others: Vec<String> = paths.iter().map(|path| other_place(path)).collect();
     let mut args = vec!["-S", "--"];
     args.extend(paths);
@@ -97,13 +112,6 @@ fn owners<'p>(paths: &[&'p str], deadline: Instant) -> Option<HashMap<&'p str, S
         Some((*path, owner.to_owned()))
     };
     Some(paths.iter().zip(&others).filter_map(owner_of).collect())
-}
-
-fn other_place(path: &str) -> String {
-    match path.strip_prefix("/usr") {
-        Some(rest) => rest.to_owned(),
-        None => format!("/usr{path}"),
-    }
 }
 
 /// The packages with the debug files of packages, by the names that apt knows, a line each.

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use wcprof_host::Target;
-use wcprof_symbols::{Health, Problem, SymbolReport};
+use wcprof_symbols::{Health, OpenInRoot, Problem, SymbolReport};
 use wcprof_text::terminal_name;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_types::Pid;
@@ -37,7 +37,9 @@ pub(crate) fn print(health: &Health, args: &CheckArgs) -> Result<(), Failure> {
 
 /// Of a trace, with the files of this machine.
 pub(crate) fn of_saved(path: &Path, args: &CheckArgs) -> Result<Health, Failure> {
-    of_trace(path, |tables| names::of_machine(tables, &args.symbols))
+    of_trace(path, None, |tables| {
+        names::of_machine(tables, &args.symbols)
+    })
 }
 
 /// Records processes for a moment into a file that is gone afterwards.
@@ -60,7 +62,11 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
     let session = record(&options, None, || {
         output::create(&trace, ForceArgs::default())
     })?;
-    of_trace(&trace, |tables| {
+    let files = session.recorded.files.first();
+    let files = files.filter(|files| files.has_own_root());
+    let open = |path: &Path| files?.open(path).ok();
+    let root = files.map(|_| &open as &OpenInRoot<'_>);
+    of_trace(&trace, root, |tables| {
         let options = names::recording_options(&args.symbols, false, &ending.names);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)
     })
@@ -69,6 +75,7 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
 /// Reads a trace; `names` finds names for its tables.
 fn of_trace(
     path: &Path,
+    root: Option<&OpenInRoot<'_>>,
     names: impl FnOnce(&Tables) -> Result<(SymbolTable, SymbolReport), Failure>,
 ) -> Result<Health, Failure> {
     let mut n_samples = BTreeMap::new();
@@ -78,7 +85,7 @@ fn of_trace(
         }
     })?;
     let (_, report) = names(&tables)?;
-    Ok(Health::new(&tables, report, &n_samples))
+    Ok(Health::new(&tables, report, &n_samples, root))
 }
 
 /// In one line why names are missing, for the end of a recording.

@@ -5,6 +5,7 @@
 //! | `service_name` | all | its class by the rules: `ceph-osd`, `qemu`; else its program |
 //! | `host` | all | the trace |
 //! | `daemon` | Ceph | its arguments: `osd.3` |
+//! | `version` | Ceph | the caller: the library that it runs |
 //! | `fsid` | Ceph in containers of cephadm | its control group |
 //! | `vm` | QEMU | its `-name` |
 //! | `container_id`, `pod` | containers | its control group |
@@ -23,14 +24,21 @@ use super::push::Labels;
 /// Characters of a value.
 const MAX_VALUE: usize = 200;
 
-/// The labels of a process, of which `others` are the user's: these count more.
-pub fn labels(process: &Process, shown: &ProfileProcess, others: &[(String, String)]) -> Labels {
+/// The labels of a process, of which `others` are the user's: these count more. `version` is that of a daemon's
+/// program.
+pub fn labels(
+    process: &Process,
+    shown: &ProfileProcess,
+    version: Option<String>,
+    others: &[(String, String)],
+) -> Labels {
     let (comm, args) = (&process.comm, &process.cmdline);
     let container = Container::of_cgroup(&process.cgroup);
     let found = [
         ("service_name", Some(shown.class.clone())),
         ("host", Some(shown.host.clone())),
         ("daemon", ceph_daemon(comm, args)),
+        ("version", version),
         ("fsid", Some(shown.fsid.clone())),
         ("vm", vm_name(comm, args)),
         ("container_id", container.id),

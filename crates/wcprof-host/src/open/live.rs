@@ -5,11 +5,12 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
+use rustix::fs::fstat;
 use wcprof_types::{Avma, Mapping, Pid};
 
 use super::child::{ANSWER_TIMEOUT, Child, Opened, Request};
@@ -92,6 +93,16 @@ impl LiveFiles {
     /// Whether the target's root could be opened: not when it had exited by then.
     pub fn has_root(&self) -> bool {
         self.root.is_some()
+    }
+
+    /// Whether its root is another folder than wcprof's: that of a container.
+    pub fn has_own_root(&self) -> bool {
+        let own = fs::metadata("/").map(|own| (own.dev(), own.ino()));
+        let root = self.root.as_ref().map(fstat);
+        match (root, own) {
+            (Some(Ok(root)), Ok(own)) => (root.st_dev, root.st_ino) != own,
+            _ => false,
+        }
     }
 
     /// Whether the file is on a network file system or FUSE, as far as is known.

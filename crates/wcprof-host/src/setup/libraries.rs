@@ -1,6 +1,7 @@
 //! Mapped programs and libraries, and the version texts inside two of them.
 
 use std::io::Read;
+use std::path::Path;
 
 use wcprof_types::snapshot::{Library, ProcessSetup};
 use wcprof_types::{Mapping, Pid};
@@ -52,6 +53,20 @@ pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
     setup.libraries = Some(libraries);
 }
 
+/// The version of Ceph whose library a live process has mapped.
+pub fn ceph_version(pid: Pid) -> Option<String> {
+    let tree = Tree::new(Path::new("/")).ok()?;
+    let mappings = tree.parse(&format!("/proc/{pid}/maps"), Absent::Noted, parse_mappings)?;
+    let mut code = mappings.iter().filter(|m| m.executable && is_file(m));
+    let library = code.find(|m| is_ceph_common(&m.path))?;
+    version(&tree, pid, library)
+}
+
+fn is_ceph_common(path: &str) -> bool {
+    let name = path.rsplit('/').next();
+    name.is_some_and(|name| name.starts_with("libceph-common.so"))
+}
+
 fn is_file(mapping: &Mapping) -> bool {
     mapping.inode != 0 && mapping.path.starts_with('/')
 }
@@ -61,7 +76,7 @@ fn version(tree: &Tree, pid: Pid, mapping: &Mapping) -> Option<String> {
     let name = mapping.path.rsplit('/').next()?;
     if name.starts_with("libcrypto.so") || name.starts_with("libcrypto-") {
         openssl(&content(tree, pid, mapping)?)
-    } else if name.starts_with("libceph-common.so") {
+    } else if is_ceph_common(name) {
         ceph(&content(tree, pid, mapping)?)
     } else {
         None

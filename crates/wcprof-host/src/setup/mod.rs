@@ -19,6 +19,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use libraries::ceph_version;
 pub use memory::{MAX_WALK_KIB, Walk};
 use thiserror::Error;
 use wcprof_types::Pid;

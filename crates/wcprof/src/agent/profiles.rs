@@ -1,5 +1,6 @@
 //! What the ring holds of an interval to requests of a store, on a thread that neither samples nor records.
 
+use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
 
 use wcprof_capture::add_lump_cpu;
@@ -7,12 +8,14 @@ use wcprof_export::{
     PushedProfile, StoreLimits, StoreProfiles, labels, otlp_request, parca_request,
     pyroscope_request,
 };
+use wcprof_host::ceph_version;
 use wcprof_host::clock::thread_cpu_ns;
 use wcprof_net::StoreKind;
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_record::NamedSnapshot;
 use wcprof_symbols::SymbolOptions;
-use wcprof_trace::model::Tables;
+use wcprof_trace::model::{Process, Tables};
+use wcprof_types::{Pid, ceph_daemon};
 
 use super::figures::{Figures, Samples};
 use super::intervals::Interval;
@@ -43,6 +46,7 @@ pub(super) struct Profiles<'a> {
     destination: Option<Destination>,
     figures: &'a Figures,
     names: LiveNames,
+    versions: Versions,
 }
 
 impl<'a> Profiles<'a> {
@@ -58,6 +62,7 @@ impl<'a> Profiles<'a> {
             destination,
             figures,
             names: LiveNames::new(Detail::Frames, longest_pause(plan.args.sampling.max_cpu)),
+            versions: Versions::default(),
         }
     }
 
@@ -122,14 +127,16 @@ impl<'a> Profiles<'a> {
     }
 
     /// Each series of each process.
-    fn profiles(&self, profile: &Profile, tables: &Tables) -> Vec<PushedProfile> {
+    fn profiles(&mut self, profile: &Profile, tables: &Tables) -> Vec<PushedProfile> {
         let of_processes = StoreProfiles::new(profile);
         let end_ns = profile.header.started_unix_ns + profile.time.end.0;
         let mut all = Vec::new();
+        self.versions.keep(&tables.processes);
         let processes = tables.processes.iter().zip(&profile.processes);
         let mut figures = self.figures.lock();
         for (at, (process, shown)) in processes.enumerate() {
-            let labels = labels(process, shown, &self.plan.args.store.label);
+            let version = self.versions.of(process);
+            let labels = labels(process, shown, version, &self.plan.args.store.label);
             let n_before = all.len();
             for &series in &self.plan.series {
                 let Some(of_process) = of_processes.of(at, series, StoreLimits::PYROSCOPE) else {
@@ -152,6 +159,30 @@ impl<'a> Profiles<'a> {
         }
         figures.n_profiles += all.len() as u64;
         all
+    }
+}
+
+/// Versions of Ceph's daemons by pid and birth, each looked up once.
+#[derive(Debug, Default)]
+struct Versions(HashMap<(Pid, String), Option<String>>);
+
+impl Versions {
+    /// Forgets processes that have gone.
+    fn keep(&mut self, processes: &[Process]) {
+        self.0.retain(|(pid, birth), _| {
+            let mut all = processes.iter();
+            all.any(|process| process.pid == *pid && process.birth == *birth)
+        });
+    }
+
+    fn of(&mut self, process: &Process) -> Option<String> {
+        ceph_daemon(&process.comm, &process.cmdline)?;
+        let key = (process.pid, process.birth.clone());
+        let version = self
+            .0
+            .entry(key)
+            .or_insert_with(|| ceph_version(process.pid));
+        version.clone()
     }
 }
 

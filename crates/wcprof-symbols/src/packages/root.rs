@@ -1,0 +1,200 @@
+//! A container's root to the packages with debug files of what runs in it: this machine's package databases know
+//! nothing of it.
+//!
+//! With dpkg the owner of a file is looked up in its own lists; with RPM the build-id is what its debug packages
+//! provide, so that no database is read. All files are the container's, and hostile.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::Path;
+
+use crate::report::ModuleReport;
+
+/// Opens a regular file of the container.
+pub type OpenInRoot<'r> = dyn Fn(&Path) -> Option<File> + 'r;
+
+/// Bytes of a file that are read: the status of some thousand packages has a few MB.
+const MAX_FILE: u64 = 32 << 20;
+/// Installed packages whose lists are read.
+const MAX_PACKAGES: usize = 4096;
+/// Distributions with RPM, as `ID` and `ID_LIKE` of os-release have them.
+const WITH_RPM: [&str; 6] = ["rhel", "fedora", "centos", "rocky", "suse", "opensuse"];
+
+/// What is installed in a container.
+pub(super) struct Packages<'r> {
+    open: &'r OpenInRoot<'r>,
+    /// `debian 12`
+    distribution: String,
+    has_rpm: bool,
+    /// Name, architecture and version.
+    installed: Vec<[String; 3]>,
+}
+
+impl<'r> Packages<'r> {
+    pub(super) fn read(open: &'r OpenInRoot<'r>) -> Self {
+        let os = ["/etc/os-release", "/usr/lib/os-release"];
+        let os = os
+            .iter()
+            .find_map(|path| text(open, path))
+            .unwrap_or_default();
+        let field = |key: &str| {
+            let value = os
+                .lines()
+                .find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
+            value
+                .unwrap_or_default()
+                .trim_matches(['"', '\''])
+                .to_owned()
+        };
+        let (id, like) = (field("ID"), field("ID_LIKE"));
+        let mut ids = like.split_whitespace().chain([id.as_str()]);
+        Self {
+            open,
+            distribution: format!("{id} {}", field("VERSION_ID")).trim().to_owned(),
+            has_rpm: ids.any(|id| WITH_RPM.iter().any(|rpm| id.starts_with(rpm))),
+            installed: installed(&text(open, "/var/lib/dpkg/status").unwrap_or_default()),
+        }
+    }
+
+    /// The package with a module's debug file, its version and the distribution.
+    pub(super) fn debug_package(&self, module: &ModuleReport) -> Option<String> {
+        let name = if self.has_rpm {
+            let build_id = module.build_id.as_ref()?;
+            // What dnf and zypper install it by.
+            format!("debuginfo(build-id) = {build_id}")
+        } else {
+            let [name, _, version] = self.owner(&module.path)?;
+            format!("{name}-dbg or {name}-dbgsym, version {version}")
+        };
+        Some(match self.distribution.as_str() {
+            "" => name,
+            of => format!("{name} ({of})"),
+        })
+    }
+
+    fn owner(&self, path: &str) -> Option<&[String; 3]> {
+        let places = [path.to_owned(), other_place(path)];
+        self.installed.iter().find(|[name, architecture, _]| {
+            let folder = "/var/lib/dpkg/info";
+            let lists = [
+                format!("{folder}/{name}.list"),
+                format!("{folder}/{name}:{architecture}.list"),
+            ];
+            let list = lists.iter().find_map(|list| text(self.open, list));
+            list.is_some_and(|list| list.lines().any(|line| places.iter().any(|p| p == line)))
+        })
+    }
+}
+
+/// Where dpkg may know a file of /usr/lib: in /lib, and the other way round.
+pub(super) fn other_place(path: &str) -> String {
+    match path.strip_prefix("/usr") {
+        Some(rest) => rest.to_owned(),
+        None => format!("/usr{path}"),
+    }
+}
+
+/// The installed packages of dpkg's status: paragraphs of fields.
+fn installed(status: &str) -> Vec<[String; 3]> {
+    let paragraphs = status.split("\n\n").filter_map(|paragraph| {
+        let field = |key: &str| {
+            let mut lines = paragraph.lines();
+            lines.find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))
+        };
+        let is_installed = field("Status")?.ends_with(" installed");
+        let name = field("Package")?;
+        let is_name = |c: char| c.is_ascii_alphanumeric() || "+-.".contains(c);
+        // It becomes a part of a path.
+        (is_installed && name.chars().all(is_name)).then_some(())?;
+        Some([name, field("Architecture")?, field("Version")?].map(str::to_owned))
+    });
+    paragraphs.take(MAX_PACKAGES).collect()
+}
+
+fn text(open: &OpenInRoot<'_>, path: &str) -> Option<String> {
+    let mut bytes = Vec::new();
+    open(Path::new(path))?
+        .take(MAX_FILE)
+        .read_to_end(&mut bytes)
+        .ok()?;
+    Some(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use wcprof_types::BuildId;
+
+    use super::*;
+
+    fn module(path: &str) -> ModuleReport {
+        ModuleReport {
+            path: path.to_owned(),
+            build_id: BuildId::new(&[0xab, 0xcd]),
+            ..ModuleReport::default()
+        }
+    }
+
+    /// The package of a module in a root of these files.
+    fn package(files: &[(&str, &str)], module: &ModuleReport) -> Option<String> {
+        let folder = tempfile::tempdir().unwrap();
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        let open = |path: &Path| File::open(folder.path().join(path.strip_prefix("/").ok()?)).ok();
+        Packages::read(&open).debug_package(module)
+    }
+
+    const STATUS: &str = "Package: gone\nStatus: deinstall ok config-files\nArchitecture: amd64\nVersion: 1\n\n\
+         Package: ../../x\nStatus: install ok installed\nArchitecture: amd64\nVersion: 1\n\n\
+         Package: ceph-osd\nStatus: install ok installed\nArchitecture: amd64\nVersion: 18.2.4-1jammy\n\n\
+         Package: libc6\nStatus: install ok installed\nArchitecture: amd64\nVersion: 2.35-0\n";
+
+    /// Check that the owner of a file is found in dpkg's lists, with its version, also where `/lib` and `/usr/lib` are
+    /// one.
+    #[test]
+    fn with_dpkg() {
+        let files = [
+            (
+                "etc/os-release",
+                "NAME=\"Ubuntu\"\nVERSION_ID=\"22.04\"\nID=ubuntu\nID_LIKE=debian\n",
+            ),
+            ("var/lib/dpkg/status", STATUS),
+            ("var/lib/dpkg/info/ceph-osd.list", "/.\n/usr/bin/ceph-osd\n"),
+            ("var/lib/dpkg/info/gone.list", "/usr/bin/gone\n"),
+            (
+                "var/lib/dpkg/info/libc6:amd64.list",
+                "/lib/x86_64-linux-gnu/libc.so.6\n",
+            ),
+        ];
+        let package = |path: &str| package(&files, &module(path));
+        assert_eq!(
+            package("/usr/bin/ceph-osd").as_deref(),
+            Some("ceph-osd-dbg or ceph-osd-dbgsym, version 18.2.4-1jammy (ubuntu 22.04)")
+        );
+        assert_eq!(
+            package("/usr/lib/x86_64-linux-gnu/libc.so.6").as_deref(),
+            Some("libc6-dbg or libc6-dbgsym, version 2.35-0 (ubuntu 22.04)")
+        );
+        assert_eq!(package("/usr/bin/gone"), None);
+        assert_eq!(package("/opt/other"), None);
+    }
+
+    /// Check that with RPM the package is named by the build-id that it provides.
+    #[test]
+    fn with_rpm() {
+        let os = "ID=\"centos\"\nID_LIKE=\"rhel fedora\"\nVERSION_ID=\"9\"\n";
+        let files = [("usr/lib/os-release", os)];
+        let unknown = ModuleReport {
+            build_id: None,
+            ..module("/usr/bin/ceph-osd")
+        };
+        assert_eq!(
+            package(&files, &module("/usr/bin/ceph-osd")).as_deref(),
+            Some("debuginfo(build-id) = abcd (centos 9)")
+        );
+        assert_eq!(package(&files, &unknown), None);
+        assert_eq!(package(&[], &module("/usr/bin/ceph-osd")), None);
+    }
+}
