@@ -1,5 +1,7 @@
 //! Processes, modules and threads of a trace to those of a profile.
 
+use std::collections::{BTreeSet, HashMap};
+
 use wcprof_trace::model::{Module, Process, ProcessId, Tables, Thread};
 use wcprof_types::{Pid, TimeNs, ceph_fsid, process_title, program_name};
 
@@ -48,6 +50,9 @@ fn is_folded(tables: &Tables, id: ProcessId) -> bool {
     tables.origins.folded.get(&id).is_some_and(|n| *n > 1)
 }
 
+/// Characters of a cluster's id that are shown.
+const FSID_CHARS: usize = 8;
+
 /// Processes in the order of the trace.
 pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<ProfileProcess> {
     let (from, to) = match time.is_window {
@@ -83,7 +88,25 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
         }
     };
     let ids = (0..).map(ProcessId);
-    ids.zip(&tables.processes).map(of).collect()
+    let mut processes: Vec<ProfileProcess> = ids.zip(&tables.processes).map(of).collect();
+    tell_clusters_apart(&mut processes);
+    processes
+}
+
+/// The ids of OSDs repeat over clusters: those that several clusters have get the begin of their cluster's.
+fn tell_clusters_apart(processes: &mut [ProfileProcess]) {
+    let mut clusters: HashMap<String, BTreeSet<String>> = HashMap::new();
+    for process in processes.iter().filter(|process| !process.fsid.is_empty()) {
+        let clusters = clusters.entry(process.title.clone()).or_default();
+        clusters.insert(process.fsid.clone());
+    }
+    for process in processes {
+        let n_clusters = clusters.get(&process.title).map_or(0, BTreeSet::len);
+        if n_clusters > 1 && !process.fsid.is_empty() {
+            let begin: String = process.fsid.chars().take(FSID_CHARS).collect();
+            process.title = format!("{} of {begin}", process.title);
+        }
+    }
 }
 
 /// Modules, distinct by file name and build-id, in order.
@@ -150,4 +173,52 @@ pub(crate) fn threads(tables: &Tables, time: &TimeAxis) -> Vec<ProfileThread> {
         }
     };
     tables.threads.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that an OSD's cluster is shown where two clusters have one of its id, and only there.
+    #[test]
+    fn clusters() {
+        let process = |id: &str, fsid: &str| Process {
+            comm: "ceph-osd".into(),
+            cmdline: ["ceph-osd", "--id", id, "--fsid", fsid]
+                .map(str::to_owned)
+                .into(),
+            ..Process::default()
+        };
+        let trace = |of: [(&str, &str); 3]| Tables {
+            processes: of.map(|(id, fsid)| process(id, fsid)).into(),
+            ..Tables::default()
+        };
+        let [a, b] = [
+            "a1b2c3d4-0000-4000-8000-000000000001",
+            "e5f6a7b8-0000-4000-8000-000000000002",
+        ];
+        let titles = |of| {
+            let time = TimeAxis {
+                start: TimeNs(0),
+                end: TimeNs(1),
+                slice_ns: 1,
+                is_window: false,
+                recorded_ns: 1,
+                gaps: Vec::new(),
+                all_gaps_ns: 0,
+            };
+            let all = processes(&trace(of), &time, &Rules::builtin().unwrap());
+            all.into_iter()
+                .map(|process| process.title)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(
+            titles([("3", a), ("3", b), ("4", b)]),
+            ["osd.3 of a1b2c3d4", "osd.3 of e5f6a7b8", "osd.4"]
+        );
+        assert_eq!(
+            titles([("3", a), ("3", a), ("4", b)]),
+            ["osd.3", "osd.3", "osd.4"]
+        );
+    }
 }
