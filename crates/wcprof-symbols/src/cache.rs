@@ -27,12 +27,12 @@ pub(crate) struct Cache<'s> {
     pub(crate) surroundings: &'s dyn Surroundings,
     /// Of the file with the DWARF; without it, nothing is cached.
     pub(crate) build_id: Option<BuildId>,
-    /// A large file is not read for what the cache lacks.
-    pub(crate) is_alone: bool,
+    /// A large file is not read if the cache has at least half of the addresses.
+    pub(crate) is_quick: bool,
 }
 
 impl Cache<'_> {
-    /// Looks up sorted addresses; gives also how many of them are not in the cache, where it is alone.
+    /// Looks up sorted addresses; gives also for how many of them the file was not read.
     pub(crate) fn look_up(
         &self,
         files: DwarfFiles<'_>,
@@ -43,10 +43,7 @@ impl Cache<'_> {
         let is_large = size.is_ok_and(|size| size >= MIN_DWARF);
         let key = self.build_id.as_ref().filter(|_| is_large);
         let Some(key) = key.and_then(|id| CacheKey::new(id, files)) else {
-            return match is_large && self.is_alone {
-                true => Ok((unknown(addresses), addresses.len())),
-                false => Ok((look_up(files, addresses, budget)?, 0)),
-            };
+            return Ok((look_up(files, addresses, budget)?, 0));
         };
         let mut known = self
             .surroundings
@@ -57,11 +54,11 @@ impl Cache<'_> {
         let mut missing = addresses.to_vec();
         missing.retain(|address| !known.contains_key(address));
         let mut result = DwarfFrames::default();
-        let n_pending = match self.is_alone {
+        let n_pending = match self.is_quick && missing.len() * 2 <= addresses.len() {
             true => missing.len(),
             false => 0,
         };
-        if !missing.is_empty() && !self.is_alone {
+        if !missing.is_empty() && n_pending == 0 {
             result = look_up(files, &missing, budget)?;
             known.extend(missing.into_iter().zip(result.frames));
         }
@@ -76,14 +73,6 @@ impl Cache<'_> {
             }
         }
         Ok((DwarfFrames { frames, ..result }, n_pending))
-    }
-}
-
-/// Nothing about each address.
-fn unknown(addresses: &[u64]) -> DwarfFrames {
-    DwarfFrames {
-        frames: vec![Vec::new(); addresses.len()],
-        ..DwarfFrames::default()
     }
 }
 

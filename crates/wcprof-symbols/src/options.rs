@@ -14,9 +14,9 @@ use crate::debuginfod::Debuginfod;
 pub enum Inlines {
     /// None of it: names come from symbol tables alone, which is much faster where debug files are installed.
     No,
-    /// What the cache has of large files; addresses that it lacks are in
-    /// [`ModuleReport::n_pending`](crate::ModuleReport::n_pending). Takes as long as [`Self::No`].
-    Cached,
+    /// What the cache has of a large file, if that is at least half of the addresses; the others are counted in
+    /// [`ModuleReport::n_pending`](crate::ModuleReport::n_pending). Else all of that file.
+    Quick,
     /// Inline frames, source files and lines.
     All,
 }

@@ -134,7 +134,7 @@ pub struct ModuleReport {
     pub missing_dwarf: bool,
     /// The search for its names was ended before it was through.
     pub is_cancelled: bool,
-    /// Addresses whose inline frames are not in the cache ([`Inlines::Cached`](crate::Inlines::Cached)).
+    /// Addresses whose inline frames are not in the cache ([`Inlines::Quick`](crate::Inlines::Quick)).
     pub n_pending: usize,
     /// Distinct addresses.
     pub n_frames: usize,

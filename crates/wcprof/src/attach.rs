@@ -165,7 +165,7 @@ struct Names<'a> {
 }
 
 impl<'a> Names<'a> {
-    /// Finds the names. If most inline frames are in the cache, the others are left for
+    /// Finds the names. Where most inline frames are in the cache, the others are left for
     /// [`complete`](Self::complete): they need the whole of a large file.
     fn find(
         args: &'a AttachArgs,
@@ -181,13 +181,11 @@ impl<'a> Names<'a> {
             symbols: SymbolTable::default(),
             report: SymbolReport::default(),
         };
-        let is_cached = names.options.inlines == Inlines::All && names.options.cache.is_some();
-        if is_cached {
-            names.look_up(opened, recorded, Inlines::Cached)?;
-        }
-        if !is_cached || names.report.n_pending() * 2 > names.report.n_frames {
-            names.look_up(opened, recorded, names.options.inlines)?;
-        }
+        let inlines = match names.options.inlines {
+            Inlines::All => Inlines::Quick,
+            other => other,
+        };
+        names.look_up(opened, recorded, inlines)?;
         let origin = (&*recorded).into();
         let (symbols, cancel) = (&mut names.symbols, &names.options.cancel);
         let (local, problems) = local_names::of_recording(&opened.tables, &origin, symbols, cancel);

@@ -44,7 +44,7 @@ pub(super) fn name(
         .collect();
     let mut chains = match context.options.inlines {
         Inlines::No => Vec::new(),
-        Inlines::Cached | Inlines::All => look_up(context, sources, &sorted, budget, report),
+        Inlines::Quick | Inlines::All => look_up(context, sources, &sorted, budget, report),
     };
     chains.resize_with(sorted.len(), Vec::new);
     let mut naming = Naming {
@@ -88,7 +88,7 @@ fn look_up(
     let cache = Cache {
         surroundings: context.surroundings,
         build_id: build_id_of(elf),
-        is_alone: context.options.inlines == Inlines::Cached,
+        is_quick: context.options.inlines == Inlines::Quick,
     };
     let found = match cache.look_up(files, sorted, budget) {
         Ok((found, n_pending)) => {
