@@ -28,8 +28,9 @@ const MAX_CPU_PERCENT: f64 = 1.0;
 const MAX_MEMORY: f64 = 250e6;
 /// Caches fill until then.
 const SETTLED: u64 = 150;
-/// What memory may grow by after that, and how much less than in the middle one an OSD's threads may be seen in an interval.
-const MAX_GROWTH: f64 = 0.10;
+/// What memory may grow by in the last quarter of the time, long after the restart, and how much less than in the middle one
+/// an OSD's threads may be seen in an interval.
+const MAX_GROWTH: f64 = 0.05;
 const MAX_MISSING: f64 = 0.03;
 /// Between the end of a window and the beginning of the next.
 const MAX_GAP_NS: f64 = 1e6;
@@ -228,10 +229,11 @@ fn judge_health(healths: &[Health]) -> Vec<String> {
     };
     let (cpu, names) = cpu(settled, last);
     let of_memory = |health: &Health| health.value("resident_bytes");
-    let growth = of_memory(last) / of_memory(settled) - 1.0;
+    let before = &healths[healths.len() * 3 / 4];
+    let growth = of_memory(last) / of_memory(before) - 1.0;
     let largest = healths.iter().map(of_memory).fold(0.0, f64::max);
     println!(
-        "after {SETTLED} s: {cpu:.2} % of a core, {names:.2} % for names; memory {:.0} MB, {:+.0} %, at most {:.0} MB",
+        "after {SETTLED} s: {cpu:.2} % of a core, {names:.2} % for names; memory {:.0} MB, {:+.0} % in the last quarter, at most {:.0} MB",
         of_memory(last) / 1e6,
         100.0 * growth,
         largest / 1e6
