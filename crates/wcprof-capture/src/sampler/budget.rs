@@ -22,8 +22,9 @@ const CALM: f64 = 0.6;
 const MAX_RISE: f64 = 4.0;
 /// CPU time of a thread's first look, ns: its stack is read and unwound.
 const NEW_NS: f64 = 40_000.0;
-/// So many new threads are taken in between two accounts in any case.
+/// So many new threads are taken in between two accounts in any case; with a whole core so many.
 const MIN_NEW: usize = 256;
+const MIN_NEW_OF_CORE: f64 = 1280.0;
 /// The most of a share that making up for earlier use takes.
 const MAX_REPAID: f64 = 0.75;
 /// What ticks may use of the share while new threads wait.
@@ -133,7 +134,8 @@ impl CpuBudget {
     pub(super) fn n_new(&self, now: u64, cpu: OwnCpu) -> usize {
         let wall = now.saturating_sub(self.read_at) as f64;
         let room = self.share * wall - self.used(cpu) - self.debt;
-        ((room / NEW_NS) as usize).max(MIN_NEW.saturating_sub(self.n_new))
+        let least = MIN_NEW.max((MIN_NEW_OF_CORE * self.share) as usize);
+        ((room / NEW_NS) as usize).max(least.saturating_sub(self.n_new))
     }
 
     /// So many were, and whether more wait.
