@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
 
-use wcprof_host::clock::own_cpu_ns;
+use wcprof_host::clock::{children_cpu_ns, own_cpu_ns};
 use wcprof_record::{Recorder, TargetFiles};
 use wcprof_symbols::{Cancel, Inlines, SymbolOptions};
 use wcprof_trace::TraceSink;
@@ -59,7 +59,9 @@ impl Ahead {
     /// Looks up the names of a trace that is being written each time that the files of its processes come.
     fn run(self, trace: &Path, files: &Receiver<Vec<TargetFiles>>) {
         for files in files {
-            let taken = own_cpu_ns() as f64 / self.begin.elapsed().as_nanos().max(1) as f64;
+            // Look-ups before this one, too.
+            let taken = own_cpu_ns() + children_cpu_ns();
+            let taken = taken as f64 / self.begin.elapsed().as_nanos().max(1) as f64;
             let share = self.max_share - taken;
             let Ok(tables) = tables_so_far(trace) else {
                 continue;

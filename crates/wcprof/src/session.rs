@@ -297,8 +297,8 @@ pub(crate) fn record(
             Ok(())
         },
     )?;
-    let ahead = ahead.map(|ahead| ahead::Running::start(ahead, trace.clone(), files));
-    let ahead = ahead.transpose()?;
+    // Without it all names are looked up at the end.
+    let ahead = ahead.and_then(|ahead| ahead::Running::start(ahead, trace.clone(), files).ok());
     show_progress(&progress, options, is_shown);
     let finished = running.finish(options);
     if let Some(ahead) = ahead {

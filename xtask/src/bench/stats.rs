@@ -102,7 +102,7 @@ mod tests {
     }
 
     /// Check that pairs which something else disturbed neither move the mean nor widen the interval much, and that
-    /// 0.99 is told from 1.
+    /// 0.99 is distinguished from 1.
     #[test]
     fn disturbed_pairs() {
         let noise = |i: usize| 1.0 + 0.02 * (i as f64 * 2.4).sin();
