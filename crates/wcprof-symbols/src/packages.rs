@@ -42,7 +42,7 @@ pub(crate) fn supplies(
     let missing = || modules.iter().filter(|module| is_missing(module));
     let mut packages: HashMap<&str, String> = match root {
         Some(open) => {
-            let packages = root::Packages::read(open);
+            let packages = root::Packages::read(open, missing().map(|m| m.path.as_str()));
             let package = |m: &&&ModuleReport| packages.debug_package(m);
             let named = missing().filter_map(|m| Some((m.path.as_str(), package(&m)?)));
             named.collect()

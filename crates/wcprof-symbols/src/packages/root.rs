@@ -4,6 +4,7 @@
 //! With dpkg the owner of a file is looked up in its own lists; with RPM the build-id is what its debug packages
 //! provide, so that no database is read. All files are the container's, and hostile.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -21,17 +22,17 @@ const MAX_PACKAGES: usize = 4096;
 const WITH_RPM: [&str; 6] = ["rhel", "fedora", "centos", "rocky", "suse", "opensuse"];
 
 /// What is installed in a container.
-pub(super) struct Packages<'r> {
-    open: &'r OpenInRoot<'r>,
+pub(super) struct Packages {
     /// `debian 12`
     distribution: String,
     has_rpm: bool,
-    /// Name, architecture and version.
-    installed: Vec<[String; 3]>,
+    /// Name and version of the package that owns a file.
+    owners: HashMap<String, [String; 2]>,
 }
 
-impl<'r> Packages<'r> {
-    pub(super) fn read(open: &'r OpenInRoot<'r>) -> Self {
+impl Packages {
+    /// Reads each file once, for all `paths`.
+    pub(super) fn read<'p>(open: &OpenInRoot<'_>, paths: impl Iterator<Item = &'p str>) -> Self {
         let os = ["/etc/os-release", "/usr/lib/os-release"];
         let os = os
             .iter()
@@ -48,11 +49,15 @@ impl<'r> Packages<'r> {
         };
         let (id, like) = (field("ID"), field("ID_LIKE"));
         let mut ids = like.split_whitespace().chain([id.as_str()]);
+        let mut places: HashMap<String, &str> = HashMap::new();
+        for path in paths {
+            places.extend([(path.to_owned(), path), (other_place(path), path)]);
+        }
+        let status = text(open, "/var/lib/dpkg/status").unwrap_or_default();
         Self {
-            open,
             distribution: format!("{id} {}", field("VERSION_ID")).trim().to_owned(),
             has_rpm: ids.any(|id| WITH_RPM.iter().any(|rpm| id.starts_with(rpm))),
-            installed: installed(&text(open, "/var/lib/dpkg/status").unwrap_or_default()),
+            owners: owners(open, &installed(&status), &places),
         }
     }
 
@@ -63,7 +68,7 @@ impl<'r> Packages<'r> {
             // What dnf and zypper install it by.
             format!("debuginfo(build-id) = {build_id}")
         } else {
-            let [name, _, version] = self.owner(&module.path)?;
+            let [name, version] = self.owners.get(&module.path)?;
             format!("{name}-dbg or {name}-dbgsym, version {version}")
         };
         Some(match self.distribution.as_str() {
@@ -71,19 +76,32 @@ impl<'r> Packages<'r> {
             of => format!("{name} ({of})"),
         })
     }
+}
 
-    fn owner(&self, path: &str) -> Option<&[String; 3]> {
-        let places = [path.to_owned(), other_place(path)];
-        self.installed.iter().find(|[name, architecture, _]| {
-            let folder = "/var/lib/dpkg/info";
-            let lists = [
-                format!("{folder}/{name}.list"),
-                format!("{folder}/{name}:{architecture}.list"),
-            ];
-            let list = lists.iter().find_map(|list| text(self.open, list));
-            list.is_some_and(|list| list.lines().any(|line| places.iter().any(|p| p == line)))
-        })
+/// The owners of files by their paths; `places` has the paths by where dpkg may know them.
+fn owners(
+    open: &OpenInRoot<'_>,
+    installed: &[[String; 3]],
+    places: &HashMap<String, &str>,
+) -> HashMap<String, [String; 2]> {
+    let mut owners = HashMap::new();
+    for [name, architecture, version] in installed {
+        let folder = "/var/lib/dpkg/info";
+        let lists = [
+            format!("{folder}/{name}.list"),
+            format!("{folder}/{name}:{architecture}.list"),
+        ];
+        let list = lists.iter().find_map(|list| text(open, list));
+        for path in list
+            .iter()
+            .flat_map(|list| list.lines())
+            .filter_map(|line| places.get(line))
+        {
+            let owner = || [name.clone(), version.clone()];
+            owners.entry((*path).to_owned()).or_insert_with(owner);
+        }
     }
+    owners
 }
 
 /// Where dpkg may know a file of /usr/lib: in /lib, and the other way round.
@@ -143,7 +161,7 @@ mod tests {
             std::fs::write(path, text).unwrap();
         }
         let open = |path: &Path| File::open(folder.path().join(path.strip_prefix("/").ok()?)).ok();
-        Packages::read(&open).debug_package(module)
+        Packages::read(&open, [module.path.as_str()].into_iter()).debug_package(module)
     }
 
     const STATUS: &str = "Package: gone\nStatus: deinstall ok config-files\nArchitecture: amd64\nVersion: 1\n\n\
