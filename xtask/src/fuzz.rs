@@ -1,8 +1,10 @@
 //! `cargo xtask fuzz`: time in, inputs that break a parser out.
 //!
 //! The programs are in `fuzz/`, what they do in `crates/wcprof-fuzz`. New inputs go to the folder of
-//! build results; only `--minimize` changes the corpus in the repository.
+//! build results; only `--minimize` changes the corpus in the repository. `--resume` adds to what
+//! earlier runs did, which `fuzz/runs.json` says, so that a long run may be made in pieces.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -10,6 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use fs_err as fs;
+use serde::{Deserialize, Serialize};
 
 use crate::cpu_time::children_cpu_time;
 use crate::markdown::table;
@@ -28,12 +31,15 @@ const MAX_INPUT: u64 = 24 << 10;
 pub struct Args {
     /// Targets, as in `fuzz/fuzz_targets`; all without it
     targets: Vec<String>,
-    /// How long to look, each target; on a busy machine it gets less CPU time than this
+    /// CPU time of each target, seconds
     #[arg(long, default_value_t = 60)]
-    seconds: u32,
-    /// End a target earlier when this many seconds found no new edge
+    seconds: u64,
+    /// End a target earlier when this many seconds of CPU time found no new edge
     #[arg(long)]
-    idle: Option<u32>,
+    idle: Option<u64>,
+    /// Count what earlier runs did, as `fuzz/runs.json` says, and write there what this one does
+    #[arg(long)]
+    resume: bool,
     /// Afterwards leave the smallest inputs that reach all that was reached, in the repository
     #[arg(long)]
     minimize: bool,
@@ -93,38 +99,96 @@ fn found(target: &str) -> Result<PathBuf> {
     result_folder(&format!("fuzz-found/{target}"))
 }
 
-const HEAD: &[&str] = &["target", "core-seconds", "executions", "a second", "edges"];
+const HEAD: &[&str] = &[
+    "target",
+    "core-seconds",
+    "without a new edge",
+    "executions",
+    "a second",
+    "edges",
+];
 
-/// What runs of the fuzzer did.
-#[derive(Copy, Clone, PartialEq, Eq, Debug, Default)]
+/// Wall-clock time of one process of the fuzzer, seconds: what it did is kept after each.
+const SLICE: u64 = 300;
+
+/// What the fuzzer did for a target.
+#[derive(Copy, Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Run {
-    cpu: Duration,
+    /// CPU time, seconds.
+    seconds: u64,
+    /// Of it, since an edge was found last.
+    quiet: u64,
     n_executions: u64,
     /// Reached by all inputs that are known.
     n_edges: u64,
 }
 
 impl Run {
-    /// From the last lines of libFuzzer.
+    /// From the output of libFuzzer, which has the edges of the inputs that were known, then those at the end.
     fn parse(cpu: Duration, output: &str) -> Self {
-        let after = |key: &str| {
-            let (_, rest) = output.rsplit_once(key)?;
-            rest.split_whitespace().next()?.parse().ok()
-        };
+        let number = |rest: &str| rest.split_whitespace().next()?.parse().ok();
+        let last = |key: &str| number(output.rsplit_once(key)?.1);
+        let known = output
+            .split_once("INITED")
+            .and_then(|(_, rest)| number(rest.split_once(" cov: ")?.1));
+        let n_edges = last(" cov: ").unwrap_or(0);
+        let seconds = cpu.as_secs();
         Self {
-            cpu,
-            n_executions: after("stat::number_of_executed_units:").unwrap_or(0),
-            n_edges: after(" cov: ").unwrap_or(0),
+            seconds,
+            quiet: if known == Some(n_edges) { seconds } else { 0 },
+            n_executions: last("stat::number_of_executed_units:").unwrap_or(0),
+            n_edges,
         }
     }
 
+    /// This, and what was done after it.
+    fn and(self, next: Self) -> Self {
+        let is_quiet = next.quiet == next.seconds;
+        Self {
+            seconds: self.seconds + next.seconds,
+            quiet: next.quiet + if is_quiet { self.quiet } else { 0 },
+            n_executions: self.n_executions + next.n_executions,
+            n_edges: next.n_edges,
+        }
+    }
+
+    fn is_enough(self, args: &Args) -> bool {
+        self.seconds >= args.seconds || args.idle.is_some_and(|idle| self.quiet >= idle)
+    }
+
     fn row(self, target: &str) -> Vec<String> {
-        let seconds = self.cpu.as_secs().max(1);
-        let rate = self.n_executions / seconds;
-        let numbers = [seconds, self.n_executions, rate, self.n_edges];
+        let rate = self.n_executions / self.seconds.max(1);
+        let numbers = [
+            self.seconds,
+            self.quiet,
+            self.n_executions,
+            rate,
+            self.n_edges,
+        ];
         let cells = numbers.map(|number| number.to_string());
         [target.to_owned()].into_iter().chain(cells).collect()
     }
+}
+
+/// What all runs did, by target.
+type Runs = BTreeMap<String, Run>;
+
+fn runs_file() -> PathBuf {
+    root().join("fuzz/runs.json")
+}
+
+fn earlier_runs() -> Result<Runs> {
+    let path = runs_file();
+    let text = fs::read(&path)?;
+    serde_json::from_slice(&text).with_context(|| format!("{} is not as written", path.display()))
+}
+
+/// Keeps what was done; another fuzzer may have written of other targets meanwhile.
+fn keep(target: &str, run: Run) -> Result<()> {
+    let mut runs = earlier_runs()?;
+    runs.insert(target.to_owned(), run);
+    let text = serde_json::to_string_pretty(&runs)?;
+    Ok(fs::write(runs_file(), text + "\n")?)
 }
 
 /// A command of cargo-fuzz. Without a sanitizer: the parsers are safe Rust, and run several times as often.
@@ -162,21 +226,20 @@ fn fuzz(target: &str, folders: &[&Path], flags: &str) -> Result<String> {
 
 /// Looks for as long as is asked for, or until nothing new is found.
 fn look(target: &str, args: &Args) -> Result<Run> {
-    let slice = args.idle.unwrap_or(args.seconds).max(1);
     let mut all = Run::default();
-    for _ in 0..args.seconds.div_ceil(slice) {
+    if args.resume {
+        all = earlier_runs()?.remove(target).unwrap_or_default();
+    }
+    while !all.is_enough(args) {
         let before = children_cpu_time()?;
+        let slice = (args.seconds - all.seconds).min(SLICE);
         let flags = format!("-max_total_time={slice} -malloc_limit_mb=512 -print_final_stats=1");
         let text = fuzz(target, &[&found(target)?, &corpus(target)], &flags)?;
-        let run = Run::parse(children_cpu_time()?.saturating_sub(before), &text);
-        let is_new = run.n_edges > all.n_edges;
-        all = Run {
-            cpu: all.cpu + run.cpu,
-            n_executions: all.n_executions + run.n_executions,
-            n_edges: run.n_edges.max(all.n_edges),
-        };
-        if args.idle.is_some() && !is_new {
-            break;
+        let cpu = children_cpu_time()?.saturating_sub(before);
+        ensure!(cpu.as_secs() > 0, "the fuzzer of {target} got no CPU time");
+        all = all.and(Run::parse(cpu, &text));
+        if args.resume {
+            keep(target, all)?;
         }
     }
     Ok(all)
@@ -231,9 +294,20 @@ mod tests {
     fn last_lines() {
         let text = "#2\tINITED cov: 40 ft: 41\n#9000\tDONE   cov: 123 ft: 456 corp: 7/8b\n\
                     stat::number_of_executed_units: 9000\nstat::average_exec_per_sec:     900\n";
-        let run = Run::parse(Duration::from_secs(10), text);
-        assert_eq!((run.n_executions, run.n_edges), (9000, 123));
-        assert_eq!(run.row("elf"), ["elf", "10", "9000", "900", "123"]);
+        let first = Run::parse(Duration::from_secs(10), text);
+        assert_eq!(first.row("elf"), ["elf", "10", "0", "9000", "900", "123"]);
+        let quiet = Run::parse(Duration::from_secs(5), &text.replace("40", "123"));
+        let both = first.and(quiet);
+        assert_eq!(both.row("elf"), ["elf", "15", "5", "18000", "1200", "123"]);
+        assert_eq!((both.and(quiet).quiet, both.and(first).quiet), (10, 0));
         assert_eq!(Run::parse(Duration::ZERO, "").n_edges, 0);
+    }
+
+    /// Check that what the repository says of earlier runs is of targets that there are.
+    #[test]
+    fn runs_of_targets() {
+        let known = |name: &String| root().join(format!("fuzz/fuzz_targets/{name}.rs")).exists();
+        let runs = earlier_runs().expect("runs");
+        assert!(!runs.is_empty() && runs.keys().all(known));
     }
 }
