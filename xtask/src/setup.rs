@@ -39,6 +39,7 @@ pub const ROOTS: Group = &[
     ("debootstrap", "makes root folders of Debian"),
     ("debian-archive-keyring", "verifies what they are made of"),
     ("rpm", "reads packages"),
+    ("curl", "downloads the keys of another archive"),
 ];
 /// To run the tests.
 pub const TEST: Group = &[

@@ -86,7 +86,8 @@ fn add(blobs: &Path, bytes: &[u8], kind: &str) -> Result<Value> {
     }))
 }
 
-fn digest(file: &Path) -> Result<String> {
+/// SHA-256 of a file, in hexadecimal digits.
+pub fn digest(file: &Path) -> Result<String> {
     let line = capture(command("sha256sum --").arg(file))?;
     let digest = line.split(' ').next();
     Ok(digest.context("sha256sum printed nothing")?.to_owned())

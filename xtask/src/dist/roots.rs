@@ -1,6 +1,7 @@
 //! Packages and the image in clean root folders: installed, used on a live process, granted rights, upgraded, removed.
 
 mod folder;
+mod release;
 mod rights;
 mod used;
 
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, ensure};
 use nix::unistd::geteuid;
 
 use self::folder::Root;
+use self::release::{Distribution, Release};
 use super::build::{Dist, empty_folder, file_names};
 use super::{image, packages};
 use crate::process::result_folder;
@@ -43,9 +45,24 @@ const RPM_ALONE: Manager = Manager {
     ..RPM
 };
 
-/// Releases of Debian, what they have beside the base system, and whether that runs wcprof-crypto.
-const BOOKWORM: (&str, &str, bool) = ("bookworm", "libcap2-bin,libssl3", true);
-const BULLSEYE: (&str, &str, bool) = ("bullseye", "libcap2-bin,rpm", false);
+const BOOKWORM: Release = Release {
+    of: Distribution::Debian,
+    name: "bookworm",
+    includes: "libcap2-bin,libssl3",
+    runs_crypto: true,
+};
+const BULLSEYE: Release = Release {
+    name: "bullseye",
+    includes: "libcap2-bin,rpm",
+    runs_crypto: false,
+    ..BOOKWORM
+};
+/// As old as EL8, whose packages are in no archive that all can reach: glibc 2.27 (2.28 there), rpm 4.14, no OpenSSL 3.
+const BIONIC: Release = Release {
+    of: Distribution::Ubuntu,
+    name: "bionic",
+    ..BULLSEYE
+};
 
 /// Tests everything in `dist.files`.
 ///
@@ -64,11 +81,20 @@ pub fn test(dist: &Dist, rpm_root: Option<&Path>) -> Result<()> {
     named("image, in a root that holds nothing else", || {
         test_image(dist)
     })?;
-    for (release, manager) in [(BOOKWORM, DPKG), (BULLSEYE, DPKG), (BULLSEYE, RPM_ALONE)] {
-        let (name, includes, runs_crypto) = release;
-        named(&format!("{} in {name}", manager.ending), || {
-            let root = Root::debian(name, includes)?;
-            test_package(dist, &newer, &root, manager, runs_crypto)
+    for (release, manager) in [
+        (BOOKWORM, DPKG),
+        (BULLSEYE, DPKG),
+        (BULLSEYE, RPM_ALONE),
+        (BIONIC, RPM_ALONE),
+    ] {
+        let name = format!("{} in {}", manager.ending, release.name);
+        if !release.is_reachable() {
+            println!("SKIPPED {name}: the archive of its distribution cannot be reached");
+            continue;
+        }
+        named(&name, || {
+            let root = Root::of_release(&release)?;
+            test_package(dist, &newer, &root, manager, release.runs_crypto)
         })?;
     }
     let Some(folder) = rpm_root else {

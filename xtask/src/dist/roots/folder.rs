@@ -7,10 +7,10 @@ use anyhow::Result;
 use fs_err as fs;
 use tempfile::TempDir;
 
+use super::release::Release;
 use crate::process::{
     Background, capture, command, execute, quoted, result_folder, target_folder, wait_until,
 };
-use crate::setup;
 
 /// In a mount namespace of its own; $0 is the root, $1 the user and the group, $2 further groups.
 const ENTER: &str = r#"
@@ -54,18 +54,13 @@ impl Root {
         Ok(root)
     }
 
-    /// Debian's base system with these packages. It is made once, and kept.
-    pub fn debian(release: &str, includes: &str) -> Result<Self> {
-        let kept = result_folder("dist-roots")?.join(release);
+    /// The base system of a release. It is made once, and kept.
+    pub fn of_release(release: &Release) -> Result<Self> {
+        let kept = result_folder("dist-roots")?.join(release.name);
         if !kept.exists() {
             // Whole or not at all.
             let made = Self::empty()?;
-            let mirror = setup::mirror()?;
-            let words = format!(
-                "debootstrap --variant=minbase --include={includes} {release} {} {mirror}",
-                quoted(made.folder())
-            );
-            capture(command(&words))?;
+            release.unpack(made.folder())?;
             fs::rename(made.0.keep(), &kept)?;
         }
         Self::copy_of(&kept)

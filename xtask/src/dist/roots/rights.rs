@@ -15,6 +15,12 @@ const CAPABILITIES: [&str; 6] = [
     "cap_sys_nice",
     "cap_sys_ptrace",
 ];
+/// What an old libcap calls some of them.
+const NUMBERED: [(&str, &str); 3] = [
+    ("38", "cap_perfmon"),
+    ("39", "cap_bpf"),
+    ("40", "cap_checkpoint_restore"),
+];
 const OUTSIDER: User<'_> = User("65534:65534", "");
 
 /// As a package installs it: anyone can execute it, and gets no rights by that.
@@ -42,7 +48,11 @@ pub fn granted(root: &Root) -> Result<()> {
         .trim_start_matches("/usr/bin/wcprof")
         .trim_start_matches([' ', '=']);
     let (names, sets) = words.split_once(['=', '+']).context("no capabilities")?;
-    let mut names: Vec<&str> = names.split(',').collect();
+    let name = |found| {
+        let numbered = NUMBERED.iter().find(|(number, _)| *number == found);
+        numbered.map_or(found, |(_, name)| name)
+    };
+    let mut names: Vec<&str> = names.split(',').map(name).collect();
     names.sort_unstable();
     ensure!(
         names == CAPABILITIES && sets == "ep",
