@@ -48,11 +48,7 @@ pub fn granted(root: &Root) -> Result<()> {
         .trim_start_matches("/usr/bin/wcprof")
         .trim_start_matches([' ', '=']);
     let (names, sets) = words.split_once(['=', '+']).context("no capabilities")?;
-    let name = |found| {
-        let numbered = NUMBERED.iter().find(|(number, _)| *number == found);
-        numbered.map_or(found, |(_, name)| name)
-    };
-    let mut names: Vec<&str> = names.split(',').map(name).collect();
+    let mut names: Vec<&str> = names.split(',').map(named).collect();
     names.sort_unstable();
     ensure!(
         names == CAPABILITIES && sets == "ep",
@@ -105,4 +101,10 @@ fn require_refusal(root: &Root, user: User<'_>) -> Result<()> {
 /// What `getcap` finds on the root's own file systems, a line a file.
 fn capabilities(root: &Root) -> Result<String> {
     root.run("getcap -r /usr /etc /var /tmp")
+}
+
+/// The name of a capability that is given by its name or its number.
+fn named(found: &str) -> &str {
+    let numbered = NUMBERED.iter().find(|(number, _)| *number == found);
+    numbered.map_or(found, |(_, name)| *name)
 }
