@@ -2,12 +2,14 @@
 //!
 //! Memory grows with distinct (thread, state, wait, stack), not with spans.
 
-use rayon::prelude::{IntoParallelRefMutIterator, ParallelIterator};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
 use wcprof_trace::model::{Span, SymbolTable, Tables};
 use wcprof_types::TimeNs;
 
+use crate::by_thread::ByThread;
 use crate::functions::Functions;
-use crate::index::{Index, Key};
+use crate::index::{Index, Key, place_of};
 use crate::locks::LockTimes;
 use crate::model::{Detail, Profile, TimeAxis};
 use crate::pools::pools;
@@ -15,23 +17,32 @@ use crate::processes::{gaps, modules, processes, recorded_ns, threads};
 use crate::renamed::RenamedStacks;
 use crate::rows::Rows;
 use crate::rules::Rules;
-use crate::slices::{Blocks, overlap};
+use crate::slices::overlap;
 use crate::span_rows::SpanRows;
 use crate::stacks::Stacks;
-use crate::sums::{Sums, Wanted, shards};
+use crate::sums::{Sums, Wanted};
 
-/// Adds up spans, then names, classifies and groups them.
+/// Most shards.
+const MAX_SHARDS: usize = 32;
+
+/// Adds up spans, then names, classifies and groups them. Spans may come in any order, on several threads at a time.
 #[derive(Debug)]
 pub struct ProfileBuilder {
-    shards: Vec<Sums>,
+    /// Each has the threads whose id modulo the number of shards is its index.
+    shards: Vec<Mutex<Sums>>,
+    /// For who adds spans now; memory is taken once.
+    unused: Mutex<Vec<ByThread>>,
     wanted: Wanted,
     detail: Detail,
 }
 
 impl Default for ProfileBuilder {
     fn default() -> Self {
+        // Who finds one in use goes on with another.
+        let n_shards = (4 * rayon::current_num_threads()).clamp(1, MAX_SHARDS);
         Self {
-            shards: shards(),
+            shards: (0..n_shards).map(|_| Mutex::default()).collect(),
+            unused: Mutex::default(),
             wanted: Wanted::default(),
             detail: Detail::default(),
         }
@@ -72,47 +83,56 @@ impl ProfileBuilder {
 
     /// Adds one span.
     pub fn add_span(&mut self, span: &Span) {
-        for shard in &mut self.shards {
-            shard.add_span(span, &self.wanted);
+        let shard = place_of(span.thread) % self.shards.len();
+        let sums = self.shards[shard].get_mut();
+        let sums = sums.unwrap_or_else(PoisonError::into_inner);
+        sums.add_spans(std::slice::from_ref(span), &self.wanted);
+    }
+
+    /// Adds many spans (at most 2^32); some thousands at a time are fast.
+    pub fn add_spans(&self, spans: &[Span]) {
+        let mut by_thread = locked(&self.unused).pop().unwrap_or_default();
+        let mut parts: Vec<_> = by_thread
+            .sort(spans, self.shards.len())
+            .zip(&self.shards)
+            .filter(|(part, _)| !part.is_empty())
+            .collect();
+        // Those that nobody uses now, as long as there are such.
+        parts.retain(|(part, shard)| match shard.try_lock() {
+            Ok(mut sums) => {
+                sums.add_spans(part, &self.wanted);
+                false
+            }
+            Err(_) => true,
+        });
+        for (part, shard) in parts {
+            locked(shard).add_spans(part, &self.wanted);
         }
+        locked(&self.unused).push(by_thread);
     }
 
-    /// Adds many spans (at most 2^32) on all CPUs; the same as [`add_span`](Self::add_span) for one after the other. Some
-    /// thousands at a time are fast.
-    pub fn add_spans(&mut self, spans: &[Span]) {
-        let (shards, wanted) = (&mut self.shards, &self.wanted);
-        shards
-            .par_iter_mut()
-            .for_each(|shard| shard.add_spans(spans, wanted));
-    }
-
-    /// The part of the recording that the spans are about, and how often slices must become twice
-    /// as long for it.
-    fn axis(&self, tables: &Tables) -> (TimeAxis, u32) {
+    /// The part of the recording that the spans are about; all shards have its slices from then on.
+    fn axis(&self, tables: &Tables, shards: &mut [MutexGuard<'_, Sums>]) -> TimeAxis {
         let duration = tables.stats.duration.0;
-        let latest = self.shards.iter().fold(0, |end, sums| end.max(sums.latest));
+        let latest = shards.iter().map(|sums| sums.latest).max().unwrap_or(0);
         let window = self.wanted.window;
         let (TimeNs(start), to) = window.unwrap_or((TimeNs(0), TimeNs(u64::MAX)));
         let end = to.0.min(duration.max(start.saturating_add(latest)));
         let end = end.max(start);
-        // All shards have slices of one length.
-        let mut cutter = self.shards[0].cutter;
-        let mut n_halvings = 0;
         // The recording may go on long after its last span.
-        while cutter.is_beyond(end - start) {
-            cutter.widen(std::iter::empty(), &mut Blocks::default());
-            n_halvings += 1;
-        }
-        let axis = TimeAxis {
+        shards
+            .iter_mut()
+            .for_each(|sums| sums.widen_for(end - start));
+        TimeAxis {
             start: TimeNs(start),
             end: TimeNs(end),
-            slice_ns: cutter.slice_ns(),
+            // All shards have slices of one length.
+            slice_ns: shards.first().map_or(0, |sums| sums.cutter.slice_ns()),
             is_window: window.is_some(),
             recorded_ns: recorded_ns(tables),
             gaps: gaps(tables, start, end),
             all_gaps_ns: overlap(&gaps(tables, 0, duration), 0, duration),
-        };
-        (axis, n_halvings)
+        }
     }
 
     /// Names frames by `symbols` (else by those saved in the trace), turns waits into states by
@@ -155,7 +175,8 @@ impl ProfileBuilder {
         without_kernel: bool,
         mut each: impl FnMut(Key, usize),
     ) -> Profile {
-        let (time, n_halvings) = self.axis(tables);
+        let mut shards: Vec<_> = self.shards.iter().map(locked).collect();
+        let time = self.axis(tables, &mut shards);
         let mut threads = threads(tables, &time);
         let processes = processes(tables, &time, rules);
         let pools = pools(&mut threads, &processes, rules);
@@ -163,17 +184,15 @@ impl ProfileBuilder {
         let functions = Functions::new(tables, symbols, self.detail);
         let stacks = Stacks::new(functions, without_kernel);
         let mut rows = Rows::new(tables, (threads, pools), stacks, rules);
-        // In the order in which the sums first appeared.
-        let mut order = Vec::new();
-        for sums in &self.shards {
-            let firsts = sums.firsts.iter().enumerate();
-            order.extend(firsts.map(|(at, first)| (*first, sums, at)));
-        }
-        order.sort_unstable_by_key(|(first, ..)| *first);
-        for (_, sums, at) in order {
-            let row = rows.add(sums, at, n_halvings, &self.wanted.locks);
-            if let (Some(row), Some((key, _))) = (row, sums.index.get(at)) {
-                each(*key, row);
+        // In an order that does not depend on that of the spans.
+        let all = shards
+            .iter()
+            .flat_map(|sums| sums.index.keys().map(move |(at, key)| (*key, sums, at)));
+        let mut all: Vec<_> = all.collect();
+        all.sort_unstable_by_key(|(key, ..)| *key);
+        for (key, sums, at) in all {
+            if let Some(row) = rows.add(sums, at, &self.wanted.locks) {
+                each(key, row);
             }
         }
         Profile {
@@ -185,4 +204,9 @@ impl ProfileBuilder {
             ..rows.into_profile()
         }
     }
+}
+
+/// What another thread left when it panicked is not used: its panic is passed on.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -22,7 +22,7 @@ const FREE_PLACE: Place = Place {
 };
 
 /// What spans must have in common to be one sum.
-#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+#[derive(Copy, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct Key {
     thread: u32,
     /// 0 where there is none, see `parts`.
@@ -141,6 +141,11 @@ pub(crate) struct Hint {
 impl<T> Index<T> {
     pub(crate) fn get(&self, at: usize) -> Option<(&Key, &T)> {
         self.entries.get(at).map(|entry| (&entry.key, &entry.value))
+    }
+
+    /// All keys, each with its index.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = (usize, &Key)> {
+        self.entries.iter().map(|entry| &entry.key).enumerate()
     }
 
     /// A key's value.

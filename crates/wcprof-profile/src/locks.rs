@@ -164,7 +164,7 @@ impl LockTimes {
             return;
         }
         let mut left = span.weight;
-        for (found, covered) in parts {
+        for &(found, covered) in &parts {
             let part = u128::from(span.weight) * u128::from(covered) / u128::from(sum);
             let part = (part as u64).min(left);
             left -= part;
@@ -172,10 +172,9 @@ impl LockTimes {
             *out.entry(Share { found, moved }).or_default() += part;
         }
         // What rounding left over.
-        if left > 0
-            && let Some(mut entry) = out.first_entry()
-        {
-            *entry.get_mut() += left;
+        if let Some(&(found, _)) = parts.first() {
+            let found = Some(found);
+            *out.entry(Share { found, moved }).or_default() += left;
         }
     }
 

@@ -61,15 +61,8 @@ impl<'a> Rows<'a> {
         }
     }
 
-    /// Adds the sum at an index, whose slices become twice as long `n_halvings` times. Gives the
-    /// index of its row; `None` for a thread that the tables lack.
-    pub(crate) fn add(
-        &mut self,
-        sums: &Sums,
-        at: usize,
-        n_halvings: u32,
-        locks: &LockTimes,
-    ) -> Option<usize> {
+    /// Adds the sum at an index. Gives the index of its row; `None` for a thread that the tables lack.
+    pub(crate) fn add(&mut self, sums: &Sums, at: usize, locks: &LockTimes) -> Option<usize> {
         let (key, sum) = sums.index.get(at)?;
         let thread = key.thread().0 as usize;
         self.threads.get(thread)?;
@@ -112,7 +105,7 @@ impl<'a> Rows<'a> {
             n_samples: 0,
             slices: Slices::default(),
         });
-        row.slices.merge(&sum.slices, &sums.blocks, n_halvings);
+        row.slices.merge(&sum.slices, &sums.blocks);
         row.weight = row.weight.saturating_add(sum.weight);
         row.n_samples = row.n_samples.saturating_add(sum.n_samples);
         Some(index)

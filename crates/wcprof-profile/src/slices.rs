@@ -6,6 +6,8 @@
 
 use wcprof_types::TimeNs;
 
+use crate::window::share;
+
 /// Most slices of a recording.
 pub const MAX_SLICES: usize = 64;
 /// The first length of a slice is two to this power, ns: about 1 ms, less than a tick.
@@ -111,29 +113,29 @@ impl Slices {
         }
     }
 
-    /// Adds another row's, whose slices are to become twice as long `n_halvings` times.
-    pub(crate) fn merge(&mut self, other: &GrowingSlices, blocks: &Blocks, n_halvings: u32) {
-        self.0
-            .reserve_exact(match self.0.is_empty() && n_halvings == 0 {
-                true => other.len() + 1,
-                false => 0,
-            });
-        let open = (other.weight != 0.0).then_some((other.slice, other.weight));
-        for (slice, weight) in blocks.iter(other).chain(open) {
-            self.add(slice.checked_shr(n_halvings).unwrap_or(0), weight);
+    /// Adds those of a sum.
+    pub(crate) fn merge(&mut self, other: &GrowingSlices, blocks: &Blocks) {
+        self.0.reserve_exact(match self.0.is_empty() {
+            true => other.len() + 1,
+            false => 0,
+        });
+        for (slice, weight) in blocks.weights_of(other) {
+            self.add(slice, weight as f32);
         }
     }
 }
 
 /// Slices that spans are added to, nearly in order of time: the slice that is added to now is kept
 /// apart, so that most spans touch no memory but their row's. The others are in [`Blocks`].
+///
+/// Weights are whole nanoseconds: their sums do not depend on the order of the spans.
 #[derive(Copy, Clone, PartialEq, Debug, Default)]
 pub(crate) struct GrowingSlices {
     /// A bit for each slice that has a weight in the block.
     present: u64,
     /// Where the block begins, if there is a bit.
     block: u32,
-    weight: f32,
+    weight: u32,
     slice: u8,
     /// The block has [`SMALLEST`] places, doubled so many times less one; 0: there is none.
     size: u8,
@@ -149,7 +151,7 @@ impl GrowingSlices {
 /// for each row would be two more places of memory for a span to wait for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Blocks {
-    weights: Vec<f32>,
+    weights: Vec<u64>,
     /// By size: blocks that nobody has any more.
     free: [Vec<u32>; N_SIZES],
 }
@@ -160,20 +162,31 @@ const SMALLEST: usize = 4;
 
 impl Blocks {
     #[inline]
-    fn add(&mut self, slices: &mut GrowingSlices, slice: u8, weight: f32) {
-        if slice == slices.slice {
-            slices.weight += weight;
-            return;
+    fn add(&mut self, slices: &mut GrowingSlices, slice: u8, weight: u64) {
+        let sum = u64::from(slices.weight).saturating_add(weight);
+        match u32::try_from(sum) {
+            Ok(sum) if slice == slices.slice => slices.weight = sum,
+            _ => self.open(slices, slice, weight),
         }
-        if slices.weight != 0.0 {
-            self.close(slices);
-        }
-        (slices.slice, slices.weight) = (slice, weight);
     }
 
-    /// Adds the open slice to the block.
-    fn close(&mut self, slices: &mut GrowingSlices) {
-        let bit = 1_u64 << (slices.slice & 63);
+    /// Adds the open slice to the block, and opens another, or the same anew.
+    fn open(&mut self, slices: &mut GrowingSlices, slice: u8, weight: u64) {
+        self.close(slices, slices.slice, slices.weight.into());
+        let (open, whole) = match u32::try_from(weight) {
+            Ok(weight) => (weight, 0),
+            Err(_) => (0, weight),
+        };
+        self.close(slices, slice, whole);
+        (slices.slice, slices.weight) = (slice, open);
+    }
+
+    /// Adds to a slice of the block.
+    fn close(&mut self, slices: &mut GrowingSlices, slice: u8, weight: u64) {
+        if weight == 0 {
+            return;
+        }
+        let bit = 1_u64 << (slice & 63);
         let rank = (slices.present & (bit - 1)).count_ones() as usize;
         if slices.present & bit == 0 {
             self.make_room(slices);
@@ -181,10 +194,11 @@ impl Blocks {
             let len = slices.len();
             self.weights
                 .copy_within(begin + rank..begin + len, begin + rank + 1);
-            self.weights[begin + rank] = slices.weight;
+            self.weights[begin + rank] = weight;
             slices.present |= bit;
         } else {
-            self.weights[slices.block as usize + rank] += slices.weight;
+            let sum = &mut self.weights[slices.block as usize + rank];
+            *sum = sum.saturating_add(weight);
         }
     }
 
@@ -197,7 +211,7 @@ impl Blocks {
         let block = self.free.get_mut(size).and_then(Vec::pop);
         let block = block.unwrap_or_else(|| {
             let block = self.weights.len();
-            self.weights.resize(block + (SMALLEST << size), 0.0);
+            self.weights.resize(block + (SMALLEST << size), 0);
             block as u32
         });
         if size > 0 {
@@ -209,15 +223,20 @@ impl Blocks {
         slices.size += 1;
     }
 
-    fn iter(&self, slices: &GrowingSlices) -> impl Iterator<Item = (u8, f32)> + '_ {
+    /// Slices that have a weight, once each.
+    fn weights_of(&self, slices: &GrowingSlices) -> impl Iterator<Item = (u8, u64)> + '_ {
         let begin = slices.block as usize;
         let weights = self.weights.get(begin..begin + slices.len());
+        let open = (slices.slice, u64::from(slices.weight));
+        let has_block = slices.present >> (open.0 & 63) & 1 != 0;
         let mut left = slices.present;
-        weights.unwrap_or_default().iter().map(move |&weight| {
+        let in_block = weights.unwrap_or_default().iter().map(move |&weight| {
             let slice = left.trailing_zeros() as u8;
             left &= left.wrapping_sub(1);
-            (slice, weight)
-        })
+            let more = if slice == open.0 { open.1 } else { 0 };
+            (slice, weight.saturating_add(more))
+        });
+        in_block.chain((open.1 != 0 && !has_block).then_some(open))
     }
 
     /// Makes slices twice as long.
@@ -236,7 +255,8 @@ impl Blocks {
                 self.weights[begin + n] = weight;
                 n += 1;
             } else {
-                self.weights[begin + n - 1] += weight;
+                let sum = &mut self.weights[begin + n - 1];
+                *sum = sum.saturating_add(weight);
             }
         }
         slices.present = present;
@@ -289,14 +309,17 @@ impl Cutter {
         let last = (end.saturating_sub(1) >> self.shift).min(MAX_SLICES as u64 - 1);
         let first = (start >> self.shift).min(last);
         if first == last {
-            blocks.add(slices, last as u8, weight as f32);
+            blocks.add(slices, last as u8, weight);
             return;
         }
-        let per_ns = weight as f64 / (end - start) as f64;
         for slice in first..=last {
             let begin = (slice << self.shift).max(start);
-            let until = ((slice + 1) << self.shift).min(end);
-            let part = (per_ns * (until - begin) as f64) as f32;
+            let until = match slice == last {
+                true => end,
+                false => (slice + 1) << self.shift,
+            };
+            // Parts of longer slices are the sums of those of shorter ones.
+            let part = share(weight, (start, end), (begin, until));
             blocks.add(slices, slice as u8, part);
         }
     }
@@ -315,7 +338,7 @@ mod tests {
         let mut blocks = Blocks::default();
         let found = |slices: &GrowingSlices, blocks: &Blocks| {
             let mut merged = Slices::default();
-            merged.merge(slices, blocks, 0);
+            merged.merge(slices, blocks);
             merged.iter().collect::<Vec<_>>()
         };
         let unit = cutter.slice_ns();
@@ -339,7 +362,7 @@ mod tests {
         let mut cutter = Cutter::default();
         let mut blocks = Blocks::default();
         let mut lists = [GrowingSlices::default(); 8];
-        let mut sums = [0.0; 8];
+        let mut sums = [0; 8];
         let mut numbers = 1_u64;
         for step in 0..20_000_u64 {
             let end = (step + 1) * (cutter.slice_ns() / 4).min(1 << 24);
@@ -351,14 +374,16 @@ mod tests {
                 .wrapping_add(1);
             let (which, weight) = ((numbers >> 33) as usize % 8, numbers >> 40 & 0xff);
             let start = end - (numbers >> 50).min(end);
+            // Some do not fit the open slice.
+            let weight = weight << if step % 100 == 0 { 30 } else { 0 };
             cutter.add(&mut lists[which], &mut blocks, (start, end), weight);
-            sums[which] += weight as f32;
+            sums[which] += weight;
         }
         for (list, sum) in lists.iter().zip(sums) {
+            let found: u64 = blocks.weights_of(list).map(|(_, weight)| weight).sum();
+            assert_eq!(found, sum);
             let mut merged = Slices::default();
-            merged.merge(list, &blocks, 0);
-            let weights: f32 = merged.iter().map(|(_, weight)| weight).sum();
-            assert!((weights - sum).abs() <= sum / 1e4, "{weights} of {sum}");
+            merged.merge(list, &blocks);
             let slices: Vec<usize> = merged.iter().map(|(slice, _)| slice).collect();
             assert!(slices.is_sorted() && slices.len() <= MAX_SLICES);
         }

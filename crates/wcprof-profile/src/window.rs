@@ -41,16 +41,14 @@ pub(crate) fn part(span: &Span, window: Window) -> Option<Part> {
 
 /// What of a whole that lies evenly in an interval is in a part of it. Adjacent parts add up.
 pub(crate) fn share(whole: u64, (start, end): (u64, u64), (from, to): (u64, u64)) -> u64 {
-    let until = |time: u64| u128::from(whole) * u128::from(time - start) / u128::from(end - start);
+    let until = |time: u64| match whole.checked_mul(time - start) {
+        Some(product) => product / (end - start),
+        None => (u128::from(whole) * u128::from(time - start) / u128::from(end - start)) as u64,
+    };
     match (from, to) == (start, end) {
         true => whole,
-        false => (until(to) - until(from)) as u64,
+        false => until(to) - until(from),
     }
-}
-
-/// The end of what of a span lies in the window, since the window begins.
-pub(crate) fn end_in(span: &Span, window: Window) -> Option<u64> {
-    part(span, window).map(|part| part.end)
 }
 
 /// No span of these ends later in the window than this, since the window begins.

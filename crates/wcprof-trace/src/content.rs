@@ -1,13 +1,13 @@
 //! Sections of blocks to tables and spans. What a section refers to must have come before.
 
-use wcprof_types::{FdKind, StackEnd, TimeNs, Wait};
+use wcprof_types::{FdKind, StackEnd, Wait};
 
 use crate::error::Malformed;
 use crate::format::codec::{Codec, Entries, Sizes, read_all};
 use crate::format::entries::{self, Entry};
 use crate::format::facts::Seen;
 use crate::format::section::next_section;
-use crate::format::span_reader::{SpanReader, read_section};
+use crate::format::span_reader::{SpanReader, Summary, read_section};
 use crate::format::wire::{Input, unknown, within};
 use crate::format::{OPTIONAL_SECTIONS, counters, facts, locks, section, symbols};
 use crate::limits::{MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES};
@@ -21,12 +21,10 @@ pub(crate) struct Content {
     pub(crate) entries: Entries,
     /// Of format 1.
     spans: SpanReader,
-    /// By thread: the first begin of a span and the last end.
-    bounds: Vec<Option<(TimeNs, TimeNs)>>,
+    /// Of all spans.
+    pub(crate) summary: Summary,
     counters_before: counters::Before,
     lost: Lost,
-    /// Of all spans, ns.
-    weight: u64,
     /// Spans are no longer read.
     pub(crate) skips_spans: bool,
     /// The final counts were read.
@@ -47,11 +45,11 @@ struct Memory {
 }
 
 impl Content {
-    /// Takes over the sections of a block; `each` gets its spans.
+    /// Takes over the sections of a block; `spans` gets those of spans, and takes all of each.
     pub(crate) fn apply(
         &mut self,
         sections: &[u8],
-        each: &mut impl FnMut(&Tables, Span) -> Result<(), Malformed>,
+        mut spans: impl FnMut(&mut Self, &mut Input<'_>) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
         let mut rest = Input(sections);
         while !rest.is_empty() {
@@ -70,7 +68,7 @@ impl Content {
             }
             match tag {
                 section::SPANS if self.skips_spans => continue,
-                section::SPANS => self.spans(&mut input, each)?,
+                section::SPANS => spans(self, &mut input)?,
                 _ => self.section(tag, &mut input)?,
             }
             if self.entries.have_lengths && matches!(tag, section::HEADER | section::STATS) {
@@ -150,7 +148,8 @@ impl Content {
         let kinds = t.waits.iter().filter_map(|wait| wait.fd.as_ref());
         let kinds = kinds.filter(|fd| matches!(fd.kind, FdKind::Other(_)));
         let n_codes = ends.count() + kinds.count();
-        t.origins.unread.n_unknown = self.entries.n_unknown + n_codes as u64;
+        t.origins.unread.n_unknown =
+            self.entries.n_unknown + self.summary.n_unknown + n_codes as u64;
     }
 
     /// Refuses a section that may not come here in format 1.
@@ -164,31 +163,24 @@ impl Content {
         }
     }
 
-    fn spans(
+    /// Reads a section of spans; `each` gets them.
+    pub(crate) fn spans(
         &mut self,
         input: &mut Input<'_>,
         each: &mut impl FnMut(&Tables, Span) -> Result<(), Malformed>,
     ) -> Result<(), Malformed> {
-        let (tables, weight) = (&self.tables, &mut self.weight);
+        let tables = &self.tables;
         let sizes = Sizes::from_tables(tables);
-        let each = |span: Span| {
-            let sum = weight.checked_add(span.weight);
-            *weight = sum.ok_or(Malformed::WeightTooLarge)?;
+        if self.entries.have_lengths {
+            let summary = read_section(input, &sizes, |span| each(tables, span))?;
+            return self.summary.add(summary);
+        }
+        let summary = &mut self.summary;
+        self.spans.read(input, &sizes, |span| {
+            summary.weigh(span.weight)?;
             each(tables, span)
-        };
-        if !self.entries.have_lengths {
-            self.spans.read(input, &sizes, each)?;
-            self.bounds = self.spans.seen().collect();
-            return Ok(());
-        }
-        for (thread, start, end) in read_section(input, &sizes, &mut self.entries, each)? {
-            let at = thread.0 as usize;
-            if at >= self.bounds.len() {
-                self.bounds.resize(at + 1, None);
-            }
-            let (first, last) = self.bounds[at].unwrap_or((start, end));
-            self.bounds[at] = Some((first.min(start), last.max(end)));
-        }
+        })?;
+        summary.bounds = self.spans.seen().collect();
         Ok(())
     }
 
@@ -257,7 +249,7 @@ impl Content {
     /// Fills in what the end of a recording says, for one that has no end.
     fn reconstruct(&mut self) {
         let t = &mut self.tables;
-        for (thread, seen) in t.threads.iter_mut().zip(&self.bounds) {
+        for (thread, seen) in t.threads.iter_mut().zip(&self.summary.bounds) {
             if let Some((start, end)) = *seen {
                 thread.start = thread.start.min(start);
                 thread.end = thread.end.max(end);

@@ -8,7 +8,6 @@
 pub mod model;
 
 mod anonymous;
-mod batches;
 mod content;
 mod error;
 mod format;
@@ -18,6 +17,7 @@ mod lost;
 mod merge;
 mod names;
 mod output;
+mod parallel;
 mod pending;
 mod reader;
 pub mod ring;

@@ -14,7 +14,7 @@ use crate::content::{Content, first_header};
 use crate::error::{Malformed, TraceError};
 use crate::format::block::{BLOCK_HEADER_BYTES, BlockHeader, MARK, kind};
 use crate::format::index::wanted_blocks;
-use crate::format::wire::within;
+use crate::format::wire::{Input, within};
 use crate::format::{
     FILE_HEADER_BYTES, FORMAT_VERSION, FileHeader, MAGIC, SHORT_HEADER_BYTES, block_v1,
 };
@@ -66,7 +66,7 @@ pub struct TraceReader<R> {
     source: Source<R>,
     format: Format,
     decompressor: Decompressor<'static>,
-    content: Content,
+    pub(crate) content: Content,
     /// The first block, which is read for its header.
     first: Option<Block>,
     /// Spans outside are not needed.
@@ -181,27 +181,6 @@ impl<R: Read> TraceReader<R> {
         })
     }
 
-    /// As [`read`](Self::read), until `enough` says so of the tables; it is asked after each block.
-    /// From there on spans are skipped, unchecked, so that the tables are read in little time; then
-    /// begins and ends of threads are as far as they were read. The last value is whether that happened.
-    pub(crate) fn read_spans_until(
-        mut self,
-        mut enough: impl FnMut(&Tables) -> bool,
-        mut each: impl FnMut(&Tables, Span),
-    ) -> Result<(Tables, Ending, bool), TraceError> {
-        let mut each = |tables: &Tables, span| {
-            each(tables, span);
-            Ok(())
-        };
-        let ending = loop {
-            if let Some(ending) = self.read_block(&mut each)? {
-                break ending;
-            }
-            self.content.skips_spans |= enough(&self.content.tables);
-        };
-        Ok((self.content.tables, ending, self.content.skips_spans))
-    }
-
     /// Reads the whole trace into memory, at most
     /// [`MAX_SPANS_IN_MEMORY`](limits::MAX_SPANS_IN_MEMORY) spans, which are put into the order of
     /// their ends.
@@ -222,34 +201,34 @@ impl<R: Read> TraceReader<R> {
         mut each: impl FnMut(&Tables, Span) -> Result<(), Malformed>,
     ) -> Result<(Tables, Ending), TraceError> {
         let ending = loop {
-            if let Some(ending) = self.read_block(&mut each)? {
+            let spans =
+                |content: &mut Content, input: &mut Input<'_>, _| content.spans(input, &mut each);
+            if let Some(ending) = self.read_block(spans)? {
                 break ending;
             }
         };
+        self.content.end();
         Ok((self.content.tables, ending))
     }
 
-    /// Takes over one block; at the end says what that was like.
-    fn read_block(
+    /// Takes over one block; `spans` gets sections of them, and where in the file the block is. At the end says what that
+    /// was like.
+    pub(crate) fn read_block(
         &mut self,
-        each: &mut impl FnMut(&Tables, Span) -> Result<(), Malformed>,
+        mut spans: impl FnMut(&mut Content, &mut Input<'_>, u64) -> Result<(), Malformed>,
     ) -> Result<Option<Ending>, TraceError> {
         let next = match self.first.take() {
             Some(first) => Ok(first),
             None => self.next_block()?,
         };
-        match next {
-            Ok(Block { offset, sections }) => {
-                self.content
-                    .apply(&sections, each)
-                    .map_err(|source| TraceError::Malformed { offset, source })?;
-                Ok(None)
-            }
-            Err(ending) => {
-                self.content.end();
-                Ok(Some(ending))
-            }
-        }
+        let Block { offset, sections } = match next {
+            Ok(block) => block,
+            Err(ending) => return Ok(Some(ending)),
+        };
+        let spans = |content: &mut Content, input: &mut Input<'_>| spans(content, input, offset);
+        let applied = self.content.apply(&sections, spans);
+        applied.map_err(|source| TraceError::Malformed { offset, source })?;
+        Ok(None)
     }
 
     /// The next block that is needed, or how the file ended.

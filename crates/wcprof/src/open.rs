@@ -1,5 +1,6 @@
 //! A saved trace to a profile: reads the file, finds names, applies the rules.
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -35,8 +36,8 @@ pub type Window = Option<(TimeNs, TimeNs)>;
 impl Opened {
     /// Reads a trace for [`add_up`](Self::add_up).
     pub(crate) fn read(path: &Path, window: Window) -> Result<Self, Failure> {
-        let mut builder = with_window(ProfileBuilder::new(), window);
-        let (tables, ending, is_partial) = for_each_batch(
+        let builder = with_window(ProfileBuilder::new(), window);
+        let (tables, ending, is_partial) = read_unordered(
             (path, window),
             |tables| !(tables.locks.looks.is_empty() && tables.names.local.later.is_empty()),
             |spans| builder.add_spans(spans),
@@ -62,9 +63,9 @@ impl Opened {
         let builder = ProfileBuilder::new()
             .with_renamed(renamed)
             .with_locks(locks);
-        let mut builder = with_window(builder, self.window);
+        let builder = with_window(builder, self.window);
         let each = |spans: &[Span]| builder.add_spans(spans);
-        let (tables, ..) = for_each_batch((&self.path, self.window), |_| false, each)?;
+        let (tables, ..) = read_unordered((&self.path, self.window), |_| false, each)?;
         self.builder = builder;
         // In a trace that did not end cleanly these are known by the spans.
         self.tables.threads = tables.threads;
@@ -123,23 +124,24 @@ pub(crate) struct Spans {
 
 impl Spans {
     /// Calls `each` with every span that is in the profile, in the order of the trace.
-    pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan) + Send) -> anyhow::Result<()> {
+    pub(crate) fn for_each(&self, mut each: impl FnMut(RowSpan)) -> anyhow::Result<()> {
         let Some(rows) = &self.rows else {
             return Ok(());
         };
-        let rows = |spans: &[Span]| {
-            let found = spans.iter().filter_map(|span| rows.find(span));
-            found.for_each(&mut each);
+        let found = |_: &Tables, span: Span| {
+            if let Some(found) = rows.find(&span) {
+                each(found);
+            }
         };
-        for_each_batch((&self.path, self.window), |_| false, rows)
-            .map_err(|failure| failure.error)?;
+        let read = reader(&self.path, self.window).and_then(|reader| reader.read(found));
+        read.map_err(|error| in_file(&self.path, error).error)?;
         Ok(())
     }
 
     /// The same, until `each` fails.
     pub(crate) fn try_for_each(
         &self,
-        mut each: impl FnMut(RowSpan) -> io::Result<()> + Send,
+        mut each: impl FnMut(RowSpan) -> io::Result<()>,
     ) -> anyhow::Result<()> {
         let mut result = Ok(());
         self.for_each(|span| {
@@ -158,17 +160,21 @@ fn with_window(builder: ProfileBuilder, window: Window) -> ProfileBuilder {
     }
 }
 
-/// Reads a trace, or a part of it: see [`TraceReader::read_batches_until`].
-fn for_each_batch(
-    (path, window): (&Path, Window),
-    enough: impl FnMut(&Tables) -> bool,
-    each: impl FnMut(&[Span]) + Send,
-) -> Result<(Tables, Ending, bool), Failure> {
-    let reader = match window {
+/// Of a trace, or of a part of it.
+fn reader(path: &Path, window: Window) -> Result<TraceReader<File>, TraceError> {
+    match window {
         Some(part) => TraceReader::open_part(path, part),
         None => TraceReader::open(path),
-    };
-    let read = reader.and_then(|reader| reader.read_batches_until(enough, each));
+    }
+}
+
+/// See [`TraceReader::read_unordered`].
+fn read_unordered(
+    (path, window): (&Path, Window),
+    enough: impl FnMut(&Tables) -> bool,
+    each: impl Fn(&[Span]) + Sync,
+) -> Result<(Tables, Ending, bool), Failure> {
+    let read = reader(path, window).and_then(|reader| reader.read_unordered(enough, each));
     read.map_err(|error| in_file(path, error))
 }
 
@@ -179,7 +185,7 @@ fn in_file(path: &Path, error: TraceError) -> Failure {
 
 /// The tables of a trace that is being written.
 pub(crate) fn tables_so_far(path: &Path) -> Result<Tables, Failure> {
-    let (tables, ..) = for_each_batch((path, None), |_| true, |_| {})?;
+    let (tables, ..) = read_unordered((path, None), |_| true, |_| {})?;
     Ok(tables)
 }
 

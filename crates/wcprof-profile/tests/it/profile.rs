@@ -287,8 +287,8 @@ fn forged_ids() {
     assert!(profile.rows[1].stack.is_none());
 }
 
-/// Check that spans added many at a time give the profile that they give one by one: of threads in any
-/// order, in a window too, while slices become longer and new places are met.
+/// Check that spans added many at a time give the profile that they give one by one: in any order, on several threads, in
+/// a window too, while slices become longer and new places are met.
 #[test]
 fn many_at_a_time() {
     use support::random::Random;
@@ -324,12 +324,27 @@ fn many_at_a_time() {
         let expected = one_by_one.finish(&m.tables, None, &rules);
         assert!(expected.rows.len() > 60);
         for n in [1, 31, 32, 33, 1000, 3000] {
-            let mut many = builder();
-            m.spans.chunks(n).for_each(|spans| many.add_spans(spans));
-            assert!(
-                many.finish(&m.tables, None, &rules) == expected,
-                "{n} at a time"
-            );
+            let (forwards, backwards, parallel) = (builder(), builder(), builder());
+            let chunks = || m.spans.chunks(n);
+            chunks().for_each(|spans| forwards.add_spans(spans));
+            chunks().rev().for_each(|spans| backwards.add_spans(spans));
+            std::thread::scope(|scope| {
+                let parallel = &parallel;
+                for first in 0..3 {
+                    let every_third = chunks().skip(first).step_by(3);
+                    scope.spawn(move || every_third.for_each(|spans| parallel.add_spans(spans)));
+                }
+            });
+            for (many, how) in [
+                (forwards, "in order"),
+                (backwards, "backwards"),
+                (parallel, "on threads"),
+            ] {
+                assert!(
+                    many.finish(&m.tables, None, &rules) == expected,
+                    "{n} at a time, {how}"
+                );
+            }
         }
     }
 }

@@ -241,7 +241,7 @@ impl Maker {
         self.build(ProfileBuilder::new(), rules)
     }
 
-    fn build(&self, mut builder: ProfileBuilder, rules: &Rules) -> Profile {
+    fn build(&self, builder: ProfileBuilder, rules: &Rules) -> Profile {
         builder.add_spans(&self.spans);
         builder.finish(&self.tables, None, rules)
     }

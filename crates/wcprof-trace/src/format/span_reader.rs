@@ -8,7 +8,7 @@ use std::hint::select_unpredictable;
 
 use wcprof_types::{ThreadState, TimeNs};
 
-use super::codec::{Entries, Sizes, Table};
+use super::codec::{Sizes, Table};
 use super::spans::{
     HAS_STACK, HAS_WAIT, Last, N_COLUMNS, NEXT_INTERVAL, NS_PER_US, SAME_INTERVAL, STATE_MASK,
     STATES, WEIGHT_AS_GUESSED, to_ns,
@@ -56,9 +56,6 @@ pub(crate) struct SpanReader {
     end: u64,
 }
 
-/// The first begin of a thread's spans and the last end.
-pub(crate) type Bounds = (ThreadId, TimeNs, TimeNs);
-
 /// What a section of format 2 begins with.
 struct Beginning {
     reader: SpanReader,
@@ -103,36 +100,76 @@ impl Beginning {
     }
 }
 
-/// Reads a whole section of format 2, and hands over each span: its threads' bounds.
+/// What sections of spans say beside them. Their order does not matter.
+#[derive(Debug, Default)]
+pub(crate) struct Summary {
+    /// By thread: the first begin of a span and the last end.
+    pub(crate) bounds: Vec<Option<(TimeNs, TimeNs)>>,
+    /// Of all spans, ns.
+    weight: u64,
+    /// Codes and columns of a newer wcprof.
+    pub(crate) n_unknown: u64,
+}
+
+impl Summary {
+    /// Adds what another section says.
+    pub(crate) fn add(&mut self, other: Self) -> Result<(), Malformed> {
+        for (thread, bounds) in (0..).zip(other.bounds) {
+            if let Some((start, end)) = bounds {
+                self.see(thread, start, end);
+            }
+        }
+        self.n_unknown += other.n_unknown;
+        self.weigh(other.weight)
+    }
+
+    fn see(&mut self, thread: usize, start: TimeNs, end: TimeNs) {
+        if thread >= self.bounds.len() {
+            self.bounds.resize(thread + 1, None);
+        }
+        let (first, last) = self.bounds[thread].unwrap_or((start, end));
+        self.bounds[thread] = Some((first.min(start), last.max(end)));
+    }
+
+    #[inline]
+    pub(crate) fn weigh(&mut self, weight: u64) -> Result<(), Malformed> {
+        let sum = self.weight.checked_add(weight);
+        self.weight = sum.ok_or(Malformed::WeightTooLarge)?;
+        Ok(())
+    }
+}
+
+/// Reads a whole section of format 2, and hands over each span.
 pub(crate) fn read_section<E: From<Malformed>>(
     input: &mut Input<'_>,
     sizes: &Sizes,
-    entries: &mut Entries,
     mut each: impl FnMut(Span) -> Result<(), E>,
-) -> Result<Vec<Bounds>, E> {
+) -> Result<Summary, E> {
     let Beginning {
         mut reader,
         threads,
         n_columns,
         sizes,
     } = Beginning::read(input, sizes)?;
+    let mut summary = Summary::default();
     reader.read(input, &sizes, |span| {
         let thread = threads[span.thread.0 as usize];
-        if let ThreadState::Other(_) = span.state {
-            entries.n_unknown += 1;
-        }
+        summary.n_unknown += u64::from(matches!(span.state, ThreadState::Other(_)));
+        summary.weigh(span.weight)?;
         each(Span { thread, ..span })
     })?;
     // Those of a newer wcprof, which add to what is known.
     for _ in N_COLUMNS as u64..n_columns {
         let len = input.number()?;
         input.bytes(len)?;
-        entries.n_unknown += 1;
+        summary.n_unknown += 1;
     }
-    let bounds = threads.into_iter().zip(reader.seen());
-    Ok(bounds
-        .filter_map(|(thread, seen)| seen.map(|(start, end)| (thread, start, end)))
-        .collect())
+    for (thread, seen) in threads.into_iter().zip(reader.seen()) {
+        if let Some((start, end)) = seen {
+            summary.see(thread.0 as usize, start, end);
+        }
+    }
+    Ok(summary)
 }
 
 impl SpanReader {

@@ -9,7 +9,7 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::table::IdSet;
 use super::tables::add_place;
 use crate::error::TraceError;
-use crate::format::codec::{Entries, N_TABLES, Sizes};
+use crate::format::codec::{N_TABLES, Sizes};
 use crate::format::span_reader::read_section;
 use crate::format::spans::SpanWriter;
 use crate::format::wire::Input;
@@ -54,7 +54,7 @@ impl Chunk {
             .and_then(|mut zstd| zstd.decompress(&self.packed, self.raw_len))
             .map_err(TraceError::Read)?;
         let all = Sizes([usize::MAX; N_TABLES]);
-        read_section(&mut Input(&raw), &all, &mut Entries::default(), each)?;
+        read_section(&mut Input(&raw), &all, each)?;
         Ok(())
     }
 

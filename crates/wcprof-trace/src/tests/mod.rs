@@ -7,6 +7,7 @@ mod merging;
 mod parts;
 mod round_trip;
 mod size;
+mod unordered;
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,0 +1,154 @@
+//! The spans of a trace on all CPUs, in no order.
+
+use std::io::Read;
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::content::Content;
+use crate::error::{Malformed, TraceError};
+use crate::format::codec::Sizes;
+use crate::format::span_reader::{Summary, read_section};
+use crate::format::wire::Input;
+use crate::model::{Span, Tables};
+use crate::reader::{Ending, TraceReader};
+
+/// Spans of a batch. With what is made of it, it fits the second cache of a processor.
+const BATCH: usize = 1 << 13;
+/// Most threads; each has a section of up to 2 MiB.
+const MAX_WORKERS: usize = 16;
+
+/// What a worker gets.
+enum Job {
+    /// A section of format 2, whose block is at the offset; the tables have these sizes.
+    Section(u64, Sizes, Vec<u8>),
+    /// Spans of format 1, whose sections can only be decoded one after the other.
+    Spans(Vec<Span>),
+}
+
+/// What a worker has found.
+#[derive(Default)]
+struct Found {
+    all: Summary,
+    /// The first place in the file that is wrong.
+    error: Option<(u64, Malformed)>,
+}
+
+impl Found {
+    fn add(&mut self, offset: u64, read: Result<Summary, Malformed>) {
+        if let Err(error) = read.and_then(|summary| self.all.add(summary))
+            && self.error.as_ref().is_none_or(|(first, _)| offset < *first)
+        {
+            self.error = Some((offset, error));
+        }
+    }
+}
+
+impl<R: Read> TraceReader<R> {
+    /// Reads the whole trace, until `enough` says so of the tables; it is asked after each block. From there on spans are
+    /// skipped, unchecked, so that the tables are read in little time; then begins and ends of threads are as far as they
+    /// were read. The last value is whether that happened.
+    ///
+    /// `each` gets thousands of spans at a time, in no order, on several threads. Memory does not grow with the spans.
+    pub fn read_unordered(
+        mut self,
+        mut enough: impl FnMut(&Tables) -> bool,
+        each: impl Fn(&[Span]) + Sync,
+    ) -> Result<(Tables, Ending, bool), TraceError> {
+        let (sender, jobs) = sync_channel(1);
+        // Workers alone have it: when all have panicked, nothing can be sent.
+        let jobs = Arc::new(Mutex::new(jobs));
+        let found = Mutex::new(Found::default());
+        let n_workers = rayon::current_num_threads().clamp(1, MAX_WORKERS);
+        let read = rayon::in_place_scope(|scope| {
+            for jobs in vec![jobs; n_workers] {
+                scope.spawn(|_| work(jobs, &found, &each));
+            }
+            // The scope passes a panic on.
+            let send = |job| drop(sender.send(job));
+            let mut spans = Vec::new();
+            let read = loop {
+                let taken = self.read_block(|content, input, offset| {
+                    take(content, input, offset, &mut spans, send)
+                });
+                match taken {
+                    Ok(None) => self.content.skips_spans |= enough(&self.content.tables),
+                    Ok(Some(ending)) => break Ok(ending),
+                    Err(error) => break Err(error),
+                }
+            };
+            send(Job::Spans(spans));
+            drop(sender);
+            read
+        });
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // Blocks that workers got come before one that could not be read here.
+        if let Some((offset, source)) = found.error {
+            return Err(TraceError::Malformed { offset, source });
+        }
+        let ending = read?;
+        let added = self.content.summary.add(found.all);
+        added.map_err(|source| TraceError::Malformed { offset: 0, source })?;
+        self.content.end();
+        Ok((self.content.tables, ending, self.content.skips_spans))
+    }
+}
+
+/// Hands a section to a worker, or the spans of it.
+fn take(
+    content: &mut Content,
+    input: &mut Input<'_>,
+    offset: u64,
+    spans: &mut Vec<Span>,
+    send: impl Fn(Job),
+) -> Result<(), Malformed> {
+    if content.entries.have_lengths {
+        let sizes = Sizes::from_tables(&content.tables);
+        send(Job::Section(offset, sizes, input.take_rest().to_vec()));
+        return Ok(());
+    }
+    content.spans(input, &mut |_, span| {
+        spans.push(span);
+        if spans.len() == BATCH {
+            let next = Vec::with_capacity(BATCH);
+            send(Job::Spans(std::mem::replace(spans, next)));
+        }
+        Ok(())
+    })
+}
+
+/// Does jobs until there are no more.
+fn work(jobs: Arc<Mutex<Receiver<Job>>>, found: &Mutex<Found>, each: &impl Fn(&[Span])) {
+    let mut own = Found::default();
+    let mut spans = Vec::with_capacity(BATCH);
+    let next = || {
+        let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
+        jobs.recv()
+    };
+    while let Ok(job) = next() {
+        match job {
+            Job::Spans(spans) => each(&spans),
+            Job::Section(offset, sizes, section) => {
+                let mut input = Input(&section);
+                let read = read_section(&mut input, &sizes, |span| {
+                    spans.push(span);
+                    if spans.len() == BATCH {
+                        each(&spans);
+                        spans.clear();
+                    }
+                    Ok(())
+                });
+                each(&spans);
+                spans.clear();
+                own.add(
+                    offset,
+                    read.and_then(|summary| input.end().map(|()| summary)),
+                );
+            }
+        }
+    }
+    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+    found.add(0, Ok(own.all));
+    if let Some((offset, error)) = own.error {
+        found.add(offset, Err(error));
+    }
+}
