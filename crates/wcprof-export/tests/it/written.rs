@@ -194,15 +194,15 @@ fn speedscope_of_example() {
     );
     assert_eq!(
         worker["samples"],
-        json!([[0, 1, 2, 3], [0, 1, 4, 5], [0, 1, 2, 3]])
+        json!([[0, 1, 4, 5], [0, 1, 2, 3], [0, 1, 4, 5]])
     );
     let frames = json!([
         {"name": "main", "file": "/src/main.cc", "line": 10},
         {"name": "work", "file": "/src/work.cc", "line": 20},
-        {"name": "run", "file": "/src/work.cc", "line": 31},
-        {"name": "step", "file": "/src/work.h", "line": 7},
         {"name": "pthread_mutex_lock", "file": "libc.so.6"},
         {"name": "__lll_lock_wait", "file": "libc.so.6"},
+        {"name": "run", "file": "/src/work.cc", "line": 31},
+        {"name": "step", "file": "/src/work.h", "line": 7},
     ]);
     assert_eq!(
         file["shared"]["frames"].as_array().unwrap()[..6],
