@@ -86,7 +86,7 @@ impl ProfileBuilder {
         let shard = place_of(span.thread) % self.shards.len();
         let sums = self.shards[shard].get_mut();
         let sums = sums.unwrap_or_else(PoisonError::into_inner);
-        sums.add_spans(std::slice::from_ref(span), &self.wanted);
+        sums.add_span(span, &self.wanted);
     }
 
     /// Adds many spans (at most 2^32); some thousands at a time are fast.

@@ -73,6 +73,14 @@ struct Ahead {
 }
 
 impl Sums {
+    /// Adds one span.
+    pub(crate) fn add_span(&mut self, span: &Span, wanted: &Wanted) {
+        self.widen_for(latest_in(std::slice::from_ref(span), wanted.window));
+        if let Some(ahead) = self.look_for(span, wanted) {
+            self.add(&ahead, span, wanted);
+        }
+    }
+
     /// Adds spans; those of one thread together fit the processor's caches.
     pub(crate) fn add_spans(&mut self, spans: &[Span], wanted: &Wanted) {
         self.widen_for(latest_in(spans, wanted.window));

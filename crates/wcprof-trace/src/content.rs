@@ -172,8 +172,8 @@ impl Content {
         let tables = &self.tables;
         let sizes = Sizes::from_tables(tables);
         if self.entries.have_lengths {
-            let summary = read_section(input, &sizes, |span| each(tables, span))?;
-            return self.summary.add(summary);
+            let section = read_section(input, &sizes, |span| each(tables, span))?;
+            return self.summary.add(section);
         }
         let summary = &mut self.summary;
         self.spans.read(input, &sizes, |span| {

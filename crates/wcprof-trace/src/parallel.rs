@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::content::Content;
 use crate::error::{Malformed, TraceError};
 use crate::format::codec::Sizes;
-use crate::format::span_reader::{Summary, read_section};
+use crate::format::span_reader::{Section, Summary, read_section};
 use crate::format::wire::Input;
 use crate::model::{Span, Tables};
 use crate::reader::{Ending, TraceReader};
@@ -25,7 +25,7 @@ enum Job {
     Spans(Vec<Span>),
 }
 
-/// What a worker has found.
+/// What workers have found.
 #[derive(Default)]
 struct Found {
     all: Summary,
@@ -34,8 +34,8 @@ struct Found {
 }
 
 impl Found {
-    fn add(&mut self, offset: u64, read: Result<Summary, Malformed>) {
-        if let Err(error) = read.and_then(|summary| self.all.add(summary))
+    fn add(&mut self, offset: u64, read: Result<Section, Malformed>) {
+        if let Err(error) = read.and_then(|section| self.all.add(section))
             && self.error.as_ref().is_none_or(|(first, _)| offset < *first)
         {
             self.error = Some((offset, error));
@@ -86,8 +86,9 @@ impl<R: Read> TraceReader<R> {
             return Err(TraceError::Malformed { offset, source });
         }
         let ending = read?;
-        let added = self.content.summary.add(found.all);
-        added.map_err(|source| TraceError::Malformed { offset: 0, source })?;
+        if self.content.entries.have_lengths {
+            self.content.summary = found.all;
+        }
         self.content.end();
         Ok((self.content.tables, ending, self.content.skips_spans))
     }
@@ -118,7 +119,6 @@ fn take(
 
 /// Does jobs until there are no more.
 fn work(jobs: Arc<Mutex<Receiver<Job>>>, found: &Mutex<Found>, each: &impl Fn(&[Span])) {
-    let mut own = Found::default();
     let mut spans = Vec::with_capacity(BATCH);
     let next = || {
         let jobs = jobs.lock().unwrap_or_else(PoisonError::into_inner);
@@ -139,16 +139,10 @@ fn work(jobs: Arc<Mutex<Receiver<Job>>>, found: &Mutex<Found>, each: &impl Fn(&[
                 });
                 each(&spans);
                 spans.clear();
-                own.add(
-                    offset,
-                    read.and_then(|summary| input.end().map(|()| summary)),
-                );
+                let read = read.and_then(|section| input.end().map(|()| section));
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                found.add(offset, read);
             }
         }
-    }
-    let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-    found.add(0, Ok(own.all));
-    if let Some((offset, error)) = own.error {
-        found.add(offset, Err(error));
     }
 }

@@ -100,7 +100,18 @@ impl Beginning {
     }
 }
 
-/// What sections of spans say beside them. Their order does not matter.
+/// The first begin of a thread's spans and the last end.
+type Bounds = (ThreadId, TimeNs, TimeNs);
+
+/// What a section of format 2 says beside its spans.
+#[derive(Debug, Default)]
+pub(crate) struct Section {
+    bounds: Vec<Bounds>,
+    weight: u64,
+    n_unknown: u64,
+}
+
+/// What sections say together. Their order does not matter.
 #[derive(Debug, Default)]
 pub(crate) struct Summary {
     /// By thread: the first begin of a span and the last end.
@@ -112,31 +123,29 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    /// Adds what another section says.
-    pub(crate) fn add(&mut self, other: Self) -> Result<(), Malformed> {
-        for (thread, bounds) in (0..).zip(other.bounds) {
-            if let Some((start, end)) = bounds {
-                self.see(thread, start, end);
+    /// Adds what a section says.
+    pub(crate) fn add(&mut self, section: Section) -> Result<(), Malformed> {
+        for (thread, start, end) in section.bounds {
+            let at = thread.0 as usize;
+            if at >= self.bounds.len() {
+                self.bounds.resize(at + 1, None);
             }
+            let (first, last) = self.bounds[at].unwrap_or((start, end));
+            self.bounds[at] = Some((first.min(start), last.max(end)));
         }
-        self.n_unknown += other.n_unknown;
-        self.weigh(other.weight)
+        self.n_unknown += section.n_unknown;
+        self.weigh(section.weight)
     }
 
-    fn see(&mut self, thread: usize, start: TimeNs, end: TimeNs) {
-        if thread >= self.bounds.len() {
-            self.bounds.resize(thread + 1, None);
-        }
-        let (first, last) = self.bounds[thread].unwrap_or((start, end));
-        self.bounds[thread] = Some((first.min(start), last.max(end)));
-    }
-
-    #[inline]
     pub(crate) fn weigh(&mut self, weight: u64) -> Result<(), Malformed> {
-        let sum = self.weight.checked_add(weight);
-        self.weight = sum.ok_or(Malformed::WeightTooLarge)?;
-        Ok(())
+        add_weight(&mut self.weight, weight)
     }
+}
+
+#[inline]
+fn add_weight(sum: &mut u64, weight: u64) -> Result<(), Malformed> {
+    *sum = sum.checked_add(weight).ok_or(Malformed::WeightTooLarge)?;
+    Ok(())
 }
 
 /// Reads a whole section of format 2, and hands over each span.
@@ -144,32 +153,30 @@ pub(crate) fn read_section<E: From<Malformed>>(
     input: &mut Input<'_>,
     sizes: &Sizes,
     mut each: impl FnMut(Span) -> Result<(), E>,
-) -> Result<Summary, E> {
+) -> Result<Section, E> {
     let Beginning {
         mut reader,
         threads,
         n_columns,
         sizes,
     } = Beginning::read(input, sizes)?;
-    let mut summary = Summary::default();
+    let mut section = Section::default();
     reader.read(input, &sizes, |span| {
         let thread = threads[span.thread.0 as usize];
-        summary.n_unknown += u64::from(matches!(span.state, ThreadState::Other(_)));
-        summary.weigh(span.weight)?;
+        section.n_unknown += u64::from(matches!(span.state, ThreadState::Other(_)));
+        add_weight(&mut section.weight, span.weight)?;
         each(Span { thread, ..span })
     })?;
     // Those of a newer wcprof, which add to what is known.
     for _ in N_COLUMNS as u64..n_columns {
         let len = input.number()?;
         input.bytes(len)?;
-        summary.n_unknown += 1;
+        section.n_unknown += 1;
     }
-    for (thread, seen) in threads.into_iter().zip(reader.seen()) {
-        if let Some((start, end)) = seen {
-            summary.see(thread.0 as usize, start, end);
-        }
-    }
-    Ok(summary)
+    let bounds = threads.into_iter().zip(reader.seen());
+    let bounds = bounds.filter_map(|(thread, seen)| seen.map(|(start, end)| (thread, start, end)));
+    section.bounds = bounds.collect();
+    Ok(section)
 }
 
 impl SpanReader {
