@@ -112,9 +112,9 @@ impl TargetFiles {
         self.files.rest();
     }
 
-    /// Whether the target's root is another one than wcprof's: that of a container.
-    pub fn has_own_root(&self) -> bool {
-        self.files.has_own_root()
+    /// Device and inode of the target's root, if it is another one than wcprof's: that of a container.
+    pub fn own_root(&self) -> Option<(u64, u64)> {
+        self.files.own_root()
     }
 
     /// Opens another regular file of the target's mount namespace.

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use wcprof_trace::model::{Frame, FrameId, StackId, SymbolTable, Tables};
 use wcprof_types::BuildId;
 
-use crate::packages::{OpenInRoot, Supply, supplies};
+use crate::packages::{Container, Supply, supplies};
 use crate::report::{ModuleReport, SourceUse, SymbolReport};
 
 /// The state of a trace's names.
@@ -61,27 +61,27 @@ impl ModuleHealth {
 }
 
 impl Health {
-    /// Asks package databases of this machine for what is missing, which takes some seconds at most; of a container
-    /// what its `root` says.
+    /// Asks package databases of this machine for what is missing, which takes some seconds at most; for modules of
+    /// `containers` those in their roots.
     /// `n_samples`: of each stack of the trace.
     pub fn new(
         tables: &Tables,
         report: SymbolReport,
         n_samples: &BTreeMap<StackId, u64>,
-        root: Option<&OpenInRoot<'_>>,
+        containers: &[Container<'_>],
     ) -> Self {
         let n_samples = samples(tables, n_samples);
-        let files = report.modules.iter().filter(|m| !m.is_no_file());
-        let mut supplies = supplies(&files.collect::<Vec<_>>(), root);
-        let module = |report: ModuleReport| {
+        let supplies = supplies(&report.modules, tables, containers);
+        let module = |(report, supply): (ModuleReport, Supply)| {
             let key = key(&report.path, report.build_id.as_ref());
             ModuleHealth {
                 n_samples: n_samples.get(&key).copied().unwrap_or(0),
-                supply: supplies.remove(&report.path).unwrap_or_default(),
+                supply,
                 report,
             }
         };
-        let mut modules: Vec<ModuleHealth> = report.modules.into_iter().map(module).collect();
+        let modules = report.modules.into_iter().zip(supplies);
+        let mut modules: Vec<ModuleHealth> = modules.map(module).collect();
         modules.sort_by(|a, b| {
             let key = |m: &ModuleHealth| (m.report.n_unresolved, m.n_samples);
             let by_path = || a.report.path.cmp(&b.report.path);

@@ -62,7 +62,7 @@ pub use jitdump::{JitCode, JitdumpError, JitdumpNames, jitdump_names};
 pub use kallsyms::{KallsymsError, KernelNames, kernel_names};
 pub use module::symbolize_modules;
 pub use options::{Inlines, Naming, SymbolOptions};
-pub use packages::{OpenInRoot, Supply};
+pub use packages::{Container, Supply};
 pub use perf_map::{PerfMapNames, perf_map_names};
 pub use query::{AddressQuery, ModuleQuery, ModuleSymbols};
 pub use report::{ModuleReport, Problem, SourceKind, SourceUse, SymbolReport};

@@ -6,15 +6,18 @@
 
 mod root;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use wcprof_trace::model::Tables;
+use wcprof_types::BuildId;
+
 use crate::report::{ModuleReport, SourceKind, SourceUse};
-pub use root::OpenInRoot;
+pub use root::Container;
 use root::other_place;
 
 /// Bytes taken of what a program prints.
@@ -33,28 +36,38 @@ pub struct Supply {
     pub debuginfod: Option<String>,
 }
 
-/// What would supply the names of modules, by their paths; of a container with its root. One call of each program
-/// for all of them, since each reads the whole database.
+/// What would supply the names of each of `modules`. The database of a place is asked once for all that are in it:
+/// a container of which a process has the module, or this machine.
 pub(crate) fn supplies(
-    modules: &[&ModuleReport],
-    root: Option<&OpenInRoot<'_>>,
-) -> HashMap<String, Supply> {
-    let missing = || modules.iter().filter(|module| is_missing(module));
-    let mut packages: HashMap<&str, String> = match root {
-        Some(open) => {
-            let packages = root::Packages::read(open, missing().map(|m| m.path.as_str()));
-            let package = |m: &&&ModuleReport| packages.debug_package(m);
-            let named = missing().filter_map(|m| Some((m.path.as_str(), package(&m)?)));
-            named.collect()
-        }
-        None => installed_here(missing().map(|module| module.path.as_str())),
-    };
-    let supply = |module: &&ModuleReport| {
-        let supply = Supply {
-            package: packages.remove(module.path.as_str()),
-            debuginfod: debuginfod(module),
+    modules: &[ModuleReport],
+    tables: &Tables,
+    containers: &[Container<'_>],
+) -> Vec<Supply> {
+    let mut places: BTreeMap<Option<usize>, Vec<&ModuleReport>> = BTreeMap::new();
+    let place = |module| containers.iter().position(|c| c.has(module, tables));
+    for module in modules.iter().filter(|module| is_missing(module)) {
+        places.entry(place(module)).or_default().push(module);
+    }
+    let mut packages: HashMap<_, String> = HashMap::new();
+    for (place, modules) in places {
+        let paths = modules.iter().map(|module| module.path.as_str());
+        let container = place.and_then(|index| containers.get(index));
+        let there = container.map(|it| root::Packages::read(&*it.open, paths.clone()));
+        let here = match &there {
+            Some(_) => HashMap::new(),
+            None => installed_here(paths),
         };
-        (module.path.clone(), supply)
+        for module in modules {
+            let package = match &there {
+                Some(there) => there.debug_package(module),
+                None => here.get(module.path.as_str()).cloned(),
+            };
+            packages.extend(package.map(|package| (key(module), package)));
+        }
+    }
+    let supply = |module| Supply {
+        package: packages.remove(&key(module)),
+        debuginfod: debuginfod(module),
     };
     modules.iter().map(supply).collect()
 }
@@ -65,8 +78,13 @@ fn installed_here<'p>(paths: impl Iterator<Item = &'p str>) -> HashMap<&'p str, 
     packages(&installed.collect::<Vec<_>>())
 }
 
+/// Two containers can have different files at one path.
+fn key(module: &ModuleReport) -> (&str, Option<&BuildId>) {
+    (&module.path, module.build_id.as_ref())
+}
+
 fn is_missing(module: &ModuleReport) -> bool {
-    module.missing_symtab || module.missing_dwarf
+    !module.is_no_file() && (module.missing_symtab || module.missing_dwarf)
 }
 
 /// The path on a server, if it has supplied the names or would supply them. What is no file, such
@@ -242,7 +260,7 @@ mod tests {
     fn servers() {
         let mut module = ModuleReport {
             path: "/lib/a".to_owned(),
-            build_id: wcprof_types::BuildId::new(&[0xab; 4]),
+            build_id: BuildId::new(&[0xab; 4]),
             ..ModuleReport::default()
         };
         assert_eq!(debuginfod(&module), None);

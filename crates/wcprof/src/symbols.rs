@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use wcprof_host::Target;
-use wcprof_symbols::{Health, OpenInRoot, Problem, SymbolReport};
+use wcprof_record::TargetFiles;
+use wcprof_symbols::{Container, Health, Problem, SymbolReport};
 use wcprof_text::terminal_name;
 use wcprof_trace::model::{SymbolTable, Tables};
 use wcprof_types::Pid;
@@ -37,9 +38,7 @@ pub(crate) fn print(health: &Health, args: &CheckArgs) -> Result<(), Failure> {
 
 /// Of a trace, with the files of this machine.
 pub(crate) fn of_saved(path: &Path, args: &CheckArgs) -> Result<Health, Failure> {
-    of_trace(path, None, |tables| {
-        names::of_machine(tables, &args.symbols)
-    })
+    of_trace(path, &[], |tables| names::of_machine(tables, &args.symbols))
 }
 
 /// Records processes for a moment into a file that is gone afterwards.
@@ -62,20 +61,32 @@ pub(crate) fn of_processes(pids: &[Pid], args: &CheckArgs) -> Result<Health, Fai
     let session = record(&options, None, || {
         output::create(&trace, ForceArgs::default())
     })?;
-    let files = session.recorded.files.first();
-    let files = files.filter(|files| files.has_own_root());
-    let open = |path: &Path| files?.open(path).ok();
-    let root = files.map(|_| &open as &OpenInRoot<'_>);
-    of_trace(&trace, root, |tables| {
+    of_trace(&trace, &containers(&session.recorded.files), |tables| {
         let options = names::recording_options(&args.symbols, false, &ending.names);
         names::of_recording(tables, &session.recorded.files, &args.symbols, &options)
     })
 }
 
+/// The containers that processes live in.
+fn containers(files: &[TargetFiles]) -> Vec<Container<'_>> {
+    let mut containers = BTreeMap::new();
+    for files in files {
+        let Some(root) = files.own_root() else {
+            continue;
+        };
+        let container = containers.entry(root).or_insert_with(|| Container {
+            open: Box::new(|path| files.open(path).ok()),
+            processes: Vec::new(),
+        });
+        container.processes.push(files.process);
+    }
+    containers.into_values().collect()
+}
+
 /// Reads a trace; `names` finds names for its tables.
 fn of_trace(
     path: &Path,
-    root: Option<&OpenInRoot<'_>>,
+    containers: &[Container<'_>],
     names: impl FnOnce(&Tables) -> Result<(SymbolTable, SymbolReport), Failure>,
 ) -> Result<Health, Failure> {
     let mut n_samples = BTreeMap::new();
@@ -85,7 +96,7 @@ fn of_trace(
         }
     })?;
     let (_, report) = names(&tables)?;
-    Ok(Health::new(&tables, report, &n_samples, root))
+    Ok(Health::new(&tables, report, &n_samples, containers))
 }
 
 /// In one line why names are missing, for the end of a recording.

@@ -95,14 +95,12 @@ impl LiveFiles {
         self.root.is_some()
     }
 
-    /// Whether its root is another folder than wcprof's: that of a container.
-    pub fn has_own_root(&self) -> bool {
-        let own = fs::metadata("/").map(|own| (own.dev(), own.ino()));
-        let root = self.root.as_ref().map(fstat);
-        match (root, own) {
-            (Some(Ok(root)), Ok(own)) => (root.st_dev, root.st_ino) != own,
-            _ => false,
-        }
+    /// Device and inode of its root, if that is another folder than wcprof's: that of a container.
+    pub fn own_root(&self) -> Option<(u64, u64)> {
+        let own = fs::metadata("/").ok()?;
+        let root = fstat(self.root.as_ref()?).ok()?;
+        let root = (root.st_dev, root.st_ino);
+        (root != (own.dev(), own.ino())).then_some(root)
     }
 
     /// Whether the file is on a network file system or FUSE, as far as is known.

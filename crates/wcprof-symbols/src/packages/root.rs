@@ -5,14 +5,43 @@
 //! provide, so that no database is read. All files are the container's, and hostile.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
+use wcprof_trace::model::{ProcessId, Tables};
+
 use crate::report::ModuleReport;
 
-/// Opens a regular file of the container.
-pub type OpenInRoot<'r> = dyn Fn(&Path) -> Option<File> + 'r;
+/// Opens a regular file of a container.
+type OpenInRoot<'r> = dyn Fn(&Path) -> Option<File> + 'r;
+
+/// A root that is not this machine's, and who lives in it.
+pub struct Container<'r> {
+    /// Opens a regular file below its root.
+    pub open: Box<OpenInRoot<'r>>,
+    /// Whose root it is, in the trace.
+    pub processes: Vec<ProcessId>,
+}
+
+impl fmt::Debug for Container<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "container of {:?}", self.processes)
+    }
+}
+
+impl Container<'_> {
+    /// Whether one of its processes has this module.
+    pub(super) fn has(&self, module: &ModuleReport, tables: &Tables) -> bool {
+        let mut modules = tables.modules.iter();
+        modules.any(|m| {
+            m.path == module.path
+                && m.build_id == module.build_id
+                && self.processes.contains(&m.process)
+        })
+    }
+}
 
 /// Bytes of a file that are read: the status of some thousand packages has a few MB.
 const MAX_FILE: u64 = 32 << 20;
@@ -140,7 +169,8 @@ fn text(open: &OpenInRoot<'_>, path: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use wcprof_types::BuildId;
+    use wcprof_trace::model::Module;
+    use wcprof_types::{Avma, BuildId, FileOffset, LoadBias, Svma};
 
     use super::*;
 
@@ -152,16 +182,21 @@ mod tests {
         }
     }
 
-    /// The package of a module in a root of these files.
-    fn package(files: &[(&str, &str)], module: &ModuleReport) -> Option<String> {
+    /// Opens files of a root with these.
+    fn root(files: &[(&str, &str)]) -> Box<OpenInRoot<'static>> {
         let folder = tempfile::tempdir().unwrap();
         for (path, text) in files {
             let path = folder.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
-        let open = |path: &Path| File::open(folder.path().join(path.strip_prefix("/").ok()?)).ok();
-        Packages::read(&open, [module.path.as_str()].into_iter()).debug_package(module)
+        Box::new(move |path| File::open(folder.path().join(path.strip_prefix("/").ok()?)).ok())
+    }
+
+    /// The package of a module in a root of these files.
+    fn package(files: &[(&str, &str)], module: &ModuleReport) -> Option<String> {
+        let paths = [module.path.as_str()].into_iter();
+        Packages::read(&*root(files), paths).debug_package(module)
     }
 
     const STATUS: &str = "Package: gone\nStatus: deinstall ok config-files\nArchitecture: amd64\nVersion: 1\n\n\
@@ -214,5 +249,49 @@ mod tests {
         );
         assert_eq!(package(&files, &unknown), None);
         assert_eq!(package(&[], &module("/usr/bin/ceph-osd")), None);
+    }
+
+    /// Check that each of two containers is asked for its own file of the same path.
+    #[test]
+    fn two_containers() {
+        let path = "/usr/bin/ceph-osd";
+        let container = |process, version: &str| Container {
+            open: root(&[
+                ("var/lib/dpkg/status", &STATUS.replace("18.2.4", version)),
+                ("var/lib/dpkg/info/ceph-osd.list", path),
+            ]),
+            processes: vec![ProcessId(process)],
+        };
+        let build_id = |process| BuildId::new(&[process as u8; 4]);
+        let mapped = |process| Module {
+            process: ProcessId(process),
+            path: path.to_owned(),
+            build_id: build_id(process),
+            start: Avma(0),
+            end: Avma(1),
+            offset: FileOffset(0),
+            bias: LoadBias(0),
+            base: Svma(0),
+            deleted: false,
+        };
+        let tables = Tables {
+            modules: vec![mapped(1), mapped(2), mapped(3)],
+            ..Tables::default()
+        };
+        let missing = |process| ModuleReport {
+            build_id: build_id(process),
+            missing_symtab: true,
+            ..module(path)
+        };
+        let modules = [missing(2), missing(1)];
+        let containers = [container(1, "1.1.1"), container(2, "2.2.2")];
+        let found = super::super::supplies(&modules, &tables, &containers);
+        let versions: Vec<bool> = found
+            .iter()
+            .zip(["2.2.2", "1.1.1"])
+            .map(|(supply, version)| supply.package.as_ref().unwrap().contains(version))
+            .collect();
+        assert_eq!(versions, [true, true], "{found:?}");
+        assert!(!containers.iter().any(|c| c.has(&missing(3), &tables)));
     }
 }
