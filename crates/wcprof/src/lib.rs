@@ -4,7 +4,8 @@
 #![cfg_attr(not(test), deny(clippy::print_stderr, clippy::print_stdout))]
 
 #[macro_use]
-mod message;
+#[doc(hidden)]
+pub mod message;
 
 mod agent;
 mod ahead;

@@ -1,30 +1,13 @@
-//! Lines on standard error, with the level before them where that is systemd's journal (`sd-daemon(3)`).
+//! What the agent says, and how often.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use nix::sys::stat::fstat;
-
-/// How much a line matters, as syslog numbers it.
-#[derive(Copy, Clone, PartialEq, Eq, Debug)]
-pub(super) enum Level {
-    Error = 3,
-    Warning = 4,
-    Info = 6,
-}
+use crate::message;
+pub(super) use crate::message::Level;
 
 /// Writes a line.
 pub(super) fn line(level: Level, text: &str) {
-    static IS_JOURNAL: OnceLock<bool> = OnceLock::new();
-    let is_journal = IS_JOURNAL.get_or_init(|| {
-        let stream = std::env::var("JOURNAL_STREAM").unwrap_or_default();
-        let stat = fstat(std::io::stderr());
-        stat.is_ok_and(|stat| stream == format!("{}:{}", stat.st_dev, stat.st_ino))
-    });
-    match is_journal {
-        true => message!("<{}>{}", level as u8, text.replace('\n', "; ")),
-        false => message!("wcprof: {text}"),
-    }
+    message::line(level, &format!("wcprof: {text}"));
 }
 
 /// Lets the same be said once a minute.

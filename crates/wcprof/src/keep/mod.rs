@@ -25,6 +25,7 @@ use crate::counting::slow_ops;
 use crate::failure::{Exit, Failure};
 use crate::live::{self, Ended};
 use crate::live_names::LiveNames;
+use crate::message::{Level, line};
 use crate::names;
 use crate::output::write_whole;
 use crate::session::{SessionOptions, subject};
@@ -261,7 +262,10 @@ fn write_all(
             Ok(()) => {}
             Err(failure) => {
                 is_incomplete.store(true, Ordering::Relaxed);
-                message!("{failure}\nwcprof: recording goes on");
+                line(
+                    Level::Error,
+                    &format!("{failure}\nwcprof: recording goes on"),
+                );
             }
         }
     }
@@ -316,7 +320,10 @@ impl Watcher {
                     }
                 }
                 Ok(_) => {}
-                Err(failure) => message!("{failure}\nwcprof: one second is not tested"),
+                Err(failure) => {
+                    let text = format!("{failure}\nwcprof: one second is not tested");
+                    line(Level::Error, &text);
+                }
             }
             from = to;
         }
