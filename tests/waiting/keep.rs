@@ -189,9 +189,10 @@ pub(crate) fn trigger(engine: Engine) {
     let lock = "p50 lock of c-want-N > 50% over 2s";
     let function = "func:want_lock of all > 30% over 2s";
     let never = "disk of all > 50% over 2s";
+    // On a slow machine names, and with them the lock, are known seconds later.
     let flags = [
         "--keep",
-        "10s",
+        "60s",
         "--trigger",
         lock,
         "--trigger",

@@ -23,6 +23,8 @@ pub struct Attached {
     start: Start,
     /// CPU time of ended children before it was started.
     cpu_before: Duration,
+    /// Threads that this machine had started by then.
+    n_begun_before: u64,
     rss_bytes: u64,
 }
 
@@ -48,6 +50,12 @@ pub struct Recording {
     pub n_ticks: f64,
     /// Threads times ticks.
     pub n_thread_samples: f64,
+    /// Threads that were seen.
+    pub n_threads: usize,
+    /// Threads that began on this machine meanwhile, those of other programs among them.
+    pub n_begun: u64,
+    /// CPU time of threads that began and ended unseen, ns.
+    pub unseen_cpu_ns: f64,
     /// Length of the recording.
     pub seconds: f64,
     /// The engine that recorded.
@@ -72,6 +80,7 @@ impl Attached {
             fs::remove_file(&trace)?;
         }
         let cpu_before = children_cpu_time()?;
+        let n_begun_before = n_begun()?;
         let mut attach = command(&format!(
             "{wcprof} attach {arguments} -d 0 --force -o {}",
             quoted(&trace)
@@ -95,6 +104,7 @@ impl Attached {
             trace,
             log,
             cpu_before,
+            n_begun_before,
             rss_bytes: 0,
         })
     }
@@ -137,12 +147,16 @@ impl Attached {
             .interrupt(|| *rss_bytes = peak_memory(pid).max(*rss_bytes))?;
         let (end, log) = (start.elapsed(), log_tail(&self.log));
         ensure!(status.success(), "wcprof failed: {status}\n{log}");
+        let n_begun = n_begun()?.saturating_sub(self.n_begun_before);
         let cpu = children_cpu_time()?.saturating_sub(self.cpu_before);
         let report = format!("{wcprof} report --json --by all {}", quoted(&self.trace));
         let report = capture_json(command(&report))?;
         let headline = &report["headline"];
         let threads = list(&report["groups"]).flat_map(|group| list(&group["threads"]));
-        let n_ticks: Vec<f64> = threads.map(|thread| number(&thread["n_ticks"])).collect();
+        // Tid 0 stands for threads that were never seen.
+        let (unseen, seen): (Vec<_>, Vec<_>) =
+            threads.partition(|thread| number(&thread["tid"]) == 0.0);
+        let n_ticks: Vec<f64> = seen.iter().map(|t| number(&t["n_ticks"])).collect();
         Ok(Recording {
             cpu,
             end,
@@ -150,6 +164,9 @@ impl Attached {
             n_ticks: n_ticks.iter().copied().fold(0.0, f64::max),
             trace_bytes: fs::metadata(&self.trace)?.len(),
             n_thread_samples: n_ticks.iter().sum(),
+            n_threads: seen.len(),
+            n_begun,
+            unseen_cpu_ns: unseen.iter().map(|t| number(&t["observed_ns"])).sum(),
             seconds: number(&headline["duration_ns"]) / 1e9,
             engine: text(&headline["engine"]).to_owned(),
             notes: list(&headline["notes"])
@@ -172,6 +189,15 @@ fn has_sampled(worker: i32) -> bool {
         let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
         stat.contains("(wcprof-sampler) S ")
     })
+}
+
+/// Threads that this machine has started so far.
+fn n_begun() -> Result<u64> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let count = stat
+        .lines()
+        .find_map(|line| line.strip_prefix("processes "));
+    Ok(count.context("no `processes` in /proc/stat")?.parse()?)
 }
 
 /// Peak resident memory of a process so far, in bytes; 0 when it has ended.

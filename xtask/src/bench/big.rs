@@ -22,6 +22,8 @@ const HEAD: &[&str] = &[
     "descriptors",
     "ticks a second",
     "thread-samples a second",
+    "threads begun, seen",
+    "CPU of unseen threads, % of a core",
     "notes",
 ];
 
@@ -106,6 +108,8 @@ fn record(wcprof: &str, pids: &str, engine: &str, options: &Options) -> Result<V
         n_files.to_string(),
         format!("{:.0}", recording.n_ticks / recording.seconds),
         format!("{:.0}", recording.n_thread_samples / recording.seconds),
+        format!("{}, {}", recording.n_begun, recording.n_threads),
+        format!("{:.1}", recording.unseen_cpu_ns / recording.seconds / 1e7),
         recording.notes.join("; "),
     ])
 }

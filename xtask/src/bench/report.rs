@@ -11,6 +11,14 @@ use crate::process::{build_release, capture, cargo_example, quoted, result_folde
 /// A recording of one OSD with 70 threads, of 10 s.
 const OSD: &str = "fixtures/traces/ceph-osd-secure-randread.wct";
 
+const REPORTS: [&str; 5] = [
+    "--by pool",
+    "--by pool --invert",
+    "--functions --by all",
+    "--json --by pool",
+    "--format html",
+];
+
 /// Generates, measures, and prints a table.
 ///
 /// # Errors
@@ -20,8 +28,9 @@ pub fn run() -> Result<()> {
     let wcprof = build_release()?;
     let file = result_folder("bench-report")?.join("generated.wct");
     let path = quoted(&file);
-    let mut rows = Vec::new();
+    let mut rows = reports(&wcprof, "one OSD, 10 s", OSD)?;
     for (trace, arguments) in [
+        ("2 OSDs, 60 s", format!("copies 2 60 {OSD}")),
         ("60 OSDs, 60 s", format!("copies 60 60 {OSD}")),
         ("nothing merged", "distinct 10000000 1000".to_owned()),
         ("nothing merged", "distinct 10000000 5000".to_owned()),
@@ -31,20 +40,23 @@ pub fn run() -> Result<()> {
             "wcprof-trace",
             &format!("generate {arguments} {path}"),
         ))?;
-        for flags in [
-            "--by pool",
-            "--by pool --invert",
-            "--functions --by all",
-            "--json --by pool",
-            "--format html",
-        ] {
-            let line = format!("{wcprof} report {path} {flags} -o /dev/null");
-            let outcome = median_run(120, &line)?;
-            rows.push(outcome.row(&[&format!("{trace}: {}", made.trim()), flags]));
-        }
+        rows.extend(reports(
+            &wcprof,
+            &format!("{trace}: {}", made.trim()),
+            &path,
+        )?);
         fs::remove_file(&file)?;
     }
     let head = ["trace", "report", "wall s", "CPU s", "peak MB"];
     print!("{}", table(&head, &rows));
     Ok(())
+}
+
+/// A row for each report of the trace at `path`, whole processes.
+fn reports(wcprof: &str, trace: &str, path: &str) -> Result<Vec<Vec<String>>> {
+    let row = |flags| {
+        let line = format!("{wcprof} report {path} {flags} -o /dev/null");
+        Ok(median_run(120, &line)?.row(&[trace, flags]))
+    };
+    REPORTS.into_iter().map(row).collect()
 }
