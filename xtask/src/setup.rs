@@ -92,6 +92,9 @@ pub const VIEWERS: Group = &[
     ("npm", "fetches both from its registry"),
 ];
 
+/// Packages whose program many machines have from elsewhere, which Debian's package may conflict with.
+const PROGRAMS: &[(&str, &str)] = &[("golang-go", "go"), ("nodejs", "node"), ("npm", "npm")];
+
 /// Runs the command.
 ///
 /// # Errors
@@ -113,7 +116,9 @@ pub fn install(groups: &[Group]) -> Result<()> {
     let is_debian = is_installed("dpkg-query") && is_installed("apt-get");
     let mut missing: Vec<Package> = Vec::new();
     for package in groups.iter().copied().flatten() {
-        let is_there = is_debian && has_package(package.0);
+        let program = PROGRAMS.iter().find(|(name, _)| *name == package.0);
+        let is_there = program.is_some_and(|(_, program)| is_installed(program))
+            || is_debian && has_package(package.0);
         if !is_there && !missing.contains(package) {
             missing.push(*package);
         }
