@@ -131,9 +131,15 @@ impl Reader {
         self.thread.join().unwrap();
     }
 
-    /// Snapshots until the thread is in its `read`.
+    /// Snapshots until the thread is in its `read`. One that Linux 6.12 moves to another CPU while it falls asleep
+    /// counts as queued until it runs again: it gets a byte now and then, and so falls asleep anew.
     fn wait_blocked(&self, engine: &mut BpfEngine) -> TaskRecord {
+        let mut n_looks = 0;
         wait_for("blocked reader", || {
+            n_looks += 1;
+            if n_looks % 1000 == 0 {
+                (&self.writer).write_all(&[1]).unwrap();
+            }
             find(engine, self.tid).filter(is_blocked_in_read)
         })
     }

@@ -186,7 +186,12 @@ impl<K: Copy> Ledger<K> {
         hits: &[TimerHit<K>],
         out: &mut Out<'_, K>,
     ) {
-        let delay = interval.now.delay_ns.saturating_sub(interval.prev.delay_ns);
+        let mut delay = interval.now.delay_ns.saturating_sub(interval.prev.delay_ns);
+        if interval.prev.sched == Sched::Blocked {
+            // It can have waited for a CPU only since. Linux 6.12 adds the whole sleep if it moved the thread to
+            // another CPU while that fell asleep: `last_queued` stays set until it runs again.
+            delay = delay.min(interval.wall());
+        }
         let paid = self.advance.min(delay);
         self.advance -= paid;
         self.delay_due += delay - paid;

@@ -272,6 +272,35 @@ fn torn_stack() {
     assert_eq!(by, BTreeMap::from([((ThreadState::Blocked, Some(5)), 200)]));
 }
 
+/// Check that a delay longer than the time since a thread was seen asleep, which is the sleep that Linux 6.12 counts in
+/// at times, does not make its later waits runnable.
+#[test]
+fn sleep_in_delay() {
+    let blocked = |i, switches, delay_ns| Observation {
+        time: i * TICK,
+        sched: Sched::Blocked,
+        switches,
+        voluntary: Some(switches),
+        run_ns: 0,
+        delay_ns,
+        place: Some(7),
+        n_ticks: 1,
+    };
+    let mut pieces = Vec::new();
+    let mut ledger = Ledger::new(blocked(0, 0, 0));
+    for i in 1..=100 {
+        ledger.observe(blocked(i, 0, 0), &[], &mut pieces);
+    }
+    for i in 101..=200 {
+        ledger.observe(blocked(i, i - 100, 90 * TICK), &[], &mut pieces);
+    }
+    ledger.finish(&mut pieces);
+    let by = weights(&pieces);
+    assert_eq!(by.values().sum::<u64>(), 200 * TICK);
+    let runnable = sum(&by, ThreadState::Runnable);
+    assert!(runnable <= TICK, "{runnable}");
+}
+
 fn act() -> impl Strategy<Value = Act> {
     prop_oneof![
         (1..60 * MS).prop_map(run),
