@@ -42,6 +42,7 @@ fn start(engine: Engine, store: &TestStore, folder: &Path, name: &str) -> Said {
 /// A profile, decoded.
 struct Got {
     name: String,
+    service: String,
     profile: proto::Profile,
 }
 
@@ -52,11 +53,11 @@ impl Got {
     }
 
     fn of(pushed: PushedPprof) -> Self {
-        for (label, value) in [("cluster", "test"), ("service_name", "agent-target")] {
-            assert_eq!(pushed.labels[label], value, "{:?}", pushed.labels);
-        }
+        let label = |name| pushed.labels[name].clone();
+        assert_eq!(label("cluster"), "test", "{:?}", pushed.labels);
         Self {
-            name: pushed.labels["__name__"].clone(),
+            name: label("__name__"),
+            service: label("service_name"),
             profile: proto::Profile::decode(&*pushed.pprof).expect("a pprof message"),
         }
     }
@@ -115,6 +116,45 @@ fn until(store: &TestStore, all: &mut Vec<Got>, mut is_last: impl FnMut(&Got) ->
     panic!("not among {MAX_REQUESTS} requests: {seen:?}");
 }
 
+/// One interval of a service begins where the last one ends.
+fn assert_gapless(all: &[Got], service: &str) {
+    for got in all {
+        assert_eq!(got.service, service);
+    }
+    for pair in all.windows(2) {
+        let gap = pair[1].profile.time_nanos - pair[0].end();
+        assert!(gap.abs() < 1_000_000, "{gap} ns between intervals");
+    }
+}
+
+/// Check a minute of the agent with its own rate and limits on the workload of `attach --demo`: intervals without a
+/// gap, each with its waits.
+#[test]
+fn minute_of_demo() {
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let mut demo = wcprof();
+    demo.args(["attach", "--demo", "-d", "2m", "-o", "demo.wct"]);
+    let demo = Said::by(demo.current_dir(folder.path()));
+    demo.line("workload runs");
+    let store = TestStore::start(|| Reply::Status(200));
+    let mut agent = wcprof();
+    agent.args(["agent", "--name", "demo-osd", "--interval", "10s"]);
+    agent.args(["--listen", "none", "--label", "cluster=test"]);
+    agent.args(["--store", &store.url, "--state-dir"]);
+    let agent = Said::by(agent.arg(folder.path()));
+    let mut all: Vec<Got> = Vec::new();
+    let mut length = 0;
+    until(&store, &mut all, |got| {
+        length += got.profile.duration_nanos;
+        length >= 60 * INTERVAL
+    });
+    assert_gapless(&all, "wcprof-crypto");
+    // Its pool of eight waits for one lock most of the time.
+    assert!(all.iter().all(|got| got.sum() > got.profile.duration_nanos));
+    assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
+    assert_eq!(demo.end_by(Signal::SIGTERM), Some(0));
+}
+
 pub(crate) fn follows(engine: Engine) {
     let folder = tempfile::tempdir().expect("temporary folder");
     let name = "agent-target";
@@ -136,11 +176,8 @@ pub(crate) fn follows(engine: Engine) {
         n_whole += i64::from(got.is_whole());
         n_whole == 3
     });
-    // One interval begins where the last one ends, at a whole second, and has all time of all threads.
-    for pair in all.windows(2) {
-        let gap = pair[1].profile.time_nanos - pair[0].end();
-        assert!(gap.abs() < 1_000_000, "{gap} ns between intervals");
-    }
+    // One interval begins at a whole second, and has all time of all threads.
+    assert_gapless(&all, name);
     for got in all.iter().filter(|got| got.is_whole()) {
         let off = (got.end() + INTERVAL / 2) % INTERVAL - INTERVAL / 2;
         assert!(off.abs() < 50_000_000, "{off} ns off");
