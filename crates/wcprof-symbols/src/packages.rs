@@ -14,7 +14,6 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use wcprof_trace::model::Tables;
-use wcprof_types::BuildId;
 
 use crate::report::{ModuleReport, SourceKind, SourceUse};
 pub use root::Container;
@@ -43,44 +42,42 @@ pub(crate) fn supplies(
     tables: &Tables,
     containers: &[Container<'_>],
 ) -> Vec<Supply> {
-    let mut places: BTreeMap<Option<usize>, Vec<&ModuleReport>> = BTreeMap::new();
-    let place = |module| containers.iter().position(|c| c.has(module, tables));
-    for module in modules.iter().filter(|module| is_missing(module)) {
-        places.entry(place(module)).or_default().push(module);
-    }
-    let mut packages: HashMap<_, String> = HashMap::new();
-    for (place, modules) in places {
-        let paths = modules.iter().map(|module| module.path.as_str());
-        let container = place.and_then(|index| containers.get(index));
-        let there = container.map(|it| root::Packages::read(&*it.open, paths.clone()));
-        let here = match &there {
-            Some(_) => HashMap::new(),
-            None => installed_here(paths),
-        };
-        for module in modules {
-            let package = match &there {
-                Some(there) => there.debug_package(module),
-                None => here.get(module.path.as_str()).cloned(),
-            };
-            packages.extend(package.map(|package| (key(module), package)));
-        }
-    }
     let supply = |module| Supply {
-        package: packages.remove(&key(module)),
+        package: None,
         debuginfod: debuginfod(module),
     };
-    modules.iter().map(supply).collect()
+    let mut supplies: Vec<Supply> = modules.iter().map(supply).collect();
+    let mut places: BTreeMap<Option<usize>, Vec<(&ModuleReport, &mut Supply)>> = BTreeMap::new();
+    let place = |module| containers.iter().position(|c| c.has(module, tables));
+    let all = modules.iter().zip(&mut supplies);
+    for (module, supply) in all.filter(|(module, _)| is_missing(module)) {
+        let missing = places.entry(place(module)).or_default();
+        missing.push((module, supply));
+    }
+    for (place, missing) in places {
+        let paths = missing.iter().map(|(module, _)| module.path.as_str());
+        match place.and_then(|index| containers.get(index)) {
+            Some(container) => {
+                let there = root::Packages::read(&*container.open, paths);
+                for (module, supply) in missing {
+                    supply.package = there.debug_package(module);
+                }
+            }
+            None => {
+                let here = installed_here(paths);
+                for (module, supply) in missing {
+                    supply.package = here.get(module.path.as_str()).cloned();
+                }
+            }
+        }
+    }
+    supplies
 }
 
 /// The packages with the debug files of those files that are installed here.
 fn installed_here<'p>(paths: impl Iterator<Item = &'p str>) -> HashMap<&'p str, String> {
     let installed = paths.filter(|path| path.starts_with('/') && Path::new(path).is_file());
     packages(&installed.collect::<Vec<_>>())
-}
-
-/// Two containers can have different files at one path.
-fn key(module: &ModuleReport) -> (&str, Option<&BuildId>) {
-    (&module.path, module.build_id.as_ref())
 }
 
 fn is_missing(module: &ModuleReport) -> bool {
@@ -260,7 +257,7 @@ mod tests {
     fn servers() {
         let mut module = ModuleReport {
             path: "/lib/a".to_owned(),
-            build_id: BuildId::new(&[0xab; 4]),
+            build_id: wcprof_types::BuildId::new(&[0xab; 4]),
             ..ModuleReport::default()
         };
         assert_eq!(debuginfod(&module), None);

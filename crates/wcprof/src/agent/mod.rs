@@ -31,6 +31,7 @@ use plan::Plan;
 use pushing::Pushing;
 
 use crate::failure::Failure;
+use crate::message;
 
 /// What waits for the store is sent for this long at the end; the rest stays in the spool.
 const LAST_PUSH: Duration = Duration::from_secs(10);
@@ -89,8 +90,7 @@ fn run_plan(plan: &Plan, control: &Control, figures: &Arc<Figures>) -> Result<Or
             // What the user has to mend, said at once.
             Err(failure) if !has_recorded => return Err(failure),
             Err(failure) => {
-                let text = failure.to_string();
-                log::line(Level::Error, text.trim_start_matches("wcprof: "));
+                message::line(Level::Error, &failure.to_string());
                 control.wait(Duration::from_secs(5));
             }
         }

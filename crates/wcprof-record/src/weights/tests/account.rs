@@ -226,23 +226,31 @@ fn waits_of_two_lengths() {
     }
 }
 
-/// Check that a thread that ran but was never sampled keeps its exact run time, without a place.
-#[test]
-fn never_sampled() {
-    let blocked = |time, run_ns, switches| Observation {
+/// A thread seen in a wait at place 7, which never ran.
+fn blocked(time: u64, switches: u64) -> Observation<u32> {
+    Observation {
         time,
         sched: Sched::Blocked,
         switches,
         voluntary: Some(switches),
-        run_ns,
+        run_ns: 0,
         delay_ns: 0,
         place: Some(7),
         n_ticks: 1,
+    }
+}
+
+/// Check that a thread that ran but was never sampled keeps its exact run time, without a place.
+#[test]
+fn never_sampled() {
+    let seen = |time, run_ns, switches| Observation {
+        run_ns,
+        ..blocked(time, switches)
     };
     let mut pieces = Vec::new();
-    let mut ledger = Ledger::new(blocked(0, 0, 0));
+    let mut ledger = Ledger::new(seen(0, 0, 0));
     for i in 1..=10 {
-        ledger.observe(blocked(i * TICK, i * 1000, i), &[], &mut pieces);
+        ledger.observe(seen(i * TICK, i * 1000, i), &[], &mut pieces);
     }
     ledger.finish(&mut pieces);
     let by = weights(&pieces);
@@ -253,20 +261,14 @@ fn never_sampled() {
 /// Check that a torn stack gives its time to the next one that is whole, not to none.
 #[test]
 fn torn_stack() {
-    let blocked = |time, switches, place| Observation {
-        time,
-        sched: Sched::Blocked,
-        switches,
-        voluntary: Some(switches),
-        run_ns: 0,
-        delay_ns: 0,
+    let seen = |time, switches, place| Observation {
         place,
-        n_ticks: 1,
+        ..blocked(time, switches)
     };
     let mut pieces = Vec::new();
-    let mut ledger = Ledger::new(blocked(0, 0, None));
-    ledger.observe(blocked(100, 1, None), &[], &mut pieces);
-    ledger.observe(blocked(200, 2, Some(5)), &[], &mut pieces);
+    let mut ledger = Ledger::new(seen(0, 0, None));
+    ledger.observe(seen(100, 1, None), &[], &mut pieces);
+    ledger.observe(seen(200, 2, Some(5)), &[], &mut pieces);
     ledger.finish(&mut pieces);
     let by = weights(&pieces);
     assert_eq!(by, BTreeMap::from([((ThreadState::Blocked, Some(5)), 200)]));
@@ -276,23 +278,17 @@ fn torn_stack() {
 /// at times, does not make its later waits runnable.
 #[test]
 fn sleep_in_delay() {
-    let blocked = |i, switches, delay_ns| Observation {
-        time: i * TICK,
-        sched: Sched::Blocked,
-        switches,
-        voluntary: Some(switches),
-        run_ns: 0,
+    let seen = |i, switches, delay_ns| Observation {
         delay_ns,
-        place: Some(7),
-        n_ticks: 1,
+        ..blocked(i * TICK, switches)
     };
     let mut pieces = Vec::new();
-    let mut ledger = Ledger::new(blocked(0, 0, 0));
+    let mut ledger = Ledger::new(seen(0, 0, 0));
     for i in 1..=100 {
-        ledger.observe(blocked(i, 0, 0), &[], &mut pieces);
+        ledger.observe(seen(i, 0, 0), &[], &mut pieces);
     }
     for i in 101..=200 {
-        ledger.observe(blocked(i, i - 100, 90 * TICK), &[], &mut pieces);
+        ledger.observe(seen(i, i - 100, 90 * TICK), &[], &mut pieces);
     }
     ledger.finish(&mut pieces);
     let by = weights(&pieces);
