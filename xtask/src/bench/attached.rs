@@ -166,7 +166,9 @@ impl Attached {
             n_thread_samples: n_ticks.iter().sum(),
             n_threads: seen.len(),
             n_begun,
-            unseen_cpu_ns: unseen.iter().map(|t| number(&t["observed_ns"])).sum(),
+            unseen_cpu_ns: unseen
+                .iter()
+                .fold(0.0, |sum, t| sum + number(&t["observed_ns"])),
             seconds: number(&headline["duration_ns"]) / 1e9,
             engine: text(&headline["engine"]).to_owned(),
             notes: list(&headline["notes"])

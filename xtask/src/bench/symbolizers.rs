@@ -43,8 +43,8 @@ pub fn rows(options: &SymbolizerOptions, folder: &Path) -> Result<Vec<Vec<String
     println!("{n} addresses in {} modules\n", modules.len());
     let mut rows = Vec::new();
     for program in programs(options) {
-        // One module after the other.
-        let mut script = "set -e\n".to_owned();
+        // One module after the other. Some programs fail when one of the addresses has no name.
+        let mut script = String::new();
         for (number, (module, addresses)) in modules.iter().enumerate() {
             let lines = addresses.iter().map(|address| match program == GDB {
                 true => format!("info symbol {address}\ninfo line *{address}\n"),
@@ -52,7 +52,7 @@ pub fn rows(options: &SymbolizerOptions, folder: &Path) -> Result<Vec<Vec<String
             });
             let input = folder.join(format!("addresses-{number}"));
             fs::write(&input, lines.collect::<String>())?;
-            script += &format!("{program} {} < {}\n", quoted(module), quoted(input));
+            script += &format!("{program} {} < {} || :\n", quoted(module), quoted(input));
         }
         let file = folder.join("symbolize.sh");
         fs::write(&file, script)?;

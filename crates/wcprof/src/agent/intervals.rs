@@ -8,6 +8,10 @@ const SETTLED_NS: u64 = 1_200_000_000;
 /// Two clocks that are read one after the other show another difference each time: less than this is none, ns.
 const JITTER_NS: u64 = 1_000_000;
 
+/// An interval that is shorter is none, ns: a recording that ends just after one, or a busy machine that let much time
+/// pass between the readings of the two clocks.
+pub(super) const MIN_NS: u64 = 50_000_000;
+
 /// A part of a recording, by `CLOCK_MONOTONIC`, ns.
 #[derive(Copy, Clone, PartialEq, Eq, Debug)]
 pub(super) struct Interval {
@@ -56,13 +60,11 @@ impl Intervals {
         self.current.map(|current| current.from)
     }
 
-    /// The first whole multiple of the length that lies after `after`.
+    /// The first whole multiple of the length that lies after `after`, and not so close that nothing would be between.
     fn next_end(&self, (now, unix): (u64, u64), after: u64) -> u64 {
         let at = i128::from(unix) + i128::from(after) - i128::from(now);
         let at = u64::try_from(at.max(0)).unwrap_or(u64::MAX);
-        // What a clock is off by must not make an interval of nothing.
-        let slack = self.length / 1000;
-        let whole = at.saturating_add(slack) / self.length;
+        let whole = at.saturating_add(MIN_NS.min(self.length / 2)) / self.length;
         let end = whole.saturating_add(1).saturating_mul(self.length);
         let length = end.saturating_sub(at);
         let is_whole = length.abs_diff(self.length) < JITTER_NS;
@@ -99,6 +101,23 @@ mod tests {
                 (1048 * S, 1078 * S)
             ]
         );
+    }
+
+    /// Check that no time is lost when the clock of the day is read too early or too late.
+    #[test]
+    fn late_reading() {
+        let off = [3_000_000, 1_400_000, 23_000_000, 3_000_000, 2_000_000];
+        let jittering = |time: u64| 3000 * S + time - off[(time / S % 5) as usize];
+        let mut intervals = Intervals::new(Duration::from_secs(1));
+        let times = (0..6000).map(|i| i * S / 10);
+        let found: Vec<_> = times
+            .filter_map(|time| intervals.complete(time, (time, jittering(time))))
+            .collect();
+        assert!(found.len() > 590);
+        for pair in found.windows(2) {
+            assert_eq!(pair[0].to, pair[1].from);
+            assert!(pair[0].to - pair[0].from > S / 2, "{pair:?}");
+        }
     }
 
     /// Check that a clock that is corrected a little keeps the intervals, that one that jumps changes a single one, and

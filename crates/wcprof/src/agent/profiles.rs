@@ -18,7 +18,7 @@ use wcprof_trace::model::{Process, Tables};
 use wcprof_types::{Pid, ceph_daemon};
 
 use super::figures::{Figures, Samples};
-use super::intervals::Interval;
+use super::intervals::{Interval, MIN_NS};
 use super::log::{self, Level};
 use super::plan::Plan;
 use super::pushing::Destination;
@@ -27,8 +27,6 @@ use crate::live_names::LiveNames;
 
 /// Bytes of profiles in one request, before it is compressed: collectors take 20 MiB as they are delivered.
 const MAX_REQUEST: usize = 8 << 20;
-/// An interval that is shorter is none: a recording that ends just after one.
-const MIN_NS: u64 = 50_000_000;
 
 /// Of the CPU limit, which names are not under, for names in the long run: one part of so many.
 const NAMES_SHARE: u32 = 4;
