@@ -49,3 +49,7 @@ pub const MAX_TIME_NS: u64 = 1 << 62;
 pub const MAX_SETUP_BYTES: usize = 4 << 20;
 /// Entries of tables that were in damaged blocks.
 pub const MAX_LOST_ENTRIES: usize = 1 << 20;
+/// Most of them for each byte that could not be read, beside the first [`FEW_LOST_ENTRIES`]: about one is usual.
+pub const LOST_ENTRIES_PER_BYTE: usize = 64;
+/// So many entries are placed whatever was damaged.
+pub const FEW_LOST_ENTRIES: usize = 1 << 12;

@@ -9,7 +9,7 @@ use wcprof_types::{CounterName, StackEnd, Wait};
 use crate::error::Malformed;
 use crate::format::codec::{Sizes, Table};
 use crate::format::wire::within;
-use crate::limits::MAX_LOST_ENTRIES;
+use crate::limits::{FEW_LOST_ENTRIES, LOST_ENTRIES_PER_BYTE, MAX_LOST_ENTRIES};
 use crate::model::{
     Frame, LOST_FRAME, Module, NodeId, Process, ProcessId, Stack, StackNode, Tables, Thread,
 };
@@ -51,9 +51,11 @@ impl Lost {
         refers(Table::Modules, Table::Processes)?;
         refers(Table::Threads, Table::Processes)?;
         refers(Table::Nodes, Table::Frames)?;
-        t.origins.unread.n_lost_entries += n_missing as u64;
-        let n_lost = t.origins.unread.n_lost_entries;
-        within("lost entries", n_lost, MAX_LOST_ENTRIES)?;
+        let unread = &mut t.origins.unread;
+        unread.n_lost_entries += n_missing as u64;
+        let most = (unread.n_bytes as usize).saturating_mul(LOST_ENTRIES_PER_BYTE);
+        let most = most.saturating_add(FEW_LOST_ENTRIES).min(MAX_LOST_ENTRIES);
+        within("lost entries", unread.n_lost_entries, most)?;
         let lost_nodes = found.get(Table::Nodes)..sizes.get(Table::Nodes);
         self.nodes.extend(lost_nodes.map(|id| NodeId(id as u32)));
         fill(t, sizes);

@@ -137,6 +137,30 @@ fn out_of_order() {
     assert_eq!(e, Malformed::Trailing(2));
 }
 
+/// Check that few bytes that cannot be read do not stand for many entries.
+#[test]
+fn more_lost_than_damaged() {
+    let read = |n_bytes: usize, n_entries: usize| {
+        let mut file = file(&[]);
+        file.resize(file.len() + n_bytes, 0);
+        let mut raw = Vec::new();
+        let sizes = numbers(&[0, 0, 0, n_entries as u64, 0, 0, 0, 0]);
+        put_section(&mut raw, section::SIZES, &sizes);
+        let zstd = &mut Compressor::new(1).unwrap();
+        block::pack(zstd, (kind::TABLES, (0, 0)), &raw, &mut file).unwrap();
+        let reader = TraceReader::from_reader(file.as_slice()).unwrap();
+        let unread = reader.read_all()?.0.tables.origins.unread;
+        assert_eq!(unread.n_bytes, n_bytes as u64);
+        Ok(unread.n_lost_entries)
+    };
+    for n_bytes in [1, 100] {
+        let most = limits::FEW_LOST_ENTRIES + n_bytes * limits::LOST_ENTRIES_PER_BYTE;
+        assert_eq!(read(n_bytes, most).unwrap(), most as u64);
+        let error: TraceError = read(n_bytes, most + 1).unwrap_err();
+        assert!(error.to_string().contains("lost entries"), "{error}");
+    }
+}
+
 /// Check that weights whose sum passes 64 bits and inverted intervals are refused, since views
 /// add and subtract them.
 #[test]
