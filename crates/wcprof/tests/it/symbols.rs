@@ -38,6 +38,20 @@ impl Drop for Target {
     }
 }
 
+/// Compiles `spin` from a source with these flags.
+fn compile_spin(dir: &Path, source: &str, flags: &[&str]) {
+    std::fs::write(dir.join("spin.c"), source).expect("the source is written");
+    let mut gcc = Command::new("gcc");
+    gcc.args(flags).args(["-O1", "-o", "spin", "spin.c"]);
+    let built = gcc.current_dir(dir).status();
+    assert!(built.expect("gcc runs").success());
+}
+
+fn start_spin(dir: &Path) -> Target {
+    let mut spin = Command::new(dir.join("spin"));
+    Target(spin.process_group(0).spawn().expect("the target runs"))
+}
+
 fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = wcprof_testkit::wcprof();
     command
@@ -65,18 +79,8 @@ fn stdout(output: Output) -> String {
 fn raw_elsewhere() {
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path();
-    std::fs::write(dir.join("spin.c"), SOURCE).expect("the source is written");
-    let built = Command::new("gcc")
-        .args(["-g", "-O1", "-Wl,--build-id=sha1", "-o", "spin", "spin.c"])
-        .current_dir(dir)
-        .status();
-    assert!(built.expect("gcc runs").success());
-    let target = Target(
-        Command::new(dir.join("spin"))
-            .process_group(0)
-            .spawn()
-            .expect("the target runs"),
-    );
+    compile_spin(dir, SOURCE, &["-g", "-Wl,--build-id=sha1"]);
+    let target = start_spin(dir);
     let pid = target.0.id().to_string();
     let recorded = wcprof(dir, &["attach", &pid, "-d", "1", "--raw", "-o", "raw.wct"]);
     if recorded.status.code() == Some(4) {
@@ -280,14 +284,8 @@ fn debuginfod_servers() {
 
 /// A process whose own functions only a debug file could name.
 fn stripped_target(dir: &Path) -> Target {
-    std::fs::write(dir.join("spin.c"), SOURCE).expect("the source is written");
-    let built = Command::new("gcc")
-        .args(["-O1", "-s", "-Wl,--build-id=sha1", "-o", "spin", "spin.c"])
-        .current_dir(dir)
-        .status();
-    assert!(built.expect("gcc runs").success());
-    let mut target = Command::new(dir.join("spin"));
-    Target(target.process_group(0).spawn().expect("the target runs"))
+    compile_spin(dir, SOURCE, &["-s", "-Wl,--build-id=sha1"]);
+    start_spin(dir)
 }
 
 /// Check that a recording asks servers for what is missing, and a raw one does not.
@@ -475,18 +473,9 @@ fn max_memory() {
     let dir = dir.path();
     // The debug information of one unit grows to several hundred kilobytes.
     let globals: String = (0..20_000).map(|i| format!("int global_{i};\n")).collect();
-    std::fs::write(dir.join("spin.c"), format!("{SOURCE}{globals}")).expect("it is written");
-    let built = Command::new("gcc")
-        .args(["-g", "-O1", "-Wl,--build-id=sha1", "-o", "spin", "spin.c"])
-        .current_dir(dir)
-        .status();
-    assert!(built.expect("gcc runs").success());
-    let target = Target(
-        Command::new(dir.join("spin"))
-            .process_group(0)
-            .spawn()
-            .expect("the target runs"),
-    );
+    let source = format!("{SOURCE}{globals}");
+    compile_spin(dir, &source, &["-g", "-Wl,--build-id=sha1"]);
+    let target = start_spin(dir);
     let pid = target.0.id().to_string();
     let attach = ["attach", &pid, "-d", "0.5", "-o"];
     let recorded = wcprof(dir, &[&attach[..], &["full.wct"]].concat());
@@ -529,7 +518,7 @@ fn max_memory() {
 fn debuginfod_over_tls() {
     let dir = tempfile::tempdir().expect("a folder");
     let dir = dir.path();
-    std::fs::write(dir.join("spin.c"), SOURCE).expect("the source is written");
+    compile_spin(dir, SOURCE, &["-g", "-Wl,--build-id=0x1122334455667788"]);
     let run = |program: &str, args: &[&str]| {
         let status = Command::new(program)
             .args(args)
@@ -538,17 +527,6 @@ fn debuginfod_over_tls() {
             .status();
         assert!(status.expect("it runs").success(), "{program} {args:?}");
     };
-    run(
-        "gcc",
-        &[
-            "-g",
-            "-O1",
-            "-Wl,--build-id=0x1122334455667788",
-            "-o",
-            "spin",
-            "spin.c",
-        ],
-    );
     let served = "buildid/1122334455667788";
     std::fs::create_dir_all(dir.join(served)).expect("a folder");
     let debuginfo = format!("{served}/debuginfo");
@@ -579,12 +557,7 @@ fn debuginfod_over_tls() {
         .expect("it says where it listens");
     // It must be able to go on printing.
     std::thread::spawn(move || lines.count());
-    let target = Target(
-        Command::new(dir.join("spin"))
-            .process_group(0)
-            .spawn()
-            .expect("the target runs"),
-    );
+    let target = start_spin(dir);
     let pid = target.0.id().to_string();
     let attach = |certificates: &str| {
         let mut command = command(
