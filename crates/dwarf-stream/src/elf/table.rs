@@ -1,5 +1,7 @@
 //! Bytes of tables and string tables to their entries.
 
+use std::ffi::CStr;
+
 use object::pod::{Pod, slice_from_bytes};
 
 /// The entries of a table; bytes behind the last whole entry are left out.
@@ -11,5 +13,5 @@ pub fn entries<T: Pod>(bytes: &[u8]) -> &[T] {
 /// The zero-terminated string at an offset of a string table; empty when out of range.
 pub fn c_string(strings: &[u8], at: u32) -> &[u8] {
     let rest = strings.get(at as usize..).unwrap_or_default();
-    rest.split(|b| *b == 0).next().unwrap_or_default()
+    CStr::from_bytes_until_nul(rest).map_or(rest, CStr::to_bytes)
 }
