@@ -239,7 +239,8 @@ fn judge_health(healths: &[Health]) -> Vec<String> {
         largest / 1e6
     );
     let none = [
-        "lost_intervals_total",
+        "joined_intervals_total",
+        "lost_seconds_total",
         "dropped_batches_total",
         "push_refused_total",
         "spool_dropped_total",

@@ -22,11 +22,13 @@ pub(super) struct Counted {
     pub(super) samples: Samples,
     /// Of recordings that have ended.
     pub(super) samples_before: Samples,
-    /// Profiles that were made, stacks in them that are `[other]`, and intervals of which there was none because the one
-    /// before was still being made.
+    /// Profiles that were made, stacks in them that are `[other]`, and intervals that were joined with the next one because
+    /// those before were still being made.
     pub(super) n_profiles: u64,
     pub(super) n_folded: u64,
-    pub(super) n_intervals_lost: u64,
+    pub(super) n_joined: u64,
+    /// Time that is in no profile, since the ring held it no longer.
+    pub(super) lost: Duration,
     /// CPU time of looking up names.
     pub(super) names: Duration,
     /// Bytes of the ring.

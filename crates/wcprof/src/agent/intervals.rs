@@ -55,6 +55,13 @@ impl Intervals {
         Some(current)
     }
 
+    /// Lets the interval that is under way begin where one did that nobody could take.
+    pub(super) fn join(&mut self, missed: Interval) {
+        if let Some(current) = &mut self.current {
+            current.from = missed.from;
+        }
+    }
+
     /// Where the interval that is under way begins.
     pub(super) fn begin(&self) -> Option<u64> {
         self.current.map(|current| current.from)
@@ -101,6 +108,24 @@ mod tests {
                 (1048 * S, 1078 * S)
             ]
         );
+    }
+
+    /// Check that an interval that nobody took is a part of the next one.
+    #[test]
+    fn joined() {
+        let mut intervals = Intervals::new(Duration::from_secs(30));
+        let mut found = Vec::new();
+        for time in (0..200).map(|i| i * S) {
+            if let Some(interval) = intervals.complete(time, (time, 3000 * S + time)) {
+                match interval.to {
+                    to if to == 60 * S || to == 90 * S => intervals.join(interval),
+                    to => found.push((interval.from, to)),
+                }
+            }
+        }
+        let whole = [(0, 30), (30, 120), (120, 150), (150, 180)];
+        assert_eq!(found, whole.map(|(from, to)| (from * S, to * S)));
+        assert_eq!(intervals.begin(), Some(180 * S));
     }
 
     /// Check that no time is lost when the clock of the day is read too early or too late.

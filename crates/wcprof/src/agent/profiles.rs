@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::mpsc::Receiver;
+use std::time::Duration;
 
 use wcprof_capture::add_lump_cpu;
 use wcprof_export::{
@@ -99,7 +100,11 @@ impl<'a> Profiles<'a> {
         let profile = self
             .names
             .profile(kept, &cut, to, symbols, &self.plan.rules)?;
-        self.figures.lock().names += self.names.spent - before;
+        {
+            let mut figures = self.figures.lock();
+            figures.names += self.names.spent - before;
+            figures.lost += Duration::from_nanos(cut.from().0.saturating_sub(from.0));
+        }
         let mut profiles = self.profiles(&profile, cut.tables());
         let Some(destination) = &self.destination else {
             return Ok(());

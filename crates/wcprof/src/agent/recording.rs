@@ -113,8 +113,11 @@ fn record(
             let complete = lock(&intervals).complete(time, (monotonic_ns(), unix));
             if let Some(interval) = complete {
                 let sent = ready.try_send((recorder.take_snapshot()?, interval));
-                // A recording does not wait for profiles.
-                figures.lock().n_intervals_lost += u64::from(sent.is_err());
+                // A recording does not wait for profiles: the next one is also of this time.
+                if sent.is_err() {
+                    lock(&intervals).join(interval);
+                    figures.lock().n_joined += 1;
+                }
             }
             Ok(())
         }
