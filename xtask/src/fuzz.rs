@@ -205,7 +205,8 @@ fn fuzz(target: &str, folders: &[&Path], flags: &str) -> Result<String> {
     let mut command = cargo_fuzz("run");
     command.arg(target).args(folders);
     // A thread of the standard library may still free its memory when its result is there.
-    let flags = format!("-- -timeout=20 -rss_limit_mb=1536 -detect_leaks=0 {flags}");
+    // Wall-clock time: at idle priority an input may wait for a CPU for long.
+    let flags = format!("-- -timeout=300 -rss_limit_mb=1536 -detect_leaks=0 {flags}");
     command.args(flags.split(' ')).stderr(Stdio::piped());
     let mut fuzzer = Background::start(&mut command)?;
     let output = fuzzer.child.stderr.take().context("no output")?;
