@@ -9,8 +9,11 @@ use wcprof_trace::model::StackId;
 use wcprof_types::{StackEnd, UserRegs};
 use wcprof_unwind::{ReadError, StackMemory};
 
-/// Stacks remembered; beyond it the memory starts afresh.
-const MAX_STACKS: usize = 16 << 10;
+/// Words that remembered stacks may have read, 16 bytes each: beyond it those are forgotten that were not seen again since
+/// half of it was used. A thousand stacks and more.
+const MAX_WORDS: usize = 1 << 17;
+/// What a stack takes beside them, in words.
+const WORDS_PER_STACK: usize = 12;
 /// Words that one remembered stack may have read; longer unwindings are not remembered.
 const MAX_READS: usize = 512;
 
@@ -23,16 +26,30 @@ struct Known {
     end: StackEnd,
 }
 
+impl Known {
+    fn n_words(&self) -> usize {
+        self.reads.len() + WORDS_PER_STACK
+    }
+}
+
 /// Stacks by their registers, which name thread and place: no two threads share a stack pointer.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
-    known: HashMap<UserRegs, Known>,
+    /// Those that were seen since it was made.
+    young: HashMap<UserRegs, Known>,
+    /// Those that were seen before.
+    old: HashMap<UserRegs, Known>,
+    /// That those of `young` read.
+    n_words: usize,
 }
 
 impl Replay {
     /// The stack of a copy that gives every word of the last unwinding from these registers.
-    pub(crate) fn find(&self, regs: &UserRegs, copy: &[u8]) -> Option<(StackId, StackEnd)> {
-        let known = self.known.get(regs)?;
+    pub(crate) fn find(&mut self, regs: &UserRegs, copy: &[u8]) -> Option<(StackId, StackEnd)> {
+        if let Some(known) = self.old.remove(regs) {
+            self.add(*regs, known);
+        }
+        let known = self.young.get(regs)?;
         let same = known.reads.iter().all(|&(offset, word)| {
             let bytes = copy.get(offset as usize..);
             bytes
@@ -54,20 +71,27 @@ impl Replay {
         if reads.incomplete || end == StackEnd::CopyTooShort {
             return;
         }
-        if self.known.len() >= MAX_STACKS {
-            self.known.clear();
-        }
         let known = Known {
             reads: reads.words.clone().into(),
             stack,
             end,
         };
-        self.known.insert(*regs, known);
+        self.add(*regs, known);
+    }
+
+    fn add(&mut self, regs: UserRegs, known: Known) {
+        if self.n_words >= MAX_WORDS / 2 {
+            self.old = std::mem::take(&mut self.young);
+            self.n_words = 0;
+        }
+        self.n_words += known.n_words();
+        let before = self.young.insert(regs, known);
+        self.n_words -= before.map_or(0, |known| known.n_words());
     }
 
     /// The same words can mean another stack, or stacks have other ids.
     pub(crate) fn forget(&mut self) {
-        self.known.clear();
+        *self = Self::default();
     }
 }
 
@@ -169,6 +193,31 @@ mod tests {
         assert_eq!(replay.find(&other, &copy_of(&[1, 2, 3])), None);
         replay.forget();
         assert_eq!(replay.find(&regs, &copy_of(&[1, 2, 3])), None);
+    }
+
+    /// Check that memory is bounded, and that what is seen now and then stays.
+    #[test]
+    fn bounded() {
+        let regs = |i: usize| UserRegs {
+            ip: Avma(i as u64),
+            sp: Avma(0x1000),
+            ..UserRegs::default()
+        };
+        let copy = copy_of(&[1, 2, 3, 4]);
+        let (mut replay, mut reads) = (Replay::default(), Reads::default());
+        read(&copy, &[0x1000, 0x1008, 0x1010, 0x1018], &mut reads);
+        for i in 0..MAX_WORDS {
+            if i > 0 && i % 1000 == 0 {
+                assert!(replay.find(&regs(0), &copy).is_some());
+            }
+            replay.remember(&regs(i), &reads, StackId(5), StackEnd::Root);
+            let known = replay.young.values().chain(replay.old.values());
+            if i % 10_000 == 0 {
+                let n_words: usize = known.map(Known::n_words).sum();
+                assert!(n_words <= MAX_WORDS + reads.words.len() + WORDS_PER_STACK);
+            }
+        }
+        assert!(replay.find(&regs(1), &copy).is_none());
     }
 
     /// Check that an unwinding that met unreadable memory is not remembered.
