@@ -1,6 +1,7 @@
 //! Names of functions while a recording runs: looked up once, and within a part of the time alone.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use wcprof_host::clock::{children_cpu_ns, thread_cpu_ns};
@@ -69,6 +70,53 @@ impl Pauses {
     }
 }
 
+/// A [`SymbolFrame`] that shares its texts with others: thousands of addresses have the same long names.
+#[derive(Clone, Debug)]
+struct SharedFrame {
+    name: Arc<str>,
+    file: Option<Arc<str>>,
+    line: Option<u32>,
+    inlined: bool,
+    resolved: bool,
+}
+
+impl SharedFrame {
+    fn to_symbol(&self) -> SymbolFrame {
+        SymbolFrame {
+            name: self.name.to_string(),
+            file: self.file.as_deref().map(str::to_owned),
+            line: self.line,
+            inlined: self.inlined,
+            resolved: self.resolved,
+        }
+    }
+}
+
+/// Texts, each once.
+#[derive(Debug, Default)]
+struct Texts(HashSet<Arc<str>>);
+
+impl Texts {
+    fn share(&mut self, text: &str) -> Arc<str> {
+        if let Some(known) = self.0.get(text) {
+            return Arc::clone(known);
+        }
+        let text = Arc::<str>::from(text);
+        self.0.insert(Arc::clone(&text));
+        text
+    }
+
+    fn frame(&mut self, frame: &SymbolFrame) -> SharedFrame {
+        SharedFrame {
+            name: self.share(&frame.name),
+            file: frame.file.as_deref().map(|file| self.share(file)),
+            line: frame.line,
+            inlined: frame.inlined,
+            resolved: frame.resolved,
+        }
+    }
+}
+
 /// A loaded file, however a trace numbers it.
 type ModuleKey = (Pid, Avma, Option<BuildId>, String);
 
@@ -78,7 +126,8 @@ pub(crate) struct LiveNames {
     modules: HashMap<ModuleKey, u32>,
     /// How many of these there were at the last look-up.
     n_asked: u32,
-    names: HashMap<(u32, RelativeAddress), Vec<SymbolFrame>>,
+    names: HashMap<(u32, RelativeAddress), Box<[SharedFrame]>>,
+    texts: Texts,
     /// Of functions by their start, without what is inlined there: for places in them that were not looked up yet.
     functions: HashMap<(u32, RelativeAddress), SymbolFrame>,
     /// Of JIT code, which may be replaced: as it was at the last look-up. Empty without a name.
@@ -105,6 +154,7 @@ impl LiveNames {
             modules: HashMap::new(),
             n_asked: 0,
             names: HashMap::new(),
+            texts: Texts::default(),
             functions: HashMap::new(),
             jit: HashMap::new(),
             jit_asked: None,
@@ -152,7 +202,8 @@ impl LiveNames {
                 continue;
             };
             if let Some(names) = self.names.get(&key) {
-                known.frames.insert(id, names.clone());
+                let names = names.iter().map(SharedFrame::to_symbol);
+                known.frames.insert(id, names.collect());
                 continue;
             }
             if let Some(function) = self.function(key.0, function) {
@@ -205,6 +256,7 @@ impl LiveNames {
     fn forget_if_many(&mut self) {
         if self.names.len() + self.jit.len() > MAX_NAMES {
             self.names.clear();
+            self.texts = Texts::default();
             self.functions.clear();
             self.jit.clear();
             self.modules.clear();
@@ -254,11 +306,12 @@ impl LiveNames {
         for (at, (id, key, frame)) in (0..).map(FrameId).zip(new) {
             // One without a name is not asked for again.
             let names = found.frames.remove(&at).unwrap_or_default();
-            if !names.is_empty() {
-                known.frames.insert(id, names.clone());
-            }
             self.note_function(key.0, &frame, &names);
-            self.names.insert(key, names);
+            let shared = names.iter().map(|frame| self.texts.frame(frame));
+            self.names.insert(key, shared.collect());
+            if !names.is_empty() {
+                known.frames.insert(id, names);
+            }
         }
         Ok(())
     }
@@ -327,6 +380,26 @@ mod tests {
         assert!(pauses.may_ask(last + TOOK * 21, true) && !pauses.may_ask(last + TOOK * 21, false));
         pauses.begin(last, TOOK, true);
         assert!(pauses.may_ask(last + TOOK * 21, false));
+    }
+
+    /// Check that a frame comes back as it was, and that frames share their texts.
+    #[test]
+    fn shared_texts() {
+        let mut texts = Texts::default();
+        let frame = |line| SymbolFrame {
+            name: "f".to_owned(),
+            file: Some("a.cc".to_owned()),
+            line: Some(line),
+            inlined: line == 7,
+            resolved: true,
+        };
+        let shared = [7, 8].map(|line| texts.frame(&frame(line)));
+        assert_eq!(
+            shared.each_ref().map(SharedFrame::to_symbol),
+            [7, 8].map(frame)
+        );
+        assert!(Arc::ptr_eq(&shared[0].name, &shared[1].name));
+        assert_eq!(texts.0.len(), 2);
     }
 
     /// Check that a function is known by its start if debug information named it, without what is inlined at one place.

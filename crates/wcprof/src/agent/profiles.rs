@@ -11,6 +11,7 @@ use wcprof_export::{
 };
 use wcprof_host::ceph_version;
 use wcprof_host::clock::thread_cpu_ns;
+use wcprof_host::sys::return_freed_memory;
 use wcprof_net::StoreKind;
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_record::NamedSnapshot;
@@ -70,6 +71,9 @@ impl<'a> Profiles<'a> {
         let mut cpu = thread_cpu_ns();
         for (kept, interval) in intervals {
             self.take(&kept, interval);
+            // The next interval needs as much, and until then nobody does.
+            drop(kept);
+            return_freed_memory();
             let now = thread_cpu_ns();
             add_lump_cpu(now - std::mem::replace(&mut cpu, now));
         }
