@@ -9,8 +9,8 @@ use wcprof_trace::model::StackId;
 use wcprof_types::{StackEnd, UserRegs};
 use wcprof_unwind::{ReadError, StackMemory};
 
-/// Words that remembered stacks may have read, 16 bytes each: beyond it those are forgotten that were not seen again since
-/// half of it was used. A thousand stacks and more.
+/// Words that remembered stacks may have read, 16 bytes each: a thousand stacks and more. Beyond it, stacks are forgotten
+/// that were not seen while half of it filled.
 const MAX_WORDS: usize = 1 << 17;
 /// What a stack takes beside them, in words.
 const WORDS_PER_STACK: usize = 12;
@@ -35,21 +35,25 @@ impl Known {
 /// Stacks by their registers, which name thread and place: no two threads share a stack pointer.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
-    /// Those that were seen since it was made.
+    /// Those seen lately.
     young: HashMap<UserRegs, Known>,
-    /// Those that were seen before.
+    /// What was `young` before, without those seen since.
     old: HashMap<UserRegs, Known>,
-    /// That those of `young` read.
+    /// Size of `young`.
     n_words: usize,
 }
 
 impl Replay {
     /// The stack of a copy that gives every word of the last unwinding from these registers.
     pub(crate) fn find(&mut self, regs: &UserRegs, copy: &[u8]) -> Option<(StackId, StackEnd)> {
-        if let Some(known) = self.old.remove(regs) {
-            self.add(*regs, known);
-        }
-        let known = self.young.get(regs)?;
+        let known = match self.young.get(regs) {
+            Some(known) => known,
+            None => {
+                let known = self.old.remove(regs)?;
+                self.add(*regs, known);
+                self.young.get(regs)?
+            }
+        };
         let same = known.reads.iter().all(|&(offset, word)| {
             let bytes = copy.get(offset as usize..);
             bytes
@@ -211,8 +215,8 @@ mod tests {
                 assert!(replay.find(&regs(0), &copy).is_some());
             }
             replay.remember(&regs(i), &reads, StackId(5), StackEnd::Root);
-            let known = replay.young.values().chain(replay.old.values());
             if i % 10_000 == 0 {
+                let known = replay.young.values().chain(replay.old.values());
                 let n_words: usize = known.map(Known::n_words).sum();
                 assert!(n_words <= MAX_WORDS + reads.words.len() + WORDS_PER_STACK);
             }

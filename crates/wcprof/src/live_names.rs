@@ -25,7 +25,7 @@ const PAUSE: u32 = 20;
 /// JIT code without a name is asked for again after this.
 const JIT_AGAIN: Duration = Duration::from_secs(10);
 /// Names remembered; beyond it those that are not in use are forgotten.
-const MAX_NAMES: usize = 1 << 16;
+const MAX_NAMES: usize = 1 << 18;
 
 /// CPU time of this thread and of the processes that read symbols for it.
 fn cpu() -> Duration {

@@ -166,6 +166,7 @@ impl Attached {
             n_thread_samples: n_ticks.iter().sum(),
             n_threads: seen.len(),
             n_begun,
+            // The sum of no numbers is -0.0.
             unseen_cpu_ns: unseen
                 .iter()
                 .fold(0.0, |sum, t| sum + number(&t["observed_ns"])),
