@@ -13,6 +13,12 @@ impl Strings {
         known.unwrap_or_else(|| self.0.insert_full(text.to_owned()).0)
     }
 
+    /// The text of a number.
+    #[must_use]
+    pub fn text(&self, number: usize) -> Option<&str> {
+        self.0.get_index(number).map(String::as_str)
+    }
+
     /// All, by number.
     pub fn into_list(self) -> Vec<String> {
         self.0.into_iter().collect()

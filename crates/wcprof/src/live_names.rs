@@ -1,15 +1,15 @@
 //! Names of functions while a recording runs: looked up once, and within a part of the time alone.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use wcprof_export::Strings;
 use wcprof_host::clock::{children_cpu_ns, thread_cpu_ns};
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_profile::{ProfileBuilder, Rules};
 use wcprof_record::{NamedSnapshot, TargetFiles};
 use wcprof_symbols::SymbolOptions;
-use wcprof_trace::model::{Frame, FrameId, Module, SymbolFrame, SymbolTable, Tables};
+use wcprof_trace::model::{Frame, FrameId, Module, ProcessId, SymbolFrame, SymbolTable, Tables};
 use wcprof_trace::ring::Cut;
 use wcprof_types::{Avma, BuildId, Pid, RelativeAddress, TimeNs};
 
@@ -70,21 +70,34 @@ impl Pauses {
     }
 }
 
-/// A [`SymbolFrame`] that shares its texts with others: thousands of addresses have the same long names.
-#[derive(Clone, Debug)]
-struct SharedFrame {
-    name: Arc<str>,
-    file: Option<Arc<str>>,
+/// A [`SymbolFrame`] with numbers for its texts: thousands of addresses have the same long names.
+#[derive(Copy, Clone, Debug)]
+struct NumberedFrame {
+    name: u32,
+    file: Option<u32>,
     line: Option<u32>,
     inlined: bool,
     resolved: bool,
 }
 
-impl SharedFrame {
-    fn to_symbol(&self) -> SymbolFrame {
+impl NumberedFrame {
+    fn new(frame: &SymbolFrame, texts: &mut Strings) -> Self {
+        // There are fewer texts than names.
+        let mut number = |text: &str| u32::try_from(texts.number(text)).unwrap_or(u32::MAX);
+        Self {
+            name: number(&frame.name),
+            file: frame.file.as_deref().map(number),
+            line: frame.line,
+            inlined: frame.inlined,
+            resolved: frame.resolved,
+        }
+    }
+
+    fn to_symbol(self, texts: &Strings) -> SymbolFrame {
+        let text = |number: u32| texts.text(number as usize).unwrap_or_default().to_owned();
         SymbolFrame {
-            name: self.name.to_string(),
-            file: self.file.as_deref().map(str::to_owned),
+            name: text(self.name),
+            file: self.file.map(text),
             line: self.line,
             inlined: self.inlined,
             resolved: self.resolved,
@@ -92,33 +105,8 @@ impl SharedFrame {
     }
 }
 
-/// Texts, each once.
-#[derive(Debug, Default)]
-struct Texts(HashSet<Arc<str>>);
-
-impl Texts {
-    fn share(&mut self, text: &str) -> Arc<str> {
-        if let Some(known) = self.0.get(text) {
-            return Arc::clone(known);
-        }
-        let text = Arc::<str>::from(text);
-        self.0.insert(Arc::clone(&text));
-        text
-    }
-
-    fn frame(&mut self, frame: &SymbolFrame) -> SharedFrame {
-        SharedFrame {
-            name: self.share(&frame.name),
-            file: frame.file.as_deref().map(|file| self.share(file)),
-            line: frame.line,
-            inlined: frame.inlined,
-            resolved: frame.resolved,
-        }
-    }
-}
-
-/// A loaded file, however a trace numbers it.
-type ModuleKey = (Pid, Avma, Option<BuildId>, String);
+/// A file, whatever processes loaded it; without a build-id one of a process.
+type ModuleKey = (Option<(Pid, Avma)>, Option<BuildId>, String);
 
 /// Names of frames, by module and address.
 #[derive(Debug)]
@@ -126,10 +114,10 @@ pub(crate) struct LiveNames {
     modules: HashMap<ModuleKey, u32>,
     /// How many of these there were at the last look-up.
     n_asked: u32,
-    names: HashMap<(u32, RelativeAddress), Box<[SharedFrame]>>,
-    texts: Texts,
+    names: HashMap<(u32, RelativeAddress), Box<[NumberedFrame]>>,
+    texts: Strings,
     /// Of functions by their start, without what is inlined there: for places in them that were not looked up yet.
-    functions: HashMap<(u32, RelativeAddress), SymbolFrame>,
+    functions: HashMap<(u32, RelativeAddress), NumberedFrame>,
     /// Of JIT code, which may be replaced: as it was at the last look-up. Empty without a name.
     jit: HashMap<(Pid, Avma), Vec<SymbolFrame>>,
     jit_asked: Option<Instant>,
@@ -154,7 +142,7 @@ impl LiveNames {
             modules: HashMap::new(),
             n_asked: 0,
             names: HashMap::new(),
-            texts: Texts::default(),
+            texts: Strings::default(),
             functions: HashMap::new(),
             jit: HashMap::new(),
             jit_asked: None,
@@ -201,13 +189,12 @@ impl LiveNames {
             let Some((key, function)) = key(frame) else {
                 continue;
             };
-            if let Some(names) = self.names.get(&key) {
-                let names = names.iter().map(SharedFrame::to_symbol);
-                known.frames.insert(id, names.collect());
+            if let Some(names) = self.named(key) {
+                known.frames.insert(id, names);
                 continue;
             }
             if let Some(function) = self.function(key.0, function) {
-                known.frames.insert(id, vec![function.clone()]);
+                known.frames.insert(id, vec![function]);
             }
             new.push((id, key, frame.clone()));
         }
@@ -256,7 +243,7 @@ impl LiveNames {
     fn forget_if_many(&mut self) {
         if self.names.len() + self.jit.len() > MAX_NAMES {
             self.names.clear();
-            self.texts = Texts::default();
+            self.texts = Strings::default();
             self.functions.clear();
             self.jit.clear();
             self.modules.clear();
@@ -307,8 +294,10 @@ impl LiveNames {
             // One without a name is not asked for again.
             let names = found.frames.remove(&at).unwrap_or_default();
             self.note_function(key.0, &frame, &names);
-            let shared = names.iter().map(|frame| self.texts.frame(frame));
-            self.names.insert(key, shared.collect());
+            let numbered = names
+                .iter()
+                .map(|frame| NumberedFrame::new(frame, &mut self.texts));
+            self.names.insert(key, numbered.collect());
             if !names.is_empty() {
                 known.frames.insert(id, names);
             }
@@ -316,9 +305,15 @@ impl LiveNames {
         Ok(())
     }
 
+    fn named(&self, key: (u32, RelativeAddress)) -> Option<Vec<SymbolFrame>> {
+        let names = self.names.get(&key)?.iter();
+        Some(names.map(|frame| frame.to_symbol(&self.texts)).collect())
+    }
+
     /// The function that starts there.
-    fn function(&self, module: u32, start: Option<RelativeAddress>) -> Option<&SymbolFrame> {
-        self.functions.get(&(module, start?))
+    fn function(&self, module: u32, start: Option<RelativeAddress>) -> Option<SymbolFrame> {
+        let function = self.functions.get(&(module, start?))?;
+        Some(function.to_symbol(&self.texts))
     }
 
     /// Notes the function that a frame is in. Only debug information says that it is one: a table of stubs has one
@@ -330,19 +325,24 @@ impl LiveNames {
         } = frame
             && let Some(function) = names.last().filter(|function| function.file.is_some())
         {
-            let function = SymbolFrame {
+            let function = NumberedFrame {
                 line: None,
-                ..function.clone()
+                ..NumberedFrame::new(function, &mut self.texts)
             };
             self.functions.insert((module, *start), function);
         }
     }
 
     fn module(&mut self, tables: &Tables, module: &Module) -> u32 {
-        let process = tables.processes.get(module.process.0 as usize);
+        let pid = |id: ProcessId| {
+            tables
+                .processes
+                .get(id.0 as usize)
+                .map(|process| process.pid)
+        };
+        let mapped = module.build_id.is_none().then_some(module);
         let key = (
-            process.map_or(Pid(0), |p| p.pid),
-            module.start,
+            mapped.and_then(|module| Some((pid(module.process)?, module.start))),
             module.build_id.clone(),
             module.path.clone(),
         );
@@ -353,6 +353,8 @@ impl LiveNames {
 
 #[cfg(test)]
 mod tests {
+    use wcprof_trace::model::Process;
+
     use super::*;
 
     /// Check that look-ups are dense at first, take a small part of the time in the long run, and that another module is
@@ -384,22 +386,50 @@ mod tests {
 
     /// Check that a frame comes back as it was, and that frames share their texts.
     #[test]
-    fn shared_texts() {
-        let mut texts = Texts::default();
-        let frame = |line| SymbolFrame {
+    fn numbered_frames() {
+        let mut texts = Strings::default();
+        let frames = [7, 8].map(|line| SymbolFrame {
             name: "f".to_owned(),
             file: Some("a.cc".to_owned()),
             line: Some(line),
             inlined: line == 7,
             resolved: true,
+        });
+        let numbered = frames
+            .each_ref()
+            .map(|frame| NumberedFrame::new(frame, &mut texts));
+        assert_eq!(numbered.map(|frame| frame.to_symbol(&texts)), frames);
+        assert_eq!(texts.into_list(), ["f", "a.cc"]);
+    }
+
+    /// Check that a file with a build-id is one for all processes, and one without is not.
+    #[test]
+    fn files_of_processes() {
+        let process = |pid| Process {
+            pid: Pid(pid),
+            ..Process::default()
         };
-        let shared = [7, 8].map(|line| texts.frame(&frame(line)));
-        assert_eq!(
-            shared.each_ref().map(SharedFrame::to_symbol),
-            [7, 8].map(frame)
-        );
-        assert!(Arc::ptr_eq(&shared[0].name, &shared[1].name));
-        assert_eq!(texts.0.len(), 2);
+        let mut tables = Tables {
+            processes: vec![process(1), process(2)],
+            ..Tables::default()
+        };
+        let mut modules = Vec::new();
+        for build_id in [Some(BuildId::new(&[7; 20]).unwrap()), None] {
+            modules.extend([0, 1].map(|process| Module {
+                process: ProcessId(process),
+                build_id: build_id.clone(),
+                path: "/usr/bin/ceph-osd".to_owned(),
+                ..Module::default()
+            }));
+        }
+        tables.modules = modules;
+        let mut names = LiveNames::default();
+        let numbers: Vec<_> = tables
+            .modules
+            .iter()
+            .map(|module| names.module(&tables, module))
+            .collect();
+        assert_eq!(numbers, [0, 0, 1, 2]);
     }
 
     /// Check that a function is known by its start if debug information named it, without what is inlined at one place.
@@ -427,7 +457,7 @@ mod tests {
             line: None,
             ..outer
         };
-        assert_eq!(names.function(5, start[0]), Some(&without_line));
+        assert_eq!(names.function(5, start[0]), Some(without_line));
         for (module, start) in [(5, start[1]), (6, start[0]), (5, None)] {
             assert_eq!(names.function(module, start), None);
         }
