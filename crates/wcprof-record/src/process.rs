@@ -8,7 +8,7 @@ use wcprof_capture::StackBytes;
 use wcprof_host::{Liveness, SocketNames, Target, TargetError};
 use wcprof_trace::model::{Frame, FrameId, ModuleId, ProcessId};
 use wcprof_trace::{TraceError, TraceSink};
-use wcprof_types::{Avma, FrameAddress, RelativeAddress};
+use wcprof_types::{Avma, FrameAddress, RelativeAddress, UserRegs};
 use wcprof_unwind::{
     SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundFrame, UnwoundStack,
 };
@@ -20,7 +20,7 @@ use crate::folds::FoldId;
 use crate::live_stack::{LiveStack, LiveText};
 use crate::locks::Locks;
 use crate::modules::{ModuleProblem, Modules};
-use crate::replay::{Reads, Replay, Watched};
+use crate::replay::{AddressSpace, Begin, Reads, Replay, Watched};
 use crate::shared::SharedFiles;
 use crate::unmapped::UnmappedFrames;
 
@@ -42,7 +42,8 @@ pub(crate) struct ProcessState {
     target: Arc<Target>,
     modules: Modules,
     unwinder: Unwinder,
-    pub(crate) replay: Replay,
+    /// For what is remembered of its stacks; `None` after a change.
+    address_space: Option<AddressSpace>,
     pub(crate) locks: Locks,
     pub(crate) sockets: SocketNames,
     frame_ids: HashMap<FrameAddress<Avma>, FrameId>,
@@ -63,7 +64,7 @@ impl ProcessState {
             sockets: SocketNames::new(target.pid()),
             target,
             unwinder: Unwinder::default(),
-            replay: Replay::default(),
+            address_space: None,
             frame_ids: HashMap::new(),
             mapped: None,
             exited: ExitedCpu::default(),
@@ -82,7 +83,13 @@ impl ProcessState {
     /// Forgets ids of frames and stacks, and what addresses mean.
     pub(crate) fn forget(&mut self) {
         self.frame_ids.clear();
-        self.replay.forget();
+        self.address_space = None;
+    }
+
+    /// Where an unwinding from these registers begins, among those of all processes.
+    pub(crate) fn begin(&mut self, regs: &UserRegs, replay: &mut Replay) -> Begin {
+        let new = || replay.address_space();
+        (*self.address_space.get_or_insert_with(new), *regs)
     }
 
     /// The files of its modules; the recording goes on.

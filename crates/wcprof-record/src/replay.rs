@@ -9,9 +9,9 @@ use wcprof_trace::model::StackId;
 use wcprof_types::{StackEnd, UserRegs};
 use wcprof_unwind::{ReadError, StackMemory};
 
-/// Words that remembered stacks may have read, 16 bytes each: a thousand stacks and more. Beyond it, stacks are forgotten
-/// that were not seen while half of it filled.
-const MAX_WORDS: usize = 1 << 17;
+/// Words that remembered stacks may have read, 16 bytes each: ten thousand stacks and more. Beyond it, stacks are
+/// forgotten that were not seen while half of it filled.
+const MAX_WORDS: usize = 1 << 20;
 /// What a stack takes beside them, in words.
 const WORDS_PER_STACK: usize = 12;
 /// Words that one remembered stack may have read; longer unwindings are not remembered.
@@ -32,26 +32,40 @@ impl Known {
     }
 }
 
-/// Stacks by their registers, which name thread and place: no two threads share a stack pointer.
+/// What is mapped in a process, until it changes.
+#[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct AddressSpace(u64);
+
+/// Where an unwinding begins. Registers name thread and place: no two threads share a stack pointer.
+pub(crate) type Begin = (AddressSpace, UserRegs);
+
+/// Stacks of all processes by where they begin.
 #[derive(Debug, Default)]
 pub(crate) struct Replay {
     /// Those seen lately.
-    young: HashMap<UserRegs, Known>,
+    young: HashMap<Begin, Known>,
     /// What was `young` before, without those seen since.
-    old: HashMap<UserRegs, Known>,
+    old: HashMap<Begin, Known>,
     /// Size of `young`.
     n_words: usize,
+    n_spaces: u64,
 }
 
 impl Replay {
-    /// The stack of a copy that gives every word of the last unwinding from these registers.
-    pub(crate) fn find(&mut self, regs: &UserRegs, copy: &[u8]) -> Option<(StackId, StackEnd)> {
-        let known = match self.young.get(regs) {
+    /// Another process, or other mappings.
+    pub(crate) fn address_space(&mut self) -> AddressSpace {
+        self.n_spaces += 1;
+        AddressSpace(self.n_spaces)
+    }
+
+    /// The stack of a copy that gives every word of the last unwinding that began there.
+    pub(crate) fn find(&mut self, begin: &Begin, copy: &[u8]) -> Option<(StackId, StackEnd)> {
+        let known = match self.young.get(begin) {
             Some(known) => known,
             None => {
-                let known = self.old.remove(regs)?;
-                self.add(*regs, known);
-                self.young.get(regs)?
+                let known = self.old.remove(begin)?;
+                self.add(*begin, known);
+                self.young.get(begin)?
             }
         };
         let same = known.reads.iter().all(|&(offset, word)| {
@@ -65,13 +79,7 @@ impl Replay {
     }
 
     /// Remembers an unwinding; those that needed more than the copy are left out.
-    pub(crate) fn remember(
-        &mut self,
-        regs: &UserRegs,
-        reads: &Reads,
-        stack: StackId,
-        end: StackEnd,
-    ) {
+    pub(crate) fn remember(&mut self, begin: &Begin, reads: &Reads, stack: StackId, end: StackEnd) {
         if reads.incomplete || end == StackEnd::CopyTooShort {
             return;
         }
@@ -80,22 +88,25 @@ impl Replay {
             stack,
             end,
         };
-        self.add(*regs, known);
+        self.add(*begin, known);
     }
 
-    fn add(&mut self, regs: UserRegs, known: Known) {
+    fn add(&mut self, begin: Begin, known: Known) {
         if self.n_words >= MAX_WORDS / 2 {
             self.old = std::mem::take(&mut self.young);
             self.n_words = 0;
         }
         self.n_words += known.n_words();
-        let before = self.young.insert(regs, known);
+        let before = self.young.insert(begin, known);
         self.n_words -= before.map_or(0, |known| known.n_words());
     }
 
-    /// The same words can mean another stack, or stacks have other ids.
+    /// Stacks have other ids.
     pub(crate) fn forget(&mut self) {
-        *self = Self::default();
+        *self = Self {
+            n_spaces: self.n_spaces,
+            ..Self::default()
+        };
     }
 }
 
@@ -173,64 +184,71 @@ mod tests {
         }
     }
 
+    fn begin(replay: &mut Replay, ip: u64) -> Begin {
+        let regs = UserRegs {
+            ip: Avma(ip),
+            sp: Avma(0x1000),
+            ..UserRegs::default()
+        };
+        (replay.address_space(), regs)
+    }
+
     /// Check that the same words are found again, that a word that was not read may differ, and
     /// that one that was read may not.
     #[test]
     fn same_words() {
-        let regs = UserRegs {
-            ip: Avma(7),
-            sp: Avma(0x1000),
-            ..UserRegs::default()
-        };
         let (mut replay, mut reads) = (Replay::default(), Reads::default());
+        let begin = begin(&mut replay, 7);
         read(&copy_of(&[1, 2, 3]), &[0x1000, 0x1010], &mut reads);
         assert_eq!(reads.extent, 24);
-        replay.remember(&regs, &reads, StackId(5), StackEnd::Root);
+        replay.remember(&begin, &reads, StackId(5), StackEnd::Root);
         let found = Some((StackId(5), StackEnd::Root));
-        assert_eq!(replay.find(&regs, &copy_of(&[1, 9, 3])), found);
-        assert_eq!(replay.find(&regs, &copy_of(&[1, 2, 4])), None);
-        assert_eq!(replay.find(&regs, &copy_of(&[1, 2])), None);
-        let other = UserRegs {
+        assert_eq!(replay.find(&begin, &copy_of(&[1, 9, 3])), found);
+        assert_eq!(replay.find(&begin, &copy_of(&[1, 2, 4])), None);
+        assert_eq!(replay.find(&begin, &copy_of(&[1, 2])), None);
+        let regs = UserRegs {
             ip: Avma(8),
-            ..regs
+            ..begin.1
         };
-        assert_eq!(replay.find(&other, &copy_of(&[1, 2, 3])), None);
+        for other in [(begin.0, regs), (replay.address_space(), begin.1)] {
+            assert_eq!(replay.find(&other, &copy_of(&[1, 2, 3])), None);
+        }
         replay.forget();
-        assert_eq!(replay.find(&regs, &copy_of(&[1, 2, 3])), None);
+        assert_eq!(replay.find(&begin, &copy_of(&[1, 2, 3])), None);
     }
 
     /// Check that memory is bounded, and that what is seen now and then stays.
     #[test]
     fn bounded() {
-        let regs = |i: usize| UserRegs {
-            ip: Avma(i as u64),
-            sp: Avma(0x1000),
-            ..UserRegs::default()
-        };
         let copy = copy_of(&[1, 2, 3, 4]);
         let (mut replay, mut reads) = (Replay::default(), Reads::default());
+        let (space, regs) = begin(&mut replay, 0);
+        let begin = |i: usize| {
+            let ip = Avma(i as u64);
+            (space, UserRegs { ip, ..regs })
+        };
         read(&copy, &[0x1000, 0x1008, 0x1010, 0x1018], &mut reads);
-        for i in 0..MAX_WORDS {
+        for i in 0..MAX_WORDS / 8 {
             if i > 0 && i % 1000 == 0 {
-                assert!(replay.find(&regs(0), &copy).is_some());
+                assert!(replay.find(&begin(0), &copy).is_some());
             }
-            replay.remember(&regs(i), &reads, StackId(5), StackEnd::Root);
+            replay.remember(&begin(i), &reads, StackId(5), StackEnd::Root);
             if i % 10_000 == 0 {
                 let known = replay.young.values().chain(replay.old.values());
                 let n_words: usize = known.map(Known::n_words).sum();
                 assert!(n_words <= MAX_WORDS + reads.words.len() + WORDS_PER_STACK);
             }
         }
-        assert!(replay.find(&regs(1), &copy).is_none());
+        assert!(replay.find(&begin(1), &copy).is_none());
     }
 
     /// Check that an unwinding that met unreadable memory is not remembered.
     #[test]
     fn incomplete() {
-        let regs = UserRegs::default();
         let (mut replay, mut reads) = (Replay::default(), Reads::default());
+        let begin = begin(&mut replay, 7);
         read(&copy_of(&[1]), &[0x1000, 0x1008], &mut reads);
-        replay.remember(&regs, &reads, StackId(5), StackEnd::UnreadableStack);
-        assert_eq!(replay.find(&regs, &copy_of(&[1])), None);
+        replay.remember(&begin, &reads, StackId(5), StackEnd::UnreadableStack);
+        assert_eq!(replay.find(&begin, &copy_of(&[1])), None);
     }
 }

@@ -11,7 +11,7 @@ use wcprof_unwind::UnwoundStack;
 use crate::error::RecordError;
 use crate::need::Unwinding;
 use crate::process::ProcessState;
-use crate::replay::Reads;
+use crate::replay::{Reads, Replay};
 use crate::shared::SharedFiles;
 use crate::unmapped::UnmappedFrames;
 
@@ -33,6 +33,7 @@ pub(crate) struct Stacks {
     pub(crate) ends: BTreeMap<StackEnd, u64>,
     /// Leaves of the stacks met so far, to which the kernel's part is added; `None` without one.
     leaves: Option<HashMap<StackId, (Option<NodeId>, StackEnd)>>,
+    replay: Replay,
     // Memory that each unwinding uses again.
     unwound: UnwoundStack,
     reads: Reads,
@@ -57,7 +58,8 @@ impl Stacks {
     ) -> Result<(StackId, Option<Unwinding>), RecordError> {
         let Copied { copy, all, time } = *copied;
         let bytes = all.get(copy.bytes.clone()).unwrap_or_default();
-        if let Some((stack, end)) = process.replay.find(&copy.regs, bytes) {
+        let mut begin = process.begin(&copy.regs, &mut self.replay);
+        if let Some((stack, end)) = self.replay.find(&begin, bytes) {
             self.count(end);
             return Ok((stack, None));
         }
@@ -65,6 +67,7 @@ impl Stacks {
         if process.is_outdated(&self.unwound.frames, time) {
             // A library may have been loaded since.
             process.read_modules(time, sink, &mut self.shared)?;
+            begin = process.begin(&copy.regs, &mut self.replay);
             process.unwind(copy, bytes, &mut self.reads, &mut self.unwound);
         }
         let end = self.unwound.end;
@@ -74,7 +77,7 @@ impl Stacks {
             root_first.push(process.frame(&self.unwound, i, sink, &mut self.unmapped)?);
         }
         let stack = self.intern(root_first, end, sink)?;
-        process.replay.remember(&copy.regs, &self.reads, stack, end);
+        self.replay.remember(&begin, &self.reads, stack, end);
         let unwinding = Unwinding {
             sp: copy.regs.sp,
             copied: bytes.len(),
@@ -149,6 +152,7 @@ impl Stacks {
         if let Some(leaves) = &mut self.leaves {
             leaves.clear();
         }
+        self.replay.forget();
         self.unmapped.retain(|frame| sink.holds_frame(frame));
     }
 }
