@@ -1,7 +1,7 @@
 //! `cargo xtask lab agent`: three OSDs and a virtual machine under the agent for minutes, one OSD started anew in between,
 //! to whether the store has every interval of each, and what that took.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
@@ -18,8 +18,8 @@ use super::place::Lab;
 use super::supervise::supervised;
 use super::vm;
 use crate::process::{
-    Background, build_release, cargo, command, execute, free_address, log_tail, log_to, number,
-    quoted, result_folder, target_folder, text, wait_until,
+    Background, build_release, capture, cargo, command, execute, free_address, log_tail, log_to,
+    number, quoted, result_folder, target_folder, text, wait_until,
 };
 
 /// Of the agent, which is its default.
@@ -267,6 +267,10 @@ fn judge_health(healths: &[Health]) -> Vec<String> {
 fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
     let mut all: BTreeMap<String, Vec<Got>> = BTreeMap::new();
     let (mut n, mut bytes) = (0.0, 0.0);
+    let mut wrong = BTreeSet::new();
+    let said = capture(command("ceph-osd --version"))?;
+    // ceph version 16.2.15 (...)
+    let version = said.split(' ').nth(2).unwrap_or_default();
     for line in lines.lines().skip(1) {
         let got: Value =
             serde_json::from_str(line).context("failed to parse what the store got")?;
@@ -277,6 +281,12 @@ fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
             continue;
         }
         let name = [&labels["daemon"], &labels["vm"]].map(text).concat();
+        if name.starts_with("osd.") && labels["version"] != version {
+            wrong.insert(format!(
+                "{name}: version {} instead of {version}",
+                labels["version"]
+            ));
+        }
         let (from, to) = (number(&got["from"]), number(&got["to"]));
         all.entry(name).or_default().push(Got {
             from,
@@ -285,7 +295,7 @@ fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
         });
     }
     println!("{n} profiles, {:.0} bytes each", bytes / n);
-    let mut wrong = Vec::new();
+    let mut wrong = Vec::from_iter(wrong);
     let osds = (0..OSDS).map(|id| format!("osd.{id}"));
     for name in osds.chain(["lab".to_owned()]) {
         match all.get_mut(&name) {

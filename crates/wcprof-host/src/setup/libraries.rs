@@ -14,6 +14,8 @@ use crate::procfs::parse_mappings;
 const MAX_LIBRARIES: usize = 1024;
 /// Bytes of a library that are searched for its version.
 const MAX_SEARCHED: u64 = 64 << 20;
+/// Bytes of a version text.
+const MAX_VERSION: usize = 40;
 
 pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
     let path = format!("/proc/{pid}/maps");
@@ -53,18 +55,24 @@ pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
     setup.libraries = Some(libraries);
 }
 
-/// The version of Ceph whose library a live process has mapped.
+/// The version of Ceph that a live process runs: in its library, or in the program, which has that library's code in
+/// itself (`ceph-osd`).
 pub fn ceph_version(pid: Pid) -> Option<String> {
     let tree = Tree::new(Path::new("/")).ok()?;
     let mappings = tree.parse(&format!("/proc/{pid}/maps"), Absent::Noted, parse_mappings)?;
-    let mut code = mappings.iter().filter(|m| m.executable && is_file(m));
-    let library = code.find(|m| is_ceph_common(&m.path))?;
-    version(&tree, pid, library)
+    let code = mappings.iter().filter(|m| m.executable && is_file(m));
+    let mut of_ceph = code.filter(|m| is_ceph_common(&m.path) || is_ceph_program(&m.path));
+    of_ceph.find_map(|mapping| ceph(&content(&tree, pid, mapping)?))
 }
 
 fn is_ceph_common(path: &str) -> bool {
     let name = path.rsplit('/').next();
     name.is_some_and(|name| name.starts_with("libceph-common.so"))
+}
+
+fn is_ceph_program(path: &str) -> bool {
+    let name = path.rsplit('/').next();
+    name.is_some_and(|name| name.starts_with("ceph-"))
 }
 
 fn is_file(mapping: &Mapping) -> bool {
@@ -119,12 +127,30 @@ fn openssl(bytes: &[u8]) -> Option<String> {
     c_string(found?).map(str::to_owned)
 }
 
-/// `CEPH_GIT_NICE_VER`, a string of its own: `16.2.15`, `19.2.1-222.el9cp`. `None` when there are several
-/// different ones.
+/// `CEPH_GIT_NICE_VER`: `16.2.15`, `19.2.1-222.el9cp`. The one before the text that Ceph prints before it
+/// (`src/common/version.cc`; so in Debian's `ceph-osd` 14.2.21, 16.2.15 and 18.2.7), else a string of its own. `None` when there
+/// are several different ones.
 fn ceph(bytes: &[u8]) -> Option<String> {
+    version_before(bytes, b"\0ceph version \0").or_else(|| only_version(bytes))
+}
+
+/// The version that ends there; what the linker puts before a string need not end with a zero byte.
+fn version_before(bytes: &[u8], next: &[u8]) -> Option<String> {
+    let end = bytes.windows(next.len()).position(|bytes| bytes == next)?;
+    let before = bytes.get(end.saturating_sub(MAX_VERSION)..end)?;
+    let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
+    let mut begins = (0..before.len()).filter(|&at| at == 0 || !is_number(&before[at - 1]));
+    begins.find_map(|at| {
+        let text = std::str::from_utf8(&before[at..]).ok()?;
+        is_version(text).then(|| text.to_owned())
+    })
+}
+
+/// The strings that are a version.
+fn only_version(bytes: &[u8]) -> Option<String> {
     let strings = bytes
         .split(|&b| b == 0)
-        .filter(|s| (5..=40).contains(&s.len()));
+        .filter(|s| (5..=MAX_VERSION).contains(&s.len()));
     let mut versions =
         strings.filter_map(|s| std::str::from_utf8(s).ok().filter(|t| is_version(t)));
     let first = versions.next()?;
@@ -162,5 +188,8 @@ mod tests {
         );
         assert_eq!(ceph(b"\x0016.2.15\0\x0017.2.6\0"), None);
         assert_eq!(ceph(b"\x00127.0.0.1\0\x0010.0.0.300.1\0"), None);
+        let program = b"\x0012.0.1\0_cgroup_limit16.2.15\0ceph version \0\x0013.2.1\0";
+        assert_eq!(ceph(program).unwrap(), "16.2.15");
+        assert_eq!(ceph(b"10.0.0.16.2.15\0ceph version \0"), None);
     }
 }
