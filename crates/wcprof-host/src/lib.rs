@@ -27,6 +27,6 @@ pub mod sys;
 mod target;
 
 pub use memory::{Unanswered, read_memory, read_memory_now, readable_address, unanswered};
-pub use setup::{MAX_WALK_KIB, SetupError, Walk, ceph_version, read_setup};
+pub use setup::{CephFacts, MAX_WALK_KIB, SetupError, Walk, ceph_facts, read_setup};
 pub use sockets::SocketNames;
 pub use target::{Liveness, Target, TargetError};

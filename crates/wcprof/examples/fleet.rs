@@ -96,7 +96,7 @@ fn made(trace: &Trace, n_daemons: usize, n_intervals: usize) -> Result<Made> {
                     n_samples += of_daemon.n_samples();
                     plain += of_daemon.len_bytes();
                     profiles.push(PushedProfile {
-                        labels: labels(&tables.processes[0], &profile.processes[0], None, &[]),
+                        labels: labels(&tables.processes[0], &profile.processes[0], &[], &[]),
                         profile: of_daemon,
                         id: format!("{daemon}-{interval}"),
                     });

@@ -5,8 +5,8 @@
 //! | `service_name` | all | its class by the rules: `ceph-osd`, `qemu`; else its program |
 //! | `host` | all | the trace |
 //! | `daemon` | Ceph | its arguments: `osd.3` |
-//! | `version` | Ceph | the caller: the library that it runs |
-//! | `fsid` | Ceph in containers of cephadm | its control group |
+//! | `fsid` | Ceph | its arguments (Rook) or control group (cephadm), else the caller |
+//! | `version` | Ceph | the caller |
 //! | `vm` | QEMU | its `-name` |
 //! | `container_id`, `pod` | containers | its control group |
 //!
@@ -24,12 +24,12 @@ use super::push::Labels;
 /// Characters of a value.
 const MAX_VALUE: usize = 200;
 
-/// The labels of a process, of which `others` are the user's: these count more. `version` is that of a daemon's
-/// program.
+/// The labels of a process, of which `others` are the user's: these count more. What the caller knows of the process
+/// (`looked_up`) counts less.
 pub fn labels(
     process: &Process,
     shown: &ProfileProcess,
-    version: Option<String>,
+    looked_up: &[(&str, Option<String>)],
     others: &[(String, String)],
 ) -> Labels {
     let (comm, args) = (&process.comm, &process.cmdline);
@@ -38,13 +38,13 @@ pub fn labels(
         ("service_name", Some(shown.class.clone())),
         ("host", Some(shown.host.clone())),
         ("daemon", ceph_daemon(comm, args)),
-        ("version", version),
         ("fsid", Some(shown.fsid.clone())),
         ("vm", vm_name(comm, args)),
         ("container_id", container.id),
         ("pod", container.pod),
     ];
-    let found = found.into_iter().filter_map(|(name, value)| {
+    let all = looked_up.iter().cloned().chain(found);
+    let found = all.filter_map(|(name, value)| {
         let value = value.filter(|value| !value.is_empty())?;
         let cut: String = value.chars().take(MAX_VALUE).collect();
         Some((name.to_owned(), terminal_name(&cut).into_owned()))

@@ -13,7 +13,8 @@ use super::tree::{Absent, Tree};
 
 const MAX_CONF: usize = 1 << 20;
 /// Options that checks use, by name or beginning.
-const OPTIONS: [&str; 13] = [
+const OPTIONS: [&str; 14] = [
+    "fsid",
     "ms_",
     "rbd_cache",
     "osd_op_num_",
@@ -184,6 +185,7 @@ mod tests {
         assert_eq!(
             found,
             [
+                ("fsid", "1"),
                 ("ms_cluster_mode", "secure"),
                 ("ms_service_mode", "crc"),
                 ("osd_op_num_shards", "4")

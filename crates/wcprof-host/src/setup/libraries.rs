@@ -1,7 +1,6 @@
 //! Mapped programs and libraries, and the version texts inside two of them.
 
 use std::io::Read;
-use std::path::Path;
 
 use wcprof_types::snapshot::{Library, ProcessSetup};
 use wcprof_types::{Mapping, Pid};
@@ -57,12 +56,11 @@ pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
 
 /// The version of Ceph that a live process runs: in its library, or in the program, which has that library's code in
 /// itself (`ceph-osd`).
-pub fn ceph_version(pid: Pid) -> Option<String> {
-    let tree = Tree::new(Path::new("/")).ok()?;
+pub(super) fn ceph_version(tree: &Tree, pid: Pid) -> Option<String> {
     let mappings = tree.parse(&format!("/proc/{pid}/maps"), Absent::Noted, parse_mappings)?;
     let code = mappings.iter().filter(|m| m.executable && is_file(m));
     let mut of_ceph = code.filter(|m| is_ceph_common(&m.path) || is_ceph_program(&m.path));
-    of_ceph.find_map(|mapping| ceph(&content(&tree, pid, mapping)?))
+    of_ceph.find_map(|mapping| ceph(&content(tree, pid, mapping)?))
 }
 
 fn is_ceph_common(path: &str) -> bool {

@@ -4,6 +4,7 @@
 mod ceph;
 mod cgroup;
 mod devices;
+mod facts;
 mod files;
 mod host;
 mod libraries;
@@ -19,7 +20,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-pub use libraries::ceph_version;
+pub use facts::{CephFacts, ceph_facts};
 pub use memory::{MAX_WALK_KIB, Walk};
 use thiserror::Error;
 use wcprof_types::Pid;

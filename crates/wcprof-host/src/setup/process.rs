@@ -83,7 +83,7 @@ pub(super) fn read(tree: &Tree, pid: Pid, walk: Walk) -> ProcessSetup {
 }
 
 /// The arguments with their secrets, which stay in here.
-fn cmdline(tree: &Tree, dir: &str, setup: &mut ProcessSetup) -> Vec<String> {
+pub(super) fn cmdline(tree: &Tree, dir: &str, setup: &mut ProcessSetup) -> Vec<String> {
     let path = format!("{dir}/cmdline");
     let Some((bytes, mut cut)) = tree.bytes(&path, MAX_CMDLINE, Absent::Noted) else {
         return Vec::new();
@@ -101,7 +101,7 @@ fn cmdline(tree: &Tree, dir: &str, setup: &mut ProcessSetup) -> Vec<String> {
     args
 }
 
-fn environ(tree: &Tree, dir: &str) -> Option<BTreeMap<String, String>> {
+pub(super) fn environ(tree: &Tree, dir: &str) -> Option<BTreeMap<String, String>> {
     let (bytes, _) = tree.bytes(&format!("{dir}/environ"), MAX_ENVIRON, Absent::Noted)?;
     let text = String::from_utf8_lossy(&bytes);
     let pairs = text.split('\0').filter_map(|pair| pair.split_once('='));

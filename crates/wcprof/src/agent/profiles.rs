@@ -9,9 +9,9 @@ use wcprof_export::{
     PushedProfile, StoreLimits, StoreProfiles, labels, otlp_request, parca_request,
     pyroscope_request,
 };
-use wcprof_host::ceph_version;
 use wcprof_host::clock::thread_cpu_ns;
 use wcprof_host::sys::return_freed_memory;
+use wcprof_host::{CephFacts, ceph_facts};
 use wcprof_net::StoreKind;
 use wcprof_profile::model::{Detail, Profile};
 use wcprof_record::NamedSnapshot;
@@ -46,7 +46,7 @@ pub(super) struct Profiles<'a> {
     destination: Option<Destination>,
     figures: &'a Figures,
     names: LiveNames,
-    versions: Versions,
+    ceph: Looked,
 }
 
 impl<'a> Profiles<'a> {
@@ -62,7 +62,7 @@ impl<'a> Profiles<'a> {
             destination,
             figures,
             names: LiveNames::new(Detail::Frames, longest_pause(plan.args.sampling.max_cpu)),
-            versions: Versions::default(),
+            ceph: Looked::default(),
         }
     }
 
@@ -138,12 +138,13 @@ impl<'a> Profiles<'a> {
         let of_processes = StoreProfiles::new(profile);
         let end_ns = profile.header.started_unix_ns + profile.time.end.0;
         let mut all = Vec::new();
-        self.versions.keep(&tables.processes);
+        self.ceph.keep(&tables.processes);
         let processes = tables.processes.iter().zip(&profile.processes);
         let mut figures = self.figures.lock();
         for (at, (process, shown)) in processes.enumerate() {
-            let version = self.versions.of(process);
-            let labels = labels(process, shown, version, &self.plan.args.store.label);
+            let CephFacts { version, fsid } = self.ceph.of(process);
+            let looked_up = [("version", version), ("fsid", fsid)];
+            let labels = labels(process, shown, &looked_up, &self.plan.args.store.label);
             let n_before = all.len();
             for &series in &self.plan.series {
                 let Some(of_process) = of_processes.of(at, series, StoreLimits::PYROSCOPE) else {
@@ -169,11 +170,11 @@ impl<'a> Profiles<'a> {
     }
 }
 
-/// Versions of Ceph's daemons by pid and birth, each looked up once.
+/// Facts of Ceph's daemons by pid and birth, each looked up once.
 #[derive(Debug, Default)]
-struct Versions(HashMap<(Pid, String), Option<String>>);
+struct Looked(HashMap<(Pid, String), CephFacts>);
 
-impl Versions {
+impl Looked {
     /// Forgets processes that have gone.
     fn keep(&mut self, processes: &[Process]) {
         self.0.retain(|(pid, birth), _| {
@@ -182,14 +183,13 @@ impl Versions {
         });
     }
 
-    fn of(&mut self, process: &Process) -> Option<String> {
-        ceph_daemon(&process.comm, &process.cmdline)?;
+    fn of(&mut self, process: &Process) -> CephFacts {
+        if ceph_daemon(&process.comm, &process.cmdline).is_none() {
+            return CephFacts::default();
+        }
         let key = (process.pid, process.birth.clone());
-        let version = self
-            .0
-            .entry(key)
-            .or_insert_with(|| ceph_version(process.pid));
-        version.clone()
+        let facts = self.0.entry(key);
+        facts.or_insert_with(|| ceph_facts(process.pid)).clone()
     }
 }
 

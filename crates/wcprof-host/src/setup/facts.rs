@@ -1,0 +1,36 @@
+//! Facts of a Ceph daemon that neither its arguments nor its control group need say.
+
+use std::path::Path;
+
+use wcprof_types::Pid;
+use wcprof_types::snapshot::ProcessSetup;
+
+use super::tree::Tree;
+use super::{ceph, libraries, process};
+
+/// What its program and its configuration file say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct CephFacts {
+    /// `18.2.4`
+    pub version: Option<String>,
+    /// Id of the cluster, from the configuration file that it reads.
+    pub fsid: Option<String>,
+}
+
+/// Reads them of a live process.
+pub fn ceph_facts(pid: Pid) -> CephFacts {
+    let Ok(tree) = Tree::new(Path::new("/")) else {
+        return CephFacts::default();
+    };
+    let dir = format!("/proc/{pid}");
+    let mut setup = ProcessSetup {
+        environ: process::environ(&tree, &dir),
+        ..ProcessSetup::default()
+    };
+    let args = process::cmdline(&tree, &dir, &mut setup);
+    let conf = ceph::read(&tree, &dir, &args, &setup);
+    CephFacts {
+        version: libraries::ceph_version(&tree, pid),
+        fsid: conf.and_then(|mut ceph| ceph.conf.remove("fsid")),
+    }
+}
