@@ -5,7 +5,7 @@
 //! earlier runs did, which `fuzz/runs.json` says, so that a long run may be made in pieces.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -178,17 +178,31 @@ fn runs_file() -> PathBuf {
 }
 
 fn earlier_runs() -> Result<Runs> {
-    let path = runs_file();
-    let text = fs::read(&path)?;
-    serde_json::from_slice(&text).with_context(|| format!("{} is not as written", path.display()))
+    let mut file = fs::File::open(runs_file())?;
+    file.lock_shared()?;
+    parse_runs(&mut file)
 }
 
-/// Keeps what was done; another fuzzer may have written of other targets meanwhile.
+fn parse_runs(file: &mut fs::File) -> Result<Runs> {
+    let mut text = String::new();
+    file.read_to_string(&mut text)?;
+    serde_json::from_str(&text)
+        .with_context(|| format!("{} is not as written", file.path().display()))
+}
+
+/// Keeps what was done; another fuzzer may do the same for another target at any time.
 fn keep(target: &str, run: Run) -> Result<()> {
-    let mut runs = earlier_runs()?;
+    let mut file = fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(runs_file())?;
+    file.lock()?;
+    let mut runs = parse_runs(&mut file)?;
     runs.insert(target.to_owned(), run);
-    let text = serde_json::to_string_pretty(&runs)?;
-    Ok(fs::write(runs_file(), text + "\n")?)
+    file.rewind()?;
+    file.set_len(0)?;
+    file.write_all((serde_json::to_string_pretty(&runs)? + "\n").as_bytes())?;
+    Ok(())
 }
 
 /// A command of cargo-fuzz. Without a sanitizer: the parsers are safe Rust, and run several times as often.
