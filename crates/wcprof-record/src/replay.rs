@@ -9,9 +9,9 @@ use wcprof_trace::model::StackId;
 use wcprof_types::{StackEnd, UserRegs};
 use wcprof_unwind::{ReadError, StackMemory};
 
-/// Words that remembered stacks may have read, 16 bytes each: ten thousand stacks and more. Beyond it, stacks are
+/// Words that remembered stacks may have read, 16 bytes each: the stacks of 5000 threads and more. Beyond it, stacks are
 /// forgotten that were not seen while half of it filled.
-const MAX_WORDS: usize = 1 << 20;
+const MAX_WORDS: usize = 1 << 19;
 /// What a stack takes beside them, in words.
 const WORDS_PER_STACK: usize = 12;
 /// Words that one remembered stack may have read; longer unwindings are not remembered.
