@@ -1,20 +1,21 @@
 //! Mapped programs and libraries, and the version texts inside two of them.
 
-use std::io::Read;
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, BufReader, Read};
 
 use wcprof_types::snapshot::{Library, ProcessSetup};
 use wcprof_types::{Mapping, Pid};
 
 use super::malloc;
 use super::tree::{Absent, Tree};
-use crate::open::LiveFiles;
+use crate::open::{LiveFiles, NoFile};
 use crate::procfs::parse_mappings;
 
 const MAX_LIBRARIES: usize = 1024;
 /// Bytes of a library that are searched for its version.
 const MAX_SEARCHED: u64 = 64 << 20;
 /// Bytes of a version text.
-const MAX_VERSION: usize = 40;
+const MAX_VERSION: usize = 80;
 
 pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
     let path = format!("/proc/{pid}/maps");
@@ -60,7 +61,7 @@ pub(super) fn ceph_version(tree: &Tree, pid: Pid) -> Option<String> {
     let mappings = tree.parse(&format!("/proc/{pid}/maps"), Absent::Noted, parse_mappings)?;
     let code = mappings.iter().filter(|m| m.executable && is_file(m));
     let mut of_ceph = code.filter(|m| is_ceph_common(&m.path) || is_ceph_program(&m.path));
-    of_ceph.find_map(|mapping| ceph(&content(tree, pid, mapping)?))
+    of_ceph.find_map(|mapping| search(tree, pid, mapping, ceph))
 }
 
 fn is_ceph_common(path: &str) -> bool {
@@ -81,80 +82,100 @@ fn is_file(mapping: &Mapping) -> bool {
 fn version(tree: &Tree, pid: Pid, mapping: &Mapping) -> Option<String> {
     let name = mapping.path.rsplit('/').next()?;
     if name.starts_with("libcrypto.so") || name.starts_with("libcrypto-") {
-        openssl(&content(tree, pid, mapping)?)
+        search(tree, pid, mapping, openssl)
     } else if is_ceph_common(name) {
-        ceph(&content(tree, pid, mapping)?)
+        search(tree, pid, mapping, ceph)
     } else {
         None
     }
 }
 
-fn content(tree: &Tree, pid: Pid, mapping: &Mapping) -> Option<Vec<u8>> {
+/// What a search finds in a mapped file. A program of Ceph has 30 MB: it is not held whole.
+fn search(
+    tree: &Tree,
+    pid: Pid,
+    mapping: &Mapping,
+    find: fn(&mut dyn BufRead) -> io::Result<Option<String>>,
+) -> Option<String> {
     if !tree.is_live() {
         let path = format!("/proc/{pid}/root{}", mapping.path);
         let (bytes, _) = tree.bytes(&path, MAX_SEARCHED as usize, Absent::Noted)?;
-        return Some(bytes);
+        return find(&mut &*bytes).ok()?;
     }
     let files = LiveFiles::new(pid);
     if files.may_hang(mapping) {
         tree.left_out(&mapping.path, "on a network file system");
         return None;
     }
-    let mut bytes = Vec::new();
-    let read = files.open_mapping(mapping).map_err(|e| e.reason);
-    let read = read.and_then(|file| Ok(file.take(MAX_SEARCHED).read_to_end(&mut bytes)?));
-    read.map_err(|reason| tree.left_out(&mapping.path, reason.to_string()))
-        .ok()?;
-    Some(bytes)
+    let file = files.open_mapping(mapping).map_err(|e| e.reason);
+    let found = file.and_then(|file| {
+        let content = file.take(MAX_SEARCHED);
+        Ok(find(&mut BufReader::with_capacity(1 << 16, content))?)
+    });
+    let left_out = |reason: NoFile| tree.left_out(&mapping.path, reason.to_string());
+    found.map_err(left_out).ok()?
 }
 
-/// The rest of a C string of printable characters.
-fn c_string(bytes: &[u8]) -> Option<&str> {
-    let end = bytes.iter().take(80).position(|&b| b == 0)?;
-    let text = std::str::from_utf8(bytes.get(..end)?).ok()?;
-    (!text.contains(char::is_control)).then_some(text)
+/// Goes through what is between zero bytes, until `is_enough`.
+fn for_each_string(
+    content: &mut dyn BufRead,
+    mut is_enough: impl FnMut(&[u8]) -> bool,
+) -> io::Result<()> {
+    let mut string = Vec::new();
+    while content.read_until(0, &mut string)? > 0 {
+        if is_enough(string.strip_suffix(&[0]).unwrap_or(&string)) {
+            break;
+        }
+        string.clear();
+    }
+    Ok(())
 }
 
 /// `OpenSSL 3.0.15 3 Sep 2024` (`OPENSSL_VERSION_TEXT`): a string of its own.
-fn openssl(bytes: &[u8]) -> Option<String> {
-    const BEGIN: &[u8] = b"OpenSSL ";
-    let mut strings = bytes.split_inclusive(|&b| b == 0);
-    let found = strings.find(|string| {
-        string.starts_with(BEGIN) && string.get(BEGIN.len()).is_some_and(u8::is_ascii_digit)
-    });
-    c_string(found?).map(str::to_owned)
+fn openssl(content: &mut dyn BufRead) -> io::Result<Option<String>> {
+    let mut found = None;
+    for_each_string(content, |string| {
+        let version = string.strip_prefix(b"OpenSSL ").unwrap_or_default();
+        if version.first().is_some_and(u8::is_ascii_digit) && string.len() <= MAX_VERSION {
+            found = String::from_utf8(string.to_vec()).ok();
+        }
+        found.is_some()
+    })?;
+    Ok(found.filter(|text| !text.contains(char::is_control)))
 }
 
 /// `CEPH_GIT_NICE_VER`: `16.2.15`, `19.2.1-222.el9cp`. The one before the text that Ceph prints before it
 /// (`src/common/version.cc`; so in Debian's `ceph-osd` 14.2.21, 16.2.15 and 18.2.7), else a string of its own. `None` when there
 /// are several different ones.
-fn ceph(bytes: &[u8]) -> Option<String> {
-    version_before(bytes, b"\0ceph version \0").or_else(|| only_version(bytes))
+fn ceph(content: &mut dyn BufRead) -> io::Result<Option<String>> {
+    let (mut last, mut before, mut alone) = (Vec::new(), None, BTreeSet::new());
+    for_each_string(content, |string| {
+        if string == b"ceph version " {
+            before = version_at_end(&last);
+        }
+        last.clear();
+        last.extend_from_slice(&string[string.len().saturating_sub(MAX_VERSION)..]);
+        if alone.len() < 2
+            && string.len() <= MAX_VERSION
+            && let Ok(text) = std::str::from_utf8(string)
+            && is_version(text)
+        {
+            alone.insert(text.to_owned());
+        }
+        before.is_some()
+    })?;
+    let only = (alone.len() == 1).then(|| alone.pop_first()).flatten();
+    Ok(before.or(only))
 }
 
-/// The version that ends there; what the linker puts before a string need not end with a zero byte.
-fn version_before(bytes: &[u8], next: &[u8]) -> Option<String> {
-    let end = bytes.windows(next.len()).position(|bytes| bytes == next)?;
-    let before = bytes.get(end.saturating_sub(MAX_VERSION)..end)?;
+/// What the linker puts before a string need not end with a zero byte.
+fn version_at_end(end: &[u8]) -> Option<String> {
     let is_number = |byte: &u8| byte.is_ascii_digit() || *byte == b'.';
-    let mut begins = (0..before.len()).filter(|&at| at == 0 || !is_number(&before[at - 1]));
+    let mut begins = (0..end.len()).filter(|&at| at == 0 || !is_number(&end[at - 1]));
     begins.find_map(|at| {
-        let text = std::str::from_utf8(&before[at..]).ok()?;
+        let text = std::str::from_utf8(&end[at..]).ok()?;
         is_version(text).then(|| text.to_owned())
     })
-}
-
-/// The strings that are a version.
-fn only_version(bytes: &[u8]) -> Option<String> {
-    let strings = bytes
-        .split(|&b| b == 0)
-        .filter(|s| (5..=MAX_VERSION).contains(&s.len()));
-    let mut versions =
-        strings.filter_map(|s| std::str::from_utf8(s).ok().filter(|t| is_version(t)));
-    let first = versions.next()?;
-    versions
-        .all(|other| other == first)
-        .then(|| first.to_owned())
 }
 
 /// `16.2.15` and `19.2.1-222.el9cp`; Ceph's major numbers began at 9 when it took three numbers.
@@ -176,9 +197,11 @@ mod tests {
     /// Check version texts among look-alikes.
     #[test]
     fn versions() {
+        let openssl = |mut bytes: &[u8]| openssl(&mut bytes).unwrap();
+        let ceph = |mut bytes: &[u8]| ceph(&mut bytes).unwrap();
         let crypto = b"junk\0OpenSSL CMAC\0OpenSSL 3.0.15 3 Sep 2024\0more";
         assert_eq!(openssl(crypto).unwrap(), "OpenSSL 3.0.15 3 Sep 2024");
-        assert_eq!(openssl(b"OpenSSL 3 without an end"), None);
+        assert_eq!(openssl(b"OpenSSL 3.0\nand more\0"), None);
         assert_eq!(ceph(b"\x001.2.13\0\x0016.2.15\0x").unwrap(), "16.2.15");
         assert_eq!(
             ceph(b"\0\x0019.2.1-222.el9cp\0").unwrap(),
