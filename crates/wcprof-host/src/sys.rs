@@ -41,6 +41,16 @@ pub const CAP_PERFMON: u32 = 38;
 /// May load BPF programs.
 pub const CAP_BPF: u32 = 39;
 
+/// Returns memory that was freed to the kernel. glibc keeps it, in an arena for each thread, for as long as anything behind it is in
+/// use; other libraries need no such call.
+pub fn return_freed_memory() {
+    #[cfg(target_env = "gnu")]
+    // SAFETY: it takes no pointers, and locks each arena that it goes through.
+    unsafe {
+        libc::malloc_trim(0);
+    }
+}
+
 /// Drops all capabilities of the calling thread but those of the mask (bit 0: `CAP_CHOWN`), and of the thread that
 /// reads memory for it, for good: no program that they run gets one back.
 ///

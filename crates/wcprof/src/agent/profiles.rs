@@ -10,6 +10,7 @@ use wcprof_export::{
     pyroscope_request,
 };
 use wcprof_host::clock::thread_cpu_ns;
+use wcprof_host::sys::return_freed_memory;
 use wcprof_host::{CephFacts, ceph_facts};
 use wcprof_net::StoreKind;
 use wcprof_profile::model::{Detail, Profile};
@@ -70,6 +71,9 @@ impl<'a> Profiles<'a> {
         let mut cpu = thread_cpu_ns();
         for (kept, interval) in intervals {
             self.take(&kept, interval);
+            // The next interval needs as much, and until then nobody does.
+            drop(kept);
+            return_freed_memory();
             let now = thread_cpu_ns();
             add_lump_cpu(now - std::mem::replace(&mut cpu, now));
         }
