@@ -132,7 +132,12 @@ pub fn run(lab: &Lab, options: &Options) -> Result<()> {
         if found_after > Duration::from_secs(INTERVAL) {
             wrong.push(format!("osd.{RESTARTED} was found after {found_after:?}"));
         }
-        wrong.extend(judge_profiles(&fs::read_to_string(&got)?, options)?);
+        let got = fs::read_to_string(&got)?;
+        wrong.extend(judge_profiles(&got, options)?);
+        wrong.extend(judge_labels(
+            &got,
+            &capture(command("ceph-osd --version"))?,
+        )?);
         ensure!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), log_tail(&log));
         Ok(())
     })
@@ -267,10 +272,6 @@ fn judge_health(healths: &[Health]) -> Vec<String> {
 fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
     let mut all: BTreeMap<String, Vec<Got>> = BTreeMap::new();
     let (mut n, mut bytes) = (0.0, 0.0);
-    let mut wrong = BTreeSet::new();
-    let said = capture(command("ceph-osd --version"))?;
-    // ceph version 16.2.15 (...)
-    let version = said.split(' ').nth(2).unwrap_or_default();
     for line in lines.lines().skip(1) {
         let got: Value =
             serde_json::from_str(line).context("failed to parse what the store got")?;
@@ -281,12 +282,6 @@ fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
             continue;
         }
         let name = [&labels["daemon"], &labels["vm"]].map(text).concat();
-        if name.starts_with("osd.") && labels["version"] != version {
-            wrong.insert(format!(
-                "{name}: version {} instead of {version}",
-                labels["version"]
-            ));
-        }
         let (from, to) = (number(&got["from"]), number(&got["to"]));
         all.entry(name).or_default().push(Got {
             from,
@@ -295,7 +290,7 @@ fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
         });
     }
     println!("{n} profiles, {:.0} bytes each", bytes / n);
-    let mut wrong = Vec::from_iter(wrong);
+    let mut wrong = Vec::new();
     let osds = (0..OSDS).map(|id| format!("osd.{id}"));
     for name in osds.chain(["lab".to_owned()]) {
         match all.get_mut(&name) {
@@ -341,6 +336,25 @@ fn judge_windows(name: &str, profiles: &mut [Got], options: &Options) -> Vec<Str
     wrong
 }
 
+/// The version of each OSD, of which Ceph says `ceph version 16.2.15 (...)`.
+fn judge_labels(lines: &str, said: &str) -> Result<BTreeSet<String>> {
+    let version = said.split(' ').nth(2).unwrap_or_default();
+    let osds: Vec<String> = (0..OSDS).map(|id| format!("osd.{id}")).collect();
+    let mut wrong = BTreeSet::new();
+    for line in lines.lines().skip(1) {
+        let got: Value = serde_json::from_str(line)?;
+        let labels = &got["labels"];
+        let daemon = text(&labels["daemon"]);
+        if osds.iter().any(|osd| osd == daemon) && labels["version"] != version {
+            wrong.insert(format!(
+                "{daemon}: version {} instead of {version}",
+                labels["version"]
+            ));
+        }
+    }
+    Ok(wrong)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -379,5 +393,22 @@ mod tests {
         let wrong = judge_profiles(&less, &options).unwrap();
         assert_eq!(wrong, ["osd.0: 56.67 threads seen of 60.00"]);
         assert_eq!(judge_profiles("{}\n", &options).unwrap().len(), 4);
+    }
+
+    /// Check that an OSD's label is compared with what Ceph says, and that a process that others started is not.
+    #[test]
+    fn versions() {
+        let said = "ceph version 16.2.15 (618f) pacific (stable)";
+        let line = |daemon: &str, version: &str| {
+            let labels = serde_json::json!({"daemon": daemon, "version": version});
+            format!("{}\n", serde_json::json!({ "labels": labels }))
+        };
+        let right = ["{}\n", &line("osd.0", "16.2.15"), &line("osd.98", "")].concat();
+        assert!(judge_labels(&right, said).unwrap().is_empty());
+        let wrong = judge_labels(&(right + &line("osd.1", "17.2.6")), said).unwrap();
+        assert_eq!(
+            Vec::from_iter(wrong),
+            ["osd.1: version \"17.2.6\" instead of 16.2.15"]
+        );
     }
 }
