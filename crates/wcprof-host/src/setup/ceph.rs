@@ -12,7 +12,7 @@ use wcprof_types::{option_value, redact_value};
 use super::tree::{Absent, Tree};
 
 const MAX_CONF: usize = 1 << 20;
-/// Options that checks use, by name or beginning.
+/// Options that checks or labels use, by name or beginning.
 const OPTIONS: [&str; 14] = [
     "fsid",
     "ms_",

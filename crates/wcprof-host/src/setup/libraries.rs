@@ -14,8 +14,9 @@ use crate::procfs::parse_mappings;
 const MAX_LIBRARIES: usize = 1024;
 /// Bytes of a library that are searched for its version.
 const MAX_SEARCHED: u64 = 64 << 20;
-/// Bytes of a version text.
-const MAX_VERSION: usize = 80;
+/// Bytes of a version text of Ceph, and what one of OpenSSL stays below.
+const MAX_VERSION: usize = 40;
+const MAX_OPENSSL: usize = 80;
 
 pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
     let path = format!("/proc/{pid}/maps");
@@ -116,14 +117,14 @@ fn search(
     found.map_err(left_out).ok()?
 }
 
-/// Goes through what is between zero bytes, until `is_enough`.
+/// Goes through what ends with a zero byte, until `is_enough`.
 fn for_each_string(
     content: &mut dyn BufRead,
     mut is_enough: impl FnMut(&[u8]) -> bool,
 ) -> io::Result<()> {
     let mut string = Vec::new();
     while content.read_until(0, &mut string)? > 0 {
-        if is_enough(string.strip_suffix(&[0]).unwrap_or(&string)) {
+        if string.strip_suffix(&[0]).is_none_or(&mut is_enough) {
             break;
         }
         string.clear();
@@ -136,7 +137,7 @@ fn openssl(content: &mut dyn BufRead) -> io::Result<Option<String>> {
     let mut found = None;
     for_each_string(content, |string| {
         let version = string.strip_prefix(b"OpenSSL ").unwrap_or_default();
-        if version.first().is_some_and(u8::is_ascii_digit) && string.len() <= MAX_VERSION {
+        if version.first().is_some_and(u8::is_ascii_digit) && string.len() < MAX_OPENSSL {
             found = String::from_utf8(string.to_vec()).ok();
         }
         found.is_some()
@@ -201,6 +202,7 @@ mod tests {
         let ceph = |mut bytes: &[u8]| ceph(&mut bytes).unwrap();
         let crypto = b"junk\0OpenSSL CMAC\0OpenSSL 3.0.15 3 Sep 2024\0more";
         assert_eq!(openssl(crypto).unwrap(), "OpenSSL 3.0.15 3 Sep 2024");
+        assert_eq!(openssl(b"OpenSSL 3 without an end"), None);
         assert_eq!(openssl(b"OpenSSL 3.0\nand more\0"), None);
         assert_eq!(ceph(b"\x001.2.13\0\x0016.2.15\0x").unwrap(), "16.2.15");
         assert_eq!(

@@ -104,7 +104,7 @@ impl LiveNames {
         Ok(builder.finish(tables, Some(&symbols), rules))
     }
 
-    /// The names of the tables' frames, as far as they are known by now.
+    /// Names of the frames in `tables`, as far as they are known by now.
     fn known(
         &mut self,
         tables: &Tables,
