@@ -119,7 +119,8 @@ struct Run {
     /// Of it, since an edge was found last.
     quiet: u64,
     n_executions: u64,
-    /// The most that a part of it reached. Some edges are reached now and then: hash tables and threads differ in each run.
+    /// The most that a part of it reached, with the finds of one machine. Some edges are reached now and then: hash tables
+    /// and threads differ in each run.
     n_edges: u64,
 }
 
@@ -243,6 +244,10 @@ fn look(target: &str, args: &Args) -> Result<Run> {
     let mut all = Run::default();
     if args.resume {
         all = earlier_runs()?.remove(target).unwrap_or_default();
+    }
+    if !all.is_enough(args) && files(&found(target)?)?.is_empty() {
+        // Finds of another machine must be made again before it can be told what is new.
+        (all.n_edges, all.quiet) = (0, 0);
     }
     while !all.is_enough(args) {
         let before = children_cpu_time()?;
