@@ -119,8 +119,8 @@ struct Run {
     /// Of it, since an edge was found last.
     quiet: u64,
     n_executions: u64,
-    /// The most that a part of it reached, with the finds of one machine. Some edges are reached now and then: hash tables
-    /// and threads differ in each run.
+    /// Most edges that a slice of it reached, on one machine. Some edges are reached now and then: hash tables and threads
+    /// differ in each run.
     n_edges: u64,
 }
 
@@ -247,7 +247,7 @@ fn look(target: &str, args: &Args) -> Result<Run> {
     }
     if !all.is_enough(args) && files(&found(target)?)?.is_empty() {
         // Finds of another machine must be made again before it can be told what is new.
-        (all.n_edges, all.quiet) = (0, 0);
+        all.n_edges = 0;
     }
     while !all.is_enough(args) {
         let before = children_cpu_time()?;
@@ -273,24 +273,16 @@ fn minimize(target: &str) -> Result<()> {
         fs::remove_dir_all(&minimal)?;
     }
     fs::create_dir_all(&minimal)?;
-    let folders = [&minimal, &found(target)?, &corpus];
-    let _ = fuzz(
-        target,
-        &folders.map(PathBuf::as_path),
-        "-set_cover_merge=1 -use_counters=0",
-    )?;
-    let smallest = files(&minimal)?;
-    ensure!(
-        !smallest.is_empty(),
-        "nothing is left of {}",
-        corpus.display()
-    );
+    let flags = "-set_cover_merge=1 -use_counters=0";
+    let _ = fuzz(target, &[&minimal, &found(target)?, &corpus], flags)?;
+    let kept = files(&minimal)?;
+    ensure!(!kept.is_empty(), "nothing is left of {}", corpus.display());
     for path in files(&corpus)? {
         if !file_name(&path).starts_with(BUG) {
             fs::remove_file(path)?;
         }
     }
-    for path in smallest {
+    for path in kept {
         if fs::metadata(&path)?.len() <= MAX_INPUT {
             fs::copy(&path, corpus.join(file_name(&path)))?;
         }

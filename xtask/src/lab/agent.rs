@@ -132,12 +132,10 @@ pub fn run(lab: &Lab, options: &Options) -> Result<()> {
         if found_after > Duration::from_secs(INTERVAL) {
             wrong.push(format!("osd.{RESTARTED} was found after {found_after:?}"));
         }
-        let got = fs::read_to_string(&got)?;
-        wrong.extend(judge_profiles(&got, options)?);
-        wrong.extend(judge_labels(
-            &got,
-            &capture(command("ceph-osd --version"))?,
-        )?);
+        let got = parse_got(&fs::read_to_string(&got)?)?;
+        wrong.extend(judge_profiles(&got, options));
+        let said = capture(command("ceph-osd --version"))?;
+        wrong.extend(judge_labels(&got, &said));
         ensure!(wrong.is_empty(), "{}\n{}", wrong.join("\n"), log_tail(&log));
         Ok(())
     })
@@ -268,13 +266,21 @@ fn judge_health(healths: &[Health]) -> Vec<String> {
     wrong
 }
 
+/// What the store says of each profile that it got, after a line with its address.
+fn parse_got(lines: &str) -> Result<Vec<Value>> {
+    let parse = |line| serde_json::from_str(line).context("failed to parse what the store got");
+    lines.lines().skip(1).map(parse).collect()
+}
+
+fn osds() -> impl Iterator<Item = String> {
+    (0..OSDS).map(|id| format!("osd.{id}"))
+}
+
 /// Whether there is a profile of each process for all of the time; prints what they hold.
-fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
+fn judge_profiles(all_got: &[Value], options: &Options) -> Vec<String> {
     let mut all: BTreeMap<String, Vec<Got>> = BTreeMap::new();
     let (mut n, mut bytes) = (0.0, 0.0);
-    for line in lines.lines().skip(1) {
-        let got: Value =
-            serde_json::from_str(line).context("failed to parse what the store got")?;
+    for got in all_got {
         n += 1.0;
         bytes += number(&got["bytes"]);
         let labels = &got["labels"];
@@ -291,14 +297,13 @@ fn judge_profiles(lines: &str, options: &Options) -> Result<Vec<String>> {
     }
     println!("{n} profiles, {:.0} bytes each", bytes / n);
     let mut wrong = Vec::new();
-    let osds = (0..OSDS).map(|id| format!("osd.{id}"));
-    for name in osds.chain(["lab".to_owned()]) {
+    for name in osds().chain(["lab".to_owned()]) {
         match all.get_mut(&name) {
             Some(profiles) => wrong.extend(judge_windows(&name, profiles, options)),
             None => wrong.push(format!("{name}: no profile")),
         }
     }
-    Ok(wrong)
+    wrong
 }
 
 /// Whether the windows of a process follow each other over all of the time, and each holds the time of its threads.
@@ -337,22 +342,20 @@ fn judge_windows(name: &str, profiles: &mut [Got], options: &Options) -> Vec<Str
 }
 
 /// The version of each OSD, of which Ceph says `ceph version 16.2.15 (...)`.
-fn judge_labels(lines: &str, said: &str) -> Result<BTreeSet<String>> {
+fn judge_labels(all_got: &[Value], said: &str) -> BTreeSet<String> {
     let version = said.split(' ').nth(2).unwrap_or_default();
-    let osds: Vec<String> = (0..OSDS).map(|id| format!("osd.{id}")).collect();
     let mut wrong = BTreeSet::new();
-    for line in lines.lines().skip(1) {
-        let got: Value = serde_json::from_str(line)?;
+    for got in all_got {
         let labels = &got["labels"];
         let daemon = text(&labels["daemon"]);
-        if osds.iter().any(|osd| osd == daemon) && labels["version"] != version {
+        if osds().any(|osd| osd == daemon) && labels["version"] != version {
             wrong.insert(format!(
                 "{daemon}: version {} instead of {version}",
                 labels["version"]
             ));
         }
     }
-    Ok(wrong)
+    wrong
 }
 
 #[cfg(test)]
@@ -383,16 +386,17 @@ mod tests {
     /// Check that whole profiles are right, and that one that is missing, and time that is missing, are not.
     #[test]
     fn accounts() {
-        let options = Options { minutes: 6 };
-        assert_eq!(judge_profiles(&lines(None), &options).unwrap(), [""; 0]);
-        let wrong = judge_profiles(&lines(Some(("osd.1", 5))), &options).unwrap();
+        let judge =
+            |lines: &str| judge_profiles(&parse_got(lines).unwrap(), &Options { minutes: 6 });
+        assert_eq!(judge(&lines(None)), [""; 0]);
+        let wrong = judge(&lines(Some(("osd.1", 5))));
         assert_eq!(wrong, ["osd.1: 30.000 s without profile"]);
-        let wrong = judge_profiles(&lines(Some(("lab", 11))), &options).unwrap();
+        let wrong = judge(&lines(Some(("lab", 11))));
         assert_eq!(wrong, [""; 0], "the last one may be under way");
         let less = lines(None).replacen("1800000000000", "1700000000000", 1);
-        let wrong = judge_profiles(&less, &options).unwrap();
+        let wrong = judge(&less);
         assert_eq!(wrong, ["osd.0: 56.67 threads seen of 60.00"]);
-        assert_eq!(judge_profiles("{}\n", &options).unwrap().len(), 4);
+        assert_eq!(judge("{}\n").len(), 4);
     }
 
     /// Check that an OSD's label is compared with what Ceph says, and that a process that others started is not.
@@ -404,8 +408,9 @@ mod tests {
             format!("{}\n", serde_json::json!({ "labels": labels }))
         };
         let right = ["{}\n", &line("osd.0", "16.2.15"), &line("osd.98", "")].concat();
-        assert!(judge_labels(&right, said).unwrap().is_empty());
-        let wrong = judge_labels(&(right + &line("osd.1", "17.2.6")), said).unwrap();
+        let judge = |lines: &str| judge_labels(&parse_got(lines).unwrap(), said);
+        assert!(judge(&right).is_empty());
+        let wrong = judge(&(right + &line("osd.1", "17.2.6")));
         assert_eq!(
             Vec::from_iter(wrong),
             ["osd.1: version \"17.2.6\" instead of 16.2.15"]

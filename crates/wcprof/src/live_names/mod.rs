@@ -104,7 +104,7 @@ impl LiveNames {
         Ok(builder.finish(tables, Some(&symbols), rules))
     }
 
-    /// Names of the frames in `tables`, as far as they are known by now.
+    /// Names that are known by now, of frames in `tables`.
     fn known(
         &mut self,
         tables: &Tables,
