@@ -2,8 +2,10 @@
 
 use std::fs::{self, DirBuilder, File, Metadata};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
+
+use nix::fcntl::OFlag;
 
 /// Whether a file belongs to the user, and nobody else can write it.
 pub fn is_own(metadata: &Metadata) -> bool {
@@ -31,10 +33,63 @@ pub fn make_dir(dir: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)
 }
 
+/// Makes such a folder if nothing is there, and opens it. Others can neither exchange what is opened nor put anything
+/// into it.
+///
+/// # Errors
+/// When it cannot be made, or when a link, a folder of somebody else, or one that others can write is in its place.
+pub fn open_dir(dir: &Path) -> io::Result<File> {
+    make_dir(dir)?;
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    let opened = File::options()
+        .read(true)
+        .custom_flags(flags.bits())
+        .open(dir)?;
+    if is_own(&opened.metadata()?) {
+        return Ok(opened);
+    }
+    let text = "it belongs to another user, or others can write to it";
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
 /// A file that no path leads to. `/tmp` comes last, since it is often in memory.
 ///
 /// # Errors
 /// When neither folder takes one.
 pub fn unnamed_file() -> io::Result<File> {
     tempfile::tempfile_in("/var/tmp").or_else(|_| tempfile::tempfile())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    /// Check that a folder is made private, and that a link, or a folder that others can write, is not opened.
+    #[test]
+    fn opened_dir() {
+        let folder = tempfile::tempdir().unwrap();
+        let dir = folder.path().join("made/here");
+        assert_eq!(
+            open_dir(&dir).unwrap().metadata().unwrap().mode() & 0o777,
+            0o700
+        );
+        let link = folder.path().join("link");
+        symlink(&dir, &link).unwrap();
+        assert!(open_dir(&link).is_err());
+        fs::set_permissions(&dir, Permissions::from_mode(0o777)).unwrap();
+        let error = open_dir(&dir).unwrap_err();
+        assert!(error.to_string().contains("others can write"), "{error}");
+        fs::set_permissions(&dir, Permissions::from_mode(0o755)).unwrap();
+        assert!(open_dir(&dir).is_ok());
+        match nix::unistd::geteuid().is_root() {
+            true => {
+                chown(&dir, Some(65534), None).unwrap();
+                assert!(open_dir(&dir).is_err());
+            }
+            false => eprintln!("SKIPPED opened_dir: only root can give folders away"),
+        }
+    }
 }

@@ -3,8 +3,10 @@
 //! What the folder holds outlives the process. Where it cannot be written to, a few requests wait in memory.
 
 use std::collections::VecDeque;
-use std::fs;
-use std::io;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,14 +17,22 @@ const MAX_MEMORY: u64 = 8 << 20;
 const UNFINISHED: &str = "part";
 
 /// Where requests wait.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct SpoolOptions {
-    /// `None`: in memory.
-    pub folder: Option<PathBuf>,
+    /// An open folder that nobody else can write to. `None`: in memory.
+    pub folder: Option<File>,
     /// What kind of requests these are, the ending of their files: others are not of this store.
     pub kind: &'static str,
     /// Beyond it the oldest are dropped.
     pub max_bytes: u64,
+}
+
+impl SpoolOptions {
+    /// A path that leads to the folder, whatever happens to the one by which it was found.
+    fn folder(&self) -> Option<PathBuf> {
+        let folder = self.folder.as_ref()?;
+        Some(format!("/proc/self/fd/{}", folder.as_raw_fd()).into())
+    }
 }
 
 /// What waits, and what was lost.
@@ -65,14 +75,13 @@ struct Entry {
 }
 
 impl Spool {
-    /// Makes the folder if it is not there, and takes up what waits in it.
+    /// Takes up what waits in the folder.
     ///
     /// # Errors
-    /// When the folder cannot be made or listed.
+    /// When it cannot be listed.
     pub fn open(options: SpoolOptions) -> io::Result<Self> {
         let mut waiting = Waiting::default();
-        if let Some(folder) = &options.folder {
-            fs::create_dir_all(folder)?;
+        if let Some(folder) = options.folder() {
             let mut found = Vec::new();
             for entry in fs::read_dir(folder)? {
                 let entry = entry?;
@@ -146,17 +155,24 @@ impl Spool {
     }
 
     fn path(&self, number: u64, ending: &str) -> Option<PathBuf> {
-        let folder = self.options.folder.as_ref()?;
+        let folder = self.options.folder()?;
         Some(folder.join(format!("{number:020}.{ending}")))
     }
 
-    /// A file appears when it is whole.
+    /// A file appears when it is whole. It is private, and never written through a link.
     fn write(&self, number: u64, request: &[u8]) -> io::Result<()> {
         let paths = self
             .path(number, UNFINISHED)
             .zip(self.path(number, self.options.kind));
         let (unfinished, path) = paths.ok_or(io::ErrorKind::NotFound)?;
-        let written = fs::write(&unfinished, request).and_then(|()| fs::rename(&unfinished, path));
+        let created = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&unfinished);
+        let written = created
+            .and_then(|mut file| file.write_all(request))
+            .and_then(|()| fs::rename(&unfinished, path));
         if written.is_err() {
             // A part of it takes room where there may be none.
             let _ = fs::remove_file(unfinished);
@@ -303,11 +319,13 @@ impl Spool {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
     use super::*;
 
     fn spool(folder: Option<&std::path::Path>, max_bytes: u64) -> Spool {
         let options = SpoolOptions {
-            folder: folder.map(Into::into),
+            folder: folder.map(|folder| File::open(folder).unwrap()),
             kind: "otlp",
             max_bytes,
         };
@@ -365,12 +383,31 @@ mod tests {
         assert_eq!(left, ["00000000000000000007.pyroscope", "notes.otlp"]);
     }
 
+    /// Check that files are private, that one of them is not written through a link, and that the folder may be renamed.
+    #[test]
+    fn private() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, renamed, other] = ["spool", "renamed", "other"].map(|n| folder.path().join(n));
+        fs::create_dir(&path).unwrap();
+        fs::write(&other, "other").unwrap();
+        let spool = spool(Some(&path), 100);
+        symlink(&other, path.join("00000000000000000000.part")).unwrap();
+        spool.add(b"first".to_vec());
+        assert_eq!(fs::read(&other).unwrap(), b"other");
+        fs::rename(&path, &renamed).unwrap();
+        spool.add(b"second".to_vec());
+        let file = renamed.join("00000000000000000001.otlp");
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        assert_eq!(drain(&spool), [&b"first"[..], b"second"]);
+    }
+
     /// Check that a folder that goes away, or none, leaves requests in memory, up to a limit, and that a file that goes
     /// away is counted.
     #[test]
     fn memory() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("spool");
+        fs::create_dir(&path).unwrap();
         let written = spool(Some(&path), 64 << 20);
         written.add(b"gone".to_vec());
         fs::remove_dir_all(&path).unwrap();

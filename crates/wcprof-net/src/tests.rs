@@ -1,7 +1,7 @@
 //! A pusher against servers on loopback that do what servers do on bad days.
 
 use std::collections::VecDeque;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::path::Path;
@@ -129,7 +129,7 @@ fn options(url: &str) -> StoreOptions {
 
 fn spool(folder: Option<&Path>) -> Arc<Spool> {
     let spool = Spool::open(SpoolOptions {
-        folder: folder.map(Into::into),
+        folder: folder.map(|folder| File::open(folder).unwrap()),
         kind: StoreKind::Pyroscope.name(),
         max_bytes: 1 << 20,
     });

@@ -6,13 +6,14 @@
 use std::collections::HashSet;
 use std::error::Error;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use wcprof_export::{PushedProfile, Series, StoreLimits, StoreProfiles, labels, pyroscope_request};
 use wcprof_host::clock::thread_cpu_ns;
+use wcprof_host::own_files::open_dir;
 use wcprof_net::{Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind, StoreOptions};
 use wcprof_profile::model::Detail;
 use wcprof_profile::{ProfileBuilder, Rules};
@@ -235,7 +236,7 @@ fn host(
 ) -> Result<(Pusher, Arc<Spool>)> {
     let kind = StoreKind::Pyroscope;
     let spool = Arc::new(Spool::open(SpoolOptions {
-        folder: Some(PathBuf::from(folder)),
+        folder: Some(open_dir(folder)?),
         kind: kind.name(),
         max_bytes,
     })?);

@@ -1,11 +1,10 @@
 //! Counts to Prometheus's text format, served to whoever connects.
 
 use std::fmt::Write as _;
-use std::io::{self, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io;
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use wcprof_host::clock::{children_cpu_ns, own_cpu_ns};
 use wcprof_host::procfs::own_rss;
@@ -14,11 +13,7 @@ use wcprof_text::terminal_name;
 
 use super::figures::{Counted, Figures};
 use crate::failure::Failure;
-use crate::session::{named, since_1970};
-
-/// Bytes of a request that are read, and how long it may take: one connection is served at a time.
-const MAX_REQUEST: u64 = 8 << 10;
-const TIMEOUT: Duration = Duration::from_secs(2);
+use crate::session::since_1970;
 
 /// Serves the counts at an address, on a thread of its own.
 pub(super) fn serve(address: &str, figures: &Arc<Figures>) -> Result<(), Failure> {
@@ -34,49 +29,12 @@ pub(super) fn serve(address: &str, figures: &Arc<Figures>) -> Result<(), Failure
 }
 
 fn serve_at(listener: TcpListener, figures: Arc<Figures>) -> io::Result<()> {
-    named("wcprof-metrics").spawn(move || {
-        let _ = keep_capabilities(0);
-        for stream in listener.incoming().flatten() {
-            // Whoever asks asks again.
-            let _ = answer(stream, &figures);
-        }
-    })?;
-    Ok(())
-}
-
-fn answer(mut stream: TcpStream, figures: &Figures) -> io::Result<()> {
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
-    let path = path_of(&mut (&mut stream).take(MAX_REQUEST))?;
-    let (status, body) = match path.as_deref() {
-        Some("/metrics") => ("200 OK", text(&figures.lock())),
-        Some("/" | "/-/healthy") => ("200 OK", "wcprof agent; see /metrics\n".to_owned()),
-        Some(_) => ("404 Not Found", String::new()),
-        None => ("400 Bad Request", String::new()),
-    };
-    write!(
-        stream,
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        body.len()
-    )
-}
-
-/// What a GET request asks for; `None` for any other.
-fn path_of(stream: &mut impl Read) -> io::Result<Option<String>> {
-    let mut head = Vec::new();
-    let mut buffer = [0; 1024];
-    while !head.windows(4).any(|end| end == b"\r\n\r\n") {
-        let n = stream.read(&mut buffer)?;
-        if n == 0 {
-            return Ok(None);
-        }
-        head.extend_from_slice(&buffer[..n]);
-    }
-    let head = String::from_utf8_lossy(&head);
-    let path = head
-        .strip_prefix("GET ")
-        .and_then(|rest| rest.split([' ', '?']).next());
-    Ok(path.map(str::to_owned))
+    let begin = || drop(keep_capabilities(0));
+    wcprof_net::serve(listener, begin, move |path| match path {
+        "/metrics" => Some(text(&figures.lock())),
+        "/" | "/-/healthy" => Some("wcprof agent; see /metrics\n".to_owned()),
+        _ => None,
+    })
 }
 
 /// Name, help and value.
@@ -165,6 +123,9 @@ fn pushing(counted: &Counted) -> Vec<Row> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
     use super::super::figures::{Samples, TargetFigures};
     use super::*;
 
@@ -212,28 +173,19 @@ mod tests {
         assert!(text.contains("{target=\"a\\\"} 1?b\\\\\"} "), "{text}");
     }
 
-    /// Check what the server answers, also to what is no request, and that one who says nothing does not hold up the
-    /// next.
+    /// Check that the counts are served, and that an address that is in use is refused.
     #[test]
-    fn answers() {
+    fn served() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         serve_at(listener, Arc::default()).unwrap();
-        let ask = |request: &str| {
-            let mut stream = TcpStream::connect(&address).unwrap();
-            stream.write_all(request.as_bytes()).unwrap();
-            let mut answer = String::new();
-            let _ = stream.read_to_string(&mut answer);
-            answer
-        };
-        let silent = TcpStream::connect(&address).unwrap();
-        let answer = ask("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
-        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream
+            .write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+            .unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
         assert!(answer.contains("\nwcprof_targets 0\n"), "{answer}");
-        drop(silent);
-        assert!(ask("GET /x HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-        assert!(ask("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 400"));
-        assert!(!ask(&"x".repeat(20_000)).contains("200"));
         assert!(serve(&address, &Arc::default()).is_err());
         serve("none", &Arc::default()).unwrap();
     }

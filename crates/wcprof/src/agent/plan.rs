@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::anyhow;
 use wcprof_export::Series;
 use wcprof_host::select::Selector;
-use wcprof_net::{Credentials, Secret, SpoolOptions, Store, StoreKind, StoreOptions};
+use wcprof_net::{Credentials, Secret, Store, StoreKind, StoreOptions};
 use wcprof_profile::Rules;
 use wcprof_text::terminal_name;
 
@@ -45,7 +45,9 @@ pub(super) struct Plan {
 #[derive(Clone, Debug)]
 pub(super) struct StorePlan {
     pub(super) store: StoreOptions,
-    pub(super) spool: SpoolOptions,
+    /// What waits for the store, the folder and its size in bytes.
+    pub(super) spool: PathBuf,
+    pub(super) spool_bytes: u64,
     pub(super) spread: Duration,
 }
 
@@ -178,11 +180,8 @@ fn store(args: &AgentArgs, state_dir: &std::path::Path) -> Result<Option<StorePl
     Store::new(options.clone()).map_err(Failure::usage)?;
     Ok(Some(StorePlan {
         store: options,
-        spool: SpoolOptions {
-            folder: Some(state_dir.join("spool")),
-            kind: kind.name(),
-            max_bytes: flags.spool_size << 20,
-        },
+        spool: state_dir.join("spool"),
+        spool_bytes: flags.spool_size << 20,
         spread: (args.interval / 3).min(MAX_SPREAD),
     }))
 }
@@ -212,11 +211,8 @@ mod tests {
         assert_eq!(plan.keep.keep, Some(Duration::from_secs(130)));
         assert_eq!((plan.keep.keep_memory, plan.symbols.max_memory), (62, 83));
         let store = plan.store.unwrap();
-        assert_eq!(store.spool.folder, Some("/x/spool".into()));
-        assert_eq!(
-            (store.spool.max_bytes, store.spread),
-            (64 << 20, MAX_SPREAD)
-        );
+        assert_eq!(store.spool, std::path::Path::new("/x/spool"));
+        assert_eq!((store.spool_bytes, store.spread), (64 << 20, MAX_SPREAD));
         let password = Secret::File("p".into());
         assert_eq!(
             store.store.credentials,

@@ -140,24 +140,27 @@ impl<'a> Profiles<'a> {
         let mut all = Vec::new();
         self.ceph.keep(&tables.processes);
         let processes = tables.processes.iter().zip(&profile.processes);
-        let mut figures = self.figures.lock();
         for (at, (process, shown)) in processes.enumerate() {
             let CephFacts { version, fsid } = self.ceph.of(process);
             let looked_up = [("version", version), ("fsid", fsid)];
             let labels = labels(process, shown, &looked_up, &self.plan.args.store.label);
-            let n_before = all.len();
+            let (n_before, mut n_folded) = (all.len(), 0);
             for &series in &self.plan.series {
                 let Some(of_process) = of_processes.of(at, series, StoreLimits::PYROSCOPE) else {
                     continue;
                 };
-                figures.n_folded += of_process.n_folded as u64;
+                n_folded += of_process.n_folded as u64;
                 all.push(PushedProfile {
                     labels: labels.clone(),
                     profile: of_process,
                     id: uuid(),
                 });
             }
+            // Not before: what is above waits for files of the process.
+            let mut figures = self.figures.lock();
+            figures.n_folded += n_folded;
             if all.len() > n_before {
+                figures.n_profiles += (all.len() - n_before) as u64;
                 figures
                     .targets
                     .entry(shown.title.clone())
@@ -165,7 +168,6 @@ impl<'a> Profiles<'a> {
                     .last_ns = end_ns;
             }
         }
-        figures.n_profiles += all.len() as u64;
         all
     }
 }

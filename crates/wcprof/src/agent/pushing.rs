@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use wcprof_capture::add_lump_cpu;
 use wcprof_host::clock::thread_cpu_ns;
+use wcprof_host::own_files::open_dir;
 use wcprof_host::sys::keep_capabilities;
-use wcprof_net::{PushEvent, Pusher, PusherOptions, Spool, Store, StoreKind};
+use wcprof_net::{PushEvent, Pusher, PusherOptions, Spool, SpoolOptions, Store, StoreKind};
 
 use super::figures::Figures;
 use super::log::{self, Level, Sparing};
@@ -33,9 +34,15 @@ impl Pushing {
     pub(super) fn start(plan: &StorePlan, figures: &Figures) -> Result<Self, Failure> {
         let store = Store::new(plan.store.clone()).map_err(Failure::usage)?;
         let kind = store.kind();
-        let spool = Spool::open(plan.spool.clone()).map_err(|error| {
-            let folder = plan.spool.folder.clone().unwrap_or_default();
-            let text = format!("failed to open the spool `{}`", folder.display());
+        let opened = open_dir(&plan.spool).and_then(|folder| {
+            Spool::open(SpoolOptions {
+                folder: Some(folder),
+                kind: kind.name(),
+                max_bytes: plan.spool_bytes,
+            })
+        });
+        let spool = opened.map_err(|error| {
+            let text = format!("failed to open the spool `{}`", plan.spool.display());
             Failure::from(anyhow::Error::from(error).context(text))
                 .hint("--state-dir chooses another folder")
         })?;

@@ -7,6 +7,7 @@ use std::thread;
 
 use wcprof_capture::Arrivals;
 use wcprof_host::clock::monotonic_ns;
+use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
 use wcprof_text::terminal_name;
 use wcprof_trace::ring::Ring;
@@ -49,7 +50,7 @@ pub(super) fn run(
         trace: plan.state_dir.join("agent.wct"),
         ending: control.begin_recording(),
     };
-    std::fs::create_dir_all(&plan.state_dir)?;
+    make_dir(&plan.state_dir)?;
     check_folder(&options.trace)?;
     note_targets(finder, figures);
     let ended = thread::scope(|scope| {
