@@ -19,6 +19,8 @@ pub(super) struct Figures(Mutex<Counted>);
 pub(super) struct Counted {
     /// By the name that a user knows: when its last profile ended, seconds since 1970.
     pub(super) targets: BTreeMap<String, TargetFigures>,
+    /// Processes that are there; some may share a name.
+    pub(super) n_live: usize,
     pub(super) samples: Samples,
     /// Of recordings that have ended.
     pub(super) samples_before: Samples,
@@ -101,8 +103,10 @@ impl Counted {
         for figures in self.targets.values_mut() {
             figures.is_live = false;
         }
+        self.n_live = 0;
         for title in titles {
             self.targets.entry(title).or_default().is_live = true;
+            self.n_live += 1;
         }
         if self.targets.len() > MAX_TARGETS {
             self.targets.retain(|_, figures| figures.is_live);

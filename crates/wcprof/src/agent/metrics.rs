@@ -78,11 +78,10 @@ fn head(out: &mut String, name: &str, help: &str) {
 
 #[rustfmt::skip]
 fn sampling(counted: &Counted) -> Vec<Row> {
-    let n_live = counted.targets.values().filter(|target| target.is_live).count();
     let samples = counted.samples_before.plus(counted.samples);
     let cpu = (own_cpu_ns() + children_cpu_ns()) as f64 / 1e9;
     vec![
-        ("targets", "Processes that are recorded.", n_live as f64),
+        ("targets", "Processes that are recorded.", counted.n_live as f64),
         ("observations_total", "Threads seen at ticks.", samples.n_observations as f64),
         ("timer_samples_total", "Stacks of running threads.", samples.n_timer_samples as f64),
         ("torn_total", "Stack copies dropped because the thread ran meanwhile.", samples.n_torn as f64),
@@ -154,13 +153,13 @@ mod tests {
             is_live: true,
         };
         counted.targets.insert("osd.4".to_owned(), gone);
-        counted.set_targets(std::iter::once("osd.3".to_owned()));
+        counted.set_targets(["osd.3", "osd.3"].map(str::to_owned).into_iter());
         for figures in counted.targets.values_mut() {
             figures.last_ns = 1_000_000_000;
         }
         let text = text(&counted);
         assert_eq!(value(&text, "wcprof_torn_total"), 7.0);
-        assert_eq!(value(&text, "wcprof_targets"), 1.0);
+        assert_eq!(value(&text, "wcprof_targets"), 2.0);
         assert!(value(&text, "wcprof_last_profile_age_seconds{target=\"osd.4\"}") > 1e9);
         assert!(value(&text, "wcprof_resident_bytes") > 1e6);
         for line in text.lines() {
