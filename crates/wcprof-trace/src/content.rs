@@ -10,7 +10,9 @@ use crate::format::section::next_section;
 use crate::format::span_reader::{SpanReader, Summary, read_section};
 use crate::format::wire::{Input, unknown, within};
 use crate::format::{OPTIONAL_SECTIONS, counters, facts, locks, section, symbols};
-use crate::limits::{MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES};
+use crate::limits::{
+    MAX_PROCESSES, MAX_RECORDED_AGAIN, MAX_SOURCES, MAX_TABLE_BYTES, STRING_BYTES,
+};
 use crate::lost::Lost;
 use crate::model::{Frame, Header, Module, Process, Span, Stack, StackNode, Stats, Tables, Thread};
 
@@ -44,6 +46,18 @@ struct Memory {
     later_names: usize,
 }
 
+impl Memory {
+    fn add_tables(&mut self, n_bytes: usize) -> Result<(), Malformed> {
+        self.tables += n_bytes;
+        within("bytes of tables", self.tables as u64, MAX_TABLE_BYTES)
+    }
+
+    /// Strings in lists: an empty one has a byte in the file.
+    fn add_strings(&mut self, n: usize) -> Result<(), Malformed> {
+        self.add_tables(n * STRING_BYTES)
+    }
+}
+
 impl Content {
     /// Takes over the sections of a block; `spans` gets those of spans, and takes all of each.
     pub(crate) fn apply(
@@ -57,14 +71,8 @@ impl Content {
             if !self.entries.have_lengths {
                 self.check_order(tag)?;
             }
-            let is_of_tables = !matches!(
-                tag,
-                section::THREAD_FACTS | section::SPANS | section::STATS | section::SYMBOLS
-            );
-            if is_of_tables {
-                self.memory.tables += input.0.len();
-                let n = self.memory.tables as u64;
-                within("bytes of tables", n, MAX_TABLE_BYTES)?;
+            if section::is_of_tables(tag) {
+                self.memory.add_tables(input.0.len())?;
             }
             match tag {
                 section::SPANS if self.skips_spans => continue,
@@ -84,7 +92,12 @@ impl Content {
     fn table(&mut self, tag: u8, input: &mut Input<'_>, sizes: Sizes) -> Result<(), Malformed> {
         let (t, entries) = (&mut self.tables, &mut self.entries);
         match tag {
-            section::PROCESSES => read_table::<Process>(input, entries, &mut t.processes, sizes),
+            section::PROCESSES => {
+                let from = t.processes.len();
+                read_table::<Process>(input, entries, &mut t.processes, sizes)?;
+                let n_args = t.processes[from..].iter().map(|p| p.cmdline.len()).sum();
+                self.memory.add_strings(n_args)
+            }
             section::MODULES => read_table::<Module>(input, entries, &mut t.modules, sizes),
             section::THREADS => read_table::<Thread>(input, entries, &mut t.threads, sizes),
             section::FRAMES => read_table::<Frame>(input, entries, &mut t.frames, sizes),
@@ -186,7 +199,7 @@ impl Content {
 
     /// A section other than spans.
     fn section(&mut self, tag: u8, input: &mut Input<'_>) -> Result<(), Malformed> {
-        let (t, entries) = (&mut self.tables, &mut self.entries);
+        let (t, entries, memory) = (&mut self.tables, &mut self.entries, &mut self.memory);
         let sizes = Sizes::from_tables(t);
         match tag {
             section::PROCESSES..=section::THREADS | section::FRAMES..=section::WAITS => {
@@ -207,7 +220,7 @@ impl Content {
                 facts::name,
                 |(thread, seen, name)| {
                     t.threads[thread.0 as usize].names.push((seen, name));
-                    Ok(())
+                    memory.add_strings(1)
                 },
             ),
             section::THREAD_FACTS => {

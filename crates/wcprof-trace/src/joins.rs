@@ -61,6 +61,9 @@ struct Found {
 }
 
 /// Host, kernel, pid, name and command line.
+/// Of the processes of one key, those that were found last: of a number that is used again, all but one have ended.
+const MAX_SAME: usize = 64;
+
 type Key<'t> = (&'t str, &'t str, Pid, &'t str, &'t [String]);
 
 impl Joins {
@@ -96,7 +99,8 @@ impl Joins {
                 };
                 let all = known.entry(key).or_default();
                 let new = found(tables, source, (id, process), parts);
-                let same = all.iter_mut().rev().find(|found| found.is_same(&new));
+                let mut newest = all.iter_mut().rev().take(MAX_SAME);
+                let same = newest.find(|found| found.is_same(&new));
                 match same {
                     None => all.push(new),
                     Some(found) => {
@@ -178,8 +182,8 @@ fn found(
 impl Found {
     /// Whether `new`, of the same key, can be the same process.
     fn is_same(&self, new: &Self) -> bool {
-        let is_born = self.birth.is_empty() || new.birth.is_empty() || self.birth == new.birth;
-        is_born && !self.has_ended && self.last != new.last
+        let is_born = || self.birth.is_empty() || new.birth.is_empty() || self.birth == new.birth;
+        !self.has_ended && self.last != new.last && is_born()
     }
 
     /// Adds a later recording.

@@ -5,6 +5,8 @@
 pub const MAX_BLOCK_BYTES: usize = 64 << 20;
 /// Bytes of a string; the writer cuts longer ones.
 pub const MAX_STRING_BYTES: usize = 64 << 10;
+/// Bytes of the name of a process, thread or host: the kernel's have 16, 16 and 64. Longer ones are cut.
+pub const MAX_NAME_BYTES: usize = 256;
 /// Processes.
 pub const MAX_PROCESSES: usize = 1 << 16;
 /// Recordings that a trace was merged from.
@@ -15,6 +17,8 @@ pub const MAX_RECORDED_AGAIN: usize = 1 << 20;
 pub const MAX_MODULES: usize = 1 << 20;
 /// Threads.
 pub const MAX_THREADS: usize = 1 << 22;
+/// Names of a thread. Of one that renames itself all the time the writer keeps the first ones and the last.
+pub const MAX_THREAD_NAMES: usize = 64;
 /// Interned frames.
 pub const MAX_FRAMES: usize = 1 << 22;
 /// Interned stack nodes.
@@ -39,7 +43,9 @@ pub const MAX_COUNTERS: usize = 1 << 14;
 pub const MAX_COUNTER_VALUES: usize = 1 << 22;
 /// Later names of frames.
 pub const MAX_LATER_NAMES: usize = 1 << 20;
-/// Bytes of all table entries after decompression.
+/// Bytes that a string in a list takes in memory beside its own.
+pub const STRING_BYTES: usize = 32;
+/// Bytes of all table entries after decompression, with [`STRING_BYTES`]; and in memory of all names of frames.
 pub const MAX_TABLE_BYTES: usize = 1 << 30;
 /// Spans that are read into memory at once; reading one by one has no limit.
 pub const MAX_SPANS_IN_MEMORY: usize = 1 << 26;

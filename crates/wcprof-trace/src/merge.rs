@@ -13,7 +13,9 @@ use wcprof_types::snapshot::Snapshot;
 use wcprof_types::{Pid, TimeNs};
 
 use crate::error::TraceError;
+use crate::format::wire::within;
 use crate::joins::Joins;
+use crate::limits::{MAX_RECORDED_AGAIN, MAX_SOURCES};
 use crate::model::{
     Frame, FrameId, Header, LaterName, LocalNames, ProcessId, Source, Stats, SymbolFrame,
     SymbolTable, Tables,
@@ -141,6 +143,8 @@ struct Merger<'a, W: Write> {
     /// The ids of each source's processes; none for one that is still to come.
     processes: Vec<Vec<ProcessId>>,
     n_sources: u32,
+    /// Processes that sources after their first one recorded.
+    n_again: u64,
     stats: Stats,
     names: Names,
     reasons: Vec<String>,
@@ -154,6 +158,7 @@ impl<'a, W: Write> Merger<'a, W> {
             known: Known::default(),
             processes: vec![Vec::new(); joins.order.len()],
             n_sources: 0,
+            n_again: 0,
             stats: Stats {
                 complete: true,
                 ..Stats::default()
@@ -200,22 +205,26 @@ impl<'a, W: Write> Merger<'a, W> {
             let own = joined.range(ProcessId(next)..ProcessId(after));
             let again: Vec<ProcessId> = own.copied().collect();
             next = after;
+            within("sources", u64::from(n) + 1, MAX_SOURCES)?;
             self.writer.add_source(&Source {
                 n_processes: source.n_processes - again.len() as u32,
                 ..source.clone()
             })?;
             for id in again {
-                self.writer
-                    .recorded_again(ids.processes[id.0 as usize], n)?;
+                self.recorded_again(ids, id, n)?;
             }
             self.n_sources = n + 1;
         }
         for (id, source) in &tables.origins.recorded_again {
-            let id = ids.processes[id.0 as usize];
-            self.writer
-                .recorded_again(id, n_before.saturating_add(*source))?;
+            self.recorded_again(ids, *id, n_before.saturating_add(*source))?;
         }
         Ok(())
+    }
+
+    fn recorded_again(&mut self, ids: &Ids, id: ProcessId, n: u32) -> Result<(), TraceError> {
+        self.n_again += 1;
+        within("processes recorded again", self.n_again, MAX_RECORDED_AGAIN)?;
+        self.writer.recorded_again(ids.processes[id.0 as usize], n)
     }
 
     /// Writes what is known when all sources were added.

@@ -353,6 +353,13 @@ pub struct SymbolFrame {
     pub resolved: bool,
 }
 
+impl SymbolFrame {
+    /// Bytes of memory, about.
+    pub(crate) fn memory(&self) -> usize {
+        self.name.len() + self.file.as_ref().map_or(0, String::len) + size_of::<Self>()
+    }
+}
+
 /// Names of frames, resolved when the trace was recorded or later.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct SymbolTable {

@@ -7,6 +7,7 @@ use crate::format::codec::Table;
 use crate::format::spans::SpanWriter;
 use crate::format::wire::put;
 use crate::format::{entries, put_section, section};
+use crate::limits::STRING_BYTES;
 use crate::model::Header;
 
 /// Sections of a block of tables, in their order: what refers to ids comes after the tables.
@@ -40,6 +41,8 @@ pub(crate) struct Pending {
     pub(crate) stats: Vec<u8>,
     /// Whole sections.
     pub(crate) setups: Vec<u8>,
+    /// Bytes of tables that are in blocks, and what strings take beside theirs.
+    pub(crate) packed: usize,
 }
 
 /// Entries of a table that are in no block yet.
@@ -76,6 +79,11 @@ impl Pending {
         self.facts.entry(tag).or_default()
     }
 
+    /// Strings of lists were added.
+    pub(crate) fn add_strings(&mut self, n: usize) {
+        self.packed += n * STRING_BYTES;
+    }
+
     /// Bytes, about; counts and what is written once are left out.
     pub(crate) fn len(&self) -> usize {
         let tables = self.tables.values().map(|table| table.bytes.len());
@@ -83,8 +91,18 @@ impl Pending {
         tables.chain(facts).sum::<usize>() + self.spans.len() + self.setups.len()
     }
 
+    /// Bytes of tables, as the reader counts them: those that are in blocks, and those that will be.
+    pub(crate) fn table_bytes(&self) -> usize {
+        let tables = self.tables.values().map(|table| table.bytes.len());
+        let facts = self.facts.iter();
+        let facts = facts.filter(|(tag, _)| section::is_of_tables(**tag));
+        let facts = facts.map(|(_, facts)| facts.len());
+        self.packed + tables.chain(facts).sum::<usize>() + self.setups.len()
+    }
+
     /// The sections of a block, in which all of it but the spans is then. None if there is nothing else.
     pub(crate) fn take_sections(&mut self) -> Result<Vec<u8>, Malformed> {
+        self.packed = self.table_bytes();
         let mut out = Vec::with_capacity(self.len() + 1024);
         let mut content = Vec::new();
         if let Some(header) = self.header.take() {

@@ -33,6 +33,8 @@ use crate::sink::TraceSink;
 
 /// Uncompressed bytes that are collected before a block is written without being asked.
 const FLUSH_BYTES: usize = 2 << 20;
+/// Bytes of tables: the reader takes a block more.
+const TABLE_BYTES: usize = limits::MAX_TABLE_BYTES - limits::MAX_BLOCK_BYTES;
 /// Half a millisecond more a second than 1 for a busy OSD, and a fifteenth less to write.
 const COMPRESSION_LEVEL: i32 = 5;
 
@@ -76,10 +78,19 @@ struct Interned {
 #[derive(Debug, Default)]
 struct Threads {
     seen: Vec<Seen>,
-    /// The last ones.
-    names: Vec<String>,
+    names: Vec<LastName>,
     /// Those whose bounds are in no block yet.
     changed: Vec<ThreadId>,
+}
+
+/// The name of a thread.
+#[derive(Debug)]
+struct LastName {
+    name: String,
+    /// Names of the thread that were written.
+    n_written: usize,
+    /// Since when it has this one, which is not written yet.
+    unwritten: Option<TimeNs>,
 }
 
 impl TraceWriter<File> {
@@ -177,6 +188,12 @@ impl<W: Write> TraceWriter<W> {
         self.output.sink_mut()
     }
 
+    /// As if so many bytes of tables were in blocks.
+    #[cfg(test)]
+    pub(crate) fn pretend_packed(&mut self, n_bytes: usize) {
+        self.pending.packed = n_bytes;
+    }
+
     fn not_finished(&self) -> Result<(), TraceError> {
         match self.finished {
             true => Err(TraceError::Finished),
@@ -187,6 +204,8 @@ impl<W: Write> TraceWriter<W> {
     /// Flushes when enough is pending.
     fn make_room(&mut self) -> Result<(), TraceError> {
         self.not_finished()?;
+        let n_bytes = self.pending.table_bytes() as u64;
+        within("bytes of tables", n_bytes, TABLE_BYTES)?;
         match self.pending.len() >= FLUSH_BYTES {
             true => self.flush(),
             false => Ok(()),
@@ -245,6 +264,18 @@ impl<W: Write> TraceWriter<W> {
         })?)
     }
 
+    /// Adds the last names of threads that had too many.
+    fn put_last_names(&mut self) -> Result<(), TraceError> {
+        let out = self.pending.section(section::THREAD_NAMES);
+        for (id, last) in (0..).zip(&mut self.threads.names) {
+            if let Some(seen) = last.unwritten.take() {
+                let mut new = (ThreadId(id), seen, last.name.clone());
+                write_entry(out, &self.sizes, |c| facts::name(c, &mut new))?;
+            }
+        }
+        Ok(())
+    }
+
     /// Makes blocks of what is pending: one of tables, and one of spans.
     fn pack_pending(&mut self) -> Result<(), TraceError> {
         let Threads { seen, changed, .. } = &mut self.threads;
@@ -295,6 +326,8 @@ impl<W: Write> TraceSink for TraceWriter<W> {
 
     fn add_process(&mut self, process: Process) -> Result<ProcessId, TraceError> {
         let id = ProcessId(self.add(&process)?);
+        self.pending
+            .add_strings(process.cmdline.len().min(limits::MAX_LIST));
         let texts = [
             (section::CGROUPS, process.cgroup),
             (section::BIRTHS, process.birth),
@@ -326,7 +359,11 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         name: &str,
     ) -> Result<ThreadId, TraceError> {
         let id = self.add(&Thread::new(process, tid, seen, name.to_owned()))?;
-        self.threads.names.push(name.to_owned());
+        self.threads.names.push(LastName {
+            name: name.to_owned(),
+            n_written: 1,
+            unwritten: None,
+        });
         let thread = ThreadId(id);
         self.threads.seen.push(Seen {
             thread,
@@ -346,11 +383,20 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         self.not_finished()?;
         self.sizes.check(Table::Threads, Some(thread.0))?;
         checked_time(seen.0)?;
-        if self.threads.names[thread.0 as usize] != name {
+        let known = &self.threads.names[thread.0 as usize];
+        if known.name == name {
+            return Ok(());
+        }
+        let is_written = known.n_written + 1 < limits::MAX_THREAD_NAMES;
+        if is_written {
             let mut new = (thread, seen, name.to_owned());
             self.put(section::THREAD_NAMES, |c| facts::name(c, &mut new))?;
-            name.clone_into(&mut self.threads.names[thread.0 as usize]);
+            self.pending.add_strings(1);
         }
+        let known = &mut self.threads.names[thread.0 as usize];
+        name.clone_into(&mut known.name);
+        known.n_written += usize::from(is_written);
+        known.unwritten = (!is_written).then_some(seen);
         Ok(())
     }
 
@@ -478,6 +524,7 @@ impl<W: Write> TraceSink for TraceWriter<W> {
         if !self.finished {
             self.output.send()?;
             self.pending.stats.clear();
+            self.put_last_names()?;
             self.pack_pending()?;
             // In a block after all others: who reads it knows that none is missing at the end.
             self.put_stats(stats, true)?;

@@ -178,7 +178,7 @@ impl StackCopies {
             self.note_missing(map, false);
             return None;
         };
-        let key = (map.path.clone(), build_id.clone());
+        let key = (map.path.to_string(), build_id.clone());
         let known = match self.files.get(&key) {
             Some(known) => known.clone(),
             None => {
@@ -200,7 +200,7 @@ impl StackCopies {
 
     fn note_missing(&mut self, map: &Map, has_id: bool) {
         if self.missing.len() < MAX_FILES {
-            self.missing.insert((map.path.clone(), has_id));
+            self.missing.insert((map.path.to_string(), has_id));
         }
     }
 
@@ -243,7 +243,7 @@ impl StackCopies {
 
 /// Whether a mapping has code of a file, or of the kernel's vdso. `//anon` is how perf names JIT code.
 fn has_code(map: &Map) -> bool {
-    map.path == VDSO || (map.path.starts_with('/') && !map.path.starts_with("//"))
+    &*map.path == VDSO || (map.path.starts_with('/') && !map.path.starts_with("//"))
 }
 
 impl ProcessUnwinder {
@@ -302,7 +302,7 @@ fn bias(code: &ModuleCode, start: u64, map: &Map) -> Option<LoadBias> {
         offset: FileOffset(map.offset),
         device: (0, 0),
         inode: 0,
-        path: String::new(),
+        path: "".into(),
     })
 }
 

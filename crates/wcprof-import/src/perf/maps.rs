@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use std::sync::Arc;
 
 use wcprof_symbols::elf::ElfFile;
 use wcprof_symbols::open_regular;
@@ -18,7 +19,8 @@ const PT_LOAD: u32 = 1;
 pub(super) struct Map {
     pub(super) end: u64,
     pub(super) offset: u64,
-    pub(super) path: String,
+    /// A process that is forked shares it.
+    pub(super) path: Arc<str>,
     pub(super) build_id: Option<BuildId>,
     /// Once an address in it was met.
     module: Option<(ModuleId, LoadBias, Svma)>,
@@ -29,7 +31,7 @@ impl Map {
         Self {
             end,
             offset,
-            path: cut(&String::from_utf8_lossy(path)).to_owned(),
+            path: cut(&String::from_utf8_lossy(path)).into(),
             build_id,
             module: None,
         }
@@ -89,7 +91,7 @@ impl Maps {
         let Some((&start, map)) = found.filter(|(_, map)| address < map.end) else {
             return Ok(Frame::Unmapped(Avma(address)));
         };
-        if !map.path.starts_with('/') && map.path != "[vdso]" {
+        if !map.path.starts_with('/') && &*map.path != "[vdso]" {
             return Ok(Frame::Unmapped(Avma(address)));
         }
         let (module, bias, base) = match map.module {
@@ -99,7 +101,7 @@ impl Maps {
                 let bias = LoadBias(start.wrapping_sub(svma));
                 let module = builder.module(Module {
                     process,
-                    path: map.path.clone(),
+                    path: map.path.to_string(),
                     build_id: map.build_id.clone(),
                     start: Avma(start),
                     end: Avma(map.end),
@@ -134,7 +136,7 @@ impl Files {
         let Some(build_id) = &map.build_id else {
             return (map.offset, 0);
         };
-        let key = (map.path.clone(), build_id.clone());
+        let key = (map.path.to_string(), build_id.clone());
         let known = self.0.entry(key);
         let segments = known.or_insert_with(|| segments(&map.path, build_id));
         let Some(segments) = segments else {
@@ -177,7 +179,7 @@ mod tests {
         let found: Vec<_> = maps
             .by_start
             .iter()
-            .map(|(start, map)| (*start, map.end, map.path.as_str()))
+            .map(|(start, map)| (*start, map.end, &*map.path))
             .collect();
         let expected = [
             (0x1000, 0x3000, "/a"),

@@ -107,7 +107,7 @@ impl Processes {
             return Ok(());
         }
         if map.build_id.is_none() {
-            map.build_id = self.build_ids.get(&map.path).cloned();
+            map.build_id = self.build_ids.get(&*map.path).cloned();
         }
         self.count_maps(1)?;
         let process = process(&mut self.by_pid, pid, builder)?;

@@ -5,12 +5,13 @@ use std::collections::HashMap;
 use linux_perf_data::linux_perf_event_reader::{
     ContextSwitchRecord, SampleRecord, TaskWasPreempted,
 };
+use wcprof_trace::limits::MAX_NAME_BYTES;
 use wcprof_trace::model::{StackId, ThreadId};
 use wcprof_types::{ThreadState, Tid, TimeNs};
 
 use super::events::{Event, Kind};
 use super::processes::Processes;
-use crate::builder::{Builder, cut};
+use crate::builder::Builder;
 use crate::error::{Result, within};
 use crate::limits;
 
@@ -107,7 +108,7 @@ impl Recording {
         if is_exec {
             self.processes.exec(pid, &mut self.builder)?;
         }
-        let name = cut(name).to_owned();
+        let name = name[..name.floor_char_boundary(MAX_NAME_BYTES)].to_owned();
         let process = self.processes.id(pid, &mut self.builder)?;
         let tables = &mut self.builder.trace.tables;
         if pid == tid {

@@ -6,8 +6,8 @@ use super::section::{self, put_section};
 use super::wire::{Input, check_interval, known, put, put_delta, put_str, unknown, within};
 use crate::error::Malformed;
 use crate::limits::{
-    MAX_COUNTERS, MAX_FRAMES, MAX_LIST, MAX_MODULES, MAX_NODES, MAX_PROCESSES, MAX_STACKS,
-    MAX_THREADS, MAX_WAITS,
+    MAX_COUNTERS, MAX_FRAMES, MAX_LIST, MAX_MODULES, MAX_NAME_BYTES, MAX_NODES, MAX_PROCESSES,
+    MAX_STACKS, MAX_THREADS, MAX_WAITS,
 };
 use crate::model::Tables;
 
@@ -273,6 +273,14 @@ impl<'a, 'b> Codec<'a, 'b> {
             Bytes::Out(out) => put_str(out, s),
             Bytes::In(input) => input.str()?.clone_into(s),
         }
+        Ok(())
+    }
+
+    /// The name of a process, thread or host, which profiles repeat for all that is of it.
+    pub(crate) fn name(&mut self, s: &mut String) -> Result<(), Malformed> {
+        s.truncate(s.floor_char_boundary(MAX_NAME_BYTES));
+        self.string(s)?;
+        s.truncate(s.floor_char_boundary(MAX_NAME_BYTES));
         Ok(())
     }
 

@@ -27,7 +27,7 @@ impl Entry for Process {
     /// The control group has a section of its own.
     fn fields(&mut self, c: &mut Codec<'_, '_>, _id: u32) -> Result<(), Malformed> {
         c.signed(&mut self.pid.0)?;
-        c.string(&mut self.comm)?;
+        c.name(&mut self.comm)?;
         c.list(&mut self.cmdline, |c, arg| c.string(arg))
     }
 }
@@ -69,7 +69,7 @@ impl Entry for Thread {
         c.signed(&mut self.tid.0)?;
         c.time(&mut self.start)?;
         let mut name = self.name().to_owned();
-        c.string(&mut name)?;
+        c.name(&mut name)?;
         *self = Self::new(self.process, self.tid, self.start, name);
         Ok(())
     }

@@ -16,7 +16,7 @@ pub(crate) fn name(
 ) -> Result<(), Malformed> {
     c.id(Table::Threads, &mut thread.0)?;
     c.time(seen)?;
-    c.string(name)
+    c.name(name)
 }
 
 /// The control group of a process, or its birth.
@@ -57,7 +57,7 @@ pub(crate) fn process_end(
 
 /// A recording that a merged trace was made of.
 pub(crate) fn source(c: &mut Codec<'_, '_>, source: &mut Source) -> Result<(), Malformed> {
-    c.string(&mut source.host)?;
+    c.name(&mut source.host)?;
     c.string(&mut source.engine)?;
     c.string(&mut source.kernel)?;
     c.number32(&mut source.n_cpus)?;

@@ -35,6 +35,21 @@ pub(crate) const COUNTERS: u8 = 141;
 /// First tag of the sections that a reader of format 1 skips when it does not know them; of format 2 it skips all.
 pub(crate) const OPTIONAL_SECTIONS: u8 = 128;
 
+/// Whether a section counts to [`MAX_TABLE_BYTES`](crate::limits::MAX_TABLE_BYTES): not what replaces what came before, nor
+/// names, which are counted by what they take in memory.
+pub(crate) fn is_of_tables(tag: u8) -> bool {
+    let others = [
+        THREAD_FACTS,
+        SPANS,
+        STATS,
+        SIZES,
+        SYMBOLS,
+        LOCAL_NAMES,
+        LATER_NAMES,
+    ];
+    !others.contains(&tag)
+}
+
 /// Appends a section: tag, length, content. An empty content is no section.
 pub(crate) fn put_section(out: &mut Vec<u8>, tag: u8, content: &[u8]) {
     if !content.is_empty() {

@@ -21,7 +21,12 @@ const RESOLVED: u8 = 1 << 3;
 pub(crate) fn sections(table: &SymbolTable) -> Vec<Vec<u8>> {
     let mut done = Vec::new();
     let mut part = Part::default();
+    let mut used = 0;
     for (frame, functions) in &table.frames {
+        used += memory(functions);
+        if used > MAX_TABLE_BYTES {
+            break;
+        }
         part.push(*frame, functions);
         if part.strings.len() + part.entries.len() >= SECTION_BYTES {
             done.push(std::mem::take(&mut part).into_bytes(done.is_empty()));
@@ -117,7 +122,12 @@ pub(crate) fn read(
 pub(crate) fn later_sections(later: &[LaterName]) -> Vec<Vec<u8>> {
     let mut done = Vec::new();
     let mut part = Vec::new();
+    let mut used = 0;
     for entry in &later[..later.len().min(MAX_LATER_NAMES)] {
+        used += memory(&entry.functions);
+        if used > MAX_TABLE_BYTES {
+            break;
+        }
         let at = part.len();
         put(&mut part, entry.frame.0.into());
         put(&mut part, entry.since.0);
@@ -159,6 +169,11 @@ pub(crate) fn read_later(
     Ok(())
 }
 
+/// Bytes of memory that the functions of a frame take where they are read, at most.
+fn memory(functions: &[SymbolFrame]) -> usize {
+    functions.iter().map(SymbolFrame::memory).sum()
+}
+
 /// Appends the functions of one frame, the outermost [`MAX_INLINE`]; `put_string` a name or a file.
 fn put_functions<'a>(
     out: &mut Vec<u8>,
@@ -195,16 +210,16 @@ fn read_functions<'a>(
         let line = (flags & HAS_LINE != 0)
             .then(|| input.number32())
             .transpose()?;
-        let n_bytes = name.len() + file.map_or(0, str::len) + size_of::<SymbolFrame>();
-        *used += n_bytes;
-        within("bytes of names", *used as u64, MAX_TABLE_BYTES)?;
-        functions.push(SymbolFrame {
+        let function = SymbolFrame {
             name: name.to_owned(),
             file: file.map(str::to_owned),
             line,
             inlined: flags & INLINED != 0,
             resolved: flags & RESOLVED != 0,
-        });
+        };
+        *used += function.memory();
+        within("bytes of names", *used as u64, MAX_TABLE_BYTES)?;
+        functions.push(function);
     }
     Ok(functions)
 }

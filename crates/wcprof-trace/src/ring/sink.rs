@@ -187,7 +187,7 @@ impl TraceSink for Ring {
         // The name that held when what is kept begins is the first of interest; and a thread that
         // renames itself all the time is not followed in all of it.
         let n_over = names.iter().skip(1).take_while(|n| n.0 <= from).count();
-        let n_over = n_over.max(names.len().saturating_sub(limits::MAX_LIST));
+        let n_over = n_over.max(names.len().saturating_sub(limits::MAX_THREAD_NAMES));
         names.drain(..n_over);
         Ok(())
     }

@@ -9,6 +9,7 @@ use wcprof_types::{CounterName, Tid, TimeNs, Wait};
 use super::table::{IdSet, Table};
 use crate::error::{Malformed, TraceError};
 use crate::format::wire::unknown_id;
+use crate::limits::STRING_BYTES;
 use crate::model::{
     Frame, Module, ModuleId, Process, ProcessEnd, ProcessId, Stack, StackId, StackNode, Thread,
     ThreadId, WaitId,
@@ -37,6 +38,13 @@ pub(super) struct RingThread {
     pub(super) thread: Thread,
     pub(super) own_tid: Option<Tid>,
     pub(super) ended: bool,
+}
+
+impl RingThread {
+    /// Bytes of memory of its names, about: texts of up to 16 bytes take as many.
+    fn name_bytes(&self) -> usize {
+        self.thread.names.capacity() * (STRING_BYTES + 16)
+    }
 }
 
 /// All tables of a ring.
@@ -124,7 +132,13 @@ impl RingTables {
             + self.nodes.bytes()
             + self.stacks.bytes()
             + self.waits.bytes()
-            + self.threads.capacity() * (size_of::<Option<RingThread>>() + 64)
+            + self.threads.capacity() * size_of::<Option<RingThread>>()
+            + self
+                .threads
+                .iter()
+                .flatten()
+                .map(RingThread::name_bytes)
+                .sum::<usize>()
             + processes
             + modules
     }

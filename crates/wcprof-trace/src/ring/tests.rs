@@ -10,6 +10,7 @@ use wcprof_types::{
 
 use super::{Ring, RingOptions, Snapshot};
 use crate::TraceSink;
+use crate::limits;
 use crate::model::{
     CounterReading, Frame, Header, Module, Process, ProcessEnd, ProcessId, Span, StackId, Stats,
     ThreadId, Trace, WaitId,
@@ -344,6 +345,25 @@ fn names() {
     assert_eq!(names.first(), Some(&expected[0]));
     assert_eq!(names.last(), Some(&expected[1]));
     assert_eq!(names.len(), 3);
+}
+
+/// Check that threads that rename themselves all the time take little, and that this is counted.
+#[test]
+fn many_names() {
+    let mut ring = ring(2, usize::MAX);
+    let process = process(&mut ring, 1);
+    let thread = ring.add_thread(process, Tid(1), TimeNs(0), "n0").unwrap();
+    let before = ring.bytes();
+    for i in 1..5000 {
+        let name = format!("n{i}");
+        ring.thread_name(thread, TimeNs(i), &name).unwrap();
+    }
+    let names = limits::MAX_THREAD_NAMES * (limits::STRING_BYTES + 16);
+    assert!((names..3 * names).contains(&(ring.bytes() - before)));
+    let trace = trace(&ring.snapshot(Vec::new()), 0);
+    let names = &trace.tables.threads[0].names;
+    assert_eq!(names.len(), limits::MAX_THREAD_NAMES);
+    assert_eq!(names.last(), Some(&(TimeNs(4999), "n4999".to_owned())));
 }
 
 /// Check that a process that stands for several stays, and says for how many.

@@ -339,3 +339,24 @@ fn threads_over_time() {
         assert_eq!(t.host_of(ProcessId(0)), "a");
     }
 }
+
+/// Check that a merge of more recordings than a reader takes is refused.
+#[test]
+fn too_many_sources() {
+    let bytes = small("a", EPOCH, None);
+    let mut tables = read(&bytes).tables;
+    let source = Source::default();
+    tables.origins.sources = vec![source; crate::limits::MAX_SOURCES + 1];
+    let header = merged_header(std::slice::from_ref(&tables), "9.9");
+    let mut writer = TraceWriter::new(Vec::new(), &header).unwrap();
+    let open = |_| TraceReader::from_reader(bytes.as_slice());
+    let refused = merge(
+        vec![tables],
+        Align::Clock,
+        &Joins::none(1),
+        open,
+        &mut writer,
+    );
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("sources, the limit is"), "{refused}");
+}

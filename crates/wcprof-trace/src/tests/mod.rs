@@ -2,6 +2,7 @@
 
 mod damage;
 mod files;
+mod full;
 mod hostile;
 mod merging;
 mod parts;
