@@ -96,11 +96,14 @@ impl Pusher {
         })
     }
 
-    /// Sends what waits, each request once, and gives up after this time: what is left stays in the spool's folder.
-    /// Gives whether it came to an end.
-    pub fn finish(self, within: Duration) -> bool {
+    /// Sends what waits, each request once, and gives up after this time: what is left stays in the spool's folder. Then
+    /// waits up to `last` for the request that is under way, so that nobody else sends it. Gives whether it came to an
+    /// end.
+    pub fn finish(self, within: Duration, last: Duration) -> bool {
         self.spool.close();
-        self.ended.recv_timeout(within).is_ok()
+        let ended = self.ended.recv_timeout(within).is_ok();
+        self.spool.stop();
+        ended || self.ended.recv_timeout(last).is_ok()
     }
 }
 
@@ -124,7 +127,13 @@ impl Work {
                 was_empty = true;
                 continue;
             };
-            let answer = self.store.send(&request);
+            let answer = match &request {
+                Ok(request) => self.store.send(request),
+                Err(error) => Answer::Later {
+                    reason: format!("failed to read what waits for it: {error}"),
+                    after: None,
+                },
+            };
             let wait = match &answer {
                 Answer::Taken | Answer::Partly { .. } | Answer::Refused { .. } => {
                     self.spool.remove(number);
@@ -135,7 +144,11 @@ impl Work {
                 Answer::Later { after, .. } => Some(backoff.next(*after)),
                 Answer::NoEntry { .. } => Some(backoff.next(None)),
             };
-            event(&self.note(answer, request.len(), wait.unwrap_or_default()));
+            event(&self.note(
+                answer,
+                request.map_or(0, |r| r.len()),
+                wait.unwrap_or_default(),
+            ));
             if let Some(wait) = wait {
                 self.spool.keep();
                 if self.spool.is_closed() {

@@ -64,6 +64,7 @@ struct Waiting {
     /// A request that is being sent: it is not dropped, since the store may have it.
     sending: Option<u64>,
     is_closed: bool,
+    is_stopped: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -220,8 +221,8 @@ impl Spool {
     }
 
     /// The oldest request and its number, which is not dropped until it is [kept](Self::keep) or removed. One whose file
-    /// cannot be read is dropped.
-    pub(crate) fn oldest(&self) -> Option<(u64, Arc<[u8]>)> {
+    /// has gone is dropped; one whose file cannot be read now may be later.
+    pub(crate) fn oldest(&self) -> Option<(u64, io::Result<Arc<[u8]>>)> {
         loop {
             let entry = {
                 let mut waiting = self.lock();
@@ -230,16 +231,16 @@ impl Spool {
                 entry
             };
             if let Some(request) = entry.memory {
-                return Some((entry.number, request));
+                return Some((entry.number, Ok(request)));
             }
             let path = self.path(entry.number, self.options.kind)?;
             match fs::read(path) {
-                Ok(request) => return Some((entry.number, request.into())),
-                Err(_) => {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     if self.remove(entry.number) {
                         self.lock().figures.n_dropped += 1;
                     }
                 }
+                read => return Some((entry.number, read.map(Into::into))),
             }
         }
     }
@@ -278,7 +279,7 @@ impl Spool {
                 .wait(waiting)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        !waiting.entries.is_empty()
+        !waiting.entries.is_empty() && !waiting.is_stopped
     }
 
     /// Waits until this time has passed or the spool is closed.
@@ -301,6 +302,11 @@ impl Spool {
     pub(crate) fn close(&self) {
         self.lock().is_closed = true;
         self.arrived.notify_all();
+    }
+
+    /// What waits is not sent any more by this process.
+    pub(crate) fn stop(&self) {
+        self.lock().is_stopped = true;
     }
 
     pub(crate) fn is_closed(&self) -> bool {
@@ -335,7 +341,7 @@ mod tests {
     fn drain(spool: &Spool) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while let Some((number, request)) = spool.oldest() {
-            all.push(request.to_vec());
+            all.push(request.unwrap().to_vec());
             assert!(spool.remove(number));
         }
         all
@@ -399,6 +405,23 @@ mod tests {
         let file = renamed.join("00000000000000000001.otlp");
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         assert_eq!(drain(&spool), [&b"first"[..], b"second"]);
+    }
+
+    /// Check that a request whose file cannot be read now is neither sent nor lost.
+    #[test]
+    fn unreadable() {
+        let folder = tempfile::tempdir().unwrap();
+        let spool = spool(Some(folder.path()), 100);
+        spool.add(b"first".to_vec());
+        let [file, aside] = ["00000000000000000000.otlp", "aside"].map(|n| folder.path().join(n));
+        fs::rename(&file, &aside).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert!(spool.oldest().unwrap().1.is_err());
+        spool.keep();
+        fs::remove_dir(&file).unwrap();
+        fs::rename(aside, file).unwrap();
+        assert_eq!(drain(&spool), [b"first"]);
+        assert_eq!(spool.figures().n_dropped, 0);
     }
 
     /// Check that a folder that goes away, or none, leaves requests in memory, up to a limit, and that a file that goes

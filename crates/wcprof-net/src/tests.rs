@@ -165,7 +165,7 @@ fn push(
     while !is_enough(&all) {
         all.push(events.recv_timeout(Duration::from_secs(60)).unwrap());
     }
-    assert!(pusher.finish(Duration::from_secs(60)));
+    assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
     all
 }
 
@@ -372,6 +372,35 @@ fn wrong_certificate() {
     assert!(!rest.contains("secret"), "{rest}");
 }
 
+/// Check that a pusher that was given up sends nothing more: another one may.
+#[test]
+fn given_up() {
+    let (url, _got) = serve(vec![status("200 OK")]);
+    let spool = spool(None);
+    for request in [b"1", b"2", b"3"] {
+        spool.add(StoreKind::Pyroscope.pack(request.to_vec()));
+    }
+    let (sender, events) = channel();
+    let (go_on, wait) = channel::<()>();
+    let event = move |event: &PushEvent| {
+        let _ = sender.send(event.clone());
+        let _ = wait.recv();
+    };
+    let store = Store::new(options(&url)).unwrap();
+    let pusher = Pusher::start(
+        store,
+        Arc::clone(&spool),
+        PusherOptions::default(),
+        || {},
+        event,
+    );
+    assert!(is_taken(&events.recv().unwrap()));
+    assert!(!pusher.unwrap().finish(Duration::ZERO, Duration::ZERO));
+    drop(go_on);
+    assert_eq!(events.iter().count(), 0);
+    assert_eq!(spool.figures().n_waiting, 2);
+}
+
 /// Check that what a collector says beside its success is counted and handed on, and that the request is not sent again.
 #[test]
 fn partly_taken() {
@@ -399,7 +428,7 @@ fn partly_taken() {
     let pusher = pusher.unwrap();
     let figures = Arc::clone(&pusher.figures);
     spool.add(StoreKind::Otlp.pack(b"profiles".to_vec()));
-    assert!(pusher.finish(Duration::from_secs(60)));
+    assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
     let all: Vec<PushEvent> = events.iter().collect();
     assert_eq!(all, [PushEvent::Partly(2, "x".to_owned())]);
     assert_eq!(figures.n_rejected.load(Ordering::Relaxed), 2);

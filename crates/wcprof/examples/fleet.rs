@@ -220,7 +220,7 @@ fn push(made: &Made, fault: Fault, max_spool: u64) -> Result<()> {
         *cpu.lock().map_err(|_| "a pusher panicked")? as f64 / 1e6 / n_sent.max(1) as f64,
     );
     for (pusher, _) in hosts {
-        if !pusher.finish(PATIENCE) {
+        if !pusher.finish(PATIENCE, Duration::ZERO) {
             return Err(format!("{fault:?}: a pusher does not end").into());
         }
     }

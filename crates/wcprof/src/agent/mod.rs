@@ -35,6 +35,8 @@ use crate::message;
 
 /// What waits for the store is sent for this long at the end; the rest stays in the spool.
 const LAST_PUSH: Duration = Duration::from_secs(10);
+/// More than a request may take.
+const LAST_REQUEST: Duration = Duration::from_secs(40);
 
 /// Runs until a signal ends it.
 pub(crate) fn run() -> Result<(), Failure> {
@@ -96,7 +98,12 @@ fn run_plan(plan: &Plan, control: &Control, figures: &Arc<Figures>) -> Result<Or
         }
     };
     if let Some(pushing) = pushing {
-        pushing.finish(LAST_PUSH);
+        // The next plan must not send the request, too; at the end nobody waits for it.
+        let last = match order {
+            Order::Reload => LAST_REQUEST,
+            Order::Stop => Duration::ZERO,
+        };
+        pushing.finish(LAST_PUSH, last);
     }
     Ok(order)
 }

@@ -78,9 +78,10 @@ impl Pushing {
         }
     }
 
-    /// Sends what waits, as far as that is possible within this time.
-    pub(super) fn finish(self, within: Duration) {
-        self.pusher.finish(within);
+    /// Sends what waits, as far as that is possible within this time, and waits up to `last` for the request that is
+    /// under way then.
+    pub(super) fn finish(self, within: Duration, last: Duration) {
+        self.pusher.finish(within, last);
         let n_waiting = self.spool.figures().n_waiting;
         if n_waiting > 0 {
             let text = format!("{n_waiting} requests wait in the spool for the next start");

@@ -47,7 +47,7 @@ fn pushed(trace: &str, series: &[Series]) -> Vec<Vec<u8>> {
     let pusher = pusher.expect("a thread");
     spool.add(kind.pack(pyroscope_request(&requests)));
     let [refused, taken] = [server.next(), server.next()];
-    assert!(pusher.finish(Duration::from_secs(60)));
+    assert!(pusher.finish(Duration::from_secs(60), Duration::ZERO));
     assert_eq!((refused.status, taken.status), (429, 200));
     assert_eq!(refused.body, taken.body);
     let pushed = taken.pushed().into_iter().zip(series);
