@@ -1,12 +1,13 @@
 //! The agent against live processes and a store: which intervals there are, whose, and what they hold.
 
 use std::path::Path;
+use std::process::Command;
 
 use nix::sys::signal::Signal;
 use prost::Message;
 use wcprof_testkit::{
     Engine, PushedPprof, RemoteProcess, Reply, TestStore, Variant, copy_program, fixture,
-    read_trace, wcprof,
+    has_capability, read_trace, skip, wcprof,
 };
 
 use crate::said::Said;
@@ -153,6 +154,38 @@ fn minute_of_demo() {
     assert!(all.iter().all(|got| got.sum() > got.profile.duration_nanos));
     assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
     assert_eq!(demo.end_by(Signal::SIGTERM), Some(0));
+}
+
+/// A process whose thread waits on a stack in userfaultfd memory: nobody who reads it gets an answer.
+pub(crate) fn one_is_silent(engine: Engine) {
+    if !has_capability() {
+        return skip("agent::one_is_silent", "needs root for userfaultfd");
+    }
+    let folder = tempfile::tempdir().expect("temporary folder");
+    let name = "agent-silent";
+    let copy = |from: &'static str, to: &str| {
+        let program = folder.path().join(to).join(name);
+        std::fs::create_dir(folder.path().join(to)).expect("the folder is there");
+        copy_program(&fixture(from, Variant::NoFramePointers), &program);
+        program
+    };
+    let store = TestStore::start(|| Reply::Status(200));
+    let other = RemoteProcess::start(&copy("split_sleep.c", "other"));
+    let mut silent = Command::new(copy("silent.c", "silent"));
+    let mut silent = RemoteProcess::start_command(silent.args(["stack", "-"]));
+    silent.send_line("SILENCE");
+    silent.answer("MARK");
+    let agent = start(engine, &store, folder.path(), name);
+    agent.line(&format!("pid {} is left out until it ends", silent.pid()));
+    agent.line("recording 1 processes");
+    // Whole intervals of the other one, which all begin after that.
+    let mut n_whole = 0;
+    until(&store, &mut Vec::new(), |got| {
+        n_whole += i64::from(got.is_whole() && got.time_in("wait_seven") > INTERVAL);
+        n_whole == 3
+    });
+    assert_eq!(agent.end_by(Signal::SIGTERM), Some(0));
+    drop((silent, other));
 }
 
 pub(crate) fn follows(engine: Engine) {

@@ -58,6 +58,7 @@ wcprof_testkit::engine_tests! {
         stacks::names: "Check demangled C++ and Rust names and inline frames.",
         locks::two_processes: "Check that each process's locks are blamed on its own threads.",
         agent::follows: "Check that the agent pushes each interval of each process, finds new ones, tries again, reloads and ends.",
+        agent::one_is_silent: "Check that a process whose memory never answers is left out once, and that profiles of others go on.",
         keep::signals: "Check that each SIGUSR1 writes the last time, of the right length, and that the end does.",
         keep::last_signals: "Check that SIGHUP, SIGQUIT and SIGTERM write the last time, and end the recorder.",
         keep::trigger: "Check that threads which begin to wait for a lock trigger one file, with the time before.",

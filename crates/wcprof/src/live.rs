@@ -3,8 +3,10 @@
 
 use std::sync::mpsc::SyncSender;
 
+use wcprof_capture::SamplingEnd;
 use wcprof_record::{NamedSnapshot, RecordError, Recorder};
 use wcprof_trace::ring::{Ring, RingOptions};
+use wcprof_types::Pid;
 
 use crate::failure::Failure;
 use crate::session::{self, Running, SessionOptions};
@@ -20,6 +22,8 @@ pub(crate) struct Ended {
     pub(crate) remark: Option<String>,
     /// What went wrong on the way.
     pub(crate) loss: Option<String>,
+    /// The process whose memory did not answer: that ended it.
+    pub(crate) silent: Option<Pid>,
 }
 
 /// Begins to record. `after_batch` is called with the time of each batch, ns, after it; `looks` gets what the ring holds once a
@@ -54,10 +58,15 @@ pub(crate) fn finish(running: Running<Ring>, options: &SessionOptions) -> Result
     let reason = finished.reason();
     let (kept, late) = finished.recorder.finish_with_snapshot(reason);
     let loss = session::loss(finished.failed.or(late).as_ref(), &finished.end);
+    let silent = match finished.end {
+        SamplingEnd::Stuck(stuck) => stuck.pid(),
+        _ => None,
+    };
     Ok(Ended {
         kept,
         reason,
         remark: finished.remark,
         loss,
+        silent,
     })
 }

@@ -39,6 +39,13 @@ pub struct Stuck {
     read: Option<(Pid, Tid, Avma)>,
 }
 
+impl Stuck {
+    /// The process whose memory does not answer, where it is that.
+    pub fn pid(&self) -> Option<Pid> {
+        self.read.map(|(pid, ..)| pid)
+    }
+}
+
 impl fmt::Display for Stuck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let what = match self.read {
@@ -211,6 +218,7 @@ mod tests {
                 for rests in [false, true] {
                     pulse.begin();
                     pulse.address.store(0x1000, Ordering::Relaxed);
+                    pulse.pid.store(5, Ordering::Relaxed);
                     pulse.tid.store(7, Ordering::Relaxed);
                     if rests {
                         pulse.rest();
@@ -230,6 +238,7 @@ mod tests {
             text.contains("thread 7") && text.contains("0x1000"),
             "{text}"
         );
+        assert_eq!(stuck.pid(), Some(Pid(5)));
         next.send(()).unwrap();
         begun.recv().unwrap();
         assert!((0..10).all(|_| watcher.check().is_none()));

@@ -26,6 +26,8 @@ pub(super) struct Finder {
     looked: HashMap<i32, u8>,
     all_looked: Option<Instant>,
     targets: Vec<Arc<Target>>,
+    /// Processes that cannot be recorded, until they end.
+    left_out: Vec<Arc<Target>>,
     refused: Sparing,
 }
 
@@ -36,6 +38,7 @@ impl Finder {
             looked: HashMap::new(),
             all_looked: None,
             targets: Vec::new(),
+            left_out: Vec::new(),
             refused: Sparing::default(),
         }
     }
@@ -43,6 +46,12 @@ impl Finder {
     /// Processes that were found and have not ended, in the order in which they were found.
     pub(super) fn targets(&self) -> &[Arc<Target>] {
         &self.targets
+    }
+
+    /// From now on this process is no target, until it has ended: its next program may be as silent.
+    pub(super) fn leave_out(&mut self, pid: Pid) {
+        let is_it = |target: &mut Arc<Target>| target.pid() == pid;
+        self.left_out.extend(self.targets.extract_if(.., is_it));
     }
 
     /// Processes that are new since the last search.
@@ -55,6 +64,7 @@ impl Finder {
             }
             is_same
         });
+        self.left_out.retain(|target| !target.has_exited());
         let now = Instant::now();
         if self.all_looked.is_none_or(|looked| now - looked >= AGAIN) {
             self.all_looked = Some(now);
@@ -64,8 +74,9 @@ impl Finder {
         let mut new = Vec::new();
         for pid in pids() {
             let n_looks = before.get(&pid).copied().unwrap_or(0);
-            let is_target = self.targets.iter().any(|target| target.pid() == Pid(pid));
-            if n_looks < LOOKS && !is_target {
+            let mut known = self.targets.iter().chain(&self.left_out);
+            let is_known = known.any(|target| target.pid() == Pid(pid));
+            if n_looks < LOOKS && !is_known {
                 new.extend(self.look(pid));
             }
             self.looked
@@ -139,5 +150,32 @@ mod tests {
         assert!(!has(finder.targets(), &first) && has(finder.targets(), &second));
         second.kill().unwrap();
         second.wait().unwrap();
+    }
+
+    /// Check that a process that is left out is not found again, that others still are, and that it is forgotten when it
+    /// has ended.
+    #[test]
+    fn left_out() {
+        let (mut silent, mut other) = (cat(), cat());
+        let name = Glob::new("cat").unwrap().compile_matcher();
+        let mut finder = Finder::new(vec![Selector::Name(name)]);
+        let pids = [&silent, &other].map(|child| Pid(child.id() as i32));
+        let has = |finder: &Finder, pid| finder.targets().iter().any(|target| target.pid() == pid);
+        assert!((0..1000).any(|_| {
+            finder.looked.clear();
+            finder.search();
+            pids.iter().all(|&pid| has(&finder, pid))
+        }));
+        finder.leave_out(pids[0]);
+        finder.all_looked = None;
+        let found = finder.search();
+        assert!(found.iter().all(|target| target.pid() != pids[0]));
+        assert_eq!(pids.map(|pid| has(&finder, pid)), [false, true]);
+        silent.kill().unwrap();
+        silent.wait().unwrap();
+        finder.search();
+        assert!(finder.left_out.is_empty());
+        other.kill().unwrap();
+        other.wait().unwrap();
     }
 }

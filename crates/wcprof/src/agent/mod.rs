@@ -18,17 +18,17 @@ mod pushing;
 mod recording;
 
 use std::ffi::OsString;
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 pub(crate) use args::AgentArgs;
 use config::with_file;
 use control::{Control, Order};
-use figures::Figures;
 use finder::{Finder, SEARCH};
 use log::Level;
 use plan::Plan;
 use pushing::Pushing;
+use recording::Shared;
 
 use crate::failure::Failure;
 use crate::message;
@@ -47,11 +47,11 @@ pub(crate) fn run() -> Result<(), Failure> {
     }
     let control = Control::new();
     let _signals = control.at_signals()?;
-    let figures: Arc<Figures> = Arc::default();
-    metrics::serve(&plan.args.listen, &figures)?;
+    let shared = Shared::default();
+    metrics::serve(&plan.args.listen, &shared.figures)?;
     log::line(Level::Info, &plan.summary());
     loop {
-        let order = run_plan(&plan, &control, &figures)?;
+        let order = run_plan(&plan, &control, &shared)?;
         if order == Order::Stop {
             return Ok(());
         }
@@ -70,13 +70,12 @@ pub(crate) fn run() -> Result<(), Failure> {
 }
 
 /// Records and pushes as planned until a signal orders something else.
-fn run_plan(plan: &Plan, control: &Control, figures: &Arc<Figures>) -> Result<Order, Failure> {
+fn run_plan(plan: &Plan, control: &Control, shared: &Shared) -> Result<Order, Failure> {
     let pushing = plan.store.as_ref();
     let pushing = pushing
-        .map(|store| Pushing::start(store, figures))
+        .map(|store| Pushing::start(store, &shared.figures))
         .transpose()?;
     let mut finder = Finder::new(plan.selectors.clone());
-    let mut has_recorded = false;
     let order = loop {
         if let Some(order) = control.take() {
             break order;
@@ -86,11 +85,11 @@ fn run_plan(plan: &Plan, control: &Control, figures: &Arc<Figures>) -> Result<Or
             continue;
         }
         let destination = pushing.as_ref().map(Pushing::destination);
-        let recorded = recording::run(plan, control, &mut finder, destination, figures);
+        let recorded = recording::run(plan, control, &mut finder, destination, shared);
         match recorded {
-            Ok(()) => has_recorded = true,
+            Ok(()) => {}
             // What the user has to mend, said at once.
-            Err(failure) if !has_recorded => return Err(failure),
+            Err(failure) if !shared.has_recorded.load(Ordering::Relaxed) => return Err(failure),
             Err(failure) => {
                 message::line(Level::Error, &failure.to_string());
                 control.wait(Duration::from_secs(5));

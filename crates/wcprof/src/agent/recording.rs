@@ -1,6 +1,7 @@
 //! One recording of the agent: begins with the processes that are there, takes in those that the finder finds, and ends
 //! with the last one or by an order.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -11,6 +12,7 @@ use wcprof_host::own_files::make_dir;
 use wcprof_record::Recorder;
 use wcprof_text::terminal_name;
 use wcprof_trace::ring::Ring;
+use wcprof_types::Pid;
 
 use super::control::Control;
 use super::figures::Figures;
@@ -30,14 +32,23 @@ use crate::session::{SessionOptions, since_1970};
 /// Intervals that wait to become profiles.
 const WAITING: usize = 2;
 
+/// What all recordings share.
+#[derive(Debug, Default)]
+pub(super) struct Shared {
+    pub(super) figures: Arc<Figures>,
+    /// One of them has begun: what ends a later one does not end the agent.
+    pub(super) has_recorded: AtomicBool,
+}
+
 /// Records until the last process has ended or an order has come.
 pub(super) fn run(
     plan: &Plan,
     control: &Control,
     finder: &mut Finder,
     destination: Option<Destination>,
-    figures: &Arc<Figures>,
+    shared: &Shared,
 ) -> Result<(), Failure> {
+    let figures = &shared.figures;
     let arrivals = Arrivals::default();
     let options = SessionOptions {
         targets: finder.targets().iter().take(MAX_TARGETS).cloned().collect(),
@@ -55,7 +66,7 @@ pub(super) fn run(
     note_targets(finder, figures);
     let ended = thread::scope(|scope| {
         // It gives up what only the start of a recording needs; this thread finds processes for the next one, too.
-        let recording = scope.spawn(|| record(plan, &options, destination, figures));
+        let recording = scope.spawn(|| record(plan, &options, destination, shared));
         while !recording.is_finished() {
             control.wait(SEARCH);
             for target in finder.search() {
@@ -72,7 +83,10 @@ pub(super) fn run(
     });
     figures.lock().end_recording();
     let panicked = || anyhow::anyhow!("the recording thread panicked; please report this");
-    ended.map_err(|_| panicked())?
+    if let Some(silent) = ended.map_err(|_| panicked())?? {
+        finder.leave_out(silent);
+    }
+    Ok(())
 }
 
 fn note_targets(finder: &Finder, figures: &Figures) {
@@ -80,13 +94,14 @@ fn note_targets(finder: &Finder, figures: &Figures) {
     figures.lock().set_targets(titles);
 }
 
-/// Records, and makes profiles on a thread of their own.
+/// Records, and makes profiles on a thread of their own. Gives the process that the next recording must do without.
 fn record(
     plan: &Plan,
     options: &SessionOptions,
     destination: Option<Destination>,
-    figures: &Arc<Figures>,
-) -> Result<(), Failure> {
+    shared: &Shared,
+) -> Result<Option<Pid>, Failure> {
+    let figures = &shared.figures;
     let name_options = NameOptions {
         args: &plan.symbols,
         options: names::recording_options(&plan.symbols, false, &options.ending.names),
@@ -103,7 +118,10 @@ fn record(
         is_incomplete: &Arc::default(),
     };
     let n_targets = options.targets.len();
-    let started = || log::line(Level::Info, &format!("recording {n_targets} processes"));
+    let started = || {
+        shared.has_recorded.store(true, Ordering::Relaxed);
+        log::line(Level::Info, &format!("recording {n_targets} processes"));
+    };
     let (ready, all_ready) = sync_channel(WAITING);
     let intervals = Arc::new(Mutex::new(Intervals::new(plan.args.interval)));
     let also = {
@@ -133,15 +151,20 @@ fn record(
             let _ = ready.send((ended.kept, Interval { from, to }));
         }
         drop(ready);
-        Ok::<_, Failure>((ended.remark, ended.loss))
+        Ok::<_, Failure>((ended.remark, ended.loss, ended.silent))
     });
-    let (remark, loss) = ended?;
+    let (remark, loss, silent) = ended?;
     if let Some(remark) = remark {
         log::line(Level::Info, &remark);
     }
-    match loss {
-        Some(loss) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))),
-        None => Ok(()),
+    match (loss, silent) {
+        (Some(loss), Some(pid)) => {
+            let text = format!("pid {pid} is left out until it ends: {loss}");
+            log::line(Level::Warning, &text);
+            Ok(silent)
+        }
+        (Some(loss), None) => Err(Failure::new(Exit::Failure, anyhow::anyhow!("{loss}"))),
+        (None, _) => Ok(None),
     }
 }
 
