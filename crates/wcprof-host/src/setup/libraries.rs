@@ -1,6 +1,6 @@
 //! Mapped programs and libraries, and the version texts inside two of them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, BufRead, BufReader, Read};
 
 use wcprof_types::snapshot::{Library, ProcessSetup};
@@ -12,11 +12,18 @@ use crate::open::{LiveFiles, NoFile};
 use crate::procfs::parse_mappings;
 
 const MAX_LIBRARIES: usize = 1024;
-/// Bytes of a library that are searched for its version.
+/// Libraries that are searched for their version, and bytes of each.
+const MAX_SEARCHES: usize = 8;
 const MAX_SEARCHED: u64 = 64 << 20;
-/// Bytes of a version text of Ceph, and what one of OpenSSL stays below.
+/// Files that are searched for the version of Ceph.
+const MAX_OF_CEPH: usize = 2;
+/// Bytes of a version text of Ceph, from and to, and what one of OpenSSL stays below.
+const MIN_VERSION: usize = "9.0.0".len();
 const MAX_VERSION: usize = 40;
 const MAX_OPENSSL: usize = 80;
+
+/// What finds a version text in a file.
+type Find = fn(&mut dyn BufRead) -> io::Result<Option<String>>;
 
 pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
     let path = format!("/proc/{pid}/maps");
@@ -27,20 +34,23 @@ pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
         let n = mappings.n_left_out;
         tree.left_out(&path, format!("{n} of its lines exceed a limit"));
     }
-    let mut libraries: Vec<Library> = Vec::new();
-    let code = mappings.iter().filter(|m| m.executable && is_file(m));
-    for mapping in code {
-        let (path, deleted) = match mapping.path.strip_suffix(" (deleted)") {
-            Some(path) => (path, true),
-            None => (mapping.path.as_str(), false),
-        };
-        if libraries.len() >= MAX_LIBRARIES || libraries.iter().any(|l| l.path == path) {
-            continue;
-        }
+    let mut libraries = Vec::new();
+    let mut n_searches = 0;
+    for mapping in with_code(&mappings).take(MAX_LIBRARIES) {
+        let path = undeleted(&mapping.path);
+        let version = version_in(&mapping.path).and_then(|find| {
+            n_searches += 1;
+            if n_searches > MAX_SEARCHES {
+                let reason = format!("not searched for its version: {MAX_SEARCHES} others were");
+                tree.left_out(path, reason);
+                return None;
+            }
+            search(tree, pid, mapping, find)
+        });
         libraries.push(Library {
             path: path.to_owned(),
-            deleted,
-            version: version(tree, pid, mapping),
+            deleted: path.len() < mapping.path.len(),
+            version,
         });
     }
     if mappings.iter().any(|m| m.path.starts_with("/[aio]")) {
@@ -60,9 +70,21 @@ pub(super) fn read(tree: &Tree, pid: Pid, setup: &mut ProcessSetup) {
 /// itself (`ceph-osd`).
 pub(super) fn ceph_version(tree: &Tree, pid: Pid) -> Option<String> {
     let mappings = tree.parse(&format!("/proc/{pid}/maps"), Absent::Noted, parse_mappings)?;
+    let of_ceph =
+        with_code(&mappings).filter(|m| is_ceph_common(&m.path) || is_ceph_program(&m.path));
+    let mut searched = of_ceph.take(MAX_OF_CEPH);
+    searched.find_map(|mapping| search(tree, pid, mapping, ceph))
+}
+
+/// The first mapping of each file with code: a process may map the same one as often as it likes.
+fn with_code(mappings: &[Mapping]) -> impl Iterator<Item = &Mapping> {
+    let mut seen = HashSet::new();
     let code = mappings.iter().filter(|m| m.executable && is_file(m));
-    let mut of_ceph = code.filter(|m| is_ceph_common(&m.path) || is_ceph_program(&m.path));
-    of_ceph.find_map(|mapping| search(tree, pid, mapping, ceph))
+    code.filter(move |m| seen.insert(undeleted(&m.path)))
+}
+
+fn undeleted(path: &str) -> &str {
+    path.strip_suffix(" (deleted)").unwrap_or(path)
 }
 
 fn is_ceph_common(path: &str) -> bool {
@@ -79,25 +101,18 @@ fn is_file(mapping: &Mapping) -> bool {
     mapping.inode != 0 && mapping.path.starts_with('/')
 }
 
-/// The version text inside a library of OpenSSL or Ceph.
-fn version(tree: &Tree, pid: Pid, mapping: &Mapping) -> Option<String> {
-    let name = mapping.path.rsplit('/').next()?;
+/// What finds the version text inside a library of OpenSSL or Ceph; `None` for others.
+fn version_in(path: &str) -> Option<Find> {
+    let name = path.rsplit('/').next()?;
     if name.starts_with("libcrypto.so") || name.starts_with("libcrypto-") {
-        search(tree, pid, mapping, openssl)
-    } else if is_ceph_common(name) {
-        search(tree, pid, mapping, ceph)
+        Some(openssl)
     } else {
-        None
+        is_ceph_common(name).then_some(ceph)
     }
 }
 
 /// What a search finds in a mapped file. A program of Ceph has 30 MB: it is not held whole.
-fn search(
-    tree: &Tree,
-    pid: Pid,
-    mapping: &Mapping,
-    find: fn(&mut dyn BufRead) -> io::Result<Option<String>>,
-) -> Option<String> {
+fn search(tree: &Tree, pid: Pid, mapping: &Mapping, find: Find) -> Option<String> {
     if !tree.is_live() {
         let path = format!("/proc/{pid}/root{}", mapping.path);
         let (bytes, _) = tree.bytes(&path, MAX_SEARCHED as usize, Absent::Noted)?;
@@ -157,7 +172,7 @@ fn ceph(content: &mut dyn BufRead) -> io::Result<Option<String>> {
         last.clear();
         last.extend_from_slice(&string[string.len().saturating_sub(MAX_VERSION)..]);
         if alone.len() < 2
-            && string.len() <= MAX_VERSION
+            && (MIN_VERSION..=MAX_VERSION).contains(&string.len())
             && let Ok(text) = std::str::from_utf8(string)
             && is_version(text)
         {

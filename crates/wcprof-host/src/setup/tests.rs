@@ -5,11 +5,11 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 
 use wcprof_types::Pid;
-use wcprof_types::snapshot::Snapshot;
+use wcprof_types::snapshot::{ProcessSetup, Snapshot};
 
 use super::memory::Walk;
 use super::tree::Tree;
-use super::{host, process, read_setup};
+use super::{host, libraries, process, read_setup};
 
 fn write(root: &Path, path: &str, content: impl AsRef<[u8]>) {
     let path = root.join(path);
@@ -234,6 +234,34 @@ fn hostile_process() {
     assert_eq!(snapshot.process.cmdline.len(), 4096);
     let unread: Vec<&str> = snapshot.unread.iter().map(|u| u.path.as_str()).collect();
     assert_eq!(unread, ["/proc/7/cmdline", "/etc/ceph/ceph.conf"]);
+}
+
+/// Check that a process decides neither how often nor how many files are searched for versions, and that those left out
+/// are named.
+#[test]
+fn searches_are_bounded() {
+    let folder = host_with_osd();
+    let root = folder.path();
+    let searched = |maps: String, read: &dyn Fn(&Tree)| {
+        write(root, "proc/7/maps", maps);
+        let tree = Tree::new(root).unwrap();
+        read(&tree);
+        let opened = tree.opened.take().into_iter();
+        let n = opened.filter(|path| path.starts_with("/proc/7/root/usr"));
+        (n.count(), tree.into_unread())
+    };
+    let version = |tree: &Tree| assert_eq!(libraries::ceph_version(tree, Pid(7)), None);
+    let line = "7f00-7f10 r-xp 00000000 08:01 9    /usr";
+    let osd = format!("{line}/bin/ceph-osd\n").repeat(1000);
+    assert_eq!(searched(osd, &version).0, 1);
+    let common = |n| format!("{line}/lib/libceph-common.so.{n}\n");
+    let common: String = (100..200).map(common).collect();
+    assert_eq!(searched(common.clone(), &version).0, 2);
+    let (n, unread) = searched(common, &|tree| {
+        libraries::read(tree, Pid(7), &mut ProcessSetup::default());
+    });
+    let left_out = unread.iter().filter(|u| u.reason.contains("8 others"));
+    assert_eq!((n, left_out.count()), (8, 56), "{unread:?}");
 }
 
 /// Check this process on this machine, and that a process that is not there is an error.
