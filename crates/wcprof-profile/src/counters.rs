@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use wcprof_trace::model::{CounterFacts, CounterId, CounterReading, ProcessId};
 use wcprof_types::CounterValue;
 
-use crate::slices::{Slices, TimeAxis, overlap};
+use crate::slices::{Parts, Slices, TimeAxis};
 
 /// What a process counted of its own work.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -18,12 +18,12 @@ pub struct ProcessCounters {
     pub covered_ns: u64,
 }
 
-/// The same of each process that has readings. `parts` are the times at which a process
+/// The same of each process that has readings. `parts` are the times at which each process
 /// was recorded. What grew between two readings is spread evenly over the time between them; from one recording
 /// to the next it is left out.
 pub(crate) fn growth(
     facts: &CounterFacts,
-    parts: impl Fn(ProcessId) -> Vec<(u64, u64)>,
+    parts: &[Parts],
     axis: &TimeAxis,
 ) -> HashMap<ProcessId, ProcessCounters> {
     let (from, to) = (axis.start.0, axis.end.0);
@@ -32,14 +32,16 @@ pub(crate) fn growth(
     let mut values: HashMap<(ProcessId, CounterId), CounterValue> = HashMap::new();
     for reading in &facts.readings {
         let CounterReading { process, time, .. } = reading;
+        let Some(parts) = parts.get(process.0 as usize) else {
+            continue;
+        };
         // Nothing is known of what was before the first one.
         let before = last.insert(*process, time.0).unwrap_or(time.0);
-        let parts = parts(*process);
         let length = time.0.saturating_sub(before);
-        let is_one = parts.len() < 2 || overlap(&parts, before, time.0) == length;
+        let is_one = parts.len() < 2 || parts.overlap(before, time.0) == length;
         let (start, end) = (before.clamp(from, to), time.0.clamp(from, to));
         let inside = match is_one {
-            true => overlap(&parts, start, end),
+            true => parts.overlap(start, end),
             false => 0,
         };
         let known = all.entry(*process).or_default();

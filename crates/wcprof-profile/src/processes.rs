@@ -8,7 +8,7 @@ use wcprof_types::{Pid, TimeNs, ceph_fsid, process_title, program_name};
 use crate::counters::growth;
 use crate::model::{ProfileModule, ProfileProcess, ProfileThread, TimeAxis};
 use crate::rules::Rules;
-use crate::slices::overlap;
+use crate::slices::Parts;
 
 /// The name of the thread (tid 0) that holds the CPU time of threads that exited unseen.
 const EXITED: &str = "[exited threads, not sampled]";
@@ -37,10 +37,10 @@ pub(crate) fn gaps(tables: &Tables, start: u64, end: u64) -> Vec<(u64, u64)> {
 }
 
 /// Times between the recordings of each process.
-fn process_gaps(tables: &Tables) -> Vec<Vec<(u64, u64)>> {
+fn process_gaps(tables: &Tables) -> Vec<Parts> {
     let of = |parts: Vec<(TimeNs, TimeNs)>| {
         let between = parts.windows(2).map(|two| (two[0].1.0, two[1].0.0));
-        between.filter(|(from, to)| from < to).collect()
+        Parts::new(between.filter(|(from, to)| from < to))
     };
     tables.recorded_parts().into_iter().map(of).collect()
 }
@@ -59,14 +59,11 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
         true => (time.start.0, time.end.0),
         false => (0, u64::MAX),
     };
-    let all_parts = tables.recorded_parts();
-    let parts_of = |id: ProcessId| -> Vec<(u64, u64)> {
-        let parts = all_parts.get(id.0 as usize).into_iter().flatten();
-        parts.map(|(start, end)| (start.0, end.0)).collect()
-    };
-    let mut counters = growth(&tables.origins.counters, parts_of, time);
+    let parts = tables.recorded_parts().into_iter();
+    let parts = parts.map(|parts| Parts::new(parts.iter().map(|(start, end)| (start.0, end.0))));
+    let parts: Vec<Parts> = parts.collect();
+    let mut counters = growth(&tables.origins.counters, &parts, time);
     let of = |(id, process): (ProcessId, &Process)| {
-        let parts = parts_of(id);
         let Process { comm, cmdline, .. } = process;
         let ended = tables.origins.process_ends.get(&id);
         ProfileProcess {
@@ -82,7 +79,7 @@ pub(crate) fn processes(tables: &Tables, time: &TimeAxis, rules: &Rules) -> Vec<
             class: rules.class(comm, program_name(cmdline)).to_owned(),
             host: tables.host_of(id).to_owned(),
             fsid: ceph_fsid(cmdline, &process.cgroup).unwrap_or_default(),
-            recorded_ns: overlap(&parts, from, to),
+            recorded_ns: parts[id.0 as usize].overlap(from, to),
             ended: ended.map(|end| end.reason.clone()),
             counters: counters.remove(&id).unwrap_or_default(),
         }
@@ -140,7 +137,7 @@ pub(crate) fn threads(tables: &Tables, time: &TimeAxis) -> Vec<ProfileThread> {
         let process = tables.processes.get(thread.process.0 as usize);
         let gaps = gaps.get(thread.process.0 as usize);
         let recorded = |start: TimeNs, end: TimeNs| {
-            let gaps = gaps.map_or(0, |gaps| overlap(gaps, start.0, end.0));
+            let gaps = gaps.map_or(0, |gaps| gaps.overlap(start.0, end.0));
             end.0.saturating_sub(start.0).saturating_sub(gaps)
         };
         let (mut start, mut end) = (thread.start, thread.end);

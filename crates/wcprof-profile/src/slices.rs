@@ -69,6 +69,46 @@ pub(crate) fn overlap(parts: &[(u64, u64)], start: u64, end: u64) -> u64 {
     parts.iter().map(common).fold(0, u64::saturating_add)
 }
 
+/// Times in order that do not overlap, for many questions about them: none goes through all of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Parts {
+    /// Begin, end, and the length of all parts before.
+    parts: Vec<(u64, u64, u64)>,
+}
+
+impl Parts {
+    /// Of parts in order of their begin; where two overlap, the later one begins at the end of the other.
+    pub(crate) fn new(parts: impl Iterator<Item = (u64, u64)>) -> Self {
+        let (mut covered, mut before) = (0, 0);
+        let part = |(from, to): (u64, u64)| {
+            let from = from.max(covered);
+            covered = to.max(from);
+            let part = (from, covered, before);
+            before += covered - from;
+            part
+        };
+        Self {
+            parts: parts.map(part).collect(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// How much of `start..end` lies in them.
+    pub(crate) fn overlap(&self, start: u64, end: u64) -> u64 {
+        self.until(end).saturating_sub(self.until(start))
+    }
+
+    /// How much of them lies before a time.
+    fn until(&self, time: u64) -> u64 {
+        let n = self.parts.partition_point(|(from, ..)| *from < time);
+        let last = n.checked_sub(1).map(|at| self.parts[at]);
+        last.map_or(0, |(from, to, before)| before + (to.min(time) - from))
+    }
+}
+
 /// A weight in ns by slice; slices without weight are absent.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Slices(Vec<(u8, f32)>);
@@ -328,6 +368,21 @@ impl Cutter {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Check that what lies in parts is found without a look at each, also where forged ones overlap.
+    #[test]
+    fn parts() {
+        let apart = [(3, 5), (5, 9), (9, 9), (20, u64::MAX)];
+        let parts = Parts::new(apart.into_iter());
+        for start in 0..30 {
+            for end in (0..30).chain([u64::MAX]) {
+                assert_eq!(parts.overlap(start, end), overlap(&apart, start, end));
+            }
+        }
+        let parts = Parts::new([(0, 10), (2, 4), (6, 12), (12, 12), (7, 13)].into_iter());
+        assert_eq!([parts.len(), Parts::new([].into_iter()).len()], [5, 0]);
+        assert_eq!([parts.overlap(3, 11), parts.overlap(0, 99)], [8, 13]);
+    }
 
     /// Check that a weight is spread evenly over its interval, also after slices became longer,
     /// and that spans out of order come into order.

@@ -242,3 +242,37 @@ fn recorded_twice() {
     let n = counted_by_class(&profile)["ceph-osd"].all.n;
     assert!(near(n, 2_000.0), "{n}");
 }
+
+/// Check that a forged process which was recorded often, and often says what it counted, is done with: each reading
+/// compared with each recording, it would take nearly 10^11 steps.
+#[test]
+fn recorded_often() {
+    let mut m = osd();
+    let source = Source {
+        duration: TimeNs(1_000 * MS),
+        n_processes: 1,
+        ..Source::default()
+    };
+    m.tables.origins.sources = vec![source];
+    m.tables.origins.recorded_again = vec![(ProcessId(0), 0); 1 << 18];
+    let once = counted_by_class(&m.profile())["ceph-osd"].all.n;
+    m.tables.origins.counters.readings.clear();
+    for reading in 0..1 << 18 {
+        m.tables.origins.counters.readings.push(CounterReading {
+            process: ProcessId(0),
+            time: TimeNs(reading * 1_000 * MS >> 18),
+            values: vec![(
+                CounterId(0),
+                CounterValue {
+                    count: reading,
+                    time_ns: 0,
+                },
+            )],
+        });
+    }
+    let often = counted_by_class(&m.profile())["ceph-osd"].all.n;
+    assert!(
+        near(once, 1_000.0) && near(often, f64::from(1 << 18)),
+        "{often}"
+    );
+}
