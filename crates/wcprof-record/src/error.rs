@@ -1,7 +1,6 @@
 //! Why a recording fails.
 
 use thiserror::Error;
-use wcprof_host::TargetError;
 use wcprof_trace::TraceError;
 
 /// Why a recording failed.
@@ -10,7 +9,4 @@ pub enum RecordError {
     /// The trace could not be written.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// The target could not be read.
-    #[error(transparent)]
-    Target(#[from] TargetError),
 }

@@ -102,9 +102,15 @@ impl Modules {
 
     /// Notes that mappings were left out.
     pub(crate) fn note_left_out(&mut self, n: u64) {
+        if n > 0 {
+            self.note_maps(format!("{n} of its lines exceed a limit and were left out"));
+        }
+    }
+
+    /// Notes what is wrong with the list of mappings, the first time.
+    pub(crate) fn note_maps(&mut self, reason: String) {
         let path = format!("/proc/{}/maps", self.files.pid);
-        if n > 0 && self.problems.iter().all(|problem| problem.path != path) {
-            let reason = format!("{n} of its lines exceed a limit and were left out");
+        if self.problems.iter().all(|problem| problem.path != path) {
             self.problems.push(ModuleProblem { path, reason });
         }
     }
@@ -272,7 +278,8 @@ fn read_code(
     }
     let (tx, rx) = mpsc::channel();
     // Left behind when the server does not answer: it holds one file and nothing else.
-    std::thread::spawn(move || drop(tx.send(read())));
+    let thread = std::thread::Builder::new().spawn(move || drop(tx.send(read())));
+    thread.map_err(|_| "no thread could be started to read it")?;
     rx.recv_timeout(REMOTE_TIMEOUT)
         .map_err(|_| "its file system did not answer within 2 s")
 }

@@ -2,6 +2,7 @@
 //! its CPU clock.
 
 use std::collections::HashMap;
+use std::io::ErrorKind::TimedOut;
 use std::sync::Arc;
 
 use wcprof_capture::StackBytes;
@@ -13,7 +14,6 @@ use wcprof_unwind::{
     SplicedStack, StackCopy as Copy, UnwindLimits, Unwinder, UnwoundFrame, UnwoundStack,
 };
 
-use crate::error::RecordError;
 use crate::exited::ExitedCpu;
 use crate::files::TargetFiles;
 use crate::folds::FoldId;
@@ -106,7 +106,10 @@ impl ProcessState {
     /// has exited or runs another program is no problem of its files.
     pub(crate) fn take_problems(&mut self) -> Vec<ModuleProblem> {
         let problems = self.modules.take_problems();
-        let has_memory = || self.target.mappings().is_ok_and(|all| !all.is_empty());
+        let has_memory = || match self.target.mappings() {
+            Ok(all) => !all.is_empty(),
+            Err(error) => !matches!(error, TargetError::NoSuchProcess(_)),
+        };
         let is_same = || self.target.liveness() == Liveness::Same && has_memory();
         match problems.is_empty() || is_same() {
             true => problems,
@@ -197,19 +200,27 @@ impl ProcessState {
         Ok(id)
     }
 
+    /// Takes over its mappings. Why they cannot be read is a problem of its modules.
     pub(crate) fn read_modules(
         &mut self,
         now: u64,
         writer: &mut impl TraceSink,
         shared: &mut SharedFiles,
-    ) -> Result<(), RecordError> {
+    ) -> Result<(), TraceError> {
         let (first, last) = self.mapped.unwrap_or((now, now));
         self.mapped = Some((first, last.max(now)));
         let mappings = match self.target.mappings() {
             Ok(mappings) => mappings,
-            // It has exited: what is known stays.
+            // What is known stays: it has exited, or the others go on without its modules.
             Err(TargetError::NoSuchProcess(_)) => return Ok(()),
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                // Each time would take as long.
+                if matches!(&error, TargetError::Io { source, .. } if source.kind() == TimedOut) {
+                    self.mapped = Some((first, u64::MAX));
+                }
+                self.modules.note_maps(error.to_string());
+                return Ok(());
+            }
         };
         self.modules.note_left_out(mappings.n_left_out);
         let mut failed = None;
@@ -233,6 +244,6 @@ impl ProcessState {
         if changes.any {
             self.forget();
         }
-        failed.map_or(Ok(()), |error| Err(error.into()))
+        failed.map_or(Ok(()), Err)
     }
 }

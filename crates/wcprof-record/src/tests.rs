@@ -1,12 +1,16 @@
 //! Batches made here to threads of a trace.
 
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
+use std::thread;
 
 use wcprof_capture::{
     KernelStack, Since, StackCopy, TargetEnd, TargetId, ThreadCounters, ThreadTick, TickBatch,
 };
 use wcprof_host::Target;
+use wcprof_host::sys::keep_capabilities;
 use wcprof_trace::model::{Header, Trace};
 use wcprof_trace::{TraceReader, TraceWriter};
 use wcprof_types::{Pid, Sched, Tid};
@@ -40,8 +44,8 @@ fn tick(target: u32, time: u64, since: Option<u64>, run_ns: u64) -> ThreadTick {
     }
 }
 
-/// The trace of these batches, the first of which begins at time 1 ms.
-fn trace(batches: &[TickBatch]) -> Trace {
+/// Records this process.
+fn recorder() -> Recorder<TraceWriter<Vec<u8>>> {
     let header = Header {
         n_cpus: 2,
         ..Header::default()
@@ -52,7 +56,12 @@ fn trace(batches: &[TickBatch]) -> Trace {
         kernel: false,
         requests: channel().0,
     };
-    let mut recorder = Recorder::new(&[own()], writer, options).unwrap();
+    Recorder::new(&[own()], writer, options).unwrap()
+}
+
+/// The trace of these batches, the first of which begins at time 1 ms.
+fn trace(batches: &[TickBatch]) -> Trace {
+    let mut recorder = recorder();
     recorder
         .batch(&TickBatch {
             time: MS,
@@ -125,4 +134,44 @@ fn folded() {
     assert_eq!(all.len(), 65);
     assert!(all[..64].iter().all(|thread| *thread == (5, 5)));
     assert_eq!(all[64], (235 * 10 + 5, 236 * 5));
+}
+
+/// Check that a process whose mappings may not be read is recorded without its modules, and that this is said: the
+/// others are recorded, too.
+#[test]
+fn unreadable() {
+    let child = Command::new("cat").uid(65534).stdin(Stdio::piped()).spawn();
+    let Ok(mut child) = child else {
+        eprintln!("SKIPPED unreadable: only root can start programs as others");
+        return;
+    };
+    let pid = Pid(child.id() as i32);
+    let target = Arc::new(Target::open(pid).unwrap());
+    let batch = TickBatch {
+        time: MS,
+        joined: vec![(TargetId(1), target)],
+        threads: vec![
+            tick(1, 20 * MS, Some(10 * MS), 10 * MS),
+            tick(0, 30 * MS, Some(20 * MS), 10 * MS),
+        ],
+        ..TickBatch::default()
+    };
+    let record = move || {
+        let mut recorder = recorder();
+        keep_capabilities(0).unwrap();
+        recorder.batch(&batch).unwrap();
+        recorder
+    };
+    let recorder = thread::spawn(record).join().unwrap();
+    let recorded = recorder.finish("test");
+    drop(child.stdin.take());
+    child.wait().unwrap();
+    let path = format!("/proc/{pid}/maps");
+    let problem = recorded.problems.iter().find(|found| found.path == path);
+    let reason = &problem.unwrap().reason;
+    assert!(reason.contains("not permitted"), "{reason}");
+    let bytes = recorded.writer.into_inner();
+    let reader = TraceReader::from_reader(bytes.as_slice()).unwrap();
+    let trace = reader.read_all().unwrap().0;
+    assert_eq!(trace.tables.threads.len(), 2);
 }

@@ -170,7 +170,6 @@ impl From<RecordError> for Failure {
     fn from(error: RecordError) -> Self {
         match error {
             RecordError::Trace(error) => error.into(),
-            RecordError::Target(error) => error.into(),
         }
     }
 }
