@@ -17,6 +17,8 @@ const MAX_APART: usize = 64;
 const MAX_PROGRAMS: usize = 64;
 /// Names of threads that are told apart in a program; what is beyond is one more.
 const MAX_NAMES: usize = 64;
+/// Modules that are told apart in a program; what is beyond is one more.
+const MAX_MODULES: usize = 1024;
 /// Files that are held open for the names of processes that have ended.
 const MAX_HELD: usize = 128;
 /// Stands for what is beyond a limit.
@@ -66,6 +68,8 @@ pub(crate) struct Fold {
 enum FoldedModule {
     Known(String, BuildId),
     Unknown(String, (u32, u32), u64),
+    /// Those beyond [`MAX_MODULES`].
+    Others,
 }
 
 impl FoldedModule {
@@ -150,15 +154,25 @@ impl Folds {
         sink: &mut impl TraceSink,
     ) -> Result<ModuleId, TraceError> {
         let fold = &mut self.list[id.0];
-        let key = FoldedModule::of(new);
+        let mut key = FoldedModule::of(new);
+        let mut module = Module {
+            process: fold.process,
+            ..new.module.clone()
+        };
+        let is_over = fold.modules.len() >= MAX_MODULES && !fold.modules.contains_key(&key);
+        if is_over {
+            key = FoldedModule::Others;
+            OTHERS.clone_into(&mut module.path);
+            module.build_id = None;
+        }
         if let Some(known) = fold.modules.get(&key) {
             return Ok(*known);
         }
-        let module = sink.add_module(Module {
-            process: fold.process,
-            ..new.module.clone()
-        })?;
+        let module = sink.add_module(module)?;
         fold.modules.insert(key, module);
+        if is_over {
+            return Ok(module);
+        }
         if let (Some(handle), Some(build_id)) = (new.handle, &new.module.build_id)
             && self.n_held < MAX_HELD
         {
@@ -271,7 +285,8 @@ mod tests {
         }
     }
 
-    /// Check that a library is one module wherever it is mapped, and another file of its path is another one.
+    /// Check that a library is one module wherever it is mapped, and another file of its path is another one; and
+    /// that those beyond a limit are one.
     #[test]
     fn modules() {
         let (mut sink, target) = (sink(), own());
@@ -298,5 +313,10 @@ mod tests {
         let unknown = found(None, 7, 0x1000);
         assert_eq!(found(None, 7, 0x9000), unknown);
         assert_ne!(found(None, 8, 0x9000), unknown);
+        let all = (0..2 * MAX_MODULES as u64).map(|inode| found(None, inode, 0x1000));
+        let others = all.last().unwrap();
+        assert_eq!(found(Some(&[3]), 7, 0x1000), others);
+        assert_eq!(found(Some(&[1]), 9, 0x1000), first);
+        assert_eq!(folds.get(id).modules.len(), MAX_MODULES + 1);
     }
 }

@@ -1,6 +1,6 @@
 //! The modules of the target: what is mapped, how to unwind it, and how the trace names it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,6 +17,8 @@ use crate::shared::{FileIdentity, SharedFiles};
 
 /// Modules that are mapped no more whose files are held for their names.
 const MAX_UNMAPPED: usize = 128;
+/// Modules of one process; programs have hundreds.
+const MAX_IMAGES: usize = 2048;
 /// Problems of one process that are remembered.
 const MAX_PROBLEMS: usize = 64;
 
@@ -131,12 +133,19 @@ impl Modules {
         mut add: impl FnMut(&mut SharedFiles, &NewModule<'_>) -> ModuleId,
     ) -> Changes {
         self.hold_jitdumps(mappings);
-        let images = images(mappings);
+        let mut images = images(mappings);
+        if let Some(n @ 1..) = images.len().checked_sub(MAX_IMAGES) {
+            self.note_maps(format!(
+                "{n} of its modules exceed a limit and were left out"
+            ));
+            images.truncate(MAX_IMAGES);
+        }
         let mut any = unwinder.set_foreign_code(foreign_code(mappings, &images));
-        let current: HashSet<u64> = images.iter().map(|i| i.first.start.0).collect();
+        let current = images.iter().map(|image| (image.first.start.0, image));
+        let current: HashMap<u64, &Image> = current.collect();
         let mut unmapped = Vec::new();
         self.known.retain(|start, (image, key)| {
-            let stays = current.contains(start) && images.contains(image);
+            let stays = current.get(start) == Some(&&*image);
             if !stays {
                 unwinder.remove_module(Avma(*start));
                 unmapped.push((Avma(*start), *key));
@@ -249,8 +258,9 @@ impl Modules {
             match identity.and_then(|id| shared.find(id)) {
                 Some((code, handle)) => (Ok(code), handle),
                 None => {
+                    shared.room()?;
                     let (code, file) = read_code(file, may_hang)?;
-                    let handle = Arc::new(Handle::File(file));
+                    let handle = shared.hold(file);
                     let code = code.map(|code| shared.modules.intern(code));
                     if let (Some(identity), Ok(code)) = (identity, &code) {
                         shared.add(identity, code, &handle);
@@ -428,5 +438,57 @@ mod tests {
         let n_gone = 2 * MAX_UNMAPPED as u32 - 1;
         assert_eq!(gone, (0..n_gone).map(ModuleId).collect::<Vec<_>>());
         assert_eq!(modules.files.handles.len(), MAX_UNMAPPED + 1);
+    }
+
+    /// Check that of a hundred thousand modules so many are taken in as programs have, and that this is said.
+    #[test]
+    fn many() {
+        let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
+        let mut modules = Modules::new(ProcessId(0), &own);
+        let (mut unwinder, mut shared) = (Unwinder::default(), SharedFiles::default());
+        let line = |n: u64| {
+            let start = n * 0x1000;
+            format!(
+                "{start:x}-{:x} r-xp 00000000 fe:ff {n} /x\n",
+                start + 0x1000
+            )
+        };
+        let maps = parse_maps(&(1..=100_000).map(line).collect::<String>()).unwrap();
+        for _ in 0..2 {
+            modules.update(&maps, &mut unwinder, &mut shared, |_, _| ModuleId(0));
+            assert_eq!(modules.known.len(), MAX_IMAGES);
+            assert_eq!(modules.ids.len(), MAX_IMAGES);
+        }
+        let problems = modules.take_problems();
+        let said = |problem: &ModuleProblem| problem.reason.starts_with("97952 of its modules");
+        assert!(problems.iter().any(said), "{problems:?}");
+    }
+
+    /// Check that what all modules take is limited, and that those beyond have a reason: by their call frame
+    /// information, and by their number.
+    #[test]
+    fn no_room() {
+        let own = Target::open(wcprof_types::Pid(std::process::id() as i32)).unwrap();
+        let maps = own.mappings().unwrap();
+        let problems = |shared: &mut SharedFiles| {
+            let mut modules = Modules::new(ProcessId(0), &own);
+            let mut unwinder = Unwinder::default();
+            modules.update(&maps, &mut unwinder, shared, |_, _| ModuleId(0));
+            assert_eq!(modules.files.handles.len(), 2, "a file and the vdso");
+            modules.take_problems()
+        };
+        let mut shared = SharedFiles::default();
+        shared.max_code_bytes = 1;
+        let said = problems(&mut shared);
+        assert!(!said.is_empty());
+        assert!(said.iter().all(|problem| problem.reason.contains("memory")));
+        let mut shared = SharedFiles::default();
+        shared.max_files = 1;
+        let said = problems(&mut shared);
+        assert!(!said.is_empty());
+        assert!(
+            said.iter()
+                .all(|problem| problem.reason.contains("other files"))
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::MetadataExt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use wcprof_unwind::{ModuleCode, SharedModules};
 
@@ -12,6 +12,10 @@ use crate::folds::Folds;
 
 /// Files that no process maps any more are kept up to so many: the next one often runs the same program.
 const MAX_IDLE: usize = 64;
+/// Files that are held open for all processes: those of hundreds of containers.
+const MAX_FILES: usize = 16 << 10;
+/// Bytes of their call frame information. A ceph-osd with its libraries has 10 MB.
+const MAX_CODE_BYTES: usize = 512 << 20;
 
 /// What makes two open files the same file with the same content.
 #[derive(Copy, Clone, PartialEq, Eq, Hash, Debug)]
@@ -35,11 +39,29 @@ impl FileIdentity {
 }
 
 /// Files that several processes map: opened and read once. And processes that are one in the trace.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SharedFiles {
     pub(crate) modules: SharedModules,
     known: HashMap<FileIdentity, (Arc<ModuleCode>, Arc<Handle>)>,
+    /// Files that were read, some of which are held no more.
+    read: Vec<Weak<Handle>>,
+    /// More is not held.
+    pub(crate) max_files: usize,
+    pub(crate) max_code_bytes: usize,
     pub(crate) folds: Folds,
+}
+
+impl Default for SharedFiles {
+    fn default() -> Self {
+        Self {
+            modules: SharedModules::default(),
+            known: HashMap::new(),
+            read: Vec::new(),
+            max_files: MAX_FILES,
+            max_code_bytes: MAX_CODE_BYTES,
+            folds: Folds::default(),
+        }
+    }
 }
 
 impl SharedFiles {
@@ -52,11 +74,66 @@ impl SharedFiles {
         self.known.insert(file, both);
     }
 
+    /// Whether one more file may be read, else the reason.
+    pub(crate) fn room(&mut self) -> Result<(), &'static str> {
+        if self.read.len() >= self.max_files {
+            self.read.retain(|file| file.strong_count() > 0);
+        }
+        if self.read.len() >= self.max_files {
+            return Err("too many other files are mapped");
+        }
+        match self.modules.heap_bytes() < self.max_code_bytes {
+            true => Ok(()),
+            false => Err("call frame information of other files takes too much memory"),
+        }
+    }
+
+    /// Notes that a file was read, and is held open from now on.
+    pub(crate) fn hold(&mut self, file: File) -> Arc<Handle> {
+        let handle = Arc::new(Handle::File(file));
+        self.read.push(Arc::downgrade(&handle));
+        handle
+    }
+
     /// Closes files that nobody maps, when there are many of them.
     pub(crate) fn close_idle(&mut self) {
-        let is_idle = |(code, _): &(Arc<ModuleCode>, Arc<Handle>)| Arc::strong_count(code) == 1;
+        // Another file with the same content has the same code.
+        let is_idle = |(_, handle): &(Arc<ModuleCode>, Arc<Handle>)| Arc::strong_count(handle) == 1;
         if self.known.values().filter(|both| is_idle(both)).count() > MAX_IDLE {
             self.known.retain(|_, both| !is_idle(both));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Check that files which nobody maps are closed, also those whose content others have, too.
+    #[test]
+    fn idle() {
+        let program = File::open(std::env::current_exe().unwrap()).unwrap();
+        let mut shared = SharedFiles::default();
+        let code = shared.modules.intern(ModuleCode::read(&program).unwrap());
+        let mut handles = Vec::new();
+        for inode in 0..200 {
+            let identity = FileIdentity {
+                inode,
+                ..FileIdentity::of(&program).unwrap()
+            };
+            let handle = Arc::new(Handle::Bytes(Vec::new()));
+            shared.add(identity, &code, &handle);
+            handles.push(handle);
+        }
+        shared.close_idle();
+        assert_eq!(shared.known.len(), 200);
+        handles.truncate(1);
+        drop(code);
+        shared.close_idle();
+        assert_eq!(shared.known.len(), 1);
+        assert!(shared.modules.heap_bytes() > 0);
+        handles.clear();
+        shared.known.clear();
+        assert_eq!(shared.modules.heap_bytes(), 0);
     }
 }
