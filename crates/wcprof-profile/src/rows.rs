@@ -93,6 +93,9 @@ impl<'a> Rows<'a> {
                 self.waits.insert_full(wait).0 as u32
             })
         });
+        if !self.rows.contains_key(&(thread, state, stack, wait)) {
+            stack = stack.map(|id| self.stacks.of_row(id));
+        }
         let entry = self.rows.entry((thread, state, stack, wait));
         let index = entry.index();
         let row = entry.or_insert_with(|| Row {

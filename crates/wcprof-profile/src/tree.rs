@@ -3,16 +3,22 @@
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::iter;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use indexmap::IndexMap;
 use rayon::prelude::{IndexedParallelIterator, IntoParallelRefMutIterator, ParallelIterator};
 use wcprof_trace::FastState;
+use wcprof_types::StackEnd;
 
 use crate::label::Label;
 use crate::model::{Profile, ProfileStackId, Row, State};
 use crate::precision::{Course, Estimator, Interval};
 use crate::prepared::Prepared;
 use crate::view::{GroupBy, View};
+
+/// Nodes that all trees of a view have together, before any is pruned. Recordings have far fewer; this bounds what a
+/// forged trace can cost, whose threads share long stacks.
+const MAX_NODES: usize = 1 << 24;
 
 /// Whose tree it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
@@ -105,8 +111,14 @@ pub struct Trees {
 }
 
 impl Trees {
-    /// Builds the trees, side by side on all CPUs.
+    /// Builds the trees, side by side on all CPUs. If they had far too many nodes, each has its part of what they may have:
+    /// paths for which there is no more room end there, truncated.
     pub fn new(profile: &Profile, view: &View) -> Self {
+        Self::with_nodes(profile, view, MAX_NODES)
+    }
+
+    /// The same with at most so many nodes, and as many ends of truncated paths.
+    fn with_nodes(profile: &Profile, view: &View, most: usize) -> Self {
         let (mut groups, group_of) = assign(profile, view);
         let mut rows_of = vec![Vec::new(); groups.len()];
         for (at, row) in profile.rows.iter().enumerate() {
@@ -116,10 +128,22 @@ impl Trees {
         }
         let prepared = Prepared::new(profile, view);
         let estimator = profile.estimator();
-        groups
-            .par_iter_mut()
-            .zip(&rows_of)
-            .for_each(|(group, rows)| make(group, rows, &prepared, estimator.as_ref()));
+        let make_all = |groups: &mut [Group], most: usize, together: Option<&AtomicUsize>| {
+            let groups = groups.par_iter_mut().zip(&rows_of);
+            groups.for_each(|(group, rows)| {
+                let alone = AtomicUsize::new(0);
+                let paths = Paths::new(most, together.unwrap_or(&alone));
+                make(group, rows, &prepared, estimator.as_ref(), paths);
+            });
+        };
+        let n_nodes = AtomicUsize::new(0);
+        make_all(&mut groups, most, Some(&n_nodes));
+        if n_nodes.into_inner() > most {
+            // Which tree is made first must not matter.
+            groups = assign(profile, view).0;
+            let most = most / groups.len();
+            make_all(&mut groups, most, None);
+        }
         groups.retain(|g| g.observed() > 0);
         groups.sort_by_key(|group| (Reverse(group.weight), group.threads.first().copied()));
         Self {
@@ -130,11 +154,16 @@ impl Trees {
 }
 
 /// Makes the tree of a group of these rows.
-fn make(group: &mut Group, rows: &[usize], prepared: &Prepared<'_>, estimator: Option<&Estimator>) {
+fn make(
+    group: &mut Group,
+    rows: &[usize],
+    prepared: &Prepared<'_>,
+    estimator: Option<&Estimator>,
+    mut paths: Paths<'_>,
+) {
     let (profile, min_percent) = (prepared.profile, prepared.view.min_percent);
     // Of the group's observed time.
     let mut course = Course::default();
-    let mut paths = Paths::default();
     for &at in rows {
         let row = &profile.rows[at];
         add(&mut group.states[row.state as usize], row.weight);
@@ -167,18 +196,31 @@ fn make(group: &mut Group, rows: &[usize], prepared: &Prepared<'_>, estimator: O
 }
 
 /// The nodes of a group's paths so far, and the ends of those that rows have.
-#[derive(Default)]
-struct Paths {
+struct Paths<'a> {
     /// Nodes by parent and label.
     nodes: HashMap<(Option<usize>, Label), usize, FastState>,
     /// By all that a path depends on; `None` when the view does not show it.
     ends: HashMap<PathKey, Option<usize>, FastState>,
     labels: Vec<Label>,
+    /// How many nodes there may be.
+    most: usize,
+    /// How many there are, here and where the same is counted.
+    n_nodes: &'a AtomicUsize,
 }
 
 type PathKey = (State, Option<ProfileStackId>, Option<u32>);
 
-impl Paths {
+impl<'a> Paths<'a> {
+    fn new(most: usize, n_nodes: &'a AtomicUsize) -> Self {
+        Self {
+            nodes: HashMap::default(),
+            ends: HashMap::default(),
+            labels: Vec::new(),
+            most,
+            n_nodes,
+        }
+    }
+
     /// The node at the end of a row's path, made if it is new; `None` when the view does not show the row.
     fn end(&mut self, nodes: &mut Vec<Node>, row: &Row, prepared: &Prepared<'_>) -> Option<usize> {
         let key = (row.state, row.stack, row.wait);
@@ -187,13 +229,27 @@ impl Paths {
         }
         let mut end = None;
         if prepared.path(row, &mut self.labels) {
+            let n_before = nodes.len();
+            let room = self
+                .most
+                .saturating_sub(self.n_nodes.load(Ordering::Relaxed));
             for &label in &self.labels {
+                let fits = nodes.len() - n_before < room || self.nodes.contains_key(&(end, label));
+                let label = match fits {
+                    true => label,
+                    false => Label::End(StackEnd::TooManyFrames),
+                };
                 let node = *self.nodes.entry((end, label)).or_insert_with(|| {
                     nodes.push(Node::new(label, end));
                     nodes.len() - 1
                 });
                 end = Some(node);
+                if !fits {
+                    break;
+                }
             }
+            let n_new = nodes.len() - n_before;
+            self.n_nodes.fetch_add(n_new, Ordering::Relaxed);
         }
         self.ends.insert(key, end);
         end
@@ -351,5 +407,71 @@ fn link(group: &mut Group, profile: &Profile, min_percent: f64) {
     group.roots = roots;
     for (node, children) in group.nodes.iter_mut().zip(children) {
         node.children = children;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Function, FunctionId, ProfileStack, ProfileThread, Reason};
+    use crate::slices::Slices;
+    use wcprof_types::{Pid, Tid};
+
+    /// Check that trees of threads that share a long stack have a bounded number of nodes and all of the time, and that
+    /// those with room for all nodes are whole.
+    #[test]
+    fn bounded() {
+        const N_THREADS: usize = 50;
+        const N_FUNCTIONS: usize = 1_000;
+        let thread = |tid: usize| ProfileThread {
+            process: 0,
+            pid: Pid(1),
+            process_comm: String::new(),
+            tid: Tid(tid as i32),
+            comm: String::new(),
+            pool: 0,
+            n_ticks: 0,
+            observed_ns: 0,
+        };
+        let row = |thread: usize| Row {
+            thread,
+            state: State::OnCpu,
+            reason: Reason::Kernel,
+            stack: Some(ProfileStackId(0)),
+            wait: None,
+            weight: 10,
+            n_samples: 1,
+            slices: Slices::default(),
+        };
+        let profile = Profile {
+            functions: vec![Function::default(); N_FUNCTIONS],
+            stacks: vec![ProfileStack {
+                frames: (0..N_FUNCTIONS as u32).map(FunctionId).collect(),
+                end: StackEnd::Root,
+            }],
+            threads: (0..N_THREADS).map(thread).collect(),
+            rows: (0..N_THREADS).map(row).collect(),
+            ..Profile::default()
+        };
+        let view = View {
+            by: GroupBy::Thread,
+            min_percent: 0.0,
+            state_frames: false,
+            ..View::default()
+        };
+        let n_nodes = |trees: &Trees| trees.groups.iter().map(|g| g.nodes.len()).sum::<usize>();
+        let whole = Trees::new(&profile, &view);
+        assert_eq!(n_nodes(&whole), N_THREADS * N_FUNCTIONS);
+        assert_eq!(Trees::with_nodes(&profile, &view, n_nodes(&whole)), whole);
+        for most in [0, 60, 10_000, n_nodes(&whole) - 1] {
+            let cut = Trees::with_nodes(&profile, &view, most);
+            assert!(n_nodes(&cut) <= most + N_THREADS, "{most}");
+            for group in &cut.groups {
+                let (_, last, depth) = group.walk().last().expect("a node");
+                assert_eq!(last.label, Label::End(StackEnd::TooManyFrames));
+                assert_eq!((depth, last.self_weight), (most / N_THREADS, 10));
+                assert_eq!(group.weight, 10);
+            }
+        }
     }
 }

@@ -77,7 +77,9 @@ impl Sums {
         let course = |row: &Row| estimator.map_or_else(Course::default, |e| e.course(&row.slices));
         self.add_classes(side, profile, view, course);
 
-        let mut seen: Vec<Name> = Vec::new();
+        // By name: the last row that has it, counted from 1.
+        let mut last_rows = vec![0_u64; self.names.len()];
+        let mut n_rows = 0;
         // Most rows share a stack with others of their pool.
         let mut stack_lines: HashMap<(Name, Option<ProfileStackId>, State), usize> = HashMap::new();
         for_each_shown(profile, view, |row, frames: &[FunctionId]| {
@@ -96,11 +98,10 @@ impl Sums {
             if let Some(leaf) = frames.last().map(name) {
                 self.leaves.entry(leaf).or_default()[side].add(row, &course);
             }
-            seen.clear();
+            n_rows += 1;
             for function in frames.iter().rev().map(name) {
-                // Stacks are short, and recursion is rare.
-                if !seen.contains(&function) {
-                    seen.push(function);
+                let last = std::mem::replace(&mut last_rows[function.0 as usize], n_rows);
+                if last != n_rows {
                     self.totals.entry(function).or_default()[side].add(row, &course);
                 }
             }

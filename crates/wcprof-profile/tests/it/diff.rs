@@ -380,3 +380,23 @@ fn matching() {
     );
     assert!((class[0].difference() - 1e9).abs() < 1e-3, "{:?}", class[0]);
 }
+
+/// Check that a long stack which many threads share is compared at the cost of its length: each function of each thread
+/// compared with all others of the stack would take 10^11 steps. Recursion counts once.
+#[test]
+fn long_stack() {
+    let names: Vec<String> = (0..10_000).map(|i| format!("f{i}")).collect();
+    let mut names: Vec<&str> = names.iter().map(String::as_str).collect();
+    names.push("f0");
+    let mut m = Maker::new();
+    let stack = m.stack(&names, StackEnd::Root);
+    for at in 0..2_000 {
+        let thread = m.thread(200 + at, "a");
+        m.span(thread, ThreadState::OnCpu, None, Some(stack), 1_000_000);
+    }
+    let profile = m.profile();
+    let found = diff(&profile, &profile, &DiffOptions::default());
+    for name in ["f0", "f1"] {
+        assert_eq!(function(&found, name).values[0].weight_ns, 2_000_000_000);
+    }
+}

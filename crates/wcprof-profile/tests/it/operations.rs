@@ -260,7 +260,7 @@ fn recorded_often() {
     for reading in 0..1 << 18 {
         m.tables.origins.counters.readings.push(CounterReading {
             process: ProcessId(0),
-            time: TimeNs(reading * 1_000 * MS >> 18),
+            time: TimeNs((reading * 1_000 * MS) >> 18),
             values: vec![(
                 CounterId(0),
                 CounterValue {
