@@ -16,6 +16,7 @@ pub mod diff;
 mod filter;
 mod fleet;
 mod functions;
+mod held;
 mod index;
 mod label;
 mod locks;

@@ -135,8 +135,8 @@ impl LockTimes {
         span.state == ThreadState::Blocked && span.wait.is_some_and(|id| self.address(id).is_some())
     }
 
-    /// Shares the time of a span out, if it is such a wait.
-    pub(crate) fn shares(&self, span: &Span, out: &mut BTreeMap<Share, u64>) {
+    /// Shares the time of a span out, if it is such a wait; finds from `n_found` on are as if nobody had looked.
+    pub(crate) fn shares(&self, span: &Span, n_found: u32, out: &mut BTreeMap<Share, u64>) {
         let Some(address) = span.wait.and_then(|id| self.address(id)) else {
             return;
         };
@@ -157,24 +157,29 @@ impl LockTimes {
             (look.found, covered)
         });
         let parts: Vec<(u32, u64)> = parts.filter(|part| part.1 > least).collect();
-        let sum: u64 = parts.iter().map(|part| part.1).sum();
+        let sum: u128 = parts.iter().map(|part| u128::from(part.1)).sum();
+        let mut add = |found: Option<u32>, weight: u64| {
+            let share = match found {
+                Some(id) if id >= n_found => Share::default(),
+                _ => Share { found, moved },
+            };
+            let lost = out.entry(share).or_default();
+            *lost = lost.saturating_add(weight);
+        };
         if sum == 0 {
-            let found = self.nearest(looks, first, (start, end));
-            *out.entry(Share { found, moved }).or_default() += span.weight;
+            add(self.nearest(looks, first, (start, end)), span.weight);
             return;
         }
         let mut left = span.weight;
         for &(found, covered) in &parts {
-            let part = u128::from(span.weight) * u128::from(covered) / u128::from(sum);
+            let part = u128::from(span.weight) * u128::from(covered) / sum;
             let part = (part as u64).min(left);
             left -= part;
-            let found = Some(found);
-            *out.entry(Share { found, moved }).or_default() += part;
+            add(Some(found), part);
         }
         // What rounding left over.
         if let Some(&(found, _)) = parts.first() {
-            let found = Some(found);
-            *out.entry(Share { found, moved }).or_default() += left;
+            add(Some(found), left);
         }
     }
 
@@ -281,6 +286,7 @@ pub(crate) fn raw_state(state: OwnerState) -> ThreadState {
 mod tests {
     use super::*;
     use crate::model::Detail;
+    use wcprof_trace::limits::MAX_TIME_NS;
     use wcprof_types::StackEnd;
 
     fn wait(op: u32) -> Wait {
@@ -428,7 +434,7 @@ mod tests {
             wait: Some(WaitId(0)),
             stack: None,
         };
-        times.shares(&span, &mut out);
+        times.shares(&span, u32::MAX, &mut out);
         out.into_iter().map(|(s, w)| (s.found, w)).collect()
     }
 
@@ -443,5 +449,14 @@ mod tests {
         assert_eq!(shares(&t, 41, 51, 4), [(Some(2), 4)]);
         assert_eq!(shares(&t, 56, 60, 4), [(Some(3), 4)]);
         assert_eq!(shares(&t, 200, 210, 4), [(None, 4)]);
+    }
+
+    /// Check that forged looks which all last as long as they can get equal parts of a wait as long.
+    #[test]
+    fn long_looks() {
+        let t = times(&[1, 2, 3, 4, 5].map(|found| (0, MAX_TIME_NS, found)));
+        let expected = [1, 2, 3, 4, 5].map(|found| (Some(found), MAX_TIME_NS / 5));
+        let found = shares(&t, 0, MAX_TIME_NS, MAX_TIME_NS / 5 * 5);
+        assert_eq!(found, expected);
     }
 }

@@ -80,7 +80,7 @@ impl<'a> Rows<'a> {
         let wait_of = wait.map(|(_, wait)| wait);
         let (state, reason) = self.state(key.state(), wait_of, stack, thread);
         if state == State::Lock {
-            let shares = sums.shares_of(at, sum.weight);
+            let shares = sums.held.of_sum(at, sum.weight);
             self.add_lock(key, shares, stack, wait_of, locks);
         }
         // Waits for several locks at one place are one row.

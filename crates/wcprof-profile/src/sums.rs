@@ -1,12 +1,11 @@
 //! Spans to sums by thread, state, wait and stack. The order of the spans does not matter.
 
-use std::collections::{BTreeMap, HashMap};
-
 use wcprof_trace::model::Span;
 use wcprof_types::TimeNs;
 
+use crate::held::Held;
 use crate::index::{Hint, Index, Key};
-use crate::locks::{LockTimes, Share};
+use crate::locks::LockTimes;
 use crate::renamed::RenamedStacks;
 use crate::slices::{Blocks, Cutter, GrowingSlices};
 use crate::window::{Part, Window, latest_in, part};
@@ -28,18 +27,7 @@ pub(crate) struct Sums {
     pub(crate) cutter: Cutter,
     /// The latest end of a span, since the window begins.
     pub(crate) latest: u64,
-    /// By sum: what its lock's memory showed.
-    held: HashMap<usize, BTreeMap<Share, u64>>,
-}
-
-impl Sums {
-    /// What a sum's lock showed; without looks, that nobody looked.
-    pub(crate) fn shares_of(&self, sum: usize, weight: u64) -> Vec<(Share, u64)> {
-        match self.held.get(&sum) {
-            Some(held) if !held.is_empty() => held.iter().map(|(s, w)| (*s, *w)).collect(),
-            _ => vec![(Share::default(), weight)],
-        }
-    }
+    pub(crate) held: Held,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -131,7 +119,7 @@ impl Sums {
                 weight: part.weight,
                 ..span.clone()
             };
-            locks.shares(&span, self.held.entry(at).or_default());
+            self.held.add(at, &span, locks);
         }
     }
 }
