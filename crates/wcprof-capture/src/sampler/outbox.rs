@@ -1,13 +1,14 @@
 //! The batch that is being filled, and when it is handed on.
 
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::mpsc::{SyncSender, TrySendError};
 
 use wcprof_types::Tid;
 
 use super::clock::DueTick;
 use super::links::SamplingEnd;
-use crate::batch::{LockNotes, StackCopy, ThreadTick, TickBatch};
-use crate::queue::Queue;
+use crate::batch::{LockNotes, Since, StackCopy, TargetId, ThreadTick, TickBatch};
+use crate::queue::{self, Queue};
 
 /// Ticks handed on at once: a fifth of a second at 99 Hz. Waking the recorder costs more than what it
 /// does with a tick.
@@ -33,6 +34,11 @@ impl Outbox {
         counts.n_missed += due.missed;
         self.batch.time = due.time;
         self.n_ticks += 1;
+    }
+
+    /// Whether a copy of so many bytes may be added. The stacks of one tick can be more than may wait at all.
+    pub(super) fn has_room(&self, n_bytes: usize) -> bool {
+        self.batch.stacks.len().saturating_add(n_bytes) <= queue::MAX_BYTES
     }
 
     /// Several ticks make a batch, so that the receiver is woken less often.
@@ -65,36 +71,104 @@ impl Outbox {
     }
 
     /// Counters are cumulative, so the next observation of a thread covers the time of the lost ones.
-    /// Births, names, exits and what is known of processes are kept.
+    /// Births, names, exits and what is known of processes are kept, but not of what came and went meanwhile: its CPU
+    /// time is found by the clock of its process.
     fn take_back(&mut self, mut batch: TickBatch) -> Vec<Tid> {
         let lost = batch.threads.iter().map(|tick| tick.tid).collect();
         batch.queued = None;
         batch.counts.n_dropped_batches += 1;
         batch.counts.n_lost += batch.timer_samples.len() as u64;
-        let is_kept = |tick: &ThreadTick| tick.since.is_some() || tick.comm.is_some();
-        for (after, ..) in &mut batch.exited {
-            let before = batch.threads.iter().take(*after);
-            *after = before.filter(|tick| is_kept(tick)).count();
-        }
-        batch.threads.retain_mut(|tick| {
+        let unseen = leave_out_processes(&mut batch);
+        leave_out_threads(&mut batch, &unseen);
+        for tick in &mut batch.threads {
             if !matches!(tick.stack, StackCopy::Unchanged) {
                 tick.stack = StackCopy::Torn;
             }
-            is_kept(tick)
-        });
+        }
         batch.timer_samples.clear();
         batch.locks = LockNotes::default();
         batch.stacks.clear();
+        batch.stacks.shrink_to(MAX_BYTES);
         self.batch = batch;
         lost
     }
 }
 
+/// Leaves out processes that joined and ended in a batch, and gives them. Of the clocks of each other one the first and
+/// the last reading stay.
+fn leave_out_processes(batch: &mut TickBatch) -> HashSet<TargetId> {
+    let ended: HashSet<TargetId> = batch.ended.iter().map(|(id, ..)| *id).collect();
+    let joined = batch.joined.iter().map(|(id, _)| *id);
+    let unseen: HashSet<TargetId> = joined.filter(|id| ended.contains(id)).collect();
+    batch.counts.n_left_out += unseen.len() as u64;
+    batch.joined.retain(|(id, _)| !unseen.contains(id));
+    batch.ended.retain(|(id, ..)| !unseen.contains(id));
+    let mut clocks = BTreeMap::new();
+    for &(id, cpu) in &batch.process_cpu_ns {
+        clocks.entry(id).or_insert((cpu, cpu)).1 = cpu;
+    }
+    let clocks = clocks.into_iter().filter(|(id, _)| !unseen.contains(id));
+    let clocks = clocks.flat_map(|(id, (first, last))| [(id, first), (id, last)]);
+    batch.process_cpu_ns = clocks.collect();
+    batch.process_cpu_ns.dedup();
+    unseen
+}
+
+/// Leaves the births, names and exits of a batch, but for threads that were born and exited in it, and those of
+/// `unseen` processes.
+fn leave_out_threads(batch: &mut TickBatch, unseen: &HashSet<TargetId>) {
+    let is_kept = |tick: &ThreadTick| {
+        (tick.since.is_some() || tick.comm.is_some()) && !unseen.contains(&tick.target)
+    };
+    let mut kept: Vec<bool> = batch.threads.iter().map(is_kept).collect();
+    // Of those that live, the observations that are kept.
+    let mut born: HashMap<(TargetId, Tid), Vec<usize>> = HashMap::new();
+    let mut exits = std::mem::take(&mut batch.exited).into_iter().peekable();
+    for at in 0..=batch.threads.len() {
+        while let Some(exit) = exits.next_if(|(after, ..)| *after <= at) {
+            let (_, target, tid) = exit;
+            match born.remove(&(target, tid)) {
+                Some(ticks) => ticks.into_iter().for_each(|at| kept[at] = false),
+                None if unseen.contains(&target) => {}
+                None => batch.exited.push(exit),
+            }
+        }
+        let Some(tick) = batch.threads.get(at).filter(|_| kept[at]) else {
+            continue;
+        };
+        let thread = (tick.target, tick.tid);
+        if let Some(Since::Birth(_)) = tick.since {
+            born.insert(thread, vec![at]);
+        } else if let Some(ticks) = born.get_mut(&thread) {
+            ticks.push(at);
+        }
+    }
+    let (mut at, mut n_kept) = (0, 0);
+    for (after, ..) in &mut batch.exited {
+        n_kept += kept[at..*after].iter().filter(|is| **is).count();
+        (at, *after) = (*after, n_kept);
+    }
+    let mut kept = kept.into_iter();
+    batch.threads.retain(|_| kept.next() == Some(true));
+    // The last of each: numbers are used again.
+    let births = batch.threads.iter().filter(|tick| tick.since.is_some());
+    let mut births: HashSet<_> = births.map(|tick| (tick.target, tick.tid)).collect();
+    batch.own_tids.reverse();
+    batch
+        .own_tids
+        .retain(|(target, tid, _)| births.remove(&(*target, *tid)));
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use wcprof_host::Target;
+    use wcprof_types::Pid;
+
     use super::super::slot::{tests::snapshot, tick_of};
     use super::*;
-    use crate::batch::{Since, TargetId};
+    use crate::batch::TargetEnd;
 
     /// Check that a batch without room is counted, and that what comes once is handed on later.
     #[test]
@@ -143,5 +217,59 @@ mod tests {
         drop(from);
         outbox.begin_tick(&due);
         assert!(matches!(outbox.send(&to), Err(SamplingEnd::ReceiverGone)));
+    }
+
+    /// Check that while nothing is taken, a hundred thousand threads and processes that come and go are not kept, and
+    /// that what lives on is.
+    #[test]
+    fn coming_and_going() {
+        let (to, from) = std::sync::mpsc::sync_channel(1);
+        let own = Arc::new(Target::open(Pid(std::process::id() as i32)).unwrap());
+        let mut outbox = Outbox::default();
+        let target = TargetId(0);
+        let tick = |target, tid| {
+            let mut tick = tick_of(&snapshot());
+            (tick.target, tick.tid) = (target, Tid(tid));
+            tick
+        };
+        let birth = |target, tid| {
+            let since = Some(Since::Birth(1));
+            ThreadTick {
+                since,
+                ..tick(target, tid)
+            }
+        };
+        to.send(TickBatch::default()).unwrap();
+        // A thread that was known before, and its number used again.
+        outbox.batch.exited.push((0, target, Tid(5)));
+        outbox.batch.threads.push(birth(target, 5));
+        outbox.batch.own_tids.push((target, Tid(5), Tid(1)));
+        for n in 1..=100_000 {
+            let batch = &mut outbox.batch;
+            let mut renamed = tick(target, 6);
+            renamed.comm = Some("new".to_owned());
+            batch.threads.extend([birth(target, 6), renamed]);
+            batch.own_tids.push((target, Tid(6), Tid(2)));
+            batch.exited.push((batch.threads.len(), target, Tid(6)));
+            batch.process_cpu_ns.push((target, n));
+            let child = TargetId(n as u32);
+            batch.joined.push((child, Arc::clone(&own)));
+            batch.threads.push(birth(child, 7));
+            batch.process_cpu_ns.push((child, 0));
+            batch.ended.push((child, TargetEnd::Exited, 5));
+            outbox.send(&to).unwrap();
+        }
+        outbox.batch.exited.push((1, target, Tid(8)));
+        assert_eq!(from.recv().unwrap(), TickBatch::default());
+        assert_eq!(outbox.send(&to).unwrap(), []);
+        let batch = from.recv().unwrap();
+        assert_eq!(batch.threads.len(), 1);
+        assert_eq!(batch.threads[0].tid, Tid(5));
+        let exited = [(0, target, Tid(5)), (1, target, Tid(8))];
+        assert_eq!(batch.exited, exited);
+        assert_eq!(batch.own_tids, [(target, Tid(5), Tid(1))]);
+        assert_eq!(batch.process_cpu_ns, [(target, 1), (target, 100_000)]);
+        assert!(batch.joined.is_empty() && batch.ended.is_empty());
+        assert_eq!(batch.counts.n_left_out, 100_000);
     }
 }

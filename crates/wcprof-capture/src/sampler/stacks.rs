@@ -192,6 +192,13 @@ impl Sampler {
         let Some(pid) = self.targets.get(read.target).map(Observed::pid) else {
             return;
         };
+        if !self.outbox.has_room(read.len) {
+            self.outbox.batch.counts.n_torn += 1;
+            if let Some(slot) = self.threads.slots.get_mut(&read.tid) {
+                slot.force = true;
+            }
+            return;
+        }
         let batch = &mut self.outbox.batch;
         let (thread, pulse) = ((pid, read.tid), &self.targets.pulse);
         let Some(bytes) = copy(pulse, thread, read.regs.sp, read.len, &mut batch.stacks) else {
@@ -216,6 +223,10 @@ impl Sampler {
     /// the thread is now is as fair a sample as where it was.
     fn look_again(&mut self, index: usize, tid: Tid) -> Option<()> {
         let n_runs = self.snapshots.n_runs(tid)?;
+        let read_size = self.threads.slots.get(&tid)?.read_size;
+        if !self.outbox.has_room(read_size) {
+            return None;
+        }
         let batch = &mut self.outbox.batch;
         let tick = batch.threads.get_mut(index)?;
         let pulse = Arc::clone(&self.targets.pulse);
@@ -330,11 +341,20 @@ fn append(to: &mut Vec<u8>, bytes: &[u8]) -> Range<usize> {
 mod tests {
     use std::os::fd::{AsRawFd, OwnedFd};
 
+    use wcprof_host::Target;
     use wcprof_types::FdKind;
 
+    use super::super::budget::CpuBudget;
+    use super::super::clock::TickClock;
+    use super::super::outbox::Outbox;
+    use super::super::slot::tick_of;
+    use super::super::state::HeldTicks;
+    use super::super::targets::Targets;
+    use super::super::threads::ThreadTable;
     use super::*;
-    use crate::batch::ThreadCounters;
-    use crate::engine::{SnapshotError, SnapshotSet, ThreadInfo};
+    use crate::batch::{ThreadCounters, ThreadTick};
+    use crate::engine::{EngineKind, SnapshotError, SnapshotSet, ThreadInfo};
+    use crate::queue::MAX_BYTES;
 
     /// An engine that knows how often a thread ran by now, and nothing else.
     struct Counts(Option<u64>);
@@ -417,5 +437,69 @@ mod tests {
 
         let (_, name, is_proven) = look(libc::SYS_epoll_wait, Some(8), SnapshotStack::Torn);
         assert_eq!((name.as_str(), is_proven), ("[eventpoll]", true));
+    }
+
+    /// A sampler of this process with one observation, of the thread that [`seen`] gives.
+    fn sampler(now: &ThreadSnapshot) -> Sampler {
+        let mut targets = Targets::default();
+        let own = Target::open(Pid(std::process::id() as i32)).unwrap();
+        targets.add(Arc::new(own));
+        let budget = CpuBudget::new(99, 20);
+        let mut sampler = Sampler {
+            engine: EngineKind::Procfs,
+            notes: Vec::new(),
+            snapshots: Box::new(Counts(Some(now.n_runs))),
+            perf: None,
+            kernel: KernelSource::None,
+            targets,
+            threads: ThreadTable::default(),
+            clock: TickClock::new(budget.interval(), 0),
+            budget,
+            held: HeldTicks::default(),
+            set: SnapshotSet::default(),
+            outbox: Outbox::default(),
+        };
+        sampler
+            .threads
+            .slots
+            .insert(now.tid, Slot::new(now, true, 1));
+        sampler.outbox.batch.threads.push(ThreadTick {
+            stack: StackCopy::Torn,
+            ..tick_of(now)
+        });
+        sampler
+    }
+
+    /// Check that a stack for which a batch has no room counts as torn and is asked for again, and that one for
+    /// which it has is copied.
+    #[test]
+    fn room() {
+        let now = seen(0, 0, SnapshotStack::None);
+        let stack = [7; 4096];
+        for (n_before, n_torn) in [(MAX_BYTES - 4096, 0), (MAX_BYTES - 4095, 1), (MAX_BYTES, 1)] {
+            let mut sampler = sampler(&now);
+            sampler.outbox.batch.stacks.resize(n_before, 0);
+            let sp = Avma(stack.as_ptr() as u64);
+            let read = StackRead {
+                target: now.target,
+                tid: now.tid,
+                n_runs: now.n_runs,
+                regs: UserRegs {
+                    sp,
+                    ..UserRegs::default()
+                },
+                len: stack.len(),
+                limit: None,
+            };
+            let mut pending = PendingStacks::default();
+            pending.reads.push((0, read));
+            sampler.read_stacks(pending);
+            let batch = &sampler.outbox.batch;
+            assert!(batch.stacks.len() <= MAX_BYTES);
+            assert_eq!(batch.counts.n_torn, n_torn);
+            let is_torn = batch.threads[0].stack == StackCopy::Torn;
+            assert_eq!(is_torn, n_torn == 1);
+            assert_eq!(sampler.threads.slots[&now.tid].force, n_torn == 1);
+        }
     }
 }
